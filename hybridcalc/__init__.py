@@ -1,0 +1,38 @@
+"""hybridcalc: how an LLM server splits GPU memory between recurrent state and KV cache, to the byte.
+
+Importing this package loads no pydantic, rich, yaml or torch; names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.geometry import Architecture as Architecture
+    from hybridcalc.architecture.presets import load_model as load_model
+    from hybridcalc.engines import sglang as sglang
+    from hybridcalc.engines import vllm as vllm
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Architecture": ("hybridcalc.architecture.geometry", "Architecture"),
+    "load_model": ("hybridcalc.architecture.presets", "load_model"),
+    "sglang": ("hybridcalc.engines.sglang", None),
+    "vllm": ("hybridcalc.engines.vllm", None),
+}
+
+__all__ = ["Architecture", "__version__", "load_model", "sglang", "vllm"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hybridcalc' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    found = import_module(module)
+    return getattr(found, attribute) if attribute else found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,5 @@
+"""``python -m hybridcalc``."""
+
+from hybridcalc.cli import main
+
+main()

@@ -1,0 +1,252 @@
+"""What a model stores per token and per sequence, in the field's words; no engine, no parallelism, no dtype.
+
+A model is a row of layers. Each layer may hold a recurrent state (fixed per sequence), attention KV (grows with every
+token), KV of a sliding window (grows until the window is full), or nothing. `Architecture.layers` spells that row with
+one letter a layer:
+
+    s  recurrent state                 b  both: state and full attention (Falcon-H1, Zamba2's hybrid layers)
+    a  full attention                  v  both: state and sliding-window attention (Inkling's local layers)
+    w  sliding-window attention        .  no cache (MLP, MoE)
+
+The sizes behind the letters are one RecurrentState and one AttentionKV for the whole model: in every released hybrid
+all layers of a kind are alike. Leaves out: weights, activations and everything an engine adds (see engines/).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+STATE_LETTERS, FULL_ATTENTION_LETTERS, WINDOW_LETTERS = "sbv", "ab", "wv"
+LAYER_LETTERS = "sawbv."
+
+FAMILIES = ("gdn", "kda", "mamba2", "mamba1", "lightning", "shortconv")
+"""Recurrent families. A model without a recurrent layer is of family "attention"."""
+
+
+class GatedDeltaNet(NamedTuple):
+    """GDN: one num_v_heads x v_head_dim x k_head_dim matrix, and a convolution over q, k and v."""
+
+    num_v_heads: int
+    num_k_heads: int
+    v_head_dim: int
+    k_head_dim: int
+    conv_kernel: int
+
+    @property
+    def family(self) -> str:
+        """Name of the family, as presets spell it."""
+        return "gdn"
+
+
+class KimiDelta(NamedTuple):
+    """KDA: one num_heads x head_dim x head_dim matrix, and convolutions over q, k and v, all num_heads x head_dim."""
+
+    num_heads: int
+    head_dim: int
+    conv_kernel: int
+
+    @property
+    def family(self) -> str:
+        """Name of the family, as presets spell it."""
+        return "kda"
+
+
+class Mamba2(NamedTuple):
+    """Mamba2: num_heads x head_dim x state_size, and a convolution over inner_size + 2 x n_groups x state_size."""
+
+    num_heads: int
+    head_dim: int
+    state_size: int
+    n_groups: int
+    inner_size: int
+    conv_kernel: int
+
+    @property
+    def family(self) -> str:
+        """Name of the family, as presets spell it."""
+        return "mamba2"
+
+
+class Mamba1(NamedTuple):
+    """Mamba1: inner_size x state_size, and a convolution over inner_size (B and C are not convolved)."""
+
+    inner_size: int
+    state_size: int
+    conv_kernel: int
+
+    @property
+    def family(self) -> str:
+        """Name of the family, as presets spell it."""
+        return "mamba1"
+
+
+class Lightning(NamedTuple):
+    """Lightning (linear) attention: num_heads x head_dim x head_dim, no convolution."""
+
+    num_heads: int
+    head_dim: int
+
+    @property
+    def family(self) -> str:
+        """Name of the family, as presets spell it."""
+        return "lightning"
+
+
+class ConvStream(NamedTuple):
+    """One short convolution of a layer: ``rows`` past columns of ``width`` channels.
+
+    ``kv_heads`` tells how the stream is cut under tensor parallelism: a number means it follows that many KV heads
+    (never fewer than one a rank), 0 that it divides evenly, None that every rank keeps it whole.
+    """
+
+    width: int
+    rows: int
+    kv_heads: int | None = 0
+
+
+class ShortConv(NamedTuple):
+    """Short convolutions alone: no temporal state (LFM2: one stream; ZAYA1: two; Inkling: six)."""
+
+    streams: tuple[ConvStream, ...]
+
+    @property
+    def family(self) -> str:
+        """Name of the family, as presets spell it."""
+        return "shortconv"
+
+
+RecurrentState = GatedDeltaNet | KimiDelta | Mamba2 | Mamba1 | Lightning | ShortConv
+
+
+class GroupedQueryKV(NamedTuple):
+    """Keys and values of kv_heads heads a token and layer. Multi-head attention is kv_heads == attention heads."""
+
+    kv_heads: int
+    head_dim: int
+    v_head_dim: int
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind, as presets spell it."""
+        return "gqa"
+
+
+class IndexCache(NamedTuple):
+    """Keys of a sparse-attention indexer (DSA): head_dim values a pooled token, one pooled token for kpool tokens."""
+
+    head_dim: int
+    kpool: int = 1
+
+
+class LatentKV(NamedTuple):
+    """MLA: one compressed row of kv_lora_rank + qk_rope_head_dim a token and layer, shared by all heads."""
+
+    kv_lora_rank: int
+    qk_rope_head_dim: int
+    indexer: IndexCache | None = None
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind, as presets spell it."""
+        return "mla"
+
+
+AttentionKV = GroupedQueryKV | LatentKV
+
+
+class PleConv(NamedTuple):
+    """Qwen4-Exp's per-layer-embedding short convolution, kept per state slot beside the recurrent state."""
+
+    layers: int
+    channels: int
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """Everything about a model that decides the size of its caches.
+
+    ``architecture`` is the Hugging Face class name, which engines dispatch on. ``declared_ssm_dtype`` and
+    ``declared_ssm_cache_dtype`` are the config fields mamba_ssm_dtype and mamba_ssm_cache_dtype, or None: whether
+    an engine reads them is the engine's business. ``source`` says where the geometry comes from, ``reading`` how the
+    name that was asked for led to it (empty when it was the model's own).
+    """
+
+    name: str
+    architecture: str
+    layers: str
+    state: RecurrentState | None
+    attention: AttentionKV | None
+    window: int | None = None
+    window_attention: GroupedQueryKV | None = None
+    num_attention_heads: int | None = None
+    hidden_size: int | None = None
+    max_context: int | None = None
+    rope_scaling_factor: float = 1.0
+    model_dtype: str = "bfloat16"
+    declared_ssm_dtype: str | None = None
+    declared_ssm_cache_dtype: str | None = None
+    chunk_size: int | None = None
+    draft_layers: int = 0
+    multimodal: bool = False
+    ple_conv: PleConv | None = None
+    hf_id: str | None = None
+    source: str = ""
+    confidence: str = ""
+    notes: str = ""
+    reading: str = ""
+
+    @classmethod
+    def from_hf_config(
+        cls, config: Mapping[str, Any], *, name: str = "config.json", architecture: str | None = None
+    ) -> "Architecture":
+        """Read a Hugging Face config.json that has been parsed to a dict.
+
+        ``architecture`` overrides the class name for a config that carries none. Raises ConfigError naming the
+        fields that are missing, unknown or contradictory; nothing is half-read.
+        """
+        from hybridcalc.architecture.huggingface import read_config
+
+        return read_config(config, name=name, architecture=architecture)
+
+    @property
+    def family(self) -> str:
+        """Recurrent family, or "attention"."""
+        return self.state.family if self.state is not None else "attention"
+
+    @property
+    def num_layers(self) -> int:
+        """All layers, those without a cache included."""
+        return len(self.layers)
+
+    @property
+    def state_layers(self) -> int:
+        """Layers that hold a recurrent state."""
+        return _count(self.layers, STATE_LETTERS)
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers whose KV grows with every token."""
+        return _count(self.layers, FULL_ATTENTION_LETTERS)
+
+    @property
+    def window_layers(self) -> int:
+        """Layers whose KV stops growing at the window."""
+        return _count(self.layers, WINDOW_LETTERS)
+
+    @property
+    def describe_layers(self) -> str:
+        """The cache-holding layers in a few words: ``69 KDA + 24 MLA``."""
+        names = {"gdn": "GDN", "kda": "KDA", "mamba2": "Mamba2", "mamba1": "Mamba1", "lightning": "lightning"}
+        parts = []
+        if self.state is not None and self.state_layers:
+            parts.append(f"{self.state_layers} {names.get(self.family, 'short-conv')}")
+        if self.attention_layers and self.attention is not None:
+            parts.append(f"{self.attention_layers} {self.attention.kind.upper()}")
+        if self.window_layers and self.window is not None:
+            parts.append(f"{self.window_layers} sliding-window ({self.window:,})")
+        return " + ".join(parts) or "no cache"
+
+
+def _count(layers: str, letters: str) -> int:
+    return sum(layers.count(letter) for letter in letters)

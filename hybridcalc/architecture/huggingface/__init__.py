@@ -1,0 +1,101 @@
+"""config.json -> Architecture: every naming and nesting variant lives in this package and nowhere else.
+
+The class name in ``architectures`` (or ``model_type`` where a file has none) picks a reader. Fields may sit in
+``text_config``, ``llm_config`` or ``language_config``; ``vision_config`` has fields of the same names and is never
+looked into. An unknown class is refused: guessing that it is plain attention would be a half-read.
+"""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.huggingface.classes import BY_MODEL_TYPE, READERS
+from hybridcalc.architecture.huggingface.fields import Fields
+from hybridcalc.errors import ConfigError
+from hybridcalc.units import DTYPE_BYTES, parse_dtype
+
+TEXT_TABLES = ("text_config", "llm_config", "language_config")
+CONTEXT_FIELDS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings")
+
+
+def read_config(
+    config: Mapping[str, Any], *, name: str = "config.json", architecture: str | None = None
+) -> Architecture:
+    """Architecture of a parsed config.json. See Architecture.from_hf_config for arguments and errors."""
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"{name}: a config is a JSON object, this is a {type(config).__name__}")
+    text = next((config[table] for table in TEXT_TABLES if isinstance(config.get(table), Mapping)), config)
+    found = architecture or _architecture_of(config, text, name)
+    fields = Fields(text, name, fallback=config if text is not config else None)
+    parts = READERS[found](fields)
+    if parts.state is not None and not set(parts.layers) & set("sbv") and not fields.missing and not fields.wrong:
+        fields.disagree("no layer of the list is recurrent")
+    rope = fields.raw("rope_scaling", "rope_parameters")
+    result = Architecture(
+        name=name,
+        architecture=found,
+        layers=parts.layers,
+        state=parts.state,
+        attention=parts.attention,
+        window=parts.window,
+        window_attention=parts.window_attention,
+        num_attention_heads=fields.optional("num_attention_heads") if parts.attention else None,
+        hidden_size=fields.optional("hidden_size"),
+        max_context=fields.optional(*CONTEXT_FIELDS),
+        rope_scaling_factor=_rope_factor(Fields(rope, name)) if isinstance(rope, Mapping) else 1.0,
+        model_dtype=_model_dtype(fields),
+        declared_ssm_dtype=fields.text("mamba_ssm_dtype"),
+        declared_ssm_cache_dtype=fields.text("mamba_ssm_cache_dtype"),
+        chunk_size=fields.optional("mamba_chunk_size", "chunk_size"),
+        draft_layers=_draft_layers(fields),
+        multimodal=isinstance(config.get("vision_config"), Mapping),
+        ple_conv=parts.ple_conv,
+        source=name,
+    )
+    fields.finish(found)
+    return result
+
+
+def _architecture_of(config: Mapping[str, Any], text: Mapping[str, Any], name: str) -> str:
+    listed = config.get("architectures") or text.get("architectures") or []
+    classes = [item for item in listed if isinstance(item, str)] if isinstance(listed, list) else []
+    for known in classes:
+        if known in READERS:
+            return known
+    types = [value for value in (config.get("model_type"), text.get("model_type")) if isinstance(value, str)]
+    if not classes:
+        for model_type in types:
+            if model_type == "bailing_hybrid":  # two generations share it; only one has a convolution
+                has_conv = "short_conv_kernel_size" in text
+                return "BailingMoeV3ForCausalLM" if has_conv else "BailingMoeV2_5ForCausalLM"
+            if model_type in BY_MODEL_TYPE:
+                return BY_MODEL_TYPE[model_type]
+    if not classes and not types:
+        raise ConfigError(f"{name}: not a model config, missing architectures and model_type")
+    unknown = (classes or types)[0][:60]
+    near = difflib.get_close_matches(unknown, [*READERS, *BY_MODEL_TYPE], n=2, cutoff=0.6)
+    nearest = f"; nearest known: {', '.join(near)}" if near else ""
+    raise ConfigError(f"{name}: unknown architecture {unknown}{nearest}")
+
+
+def _model_dtype(fields: Fields) -> str:
+    stated = fields.text("torch_dtype", "dtype")
+    if stated is None or stated == "auto":
+        return "bfloat16"
+    name = stated.removeprefix("torch.")
+    return parse_dtype(name) if name in DTYPE_BYTES else "bfloat16"
+
+
+def _rope_factor(rope: Fields) -> float:
+    """The factor by which a config stretches its context; 1 where the stated length already includes it."""
+    kind = rope.raw("rope_type", "type")
+    if kind == "llama3" or rope.raw("original_max_position_embeddings") is not None:
+        return 1.0
+    factor = rope.raw("factor")
+    return float(factor) if isinstance(factor, int | float) and 0 < factor <= 1e6 else 1.0
+
+
+def _draft_layers(fields: Fields) -> int:
+    """Multi-token-prediction layers the checkpoint carries, each one attention layer with KV when it is in use."""
+    return fields.optional("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", at_least=0) or 0

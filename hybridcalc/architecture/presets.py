@@ -1,0 +1,243 @@
+"""MODEL -> Architecture: shipped presets, preset files, config.json files and folders, stdin, the Hugging Face cache.
+
+Presets are YAML (presets/models/*.yaml, one a model). So that naming one costs neither a YAML parser nor pydantic, the
+files are compiled into presets/models.json by tools/compile_presets.py; a test fails when the two part.
+"""
+
+import json
+import os
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hybridcalc.architecture.geometry import (
+    Architecture,
+    AttentionKV,
+    ConvStream,
+    GatedDeltaNet,
+    GroupedQueryKV,
+    IndexCache,
+    KimiDelta,
+    LatentKV,
+    Lightning,
+    Mamba1,
+    Mamba2,
+    RecurrentState,
+    ShortConv,
+)
+from hybridcalc.errors import InputError, ModelNotFound
+
+PRESETS = Path(__file__).resolve().parent.parent / "presets"
+LARGEST_CONFIG_BYTES = 8 * 2**20
+"""Released config.json files reach 70 KB; quantisation tables can make them larger, never this large."""
+
+_STATES: dict[str, type] = {
+    "gdn": GatedDeltaNet, "kda": KimiDelta, "mamba2": Mamba2, "mamba1": Mamba1, "lightning": Lightning,
+}  # fmt: skip
+_QUANTISED = re.compile(
+    r"-(fp8|nvfp4|mxfp[48]|bf16|w4a16|w8a8|int[48]|[48]bit|awq|gptq|gguf|autoround|dynamic|block|quantized)$"
+)
+
+
+@cache
+def shipped_presets() -> dict[str, dict[str, Any]]:
+    """Every shipped model preset by id, as plain data."""
+    loaded: dict[str, dict[str, Any]] = json.loads((PRESETS / "models.json").read_bytes())
+    return loaded
+
+
+@cache
+def _ids_by_alias() -> dict[str, str]:
+    ids = {}
+    for preset_id, preset in shipped_presets().items():
+        for alias in (preset_id, preset["name"], preset.get("hf_id", ""), *preset.get("aliases", ())):
+            ids[alias.lower()] = preset_id
+    return ids
+
+
+def model_names() -> list[str]:
+    """Preset ids in alphabetical order, for listings and shell completion."""
+    return sorted(shipped_presets())
+
+
+def find_preset(name: str) -> tuple[str, str] | None:
+    """(preset id, note) for a preset name, alias or Hugging Face id in any case; None when nothing matches.
+
+    An id of a quantised release (``-FP8``, ``-NVFP4``, ``-AWQ`` ...) finds the model it was made from, since
+    quantising weights leaves the caches alone; the note says so.
+    """
+    wanted = name.strip().lower()
+    ids = _ids_by_alias()
+    if wanted in ids:
+        return ids[wanted], ""
+    stripped = wanted
+    while (match := _QUANTISED.search(stripped)) is not None:
+        stripped = stripped[: match.start()]
+        for candidate in (stripped, stripped.rpartition("/")[2]):
+            if candidate in ids:
+                return ids[candidate], f"read as {ids[candidate]}: quantised weights have the same caches"
+    bare = wanted.rpartition("/")[2]
+    if bare != wanted and bare in ids and wanted.count("/") == 1:
+        return ids[bare], f"read as {ids[bare]}: {name} has the same model name"
+    return None
+
+
+def load_model(name_or_path: str) -> Architecture:
+    """Architecture of a preset name or alias, a preset YAML, a config.json, a folder holding one, or ``-`` (stdin).
+
+    ``org/name`` that is no preset is looked up in the local Hugging Face cache, offline. Raises ModelNotFound with
+    the nearest preset names, InputError or ConfigError when a file cannot be read or understood.
+    """
+    if name_or_path == "-":
+        return _from_config(_read_bounded(sys.stdin.buffer, "stdin"), "stdin")
+    if not name_or_path.strip() or "\0" in name_or_path:
+        raise ModelNotFound("MODEL is empty", fix="name a preset (`hybridcalc models`) or a config.json")
+    path = Path(name_or_path).expanduser()
+    try:
+        if path.suffix in (".json", ".yaml", ".yml") or os.sep in name_or_path[:2]:
+            return _from_path(path)
+        if os.sep in name_or_path and (path / "config.json").is_file():  # as the engines do: a local folder wins
+            return _from_path(path)
+        found = find_preset(name_or_path)
+        if found is not None:
+            return from_preset(shipped_presets()[found[0]], reading=found[1])
+        if path.exists():
+            return _from_path(path)
+        cached = _in_hub_cache(name_or_path)
+    except OSError as error:
+        raise InputError(f"{_short(name_or_path)}: {(error.strerror or 'cannot be read').lower()}") from None
+    if cached is not None:
+        return _from_path(cached, name=name_or_path)
+    raise _not_found(name_or_path)
+
+
+def from_preset(preset: dict[str, Any], *, reading: str = "") -> Architecture:
+    """Architecture of a checked preset (plain data in the shape of preset_schema.Preset)."""
+    attention = _attention(preset.get("attention"))
+    window = preset.get("window")
+    window_attention = None
+    if window is not None and window.get("kv_heads"):
+        window_attention = GroupedQueryKV(window["kv_heads"], window["head_dim"], window["head_dim"])
+    return Architecture(
+        name=preset["id"],
+        architecture=preset["architecture"],
+        layers="".join(preset["layers"].split()),
+        state=_state(preset["family"], preset.get("state")),
+        attention=attention,
+        window=window["tokens"] if window else None,
+        window_attention=window_attention,
+        num_attention_heads=preset.get("num_attention_heads"),
+        hidden_size=preset.get("hidden_size"),
+        max_context=preset.get("max_context"),
+        model_dtype=preset.get("model_dtype", "bfloat16"),
+        declared_ssm_dtype=preset.get("mamba_ssm_dtype"),
+        declared_ssm_cache_dtype=preset.get("mamba_ssm_cache_dtype"),
+        chunk_size=preset.get("chunk_size"),
+        draft_layers=preset.get("draft_layers", 0),
+        multimodal=preset.get("multimodal", False),
+        hf_id=preset.get("hf_id"),
+        source=preset["source"],
+        confidence=preset["confidence"],
+        notes=preset.get("notes", ""),
+        reading=reading,
+    )
+
+
+def _state(family: str, fields: dict[str, Any] | None) -> RecurrentState | None:
+    if fields is None:
+        return None
+    if family == "shortconv":
+        streams = (ConvStream(s["width"], s["rows"], s.get("kv_heads", 0)) for s in fields["streams"])
+        return ShortConv(tuple(streams))
+    state: RecurrentState = _STATES[family](**fields)
+    return state
+
+
+def _attention(fields: dict[str, Any] | None) -> AttentionKV | None:
+    if fields is None:
+        return None
+    if fields["kind"] == "mla":
+        index = fields.get("indexer")
+        cache_of_keys = IndexCache(index["head_dim"], index.get("kpool", 1)) if index else None
+        return LatentKV(fields["kv_lora_rank"], fields["qk_rope_head_dim"], cache_of_keys)
+    return GroupedQueryKV(fields["kv_heads"], fields["head_dim"], fields.get("v_head_dim") or fields["head_dim"])
+
+
+def _from_path(path: Path, *, name: str | None = None) -> Architecture:
+    if path.is_dir():
+        path = path / "config.json"
+    if not path.exists():
+        raise ModelNotFound(f"{_short(str(path))}: no such file")
+    if not path.is_file():
+        raise InputError(f"{_short(str(path))}: not a regular file")
+    with path.open("rb") as stream:
+        data = _read_bounded(stream, _short(str(path)))
+    if path.suffix in (".yaml", ".yml"):
+        from hybridcalc.architecture.preset_schema import read_preset
+
+        return from_preset(read_preset(_decoded(data, _short(str(path))), _short(str(path))))
+    return _from_config(data, name or _short(str(path)))
+
+
+def _read_bounded(stream: Any, where: str) -> bytes:
+    data: bytes = stream.read(LARGEST_CONFIG_BYTES + 1)
+    if len(data) > LARGEST_CONFIG_BYTES:
+        raise InputError(f"{where}: larger than {LARGEST_CONFIG_BYTES // 2**20} MiB, not a model config")
+    return data
+
+
+def _decoded(data: bytes, where: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{where}: not a text file (UTF-8)") from None
+
+
+def _from_config(data: bytes, where: str) -> Architecture:
+    text = _decoded(data, where)
+    try:
+        config = json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not readable as JSON, line {error.lineno}: {error.msg.lower()}") from None
+    except RecursionError:
+        raise InputError(f"{where}: not readable as JSON, nested too deeply") from None
+    except ValueError as error:
+        raise InputError(f"{where}: not readable as JSON, {str(error)[:80].lower()}") from None
+    if not isinstance(config, dict):
+        raise InputError(f"{where}: a model config is a JSON object")
+    return Architecture.from_hf_config(config, name=where)
+
+
+def _refuse_constant(constant: str) -> float:
+    raise ValueError(f"{constant} is not a number of a config")
+
+
+def _in_hub_cache(name: str) -> Path | None:
+    """config.json of ``org/name`` in the local Hugging Face cache: the snapshot of main, else the newest one."""
+    if not re.fullmatch(r"[A-Za-z0-9_.\-]+/[A-Za-z0-9_.\-]+", name) or ".." in name:
+        return None
+    home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub"))
+    model = hub / ("models--" + name.replace("/", "--"))
+    try:
+        commit = (model / "refs" / "main").read_text(encoding="ascii").strip()[:64]
+        snapshots = [model / "snapshots" / commit]
+    except (OSError, UnicodeDecodeError):
+        snapshots = sorted((model / "snapshots").glob("*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    return next((path / "config.json" for path in snapshots if (path / "config.json").is_file()), None)
+
+
+def _not_found(name: str) -> ModelNotFound:
+    import difflib
+
+    ids = _ids_by_alias()
+    near = dict.fromkeys(ids[alias] for alias in difflib.get_close_matches(name.lower()[:80], ids, n=6, cutoff=0.5))
+    nearest = f"nearest: {', '.join(list(near)[:3])}" if near else "`hybridcalc models` lists the presets"
+    return ModelNotFound(f"no model {_short(name)!r}", fix=f"{nearest}; or give a config.json or its folder")
+
+
+def _short(text: str) -> str:
+    printable = "".join(c if c.isprintable() else "?" for c in text)
+    return printable if len(printable) <= 120 else printable[:58] + "..." + printable[-59:]

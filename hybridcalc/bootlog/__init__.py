@@ -1,0 +1,6 @@
+"""What did a boot print? Text to records, for logs of any size and as people paste them. Knows no engine arithmetic."""
+
+from hybridcalc.bootlog.reader import read_log, scan
+from hybridcalc.bootlog.records import KvPoolAllocated, Printed, Record, StatePoolAllocated
+
+__all__ = ["KvPoolAllocated", "Printed", "Record", "StatePoolAllocated", "read_log", "scan"]

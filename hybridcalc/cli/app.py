@@ -1,0 +1,133 @@
+"""The application: finds a command, runs it, and turns every failure into one or two lines and an exit code.
+
+Commands live in modules of their own and are imported only when they are asked for, so that `hybridcalc ratio` does
+not pay for the others. Exit codes: 0 answered, 1 the answer is no, 2 bad input or usage (docs/commands.md).
+"""
+
+import os
+import signal
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from hybridcalc.errors import HybridcalcError
+
+COMMANDS = {
+    "ratio": "the state to KV memory ratio that serves a workload, and what to set",
+    "slots": "state slots a request holds, for every strategy",
+    "crossover": "the length from which KV outweighs the state, and a hybrid beats a baseline",
+    "replayssm": "ReplaySSM ring buffers: shapes, bytes, and whether a ring length is legal",
+    "models": "the presets, and where each figure comes from",
+}
+"""Commands in the order of the help page, each with its one line there. A new command is added here."""
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands are imported when they are looked up."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Every command, in the order of COMMANDS."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command ``cmd_name``, or None."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = get_command(import_module(f"hybridcalc.cli.{cmd_name}").app)
+        command.name = cmd_name
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The help page's list of commands, without importing one."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+app = typer.Typer(cls=LazyGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Print the version and the engine versions it mirrors."),
+) -> None:
+    """How an LLM server splits GPU memory between recurrent state and KV cache, to the byte.
+
+    Sizes take 80GiB, 80GB, 143771MiB or plain bytes; token counts 9216, 8k (8,192) or 1M.
+    """
+    if version:
+        from hybridcalc import __version__
+        from hybridcalc.engines import sglang, vllm
+
+        typer.echo(f"hybridcalc {__version__}, mirrors SGLang {sglang.NEWEST_VERSION} and vLLM {vllm.NEWEST_VERSION}")
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main() -> NoReturn:
+    """Run the command line and leave with its exit code."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `hybridcalc ... | head` ends quietly, as other tools do
+    arguments = sys.argv[1:]
+    debug = "--debug" in arguments
+    try:
+        code = run([argument for argument in arguments if argument != "--debug"])
+    except Exception as failure:
+        if debug:
+            raise
+        code = _report(failure)
+    _leave(code)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line. Raises what the command raises."""
+    result = get_command(app).main(args=arguments, prog_name="hybridcalc", standalone_mode=False)
+    return result if isinstance(result, int) else 0
+
+
+def _report(failure: Exception) -> int:
+    """One or two lines on stderr for whatever went wrong."""
+    if isinstance(failure, HybridcalcError):
+        _complain(failure.message, failure.fix)
+        return failure.exit_code
+    if isinstance(failure, typer.TyperException) and hasattr(failure, "format_message"):
+        message = str(failure.format_message()).strip()
+        context = getattr(failure, "ctx", None)
+        command = context.command_path if context is not None else "hybridcalc"
+        _complain(" ".join(message.split()), f"see `{command} --help`")
+        return USAGE_ERROR
+    if isinstance(failure, typer.Abort | KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(failure, OSError):
+        _complain((failure.strerror or str(failure)).lower(), str(failure.filename or ""))
+        return USAGE_ERROR
+    _complain(f"hybridcalc failed: {type(failure).__name__}: {' '.join(str(failure).split())[:200]}",
+              "this is a defect; run again with --debug for the traceback")  # fmt: skip
+    return USAGE_ERROR
+
+
+def _complain(message: str, fix: str) -> None:
+    if sys.stderr is None:
+        return
+    message = message[:1].lower() + message[1:] if message[:2].istitle() else message
+    lines = [f"error: {message}"] + ([f"       {fix}"] if fix else [])
+    print("\n".join(line.encode("utf-8", "replace").decode() for line in lines), file=sys.stderr)
+
+
+def _leave(code: int) -> NoReturn:
+    """Flush what was printed; an answer that could not be written is an error."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as failure:
+        _complain(f"the answer could not be written: {(failure.strerror or '').lower()}", "")
+        code = USAGE_ERROR
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes once more at exit
+    sys.exit(code)

@@ -1,0 +1,125 @@
+"""``hybridcalc crossover``: the length from which KV outweighs the state, in three readings, and the curve."""
+
+from fractions import Fraction
+from typing import Annotated, Any
+
+import typer
+
+from hybridcalc.cli import options
+from hybridcalc.engines.sglang.config import NEWEST_VERSION
+from hybridcalc.engines.sglang.crossover import Crossover, compare
+from hybridcalc.reports.document import print_json
+from hybridcalc.units import format_bytes
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def crossover(
+    model: options.Model,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            "--baseline", metavar="MODEL", autocompletion=options.complete_model, help="A model to weigh it against."
+        ),
+    ] = None,
+    length: Annotated[
+        str | None, typer.Option("--length", "-L", metavar="TOKENS", help="Longest length of the curve.")
+    ] = None,
+    tp_size: options.Tp = 1,
+    dp_size: options.Dp = 1,
+    enable_dp_attention: options.DpAttention = False,
+    dcp_size: options.Dcp = 1,
+    kv_cache_dtype: options.KvDtype = "auto",
+    mamba_ssm_dtype: options.SsmDtype = None,
+    env: options.Environment = None,
+    engine_version: options.EngineVersion = NEWEST_VERSION,
+    as_json: options.Json = False,
+    explain: options.Explain = False,
+) -> None:
+    """The length from which a sequence's KV weighs more than its recurrent state, and a hybrid less than a baseline.
+
+    Three readings: one layer pair, the whole state against the model's own KV, and the whole hybrid against a baseline.
+    """
+    args = options.server_args(
+        tp_size=tp_size, dp_size=dp_size, enable_dp_attention=enable_dp_attention, dcp_size=dcp_size,
+        kv_cache_dtype=kv_cache_dtype, mamba_ssm_dtype=mamba_ssm_dtype, env=env, engine_version=engine_version,
+    )  # fmt: skip
+    other = options.model(baseline) if baseline is not None else None
+    answer = compare(options.model(model), other, args, longest=options.tokens("-L", length))
+    if as_json:
+        print_json("crossover", answer.to_dict())
+    else:
+        _print(answer, explain=explain)
+
+
+def _print(answer: Crossover, *, explain: bool) -> None:
+    from hybridcalc.pictures.curve import draw_crossover
+    from hybridcalc.reports import terminal
+
+    out = terminal.console()
+    terminal.verdict(out, *_verdict(answer))
+    terminal.figures(out, _figures(answer), styles=(terminal.STATE, terminal.KV))
+    out.print()
+    picture = draw_crossover(answer.curve, answer.marks, width=out.width, colour=out.is_terminal and not out.no_color)
+    if picture is not None:
+        out.file.write(picture + "\n\n")
+    else:
+        terminal.listing(out, *_points(answer), right=(0, 1, 2, 3))
+        out.print()
+        terminal.notes(out, ["pip install 'hybridcalc[plot]' draws this as a curve"])
+    terminal.notes(out, answer.notes)
+    if explain:
+        terminal.explanation(out, answer.steps)
+
+
+def _verdict(answer: Crossover) -> tuple[str, str]:
+    if answer.baseline is not None and answer.baseline.total_tokens is not None:
+        whole = f"above it {answer.model} holds less than {answer.baseline.name}"
+        return f"T* = {float(answer.baseline.total_tokens):,.0f} tokens", whole
+    if answer.component_tokens is None:
+        return "no crossover", f"{answer.model} has no KV that grows"
+    return f"T* = {float(answer.component_tokens):,.0f} tokens", "above it KV weighs more than the state"
+
+
+def _figures(answer: Crossover) -> list[tuple[str, str, str, str]]:
+    state, kv = answer.state_bytes, answer.kv_bytes_per_token
+    rows = [
+        ("state", f"{state:,} B", format_bytes(state), answer.state_why),
+        ("KV per token", f"{kv:,} B", format_bytes(kv), answer.kv_why),
+    ]
+    if answer.per_layer_tokens is not None and answer.component_tokens is not None:
+        rows.append(
+            ("one layer pair", _tokens(answer.per_layer_tokens), "tokens", "one state layer against one KV layer")
+        )
+        rows.append(
+            ("whole state", _tokens(answer.component_tokens), "tokens", "all state layers against all KV layers")
+        )
+    if answer.baseline is not None:
+        base = answer.baseline
+        size = base.kv_bytes_per_token
+        rows.append((base.name, f"{size:,} B", format_bytes(size), f"per token, {base.why}"))
+        if base.component_tokens is not None:
+            rows.append(
+                ("state alone", _tokens(base.component_tokens), "tokens", f"the state against {base.name}'s KV")
+            )
+        total = _tokens(base.total_tokens) if base.total_tokens is not None else "never"
+        rows.append(("whole hybrid", total, "tokens", f"state and KV against {base.name}'s KV"))
+    return rows
+
+
+def _tokens(value: Fraction) -> str:
+    return f"{float(value):,.2f}"
+
+
+def _points(answer: Crossover) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    header: tuple[str, ...] = ("  tokens", "state", "KV")
+    if answer.baseline is not None:
+        header = (*header, answer.baseline.name)
+    rows = []
+    for point in answer.curve:
+        cells: list[Any] = [f"{point.tokens:,}", format_bytes(point.state_bytes), format_bytes(point.kv_bytes)]
+        if point.baseline_bytes is not None:
+            cells.append(format_bytes(point.baseline_bytes))
+        rows.append(tuple(cells))
+    return header, rows

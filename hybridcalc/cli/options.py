@@ -1,0 +1,215 @@
+"""Every flag the commands share, each in its one place: spelling, help, bounds. And how they become ServerArgs.
+
+Flags carry the engine's own long names with the usual short forms. Values that need parsing (sizes, token counts,
+dtypes) arrive as text and are read here, so that a wrong one is reported in this tool's words.
+"""
+
+from typing import Annotated, Any
+
+import typer
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.presets import load_model, model_names
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
+from hybridcalc.errors import InputError
+from hybridcalc.findings import SEVERITIES
+from hybridcalc.units import GIB, parse_bytes, parse_dtype, parse_tokens
+
+MOST_RANKS = 4096
+MOST_SLOTS = 10**9
+STRATEGIES = ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Preset names that start with what has been typed."""
+    return [name for name in model_names() if name.startswith(incomplete.lower())]
+
+
+def _ranks(*names: str, help: str) -> Any:
+    return typer.Option(*names, min=1, max=MOST_RANKS, help=help)
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL", autocompletion=complete_model,
+        help="Preset name, Hugging Face id, preset YAML, config.json or its folder; - reads a config from stdin.",
+    ),
+]  # fmt: skip
+OptionalModel = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL]", autocompletion=complete_model,
+        help="Preset name, Hugging Face id, preset YAML, config.json or its folder; - reads a config from stdin.",
+    ),
+]  # fmt: skip
+Tp = Annotated[int, _ranks("--tp-size", "--tp", "--tensor-parallel-size", help="Tensor-parallel ranks.")]
+Pp = Annotated[
+    int, _ranks("--pp-size", "--pp", "--pipeline-parallel-size", help="Pipeline stages; above 1 overlap is off.")
+]
+Dp = Annotated[int, _ranks("--dp-size", "--dp", "--data-parallel-size", help="Data-parallel workers.")]
+DpAttention = Annotated[
+    bool,
+    typer.Option("--enable-dp-attention", help="Share the tp ranks out among the dp workers; figures are per worker."),
+]
+Dcp = Annotated[
+    int, _ranks("--dcp-size", "--dcp", "--decode-context-parallel-size", help="Ranks that share one sequence's KV.")
+]
+KvDtype = Annotated[
+    str, typer.Option("--kv-cache-dtype", metavar="DTYPE", help="auto (the model's), bfloat16, fp8_e4m3, fp8_e5m2, ...")
+]
+SsmDtype = Annotated[
+    str | None,
+    typer.Option(
+        "--mamba-ssm-dtype", metavar="DTYPE", help="dtype of the temporal state: float32, bfloat16 or float16."
+    ),
+]
+StrategyFlag = Annotated[
+    str,
+    typer.Option(
+        "--mamba-radix-cache-strategy", "--strategy", "--mamba-scheduler-strategy", metavar="NAME",
+        help="auto, no_buffer, extra_buffer or extra_buffer_lazy.",
+    ),
+]  # fmt: skip
+NoOverlap = Annotated[bool, typer.Option("--disable-overlap-schedule", help="Run without the overlap scheduler.")]
+NoRadix = Annotated[bool, typer.Option("--disable-radix-cache", help="Run without prefix caching: one slot a request.")]
+PageSize = Annotated[int | None, typer.Option("--page-size", min=1, max=2**20, help="Tokens in one KV page.")]
+SpecAlgorithm = Annotated[
+    str | None,
+    typer.Option(
+        "--speculative-algorithm", metavar="NAME", help="EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM, DSPARK, DFLASH."
+    ),
+]
+DraftTokens = Annotated[
+    int | None,
+    typer.Option("--speculative-num-draft-tokens", min=1, max=1024, help="D: draft tokens verified in one step."),
+]
+DraftLayers = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-layers", min=0, max=4096, help="Attention layers of the draft model (else: the checkpoint's)."
+    ),
+]
+DraftKv = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-kv-bytes-per-token",
+        min=0,
+        max=2**40,
+        help="KV bytes a draft model of its own geometry takes per token.",
+    ),
+]
+ReplaySpec = Annotated[
+    bool, typer.Option("--enable-linear-replayssm-spec", help="Verify drafts by replay: ring buffers, no draft states.")
+]
+CacheLen = Annotated[
+    int, typer.Option("--linear-replayssm-cache-len", min=1, max=2**20, help="Ring length of ReplaySSM, in steps.")
+]
+FullMemoryRatio = Annotated[
+    float, typer.Option("--mamba-full-memory-ratio", help="The ratio in use today, state to KV memory.")
+]
+MambaCacheSize = Annotated[
+    int | None,
+    typer.Option(
+        "--max-mamba-cache-size", min=1, max=MOST_SLOTS, help="K: state slots of the server, in place of a ratio."
+    ),
+]
+RunningRequests = Annotated[
+    int | None, typer.Option("--max-running-requests", min=1, max=MOST_SLOTS, help="The server's request limit.")
+]
+TotalTokens = Annotated[
+    str | None, typer.Option("--max-total-tokens", metavar="TOKENS", help="The server's limit on KV tokens.")
+]
+Environment = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME=VALUE", help="An environment switch of the engine; repeatable."),
+]
+EngineVersion = Annotated[
+    str,
+    typer.Option(
+        "--engine-version", metavar="VERSION", help=f"SGLang version whose rules apply; {NEWEST_VERSION} is newest."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Explain = Annotated[bool, typer.Option("--explain", help="Add every step: formula, numbers, unit, source.")]
+
+
+def tokens(flag: str, text: str | None) -> int | None:
+    """A token count given with ``flag``. Raises InputError naming the flag."""
+    return None if text is None else _named(flag, parse_tokens, text)
+
+
+def gib(flag: str, text: str | None) -> float | None:
+    """A size given with ``flag``, in GiB as the engine holds it. Raises InputError naming the flag."""
+    return None if text is None else _named(flag, parse_bytes, text) / GIB
+
+
+def server_args(**options: Any) -> ServerArgs:
+    """ServerArgs from the options of a command, under ServerArgs' own names; what cannot be is an InputError."""
+    if options.get("mamba_ssm_dtype") is not None:
+        options["mamba_ssm_dtype"] = _named("--mamba-ssm-dtype", _ssm_dtype, options["mamba_ssm_dtype"])
+    if "env" in options:
+        options["env"] = _environment(options["env"] or [])
+    if "max_total_tokens" in options:
+        options["max_total_tokens"] = tokens("--max-total-tokens", options["max_total_tokens"])
+    strategy = options.get("mamba_radix_cache_strategy", "auto")
+    if strategy not in STRATEGIES:
+        raise InputError(
+            f"--mamba-radix-cache-strategy {strategy[:40]} is not known", fix=f"write {', '.join(STRATEGIES)}"
+        )
+    if options.get("speculative_algorithm") is not None:
+        options["speculative_algorithm"] = options["speculative_algorithm"].upper()
+    args = ServerArgs(**options)
+    _check_numbers(args)
+    return args
+
+
+def model(name: str) -> Architecture:
+    """The model a command was given."""
+    return load_model(name)
+
+
+def severity(flag: str, text: str) -> str:
+    """A severity, or "never". Raises InputError naming the flag."""
+    if text not in (*SEVERITIES, "never"):
+        raise InputError(f"{flag} {text[:40]!r} is not a severity", fix=f"write {', '.join(SEVERITIES)} or never")
+    return text
+
+
+def _check_numbers(args: ServerArgs) -> None:
+    if not 0 < args.mamba_full_memory_ratio <= 1e6:
+        raise InputError(
+            f"--mamba-full-memory-ratio {args.mamba_full_memory_ratio:g} is not a usable ratio",
+            fix="write a number above 0",
+        )
+    if args.speculative and args.speculative_num_draft_tokens is None:
+        raise InputError(
+            f"--speculative-algorithm {args.speculative_algorithm} needs a number of draft tokens",
+            fix="add --speculative-num-draft-tokens D",
+        )
+    if args.speculative_num_draft_tokens is not None and not args.speculative:
+        raise InputError("--speculative-num-draft-tokens has no effect alone", fix="add --speculative-algorithm NAME")
+    if args.dp_size > 1 and not args.enable_dp_attention:
+        return
+    _ = args.attn_tp_size  # raises when the workers do not share out the ranks
+
+
+def _environment(pairs: list[str]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair or pair.startswith("="):
+            raise InputError(f"--env {pair[:40]!r} is not NAME=VALUE")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _ssm_dtype(text: str) -> str:
+    name = parse_dtype(text)
+    if name not in ("float32", "bfloat16", "float16"):
+        raise InputError(f"{text!r} is not a state dtype", fix="write float32, bfloat16 or float16")
+    return name
+
+
+def _named(flag: str, parse: Any, text: str) -> Any:
+    try:
+        return parse(text)
+    except InputError as error:
+        raise InputError(f"{flag}: {error.message}", fix=error.fix) from None

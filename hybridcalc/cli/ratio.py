@@ -1,0 +1,164 @@
+"""``hybridcalc ratio``: r* and what to set."""
+
+from typing import Annotated
+
+import typer
+
+from hybridcalc.cli import options
+from hybridcalc.engines.sglang.balance import Balance, Workload, balance_model, ratio_text
+from hybridcalc.engines.sglang.config import NEWEST_VERSION
+from hybridcalc.engines.sglang.settings import Setting
+from hybridcalc.errors import InputError
+from hybridcalc.findings import Finding, at_or_above
+from hybridcalc.reports.document import print_json
+from hybridcalc.units import format_bytes
+
+WORTH_SAYING_PERCENT = 5
+"""Idle memory below this share is rounding, not advice."""
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def ratio(
+    model: options.OptionalModel = None,
+    length: Annotated[
+        str | None, typer.Option("--length", "-L", metavar="TOKENS", help="Tokens a request holds: prompt and answer.")
+    ] = None,
+    log: Annotated[
+        str | None,
+        typer.Option("--log", metavar="FILE", help="Take the constants from an SGLang boot log; - is stdin."),
+    ] = None,
+    rest: Annotated[
+        str | None,
+        typer.Option("--rest", metavar="SIZE", help="Memory left for both pools on one rank, after weights and slack."),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", "-C", min=1, max=options.MOST_SLOTS, help="Requests to pin slots for."),
+    ] = None,
+    tp_size: options.Tp = 1,
+    pp_size: options.Pp = 1,
+    dp_size: options.Dp = 1,
+    enable_dp_attention: options.DpAttention = False,
+    dcp_size: options.Dcp = 1,
+    kv_cache_dtype: options.KvDtype = "auto",
+    mamba_ssm_dtype: options.SsmDtype = None,
+    strategy: options.StrategyFlag = "auto",
+    disable_overlap_schedule: options.NoOverlap = False,
+    disable_radix_cache: options.NoRadix = False,
+    page_size: options.PageSize = None,
+    speculative_algorithm: options.SpecAlgorithm = None,
+    speculative_num_draft_tokens: options.DraftTokens = None,
+    draft_layers: options.DraftLayers = None,
+    draft_kv_bytes_per_token: options.DraftKv = None,
+    enable_linear_replayssm_spec: options.ReplaySpec = False,
+    linear_replayssm_cache_len: options.CacheLen = 16,
+    mamba_full_memory_ratio: options.FullMemoryRatio = 0.9,
+    max_mamba_cache_size: options.MambaCacheSize = None,
+    max_running_requests: options.RunningRequests = None,
+    max_total_tokens: options.TotalTokens = None,
+    env: options.Environment = None,
+    engine_version: options.EngineVersion = NEWEST_VERSION,
+    fail_on: Annotated[
+        str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
+    ] = "error",
+    as_json: options.Json = False,
+    explain: options.Explain = False,
+) -> None:
+    """The ratio of state memory to KV memory at which both pools run out together (r*), and what to set.
+
+    r* = (S + D) x state x dcp / (KV per token x L). Name a MODEL, or give a boot log, or both: then they are compared.
+    """
+    args = options.server_args(
+        tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, enable_dp_attention=enable_dp_attention, dcp_size=dcp_size,
+        kv_cache_dtype=kv_cache_dtype, mamba_ssm_dtype=mamba_ssm_dtype, mamba_radix_cache_strategy=strategy,
+        disable_overlap_schedule=disable_overlap_schedule, disable_radix_cache=disable_radix_cache, page_size=page_size,
+        speculative_algorithm=speculative_algorithm, speculative_num_draft_tokens=speculative_num_draft_tokens,
+        draft_layers=draft_layers, draft_kv_bytes_per_token=draft_kv_bytes_per_token,
+        enable_linear_replayssm_spec=enable_linear_replayssm_spec,
+        linear_replayssm_cache_len=linear_replayssm_cache_len, mamba_full_memory_ratio=mamba_full_memory_ratio,
+        max_mamba_cache_size=max_mamba_cache_size, max_running_requests=max_running_requests,
+        max_total_tokens=max_total_tokens, env=env, engine_version=engine_version,
+    )  # fmt: skip
+    if length is None:
+        raise InputError("ratio needs the tokens a request holds", fix="add -L TOKENS, for example -L 8k")
+    if model is None and log is None:
+        raise InputError(
+            "ratio needs a MODEL or a boot log", fix="name a preset (`hybridcalc models`) or add --log FILE"
+        )
+    workload = Workload(options.tokens("-L", length) or 0, options.gib("--rest", rest), concurrency)
+    findings: tuple[Finding, ...] = ()
+    if log is None:
+        answer = balance_model(options.model(model or ""), args, workload)
+    else:
+        from hybridcalc.diagnosis import balance_log
+
+        answer, findings = balance_log(log, options.model(model) if model else None, args, workload)
+    if as_json:
+        print_json("ratio", answer.to_dict() | {"findings": [finding.to_dict() for finding in findings]})
+    else:
+        _print(answer, findings, explain=explain)
+    if at_or_above(findings, options.severity("--fail-on", fail_on)):
+        raise typer.Exit(1)
+
+
+def _print(answer: Balance, findings: tuple[Finding, ...], *, explain: bool) -> None:
+    from hybridcalc.reports import terminal
+
+    out = terminal.console()
+    length = answer.workload.length_tokens
+    rest = f"both pools fill together at {length:,} tokens a request"
+    balanced = next((s for s in answer.settings if s.label == "set"), None)
+    if balanced is not None:
+        rest = f"both pools run out together at {balanced.requests:,} requests of {length:,} tokens"
+    terminal.verdict(out, f"r* = {ratio_text(answer.ratio)}", rest)
+    terminal.figures(out, _figures(answer), styles=(terminal.STATE, terminal.KV))
+    out.print()
+    terminal.settings(out, _settings(answer))
+    out.print()
+    trouble = [f for f in findings if f.severity != "note"]
+    terminal.notes(
+        out, [f"{f.message}{'; ' + f.fix if f.fix else ''}" for f in trouble], label="finding", style=terminal.TROUBLE
+    )
+    terminal.notes(out, [*(f.message for f in findings if f.severity == "note"), *answer.notes])
+    if explain:
+        terminal.explanation(out, answer.steps)
+
+
+def _figures(answer: Balance) -> list[tuple[str, str, str, str]]:
+    constants, equal = answer.constants, answer.token_equiv
+    state, kv = constants.state_bytes, constants.kv_bytes_per_token
+    rows = [
+        ("state per slot", f"{round(state):,} B", format_bytes(state), constants.state_why),
+        ("KV per token", f"{round(kv):,} B", format_bytes(kv), constants.kv_why),
+        ("token_equiv", f"{float(equal):,.2f}", "", "tokens of KV that one state slot weighs"),
+        ("slots per request", f"{answer.slots.count}", "", answer.slots.reason),
+    ]  # fmt: skip
+    if answer.draft_states:
+        rows.append(("draft states", f"{answer.draft_states}", "", "charged to each request beside its slots"))
+    if answer.dcp_size > 1:
+        rows.append(("context parallel", f"{answer.dcp_size}", "", "ranks share the KV of a sequence, not its state"))
+    rows.append(("crossover at", f"{float(equal):,.0f}", "", "tokens: above it KV weighs more than one state"))
+    return rows
+
+
+def _settings(answer: Balance) -> list[tuple[str, str, str]]:
+    if not answer.settings:
+        count, pinned = answer.slots.count, answer.pin_concurrency
+        pin = f"pins {pinned:,} x {count} + 1 slots" if pinned > 1 else f"{count} slots a request and 1 (-C N for N)"
+        return [
+            ("set", f"--mamba-full-memory-ratio {ratio_text(answer.ratio)}", "--rest SIZE shows what it admits"),
+            ("or", f"--max-mamba-cache-size {answer.pin_slots}", pin),
+        ]
+    return [(setting.label, setting.flags, _effect(setting)) for setting in answer.settings]
+
+
+def _effect(setting: Setting) -> str:
+    text = f"K = {setting.slots:,}: {setting.state_requests:,} requests by state, {setting.kv_requests:,} by KV"
+    if setting.binding == "limit":
+        return f"{text}; the request limit binds"
+    if setting.idle_percent < WORTH_SAYING_PERCENT:
+        return text
+    binds, idles = ("state", "KV") if setting.binding == "state" else ("KV", "slots")
+    return f"{text}; {binds} binds, {setting.idle_percent:.0f} % of the {idles} idle"

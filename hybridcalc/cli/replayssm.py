@@ -1,0 +1,121 @@
+"""``hybridcalc replayssm``: the ring buffers, their bytes, and whether a ring length is legal."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hybridcalc.architecture.geometry import Architecture, GatedDeltaNet, KimiDelta
+from hybridcalc.cli import options
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, check_model, rules_for
+from hybridcalc.engines.sglang.replayssm import replayssm_rings, ring_problem
+from hybridcalc.engines.sglang.states import state_slot
+from hybridcalc.errors import InputError
+from hybridcalc.formulas.replayssm import smallest_ring
+from hybridcalc.reports.document import print_json
+from hybridcalc.units import format_bytes
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def replayssm(
+    model: options.Model,
+    slots: Annotated[
+        int,
+        typer.Option("--slots", min=1, max=options.MOST_SLOTS, help="Slots with rings; a pool of K has K + 1."),
+    ] = 1,
+    tp_size: options.Tp = 1,
+    dp_size: options.Dp = 1,
+    enable_dp_attention: options.DpAttention = False,
+    linear_replayssm_cache_len: options.CacheLen = 16,
+    speculative_num_draft_tokens: options.DraftTokens = None,
+    env: options.Environment = None,
+    engine_version: options.EngineVersion = NEWEST_VERSION,
+    as_json: options.Json = False,
+) -> None:
+    """ReplaySSM ring buffers of a model: shapes, bytes per slot and in all, and whether the ring length is legal.
+
+    The ring length is a power of two and at least 2 x D; the engine checks it for KDA models. Exits with 1 when the
+    length would be refused.
+    """
+    args = options.server_args(
+        tp_size=tp_size, dp_size=dp_size, enable_dp_attention=enable_dp_attention, env=env,
+        linear_replayssm_cache_len=linear_replayssm_cache_len, engine_version=engine_version,
+    )  # fmt: skip
+    architecture = options.model(model)
+    check_model(rules_for(engine_version)[0], architecture.architecture)
+    answer = _answer(architecture, args, slots, speculative_num_draft_tokens or 0)
+    if as_json:
+        print_json("replayssm", answer)
+    else:
+        _print(architecture, answer)
+    if not answer["legal"]:
+        raise typer.Exit(1)
+
+
+def _answer(model: Architecture, args: ServerArgs, slots: int, draft_tokens: int) -> dict[str, Any]:
+    rings = replayssm_rings(model, state_slot(model, args), args, slots=slots)
+    if rings is None:
+        raise InputError(f"{model.name} keeps no temporal state: there is nothing to replay")
+    total = sum(ring.bytes for ring in rings)
+    problem = ring_problem(model, args.linear_replayssm_cache_len, draft_tokens)
+    return {
+        "model": model.name,
+        "family": model.family,
+        "cache_len": args.linear_replayssm_cache_len,
+        "draft_tokens": draft_tokens or None,
+        "slots": slots,
+        "buffers": [{"name": r.name, "shape": list(r.shape), "dtype": r.dtype, "bytes": r.bytes} for r in rings],
+        "total_bytes": total,
+        "bytes_per_slot": total // slots,
+        "legal": not problem,
+        "reason": problem or _why_legal(model, args, draft_tokens),
+    }
+
+
+def _why_legal(model: Architecture, args: ServerArgs, draft_tokens: int) -> str:
+    if isinstance(model.state, KimiDelta):
+        enough = f" and at least 2 x {draft_tokens}" if draft_tokens else "; give D to check that it is at least 2 x D"
+        return f"{args.linear_replayssm_cache_len} is a power of two{enough}"
+    if isinstance(model.state, GatedDeltaNet):
+        return "the engine checks the ring length for KDA models only"
+    return f"--enable-linear-replayssm-spec has no effect on {model.family} models: no ring is allocated"
+
+
+def _print(model: Architecture, answer: dict[str, Any]) -> None:
+    from hybridcalc.reports import terminal
+
+    out = terminal.console()
+    per_slot, total, slots = answer["bytes_per_slot"], answer["total_bytes"], answer["slots"]
+    if answer["legal"]:
+        headline = (
+            f"{total:,} B   {format_bytes(total)}" if slots > 1 else f"{per_slot:,} B a slot   {format_bytes(per_slot)}"
+        )
+        terminal.verdict(out, headline, f"rings of {answer['cache_len']} steps, {slots:,} slots of {model.name}")
+    else:
+        out.print("refused", style=terminal.TROUBLE, end="")
+        out.print(f"   {answer['reason']}")
+        out.print()
+    rows = [
+        (
+            f"  {b['name']}",
+            " x ".join(f"{n:,}" for n in b["shape"]),
+            b["dtype"],
+            f"{b['bytes']:,} B",
+            format_bytes(b["bytes"]),
+        )
+        for b in answer["buffers"]
+    ]
+    terminal.listing(
+        out, ("  ring", "layers x slots x heads x steps x width", "dtype", "bytes", ""), rows, right=(1, 3, 4)
+    )
+    out.print()
+    terminal.figures(
+        out, [("per slot", f"{per_slot:,} B", format_bytes(per_slot), "all rings of one slot on one rank")]
+    )
+    out.print()
+    if answer["legal"]:
+        terminal.notes(out, [answer["reason"]])
+    else:
+        fitting = smallest_ring(answer["draft_tokens"] or 1)
+        terminal.notes(out, [f"--linear-replayssm-cache-len {max(fitting, 16)} is legal here"], label="write")

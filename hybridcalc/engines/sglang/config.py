@@ -1,0 +1,152 @@
+"""SGLang's server arguments, under the engine's own names and with its own defaults, and which rule set they meet.
+
+Only arguments that bear on memory are kept. ``env`` holds environment switches; ``engine_version`` selects a rule
+set (`rules_for`): an unknown version takes the nearest lower known one. Fields below the blank line are what the
+engine reads from elsewhere (the draft model, the platform).
+Source: SGLang srt/server_args.py, srt/environ.py (0.5.23).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from hybridcalc.errors import IllegalCombination, InputError
+
+NEWEST_VERSION = "0.5.23"
+DEFAULT_RATIO = 0.9
+DEFAULT_WINDOW_RATIO = 0.8
+
+
+class RuleSet(NamedTuple):
+    """What a version does differently; everything else is common. See docs/architecture.md, "Versions"."""
+
+    version: str
+    padding_slot_charged: bool
+    kimi_k3: bool
+    lazy_with_speculation: bool
+    replayssm_families: tuple[str, ...]
+    replayssm_priced: bool
+    own_draft_cell: bool
+
+
+RULE_SETS = (
+    RuleSet("0.5.16", padding_slot_charged=False, kimi_k3=False, lazy_with_speculation=False,
+            replayssm_families=("gdn",), replayssm_priced=False, own_draft_cell=False),
+    RuleSet("0.5.23", padding_slot_charged=True, kimi_k3=True, lazy_with_speculation=True,
+            replayssm_families=("gdn", "kda"), replayssm_priced=True, own_draft_cell=True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ServerArgs:
+    """Arguments of ``python -m sglang.launch_server``; sizes in tokens, slots or requests as the engine counts them."""
+
+    tp_size: int = 1
+    pp_size: int = 1
+    dp_size: int = 1
+    enable_dp_attention: bool = False
+    dcp_size: int = 1
+    kv_cache_dtype: str = "auto"
+    page_size: int | None = None
+    attention_backend: str | None = None
+    linear_attn_backend: str = "triton"
+    dsa_backend: str | None = None
+    mamba_ssm_dtype: str | None = None
+    mamba_radix_cache_strategy: str = "auto"
+    mamba_full_memory_ratio: float = DEFAULT_RATIO
+    max_mamba_cache_size: int | None = None
+    max_running_requests: int | None = None
+    max_total_tokens: int | None = None
+    swa_full_tokens_ratio: float = DEFAULT_WINDOW_RATIO
+    disable_overlap_schedule: bool = False
+    disable_radix_cache: bool = False
+    speculative_algorithm: str | None = None
+    speculative_num_draft_tokens: int | None = None
+    enable_linear_replayssm_spec: bool = False
+    linear_replayssm_cache_len: int = 16
+    env: Mapping[str, str] = field(default_factory=dict)
+    engine_version: str = NEWEST_VERSION
+
+    draft_layers: int | None = None
+    draft_kv_bytes_per_token: int | None = None
+    platform: str = "cuda"
+
+    @property
+    def attn_dp_size(self) -> int:
+        """Data-parallel attention workers; plain data parallelism is separate servers and changes nothing here."""
+        return self.dp_size if self.enable_dp_attention else 1
+
+    @property
+    def attn_tp_size(self) -> int:
+        """Ranks that share one attention (and state) worker. Raises InputError when dp does not divide tp."""
+        if self.tp_size % self.attn_dp_size:
+            raise InputError(
+                f"--dp-size {self.dp_size} does not divide --tp-size {self.tp_size}",
+                fix="under --enable-dp-attention the tp ranks are shared out among the dp workers",
+            )
+        return self.tp_size // self.attn_dp_size
+
+    @property
+    def tokens_per_page(self) -> int:
+        """KV page size in tokens; 1 where it is not set."""
+        return self.page_size or 1
+
+    @property
+    def overlap(self) -> bool:
+        """Whether the overlap scheduler runs: pipeline parallelism turns it off."""
+        return not self.disable_overlap_schedule and self.pp_size == 1
+
+    @property
+    def skip_decode_lock(self) -> bool:
+        """SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK."""
+        return self.env.get("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK", "").strip().lower() in ("1", "true", "yes", "y", "on")
+
+    @property
+    def speculative(self) -> bool:
+        """Whether a speculative algorithm is set."""
+        return self.speculative_algorithm is not None
+
+    @property
+    def draft_tokens(self) -> int:
+        """D, draft tokens a verification step holds states for; 0 without speculation."""
+        return (self.speculative_num_draft_tokens or 0) if self.speculative else 0
+
+
+def with_model_defaults(architecture: str, args: ServerArgs) -> ServerArgs:
+    """``args`` with the defaults a model class brings where a flag is at its own default (SGLang model_overrides/)."""
+    if not architecture.startswith("Inkling"):
+        return args
+    ratio = 0.1 if args.mamba_full_memory_ratio == DEFAULT_RATIO else args.mamba_full_memory_ratio
+    window = 0.1 if args.swa_full_tokens_ratio == DEFAULT_WINDOW_RATIO else args.swa_full_tokens_ratio
+    return replace(args, mamba_full_memory_ratio=ratio, swa_full_tokens_ratio=window)
+
+
+def rules_for(version: str) -> tuple[RuleSet, str]:
+    """The rule set of an engine version, and a note when another version's rules stand in for it.
+
+    Raises InputError for a version that is not a version or older than every known one.
+    """
+    wanted = _numbers(version)
+    if wanted < _numbers(RULE_SETS[0].version):
+        raise InputError(
+            f"SGLang {version} is older than every version known here",
+            fix=f"known: {', '.join(rules.version for rules in RULE_SETS)}",
+        )
+    rules = max((r for r in RULE_SETS if _numbers(r.version) <= wanted), key=lambda r: _numbers(r.version))
+    note = "" if rules.version == version else f"SGLang {version}: the rules of {rules.version} are used"
+    return rules, note
+
+
+def check_model(rules: RuleSet, architecture: str) -> None:
+    """Raise IllegalCombination for a model class the version does not have."""
+    if architecture.startswith("KimiK3") and not rules.kimi_k3:
+        raise IllegalCombination(
+            f"SGLang {rules.version} has no class for {architecture}", fix=f"use --engine-version {NEWEST_VERSION}"
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    parts = version.strip().removeprefix("v").split(".")[:3]
+    if len(version) > 40 or not all(part.isdecimal() and part.isascii() for part in parts) or len(parts) < 2:
+        raise InputError(f"{version[:40]!r} is not a version", fix=f"write one like {NEWEST_VERSION}")
+    return tuple(int(part) for part in parts)

@@ -1,0 +1,158 @@
+"""How many bytes of KV does SGLang price for one token on one rank, and how do they grow over a sequence?
+
+    gqa   layers * max(1, kv_heads // (attn_tp // dcp)) * (head_dim + v_head_dim) * sizeof(kv)
+    mla   layers * (kv_lora_rank + qk_rope_head_dim) * sizeof(kv)          whole on every rank
+    dsa   mla row (packed under fp8) + ceil((d + d / 128 * 4) / kpool)     index keys of a sparse-attention layer
+
+layers counts attention layers; fp8 is one byte, fp4 half a byte and a scale for 16 values, mxfp8 a scale for 32.
+A draft model adds to the cell: EAGLE-like ones in proportion to their layers, DSPARK and DFLASH their own cell times
+dcp, NGRAM nothing. Mirrors model_executor/pool_configurator.py (0.5.23). Leaves out pipeline stages.
+"""
+
+from typing import NamedTuple
+
+from hybridcalc.architecture.families import kv_heads_on_rank
+from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, LatentKV
+from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
+from hybridcalc.errors import InputError
+from hybridcalc.formulas.crossover import KvCurve
+from hybridcalc.units import DTYPE_BYTES
+
+KV_CACHE_DTYPES = ("auto", "bfloat16", "fp8_e4m3", "fp8_e5m2", "fp4_mx_block16", "mxfp8")
+KV_DTYPE_ALIASES = {"bf16": "bfloat16", "fp8": "fp8_e4m3", "fp4_e2m1": "fp4_mx_block16"}
+FULL_LENGTH_WINDOWS = ("JetNemotronForCausalLM", "JetVLMForConditionalGeneration")
+"""Classes whose sliding-window layers SGLang gives KV of full length."""
+NO_DRAFT_KV = ("NGRAM",)
+OWN_DRAFT_CELL = ("DSPARK", "DFLASH")
+
+
+class KvCell(NamedTuple):
+    """Bytes one token takes on one rank: the target's layers and the draft's. ``row`` says how a layer is made up."""
+
+    layers: int
+    target_bytes: int
+    draft_bytes: int
+    dtype: str
+    row: str
+
+    @property
+    def bytes(self) -> int:
+        """What the engine divides its KV memory by."""
+        return self.target_bytes + self.draft_bytes
+
+
+def kv_layers(model: Architecture) -> int:
+    """Attention layers whose KV SGLang keeps at full length."""
+    extra = model.window_layers if model.architecture in FULL_LENGTH_WINDOWS else 0
+    return model.attention_layers + extra
+
+
+def kv_cell(model: Architecture, args: ServerArgs, rules: RuleSet) -> KvCell:
+    """Bytes per token and rank, draft included. 0 for a pure state-space model.
+
+    Sliding-window layers with pools of their own (Inkling) are priced by swa_full_tokens_ratio, rounded down.
+    Raises InputError for a dtype or a context-parallel size the engine does not take.
+    """
+    layers, dtype = kv_layers(model), kv_dtype(model, args)
+    if model.attention is None or not layers:
+        return KvCell(0, 0, 0, dtype, "no attention layer")
+    _check_dcp(args)
+    layer_bytes, row = _layer_bytes(model.attention, args, dtype)
+    target = layers * layer_bytes
+    if model.window_attention is not None and model.window_layers:
+        window_bytes, _ = _layer_bytes(model.window_attention, args, dtype)
+        target = int(target + args.swa_full_tokens_ratio * (window_bytes * model.window_layers))
+        row += f", and {model.window_layers} window layers at {args.swa_full_tokens_ratio} of the tokens"
+    return KvCell(layers, target, _draft_bytes(model, target, layers, args, rules), dtype, row)
+
+
+def kv_curve(model: Architecture, args: ServerArgs) -> KvCurve:
+    """KV bytes over the length of one sequence on one rank, without a draft; windows stop growing when full."""
+    layers, dtype = kv_layers(model), kv_dtype(model, args)
+    _check_dcp(args)
+    growing = layers * _layer_bytes(model.attention, args, dtype)[0] if model.attention is not None else 0
+    if not model.window_layers or not model.window or model.architecture in FULL_LENGTH_WINDOWS:
+        return KvCurve(growing)
+    windowed = model.window_attention or model.attention
+    assert windowed is not None  # noqa: S101  a window layer has KV
+    return KvCurve(growing, model.window_layers * _layer_bytes(windowed, args, dtype)[0], model.window)
+
+
+def kv_row(model: Architecture, args: ServerArgs) -> str:
+    """How the KV of a token comes about, in words: ``4 attention layers: 8 of 8 KV heads x 256 bfloat16``."""
+    if model.attention is None or not kv_layers(model):
+        return "no attention layer"
+    return f"{kv_layers(model)} attention layers: {_layer_bytes(model.attention, args, kv_dtype(model, args))[1]}"
+
+
+def kv_dtype(model: Architecture, args: ServerArgs) -> str:
+    """The dtype KV is stored in; auto takes the model's."""
+    asked = KV_DTYPE_ALIASES.get(args.kv_cache_dtype, args.kv_cache_dtype)
+    if asked not in KV_CACHE_DTYPES:
+        raise InputError(
+            f"--kv-cache-dtype {asked[:40]} is not known", fix=f"write one of {', '.join(KV_CACHE_DTYPES)}"
+        )
+    return model.model_dtype if asked == "auto" else asked
+
+
+def draft_layers(model: Architecture, args: ServerArgs) -> int:
+    """Attention layers of the draft model that keep KV: as given, else the checkpoint's own prediction layers."""
+    if not args.speculative or args.speculative_algorithm in NO_DRAFT_KV:
+        return 0
+    if args.draft_layers is not None:
+        return args.draft_layers
+    return 0 if args.speculative_algorithm in OWN_DRAFT_CELL else model.draft_layers
+
+
+def _check_dcp(args: ServerArgs) -> None:
+    if args.attn_tp_size % args.dcp_size:
+        raise InputError(
+            f"--dcp-size {args.dcp_size} does not divide the {args.attn_tp_size} ranks of an attention worker",
+            fix="context parallelism shares those ranks; give a divisor of --tp-size",
+        )
+
+
+def _layer_bytes(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str) -> tuple[int, str]:
+    """Bytes of one layer's KV per token on one rank, and in words how they come about."""
+    if isinstance(attention, GroupedQueryKV):
+        heads = kv_heads_on_rank(attention.kv_heads, args.attn_tp_size // args.dcp_size)
+        width = attention.head_dim + attention.v_head_dim
+        words = f"{heads} of {attention.kv_heads} KV heads x {width} {dtype}"
+        if heads * (args.attn_tp_size // args.dcp_size) > attention.kv_heads:
+            words += ", replicated"
+        if dtype == "fp4_mx_block16":
+            return heads * (attention.head_dim // 2) * 2 + (heads * attention.head_dim // 16) * 2, words
+        if dtype == "mxfp8":
+            return heads * width + heads * width // 32, words
+        return heads * width * DTYPE_BYTES[dtype], words
+    row = attention.kv_lora_rank + attention.qk_rope_head_dim
+    words = f"{row} {dtype}, whole on every rank"
+    if attention.indexer is not None:
+        d = attention.indexer.head_dim
+        index = -(-(d + d // 128 * 4) // attention.indexer.kpool)
+        return _dsa_row(attention, args, dtype) + index, f"{words}, {index} B of index keys"
+    if dtype == "fp4_mx_block16":
+        return row // 2 + row // 16, words
+    if dtype == "mxfp8":
+        return row + row // 32, words
+    return row * DTYPE_BYTES[dtype], words
+
+
+def _dsa_row(attention: LatentKV, args: ServerArgs, dtype: str) -> int:
+    """A sparse-attention row: under fp8_e4m3 latent values, their scales and a bf16 rotary part, unless a backend
+    reads plain fp8.
+    """
+    if dtype == "fp8_e4m3" and args.dsa_backend not in ("trtllm", "tilelang"):
+        return attention.kv_lora_rank + attention.kv_lora_rank // 128 * 4 + 2 * attention.qk_rope_head_dim
+    return (attention.kv_lora_rank + attention.qk_rope_head_dim) * DTYPE_BYTES.get(dtype, 1)
+
+
+def _draft_bytes(model: Architecture, target: int, layers: int, args: ServerArgs, rules: RuleSet) -> int:
+    count = draft_layers(model, args)
+    if args.speculative_algorithm in OWN_DRAFT_CELL:
+        if args.draft_kv_bytes_per_token is not None and rules.own_draft_cell:
+            return args.draft_kv_bytes_per_token * args.dcp_size
+        return -(-target * (layers + count * args.dcp_size) // layers) - target
+    if not rules.own_draft_cell:
+        return int(target * (1 + count / layers)) - target
+    return int(target * count / layers)

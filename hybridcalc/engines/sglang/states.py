@@ -1,0 +1,124 @@
+"""How many bytes does SGLang keep for one state slot, in which shapes and dtypes?
+
+    slot = layers * (sum over conv windows of rows * width * sizeof(conv) + prod(temporal) * sizeof(ssm))
+
+layers counts the whole model's recurrent layers, shapes are those of one rank. conv dtype: SGLANG_MAMBA_CONV_DTYPE,
+else bfloat16. ssm dtype: --mamba-ssm-dtype, else SGLANG_MAMBA_SSM_DTYPE, else the config's mamba_ssm_dtype where the
+model class reads it, else float32. Shapes are ordered as the engine orders them: (width, rows), but (rows, width) for
+KDA and Inkling; families without one of the two parts keep an empty shape in its place.
+Mirrors configs/mamba_utils.py (0.5.23).
+"""
+
+from typing import NamedTuple
+
+from hybridcalc.architecture.families import StateShapes, state_shapes
+from hybridcalc.architecture.geometry import Architecture, KimiDelta, Lightning, Mamba1, ShortConv
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.errors import InputError
+from hybridcalc.units import DTYPE_BYTES
+
+SSM_DTYPES = ("float32", "bfloat16", "float16")
+READS_DECLARED_SSM_DTYPE = frozenset({
+    "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
+    "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "Qwen4ExpForConditionalGeneration", "NemotronHForCausalLM",
+    "NemotronH_Nano_VL_V2", "NemotronH_Nano_Omni_Reasoning_V3", "FalconH1ForCausalLM", "JetNemotronForCausalLM",
+    "JetVLMForConditionalGeneration", "Lfm2ForCausalLM", "ZayaForCausalLM", "GigaChat35ForCausalLM",
+})  # fmt: skip
+SHARDED_OVER_ALL_RANKS = frozenset(
+    {"Mamba2ForCausalLM", "MambaForCausalLM", "FalconMambaForCausalLM", "ZayaForCausalLM"}
+)
+"""Classes whose state is divided by tp_size itself; the others divide by the ranks of one attention worker."""
+
+
+class StateSlot(NamedTuple):
+    """One state slot on one rank: shapes of one layer in elements, dtypes, and bytes over all recurrent layers."""
+
+    layers: int
+    shapes: StateShapes
+    conv_shape: tuple[tuple[int, ...], ...]
+    temporal_shape: tuple[int, ...]
+    conv_dtype: str
+    ssm_dtype: str
+    ssm_dtype_reason: str
+
+    @property
+    def conv_bytes_per_layer(self) -> int:
+        """Bytes of one layer's convolution windows."""
+        return self.shapes.conv_elements * DTYPE_BYTES[self.conv_dtype]
+
+    @property
+    def ssm_bytes_per_layer(self) -> int:
+        """Bytes of one layer's temporal state."""
+        return self.shapes.temporal_elements * DTYPE_BYTES[self.ssm_dtype]
+
+    @property
+    def conv_bytes(self) -> int:
+        """Convolution bytes of a slot."""
+        return self.layers * self.conv_bytes_per_layer
+
+    @property
+    def ssm_bytes(self) -> int:
+        """Temporal-state bytes of a slot."""
+        return self.layers * self.ssm_bytes_per_layer
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a slot."""
+        return self.conv_bytes + self.ssm_bytes
+
+
+def state_slot(model: Architecture, args: ServerArgs) -> StateSlot:
+    """The state slot of ``model`` under ``args``.
+
+    Raises InputError for a model without recurrent layers and ShardingError for a tp that does not divide.
+    """
+    if model.state is None:
+        raise InputError(f"{model.name} has no recurrent layer: it keeps no state")
+    ranks = args.tp_size if model.architecture in SHARDED_OVER_ALL_RANKS else args.attn_tp_size
+    shapes = state_shapes(model.state, ranks)
+    conv_dtype, ssm_dtype, reason = _dtypes(model, args)
+    return StateSlot(
+        layers=model.state_layers,
+        shapes=shapes,
+        conv_shape=_conv_shape(model, shapes),
+        temporal_shape=_temporal_shape(model, shapes),
+        conv_dtype=conv_dtype,
+        ssm_dtype=ssm_dtype,
+        ssm_dtype_reason=reason,
+    )
+
+
+def _dtypes(model: Architecture, args: ServerArgs) -> tuple[str, str, str]:
+    if model.architecture.startswith("Inkling"):
+        return "bfloat16", "bfloat16", "fixed by the model class"
+    conv = args.env.get("SGLANG_MAMBA_CONV_DTYPE", "bfloat16")
+    conv = conv if conv in SSM_DTYPES else "bfloat16"
+    flag, variable = args.mamba_ssm_dtype, args.env.get("SGLANG_MAMBA_SSM_DTYPE")
+    if flag is None and args.enable_linear_replayssm_spec:
+        return conv, "float32", "--enable-linear-replayssm-spec sets it"
+    if flag is not None or variable:
+        stated = flag or variable or ""
+        where = "--mamba-ssm-dtype" if flag is not None else "SGLANG_MAMBA_SSM_DTYPE"
+        known = stated in SSM_DTYPES
+        return conv, stated if known else "float32", where if known else f"{where} {stated} is not known: float32"
+    declared = model.declared_ssm_dtype
+    if declared in SSM_DTYPES and model.architecture in READS_DECLARED_SSM_DTYPE:
+        return conv, declared, "the config's mamba_ssm_dtype"
+    return conv, "float32", "the engine's default"
+
+
+def _conv_shape(model: Architecture, shapes: StateShapes) -> tuple[tuple[int, ...], ...]:
+    if isinstance(model.state, Lightning):
+        return ((0, 0),)
+    rows_first = isinstance(model.state, KimiDelta) or model.architecture.startswith("Inkling")
+    return tuple((w.rows, w.width) if rows_first else (w.width, w.rows) for w in shapes.conv)
+
+
+def _temporal_shape(model: Architecture, shapes: StateShapes) -> tuple[int, ...]:
+    if isinstance(model.state, Mamba1):
+        return (shapes.temporal[0], 1, shapes.temporal[1])
+    if isinstance(model.state, ShortConv):
+        if model.architecture.startswith("Inkling"):
+            return (0, 0, 0)
+        return (1, 1, 0) if model.architecture == "ZayaForCausalLM" else (1, model.hidden_size or 0, 0)
+    return shapes.temporal

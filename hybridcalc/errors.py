@@ -1,0 +1,46 @@
+"""The few errors hybridcalc raises: each says what is wrong, where and why, and what to write instead.
+
+The command line prints ``error: <message>`` and, when there is one, the fix on a second line, and exits with 2
+(the input is at fault) or 1 (the question is understood and the answer is no).
+"""
+
+
+class HybridcalcError(Exception):
+    """Base of every error a user can cause. ``fix`` is what to write instead, or an empty string."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, fix: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+
+class InputError(HybridcalcError):
+    """A file, a flag or a value that cannot be read as what it should be."""
+
+
+class ModelNotFound(InputError):
+    """MODEL is neither a preset nor a readable config."""
+
+
+class ConfigError(InputError):
+    """A model config whose fields are missing, unknown or contradictory; it is refused whole, never half-read."""
+
+
+class ShardingError(HybridcalcError):
+    """A tensor-parallel size that does not divide what it must divide.
+
+    ``total`` is the number the engine tries to divide (it names it in its own assertion), ``parts`` the divisor.
+    """
+
+    def __init__(self, message: str, *, total: int, parts: int, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.total = total
+        self.parts = parts
+
+
+class IllegalCombination(HybridcalcError):
+    """Flags that the engine itself refuses together. The question is clear and the answer is no: exit code 1."""
+
+    exit_code = 1

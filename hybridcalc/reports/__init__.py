@@ -1,0 +1,1 @@
+"""Answers -> text and JSON. Only this package and pictures import rich."""

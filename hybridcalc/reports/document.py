@@ -1,0 +1,16 @@
+"""One JSON document on stdout, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+SCHEMA_VERSION = 1
+
+
+def print_json(command: str, answer: Mapping[str, Any]) -> None:
+    """Print ``answer`` with its schema first. Floats stay finite; bytes stay integers."""
+    document = {"schema": f"hybridcalc.{command}/{SCHEMA_VERSION}", **answer}
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")

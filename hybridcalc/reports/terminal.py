@@ -1,0 +1,120 @@
+"""Answers as text: a verdict line, the few figures it rests on, what to set, then notes. 80 columns, no boxes.
+
+Colour means one thing each: cyan the state pool, yellow the KV pool, red trouble. It goes away with NO_COLOR, with
+TERM=dumb and when the output is no terminal; nothing is said by colour alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from typing import IO, Any, cast
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hybridcalc.plan import Number, Step
+
+STATE, KV, TROUBLE, QUIET = "cyan", "yellow", "bold red", "dim"
+INDENT = "  "
+PIPED_WIDTH = 80
+
+
+def console() -> Console:
+    """A console on stdout: the terminal's width, 80 columns when there is none or COLUMNS is silent."""
+    terminal = sys.stdout.isatty()
+    width = None if terminal or os.environ.get("COLUMNS") else PIPED_WIDTH
+    stream = sys.stdout if terminal else cast(IO[str], _WithoutTrailingBlanks(sys.stdout))
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+class _WithoutTrailingBlanks:
+    """A text stream that drops the blanks with which tables fill their lines: pasted text stays clean."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(re.sub(r"[ \t]+(?=\n|$)", "", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def verdict(out: Console, headline: str, rest: str = "") -> None:
+    """The answer in one line."""
+    out.print(Text.assemble((headline, "bold"), f"   {rest}" if rest else ""))
+    out.print()
+
+
+def figures(out: Console, rows: Iterable[tuple[str, str, str, str]], *, styles: Sequence[str] = ()) -> None:
+    """Rows of label, value, human unit, reason; the reason wraps, the rest stays whole."""
+    table = _grid("left", "right", "right", "left")
+    for number, (label, value, human, reason) in enumerate(rows):
+        style = styles[number] if number < len(styles) else ""
+        table.add_row(INDENT + label, Text(value, style=style), human, reason)
+    out.print(table)
+
+
+def settings(out: Console, rows: Iterable[tuple[str, str, str]]) -> None:
+    """Rows of set/or/today, the flags, and what they come to."""
+    table = _grid("left", "left", "left")
+    for label, flags, effect in rows:
+        table.add_row(INDENT + label, Text(flags, style="bold"), effect)
+    out.print(table)
+
+
+def notes(out: Console, texts: Iterable[str], *, label: str = "note", style: str = "") -> None:
+    """Each note on its own lines, indented under its label."""
+    table = Table.grid(padding=(0, 1, 0, 0))
+    for text in texts:
+        table.add_row(Text(f"{label}:", style=style), Text(text))
+    if table.row_count:
+        out.print(table)
+
+
+def listing(out: Console, header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> None:
+    """A plain table with a dim header; the columns in ``right`` are right-aligned."""
+    table = Table(box=None, pad_edge=False, header_style=QUIET, padding=(0, 2, 0, 0))
+    for number, name in enumerate(header):
+        table.add_column(name, justify="right" if number in right else "left", no_wrap=number < len(header) - 1)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    out.print(table)
+
+
+def pairs(out: Console, rows: Iterable[tuple[str, str]]) -> None:
+    """Name and value, the value wrapping."""
+    table = _grid("left", "left")
+    for name, value in rows:
+        table.add_row(Text(INDENT + name, style=QUIET), Text(value))
+    out.print(table)
+    out.print()
+
+
+def explanation(out: Console, steps: Iterable[Step]) -> None:
+    """Every step: symbol, formula, numbers, value with unit, source."""
+    out.print()
+    for step in steps:
+        out.print(Text.assemble((step.symbol, "bold"), f" = {step.formula}"))
+        out.print(Text(f"{INDENT * 2}= {step.with_numbers}"))
+        out.print(Text(f"{INDENT * 2}= {number(step.value)} {step.unit}"))
+        out.print(Text(f"{INDENT * 2}{step.source}", style=QUIET))
+
+
+def number(value: Number) -> str:
+    """A figure with thousands separators: whole numbers whole, others with four decimals at most."""
+    if isinstance(value, int) or value == int(value):
+        return f"{int(value):,}"
+    return f"{float(value):,.4f}".rstrip("0").rstrip(".")
+
+
+def _grid(*justify: str) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for position, side in enumerate(justify):
+        last = position == len(justify) - 1
+        table.add_column(justify="right" if side == "right" else "left", no_wrap=not last, overflow="fold")
+    return table

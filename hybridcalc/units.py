@@ -1,0 +1,97 @@
+"""Bytes, token counts and dtypes: how they are read and how they are written.
+
+GiB is 2**30 and GB is 10**9; the two are never mixed, although SGLang and vLLM print "GB" for GiB in their logs.
+Token counts use 1k = 1,024 and 1M = 1,048,576, as context lengths are named.
+"""
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+
+from hybridcalc.errors import InputError
+
+KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
+
+_SIZE_UNITS = {
+    "": 1, "b": 1,
+    "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+}  # fmt: skip
+_SIZE = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*", re.ASCII)
+_TOKEN_UNITS = {"": 1, "k": 2**10, "m": 2**20}
+
+LARGEST_TOKENS = 2**40
+"""No served context comes near it; a longer length is a slip of the keyboard."""
+LARGEST_BYTES = 2**60
+"""One EiB: beyond any machine this is asked about."""
+
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1}
+_DTYPE_SPELLINGS = {
+    "fp32": "float32", "float": "float32", "f32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16", "half": "float16", "f16": "float16",
+    "float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2", "fp8": "fp8_e4m3",
+}  # fmt: skip
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes in ``80GiB``, ``80GB``, ``143771MiB`` or a plain number of bytes.
+
+    Raises InputError for anything else, for sizes that are not positive and for sizes above one EiB.
+    """
+    amount = _amount(text, _SIZE_UNITS)
+    if amount is None:
+        raise InputError(
+            f"{_shown(text)} is not a size", fix="write 80GiB (2**30), 80GB (10**9), 143771MiB or plain bytes"
+        )
+    size = int(amount)
+    if not 0 < size <= LARGEST_BYTES:
+        raise InputError(f"{_shown(text)} is not a usable size", fix="a size is above 0 and at most 1,048,576 TiB")
+    return size
+
+
+def parse_tokens(text: str) -> int:
+    """Tokens in ``9216``, ``8k`` (8,192) or ``1M`` (1,048,576). Raises InputError for what is not a positive count."""
+    count = _amount(text, _TOKEN_UNITS)
+    if count is None:
+        raise InputError(f"{_shown(text)} is not a token count", fix="write 9216, 8k (8,192) or 1M (1,048,576)")
+    if count.denominator != 1 or count < 1 or count > LARGEST_TOKENS:
+        raise InputError(
+            f"{_shown(text)} is not a usable token count", fix=f"whole tokens from 1 to {LARGEST_TOKENS:,}"
+        )
+    return int(count)
+
+
+def parse_dtype(text: str) -> str:
+    """The full name of a dtype, whichever way it is spelt (``bf16`` -> ``bfloat16``). Raises InputError otherwise."""
+    name = text.strip().lower().removeprefix("torch.")
+    name = _DTYPE_SPELLINGS.get(name, name)
+    if name not in DTYPE_BYTES:
+        raise InputError(f"{_shown(text)} is not a dtype known here", fix=f"write one of {', '.join(DTYPE_BYTES)}")
+    return name
+
+
+def format_bytes(size: int | Fraction) -> str:
+    """A size in the largest binary unit that leaves at least one whole: ``53.57 MiB``."""
+    for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit:
+            return f"{float(Fraction(size) / unit):,.2f} {name}"
+    return f"{float(size):,.0f} B"
+
+
+def gib_text(size: int) -> str:
+    """GiB with two decimals, exactly as the engines' logs print "GB": ``13.04``."""
+    return f"{size / GIB:.2f}"
+
+
+def _amount(text: str, units: Mapping[str, int]) -> Fraction | None:
+    """The number times its unit, exactly; None for anything else."""
+    match = _SIZE.fullmatch(text) if len(text) <= 40 else None
+    if match is None or match[2].lower() not in units:
+        return None
+    return Fraction(match[1].replace(",", "").replace("_", "")) * units[match[2].lower()]
+
+
+def _shown(text: str) -> str:
+    """A user's own words, kept short and printable."""
+    return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -1,0 +1,47 @@
+"""Compile presets/models/*.yaml and presets/gpus/*.yaml into the JSON that the command line reads.
+
+python tools/compile_presets.py            write hybridcalc/presets/models.json and gpus.json
+python tools/compile_presets.py --check    exit 1 when they are not what the YAML says
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from hybridcalc.architecture.preset_schema import read_gpu_preset, read_preset
+from hybridcalc.architecture.presets import PRESETS
+
+
+def compiled(folder: str) -> str:
+    """All presets of a folder as one JSON document, one line a preset."""
+    read = read_preset if folder == "models" else read_gpu_preset
+    presets = {}
+    for path in sorted((PRESETS / folder).glob("*.yaml")):
+        preset = read(path.read_text(encoding="utf-8"), path.name)
+        if path.stem != preset["id"]:
+            sys.exit(f"{path.name}: holds the preset {preset['id']}")
+        presets[preset["id"]] = preset
+    lines = (f"{json.dumps(name)}: {json.dumps(preset, separators=(',', ':'))}" for name, preset in presets.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def main() -> int:
+    """Write or check both files."""
+    stale = 0
+    for folder in ("models", "gpus"):
+        target = PRESETS / f"{folder}.json"
+        text = compiled(folder)
+        if "--check" not in sys.argv:
+            target.write_text(text, encoding="utf-8")
+        elif not target.exists() or target.read_text(encoding="utf-8") != text:
+            print(f"{target.name} is not what presets/{folder} says: run python tools/compile_presets.py")
+            stale = 1
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main())
