@@ -33,6 +33,8 @@ _DTYPE_SPELLINGS = {
     "float8_e4m3fn": "fp8_e4m3", "float8_e5m2": "fp8_e5m2", "fp8": "fp8_e4m3",
 }  # fmt: skip
 
+_SHORT_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8 e5m2"}
+
 
 def parse_bytes(text: str) -> int:
     """Bytes in ``80GiB``, ``80GB``, ``143771MiB`` or a plain number of bytes.
@@ -69,6 +71,11 @@ def parse_dtype(text: str) -> str:
     if name not in DTYPE_BYTES:
         raise InputError(f"{_shown(text)} is not a dtype known here", fix=f"write one of {', '.join(DTYPE_BYTES)}")
     return name
+
+
+def short_dtype(name: str) -> str:
+    """A dtype as people say it: ``fp32``, ``bf16``, ``fp8``."""
+    return _SHORT_DTYPES.get(name, name)
 
 
 def format_bytes(size: int | Fraction) -> str:

@@ -21,11 +21,14 @@ from collections.abc import Sequence
 from itertools import compress
 from typing import NamedTuple
 
-_ESCAPE = rb"(?:\x1b|\\+(?:u001[bB]|x1[bB]|033|e(?=\[))|\#033|\^\[(?=\[))"
+_CODE = rb"(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|\([0B])?"
 _COLOUR = re.compile(
-    _ESCAPE + rb"(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|\([0B])?"
-    rb"|\[[0-9]{1,3}(?:;[0-9]{1,3}){0,5}m"  # a code whose escape character was lost on the way
-)
+    rb"\x1b" + _CODE
+    + rb"|\\\\{0,3}(?:u001[bB]|x1[bB]|033|e(?=\[))" + _CODE  # as JSON, Python and shells write the character
+    + rb"|\#033" + _CODE  # rsyslog
+    + rb"|\^\[(?=\[)" + _CODE  # cat -v
+    + rb"|\[[0-9]{1,3}(?:;[0-9]{1,3}){0,5}m"  # where the character was lost on the way
+)  # fmt: skip
 
 _JSON_LINE = re.compile(
     rb'^(?P<opening>[^\n{"]{0,200}\{[^\n{}]{0,400}?"(?:log|message|msg|text|line|event|content)"\s{0,4}:\s{0,4}")'
@@ -33,7 +36,7 @@ _JSON_LINE = re.compile(
     re.MULTILINE,
 )
 
-_BACKSLASHED = re.compile(rb"""\\+([nrt"'/_#*`|<>\[\]()-])""")
+_BACKSLASHED = re.compile(rb"""\\{1,4}([nrt"'/_#*`|<>\[\]()-])""")
 _BACKSLASHED_AS = {b"n": b"\v", b"r": b"\v", b"t": b" "}
 
 _LOOKALIKES = {
@@ -45,7 +48,7 @@ _LOOKALIKE = re.compile(b"|".join(re.escape(seen) for seen in _LOOKALIKES))
 
 _CLOCK = rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
 _LINE_PREFIX = re.compile(
-    rb"""(?<![^\n\v])(?:
+    rb"""[\n\v](?:
         [\x20\t\0]+                                              # indentation, and the blanks of a colour code
       | > | &gt;                                                 # a quoted mail or answer
       | \#+(?=[\x20\t]) | //(?=[\x20\t]) | [-*](?=[\x20\t]) | \+ # comments, bullets, a diff
@@ -88,7 +91,8 @@ def plain(raw: bytes) -> Plain:
     text = _BACKSLASHED.sub(_unescaped, text)
     text = text.replace(b"\r", b"\v")
     text = _LOOKALIKE.sub(_in_ascii, text)
-    text = _STRING_END.sub(_blank, _LINE_PREFIX.sub(_blank, text))
+    text = _LINE_PREFIX.sub(_without_prefix, b"\n" + text)[1:]
+    text = _STRING_END.sub(_blank, text)
     return Plain(text.translate(None, b"\0"), array("Q", compress(range(len(text)), text)))
 
 
@@ -106,6 +110,10 @@ def _without_json(match: re.Match[bytes]) -> bytes:
 def _unescaped(match: re.Match[bytes]) -> bytes:
     """The character an escape stands for, after as many blanks as it had backslashes."""
     return bytes(len(match[0]) - 1) + _BACKSLASHED_AS.get(match[1], match[1])
+
+
+def _without_prefix(match: re.Match[bytes]) -> bytes:
+    return match[0][:1] + bytes(len(match[0]) - 1)
 
 
 def _in_ascii(match: re.Match[bytes]) -> bytes:

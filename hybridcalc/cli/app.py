@@ -75,15 +75,17 @@ def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `hybridcalc ... | head` ends quietly, as other tools do
-    arguments = sys.argv[1:]
-    debug = "--debug" in arguments
+    _leave(execute(sys.argv[1:]))
+
+
+def execute(arguments: list[str]) -> int:
+    """Run one command line and report what goes wrong; the exit code. ``--debug`` lets the exception through."""
     try:
-        code = run([argument for argument in arguments if argument != "--debug"])
+        return run([argument for argument in arguments if argument != "--debug"])
     except Exception as failure:
-        if debug:
+        if "--debug" in arguments:
             raise
-        code = _report(failure)
-    _leave(code)
+        return _report(failure)
 
 
 def run(arguments: list[str]) -> int:
@@ -127,7 +129,7 @@ def _leave(code: int) -> NoReturn:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as failure:
-        _complain(f"the answer could not be written: {(failure.strerror or '').lower()}", "")
+        _complain((failure.strerror or "the answer could not be written").lower(), "")
         code = USAGE_ERROR
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes once more at exit
     sys.exit(code)

@@ -63,10 +63,9 @@ def _print(answer: Crossover, *, explain: bool) -> None:
     out.print()
     picture = draw_crossover(answer.curve, answer.marks, width=out.width, colour=out.is_terminal and not out.no_color)
     if picture is not None:
-        out.file.write(picture + "\n\n")
+        out.file.write(picture + "\n")
     else:
         terminal.listing(out, *_points(answer), right=(0, 1, 2, 3))
-        out.print()
         terminal.notes(out, ["pip install 'hybridcalc[plot]' draws this as a curve"])
     terminal.notes(out, answer.notes)
     if explain:

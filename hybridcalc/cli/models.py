@@ -49,7 +49,6 @@ def models(
         for e in entries
     ]  # fmt: skip
     terminal.listing(out, ("model", "family", "layers", "state", "KV a token"), rows, right=(2, 3, 4))
-    out.print()
     texts = ["layers are recurrent + attention; sizes are those of a single rank", "* second-hand geometry"]
     terminal.notes(out, [*texts, f"{len(rows)} presets; `hybridcalc models show NAME` tells where each comes from"])
 

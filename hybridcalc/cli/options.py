@@ -26,7 +26,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def _ranks(*names: str, help: str) -> Any:
-    return typer.Option(*names, min=1, max=MOST_RANKS, help=help)
+    return typer.Option(*names, min=1, max=MOST_RANKS, metavar="N", help=help)
 
 
 Model = Annotated[
@@ -73,7 +73,9 @@ StrategyFlag = Annotated[
 ]  # fmt: skip
 NoOverlap = Annotated[bool, typer.Option("--disable-overlap-schedule", help="Run without the overlap scheduler.")]
 NoRadix = Annotated[bool, typer.Option("--disable-radix-cache", help="Run without prefix caching: one slot a request.")]
-PageSize = Annotated[int | None, typer.Option("--page-size", min=1, max=2**20, help="Tokens in one KV page.")]
+PageSize = Annotated[
+    int | None, typer.Option("--page-size", metavar="N", min=1, max=2**20, help="Tokens in one KV page.")
+]
 SpecAlgorithm = Annotated[
     str | None,
     typer.Option(
@@ -82,18 +84,25 @@ SpecAlgorithm = Annotated[
 ]
 DraftTokens = Annotated[
     int | None,
-    typer.Option("--speculative-num-draft-tokens", min=1, max=1024, help="D: draft tokens verified in one step."),
+    typer.Option(
+        "--speculative-num-draft-tokens", metavar="N", min=1, max=1024, help="D: draft tokens verified in one step."
+    ),
 ]
 DraftLayers = Annotated[
     int | None,
     typer.Option(
-        "--draft-layers", min=0, max=4096, help="Attention layers of the draft model (else: the checkpoint's)."
+        "--draft-layers",
+        metavar="N",
+        min=0,
+        max=4096,
+        help="Attention layers of the draft model (else: the checkpoint's).",
     ),
 ]
 DraftKv = Annotated[
     int | None,
     typer.Option(
         "--draft-kv-bytes-per-token",
+        metavar="N",
         min=0,
         max=2**40,
         help="KV bytes a draft model of its own geometry takes per token.",
@@ -103,19 +112,27 @@ ReplaySpec = Annotated[
     bool, typer.Option("--enable-linear-replayssm-spec", help="Verify drafts by replay: ring buffers, no draft states.")
 ]
 CacheLen = Annotated[
-    int, typer.Option("--linear-replayssm-cache-len", min=1, max=2**20, help="Ring length of ReplaySSM, in steps.")
+    int,
+    typer.Option(
+        "--linear-replayssm-cache-len", metavar="N", min=1, max=2**20, help="Ring length of ReplaySSM, in steps."
+    ),
 ]
 FullMemoryRatio = Annotated[
-    float, typer.Option("--mamba-full-memory-ratio", help="The ratio in use today, state to KV memory.")
+    float, typer.Option("--mamba-full-memory-ratio", metavar="R", help="The ratio in use today, state to KV memory.")
 ]
 MambaCacheSize = Annotated[
     int | None,
     typer.Option(
-        "--max-mamba-cache-size", min=1, max=MOST_SLOTS, help="K: state slots of the server, in place of a ratio."
+        "--max-mamba-cache-size",
+        metavar="N",
+        min=1,
+        max=MOST_SLOTS,
+        help="K: state slots of the server, in place of a ratio.",
     ),
 ]
 RunningRequests = Annotated[
-    int | None, typer.Option("--max-running-requests", min=1, max=MOST_SLOTS, help="The server's request limit.")
+    int | None,
+    typer.Option("--max-running-requests", metavar="N", min=1, max=MOST_SLOTS, help="The server's request limit."),
 ]
 TotalTokens = Annotated[
     str | None, typer.Option("--max-total-tokens", metavar="TOKENS", help="The server's limit on KV tokens.")

@@ -35,7 +35,9 @@ def ratio(
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", "-C", min=1, max=options.MOST_SLOTS, help="Requests to pin slots for."),
+        typer.Option(
+            "--concurrency", "-C", metavar="N", min=1, max=options.MOST_SLOTS, help="Requests to pin slots for."
+        ),
     ] = None,
     tp_size: options.Tp = 1,
     pp_size: options.Pp = 1,
@@ -116,7 +118,6 @@ def _print(answer: Balance, findings: tuple[Finding, ...], *, explain: bool) -> 
     terminal.figures(out, _figures(answer), styles=(terminal.STATE, terminal.KV))
     out.print()
     terminal.settings(out, _settings(answer))
-    out.print()
     trouble = [f for f in findings if f.severity != "note"]
     terminal.notes(
         out, [f"{f.message}{'; ' + f.fix if f.fix else ''}" for f in trouble], label="finding", style=terminal.TROUBLE
@@ -127,19 +128,22 @@ def _print(answer: Balance, findings: tuple[Finding, ...], *, explain: bool) -> 
 
 
 def _figures(answer: Balance) -> list[tuple[str, str, str, str]]:
-    constants, equal = answer.constants, answer.token_equiv
+    constants, equal = answer.constants, float(answer.token_equiv)
     state, kv = constants.state_bytes, constants.kv_bytes_per_token
     rows = [
         ("state per slot", f"{round(state):,} B", format_bytes(state), constants.state_why),
         ("KV per token", f"{round(kv):,} B", format_bytes(kv), constants.kv_why),
-        ("token_equiv", f"{float(equal):,.2f}", "", "tokens of KV that one state slot weighs"),
-        ("slots per request", f"{answer.slots.count}", "", answer.slots.reason),
-    ]  # fmt: skip
+        ("token_equiv", f"{equal:,.2f}", "tokens", "of KV that one state slot weighs"),
+        ("slots per request", f"{answer.slots.count}", "slots", answer.slots.reason),
+    ]
     if answer.draft_states:
-        rows.append(("draft states", f"{answer.draft_states}", "", "charged to each request beside its slots"))
+        rows.append(("draft states", f"{answer.draft_states}", "states", "charged to each request as well"))
+    if answer.draft_kv_bytes_per_token:
+        draft = answer.draft_kv_bytes_per_token
+        rows.append(("draft KV per token", f"{draft:,} B", format_bytes(draft), "not divided by context parallelism"))
     if answer.dcp_size > 1:
-        rows.append(("context parallel", f"{answer.dcp_size}", "", "ranks share the KV of a sequence, not its state"))
-    rows.append(("crossover at", f"{float(equal):,.0f}", "", "tokens: above it KV weighs more than one state"))
+        rows.append(("context parallel", f"{answer.dcp_size}", "ranks", "share a sequence's KV, not its state"))
+    rows.append(("crossover at", f"{equal:,.0f}", "tokens", "above it KV outweighs one state"))
     return rows
 
 

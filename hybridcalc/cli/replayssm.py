@@ -22,7 +22,9 @@ def replayssm(
     model: options.Model,
     slots: Annotated[
         int,
-        typer.Option("--slots", min=1, max=options.MOST_SLOTS, help="Slots with rings; a pool of K has K + 1."),
+        typer.Option(
+            "--slots", metavar="N", min=1, max=options.MOST_SLOTS, help="Slots with rings; a pool of K has K + 1."
+        ),
     ] = 1,
     tp_size: options.Tp = 1,
     dp_size: options.Dp = 1,
@@ -91,7 +93,11 @@ def _print(model: Architecture, answer: dict[str, Any]) -> None:
         headline = (
             f"{total:,} B   {format_bytes(total)}" if slots > 1 else f"{per_slot:,} B a slot   {format_bytes(per_slot)}"
         )
-        terminal.verdict(out, headline, f"rings of {answer['cache_len']} steps, {slots:,} slots of {model.name}")
+        terminal.verdict(
+            out,
+            headline,
+            f"rings of {answer['cache_len']} steps, {slots:,} slot{'s' if slots > 1 else ''} of {model.name}",
+        )
     else:
         out.print("refused", style=terminal.TROUBLE, end="")
         out.print(f"   {answer['reason']}")
@@ -113,7 +119,6 @@ def _print(model: Architecture, answer: dict[str, Any]) -> None:
     terminal.figures(
         out, [("per slot", f"{per_slot:,} B", format_bytes(per_slot), "all rings of one slot on one rank")]
     )
-    out.print()
     if answer["legal"]:
         terminal.notes(out, [answer["reason"]])
     else:

@@ -105,7 +105,6 @@ def _print(answer: dict[str, Any], chosen: Slots, name: str, prompt: int | None,
     header = ("  strategy", "overlap", "no overlap", "overlap, skip*", "no overlap, skip*")
     terminal.listing(out, header, rows, right=(1, 2, 3, 4))
     out.print("  * with SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1", style=terminal.QUIET)
-    out.print()
     notes = []
     if answer["max_concurrent"] is not None:
         slots, admitted = answer["max_mamba_cache_size"], answer["max_concurrent"]

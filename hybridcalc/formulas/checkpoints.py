@@ -37,3 +37,11 @@ def decode_snapshots(generated_tokens: int, track_interval: int) -> int:
 def handover_bytes(state_bytes: int, kv_bytes_per_token: int, input_tokens: int) -> int:
     """Bytes moved when prefill hands one sequence to decode: its state and the KV of its prompt, per rank."""
     return state_bytes + input_tokens * kv_bytes_per_token
+
+
+def cyclic_hit_rate(prefixes: int, slots: int) -> int:
+    """Hit rate of ``prefixes`` probed in turn, again and again, against an LRU of ``slots`` states: 1 or 0.
+
+    One prefix too many and each is evicted just before its turn. Without unit; the first round is left out.
+    """
+    return 1 if prefixes <= slots else 0

@@ -43,11 +43,12 @@ def draw_crossover(
     plot.xticks(ticks, [_tokens(tick) for tick in ticks])
     levels = _powers(min(sizes), max(sizes), 16) if sizes else []
     plot.yticks(levels, [format_bytes(level) for level in levels])
-    places = "; ".join(f"{name} at {float(tokens):,.0f}" for name, tokens in marks)
-    plot.xlabel(f"tokens of one sequence ({places})" if places else "tokens of one sequence")
+    plot.xlabel("tokens of one sequence")
     text: str = plot.build()
     text = text if colour else plot.uncolorize(text)
-    return "\n".join(line.rstrip() for line in text.splitlines())
+    places = "; ".join(f"{name} at {float(tokens):,.0f}" for name, tokens in marks)
+    lines = [*text.splitlines(), f"  lines: {places}" if places else ""]
+    return "\n".join(line.rstrip() for line in lines).rstrip()
 
 
 def _series(curve: Sequence[Point]) -> list[tuple[str, list[int], str, str]]:

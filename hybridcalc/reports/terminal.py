@@ -10,9 +10,10 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import IO, Any, cast
+from typing import IO, Any, Literal, cast
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -28,7 +29,9 @@ def console() -> Console:
     terminal = sys.stdout.isatty()
     width = None if terminal or os.environ.get("COLUMNS") else PIPED_WIDTH
     stream = sys.stdout if terminal else cast(IO[str], _WithoutTrailingBlanks(sys.stdout))
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    plain = bool(os.environ.get("NO_COLOR"))  # wins over FORCE_COLOR, and takes bold and dim along
+    colours: Literal["auto"] | None = None if plain else "auto"
+    return Console(file=stream, width=width, color_system=colours, highlight=False, markup=False, emoji=False)
 
 
 class _WithoutTrailingBlanks:
@@ -45,8 +48,13 @@ class _WithoutTrailingBlanks:
 
 
 def verdict(out: Console, headline: str, rest: str = "") -> None:
-    """The answer in one line."""
-    out.print(Text.assemble((headline, "bold"), f"   {rest}" if rest else ""))
+    """The answer in one line, and what it means on the same line or, where it is long, under it."""
+    line = Text.assemble((headline, "bold"), f"   {rest}" if rest else "")
+    if line.cell_len <= out.width:
+        out.print(line)
+    else:
+        out.print(Text(headline, style="bold"))
+        out.print(Padding(Text(rest), (0, 0, 0, len(INDENT))))
     out.print()
 
 
@@ -68,11 +76,12 @@ def settings(out: Console, rows: Iterable[tuple[str, str, str]]) -> None:
 
 
 def notes(out: Console, texts: Iterable[str], *, label: str = "note", style: str = "") -> None:
-    """Each note on its own lines, indented under its label."""
+    """Each note on its own lines, indented under its label, after a blank line; nothing when there are none."""
     table = Table.grid(padding=(0, 1, 0, 0))
     for text in texts:
         table.add_row(Text(f"{label}:", style=style), Text(text))
     if table.row_count:
+        out.print()
         out.print(table)
 
 

@@ -16,7 +16,7 @@ from hybridcalc.engines.sglang.kv import draft_layers, kv_cell
 from hybridcalc.engines.sglang.pools import Rings
 from hybridcalc.engines.sglang.replayssm import charged_rings, replayssm_active
 from hybridcalc.engines.sglang.settings import Setting, Solver, weigh
-from hybridcalc.engines.sglang.states import state_slot
+from hybridcalc.engines.sglang.states import slot_parts, state_slot
 from hybridcalc.engines.sglang.strategy import RADIX_ARCHITECTURES, resolve_strategy
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.formulas.balance import balanced_ratio, balanced_requests, token_equiv
@@ -79,6 +79,7 @@ class Balance:
     slots: Slots
     strategy: str
     draft_states: int
+    draft_kv_bytes_per_token: int
     dcp_size: int
     workload: Workload
     constants: Constants
@@ -103,6 +104,7 @@ class Balance:
             "slots_reason": self.slots.reason,
             "strategy": self.strategy,
             "draft_states": self.draft_states,
+            "draft_kv_bytes_per_token": self.draft_kv_bytes_per_token,
             "dcp_size": self.dcp_size,
             "length_tokens": self.workload.length_tokens,
             "state_bytes_per_slot": round(constants.state_bytes),
@@ -167,8 +169,6 @@ def architecture_constants(model: Architecture, args: ServerArgs, rules: RuleSet
             f"{model.name} has no attention layer: there is no KV to balance the state against",
             fix="its concurrency is K // S: see `hybridcalc slots`",
         )
-    parts = [f"{slot.ssm_bytes:,} {slot.ssm_dtype}"] if slot.ssm_bytes else []
-    parts += [f"{slot.conv_bytes:,} conv {slot.conv_dtype}"] if slot.conv_bytes else []
     layer = f"{slot.conv_bytes_per_layer:,} + {slot.ssm_bytes_per_layer:,}"
     return Constants(
         origin="architecture",
@@ -176,7 +176,7 @@ def architecture_constants(model: Architecture, args: ServerArgs, rules: RuleSet
         conv_bytes=Fraction(slot.conv_bytes),
         ssm_bytes=Fraction(slot.ssm_bytes),
         kv_bytes_per_token=Fraction(cell.target_bytes),
-        state_why=f"{model.describe_layers.split(' + ')[0]} layers: {' + '.join(parts)}",
+        state_why=f"{model.describe_layers.split(' + ')[0]} layers: {slot_parts(slot)}",
         kv_why=f"{cell.layers} attention layers: {cell.row}",
         state_numbers=f"{slot.layers} x ({layer}); {slot.ssm_dtype}: {slot.ssm_dtype_reason}",
         kv_numbers=f"{cell.layers} x {Fraction(cell.target_bytes, cell.layers)}; {cell.row}",
@@ -252,6 +252,7 @@ def _answer(question: _Question, notes: list[str]) -> Balance:
         slots=question.slots,
         strategy=question.strategy,
         draft_states=question.draft_states,
+        draft_kv_bytes_per_token=question.draft_kv_bytes_per_token,
         dcp_size=question.args.dcp_size,
         workload=workload,
         constants=constants,

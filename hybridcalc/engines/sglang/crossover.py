@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs, check_model, rules_for
 from hybridcalc.engines.sglang.kv import kv_curve, kv_layers, kv_row
-from hybridcalc.engines.sglang.states import state_slot
+from hybridcalc.engines.sglang.states import slot_parts, state_slot
 from hybridcalc.formulas.crossover import KvCurve, crossover_tokens, curve_lengths, total_crossover_tokens
 from hybridcalc.plan import Step
 
@@ -107,7 +107,7 @@ def compare(
         Point(tokens, slot.bytes, own.at(tokens), other_curve.at(tokens) if other_curve is not None else None)
         for tokens in curve_lengths(marks, end)
     )
-    state_why = f"{model.describe_layers.split(' + ')[0]} layers, {slot.ssm_dtype} + conv {slot.conv_dtype}"
+    state_why = f"{model.describe_layers.split(' + ')[0]} layers: {slot_parts(slot)}"
     return Crossover(
         model=model.name, state_bytes=slot.bytes, state_why=state_why, kv_bytes_per_token=own.bytes_per_token,
         kv_why=kv_row(model, args), component_tokens=component, per_layer_tokens=per_layer,

@@ -16,7 +16,7 @@ from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, Laten
 from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.crossover import KvCurve
-from hybridcalc.units import DTYPE_BYTES
+from hybridcalc.units import DTYPE_BYTES, short_dtype
 
 KV_CACHE_DTYPES = ("auto", "bfloat16", "fp8_e4m3", "fp8_e5m2", "fp4_mx_block16", "mxfp8")
 KV_DTYPE_ALIASES = {"bf16": "bfloat16", "fp8": "fp8_e4m3", "fp4_e2m1": "fp4_mx_block16"}
@@ -117,7 +117,7 @@ def _layer_bytes(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: 
     if isinstance(attention, GroupedQueryKV):
         heads = kv_heads_on_rank(attention.kv_heads, args.attn_tp_size // args.dcp_size)
         width = attention.head_dim + attention.v_head_dim
-        words = f"{heads} of {attention.kv_heads} KV heads x {width} {dtype}"
+        words = f"{heads} of {attention.kv_heads} KV heads x {width} {short_dtype(dtype)}"
         if heads * (args.attn_tp_size // args.dcp_size) > attention.kv_heads:
             words += ", replicated"
         if dtype == "fp4_mx_block16":
@@ -126,7 +126,7 @@ def _layer_bytes(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: 
             return heads * width + heads * width // 32, words
         return heads * width * DTYPE_BYTES[dtype], words
     row = attention.kv_lora_rank + attention.qk_rope_head_dim
-    words = f"{row} {dtype}, whole on every rank"
+    words = f"{row} {short_dtype(dtype)}, whole on every rank"
     if attention.indexer is not None:
         d = attention.indexer.head_dim
         index = -(-(d + d // 128 * 4) // attention.indexer.kpool)

@@ -15,7 +15,7 @@ from hybridcalc.architecture.families import StateShapes, state_shapes
 from hybridcalc.architecture.geometry import Architecture, KimiDelta, Lightning, Mamba1, ShortConv
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.errors import InputError
-from hybridcalc.units import DTYPE_BYTES
+from hybridcalc.units import DTYPE_BYTES, short_dtype
 
 SSM_DTYPES = ("float32", "bfloat16", "float16")
 READS_DECLARED_SSM_DTYPE = frozenset({
@@ -65,6 +65,13 @@ class StateSlot(NamedTuple):
     def bytes(self) -> int:
         """Bytes of a slot."""
         return self.conv_bytes + self.ssm_bytes
+
+
+def slot_parts(slot: StateSlot) -> str:
+    """What a slot is made of, in words: ``54,263,808 fp32 + 1,907,712 conv bf16``."""
+    parts = [f"{slot.ssm_bytes:,} {short_dtype(slot.ssm_dtype)}"] if slot.ssm_bytes else []
+    parts += [f"{slot.conv_bytes:,} conv {short_dtype(slot.conv_dtype)}"] if slot.conv_bytes else []
+    return " + ".join(parts)
 
 
 def state_slot(model: Architecture, args: ServerArgs) -> StateSlot:

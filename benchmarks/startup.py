@@ -1,0 +1,59 @@
+"""How long does `hybridcalc ratio` take as a whole process, as a ratio to `python -c "import typer"`?
+
+    python benchmarks/startup.py [--rounds 30] [--limit 1.6]
+
+Both commands run in turn, with bytecode caches on; the answer is the ratio of their medians and the median of the
+paired ratios. Exits with 1 when the first is above the limit. Seconds on a shared machine mean little; ratios do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+COMMANDS = {
+    "import typer": [sys.executable, "-c", "import typer"],
+    "ratio --json": [sys.executable, "-m", "hybridcalc", "ratio", "kimi-k3", "-L", "9216", "--json"],
+    "ratio": [sys.executable, "-m", "hybridcalc", "ratio", "kimi-k3", "-L", "9216"],
+    "--version": [sys.executable, "-m", "hybridcalc", "--version"],
+}
+
+
+def seconds(command: list[str]) -> float:
+    """One run of a whole process; the wait is a blocking one, since polling quantises short runs."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    start = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=environment)
+    return time.perf_counter() - start
+
+
+def main() -> int:
+    """Measure and compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--limit", type=float, default=1.6)
+    options = parser.parse_args()
+    for command in COMMANDS.values():
+        seconds(command)  # writes the bytecode
+    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for _ in range(options.rounds):
+        for name, command in COMMANDS.items():
+            times[name].append(seconds(command))
+    base = times["import typer"]
+    for name, taken in times.items():
+        paired = statistics.median(one / other for one, other in zip(taken, base, strict=True))
+        ratio = statistics.median(taken) / statistics.median(base)
+        print(
+            f"{name:14} {1000 * statistics.median(taken):7.1f} ms   {ratio:.2f} of import typer   paired {paired:.2f}"
+        )
+    slow = statistics.median(times["ratio --json"]) / statistics.median(base)
+    print(f"ratio --json is {slow:.2f} of import typer; the limit is {options.limit}")
+    return int(slow > options.limit)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

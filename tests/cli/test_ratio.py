@@ -1,0 +1,148 @@
+"""`hybridcalc ratio` end to end: presets, configs, logs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import run
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LOG = str(ROOT / "examples" / "kimi-k3-boot.log")
+K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "-L", "9216")
+TWO_LINES = (
+    b"max_mamba_cache_size: 257, conv_state size: 0.46GB, ssm_state size: 13.04GB\n"
+    b"#tokens: 1167552, KV size: 15.03 GB\n"
+)
+
+
+def test_kimi_k3_lazy_has_the_published_constants_and_ratio():
+    """SGLang's sizing note: token_equiv 4063, S = 4, r* = 1.76 (figures B3, B4)."""
+    answer = run("ratio", *K3, "--mamba-ssm-dtype", "float32", "--strategy", "extra_buffer_lazy", "--json").document
+    assert answer["state_bytes_per_slot"] == 56_171_520
+    assert (answer["ssm_bytes_per_slot"], answer["conv_bytes_per_slot"]) == (54_263_808, 1_907_712)
+    assert answer["kv_bytes_per_token"] == 13_824
+    assert answer["token_equiv"] == pytest.approx(4063.333, abs=5e-4)
+    assert answer["slots_per_request"] == 4
+    assert answer["ratio"] == pytest.approx(1.7636, abs=5e-5)
+    assert answer["constants_from"] == "architecture"
+
+
+def test_context_parallelism_multiplies_the_ratio():
+    """KV of a sequence is shared by dcp ranks, its state is not (figure B4: x8)."""
+    answer = run("ratio", *K3, "--strategy", "extra_buffer_lazy", "--dcp", "8", "--json").document
+    assert answer["ratio"] == pytest.approx(14.1088, abs=5e-5)
+
+
+@pytest.mark.parametrize(("flags", "slots", "reason"), [
+    ((), 5, "extra_buffer: 3 + 2"),
+    (("--pp", "2"), 4, "pp 2 turns overlap off"),
+    (("--disable-radix-cache",), 1, "radix cache off"),
+    (("--env", "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1"), 4, "decode lock skipped"),
+    (("--strategy", "no_buffer", "--disable-overlap-schedule"), 3, "no_buffer"),
+])  # fmt: skip
+def test_slots_follow_the_flags_and_say_why(flags, slots, reason):
+    answer = run("ratio", *K3, *flags, "--json").document
+    assert answer["slots_per_request"] == slots
+    assert reason in answer["slots_reason"]
+
+
+def test_a_budget_shows_what_today_comes_to():
+    """K = 257 at ratio 0.9 of 28.55 GiB, as the published boot printed it."""
+    answer = run("ratio", *K3, "--strategy", "extra_buffer_lazy", "--rest", "28.55GiB", "--json").document
+    clamp = answer["clamp"]
+    assert (clamp["max_mamba_cache_size"], clamp["state_requests"], clamp["kv_requests"]) == (257, 64, 126)
+    assert (clamp["binding"], clamp["rest_gib"]) == ("state", pytest.approx(28.55))
+    balanced = answer["settings"][0]
+    assert abs(balanced["state_requests"] - balanced["kv_requests"]) <= 1
+
+
+def test_concurrency_is_pinned_with_one_slot_to_spare():
+    answer = run("ratio", *K3, "-C", "64", "--json").document
+    assert answer["pin"] == {"concurrency": 64, "max_mamba_cache_size": 321}
+
+
+def test_draft_states_are_charged_and_the_published_form_is_named():
+    """r* is linear in S + D; the note says where the engine puts the draft states."""
+    plain = run("ratio", *K3, "--json").document
+    flags = ("--speculative-algorithm", "EAGLE", "--speculative-num-draft-tokens", "5", "--draft-layers", "0")
+    drafting = run("ratio", *K3, *flags, "--json").document
+    assert drafting["draft_states"] == 5
+    assert drafting["ratio"] == pytest.approx(2 * plain["ratio"])
+    assert any("published form" in note for note in drafting["notes"])
+
+
+def test_replayssm_verification_charges_no_draft_states():
+    flags = ("--speculative-algorithm", "EAGLE", "--speculative-num-draft-tokens", "5", "--draft-layers", "0",
+             "--enable-linear-replayssm-spec")  # fmt: skip
+    assert run("ratio", *K3, *flags, "--json").document["draft_states"] == 0
+
+
+@pytest.mark.parametrize("source", [LOG, "-"], ids=["file", "stdin"])
+def test_a_log_gives_intervals_that_hold_the_exact_constants(source):
+    """258 slots share the printed pools: the exact 56,171,520 B and 13,824 B lie in the intervals (figure B1)."""
+    answer = run("ratio", "--log", source, "-L", "9216", "--json", stdin=TWO_LINES).document
+    low, high = answer["state_bytes_per_slot_range"]
+    assert low <= 56_171_520 < high
+    low, high = answer["kv_bytes_per_token_range"]
+    assert low <= 13_824 < high
+    assert answer["constants_from"] == "log"
+    assert answer["clamp"]["max_mamba_cache_size"] == 257
+    assert answer["clamp"]["kv_tokens"] == 1_167_552
+
+
+def test_a_model_that_made_the_log_matches_it():
+    ran = run("ratio", "--log", LOG, *K3, "--json")
+    assert ran.code == 0
+    assert ran.document["constants_from"] == "architecture"
+    assert [finding["rule"] for finding in ran.document["findings"]] == ["HC100"]
+
+
+def test_a_model_that_did_not_is_a_finding_with_the_flags_that_fit():
+    """Wrong tp and KV dtype: both constants are off, the flags that explain the log are named, exit 1."""
+    ran = run("ratio", "kimi-k3", "--log", LOG, "--tp", "4", "-L", "9216", "--json")
+    assert ran.code == 1
+    finding = ran.document["findings"][0]
+    assert (finding["rule"], finding["severity"]) == ("HC101", "error")
+    assert finding["fix"] == "with --tp 8 --kv-cache-dtype fp8_e4m3 it fits"
+    assert ran.document["constants_from"] == "log"
+
+
+def test_fail_on_never_lets_a_mismatch_pass():
+    assert run("ratio", "kimi-k3", "--log", LOG, "--tp", "4", "-L", "9216", "--fail-on", "never").code == 0
+
+
+def test_a_log_without_pool_lines_says_what_is_wanted():
+    ran = run("ratio", "--log", "-", "-L", "9216", stdin=b"nothing here\n")
+    assert ran.code == 2
+    assert ran.err == (
+        "error: stdin: no SGLang pool allocation in it\n"
+        "       wanted: the lines `Mamba Cache is allocated. ...` and `KV Cache is allocated. ...`\n"
+    )
+
+
+def test_a_config_json_and_its_preset_agree():
+    """The released Qwen3.5-27B config, from a folder, against the shipped preset."""
+    config = run("ratio", str(ROOT / "examples" / "qwen3.5-27b"), "-L", "32k", "--tp", "2", "--json").document
+    preset = run("ratio", "Qwen/Qwen3.5-27B", "-L", "32k", "--tp", "2", "--json").document
+    for key in ("ratio", "state_bytes_per_slot", "kv_bytes_per_token", "slots_per_request"):
+        assert config[key] == preset[key]
+
+
+def test_a_config_is_read_from_stdin():
+    config = (ROOT / "examples" / "qwen3.5-27b" / "config.json").read_bytes()
+    assert run("ratio", "-", "-L", "32k", "--json", stdin=config).document["length_tokens"] == 32_768
+
+
+def test_steps_carry_formula_numbers_unit_and_source():
+    steps = run("ratio", *K3, "--json").document["steps"]
+    assert [step["symbol"] for step in steps] == ["state", "kv", "token_equiv", "S", "D", "r*", "pin"]
+    assert all(step["formula"] and step["with_numbers"] and step["unit"] and step["source"] for step in steps)
+    assert json.dumps(steps[0]["value"]) == "56171520"
+
+
+def test_explain_prints_every_step():
+    out = run("ratio", *K3, "--explain").out
+    assert "r* = (S + D) x state / (L x (kv / dcp + draft kv))" in out
+    assert "published form" in out

@@ -1,0 +1,118 @@
+"""README and docs say what the code does: examples run, generated pages are current, nothing is undocumented."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from hybridcalc.cli.app import COMMANDS, app, execute
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import make_docs  # noqa: E402
+import published_figures  # noqa: E402
+import run_console  # noqa: E402
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize(
+    "example", run_console.examples(), ids=lambda example: f"{example.page.name}: {example.command[:60]}"
+)
+def test_console_blocks_print_what_they_show(example):
+    assert run_console.output(example.command) == example.shown
+
+
+def test_formulas_are_worked_with_the_code_itself():
+    tested = doctest.testfile(str(ROOT / "docs" / "formulas.md"), module_relative=False)
+    assert tested.attempted > 30
+    assert tested.failed == 0
+
+
+def test_readme_python_runs(capsys):
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert code is not None
+    exec(compile(code[1], "README.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("1.10")
+
+
+@pytest.mark.parametrize("page", make_docs.PAGES)
+def test_generated_pages_are_current(page):
+    assert (ROOT / "docs" / page).read_text(encoding="utf-8") == make_docs.PAGES[page]()
+
+
+@pytest.mark.parametrize("entry", published_figures.figures(), ids=lambda entry: entry["id"])
+def test_published_figures_come_out_as_recorded(entry):
+    """The library reproduces each recorded figure from the claim's own inputs."""
+    assert published_figures.recomputed(entry) == entry["computed"]
+
+
+@pytest.mark.parametrize("entry", published_figures.figures(), ids=lambda entry: entry["id"])
+def test_a_figure_that_does_not_agree_says_why(entry):
+    assert entry["verdict"] in ("agrees", "rounding", "disagrees")
+    assert entry["verdict"] != "disagrees" or entry["why"]
+
+
+def _commands():
+    root = get_command(app)
+    context = root.make_context("hybridcalc", [], resilient_parsing=True)
+    for name in COMMANDS:
+        command = root.get_command(context, name)
+        yield name, command
+        for inner, subcommand in getattr(command, "commands", {}).items():
+            yield f"{name} {inner}", subcommand
+
+
+@pytest.mark.parametrize(("name", "command"), list(_commands()), ids=[name for name, _ in _commands()])
+def test_every_command_and_flag_has_help_and_a_page(name, command):
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert command.help
+    assert f"## hybridcalc {name}\n" in page
+    for parameter in command.params:
+        assert parameter.help, parameter.name
+        assert all(f"`{flag}`" in page for flag in parameter.opts if flag.startswith("-"))
+
+
+DOCUMENTS = {
+    "ratio": ("ratio", "kimi-k3", "-L", "8k", "--rest", "60GiB", "--json"),
+    "slots": ("slots", "--json"),
+    "crossover": ("crossover", "kimi-k3", "--baseline", "deepseek-v3", "--json"),
+    "replayssm": ("replayssm", "kimi-k3", "--json"),
+    "models": ("models", "show", "kimi-k3", "--json"),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_json_key_is_documented(name, capsys):
+    """docs/json.md names each key that the command prints."""
+    import json
+
+    assert execute(list(DOCUMENTS[name])) == 0
+    document = json.loads(capsys.readouterr().out)
+    section = (ROOT / "docs" / "json.md").read_text(encoding="utf-8").split(f"## {name}\n")[1].split("\n## ")[0]
+    entry = document["models"][0] if name == "models" else document
+    assert [key for key in entry if key != "schema" and f"`{key}`" not in section] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def test_readme_opens_with_the_two_commands():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    install = "pip install . && hybridcalc ratio kimi-k3 --tp 8 --kv-cache-dtype fp8_e4m3 -L 9216"
+    assert install in text
+    assert "pip install -c constraints.txt '.[test]' && pytest" in text
+
+
+def test_the_tools_are_importable_without_side_effects():
+    assert importlib.util.find_spec("compile_presets") is not None

@@ -1,0 +1,128 @@
+"""From printed pools to constants: intervals, boots, ranks, and whether a model fits."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridcalc import load_model
+from hybridcalc.bootlog import KvPoolAllocated, Printed, StatePoolAllocated
+from hybridcalc.diagnosis import balance_log, fitting_flags, log_constants, slot_range, split_boots, token_range
+from hybridcalc.engines.sglang.balance import Workload
+from hybridcalc.engines.sglang.config import ServerArgs, rules_for
+from hybridcalc.errors import InputError
+from hybridcalc.units import GIB
+
+K3 = load_model("kimi-k3")
+K3_ARGS = ServerArgs(tp_size=8, kv_cache_dtype="fp8_e4m3")
+
+
+def gib(size: int) -> Printed:
+    return Printed(f"{size / GIB:.2f}", GIB, 2)
+
+
+def state(slots: int, conv: int, ssm: int, rank: str = "", line: int = 1) -> StatePoolAllocated:
+    return StatePoolAllocated(slots, gib((slots + 1) * conv), gib((slots + 1) * ssm), None, None, rank, line)
+
+
+def kv(tokens: int, cell: int, rank: str = "", line: int = 2) -> KvPoolAllocated:
+    return KvPoolAllocated(tokens, None, None, None, gib((tokens + 1) * cell), rank, line)
+
+
+@given(
+    st.integers(1, 5000), st.integers(0, 10**7), st.integers(1, 10**9), st.integers(1000, 10**7), st.integers(1, 10**6)
+)
+def test_the_true_constants_always_lie_in_the_intervals(slots, conv, ssm, tokens, cell):
+    """K + 1 slots and tokens + a page of 1 made the figures; what was printed allows the sizes that made them."""
+    states, kvs = state(slots, conv, ssm), kv(tokens, cell)
+    for part, size in (("conv", conv), ("ssm", ssm)):
+        low, high = slot_range(states, part)
+        assert low <= size <= high
+    low, high = token_range(kvs, ServerArgs())
+    assert low <= cell <= high
+    measured = log_constants(states, kvs, ServerArgs())
+    assert measured.state_range[0] <= measured.state_bytes <= measured.state_range[1]
+
+
+def test_a_known_page_narrows_the_interval():
+    pool = kv(1_167_552, 13_824)
+    wide, narrow = token_range(pool, ServerArgs()), token_range(pool, ServerArgs(page_size=1))
+    assert wide[0] < narrow[0] and wide[1] == narrow[1]
+
+
+def test_k_and_v_are_added_and_half_of_them_is_nothing():
+    both = KvPoolAllocated(1000, None, gib(GIB), gib(GIB), None, "", 1)
+    half = KvPoolAllocated(1000, None, gib(GIB), None, None, "", 1)
+    low, high = token_range(both, ServerArgs(page_size=1))
+    assert low <= Fraction(2 * GIB, 1001) < high
+    assert token_range(half, ServerArgs()) is None
+
+
+def test_a_rank_that_allocates_again_starts_a_new_boot():
+    records = [
+        state(10, 5, 5, "TP0"),
+        state(10, 5, 5, "TP1"),
+        kv(100, 5, "TP0"),
+        state(20, 5, 5, "TP0"),
+        kv(200, 5, "TP0"),
+    ]
+    boots = list(split_boots(records))
+    assert [boot.states[0].slots for boot in boots] == [10, 20]
+    assert [boot.kvs[0].tokens for boot in boots] == [100, 200]
+
+
+def test_the_flags_that_explain_a_log_are_found():
+    """The published boot is Kimi-K3 on TP8 with fp8 KV; from wrong flags the smallest change is named."""
+    pools = (state(257, 1_907_712, 54_263_808), kv(1_167_552, 13_824))
+    rules = rules_for("0.5.23")[0]
+    assert fitting_flags(K3, *pools, ServerArgs(tp_size=8), rules) == "--kv-cache-dtype fp8_e4m3"
+    assert fitting_flags(load_model("qwen3.5-27b"), *pools, ServerArgs(), rules) == ""
+
+
+def _write(tmp_path, text):
+    path = tmp_path / "boot.log"
+    path.write_text(text)
+    return str(path)
+
+
+LINES = (
+    "[TP0] Mamba Cache is allocated. max_mamba_cache_size: 257, conv_state size: 0.46GB, ssm_state size: 13.04GB \n"
+    "[TP0] KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 1167552, KV size: 15.03 GB\n"
+)
+
+
+def test_the_last_complete_boot_of_a_log_is_used(tmp_path):
+    earlier = LINES.replace("257", "100").replace("0.46", "0.18").replace("13.04", "5.10")
+    answer, findings = balance_log(_write(tmp_path, earlier + LINES), K3, K3_ARGS, Workload(9216))
+    assert answer.today.slots == 257
+    assert [finding.rule for finding in findings] == ["HC102", "HC100"]
+
+
+def test_ranks_that_differ_are_a_warning(tmp_path):
+    other = LINES.replace("TP0", "TP1").replace("13.04", "12.00")
+    _, findings = balance_log(_write(tmp_path, LINES + other), K3, K3_ARGS, Workload(9216))
+    assert "HC103" in [finding.rule for finding in findings]
+
+
+def test_a_draft_models_pool_is_not_the_targets(tmp_path):
+    draft = "[TP0] KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 1167552, KV size: 1.25 GB\n"
+    answer, findings = balance_log(_write(tmp_path, LINES + draft), K3, K3_ARGS, Workload(9216))
+    assert [finding.rule for finding in findings] == ["HC100"]
+    assert answer.today.kv_tokens == 1_167_552
+
+
+def test_a_state_line_alone_needs_the_model(tmp_path):
+    path = _write(tmp_path, LINES.splitlines()[0])
+    with pytest.raises(InputError, match="no KV pool line with its sizes"):
+        balance_log(path, None, ServerArgs(), Workload(9216))
+    answer, findings = balance_log(path, K3, K3_ARGS, Workload(9216))
+    assert answer.constants.origin == "architecture"
+    assert [finding.rule for finding in findings] == ["HC100"]
+
+
+def test_the_memory_of_a_boot_is_what_it_printed(tmp_path):
+    answer, _ = balance_log(_write(tmp_path, LINES), None, ServerArgs(), Workload(9216))
+    assert answer.workload.rest_gib == pytest.approx(0.46 + 13.04 + 15.03)

@@ -1,0 +1,42 @@
+"""What importing and answering may load: start-up is part of the product."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = ("pydantic", "rich", "yaml", "numpy", "torch")
+
+
+def _loaded(code: str) -> set[str]:
+    script = f"{code}\nimport sys; print(' '.join(m for m in {HEAVY!r} if m in sys.modules), file=sys.stderr)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(ran.stderr.split())
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert _loaded("import hybridcalc") == set()
+
+
+def test_the_public_names_load_nothing_heavy():
+    assert _loaded("from hybridcalc import Architecture, load_model, sglang, vllm; load_model('kimi-k3')") == set()
+
+
+def test_a_json_ratio_loads_nothing_heavy():
+    """The fast path: no pydantic, rich, yaml, numpy or torch between the question and the answer."""
+    assert (
+        _loaded("from hybridcalc.cli.app import execute; execute(['ratio', 'kimi-k3', '-L', '9216', '--json'])")
+        == set()
+    )
+
+
+def test_a_json_ratio_from_a_log_loads_nothing_heavy():
+    line = "['ratio', '--log', 'examples/kimi-k3-boot.log', '-L', '9216', '--json']"
+    assert _loaded(f"from hybridcalc.cli.app import execute; execute({line})") == set()
+
+
+def test_the_public_surface_is_what_it_says():
+    import hybridcalc
+
+    assert hybridcalc.__all__ == dir(hybridcalc)
+    assert all(getattr(hybridcalc, name) is not None for name in hybridcalc.__all__)

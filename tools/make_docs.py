@@ -1,0 +1,124 @@
+"""Write the two pages that follow from code and data: docs/commands.md and docs/published-figures.md.
+
+python tools/make_docs.py            write both
+python tools/make_docs.py --check    exit 1 when either is not what code and data say
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from published_figures import SOURCES, figures, recomputed
+from typer.main import get_command
+
+from hybridcalc.cli.app import COMMANDS, app
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+EXIT_CODES = (
+    ("0", "answered"),
+    ("1", "the answer is no: a finding at or above `--fail-on`, or flags the engine refuses together"),
+    ("2", "bad input or usage; one or two lines on stderr say what, where, why, and what to write instead"),
+)
+
+
+COMMANDS_INTRODUCTION = """# Commands
+
+<!-- written by tools/make_docs.py; edit the help texts in hybridcalc/cli/ instead -->
+
+MODEL is a preset name, an alias or a Hugging Face id in any case (`hybridcalc models` lists them), a preset YAML, a
+`config.json` or a folder holding one; `-` reads a config from stdin. `org/name` that is no preset is looked up in the
+local Hugging Face cache, offline. Sizes take `80GiB`, `80GB`, `143771MiB` or plain bytes; token counts `9216`, `8k`
+(8,192) or `1M` (1,048,576). `--json` prints one document on stdout (keys: [json.md](json.md)); `--debug` shows a
+traceback in place of the short error.
+
+| exit code | meaning |
+|---|---|"""
+FIGURES_INTRODUCTION = """# Published figures, recomputed
+
+<!-- written by tools/make_docs.py from tests/data/published-figures.yaml -->
+
+Write-ups on serving hybrid models state figures; several are wrong. Each is recomputed here from its own inputs by this
+library's formulas (`tools/published_figures.py`). *agrees*: the same figure. *rounding*: right as far as it is rounded,
+or off by a known step. *disagrees*: the inputs give another figure.
+"""
+
+
+def commands_page() -> str:
+    """docs/commands.md: every command and flag, from the application itself."""
+    lines = [COMMANDS_INTRODUCTION, *(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES), ""]
+    root = get_command(app)
+    context = root.make_context("hybridcalc", [], resilient_parsing=True)
+    for name in COMMANDS:
+        lines += _command(f"hybridcalc {name}", root.get_command(context, name))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _command(path: str, command: Any) -> Iterator[str]:
+    yield from (f"## {path}", "", *(_paragraphs(command.help or "")), "")
+    options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    yield from ("| flag | default | meaning |", "|---|---|---|")
+    for parameter in arguments:
+        yield f"| `{parameter.metavar}` | | {parameter.help} |"
+    for parameter in options:
+        value = f" {parameter.metavar}" if parameter.metavar else ""
+        flags = ", ".join(f"`{flag}`" for flag in parameter.opts)
+        default = "" if parameter.default in (None, False) or parameter.is_flag else f"`{parameter.default}`"
+        yield f"| {flags}{value} | {default} | {parameter.help} |"
+    yield ""
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _command(f"{path} {name}", inner)
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    for paragraph in text.strip().split("\n\n"):
+        yield from (" ".join(paragraph.split()), "")
+
+
+def figures_page() -> str:
+    """docs/published-figures.md: every claim, recomputed."""
+    lines = [FIGURES_INTRODUCTION]
+    for letter, source in SOURCES.items():
+        lines += [f"## {letter}: {source}", "", "| | claim | recomputed | verdict | why |", "|---|---|---|---|---|"]
+        for entry in figures():
+            if entry["source"] == letter:
+                cells = (entry["id"], entry["claim"], _shown(recomputed(entry)), entry["verdict"], entry.get("why", ""))
+                lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "no figure"
+    if isinstance(value, dict):
+        return "; ".join(f"{name.replace('_', ' ')} {_shown(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return ", ".join(_shown(item) for item in value)
+    return f"{value:,}"
+
+
+PAGES = {"commands.md": commands_page, "published-figures.md": figures_page}
+
+
+def main() -> int:
+    """Write or check both pages."""
+    stale = 0
+    for name, page in PAGES.items():
+        target = DOCS / name
+        if "--check" not in sys.argv:
+            target.write_text(page(), encoding="utf-8")
+        elif not target.exists() or target.read_text(encoding="utf-8") != page():
+            print(f"docs/{name} is out of date: run python tools/make_docs.py")
+            stale = 1
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main())
