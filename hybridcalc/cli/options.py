@@ -174,6 +174,8 @@ def server_args(**options: Any) -> ServerArgs:
         raise InputError(
             f"--mamba-radix-cache-strategy {strategy[:40]} is not known", fix=f"write {', '.join(STRATEGIES)}"
         )
+    if options.get("disable_overlap_schedule") is False:
+        options["disable_overlap_schedule"] = None  # not asked for: start-up may still turn overlap off
     if options.get("speculative_algorithm") is not None:
         options["speculative_algorithm"] = options["speculative_algorithm"].upper()
     args = ServerArgs(**options)

@@ -8,7 +8,7 @@ Source: SGLang srt/server_args.py, srt/environ.py (0.5.23).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybridcalc.errors import IllegalCombination, InputError
 
@@ -24,17 +24,36 @@ class RuleSet(NamedTuple):
     padding_slot_charged: bool
     kimi_k3: bool
     lazy_with_speculation: bool
-    replayssm_families: tuple[str, ...]
+    lazy_refused_under_disaggregation: bool
+    platform_limits_extra_buffer: bool
+    replayssm_with_extra_buffer: bool
+    cap_line: bool
     replayssm_priced: bool
     own_draft_cell: bool
 
 
 RULE_SETS = (
     RuleSet("0.5.16", padding_slot_charged=False, kimi_k3=False, lazy_with_speculation=False,
-            replayssm_families=("gdn",), replayssm_priced=False, own_draft_cell=False),
+            lazy_refused_under_disaggregation=False, platform_limits_extra_buffer=False,
+            replayssm_with_extra_buffer=False, cap_line=False, replayssm_priced=False, own_draft_cell=False),
     RuleSet("0.5.23", padding_slot_charged=True, kimi_k3=True, lazy_with_speculation=True,
-            replayssm_families=("gdn", "kda"), replayssm_priced=True, own_draft_cell=True),
+            lazy_refused_under_disaggregation=True, platform_limits_extra_buffer=True,
+            replayssm_with_extra_buffer=True, cap_line=True, replayssm_priced=True, own_draft_cell=True),
 )  # fmt: skip
+
+
+class Refusal(IllegalCombination):
+    """A configuration SGLang does not start with: the ``stage`` of its start-up, the ``reason``, what to change.
+
+    Stages in their order: arguments, strategy, shapes, ratio, solve, tokens, max_running_requests, alloc. ``outputs``
+    is what the stages before it had settled.
+    """
+
+    def __init__(self, reason: str, *, stage: str, fix: str = "") -> None:
+        super().__init__(reason, fix=fix)
+        self.stage = stage
+        self.reason = reason
+        self.outputs: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +77,39 @@ class ServerArgs:
     max_running_requests: int | None = None
     max_total_tokens: int | None = None
     swa_full_tokens_ratio: float = DEFAULT_WINDOW_RATIO
-    disable_overlap_schedule: bool = False
+    context_length: int | None = None
+    mem_fraction_static: float | None = None
+    chunked_prefill_size: int | None = None
+    max_prefill_tokens: int = 16384
+    disable_overlap_schedule: bool | None = None
     disable_radix_cache: bool = False
+    mamba_track_interval: int = 256
+    mamba_max_states_per_path: int = -1
     speculative_algorithm: str | None = None
     speculative_num_draft_tokens: int | None = None
+    speculative_num_steps: int | None = None
+    speculative_eagle_topk: int | None = None
+    enable_linear_replayssm: bool = False
     enable_linear_replayssm_spec: bool = False
     linear_replayssm_cache_len: int = 16
+    decode_attention_backend: str | None = None
+    linear_attn_decode_backend: str | None = None
+    disaggregation_mode: str = "null"
+    disaggregation_decode_extra_slots: int | None = None
+    disaggregation_decode_enable_radix_cache: bool = False
+    enable_int8_mamba_checkpoint: bool = False
+    int8_mamba_ckpt_size: int | None = None
+    enable_hierarchical_cache: bool = False
+    radix_cache_backend: str | None = None
+    enable_lmcache: bool = False
+    enable_unified_memory: bool = False
+    enable_two_batch_overlap: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     engine_version: str = NEWEST_VERSION
 
     draft_layers: int | None = None
     draft_kv_bytes_per_token: int | None = None
+    max_draft_tokens: int | None = None
     platform: str = "cuda"
 
     @property
@@ -93,8 +134,15 @@ class ServerArgs:
 
     @property
     def overlap(self) -> bool:
-        """Whether the overlap scheduler runs: pipeline parallelism turns it off."""
-        return not self.disable_overlap_schedule and self.pp_size == 1
+        """Whether the overlap scheduler runs. Pipeline parallelism turns it off, unless the field is False itself:
+        that leaves it on, as replays of the pools alone do.
+        """
+        return not self.disable_overlap_schedule and not self.pipeline_turns_overlap_off
+
+    @property
+    def pipeline_turns_overlap_off(self) -> bool:
+        """Whether start-up turns the overlap scheduler off because of pipeline stages."""
+        return self.pp_size > 1 and self.disable_overlap_schedule is None
 
     @property
     def skip_decode_lock(self) -> bool:
@@ -105,6 +153,18 @@ class ServerArgs:
     def speculative(self) -> bool:
         """Whether a speculative algorithm is set."""
         return self.speculative_algorithm is not None
+
+    @property
+    def radix_cache(self) -> bool:
+        """Whether prefixes are cached: off by flag, and on a decode server of a disaggregated pair unless asked for."""
+        if self.disable_radix_cache:
+            return False
+        return self.disaggregation_mode != "decode" or self.disaggregation_decode_enable_radix_cache
+
+    @property
+    def most_draft_tokens(self) -> int:
+        """D that buffers are allocated for: the adaptive maximum where there is one; 0 without speculation."""
+        return max(self.draft_tokens, self.max_draft_tokens or 0) if self.speculative else 0
 
     @property
     def draft_tokens(self) -> int:

@@ -27,18 +27,23 @@ OWN_DRAFT_CELL = ("DSPARK", "DFLASH")
 
 
 class KvCell(NamedTuple):
-    """Bytes one token takes on one rank: the target's layers and the draft's. ``row`` says how a layer is made up."""
+    """Bytes one token takes on one rank of one stage: the target's layers and the draft's.
+
+    ``price`` is what the engine divides its KV memory by: an int, and a float where window layers count in part.
+    ``row`` says how a layer is made up.
+    """
 
     layers: int
     target_bytes: int
     draft_bytes: int
+    price: int | float
     dtype: str
     row: str
 
     @property
     def bytes(self) -> int:
-        """What the engine divides its KV memory by."""
-        return self.target_bytes + self.draft_bytes
+        """The price in whole bytes."""
+        return int(self.price)
 
 
 def kv_layers(model: Architecture) -> int:
@@ -48,22 +53,31 @@ def kv_layers(model: Architecture) -> int:
 
 
 def kv_cell(model: Architecture, args: ServerArgs, rules: RuleSet) -> KvCell:
-    """Bytes per token and rank, draft included. 0 for a pure state-space model.
+    """Bytes per token and rank over the whole model, draft included. 0 for a pure state-space model.
 
-    Sliding-window layers with pools of their own (Inkling) are priced by swa_full_tokens_ratio, rounded down.
     Raises InputError for a dtype or a context-parallel size the engine does not take.
     """
-    layers, dtype = kv_layers(model), kv_dtype(model, args)
+    return stage_cell(model, args, rules, kv_layers(model), model.window_layers)
+
+
+def stage_cell(model: Architecture, args: ServerArgs, rules: RuleSet, layers: int, window_layers: int) -> KvCell:
+    """Bytes per token and rank of a pipeline stage with ``layers`` full-length and ``window_layers`` window layers.
+
+    Window layers with KV of their own (Inkling) are priced at swa_full_tokens_ratio, in floats as the engine does.
+    """
+    dtype = kv_dtype(model, args)
     if model.attention is None or not layers:
-        return KvCell(0, 0, 0, dtype, "no attention layer")
+        return KvCell(0, 0, 0, 0, dtype, "no attention layer")
     _check_dcp(args)
     layer_bytes, row = _layer_bytes(model.attention, args, dtype)
     target = layers * layer_bytes
-    if model.window_attention is not None and model.window_layers:
+    if model.window_attention is not None and window_layers:
         window_bytes, _ = _layer_bytes(model.window_attention, args, dtype)
-        target = int(target + args.swa_full_tokens_ratio * (window_bytes * model.window_layers))
-        row += f", and {model.window_layers} window layers at {args.swa_full_tokens_ratio} of the tokens"
-    return KvCell(layers, target, _draft_bytes(model, target, layers, args, rules), dtype, row)
+        price = target + args.swa_full_tokens_ratio * (window_bytes * window_layers)
+        row += f", and {window_layers} window layers at {args.swa_full_tokens_ratio} of the tokens"
+        return KvCell(layers, int(price), 0, price, dtype, row)
+    draft = _draft_bytes(model, target, layers, args, rules)
+    return KvCell(layers, target, draft, target + draft, dtype, row)
 
 
 def kv_curve(model: Architecture, args: ServerArgs) -> KvCurve:
@@ -129,7 +143,7 @@ def _layer_bytes(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: 
     words = f"{row} {short_dtype(dtype)}, whole on every rank"
     if attention.indexer is not None:
         d = attention.indexer.head_dim
-        index = -(-(d + d // 128 * 4) // attention.indexer.kpool)
+        index = -(-(d + d // 128 * 4) // attention.indexer.kpool) * args.dcp_size
         return _dsa_row(attention, args, dtype) + index, f"{words}, {index} B of index keys"
     if dtype == "fp4_mx_block16":
         return row // 2 + row // 16, words

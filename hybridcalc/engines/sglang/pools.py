@@ -12,13 +12,12 @@
 
 Floats are kept where the engine keeps them and in its order, since its int() truncates them.
 Mirrors mem_cache/kv_cache_configurator.py _handle_max_mamba_cache (0.5.23; 0.5.16 does not charge the padding slot).
-Leaves out: pipeline stages, disaggregation, sliding-window pools, unified memory.
+Leaves out: what the pools really take (allocation.py) and unified memory.
 """
 
 from typing import NamedTuple
 
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
-from hybridcalc.errors import IllegalCombination
+from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs
 from hybridcalc.units import GIB
 
 SPECULATIVE_REQUEST_LIMIT = 48
@@ -33,13 +32,14 @@ class Rings(NamedTuple):
 
 
 class StatePool(NamedTuple):
-    """K and what it costs, per worker. ``kv_bytes`` is what is left for KV."""
+    """K and what it costs, per worker. ``kv_bytes`` is what is left for KV; ``branch`` how K was found."""
 
     slots: int
     charged_bytes: int
     draft_bytes: int
     rest_after_gib: float
     kv_bytes: int
+    branch: str
 
 
 class Pools(NamedTuple):
@@ -67,67 +67,92 @@ def solve_state_pool(
     replay_active: bool = False,
     rings: Rings | None = None,
 ) -> StatePool:
-    """K and the memory left for KV. Raises IllegalCombination when nothing is left for either pool."""
+    """K and the memory left for KV. Raises Refusal when not a slot fits."""
     rings = rings or Rings()
-    limit = request_limit(args)
-    per_worker = _per_worker(limit, args, rules)
-    reserved = args.draft_tokens if args.speculative and not replay_active else 0
+    per_worker = per_worker_limit(args, rules)
+    keeps_drafts = args.speculative and not replay_active and args.disaggregation_mode != "prefill"
+    reserved = args.draft_tokens if keeps_drafts else 0
     fixed_ring = rings.per_request * (per_worker + 1) if per_worker is not None else 0
     each = slot_bytes + rings.per_slot
     if args.max_mamba_cache_size is not None:
-        slots = args.max_mamba_cache_size // args.attn_dp_size
-    elif args.disable_radix_cache and per_worker is not None:
-        slots = per_worker
+        branch, slots = "per_dp_shard", args.max_mamba_cache_size // args.attn_dp_size
+    elif not args.radix_cache and per_worker is not None:
+        branch, slots = "from_max_running_requests", per_worker
     else:
+        branch = "memory_budget_spec" if reserved else "memory_budget"
         slots = _by_ratio(rest_gib, slot_bytes, slots_per_request, reserved, each, fixed_ring, args, rules)
-    drafts = _draft_state_bytes(slots, slot_bytes, slots_per_request, reserved, per_worker, args, rules)
     if slots <= 0:
-        raise IllegalCombination(
-            f"no room for a single state slot: {rest_gib:.2f} GiB give {slots} slots of {slot_bytes:,} B",
-            fix="raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs",
-        )
+        raise Refusal(
+            f"no room for a state slot: {rest_gib:.2f} GiB give {slots:,} slots of {slot_bytes:,} B",
+            stage="solve", fix="raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs",
+        )  # fmt: skip
+    requests = slots if branch == "from_max_running_requests" else slots // slots_per_request
+    if per_worker is not None:
+        requests = min(per_worker, requests)
+    padding = 1 if rules.padding_slot_charged else 0
+    drafts = slot_bytes * (requests + padding) * reserved
     charged = (slots + 1) * each + fixed_ring if rules.padding_slot_charged else slots * slot_bytes
     rest_after = rest_gib - drafts / GIB if reserved else rest_gib
     rest_after -= charged / GIB
-    if rest_after <= 0:
-        raise IllegalCombination(
-            f"{slots} state slots take {charged + drafts:,} B of {rest_gib:.2f} GiB and leave nothing for KV",
-            fix="lower --max-mamba-cache-size or --mamba-full-memory-ratio",
-        )
-    return StatePool(slots, charged, drafts, rest_after, int(rest_after * GIB))
+    return StatePool(slots, charged, drafts, rest_after, int(rest_after * GIB), f"mamba_pool.{branch}")
 
 
-def kv_tokens(kv_bytes: int, cell_bytes: int, args: ServerArgs) -> int:
-    """T, tokens one rank holds: whole pages of what fits, and no more than --max-total-tokens."""
+def check_left_over(pool: StatePool, rest_gib: float) -> None:
+    """Raise Refusal when a state pool leaves nothing for KV."""
+    if pool.rest_after_gib <= 0:
+        taken = pool.charged_bytes + pool.draft_bytes
+        raise Refusal(
+            f"{pool.slots:,} state slots take {taken:,} B of {rest_gib:.2f} GiB and leave nothing for KV",
+            stage="solve", fix="lower --max-mamba-cache-size or --mamba-full-memory-ratio",
+        )  # fmt: skip
+
+
+def kv_tokens(kv_bytes: int, cell_bytes: int | float, args: ServerArgs) -> int:
+    """T, tokens one rank holds: whole pages of what fits. Unit: tokens."""
     page = args.tokens_per_page
-    tokens = kv_bytes // cell_bytes // page * page
+    return int(kv_bytes // cell_bytes) // page * page
+
+
+def capped_tokens(tokens: int, args: ServerArgs) -> int:
+    """T under --max-total-tokens, again in whole pages. Raises Refusal when not a page is left."""
+    page = args.tokens_per_page
     if args.max_total_tokens is not None:
         tokens = min(tokens, args.max_total_tokens) // page * page
+    if tokens <= 0:
+        raise Refusal(
+            f"the KV pool holds no page of {page} tokens",
+            stage="tokens", fix="raise --mem-fraction-static, or lower the share of the state pool",
+        )  # fmt: skip
     return tokens
 
 
+def running_requests(tokens: int, slots: int, slots_per_request: int, context_length: int, limit: int | None) -> int:
+    """R: the request limit, or the engine's estimate, under what KV (two tokens a request) and slots admit."""
+    return min(asked_requests(tokens, context_length, limit), tokens // 2, slots // slots_per_request)
+
+
+def asked_requests(tokens: int, context_length: int, limit: int | None) -> int:
+    """The request limit of a worker, or the engine's estimate where none is set: 2,048 to 4,096 by the KV's size."""
+    return min(max(int(tokens / context_length * 512), 2048), 4096) if limit is None else limit
+
+
 def solve_pools(
-    rest_gib: float, slot_bytes: int, slots_per_request: int, cell_bytes: int, context_length: int,
+    rest_gib: float, slot_bytes: int, slots_per_request: int, cell_bytes: int | float, context_length: int,
     args: ServerArgs, rules: RuleSet, *, replay_active: bool = False, rings: Rings | None = None,
 ) -> Pools:  # fmt: skip
-    """Both pools and the running requests they admit."""
+    """Both pools of a single stage and the running requests they admit."""
     state = solve_state_pool(
         rest_gib, slot_bytes, slots_per_request, args, rules, replay_active=replay_active, rings=rings
     )
-    tokens = kv_tokens(state.kv_bytes, cell_bytes, args)
-    if tokens <= 0:
-        raise IllegalCombination(
-            f"{state.kv_bytes:,} B hold no page of {args.tokens_per_page} tokens",
-            fix="raise --mem-fraction-static, or lower the share of the state pool",
-        )
-    estimate = min(max(int(tokens / context_length * 512), 2048), 4096)
-    limit = request_limit(args)
-    asked = estimate if limit is None else _per_worker(limit, args, rules) or 0
-    return Pools(state, tokens, min(asked, tokens // 2, state.slots // slots_per_request))
+    check_left_over(state, rest_gib)
+    tokens = capped_tokens(kv_tokens(state.kv_bytes, cell_bytes, args), args)
+    limit = per_worker_limit(args, rules)
+    return Pools(state, tokens, running_requests(tokens, state.slots, slots_per_request, context_length, limit))
 
 
-def _per_worker(limit: int | None, args: ServerArgs, rules: RuleSet) -> int | None:
+def per_worker_limit(args: ServerArgs, rules: RuleSet) -> int | None:
     """m: the request limit of one attention worker, never below one since 0.5.23."""
+    limit = request_limit(args)
     if limit is None:
         return None
     share = limit // args.attn_dp_size
@@ -147,17 +172,3 @@ def _by_ratio(
         first = budget - slot_bytes * (1 + reserved) - extra
         return int(first // (slot_bytes * (1 + reserved / slots_per_request) + extra))
     return int((budget - fixed_ring - each) // each)
-
-
-def _draft_state_bytes(
-    slots: int, slot_bytes: int, slots_per_request: int, reserved: int, per_worker: int | None,
-    args: ServerArgs, rules: RuleSet,
-) -> int:  # fmt: skip
-    """Bytes of draft states charged: one set for each request that can run, and one that pads."""
-    if not reserved:
-        return 0
-    without_radix = args.max_mamba_cache_size is None and args.disable_radix_cache and per_worker is not None
-    requests = slots if without_radix else slots // slots_per_request
-    if per_worker is not None and not without_radix:
-        requests = min(per_worker, requests)
-    return slot_bytes * (requests + (1 if rules.padding_slot_charged else 0)) * reserved

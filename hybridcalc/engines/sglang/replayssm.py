@@ -16,9 +16,18 @@ def replayssm_active(model: Architecture, args: ServerArgs, rules: RuleSet) -> b
     """Whether --enable-linear-replayssm-spec takes effect for this model."""
     if not (args.enable_linear_replayssm_spec and args.speculative and rules.replayssm_priced):
         return False
-    if isinstance(model.state, KimiDelta):
-        return True
+    return isinstance(model.state, KimiDelta) or is_gdn(model)
+
+
+def is_gdn(model: Architecture) -> bool:
+    """Whether SGLang counts the class as GDN: those of Qwen and Jet (GigaChat has the shape, not the class)."""
     return isinstance(model.state, GatedDeltaNet) and model.architecture.startswith(("Qwen", "Jet"))
+
+
+def decode_rings(model: Architecture, slot: StateSlot, args: ServerArgs, *, slots: int) -> tuple[Ring, ...]:
+    """Rings of ReplaySSM decoding: d and k in the SSM dtype, g in float32 and per channel for KDA."""
+    rings = replayssm_rings(model, slot._replace(conv_dtype=slot.ssm_dtype), args, slots=slots) or ()
+    return tuple(ring for ring in rings if ring.name in ("d", "k", "g"))
 
 
 def charged_rings(model: Architecture, args: ServerArgs, rules: RuleSet) -> Rings:

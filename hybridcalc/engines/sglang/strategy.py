@@ -1,21 +1,20 @@
 """Which radix-cache strategy does SGLang run, and how many state slots does a request hold then?
 
-The engine resolves ``auto`` per model class, refuses what the class or the scheduler cannot do, and only then lets
-pipeline parallelism turn the overlap scheduler off. Resolution, in its order:
+The engine resolves ``auto`` per model class, refuses what the class, the scheduler or another flag cannot do, and only
+then lets pipeline parallelism turn the overlap scheduler off. Resolution, in its order:
 
     class without radix support       stays "auto": no extra buffer, nothing checked; S = 3
     radix cache off                   stays as typed; S = 1
     auto                              extra_buffer if supported and (overlap on or page size > 1), else no_buffer,
                                       which turns the overlap scheduler off
 
-Mirrors arg_groups/overrides.py and mamba_hook.py (0.5.23). Leaves out checks that need arguments not kept here yet
-(track interval, disaggregation).
+Mirrors arg_groups/overrides.py, model_hook.py, mamba_hook.py and attention_hook.py (0.5.23).
 """
 
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
+from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs
 from hybridcalc.errors import IllegalCombination
 from hybridcalc.formulas.slots import Slots, Strategy, slots_per_request
 
@@ -37,10 +36,25 @@ NOT_EXTRA_BUFFER_IN_0_5_16 = frozenset({
     "InklingForConditionalGeneration",
 })  # fmt: skip
 EXTRA_BUFFER_PLATFORMS = ("cuda", "musa", "npu", "hip")
+FIXED_CHUNKS = {
+    "MambaForCausalLM": 256, "FalconMambaForCausalLM": 256, "Lfm2ForCausalLM": 1, "Lfm2MoeForCausalLM": 1,
+    "ZayaForCausalLM": 1, "InklingForConditionalGeneration": 64,
+}  # fmt: skip
+DEFAULT_CHUNK = 64
+REPLAY_BACKENDS = (None, "triton", "flashinfer")
+DECODE_REPLAY_BACKENDS = (None, "triton", "helion")
+
+
+class Choice(NamedTuple):
+    """Strategy as the engine resolves it ("auto" where it never does), whether the overlap scheduler is on, and why."""
+
+    strategy: str
+    overlap: bool
+    why: tuple[str, ...]
 
 
 class Resolved(NamedTuple):
-    """Strategy as the engine resolves it ("auto" where it never does), whether the overlap scheduler is on, and S."""
+    """A strategy with the slots a request holds under it."""
 
     strategy: str
     overlap: bool
@@ -48,30 +62,62 @@ class Resolved(NamedTuple):
 
 
 def resolve_strategy(model: Architecture, args: ServerArgs, rules: RuleSet) -> Resolved:
-    """Strategy, scheduler and slots per request. Raises IllegalCombination for what the engine refuses."""
+    """Strategy and slots per request. Raises Refusal for what the engine does not start with."""
+    choice = choose_strategy(model, args, rules)
+    return Resolved(choice.strategy, choice.overlap, slots_of(choice, model, args))
+
+
+def choose_strategy(model: Architecture, args: ServerArgs, rules: RuleSet) -> Choice:
+    """Strategy and scheduler. Raises Refusal (stage "strategy", or "arguments" for what 0.5.16 refused there)."""
+    _check_replayssm(args)
     typed = args.mamba_radix_cache_strategy
-    if args.disable_radix_cache:
-        return Resolved(typed, args.overlap, slots_per_request(Strategy.NO_BUFFER, radix_cache=False))
-    if not _uses_radix_cache(model):
+    if not args.radix_cache:
+        return Choice(typed, args.overlap, ())
+    if not uses_radix_cache(model):
         if typed not in ("auto", Strategy.NO_BUFFER):
-            raise IllegalCombination(
-                f"--mamba-radix-cache-strategy {typed}: SGLang gives {model.architecture} no buffers to keep",
-                fix="leave the strategy at auto",
-            )
-        return Resolved("auto", args.overlap, Slots(3, f"{model.architecture}: the engine leaves auto alone, base 3"))
+            raise _refusal(f"{typed} keeps states of a radix cache, which SGLang has not for {model.architecture}",
+                           "leave --mamba-radix-cache-strategy at auto")  # fmt: skip
+        return Choice("auto", args.overlap, ())
     supported = _supports_extra_buffer(model, args, rules)
-    overlap_asked = not args.disable_overlap_schedule
-    strategy, overlap, why = _choose(typed, model, args, supported, overlap_asked)
-    _check(strategy, overlap, model, args, rules, supported)
-    if args.pp_size > 1 and overlap:
+    strategy, overlap, why = _choose(typed, model, args, supported)
+    if strategy is Strategy.NO_BUFFER:
+        _check_no_buffer(overlap, args)
+    else:
+        _check_extra_buffer(strategy, model, args, rules, supported)
+    if overlap and args.pipeline_turns_overlap_off:
         overlap, why = False, [*why, f"pp {args.pp_size} turns overlap off"]
-    slots = slots_per_request(strategy, overlap=overlap, skip_decode_lock=args.skip_decode_lock)
-    return Resolved(strategy.value, overlap, Slots(slots.count, "; ".join([slots.reason, *why])))
+    return Choice(strategy.value, overlap, tuple(why))
 
 
-def _choose(
-    typed: str, model: Architecture, args: ServerArgs, supported: bool, overlap: bool
-) -> tuple[Strategy, bool, list[str]]:
+def slots_of(resolved: Choice, model: Architecture, args: ServerArgs) -> Slots:
+    """S of a resolved strategy, and why. Raises Refusal (stage "ratio") for lazy buffers without overlap."""
+    if not args.radix_cache:
+        return slots_per_request(Strategy.NO_BUFFER, radix_cache=False)
+    if resolved.strategy == "auto":
+        return Slots(3, f"{model.architecture}: the engine leaves auto alone, base 3")
+    try:
+        slots = slots_per_request(
+            Strategy(resolved.strategy), overlap=resolved.overlap, skip_decode_lock=args.skip_decode_lock
+        )
+    except IllegalCombination as error:
+        raise Refusal(error.message, stage="ratio", fix=error.fix) from None
+    return Slots(slots.count, "; ".join([slots.reason, *resolved.why]))
+
+
+def uses_radix_cache(model: Architecture) -> bool:
+    """Whether the engine keeps states of this class for prefix reuse."""
+    if model.architecture == "GraniteMoeHybridForCausalLM":
+        return model.state_layers > 0
+    return model.architecture in RADIX_ARCHITECTURES
+
+
+def chunk_size(model: Architecture) -> int:
+    """Tokens of one chunk of the recurrent kernel, which pages must divide or be divided by."""
+    return FIXED_CHUNKS.get(model.architecture) or model.chunk_size or DEFAULT_CHUNK
+
+
+def _choose(typed: str, model: Architecture, args: ServerArgs, supported: bool) -> tuple[Strategy, bool, list[str]]:
+    overlap = not args.disable_overlap_schedule
     if model.architecture == "InklingForConditionalGeneration" and typed == "auto":
         return Strategy.EXTRA_BUFFER, overlap, ["auto: Inkling always takes extra_buffer"]
     if typed != "auto":
@@ -82,42 +128,76 @@ def _choose(
     return Strategy.NO_BUFFER, False, [f"auto: {reason}, overlap off"]
 
 
-def _check(
-    strategy: Strategy, overlap: bool, model: Architecture, args: ServerArgs, rules: RuleSet, supported: bool
+def _check_no_buffer(overlap: bool, args: ServerArgs) -> None:
+    if args.tokens_per_page != 1:
+        raise _refusal(f"no_buffer needs --page-size 1, not {args.tokens_per_page}", "drop --page-size")
+    if overlap:
+        raise _refusal("no_buffer does not run under the overlap scheduler",
+                       "add --disable-overlap-schedule, or leave the strategy at auto")  # fmt: skip
+    if args.attention_backend == "trtllm_mha":
+        raise _refusal("no_buffer does not run with --attention-backend trtllm_mha", "use triton")
+
+
+def _check_extra_buffer(
+    strategy: Strategy, model: Architecture, args: ServerArgs, rules: RuleSet, supported: bool
 ) -> None:
-    if strategy is Strategy.NO_BUFFER:
-        if args.tokens_per_page != 1:
-            raise IllegalCombination(
-                f"no_buffer needs --page-size 1, not {args.tokens_per_page}", fix="drop --page-size"
-            )
-        if overlap:
-            raise IllegalCombination(
-                "no_buffer does not run under the overlap scheduler",
-                fix="add --disable-overlap-schedule, or leave the strategy at auto",
-            )
-        if args.attention_backend == "trtllm_mha":
-            raise IllegalCombination("no_buffer does not run with --attention-backend trtllm_mha", fix="use triton")
-        return
+    """The engine's checks, in its order."""
     if not supported:
-        raise IllegalCombination(
-            f"{strategy.value} is not supported for {model.architecture} here", fix="use no_buffer"
-        )
-    if strategy is Strategy.EXTRA_BUFFER_LAZY and args.speculative and not rules.lazy_with_speculation:
-        raise IllegalCombination(
-            f"SGLang {rules.version} refuses extra_buffer_lazy with speculation",
-            fix="use --mamba-radix-cache-strategy extra_buffer",
-        )
+        raise _refusal(f"{strategy.value} is not supported for {model.architecture} here", "use no_buffer")
+    lazy, page, interval = strategy is Strategy.EXTRA_BUFFER_LAZY, args.tokens_per_page, args.mamba_track_interval
+    if lazy and args.disaggregation_mode != "null" and rules.lazy_refused_under_disaggregation:
+        raise _refusal("extra_buffer_lazy does not run on disaggregated servers",
+                       "use --mamba-radix-cache-strategy extra_buffer")  # fmt: skip
+    if lazy and args.speculative and not rules.lazy_with_speculation:
+        raise Refusal(f"SGLang {rules.version} refuses extra_buffer_lazy with speculation", stage="arguments",
+                      fix="use --mamba-radix-cache-strategy extra_buffer")  # fmt: skip
+    if args.enable_linear_replayssm_spec and not rules.replayssm_with_extra_buffer:
+        raise Refusal(f"SGLang {rules.version} refuses ReplaySSM verification with extra buffers", stage="arguments",
+                      fix="use --mamba-radix-cache-strategy no_buffer")  # fmt: skip
+    if interval < args.draft_tokens:
+        raise _refusal(f"--mamba-track-interval {interval} is below the {args.draft_tokens} draft tokens of a step",
+                       f"write at least {args.draft_tokens}")  # fmt: skip
+    if interval % page:
+        raise _refusal(f"--mamba-track-interval {interval} is no multiple of --page-size {page}",
+                       f"write {-(-interval // page) * page}")  # fmt: skip
+    chunk = chunk_size(model)
+    if max(chunk, page) % min(chunk, page):
+        raise _refusal(f"--page-size {page} neither divides the kernel's chunk of {chunk} tokens nor is a multiple of it",
+                       f"write --page-size {chunk}")  # fmt: skip
 
 
-def _uses_radix_cache(model: Architecture) -> bool:
-    if model.architecture == "GraniteMoeHybridForCausalLM":
-        return model.state_layers > 0
-    return model.architecture in RADIX_ARCHITECTURES
+def _check_replayssm(args: ServerArgs) -> None:
+    """What ReplaySSM does not run with, in decoding and in verification."""
+    if args.enable_linear_replayssm and args.enable_linear_replayssm_spec:
+        raise _refusal("--enable-linear-replayssm and --enable-linear-replayssm-spec exclude each other", "drop one")
+    if args.enable_linear_replayssm:
+        if args.linear_attn_decode_backend not in DECODE_REPLAY_BACKENDS:
+            raise _refusal(f"ReplaySSM decoding does not run on the {args.linear_attn_decode_backend} backend",
+                           "use --linear-attn-decode-backend triton")  # fmt: skip
+        if args.mamba_radix_cache_strategy.startswith("extra_buffer"):
+            raise _refusal("ReplaySSM decoding does not run with extra buffers", "use no_buffer")
+        if args.disaggregation_mode != "null":
+            raise _refusal("ReplaySSM decoding does not run on disaggregated servers", "drop --enable-linear-replayssm")
+    if args.enable_linear_replayssm_spec and args.speculative:
+        if args.speculative_eagle_topk not in (None, 1):
+            raise _refusal(f"ReplaySSM verification needs a linear draft chain, not topk {args.speculative_eagle_topk}",
+                           "use --speculative-eagle-topk 1")  # fmt: skip
+        if args.linear_attn_decode_backend not in REPLAY_BACKENDS:
+            raise _refusal(f"ReplaySSM verification does not run on the {args.linear_attn_decode_backend} backend",
+                           "use triton or flashinfer")  # fmt: skip
+        if args.disaggregation_mode == "prefill":
+            raise _refusal(
+                "ReplaySSM verification does not run on prefill servers", "drop --enable-linear-replayssm-spec"
+            )
 
 
 def _supports_extra_buffer(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
     if model.architecture not in EXTRA_BUFFER_ARCHITECTURES or args.linear_attn_backend != "triton":
         return False
-    if rules.version == "0.5.16":
+    if not rules.platform_limits_extra_buffer:
         return model.architecture not in NOT_EXTRA_BUFFER_IN_0_5_16
     return args.platform in EXTRA_BUFFER_PLATFORMS
+
+
+def _refusal(reason: str, fix: str) -> Refusal:
+    return Refusal(reason, stage="strategy", fix=fix)

@@ -1,0 +1,249 @@
+"""What do SGLang's pools really take, once K, T and R are settled? Every tensor of one rank of the first stage.
+
+    states          (K + 1) slots of conv and temporal state; a decode server of a disaggregated pair raises K to
+                    (R + extra) * (1 + tracking)
+    draft states    (R + 1) * D temporal states, and convolution windows of D * (k-1) columns, or D + k - 2 where they
+                    overlap; D is the adaptive maximum where there is one
+    rings           ReplaySSM: per request for GDN, per slot for KDA and for decoding
+    int8 pool       N + 1 checkpoint slots, N = 2 * K unless --int8-mamba-ckpt-size says otherwise
+    KV              (T + page) rows a layer: a page pads
+    request table   (R + 1) rows of context + extra entries, int32
+
+The solver (pools.py) charges some of this differently or not at all; the difference is what a plan's budget shows.
+Mirrors mem_cache/memory_pool.py, disaggregation/decode.py, mamba_checkpoint_pool.py (0.5.23).
+"""
+
+from typing import Any, NamedTuple
+
+from hybridcalc.architecture.families import kv_elements_per_token
+from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, KimiDelta
+from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs
+from hybridcalc.engines.sglang.kv import KvCell
+from hybridcalc.engines.sglang.replayssm import decode_rings, is_gdn, replayssm_rings, ring_problem
+from hybridcalc.engines.sglang.states import StateSlot
+from hybridcalc.formulas.checkpoints import int8_slot_bytes
+from hybridcalc.formulas.replayssm import Ring
+from hybridcalc.units import DTYPE_BYTES
+
+DRAFT_TABLE_EXTRA = 4
+DSA_PAGE = 64
+
+
+class Int8Pool(NamedTuple):
+    """The int8 checkpoint pool: slots N (tensors hold N + 1), bytes in all, of a slot, and of its three parts."""
+
+    slots: int
+    bytes: int
+    per_slot: int
+    data_bytes: int
+    scale_bytes: int
+    conv_bytes: int
+
+
+class Allocation(NamedTuple):
+    """Bytes of each pool of one rank of the first stage. ``kv`` is (K, V), (one tensor,), or empty where unknown."""
+
+    pool_slots: int
+    raised_from: int | None
+    request_rows: int
+    conv_state: int
+    ssm_state: int
+    intermediate_ssm: int
+    intermediate_conv: int
+    rings: tuple[Ring, ...]
+    int8: Int8Pool | None
+    ple_conv: int
+    kv: tuple[int, ...]
+    request_table: int
+
+    @property
+    def ring_bytes(self) -> int:
+        """All rings."""
+        return sum(ring.bytes for ring in self.rings)
+
+    @property
+    def state_total(self) -> int:
+        """States, draft states and rings: what the engine's own total counts."""
+        return self.conv_state + self.ssm_state + self.intermediate_ssm + self.intermediate_conv + self.ring_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures under the names of engine results."""
+        document: dict[str, Any] = {
+            "pool_size": self.pool_slots,
+            "conv_state": self.conv_state,
+            "ssm_state": self.ssm_state,
+            "intermediate_ssm": self.intermediate_ssm,
+            "intermediate_conv_window": self.intermediate_conv,
+            "ring": {f"replayssm_{ring.name}": ring.bytes for ring in self.rings},
+            "total": self.state_total,
+        }
+        if self.int8 is not None:
+            document["int8_ckpt"] = {"slots": self.int8.slots, "bytes": self.int8.bytes, "per_slot": self.int8.per_slot}
+        if self.ple_conv:
+            document["ple_short_conv"] = self.ple_conv
+        return document
+
+
+def allocate(
+    model: Architecture, slot: StateSlot, stage_layers: int, cell: KvCell, args: ServerArgs, rules: RuleSet, *,
+    slots: int, tokens: int, requests: int, context_length: int, replay_active: bool,
+) -> Allocation:  # fmt: skip
+    """What the pools take on one rank of the first stage. Raises Refusal (stage "alloc") for what they do not."""
+    check_allocation(model, args, replay_active=replay_active)
+    pool_slots, rows = slots, requests + 1
+    raised_from = None
+    if args.disaggregation_mode == "decode":
+        wanted = requests + _extra_requests(args)
+        needed = wanted * (1 + _tracking(args))
+        rows = wanted + 1
+        if needed > slots:
+            pool_slots, raised_from = needed, slots
+    intermediate_ssm, intermediate_conv = _draft_states(model, slot, stage_layers, rows, args, replay_active)
+    return Allocation(
+        pool_slots=pool_slots,
+        raised_from=raised_from,
+        request_rows=rows,
+        conv_state=(pool_slots + 1) * stage_layers * slot.conv_bytes_per_layer,
+        ssm_state=(pool_slots + 1) * stage_layers * slot.ssm_bytes_per_layer,
+        intermediate_ssm=intermediate_ssm,
+        intermediate_conv=intermediate_conv,
+        rings=_rings(model, slot, stage_layers, pool_slots, rows, args, rules, replay_active),
+        int8=_int8_pool(slot, stage_layers, pool_slots, args),
+        ple_conv=_ple_conv(model, slot, pool_slots),
+        kv=kv_tensors(model, cell, tokens, args),
+        request_table=rows * (context_length + table_extra(args)) * 4,
+    )
+
+
+def check_allocation(model: Architecture, args: ServerArgs, *, replay_active: bool) -> None:
+    """What the pools themselves refuse, except the KV pool's pages (check_kv_pages), which come after the states."""
+    if args.speculative and args.enable_linear_replayssm_spec:
+        if args.speculative_algorithm in ("DSPARK", "DFLASH") and not isinstance(model.state, KimiDelta):
+            raise _refusal(f"ReplaySSM verification under {args.speculative_algorithm} needs a KDA model",
+                           "drop --enable-linear-replayssm-spec")  # fmt: skip
+        if replay_active:
+            problem = ring_problem(model, args.linear_replayssm_cache_len, args.most_draft_tokens)
+            if problem:
+                raise _refusal(problem, "change --linear-replayssm-cache-len")
+    if model.ple_conv is not None and args.enable_int8_mamba_checkpoint:
+        raise _refusal("int8 checkpoints do not hold per-layer-embedding states", "drop --enable-int8-mamba-checkpoint")
+
+
+def check_kv_pages(model: Architecture, args: ServerArgs) -> None:
+    """A sparse-attention index needs physical pages of 64 tokens: page size over its pooling."""
+    indexer = getattr(model.attention, "indexer", None)
+    if indexer is not None and args.tokens_per_page // indexer.kpool != DSA_PAGE:
+        raise _refusal(f"the sparse-attention index needs pages of 64 pooled tokens, not {args.tokens_per_page}",
+                       f"write --page-size {DSA_PAGE * indexer.kpool}")  # fmt: skip
+
+
+def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs) -> tuple[int, ...]:
+    """Bytes of the target's KV tensors: (K, V) for GQA, one for MLA; (0, 0) without attention; () where not known.
+
+    fp4 on MLA is priced at half a byte and stored in a plain pool of one byte an element.
+    """
+    rows = tokens + args.tokens_per_page
+    if model.attention is None or not cell.layers:
+        return (0, 0)
+    if model.window_attention is not None:
+        return ()
+    if isinstance(model.attention, GroupedQueryKV):
+        if cell.dtype in ("fp4_mx_block16", "mxfp8"):
+            return ()
+        total = rows * cell.target_bytes
+        k_share = model.attention.head_dim
+        k = total * k_share // (k_share + model.attention.v_head_dim)
+        return (k, total - k)
+    if cell.dtype == "fp4_mx_block16":
+        return (rows * kv_elements_per_token(model.attention, 1) * cell.layers,)
+    return (rows * cell.target_bytes,)
+
+
+def table_extra(args: ServerArgs) -> int:
+    """Entries of the request table beyond the context length."""
+    drafts = args.most_draft_tokens
+    extra = DRAFT_TABLE_EXTRA + drafts
+    page = args.tokens_per_page * args.dcp_size
+    if not args.speculative or page == 1:
+        return extra
+    steps = args.speculative_num_steps or max(drafts - 1, 1)
+    topk = args.speculative_eagle_topk or 1
+    ahead = max(steps * topk, drafts)
+    if topk > 1 and args.speculative_algorithm not in ("NGRAM", "DSPARK", "DFLASH"):
+        ahead = max(page * -(-(page - 1 + steps) // page) * topk, drafts)
+    return max(extra, 2 * ahead + page - 1)
+
+
+def dense_windows(model: Architecture, args: ServerArgs) -> bool:
+    """Whether draft convolution windows are kept whole rather than overlapping."""
+    return (
+        isinstance(model.state, KimiDelta)
+        or model.architecture.startswith("Inkling")
+        or (args.speculative_eagle_topk or 1) > 1
+        or args.platform in ("npu", "cpu")
+    )
+
+
+def _draft_states(
+    model: Architecture, slot: StateSlot, layers: int, rows: int, args: ServerArgs, replay_active: bool
+) -> tuple[int, int]:
+    drafts = args.most_draft_tokens
+    if not drafts or args.disaggregation_mode == "prefill":
+        return 0, 0
+    ssm = 0 if replay_active else layers * rows * drafts * slot.ssm_bytes_per_layer
+    dense = dense_windows(model, args)
+    columns = sum((drafts * w.rows if dense else drafts + w.rows - 1) * w.width for w in slot.shapes.conv)
+    return ssm, layers * rows * columns * DTYPE_BYTES[slot.conv_dtype]
+
+
+def _rings(
+    model: Architecture, slot: StateSlot, layers: int, pool_slots: int, rows: int, args: ServerArgs, rules: RuleSet,
+    replay_active: bool,
+) -> tuple[Ring, ...]:  # fmt: skip
+    stage = slot._replace(layers=layers)
+    if replay_active:
+        slots = pool_slots + 1 if isinstance(model.state, KimiDelta) else rows
+        return replayssm_rings(model, stage, args, slots=slots) or ()
+    if args.enable_linear_replayssm and (isinstance(model.state, KimiDelta) or is_gdn(model)):
+        return decode_rings(model, stage, args, slots=pool_slots + 1)
+    return ()
+
+
+def _int8_pool(slot: StateSlot, layers: int, pool_slots: int, args: ServerArgs) -> Int8Pool | None:
+    if not args.enable_int8_mamba_checkpoint:
+        return None
+    slots = args.int8_mamba_ckpt_size or 2 * pool_slots
+    temporal = slot.temporal_shape if slot.ssm_bytes else ()
+    per_slot = int8_slot_bytes(
+        layers=layers, temporal=temporal, conv_bytes=slot.conv_bytes_per_layer, scale_dtype=slot.ssm_dtype
+    )
+    conv = layers * slot.conv_bytes_per_layer
+    data = layers * slot.shapes.temporal_elements
+    held = slots + 1
+    return Int8Pool(slots, held * per_slot, per_slot, held * data, held * (per_slot - conv - data), held * conv)
+
+
+def _ple_conv(model: Architecture, slot: StateSlot, pool_slots: int) -> int:
+    if model.ple_conv is None:
+        return 0
+    ple = model.ple_conv
+    return ple.layers * ple.channels * ple.columns * DTYPE_BYTES[slot.conv_dtype] * (pool_slots + 1)
+
+
+def _extra_requests(args: ServerArgs) -> int:
+    """Requests a decode server holds states for ahead of running them."""
+    if args.disaggregation_decode_extra_slots is not None:
+        return args.disaggregation_decode_extra_slots
+    share = (args.max_running_requests or 0) // args.attn_dp_size
+    return 2 * share if 0 < share <= 32 else 0
+
+
+def _tracking(args: ServerArgs) -> int:
+    """Slots beside the live state on a decode server: those of extra buffers, when prefixes are cached there."""
+    if not args.radix_cache or not args.mamba_radix_cache_strategy.startswith("extra_buffer"):
+        return 0
+    return 2 if args.mamba_radix_cache_strategy == "extra_buffer" and args.overlap else 1
+
+
+def _refusal(reason: str, fix: str) -> Refusal:
+    return Refusal(reason, stage="alloc", fix=fix)

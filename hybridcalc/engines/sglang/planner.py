@@ -1,0 +1,306 @@
+"""What will SGLang allocate, clamp and refuse? The engine's start-up, stage by stage, in its own order.
+
+    arguments, strategy    flags that exclude each other; which strategy auto becomes; the default request limit
+    shapes                 bytes of a state slot on a rank
+    ratio                  S, slots a request holds
+    solve                  K and the memory left for KV
+    tokens                 T, the smallest over the pipeline stages
+    max_running_requests   R
+    alloc                  every tensor, and the log lines
+
+`prepare` settles what does not depend on memory; `size` is the arithmetic of one plan and is all that a sweep repeats.
+A refusal carries what the stages before it had settled.
+"""
+
+from typing import Any, NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture, KimiDelta, LatentKV
+from hybridcalc.engines.sglang import loglines
+from hybridcalc.engines.sglang.allocation import Allocation, allocate, check_kv_pages
+from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs, check_model, rules_for, with_model_defaults
+from hybridcalc.engines.sglang.kv import KvCell, stage_cell
+from hybridcalc.engines.sglang.pools import (
+    Rings,
+    StatePool,
+    asked_requests,
+    capped_tokens,
+    check_left_over,
+    kv_tokens,
+    per_worker_limit,
+    request_limit,
+    solve_state_pool,
+)
+from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_active, replayssm_rings
+from hybridcalc.engines.sglang.stages import Stage, pipeline_stages
+from hybridcalc.engines.sglang.states import StateSlot, state_slot
+from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of
+from hybridcalc.errors import ShardingError
+from hybridcalc.formulas.slots import Slots
+
+DEFAULT_CONTEXT = 2048
+UNBOUNDED_TOKENS = 2**63 - 1
+
+
+class Prepared(NamedTuple):
+    """All that a plan knows before memory is counted."""
+
+    model: Architecture
+    args: ServerArgs
+    rules: RuleSet
+    choice: Choice
+    slots: Slots
+    slot: StateSlot
+    stages: tuple[Stage, ...]
+    cells: tuple[KvCell, ...]
+    stage_slot_bytes: int
+    rings: Rings
+    replay_active: bool
+    context_length: int
+
+
+class Sizing(NamedTuple):
+    """K, T and R of one worker, and the state pool they rest on. Tokens per rank, the smallest stage's."""
+
+    state: StatePool
+    stage_tokens: tuple[int, ...]
+    tokens: int
+    window_tokens: int | None
+    asked: int
+    requests: int
+
+
+def prepare(model: Architecture, args: ServerArgs) -> Prepared:
+    """Stages arguments to ratio. Raises Refusal and InputError."""
+    rules, _ = rules_for(args.engine_version)
+    check_model(rules, model.architecture)
+    args = with_model_defaults(model.architecture, args)
+    outputs: dict[str, Any] = {}
+    try:
+        if args.max_running_requests is None and args.speculative:
+            outputs["max_running_requests_defaulted"] = request_limit(args)
+        choice = choose_strategy(model, args, rules)
+        outputs |= {"strategy": choice.strategy, "overlap": choice.overlap}
+        slot = _shapes(model, args)
+        outputs |= shape_outputs(model, args, slot)
+        slots = slots_of(choice, model, args)
+    except Refusal as refusal:
+        refusal.outputs = outputs
+        raise
+    stages = pipeline_stages(model, args)
+    most = max(stage.state_layers for stage in stages)
+    share = (lambda size: size) if len(stages) == 1 else (lambda size: int(size * (most / slot.layers)))
+    active = replayssm_active(model, args, rules)
+    ring = share(ring_bytes(model, slot, args) or 0) if active else 0
+    kda = isinstance(model.state, KimiDelta)
+    return Prepared(
+        model=model, args=args, rules=rules, choice=choice, slots=slots, slot=slot, stages=stages,
+        cells=tuple(stage_cell(model, args, rules, s.kv_layers, s.window_layers) for s in stages),
+        stage_slot_bytes=share(slot.bytes),
+        rings=Rings(per_slot=ring) if kda else Rings(per_request=ring),
+        replay_active=active,
+        context_length=args.context_length or context_length(model),
+    )  # fmt: skip
+
+
+def size(ready: Prepared, rest_gib: float) -> Sizing:
+    """Stages solve to max_running_requests: K, T and R for ``rest_gib``. Raises Refusal with what came before."""
+    args, rules = ready.args, ready.rules
+    state, stage_tokens = None, ()
+    try:
+        state = solve_state_pool(
+            rest_gib, ready.stage_slot_bytes, ready.slots.count, args, rules, replay_active=ready.replay_active,
+            rings=ready.rings,
+        )  # fmt: skip
+        check_left_over(state, rest_gib)
+        stage_tokens = tuple(_stage_tokens(ready, cell, state.kv_bytes) for cell in ready.cells)
+        tokens = capped_tokens(min(stage_tokens), args)
+        window_tokens = _window_tokens(ready, tokens)
+        asked = asked_requests(tokens, ready.context_length, per_worker_limit(args, rules))
+        requests = min(asked, tokens // 2, state.slots // ready.slots.count)
+        sizing = Sizing(state, stage_tokens, tokens, window_tokens, asked, requests)
+        if requests <= 0:
+            refusal = Refusal(
+                f"{state.slots:,} state slots at {ready.slots.count} a request and {tokens:,} KV tokens serve no request",
+                stage="max_running_requests",
+                fix="raise --mem-fraction-static or --max-mamba-cache-size, or use more GPUs",
+            )
+            refusal.outputs = _size_outputs(ready, sizing)
+            refusal.outputs["log"] = loglines.limit_lines(_settled(ready, sizing), rules)
+            del refusal.outputs["max_running_requests"]
+            raise refusal
+    except Refusal as refusal:
+        if not refusal.outputs and state is not None:
+            refusal.outputs = _state_outputs(ready, state)
+        raise
+    return sizing
+
+
+def allocation(ready: Prepared, sizing: Sizing) -> Allocation:
+    """Stage alloc: every tensor of the first stage. Raises Refusal with the figures and the lines printed so far."""
+    try:
+        pools = allocate(
+            ready.model, ready.slot, ready.stages[0].state_layers, ready.cells[0], ready.args, ready.rules,
+            slots=sizing.state.slots, tokens=sizing.tokens, requests=sizing.requests,
+            context_length=ready.context_length, replay_active=ready.replay_active,
+        )  # fmt: skip
+    except Refusal as refusal:
+        refusal.outputs = _size_outputs(ready, sizing)
+        raise
+    try:
+        check_kv_pages(ready.model, ready.args)
+    except Refusal as refusal:
+        refusal.outputs = _size_outputs(ready, sizing) | alloc_outputs(pools, kv=False)
+        refusal.outputs["log"] = log_lines(ready, sizing, pools, kv=False)
+        raise
+    return pools
+
+
+def outputs(ready: Prepared, sizing: Sizing, pools: Allocation) -> dict[str, Any]:
+    """Every figure under the engine's own names."""
+    found = ready_outputs(ready) | _size_outputs(ready, sizing) | alloc_outputs(pools)
+    found["log"] = log_lines(ready, sizing, pools, kv=ready.rules.cap_line)  # what recorded results of a version hold
+    return found
+
+
+def log_lines(ready: Prepared, sizing: Sizing, pools: Allocation, *, kv: bool = True) -> list[str]:
+    """The lines about pools that the engine will print, in its order."""
+    settled = _settled(ready, sizing)
+    lines = loglines.window_lines(settled) + loglines.limit_lines(settled, ready.rules)
+    lines += loglines.state_lines(ready.model, pools, settled, ready.args, ready.rules)
+    return lines + (loglines.kv_lines(pools, settled) if kv else [])
+
+
+def context_length(model: Architecture) -> int:
+    """Tokens the engine takes for the model's context: as the config states it, stretched by its rope factor."""
+    return int((model.max_context or DEFAULT_CONTEXT) * model.rope_scaling_factor)
+
+
+def ring_bytes(model: Architecture, slot: StateSlot, args: ServerArgs) -> int | None:
+    """Ring bytes of one slot over all layers, active or not; None where there is no state to replay."""
+    rings = replayssm_rings(model, slot, args, slots=1)
+    return None if rings is None else sum(ring.bytes for ring in rings)
+
+
+def shape_outputs(model: Architecture, args: ServerArgs, slot: StateSlot) -> dict[str, Any]:
+    """What the stage "shapes" settles."""
+    return {
+        "arch": model.architecture,
+        "is_kda": isinstance(model.state, KimiDelta),
+        "is_gdn": is_gdn(model),
+        "kda_config": isinstance(model.state, KimiDelta),
+        "mla": isinstance(model.attention, LatentKV),
+        "conv_shape": [list(shape) for shape in slot.conv_shape],
+        "temporal_shape": list(slot.temporal_shape),
+        "conv_dtype": slot.conv_dtype,
+        "ssm_dtype": slot.ssm_dtype,
+        "linear_layers": slot.layers,
+        "full_attn_layers": _attention_layers(model),
+        "bytes_per_slot": slot.bytes,
+        "conv_bytes_per_slot": slot.conv_bytes,
+        "ssm_bytes_per_slot": slot.ssm_bytes,
+        "context_len": args.context_length or context_length(model),
+        "ring_bytes_per_req": ring_bytes(model, slot, args),
+    }
+
+
+def ready_outputs(ready: Prepared) -> dict[str, Any]:
+    """What the stages up to "ratio" settle."""
+    args = ready.args
+    found: dict[str, Any] = {"strategy": ready.choice.strategy, "overlap": ready.choice.overlap}
+    if args.max_running_requests is None and args.speculative:
+        found["max_running_requests_defaulted"] = request_limit(args)
+    found |= shape_outputs(ready.model, args, ready.slot)
+    found["S"] = ready.slots.count
+    found["resolved_inputs"] = {
+        "max_running_requests": request_limit(args),
+        "overlap": ready.choice.overlap,
+        "strategy": ready.choice.strategy,
+        "ratio": args.mamba_full_memory_ratio,
+    }
+    return found
+
+
+def alloc_outputs(pools: Allocation, *, kv: bool = True) -> dict[str, Any]:
+    """What the stage "alloc" settles."""
+    found: dict[str, Any] = {"alloc_mamba": pools.to_dict(), "alloc_req_to_token": pools.request_table}
+    if kv and pools.kv:
+        found["alloc_kv"] = pools.kv[0] if len(pools.kv) == 1 else list(pools.kv)
+    return found
+
+
+def _shapes(model: Architecture, args: ServerArgs) -> StateSlot:
+    try:
+        return state_slot(model, args)
+    except ShardingError as error:
+        refusal = Refusal(error.message, stage="shapes", fix=error.fix)
+        raise refusal from error
+
+
+def _attention_layers(model: Architecture) -> int:
+    """Layers with KV of any kind, as the engine counts them."""
+    return model.attention_layers + model.window_layers
+
+
+def _stage_tokens(ready: Prepared, cell: KvCell, kv_bytes: int) -> int:
+    if cell.price:
+        return kv_tokens(kv_bytes, cell.price, ready.args)
+    if len(ready.cells) > 1 and any(other.price for other in ready.cells):
+        return UNBOUNDED_TOKENS
+    page = ready.args.tokens_per_page
+    return (ready.args.max_total_tokens or ready.context_length) // page * page
+
+
+def _window_tokens(ready: Prepared, tokens: int) -> int | None:
+    if ready.model.window_attention is None or not ready.model.window_layers:
+        return None
+    page = ready.args.tokens_per_page
+    held = int(tokens * ready.args.swa_full_tokens_ratio) // page * page
+    if held <= (ready.model.window or 0) + page:
+        raise Refusal(
+            f"the sliding-window pool of {held:,} tokens does not hold a window of {ready.model.window} and a page",
+            stage="tokens", fix="raise --swa-full-tokens-ratio",
+        )  # fmt: skip
+    return held
+
+
+def _settled(ready: Prepared, sizing: Sizing) -> loglines.Settled:
+    return loglines.Settled(
+        slots=sizing.state.slots, slots_per_request=ready.slots.count, tokens=sizing.tokens, requests=sizing.requests,
+        asked=sizing.asked, asked_by_user=request_limit(ready.args) is not None, kv_dtype=ready.cells[0].dtype,
+        window_tokens=sizing.window_tokens,
+    )  # fmt: skip
+
+
+def _state_outputs(ready: Prepared, state: StatePool) -> dict[str, Any]:
+    return {
+        "solver_branch": state.branch,
+        "max_mamba_cache_size": state.slots,
+        "stage_bytes_per_slot": ready.stage_slot_bytes,
+        "ring_fixed_bytes": _fixed_ring(ready),
+        "ring_bytes_per_slot": ready.rings.per_slot,
+        "priced_state_bytes": state.charged_bytes,
+        "priced_intermediate_bytes": state.draft_bytes,
+        "rest_after_gib": state.rest_after_gib,
+    }
+
+
+def _fixed_ring(ready: Prepared) -> int:
+    per_worker = per_worker_limit(ready.args, ready.rules)
+    return ready.rings.per_request * (per_worker + 1) if per_worker is not None else 0
+
+
+def _size_outputs(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
+    prices = [cell.bytes for cell in ready.cells]
+    found = _state_outputs(ready, sizing.state) | {
+        "kv_available_bytes": sizing.state.kv_bytes,
+        "cell_size": prices[0] if len(set(prices)) == 1 else prices,
+        "max_total_num_tokens": sizing.tokens,
+        "logical_token_capacity": sizing.tokens * ready.args.dcp_size,
+        "max_running_requests": sizing.requests,
+    }
+    if len(ready.stages) > 1:
+        found["tokens_per_stage"] = list(sizing.stage_tokens)
+    if sizing.window_tokens is not None:
+        found["full_max_total_num_tokens"] = sizing.tokens
+        found["swa_max_total_num_tokens"] = sizing.window_tokens
+    return found
