@@ -1,7 +1,8 @@
 """The answer's building blocks: every number with its formula, unit, reason and source.
 
-A `Step` is one line of arithmetic. Functions that compute return steps beside their result; ``--explain`` prints them
-and ``--json`` always carries them.
+A `Step` is one line of arithmetic; functions that compute return steps beside their result, ``--explain`` prints them
+and ``--json`` always carries them. A `BudgetLine` keeps apart what an engine charges to its budget and what its
+buffers really take. A `Suggestion` states a flag line with its predicted effect.
 """
 
 from fractions import Fraction
@@ -33,3 +34,33 @@ class Step(NamedTuple):
             "unit": self.unit,
             "source": self.source,
         }
+
+
+class BudgetLine(NamedTuple):
+    """One buffer of one rank: bytes the engine charges for it, bytes it takes, and why it has that size.
+
+    ``kind`` is "state", "kv", "scratch" (draft states and rings) or "other"; pictures and colours go by it.
+    """
+
+    name: str
+    kind: str
+    charged_bytes: int
+    allocated_bytes: int
+    why: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return self._asdict()
+
+
+class Suggestion(NamedTuple):
+    """Flags to set, what they would change (from and to), and why that is so."""
+
+    flags: str
+    effect: str
+    why: str
+    gain: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"flags": self.flags, "effect": self.effect, "why": self.why}

@@ -119,21 +119,23 @@ def check_allocation(model: Architecture, args: ServerArgs, *, replay_active: bo
     """What the pools themselves refuse, except the KV pool's pages (check_kv_pages), which come after the states."""
     if args.speculative and args.enable_linear_replayssm_spec:
         if args.speculative_algorithm in ("DSPARK", "DFLASH") and not isinstance(model.state, KimiDelta):
-            raise _refusal(f"ReplaySSM verification under {args.speculative_algorithm} needs a KDA model",
+            raise _refusal("HC006", f"ReplaySSM verification under {args.speculative_algorithm} needs a KDA model",
                            "drop --enable-linear-replayssm-spec")  # fmt: skip
         if replay_active:
             problem = ring_problem(model, args.linear_replayssm_cache_len, args.most_draft_tokens)
             if problem:
-                raise _refusal(problem, "change --linear-replayssm-cache-len")
+                raise _refusal("HC006", problem, "change --linear-replayssm-cache-len")
     if model.ple_conv is not None and args.enable_int8_mamba_checkpoint:
-        raise _refusal("int8 checkpoints do not hold per-layer-embedding states", "drop --enable-int8-mamba-checkpoint")
+        raise _refusal(
+            "HC007", "int8 checkpoints do not hold per-layer-embedding states", "drop --enable-int8-mamba-checkpoint"
+        )
 
 
 def check_kv_pages(model: Architecture, args: ServerArgs) -> None:
     """A sparse-attention index needs physical pages of 64 tokens: page size over its pooling."""
     indexer = getattr(model.attention, "indexer", None)
     if indexer is not None and args.tokens_per_page // indexer.kpool != DSA_PAGE:
-        raise _refusal(f"the sparse-attention index needs pages of 64 pooled tokens, not {args.tokens_per_page}",
+        raise _refusal("HC004", f"the sparse-attention index needs pages of 64 pooled tokens, not {args.tokens_per_page}",
                        f"write --page-size {DSA_PAGE * indexer.kpool}")  # fmt: skip
 
 
@@ -245,5 +247,5 @@ def _tracking(args: ServerArgs) -> int:
     return 2 if args.mamba_radix_cache_strategy == "extra_buffer" and args.overlap else 1
 
 
-def _refusal(reason: str, fix: str) -> Refusal:
-    return Refusal(reason, stage="alloc", fix=fix)
+def _refusal(rule: str, reason: str, fix: str) -> Refusal:
+    return Refusal(reason, stage="alloc", rule=rule, fix=fix)

@@ -45,13 +45,14 @@ RULE_SETS = (
 class Refusal(IllegalCombination):
     """A configuration SGLang does not start with: the ``stage`` of its start-up, the ``reason``, what to change.
 
-    Stages in their order: arguments, strategy, shapes, ratio, solve, tokens, max_running_requests, alloc. ``outputs``
-    is what the stages before it had settled.
+    Stages in their order: arguments, strategy, shapes, ratio, solve, tokens, max_running_requests, alloc. ``rule`` is
+    its id in rules.py, ``outputs`` what the stages before it had settled.
     """
 
-    def __init__(self, reason: str, *, stage: str, fix: str = "") -> None:
+    def __init__(self, reason: str, *, stage: str, rule: str, fix: str = "") -> None:
         super().__init__(reason, fix=fix)
         self.stage = stage
+        self.rule = rule
         self.reason = reason
         self.outputs: dict[str, Any] = {}
 

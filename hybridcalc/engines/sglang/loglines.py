@@ -39,12 +39,13 @@ def limit_lines(settled: Settled, rules: RuleSet) -> list[str]:
         return [
             f"max_running_requests is capped to {capped} by the mamba state cache (max_mamba_cache_size="
             f"{settled.slots}, {settled.slots_per_request} state slots per request). To raise it: increase "
-            "--mamba-full-memory-ratio or --max-mamba-cache-size, or halve the state size with --mamba-ssm-dtype bfloat16."
+            "--mamba-full-memory-ratio or --max-mamba-cache-size, "
+            "or halve the state size with --mamba-ssm-dtype bfloat16."
         ]
     if settled.asked_by_user and settled.requests < settled.asked:
         return [
-            f"max_running_requests was reduced from the requested {settled.asked} to {settled.requests} (per dp worker) "
-            "due to the available KV cache capacity."
+            f"max_running_requests was reduced from the requested {settled.asked} to {settled.requests} "
+            "(per dp worker) due to the available KV cache capacity."
         ]
     return []
 
@@ -67,8 +68,8 @@ def state_lines(
         held = pools.request_rows - 1
         per_request = pools.pool_slots // held if held else 0
         lines.append(
-            f"mamba_size ({pools.raised_from}) is less than decode side's max_slots_needed ({pools.pool_slots} = {held} "
-            f"reqs * {per_request} slots/req), raising effective_mamba_size to {pools.pool_slots}"
+            f"mamba_size ({pools.raised_from}) is less than decode side's max_slots_needed ({pools.pool_slots} = "
+            f"{held} reqs * {per_request} slots/req), raising effective_mamba_size to {pools.pool_slots}"
         )
     line = (
         f"Mamba Cache is allocated. max_mamba_cache_size: {pools.pool_slots}, conv_state size: "
@@ -88,8 +89,8 @@ def state_lines(
             f"{_gb(int8.scale_bytes)} + conv {_gb(int8.conv_bytes)}); active mamba pool {pools.pool_slots} slots"
         )
         lines.append(
-            f"int8 mamba checkpoint pool ({size}) is allocated from --mem-fraction-static headroom and is not reflected "
-            "in max_total_num_tokens; ensure headroom covers it."
+            f"int8 mamba checkpoint pool ({size}) is allocated from --mem-fraction-static headroom and is not "
+            "reflected in max_total_num_tokens; ensure headroom covers it."
         )
     return lines
 

@@ -105,7 +105,7 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
 def size(ready: Prepared, rest_gib: float) -> Sizing:
     """Stages solve to max_running_requests: K, T and R for ``rest_gib``. Raises Refusal with what came before."""
     args, rules = ready.args, ready.rules
-    state, stage_tokens = None, ()
+    state: StatePool | None = None
     try:
         state = solve_state_pool(
             rest_gib, ready.stage_slot_bytes, ready.slots.count, args, rules, replay_active=ready.replay_active,
@@ -122,6 +122,7 @@ def size(ready: Prepared, rest_gib: float) -> Sizing:
             refusal = Refusal(
                 f"{state.slots:,} state slots at {ready.slots.count} a request and {tokens:,} KV tokens serve no request",
                 stage="max_running_requests",
+                rule="HC002",
                 fix="raise --mem-fraction-static or --max-mamba-cache-size, or use more GPUs",
             )
             refusal.outputs = _size_outputs(ready, sizing)
@@ -232,7 +233,7 @@ def _shapes(model: Architecture, args: ServerArgs) -> StateSlot:
     try:
         return state_slot(model, args)
     except ShardingError as error:
-        refusal = Refusal(error.message, stage="shapes", fix=error.fix)
+        refusal = Refusal(error.message, stage="shapes", rule="HC009", fix=error.fix)
         raise refusal from error
 
 
@@ -258,7 +259,7 @@ def _window_tokens(ready: Prepared, tokens: int) -> int | None:
     if held <= (ready.model.window or 0) + page:
         raise Refusal(
             f"the sliding-window pool of {held:,} tokens does not hold a window of {ready.model.window} and a page",
-            stage="tokens", fix="raise --swa-full-tokens-ratio",
+            stage="tokens", rule="HC001", fix="raise --swa-full-tokens-ratio",
         )  # fmt: skip
     return held
 

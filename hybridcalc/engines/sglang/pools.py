@@ -84,7 +84,7 @@ def solve_state_pool(
     if slots <= 0:
         raise Refusal(
             f"no room for a state slot: {rest_gib:.2f} GiB give {slots:,} slots of {slot_bytes:,} B",
-            stage="solve", fix="raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs",
+            stage="solve", rule="HC001", fix="raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs",
         )  # fmt: skip
     requests = slots if branch == "from_max_running_requests" else slots // slots_per_request
     if per_worker is not None:
@@ -103,7 +103,7 @@ def check_left_over(pool: StatePool, rest_gib: float) -> None:
         taken = pool.charged_bytes + pool.draft_bytes
         raise Refusal(
             f"{pool.slots:,} state slots take {taken:,} B of {rest_gib:.2f} GiB and leave nothing for KV",
-            stage="solve", fix="lower --max-mamba-cache-size or --mamba-full-memory-ratio",
+            stage="solve", rule="HC001", fix="lower --max-mamba-cache-size or --mamba-full-memory-ratio",
         )  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def capped_tokens(tokens: int, args: ServerArgs) -> int:
     if tokens <= 0:
         raise Refusal(
             f"the KV pool holds no page of {page} tokens",
-            stage="tokens", fix="raise --mem-fraction-static, or lower the share of the state pool",
+            stage="tokens", rule="HC001", fix="raise --mem-fraction-static, or lower the share of the state pool",
         )  # fmt: skip
     return tokens
 

@@ -1,0 +1,83 @@
+"""The question being asked: how long the requests are, how many run at once, and what memory there is.
+
+A `Workload` may mix lengths; what a pool admits then follows from their mean, since memory adds up
+(formulas/balance.memory_of). A `Rest` is the memory left for both pools on one rank: a single figure where it is
+known, an interval where it was read off a log printed to two decimals.
+"""
+
+from fractions import Fraction
+from typing import NamedTuple
+
+from hybridcalc.errors import InputError
+from hybridcalc.units import parse_tokens
+
+KINDS = ("long", "agent", "batch", "small")
+"""Kinds of workload that change what is worth setting: long documents, short agent turns, batch, small cards."""
+MOST_REQUESTS = 10**9
+
+
+class Workload(NamedTuple):
+    """Lengths in tokens with how many requests have each, the concurrency wanted, and the kind of work."""
+
+    lengths: tuple[tuple[int, int], ...] = ()
+    concurrency: int | None = None
+    kind: str | None = None
+
+    @property
+    def mean_length(self) -> Fraction | None:
+        """Tokens a request holds on average; None when no length is given."""
+        requests = sum(count for _, count in self.lengths)
+        return Fraction(sum(tokens * count for tokens, count in self.lengths), requests) if requests else None
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request; 0 when no length is given."""
+        return max((tokens for tokens, _ in self.lengths), default=0)
+
+    @property
+    def wanted(self) -> int | None:
+        """Requests that should run at once: as given, or as many as the lengths list."""
+        listed = sum(count for _, count in self.lengths)
+        return self.concurrency or (listed if listed > 1 else None)
+
+    def describe(self) -> str:
+        """The lengths in words."""
+        if len(self.lengths) == 1:
+            return f"{self.lengths[0][0]:,} tokens"
+        mean = self.mean_length
+        return "no length" if mean is None else f"{float(mean):,.0f} tokens on average"
+
+
+class Rest(NamedTuple):
+    """Memory left for both pools on one rank, GiB: the likely value, the bounds it may lie in, and where it is from."""
+
+    likely_gib: float
+    low_gib: float
+    high_gib: float
+    why: str
+
+    @property
+    def exact(self) -> bool:
+        """Whether there is nothing to either side of the likely value."""
+        return self.low_gib == self.high_gib
+
+
+def exact_rest(gib: float, why: str = "as given") -> Rest:
+    """Memory that is known."""
+    return Rest(gib, gib, gib, why)
+
+
+def parse_lengths(text: str) -> tuple[tuple[int, int], ...]:
+    """Lengths and counts in ``8k:20,128k:2``; a length alone counts once. Raises InputError naming the part."""
+    parts = [part for part in text.split(",") if part.strip()]
+    if not parts or len(parts) > 1000:
+        raise InputError(f"{text[:40]!r} holds no lengths", fix="write 8k:20,128k:2 (length:requests, ...)")
+    return tuple(_length(part) for part in parts)
+
+
+def _length(part: str) -> tuple[int, int]:
+    length, colon, count = part.strip().partition(":")
+    count = count.strip() if colon else "1"
+    if not (count.isascii() and count.isdecimal()) or not 0 < int(count[:12]) <= MOST_REQUESTS:
+        raise InputError(f"{part[:40]!r}: the requests of a length are a whole number", fix="write 8k:20,128k:2")
+    return parse_tokens(length.strip()), int(count)
