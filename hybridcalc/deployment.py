@@ -23,6 +23,11 @@ class Workload(NamedTuple):
     concurrency: int | None = None
     kind: str | None = None
 
+    @classmethod
+    def at(cls, length: int, *, concurrency: int | None = None) -> "Workload":
+        """Requests that all hold ``length`` tokens."""
+        return cls(((length, 1),), concurrency)
+
     @property
     def mean_length(self) -> Fraction | None:
         """Tokens a request holds on average; None when no length is given."""

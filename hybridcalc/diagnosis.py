@@ -15,17 +15,10 @@ from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.bootlog import KvPoolAllocated, Printed, Record, StatePoolAllocated, read_log
-from hybridcalc.engines.sglang.balance import (
-    Balance,
-    Constants,
-    Observed,
-    Range,
-    Workload,
-    architecture_constants,
-    balance_constants,
-    balance_model,
-)
+from hybridcalc.deployment import Workload
+from hybridcalc.engines.sglang.balance import Balance, Observed, balance_constants, balance_model
 from hybridcalc.engines.sglang.config import RuleSet, ServerArgs, rules_for
+from hybridcalc.engines.sglang.constants import Constants, Range, architecture_constants
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import Finding
 from hybridcalc.units import GIB
@@ -45,12 +38,12 @@ class Boot(NamedTuple):
 
 
 def balance_log(
-    source: str, model: Architecture | None, args: ServerArgs, workload: Workload
+    source: str, model: Architecture | None, args: ServerArgs, workload: Workload, *, rest_gib: float | None = None
 ) -> tuple[Balance, tuple[Finding, ...]]:
     """r* from the boot log ``source`` (a path, or ``-``), checked against ``model`` when one is named.
 
     A model that fits gives its exact constants; one that does not is a finding, and the log's constants are used.
-    Without ``workload.rest_gib`` the memory for both pools is what the log printed. Raises InputError when the log
+    Without ``rest_gib`` the memory for both pools is what the log printed. Raises InputError when the log
     lacks a line that is needed.
     """
     name = "stdin" if source == "-" else source
@@ -68,18 +61,23 @@ def balance_log(
         raise InputError(
             f"{name}: no {missing} line with its sizes", fix="give the whole boot log, or name the MODEL without --log"
         )
-    workload = _with_observations(workload, state, kv, args)
+    observed, printed_gib = _observations(state, kv)
+    rest_gib = rest_gib if rest_gib is not None else printed_gib
     if model is None:
-        return balance_constants(log_constants(state, kv, args), args, workload), tuple(findings)
+        measured = log_constants(state, kv, args)
+        answer = balance_constants(measured, args, workload, rest_gib=rest_gib, observed=observed)
+        return answer, tuple(findings)
     rules, _ = rules_for(args.engine_version)
     exact = architecture_constants(model, args, rules)
     problems = mismatches(exact, state, kv, args)
-    if not problems:
+    replaced = None
+    if problems:
+        findings.append(_mismatch(problems, model, state, kv, args, rules))
+        replaced = log_constants(state, kv, args) if kv is not None else None
+    else:
         findings.append(_agreement(exact, state, kv))
-        return balance_model(model, args, workload), tuple(findings)
-    findings.append(_mismatch(problems, model, state, kv, args, rules))
-    measured = log_constants(state, kv, args) if kv is not None else None
-    return balance_model(model, args, workload, constants=measured), tuple(findings)
+    answer = balance_model(model, args, workload, rest_gib=rest_gib, observed=observed, constants=replaced)
+    return answer, tuple(findings)
 
 
 def split_boots(records: Iterable[Record]) -> Iterator[Boot]:
@@ -181,16 +179,13 @@ def fitting_flags(
     return ""
 
 
-def _with_observations(
-    workload: Workload, state: StatePoolAllocated, kv: KvPoolAllocated | None, args: ServerArgs
-) -> Workload:
-    """The boot's own pools, and the memory they took together where none was given."""
+def _observations(state: StatePoolAllocated, kv: KvPoolAllocated | None) -> tuple[Observed | None, float | None]:
+    """The boot's own pools, and the memory they took together, GiB; None where a line is missing."""
     if kv is None or kv.tokens is None or state.slots is None:
-        return workload
+        return None, None
     printed = (state.conv, state.ssm, state.intermediate_conv, state.intermediate_ssm, kv.kv, kv.k, kv.v)
     total = sum((p.value for p in printed if p is not None), start=Fraction(0))
-    rest = workload.rest_gib if workload.rest_gib is not None else float(total / GIB)
-    return workload._replace(rest_gib=rest, observed=Observed(state.slots, kv.tokens))
+    return Observed(state.slots, kv.tokens), float(total / GIB)
 
 
 def _boot_findings(boots: list[Boot], used: Boot) -> Iterator[Finding]:
@@ -214,7 +209,7 @@ def _agreement(exact: Constants, state: StatePoolAllocated, kv: KvPoolAllocated 
     parts = [f"{slots:,} slots x {int(exact.state_bytes):,} B"]
     if kv is not None and kv.tokens is not None:
         parts.append(f"{kv.tokens:,} tokens x {int(exact.kv_bytes_per_token):,} B")
-    return Finding("HC100", "note", f"the log matches the model: {' and '.join(parts)} print as they do there")
+    return Finding("HC100", "note", f"the log matches the model: {' and '.join(parts)} give the printed sizes")
 
 
 def _mismatch(

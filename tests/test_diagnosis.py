@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hybridcalc import load_model
 from hybridcalc.bootlog import KvPoolAllocated, Printed, StatePoolAllocated
 from hybridcalc.diagnosis import balance_log, fitting_flags, log_constants, slot_range, split_boots, token_range
-from hybridcalc.engines.sglang.balance import Workload
+from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import ServerArgs, rules_for
 from hybridcalc.errors import InputError
 from hybridcalc.units import GIB
@@ -96,33 +96,33 @@ LINES = (
 
 def test_the_last_complete_boot_of_a_log_is_used(tmp_path):
     earlier = LINES.replace("257", "100").replace("0.46", "0.18").replace("13.04", "5.10")
-    answer, findings = balance_log(_write(tmp_path, earlier + LINES), K3, K3_ARGS, Workload(9216))
-    assert answer.today.slots == 257
+    answer, findings = balance_log(_write(tmp_path, earlier + LINES), K3, K3_ARGS, Workload.at(9216))
+    assert answer.setting("today").slots == 257
     assert [finding.rule for finding in findings] == ["HC102", "HC100"]
 
 
 def test_ranks_that_differ_are_a_warning(tmp_path):
     other = LINES.replace("TP0", "TP1").replace("13.04", "12.00")
-    _, findings = balance_log(_write(tmp_path, LINES + other), K3, K3_ARGS, Workload(9216))
+    _, findings = balance_log(_write(tmp_path, LINES + other), K3, K3_ARGS, Workload.at(9216))
     assert "HC103" in [finding.rule for finding in findings]
 
 
 def test_a_draft_models_pool_is_not_the_targets(tmp_path):
     draft = "[TP0] KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 1167552, KV size: 1.25 GB\n"
-    answer, findings = balance_log(_write(tmp_path, LINES + draft), K3, K3_ARGS, Workload(9216))
+    answer, findings = balance_log(_write(tmp_path, LINES + draft), K3, K3_ARGS, Workload.at(9216))
     assert [finding.rule for finding in findings] == ["HC100"]
-    assert answer.today.kv_tokens == 1_167_552
+    assert answer.setting("today").kv_tokens == 1_167_552
 
 
 def test_a_state_line_alone_needs_the_model(tmp_path):
     path = _write(tmp_path, LINES.splitlines()[0])
     with pytest.raises(InputError, match="no KV pool line with its sizes"):
-        balance_log(path, None, ServerArgs(), Workload(9216))
-    answer, findings = balance_log(path, K3, K3_ARGS, Workload(9216))
+        balance_log(path, None, ServerArgs(), Workload.at(9216))
+    answer, findings = balance_log(path, K3, K3_ARGS, Workload.at(9216))
     assert answer.constants.origin == "architecture"
     assert [finding.rule for finding in findings] == ["HC100"]
 
 
 def test_the_memory_of_a_boot_is_what_it_printed(tmp_path):
-    answer, _ = balance_log(_write(tmp_path, LINES), None, ServerArgs(), Workload(9216))
-    assert answer.workload.rest_gib == pytest.approx(0.46 + 13.04 + 15.03)
+    answer, _ = balance_log(_write(tmp_path, LINES), None, ServerArgs(), Workload.at(9216))
+    assert answer.rest_gib == pytest.approx(0.46 + 13.04 + 15.03)

@@ -32,6 +32,9 @@ from hybridcalc.architecture.geometry import (
 )
 from hybridcalc.errors import ShardingError
 
+MOST_RANKS_TRIED = 1024
+"""Tensor-parallel sizes tried when one is refused, to name those that would do."""
+
 
 class ConvWindow(NamedTuple):
     """Convolution window of one layer on one rank: ``rows`` past positions x ``width`` channels, in elements."""
@@ -65,7 +68,8 @@ def state_shapes(state: RecurrentState, tp: int) -> StateShapes:
     try:
         return _SHAPES[state.family](state, tp)
     except ShardingError as error:
-        fitting = [str(n) for n in range(1, _most_ranks(state) + 1) if _shards(state, n)]
+        most = min(_most_ranks(state), MOST_RANKS_TRIED)
+        fitting = [str(n) for n in range(1, most + 1) if _shards(state, n)]
         listed = ", ".join(fitting[:14]) + (", ..." if len(fitting) > 14 else "")
         error.fix = f"{listed} do" if len(fitting) > 1 else f"only --tp {listed} does" if fitting else ""
         raise

@@ -16,6 +16,8 @@ from hybridcalc.architecture.geometry import FAMILIES, LAYER_LETTERS
 from hybridcalc.errors import InputError
 
 LARGEST_PRESET_BYTES = 256 * 1024
+MOST_PROBLEMS = 3
+"""Wrong fields named in one error, which is to stay short."""
 
 Size = Annotated[int, Field(strict=True, ge=1, le=2**31)]
 SizeOrZero = Annotated[int, Field(strict=True, ge=0, le=2**31)]
@@ -162,12 +164,20 @@ class Preset(_Strict):
         ):
             raise ValueError("family, state and the recurrent layers (s, b, v) must all be there or all be absent")
         if self.state is not None:
-            STATE_FIELDS[self.family].model_validate(self.state)
+            _check_state(self.family, self.state)
         if bool(letters & set("abwv")) != (self.attention is not None):
             raise ValueError("attention and the attention layers (a, b, w, v) must both be there or both be absent")
         if bool(letters & set("wv")) != (self.window is not None):
             raise ValueError("window and the window layers (w, v) must both be there or both be absent")
         return self
+
+
+def _check_state(family: str, state: dict[str, Any]) -> None:
+    """Raise ValueError naming the fields of a state that are not those of its family."""
+    try:
+        STATE_FIELDS[family].model_validate(state)
+    except ValidationError as error:
+        raise ValueError(f"state of family {family}: {_problems(error)}") from None
 
 
 class GpuPreset(_Strict):
@@ -225,10 +235,18 @@ def _checked(model: type[BaseModel], text: str, where: str) -> dict[str, Any]:
     try:
         return model.model_validate(data).model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "preset"
-        reason = re.sub(r"^Value error, ", "", first["msg"])
-        raise InputError(f"{where}: {field[:80]}: {reason[:200]}") from None
+        raise InputError(f"{where}: {_problems(error)}", fix="the fields of a preset: docs/presets.md") from None
+
+
+def _problems(error: ValidationError) -> str:
+    """The first few fields that are wrong, each with its reason."""
+    found = error.errors(include_url=False, include_input=False)
+    texts = []
+    for problem in found[:MOST_PROBLEMS]:
+        field = ".".join(str(part) for part in problem["loc"])[:60]
+        reason = re.sub(r"^Value error, ", "", problem["msg"])[:160]
+        texts.append(f"{field}: {reason}" if field else reason)
+    return "; ".join(texts) + (f"; and {len(found) - MOST_PROBLEMS} more" if len(found) > MOST_PROBLEMS else "")
 
 
 def _yaml_reason(error: yaml.YAMLError) -> str:

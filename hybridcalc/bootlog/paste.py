@@ -32,7 +32,7 @@ _COLOUR = re.compile(
 
 _JSON_LINE = re.compile(
     rb'^(?P<opening>[^\n{"]{0,200}\{[^\n{}]{0,400}?"(?:log|message|msg|text|line|event|content)"\s{0,4}:\s{0,4}")'
-    rb'(?:[^"\\\n]|\\.)*+(?P<closing>"[^\n]*)?',
+    rb'(?:[^"\\\n]|\\.)*+(?P<closing>"[^\n]*?(?:\}(?=[\s,]*\{)|$))?',
     re.MULTILINE,
 )
 
@@ -46,32 +46,30 @@ _LOOKALIKES = {
 }  # fmt: skip
 _LOOKALIKE = re.compile(b"|".join(re.escape(seen) for seen in _LOOKALIKES))
 
-_CLOCK = rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"
 _LINE_PREFIX = re.compile(
     rb"""[\n\v](?:
-        [\x20\t\0]+                                              # indentation, and the blanks of a colour code
-      | > | &gt;                                                 # a quoted mail or answer
-      | \#+(?=[\x20\t]) | //(?=[\x20\t]) | [-*](?=[\x20\t]) | \+ # comments, bullets, a diff
-      | \|                                                       # the first cell of a table row
-      | [frb]?["']                                               # a string in a script or a list
-      | [0-9]{1,7}(?:\t|[:-](?![0-9]))                           # cat -n, grep -n, srun --label
-      | [\w./-]{1,200}\.(?:log|txt|out|err)[:-](?:[0-9]{1,7}[:-])?                  # grep over files
-      | (?![^|\n\v]{0,64}(?:size|state|tokens))[A-Za-z][\w.-]{0,63}[\x20\t\0]{1,64}\|(?![|])  # docker compose
-      | [0-9]{4}-[0-9]{2}-[0-9]{2}[T\x20]"""
-    + _CLOCK
-    + rb"""(?:Z|[+-][0-9]{2}:?[0-9]{2})?[\x20\t]                 # docker logs -t, kubectl --timestamps, journald
-        (?:std(?:out|err)\x20[FP]\x20 | [\w.-]{1,64}\x20[\w.@/-]{1,64}\[[0-9]{1,9}\]:\x20)?
-      | [A-Z][a-z]{2}[\x20]{1,2}[0-9]{1,2}\x20"""
-    + _CLOCK
-    + rb"""\x20[\w.-]{1,64}\x20[\w.@/-]{1,64}(?:\[[0-9]{1,9}\])?:\x20             # journald, syslog
-      | """
-    + _CLOCK
-    + rb"""\x20
-      | \[(?:pod|container)/[^\]\n]{1,200}\]                     # kubectl --prefix
-      | \((?:[\w.:-]{1,64}\x20)?pid=[0-9]{1,9}(?:,\x20ip=[0-9a-f.:]{1,40})?\)       # Ray and its like
-    )+""",
+        [\x20\t\0]+                                                # indentation, and the blanks of a colour code
+      | > | &gt;                                                    # a quoted mail or answer
+      | \#+(?=[\x20\t]) | //(?=[\x20\t]) | [-*](?=[\x20\t]) | \+   # comments, bullets, a diff
+      | \|                                                          # the first cell of a table row
+      | [frb]?["']                                                  # a string in a script or a list
+      | [0-9]{1,7}(?:\t|[:-](?![0-9]))                              # cat -n, grep -n, srun --label
+      | [\w./-]{1,200}\.(?:log|txt|out|err)[:-](?:[0-9]{1,7}[:-])?  # grep over files
+      | (?![^|\n\v]{0,64}(?:size|state|tokens))                     # docker compose; a table's first cell is none
+        [A-Za-z][\w.-]{0,63}[\x20\t\0]{1,64}\|(?!\|)
+      | [0-9]{4}-[0-9]{2}-[0-9]{2}[T\x20]%(clock)s(?:Z|[+-][0-9]{2}:?[0-9]{2})?[\x20\t]       # docker logs -t, kubectl
+        (?:std(?:out|err)\x20[FP]\x20                               # containerd
+         | [\w.-]{1,64}\x20[\w.@/-]{1,64}\[[0-9]{1,9}\]:\x20)?     # journald
+      | [A-Z][a-z]{2}\x20{1,2}[0-9]{1,2}\x20%(clock)s\x20           # journald, syslog
+        [\w.-]{1,64}\x20[\w.@/-]{1,64}(?:\[[0-9]{1,9}\])?:\x20
+      | %(clock)s\x20
+      | \[(?:pod|container)/[^\]\n]{1,200}\]                       # kubectl --prefix
+      | \((?:[\w.:-]{1,64}\x20)?pid=[0-9]{1,9}(?:,\x20ip=[0-9a-f.:]{1,40})?\)              # Ray and its like
+    )+"""
+    % {b"clock": rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"},
     re.VERBOSE,
 )
+_STRING_END = re.compile(rb"""["'],?[\x20\t]*(?=[\n\v]|\Z)""")
 
 
 class Plain(NamedTuple):
@@ -81,9 +79,6 @@ class Plain(NamedTuple):
     places: Sequence[int]
 
 
-_STRING_END = re.compile(rb"""["'],?[\x20\t]*(?=[\n\v]|\Z)""")
-
-
 def plain(raw: bytes) -> Plain:
     """``raw`` without colour, prefixes, quotes, escapes and other wrapping; never raises, whatever the bytes."""
     text = _COLOUR.sub(_blank, raw)
@@ -91,8 +86,8 @@ def plain(raw: bytes) -> Plain:
     text = _BACKSLASHED.sub(_unescaped, text)
     text = text.replace(b"\r", b"\v")
     text = _LOOKALIKE.sub(_in_ascii, text)
+    text = _STRING_END.sub(_blank, text)  # first, or the quote behind a "\n" would pass for an opening one
     text = _LINE_PREFIX.sub(_without_prefix, b"\n" + text)[1:]
-    text = _STRING_END.sub(_blank, text)
     return Plain(text.translate(None, b"\0"), array("Q", compress(range(len(text)), text)))
 
 

@@ -5,13 +5,13 @@ State pool, 0.5.6 to 0.5.23 (one line; the second row only under speculative dec
     Mamba Cache is allocated. max_mamba_cache_size: 257, conv_state size: 0.46GB, ssm_state size: 13.04GB
         intermediate_ssm_state_cache size: 1.05GB intermediate_conv_window_cache size: 0.02GB
 
-KV pool (dtype since 2026; a label such as "SWA" before it since 0.5.23; K and V are one figure for MLA):
+KV pool (0.5.16 prints a dtype, older logs none; since 0.5.23 a label may stand before it; MLA has one figure):
 
     KV Cache is allocated. #tokens: 399740, K size: 1.52 GB, V size: 1.52 GB
     KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 1167552, KV size: 15.03 GB
     Post-capture KV sizing: KV cache allocated. dtype: fp8, #tokens: 65536, KV size: 0.84 GB, avail mem=9.10 GB
 
-"GB" is GiB. Figures include the pool's spare slot or page, K and the token count do not. The text is read as tokens
+"GB" is GiB, and sizes are those of K + 1 slots and of a page more than the tokens. The text is read as tokens
 (announcement, label with its figure), and tokens that follow one another closely make a line, since people shorten,
 reorder and wrap these lines in every way: within a line of text anything may stand between two tokens, across a line
 end only punctuation. A line end may also fall inside a word or a number; a number is mended only if what comes after
@@ -124,7 +124,7 @@ _FAMILY = dict.fromkeys(("slots", *_STATE_SIZES), "state") | dict.fromkeys(("tok
 _ANNOUNCEMENTS = ("state", "kv_pool", "reserved", "template")
 
 _RANK = re.compile(rb"(?:[A-Z]{2,4}_)?(?:DP|TP|PP|EP|CP)[0-9]+(?:(?:\.{2,3}|[-/])(?:[A-Z]{2})?[0-9]+)*")
-_PREFIX = re.compile(rb"(?=.) *(?:[0-9]{4}-[0-9.: ,TZ+-]*|\.{3} *)?(?:" + _RANK.pattern + rb" *)*")
+_PREFIX = re.compile(rb"(?=.) *(?:[0-9]{2,4}[-/:][0-9.: ,/TZ+-]*|\.{3} *)?(?:" + _RANK.pattern + rb" *)*")
 _PUNCTUATION = re.compile(rb"(?:[\s,.;|\"'\\-]|\xe2\x80\xa6)*")
 _LINE_END = re.compile(rb"[\n\v]")
 _NUMBER = re.compile(rb"[0-9][0-9,_'.]*")
@@ -188,7 +188,7 @@ def _lines(text: bytes) -> Iterator[_Line]:
 def _takes(line: _Line, name: str) -> bool:
     """Whether a token may follow in ``line``: each figure once, the pool's count before its sizes."""
     if name == "template" or line.kind == "template":
-        return name not in _ANNOUNCEMENTS or name == "template"
+        return name == "template" or name not in _ANNOUNCEMENTS
     if _FAMILY.get(name) != ("kv_pool" if line.kind == "reserved" else line.kind) or name in line.tokens:
         return False
     announced = line.kind in line.tokens
@@ -216,9 +216,8 @@ def _same_line(text: bytes, start: int, end: int) -> bool:
 
 def _close(text: bytes, start: int, end: int) -> bool:
     """Whether what follows at ``end`` may still belong to what ended at ``start``."""
-    if end - start > _LONGEST_ASIDE:
-        return False
-    return _same_line(text, start, end) or _PUNCTUATION.fullmatch(text, start, end) is not None
+    punctuation = end - start <= _LONGEST_ASIDE and _PUNCTUATION.fullmatch(text, start, end) is not None
+    return punctuation or _same_line(text, start, end)
 
 
 def _rank_in(token: bytes) -> str | None:

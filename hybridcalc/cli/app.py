@@ -60,7 +60,7 @@ def _root(
 ) -> None:
     """How an LLM server splits GPU memory between recurrent state and KV cache, to the byte.
 
-    Sizes take 80GiB, 80GB, 143771MiB or plain bytes; token counts 9216, 8k (8,192) or 1M.
+    Sizes take 80GiB, 80GB, 143771MiB or plain bytes; token counts 9216, 8k (8,192) or 1M. --debug shows tracebacks.
     """
     if version:
         from hybridcalc import __version__
@@ -103,7 +103,10 @@ def _report(failure: Exception) -> int:
         message = str(failure.format_message()).strip()
         context = getattr(failure, "ctx", None)
         command = context.command_path if context is not None else "hybridcalc"
-        _complain(" ".join(message.split()), f"see `{command} --help`")
+        fix = f"see `{command} --help`"
+        if command == "hybridcalc models" and message.startswith("No such command"):
+            fix = "one model: `hybridcalc models show NAME`"
+        _complain(" ".join(message.split()), fix)
         return USAGE_ERROR
     if isinstance(failure, typer.Abort | KeyboardInterrupt):
         return INTERRUPTED

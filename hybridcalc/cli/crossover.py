@@ -1,6 +1,7 @@
 """``hybridcalc crossover``: the length from which KV outweighs the state, in three readings, and the curve."""
 
 from fractions import Fraction
+from math import ceil
 from typing import Annotated, Any
 
 import typer
@@ -73,12 +74,16 @@ def _print(answer: Crossover, *, explain: bool) -> None:
 
 
 def _verdict(answer: Crossover) -> tuple[str, str]:
-    if answer.baseline is not None and answer.baseline.total_tokens is not None:
-        whole = f"above it {answer.model} holds less than {answer.baseline.name}"
-        return f"T* = {float(answer.baseline.total_tokens):,.0f} tokens", whole
+    if answer.baseline is not None:
+        total, name = answer.baseline.total_tokens, answer.baseline.name
+        if total is None:
+            return "never", f"{answer.model} holds no less than {name}, however long the sequence"
+        if total == 0:
+            return "from the first token", f"{answer.model} holds less than {name}"
+        return f"T* = {ceil(total):,} tokens", f"from there on {answer.model} holds less than {name}"
     if answer.component_tokens is None:
         return "no crossover", f"{answer.model} has no KV that grows"
-    return f"T* = {float(answer.component_tokens):,.0f} tokens", "above it KV weighs more than the state"
+    return f"T* = {ceil(answer.component_tokens):,} tokens", "from there on KV outweighs the state"
 
 
 def _figures(answer: Crossover) -> list[tuple[str, str, str, str]]:
@@ -100,10 +105,10 @@ def _figures(answer: Crossover) -> list[tuple[str, str, str, str]]:
         rows.append((base.name, f"{size:,} B", format_bytes(size), f"per token, {base.why}"))
         if base.component_tokens is not None:
             rows.append(
-                ("state alone", _tokens(base.component_tokens), "tokens", f"the state against {base.name}'s KV")
+                ("state alone", _tokens(base.component_tokens), "tokens", f"its state against {base.name}'s KV")
             )
         total = _tokens(base.total_tokens) if base.total_tokens is not None else "never"
-        rows.append(("whole hybrid", total, "tokens", f"state and KV against {base.name}'s KV"))
+        rows.append(("whole hybrid", total, "tokens", f"all of it against all of {base.name}"))
     return rows
 
 

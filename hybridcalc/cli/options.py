@@ -10,13 +10,15 @@ import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model, model_names
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, SPECULATIVE_ALGORITHMS, ServerArgs
 from hybridcalc.errors import InputError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.units import GIB, parse_bytes, parse_dtype, parse_tokens
 
 MOST_RANKS = 4096
 MOST_SLOTS = 10**9
+SMALLEST_MEMORY = 2**20
+"""Below a MiB a unit was forgotten."""
 STRATEGIES = ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")
 
 
@@ -158,7 +160,14 @@ def tokens(flag: str, text: str | None) -> int | None:
 
 def gib(flag: str, text: str | None) -> float | None:
     """A size given with ``flag``, in GiB as the engine holds it. Raises InputError naming the flag."""
-    return None if text is None else _named(flag, parse_bytes, text) / GIB
+    if text is None:
+        return None
+    size: int = _named(flag, parse_bytes, text)
+    if size < SMALLEST_MEMORY:
+        raise InputError(
+            f"{flag} {text}: {size:,} bytes are no memory to share", fix=f"write {text.strip()}GiB if that is meant"
+        )
+    return size / GIB
 
 
 def server_args(**options: Any) -> ServerArgs:
@@ -177,7 +186,7 @@ def server_args(**options: Any) -> ServerArgs:
     if options.get("disable_overlap_schedule") is False:
         options["disable_overlap_schedule"] = None  # not asked for: start-up may still turn overlap off
     if options.get("speculative_algorithm") is not None:
-        options["speculative_algorithm"] = options["speculative_algorithm"].upper()
+        options["speculative_algorithm"] = _algorithm(options["speculative_algorithm"])
     args = ServerArgs(**options)
     _check_numbers(args)
     return args
@@ -186,6 +195,15 @@ def server_args(**options: Any) -> ServerArgs:
 def model(name: str) -> Architecture:
     """The model a command was given."""
     return load_model(name)
+
+
+def _algorithm(text: str) -> str:
+    name = text.strip().upper()
+    if name not in SPECULATIVE_ALGORITHMS:
+        raise InputError(
+            f"--speculative-algorithm {text[:40]!r} is not known", fix=f"write {', '.join(SPECULATIVE_ALGORITHMS)}"
+        )
+    return name
 
 
 def severity(flag: str, text: str) -> str:

@@ -1,13 +1,15 @@
 """``hybridcalc ratio``: r* and what to set."""
 
+from math import ceil
 from typing import Annotated
 
 import typer
 
 from hybridcalc.cli import options
-from hybridcalc.engines.sglang.balance import Balance, Workload, balance_model, ratio_text
+from hybridcalc.deployment import Workload
+from hybridcalc.engines.sglang.balance import Balance, balance_model
 from hybridcalc.engines.sglang.config import NEWEST_VERSION
-from hybridcalc.engines.sglang.settings import Setting
+from hybridcalc.engines.sglang.settings import Setting, ratio_text
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding, at_or_above
 from hybridcalc.reports.document import print_json
@@ -89,14 +91,15 @@ def ratio(
         raise InputError(
             "ratio needs a MODEL or a boot log", fix="name a preset (`hybridcalc models`) or add --log FILE"
         )
-    workload = Workload(options.tokens("-L", length) or 0, options.gib("--rest", rest), concurrency)
+    workload = Workload.at(options.tokens("-L", length) or 0, concurrency=concurrency)
+    rest_gib = options.gib("--rest", rest)
     findings: tuple[Finding, ...] = ()
     if log is None:
-        answer = balance_model(options.model(model or ""), args, workload)
+        answer = balance_model(options.model(model or ""), args, workload, rest_gib=rest_gib)
     else:
         from hybridcalc.diagnosis import balance_log
 
-        answer, findings = balance_log(log, options.model(model) if model else None, args, workload)
+        answer, findings = balance_log(log, options.model(model) if model else None, args, workload, rest_gib=rest_gib)
     if as_json:
         print_json("ratio", answer.to_dict() | {"findings": [finding.to_dict() for finding in findings]})
     else:
@@ -109,22 +112,32 @@ def _print(answer: Balance, findings: tuple[Finding, ...], *, explain: bool) -> 
     from hybridcalc.reports import terminal
 
     out = terminal.console()
-    length = answer.workload.length_tokens
-    rest = f"both pools fill together at {length:,} tokens a request"
-    balanced = next((s for s in answer.settings if s.label == "set"), None)
-    if balanced is not None:
-        rest = f"both pools run out together at {balanced.requests:,} requests of {length:,} tokens"
-    terminal.verdict(out, f"r* = {ratio_text(answer.ratio)}", rest)
+    terminal.verdict(out, f"r* = {ratio_text(answer.ratio)}", _meaning(answer))
+    for finding in findings:
+        if finding.severity != "note":
+            text = f"{finding.message}{'; ' + finding.fix if finding.fix else ''}"
+            terminal.notes(out, [text], label=finding.severity, style=terminal.TROUBLE, gap_after=True)
     terminal.figures(out, _figures(answer), styles=(terminal.STATE, terminal.KV))
     out.print()
     terminal.settings(out, _settings(answer))
-    trouble = [f for f in findings if f.severity != "note"]
-    terminal.notes(
-        out, [f"{f.message}{'; ' + f.fix if f.fix else ''}" for f in trouble], label="finding", style=terminal.TROUBLE
-    )
     terminal.notes(out, [*(f.message for f in findings if f.severity == "note"), *answer.notes])
     if explain:
         terminal.explanation(out, answer.steps)
+
+
+def _meaning(answer: Balance) -> str:
+    """What the headline means: what it would admit, and what today's flags do."""
+    length, best, today = answer.workload.longest, answer.setting("set"), answer.setting("today")
+    if best is None:
+        return f"both pools fill together at {length:,} tokens a request"
+    text = f"{_requests(best.requests)} of {length:,} tokens"
+    if today is None:
+        return text
+    return f"{text}; today {today.requests:,}, {_idle(today) or 'balanced'}"
+
+
+def _requests(count: int) -> str:
+    return f"{count:,} request{'' if count == 1 else 's'}"
 
 
 def _figures(answer: Balance) -> list[tuple[str, str, str, str]]:
@@ -143,26 +156,32 @@ def _figures(answer: Balance) -> list[tuple[str, str, str, str]]:
         rows.append(("draft KV per token", f"{draft:,} B", format_bytes(draft), "not divided by context parallelism"))
     if answer.dcp_size > 1:
         rows.append(("context parallel", f"{answer.dcp_size}", "ranks", "share a sequence's KV, not its state"))
-    rows.append(("crossover at", f"{equal:,.0f}", "tokens", "above it KV outweighs one state"))
+    crossover = ceil(answer.token_equiv * answer.dcp_size)
+    rows.append(("crossover at", f"{crossover:,}", "tokens", "from there on KV outweighs one state"))
     return rows
 
 
 def _settings(answer: Balance) -> list[tuple[str, str, str]]:
     if not answer.settings:
-        count, pinned = answer.slots.count, answer.pin_concurrency
-        pin = f"pins {pinned:,} x {count} + 1 slots" if pinned > 1 else f"{count} slots a request and 1 (-C N for N)"
-        return [
-            ("set", f"--mamba-full-memory-ratio {ratio_text(answer.ratio)}", "--rest SIZE shows what it admits"),
-            ("or", f"--max-mamba-cache-size {answer.pin_slots}", pin),
-        ]
+        rows = [("set", f"--mamba-full-memory-ratio {ratio_text(answer.ratio)}", "--rest SIZE shows what it admits")]
+        if answer.pin_concurrency > 1:
+            effect = f"{answer.pin_concurrency:,} requests x {answer.slots.count} slots, and 1 spare"
+            rows.append(("or", f"--max-mamba-cache-size {answer.pin_slots}", effect))
+        return rows
     return [(setting.label, setting.flags, _effect(setting)) for setting in answer.settings]
 
 
 def _effect(setting: Setting) -> str:
-    text = f"K = {setting.slots:,}: {setting.state_requests:,} requests by state, {setting.kv_requests:,} by KV"
+    text = f"{setting.slots:,} slots: {setting.state_requests:,} requests; KV holds {setting.kv_requests:,}"
     if setting.binding == "limit":
         return f"{text}; the request limit binds"
-    if setting.idle_percent < WORTH_SAYING_PERCENT:
-        return text
-    binds, idles = ("state", "KV") if setting.binding == "state" else ("KV", "slots")
-    return f"{text}; {binds} binds, {setting.idle_percent:.0f} % of the {idles} idle"
+    idle = _idle(setting)
+    return f"{text}; {idle}" if idle else text
+
+
+def _idle(setting: Setting) -> str:
+    """How much of which pool idles; empty below what is worth saying."""
+    if setting.idle_percent < WORTH_SAYING_PERCENT or setting.binding == "limit":
+        return ""
+    pool = "KV" if setting.binding == "state" else "slots"
+    return f"{min(setting.idle_percent, 99.9):.{0 if setting.idle_percent < 99.5 else 1}f} % of the {pool} idle"

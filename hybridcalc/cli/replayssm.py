@@ -4,15 +4,15 @@ from typing import Annotated, Any
 
 import typer
 
-from hybridcalc.architecture.geometry import Architecture, GatedDeltaNet, KimiDelta
+from hybridcalc.architecture.geometry import Architecture, KimiDelta
 from hybridcalc.cli import options
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, check_model, rules_for
-from hybridcalc.engines.sglang.replayssm import replayssm_rings, ring_problem
+from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.replayssm import smallest_ring
 from hybridcalc.reports.document import print_json
-from hybridcalc.units import format_bytes
+from hybridcalc.units import format_bytes, short_dtype
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -59,6 +59,8 @@ def _answer(model: Architecture, args: ServerArgs, slots: int, draft_tokens: int
     rings = replayssm_rings(model, state_slot(model, args), args, slots=slots)
     if rings is None:
         raise InputError(f"{model.name} keeps no temporal state: there is nothing to replay")
+    if not (isinstance(model.state, KimiDelta) or is_gdn(model)):
+        rings = ()  # the flag is inert there
     total = sum(ring.bytes for ring in rings)
     problem = ring_problem(model, args.linear_replayssm_cache_len, draft_tokens)
     return {
@@ -79,9 +81,9 @@ def _why_legal(model: Architecture, args: ServerArgs, draft_tokens: int) -> str:
     if isinstance(model.state, KimiDelta):
         enough = f" and at least 2 x {draft_tokens}" if draft_tokens else "; give D to check that it is at least 2 x D"
         return f"{args.linear_replayssm_cache_len} is a power of two{enough}"
-    if isinstance(model.state, GatedDeltaNet):
+    if is_gdn(model):
         return "the engine checks the ring length for KDA models only"
-    return f"--enable-linear-replayssm-spec has no effect on {model.family} models: no ring is allocated"
+    return f"--enable-linear-replayssm-spec has no effect on {model.architecture}: no ring is allocated"
 
 
 def _print(model: Architecture, answer: dict[str, Any]) -> None:
@@ -89,38 +91,24 @@ def _print(model: Architecture, answer: dict[str, Any]) -> None:
 
     out = terminal.console()
     per_slot, total, slots = answer["bytes_per_slot"], answer["total_bytes"], answer["slots"]
+    if not answer["buffers"]:
+        terminal.verdict(out, "0 B", answer["reason"])
+        return
     if answer["legal"]:
-        headline = (
-            f"{total:,} B   {format_bytes(total)}" if slots > 1 else f"{per_slot:,} B a slot   {format_bytes(per_slot)}"
-        )
-        terminal.verdict(
-            out,
-            headline,
-            f"rings of {answer['cache_len']} steps, {slots:,} slot{'s' if slots > 1 else ''} of {model.name}",
-        )
+        many = "a slot" if slots == 1 else f"{slots:,} slots"
+        terminal.verdict(out, f"{total:,} B", f"{format_bytes(total)}: rings of {answer['cache_len']} steps for {many}")
     else:
-        out.print("refused", style=terminal.TROUBLE, end="")
-        out.print(f"   {answer['reason']}")
-        out.print()
+        terminal.verdict(out, "refused", answer["reason"], style=terminal.TROUBLE)
     rows = [
-        (
-            f"  {b['name']}",
-            " x ".join(f"{n:,}" for n in b["shape"]),
-            b["dtype"],
-            f"{b['bytes']:,} B",
-            format_bytes(b["bytes"]),
-        )
+        (f"  {b['name']}", " x ".join(f"{n:,}" for n in b["shape"]), short_dtype(b["dtype"]), f"{b['bytes']:,} B")
         for b in answer["buffers"]
     ]
-    terminal.listing(
-        out, ("  ring", "layers x slots x heads x steps x width", "dtype", "bytes", ""), rows, right=(1, 3, 4)
-    )
-    out.print()
-    terminal.figures(
-        out, [("per slot", f"{per_slot:,} B", format_bytes(per_slot), "all rings of one slot on one rank")]
-    )
+    terminal.listing(out, ("  ring", "layers x slots x heads x steps x width", "dtype", "bytes"), rows, right=(1, 3))
+    if slots > 1:
+        out.print()
+        terminal.figures(out, [("per slot", f"{per_slot:,} B", format_bytes(per_slot), "all rings of one slot")])
     if answer["legal"]:
         terminal.notes(out, [answer["reason"]])
     else:
-        fitting = smallest_ring(answer["draft_tokens"] or 1)
-        terminal.notes(out, [f"--linear-replayssm-cache-len {max(fitting, 16)} is legal here"], label="write")
+        fitting = max(smallest_ring(answer["draft_tokens"] or 1), 16)
+        terminal.notes(out, [f"--linear-replayssm-cache-len {fitting}"], label="use")

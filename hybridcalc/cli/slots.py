@@ -1,14 +1,16 @@
 """``hybridcalc slots``: S for every strategy, slots at chunk boundaries, and how many requests K slots admit."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Annotated, Any
 
 import typer
 
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, rules_for
-from hybridcalc.engines.sglang.strategy import resolve_strategy
-from hybridcalc.errors import IllegalCombination
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_for
+from hybridcalc.engines.sglang.strategy import choose_strategy, resolve_strategy
+from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.formulas.slots import Slots, Strategy, admitted_requests, prefill_slots, slots_per_request
 from hybridcalc.reports.document import print_json
 
@@ -44,8 +46,11 @@ def slots(
         disable_radix_cache=disable_radix_cache, pp_size=pp_size, page_size=page_size,
         max_mamba_cache_size=max_mamba_cache_size, env=env, engine_version=engine_version,
     )  # fmt: skip
-    if model is not None:
-        resolved = resolve_strategy(options.model(model), args, rules_for(engine_version)[0])
+    architecture = options.model(model) if model is not None else None
+    if architecture is not None:
+        if architecture.state is None:
+            raise InputError(f"{architecture.name} has no recurrent layer: its requests hold no state slots")
+        resolved = resolve_strategy(architecture, args, rules_for(engine_version)[0])
         name, chosen = resolved.strategy, resolved.slots
     else:
         name = Strategy.EXTRA_BUFFER.value if strategy == "auto" else strategy
@@ -57,7 +62,7 @@ def slots(
     chunk = options.tokens("--chunked-prefill-size", chunked_prefill_size)
     answer = {
         "selected": {"strategy": name, "slots": chosen.count, "reason": chosen.reason},
-        "table": _table(),
+        "table": _table(architecture, args),
         "prefill_slots": prefill_slots(prompt, chunk) if prompt and chunk else None,
         "max_mamba_cache_size": max_mamba_cache_size,
         "max_concurrent": admitted_requests(max_mamba_cache_size, chosen.count) if max_mamba_cache_size else None,
@@ -68,31 +73,43 @@ def slots(
         _print(answer, chosen, name, prompt, chunk)
 
 
-def _table() -> list[dict[str, Any]]:
-    """Every combination, and whether the engine starts with it."""
+def _table(model: Architecture | None, args: ServerArgs) -> list[dict[str, Any]]:
+    """Every combination, and whether the engine starts with it, for the model where one is named."""
     combinations = product((True, False), Strategy, (True, False), (False, True))
-    return [_row(strategy, overlap, skip, radix_cache) for radix_cache, strategy, overlap, skip in combinations]
+    return [
+        _row(model, args, radix_cache, strategy, overlap, skip) for radix_cache, strategy, overlap, skip in combinations
+    ]
 
 
-def _row(strategy: Strategy, overlap: bool, skip: bool, radix_cache: bool) -> dict[str, Any]:
-    combination = {
+def _row(
+    model: Architecture | None, args: ServerArgs, radix_cache: bool, strategy: Strategy, overlap: bool, skip: bool
+) -> dict[str, Any]:
+    row: dict[str, Any] = {
         "strategy": strategy.value, "overlap": overlap, "skip_decode_lock": skip, "radix_cache": radix_cache,
     }  # fmt: skip
     try:
         found = slots_per_request(strategy, overlap=overlap, skip_decode_lock=skip, radix_cache=radix_cache)
+        row |= {"slots": found.count, "allowed": True, "reason": found.reason}
+        if radix_cache and strategy is Strategy.NO_BUFFER and overlap:
+            raise IllegalCombination("no_buffer does not run under the overlap scheduler")
+        if model is not None and radix_cache:
+            choose_strategy(model, _with(args, strategy, overlap), rules_for(args.engine_version)[0])
     except IllegalCombination as refusal:
-        return combination | {"slots": None, "allowed": False, "reason": refusal.message}
-    if radix_cache and strategy is Strategy.NO_BUFFER and overlap:
-        reason = "no_buffer does not run under the overlap scheduler"
-        return combination | {"slots": found.count, "allowed": False, "reason": reason}
-    return combination | {"slots": found.count, "allowed": True, "reason": found.reason}
+        row |= {"slots": row.get("slots"), "allowed": False, "reason": refusal.message}
+    return row
+
+
+def _with(args: ServerArgs, strategy: Strategy, overlap: bool) -> ServerArgs:
+    return replace(
+        args, mamba_radix_cache_strategy=strategy.value, disable_overlap_schedule=not overlap, disable_radix_cache=False
+    )
 
 
 def _print(answer: dict[str, Any], chosen: Slots, name: str, prompt: int | None, chunk: int | None) -> None:
     from hybridcalc.reports import terminal
 
     out = terminal.console()
-    terminal.verdict(out, f"S = {chosen.count}", chosen.reason)
+    terminal.verdict(out, f"S = {chosen.count} state slot{'' if chosen.count == 1 else 's'} per request", chosen.reason)
     cells = {(r["strategy"], r["overlap"], r["skip_decode_lock"]): r for r in answer["table"] if r["radix_cache"]}
     rows = []
     for strategy in Strategy:

@@ -27,7 +27,7 @@ def balanced_ratio(
     kv_bytes_per_token: int | Fraction,
     *,
     slots_per_request: int,
-    length_tokens: int,
+    length_tokens: int | Fraction,
     draft_states: int = 0,
     dcp: int = 1,
     draft_kv_bytes_per_token: int = 0,

@@ -32,24 +32,31 @@ def crossover_tokens(state_bytes: int, kv_bytes_per_token: int) -> Fraction | No
 
 
 def total_crossover_tokens(state_bytes: int, hybrid: KvCurve, baseline: KvCurve) -> Fraction | None:
-    """Smallest length at which the baseline's KV weighs as much as state plus the hybrid's KV; None if it never does.
+    """Smallest length from which on the baseline's KV weighs at least as much as state plus the hybrid's KV.
 
-    With plain KV on both sides this is state / (baseline - hybrid bytes per token).
+    None when there is no such length, equality throughout included. With plain KV on both sides this is
+    state / (baseline - hybrid bytes per token). A negative ``state_bytes`` is a hybrid that starts out lighter.
     """
-    bounds = sorted({hybrid.window_tokens, baseline.window_tokens} - {0})
-    start = 0
-    for end in [*bounds, None]:
-        gain = _slope(baseline, start) - _slope(hybrid, start)
+    if _slope_at_end(baseline) < _slope_at_end(hybrid):
+        return None
+    bounds = [0, *sorted({hybrid.window_tokens, baseline.window_tokens} - {0})]
+    for start in reversed(bounds):  # from the end: the last piece in which the lead is still negative holds the meeting
         lead = baseline.at(start) - hybrid.at(start) - state_bytes
-        if lead >= 0:
-            return Fraction(start)
-        if gain > 0:
-            meeting = start + Fraction(-lead, gain)
-            if end is None or meeting <= end:
-                return meeting
-        if end is not None:
-            start = end
-    return None
+        gain = _slope(baseline, start) - _slope(hybrid, start)
+        if lead < 0:
+            return start + Fraction(-lead, gain) if gain > 0 else None
+    return None if _same(state_bytes, hybrid, baseline) else Fraction(0)
+
+
+def _same(state_bytes: int, hybrid: KvCurve, baseline: KvCurve) -> bool:
+    """Whether both sides weigh the same at every length."""
+    points = (0, 1, max(hybrid.window_tokens, baseline.window_tokens) + 1)
+    return all(baseline.at(tokens) == hybrid.at(tokens) + state_bytes for tokens in points)
+
+
+def _slope_at_end(curve: KvCurve) -> int:
+    """Bytes each further token adds once every window is full."""
+    return curve.bytes_per_token
 
 
 def _slope(curve: KvCurve, tokens: int) -> int:

@@ -6,6 +6,7 @@ colour, so that the picture reads without colour.
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import ceil
 
 from hybridcalc.engines.sglang.crossover import Point
 from hybridcalc.units import format_bytes
@@ -46,7 +47,7 @@ def draw_crossover(
     plot.xlabel("tokens of one sequence")
     text: str = plot.build()
     text = text if colour else plot.uncolorize(text)
-    places = "; ".join(f"{name} at {float(tokens):,.0f}" for name, tokens in marks)
+    places = "; ".join(f"{name} at {ceil(tokens):,}" for name, tokens in marks)
     lines = [*text.splitlines(), f"  lines: {places}" if places else ""]
     return "\n".join(line.rstrip() for line in lines).rstrip()
 
@@ -57,7 +58,7 @@ def _series(curve: Sequence[Point]) -> list[tuple[str, list[int], str, str]]:
         ("KV", [point.kv_bytes for point in curve], "k", "yellow"),
     ]
     if curve and curve[0].baseline_bytes is not None:
-        series.append(("baseline's KV", [point.baseline_bytes or 0 for point in curve], "b", "default"))
+        series.append(("baseline", [point.baseline_bytes or 0 for point in curve], "b", "default"))
     return series
 
 

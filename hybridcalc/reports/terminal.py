@@ -47,13 +47,13 @@ class _WithoutTrailingBlanks:
         return getattr(self._stream, name)
 
 
-def verdict(out: Console, headline: str, rest: str = "") -> None:
+def verdict(out: Console, headline: str, rest: str = "", *, style: str = "bold") -> None:
     """The answer in one line, and what it means on the same line or, where it is long, under it."""
-    line = Text.assemble((headline, "bold"), f"   {rest}" if rest else "")
+    line = Text.assemble((headline, style), f"   {rest}" if rest else "")
     if line.cell_len <= out.width:
         out.print(line)
     else:
-        out.print(Text(headline, style="bold"))
+        out.print(Text(headline, style=style))
         out.print(Padding(Text(rest), (0, 0, 0, len(INDENT))))
     out.print()
 
@@ -75,14 +75,18 @@ def settings(out: Console, rows: Iterable[tuple[str, str, str]]) -> None:
     out.print(table)
 
 
-def notes(out: Console, texts: Iterable[str], *, label: str = "note", style: str = "") -> None:
-    """Each note on its own lines, indented under its label, after a blank line; nothing when there are none."""
+def notes(out: Console, texts: Iterable[str], *, label: str = "note", style: str = "", gap_after: bool = False) -> None:
+    """Each note on its own lines, indented under its label, set off by a blank line; nothing when there are none."""
     table = Table.grid(padding=(0, 1, 0, 0))
     for text in texts:
         table.add_row(Text(f"{label}:", style=style), Text(text))
-    if table.row_count:
+    if not table.row_count:
+        return
+    if not gap_after:
         out.print()
-        out.print(table)
+    out.print(table)
+    if gap_after:
+        out.print()
 
 
 def listing(out: Console, header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> None:

@@ -17,6 +17,7 @@ from hybridcalc.architecture.geometry import (
     Mamba2,
     PleConv,
 )
+from hybridcalc.errors import ConfigError
 
 read = Architecture.from_hf_config
 QWEN = small_config("Qwen3NextForCausalLM", 4, full_attention_interval=4)
@@ -37,7 +38,7 @@ def test_a_vision_table_stands_in_for_nothing():
     """A field that is only in vision_config is missing."""
     text = {key: value for key, value in QWEN.items() if key not in ("architectures", "num_hidden_layers")}
     nested = {"architectures": QWEN["architectures"], "text_config": text, "vision_config": VISION}
-    with pytest.raises(Exception, match="missing num_hidden_layers$"):
+    with pytest.raises(ConfigError, match=r"missing num_hidden_layers$"):
         read(nested)
 
 
@@ -71,7 +72,11 @@ def test_the_class_may_be_given_for_a_file_that_names_none():
     assert read(QWEN, architecture="OlmoHybridForCausalLM").architecture == "OlmoHybridForCausalLM"
 
 
-@pytest.mark.parametrize(("kernel", "architecture"), [({"short_conv_kernel_size": 4}, "BailingMoeV3ForCausalLM"), ({}, "BailingMoeV2_5ForCausalLM")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kernel", "architecture"),
+    [({"short_conv_kernel_size": 4}, "BailingMoeV3ForCausalLM"), ({}, "BailingMoeV2_5ForCausalLM")],
+    ids=["ling-3", "ling-2.5"],
+)
 def test_bailing_hybrid_is_told_apart_by_its_convolution(kernel, architecture):
     """Two generations share model_type bailing_hybrid; only Ling-3 convolves."""
     config = (
@@ -89,7 +94,10 @@ def test_bailing_hybrid_is_told_apart_by_its_convolution(kernel, architecture):
         ("Qwen3ForCausalLM", {"num_key_value_heads": None}, GroupedQueryKV(4, 16, 16)),
         ("Qwen3ForCausalLM", {"v_head_dim": 8}, GroupedQueryKV(2, 16, 8)),
         ("Qwen3ForCausalLM", {"v_head_dim": 0}, GroupedQueryKV(2, 16, 16)),
-        ("NemotronHForCausalLM", {"hybrid_override_pattern": "M*", "attention_head_dim": 32}, GroupedQueryKV(2, 32, 32)),
+        (
+            "NemotronHForCausalLM", {"hybrid_override_pattern": "M*", "attention_head_dim": 32},
+            GroupedQueryKV(2, 32, 32),
+        ),
         ("Zamba2ForCausalLM", {"hybrid_layer_ids": [0]}, GroupedQueryKV(2, 32, 32)),
         ("DeepseekV3ForCausalLM", {}, LatentKV(512, 64)),
         ("BailingMoeV3ForCausalLM", {"layer_group_size": 2, "use_mla_nope": True}, LatentKV(512, 0)),
@@ -122,7 +130,10 @@ def test_attention_of_a_layer(architecture, fields, attention):
         ("Plamo2ForCausalLM", {}, Mamba2(8, 16, 32, 0, 128, 4)),
         ("Mamba2ForCausalLM", {"intermediate_size": 256}, Mamba2(8, 16, 32, 1, 256, 4)),
         ("Zamba2ForCausalLM", {"hybrid_layer_ids": [0]}, Mamba2(8, 16, 32, 1, 128, 4)),
-        ("MiniCPMSALAForCausalLM", {"mixer_types": ["lightning-attn", "minicpm4"], "lightning_nkv": 4}, Lightning(4, 16)),
+        (
+            "MiniCPMSALAForCausalLM", {"mixer_types": ["lightning-attn", "minicpm4"], "lightning_nkv": 4},
+            Lightning(4, 16),
+        ),
         ("MiniCPMSALAForCausalLM", {"mixer_types": ["lightning-attn", "minicpm4"]}, Lightning(2, 16)),
         ("MiniMaxText01ForCausalLM", {"attn_type_list": [0, 1]}, Lightning(4, 16)),
     ],

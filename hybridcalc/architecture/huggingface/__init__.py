@@ -72,11 +72,15 @@ def _architecture_of(config: Mapping[str, Any], text: Mapping[str, Any], name: s
             if model_type in BY_MODEL_TYPE:
                 return BY_MODEL_TYPE[model_type]
     if not classes and not types:
-        raise ConfigError(f"{name}: not a model config, missing architectures and model_type")
+        raise ConfigError(
+            f"{name}: not a model config, missing architectures and model_type", fix="give a model's own config.json"
+        )
     unknown = (classes or types)[0][:60]
     near = difflib.get_close_matches(unknown, [*READERS, *BY_MODEL_TYPE], n=2, cutoff=0.6)
     nearest = f"; nearest known: {', '.join(near)}" if near else ""
-    raise ConfigError(f"{name}: unknown architecture {unknown}{nearest}")
+    raise ConfigError(
+        f"{name}: unknown architecture {unknown}{nearest}", fix="write its geometry as a preset YAML (docs/presets.md)"
+    )
 
 
 def _model_dtype(fields: Fields) -> str:

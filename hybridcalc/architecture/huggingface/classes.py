@@ -7,9 +7,17 @@ from hybridcalc.architecture.huggingface.attention import dense
 from hybridcalc.architecture.huggingface.fields import Fields
 
 
-def _dense(fields: Fields) -> hybrid.Parts:
-    layers, attention, window = dense(fields)
+def _dense(fields: Fields, *, default_pattern: int = 0) -> hybrid.Parts:
+    layers, attention, window = dense(fields, default_pattern=default_pattern)
     return hybrid.Parts(layers, None, attention, window)
+
+
+def _gemma2(fields: Fields) -> hybrid.Parts:
+    return _dense(fields, default_pattern=2)
+
+
+def _gemma3(fields: Fields) -> hybrid.Parts:
+    return _dense(fields, default_pattern=6)
 
 
 HYBRID_READERS: dict[str, Callable[[Fields], hybrid.Parts]] = {
@@ -25,8 +33,8 @@ HYBRID_READERS: dict[str, Callable[[Fields], hybrid.Parts]] = {
     "Qwen3_5MoeForConditionalGeneration": hybrid.qwen_gdn,
     "Qwen3_5ForCausalLM": hybrid.qwen_gdn,
     "Qwen3_5MoeForCausalLM": hybrid.qwen_gdn,
-    "OlmoHybridForCausalLM": hybrid.qwen_gdn,
-    "LaraMiniForCausalLM": hybrid.qwen_gdn,
+    "OlmoHybridForCausalLM": hybrid.linear_hybrid,
+    "LaraMiniForCausalLM": hybrid.linear_hybrid,
     "Qwen4ExpForConditionalGeneration": hybrid.qwen4_exp,
     "GigaChat35ForCausalLM": hybrid.gigachat,
     "JetNemotronForCausalLM": hybrid.jet_nemotron,
@@ -63,7 +71,12 @@ DENSE_ARCHITECTURES = (
     "Glm4ForCausalLM", "Glm4MoeForCausalLM", "Phi3ForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM",
     "GraniteForCausalLM", "GraniteMoeForCausalLM", "MiniMaxM2ForCausalLM", "SeedOssForCausalLM",
 )  # fmt: skip
-READERS = HYBRID_READERS | dict.fromkeys(DENSE_ARCHITECTURES, _dense)
+GEMMA_READERS: dict[str, Callable[[Fields], hybrid.Parts]] = {
+    "Gemma2ForCausalLM": _gemma2,
+    "Gemma3ForCausalLM": _gemma3,
+    "Gemma3ForConditionalGeneration": _gemma3,
+}
+READERS = HYBRID_READERS | dict.fromkeys(DENSE_ARCHITECTURES, _dense) | GEMMA_READERS
 
 BY_MODEL_TYPE = {
     "kimi_linear": "KimiLinearForCausalLM", "kimi_k3": "KimiK3ForConditionalGeneration",

@@ -143,7 +143,8 @@ class Fields:
             parts.append("missing " + ", ".join(dict.fromkeys(self.missing)))
         if self.wrong:
             parts.append("not understood: " + "; ".join(dict.fromkeys(self.wrong)))
-        raise ConfigError(f"{self.where}: {kind} config, {'; '.join(parts)}")
+        fix = "complete the file, or write the geometry as a preset YAML (docs/presets.md)"
+        raise ConfigError(f"{self.where}: {kind} config, {'; '.join(parts)}", fix=fix)
 
 
 def _shown(value: object) -> str:

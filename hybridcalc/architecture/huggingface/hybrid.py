@@ -90,14 +90,21 @@ def bailing_v2_5(fields: Fields) -> Parts:
 
 def bailing_linear_v2(fields: Fields) -> Parts:
     """Ring 2.0 linear: lightning with GQA layers; layers after the last whole group are attention too."""
-    layers, size = _layer_groups(fields), fields.optional("layer_group_size") or 1
-    whole = len(layers) // size * size
-    layers = layers[:whole] + "a" * (len(layers) - whole)
+    layers = _layer_groups(fields)
+    if not isinstance(fields.raw("layer_group_size"), list):
+        size = fields.optional("layer_group_size") or 1
+        whole = len(layers) // size * size
+        layers = layers[:whole] + "a" * (len(layers) - whole)
     return Parts(layers, Lightning(heads(fields), fields.number("head_dim")), grouped_query(fields))
 
 
 def qwen_gdn(fields: Fields) -> Parts:
-    """Qwen3-Next, Qwen3.5/3.6/3.8, OLMo-Hybrid, Lara: GDN; layer_types, or every full_attention_interval-th full."""
+    """Qwen3-Next, Qwen3.5, 3.6, 3.8: GDN; layer_types, or every full_attention_interval-th layer full."""
+    return Parts(_linear_layers(fields), _gdn_state(fields), _stated_grouped_query(fields))
+
+
+def linear_hybrid(fields: Fields) -> Parts:
+    """OLMo-Hybrid and Lara: GDN by the same fields, with plain attention and, in Lara, sliding windows."""
     layers = _linear_layers(fields)
     window = fields.number("sliding_window") if "w" in layers else None
     return Parts(layers, _gdn_state(fields), grouped_query(fields), window)
@@ -111,7 +118,7 @@ def qwen4_exp(fields: Fields) -> Parts:
         channels = fields.number("hidden_size") * (fields.optional("hc_count") or 4)
         columns = ((fields.optional("ple_conv_kernel_size") or 4) - 1) * (fields.optional("ngram_size") or 3)
         ple = PleConv(len(set(listed)), channels, columns)
-    return Parts(_linear_layers(fields), _gdn_state(fields), grouped_query(fields), ple_conv=ple)
+    return Parts(_linear_layers(fields), _gdn_state(fields), _stated_grouped_query(fields), ple_conv=ple)
 
 
 def gigachat(fields: Fields) -> Parts:
@@ -391,13 +398,21 @@ def _linear_layers(fields: Fields) -> str:
 
 
 def _gdn_state(fields: Fields) -> GatedDeltaNet:
+    values, keys = fields.number("linear_num_value_heads"), fields.number("linear_num_key_heads")
+    if values % keys and not fields.missing:
+        fields.disagree(f"linear_num_value_heads = {values} is no multiple of linear_num_key_heads = {keys}")
     return GatedDeltaNet(
-        fields.number("linear_num_value_heads"),
-        fields.number("linear_num_key_heads"),
-        fields.number("linear_value_head_dim"),
-        fields.number("linear_key_head_dim"),
+        values, keys, fields.number("linear_value_head_dim"), fields.number("linear_key_head_dim"),
         fields.number("linear_conv_kernel_dim"),
-    )
+    )  # fmt: skip
+
+
+def _stated_grouped_query(fields: Fields) -> GroupedQueryKV:
+    """KV of a class whose defaults for these fields are not those of plain attention: both must be stated."""
+    for name in ("num_key_value_heads", "head_dim"):
+        if fields.raw(name) is None:
+            fields.missing.append(name)
+    return grouped_query(fields)
 
 
 def _mamba2_state(fields: Fields, inner: int) -> Mamba2:

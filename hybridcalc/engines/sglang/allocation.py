@@ -119,8 +119,11 @@ def check_allocation(model: Architecture, args: ServerArgs, *, replay_active: bo
     """What the pools themselves refuse, except the KV pool's pages (check_kv_pages), which come after the states."""
     if args.speculative and args.enable_linear_replayssm_spec:
         if args.speculative_algorithm in ("DSPARK", "DFLASH") and not isinstance(model.state, KimiDelta):
-            raise _refusal("HC006", f"ReplaySSM verification under {args.speculative_algorithm} needs a KDA model",
-                           "drop --enable-linear-replayssm-spec")  # fmt: skip
+            raise _refusal(
+                "HC006",
+                f"ReplaySSM verification under {args.speculative_algorithm} needs a KDA model",
+                "drop --enable-linear-replayssm-spec",
+            )
         if replay_active:
             problem = ring_problem(model, args.linear_replayssm_cache_len, args.most_draft_tokens)
             if problem:
@@ -135,8 +138,11 @@ def check_kv_pages(model: Architecture, args: ServerArgs) -> None:
     """A sparse-attention index needs physical pages of 64 tokens: page size over its pooling."""
     indexer = getattr(model.attention, "indexer", None)
     if indexer is not None and args.tokens_per_page // indexer.kpool != DSA_PAGE:
-        raise _refusal("HC004", f"the sparse-attention index needs pages of 64 pooled tokens, not {args.tokens_per_page}",
-                       f"write --page-size {DSA_PAGE * indexer.kpool}")  # fmt: skip
+        raise _refusal(
+            "HC004",
+            f"the sparse-attention index needs pages of 64 pooled tokens, not {args.tokens_per_page}",
+            f"write --page-size {DSA_PAGE * indexer.kpool}",
+        )
 
 
 def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """What should --mamba-full-memory-ratio be, and what does today's setting come to?
 
-`balance` puts the closed forms (formulas/) on an engine's constants: r*, the slots a request holds, the K that pins a
+The closed forms (formulas/) are put on an engine's constants: r*, the slots a request holds, the K that pins a
 concurrency and, when the memory left for both pools is known, what the engine's own solver makes of each choice of
-flags. Constants come from the architecture, exactly, or from a boot log, as intervals.
+flags (settings.py). Constants come from the architecture, exactly, or from a boot log, as intervals (constants.py).
 r* keeps the published form, which charges draft states to the slots; see formulas/balance.py.
 """
 
@@ -11,47 +11,16 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs, check_model, rules_for, with_model_defaults
-from hybridcalc.engines.sglang.kv import draft_layers, kv_cell
-from hybridcalc.engines.sglang.pools import Rings
-from hybridcalc.engines.sglang.replayssm import charged_rings, replayssm_active
-from hybridcalc.engines.sglang.settings import Setting, Solver, weigh
-from hybridcalc.engines.sglang.states import slot_parts, state_slot
-from hybridcalc.engines.sglang.strategy import RADIX_ARCHITECTURES, resolve_strategy
-from hybridcalc.errors import IllegalCombination, InputError
-from hybridcalc.formulas.balance import balanced_ratio, balanced_requests, token_equiv
+from hybridcalc.deployment import Workload
+from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs, rules_for, with_model_defaults
+from hybridcalc.engines.sglang.constants import Constants, architecture_constants, draft_kv_bytes, draft_states
+from hybridcalc.engines.sglang.notes import model_notes
+from hybridcalc.engines.sglang.replayssm import replayssm_active
+from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model, by_sizes, ratio_text, weigh
+from hybridcalc.engines.sglang.strategy import resolve_strategy
+from hybridcalc.formulas.balance import balanced_ratio, token_equiv
 from hybridcalc.formulas.slots import Slots, Strategy, pin, slots_per_request
 from hybridcalc.plan import Step
-from hybridcalc.units import GIB
-
-ARCHITECTURES_WITHOUT_RADIX = frozenset({
-    "Mamba2ForCausalLM", "MambaForCausalLM", "FalconMambaForCausalLM", "NemotronH_Nano_VL_V2",
-    "NemotronH_Nano_Omni_Reasoning_V3", "Lfm2VlForConditionalGeneration", "KimiK3LinearForCausalLM",
-    "MiniCPMSALAForCausalLM",
-})  # fmt: skip
-"""Classes SGLang runs without a radix cache for their states."""
-
-Range = tuple[Fraction, Fraction]
-
-
-class Constants(NamedTuple):
-    """The two sizes everything rests on, in bytes per rank, and what they are made of.
-
-    ``origin`` is "architecture" (exact) or "log"; then the ranges say what the printed figures allow, and the single
-    values are their middles.
-    """
-
-    origin: str
-    state_bytes: Fraction
-    conv_bytes: Fraction
-    ssm_bytes: Fraction
-    kv_bytes_per_token: Fraction
-    state_why: str
-    kv_why: str
-    state_numbers: str
-    kv_numbers: str
-    state_range: Range | None = None
-    kv_range: Range | None = None
 
 
 class Observed(NamedTuple):
@@ -61,19 +30,12 @@ class Observed(NamedTuple):
     tokens: int
 
 
-class Workload(NamedTuple):
-    """The question: tokens a request holds and, where known, the memory left for both pools and the concurrency."""
-
-    length_tokens: int
-    rest_gib: float | None = None
-    concurrency: int | None = None
-    observed: Observed | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The answer of ``hybridcalc ratio``."""
+    """The answer of ``hybridcalc ratio``. ``settings`` are the balanced ratio, the pin and today's flags."""
 
+    model: str
+    engine_version: str
     ratio: Fraction
     token_equiv: Fraction
     slots: Slots
@@ -82,6 +44,7 @@ class Balance:
     draft_kv_bytes_per_token: int
     dcp_size: int
     workload: Workload
+    rest_gib: float | None
     constants: Constants
     pin_concurrency: int
     pin_slots: int
@@ -89,15 +52,16 @@ class Balance:
     steps: tuple[Step, ...]
     notes: tuple[str, ...]
 
-    @property
-    def today(self) -> Setting | None:
-        """What the flags as given come to; None without a budget, or where the engine would not start."""
-        return next((setting for setting in self.settings if setting.label == "today"), None)
+    def setting(self, label: str) -> Setting | None:
+        """The setting of that label: "set", "or", "today"; None without a budget, or where the engine would refuse."""
+        return next((setting for setting in self.settings if setting.label == label), None)
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of ``ratio --json``."""
-        constants, today = self.constants, self.today
+        constants, today = self.constants, self.setting("today")
         document: dict[str, Any] = {
+            "model": self.model or None,
+            "engine_version": self.engine_version,
             "ratio": float(self.ratio),
             "token_equiv": float(self.token_equiv),
             "slots_per_request": self.slots.count,
@@ -106,7 +70,7 @@ class Balance:
             "draft_states": self.draft_states,
             "draft_kv_bytes_per_token": self.draft_kv_bytes_per_token,
             "dcp_size": self.dcp_size,
-            "length_tokens": self.workload.length_tokens,
+            "length_tokens": self.workload.longest,
             "state_bytes_per_slot": round(constants.state_bytes),
             "conv_bytes_per_slot": round(constants.conv_bytes),
             "ssm_bytes_per_slot": round(constants.ssm_bytes),
@@ -121,7 +85,7 @@ class Balance:
             if bounds is not None:
                 document[f"{name}_range"] = [float(bounds[0]), float(bounds[1])]
         if today is not None:
-            document["clamp"] = {"rest_gib": self.workload.rest_gib} | today.to_dict()
+            document["clamp"] = {"rest_gib": self.rest_gib} | today.to_dict()
         document["settings"] = [{"label": s.label, "flags": s.flags} | s.to_dict() for s in self.settings]
         document["notes"] = list(self.notes)
         document["steps"] = [step.to_dict() for step in self.steps]
@@ -129,179 +93,165 @@ class Balance:
 
 
 class _Question(NamedTuple):
-    """Everything `_answer` needs, resolved: no model, no flags left to interpret."""
+    """Everything `_answer` needs, resolved: no flags left to interpret."""
 
+    model: str
     workload: Workload
     constants: Constants
     slots: Slots
     strategy: str
     draft_states: int
     draft_reason: str
-    draft_kv_bytes_per_token: int
+    draft_kv: int
     args: ServerArgs
     rules: RuleSet
-    rings: Rings
-    replay_active: bool
+    rest_gib: float | None
+    observed: Observed | None
+    evaluate: Evaluate | None
 
     @property
-    def weights(self) -> dict[str, int]:
-        """The closed forms' keyword arguments."""
-        return {
-            "slots_per_request": self.slots.count,
-            "length_tokens": self.workload.length_tokens,
-            "draft_states": self.draft_states,
-            "dcp": self.args.dcp_size,
-            "draft_kv_bytes_per_token": self.draft_kv_bytes_per_token,
-        }
+    def length(self) -> Fraction:
+        """Tokens a request holds, on average."""
+        return self.workload.mean_length or Fraction(1)
 
-
-def architecture_constants(model: Architecture, args: ServerArgs, rules: RuleSet) -> Constants:
-    """Both constants of a model, exact, without a draft model's KV.
-
-    Raises InputError for a model that has only one of the two caches, ShardingError for a tp that does not divide.
-    """
-    check_model(rules, model.architecture)
-    if model.state is None:
-        raise InputError(f"{model.name} has no recurrent layer: there is no state pool to size")
-    slot, cell = state_slot(model, args), kv_cell(model, replace(args, speculative_algorithm=None), rules)
-    if not cell.layers:
-        raise InputError(
-            f"{model.name} has no attention layer: there is no KV to balance the state against",
-            fix="its concurrency is K // S: see `hybridcalc slots`",
-        )
-    layer = f"{slot.conv_bytes_per_layer:,} + {slot.ssm_bytes_per_layer:,}"
-    return Constants(
-        origin="architecture",
-        state_bytes=Fraction(slot.bytes),
-        conv_bytes=Fraction(slot.conv_bytes),
-        ssm_bytes=Fraction(slot.ssm_bytes),
-        kv_bytes_per_token=Fraction(cell.target_bytes),
-        state_why=f"{model.describe_layers.split(' + ')[0]} layers: {slot_parts(slot)}",
-        kv_why=f"{cell.layers} attention layers: {cell.row}",
-        state_numbers=f"{slot.layers} x ({layer}); {slot.ssm_dtype}: {slot.ssm_dtype_reason}",
-        kv_numbers=f"{cell.layers} x {Fraction(cell.target_bytes, cell.layers)}; {cell.row}",
-    )
+    @property
+    def ratio(self) -> Fraction:
+        """r*, exactly."""
+        return balanced_ratio(
+            self.constants.state_bytes, self.constants.kv_bytes_per_token, slots_per_request=self.slots.count,
+            length_tokens=self.length, draft_states=self.draft_states, dcp=self.args.dcp_size,
+            draft_kv_bytes_per_token=self.draft_kv,
+        )  # fmt: skip
 
 
 def balance_model(
-    model: Architecture, args: ServerArgs, workload: Workload, *, constants: Constants | None = None
-) -> Balance:
-    """r* and its consequences for a model. ``constants`` replaces the architecture's (a log that disagrees with it).
+    model: Architecture, args: ServerArgs, workload: Workload, *, rest_gib: float | None = None,
+    observed: Observed | None = None, constants: Constants | None = None,
+) -> Balance:  # fmt: skip
+    """r* and its consequences for a model, with ``rest_gib`` of memory left for both pools on one rank.
 
-    Raises InputError, ShardingError and IllegalCombination for what the model or the engine does not do.
+    ``observed`` is what a boot printed, shown as today's setting; ``constants`` replaces the architecture's (a log that
+    disagrees with it). Raises InputError, ShardingError and Refusal for what the model or the engine does not do.
     """
     rules, note = rules_for(args.engine_version)
     args = with_model_defaults(model.architecture, args)
     measured = constants or architecture_constants(model, args, rules)
     resolved = resolve_strategy(model, args, rules)
-    active = replayssm_active(model, args, rules)
-    draft_states, draft_reason = _draft_states(args, active=active)
+    drafts, reason = draft_states(args, active=replayssm_active(model, args, rules))
+    draft_kv = draft_kv_bytes(model, args, rules)
+    evaluate = None
+    if rest_gib is not None and constants is None:
+        evaluate = by_model(model, rest_gib, workload.mean_length or Fraction(1))
+    elif rest_gib is not None:
+        evaluate = _measured(measured, draft_kv, resolved.slots, args, rules, rest_gib, workload)
     question = _Question(
-        workload, measured, resolved.slots, resolved.strategy, draft_states, draft_reason,
-        _draft_kv(model, args, rules), args, rules, charged_rings(model, args, rules), active,
+        model.name, workload, measured, resolved.slots, resolved.strategy, drafts, reason, draft_kv, args, rules,
+        rest_gib, observed, evaluate,
     )  # fmt: skip
-    return _answer(question, [note, model.reading, *_model_notes(model, args, workload.length_tokens)])
+    return _answer(question, [note, *model_notes(model, args, workload, draft_kv=draft_kv)])
 
 
-def balance_constants(constants: Constants, args: ServerArgs, workload: Workload) -> Balance:
+def balance_constants(
+    constants: Constants, args: ServerArgs, workload: Workload, *, rest_gib: float | None = None,
+    observed: Observed | None = None,
+) -> Balance:  # fmt: skip
     """r* from measured constants alone, with no model named: auto is taken for extra_buffer, and a note says so."""
     rules, note = rules_for(args.engine_version)
     typed, notes = args.mamba_radix_cache_strategy, [note]
-    if typed == "auto" and not args.disable_radix_cache:
+    if typed == "auto" and args.radix_cache:
         typed = Strategy.EXTRA_BUFFER.value
         notes.append("no MODEL given: strategy auto is taken for extra_buffer; name the model to have it resolved")
     slots = slots_per_request(
         Strategy.NO_BUFFER if typed == "auto" else Strategy(typed), overlap=args.overlap,
-        skip_decode_lock=args.skip_decode_lock, radix_cache=not args.disable_radix_cache,
+        skip_decode_lock=args.skip_decode_lock, radix_cache=args.radix_cache,
     )  # fmt: skip
-    if args.pp_size > 1:
+    if args.pipeline_turns_overlap_off:
         slots = Slots(slots.count, f"{slots.reason}; pp {args.pp_size} turns overlap off")
-    active = args.enable_linear_replayssm_spec and args.speculative
-    draft_states, draft_reason = _draft_states(args, active=active)
+    drafts, reason = draft_states(args, active=args.enable_linear_replayssm_spec and args.speculative)
+    draft_kv, evaluate = args.draft_kv_bytes_per_token or 0, None
+    if rest_gib is not None:
+        evaluate = _measured(constants, draft_kv, slots, args, rules, rest_gib, workload)
     question = _Question(
-        workload, constants, slots, typed, draft_states, draft_reason, args.draft_kv_bytes_per_token or 0, args, rules,
-        Rings(), active,
-    )  # fmt: skip
+        "", workload, constants, slots, typed, drafts, reason, draft_kv, args, rules, rest_gib, observed, evaluate
+    )
     return _answer(question, notes)
 
 
-def ratio_text(ratio: Fraction) -> str:
-    """r* as a flag value: two decimals, or three significant digits below one."""
-    value = float(ratio)
-    return f"{value:.2f}" if value >= 1 else f"{value:.3g}"
+def _measured(
+    constants: Constants, draft_kv: int, slots: Slots, args: ServerArgs, rules: RuleSet, rest_gib: float,
+    workload: Workload,
+) -> Evaluate:  # fmt: skip
+    """The solver on measured sizes."""
+    cell = round(constants.kv_bytes_per_token) + draft_kv * args.dcp_size
+    length = workload.mean_length or Fraction(1)
+    return by_sizes(round(constants.state_bytes), cell, slots.count, rest_gib, length, rules)
 
 
 def _answer(question: _Question, notes: list[str]) -> Balance:
-    workload, constants = question.workload, question.constants
-    sizes = (constants.state_bytes, constants.kv_bytes_per_token)
-    ratio = balanced_ratio(*sizes, **question.weights)
-    fitting = None
-    if workload.rest_gib is not None:
-        fitting = balanced_requests(int(workload.rest_gib * GIB), *sizes, **question.weights)
-    pinned = workload.concurrency or question.args.max_running_requests or fitting or 1
-    pin_slots = pin(pinned, question.slots.count, dp=question.args.attn_dp_size)
-    settings, refusals = _settings(question, ratio, pin_slots)
+    dp = question.args.attn_dp_size
+    settings, more_notes = _settings(question)
+    balanced = next((setting for setting in settings if setting.label == "set"), None)
+    pinned = _pinned(question, balanced)
     if question.draft_states:
-        refusals.append(
+        more_notes.append(
             f"r* charges D = {question.draft_states} draft states to every request (the published form); "
             "SGLang allocates (requests + 1) x D states beside the slots"
         )
+    pin_slots = pin(pinned, question.slots.count, dp=dp)
     return Balance(
-        ratio=ratio,
-        token_equiv=token_equiv(*sizes),
+        model=question.model,
+        engine_version=question.rules.version,
+        ratio=question.ratio,
+        token_equiv=token_equiv(question.constants.state_bytes, question.constants.kv_bytes_per_token),
         slots=question.slots,
         strategy=question.strategy,
         draft_states=question.draft_states,
-        draft_kv_bytes_per_token=question.draft_kv_bytes_per_token,
+        draft_kv_bytes_per_token=question.draft_kv,
         dcp_size=question.args.dcp_size,
-        workload=workload,
-        constants=constants,
+        workload=question.workload,
+        rest_gib=question.rest_gib,
+        constants=question.constants,
         pin_concurrency=pinned,
         pin_slots=pin_slots,
         settings=tuple(settings),
-        steps=tuple(_steps(question, ratio, pinned, pin_slots)),
-        notes=tuple(text for text in [*notes, *refusals] if text),
+        steps=tuple(_steps(question, pinned, pin_slots)),
+        notes=tuple(text for text in [*notes, *more_notes] if text),
     )
 
 
-def _settings(question: _Question, ratio: Fraction, pin_slots: int) -> tuple[list[Setting], list[str]]:
+def _pinned(question: _Question, balanced: Setting | None) -> int:
+    """Requests to pin slots for: those wanted, else the server's limit, else what the balanced ratio admits, else 1."""
+    admitted = question.args.attn_dp_size * balanced.requests if balanced is not None else 0
+    return question.workload.wanted or question.args.max_running_requests or admitted or 1
+
+
+def _settings(question: _Question) -> tuple[list[Setting], list[str]]:
     """The balanced ratio, the pin and today's flags through the engine's solver, and what it would refuse."""
-    workload, args, constants = question.workload, question.args, question.constants
-    if workload.rest_gib is None:
-        return [], []
-    flag = ratio_text(ratio)
-    choices = [
-        ("set", f"--mamba-full-memory-ratio {flag}",
-         replace(args, mamba_full_memory_ratio=float(flag), max_mamba_cache_size=None)),
-        ("or", f"--max-mamba-cache-size {pin_slots}", replace(args, max_mamba_cache_size=pin_slots)),
-    ]  # fmt: skip
-    if workload.observed is None:
-        choices.append(("today", _today_flags(args), args))
-    solver = Solver(
-        workload.rest_gib, round(constants.state_bytes),
-        round(constants.kv_bytes_per_token) + question.draft_kv_bytes_per_token * args.dcp_size,
-        question.slots.count, workload.length_tokens, question.rules, question.rings, question.replay_active,
-    )  # fmt: skip
-    settings, refusals = [], []
-    for label, flags, changed in choices:
+    args, evaluate = question.args, question.evaluate
+    settings: list[Setting] = []
+    notes: list[str] = []
+    if evaluate is not None:
         try:
-            settings.append(solver.setting(label, flags, changed))
-        except IllegalCombination as refusal:
-            refusals.append(f"{flags}: the engine would refuse, {refusal.message}")
-    if workload.observed is not None:
-        tokens = workload.observed.tokens * args.dcp_size
-        settings.append(
-            weigh(
-                "today",
-                "as booted",
-                workload.observed.slots,
-                tokens,
-                question.slots.count,
-                workload.length_tokens,
-                args,
-            )
+            settings.append(balance_ratio(evaluate, args, question.ratio))
+        except Refusal as refusal:
+            notes.append(f"no ratio starts: {refusal.reason}")
+        if settings and not settings[0].flags.endswith(f" {ratio_text(question.ratio)}"):
+            notes.append("the set ratio is not r*: the solver counts stages, rings or draft states that r* leaves out")
+        pin_slots = pin(
+            _pinned(question, settings[0] if settings else None), question.slots.count, dp=args.attn_dp_size
         )
-    return settings, refusals
+        choices = [("or", f"--max-mamba-cache-size {pin_slots}", replace(args, max_mamba_cache_size=pin_slots))]
+        if question.observed is None:
+            choices.append(("today", _today_flags(args), args))
+        for label, flags, changed in choices if settings else []:
+            try:
+                settings.append(evaluate(label, flags, changed))
+            except Refusal as refusal:
+                notes.append(f"{flags}: the engine would refuse, {refusal.reason}")
+    if question.observed is not None:
+        slots, tokens = question.observed.slots, question.observed.tokens * args.dcp_size
+        settings.append(weigh("today", "as booted", slots, tokens, question.slots.count, question.length, args))
+    return settings, notes
 
 
 def _today_flags(args: ServerArgs) -> str:
@@ -310,45 +260,7 @@ def _today_flags(args: ServerArgs) -> str:
     return f"--mamba-full-memory-ratio {args.mamba_full_memory_ratio:g}"
 
 
-def _draft_states(args: ServerArgs, *, active: bool) -> tuple[int, str]:
-    """D, and where it comes from."""
-    if not args.speculative:
-        return 0, "no speculation"
-    if active:
-        return 0, "ReplaySSM verification keeps rings, not draft states"
-    reason = f"{args.speculative_algorithm}: {args.draft_tokens} draft tokens"
-    if args.enable_linear_replayssm_spec:
-        reason += "; --enable-linear-replayssm-spec has no effect on this model"
-    return args.draft_tokens, reason
-
-
-def _draft_kv(model: Architecture, args: ServerArgs, rules: RuleSet) -> int:
-    """The draft model's bytes per token and rank: as given, or the target's row for each of its layers."""
-    if not args.speculative:
-        return 0
-    if args.draft_kv_bytes_per_token is not None:
-        return args.draft_kv_bytes_per_token
-    cell = kv_cell(model, replace(args, speculative_algorithm=None), rules)
-    return cell.target_bytes * draft_layers(model, args) // cell.layers if cell.layers else 0
-
-
-def _model_notes(model: Architecture, args: ServerArgs, length: int) -> list[str]:
-    notes = []
-    if model.architecture not in RADIX_ARCHITECTURES | ARCHITECTURES_WITHOUT_RADIX:
-        notes.append(f"SGLang has no class for {model.architecture}: these figures follow from its geometry alone")
-    if model.confidence == "second-hand":
-        notes.append(f"geometry is second-hand: {model.source}")
-    longest = int((model.max_context or 0) * model.rope_scaling_factor)
-    if longest and length > longest:
-        notes.append(f"{length:,} tokens exceed the model's own limit of {longest:,}")
-    if args.pp_size > 1:
-        notes.append(f"pp {args.pp_size}: layers are taken to be spread evenly over the stages")
-    if args.attn_dp_size > 1:
-        notes.append(f"slots, tokens and requests are those of one of {args.attn_dp_size} attention workers")
-    return notes
-
-
-def _steps(question: _Question, ratio: Fraction, pinned: int, pin_slots: int) -> list[Step]:
+def _steps(question: _Question, pinned: int, pin_slots: int) -> list[Step]:
     constants, slots, drafts = question.constants, question.slots.count, question.draft_states
     state, kv, dcp = constants.state_bytes, constants.kv_bytes_per_token, question.args.dcp_size
     engine, dp, exact = (
@@ -356,22 +268,21 @@ def _steps(question: _Question, ratio: Fraction, pinned: int, pin_slots: int) ->
         question.args.attn_dp_size,
         constants.origin == "architecture",
     )
-    draft_kv, length = question.draft_kv_bytes_per_token, question.workload.length_tokens
-    per_token = _plain(kv) if dcp == 1 and not draft_kv else f"({_plain(kv)} / {dcp} + {draft_kv:,})"
-    numbers = f"({slots} + {drafts}) x {_plain(state)} / ({length:,} x {per_token})"
+    per_token = _plain(kv) if dcp == 1 and not question.draft_kv else f"({_plain(kv)} / {dcp} + {question.draft_kv:,})"
+    numbers = f"({slots} + {drafts}) x {_plain(state)} / ({_plain(question.length)} x {per_token})"
     return [
-        Step("state", "layers x (conv + ssm)", constants.state_numbers, state, "B per slot and rank",
-             f"{engine} configs/mamba_utils.py" if exact else "boot log: pool / (K + 1)"),
-        Step("kv", "attention layers x row", constants.kv_numbers, kv, "B per token and rank",
-             f"{engine} model_executor/pool_configurator.py" if exact else "boot log: pool / (tokens + page)"),
+        Step("state", "layers x (conv + ssm)" if exact else "pool / (K + 1)", constants.state_numbers, state,
+             "B per slot and rank", f"{engine} configs/mamba_utils.py" if exact else "boot log"),
+        Step("kv", "attention layers x row" if exact else "pool / (tokens + page)", constants.kv_numbers, kv,
+             "B per token and rank", f"{engine} model_executor/pool_configurator.py" if exact else "boot log"),
         Step("token_equiv", "state / kv", f"{_plain(state)} / {_plain(kv)}", token_equiv(state, kv), "tokens",
              "docs/formulas.md, token_equiv"),
         Step("S", "base + tracking", question.slots.reason, slots, "slots per request",
              f"{engine} mem_cache/kv_cache_configurator.py"),
         Step("D", "draft states charged to a request", question.draft_reason, drafts, "states per request",
              "published form; the engine allocates (requests + 1) x D states beside the slots"),
-        Step("r*", "(S + D) x state / (L x (kv / dcp + draft kv))", numbers, ratio, "memory ratio, state to KV",
-             "docs/formulas.md, r*"),
+        Step("r*", "(S + D) x state / (L x (kv / dcp + draft kv))", numbers, question.ratio,
+             "memory ratio, state to KV", "docs/formulas.md, r*"),
         Step("pin", "dp x (ceil(C / dp) x S + 1)", f"{dp} x (ceil({pinned} / {dp}) x {slots} + 1)", pin_slots, "slots",
              "docs/formulas.md, pin: one slot a worker stays free"),
     ]  # fmt: skip

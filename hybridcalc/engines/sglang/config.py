@@ -14,6 +14,12 @@ from hybridcalc.errors import IllegalCombination, InputError
 
 NEWEST_VERSION = "0.5.23"
 DEFAULT_RATIO = 0.9
+KNOWN_ENVIRONMENT = frozenset({
+    "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK", "SGLANG_MAMBA_CONV_DTYPE", "SGLANG_MAMBA_SSM_DTYPE",
+    "SGLANG_PP_LAYER_PARTITION", "SGLANG_VLM_CACHE_SIZE_MB", "SGLANG_MM_FEATURE_CACHE_MB",
+})  # fmt: skip
+"""Environment switches that change a figure."""
+SPECULATIVE_ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "MTP", "STANDALONE", "NGRAM", "DSPARK", "DFLASH")
 DEFAULT_WINDOW_RATIO = 0.8
 
 

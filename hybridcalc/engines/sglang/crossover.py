@@ -93,18 +93,22 @@ def compare(
     rules, note = rules_for(args.engine_version)
     check_model(rules, model.architecture)
     slot, own = state_slot(model, args), kv_curve(model, args)
-    component = crossover_tokens(slot.bytes, own.bytes_per_token)
+    shared = args.dcp_size  # ranks that share the tokens of a sequence, while each keeps its whole state
+    component = crossover_tokens(slot.bytes * shared, own.bytes_per_token)
     per_layer = None
     if own.bytes_per_token and slot.layers:
-        per_layer = Fraction(slot.bytes, slot.layers) / Fraction(own.bytes_per_token, kv_layers(model))
-    other, other_curve = _baseline(baseline, slot.bytes, own, args)
+        per_layer = Fraction(slot.bytes * shared, slot.layers) / Fraction(own.bytes_per_token, kv_layers(model))
+    other, other_curve, other_state = _baseline(baseline, slot.bytes, own, args)
     notes = [note, model.reading, _window_note(model, own)]
-    if other is not None and other.total_tokens is None:
-        notes.append(f"{other.name} keeps less KV per token than {model.name}: the hybrid never weighs less")
     marks = [component, other.total_tokens if other else None]
     end = longest or max([DEFAULT_LONGEST, *(4 * int(mark) for mark in marks if mark is not None)])
     curve = tuple(
-        Point(tokens, slot.bytes, own.at(tokens), other_curve.at(tokens) if other_curve is not None else None)
+        Point(
+            tokens,
+            slot.bytes,
+            own.at(tokens) // shared,
+            other_state + other_curve.at(tokens) // shared if other_curve is not None else None,
+        )
         for tokens in curve_lengths(marks, end)
     )
     state_why = f"{model.describe_layers.split(' + ')[0]} layers: {slot_parts(slot)}"
@@ -118,15 +122,18 @@ def compare(
 
 def _baseline(
     model: Architecture | None, state_bytes: int, own: KvCurve, args: ServerArgs
-) -> tuple[Baseline | None, KvCurve | None]:
+) -> tuple[Baseline | None, KvCurve | None, int]:
+    """The other model, its KV over length, and its own state, which a hybrid as baseline holds as well."""
     if model is None:
-        return None, None
-    curve = kv_curve(model, args)
-    if model.state is not None:  # a hybrid as baseline holds a state too: what has to be saved is the difference
-        state_bytes = state_bytes - state_slot(model, args).bytes
-    component = crossover_tokens(max(0, state_bytes), curve.bytes_per_token)
-    total = total_crossover_tokens(state_bytes, own, curve)
-    return Baseline(model.name, curve.bytes_per_token, f"{model.describe_layers} layers", component, total), curve
+        return None, None, 0
+    curve, shared = kv_curve(model, args), args.dcp_size
+    other_state = state_slot(model, args).bytes if model.state is not None else 0
+    component = crossover_tokens(state_bytes * shared, curve.bytes_per_token)
+    total = total_crossover_tokens((state_bytes - other_state) * shared, own, curve)
+    why = f"{model.describe_layers} layers"
+    if other_state:
+        why += f", and a state of {other_state:,} B"
+    return Baseline(model.name, curve.bytes_per_token, why, component, total), curve, other_state
 
 
 def _window_note(model: Architecture, curve: KvCurve) -> str:

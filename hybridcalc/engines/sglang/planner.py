@@ -120,7 +120,7 @@ def size(ready: Prepared, rest_gib: float) -> Sizing:
         sizing = Sizing(state, stage_tokens, tokens, window_tokens, asked, requests)
         if requests <= 0:
             refusal = Refusal(
-                f"{state.slots:,} state slots at {ready.slots.count} a request and {tokens:,} KV tokens serve no request",
+                f"{state.slots:,} slots at {ready.slots.count} a request and {tokens:,} KV tokens serve no request",
                 stage="max_running_requests",
                 rule="HC002",
                 fix="raise --mem-fraction-static or --max-mamba-cache-size, or use more GPUs",
@@ -140,10 +140,18 @@ def allocation(ready: Prepared, sizing: Sizing) -> Allocation:
     """Stage alloc: every tensor of the first stage. Raises Refusal with the figures and the lines printed so far."""
     try:
         pools = allocate(
-            ready.model, ready.slot, ready.stages[0].state_layers, ready.cells[0], ready.args, ready.rules,
-            slots=sizing.state.slots, tokens=sizing.tokens, requests=sizing.requests,
-            context_length=ready.context_length, replay_active=ready.replay_active,
-        )  # fmt: skip
+            ready.model,
+            ready.slot,
+            ready.stages[0].state_layers,
+            ready.cells[0],
+            ready.args,
+            ready.rules,
+            slots=sizing.state.slots,
+            tokens=sizing.tokens,
+            requests=sizing.requests,
+            context_length=ready.context_length,
+            replay_active=ready.replay_active,
+        )
     except Refusal as refusal:
         refusal.outputs = _size_outputs(ready, sizing)
         raise
@@ -259,8 +267,10 @@ def _window_tokens(ready: Prepared, tokens: int) -> int | None:
     if held <= (ready.model.window or 0) + page:
         raise Refusal(
             f"the sliding-window pool of {held:,} tokens does not hold a window of {ready.model.window} and a page",
-            stage="tokens", rule="HC001", fix="raise --swa-full-tokens-ratio",
-        )  # fmt: skip
+            stage="tokens",
+            rule="HC001",
+            fix="raise --swa-full-tokens-ratio",
+        )
     return held
 
 

@@ -84,8 +84,10 @@ def solve_state_pool(
     if slots <= 0:
         raise Refusal(
             f"no room for a state slot: {rest_gib:.2f} GiB give {slots:,} slots of {slot_bytes:,} B",
-            stage="solve", rule="HC001", fix="raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs",
-        )  # fmt: skip
+            stage="solve",
+            rule="HC001",
+            fix="raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs",
+        )
     requests = slots if branch == "from_max_running_requests" else slots // slots_per_request
     if per_worker is not None:
         requests = min(per_worker, requests)
@@ -103,8 +105,10 @@ def check_left_over(pool: StatePool, rest_gib: float) -> None:
         taken = pool.charged_bytes + pool.draft_bytes
         raise Refusal(
             f"{pool.slots:,} state slots take {taken:,} B of {rest_gib:.2f} GiB and leave nothing for KV",
-            stage="solve", rule="HC001", fix="lower --max-mamba-cache-size or --mamba-full-memory-ratio",
-        )  # fmt: skip
+            stage="solve",
+            rule="HC001",
+            fix="lower --max-mamba-cache-size or --mamba-full-memory-ratio",
+        )
 
 
 def kv_tokens(kv_bytes: int, cell_bytes: int | float, args: ServerArgs) -> int:
@@ -121,8 +125,10 @@ def capped_tokens(tokens: int, args: ServerArgs) -> int:
     if tokens <= 0:
         raise Refusal(
             f"the KV pool holds no page of {page} tokens",
-            stage="tokens", rule="HC001", fix="raise --mem-fraction-static, or lower the share of the state pool",
-        )  # fmt: skip
+            stage="tokens",
+            rule="HC001",
+            fix="raise --mem-fraction-static, or lower the share of the state pool",
+        )
     return tokens
 
 

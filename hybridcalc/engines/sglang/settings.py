@@ -4,11 +4,19 @@ A `Setting` is one line of the answer's "what to set". Slots and requests are th
 those of all its context-parallel ranks together.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any, NamedTuple
 
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
-from hybridcalc.engines.sglang.pools import Rings, request_limit, solve_pools
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs
+from hybridcalc.engines.sglang.planner import prepare, size
+from hybridcalc.engines.sglang.pools import request_limit, solve_pools
 from hybridcalc.formulas.slots import admitted_requests
+
+HALVINGS = 30
+"""Steps in which a balanced ratio is closed in on: finer than its printed digits."""
 
 
 class Setting(NamedTuple):
@@ -42,39 +50,82 @@ class Setting(NamedTuple):
         }
 
 
-class Solver(NamedTuple):
-    """The engine's pool solver with everything but the flags filled in; sizes in bytes per rank, length in tokens."""
+Evaluate = Callable[[str, str, ServerArgs], Setting]
+"""(label, flags, arguments) -> what they come to; raises Refusal where the engine would not start."""
 
-    rest_gib: float
-    slot_bytes: int
-    cell_bytes: int
-    slots_per_request: int
-    length: int
-    rules: RuleSet
-    rings: Rings
-    replay_active: bool
 
-    def setting(self, label: str, flags: str, args: ServerArgs) -> Setting:
-        """What ``args`` come to. Raises IllegalCombination where the engine would not start."""
-        pools = solve_pools(
-            self.rest_gib, self.slot_bytes, self.slots_per_request, self.cell_bytes, self.length, args, self.rules,
-            replay_active=self.replay_active, rings=self.rings,
-        )  # fmt: skip
+def by_model(model: Architecture, rest_gib: float, length: Fraction) -> Evaluate:
+    """The engine's start-up for a model: pipeline stages, draft states and rings included."""
+
+    def evaluate(label: str, flags: str, args: ServerArgs) -> Setting:
+        ready = prepare(model, args)
+        sizing = size(ready, rest_gib)
+        tokens = sizing.tokens * args.dcp_size
+        return weigh(label, flags, sizing.state.slots, tokens, ready.slots.count, length, ready.args)
+
+    return evaluate
+
+
+def by_sizes(
+    slot_bytes: int, cell_bytes: int, slots_per_request: int, rest_gib: float, length: Fraction, rules: RuleSet
+) -> Evaluate:
+    """The engine's pool solver on sizes that were measured, with no model named."""
+
+    def evaluate(label: str, flags: str, args: ServerArgs) -> Setting:
+        pools = solve_pools(rest_gib, slot_bytes, slots_per_request, cell_bytes, int(length), args, rules)
         tokens = pools.tokens * args.dcp_size
-        return weigh(label, flags, pools.state.slots, tokens, self.slots_per_request, self.length, args)
+        return weigh(label, flags, pools.state.slots, tokens, slots_per_request, length, args)
+
+    return evaluate
+
+
+def ratio_text(ratio: Fraction | float) -> str:
+    """A ratio as a flag value: two decimals, or three significant digits below one."""
+    value = float(ratio)
+    return f"{value:.2f}" if value >= 1 else f"{value:.3g}"
+
+
+def balance_ratio(evaluate: Evaluate, args: ServerArgs, guess: Fraction) -> Setting:
+    """The ratio at which both pools admit the same requests by the engine's own solver, from ``guess``.
+
+    ``guess`` stands when it is balanced to within a request. Otherwise the ratio is halved in on: a larger one never
+    admits fewer requests by state nor more by KV. Raises Refusal when no ratio starts.
+    """
+
+    def at(ratio: float) -> Setting:
+        text = ratio_text(ratio)
+        changed = replace(args, mamba_full_memory_ratio=float(text), max_mamba_cache_size=None)
+        return evaluate("set", f"--mamba-full-memory-ratio {text}", changed)
+
+    best = at(float(guess))
+    if abs(best.state_requests - best.kv_requests) <= 1:
+        return best
+    low, high = 0.0, 1.0  # shares of the memory for the state pool
+    for _ in range(HALVINGS):
+        share = (low + high) / 2
+        try:
+            tried = at(share / (1 - share))
+        except Refusal as refusal:  # too small for a slot, or nothing left for KV
+            starved = refusal.outputs.get("max_mamba_cache_size") is None
+            low, high = (share, high) if starved else (low, share)
+            continue
+        if tried.requests > best.requests:
+            best = tried
+        low, high = (share, high) if tried.state_requests < tried.kv_requests else (low, share)
+    return best
 
 
 def weigh(
-    label: str, flags: str, slots: int, tokens: int, slots_per_request: int, length: int, args: ServerArgs
+    label: str, flags: str, slots: int, tokens: int, slots_per_request: int, length: Fraction, args: ServerArgs
 ) -> Setting:
     """Which pool binds at ``length`` tokens a request, and how much of the other idles then."""
-    by_state, by_kv = admitted_requests(slots, slots_per_request), tokens // length
+    by_state, by_kv = admitted_requests(slots, slots_per_request), int(tokens // length)
     limit = request_limit(args)
     running = min(by_state, by_kv)
     if limit is not None and max(1, limit // args.attn_dp_size) < running:
         return Setting(label, flags, slots, by_state, tokens, by_kv, "limit", 0.0)
     if by_state <= by_kv:
-        idle = 100 * (1 - running * length / tokens) if tokens else 0.0
+        idle = float(100 * (1 - running * length / tokens)) if tokens else 0.0
         return Setting(label, flags, slots, by_state, tokens, by_kv, "state", idle)
     idle = 100 * (1 - running * slots_per_request / slots) if slots else 0.0
     return Setting(label, flags, slots, by_state, tokens, by_kv, "kv", idle)

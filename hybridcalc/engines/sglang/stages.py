@@ -7,6 +7,7 @@ Mirrors get_pp_indices (0.5.23). A stage keeps the states and the KV of its own 
 of the stage with the most recurrent layers, on every stage.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import STATE_LETTERS, Architecture
@@ -28,7 +29,7 @@ class Stage(NamedTuple):
 def pipeline_stages(model: Architecture, args: ServerArgs) -> tuple[Stage, ...]:
     """The stages of a model; one for pp 1. Raises InputError for more stages than layers or a partition that is off."""
     bounds = _bounds(model.num_layers, args)
-    return tuple(_stage(model, first, end) for first, end in zip(bounds, bounds[1:], strict=False))
+    return tuple(_stage(model, first, end) for first, end in pairwise(bounds))
 
 
 def _bounds(layers: int, args: ServerArgs) -> list[int]:

@@ -75,8 +75,11 @@ def choose_strategy(model: Architecture, args: ServerArgs, rules: RuleSet) -> Ch
         return Choice(typed, args.overlap, ())
     if not uses_radix_cache(model):
         if typed not in ("auto", Strategy.NO_BUFFER):
-            raise _refusal("HC003", f"{typed} keeps states of a radix cache, which SGLang has not for {model.architecture}",
-                           "leave --mamba-radix-cache-strategy at auto")  # fmt: skip
+            raise _refusal(
+                "HC003",
+                f"{typed} keeps states of a radix cache, which SGLang has not for {model.architecture}",
+                "leave --mamba-radix-cache-strategy at auto",
+            )
         return Choice("auto", args.overlap, ())
     supported = _supports_extra_buffer(model, args, rules)
     strategy, overlap, why = _choose(typed, model, args, supported)
@@ -132,8 +135,11 @@ def _check_no_buffer(overlap: bool, args: ServerArgs) -> None:
     if args.tokens_per_page != 1:
         raise _refusal("HC004", f"no_buffer needs --page-size 1, not {args.tokens_per_page}", "drop --page-size")
     if overlap:
-        raise _refusal("HC003", "no_buffer does not run under the overlap scheduler",
-                       "add --disable-overlap-schedule, or leave the strategy at auto")  # fmt: skip
+        raise _refusal(
+            "HC003",
+            "no_buffer does not run under the overlap scheduler",
+            "add --disable-overlap-schedule, or leave the strategy at auto",
+        )
     if args.attention_backend == "trtllm_mha":
         raise _refusal("HC003", "no_buffer does not run with --attention-backend trtllm_mha", "use triton")
 
@@ -146,24 +152,44 @@ def _check_extra_buffer(
         raise _refusal("HC003", f"{strategy.value} is not supported for {model.architecture} here", "use no_buffer")
     lazy, page, interval = strategy is Strategy.EXTRA_BUFFER_LAZY, args.tokens_per_page, args.mamba_track_interval
     if lazy and args.disaggregation_mode != "null" and rules.lazy_refused_under_disaggregation:
-        raise _refusal("HC003", "extra_buffer_lazy does not run on disaggregated servers",
-                       "use --mamba-radix-cache-strategy extra_buffer")  # fmt: skip
+        raise _refusal(
+            "HC003",
+            "extra_buffer_lazy does not run on disaggregated servers",
+            "use --mamba-radix-cache-strategy extra_buffer",
+        )
     if lazy and args.speculative and not rules.lazy_with_speculation:
-        raise Refusal(f"SGLang {rules.version} refuses extra_buffer_lazy with speculation", stage="arguments", rule="HC003",
-                      fix="use --mamba-radix-cache-strategy extra_buffer")  # fmt: skip
+        raise Refusal(
+            f"SGLang {rules.version} refuses extra_buffer_lazy with speculation",
+            stage="arguments",
+            rule="HC003",
+            fix="use --mamba-radix-cache-strategy extra_buffer",
+        )
     if args.enable_linear_replayssm_spec and not rules.replayssm_with_extra_buffer:
-        raise Refusal(f"SGLang {rules.version} refuses ReplaySSM verification with extra buffers", stage="arguments", rule="HC006",
-                      fix="use --mamba-radix-cache-strategy no_buffer")  # fmt: skip
+        raise Refusal(
+            f"SGLang {rules.version} refuses ReplaySSM verification with extra buffers",
+            stage="arguments",
+            rule="HC006",
+            fix="use --mamba-radix-cache-strategy no_buffer",
+        )
     if interval < args.draft_tokens:
-        raise _refusal("HC005", f"--mamba-track-interval {interval} is below the {args.draft_tokens} draft tokens of a step",
-                       f"write at least {args.draft_tokens}")  # fmt: skip
+        raise _refusal(
+            "HC005",
+            f"--mamba-track-interval {interval} is below the {args.draft_tokens} draft tokens of a step",
+            f"write at least {args.draft_tokens}",
+        )
     if interval % page:
-        raise _refusal("HC005", f"--mamba-track-interval {interval} is no multiple of --page-size {page}",
-                       f"write {-(-interval // page) * page}")  # fmt: skip
+        raise _refusal(
+            "HC005",
+            f"--mamba-track-interval {interval} is no multiple of --page-size {page}",
+            f"write {-(-interval // page) * page}",
+        )
     chunk = chunk_size(model)
     if max(chunk, page) % min(chunk, page):
-        raise _refusal("HC004", f"--page-size {page} neither divides the kernel's chunk of {chunk} tokens nor is a multiple of it",
-                       f"write --page-size {chunk}")  # fmt: skip
+        raise _refusal(
+            "HC004",
+            f"--page-size {page} neither divides the kernel's chunk of {chunk} tokens nor is a multiple of it",
+            f"write --page-size {chunk}",
+        )
 
 
 def _check_replayssm(args: ServerArgs) -> None:
@@ -174,8 +200,11 @@ def _check_replayssm(args: ServerArgs) -> None:
         )
     if args.enable_linear_replayssm:
         if args.linear_attn_decode_backend not in DECODE_REPLAY_BACKENDS:
-            raise _refusal("HC006", f"ReplaySSM decoding does not run on the {args.linear_attn_decode_backend} backend",
-                           "use --linear-attn-decode-backend triton")  # fmt: skip
+            raise _refusal(
+                "HC006",
+                f"ReplaySSM decoding does not run on the {args.linear_attn_decode_backend} backend",
+                "use --linear-attn-decode-backend triton",
+            )
         if args.mamba_radix_cache_strategy.startswith("extra_buffer"):
             raise _refusal("HC006", "ReplaySSM decoding does not run with extra buffers", "use no_buffer")
         if args.disaggregation_mode != "null":
@@ -184,11 +213,17 @@ def _check_replayssm(args: ServerArgs) -> None:
             )
     if args.enable_linear_replayssm_spec and args.speculative:
         if args.speculative_eagle_topk not in (None, 1):
-            raise _refusal("HC006", f"ReplaySSM verification needs a linear draft chain, not topk {args.speculative_eagle_topk}",
-                           "use --speculative-eagle-topk 1")  # fmt: skip
+            raise _refusal(
+                "HC006",
+                f"ReplaySSM verification needs a linear draft chain, not topk {args.speculative_eagle_topk}",
+                "use --speculative-eagle-topk 1",
+            )
         if args.linear_attn_decode_backend not in REPLAY_BACKENDS:
-            raise _refusal("HC006", f"ReplaySSM verification does not run on the {args.linear_attn_decode_backend} backend",
-                           "use triton or flashinfer")  # fmt: skip
+            raise _refusal(
+                "HC006",
+                f"ReplaySSM verification does not run on the {args.linear_attn_decode_backend} backend",
+                "use triton or flashinfer",
+            )
         if args.disaggregation_mode == "prefill":
             raise _refusal(
                 "HC006", "ReplaySSM verification does not run on prefill servers", "drop --enable-linear-replayssm-spec"

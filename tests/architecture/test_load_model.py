@@ -1,0 +1,191 @@
+"""MODEL may be a path, a folder, stdin or an id in the local Hugging Face cache; what cannot be read is refused."""
+
+import io
+import json
+import os
+import sys
+
+import pytest
+from small_configs import small_config
+
+from hybridcalc import load_model
+from hybridcalc.architecture.presets import LARGEST_CONFIG_BYTES, PRESETS
+from hybridcalc.errors import ConfigError, HybridcalcError, InputError, ModelNotFound
+
+CONFIG = small_config("Qwen3NextForCausalLM", 4, full_attention_interval=4)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder that holds model/config.json, and an empty Hugging Face cache."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", ["model/config.json", "model", "./model", "{here}/model/config.json", "{here}/model"])
+def test_a_config_or_its_folder_reads(folder, path):
+    """Relative or absolute, the file or the folder that holds it."""
+    assert load_model(path.format(here=folder)).layers == "sssa"
+
+
+def test_a_byte_order_mark_does_not_matter(folder):
+    """Editors on Windows leave one."""
+    (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8-sig")
+    assert load_model("config.json").layers == "sssa"
+
+
+def test_a_preset_file_reads_as_the_shipped_preset_does():
+    """A user's own YAML has the same schema."""
+    assert load_model(str(PRESETS / "models" / "kimi-k3.yaml")) == load_model("kimi-k3")
+
+
+def test_stdin_reads_as_a_config(monkeypatch):
+    """`-`, as in `curl ... | hybridcalc ratio -`."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(CONFIG).encode())))
+    model = load_model("-")
+    assert (model.layers, model.source) == ("sssa", "stdin")
+
+
+def test_a_local_folder_wins_over_a_preset_of_that_id(folder):
+    """As the engines do: moonshotai/Kimi-K3 beside the working folder is what is served."""
+    (folder / "moonshotai").mkdir()
+    (folder / "model").rename(folder / "moonshotai" / "Kimi-K3")
+    assert load_model("moonshotai/Kimi-K3").architecture == "Qwen3NextForCausalLM"
+
+
+def cache(folder, name, commit, config, *, main=""):
+    """A snapshot in a Hugging Face cache, and the commit that refs/main names."""
+    model = folder / "hub" / f"models--{name.replace('/', '--')}"
+    snapshot = model / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    if main:
+        (model / "refs").mkdir()
+        (model / "refs" / "main").write_text(main)
+    return snapshot
+
+
+def test_an_id_that_is_no_preset_is_looked_up_in_the_local_cache(folder):
+    """The snapshot that refs/main names, offline; the model keeps the id as its name."""
+    cache(folder, "acme/Qwen-Tuned", "0123", CONFIG)
+    cache(folder, "acme/Qwen-Tuned", "4567", CONFIG | {"num_hidden_layers": 8}, main="4567\n")
+    model = load_model("acme/Qwen-Tuned")
+    assert (model.name, model.layers) == ("acme/Qwen-Tuned", "sssasssa")
+
+
+def test_without_refs_the_newest_snapshot_is_taken(folder):
+    """A cache filled by hand has no refs/main."""
+    cache(folder, "acme/Qwen-Tuned", "aaaa", CONFIG | {"num_hidden_layers": 8})
+    os.utime(cache(folder, "acme/Qwen-Tuned", "0000", CONFIG), (1, 1))
+    assert load_model("acme/Qwen-Tuned").layers == "sssasssa"
+
+
+def test_the_cache_of_hf_home_is_the_default(folder, monkeypatch):
+    """HF_HUB_CACHE, else HF_HOME/hub."""
+    cache(folder, "acme/Qwen-Tuned", "0123", CONFIG)
+    monkeypatch.delenv("HF_HUB_CACHE")
+    monkeypatch.setenv("HF_HOME", str(folder))
+    assert load_model("acme/Qwen-Tuned").layers == "sssa"
+
+
+def test_a_snapshot_without_a_config_is_not_found(folder):
+    """A cache of weights alone, or of a download that was cut off."""
+    (cache(folder, "acme/Qwen-Tuned", "0123", CONFIG) / "config.json").unlink()
+    with pytest.raises(ModelNotFound):
+        load_model("acme/Qwen-Tuned")
+
+
+UNREADABLE = {
+    "empty": ("c.json", b"", "c.json: not readable as JSON, line 1: expecting value"),
+    "cut off": ("c.json", b'{"a":\n', "c.json: not readable as JSON, line 2: expecting value"),
+    "a list": ("c.json", b"[]", "c.json: a model config is a JSON object"),
+    "not a number": ("c.json", b'{"a": NaN}', "c.json: not readable as JSON, nan is not a number of a config"),
+    "a number of 5,000 digits": ("c.json", b'{"a": ' + b"1" * 5000 + b"}", "c.json: not readable as JSON, exceeds"),
+    "no text": ("c.json", b"\xff\xfe\x00\x01", "c.json: not a text file (UTF-8)"),
+    "weights": ("c.json", b"PK\x03\x04\x80\x81", "c.json: not a text file (UTF-8)"),
+    "no model": ("c.json", b'{"a": 1}', "c.json: not a model config, missing architectures and model_type"),
+    "deep": ("c.json", b'{"a": ' * 100_000, "c.json: not readable as JSON, nested too deeply"),
+    "deep lists": ("c.json", b"[" * 4_000_000, "c.json: not readable as JSON, nested too deeply"),
+    "larger than 8 MiB": ("c.json", b" " * (LARGEST_CONFIG_BYTES + 1), "c.json: larger than 8 MiB, not a model config"),
+    "preset of no text": ("p.yaml", b"\x80", "p.yaml: not a text file (UTF-8)"),
+    "preset larger than 8 MiB": ("p.yml", b" " * (LARGEST_CONFIG_BYTES + 1), "p.yml: larger than 8 MiB"),
+    "preset larger than 256 KiB": ("p.yml", b" " * 300_000, "p.yml: larger than 256 KiB, not a preset"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "message"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_file_that_cannot_be_read_is_refused_in_bounded_time(folder, within, name, content, message):
+    """Malformed, enormous, binary and deeply nested files: an InputError with file and reason."""
+    (folder / name).write_bytes(content)
+    with within(5), pytest.raises(InputError) as refusal:
+        load_model(name)
+    assert refusal.value.message.startswith(message)
+
+
+def test_a_huge_config_that_is_valid_is_read_or_refused_in_bounded_time(folder, within):
+    """A quantisation table may hold thousands of entries."""
+    table = {f"layer.{i}": {"bits": 4} for i in range(100_000)}
+    (folder / "c.json").write_text(json.dumps(CONFIG | {"quantization_config": table}), encoding="utf-8")
+    with within(5):
+        assert load_model("c.json").layers == "sssa"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent.json", "absent.json: no such file"),
+        ("./absent.yaml", "absent.yaml: no such file"),
+        ("model/absent.json", "model/absent.json: no such file"),
+        ("", "MODEL is empty"),
+        ("  ", "MODEL is empty"),
+        ("a\0b", "MODEL is empty"),
+        (".", "config.json: no such file"),
+    ],
+)
+def test_a_path_without_a_file_is_refused(folder, name, message):
+    """ModelNotFound names the path."""
+    with pytest.raises(ModelNotFound) as refusal:
+        load_model(name)
+    assert refusal.value.message == message
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["~nobody-of-that-name/x", "x" * 5000, "a/" * 3000, "\ud800", "a\nb", "\x1b[31m", "acme/../..", "/dev/zero"],
+    ids=["unknown home", "long", "long path", "surrogate", "line break", "escape", "dots", "device"],
+)  # fmt: skip
+def test_no_name_gets_another_exception_than_ours(folder, name):
+    """Names come from command lines and scripts; the message is one printable line."""
+    with pytest.raises(HybridcalcError) as refusal:
+        load_model(name)
+    assert refusal.value.message.isprintable()
+
+
+def test_a_path_is_not_taken_for_a_preset_of_its_last_name(folder):
+    """../kimi-k3 that does not exist is no Kimi-K3."""
+    with pytest.raises(ModelNotFound):
+        load_model("../kimi-k3")
+
+
+def test_an_organisation_of_one_letter_is_not_a_path(folder):
+    """x/Kimi-K3 is looked up as any other id."""
+    assert load_model("x/Kimi-K3").name == "kimi-k3"
+
+
+def test_a_named_pipe_is_not_waited_for(folder, within):
+    """A path that is no regular file is refused, not read."""
+    os.mkfifo(folder / "pipe.json")
+    with within(2), pytest.raises(InputError, match="not a regular file"):
+        load_model("pipe.json")
+
+
+def test_a_config_error_names_the_file(folder):
+    """So that a script over many files says which one."""
+    (folder / "bad.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": "4"}), encoding="utf-8")
+    with pytest.raises(
+        ConfigError, match=r"^bad\.json: Qwen3NextForCausalLM config, not understood: num_hidden_layers"
+    ):
+        load_model("bad.json")

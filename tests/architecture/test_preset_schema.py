@@ -1,0 +1,146 @@
+"""A user's own preset file: what is accepted, and that anything else is refused in one line and in bounded time."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridcalc import Architecture
+from hybridcalc.architecture.preset_schema import read_gpu_preset, read_preset
+from hybridcalc.architecture.presets import from_preset
+from hybridcalc.errors import InputError
+
+MINE = """\
+id: mine
+name: Mine
+architecture: KimiLinearForCausalLM
+family: kda
+layers: ssaw
+state: {num_heads: 96, head_dim: 128, conv_kernel: 4}
+attention: {kind: gqa, kv_heads: 8, head_dim: 64, v_head_dim: 32}
+window: {tokens: 512}
+source: read off the model card
+confidence: verified
+evidence: config.json
+"""
+
+
+def changed(old: str, new: str = "") -> str:
+    """MINE with one of its texts replaced."""
+    assert old in MINE
+    return MINE.replace(old, new)
+
+
+def refusal_of(text: str) -> str:
+    """The message of the InputError that reading the text raises; always one printable line."""
+    with pytest.raises(InputError) as refusal:
+        from_preset(read_preset(text, "mine.yaml"))
+    assert refusal.value.message.isprintable()
+    return refusal.value.message
+
+
+def test_a_whole_preset_reads():
+    """Blanks in layers do not count, values may be narrower than keys, and a window may share the attention's sizes."""
+    model = from_preset(read_preset(MINE.replace("ssaw", "ss aw"), "mine.yaml"))
+    assert (model.layers, model.attention, model.window) == ("ssaw", (8, 64, 32), 512)
+    assert (model.state, model.window_attention) == ((96, 128, 4), None)
+
+
+def test_window_layers_may_have_heads_of_their_own():
+    """Inkling: 16 KV heads in local layers, 8 in full ones."""
+    text = MINE.replace("{tokens: 512}", "{tokens: 512, kv_heads: 16, head_dim: 128}")
+    assert from_preset(read_preset(text, "mine.yaml")).window_attention == (16, 128, 128)
+
+
+REFUSED = {
+    "empty": ("", "mine.yaml: a preset is a mapping of fields"),
+    "a list": ("- a\n- b\n", "mine.yaml: a preset is a mapping of fields"),
+    "two documents": ("a: 1\n---\nb: 2\n", "mine.yaml: not readable as YAML, line 2: but found another document"),
+    "open quote": ("id: 'mine\n", "mine.yaml: not readable as YAML, line 2: found unexpected end of stream"),
+    "tab": ("id:\t\tmine\n\tname: x\n", "mine.yaml: not readable as YAML, line 1: "),
+    "anchor": (MINE + "notes: &a x\nhf_id: *a\n", "mine.yaml: not readable as YAML, anchors and aliases are not read"),
+    "repeated key": (MINE + "name: Other\n", "mine.yaml: not readable as YAML, key 'name' appears twice"),
+    "python object": (MINE + "notes: !!python/name:os.system\n", "mine.yaml: not readable as YAML, line 12: "),
+    "null byte": (MINE + "notes: \0\n", "mine.yaml: not readable as YAML"),
+    "missing field": (changed("source: read off the model card\n"), "mine.yaml: source: Field required"),
+    "unknown field": (MINE + "kv_heads: 8\n", "mine.yaml: kv_heads: Extra inputs are not permitted"),
+    "upper-case id": (changed("id: mine", "id: Mine"), "mine.yaml: id: String should match pattern"),
+    "text for a size": (changed("kv_heads: 8", "kv_heads: '8'"), "mine.yaml: attention.gqa.kv_heads: "),
+    "true for a size": (changed("tokens: 512", "tokens: true"), "mine.yaml: window.tokens: "),
+    "no heads": (changed("num_heads: 96", "num_heads: 0"), "mine.yaml: num_heads: "),
+    "too many heads": (changed("num_heads: 96", "num_heads: 2147483649"), "mine.yaml: num_heads: "),
+    "state field missing": (changed(", conv_kernel: 4"), "mine.yaml: conv_kernel: Field required"),
+    "state of another family": (changed("family: kda", "family: gdn"), "mine.yaml: "),
+    "unknown layer letter": (
+        changed("ssaw", "ssax"),
+        "mine.yaml: preset: layers may hold only the letters s a w b v .",
+    ),
+    "no recurrent layer": (changed("ssaw", "aaaw"), "mine.yaml: preset: family, state and the recurrent layers"),
+    "no window layer": (changed("ssaw", "ssaa"), "mine.yaml: preset: window and the window layers"),
+    "no attention layer": (changed("ssaw", "ssss"), "mine.yaml: preset: attention and the attention layers"),
+    "guess": (changed("confidence: verified", "confidence: guess"), "mine.yaml: confidence: "),
+    "half a window": (changed("{tokens: 512}", "{tokens: 512, kv_heads: 16}"), "mine.yaml: window"),
+    "key with a line break": (MINE + '"a\\nb": 1\n', "mine.yaml: a"),
+    "tag of a number": (changed("id: mine", 'id: !!int ""'), "mine.yaml: not readable as YAML"),
+    "tag of a fraction": (changed("id: mine", 'id: !!float ""'), "mine.yaml: not readable as YAML"),
+    "tag of a truth": (changed("id: mine", "id: !!bool maybe"), "mine.yaml: not readable as YAML"),
+    "tag of a time": (changed("id: mine", "id: !!timestamp soon"), "mine.yaml: not readable as YAML"),
+    "number beyond floats": (changed("id: mine", "id: " + "1:" * 250 + "0.0"), "mine.yaml: not readable as YAML"),
+    "number of 5,000 digits": (changed("id: mine", "id: " + "1" * 5000), "mine.yaml: not readable as YAML"),
+    "thirteenth month": (changed("id: mine", "id: 2026-13-01"), "mine.yaml: not readable as YAML"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED)
+def test_a_malformed_preset_is_refused_with_its_first_fault(text, message):
+    """InputError with file, field or line, and reason; the user's file is outside data."""
+    assert refusal_of(text).startswith(message)
+
+
+HOSTILE = {
+    "larger than 256 KiB": "x" * (256 * 1024 + 1),
+    "deep lists": "[" * 5000,
+    "deep tables": "{a: " * 4000,
+    "deep block lists": "- " * 100_000,
+    "deep keys": "? " * 100_000,
+    "long quote": '"' + "\\n" * 100_000,
+    "alias bomb": "a: &a [x, x]\n" + "".join(f"a{i}: &a{i} [*a, *a, *a, *a, *a, *a]\n" for i in range(50)),
+    "forty thousand keys": "".join(f"{i:x}:\n" for i in range(40_000)),
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_an_enormous_or_bottomless_preset_is_refused_in_bounded_time(text, within):
+    """Nothing a file of a quarter MiB holds keeps the reader busy."""
+    with within(6):
+        refusal_of(text)
+
+
+def test_a_gpu_preset_needs_its_memory():
+    """The other schema refuses in the same voice."""
+    with pytest.raises(InputError) as refusal:
+        read_gpu_preset("id: x\nname: X\nsource: s\nconfidence: verified\n", "x.yaml")
+    assert refusal.value.message == "x.yaml: memory_mib: Field required"
+
+
+yaml_words = st.sampled_from([
+    "a", ": ", "- ", "\n", "  ", "[", "]", "{", "}", ", ", "'", '"', "&a ", "*a", "!!int ", "!!set ", "<<: ", "|\n",
+    "? ", "#", "---\n", "1_0", "0x1f", "1e3", "~", "2026-11-29", "id", "%YAML 9.9\n", "\t", "é",
+])  # fmt: skip
+
+
+@given(st.lists(yaml_words, max_size=30).map("".join) | st.text(max_size=80))
+def test_any_text_is_refused_in_one_line(text):
+    """No text of this size is a preset, and no text gets another exception."""
+    assert refusal_of(text).startswith("mine.yaml: ")
+
+
+@given(st.data())
+def test_a_preset_with_a_piece_cut_out_is_read_or_refused(data):
+    """Truncated or edited files: an Architecture, or one line."""
+    start = data.draw(st.integers(0, len(MINE)))
+    end = data.draw(st.integers(start, min(len(MINE), start + 40)))
+    try:
+        outcome = from_preset(read_preset(MINE[:start] + MINE[end:], "mine.yaml"))
+    except InputError as error:
+        outcome = error.message
+    assert isinstance(outcome, Architecture) or outcome.isprintable()

@@ -1,0 +1,412 @@
+"""Logs as people keep and paste them: any wrapping, any prefix, any size, any bytes."""
+
+import gzip
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridcalc.bootlog import KvPoolAllocated, Printed, Record, StatePoolAllocated, read_log, scan
+from hybridcalc.bootlog.reader import AFTER_BYTES, BEFORE_BYTES, CHUNK_BYTES
+from hybridcalc.errors import InputError
+
+Within = Callable[[float], AbstractContextManager[None]]
+
+STATE = "Mamba Cache is allocated. max_mamba_cache_size: 257, conv_state size: 0.46GB, ssm_state size: 13.04GB "
+KV = "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 1167552, KV size: 15.03 GB"
+BOOT = [f"[2026-02-01 00:05:03 TP0] {STATE}", f"[2026-02-01 00:05:03 TP0] {KV}"]
+"""The two lines of a published Kimi-K3 boot (TP8), as the engine prints them."""
+FIGURES = [("257", "0.46", "13.04"), ("1167552", "float8_e4m3fn", "15.03")]
+LOGS = [path.read_bytes() for path in sorted((Path(__file__).parent.parent / "data" / "bootlogs").glob("*.log"))]
+
+
+def read(raw: bytes) -> list[Record]:
+    return list(scan(io.BytesIO(raw)))
+
+
+def texts(record: Record) -> tuple[str, ...]:
+    """What a record says, as text and without what it leaves out."""
+    if isinstance(record, StatePoolAllocated):
+        said = (record.slots, record.conv, record.ssm, record.intermediate_ssm, record.intermediate_conv)
+    else:
+        said = (record.tokens, record.dtype, record.k, record.v, record.kv)
+    return tuple(one.text if isinstance(one, Printed) else str(one) for one in said if one is not None)
+
+
+def hard_wrapped(width: int, prefix: str = "") -> str:
+    """The boot as a terminal cuts it: at the column, wherever that is."""
+    return "".join(f"{prefix}{line[at : at + width]}\n" for line in BOOT for at in range(0, len(line), width))
+
+
+def soft_wrapped(width: int, prefix: str = "") -> str:
+    """The boot as an editor wraps it: at a space where there is one."""
+    return "".join(f"{prefix}{piece}\n" for line in BOOT for piece in textwrap.wrap(line, width))
+
+
+def as_json(**other: str) -> str:
+    return "".join(json.dumps({"log": line + "\n", **other}) + "\n" for line in hard_wrapped(50).splitlines())
+
+
+BAR = "Capturing batches (bs=1 avail_mem=2.91 GB):  25%|##5       | 1/4 [00:00<00:00,  5.37it/s]"
+VARIANTS = {
+    "as printed": "\n".join(BOOT),
+    "CRLF": "\r\n".join(BOOT) + "\r\n",
+    "wrapped by a terminal": hard_wrapped(60),
+    "wrapped by an editor": soft_wrapped(40),
+    "wrapped, CRLF": hard_wrapped(47).replace("\n", "\r\n"),
+    "indented continuation": "\n      ".join(BOOT[0].split(", ")) + "\n" + "\n      ".join(BOOT[1].split(", ")),
+    "between size: and its number": "\n".join(BOOT).replace("size: ", "size:\n   "),
+    "inside numbers": "\n".join(BOOT).replace("13.04", "13.\n04").replace("1167552", "1167\n552"),
+    "colours": "\n".join(f"\x1b[32m{line[:26]}\x1b[0m\x1b[1;37m{line[26:]}\x1b[0m" for line in BOOT),
+    "grep --color": "\n".join(re.sub("(?i)cache|size", "\x1b[01;31m\x1b[K\\g<0>\x1b[m\x1b[K", line) for line in BOOT),
+    "colours without their escape": "\n".join(f"[01;31m{line}[0m" for line in BOOT),
+    "colours in a syslog": "\n".join(f"#033[32m{line}#033[0m" for line in BOOT),
+    "docker logs -t": hard_wrapped(60, "2026-02-01T00:05:03.123456789Z "),
+    "containerd": hard_wrapped(60, "2026-02-01T00:05:03.123456789Z stdout P "),
+    "docker compose": hard_wrapped(60, "sglang-1  | "),
+    "docker compose, coloured": hard_wrapped(60, "\x1b[36msglang-1  | \x1b[0m"),
+    "kubectl --prefix": hard_wrapped(60, "[pod/sglang-0/server] "),
+    "journald": hard_wrapped(60, "Feb 01 00:05:03 gpu-node python3[812]: "),
+    "journald, ISO": hard_wrapped(60, "2026-02-01T00:05:03+0000 gpu-node python3[812]: "),
+    "Ray": hard_wrapped(60, "(Scheduler pid=812, ip=10.0.0.4) "),
+    "grep -n": "".join(f"{n}:{line}\n" for n, line in enumerate(soft_wrapped(60).splitlines(), 40)),
+    "quoted mail": hard_wrapped(60, "> > "),
+    "shell comment": hard_wrapped(60, "#    "),
+    "bullets and backticks": "".join(f"- `{line}`\n" for line in BOOT),
+    "bold": "\n".join(BOOT).replace("max_mamba_cache_size: 257", "**max_mamba_cache_size:** **257**"),
+    "table row": "\n".join("| " + line.replace(", ", " | ") + " |" for line in BOOT),
+    "table rows": soft_wrapped(60, "| "),
+    "escaped markdown": "\n".join(BOOT).replace("_", "\\_").replace("[", "\\["),
+    "docker's JSON": as_json(stream="stderr", time="2026-02-01T00:05:03.1Z"),
+    "JSON, message last": "".join(json.dumps({"level": "INFO", "message": line}) + "\n" for line in BOOT),
+    "JSON with colours": "".join(json.dumps({"log": f"\x1b[32m{line}\x1b[0m\n"}) + "\n" for line in BOOT),
+    "JSON in JSON": json.dumps({"line": json.dumps({"msg": "\r\n".join(BOOT)})}),
+    "one JSON string": json.dumps({"stdout": hard_wrapped(70)}),
+    "JSON documents on one line": "".join(json.dumps({"log": line, "n": 1}) for line in BOOT),
+    "a notebook": json.dumps(hard_wrapped(60).splitlines(keepends=True), indent=1),
+    "Python strings": "".join(f"    {line!r},\n" for line in hard_wrapped(60).splitlines()),
+    "after a progress bar": "".join(f"{BAR}\r{BAR}\r{line}\n" for line in BOOT),
+    "on a progress bar's line": "".join(f"{BAR}{line}\n" for line in BOOT),
+    "thousands separators": "\n".join(BOOT).replace("1167552", "1,167,552"),
+    "no-break spaces": "\n".join(BOOT).replace(": ", ":\u00a0").replace(" GB", "\u202fGB"),
+    "tabs": "\n".join(BOOT).replace(" ", "\t").replace("2026-02-01\t", "2026-02-01 ").replace("03\tTP", "03 TP"),
+    "zero-width characters": "\ufeff" + "\n".join(BOOT).replace("_", "_\u200b"),
+    "one line": " ".join(BOOT),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_boot_is_read_however_it_was_pasted(name: str):
+    """Same two records, same rank, whatever a terminal, a logger or a person did to the lines."""
+    found = read(VARIANTS[name].encode())
+    assert [texts(record) for record in found] == FIGURES
+    assert [record.rank for record in found] == ["TP0", "TP0"]
+    assert [type(record) for record in found] == [StatePoolAllocated, KvPoolAllocated]
+
+
+@pytest.mark.parametrize("prefix", ["", "   ", "> ", "# ", "2026-02-01T00:05:03.1Z ", "sglang-1  | "])
+@pytest.mark.parametrize("wrapped", [hard_wrapped, soft_wrapped])
+def test_no_column_is_a_bad_one_to_wrap_at(wrapped: Callable[[int, str], str], prefix: str):
+    """From 30 columns up, a cut may fall into any word, label or number."""
+    for width in range(30, 140):
+        found = read(wrapped(width, prefix).encode())
+        assert [(texts(record), record.rank) for record in found] == [(said, "TP0") for said in FIGURES], width
+
+
+@pytest.mark.parametrize("noise", ["\n", "\r\n", "\n    ", "\x1b[0m", "\\n", "\x1b[31m\x1b[K"])
+def test_no_place_is_a_bad_one_for_a_cut_or_a_colour(noise: str):
+    """One cut or colour code anywhere in the text behind the time stamp changes no figure."""
+    text = f"{STATE}\n{KV}\n"
+    for at in range(1, len(text) - 1):
+        assert [texts(record) for record in read((text[:at] + noise + text[at:]).encode())] == FIGURES, at
+
+
+def test_the_line_is_the_one_the_record_starts_on():
+    """Counted in the file: a wrapped record has its first line, and a JSON string's inner lines do not count."""
+    found = read(("chatter\n" * 70_000 + hard_wrapped(60) + json.dumps({"log": hard_wrapped(60)})).encode())
+    assert [record.line for record in found] == [70_001, 70_004, 70_006, 70_006]
+
+
+@pytest.mark.parametrize("around", [CHUNK_BYTES, CHUNK_BYTES - AFTER_BYTES, CHUNK_BYTES - AFTER_BYTES - BEFORE_BYTES])
+@pytest.mark.parametrize("filler", [b"x", b"ordinary chatter\n"])
+def test_a_record_on_a_chunk_boundary_is_found_once(around: int, filler: bytes):
+    """Wherever the boundary falls into the text: not lost, not doubled, not cut, and on its line."""
+    boot = "\n".join(["", *BOOT, ""]).encode()
+    for offset in range(around - len(boot) - 2, around + 3, 7):
+        before = (filler * (offset // len(filler) + 1))[:offset]
+        found = read(before + boot + filler * 900)
+        assert [texts(record) for record in found] == FIGURES
+        assert [record.line for record in found] == [before.count(b"\n") + 2, before.count(b"\n") + 3]
+
+
+def test_many_records_close_together_are_all_found():
+    """A log of nothing else, larger than a chunk: each line once."""
+    count = 2 * CHUNK_BYTES // 240
+    found = read(("\n".join(BOOT) + "\n").encode() * count)
+    assert [record.line for record in found] == list(range(1, 2 * count + 1))
+    assert [texts(record) for record in found] == FIGURES * count
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_file_is_read_in_its_encoding(tmp_path: Path, encoding: str, pack: Callable[[bytes], bytes]):
+    """PowerShell writes UTF-16, log rotation gzip."""
+    path = tmp_path / "boot.log"
+    path.write_bytes(pack(("\r\n".join(["ready", *BOOT]) + "\r\n").encode(encoding)))
+    found = list(read_log(path))
+    assert [texts(record) for record in found] == FIGURES
+    assert [record.line for record in found] == [2, 3]
+    assert [texts(record) for record in read_log(str(path))] == FIGURES
+
+
+def test_several_gzip_members_are_one_log():
+    """``cat old.gz new.gz`` is a valid gzip file."""
+    packed = b"".join(gzip.compress(line.encode() + b"\n") for line in BOOT)
+    assert [texts(record) for record in read(packed + b"\0" * 512)] == FIGURES
+
+
+def test_a_cut_gzip_file_yields_what_it_still_holds():
+    packed = gzip.compress("\n".join(BOOT).encode() + b"\n" + os.urandom(5000))
+    assert [texts(record) for record in read(packed[:-2500])] == FIGURES
+
+
+def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(BOOT).encode())))
+    assert [texts(record) for record in read_log("-")] == FIGURES
+    assert not sys.stdin.closed
+
+
+def test_a_pipe_may_hand_out_single_bytes():
+    class Slow:
+        def __init__(self, raw: bytes) -> None:
+            self.bytes = iter(raw)
+
+        def read(self, size: int) -> bytes:
+            return bytes(one for one, _ in zip(self.bytes, range(1), strict=False))
+
+    assert [texts(record) for record in scan(cast(BinaryIO, Slow("\n".join(BOOT).encode("utf-16"))))] == FIGURES
+
+
+def test_an_unreadable_file_is_one_short_message(tmp_path: Path):
+    """The command line prints it as it is: what, where, why."""
+    missing = tmp_path / "boot.txt"
+    with pytest.raises(InputError) as raised:
+        read_log(missing)
+    assert raised.value.message == f"{missing}: no such file"
+    with pytest.raises(InputError) as raised:
+        read_log(tmp_path)
+    assert raised.value.message == f"{tmp_path}: is a directory"
+    missing.write_text("")
+    with pytest.raises(InputError) as raised:
+        read_log(missing / "boot.txt")
+    assert raised.value.message == f"{missing}/boot.txt: cannot be read (not a directory)"
+    with pytest.raises(InputError) as raised:
+        read_log("boot\0.txt")
+    assert raised.value.message == "boot?.txt: cannot be read (not a file name)"
+
+
+def test_a_file_that_fails_while_it_is_read_is_an_input_error():
+    """A dying disk or network mount, seen only at the first read: /proc/self/mem has nothing at address 0."""
+    if not Path("/proc/self/mem").exists():
+        pytest.skip("needs Linux")
+    with pytest.raises(InputError, match=r"^/proc/self/mem: cannot be read \(input/output error\)$"):
+        list(read_log("/proc/self/mem"))
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", b"\n", b"\0" * 5000, b"\xff" * 5000, b"\x1f\x8b", b"\x1f\x8b" + b"junk" * 500, b"\xff\xfe\0\xd8",
+        b"Mamba Cache is allocated.", b"INFO: the server is fired up", b"#tokens", b"{" * 9000 + b"_state",
+        "Mamba Cache is allocated. max_mamba_cache_size: \uff14\uff12".encode(),
+    ],
+)  # fmt: skip
+def test_a_file_without_such_lines_has_no_records(raw: bytes):
+    assert read(raw) == []
+
+
+class Stream:
+    """A file of ``size`` bytes that repeats ``unit`` and ends in ``tail``, made up as it is read."""
+
+    def __init__(self, unit: bytes, size: int, tail: bytes = b"") -> None:
+        self.block = unit * (CHUNK_BYTES // len(unit) + 2)
+        self.unit, self.left, self.tail, self.at = len(unit), size, tail, 0
+
+    def read(self, size: int) -> bytes:
+        if not self.left:
+            tail, self.tail = self.tail, b""
+            return tail
+        size = min(size, self.left)
+        self.left -= size
+        start, self.at = self.at, (self.at + size) % self.unit
+        return self.block[start : start + size]
+
+
+CHATTER = (
+    b"[2026-03-14 04:59:11 TP0] Decode batch, #running-req: 20, #full token: 2326796, full token usage: 0.14, mamba "
+    b"num: 20, mamba usage: 1.00, cuda graph: True, gen throughput (token/s): 1174.06, #queue-req: 6, \n"
+    b'[2026-03-14 04:59:11] INFO:     127.0.0.1:53122 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+)
+
+
+@pytest.mark.parametrize("unit", [CHATTER, b"x", b" ", b"\0", b"\xff"], ids=["log", "x", "spaces", "zeros", "bytes"])
+def test_a_big_file_takes_bounded_time_and_memory(unit: bytes, within: Within):
+    """64 MiB of serving log, and 64 MiB without a single newline: seconds, and memory for a few chunks."""
+    tracemalloc.start()
+    try:
+        with within(20):
+            found = list(scan(cast(BinaryIO, Stream(unit, 64 * 2**20, ("\n" + "\n".join(BOOT)).encode()))))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [texts(record) for record in found] == FIGURES
+    assert peak < 16 * 2**20
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        b"ssm_state",
+        b"#tokens: 1",
+        b"V size: 1\n",
+        b"allocated" + b"1\n" * 1500,
+        b"_state" + b"\\" * 3000,
+        b"_state" + b"[" * 3000,
+        b'_state\n{"a' * 50,
+        b'_state {"log": "' + b"\\n" * 1500,
+    ],
+)
+def test_a_file_made_to_be_slow_is_not_slow(unit: bytes, within: Within):
+    """Nothing but literals that a line may open with, or what the cleaning looks for: time grows with size alone."""
+    with within(20):
+        found = list(scan(cast(BinaryIO, Stream(unit, 2 * 2**20, ("\n" + "\n".join(BOOT)).encode()))))
+    assert [texts(record) for record in found] == FIGURES
+
+
+def test_a_file_of_literals_alone_is_held_a_chunk_at_a_time():
+    """Every byte is a neighbourhood then, and still only a chunk of them is cleaned at once."""
+    tracemalloc.start()
+    try:
+        assert list(scan(cast(BinaryIO, Stream(b"#tokens" + b" " * 50, 2 * 2**20)))) == []
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 * 2**20
+
+
+def test_a_gzip_bomb_is_unpacked_a_chunk_at_a_time(within: Within):
+    """64 MiB in 64 KiB: what is unpacked is never held as a whole."""
+    packed = gzip.compress(b"\n" * (64 * 2**20) + "\n".join(BOOT).encode())
+    tracemalloc.start()
+    try:
+        with within(20):
+            found = read(packed)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [texts(record) for record in found] == FIGURES
+    assert peak < 16 * 2**20
+
+
+@st.composite
+def mangled(draw: st.DrawFn) -> bytes:
+    """Pieces of real logs, put together anyhow, then cut, coloured and flipped."""
+    pieces = draw(st.lists(st.sampled_from([*LOGS, "\n".join(BOOT).encode(), b"\0\xff\x1b[", b"{%d}"]), max_size=4))
+    raw = bytearray(b"".join(pieces))
+    for _ in range(draw(st.integers(0, 12))):
+        at = draw(st.integers(0, len(raw)))
+        edit = draw(st.sampled_from(["insert", "delete", "flip", "duplicate"]))
+        if edit == "insert":
+            raw[at:at] = draw(
+                st.sampled_from([b"\n", b"\r", b"\r\n   ", b"\\n", b"\x1b[31m", b"`", b"> ", b"\xff", b"|"])
+            )
+        elif edit == "delete":
+            del raw[at : at + draw(st.integers(1, 60))]
+        elif edit == "flip" and at < len(raw):
+            raw[at] ^= 1 << draw(st.integers(0, 7))
+        else:
+            raw[at:at] = raw[at : at + draw(st.integers(1, 200))]
+    return bytes(raw)
+
+
+@given(mangled())
+def test_mangled_logs_never_raise_and_never_yield_a_number_they_do_not_hold(raw: bytes):
+    """Whatever happened to the text, each figure's digits stand in it in a row (but for line ends and separators)."""
+    digits = re.sub(rb"[^0-9]", b"", re.sub(rb"\x1b\[[0-9]*m", b"", raw)).decode()
+    for record in read(raw):
+        assert texts(record), "a record says something"
+        for said in texts(record):
+            assert re.sub("[^0-9]", "", said) in digits
+        for figure in (getattr(record, name, None) for name in ("conv", "ssm", "k", "v", "kv")):
+            if figure is not None:
+                low, high = figure.interval
+                assert 0 <= low <= figure.value < high
+
+
+@given(st.binary(max_size=3000))
+def test_junk_never_raises(raw: bytes):
+    read(raw)
+    read(b"#tokens" + raw + b"_state" + raw)
+    read(b"\x1f\x8b\x08" + raw)
+    read(b"\xff\xfe" + raw)
+
+
+PREFIXES = st.sampled_from(
+    ["", "    ", "> ", "# ", "- ", "| ", "sglang-1  | ", "2026-02-01T00:05:03.1Z ", "2026-02-01T00:05:03.1Z stderr F ",
+     "Feb  1 00:05:03 node sglang[1]: ", "[pod/a-0/b] ", "2026-02-01 00:05:03.123 | ", "\t"]
+)  # fmt: skip
+
+
+@given(st.sampled_from(LOGS), st.lists(PREFIXES, max_size=3).map("".join), st.sampled_from(["\n", "\r\n"]))
+def test_a_prefix_on_every_line_changes_nothing(raw: bytes, prefix: str, line_end: str):
+    """The same log through a logger or a quote: the same records on the same lines."""
+    prefixed = line_end.join(prefix + line for line in raw.decode().split("\n"))
+    assert read(prefixed.encode()) == read(raw)
+
+
+@given(st.lists(st.sampled_from(LOGS), max_size=5))
+def test_logs_one_after_another_are_read_one_after_another(logs: list[bytes]):
+    """Several boots in one file: the records of each, and no line of one goes on in the next."""
+    separate = [texts(record) for raw in logs for record in read(raw)]
+    assert [texts(record) for record in read(b"\n[2026-02-01 00:05:03 TP0] next\n".join(logs))] == separate
+
+
+def test_importing_it_loads_nothing_but_the_standard_library():
+    """A log is read on the fast path of the command line."""
+    script = (
+        "import sys; before = set(sys.modules); import hybridcalc.bootlog\n"
+        "print(*sorted(set(sys.modules) - before - sys.stdlib_module_names))"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    names = [name for name in ran.stdout.split() if name.partition(".")[0] not in sys.stdlib_module_names]
+    allowed = {"hybridcalc", "hybridcalc.units", "hybridcalc.errors"}
+    assert {name for name in names if not name.startswith("hybridcalc.bootlog")} == allowed
+
+
+def test_records_come_as_they_are_found():
+    """A caller may stop at the first one, without reading on."""
+
+    def endless() -> Iterator[bytes]:
+        yield "\n".join(BOOT).encode()
+        while True:
+            yield CHATTER * 1000
+
+    class Endless:
+        chunks = endless()
+
+        def read(self, size: int) -> bytes:
+            return next(self.chunks)
+
+    assert texts(next(scan(cast(BinaryIO, Endless())))) == FIGURES[0]

@@ -1,0 +1,62 @@
+"""The recorded results of SGLang's own classes: inputs as server arguments, and the model each case is about."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hybridcalc import Architecture
+from hybridcalc.engines.sglang.config import ServerArgs
+
+VECTORS = json.loads((Path(__file__).resolve().parent.parent / "data" / "vectors" / "sglang.json").read_bytes())
+CASES: dict[str, dict[str, Any]] = {case["id"]: case for case in VECTORS["cases"]}
+ARGUMENTS = {
+    "tp": "tp_size", "pp": "pp_size", "attn_dp": "dp_size", "dcp": "dcp_size", "kv_dtype": "kv_cache_dtype",
+    "page_size": "page_size", "attention_backend": "attention_backend", "linear_backend": "linear_attn_backend",
+    "dsa_backend": "dsa_backend", "ssm_dtype": "mamba_ssm_dtype", "strategy": "mamba_radix_cache_strategy",
+    "ratio": "mamba_full_memory_ratio", "max_mamba_cache_size": "max_mamba_cache_size",
+    "max_running_requests": "max_running_requests", "max_total_tokens": "max_total_tokens",
+    "swa_ratio": "swa_full_tokens_ratio", "mamba_track_interval": "mamba_track_interval",
+    "spec": "speculative_algorithm", "draft_tokens": "speculative_num_draft_tokens", "topk": "speculative_eagle_topk",
+    "max_draft_tokens": "max_draft_tokens", "draft_layers": "draft_layers",
+    "draft_cell_size": "draft_kv_bytes_per_token", "record_len": "linear_replayssm_cache_len",
+    "disagg": "disaggregation_mode", "extra_slots": "disaggregation_decode_extra_slots",
+    "int8_ckpt": "enable_int8_mamba_checkpoint", "ckpt_size": "int8_mamba_ckpt_size", "platform": "platform",
+}  # fmt: skip
+"""Inputs that are an argument each; the others switch something (`arguments_of`) or are null throughout."""
+
+
+def arguments_of(case_id: str, **changed: Any) -> ServerArgs:
+    """The server arguments of a case."""
+    inputs = CASES[case_id]["inputs"]
+    named = {argument: inputs[name] for name, argument in ARGUMENTS.items()}
+    env = {"SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK": "1"} if inputs["skip_lock"] else {}
+    if inputs["conv_dtype"]:
+        env["SGLANG_MAMBA_CONV_DTYPE"] = inputs["conv_dtype"]
+    switches = {
+        "enable_dp_attention": inputs["attn_dp"] > 1,
+        "disable_overlap_schedule": not inputs["overlap"],
+        "disable_radix_cache": not inputs["radix"],
+        "enable_linear_replayssm": inputs["replayssm"] == "decode",
+        "enable_linear_replayssm_spec": inputs["replayssm"] == "spec",
+        "env": env,
+    }
+    return ServerArgs(**named | switches | changed)
+
+
+def model_of(case_id: str) -> Architecture:
+    """The model of a case, with the fields the case overwrites in its config."""
+    case = CASES[case_id]
+    return _read(case["model"], json.dumps(case["inputs"]["cfg_patch"] or {}))
+
+
+@cache
+def _read(name: str, patch: str) -> Architecture:
+    config = json.loads(json.dumps(VECTORS["geometries"][name]))
+    (config.get("text_config") or config).update(json.loads(patch))
+    return Architecture.from_hf_config(config, name=name)
+
+
+def refused_at(case_id: str) -> str:
+    """The stage at which the engine refuses a case, or an empty string."""
+    return (CASES[case_id]["outputs"].get("raises") or {}).get("stage", "")

@@ -1,0 +1,86 @@
+"""SGLang's arguments: what follows from them, and which rule set a version meets."""
+
+import pytest
+
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, check_model, rules_for, with_model_defaults
+from hybridcalc.errors import IllegalCombination, InputError
+
+
+@pytest.mark.parametrize(
+    ("version", "rules", "note"),
+    [
+        ("0.5.23", "0.5.23", ""),
+        ("0.5.16", "0.5.16", ""),
+        ("0.5.20", "0.5.16", "SGLang 0.5.20: the rules of 0.5.16 are used"),
+        ("v0.5.23", "0.5.23", "SGLang v0.5.23: the rules of 0.5.23 are used"),
+        ("0.5.23.post1", "0.5.23", "SGLang 0.5.23.post1: the rules of 0.5.23 are used"),
+        ("1.0", "0.5.23", "SGLang 1.0: the rules of 0.5.23 are used"),
+    ],
+)
+def test_a_version_takes_the_nearest_lower_rule_set(version, rules, note):
+    """Versions are data; a note says when another version stands in."""
+    found, said = rules_for(version)
+    assert (found.version, said) == (rules, note)
+
+
+@pytest.mark.parametrize(
+    "version", ["", "main", "0.5.x", "0", "0.5.23rc1", "\u0660.\u0665", "9" * 60 + ".1", "-1.2", "0..5"]
+)
+def test_what_is_no_version_is_refused(version):
+    """With the one to write instead."""
+    with pytest.raises(InputError) as refusal:
+        rules_for(version)
+    assert (refusal.value.message, refusal.value.fix) == (f"{version[:40]!r} is not a version", "write one like 0.5.23")
+
+
+def test_a_version_older_than_every_known_one_is_refused():
+    """Rules of a later version would be a guess."""
+    with pytest.raises(InputError) as refusal:
+        rules_for("0.5.15")
+    assert refusal.value.message == "SGLang 0.5.15 is older than every version known here"
+    assert refusal.value.fix == "known: 0.5.16, 0.5.23"
+
+
+def test_kimi_k3_needs_the_newer_version():
+    """0.5.16 has no such class."""
+    with pytest.raises(IllegalCombination) as refusal:
+        check_model(rules_for("0.5.16")[0], "KimiK3ForConditionalGeneration")
+    assert refusal.value.message == "SGLang 0.5.16 has no class for KimiK3ForConditionalGeneration"
+    assert refusal.value.fix == f"use --engine-version {NEWEST_VERSION}"
+
+
+def test_attention_data_parallelism_shares_out_the_ranks():
+    """attention TP = tp / dp under --enable-dp-attention; plain data parallelism is separate servers."""
+    assert ServerArgs(tp_size=16, dp_size=4, enable_dp_attention=True).attn_tp_size == 4
+    assert ServerArgs(tp_size=16, dp_size=4).attn_tp_size == 16
+
+
+def test_data_parallelism_that_does_not_divide_is_refused():
+    """The words of the refusal."""
+    with pytest.raises(InputError) as refusal:
+        _ = ServerArgs(tp_size=8, dp_size=3, enable_dp_attention=True).attn_tp_size
+    assert refusal.value.message == "--dp-size 3 does not divide --tp-size 8"
+    assert refusal.value.fix == "under --enable-dp-attention the tp ranks are shared out among the dp workers"
+
+
+@pytest.mark.parametrize(
+    ("value", "on"), [("1", True), ("true", True), (" ON ", True), ("y", True), ("0", False), ("", False), ("2", False)]
+)
+def test_the_decode_lock_switch_is_read_as_the_engine_reads_it(value, on):
+    """SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK."""
+    assert ServerArgs(env={"SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK": value}).skip_decode_lock is on
+
+
+def test_draft_tokens_count_only_under_speculation():
+    """A number without an algorithm does nothing."""
+    assert ServerArgs(speculative_num_draft_tokens=4).draft_tokens == 0
+    assert ServerArgs(speculative_num_draft_tokens=4, speculative_algorithm="EAGLE").draft_tokens == 4
+
+
+def test_inkling_brings_smaller_ratios_of_its_own():
+    """SGLang model_overrides/inkling.py: 0.1 for both, unless the flag says otherwise; other classes keep theirs."""
+    inkling = with_model_defaults("InklingForConditionalGeneration", ServerArgs())
+    assert (inkling.mamba_full_memory_ratio, inkling.swa_full_tokens_ratio) == (0.1, 0.1)
+    asked = with_model_defaults("InklingForConditionalGeneration", ServerArgs(mamba_full_memory_ratio=0.5))
+    assert (asked.mamba_full_memory_ratio, asked.swa_full_tokens_ratio) == (0.5, 0.1)
+    assert with_model_defaults("Qwen3NextForCausalLM", ServerArgs()) == ServerArgs()

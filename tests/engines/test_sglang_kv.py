@@ -1,0 +1,134 @@
+"""Bytes of KV SGLang prices for one token on one rank, draft included, and their growth over a sequence."""
+
+import pytest
+
+from hybridcalc import load_model
+from hybridcalc.engines.sglang.config import ServerArgs, rules_for
+from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, draft_layers, kv_cell, kv_curve, kv_dtype
+from hybridcalc.errors import InputError
+
+NEWEST = rules_for("0.5.23")[0]
+
+
+def cell(name, *, rules=NEWEST, **flags):
+    """The KV cell of a preset under flags."""
+    return kv_cell(load_model(name), ServerArgs(**flags), rules)
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "cell_bytes"),
+    [
+        ("llama-3-8b", {}, 131_072),
+        ("qwen3.5-27b", {}, 65_536),
+        ("qwen3.5-35b-a3b", {"tp_size": 2}, 10_240),
+        ("qwen3.5-35b-a3b", {"tp_size": 4}, 10_240),
+        ("qwen3.5-35b-a3b", {"tp_size": 4, "dcp_size": 4}, 20_480),
+        ("qwen3.5-35b-a3b", {"kv_cache_dtype": "fp8_e4m3"}, 10_240),
+        ("qwen3.5-35b-a3b", {"kv_cache_dtype": "fp4_mx_block16"}, 10 * (2 * 128 * 2 + 2 * 256 // 16 * 2)),
+        ("qwen3.5-35b-a3b", {"kv_cache_dtype": "mxfp8"}, 10 * (1024 + 32)),
+        ("kimi-k3", {}, 27_648),
+        ("kimi-k3", {"tp_size": 8}, 27_648),
+        ("kimi-k3", {"tp_size": 8, "dcp_size": 8}, 27_648),
+        ("kimi-k3", {"kv_cache_dtype": "fp8_e4m3"}, 13_824),
+        ("kimi-k3", {"kv_cache_dtype": "fp8_e5m2"}, 13_824),
+        ("kimi-k3", {"kv_cache_dtype": "fp4_mx_block16"}, 7776),
+        ("falcon-h1-34b", {}, 72 * 4 * 256 * 2),
+        ("jet-nemotron-2b", {}, 4 * 2 * 256 * 2),
+        ("codestral-mamba-7b", {}, 0),
+        ("inkling", {}, 405_504),
+    ],
+    ids=[
+        "gqa", "gqa of a hybrid", "heads shared out", "heads replicated", "ranks share tokens, not heads", "gqa fp8",
+        "gqa fp4", "gqa mxfp8", "mla", "mla on every rank", "mla under dcp", "mla e4m3", "mla e5m2", "mla fp4",
+        "every layer", "full-length windows", "no attention", "windows at 0.8",
+    ],
+)  # fmt: skip
+def test_the_cell_of_a_token(name, flags, cell_bytes):
+    """SGLang pool_configurator.py (0.5.23), worked by hand; Kimi-K3's fp8 cell is the published log's 13,824 B."""
+    assert cell(name, **flags).bytes == cell_bytes
+
+
+@pytest.mark.parametrize(
+    ("flags", "layer_bytes"),
+    [
+        ({}, 512 * 2 + 9),
+        ({"kv_cache_dtype": "fp8_e4m3"}, 512 + 16 + 9),
+        ({"kv_cache_dtype": "fp8_e4m3", "dsa_backend": "trtllm"}, 512 + 9),
+        ({"kv_cache_dtype": "fp8_e5m2"}, 512 + 9),
+    ],
+    ids=["bf16", "fp8 packed with scales", "fp8 plain", "e5m2"],
+)
+def test_a_sparse_attention_layer_keeps_index_keys(flags, layer_bytes):
+    """GLM-5.3-Flash pools 16 tokens an index key: ceil((128 + 4) / 16) = 9 B beside a row of 512."""
+    assert cell("glm-5.3-flash", **flags).bytes == 11 * layer_bytes
+
+
+EAGLE = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4}
+DSPARK = {"speculative_algorithm": "DSPARK", "speculative_num_draft_tokens": 4}
+
+
+@pytest.mark.parametrize(
+    ("flags", "version", "draft_bytes"),
+    [
+        (EAGLE | {"draft_layers": 1}, "0.5.23", 1152),
+        (EAGLE | {"draft_layers": 1}, "0.5.16", 1152),
+        (EAGLE, "0.5.23", 0),
+        ({"draft_layers": 1}, "0.5.23", 0),
+        (EAGLE | {"speculative_algorithm": "NGRAM", "draft_layers": 1}, "0.5.23", 0),
+        (DSPARK | {"draft_kv_bytes_per_token": 4096, "tp_size": 8, "dcp_size": 2}, "0.5.23", 8192),
+        (DSPARK | {"draft_layers": 2, "tp_size": 8, "dcp_size": 2}, "0.5.23", 4 * 1152),
+        (DSPARK | {"draft_kv_bytes_per_token": 4096, "draft_layers": 2}, "0.5.16", 2 * 1152),
+    ],
+    ids=[
+        "eagle of one layer", "eagle in 0.5.16", "the checkpoint has none", "no algorithm", "ngram",
+        "dspark's own cell", "dspark scaled by dcp", "dspark's own cell unknown to 0.5.16",
+    ],
+)  # fmt: skip
+def test_a_draft_model_adds_its_layers(flags, version, draft_bytes):
+    """Kimi-K3, 1,152 B a layer: in proportion to the layers, or the draft's own cell times dcp."""
+    assert cell("kimi-k3", rules=rules_for(version)[0], **flags).draft_bytes == draft_bytes
+
+
+def test_draft_layers_are_those_of_the_checkpoint_unless_given():
+    """Qwen3.5 carries one prediction layer; a separate draft model's count is given."""
+    model = load_model("qwen3.5-27b")
+    assert draft_layers(model, ServerArgs(**EAGLE)) == 1
+    assert draft_layers(model, ServerArgs(**EAGLE, draft_layers=3)) == 3
+    assert draft_layers(model, ServerArgs(**DSPARK)) == 0
+    assert draft_layers(model, ServerArgs()) == 0
+
+
+def test_sliding_windows_stop_growing():
+    """Inkling: 11 full layers grow; 55 window layers of 16 KV heads stop at 512 tokens."""
+    curve = kv_curve(load_model("inkling"), ServerArgs())
+    assert curve == (45_056, 450_560, 512)
+    assert curve.at(512) + 45_056 == curve.at(513)
+
+
+def test_jet_s_windows_grow_with_every_token():
+    """SGLang gives them KV of full length."""
+    assert kv_curve(load_model("jet-nemotron-2b"), ServerArgs()) == (4096, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("flag", "dtype"), [("auto", "bfloat16"), ("bf16", "bfloat16"), ("fp8", "fp8_e4m3"), ("fp4_e2m1", "fp4_mx_block16")]
+)
+def test_the_dtype_of_the_flag_or_of_the_model(flag, dtype):
+    """auto takes the model's; short spellings are the engine's."""
+    assert kv_dtype(load_model("kimi-k3"), ServerArgs(kv_cache_dtype=flag)) == dtype
+
+
+def test_an_unknown_dtype_is_refused_with_the_known_ones():
+    """The words of the refusal."""
+    with pytest.raises(InputError) as refusal:
+        cell("kimi-k3", kv_cache_dtype="int8")
+    assert refusal.value.message == "--kv-cache-dtype int8 is not known"
+    assert refusal.value.fix == f"write one of {', '.join(KV_CACHE_DTYPES)}"
+
+
+def test_context_parallelism_that_does_not_divide_is_refused():
+    """The words of the refusal; it shares the ranks of an attention worker."""
+    with pytest.raises(InputError) as refusal:
+        cell("kimi-k3", tp_size=8, dcp_size=3)
+    assert refusal.value.message == "--dcp-size 3 does not divide the 8 ranks of an attention worker"
+    assert refusal.value.fix == "context parallelism shares those ranks; give a divisor of --tp-size"

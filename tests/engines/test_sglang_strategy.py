@@ -1,0 +1,206 @@
+"""Which strategy SGLang runs for each model class, what it refuses, and the slots a request then holds."""
+
+import pytest
+
+from hybridcalc import Architecture
+from hybridcalc.architecture.geometry import GroupedQueryKV, Lightning
+from hybridcalc.engines.sglang.config import ServerArgs, rules_for
+from hybridcalc.engines.sglang.strategy import resolve_strategy
+from hybridcalc.errors import IllegalCombination
+
+EXTRA_BUFFER = [
+    "BailingMoeV2_5ForCausalLM", "BailingMoeV3ForCausalLM", "FalconH1ForCausalLM", "Glm5NextForConditionalGeneration",
+    "GraniteMoeHybridForCausalLM", "InklingForConditionalGeneration", "KimiK3ForConditionalGeneration",
+    "KimiLinearForCausalLM", "NemotronHForCausalLM", "Qwen3NextForCausalLM", "Qwen3_5ForCausalLM",
+    "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration",
+    "Qwen4ExpForConditionalGeneration",
+]  # fmt: skip
+NO_BUFFER = [
+    "GigaChat35ForCausalLM", "InternS2MobiusForConditionalGeneration", "JetNemotronForCausalLM",
+    "JetVLMForConditionalGeneration", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM", "ZayaForCausalLM",
+]  # fmt: skip
+NO_RADIX = [
+    "FalconMambaForCausalLM", "KimiK3LinearForCausalLM", "Lfm2VlForConditionalGeneration", "Mamba2ForCausalLM",
+    "MambaForCausalLM", "MiniCPMSALAForCausalLM", "NemotronH_Nano_Omni_Reasoning_V3", "NemotronH_Nano_VL_V2",
+]  # fmt: skip
+
+
+def model(architecture, layers="sa"):
+    """A model of that class; its sizes do not matter here."""
+    state = Lightning(1, 1) if "s" in layers else None
+    return Architecture("m", architecture, layers, state, GroupedQueryKV(1, 1, 1))
+
+
+def resolve(architecture, *, layers="sa", **flags):
+    """Strategy, overlap and S of a class under flags."""
+    args = ServerArgs(**flags)
+    resolved = resolve_strategy(model(architecture, layers), args, rules_for(args.engine_version)[0])
+    return resolved.strategy, resolved.overlap, resolved.slots.count
+
+
+@pytest.mark.parametrize("architecture", EXTRA_BUFFER)
+def test_auto_takes_extra_buffer_where_the_class_supports_it(architecture):
+    """SGLang arg_groups/overrides.py, _MAMBA_EXTRA_BUFFER_ARCHS: 5 slots under the overlap scheduler."""
+    assert resolve(architecture) == ("extra_buffer", True, 5)
+
+
+@pytest.mark.parametrize("architecture", NO_BUFFER)
+def test_auto_takes_no_buffer_and_turns_overlap_off_elsewhere(architecture):
+    """_MAMBA_RADIX_CACHE_ARCHS without an extra buffer: 3 slots."""
+    assert resolve(architecture) == ("no_buffer", False, 3)
+
+
+@pytest.mark.parametrize("architecture", NO_RADIX)
+def test_auto_stays_auto_for_classes_without_a_radix_cache_of_states(architecture):
+    """Nothing is resolved or checked; base 3."""
+    assert resolve(architecture) == ("auto", True, 3)
+
+
+def test_granite_counts_only_with_a_mamba_layer():
+    """Plain Granite files have the hybrid class and attention layers alone."""
+    assert resolve("GraniteMoeHybridForCausalLM", layers="aa") == ("auto", True, 3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "resolved"),
+    [
+        ({"disable_overlap_schedule": True}, ("no_buffer", False, 3)),
+        ({"disable_overlap_schedule": True, "page_size": 64}, ("extra_buffer", False, 4)),
+        ({"linear_attn_backend": "cutedsl"}, ("no_buffer", False, 3)),
+        ({"platform": "xpu"}, ("no_buffer", False, 3)),
+        ({"disable_radix_cache": True}, ("auto", True, 1)),
+        ({"disable_radix_cache": True, "mamba_radix_cache_strategy": "extra_buffer"}, ("extra_buffer", True, 1)),
+        ({"mamba_radix_cache_strategy": "extra_buffer_lazy"}, ("extra_buffer_lazy", True, 4)),
+        (
+            {"mamba_radix_cache_strategy": "no_buffer", "disable_overlap_schedule": True}, ("no_buffer", False, 3)
+        ),
+        ({"pp_size": 2}, ("extra_buffer", False, 4)),
+        ({"env": {"SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK": "1"}}, ("extra_buffer", True, 4)),
+        ({"tp_size": 8, "speculative_algorithm": "EAGLE"}, ("extra_buffer", True, 5)),
+    ],
+    ids=[
+        "no overlap", "no overlap but pages", "other backend", "other platform", "radix off", "radix off, typed",
+        "lazy", "no_buffer typed", "pipeline", "decode lock skipped", "speculation changes nothing",
+    ],
+)  # fmt: skip
+def test_flags_change_the_strategy_and_the_slots(flags, resolved):
+    """Resolution in the engine's order, for Qwen3-Next."""
+    assert resolve("Qwen3NextForCausalLM", **flags) == resolved
+
+
+def test_inkling_takes_extra_buffer_even_without_overlap():
+    """SGLang model_overrides/inkling.py sets it before anything is resolved."""
+    assert resolve("InklingForConditionalGeneration", disable_overlap_schedule=True) == ("extra_buffer", False, 4)
+
+
+@pytest.mark.parametrize(
+    "architecture", ["Qwen3_5ForCausalLM", "BailingMoeV3ForCausalLM", "Qwen4ExpForConditionalGeneration"]
+)
+def test_0_5_16_has_fewer_classes_with_an_extra_buffer(architecture):
+    """They fall back on no_buffer there."""
+    assert resolve(architecture, engine_version="0.5.16") == ("no_buffer", False, 3)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "flags", "reason"),
+    [
+        ("KimiK3ForConditionalGeneration", {}, "extra_buffer: 3 + 2; auto: KimiK3ForConditionalGeneration supports it"),
+        ("Lfm2ForCausalLM", {}, "auto: Lfm2ForCausalLM has no extra buffer, overlap off"),
+        ("Qwen3NextForCausalLM", {"disable_overlap_schedule": True}, "auto: without the overlap scheduler"),
+        ("Qwen3NextForCausalLM", {"pp_size": 2}, "pp 2 turns overlap off"),
+        ("InklingForConditionalGeneration", {}, "auto: Inkling always takes extra_buffer"),
+        ("Mamba2ForCausalLM", {}, "Mamba2ForCausalLM: the engine leaves auto alone, base 3"),
+    ],
+    ids=["supported", "unsupported", "no overlap", "pipeline", "inkling", "no radix"],
+)  # fmt: skip
+def test_the_reason_travels_with_the_number(architecture, flags, reason):
+    """A resolved default says why it is what it is."""
+    args = ServerArgs(**flags)
+    assert reason in resolve_strategy(model(architecture), args, rules_for(args.engine_version)[0]).slots.reason
+
+
+REFUSED = {
+    "no_buffer under overlap": (
+        "Qwen3NextForCausalLM", {"mamba_radix_cache_strategy": "no_buffer"},
+        "no_buffer does not run under the overlap scheduler",
+        "add --disable-overlap-schedule, or leave the strategy at auto",
+    ),
+    "no_buffer with pages": (
+        "Qwen3NextForCausalLM",
+        {"mamba_radix_cache_strategy": "no_buffer", "disable_overlap_schedule": True, "page_size": 64},
+        "no_buffer needs --page-size 1, not 64", "drop --page-size",
+    ),
+    "auto no_buffer with pages": (
+        "Lfm2ForCausalLM", {"page_size": 64}, "no_buffer needs --page-size 1, not 64", "drop --page-size"
+    ),
+    "no_buffer with trtllm_mha": (
+        "Qwen3NextForCausalLM",
+        {
+            "mamba_radix_cache_strategy": "no_buffer", "disable_overlap_schedule": True,
+            "attention_backend": "trtllm_mha",
+        },
+        "no_buffer does not run with --attention-backend trtllm_mha", "use triton",
+    ),
+    "extra_buffer where there is none": (
+        "Lfm2ForCausalLM", {"mamba_radix_cache_strategy": "extra_buffer"},
+        "extra_buffer is not supported for Lfm2ForCausalLM here", "use no_buffer",
+    ),
+    "extra_buffer without a radix cache of states": (
+        "Mamba2ForCausalLM", {"mamba_radix_cache_strategy": "extra_buffer"},
+        "extra_buffer keeps states of a radix cache, which SGLang has not for Mamba2ForCausalLM",
+        "leave --mamba-radix-cache-strategy at auto",
+    ),
+    "lazy without overlap": (
+        "Qwen3NextForCausalLM",
+        {"mamba_radix_cache_strategy": "extra_buffer_lazy", "disable_overlap_schedule": True},
+        "extra_buffer_lazy needs the overlap scheduler",
+        "drop --disable-overlap-schedule, or use --mamba-radix-cache-strategy extra_buffer",
+    ),
+    "lazy on a disaggregated server": (
+        "Qwen3NextForCausalLM",
+        {"mamba_radix_cache_strategy": "extra_buffer_lazy", "disaggregation_mode": "prefill"},
+        "extra_buffer_lazy does not run on disaggregated servers", "use --mamba-radix-cache-strategy extra_buffer",
+    ),
+    "a track interval below the draft": (
+        "Qwen3NextForCausalLM",
+        {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 8, "mamba_track_interval": 4},
+        "--mamba-track-interval 4 is below the 8 draft tokens of a step", "write at least 8",
+    ),
+    "a track interval beside the page": (
+        "Qwen3NextForCausalLM", {"page_size": 64, "mamba_track_interval": 100},
+        "--mamba-track-interval 100 is no multiple of --page-size 64", "write 128",
+    ),
+    "a page beside the chunk": (
+        "Qwen3NextForCausalLM", {"page_size": 48, "mamba_track_interval": 96},
+        "--page-size 48 neither divides the kernel's chunk of 64 tokens nor is a multiple of it",
+        "write --page-size 64",
+    ),
+    "a draft tree under ReplaySSM": (
+        "Qwen3NextForCausalLM",
+        {"speculative_algorithm": "EAGLE", "speculative_eagle_topk": 4, "enable_linear_replayssm_spec": True},
+        "ReplaySSM verification needs a linear draft chain, not topk 4", "use --speculative-eagle-topk 1",
+    ),
+    "lazy with speculation in 0.5.16": (
+        "Qwen3NextForCausalLM",
+        {
+            "mamba_radix_cache_strategy": "extra_buffer_lazy", "speculative_algorithm": "EAGLE",
+            "engine_version": "0.5.16",
+        },
+        "SGLang 0.5.16 refuses extra_buffer_lazy with speculation", "use --mamba-radix-cache-strategy extra_buffer",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("architecture", "flags", "message", "fix"), REFUSED.values(), ids=REFUSED)
+def test_what_the_engine_refuses_is_refused_with_a_way_out(architecture, flags, message, fix):
+    """SGLang mamba_hook.py, model_hook.py and server_args.py; the words are ours."""
+    with pytest.raises(IllegalCombination) as refusal:
+        resolve(architecture, **flags)
+    assert (refusal.value.message, refusal.value.fix) == (message, fix)
+
+
+def test_lazy_under_pipeline_parallelism_does_not_blame_a_flag_that_was_not_given():
+    """pp turns overlap off by itself; dropping --disable-overlap-schedule would not help."""
+    with pytest.raises(IllegalCombination) as refusal:
+        resolve("Qwen3NextForCausalLM", pp_size=2, mamba_radix_cache_strategy="extra_buffer_lazy")
+    assert "--disable-overlap-schedule" not in refusal.value.fix

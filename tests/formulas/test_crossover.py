@@ -1,0 +1,93 @@
+"""T*: where KV outweighs the state, and where a hybrid starts to beat a baseline."""
+
+from fractions import Fraction
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridcalc.formulas.crossover import KvCurve, crossover_tokens, curve_lengths, total_crossover_tokens
+from hybridcalc.units import KIB, MIB
+
+NEMOTRON_H_8B, NEMOTRON_H_8B_BF16 = 102_137_856, 51_806_208
+"""State bytes of one sequence: 24 Mamba2 layers, fp32 or bf16 state, bf16 conv."""
+NEMOTRON_KV, LLAMA_KV = 16_384, 131_072
+
+
+@pytest.mark.parametrize(
+    ("state", "tokens"), [(NEMOTRON_H_8B, 779.25), (NEMOTRON_H_8B_BF16, 395.25)], ids=["fp32", "bf16"]
+)
+def test_the_state_of_nemotron_h_against_llama_s_kv(state, tokens):
+    """Hybrid SSM chapter (C2): 779 tokens, 395 with a bf16 state."""
+    assert crossover_tokens(state, LLAMA_KV) == Fraction(tokens)
+
+
+def test_the_whole_hybrid_against_llama_s_kv():
+    """Hybrid SSM chapter (C2): about 891 tokens, since the hybrid has KV of its own."""
+    total = total_crossover_tokens(NEMOTRON_H_8B, KvCurve(NEMOTRON_KV), KvCurve(LLAMA_KV))
+    assert total == Fraction(NEMOTRON_H_8B, LLAMA_KV - NEMOTRON_KV)
+    assert float(total) == pytest.approx(890.571, abs=5e-4)
+
+
+def test_one_layer_pair_of_nemotron_nano_is_not_the_model():
+    """Recurrent-state article (D1): 658 tokens for one pair; 28 Mamba and 6 attention layers make it 3,071."""
+    assert crossover_tokens(2_695_168, 4096) == 658
+    assert crossover_tokens(28 * 2_695_168, 6 * 4096) == Fraction(9212, 3)
+
+
+def test_60_mib_of_state_weigh_3072_tokens_of_20_kib():
+    """Recurrent-state article (D3)."""
+    assert crossover_tokens(60 * MIB, 20 * KIB) == 3072
+
+
+def test_a_model_without_growing_kv_never_crosses():
+    """Pure state-space models have no KV; sliding windows alone stop growing."""
+    assert crossover_tokens(NEMOTRON_H_8B, 0) is None
+    assert total_crossover_tokens(1000, KvCurve(0), KvCurve(0, 9, 100)) is None
+
+
+def test_a_full_window_changes_the_slope():
+    """By hand: 10 B a token against 2 B and a window of 8 B: level for 100 tokens, then 8 B apart."""
+    assert total_crossover_tokens(80, KvCurve(2, 8, 100), KvCurve(10)) == 110
+
+
+tiny, windows = st.integers(0, 12), st.integers(0, 30)
+curves = st.builds(KvCurve, tiny, tiny, windows)
+
+
+@given(st.integers(0, 200), curves, curves)
+def test_the_total_crossover_is_the_first_whole_length_a_search_finds(state, hybrid, baseline):
+    """Brute force over whole tokens, windows of both sides included."""
+    met = total_crossover_tokens(state, hybrid, baseline)
+    longest = 60 + 200 + 12 * 30
+    found = next((t for t in range(longest) if baseline.at(t) >= state + hybrid.at(t)), None)
+    assert (None if met is None else ceil(met)) == found
+
+
+@given(st.integers(1, 2**40), st.integers(0, 2**24), st.integers(1, 2**24))
+def test_the_total_crossover_solves_its_equation(state, hybrid, gain):
+    """state + hybrid KV(T) = baseline KV(T), exactly, with plain KV on both sides."""
+    met = total_crossover_tokens(state, KvCurve(hybrid), KvCurve(hybrid + gain))
+    assert state + hybrid * met == (hybrid + gain) * met
+
+
+@given(st.integers(1, 2**40), st.integers(1, 2**24))
+def test_at_the_crossover_kv_weighs_exactly_the_state(state, kv):
+    """T* x KV per token = state."""
+    assert crossover_tokens(state, kv) * kv == state
+
+
+@given(curves, st.integers(0, 100))
+def test_kv_grows_token_by_token_and_windows_stop(curve, tokens):
+    """Each token adds its bytes; one of a full window replaces another."""
+    added = curve.at(tokens + 1) - curve.at(tokens)
+    assert added == curve.bytes_per_token + (curve.window_bytes_per_token if tokens < curve.window_tokens else 0)
+
+
+@given(st.lists(st.none() | st.fractions(0, 2**20), max_size=3), st.integers(1, 2**20))
+def test_curve_lengths_rise_from_one_to_the_longest_and_hold_each_mark(marks, longest):
+    """Powers of two, the end, and the whole token at or below each crossover that lies inside."""
+    lengths = curve_lengths(marks, longest)
+    assert (lengths[0], lengths[-1], lengths) == (1, longest, sorted(set(lengths)))
+    assert {int(mark) for mark in marks if mark is not None and 1 <= mark <= longest} <= set(lengths)
