@@ -11,9 +11,14 @@ class HybridcalcError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, *, fix: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.fix = fix
+        self.message = _printable(message)
+        self.fix = _printable(fix)
+        super().__init__(self.message)
+
+
+def _printable(text: str) -> str:
+    """The text on one line without control characters, since messages quote what users and files hold."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 class InputError(HybridcalcError):

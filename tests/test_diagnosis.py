@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model
 from hybridcalc.bootlog import KvPoolAllocated, Printed, StatePoolAllocated
-from hybridcalc.diagnosis import balance_log, fitting_flags, log_constants, slot_range, split_boots, token_range
 from hybridcalc.deployment import Workload
+from hybridcalc.diagnosis import balance_log, fitting_flags, log_constants, slot_range, split_boots, token_range
 from hybridcalc.engines.sglang.config import ServerArgs, rules_for
 from hybridcalc.errors import InputError
 from hybridcalc.units import GIB

@@ -119,11 +119,17 @@ class LatentFields(_Strict):
 
 
 class WindowFields(_Strict):
-    """Sliding window; kv_heads and head_dim where window layers differ from full ones."""
+    """Sliding window; kv_heads and head_dim, together, where window layers differ from full ones."""
 
     tokens: Size
     kv_heads: Size | None = None
     head_dim: Size | None = None
+
+    @model_validator(mode="after")
+    def _both_or_neither(self) -> WindowFields:
+        if (self.kv_heads is None) != (self.head_dim is None):
+            raise ValueError("kv_heads and head_dim of a window come together")
+        return self
 
 
 class Preset(_Strict):
@@ -202,10 +208,12 @@ class _PlainLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        repeated = next((key for key in keys if keys.count(key) > 1), None)
-        if repeated is not None:
-            raise yaml.YAMLError(f"key {str(repeated)[:40]!r} appears twice")
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.YAMLError(f"key {key.value[:40]!r} appears twice")
+                seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
 
@@ -228,7 +236,7 @@ def _checked(model: type[BaseModel], text: str, where: str) -> dict[str, Any]:
         data = yaml.load(text, Loader=_PlainLoader)  # noqa: S506  (a SafeLoader, stricter)
     except yaml.YAMLError as error:
         raise InputError(f"{where}: not readable as YAML, {_yaml_reason(error)}") from None
-    except (RecursionError, ValueError):
+    except (RecursionError, ValueError, OverflowError, LookupError, TypeError, AttributeError):  # tags on nonsense
         raise InputError(f"{where}: not readable as YAML, nested too deeply or with unusable numbers") from None
     if not isinstance(data, dict):
         raise InputError(f"{where}: a preset is a mapping of fields")

@@ -54,6 +54,8 @@ def _ids_by_alias() -> dict[str, str]:
     for preset_id, preset in shipped_presets().items():
         for alias in (preset_id, preset["name"], preset.get("hf_id", ""), *preset.get("aliases", ())):
             ids[alias.lower()] = preset_id
+    for alias, preset_id in list(ids.items()):  # a released id may itself name a dtype: ...-30B-A3B-BF16
+        ids.setdefault(_QUANTISED.sub("", alias), preset_id)
     return ids
 
 
@@ -94,9 +96,12 @@ def load_model(name_or_path: str) -> Architecture:
         return _from_config(_read_bounded(sys.stdin.buffer, "stdin"), "stdin")
     if not name_or_path.strip() or "\0" in name_or_path:
         raise ModelNotFound("MODEL is empty", fix="name a preset (`hybridcalc models`) or a config.json")
-    path = Path(name_or_path).expanduser()
     try:
-        if path.suffix in (".json", ".yaml", ".yml") or os.sep in name_or_path[:2]:
+        path = Path(name_or_path).expanduser()
+    except RuntimeError:
+        raise ModelNotFound(f"{_short(name_or_path)}: no such home") from None
+    try:
+        if path.suffix in (".json", ".yaml", ".yml") or name_or_path.startswith(("./", "../", "/", "~")):
             return _from_path(path)
         if os.sep in name_or_path and (path / "config.json").is_file():  # as the engines do: a local folder wins
             return _from_path(path)

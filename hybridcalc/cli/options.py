@@ -15,11 +15,8 @@ from hybridcalc.errors import InputError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.units import GIB, parse_bytes, parse_dtype, parse_tokens
 
-MOST_RANKS = 4096
-MOST_SLOTS = 10**9
 SMALLEST_MEMORY = 2**20
 """Below a MiB a unit was forgotten."""
-STRATEGIES = ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -175,7 +172,7 @@ def server_args(**options: Any) -> ServerArgs:
     if options.get("mamba_ssm_dtype") is not None:
         options["mamba_ssm_dtype"] = _named("--mamba-ssm-dtype", _ssm_dtype, options["mamba_ssm_dtype"])
     if "env" in options:
-        options["env"] = _environment(options["env"] or [])
+        options["env"] = environment(options["env"] or [])
     if "max_total_tokens" in options:
         options["max_total_tokens"] = tokens("--max-total-tokens", options["max_total_tokens"])
     strategy = options.get("mamba_radix_cache_strategy", "auto")
@@ -188,7 +185,7 @@ def server_args(**options: Any) -> ServerArgs:
     if options.get("speculative_algorithm") is not None:
         options["speculative_algorithm"] = _algorithm(options["speculative_algorithm"])
     args = ServerArgs(**options)
-    _check_numbers(args)
+    check_arguments(args)
     return args
 
 
@@ -213,7 +210,8 @@ def severity(flag: str, text: str) -> str:
     return text
 
 
-def _check_numbers(args: ServerArgs) -> None:
+def check_arguments(args: ServerArgs) -> None:
+    """Raise InputError for arguments that contradict each other or mean nothing."""
     if not 0 < args.mamba_full_memory_ratio <= 1e6:
         raise InputError(
             f"--mamba-full-memory-ratio {args.mamba_full_memory_ratio:g} is not a usable ratio",
@@ -231,7 +229,8 @@ def _check_numbers(args: ServerArgs) -> None:
     _ = args.attn_tp_size  # raises when the workers do not share out the ranks
 
 
-def _environment(pairs: list[str]) -> dict[str, str]:
+def environment(pairs: list[str]) -> dict[str, str]:
+    """Switches given as NAME=VALUE. Raises InputError for anything else."""
     for pair in pairs:
         if "=" not in pair or pair.startswith("="):
             raise InputError(f"--env {pair[:40]!r} is not NAME=VALUE")

@@ -75,6 +75,17 @@ def settings(out: Console, rows: Iterable[tuple[str, str, str]]) -> None:
     out.print(table)
 
 
+def choice(out: Console, flags: str, effect: str) -> None:
+    """A flag line to paste, unbroken, and what it would do under it."""
+    out.print(Text.assemble((f"{INDENT}set   ", ""), (flags, "bold")), soft_wrap=True)
+    out.print(Padding(Text(effect), (0, 0, 0, len(INDENT) + 6)))
+
+
+def quoted(out: Console, line: str) -> None:
+    """A line of a log, wrapped under its own indent."""
+    out.print(Padding(Text(line.rstrip(), style=QUIET), (0, 0, 0, len(INDENT))))
+
+
 def notes(out: Console, texts: Iterable[str], *, label: str = "note", style: str = "", gap_after: bool = False) -> None:
     """Each note on its own lines, indented under its label, set off by a blank line; nothing when there are none."""
     table = Table.grid(padding=(0, 1, 0, 0))

@@ -42,8 +42,9 @@ FIELDS: dict[str, dict[str, Any]] = {
     "Plamo2ForCausalLM": KV
     | {"mamba_num_heads": 8, "hidden_size_per_head": 16, "mamba_d_state": 32, "mamba_d_conv": 4, "mamba_step": 2},
     "Qwen3ForCausalLM": KV,
-    "Qwen3NextForCausalLM": KV | GDN,
-    "Qwen4ExpForConditionalGeneration": KV | GDN,
+    "LaraMiniForCausalLM": KV | GDN,
+    "Qwen3NextForCausalLM": KV | GDN | {"head_dim": 16},
+    "Qwen4ExpForConditionalGeneration": KV | GDN | {"head_dim": 16},
     "Zamba2ForCausalLM": KV | {"n_mamba_heads": 8, "mamba_d_state": 32, "mamba_d_conv": 4},
     "ZayaForCausalLM": KV,
 }  # fmt: skip

@@ -54,6 +54,10 @@ LAYER_RULES = {
         "Qwen4ExpForConditionalGeneration", 3,
         {"layer_types": ["linear_attention", "qwen_sparse_attention", "indexed_attention"]}, "saa",
     ),
+    "lara has windows": (
+        "LaraMiniForCausalLM", 3,
+        {"layer_types": ["linear_attention", "sliding_attention", "full_attention"], "sliding_window": 8}, "swa",
+    ),
     "gigachat indices from 0": ("GigaChat35ForCausalLM", 3, {"full_attention_layers": [0, 2]}, "asa"),
     "gigachat layer_types": (
         "GigaChat35ForCausalLM", 2, {"layer_types": ["linear_attention", "full_attention"]}, "sa"

@@ -27,7 +27,7 @@ def test_all_missing_fields_are_named_at_once():
     assert refusal_of({"architectures": ["Qwen3NextForCausalLM"]}, name="k.json") == (
         "k.json: Qwen3NextForCausalLM config, missing num_hidden_layers, layer_types or full_attention_interval, "
         "linear_num_value_heads, linear_num_key_heads, linear_value_head_dim, linear_key_head_dim, "
-        "linear_conv_kernel_dim, num_attention_heads, hidden_size"
+        "linear_conv_kernel_dim, num_key_value_heads, head_dim, num_attention_heads, hidden_size"
     )
 
 
@@ -133,11 +133,19 @@ CONTRADICTIONS = {
     ),
     "too many layers": (small_config("FalconH1ForCausalLM", 4097), "num_hidden_layers = 4097"),
     "a window of no length": (
-        small_config("Qwen3NextForCausalLM", 2, layer_types=["linear_attention", "sliding_attention"]),
+        small_config("LaraMiniForCausalLM", 2, layer_types=["linear_attention", "sliding_attention"]),
         "missing sliding_window",
     ),
+    "key heads that do not divide the value heads": (
+        small_config("Qwen3NextForCausalLM", 2, full_attention_interval=2, linear_num_key_heads=3),
+        "linear_num_value_heads = 4 is no multiple of linear_num_key_heads = 3",
+    ),
+    "heads that do not divide the hidden size": (
+        small_config("Qwen3ForCausalLM", 2, num_attention_heads=5),
+        "hidden_size = 64 is no multiple of num_attention_heads = 5, and no head_dim",
+    ),
     "zaya layers in words": (small_config("ZayaForCausalLM", 4, zaya_layers="aaaa"), "zaya_layers = 'aaaa'"),
-    "zaya layers that are no kinds": (small_config("ZayaForCausalLM", 2, zaya_layers=["a", 3]), "zaya_layers"),
+    "zaya layers that are no kinds": (small_config("ZayaForCausalLM", 2, zaya_layers=["a", "q"]), "zaya_layers"),
     "a table that is a list": (
         small_config("Glm5NextForConditionalGeneration", 4, linear_attn_config=[1]), "linear_attn_config = [1]"
     ),
@@ -151,6 +159,18 @@ CONTRADICTIONS = {
 def test_fields_that_contradict_each_other_are_refused(config, reason):
     """A config is refused whole rather than half-read; the reason names the fields and their values."""
     assert reason in refusal_of(config)
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        "GigaChat35ForCausalLM", "Glm5NextForConditionalGeneration", "MiniMaxText01ForCausalLM",
+        "Qwen3NextForCausalLM", "Qwen4ExpForConditionalGeneration",
+    ],
+)  # fmt: skip
+def test_a_sliding_window_layer_is_refused_where_the_class_has_no_window(architecture):
+    """A window layer without a window would count for nothing: its KV would be left out."""
+    refusal_of(small_config(architecture, 2, layer_types=["linear_attention", "sliding_attention"]))
 
 
 @pytest.mark.parametrize(
@@ -179,6 +199,9 @@ def check_read_or_refused(config: object) -> None:
         sizes = {name: size for part in parts for name, size in part._asdict().items() if isinstance(size, int)}
         assert all(size > 0 for name, size in sizes.items() if name not in ("n_groups", "qk_rope_head_dim")), sizes
         assert 1 <= model.num_layers <= 4096 and set(model.layers) <= set("sawbv.")
+        assert (model.window is not None) == bool(model.window_layers), model
+        assert model.attention is not None or not set(model.layers) & set("abwv"), model
+        assert (model.state is not None) == bool(model.state_layers), model
     assert len(lines) == 1, lines
 
 

@@ -41,7 +41,8 @@ BAD = {
                                "       add --speculative-algorithm NAME\n"),
     "unknown command": (("ration",), "error: no such command 'ration'.\n       see `hybridcalc --help`\n"),
     "no KV to balance": (("ratio", "falcon-mamba-7b", "-L", "8k"),
-                         "error: falcon-mamba-7b has no attention layer: there is no KV to balance the state against\n"
+                         "error: falcon-mamba-7b has no attention layer: "
+                         "there is no growing KV to balance the state against\n"
                          "       its concurrency is K // S: see `hybridcalc slots`\n"),
 }  # fmt: skip
 

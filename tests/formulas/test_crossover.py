@@ -56,13 +56,27 @@ tiny, windows = st.integers(0, 12), st.integers(0, 30)
 curves = st.builds(KvCurve, tiny, tiny, windows)
 
 
-@given(st.integers(0, 200), curves, curves)
-def test_the_total_crossover_is_the_first_whole_length_a_search_finds(state, hybrid, baseline):
-    """Brute force over whole tokens, windows of both sides included."""
+@given(st.integers(-200, 200), curves, curves)
+def test_the_total_crossover_is_the_whole_length_a_search_finds(state, hybrid, baseline):
+    """Brute force over whole tokens, windows of both sides included: the baseline weighs as much from there on."""
+    leads = [baseline.at(tokens) - hybrid.at(tokens) - state for tokens in range(1500)]
+    behind = [tokens for tokens, lead in enumerate(leads) if lead < 0]
+    found = behind[-1] + 1 if behind else 0
     met = total_crossover_tokens(state, hybrid, baseline)
-    longest = 60 + 200 + 12 * 30
-    found = next((t for t in range(longest) if baseline.at(t) >= state + hybrid.at(t)), None)
-    assert (None if met is None else ceil(met)) == found
+    if found == len(leads) or not any(leads):
+        assert met is None
+    else:
+        assert ceil(met) == found
+
+
+def test_two_models_of_equal_weight_have_no_crossover():
+    """A model against itself."""
+    assert total_crossover_tokens(0, KvCurve(10, 5, 100), KvCurve(10, 5, 100)) is None
+
+
+def test_a_lead_that_does_not_last_is_no_crossover():
+    """By hand: a baseline window of 8 B leads the hybrid's 5 B a token until 100 tokens, and falls behind after 160."""
+    assert total_crossover_tokens(0, KvCurve(5), KvCurve(0, 8, 100)) is None
 
 
 @given(st.integers(1, 2**40), st.integers(0, 2**24), st.integers(1, 2**24))

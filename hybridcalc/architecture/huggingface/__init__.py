@@ -27,6 +27,8 @@ def read_config(
         raise ConfigError(f"{name}: a config is a JSON object, this is a {type(config).__name__}")
     text = next((config[table] for table in TEXT_TABLES if isinstance(config.get(table), Mapping)), config)
     found = architecture or _architecture_of(config, text, name)
+    if found not in READERS:
+        raise _unknown(found, name)
     fields = Fields(text, name, fallback=config if text is not config else None)
     parts = READERS[found](fields)
     if parts.state is not None and not set(parts.layers) & set("sbv") and not fields.missing and not fields.wrong:
@@ -75,11 +77,15 @@ def _architecture_of(config: Mapping[str, Any], text: Mapping[str, Any], name: s
         raise ConfigError(
             f"{name}: not a model config, missing architectures and model_type", fix="give a model's own config.json"
         )
-    unknown = (classes or types)[0][:60]
-    near = difflib.get_close_matches(unknown, [*READERS, *BY_MODEL_TYPE], n=2, cutoff=0.6)
+    raise _unknown((classes or types)[0], name)
+
+
+def _unknown(architecture: str, name: str) -> ConfigError:
+    near = difflib.get_close_matches(architecture[:60], [*READERS, *BY_MODEL_TYPE], n=2, cutoff=0.6)
     nearest = f"; nearest known: {', '.join(near)}" if near else ""
-    raise ConfigError(
-        f"{name}: unknown architecture {unknown}{nearest}", fix="write its geometry as a preset YAML (docs/presets.md)"
+    return ConfigError(
+        f"{name}: unknown architecture {architecture[:60]}{nearest}",
+        fix="write its geometry as a preset YAML (docs/presets.md)",
     )
 
 

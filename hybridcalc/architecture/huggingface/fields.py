@@ -37,7 +37,10 @@ class Fields:
         """The fields of a nested table; problems found there count here too."""
         value = self.raw(name)
         if not isinstance(value, Mapping):
-            (self.missing if value is None else self.wrong).append(self._prefix + name)
+            if value is None:
+                self.missing.append(self._prefix + name)
+            else:
+                self.wrong.append(f"{self._prefix}{name} = {shown(value)}")
             value = {}
         inner = Fields(value, self.where)
         inner._prefix = f"{self._prefix}{name}."
@@ -60,7 +63,7 @@ class Fields:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= LARGEST_NUMBER:
-            self.wrong.append(f"{self._prefix}{names[0]} = {_shown(value)}")
+            self.wrong.append(f"{self._prefix}{names[0]} = {shown(value)}")
             return at_least
         return value
 
@@ -70,7 +73,7 @@ class Fields:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST_NUMBER:
-            self.wrong.append(f"{self._prefix}{name} = {_shown(value)}")
+            self.wrong.append(f"{self._prefix}{name} = {shown(value)}")
             return 1.0
         return float(value)
 
@@ -78,7 +81,7 @@ class Fields:
         """A string, or None when no such field is set."""
         value = self.raw(*names)
         if value is not None and not isinstance(value, str):
-            self.wrong.append(f"{self._prefix}{names[0]} = {_shown(value)}")
+            self.wrong.append(f"{self._prefix}{names[0]} = {shown(value)}")
             return None
         return value
 
@@ -96,7 +99,7 @@ class Fields:
             return None
         good = isinstance(value, Sequence) and not isinstance(value, str) and len(value) <= MOST_LAYERS
         if not good or any(isinstance(item, bool) or not isinstance(item, kind) for item in value):
-            self.wrong.append(f"{self._prefix}{name} = {_shown(value)}")
+            self.wrong.append(f"{self._prefix}{name} = {shown(value)}")
             return []
         return list(value)
 
@@ -115,7 +118,7 @@ class Fields:
             return None
         unknown = sorted({kind for kind in kinds if kind not in letters})
         if unknown:
-            self.wrong.append(f"{self._prefix}{name} has unknown kinds {', '.join(map(_shown, unknown[:4]))}")
+            self.wrong.append(f"{self._prefix}{name} has unknown kinds {', '.join(map(shown, unknown[:4]))}")
         elif count is not None and len(kinds) != count:
             self.wrong.append(f"{self._prefix}{name} has {len(kinds)} entries for {count} layers")
         return "".join(letters.get(kind, ".") for kind in kinds)
@@ -147,7 +150,8 @@ class Fields:
         raise ConfigError(f"{self.where}: {kind} config, {'; '.join(parts)}", fix=fix)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value of a config, kept short."""
     try:
         text = repr(value)
     except ValueError:  # an integer too long to print

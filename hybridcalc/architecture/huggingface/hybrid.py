@@ -24,12 +24,12 @@ from hybridcalc.architecture.geometry import (
     ShortConv,
 )
 from hybridcalc.architecture.huggingface.attention import grouped_query, heads, latent
-from hybridcalc.architecture.huggingface.fields import Fields
+from hybridcalc.architecture.huggingface.fields import LARGEST_NUMBER, MOST_LAYERS, Fields, shown
 
 LINEAR_KINDS = {
-    "linear_attention": "s", "full_attention": "a", "sliding_attention": "w",
-    "qwen_sparse_attention": "a", "indexed_attention": "a",
+    "linear_attention": "s", "full_attention": "a", "qwen_sparse_attention": "a", "indexed_attention": "a",
 }  # fmt: skip
+WINDOWED_LINEAR_KINDS = LINEAR_KINDS | {"sliding_attention": "w"}
 MAMBA_KINDS = {"mamba": "s", "attention": "a"}
 
 
@@ -58,13 +58,12 @@ def kimi(fields: Fields) -> Parts:
 def glm5_next(fields: Fields) -> Parts:
     """GLM-5-Next: KDA layers from 0, else layer_types, else all but every fourth; MLA with a DSA indexer."""
     count = fields.layer_count()
-    inner = Fields(fields.raw("linear_attn_config") or {}, fields.where)
-    recurrent = inner.indices("kda_layers", count)
+    inner = fields.table("linear_attn_config") if fields.raw("linear_attn_config") is not None else None
+    recurrent = inner.indices("kda_layers", count) if inner is not None else None
     layers = (
         _letters(count, recurrent) if recurrent is not None else fields.row("layer_types", LINEAR_KINDS, count=count)
     )
     layers = layers or "".join("a" if i % 4 == 3 else "s" for i in range(count))
-    fields.wrong.extend(inner.wrong)
     state = KimiDelta(
         fields.optional("linear_num_heads") or 64,
         fields.optional("linear_head_dim") or 128,
@@ -105,7 +104,7 @@ def qwen_gdn(fields: Fields) -> Parts:
 
 def linear_hybrid(fields: Fields) -> Parts:
     """OLMo-Hybrid and Lara: GDN by the same fields, with plain attention and, in Lara, sliding windows."""
-    layers = _linear_layers(fields)
+    layers = _linear_layers(fields, WINDOWED_LINEAR_KINDS)
     window = fields.number("sliding_window") if "w" in layers else None
     return Parts(layers, _gdn_state(fields), grouped_query(fields), window)
 
@@ -185,7 +184,7 @@ def nemotron_h(fields: Fields) -> Parts:
 
 def falcon_h1(fields: Fields) -> Parts:
     """Falcon-H1: every layer holds a Mamba2 state and KV; the inner size is mamba_d_ssm."""
-    inner = fields.optional("mamba_d_ssm") or int((fields.real("mamba_expand") or 2) * fields.number("hidden_size"))
+    inner = fields.optional("mamba_d_ssm") or _expanded(fields, "mamba_expand")
     return Parts("b" * fields.layer_count(), _mamba2_state(fields, inner), grouped_query(fields))
 
 
@@ -195,7 +194,7 @@ def granite_hybrid(fields: Fields) -> Parts:
     layers = _required_row(fields, name, MAMBA_KINDS, count=fields.layer_count())
     if "s" not in layers:
         return Parts(layers, None, grouped_query(fields))
-    inner = int((fields.real("mamba_expand") or 2) * fields.number("hidden_size"))
+    inner = _expanded(fields, "mamba_expand")
     state = _mamba2_state(fields, inner)
     if state.num_heads * state.head_dim != inner and not fields.missing:
         fields.disagree(
@@ -210,7 +209,7 @@ def bamba(fields: Fields) -> Parts:
     full = fields.indices("attn_layer_indices", count)
     if full is None:
         fields.missing.append("attn_layer_indices")
-    inner = int((fields.real("mamba_expand") or 2) * fields.number("hidden_size"))
+    inner = _expanded(fields, "mamba_expand")
     return Parts(
         _letters(count, set(range(count)) - (full or set())), _mamba2_state(fields, inner), grouped_query(fields)
     )
@@ -228,7 +227,7 @@ def zamba2(fields: Fields) -> Parts:
     count_heads = heads(fields)
     head_dim = fields.optional("attention_head_dim") or 2 * fields.number("hidden_size") // count_heads or 1
     attention = GroupedQueryKV(fields.optional("num_key_value_heads") or count_heads, head_dim, head_dim)
-    inner = int((fields.real("mamba_expand") or 2) * fields.number("hidden_size"))
+    inner = _expanded(fields, "mamba_expand")
     num_heads = fields.number("n_mamba_heads")
     state = Mamba2(
         num_heads, fields.optional("mamba_headdim") or inner // num_heads or 1, fields.number("mamba_d_state"),
@@ -239,7 +238,7 @@ def zamba2(fields: Fields) -> Parts:
 
 def mamba2(fields: Fields) -> Parts:
     """Pure Mamba2 (Codestral-Mamba): no KV at all."""
-    inner = fields.optional("intermediate_size") or int((fields.real("expand") or 2) * fields.number("hidden_size"))
+    inner = fields.optional("intermediate_size") or _expanded(fields, "expand")
     state = Mamba2(
         fields.number("num_heads"), fields.number("head_dim"), fields.number("state_size"),
         fields.number("n_groups"), inner, fields.number("conv_kernel"),
@@ -249,7 +248,7 @@ def mamba2(fields: Fields) -> Parts:
 
 def mamba1(fields: Fields) -> Parts:
     """Pure Mamba1: intermediate_size wins over expand, which Falcon-Mamba's file states wrongly."""
-    inner = fields.optional("intermediate_size") or int((fields.real("expand") or 2) * fields.number("hidden_size"))
+    inner = fields.optional("intermediate_size") or _expanded(fields, "expand")
     state = Mamba1(inner, fields.number("state_size"), fields.number("conv_kernel"))
     return Parts("s" * fields.layer_count(), state, None)
 
@@ -258,7 +257,7 @@ def jamba(fields: Fields) -> Parts:
     """Jamba: attention where i % attn_layer_period == attn_layer_offset; Mamba1 elsewhere."""
     count, period = fields.layer_count(), fields.number("attn_layer_period")
     offset = fields.number("attn_layer_offset", at_least=0)
-    inner = int((fields.real("mamba_expand") or 2) * fields.number("hidden_size"))
+    inner = _expanded(fields, "mamba_expand")
     state = Mamba1(inner, fields.number("mamba_d_state"), fields.number("mamba_d_conv"))
     return Parts("".join("a" if i % period == offset else "s" for i in range(count)), state, grouped_query(fields))
 
@@ -332,16 +331,26 @@ def zaya(fields: Fields) -> Parts:
     """ZAYA1: attention layers (zaya_layers 'a', else even ones) hold KV and two convolutions, one never sharded."""
     count = fields.layer_count()
     listed = fields.raw("zaya_layers")
-    if isinstance(listed, list) and len(listed) <= 4096:
-        layers = "".join("b" if kind == "a" else "." for kind in listed)
-    else:
-        layers = "".join("b" if i % 2 == 0 else "." for i in range(count))
+    layers = "b." * (count // 2) + "b" * (count % 2) if listed is None else _zaya_row(fields, listed)
     attention = grouped_query(fields)
     taps = (fields.optional("cca_time0") or 2) + (fields.optional("cca_time1") or 2) - 2
     width = (heads(fields) + attention.kv_heads) * attention.head_dim
     return Parts(
         layers, ShortConv((ConvStream(width, taps), ConvStream(fields.number("hidden_size"), 1, None))), attention
     )
+
+
+def _zaya_row(fields: Fields, listed: object) -> str:
+    """zaya_layers: "a" for attention, a number of experts for the rest."""
+    kinds = listed if isinstance(listed, list) and 0 < len(listed) <= MOST_LAYERS else []
+    if "a" not in kinds or any(kind != "a" and not _is_count(kind) for kind in kinds):
+        fields.disagree(f"zaya_layers = {shown(listed)}")
+        return "b"
+    return "".join("b" if kind == "a" else "." for kind in kinds)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def inkling(fields: Fields) -> Parts:
@@ -372,6 +381,16 @@ def _required_row(fields: Fields, name: str, letters: dict[str, str], *, count: 
     return layers or "."
 
 
+def _expanded(fields: Fields, name: str) -> int:
+    """Inner size: the factor (2 where it is not stated) x hidden_size."""
+    factor = fields.real(name) or 2
+    inner = int(factor * fields.number("hidden_size"))
+    if not 0 < inner <= LARGEST_NUMBER:
+        fields.disagree(f"{name} = {factor!r} makes an inner size of {inner}")
+        return 1
+    return inner
+
+
 def _layer_groups(fields: Fields) -> str:
     """layer_group_size: a number n (every n-th layer is attention), or a list with 1 for a linear layer."""
     count = fields.layer_count()
@@ -384,10 +403,10 @@ def _layer_groups(fields: Fields) -> str:
     return "".join("a" if (i + 1) % size == 0 else "s" for i in range(count))
 
 
-def _linear_layers(fields: Fields) -> str:
-    """layer_types, or the expansion of full_attention_interval; both given must agree."""
+def _linear_layers(fields: Fields, kinds: dict[str, str] = LINEAR_KINDS) -> str:
+    """layer_types, or the expansion of full_attention_interval where there is no list."""
     count = fields.layer_count()
-    layers = fields.row("layer_types", LINEAR_KINDS, count=count)
+    layers = fields.row("layer_types", kinds, count=count)
     if layers is not None:
         return layers
     interval = fields.optional("full_attention_interval")

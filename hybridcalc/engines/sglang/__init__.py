@@ -1,5 +1,22 @@
-"""SGLang: its arguments, its rules for slots and pools, and what to set."""
+"""SGLang: its arguments, its start-up, and what to set.
 
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_for
+``plan(model, args, rest_gib=...)`` runs the start-up; a configuration the engine refuses raises ``Refusal``.
+"""
 
-__all__ = ["NEWEST_VERSION", "ServerArgs", "rules_for"]
+from typing import TYPE_CHECKING, Any
+
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, Refusal, ServerArgs, rules_for
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.sglang.server_plan import Plan as Plan
+    from hybridcalc.engines.sglang.server_plan import plan as plan
+
+__all__ = ["NEWEST_VERSION", "Plan", "Refusal", "ServerArgs", "plan", "rules_for"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Plan", "plan"):
+        from hybridcalc.engines.sglang import server_plan
+
+        return getattr(server_plan, name)
+    raise AttributeError(f"module 'hybridcalc.engines.sglang' has no attribute {name!r}")

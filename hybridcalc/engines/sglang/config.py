@@ -119,6 +119,17 @@ class ServerArgs:
     max_draft_tokens: int | None = None
     platform: str = "cuda"
 
+    @classmethod
+    def from_command(cls, text: str) -> "ServerArgs":
+        """The arguments a launch command gives: ``python -m sglang.launch_server ...``, ``sglang serve MODEL ...``.
+
+        The model it names is left out here; command.from_command returns both. Nothing is run and no variable is
+        expanded. Raises InputError for what cannot be read, for a misspelt flag and for a value the shell decides.
+        """
+        from hybridcalc.engines.sglang.command import from_command
+
+        return from_command(text)[1]
+
     @property
     def attn_dp_size(self) -> int:
         """Data-parallel attention workers; plain data parallelism is separate servers and changes nothing here."""

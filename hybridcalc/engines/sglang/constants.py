@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import RuleSet, ServerArgs, check_model
-from hybridcalc.engines.sglang.kv import draft_layers, kv_cell
+from hybridcalc.engines.sglang.kv import NO_DRAFT_KV, draft_layers, kv_cell
 from hybridcalc.engines.sglang.states import slot_parts, state_slot
 from hybridcalc.errors import InputError
 
@@ -80,7 +80,7 @@ def draft_states(args: ServerArgs, *, active: bool) -> tuple[int, str]:
 
 def draft_kv_bytes(model: Architecture, args: ServerArgs, rules: RuleSet) -> int:
     """The draft model's bytes per token and rank: as given, or the target's row for each of its layers."""
-    if not args.speculative:
+    if not args.speculative or args.speculative_algorithm in NO_DRAFT_KV:
         return 0
     if args.draft_kv_bytes_per_token is not None:
         return args.draft_kv_bytes_per_token

@@ -13,7 +13,7 @@ Mirrors arg_groups/overrides.py, model_hook.py, mamba_hook.py and attention_hook
 
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.geometry import Architecture, LatentKV
 from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs
 from hybridcalc.errors import IllegalCombination
 from hybridcalc.formulas.slots import Slots, Strategy, slots_per_request
@@ -41,6 +41,7 @@ FIXED_CHUNKS = {
     "ZayaForCausalLM": 1, "InklingForConditionalGeneration": 64,
 }  # fmt: skip
 DEFAULT_CHUNK = 64
+UNIFIED_SPECULATION = ("DSPARK", "DFLASH", "EAGLE", "EAGLE3")
 REPLAY_BACKENDS = (None, "triton", "flashinfer")
 DECODE_REPLAY_BACKENDS = (None, "triton", "helion")
 
@@ -70,6 +71,7 @@ def resolve_strategy(model: Architecture, args: ServerArgs, rules: RuleSet) -> R
 def choose_strategy(model: Architecture, args: ServerArgs, rules: RuleSet) -> Choice:
     """Strategy and scheduler. Raises Refusal (stage "strategy", or "arguments" for what 0.5.16 refused there)."""
     _check_replayssm(args)
+    _check_companions(model, args)
     typed = args.mamba_radix_cache_strategy
     if not args.radix_cache:
         return Choice(typed, args.overlap, ())
@@ -103,7 +105,10 @@ def slots_of(resolved: Choice, model: Architecture, args: ServerArgs) -> Slots:
             Strategy(resolved.strategy), overlap=resolved.overlap, skip_decode_lock=args.skip_decode_lock
         )
     except IllegalCombination as error:
-        raise Refusal(error.message, stage="ratio", rule="HC003", fix=error.fix) from None
+        fix = error.fix
+        if not args.disable_overlap_schedule:
+            fix = "use --mamba-radix-cache-strategy extra_buffer: pipeline stages run without overlap"
+        raise Refusal(error.message, stage="ratio", rule="HC003", fix=fix) from None
     return Slots(slots.count, "; ".join([slots.reason, *resolved.why]))
 
 
@@ -228,6 +233,32 @@ def _check_replayssm(args: ServerArgs) -> None:
             raise _refusal(
                 "HC006", "ReplaySSM verification does not run on prefill servers", "drop --enable-linear-replayssm-spec"
             )
+
+
+def _check_companions(model: Architecture, args: ServerArgs) -> None:
+    """What int8 checkpoints and unified memory do not run beside."""
+    others = {
+        "--enable-hierarchical-cache": args.enable_hierarchical_cache,
+        "--radix-cache-backend": args.radix_cache_backend is not None,
+        "--enable-lmcache": args.enable_lmcache,
+    }
+    beside = next((flag for flag, given in others.items() if given), None)
+    if args.enable_int8_mamba_checkpoint and beside is not None:
+        raise _refusal("HC007", f"int8 checkpoints do not run with {beside}", "drop --enable-int8-mamba-checkpoint")
+    if not args.enable_unified_memory:
+        return
+    problems = {
+        "on disaggregated servers": args.disaggregation_mode != "null",
+        "with --enable-lmcache": args.enable_lmcache,
+        "with --enable-two-batch-overlap": args.enable_two_batch_overlap,
+        "with fp4 KV": args.kv_cache_dtype.startswith("fp4"),
+        "under context parallelism without MLA": args.dcp_size > 1 and not isinstance(model.attention, LatentKV),
+        "with this kind of speculation": args.speculative
+        and (args.speculative_algorithm not in UNIFIED_SPECULATION or args.speculative_eagle_topk not in (None, 1)),
+    }
+    problem = next((words for words, given in problems.items() if given), None)
+    if problem is not None:
+        raise _refusal("HC008", f"unified memory does not run {problem}", "drop --enable-unified-memory")
 
 
 def _supports_extra_buffer(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:

@@ -1,0 +1,298 @@
+"""``hybridcalc plan``: what an engine will allocate, clamp and refuse, and which flags serve the workload better.
+
+Everything that is no option of this command is read as the engine's own command line, so that every spelling the
+engine takes works here; what follows ``--`` is a whole launch line.
+"""
+
+import csv
+import sys
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.cli import options
+from hybridcalc.deployment import KINDS, Rest, Workload, exact_rest, parse_lengths
+from hybridcalc.engines.sglang import memory
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, Refusal, ServerArgs
+from hybridcalc.engines.sglang.server_plan import Plan, plan, refused
+from hybridcalc.errors import InputError
+from hybridcalc.findings import at_or_above
+from hybridcalc.reports.document import print_json
+from hybridcalc.units import GIB, parse_bytes
+
+LAUNCH_WORDS = "hybridcalc.launch_words"
+
+
+class LaunchCommand(TyperCommand):
+    """A command that keeps what follows ``--`` apart: a launch line to read, not words of its own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what comes before ``--``."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[LAUNCH_WORDS] = args[at + 1 :]
+            args = args[:at]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command(
+    "plan", cls=LaunchCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    options_metavar="[MODEL] [ENGINE FLAGS] [OPTIONS] [-- LAUNCH LINE]",
+)  # fmt: skip
+def plan_command(
+    context: typer.Context,
+    rest: Annotated[
+        str | None, typer.Option("--rest", metavar="SIZE", help="Memory left for both pools on one rank.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="NAME|SIZE", help="GPU, with --weights and --mem-fraction-static.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option("--weights", metavar="SIZE", help="Weights on one rank (`mem usage` of a boot log).")
+    ] = None,
+    avail_before: Annotated[
+        str | None, typer.Option("--avail-before", metavar="GIB", help="`avail mem` a boot printed before the weights.")
+    ] = None,
+    avail_after: Annotated[
+        str | None, typer.Option("--avail-after", metavar="GIB", help="`avail mem` a boot printed after the weights.")
+    ] = None,
+    length: Annotated[
+        str | None, typer.Option("--length", "-L", metavar="TOKENS", help="Tokens a request holds: prompt and answer.")
+    ] = None,
+    lengths: Annotated[
+        str | None,
+        typer.Option("--lengths", metavar="L:N,...", help="Unequal requests: 8k:20,128k:2 (length:requests)."),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency", "-C", metavar="N", min=1, max=options.MOST_SLOTS, help="Requests that should run."
+        ),
+    ] = None,
+    workload: Annotated[
+        str | None, typer.Option("--workload", metavar="KIND", help=f"Kind of work: {', '.join(KINDS)}.")
+    ] = None,
+    compare: Annotated[
+        str | None, typer.Option("--compare", metavar="FLAGS", help="Plan these engine flags as well, side by side.")
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sweep", metavar="NAME=V", help="Plan every value: NAME=a,b,c or NAME=low:high:step; repeatable."
+        ),
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print a sweep as CSV.")] = False,
+    draft_layers: options.DraftLayers = None,
+    draft_kv_bytes_per_token: options.DraftKv = None,
+    max_draft_tokens: Annotated[
+        int | None,
+        typer.Option("--max-draft-tokens", metavar="N", min=1, max=1024, help="Most draft tokens, where they adapt."),
+    ] = None,
+    platform: Annotated[
+        str, typer.Option("--platform", metavar="NAME", help="cuda, hip, npu, xpu, musa or cpu.")
+    ] = "cuda",
+    env: options.Environment = None,
+    engine_version: options.EngineVersion = NEWEST_VERSION,
+    fail_on: Annotated[
+        str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
+    ] = "never",
+    as_json: options.Json = False,
+    explain: options.Explain = False,
+) -> None:
+    """What SGLang will allocate, where it clamps, what it refuses, and which flags serve the workload better.
+
+    MODEL and the engine's own flags come as on its command line, or as a launch line after --. Memory comes from
+    --rest; or --gpu, --weights and --mem-fraction-static; or the two `avail mem` figures of a boot.
+    """
+    extra: dict[str, Any] = {
+        "draft_layers": draft_layers, "draft_kv_bytes_per_token": draft_kv_bytes_per_token,
+        "max_draft_tokens": max_draft_tokens, "platform": platform, "engine_version": engine_version,
+    }  # fmt: skip
+    words = list(context.args)
+    name, launch_words, launch_env = _launch(words, context.meta.get(LAUNCH_WORDS))
+    environment = {**launch_env, **options.environment(env or [])}
+    name, args = _arguments(launch_words, environment, extra, name)
+    model = options.model(name)
+    work = _workload(length, lengths, concurrency, workload)
+    severity = options.severity("--fail-on", fail_on)
+    if sweep:
+        _sweep(
+            model, launch_words, environment, extra, sweep, _rest_or_none(rest), work, as_csv=as_csv, as_json=as_json
+        )
+        return
+    memory_left = _memory(rest, gpu, weights, avail_before, avail_after, name, args)
+    first = _planned(model, args, memory_left, work)
+    if compare is not None:
+        _, other = _arguments([*launch_words, *_words(compare)], environment, extra, name)
+        _compare(model, first, _planned(model, other, memory_left, work), compare, as_json=as_json)
+        return
+    if isinstance(first, Refusal):
+        if as_json:
+            print_json("plan", refused(model, args, first))
+        else:
+            _print_refusal(first)
+        raise typer.Exit(1)
+    if as_json:
+        print_json("plan", first.to_dict())
+    else:
+        from hybridcalc.reports.plan_text import print_plan
+
+        print_plan(first, explain=explain)
+    if at_or_above(first.findings, severity):
+        raise typer.Exit(1)
+
+
+def _launch(words: list[str], launch: list[str] | None) -> tuple[str | None, list[str], dict[str, str]]:
+    """MODEL where it is the first word, the engine's words, and the environment of a launch line."""
+    from hybridcalc.commandline import read_launch
+
+    if launch is None:
+        return None, words, {}
+    read = read_launch(launch)
+    if read.engine not in (None, "sglang"):
+        raise InputError(f"the launch line starts {read.engine}, which is not planned yet", fix="give an SGLang line")
+    return None, [*read.words, *words], dict(read.env)
+
+
+def _arguments(
+    words: Sequence[str], env: dict[str, str], extra: dict[str, Any], name: str | None
+) -> tuple[str, ServerArgs]:
+    from dataclasses import replace
+
+    from hybridcalc.engines.sglang.command import from_words
+
+    found, args = from_words(words, env)
+    model = found or name
+    if model is None:
+        raise InputError(
+            "plan needs a MODEL", fix="name a preset (`hybridcalc models`), a config.json, or --model-path"
+        )
+    args = replace(args, **extra)
+    options.check_arguments(args)
+    return model, args
+
+
+def _words(text: str) -> list[str]:
+    from hybridcalc.shell import split_command
+
+    return list(split_command(text))
+
+
+def _workload(length: str | None, lengths: str | None, concurrency: int | None, kind: str | None) -> Workload:
+    if length is not None and lengths is not None:
+        raise InputError("-L and --lengths exclude each other", fix="give one of them")
+    if kind is not None and kind not in KINDS:
+        raise InputError(f"--workload {kind[:40]!r} is not a kind of work", fix=f"write {', '.join(KINDS)}")
+    if lengths is not None:
+        return Workload(parse_lengths(lengths), concurrency, kind)
+    tokens = options.tokens("-L", length)
+    return Workload(((tokens, 1),) if tokens else (), concurrency, kind)
+
+
+def _rest_or_none(rest: str | None) -> float | None:
+    return options.gib("--rest", rest)
+
+
+def _memory(
+    rest: str | None, gpu: str | None, weights: str | None, before: str | None, after: str | None, name: str,
+    args: ServerArgs,
+) -> Rest:  # fmt: skip
+    """The memory left, from whichever way it was given; one way only."""
+    ways = [rest is not None, gpu is not None, before is not None or after is not None]
+    if sum(ways) > 1:
+        raise InputError("the memory is given in more than one way", fix="keep --rest, --gpu or the avail figures")
+    if rest is not None:
+        return exact_rest(options.gib("--rest", rest) or 0.0)
+    if before is not None and after is not None:
+        return memory.rest_from_boot(_gib_figure("--avail-before", before), _gib_figure("--avail-after", after), args)
+    if gpu is not None:
+        total, _ = memory.gpu_gib(gpu)
+        weighed = parse_bytes(weights) / GIB if weights is not None else memory.weights_from_index(Path(name), args)
+        if weighed is None:
+            raise InputError("--gpu needs the weights on one rank", fix="add --weights SIZE")
+        return memory.rest_from_gpu(total, weighed, args)
+    raise InputError(
+        "plan needs the memory left for the pools: add --rest SIZE",
+        fix="or --gpu NAME --weights SIZE --mem-fraction-static F, or --avail-before GIB --avail-after GIB",
+    )
+
+
+def _gib_figure(flag: str, text: str) -> float:
+    """A figure of a log: GiB as printed, with or without its unit."""
+    try:
+        value = float(text.strip().lower().removesuffix("gib").removesuffix("gb").strip())
+    except ValueError:
+        raise InputError(
+            f"{flag} {text[:20]!r} is not a figure in GiB", fix="write 22.93, as the log prints it"
+        ) from None
+    if not 0 < value < 2**20:
+        raise InputError(f"{flag} {text[:20]!r} is not a usable size")
+    return value
+
+
+def _planned(model: Architecture, args: ServerArgs, rest: Rest, work: Workload) -> Plan | Refusal:
+    try:
+        return plan(model, args, rest=rest, workload=work)
+    except Refusal as refusal:
+        return refusal
+
+
+def _print_refusal(refusal: Refusal) -> None:
+    from hybridcalc.reports import terminal
+
+    out = terminal.console()
+    terminal.verdict(out, "does not start", refusal.reason, style=terminal.TROUBLE)
+    rows = [("rule", refusal.rule, "", ""), ("stage", refusal.stage, "", "of the engine's start-up")]
+    terminal.figures(out, rows)
+    if refusal.fix:
+        terminal.notes(out, [refusal.fix], label="fix")
+
+
+def _compare(model: Architecture, first: Plan | Refusal, second: Plan | Refusal, flags: str, *, as_json: bool) -> None:
+    if as_json:
+        documents = [
+            refused(model, ServerArgs(), p) if isinstance(p, Refusal) else p.to_dict() for p in (first, second)
+        ]
+        print_json("plan", {"compare": documents, "flags": flags})
+        return
+    from hybridcalc.reports.plan_text import print_comparison
+
+    print_comparison(first, second, flags)
+
+
+def _sweep(
+    model: Architecture, words: Sequence[str], env: dict[str, str], extra: dict[str, Any], specs: list[str],
+    rest_gib: float | None, work: Workload, *, as_csv: bool, as_json: bool,
+) -> None:  # fmt: skip
+    from hybridcalc.engines.sglang.sweep import count_points, mark_front, parse_axis, sweep
+
+    axes = [parse_axis(spec) for spec in specs]
+    count = count_points(axes)
+
+    def arguments(given: dict[str, str]) -> ServerArgs:
+        flags = [word for name, value in given.items() for word in (f"--{name}", value)]
+        return _arguments([*words, *flags], env, extra, "")[1]
+
+    length: Fraction | None = work.mean_length
+    points = sweep(model, arguments, axes, rest_gib=rest_gib, length=length)
+    from hybridcalc.reports import plan_text
+
+    marked = mark_front(list(plan_text.with_progress(points, count)))
+    if as_json:
+        print_json("plan", {"sweep": [point.to_dict(axes) for point in marked]})
+    elif as_csv:
+        rows = [point.to_dict(axes) for point in marked]
+        writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    else:
+        plan_text.print_sweep(axes, marked, length)

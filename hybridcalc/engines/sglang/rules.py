@@ -1,0 +1,246 @@
+"""What does SGLang refuse, and what does it start with although nobody wants it?
+
+Every rule has an id, a severity, a title, the reason with its arithmetic, and a source. Refusals (HC001 to HC009) are
+raised where the engine itself checks (strategy.py, pools.py, planner.py, allocation.py) and only described here; traps
+(from HC010) are looked for in a plan that starts. A rule is added here and nowhere else.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from hybridcalc.engines.sglang.config import DEFAULT_RATIO
+from hybridcalc.engines.sglang.server_plan import Plan
+from hybridcalc.engines.sglang.states import READS_DECLARED_SSM_DTYPE
+from hybridcalc.findings import Finding
+from hybridcalc.formulas.slots import pin
+from hybridcalc.units import GIB, format_bytes
+
+IDLE_PERCENT = 25.0
+SCRATCH_SHARE = 0.25
+UNCHARGED_SHARE = 0.05
+GAIN_SHARE = 1.2
+
+Check = Callable[[Plan], Iterator[tuple[str, str]]]
+
+
+class Rule(NamedTuple):
+    """``check`` yields (message, fix) for a plan; None for a refusal, which its own stage raises."""
+
+    id: str
+    severity: str
+    title: str
+    reason: str
+    source: str
+    check: Check | None = None
+
+
+def find(plan: Plan) -> tuple[Finding, ...]:
+    """Every trap a plan walks into, errors first."""
+    found = [
+        Finding(rule.id, rule.severity, message, fix)
+        for rule in RULES
+        if rule.check is not None
+        for message, fix in rule.check(plan)
+    ]
+    return tuple(sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.severity)))
+
+
+def _fewer_than_wanted(plan: Plan) -> Iterator[tuple[str, str]]:
+    wanted, dp = plan.workload.wanted or plan.args.max_running_requests, plan.args.attn_dp_size
+    if wanted is None or plan.concurrency * dp >= wanted:
+        return
+    slots = pin(wanted, plan.slots_per_request, dp=dp)
+    held = f"{plan.max_mamba_cache_size:,} slots // {plan.slots_per_request} admit {plan.capacity.state_requests:,}"
+    if plan.binding == "state":
+        yield (
+            f"{wanted:,} requests are wanted, {plan.concurrency * dp:,} run: {held}",
+            f"write --max-mamba-cache-size {slots}",
+        )
+    else:
+        yield (
+            f"{wanted:,} requests are wanted, {plan.concurrency * dp:,} run: "
+            f"{plan.logical_token_capacity:,} KV tokens hold {plan.capacity.kv_requests:,}",
+            "lower the ratio, use fp8 KV, or shorten the requests",
+        )
+
+
+def _kv_idles(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.workload.mean_length is not None and plan.binding == "state" and plan.capacity.idle_percent >= IDLE_PERCENT:
+        idle = f"{min(plan.capacity.idle_percent, 99.9):.0f} % of the KV idles"
+        yield (
+            f"the state pool binds at {plan.concurrency:,} requests of {plan.workload.describe()}; {idle}",
+            _first(plan),
+        )
+
+
+def _state_idles(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.workload.mean_length is not None and plan.binding == "kv" and plan.capacity.idle_percent >= IDLE_PERCENT:
+        idle = f"{min(plan.capacity.idle_percent, 99.9):.0f} % of the state slots idle"
+        yield f"KV binds at {plan.concurrency:,} requests of {plan.workload.describe()}; {idle}", _first(plan)
+
+
+def _default_ratio(plan: Plan) -> Iterator[tuple[str, str]]:
+    args = plan.args
+    if args.max_mamba_cache_size is not None or args.mamba_full_memory_ratio != DEFAULT_RATIO or not plan.suggestions:
+        return
+    best = next((s for s in plan.suggestions if s.flags.startswith("--mamba-full-memory-ratio")), None)
+    if best is not None and plan.concurrency + best.gain >= GAIN_SHARE * plan.concurrency:
+        yield f"the default ratio {DEFAULT_RATIO} does not fit this workload: {best.effect}", f"write {best.flags}"
+
+
+def _not_a_pin(plan: Plan) -> Iterator[tuple[str, str]]:
+    asked, per_request, dp = plan.args.max_mamba_cache_size, plan.slots_per_request, plan.args.attn_dp_size
+    if asked is None or per_request == 1 or plan.max_mamba_cache_size % per_request == 1:
+        return
+    requests = plan.max_mamba_cache_size // per_request
+    left = plan.max_mamba_cache_size % per_request
+    spare = "none is spare" if left == 0 else f"{left} are left over"
+    yield (
+        f"--max-mamba-cache-size {asked:,} is {requests:,} requests x {per_request} slots, and {spare}",
+        f"write {pin(requests * dp, per_request, dp=dp)}",
+    )
+
+
+def _two_sizes(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.args.max_mamba_cache_size is not None and plan.args.mamba_full_memory_ratio != DEFAULT_RATIO:
+        yield "--max-mamba-cache-size wins over --mamba-full-memory-ratio", "drop the ratio"
+
+
+def _unread_dtype(plan: Plan) -> Iterator[tuple[str, str]]:
+    model, used = plan.model, plan.ready.slot.ssm_dtype
+    declared = model.declared_ssm_dtype
+    if declared not in (None, used) and model.architecture not in READS_DECLARED_SSM_DTYPE:
+        yield (
+            f"the config's mamba_ssm_dtype {declared} is not read for {model.architecture}: the state is {used}",
+            f"write --mamba-ssm-dtype {declared}",
+        )
+    cached = model.declared_ssm_cache_dtype
+    if cached not in (None, used):
+        yield (
+            f"SGLang does not read mamba_ssm_cache_dtype {cached}: the state is {used}",
+            f"write --mamba-ssm-dtype {cached}",
+        )
+
+
+def _uncharged(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.uncharged_bytes < UNCHARGED_SHARE * plan.rest.likely_gib * GIB:
+        return
+    worst = max(plan.budget, key=lambda line: line.allocated_bytes - line.charged_bytes)
+    over = worst.allocated_bytes - worst.charged_bytes
+    yield (
+        f"{format_bytes(plan.uncharged_bytes)} are allocated beyond what is charged, {format_bytes(over)} of them for "
+        f"the {worst.name}: the headroom of --mem-fraction-static must hold them",
+        "lower --mem-fraction-static by as much",
+    )
+
+
+def _scratch(plan: Plan) -> Iterator[tuple[str, str]]:
+    scratch = sum(line.allocated_bytes for line in plan.budget if line.name == "draft states")
+    if scratch < SCRATCH_SHARE * plan.rest.likely_gib * GIB:
+        return
+    per_request = plan.ready.stage_slot_bytes * plan.args.most_draft_tokens
+    yield (
+        f"draft states take {format_bytes(scratch)}: {plan.max_running_requests:,} + 1 requests x "
+        f"{plan.args.most_draft_tokens} states, {format_bytes(per_request)} a request",
+        "lower --max-running-requests or the draft tokens, or add --enable-linear-replayssm-spec where it takes effect",
+    )
+
+
+def _speculative_limit(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.args.speculative and plan.args.max_running_requests is None:
+        yield "speculation without --max-running-requests limits the server to 48", "write the limit that is meant"
+
+
+def _dcp_ratio(plan: Plan) -> Iterator[tuple[str, str]]:
+    args = plan.args
+    if args.dcp_size > 1 and args.max_mamba_cache_size is None and args.mamba_full_memory_ratio == DEFAULT_RATIO:
+        yield (
+            f"dcp {args.dcp_size} divides a sequence's KV and not its state: the default ratio is too small by as much",
+            _first(plan) or f"write --mamba-full-memory-ratio {DEFAULT_RATIO * args.dcp_size:g}",
+        )
+
+
+def _inert_replay(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.args.enable_linear_replayssm_spec and plan.args.speculative and not plan.ready.replay_active:
+        yield (
+            f"--enable-linear-replayssm-spec has no effect on {plan.model.architecture}: draft states are kept as ever",
+            "drop it",
+        )
+
+
+def _pipeline(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.args.pipeline_turns_overlap_off and plan.ready.choice.strategy.startswith("extra_buffer"):
+        yield f"pp {plan.args.pp_size} turns the overlap scheduler off: S = {plan.slots_per_request}", ""
+
+
+def _too_long(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.workload.longest > plan.ready.context_length:
+        yield (
+            f"requests of {plan.workload.longest:,} tokens exceed the context of {plan.ready.context_length:,}",
+            "raise --context-length if the model allows it, or shorten the requests",
+        )
+
+
+def _first(plan: Plan) -> str:
+    """The balanced ratio as a fix, or the best suggestion where no ratio helps."""
+    ratio = next((s for s in plan.suggestions if s.flags.startswith("--mamba-full-memory-ratio")), None)
+    best = ratio or next(iter(plan.suggestions), None)
+    return f"write {best.flags}" if best is not None else ""
+
+
+KCC = "SGLang mem_cache/kv_cache_configurator.py"
+RULES: tuple[Rule, ...] = (
+    Rule("HC001", "error", "no memory for a pool",
+         "K or T comes out at zero: the solver gives the state rest x r / (1 + r) and KV what the charges leave.", KCC),
+    Rule("HC002", "error", "slots admit no request, or fewer than wanted",
+         "K slots admit K // S requests; C requests need C x S + 1.", KCC, _fewer_than_wanted),
+    Rule("HC003", "error", "strategy refused",
+         "no_buffer does not run under overlap; extra buffers need a class that supports them and the triton backend; "
+         "lazy ones need overlap and no disaggregation.", "SGLang arg_groups/mamba_hook.py"),
+    Rule("HC004", "error", "page size refused",
+         "no_buffer needs pages of 1; extra buffers pages that divide the kernel's chunk or are divided by it; a "
+         "sparse-attention index 64 pooled tokens.", "SGLang arg_groups/overrides.py"),
+    Rule("HC005", "error", "track interval refused",
+         "It is at least the draft tokens of a step and a multiple of the page.", "SGLang arg_groups/mamba_hook.py"),
+    Rule("HC006", "error", "ReplaySSM refused",
+         "Rings are powers of two and at least 2 x D; verification needs a linear chain; decoding no extra buffers.",
+         "SGLang arg_groups/attention_hook.py, mem_cache/memory_pool.py"),
+    Rule("HC007", "error", "int8 checkpoints refused",
+         "They are not kept with hierarchical cache, an external radix backend or LMCache.",
+         "SGLang arg_groups/mamba_hook.py"),
+    Rule("HC008", "error", "unified memory refused",
+         "It does not run disaggregated, with LMCache, two-batch overlap or fp4 KV; DCP needs MLA; speculation one of "
+         "DSPARK, DFLASH, EAGLE, EAGLE3 with topk 1.", "SGLang mem_cache/unified_memory_pool.py"),
+    Rule("HC009", "error", "tp does not divide the state", "Heads and convolution channels are shared out exactly.",
+         "SGLang configs/mamba_utils.py"),
+    Rule("HC010", "warning", "KV idles while the state pool binds",
+         "Requests stop at K // S; the KV beyond K // S x L is never used.", KCC, _kv_idles),
+    Rule("HC011", "warning", "state slots idle while KV binds",
+         "Requests stop at T // L; slots beyond that x S are never used.", KCC, _state_idles),
+    Rule("HC012", "warning", "default ratio on a workload that wants another",
+         "r* = (S + D) x state / (L x kv) is rarely 0.9.", "docs/formulas.md, r*", _default_ratio),
+    Rule("HC013", "note", "explicit K is not a multiple of S plus one",
+         "Slots beyond a multiple of S admit no request; without one to spare a full pool cannot turn over.",
+         "docs/formulas.md, pin", _not_a_pin),
+    Rule("HC014", "note", "ratio and K both given", "An explicit K wins.", KCC, _two_sizes),
+    Rule("HC015", "warning", "declared state dtype is not read",
+         "Only some classes read mamba_ssm_dtype; none reads mamba_ssm_cache_dtype; the default is float32.",
+         "SGLang configs/mamba_utils.py", _unread_dtype),
+    Rule("HC016", "warning", "uncharged memory", "Buffers that the solver does not price come out of the headroom.",
+         "SGLang mem_cache/memory_pool.py", _uncharged),
+    Rule("HC017", "warning", "draft states take much of the memory",
+         "Every request that can run holds D states, used or not: (R + 1) x D x state.",
+         "SGLang mem_cache/memory_pool.py", _scratch),
+    Rule("HC018", "note", "speculation limits requests to 48", "The limit is set when none is given.",
+         "SGLang arg_groups/speculative_hook.py", _speculative_limit),
+    Rule("HC019", "warning", "context parallelism with the default ratio",
+         "r* scales with dcp: KV of a sequence is shared, its state is not.", "docs/formulas.md, r*", _dcp_ratio),
+    Rule("HC020", "warning", "ReplaySSM flag without effect",
+         "It takes effect on KDA models and Qwen and Jet GDN models.",
+         "SGLang mem_cache/kv_cache_configurator.py", _inert_replay),
+    Rule("HC021", "note", "pipeline parallelism changes S",
+         "Without overlap extra buffers track one slot, not two.", KCC, _pipeline),
+    Rule("HC022", "error", "requests longer than the context", "Such a request is refused or cut.",
+         "SGLang configs/model_config.py", _too_long),
+)  # fmt: skip
+"""Every rule, refusals first."""

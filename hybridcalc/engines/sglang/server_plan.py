@@ -1,0 +1,244 @@
+"""The answer of ``hybridcalc plan`` for SGLang: pools, clamps, budget, capacity for a workload, findings, suggestions.
+
+`plan` runs the engine's start-up (planner.py) on the likely memory and, where that is only known to two decimals, on
+both ends of it. Findings and suggestions are computed when they are first asked for: each suggestion is a plan itself.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.deployment import Rest, Workload, exact_rest
+from hybridcalc.engines.sglang.allocation import Allocation
+from hybridcalc.engines.sglang.budget import budget_lines, uncharged_bytes
+from hybridcalc.engines.sglang.config import Refusal, ServerArgs
+from hybridcalc.engines.sglang.notes import model_notes
+from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, log_lines, outputs, prepare, size
+from hybridcalc.engines.sglang.settings import Setting, weigh
+from hybridcalc.engines.sglang.steps import plan_steps
+from hybridcalc.errors import InputError
+from hybridcalc.findings import Finding
+from hybridcalc.plan import BudgetLine, Step, Suggestion
+
+
+class Plan:
+    """What SGLang does with ``args`` and ``rest`` for ``model``: figures per rank of one attention worker.
+
+    ``low`` and ``high`` are the sizings at the ends of an uncertain memory; equal to ``sizing`` where it is known.
+    """
+
+    def __init__(
+        self,
+        ready: Prepared,
+        sizing: Sizing,
+        low: Sizing,
+        high: Sizing,
+        pools: Allocation,
+        rest: Rest,
+        workload: Workload,
+    ) -> None:
+        self.ready, self.sizing, self.low, self.high = ready, sizing, low, high
+        self.pools, self.rest, self.workload = pools, rest, workload
+        self.model, self.args = ready.model, ready.args
+
+    @property
+    def max_mamba_cache_size(self) -> int:
+        """K, state slots of one worker."""
+        return self.sizing.state.slots
+
+    @property
+    def max_total_num_tokens(self) -> int:
+        """T, KV tokens of one rank."""
+        return self.sizing.tokens
+
+    @property
+    def logical_token_capacity(self) -> int:
+        """Tokens of sequences that fit: T times the ranks that share a sequence."""
+        return self.sizing.tokens * self.args.dcp_size
+
+    @property
+    def max_running_requests(self) -> int:
+        """R, requests a worker runs at once at most."""
+        return self.sizing.requests
+
+    @property
+    def slots_per_request(self) -> int:
+        """S."""
+        return self.ready.slots.count
+
+    @property
+    def bytes_per_slot(self) -> int:
+        """Bytes of a state slot on one rank, over all layers of the model."""
+        return self.ready.slot.bytes
+
+    @property
+    def kv_bytes_per_token(self) -> int | list[int]:
+        """Bytes of a token on one rank, draft included; a list where pipeline stages differ."""
+        prices = [cell.bytes for cell in self.ready.cells]
+        return prices[0] if len(set(prices)) == 1 else prices
+
+    @property
+    def fixed_bytes_per_request(self) -> int:
+        """Bytes a request takes before its first token, on the heaviest stage: its slots, and its draft states."""
+        drafts = self.args.draft_tokens if self.sizing.state.draft_bytes else 0
+        return (self.slots_per_request + drafts) * self.ready.stage_slot_bytes
+
+    @property
+    def marginal_bytes_per_token(self) -> Fraction:
+        """Bytes each further token of a request takes on a rank of the heaviest stage."""
+        return Fraction(max(cell.bytes for cell in self.ready.cells), self.args.dcp_size)
+
+    @cached_property
+    def capacity(self) -> Setting:
+        """What these flags come to for the workload; without a length, the requests the engine lets run."""
+        length = self.workload.mean_length
+        if length is None:
+            return self._without_length()
+        return weigh(
+            "plan", "", self.sizing.state.slots, self.logical_token_capacity, self.slots_per_request, length, self.args
+        )
+
+    @property
+    def concurrency(self) -> int:
+        """Requests of the workload that run at once in one worker."""
+        return min(self.capacity.requests, self.sizing.asked)
+
+    @property
+    def binding(self) -> str:
+        """What caps concurrency: "state", "kv" or "limit"."""
+        return self.capacity.binding
+
+    @cached_property
+    def budget(self) -> tuple[BudgetLine, ...]:
+        """Every buffer, charged and allocated."""
+        return budget_lines(self.ready, self.sizing, self.pools)
+
+    @property
+    def uncharged_bytes(self) -> int:
+        """Bytes the buffers take beyond what was charged for them."""
+        return uncharged_bytes(self.budget)
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """Traps this configuration walks into."""
+        from hybridcalc.engines.sglang.rules import find
+
+        return find(self)
+
+    @cached_property
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """Flags that serve the workload better, the most gain first."""
+        from hybridcalc.engines.sglang.suggest import suggest
+
+        return suggest(self)
+
+    @property
+    def log_lines(self) -> list[str]:
+        """The lines about pools that the boot will print."""
+        return log_lines(self.ready, self.sizing, self.pools)
+
+    @property
+    def notes(self) -> list[str]:
+        """Limits of what is known, and flags that do nothing."""
+        return model_notes(self.model, self.args, self.workload, draft_kv=self.ready.cells[0].draft_bytes)
+
+    @property
+    def steps(self) -> list[Step]:
+        """Every figure with its formula, numbers, unit and source."""
+        return plan_steps(self.ready, self.sizing, self.rest)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of ``plan --json``, and the engine's own figures under their own names."""
+        capacity = self.capacity
+        document = outputs(self.ready, self.sizing, self.pools) | {
+            "engine": "sglang",
+            "engine_version": self.ready.rules.version,
+            "model": self.model.name,
+            "starts": True,
+            "refusal": None,
+            "logical_token_capacity": self.logical_token_capacity,
+            "slots_per_request": self.slots_per_request,
+            "slots_reason": self.ready.slots.reason,
+            "kv_bytes_per_token": self.kv_bytes_per_token,
+            "fixed_bytes_per_request": self.fixed_bytes_per_request,
+            "marginal_bytes_per_token": ceil(self.marginal_bytes_per_token),
+            "rest_gib": self.rest.likely_gib,
+            "binding": self.binding,
+            "capacity": {
+                "length_tokens": self.workload.longest or None,
+                "concurrent_requests": self.concurrency,
+                **capacity.to_dict(),
+            },
+            "budget": [line.to_dict() for line in self.budget],
+            "uncharged_bytes": self.uncharged_bytes,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "suggestions": [suggestion.to_dict() for suggestion in self.suggestions],
+            "log_lines": self.log_lines,
+            "notes": self.notes,
+            "steps": [step.to_dict() for step in self.steps],
+        }
+        if not self.rest.exact:
+            document["intervals"] = {
+                "rest_gib": [self.rest.low_gib, self.rest.high_gib],
+                "max_mamba_cache_size": [self.low.state.slots, self.high.state.slots],
+                "max_total_num_tokens": sorted((self.low.tokens, self.high.tokens)),
+                "max_running_requests": sorted((self.low.requests, self.high.requests)),
+            }
+        return document
+
+    def _without_length(self) -> Setting:
+        slots, tokens = self.sizing.state.slots, self.logical_token_capacity
+        by_state, by_kv = slots // self.slots_per_request, tokens // 2
+        running = self.sizing.requests
+        binding = "state" if running == by_state else "kv" if running == by_kv else "limit"
+        return Setting("plan", "", slots, by_state, tokens, by_kv, binding, 0.0)
+
+
+def plan(
+    model: Architecture, args: ServerArgs, *, rest_gib: float | None = None, rest: Rest | None = None,
+    workload: Workload | None = None,
+) -> Plan:  # fmt: skip
+    """Plan a server: ``rest_gib`` is the memory left for both pools on one rank, or ``rest`` an interval of it.
+
+    Raises Refusal for what the engine does not start with, InputError for what makes no sense, and for no memory.
+    """
+    if rest is None:
+        if rest_gib is None:
+            raise InputError("a plan needs the memory left for the pools", fix="give rest_gib")
+        rest = exact_rest(rest_gib)
+    ready = prepare(model, args)
+    sizing = size(ready, rest.likely_gib)
+    low, high = (
+        (sizing, sizing) if rest.exact else (_end(ready, rest.low_gib, sizing), _end(ready, rest.high_gib, sizing))
+    )
+    return Plan(ready, sizing, low, high, allocation(ready, sizing), rest, workload or Workload())
+
+
+def refused(model: Architecture, args: ServerArgs, refusal: Refusal) -> dict[str, Any]:
+    """The document of a plan that does not start: the refusal, and what the stages before it settled."""
+    return {
+        "engine": "sglang",
+        "engine_version": args.engine_version,
+        "model": model.name,
+        "starts": False,
+        "refusal": {"stage": refusal.stage, "rule": refusal.rule, "reason": refusal.reason, "fix": refusal.fix},
+        "findings": [Finding(refusal.rule, "error", refusal.reason, refusal.fix).to_dict()],
+        "suggestions": [],
+        "budget": [],
+        "log_lines": refusal.outputs.get("log", []),
+        **refusal.outputs,
+    }
+
+
+def _end(ready: Prepared, rest_gib: float, likely: Sizing) -> Sizing:
+    """The sizing at one end of an uncertain memory; the likely one where the engine would refuse that end."""
+    try:
+        return size(ready, rest_gib)
+    except Refusal:
+        return likely
+
+
+Planner = Callable[[ServerArgs], Plan]

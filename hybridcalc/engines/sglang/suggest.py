@@ -1,0 +1,150 @@
+"""Which flags would serve the workload better, and by how much?
+
+Each candidate is a change of arguments, planned exactly, at the ratio that balances its pools. It is worth saying when
+more requests of the workload run at once. Effects are predictions of the engine's own solver, from and to.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import NamedTuple
+
+from hybridcalc.architecture.geometry import LatentKV
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.constants import draft_states
+from hybridcalc.engines.sglang.kv import kv_dtype
+from hybridcalc.engines.sglang.planner import prepare
+from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_active
+from hybridcalc.engines.sglang.server_plan import Plan
+from hybridcalc.engines.sglang.settings import Setting, balance_ratio, by_model
+from hybridcalc.errors import HybridcalcError
+from hybridcalc.formulas.balance import balanced_ratio
+from hybridcalc.formulas.replayssm import smallest_ring
+from hybridcalc.formulas.slots import pin
+from hybridcalc.plan import Suggestion
+
+MOST = 8
+
+
+class Change(NamedTuple):
+    """A candidate: the flags as they are typed, the arguments they make, and why one would."""
+
+    flags: str
+    args: ServerArgs
+    why: str
+
+
+def suggest(plan: Plan) -> tuple[Suggestion, ...]:
+    """Suggestions for a plan's workload, the most gain first; none without a length."""
+    if plan.workload.mean_length is None:
+        return ()
+    today, found = plan.concurrency, list[Suggestion]()
+    balanced = _balanced(plan, plan.args)
+    if balanced is not None and balanced.requests > today:
+        found.append(_suggestion(plan, balanced.flags, balanced, "both pools run out together"))
+        found += _pinned(plan, balanced)
+    best = max(today, balanced.requests if balanced is not None else 0)
+    for change in _candidates(plan):
+        setting = _balanced(plan, change.args)
+        if setting is not None and setting.requests > best:
+            found.append(_suggestion(plan, f"{change.flags} {setting.flags}", setting, change.why))
+    ranked = sorted(found, key=lambda suggestion: -suggestion.gain)
+    return (*ranked[:MOST], *_for_kind(plan))
+
+
+def _balanced(plan: Plan, args: ServerArgs) -> Setting | None:
+    """What ``args`` come to at the ratio that balances them; None where the engine refuses."""
+    length = plan.workload.mean_length or Fraction(1)
+    try:
+        ready = prepare(plan.model, args)
+        drafts, _ = draft_states(args, active=ready.replay_active)
+        guess = balanced_ratio(
+            ready.stage_slot_bytes + ready.rings.per_slot, max(1, *(cell.bytes for cell in ready.cells)),
+            slots_per_request=ready.slots.count, length_tokens=length, draft_states=drafts, dcp=args.dcp_size,
+        )  # fmt: skip
+        return balance_ratio(by_model(plan.model, plan.rest.likely_gib, length), args, guess)
+    except HybridcalcError:
+        return None
+
+
+def _candidates(plan: Plan) -> Iterator[Change]:
+    """Changes that may admit more requests, each with its own reason."""
+    args, model = plan.args, plan.model
+    if (
+        plan.ready.choice.strategy == "extra_buffer"
+        and plan.ready.choice.overlap
+        and args.disaggregation_mode == "null"
+    ):
+        lazy = replace(args, mamba_radix_cache_strategy="extra_buffer_lazy")
+        yield Change("--mamba-radix-cache-strategy extra_buffer_lazy", lazy, "one tracking slot less a request")
+    if args.radix_cache and not args.skip_decode_lock and plan.ready.choice.strategy.startswith("extra_buffer"):
+        name = "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK"
+        yield Change(f"{name}=1", replace(args, env={**args.env, name: "1"}), "decoding holds one slot less a request")
+    if plan.ready.slot.ssm_dtype == "float32" and plan.ready.slot.ssm_bytes:
+        yield Change("--mamba-ssm-dtype bfloat16", replace(args, mamba_ssm_dtype="bfloat16"),
+                     "halves the temporal state; check accuracy first")  # fmt: skip
+    if kv_dtype(model, args) in ("bfloat16", "float16"):
+        yield Change("--kv-cache-dtype fp8_e4m3", replace(args, kv_cache_dtype="fp8_e4m3"), "halves the KV of a token")
+    if args.speculative and not plan.ready.replay_active and (is_gdn(model) or plan.ready.slot.shapes.conv):
+        ring = max(16, smallest_ring(args.most_draft_tokens))
+        changed = replace(args, enable_linear_replayssm_spec=True, linear_replayssm_cache_len=ring)
+        if replayssm_active(model, changed, plan.ready.rules):
+            yield Change(f"--enable-linear-replayssm-spec --linear-replayssm-cache-len {ring}", changed,
+                         "verification replays its inputs and keeps no draft states")  # fmt: skip
+    if isinstance(model.attention, LatentKV) and args.dcp_size == 1 and args.attn_tp_size > 1:
+        ranks = args.attn_tp_size
+        yield Change(f"--dcp-size {ranks}", replace(args, dcp_size=ranks), "MLA rows are no longer whole on every rank")
+
+
+def _pinned(plan: Plan, balanced: Setting) -> list[Suggestion]:
+    """The same by an explicit K, which no later change of memory moves."""
+    dp, length = plan.args.attn_dp_size, plan.workload.mean_length or Fraction(1)
+    slots = pin(dp * balanced.requests, plan.slots_per_request, dp=dp)
+    evaluate = by_model(plan.model, plan.rest.likely_gib, length)
+    try:
+        setting = evaluate("or", f"--max-mamba-cache-size {slots}", replace(plan.args, max_mamba_cache_size=slots))
+    except HybridcalcError:
+        return []
+    why = f"pins {balanced.requests:,} x {plan.slots_per_request} + 1 slots"
+    return [_suggestion(plan, setting.flags, setting, why)] if setting.requests > plan.concurrency else []
+
+
+def _suggestion(plan: Plan, flags: str, setting: Setting, why: str) -> Suggestion:
+    effect = f"{plan.concurrency:,} -> {setting.requests:,} requests of {plan.workload.describe()}"
+    if setting.binding == "limit":
+        effect += " (raise --max-running-requests too)"
+    return Suggestion(flags, effect, why, float(setting.requests - plan.concurrency))
+
+
+def _for_kind(plan: Plan) -> list[Suggestion]:
+    """What the kind of work asks for beside the pools."""
+    page, args = plan.args.tokens_per_page, plan.args
+    if plan.workload.kind == "long":
+        interval = _whole_pages(1024, page)
+        flags = f"--mamba-track-interval {interval} --mamba-max-states-per-path 4"
+        effect = f"a snapshot every {interval:,} tokens, four states a path at most"
+        return [Suggestion(flags, effect, "long documents are reread from few depths: more snapshots fill the pool")]
+    if plan.workload.kind == "agent":
+        interval = _whole_pages(max(64, args.draft_tokens), page)
+        effect = f"at most {interval:,} tokens are recomputed at the next turn"
+        why = "short turns end soon after a snapshot was due: a shorter interval keeps their tails"
+        return [Suggestion(f"--mamba-track-interval {interval}", effect, why)]
+    if plan.workload.kind == "batch":
+        changed, flags = replace(args, disable_radix_cache=True), "--disable-radix-cache"
+        return _kind_setting(plan, changed, flags, "requests that share no prefix need one slot each")
+    if plan.workload.kind == "small":
+        changed = replace(args, mamba_ssm_dtype="bfloat16", kv_cache_dtype="fp8_e4m3")
+        flags = "--mamba-ssm-dtype bfloat16 --kv-cache-dtype fp8_e4m3"
+        return _kind_setting(plan, changed, flags, "small cards: halve both caches together; check accuracy first")
+    return []
+
+
+def _kind_setting(plan: Plan, args: ServerArgs, flags: str, why: str) -> list[Suggestion]:
+    setting = _balanced(plan, args)
+    if setting is None or setting.requests <= plan.concurrency:
+        return []
+    return [_suggestion(plan, f"{flags} {setting.flags}", setting, why)]
+
+
+def _whole_pages(tokens: int, page: int) -> int:
+    return -(-tokens // page) * page

@@ -1,0 +1,165 @@
+"""What does every combination of a few settings come to? Planned exactly, with the best trade-offs marked.
+
+    --sweep mamba-full-memory-ratio=0.5:2:0.1 --sweep kv-cache-dtype=auto,fp8_e4m3
+
+A name is a flag of the engine without its dashes, or ``rest`` (GiB) or ``length`` (tokens). Points that only differ in
+ratio, K, limits, memory or length share all that does not depend on them. A point is on the Pareto front when no other
+has at least as many requests and tokens and more of one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from itertools import product
+from typing import Any, NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.engines.sglang.config import Refusal, ServerArgs, with_model_defaults
+from hybridcalc.engines.sglang.planner import Prepared, prepare, size
+from hybridcalc.engines.sglang.settings import weigh
+from hybridcalc.errors import HybridcalcError, InputError
+from hybridcalc.units import parse_tokens
+
+MOST_POINTS = 1_000_000
+CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "max_total_tokens")
+"""Arguments that change only the arithmetic of a plan, not what is prepared for it."""
+
+Arguments = Callable[[dict[str, str]], ServerArgs]
+"""Engine flags (name -> value) -> arguments; raises InputError for what the engine's command line would refuse."""
+
+
+class Axis(NamedTuple):
+    """One swept setting and its values, as text."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+class Point(NamedTuple):
+    """One combination: the values, what they come to, or why the engine would not start."""
+
+    values: tuple[str, ...]
+    slots: int
+    tokens: int
+    requests: int
+    binding: str
+    refusal: str
+    best: bool = False
+
+    def to_dict(self, axes: Sequence[Axis]) -> dict[str, Any]:
+        """Plain data, the swept settings first."""
+        settings = {axis.name: value for axis, value in zip(axes, self.values, strict=True)}
+        return settings | {
+            "max_mamba_cache_size": self.slots or None,
+            "logical_token_capacity": self.tokens or None,
+            "requests": self.requests,
+            "binding": self.binding or None,
+            "refusal": self.refusal or None,
+            "pareto": self.best,
+        }
+
+
+def parse_axis(text: str) -> Axis:
+    """``NAME=a,b,c`` or ``NAME=low:high:step``. Raises InputError for anything else, and for too many values."""
+    name, equals, values = text.partition("=")
+    name = name.strip().removeprefix("--")
+    if not equals or not name or not values.strip():
+        raise InputError(f"--sweep {text[:40]!r} is not NAME=values", fix="write NAME=a,b,c or NAME=low:high:step")
+    if values.count(":") == 2 and "," not in values:
+        return Axis(name, _range(text, values))
+    listed = tuple(value.strip() for value in values.split(",") if value.strip())
+    if not listed or len(listed) > MOST_POINTS:
+        raise InputError(f"--sweep {text[:40]!r} holds no usable list of values", fix="write NAME=a,b,c")
+    return Axis(name, listed)
+
+
+def count_points(axes: Sequence[Axis]) -> int:
+    """Combinations of all axes. Raises InputError above MOST_POINTS and for a name given twice."""
+    if len({axis.name for axis in axes}) < len(axes):
+        raise InputError("--sweep names a setting twice", fix="list all its values in one --sweep")
+    count = 1
+    for axis in axes:
+        count *= len(axis.values)
+    if count > MOST_POINTS:
+        raise InputError(f"{count:,} combinations are more than {MOST_POINTS:,}", fix="take larger steps")
+    return count
+
+
+def sweep(
+    model: Architecture,
+    arguments: Arguments,
+    axes: Sequence[Axis],
+    *,
+    rest_gib: float | None,
+    length: Fraction | None,
+) -> Iterator[Point]:
+    """Every combination in order, planned exactly. Raises InputError for values that mean nothing."""
+    prepared: dict[tuple[Any, ...], Prepared | Refusal] = {}
+    for values in product(*(axis.values for axis in axes)):
+        given = {axis.name: value for axis, value in zip(axes, values, strict=True)}
+        memory = _gib(given.pop("rest")) if "rest" in given else rest_gib
+        tokens = Fraction(parse_tokens(given.pop("length"))) if "length" in given else length
+        if memory is None:
+            raise InputError("a sweep needs the memory left for the pools", fix="add --rest SIZE or --sweep rest=...")
+        args = arguments(given)
+        key = tuple(value for name, value in given.items() if name.replace("-", "_") not in CHEAP_FIELDS)
+        yield _point(model, args, key, prepared, values, memory, tokens)
+
+
+def mark_front(points: Sequence[Point]) -> list[Point]:
+    """The same points with those of the Pareto front over requests and tokens marked."""
+    order = sorted((p for p in points if not p.refusal), key=lambda p: (-p.requests, -p.tokens))
+    front, most = set[tuple[int, int]](), -1
+    for point in order:
+        if point.tokens > most:
+            front.add((point.requests, point.tokens))
+            most = point.tokens
+    return [p._replace(best=not p.refusal and (p.requests, p.tokens) in front) for p in points]
+
+
+def _point(
+    model: Architecture, args: ServerArgs, key: tuple[Any, ...], prepared: dict[tuple[Any, ...], Prepared | Refusal],
+    values: tuple[str, ...], rest_gib: float, length: Fraction | None,
+) -> Point:  # fmt: skip
+    ready = prepared.get(key)
+    if ready is None:
+        try:
+            ready = prepare(model, args)
+        except Refusal as refusal:
+            ready = refusal
+        prepared[key] = ready
+    if isinstance(ready, Refusal):
+        return Point(values, 0, 0, 0, "", ready.reason)
+    ready = ready._replace(args=with_model_defaults(model.architecture, args))
+    try:
+        sizing = size(ready, rest_gib)
+    except HybridcalcError as refusal:
+        return Point(values, 0, 0, 0, "", refusal.message)
+    tokens = sizing.tokens * args.dcp_size
+    if length is None:
+        return Point(values, sizing.state.slots, tokens, sizing.requests, "", "")
+    setting = weigh("", "", sizing.state.slots, tokens, ready.slots.count, length, args)
+    return Point(values, sizing.state.slots, tokens, min(setting.requests, sizing.asked), setting.binding, "")
+
+
+def _range(text: str, values: str) -> tuple[str, ...]:
+    try:
+        low, high, step = (Decimal(part.strip()) for part in values.split(":"))
+    except InvalidOperation:
+        raise InputError(f"--sweep {text[:40]!r} is no range of numbers", fix="write NAME=low:high:step") from None
+    if not (low.is_finite() and high.is_finite() and step.is_finite()) or step <= 0 or high < low:
+        raise InputError(f"--sweep {text[:40]!r} goes nowhere", fix="low <= high and a step above 0")
+    count = int((high - low) / step) + 1
+    if count > MOST_POINTS:
+        raise InputError(f"--sweep {text[:40]!r} has {count:,} steps", fix=f"at most {MOST_POINTS:,}")
+    return tuple(f"{(low + step * i).normalize():f}" for i in range(count))
+
+
+def _gib(text: str) -> float:
+    try:
+        gib = float(text.lower().removesuffix("gib"))
+    except ValueError:
+        raise InputError(f"--sweep rest={text[:20]}: not GiB", fix="write numbers, such as rest=20:40:1") from None
+    if not 0 < gib < 2**20:
+        raise InputError(f"--sweep rest={text[:20]}: not a usable size in GiB")
+    return gib

@@ -1,0 +1,186 @@
+"""A plan as text: verdict, figures, budget with a picture of the memory, findings, what to set, log lines."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from math import ceil
+from typing import TYPE_CHECKING
+
+from hybridcalc.engines.sglang.config import Refusal
+from hybridcalc.engines.sglang.server_plan import Plan
+from hybridcalc.engines.sglang.sweep import Axis, Point
+from hybridcalc.plan import BudgetLine
+from hybridcalc.reports import terminal
+from hybridcalc.reports.memory_map import Segment, memory_map
+from hybridcalc.units import GIB, format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STYLES = {"state": terminal.STATE, "kv": terminal.KV, "scratch": "magenta", "other": terminal.QUIET}
+LETTERS = {
+    "state pool": "S", "draft states": "D", "ReplaySSM rings": "R", "KV pool": "K", "draft KV": "k",
+    "int8 checkpoints": "8", "per-layer-embedding convolutions": "p", "request table": "t",
+}  # fmt: skip
+SLOW_POINTS = 5_000
+MOST_ROWS = 60
+
+
+def print_plan(plan: Plan, *, explain: bool) -> None:
+    """The whole answer."""
+    out = terminal.console()
+    terminal.verdict(out, *_verdict(plan))
+    terminal.figures(out, _figures(plan), styles=(terminal.STATE, terminal.KV))
+    out.print()
+    _budget(out, plan)
+    for severity in ("error", "warning"):
+        texts = [
+            f"{f.rule} {f.message}{'; ' + f.fix if f.fix else ''}" for f in plan.findings if f.severity == severity
+        ]
+        terminal.notes(out, texts, label=severity, style=terminal.TROUBLE)
+    if plan.suggestions:
+        out.print()
+        for suggestion in plan.suggestions:
+            terminal.choice(out, suggestion.flags, f"{suggestion.effect}: {suggestion.why}")
+    out.print()
+    out.print("log lines to expect:", style=terminal.QUIET)
+    for line in plan.log_lines:
+        terminal.quoted(out, line)
+    notes = [f"{f.rule} {f.message}{'; ' + f.fix if f.fix else ''}" for f in plan.findings if f.severity == "note"]
+    if plan.workload.mean_length is None:
+        notes.append("-L TOKENS (or --lengths) shows what the pools admit, what idles, and what to set")
+    terminal.notes(out, [*notes, *plan.notes])
+    if explain:
+        terminal.explanation(out, plan.steps)
+
+
+def print_comparison(first: Plan | Refusal, second: Plan | Refusal, flags: str) -> None:
+    """Two plans side by side: the same rows, and what changes."""
+    out = terminal.console()
+    cells = [_comparison_cells(plan) for plan in (first, second)]
+    names = list(dict.fromkeys([*cells[0], *cells[1]]))
+    rows = [(f"  {name}", cells[0].get(name, "-"), cells[1].get(name, "-")) for name in names]
+    terminal.verdict(out, "compare", f"as given, and with {flags}")
+    terminal.listing(out, ("", "as given", "with"), rows, right=(1, 2))
+
+
+def print_sweep(axes: Sequence[Axis], points: Sequence[Point], length: Fraction | None) -> None:
+    """Every point of a sweep, or the front alone where there are too many to read."""
+    out = terminal.console()
+    started = [point for point in points if not point.refusal]
+    shown = list(points) if len(points) <= MOST_ROWS else [point for point in points if point.best]
+    what = f"requests of {float(length):,.0f} tokens" if length is not None else "requests"
+    best = max(started, key=lambda point: (point.requests, point.tokens), default=None)
+    headline = f"{best.requests:,} {what} at most" if best is not None else "nothing starts"
+    terminal.verdict(out, headline, f"{len(points):,} combinations, {len(points) - len(started):,} do not start")
+    rows = [
+        (*(f"  {value}" for value in point.values), f"{point.slots:,}", f"{point.tokens:,}", f"{point.requests:,}",
+         point.refusal or point.binding, "best" if point.best else "")
+        for point in shown
+    ]  # fmt: skip
+    header = (*(f"  {axis.name}" for axis in axes), "slots", "KV tokens", "requests", "binds", "front")
+    terminal.listing(out, header, rows, right=tuple(range(len(axes), len(axes) + 3)))
+    if len(shown) < len(points):
+        terminal.notes(out, [f"{len(points):,} points: only the front is shown; --csv or --json print all of them"])
+
+
+def with_progress(points: Iterable[Point], count: int) -> Iterator[Point]:
+    """The points as they come; a bar on stderr when there are many and someone is watching."""
+    if count < SLOW_POINTS or not sys.stderr.isatty():
+        yield from points
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(points, total=count, description="planning", console=Console(stderr=True))
+
+
+def _verdict(plan: Plan) -> tuple[str, str]:
+    capacity, dp = plan.capacity, plan.args.attn_dp_size
+    per = " a worker" if dp > 1 else ""
+    count = f"{plan.concurrency:,} request{'' if plan.concurrency == 1 else 's'}{per}"
+    if plan.workload.mean_length is None:
+        binds = {"state": "the state pool binds", "kv": "KV binds", "limit": "the request limit binds"}[plan.binding]
+        return count, f"{binds}; {plan.logical_token_capacity:,} KV tokens"
+    binds = {"state": "the state pool binds", "kv": "KV binds", "limit": "the request limit binds"}[plan.binding]
+    idle = "KV" if plan.binding == "state" else "state slots"
+    text = f"of {plan.workload.describe()}: {binds}"
+    if plan.binding != "limit" and capacity.idle_percent >= 1:
+        text += f", {min(capacity.idle_percent, 99.9):.0f} % of the {idle} idle"
+    return count, text
+
+
+def _figures(plan: Plan) -> list[tuple[str, str, str, str]]:
+    fixed, marginal = plan.fixed_bytes_per_request, ceil(plan.marginal_bytes_per_token)
+    why = f"{plan.slots_per_request} slots of {plan.ready.stage_slot_bytes:,} B"
+    if plan.sizing.state.draft_bytes:
+        why += f" and {plan.args.draft_tokens} draft states"
+    rows = [
+        ("state slots", _between(plan.low.state.slots, plan.max_mamba_cache_size, plan.high.state.slots), "slots",
+         f"K: {plan.capacity.state_requests:,} requests x {plan.slots_per_request} ({plan.ready.slots.reason})"),
+        ("KV tokens", _between(plan.low.tokens, plan.max_total_num_tokens, plan.high.tokens), "tokens",
+         f"T on a rank, {plan.ready.cells[0].bytes:,} B each"),
+        ("request limit", f"{plan.max_running_requests:,}", "requests", "R: the least of limit, T // 2 and K // S"),
+        ("a request takes", f"{fixed:,} B", format_bytes(fixed), f"before its first token: {why}"),
+        ("and each token", f"{marginal:,} B", format_bytes(marginal), "of KV on a rank"),
+        ("memory", f"{plan.rest.likely_gib:.2f} GiB", "", plan.rest.why),
+    ]  # fmt: skip
+    if plan.args.dcp_size > 1:
+        rows.insert(
+            2, ("sequences hold", f"{plan.logical_token_capacity:,}", "tokens", f"on {plan.args.dcp_size} ranks")
+        )
+    return rows
+
+
+def _between(low: int, likely: int, high: int) -> str:
+    low, high = min(low, high), max(low, high)
+    return f"{likely:,}" if low == high else f"{likely:,} ({low:,}..{high:,})"
+
+
+def _budget(out: "Console", plan: Plan) -> None:
+    rows = [
+        (
+            f"  {line.name}",
+            f"{line.charged_bytes:,}",
+            f"{line.allocated_bytes:,}",
+            format_bytes(line.allocated_bytes),
+            line.why,
+        )
+        for line in plan.budget
+    ]
+    terminal.listing(out, ("  per rank", "charged B", "allocated B", "", "why"), rows, right=(1, 2, 3))
+    segments = [_segment(line) for line in plan.budget]
+    left = int(plan.rest.likely_gib * GIB) - sum(line.charged_bytes for line in plan.budget)
+    if left > 0:
+        segments.append(Segment("unused", ".", left, terminal.QUIET))
+    out.print()
+    out.print(memory_map(segments, out.width))
+    over = plan.uncharged_bytes
+    if over:
+        out.print(f"  {format_bytes(over)} of this are not charged: the headroom holds them", style=terminal.QUIET)
+
+
+def _segment(line: BudgetLine) -> Segment:
+    return Segment(line.name, LETTERS.get(line.name, "?"), line.allocated_bytes, STYLES[line.kind])
+
+
+def _comparison_cells(plan: Plan | Refusal) -> dict[str, str]:
+    if isinstance(plan, Refusal):
+        return {"starts": f"no: {plan.reason}"}
+    cells = {
+        "starts": "yes",
+        "state slots K": f"{plan.max_mamba_cache_size:,}",
+        "slots a request S": f"{plan.slots_per_request}",
+        "KV tokens T": f"{plan.max_total_num_tokens:,}",
+        "request limit R": f"{plan.max_running_requests:,}",
+        "a request takes": format_bytes(plan.fixed_bytes_per_request),
+        "and each token": format_bytes(ceil(plan.marginal_bytes_per_token)),
+        "not charged": format_bytes(plan.uncharged_bytes),
+    }
+    if plan.workload.mean_length is not None:
+        cells |= {
+            "requests at once": f"{plan.concurrency:,}",
+            "binds": plan.binding,
+            "the other pool idles": f"{plan.capacity.idle_percent:.0f} %",
+        }
+    return cells
