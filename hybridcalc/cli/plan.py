@@ -6,7 +6,7 @@ engine takes works here; what follows ``--`` is a whole launch line.
 
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,13 +19,15 @@ from hybridcalc.cli import options
 from hybridcalc.deployment import KINDS, Rest, Workload, exact_rest, parse_lengths
 from hybridcalc.engines.sglang import memory
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, Refusal, ServerArgs
+from hybridcalc.engines.sglang.flags import MOST_SLOTS
 from hybridcalc.engines.sglang.server_plan import Plan, plan, refused
 from hybridcalc.errors import InputError
 from hybridcalc.findings import at_or_above
 from hybridcalc.reports.document import print_json
-from hybridcalc.units import GIB, parse_bytes
 
 LAUNCH_WORDS = "hybridcalc.launch_words"
+Memory = Callable[[ServerArgs], Rest]
+"""Memory left for the pools, which may depend on the arguments (--mem-fraction-static)."""
 
 
 class LaunchCommand(TyperCommand):
@@ -74,9 +76,7 @@ def plan_command(
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option(
-            "--concurrency", "-C", metavar="N", min=1, max=options.MOST_SLOTS, help="Requests that should run."
-        ),
+        typer.Option("--concurrency", "-C", metavar="N", min=1, max=MOST_SLOTS, help="Requests that should run."),
     ] = None,
     workload: Annotated[
         str | None, typer.Option("--workload", metavar="KIND", help=f"Kind of work: {', '.join(KINDS)}.")
@@ -118,21 +118,27 @@ def plan_command(
         "max_draft_tokens": max_draft_tokens, "platform": platform, "engine_version": engine_version,
     }  # fmt: skip
     words = list(context.args)
-    name, launch_words, launch_env = _launch(words, context.meta.get(LAUNCH_WORDS))
+    launch_words, launch_env = _launch(words, context.meta.get(LAUNCH_WORDS))
     environment = {**launch_env, **options.environment(env or [])}
-    name, args = _arguments(launch_words, environment, extra, name)
+    name, args = _arguments(launch_words, environment, extra)
     model = options.model(name)
     work = _workload(length, lengths, concurrency, workload)
     severity = options.severity("--fail-on", fail_on)
+    memory_left = _memory(rest, gpu, weights, avail_before, avail_after, model, name)
     if sweep:
         _sweep(
-            model, launch_words, environment, extra, sweep, _rest_or_none(rest), work, as_csv=as_csv, as_json=as_json
+            model,
+            lambda flags: _arguments([*launch_words, *flags], environment, extra)[1],
+            sweep,
+            memory_left,
+            work,
+            as_csv=as_csv,
+            as_json=as_json,
         )
         return
-    memory_left = _memory(rest, gpu, weights, avail_before, avail_after, name, args)
     first = _planned(model, args, memory_left, work)
     if compare is not None:
-        _, other = _arguments([*launch_words, *_words(compare)], environment, extra, name)
+        _, other = _arguments([*launch_words, *_words(compare)], environment, extra)
         _compare(model, first, _planned(model, other, memory_left, work), compare, as_json=as_json)
         return
     if isinstance(first, Refusal):
@@ -151,27 +157,26 @@ def plan_command(
         raise typer.Exit(1)
 
 
-def _launch(words: list[str], launch: list[str] | None) -> tuple[str | None, list[str], dict[str, str]]:
-    """MODEL where it is the first word, the engine's words, and the environment of a launch line."""
+def _launch(words: list[str], launch: list[str] | None) -> tuple[list[str], dict[str, str]]:
+    """The engine's words and environment; what stands outside the launch line comes last, so that it wins."""
     from hybridcalc.commandline import read_launch
 
     if launch is None:
-        return None, words, {}
+        return words, {}
     read = read_launch(launch)
     if read.engine not in (None, "sglang"):
         raise InputError(f"the launch line starts {read.engine}, which is not planned yet", fix="give an SGLang line")
-    return None, [*read.words, *words], dict(read.env)
+    if words and not words[0].startswith("-"):
+        words = ["--model-path", *words]
+    return [*read.words, *words], dict(read.env)
 
 
-def _arguments(
-    words: Sequence[str], env: dict[str, str], extra: dict[str, Any], name: str | None
-) -> tuple[str, ServerArgs]:
+def _arguments(words: Sequence[str], env: dict[str, str], extra: dict[str, Any]) -> tuple[str, ServerArgs]:
     from dataclasses import replace
 
     from hybridcalc.engines.sglang.command import from_words
 
-    found, args = from_words(words, env)
-    model = found or name
+    model, args = from_words(words, env)
     if model is None:
         raise InputError(
             "plan needs a MODEL", fix="name a preset (`hybridcalc models`), a config.json, or --model-path"
@@ -198,32 +203,46 @@ def _workload(length: str | None, lengths: str | None, concurrency: int | None, 
     return Workload(((tokens, 1),) if tokens else (), concurrency, kind)
 
 
-def _rest_or_none(rest: str | None) -> float | None:
-    return options.gib("--rest", rest)
-
-
 def _memory(
-    rest: str | None, gpu: str | None, weights: str | None, before: str | None, after: str | None, name: str,
-    args: ServerArgs,
-) -> Rest:  # fmt: skip
-    """The memory left, from whichever way it was given; one way only."""
-    ways = [rest is not None, gpu is not None, before is not None or after is not None]
-    if sum(ways) > 1:
+    rest: str | None, gpu: str | None, weights: str | None, before: str | None, after: str | None, model: Architecture,
+    name: str,
+) -> Memory:  # fmt: skip
+    """How the memory left follows from the arguments, from whichever way it was given; one way only."""
+    boot = before is not None or after is not None
+    if sum((rest is not None, gpu is not None, boot)) > 1:
         raise InputError("the memory is given in more than one way", fix="keep --rest, --gpu or the avail figures")
+    if weights is not None and gpu is None:
+        raise InputError("--weights says nothing without --gpu", fix="add --gpu NAME, or leave it out")
     if rest is not None:
-        return exact_rest(options.gib("--rest", rest) or 0.0)
+        known = exact_rest(_signed_gib("--rest", rest))
+        return lambda _: known
     if before is not None and after is not None:
-        return memory.rest_from_boot(_gib_figure("--avail-before", before), _gib_figure("--avail-after", after), args)
+        left = _gib_figure("--avail-before", before), _gib_figure("--avail-after", after)
+        return lambda args: memory.rest_from_boot(*left, model, args)
+    if boot:
+        raise InputError("--avail-before and --avail-after go together", fix="give both figures of the boot log")
     if gpu is not None:
-        total, _ = memory.gpu_gib(gpu)
-        weighed = parse_bytes(weights) / GIB if weights is not None else memory.weights_from_index(Path(name), args)
-        if weighed is None:
-            raise InputError("--gpu needs the weights on one rank", fix="add --weights SIZE")
-        return memory.rest_from_gpu(total, weighed, args)
+        card = memory.find_gpu(gpu)
+        weighed = None if weights is None else options.gib("--weights", weights)
+        return lambda args: memory.rest_from_gpu(card, _weights(weighed, name, args), model, args)
     raise InputError(
         "plan needs the memory left for the pools: add --rest SIZE",
         fix="or --gpu NAME --weights SIZE --mem-fraction-static F, or --avail-before GIB --avail-after GIB",
     )
+
+
+def _weights(given: float | None, name: str, args: ServerArgs) -> float:
+    """Weights on one rank, GiB: as given, or from the checkpoint that MODEL names."""
+    weighed = memory.weights_from_index(Path(name), args) if given is None else given
+    if weighed is None:
+        raise InputError("--gpu needs the weights on one rank", fix="add --weights SIZE")
+    return weighed
+
+
+def _signed_gib(flag: str, text: str) -> float:
+    """A size in GiB that may be below zero, as a boot that runs out of memory prints it."""
+    sign, size = (-1, text.strip()[1:]) if text.strip().startswith("-") else (1, text)
+    return sign * (options.gib(flag, size) or 0.0)
 
 
 def _gib_figure(flag: str, text: str) -> float:
@@ -239,9 +258,9 @@ def _gib_figure(flag: str, text: str) -> float:
     return value
 
 
-def _planned(model: Architecture, args: ServerArgs, rest: Rest, work: Workload) -> Plan | Refusal:
+def _planned(model: Architecture, args: ServerArgs, memory_left: Memory, work: Workload) -> Plan | Refusal:
     try:
-        return plan(model, args, rest=rest, workload=work)
+        return plan(model, args, rest=memory_left(args), workload=work)
     except Refusal as refusal:
         return refusal
 
@@ -270,22 +289,16 @@ def _compare(model: Architecture, first: Plan | Refusal, second: Plan | Refusal,
 
 
 def _sweep(
-    model: Architecture, words: Sequence[str], env: dict[str, str], extra: dict[str, Any], specs: list[str],
-    rest_gib: float | None, work: Workload, *, as_csv: bool, as_json: bool,
+    model: Architecture, arguments: Callable[[list[str]], ServerArgs], specs: list[str], memory_left: Memory,
+    work: Workload, *, as_csv: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from hybridcalc.engines.sglang.sweep import count_points, mark_front, parse_axis, sweep
+    from hybridcalc.reports import plan_text
 
     axes = [parse_axis(spec) for spec in specs]
     count = count_points(axes)
-
-    def arguments(given: dict[str, str]) -> ServerArgs:
-        flags = [word for name, value in given.items() for word in (f"--{name}", value)]
-        return _arguments([*words, *flags], env, extra, "")[1]
-
     length: Fraction | None = work.mean_length
-    points = sweep(model, arguments, axes, rest_gib=rest_gib, length=length)
-    from hybridcalc.reports import plan_text
-
+    points = sweep(model, arguments, axes, memory=memory_left, length=length)
     marked = mark_front(list(plan_text.with_progress(points, count)))
     if as_json:
         print_json("plan", {"sweep": [point.to_dict(axes) for point in marked]})

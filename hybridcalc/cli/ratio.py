@@ -9,6 +9,7 @@ from hybridcalc.cli import options
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.balance import Balance, balance_model
 from hybridcalc.engines.sglang.config import NEWEST_VERSION
+from hybridcalc.engines.sglang.flags import MOST_SLOTS
 from hybridcalc.engines.sglang.settings import Setting, ratio_text
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding, at_or_above
@@ -37,9 +38,7 @@ def ratio(
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option(
-            "--concurrency", "-C", metavar="N", min=1, max=options.MOST_SLOTS, help="Requests to pin slots for."
-        ),
+        typer.Option("--concurrency", "-C", metavar="N", min=1, max=MOST_SLOTS, help="Requests to pin slots for."),
     ] = None,
     tp_size: options.Tp = 1,
     pp_size: options.Pp = 1,

@@ -7,6 +7,7 @@ import typer
 from hybridcalc.architecture.geometry import Architecture, KimiDelta
 from hybridcalc.cli import options
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, check_model, rules_for
+from hybridcalc.engines.sglang.flags import MOST_SLOTS
 from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import InputError
@@ -22,9 +23,7 @@ def replayssm(
     model: options.Model,
     slots: Annotated[
         int,
-        typer.Option(
-            "--slots", metavar="N", min=1, max=options.MOST_SLOTS, help="Slots with rings; a pool of K has K + 1."
-        ),
+        typer.Option("--slots", metavar="N", min=1, max=MOST_SLOTS, help="Slots with rings; a pool of K has K + 1."),
     ] = 1,
     tp_size: options.Tp = 1,
     dp_size: options.Dp = 1,

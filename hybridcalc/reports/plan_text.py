@@ -23,6 +23,7 @@ LETTERS = {
     "int8 checkpoints": "8", "per-layer-embedding convolutions": "p", "request table": "t",
 }  # fmt: skip
 SLOW_POINTS = 5_000
+MOST_REASONS = 4
 MOST_ROWS = 60
 
 
@@ -74,14 +75,20 @@ def print_sweep(axes: Sequence[Axis], points: Sequence[Point], length: Fraction 
     headline = f"{best.requests:,} {what} at most" if best is not None else "nothing starts"
     terminal.verdict(out, headline, f"{len(points):,} combinations, {len(points) - len(started):,} do not start")
     rows = [
-        (*(f"  {value}" for value in point.values), f"{point.slots:,}", f"{point.tokens:,}", f"{point.requests:,}",
-         point.refusal or point.binding, "best" if point.best else "")
+        ("  " + point.values[0], *point.values[1:], f"{point.slots:,}", f"{point.tokens:,}",
+         f"{point.requests:,} {'*' if point.best else ' '}", "refused" if point.refusal else point.binding)
         for point in shown
     ]  # fmt: skip
-    header = (*(f"  {axis.name}" for axis in axes), "slots", "KV tokens", "requests", "binds", "front")
+    header = ("  " + axes[0].name, *(axis.name for axis in axes[1:]), "slots", "KV tokens", "requests  ", "binds")
     terminal.listing(out, header, rows, right=tuple(range(len(axes), len(axes) + 3)))
+    remarks = ["* no other combination has as many requests and tokens, and more of one"]
+    reasons = list(dict.fromkeys(f"refused: {point.refusal}" for point in shown if point.refusal))
+    remarks += reasons[:MOST_REASONS]
+    if len(reasons) > MOST_REASONS:
+        remarks.append(f"{len(reasons) - MOST_REASONS} more reasons: see --csv or --json")
     if len(shown) < len(points):
-        terminal.notes(out, [f"{len(points):,} points: only the front is shown; --csv or --json print all of them"])
+        remarks.append(f"{len(points):,} points: only those are shown; --csv or --json print all of them")
+    terminal.notes(out, remarks)
 
 
 def with_progress(points: Iterable[Point], count: int) -> Iterator[Point]:

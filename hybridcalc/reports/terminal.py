@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from textwrap import indent, wrap
 from typing import IO, Any, Literal, cast
 
 from rich.console import Console
@@ -100,14 +101,39 @@ def notes(out: Console, texts: Iterable[str], *, label: str = "note", style: str
         out.print()
 
 
+MOST_HEADING = 10
+"""Columns a heading may take beyond what its figures need."""
+
+
 def listing(out: Console, header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> None:
-    """A plain table with a dim header; the columns in ``right`` are right-aligned."""
+    """A plain table with a dim header that breaks at hyphens; the columns in ``right`` are right-aligned.
+
+    Only the last column wraps: no figure is ever cut.
+    """
     table = Table(box=None, pad_edge=False, header_style=QUIET, padding=(0, 2, 0, 0))
+    cells = [[Text(cell) for cell in row] for row in rows]
     for number, name in enumerate(header):
-        table.add_column(name, justify="right" if number in right else "left", no_wrap=number < len(header) - 1)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        last = number == len(header) - 1
+        widest = max((row[number].cell_len for row in cells), default=0)
+        heading = _heading(name, max(widest, MOST_HEADING))
+        least = max(widest, *(len(line) for line in heading.split("\n")))
+        table.add_column(
+            heading,
+            justify="right" if number in right else "left",
+            no_wrap=not last,
+            min_width=None if last else least,
+        )
+    for row in cells:
+        table.add_row(*row)
     out.print(table)
+
+
+def _heading(name: str, width: int) -> str:
+    """A heading; a flag's name broken at its hyphens where it is wider than that."""
+    flag = name.strip()
+    if " " in flag or len(flag) <= width:
+        return name
+    return indent("\n".join(wrap(flag, width)), " " * (len(name) - len(name.lstrip())))
 
 
 def pairs(out: Console, rows: Iterable[tuple[str, str]]) -> None:

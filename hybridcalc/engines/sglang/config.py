@@ -17,6 +17,7 @@ DEFAULT_RATIO = 0.9
 KNOWN_ENVIRONMENT = frozenset({
     "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK", "SGLANG_MAMBA_CONV_DTYPE", "SGLANG_MAMBA_SSM_DTYPE",
     "SGLANG_PP_LAYER_PARTITION", "SGLANG_VLM_CACHE_SIZE_MB", "SGLANG_MM_FEATURE_CACHE_MB",
+    "SGLANG_ENABLE_POST_CAPTURE_KV_SIZING",
 })  # fmt: skip
 """Environment switches that change a figure."""
 SPECULATIVE_ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "MTP", "STANDALONE", "NGRAM", "DSPARK", "DFLASH")
@@ -36,15 +37,19 @@ class RuleSet(NamedTuple):
     cap_line: bool
     replayssm_priced: bool
     own_draft_cell: bool
+    multimodal_reserve: bool
+    after_capture: bool
 
 
 RULE_SETS = (
     RuleSet("0.5.16", padding_slot_charged=False, kimi_k3=False, lazy_with_speculation=False,
             lazy_refused_under_disaggregation=False, platform_limits_extra_buffer=False,
-            replayssm_with_extra_buffer=False, cap_line=False, replayssm_priced=False, own_draft_cell=False),
+            replayssm_with_extra_buffer=False, cap_line=False, replayssm_priced=False, own_draft_cell=False,
+            multimodal_reserve=False, after_capture=False),
     RuleSet("0.5.23", padding_slot_charged=True, kimi_k3=True, lazy_with_speculation=True,
             lazy_refused_under_disaggregation=True, platform_limits_extra_buffer=True,
-            replayssm_with_extra_buffer=True, cap_line=True, replayssm_priced=True, own_draft_cell=True),
+            replayssm_with_extra_buffer=True, cap_line=True, replayssm_priced=True, own_draft_cell=True,
+            multimodal_reserve=True, after_capture=True),
 )  # fmt: skip
 
 
@@ -111,6 +116,7 @@ class ServerArgs:
     enable_lmcache: bool = False
     enable_unified_memory: bool = False
     enable_two_batch_overlap: bool = False
+    mm_feature_transport: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     engine_version: str = NEWEST_VERSION
 
@@ -165,7 +171,7 @@ class ServerArgs:
     @property
     def skip_decode_lock(self) -> bool:
         """SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK."""
-        return self.env.get("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK", "").strip().lower() in ("1", "true", "yes", "y", "on")
+        return is_set(self.env.get("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK"))
 
     @property
     def speculative(self) -> bool:
@@ -188,6 +194,11 @@ class ServerArgs:
     def draft_tokens(self) -> int:
         """D, draft tokens a verification step holds states for; 0 without speculation."""
         return (self.speculative_num_draft_tokens or 0) if self.speculative else 0
+
+
+def is_set(value: str | None) -> bool:
+    """Whether an environment variable that switches something is on, as the engine reads it."""
+    return (value or "").strip().lower() in ("1", "true", "yes", "y", "on")
 
 
 def with_model_defaults(architecture: str, args: ServerArgs) -> ServerArgs:

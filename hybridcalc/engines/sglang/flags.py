@@ -66,6 +66,7 @@ FLAGS = (
     Flag("context_length", ("--context-length",), "tokens", 1, LARGEST_TOKENS),
     Flag("mem_fraction_static", ("--mem-fraction-static",), "float", 0, 1),
     Flag("chunked_prefill_size", ("--chunked-prefill-size",), "int", -1, LARGEST_TOKENS),
+    Flag("mm_feature_transport", ("--mm-feature-transport",), "str", choices=("cpu", "cuda_ipc", "cuda_vmm")),
     Flag("max_prefill_tokens", ("--max-prefill-tokens",), "tokens", 1, LARGEST_TOKENS),
     Flag("disable_overlap_schedule", ("--disable-overlap-schedule",), "flag"),
     Flag("disable_radix_cache", ("--disable-radix-cache",), "flag"),
@@ -176,7 +177,7 @@ _OTHER = """
     lora-drain-wait-threshold lora-eviction-policy lora-paths lora-strict-loading lora-target-modules
     lora-use-virtual-experts mamba-backend mamba-cache-philox-rounds max-ep-size max-loaded-loras max-lora-chunk-size
     max-lora-rank max-loras-per-batch max-micro-batch-size max-queued-requests media-url-max-file-size-mb
-    min-free-slots-delay mlx-enable-sampling mm-attention-backend mm-enable-dp-encoder mm-feature-transport
+    min-free-slots-delay mlx-enable-sampling mm-attention-backend mm-enable-dp-encoder
     mm-global-cache-backend mm-io-worker-num mm-max-concurrent-calls mm-per-request-timeout
     mm-preprocess-cache-size-mb mm-process-config mm-processor-worker-num model-checksum model-config-parser
     model-impl model-loader-extra-config model-type modelexpress-config modelopt-checkpoint-restore-path

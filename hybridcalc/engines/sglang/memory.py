@@ -1,20 +1,26 @@
 """How much memory do SGLang's pools share, from what is known before a boot or printed by one?
 
-    rest = available - slack - multimodal reserve           GiB, floats in the engine's order
+    rest  = available - slack - multimodal reserve           GiB, floats in the engine's order
     slack = free before the weights * (1 - mem_fraction_static)
 
 available: free after the weights. Known from the two ``avail mem`` figures of a boot (printed to two decimals: an
-interval), or estimated from the GPU, the weights on one rank and the fraction. Where KV is sized after graph capture
-the slack is at least reserve = 512 + 1.5 * max(tokens, 2048) + tp * pp / 8 * 1024 MB, on GPUs above 60 GiB at least
-10,240 MB. Mirrors kv_cache_configurator.py _profile_available_bytes and runtime_context.py (0.5.23).
+interval), or estimated from the GPU, the weights on one rank and the fraction. Two terms are newer than 0.5.16: the
+reserve of a multimodal model, SGLANG_VLM_CACHE_SIZE_MB and with ``--mm-feature-transport cuda_ipc|cuda_vmm`` also
+SGLANG_MM_FEATURE_CACHE_MB; and, where SGLANG_ENABLE_POST_CAPTURE_KV_SIZING has KV sized after graph capture, a least
+slack of 512 + 1.5 * max(tokens, 2048) + tp * pp / 8 * 1024 MB, 10,240 MB on GPUs above 60 GiB.
+
+Mirrors kv_cache_configurator.py _profile_available_bytes, runtime_context.py pre_capture_activation_reserve_mb and
+arg_groups/overrides.py post_capture_kv_sizing_planned (0.5.23).
 """
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
+from hybridcalc.architecture.geometry import Architecture, LatentKV
 from hybridcalc.architecture.presets import PRESETS
 from hybridcalc.deployment import Rest
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs, is_set, rules_for
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.units import GIB, MIB, parse_bytes
 
@@ -23,67 +29,108 @@ CONTEXT_GIB = 1.1
 HALF_CENT = 0.005
 LARGEST_INDEX_BYTES = 64 * MIB
 BIG_GPU_MB, BIG_GPU_RESERVE_MB = 60 * 1024, 10_240
+VLM_CACHE_MB, FEATURE_CACHE_MB = 100, 1024
+"""Defaults of SGLANG_VLM_CACHE_SIZE_MB and SGLANG_MM_FEATURE_CACHE_MB."""
+FEATURES_ON_GPU = ("cuda_ipc", "cuda_vmm")
+CHUNKS_BY_GPU_GIB = ((20, 2048), (60, 4096), (160, 8192))
+LARGEST_CHUNK = 16384
+"""Tokens prefilled at once where --chunked-prefill-size is not set: by the memory of the GPU."""
 
 
-def rest_from_boot(before_gib: float, after_gib: float, args: ServerArgs) -> Rest:
+class Gpu(NamedTuple):
+    """A GPU's memory as its driver reports it, GiB, and where the figure is from."""
+
+    gib: float
+    source: str
+
+
+def rest_from_boot(
+    before_gib: float, after_gib: float, model: Architecture, args: ServerArgs, *, gpu: Gpu | None = None
+) -> Rest:
     """From the ``avail mem`` figures before and after the weights, each printed to two decimals."""
     fraction = _fraction(args)
     if after_gib > before_gib:
         raise InputError(f"{after_gib} GiB after the weights is more than {before_gib} GiB before them")
+    held = multimodal_gib(model, args)
+    least = least_slack_gib(model, args, gpu.gib if gpu else before_gib + CONTEXT_GIB)
 
     def rest(before: float, after: float) -> float:
-        return after - before * (1 - fraction) - multimodal_gib(args)
+        return after - max(before * (1 - fraction), least) - held
 
-    return _checked(
-        Rest(
-            rest(before_gib, after_gib),
-            rest(before_gib + HALF_CENT, after_gib - HALF_CENT),
-            rest(before_gib - HALF_CENT, after_gib + HALF_CENT),
-            f"{after_gib:.2f} GiB after the weights - {before_gib:.2f} x (1 - {fraction:g})",
-        )
+    return Rest(
+        rest(before_gib, after_gib),
+        rest(before_gib + HALF_CENT, after_gib - HALF_CENT),
+        rest(before_gib - HALF_CENT, after_gib + HALF_CENT),
+        f"{after_gib:.2f} GiB after the weights - {_slack(before_gib, fraction, least)}{_held(held)}",
     )
 
 
-def rest_from_gpu(gpu_gib: float, weights_gib: float, args: ServerArgs, *, context_gib: float = CONTEXT_GIB) -> Rest:
-    """From the GPU's memory, the weights on one rank and --mem-fraction-static; ``context_gib`` is an estimate."""
+def rest_from_gpu(
+    gpu: Gpu, weights_gib: float, model: Architecture, args: ServerArgs, *, context_gib: float = CONTEXT_GIB
+) -> Rest:
+    """From the GPU's memory, the weights on one rank and --mem-fraction-static; ``context_gib`` is an estimate.
+
+    Raises IllegalCombination for weights that do not fit.
+    """
     fraction = _fraction(args)
-    before = gpu_gib - context_gib
+    before = gpu.gib - context_gib
     if weights_gib >= before:
         raise IllegalCombination(
             f"weights of {weights_gib:.2f} GiB do not fit a GPU with {before:.2f} GiB free",
             fix="more ranks (--tp), a quantised checkpoint, or a larger GPU",
         )
-    rest = before - weights_gib - before * (1 - fraction) - multimodal_gib(args)
-    why = f"{gpu_gib:.2f} GiB x {fraction:g} less {weights_gib:.2f} of weights and about {context_gib:.1f} of context"
-    return _checked(Rest(rest, rest, rest, why))
+    held = multimodal_gib(model, args)
+    least = least_slack_gib(model, args, gpu.gib)
+    rest = before - weights_gib - max(before * (1 - fraction), least) - held
+    why = (
+        f"{gpu.gib:.2f} GiB ({gpu.source}) - about {context_gib:.1f} of context - {weights_gib:.2f} of weights"
+        f" - {_slack(before, fraction, least)}{_held(held)}"
+    )
+    return Rest(rest, rest, rest, why)
 
 
-def capture_reserve_gib(args: ServerArgs, gpu_gib: float) -> float:
-    """Slack kept where KV is sized after graph capture. GiB."""
-    tokens = args.chunked_prefill_size or 0
-    if tokens <= 0:
-        tokens = args.max_prefill_tokens
-    reserve = 512 + 1.5 * max(tokens, 2048) + args.tp_size * args.pp_size / 8 * 1024
+def least_slack_gib(model: Architecture, args: ServerArgs, gpu_gib: float) -> float:
+    """Slack that is kept whatever the fraction, where KV is sized after graph capture; 0 elsewhere. GiB."""
+    chunk = args.chunked_prefill_size or _default_chunk(gpu_gib)
+    active = (
+        rules_for(args.engine_version)[0].after_capture
+        and is_set(args.env.get("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING"))
+        and args.platform == "cuda"
+        and args.dcp_size == 1
+        and not isinstance(model.attention, LatentKV)
+        and not args.enable_unified_memory
+        and (args.disaggregation_mode == "decode" or chunk > 0)
+    )
+    if not active:
+        return 0.0
+    tokens = chunk if chunk > 0 else args.max_prefill_tokens
+    if args.disaggregation_mode == "decode":
+        tokens = (args.max_running_requests or 1) * (args.draft_tokens or 1)
+    reserve = 512 + max(tokens, 2048) * 1.5 + args.tp_size * args.pp_size / 8 * 1024
     if gpu_gib * 1024 > BIG_GPU_MB:
         reserve = max(reserve, BIG_GPU_RESERVE_MB)
     return reserve / 1024
 
 
-def multimodal_gib(args: ServerArgs) -> float:
-    """What the environment sets aside for multimodal features, GiB."""
-    sizes = (args.env.get("SGLANG_VLM_CACHE_SIZE_MB"), args.env.get("SGLANG_MM_FEATURE_CACHE_MB"))
-    return sum(float(size) for size in sizes if size and size.isdecimal() and len(size) < 12) / 1024
+def multimodal_gib(model: Architecture, args: ServerArgs) -> float:
+    """What a multimodal model sets aside for images and their features before KV is sized. GiB."""
+    if not model.multimodal or not rules_for(args.engine_version)[0].multimodal_reserve:
+        return 0.0
+    reserve = _megabytes(args, "SGLANG_VLM_CACHE_SIZE_MB", VLM_CACHE_MB)
+    if args.mm_feature_transport in FEATURES_ON_GPU:
+        reserve += _megabytes(args, "SGLANG_MM_FEATURE_CACHE_MB", FEATURE_CACHE_MB)
+    return reserve / 1024
 
 
-def gpu_gib(name_or_size: str) -> tuple[float, str]:
-    """(GiB, what it is) of a GPU preset's name or alias, or of a size. Raises InputError with the nearest names."""
+def find_gpu(name_or_size: str) -> Gpu:
+    """A GPU by the name or an alias of its preset, or by its size. Raises InputError with the nearest names."""
     gpus = json.loads((PRESETS / "gpus.json").read_bytes())
     wanted = name_or_size.strip().lower()
     for gpu in gpus.values():
         if wanted in (gpu["id"], gpu["name"].lower(), *(alias.lower() for alias in gpu.get("aliases", ()))):
-            return gpu["memory_mib"] / 1024, f"{gpu['name']}, {gpu['memory_mib']:,} MiB as its driver reports"
+            return Gpu(gpu["memory_mib"] / 1024, gpu["name"])
     if wanted[:1].isdigit():
-        return parse_bytes(name_or_size) / GIB, "as given"
+        return Gpu(parse_bytes(name_or_size) / GIB, "as given")
     import difflib
 
     near = difflib.get_close_matches(wanted[:40], gpus, n=3, cutoff=0.4)
@@ -116,10 +163,24 @@ def _fraction(args: ServerArgs) -> float:
     return args.mem_fraction_static
 
 
-def _checked(rest: Rest) -> Rest:
-    if rest.likely_gib <= 0:
-        raise IllegalCombination(
-            f"the weights leave {rest.likely_gib:.2f} GiB for the pools ({rest.why})",
-            fix="raise --mem-fraction-static, use more ranks, or a quantised checkpoint",
-        )
-    return rest
+def _default_chunk(gpu_gib: float) -> int:
+    return next((tokens for gib, tokens in CHUNKS_BY_GPU_GIB if gpu_gib < gib), LARGEST_CHUNK)
+
+
+def _megabytes(args: ServerArgs, variable: str, default: int) -> int:
+    text = args.env.get(variable, "").strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9:
+        raise InputError(f"{variable}={text[:20]} is not a number of MB")
+    return int(text)
+
+
+def _slack(before: float, fraction: float, least: float) -> str:
+    if least > before * (1 - fraction):
+        return f"{least:.2f} kept for graph capture"
+    return f"{before:.2f} x (1 - {fraction:g})"
+
+
+def _held(gib: float) -> str:
+    return f" - {gib:.2f} for images" if gib else ""

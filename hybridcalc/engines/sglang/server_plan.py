@@ -4,7 +4,6 @@
 both ends of it. Findings and suggestions are computed when they are first asked for: each suggestion is a plan itself.
 """
 
-from collections.abc import Callable
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
@@ -239,6 +238,3 @@ def _end(ready: Prepared, rest_gib: float, likely: Sizing) -> Sizing:
         return size(ready, rest_gib)
     except Refusal:
         return likely
-
-
-Planner = Callable[[ServerArgs], Plan]

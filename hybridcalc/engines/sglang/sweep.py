@@ -14,6 +14,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.deployment import Rest
 from hybridcalc.engines.sglang.config import Refusal, ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
 from hybridcalc.engines.sglang.settings import weigh
@@ -24,8 +25,8 @@ MOST_POINTS = 1_000_000
 CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "max_total_tokens")
 """Arguments that change only the arithmetic of a plan, not what is prepared for it."""
 
-Arguments = Callable[[dict[str, str]], ServerArgs]
-"""Engine flags (name -> value) -> arguments; raises InputError for what the engine's command line would refuse."""
+Arguments = Callable[[list[str]], ServerArgs]
+"""Engine flags, as words -> arguments; raises InputError for what the engine's command line would refuse."""
 
 
 class Axis(NamedTuple):
@@ -90,20 +91,18 @@ def sweep(
     arguments: Arguments,
     axes: Sequence[Axis],
     *,
-    rest_gib: float | None,
+    memory: Callable[[ServerArgs], Rest],
     length: Fraction | None,
 ) -> Iterator[Point]:
-    """Every combination in order, planned exactly. Raises InputError for values that mean nothing."""
+    """Every combination in order, planned exactly on the likely ``memory``. Raises InputError for a useless value."""
     prepared: dict[tuple[Any, ...], Prepared | Refusal] = {}
     for values in product(*(axis.values for axis in axes)):
         given = {axis.name: value for axis, value in zip(axes, values, strict=True)}
-        memory = _gib(given.pop("rest")) if "rest" in given else rest_gib
+        rest = _gib(given.pop("rest")) if "rest" in given else None
         tokens = Fraction(parse_tokens(given.pop("length"))) if "length" in given else length
-        if memory is None:
-            raise InputError("a sweep needs the memory left for the pools", fix="add --rest SIZE or --sweep rest=...")
-        args = arguments(given)
+        args = arguments([word for name, value in given.items() for word in (f"--{name}", value)])
         key = tuple(value for name, value in given.items() if name.replace("-", "_") not in CHEAP_FIELDS)
-        yield _point(model, args, key, prepared, values, memory, tokens)
+        yield _point(model, args, key, prepared, values, memory(args).likely_gib if rest is None else rest, tokens)
 
 
 def mark_front(points: Sequence[Point]) -> list[Point]:
