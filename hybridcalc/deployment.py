@@ -54,12 +54,16 @@ class Workload(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """Memory left for both pools on one rank, GiB: the likely value, the bounds it may lie in, and where it is from."""
+    """Memory left for both pools on one rank, GiB: the likely value, the bounds it may lie in, and where it is from.
+
+    ``before_gib`` is the memory that --mem-fraction-static is a fraction of, where the memory left depends on it.
+    """
 
     likely_gib: float
     low_gib: float
     high_gib: float
     why: str
+    before_gib: float | None = None
 
     @property
     def exact(self) -> bool:

@@ -1,7 +1,7 @@
-"""Write the two pages that follow from code and data: docs/commands.md and docs/published-figures.md.
+"""Write the pages that follow from code and data: docs/commands.md, docs/rules.md and docs/published-figures.md.
 
-python tools/make_docs.py            write both
-python tools/make_docs.py --check    exit 1 when either is not what code and data say
+python tools/make_docs.py            write them
+python tools/make_docs.py --check    exit 1 when one is not what code and data say
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from published_figures import SOURCES, figures, recomputed
 from typer.main import get_command
 
 from hybridcalc.cli.app import COMMANDS, app
+from hybridcalc.engines.sglang.flags import FLAGS, Flag
+from hybridcalc.engines.sglang.rules import RULES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 EXIT_CODES = (
@@ -39,6 +41,22 @@ traceback in place of the short error.
 
 | exit code | meaning |
 |---|---|"""
+ENGINE_FLAGS_INTRODUCTION = """### SGLang's flags
+
+Taken as the engine takes them, in every spelling; `8k` tokens are 8,000 here and `8Ki` 8,192. Flags that leave memory
+alone are passed over, a misspelt one is an error.
+
+| flag | value |
+|---|---|"""
+RULES_INTRODUCTION = """# Rules
+
+<!-- written by tools/make_docs.py from hybridcalc/engines/sglang/rules.py -->
+
+What `hybridcalc plan` looks for. The engine does not start with a refusal (exit code 1); `--fail-on SEVERITY` makes the
+others count.
+
+| rule | severity | what | why | source |
+|---|---|---|---|---|"""
 FIGURES_INTRODUCTION = """# Published figures, recomputed
 
 <!-- written by tools/make_docs.py from tests/data/published-figures.yaml -->
@@ -56,6 +74,8 @@ def commands_page() -> str:
     context = root.make_context("hybridcalc", [], resilient_parsing=True)
     for name in COMMANDS:
         lines += _command(f"hybridcalc {name}", root.get_command(context, name))
+        if name == "plan":
+            lines += [ENGINE_FLAGS_INTRODUCTION, *(f"| {_spellings(flag)} | {_kind(flag)} |" for flag in FLAGS), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -74,6 +94,25 @@ def _command(path: str, command: Any) -> Iterator[str]:
     yield ""
     for name, inner in getattr(command, "commands", {}).items():
         yield from _command(f"{path} {name}", inner)
+
+
+def _spellings(flag: Flag) -> str:
+    return ", ".join(f"`{spelling}`" for spelling in flag.spellings)
+
+
+def _kind(flag: Flag) -> str:
+    if flag.kind == "str":
+        return ", ".join(f"`{choice}`" for choice in flag.choices) or "a name"
+    if flag.kind == "flag":
+        return "none"
+    kind = {"int": "a whole number", "tokens": "tokens", "float": "a number"}[flag.kind]
+    return f"{kind} {'above' if flag.kind == 'float' else 'from'} {flag.least:,} to {flag.most:,}"
+
+
+def rules_page() -> str:
+    """docs/rules.md: every refusal and trap."""
+    rows = (f"| {r.id} | {r.severity if r.check else 'refused'} | {r.title} | {r.reason} | {r.source} |" for r in RULES)
+    return "\n".join([RULES_INTRODUCTION, *rows]) + "\n"
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -104,11 +143,11 @@ def _shown(value: Any) -> str:
     return f"{value:,}"
 
 
-PAGES = {"commands.md": commands_page, "published-figures.md": figures_page}
+PAGES = {"commands.md": commands_page, "rules.md": rules_page, "published-figures.md": figures_page}
 
 
 def main() -> int:
-    """Write or check both pages."""
+    """Write or check the pages."""
     stale = 0
     for name, page in PAGES.items():
         target = DOCS / name

@@ -26,6 +26,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "Gemma3ForCausalLM": KV,
     "GigaChat35ForCausalLM": GDN,
     "Glm5NextForConditionalGeneration": MLA,
+    "GptOssForCausalLM": KV,
     "GraniteMoeHybridForCausalLM": KV | MAMBA2,
     "InklingForConditionalGeneration": KV | {"conv_kernel_size": 4, "sliding_window_size": 512},
     "JambaForCausalLM": KV | MAMBA2,
@@ -39,6 +40,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "MiniMaxText01ForCausalLM": KV,
     "NemotronHForCausalLM": KV
     | {"mamba_num_heads": 8, "mamba_head_dim": 16, "ssm_state_size": 32, "n_groups": 1, "conv_kernel": 4},
+    "Olmo3ForCausalLM": KV,
     "Plamo2ForCausalLM": KV
     | {"mamba_num_heads": 8, "hidden_size_per_head": 16, "mamba_d_state": 32, "mamba_d_conv": 4, "mamba_step": 2},
     "Qwen3ForCausalLM": KV,

@@ -116,6 +116,8 @@ LAYER_RULES = {
     ),
     "gemma3 pattern": ("Gemma3ForCausalLM", 4, {"sliding_window": 8, "sliding_window_pattern": 3}, "wwaw"),
     "gemma2 alternates by default": ("Gemma2ForCausalLM", 4, {"sliding_window": 8}, "wawa"),
+    "gpt-oss alternates by default": ("GptOssForCausalLM", 4, {"sliding_window": 8}, "wawa"),
+    "olmo3 has one in four by default": ("Olmo3ForCausalLM", 5, {"sliding_window": 8}, "wwwaw"),
     "gemma3 has one in six by default": ("Gemma3ForCausalLM", 7, {"sliding_window": 8}, "wwwwwaw"),
 }  # fmt: skip
 

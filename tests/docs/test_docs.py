@@ -82,6 +82,21 @@ def test_every_command_and_flag_has_help_and_a_page(name, command):
 
 DOCUMENTS = {
     "ratio": ("ratio", "kimi-k3", "-L", "8k", "--rest", "60GiB", "--json"),
+    "plan": (
+        "plan",
+        "kimi-k3",
+        "--tp",
+        "8",
+        "--avail-before",
+        "138",
+        "--avail-after",
+        "42",
+        "--mem-fraction-static",
+        "0.9",
+        "-L",
+        "8k",
+        "--json",
+    ),
     "slots": ("slots", "--json"),
     "crossover": ("crossover", "kimi-k3", "--baseline", "deepseek-v3", "--json"),
     "replayssm": ("replayssm", "kimi-k3", "--json"),

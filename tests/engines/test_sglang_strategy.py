@@ -101,6 +101,12 @@ def test_0_5_16_has_fewer_classes_with_an_extra_buffer(architecture):
     assert resolve(architecture, engine_version="0.5.16") == ("no_buffer", False, 3)
 
 
+def test_0_5_16_does_not_ask_whether_a_typed_strategy_has_states_to_keep():
+    """The newer version raises "needs mamba state"; the older one returned in silence and kept the strategy."""
+    flags = {"engine_version": "0.5.16", "mamba_radix_cache_strategy": "extra_buffer"}
+    assert resolve("Mamba2ForCausalLM", **flags)[0] == "extra_buffer"
+
+
 @pytest.mark.parametrize(
     ("architecture", "flags", "reason"),
     [

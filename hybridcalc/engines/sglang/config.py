@@ -8,6 +8,7 @@ Source: SGLang srt/server_args.py, srt/environ.py (0.5.23).
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import IllegalCombination, InputError
@@ -210,6 +211,7 @@ def with_model_defaults(architecture: str, args: ServerArgs) -> ServerArgs:
     return replace(args, mamba_full_memory_ratio=ratio, swa_full_tokens_ratio=window)
 
 
+@lru_cache(maxsize=64)
 def rules_for(version: str) -> tuple[RuleSet, str]:
     """The rule set of an engine version, and a note when another version's rules stand in for it.
 

@@ -62,6 +62,7 @@ def rest_from_boot(
         rest(before_gib + HALF_CENT, after_gib - HALF_CENT),
         rest(before_gib - HALF_CENT, after_gib + HALF_CENT),
         f"{after_gib:.2f} GiB after the weights - {_slack(before_gib, fraction, least)}{_held(held)}",
+        None if least else before_gib,
     )
 
 
@@ -86,7 +87,7 @@ def rest_from_gpu(
         f"{gpu.gib:.2f} GiB ({gpu.source}) - about {context_gib:.1f} of context - {weights_gib:.2f} of weights"
         f" - {_slack(before, fraction, least)}{_held(held)}"
     )
-    return Rest(rest, rest, rest, why)
+    return Rest(rest, rest, rest, why, None if least else before)
 
 
 def least_slack_gib(model: Architecture, args: ServerArgs, gpu_gib: float) -> float:

@@ -81,10 +81,13 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
         choice = choose_strategy(model, args, rules)
         outputs |= {"strategy": choice.strategy, "overlap": choice.overlap}
         slot = _shapes(model, args)
-        outputs |= shape_outputs(model, args, slot)
-        slots = slots_of(choice, model, args)
     except Refusal as refusal:
         refusal.outputs = outputs
+        raise
+    try:
+        slots = slots_of(choice, model, args)
+    except Refusal as refusal:
+        refusal.outputs = outputs | shape_outputs(model, args, slot)
         raise
     stages = pipeline_stages(model, args)
     most = max(stage.state_layers for stage in stages)

@@ -47,21 +47,28 @@ def find(plan: Plan) -> tuple[Finding, ...]:
 
 def _fewer_than_wanted(plan: Plan) -> Iterator[tuple[str, str]]:
     wanted, dp = plan.workload.wanted or plan.args.max_running_requests, plan.args.attn_dp_size
-    if wanted is None or plan.concurrency * dp >= wanted:
+    running = plan.concurrency * dp
+    if wanted is None or running >= wanted:
         return
-    slots = pin(wanted, plan.slots_per_request, dp=dp)
-    held = f"{plan.max_mamba_cache_size:,} slots // {plan.slots_per_request} admit {plan.capacity.state_requests:,}"
-    if plan.binding == "state":
-        yield (
-            f"{wanted:,} requests are wanted, {plan.concurrency * dp:,} run: {held}",
-            f"write --max-mamba-cache-size {slots}",
-        )
-    else:
-        yield (
-            f"{wanted:,} requests are wanted, {plan.concurrency * dp:,} run: "
-            f"{plan.logical_token_capacity:,} KV tokens hold {plan.capacity.kv_requests:,}",
-            "lower the ratio, use fp8 KV, or shorten the requests",
-        )
+    held = {
+        "state": f"{plan.max_mamba_cache_size:,} slots // {plan.slots_per_request} admit"
+        f" {plan.capacity.state_requests:,}",
+        "kv": f"{plan.logical_token_capacity:,} KV tokens hold {plan.capacity.kv_requests:,}",
+        "limit": f"the request limit is {plan.sizing.asked:,}",
+    }[plan.binding]
+    yield f"{wanted:,} requests are wanted, {running:,} run: {held}", _way_to(plan, wanted, dp)
+
+
+def _way_to(plan: Plan, wanted: int, dp: int) -> str:
+    """The flag that lets ``wanted`` requests run; what to look at where no flag alone does."""
+    if plan.binding == "limit":
+        return f"write --max-running-requests {wanted}"
+    if plan.workload.mean_length is None:
+        return f"write --max-mamba-cache-size {pin(wanted, plan.slots_per_request, dp=dp)}"
+    most = max(plan.concurrency, plan.balanced.requests if plan.balanced is not None else 0) * dp
+    if plan.balanced is not None and most >= wanted:
+        return f"write {plan.balanced.flags}"
+    return f"no split of this memory holds more than {most:,}: see the suggestions, or shorten the requests"
 
 
 def _kv_idles(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -121,6 +121,13 @@ class Plan:
         return uncharged_bytes(self.budget)
 
     @cached_property
+    def balanced(self) -> Setting | None:
+        """What these flags come to at the ratio that balances them; None without a length, or where nothing starts."""
+        from hybridcalc.engines.sglang.suggest import balanced
+
+        return balanced(self, self.args) if self.workload.lengths else None
+
+    @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Traps this configuration walks into."""
         from hybridcalc.engines.sglang.rules import find

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import LatentKV
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.planner import prepare
@@ -24,6 +24,9 @@ from hybridcalc.formulas.slots import pin
 from hybridcalc.plan import Suggestion
 
 MOST = 8
+UNIFIED_BLOCK, UNIFIED_ENTRY = 4096, 32
+FRACTION_STEP, LARGEST_FRACTION = 0.02, 0.95
+"""How far a fraction is raised in one go, and where activations are left too little."""
 
 
 class Change(NamedTuple):
@@ -39,20 +42,22 @@ def suggest(plan: Plan) -> tuple[Suggestion, ...]:
     if plan.workload.mean_length is None:
         return ()
     today, found = plan.concurrency, list[Suggestion]()
-    balanced = _balanced(plan, plan.args)
-    if balanced is not None and balanced.requests > today:
-        found.append(_suggestion(plan, balanced.flags, balanced, "both pools run out together"))
-        found += _pinned(plan, balanced)
-    best = max(today, balanced.requests if balanced is not None else 0)
+    even = plan.balanced
+    if even is not None and even.requests > today:
+        found.append(_suggestion(plan, even.flags, even, "both pools run out together"))
+        found += _pinned(plan, even)
+    best = max(today, even.requests if even is not None else 0)
     for change in _candidates(plan):
-        setting = _balanced(plan, change.args)
+        setting = balanced(plan, change.args)
         if setting is not None and setting.requests > best:
             found.append(_suggestion(plan, f"{change.flags} {setting.flags}", setting, change.why))
+    found += _unified(plan)
+    found += _larger_fraction(plan, best)
     ranked = sorted(found, key=lambda suggestion: -suggestion.gain)
     return (*ranked[:MOST], *_for_kind(plan))
 
 
-def _balanced(plan: Plan, args: ServerArgs) -> Setting | None:
+def balanced(plan: Plan, args: ServerArgs, *, more_gib: float = 0.0) -> Setting | None:
     """What ``args`` come to at the ratio that balances them; None where the engine refuses."""
     length = plan.workload.mean_length or Fraction(1)
     try:
@@ -62,7 +67,7 @@ def _balanced(plan: Plan, args: ServerArgs) -> Setting | None:
             ready.stage_slot_bytes + ready.rings.per_slot, max(1, *(cell.bytes for cell in ready.cells)),
             slots_per_request=ready.slots.count, length_tokens=length, draft_states=drafts, dcp=args.dcp_size,
         )  # fmt: skip
-        return balance_ratio(by_model(plan.model, plan.rest.likely_gib, length), args, guess)
+        return balance_ratio(by_model(plan.model, plan.rest.likely_gib + more_gib, length), args, guess)
     except HybridcalcError:
         return None
 
@@ -96,17 +101,54 @@ def _candidates(plan: Plan) -> Iterator[Change]:
         yield Change(f"--dcp-size {ranks}", replace(args, dcp_size=ranks), "MLA rows are no longer whole on every rank")
 
 
-def _pinned(plan: Plan, balanced: Setting) -> list[Suggestion]:
+def _pinned(plan: Plan, even: Setting) -> list[Suggestion]:
     """The same by an explicit K, which no later change of memory moves."""
     dp, length = plan.args.attn_dp_size, plan.workload.mean_length or Fraction(1)
-    slots = pin(dp * balanced.requests, plan.slots_per_request, dp=dp)
+    slots = pin(dp * even.requests, plan.slots_per_request, dp=dp)
     evaluate = by_model(plan.model, plan.rest.likely_gib, length)
     try:
         setting = evaluate("or", f"--max-mamba-cache-size {slots}", replace(plan.args, max_mamba_cache_size=slots))
     except HybridcalcError:
         return []
-    why = f"pins {balanced.requests:,} x {plan.slots_per_request} + 1 slots"
+    why = f"pins {even.requests:,} x {plan.slots_per_request} + 1 slots"
     return [_suggestion(plan, setting.flags, setting, why)] if setting.requests > plan.concurrency else []
+
+
+def _unified(plan: Plan) -> list[Suggestion]:
+    """One pool for both, whose split floats: KV takes what idle slots leave. The slots still limit the requests.
+
+    The pool is the KV bytes in whole blocks and K slots; KV entries are rounded up (SGLang unified_memory_pool.py).
+    """
+    args, length = replace(plan.args, enable_unified_memory=True), plan.workload.mean_length or Fraction(1)
+    if plan.ready.rules.version != NEWEST_VERSION or plan.args.enable_unified_memory or len(plan.ready.stages) > 1:
+        return []
+    try:
+        prepare(plan.model, args)
+    except HybridcalcError:
+        return []
+    slot, cell = plan.ready.stage_slot_bytes, plan.ready.cells[0].bytes
+    pool = plan.sizing.state.kv_bytes // UNIFIED_BLOCK * UNIFIED_BLOCK + plan.max_mamba_cache_size * slot
+    entry = -(-cell // UNIFIED_ENTRY) * UNIFIED_ENTRY
+    request = plan.slots_per_request * slot + Fraction(entry, args.dcp_size) * length
+    held = min(plan.sizing.asked, plan.max_mamba_cache_size // plan.slots_per_request, int(pool // request))
+    if plan.sizing.state.draft_bytes or held <= plan.concurrency:
+        return []
+    effect = f"{plan.concurrency:,} -> {held:,} requests of {plan.workload.describe()}"
+    why = "one pool for both: KV takes the memory of idle slots as it needs it"
+    return [Suggestion("--enable-unified-memory", effect, why, float(held - plan.concurrency))]
+
+
+def _larger_fraction(plan: Plan, best: int) -> list[Suggestion]:
+    """A little more of the memory for the pools, where it is known what the fraction is taken of."""
+    before, fraction = plan.rest.before_gib, plan.args.mem_fraction_static
+    if before is None or fraction is None or fraction + FRACTION_STEP > LARGEST_FRACTION:
+        return []
+    larger = round(fraction + FRACTION_STEP, 4)
+    setting = balanced(plan, replace(plan.args, mem_fraction_static=larger), more_gib=(larger - fraction) * before)
+    if setting is None or setting.requests <= best:
+        return []
+    why = f"{(1 - larger) * before:.2f} GiB are left for activations and graphs, of {(1 - fraction) * before:.2f}"
+    return [_suggestion(plan, f"--mem-fraction-static {larger:g} {setting.flags}", setting, why)]
 
 
 def _suggestion(plan: Plan, flags: str, setting: Setting, why: str) -> Suggestion:
@@ -140,7 +182,7 @@ def _for_kind(plan: Plan) -> list[Suggestion]:
 
 
 def _kind_setting(plan: Plan, args: ServerArgs, flags: str, why: str) -> list[Suggestion]:
-    setting = _balanced(plan, args)
+    setting = balanced(plan, args)
     if setting is None or setting.requests <= plan.concurrency:
         return []
     return [_suggestion(plan, f"{flags} {setting.flags}", setting, why)]

@@ -1,0 +1,87 @@
+"""How many exact SGLang plans a second does one core make, and what do the stages cost?
+
+    python benchmarks/plans.py [--rounds 7] [--least 20000]
+
+A point of a sweep over memory, ratio or limits costs `size`; a point that changes shapes costs `prepare` too, and the
+tensors are only laid out (`allocation`) for a plan that is shown. Each stage is timed in turn, the least of all rounds
+counts (a shared machine only ever adds time), beside a fixed piece of Python arithmetic as the unit. Exits with 1 when
+fewer than ``--least`` sizings are made in a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from fractions import Fraction
+
+from hybridcalc import load_model
+from hybridcalc.deployment import exact_rest
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.planner import allocation, prepare, size
+from hybridcalc.engines.sglang.sweep import Axis, sweep
+
+CALLS = 2_000
+MODEL = load_model("kimi-k3")
+ARGS = ServerArgs(tp_size=8, kv_cache_dtype="fp8_e4m3", mamba_ssm_dtype="float32")
+SPECULATIVE = ServerArgs(
+    tp_size=8, kv_cache_dtype="fp8_e4m3", speculative_algorithm="EAGLE", speculative_num_draft_tokens=4,
+    speculative_eagle_topk=1, draft_layers=1, pp_size=1,
+)  # fmt: skip
+
+
+def unit() -> int:
+    """A thousand additions: what this machine takes for a known amount of work."""
+    total = 0
+    for number in range(1_000):
+        total += number
+    return total
+
+
+def stages() -> dict[str, Callable[[], object]]:
+    """What is timed."""
+    ready, drafts = prepare(MODEL, ARGS), prepare(MODEL, SPECULATIVE)
+    sizing = size(ready, 28.55)
+    axis = (Axis("rest", tuple(f"{20 + step / 100:.2f}" for step in range(100))),)
+    points = lambda: list(  # noqa: E731
+        sweep(MODEL, lambda _: ARGS, axis, memory=lambda _: exact_rest(28.55), length=Fraction(9216))
+    )
+    return {
+        "unit": unit,
+        "size": lambda: size(ready, 28.55),
+        "size, speculative": lambda: size(drafts, 28.55),
+        "allocation": lambda: allocation(ready, sizing),
+        "prepare": lambda: prepare(MODEL, ARGS),
+        "100 points of a sweep": points,
+    }
+
+
+def seconds(call: Callable[[], object], calls: int) -> float:
+    """Seconds one call takes, over a run of them."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - start) / calls
+
+
+def main() -> int:
+    """Measure and compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--least", type=int, default=20_000, help="sizings a second")
+    options = parser.parse_args()
+    timed = stages()
+    least = dict.fromkeys(timed, float("inf"))
+    for _ in range(options.rounds):
+        for name, call in timed.items():
+            least[name] = min(least[name], seconds(call, CALLS // 100 if name.startswith("100") else CALLS))
+    for name, taken in least.items():
+        print(f"{name:22} {1e6 * taken:9.2f} us   {taken / least['unit']:7.2f} x 1,000 additions")
+    rate = 1 / least["size"]
+    print(f"{rate:,.0f} exact plans a second; at least {options.least:,} are wanted")
+    return int(rate < options.least)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
