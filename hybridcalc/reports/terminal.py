@@ -77,9 +77,24 @@ def settings(out: Console, rows: Iterable[tuple[str, str, str]]) -> None:
 
 
 def choice(out: Console, flags: str, effect: str) -> None:
-    """A flag line to paste, unbroken, and what it would do under it."""
-    out.print(Text.assemble((f"{INDENT}set   ", ""), (flags, "bold")), soft_wrap=True)
-    out.print(Padding(Text(effect), (0, 0, 0, len(INDENT) + 6)))
+    """Flags to paste, and what they would do under them."""
+    lead = f"{INDENT}set   "
+    lines = _continued(flags, out.width - len(lead))
+    out.print(Text.assemble(lead, (f"\n{' ' * len(lead)}".join(lines), "bold")), soft_wrap=True)
+    out.print(Padding(Text(effect), (0, 0, 0, len(lead))))
+
+
+def _continued(flags: str, width: int) -> list[str]:
+    """A flag line as lines that a shell reads as one: broken before a flag, where it is wider than ``width``."""
+    lines: list[str] = []
+    if len(flags) <= width:
+        return [flags]
+    for part in re.split(" (?=--)", flags):
+        if lines and len(f"{lines[-1]} {part} \\") <= width:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(part)
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 def quoted(out: Console, line: str) -> None:
@@ -121,6 +136,7 @@ def listing(out: Console, header: Sequence[str], rows: Iterable[Sequence[str]], 
             heading,
             justify="right" if number in right else "left",
             no_wrap=not last,
+            overflow="fold",
             min_width=None if last else least,
         )
     for row in cells:

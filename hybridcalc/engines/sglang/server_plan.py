@@ -16,11 +16,13 @@ from hybridcalc.engines.sglang.budget import budget_lines, uncharged_bytes
 from hybridcalc.engines.sglang.config import Refusal, ServerArgs
 from hybridcalc.engines.sglang.notes import model_notes
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, log_lines, outputs, prepare, size
-from hybridcalc.engines.sglang.settings import Setting, weigh
+from hybridcalc.engines.sglang.settings import Setting, binding_limit, weigh
 from hybridcalc.engines.sglang.steps import plan_steps
+from hybridcalc.engines.sglang.unified import unified_bytes, unified_requests
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
 from hybridcalc.plan import BudgetLine, Step, Suggestion
+from hybridcalc.units import format_bytes
 
 
 class Plan:
@@ -96,9 +98,15 @@ class Plan:
         length = self.workload.mean_length
         if length is None:
             return self._without_length()
-        return weigh(
+        setting = weigh(
             "plan", "", self.sizing.state.slots, self.logical_token_capacity, self.slots_per_request, length, self.args
         )
+        return _floating(setting, unified_requests(self.ready, self.sizing, length)) if self.unified else setting
+
+    @property
+    def unified(self) -> bool:
+        """Whether slots and KV share one pool whose split floats."""
+        return self.args.enable_unified_memory and len(self.ready.stages) == 1
 
     @property
     def concurrency(self) -> int:
@@ -149,7 +157,11 @@ class Plan:
     @property
     def notes(self) -> list[str]:
         """Limits of what is known, and flags that do nothing."""
-        return model_notes(self.model, self.args, self.workload, draft_kv=self.ready.cells[0].draft_bytes)
+        notes = model_notes(self.model, self.args, self.workload, draft_kv=self.ready.cells[0].draft_bytes)
+        if self.unified:
+            pool = format_bytes(unified_bytes(self.ready, self.sizing))
+            notes.append(f"unified memory: slots and KV share {pool}; the split shown is where it starts")
+        return notes
 
     @property
     def steps(self) -> list[Step]:
@@ -198,8 +210,7 @@ class Plan:
     def _without_length(self) -> Setting:
         slots, tokens = self.sizing.state.slots, self.logical_token_capacity
         by_state, by_kv = slots // self.slots_per_request, tokens // 2
-        running = self.sizing.requests
-        binding = "state" if running == by_state else "kv" if running == by_kv else "limit"
+        binding = binding_limit(slots, tokens, self.slots_per_request, self.sizing.requests)
         return Setting("plan", "", slots, by_state, tokens, by_kv, binding, 0.0)
 
 
@@ -237,6 +248,13 @@ def refused(model: Architecture, args: ServerArgs, refusal: Refusal) -> dict[str
         "log_lines": refusal.outputs.get("log", []),
         **refusal.outputs,
     }
+
+
+def _floating(setting: Setting, held: int) -> Setting:
+    """A setting whose two pools are one that holds ``held`` requests: nothing idles while another waits."""
+    if setting.state_requests <= held:
+        return setting._replace(kv_requests=held, idle_percent=0.0)
+    return setting._replace(kv_requests=held, binding="kv", idle_percent=0.0)
 
 
 def _end(ready: Prepared, rest_gib: float, likely: Sizing) -> Sizing:

@@ -129,3 +129,10 @@ def weigh(
         return Setting(label, flags, slots, by_state, tokens, by_kv, "state", idle)
     idle = 100 * (1 - running * slots_per_request / slots) if slots else 0.0
     return Setting(label, flags, slots, by_state, tokens, by_kv, "kv", idle)
+
+
+def binding_limit(slots: int, tokens: int, slots_per_request: int, requests: int) -> str:
+    """What sets the engine's own request limit where no length is asked about: "state", "kv" or "limit"."""
+    if requests == slots // slots_per_request:
+        return "state"
+    return "kv" if requests == tokens // 2 else "limit"

@@ -13,10 +13,11 @@ from hybridcalc.architecture.geometry import LatentKV
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states
 from hybridcalc.engines.sglang.kv import kv_dtype
-from hybridcalc.engines.sglang.planner import prepare
+from hybridcalc.engines.sglang.planner import prepare, size
 from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_active
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.sglang.settings import Setting, balance_ratio, by_model
+from hybridcalc.engines.sglang.unified import unified_requests
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.balance import balanced_ratio
 from hybridcalc.formulas.replayssm import smallest_ring
@@ -24,7 +25,6 @@ from hybridcalc.formulas.slots import pin
 from hybridcalc.plan import Suggestion
 
 MOST = 8
-UNIFIED_BLOCK, UNIFIED_ENTRY = 4096, 32
 FRACTION_STEP, LARGEST_FRACTION = 0.02, 0.95
 """How far a fraction is raised in one go, and where activations are left too little."""
 
@@ -115,23 +115,18 @@ def _pinned(plan: Plan, even: Setting) -> list[Suggestion]:
 
 
 def _unified(plan: Plan) -> list[Suggestion]:
-    """One pool for both, whose split floats: KV takes what idle slots leave. The slots still limit the requests.
-
-    The pool is the KV bytes in whole blocks and K slots; KV entries are rounded up (SGLang unified_memory_pool.py).
-    """
+    """One pool for both, whose split floats."""
     args, length = replace(plan.args, enable_unified_memory=True), plan.workload.mean_length or Fraction(1)
-    if plan.ready.rules.version != NEWEST_VERSION or plan.args.enable_unified_memory or len(plan.ready.stages) > 1:
+    newest = plan.ready.rules.version == NEWEST_VERSION
+    if not newest or plan.args.enable_unified_memory or len(plan.ready.stages) > 1 or plan.sizing.state.draft_bytes:
         return []
     try:
-        prepare(plan.model, args)
+        ready = prepare(plan.model, args)
+        sizing = size(ready, plan.rest.likely_gib)
     except HybridcalcError:
         return []
-    slot, cell = plan.ready.stage_slot_bytes, plan.ready.cells[0].bytes
-    pool = plan.sizing.state.kv_bytes // UNIFIED_BLOCK * UNIFIED_BLOCK + plan.max_mamba_cache_size * slot
-    entry = -(-cell // UNIFIED_ENTRY) * UNIFIED_ENTRY
-    request = plan.slots_per_request * slot + Fraction(entry, args.dcp_size) * length
-    held = min(plan.sizing.asked, plan.max_mamba_cache_size // plan.slots_per_request, int(pool // request))
-    if plan.sizing.state.draft_bytes or held <= plan.concurrency:
+    held = min(sizing.requests, unified_requests(ready, sizing, length))
+    if held <= plan.concurrency:
         return []
     effect = f"{plan.concurrency:,} -> {held:,} requests of {plan.workload.describe()}"
     why = "one pool for both: KV takes the memory of idle slots as it needs it"

@@ -7,7 +7,7 @@ ratio, K, limits, memory or length share all that does not depend on them. A poi
 has at least as many requests and tokens and more of one.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from itertools import product
@@ -15,10 +15,12 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest
+from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
 from hybridcalc.engines.sglang.config import Refusal, ServerArgs, with_model_defaults
+from hybridcalc.engines.sglang.flags import FLAGS
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
-from hybridcalc.engines.sglang.settings import weigh
-from hybridcalc.errors import HybridcalcError, InputError
+from hybridcalc.engines.sglang.settings import binding_limit, weigh
+from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError
 from hybridcalc.units import parse_tokens
 
 MOST_POINTS = 1_000_000
@@ -27,6 +29,13 @@ CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_
 
 Arguments = Callable[[list[str]], ServerArgs]
 """Engine flags, as words -> arguments; raises InputError for what the engine's command line would refuse."""
+
+
+class _Shared(NamedTuple):
+    """What points of one preparation share; ``unbuildable`` says why the pools are refused once they are sized."""
+
+    ready: Prepared
+    unbuildable: str
 
 
 class Axis(NamedTuple):
@@ -95,14 +104,21 @@ def sweep(
     length: Fraction | None,
 ) -> Iterator[Point]:
     """Every combination in order, planned exactly on the likely ``memory``. Raises InputError for a useless value."""
-    prepared: dict[tuple[Any, ...], Prepared | Refusal] = {}
+    prepared: dict[tuple[Any, ...], _Shared | Refusal] = {}
     for values in product(*(axis.values for axis in axes)):
         given = {axis.name: value for axis, value in zip(axes, values, strict=True)}
         rest = _gib(given.pop("rest")) if "rest" in given else None
         tokens = Fraction(parse_tokens(given.pop("length"))) if "length" in given else length
         args = arguments([word for name, value in given.items() for word in (f"--{name}", value)])
         key = tuple(value for name, value in given.items() if name.replace("-", "_") not in CHEAP_FIELDS)
-        yield _point(model, args, key, prepared, values, memory(args).likely_gib if rest is None else rest, tokens)
+        if not prepared:
+            _check_names(given)
+        try:
+            rest = memory(args).likely_gib if rest is None else rest
+        except IllegalCombination as refusal:  # the weights do not fit
+            yield Point(values, 0, 0, 0, "", refusal.message)
+            continue
+        yield _point(model, args, key, prepared, values, rest, tokens)
 
 
 def mark_front(points: Sequence[Point]) -> list[Point]:
@@ -117,28 +133,52 @@ def mark_front(points: Sequence[Point]) -> list[Point]:
 
 
 def _point(
-    model: Architecture, args: ServerArgs, key: tuple[Any, ...], prepared: dict[tuple[Any, ...], Prepared | Refusal],
+    model: Architecture, args: ServerArgs, key: tuple[Any, ...], prepared: dict[tuple[Any, ...], _Shared | Refusal],
     values: tuple[str, ...], rest_gib: float, length: Fraction | None,
 ) -> Point:  # fmt: skip
-    ready = prepared.get(key)
-    if ready is None:
+    shared = prepared.get(key)
+    if shared is None:
         try:
-            ready = prepare(model, args)
+            shared = _share(model, args)
         except Refusal as refusal:
-            ready = refusal
-        prepared[key] = ready
-    if isinstance(ready, Refusal):
-        return Point(values, 0, 0, 0, "", ready.reason)
-    ready = ready._replace(args=with_model_defaults(model.architecture, args))
+            shared = refusal
+        prepared[key] = shared
+    if isinstance(shared, Refusal):
+        return Point(values, 0, 0, 0, "", shared.reason)
+    ready = shared.ready._replace(args=with_model_defaults(model.architecture, args))
     try:
         sizing = size(ready, rest_gib)
     except HybridcalcError as refusal:
         return Point(values, 0, 0, 0, "", refusal.message)
-    tokens = sizing.tokens * args.dcp_size
+    if shared.unbuildable:
+        return Point(values, 0, 0, 0, "", shared.unbuildable)
+    slots, tokens = sizing.state.slots, sizing.tokens * args.dcp_size
     if length is None:
-        return Point(values, sizing.state.slots, tokens, sizing.requests, "", "")
-    setting = weigh("", "", sizing.state.slots, tokens, ready.slots.count, length, args)
-    return Point(values, sizing.state.slots, tokens, min(setting.requests, sizing.asked), setting.binding, "")
+        binding = binding_limit(slots, tokens, ready.slots.count, sizing.requests)
+        return Point(values, slots, tokens, sizing.requests, binding, "")
+    setting = weigh("", "", slots, tokens, ready.slots.count, length, args)
+    return Point(values, slots, tokens, min(setting.requests, sizing.asked), setting.binding, "")
+
+
+def _share(model: Architecture, args: ServerArgs) -> _Shared:
+    ready = prepare(model, args)
+    try:
+        check_allocation(model, ready.args, replay_active=ready.replay_active)
+        check_kv_pages(model, ready.args)
+    except Refusal as refusal:
+        return _Shared(ready, refusal.reason)
+    return _Shared(ready, "")
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """A swept name must set something: the engine passes over flags nobody knows, a sweep does not."""
+    known = [spelling for flag in FLAGS if flag.field != "model_path" for spelling in flag.spellings]
+    for name in names:
+        if not any(spelling.startswith(f"--{name}") for spelling in known):
+            raise InputError(
+                f"--sweep {name[:40]}: no flag that changes a plan",
+                fix="name a memory flag of the engine, rest or length",
+            )
 
 
 def _range(text: str, values: str) -> tuple[str, ...]:
