@@ -17,7 +17,7 @@ _SIZE_UNITS = {
     "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
 }  # fmt: skip
-_SIZE = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*", re.ASCII)
+_SIZE = re.compile(r"\s*((?:[0-9]{1,3}(?:[,_][0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*", re.ASCII)
 _TOKEN_UNITS = {"": 1, "k": 2**10, "m": 2**20}
 
 LARGEST_TOKENS = 2**40
@@ -49,6 +49,10 @@ def parse_bytes(text: str) -> int:
     size = int(amount)
     if not 0 < size <= LARGEST_BYTES:
         raise InputError(f"{_shown(text)} is not a usable size", fix="a size is above 0 and at most 1,048,576 TiB")
+    if amount != size and text.strip()[-1].isdecimal():
+        raise InputError(
+            f"{_shown(text)} is not a whole number of bytes", fix=f"write {text.strip()}GiB if that is meant"
+        )
     return size
 
 
@@ -89,6 +93,14 @@ def format_bytes(size: int | Fraction) -> str:
 def gib_text(size: int) -> str:
     """GiB with two decimals, exactly as the engines' logs print "GB": ``13.04``."""
     return f"{size / GIB:.2f}"
+
+
+def version_numbers(text: str) -> tuple[int, ...]:
+    """(0, 5, 23) of an engine version ``0.5.23`` or ``v0.5.23.post1``. Raises InputError for what is no version."""
+    parts = text.strip().removeprefix("v").split(".")[:3] if len(text) <= 40 else []
+    if len(parts) < 2 or not all(part.isdecimal() and part.isascii() for part in parts):
+        raise InputError(f"{_shown(text)} is not a version", fix="write one like 0.5.23")
+    return tuple(int(part) for part in parts)
 
 
 def _amount(text: str, units: Mapping[str, int]) -> Fraction | None:

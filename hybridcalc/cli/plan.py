@@ -26,6 +26,7 @@ from hybridcalc.findings import at_or_above
 from hybridcalc.reports.document import print_json
 
 LAUNCH_WORDS = "hybridcalc.launch_words"
+PLATFORMS = ("cuda", "hip", "npu", "xpu", "musa", "cpu")
 Memory = Callable[[ServerArgs], Rest]
 """Memory left for the pools, which may depend on the arguments (--mem-fraction-static)."""
 
@@ -118,13 +119,18 @@ def plan_command(
         "max_draft_tokens": max_draft_tokens, "platform": platform, "engine_version": engine_version,
     }  # fmt: skip
     words = list(context.args)
+    _check_options(words, [name for option in context.command.params for name in option.opts])
+    _check_together(platform, sweep=bool(sweep), compare=compare is not None, as_csv=as_csv, as_json=as_json)
     launch_words, launch_env = _launch(words, context.meta.get(LAUNCH_WORDS))
     environment = {**launch_env, **options.environment(env or [])}
     name, args = _arguments(launch_words, environment, extra)
     model = options.model(name)
     work = _workload(length, lengths, concurrency, workload)
     severity = options.severity("--fail-on", fail_on)
-    memory_left = _memory(rest, gpu, weights, avail_before, avail_after, model, name)
+    given = (rest, gpu, weights, avail_before, avail_after)
+    if not any(given) and any(axis.partition("=")[0].strip().removeprefix("--") == "rest" for axis in sweep or []):
+        given = ("1GiB", None, None, None, None)  # every point brings its own
+    memory_left = _memory(*given, model, name)
     if sweep:
         _sweep(
             model,
@@ -138,8 +144,11 @@ def plan_command(
         return
     first = _planned(model, args, memory_left, work)
     if compare is not None:
-        _, other = _arguments([*launch_words, *_words(compare)], environment, extra)
-        _compare(model, first, _planned(model, other, memory_left, work), compare, as_json=as_json)
+        more, more_env = _more_flags(compare)
+        other_name, other = _arguments([*launch_words, *more], environment | more_env, extra)
+        other_model = model if other_name == name else options.model(other_name)
+        second = _planned(other_model, other, _memory(*given, other_model, other_name), work)
+        _compare((model, args, first), (other_model, other, second), compare, as_json=as_json)
         return
     if isinstance(first, Refusal):
         if as_json:
@@ -186,10 +195,44 @@ def _arguments(words: Sequence[str], env: dict[str, str], extra: dict[str, Any])
     return model, args
 
 
-def _words(text: str) -> list[str]:
+def _more_flags(text: str) -> tuple[list[str], dict[str, str]]:
+    """Flags of a comparison, as a suggestion states them: variables first, a MODEL may follow."""
     from hybridcalc.shell import split_command
 
-    return list(split_command(text))
+    words, env = list(split_command(text)), dict[str, str]()
+    while words and not words[0].startswith("-") and "=" in words[0]:
+        env |= options.environment([words.pop(0)])
+    if words and not words[0].startswith("-"):
+        words.insert(0, "--model-path")
+    return words, env
+
+
+def _check_options(words: Sequence[str], own: Sequence[str]) -> None:
+    """Refuse a misspelt option of this command: the engine would pass over a flag it does not know."""
+    from difflib import get_close_matches
+
+    from hybridcalc.engines.sglang.flags import FLAGS, OTHER_FLAGS
+
+    engine = {spelling for flag in FLAGS for spelling in flag.spellings} | OTHER_FLAGS
+    for word in words:
+        name = word.partition("=")[0]
+        if not name.startswith("--") or any(spelling.startswith(name) for spelling in engine):
+            continue
+        near = get_close_matches(name[:80], [*own, *engine], n=1, cutoff=0.8)
+        if near and near[0] in own:
+            raise InputError(f"{name[:40]} is not an option of plan", fix=f"write {near[0]}")
+
+
+def _check_together(platform: str, *, sweep: bool, compare: bool, as_csv: bool, as_json: bool) -> None:
+    """Refuse options of which one would be passed over."""
+    if platform not in PLATFORMS:
+        raise InputError(f"--platform {platform[:40]!r} is not known", fix=f"write {', '.join(PLATFORMS)}")
+    if sweep and compare:
+        raise InputError("--sweep and --compare exclude each other", fix="give one of them")
+    if as_csv and not sweep:
+        raise InputError("--csv prints a sweep, and there is none", fix="add --sweep NAME=values, or write --json")
+    if as_csv and as_json:
+        raise InputError("--csv and --json exclude each other", fix="give one of them")
 
 
 def _workload(length: str | None, lengths: str | None, concurrency: int | None, kind: str | None) -> Workload:
@@ -276,16 +319,20 @@ def _print_refusal(refusal: Refusal) -> None:
         terminal.notes(out, [refusal.fix], label="fix")
 
 
-def _compare(model: Architecture, first: Plan | Refusal, second: Plan | Refusal, flags: str, *, as_json: bool) -> None:
+Planned = tuple[Architecture, ServerArgs, Plan | Refusal]
+"""One side of a comparison: what was asked and the answer."""
+
+
+def _compare(first: Planned, second: Planned, flags: str, *, as_json: bool) -> None:
     if as_json:
         documents = [
-            refused(model, ServerArgs(), p) if isinstance(p, Refusal) else p.to_dict() for p in (first, second)
+            refused(model, args, p) if isinstance(p, Refusal) else p.to_dict() for model, args, p in (first, second)
         ]
         print_json("plan", {"compare": documents, "flags": flags})
         return
     from hybridcalc.reports.plan_text import print_comparison
 
-    print_comparison(first, second, flags)
+    print_comparison(first[2], second[2], flags)
 
 
 def _sweep(

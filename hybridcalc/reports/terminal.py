@@ -116,6 +116,7 @@ def notes(out: Console, texts: Iterable[str], *, label: str = "note", style: str
         out.print()
 
 
+LONGEST_FIGURE = 14
 MOST_HEADING = 10
 """Columns a heading may take beyond what its figures need."""
 
@@ -123,10 +124,11 @@ MOST_HEADING = 10
 def listing(out: Console, header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> None:
     """A plain table with a dim header that breaks at hyphens; the columns in ``right`` are right-aligned.
 
-    Only the last column wraps: no figure is ever cut.
+    Only the last column wraps: no figure is ever cut. Where the columns do not fit, each row becomes a paragraph.
     """
     table = Table(box=None, pad_edge=False, header_style=QUIET, padding=(0, 2, 0, 0))
     cells = [[Text(cell) for cell in row] for row in rows]
+    needed = 0
     for number, name in enumerate(header):
         last = number == len(header) - 1
         widest = max((row[number].cell_len for row in cells), default=0)
@@ -139,9 +141,23 @@ def listing(out: Console, header: Sequence[str], rows: Iterable[Sequence[str]], 
             overflow="fold",
             min_width=None if last else least,
         )
+        words = [len(word) for row in cells for word in row[number].plain.split()]
+        needed += min(max(words, default=0), LONGEST_FIGURE) if last else least + 2
+    if needed > out.width:
+        _paragraphs(out, header, cells)
+        return
     for row in cells:
         table.add_row(*row)
     out.print(table)
+
+
+def _paragraphs(out: Console, header: Sequence[str], rows: Iterable[Sequence[Text]]) -> None:
+    """Rows whose columns do not fit: every cell with its heading, wrapped."""
+    for row in rows:
+        cells = [f"{name.strip()} {cell.plain.strip()}".strip() for name, cell in zip(header, row, strict=True)]
+        lines = wrap("; ".join(cell for cell in cells if cell), out.width - 2 * len(INDENT), break_on_hyphens=False)
+        for number, line in enumerate(lines):
+            out.print(Text(INDENT * (2 if number else 1) + line))
 
 
 def _heading(name: str, width: int) -> str:

@@ -30,7 +30,9 @@ def test_what_is_no_version_is_refused(version):
     """With the one to write instead."""
     with pytest.raises(InputError) as refusal:
         rules_for(version)
-    assert (refusal.value.message, refusal.value.fix) == (f"{version[:40]!r} is not a version", "write one like 0.5.23")
+    assert refusal.value.message.startswith(repr(version[:37])[:-1])
+    assert refusal.value.message.endswith(" is not a version")
+    assert refusal.value.fix == "write one like 0.5.23"
 
 
 def test_a_version_older_than_every_known_one_is_refused():

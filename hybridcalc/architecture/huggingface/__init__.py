@@ -12,8 +12,8 @@ from typing import Any
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.huggingface.classes import BY_MODEL_TYPE, READERS
 from hybridcalc.architecture.huggingface.fields import Fields
-from hybridcalc.errors import ConfigError
-from hybridcalc.units import DTYPE_BYTES, parse_dtype
+from hybridcalc.errors import ConfigError, InputError
+from hybridcalc.units import parse_dtype
 
 TEXT_TABLES = ("text_config", "llm_config", "language_config")
 CONTEXT_FIELDS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings")
@@ -89,12 +89,18 @@ def _unknown(architecture: str, name: str) -> ConfigError:
     )
 
 
+MODEL_DTYPES = ("float32", "bfloat16", "float16")
+
+
 def _model_dtype(fields: Fields) -> str:
     stated = fields.text("torch_dtype", "dtype")
     if stated is None or stated == "auto":
         return "bfloat16"
-    name = stated.removeprefix("torch.")
-    return parse_dtype(name) if name in DTYPE_BYTES else "bfloat16"
+    try:
+        name = parse_dtype(stated.removeprefix("torch."))
+    except InputError:
+        return "bfloat16"
+    return name if name in MODEL_DTYPES else "bfloat16"
 
 
 def _rope_factor(rope: Fields) -> float:

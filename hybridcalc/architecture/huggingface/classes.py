@@ -1,6 +1,7 @@
 """Which reader understands which model class: the one place where a Hugging Face class is added."""
 
 from collections.abc import Callable
+from functools import partial
 
 from hybridcalc.architecture.huggingface import hybrid
 from hybridcalc.architecture.huggingface.attention import dense
@@ -10,14 +11,6 @@ from hybridcalc.architecture.huggingface.fields import Fields
 def _dense(fields: Fields, *, default_pattern: int = 0) -> hybrid.Parts:
     layers, attention, window = dense(fields, default_pattern=default_pattern)
     return hybrid.Parts(layers, None, attention, window)
-
-
-def _gemma2(fields: Fields) -> hybrid.Parts:
-    return _dense(fields, default_pattern=2)
-
-
-def _gemma3(fields: Fields) -> hybrid.Parts:
-    return _dense(fields, default_pattern=6)
 
 
 HYBRID_READERS: dict[str, Callable[[Fields], hybrid.Parts]] = {
@@ -71,12 +64,15 @@ DENSE_ARCHITECTURES = (
     "Glm4ForCausalLM", "Glm4MoeForCausalLM", "Phi3ForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM",
     "GraniteForCausalLM", "GraniteMoeForCausalLM", "MiniMaxM2ForCausalLM", "SeedOssForCausalLM",
 )  # fmt: skip
-GEMMA_READERS: dict[str, Callable[[Fields], hybrid.Parts]] = {
-    "Gemma2ForCausalLM": _gemma2,
-    "Gemma3ForCausalLM": _gemma3,
-    "Gemma3ForConditionalGeneration": _gemma3,
+FULL_LAYER_PERIODS = {
+    "Gemma2ForCausalLM": 2, "Gemma3ForCausalLM": 6, "Gemma3ForConditionalGeneration": 6, "GptOssForCausalLM": 2,
+    "Olmo3ForCausalLM": 4,
+}  # fmt: skip
+"""Classes whose config states a window and may leave out which layers have it: every n-th has not."""
+WINDOW_READERS: dict[str, Callable[[Fields], hybrid.Parts]] = {
+    name: partial(_dense, default_pattern=period) for name, period in FULL_LAYER_PERIODS.items()
 }
-READERS = HYBRID_READERS | dict.fromkeys(DENSE_ARCHITECTURES, _dense) | GEMMA_READERS
+READERS = HYBRID_READERS | dict.fromkeys(DENSE_ARCHITECTURES, _dense) | WINDOW_READERS
 
 BY_MODEL_TYPE = {
     "kimi_linear": "KimiLinearForCausalLM", "kimi_k3": "KimiK3ForConditionalGeneration",

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import IllegalCombination, InputError
+from hybridcalc.units import version_numbers
 
 NEWEST_VERSION = "0.5.23"
 DEFAULT_RATIO = 0.9
@@ -40,25 +41,26 @@ class RuleSet(NamedTuple):
     own_draft_cell: bool
     multimodal_reserve: bool
     after_capture: bool
+    state_class_checked: bool
 
 
 RULE_SETS = (
     RuleSet("0.5.16", padding_slot_charged=False, kimi_k3=False, lazy_with_speculation=False,
             lazy_refused_under_disaggregation=False, platform_limits_extra_buffer=False,
             replayssm_with_extra_buffer=False, cap_line=False, replayssm_priced=False, own_draft_cell=False,
-            multimodal_reserve=False, after_capture=False),
+            multimodal_reserve=False, after_capture=False, state_class_checked=False),
     RuleSet("0.5.23", padding_slot_charged=True, kimi_k3=True, lazy_with_speculation=True,
             lazy_refused_under_disaggregation=True, platform_limits_extra_buffer=True,
             replayssm_with_extra_buffer=True, cap_line=True, replayssm_priced=True, own_draft_cell=True,
-            multimodal_reserve=True, after_capture=True),
+            multimodal_reserve=True, after_capture=True, state_class_checked=True),
 )  # fmt: skip
 
 
 class Refusal(IllegalCombination):
     """A configuration SGLang does not start with: the ``stage`` of its start-up, the ``reason``, what to change.
 
-    Stages in their order: arguments, strategy, shapes, ratio, solve, tokens, max_running_requests, alloc. ``rule`` is
-    its id in rules.py, ``outputs`` what the stages before it had settled.
+    Stages in their order: arguments, load (the weights), strategy, shapes, ratio, solve, tokens,
+    max_running_requests, alloc. ``rule`` is its id in rules.py, ``outputs`` what the stages before it had settled.
     """
 
     def __init__(self, reason: str, *, stage: str, rule: str, fix: str = "") -> None:
@@ -217,13 +219,15 @@ def rules_for(version: str) -> tuple[RuleSet, str]:
 
     Raises InputError for a version that is not a version or older than every known one.
     """
-    wanted = _numbers(version)
-    if wanted < _numbers(RULE_SETS[0].version):
+    wanted = version_numbers(version)
+    if wanted < version_numbers(RULE_SETS[0].version):
         raise InputError(
             f"SGLang {version} is older than every version known here",
             fix=f"known: {', '.join(rules.version for rules in RULE_SETS)}",
         )
-    rules = max((r for r in RULE_SETS if _numbers(r.version) <= wanted), key=lambda r: _numbers(r.version))
+    rules = max(
+        (r for r in RULE_SETS if version_numbers(r.version) <= wanted), key=lambda r: version_numbers(r.version)
+    )
     note = "" if rules.version == version else f"SGLang {version}: the rules of {rules.version} are used"
     return rules, note
 
@@ -234,10 +238,3 @@ def check_model(rules: RuleSet, architecture: str) -> None:
         raise IllegalCombination(
             f"SGLang {rules.version} has no class for {architecture}", fix=f"use --engine-version {NEWEST_VERSION}"
         )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    parts = version.strip().removeprefix("v").split(".")[:3]
-    if len(version) > 40 or not all(part.isdecimal() and part.isascii() for part in parts) or len(parts) < 2:
-        raise InputError(f"{version[:40]!r} is not a version", fix=f"write one like {NEWEST_VERSION}")
-    return tuple(int(part) for part in parts)

@@ -20,8 +20,8 @@ from typing import NamedTuple
 from hybridcalc.architecture.geometry import Architecture, LatentKV
 from hybridcalc.architecture.presets import PRESETS
 from hybridcalc.deployment import Rest
-from hybridcalc.engines.sglang.config import ServerArgs, is_set, rules_for
-from hybridcalc.errors import IllegalCombination, InputError
+from hybridcalc.engines.sglang.config import Refusal, ServerArgs, is_set, rules_for
+from hybridcalc.errors import InputError
 from hybridcalc.units import GIB, MIB, parse_bytes
 
 CONTEXT_GIB = 1.1
@@ -71,13 +71,15 @@ def rest_from_gpu(
 ) -> Rest:
     """From the GPU's memory, the weights on one rank and --mem-fraction-static; ``context_gib`` is an estimate.
 
-    Raises IllegalCombination for weights that do not fit.
+    Raises Refusal for weights that do not fit.
     """
     fraction = _fraction(args)
     before = gpu.gib - context_gib
     if weights_gib >= before:
-        raise IllegalCombination(
+        raise Refusal(
             f"weights of {weights_gib:.2f} GiB do not fit a GPU with {before:.2f} GiB free",
+            stage="load",
+            rule="HC001",
             fix="more ranks (--tp), a quantised checkpoint, or a larger GPU",
         )
     held = multimodal_gib(model, args)

@@ -6,11 +6,15 @@ raised where the engine itself checks (strategy.py, pools.py, planner.py, alloca
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
 from typing import NamedTuple
 
-from hybridcalc.engines.sglang.config import DEFAULT_RATIO
+from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.server_plan import Plan
+from hybridcalc.engines.sglang.settings import by_model
 from hybridcalc.engines.sglang.states import READS_DECLARED_SSM_DTYPE
+from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Finding
 from hybridcalc.formulas.slots import pin
 from hybridcalc.units import GIB, format_bytes
@@ -61,14 +65,26 @@ def _fewer_than_wanted(plan: Plan) -> Iterator[tuple[str, str]]:
 
 def _way_to(plan: Plan, wanted: int, dp: int) -> str:
     """The flag that lets ``wanted`` requests run; what to look at where no flag alone does."""
-    if plan.binding == "limit":
+    if plan.binding == "limit" and _serves(plan, wanted, replace(plan.args, max_running_requests=wanted)):
         return f"write --max-running-requests {wanted}"
     if plan.workload.mean_length is None:
-        return f"write --max-mamba-cache-size {pin(wanted, plan.slots_per_request, dp=dp)}"
-    most = max(plan.concurrency, plan.balanced.requests if plan.balanced is not None else 0) * dp
+        slots = pin(wanted, plan.slots_per_request, dp=dp)
+        if _serves(plan, wanted, replace(plan.args, max_mamba_cache_size=slots)):
+            return f"write --max-mamba-cache-size {slots}"
+        return f"{slots:,} slots do not fit this memory: use more GPUs, or --mamba-ssm-dtype bfloat16"
+    most = max(plan.concurrency, plan.balanced.running if plan.balanced is not None else 0) * dp
     if plan.balanced is not None and most >= wanted:
         return f"write {plan.balanced.flags}"
     return f"no split of this memory holds more than {most:,}: see the suggestions, or shorten the requests"
+
+
+def _serves(plan: Plan, wanted: int, args: ServerArgs) -> bool:
+    """Whether ``wanted`` requests run under ``args``: the engine may refuse them, draft states leave too little."""
+    evaluate = by_model(plan.model, plan.rest.likely_gib, plan.workload.mean_length or Fraction(2))
+    try:
+        return evaluate("", "", args).running * args.attn_dp_size >= wanted
+    except HybridcalcError:
+        return False
 
 
 def _kv_idles(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -109,12 +125,15 @@ def _not_a_pin(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _two_sizes(plan: Plan) -> Iterator[tuple[str, str]]:
-    if plan.args.max_mamba_cache_size is not None and plan.args.mamba_full_memory_ratio != DEFAULT_RATIO:
+    default = with_model_defaults(plan.model.architecture, ServerArgs()).mamba_full_memory_ratio
+    if plan.args.max_mamba_cache_size is not None and plan.args.mamba_full_memory_ratio not in (DEFAULT_RATIO, default):
         yield "--max-mamba-cache-size wins over --mamba-full-memory-ratio", "drop the ratio"
 
 
 def _unread_dtype(plan: Plan) -> Iterator[tuple[str, str]]:
     model, used = plan.model, plan.ready.slot.ssm_dtype
+    if plan.args.mamba_ssm_dtype is not None:
+        return
     declared = model.declared_ssm_dtype
     if declared not in (None, used) and model.architecture not in READS_DECLARED_SSM_DTYPE:
         yield (
@@ -176,7 +195,8 @@ def _inert_replay(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _pipeline(plan: Plan) -> Iterator[tuple[str, str]]:
-    if plan.args.pipeline_turns_overlap_off and plan.ready.choice.strategy.startswith("extra_buffer"):
+    keeps = plan.args.radix_cache and plan.ready.choice.strategy.startswith("extra_buffer")
+    if plan.args.pipeline_turns_overlap_off and keeps:
         yield f"pp {plan.args.pp_size} turns the overlap scheduler off: S = {plan.slots_per_request}", ""
 
 
@@ -189,9 +209,9 @@ def _too_long(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _first(plan: Plan) -> str:
-    """The balanced ratio as a fix, or the best suggestion where no ratio helps."""
-    ratio = next((s for s in plan.suggestions if s.flags.startswith("--mamba-full-memory-ratio")), None)
-    best = ratio or next(iter(plan.suggestions), None)
+    """The balanced ratio or K as a fix, or the best suggestion where neither helps."""
+    even = next((s for s in plan.suggestions if plan.balanced and s.flags == plan.balanced.flags), None)
+    best = even or next(iter(plan.suggestions), None)
     return f"write {best.flags}" if best is not None else ""
 
 

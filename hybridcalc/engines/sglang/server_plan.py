@@ -4,6 +4,7 @@
 both ends of it. Findings and suggestions are computed when they are first asked for: each suggestion is a plan itself.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
@@ -28,7 +29,7 @@ from hybridcalc.units import format_bytes
 class Plan:
     """What SGLang does with ``args`` and ``rest`` for ``model``: figures per rank of one attention worker.
 
-    ``low`` and ``high`` are the sizings at the ends of an uncertain memory; equal to ``sizing`` where it is known.
+    ``low`` and ``high`` bound K, T and R over an uncertain memory; equal to ``sizing`` where it is known.
     """
 
     def __init__(
@@ -98,9 +99,10 @@ class Plan:
         length = self.workload.mean_length
         if length is None:
             return self._without_length()
-        setting = weigh(
-            "plan", "", self.sizing.state.slots, self.logical_token_capacity, self.slots_per_request, length, self.args
-        )
+        slots, tokens = self.sizing.state.slots, self.logical_token_capacity
+        setting = weigh("plan", "", slots, tokens, self.slots_per_request, length, self.args, asked=self.sizing.asked)
+        if setting.binding == "state" and self.sizing.state.branch.endswith("from_max_running_requests"):
+            setting = setting._replace(binding="limit", idle_percent=0.0)  # the request limit itself is K
         return _floating(setting, unified_requests(self.ready, self.sizing, length)) if self.unified else setting
 
     @property
@@ -202,8 +204,8 @@ class Plan:
             document["intervals"] = {
                 "rest_gib": [self.rest.low_gib, self.rest.high_gib],
                 "max_mamba_cache_size": [self.low.state.slots, self.high.state.slots],
-                "max_total_num_tokens": sorted((self.low.tokens, self.high.tokens)),
-                "max_running_requests": sorted((self.low.requests, self.high.requests)),
+                "max_total_num_tokens": [self.low.tokens, self.high.tokens],
+                "max_running_requests": [self.low.requests, self.high.requests],
             }
         return document
 
@@ -228,9 +230,7 @@ def plan(
         rest = exact_rest(rest_gib)
     ready = prepare(model, args)
     sizing = size(ready, rest.likely_gib)
-    low, high = (
-        (sizing, sizing) if rest.exact else (_end(ready, rest.low_gib, sizing), _end(ready, rest.high_gib, sizing))
-    )
+    low, high = (sizing, sizing) if rest.exact else _bounds(ready, rest, sizing)
     return Plan(ready, sizing, low, high, allocation(ready, sizing), rest, workload or Workload())
 
 
@@ -252,9 +252,32 @@ def refused(model: Architecture, args: ServerArgs, refusal: Refusal) -> dict[str
 
 def _floating(setting: Setting, held: int) -> Setting:
     """A setting whose two pools are one that holds ``held`` requests: nothing idles while another waits."""
-    if setting.state_requests <= held:
-        return setting._replace(kv_requests=held, idle_percent=0.0)
-    return setting._replace(kv_requests=held, binding="kv", idle_percent=0.0)
+    binding = "state" if setting.state_requests <= held else "kv"
+    if setting.limit is not None and setting.limit < min(setting.state_requests, held):
+        binding = "limit"
+    return setting._replace(kv_requests=held, binding=binding, idle_percent=0.0)
+
+
+def _bounds(ready: Prepared, rest: Rest, likely: Sizing) -> tuple[Sizing, Sizing]:
+    """The least and the most of K, T and R over an interval of memory.
+
+    More memory never means fewer slots, but fewer tokens where it makes room for one slot more. So T is least at the
+    low end with the slots of the high end, and most at the high end with the slots of the low end.
+    """
+    low, high = _end(ready, rest.low_gib, likely), _end(ready, rest.high_gib, likely)
+
+    def holding(slots: int, gib: float) -> Sizing:
+        pinned = replace(ready.args, max_mamba_cache_size=slots * ready.args.attn_dp_size)
+        return _end(ready._replace(args=pinned), gib, likely)
+
+    if low.state.slots == high.state.slots:
+        return low, high
+    least, most = holding(high.state.slots, rest.low_gib), holding(low.state.slots, rest.high_gib)
+    fewest, at_most = (
+        min(end.asked, end.tokens // 2, slots // ready.slots.count)
+        for end, slots in ((least, low.state.slots), (most, high.state.slots))
+    )
+    return low._replace(tokens=least.tokens, requests=fewest), high._replace(tokens=most.tokens, requests=at_most)
 
 
 def _end(ready: Prepared, rest_gib: float, likely: Sizing) -> Sizing:

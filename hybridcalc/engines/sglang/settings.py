@@ -21,7 +21,7 @@ HALVINGS = 30
 
 class Setting(NamedTuple):
     """One choice of flags. ``binding`` is the pool (or the request limit) that caps concurrency; the other pool
-    idles by ``idle_percent`` when the binding one is full.
+    idles by ``idle_percent`` when the binding one is full. ``limit``: requests a worker may run, as given or estimated.
     """
 
     label: str
@@ -32,11 +32,17 @@ class Setting(NamedTuple):
     kv_requests: int
     binding: str
     idle_percent: float
+    limit: int | None = None
 
     @property
     def requests(self) -> int:
         """Requests of the asked length that both pools hold at once, before any request limit."""
         return min(self.state_requests, self.kv_requests)
+
+    @property
+    def running(self) -> int:
+        """Requests of the asked length that run at once."""
+        return self.requests if self.limit is None else min(self.requests, self.limit)
 
     def to_dict(self) -> dict[str, Any]:
         """The figures, under the names of ``clamp`` in ``ratio --json``."""
@@ -61,7 +67,8 @@ def by_model(model: Architecture, rest_gib: float, length: Fraction) -> Evaluate
         ready = prepare(model, args)
         sizing = size(ready, rest_gib)
         tokens = sizing.tokens * args.dcp_size
-        return weigh(label, flags, sizing.state.slots, tokens, ready.slots.count, length, ready.args)
+        slots = ready.slots.count
+        return weigh(label, flags, sizing.state.slots, tokens, slots, length, ready.args, asked=sizing.asked)
 
     return evaluate
 
@@ -116,19 +123,24 @@ def balance_ratio(evaluate: Evaluate, args: ServerArgs, guess: Fraction) -> Sett
 
 
 def weigh(
-    label: str, flags: str, slots: int, tokens: int, slots_per_request: int, length: Fraction, args: ServerArgs
-) -> Setting:
-    """Which pool binds at ``length`` tokens a request, and how much of the other idles then."""
+    label: str, flags: str, slots: int, tokens: int, slots_per_request: int, length: Fraction, args: ServerArgs, *,
+    asked: int | None = None,
+) -> Setting:  # fmt: skip
+    """Which pool binds at ``length`` tokens a request, and how much of the other idles then.
+
+    ``asked`` is the engine's own estimate of a worker's request limit where none is given.
+    """
     by_state, by_kv = admitted_requests(slots, slots_per_request), int(tokens // length)
-    limit = request_limit(args)
+    given = request_limit(args)
+    limit = asked if given is None else max(1, given // args.attn_dp_size)
     running = min(by_state, by_kv)
-    if limit is not None and max(1, limit // args.attn_dp_size) < running:
-        return Setting(label, flags, slots, by_state, tokens, by_kv, "limit", 0.0)
+    if limit is not None and limit < running:
+        return Setting(label, flags, slots, by_state, tokens, by_kv, "limit", 0.0, limit)
     if by_state <= by_kv:
         idle = float(100 * (1 - running * length / tokens)) if tokens else 0.0
-        return Setting(label, flags, slots, by_state, tokens, by_kv, "state", idle)
+        return Setting(label, flags, slots, by_state, tokens, by_kv, "state", idle, limit)
     idle = 100 * (1 - running * slots_per_request / slots) if slots else 0.0
-    return Setting(label, flags, slots, by_state, tokens, by_kv, "kv", idle)
+    return Setting(label, flags, slots, by_state, tokens, by_kv, "kv", idle, limit)
 
 
 def binding_limit(slots: int, tokens: int, slots_per_request: int, requests: int) -> str:

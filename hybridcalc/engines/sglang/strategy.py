@@ -77,6 +77,8 @@ def choose_strategy(model: Architecture, args: ServerArgs, rules: RuleSet) -> Ch
         return Choice(typed, args.overlap, ())
     if not uses_radix_cache(model):
         if typed not in ("auto", Strategy.NO_BUFFER):
+            if not rules.state_class_checked:
+                return Choice(typed, args.overlap, ())
             raise _refusal(
                 "HC003",
                 f"{typed} keeps states of a radix cache, which SGLang has not for {model.architecture}",

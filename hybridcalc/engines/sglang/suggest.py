@@ -10,19 +10,22 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import LatentKV
+from hybridcalc.engines.sglang.allocation import check_allocation
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states
+from hybridcalc.engines.sglang.flags import MOST_SLOTS
 from hybridcalc.engines.sglang.kv import kv_dtype
-from hybridcalc.engines.sglang.planner import prepare, size
+from hybridcalc.engines.sglang.planner import Prepared, prepare, size
 from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_active
 from hybridcalc.engines.sglang.server_plan import Plan
-from hybridcalc.engines.sglang.settings import Setting, balance_ratio, by_model
+from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model
 from hybridcalc.engines.sglang.unified import unified_requests
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.balance import balanced_ratio
 from hybridcalc.formulas.replayssm import smallest_ring
 from hybridcalc.formulas.slots import pin
 from hybridcalc.plan import Suggestion
+from hybridcalc.units import GIB
 
 MOST = 8
 FRACTION_STEP, LARGEST_FRACTION = 0.02, 0.95
@@ -43,33 +46,72 @@ def suggest(plan: Plan) -> tuple[Suggestion, ...]:
         return ()
     today, found = plan.concurrency, list[Suggestion]()
     even = plan.balanced
-    if even is not None and even.requests > today:
-        found.append(_suggestion(plan, even.flags, even, "both pools run out together"))
+    if even is not None and even.running > today:
+        why = "the request limit is what binds" if plan.binding == "limit" else "both pools run out together"
+        found.append(_suggestion(plan, even.flags, even, why))
         found += _pinned(plan, even)
-    best = max(today, even.requests if even is not None else 0)
+    best = max(today, even.running if even is not None else 0)
     for change in _candidates(plan):
         setting = balanced(plan, change.args)
-        if setting is not None and setting.requests > best:
+        if setting is not None and setting.running > best:
             found.append(_suggestion(plan, f"{change.flags} {setting.flags}", setting, change.why))
     found += _unified(plan)
     found += _larger_fraction(plan, best)
-    ranked = sorted(found, key=lambda suggestion: -suggestion.gain)
-    return (*ranked[:MOST], *_for_kind(plan))
+    ranked = _ranked(found)[:MOST]
+    return tuple(_ranked([*ranked, *(s for s in _for_kind(plan) if s.flags not in {r.flags for r in ranked})]))
+
+
+def _ranked(found: list[Suggestion]) -> list[Suggestion]:
+    return sorted(found, key=lambda suggestion: -suggestion.gain)
 
 
 def balanced(plan: Plan, args: ServerArgs, *, more_gib: float = 0.0) -> Setting | None:
-    """What ``args`` come to at the ratio that balances them; None where the engine refuses."""
-    length = plan.workload.mean_length or Fraction(1)
+    """What ``args`` come to at the ratio that balances them; None where the engine refuses.
+
+    Where K is given or the request limit binds, no ratio helps: then at the K, and the limit, that admit the most.
+    """
+    length, rest_gib = plan.workload.mean_length or Fraction(1), plan.rest.likely_gib + more_gib
+    evaluate = by_model(plan.model, rest_gib, length)
     try:
         ready = prepare(plan.model, args)
+        check_allocation(plan.model, ready.args, replay_active=ready.replay_active)
+        if plan.binding == "limit" or args.max_mamba_cache_size is not None:
+            return _most(plan, args, evaluate, ready, rest_gib)
         drafts, _ = draft_states(args, active=ready.replay_active)
         guess = balanced_ratio(
             ready.stage_slot_bytes + ready.rings.per_slot, max(1, *(cell.bytes for cell in ready.cells)),
             slots_per_request=ready.slots.count, length_tokens=length, draft_states=drafts, dcp=args.dcp_size,
         )  # fmt: skip
-        return balance_ratio(by_model(plan.model, plan.rest.likely_gib + more_gib, length), args, guess)
+        return balance_ratio(evaluate, args, guess)
     except HybridcalcError:
         return None
+
+
+def _most(plan: Plan, args: ServerArgs, evaluate: Evaluate, ready: Prepared, rest_gib: float) -> Setting | None:
+    """The most requests that a pinned K admits, the request limit raised with it where that binds today.
+
+    Found by halving: a larger K never leaves more KV. None where no more than today run.
+    """
+    dp, per_request, best = args.attn_dp_size, ready.slots.count, None
+    low, high = plan.concurrency, int(rest_gib * GIB) // max(1, per_request * ready.stage_slot_bytes) + 1
+    high = min(high, MOST_SLOTS // (dp * (per_request + 1)))
+    while low + 1 < high:
+        tried = (low + high) // 2
+        slots, limit = pin(dp * tried, per_request, dp=dp), args.max_running_requests
+        flags = f"--max-mamba-cache-size {slots}"
+        if plan.binding == "limit":
+            limit = dp * tried
+            flags += f" --max-running-requests {limit}"
+        try:
+            setting = evaluate("set", flags, replace(args, max_mamba_cache_size=slots, max_running_requests=limit))
+        except HybridcalcError:
+            high = tried
+            continue
+        if setting.running >= tried:
+            best, low = setting, tried
+        else:
+            high = tried
+    return best
 
 
 def _candidates(plan: Plan) -> Iterator[Change]:
@@ -103,15 +145,17 @@ def _candidates(plan: Plan) -> Iterator[Change]:
 
 def _pinned(plan: Plan, even: Setting) -> list[Suggestion]:
     """The same by an explicit K, which no later change of memory moves."""
+    if not even.flags.startswith("--mamba-full-memory-ratio"):
+        return []
     dp, length = plan.args.attn_dp_size, plan.workload.mean_length or Fraction(1)
-    slots = pin(dp * even.requests, plan.slots_per_request, dp=dp)
+    slots = pin(dp * even.running, plan.slots_per_request, dp=dp)
     evaluate = by_model(plan.model, plan.rest.likely_gib, length)
     try:
         setting = evaluate("or", f"--max-mamba-cache-size {slots}", replace(plan.args, max_mamba_cache_size=slots))
     except HybridcalcError:
         return []
-    why = f"pins {even.requests:,} x {plan.slots_per_request} + 1 slots"
-    return [_suggestion(plan, setting.flags, setting, why)] if setting.requests > plan.concurrency else []
+    why = f"pins {even.running:,} x {plan.slots_per_request} + 1 slots"
+    return [_suggestion(plan, setting.flags, setting, why)] if setting.running > plan.concurrency else []
 
 
 def _unified(plan: Plan) -> list[Suggestion]:
@@ -140,29 +184,33 @@ def _larger_fraction(plan: Plan, best: int) -> list[Suggestion]:
         return []
     larger = round(fraction + FRACTION_STEP, 4)
     setting = balanced(plan, replace(plan.args, mem_fraction_static=larger), more_gib=(larger - fraction) * before)
-    if setting is None or setting.requests <= best:
+    if setting is None or setting.running <= best:
         return []
     why = f"{(1 - larger) * before:.2f} GiB are left for activations and graphs, of {(1 - fraction) * before:.2f}"
     return [_suggestion(plan, f"--mem-fraction-static {larger:g} {setting.flags}", setting, why)]
 
 
 def _suggestion(plan: Plan, flags: str, setting: Setting, why: str) -> Suggestion:
-    effect = f"{plan.concurrency:,} -> {setting.requests:,} requests of {plan.workload.describe()}"
-    if setting.binding == "limit":
-        effect += " (raise --max-running-requests too)"
-    return Suggestion(flags, effect, why, float(setting.requests - plan.concurrency))
+    effect = f"{plan.concurrency:,} -> {setting.running:,} requests of {plan.workload.describe()}"
+    return Suggestion(flags, effect, why, float(setting.running - plan.concurrency))
 
 
 def _for_kind(plan: Plan) -> list[Suggestion]:
     """What the kind of work asks for beside the pools."""
     page, args = plan.args.tokens_per_page, plan.args
+    if plan.workload.kind in ("long", "agent") and not args.radix_cache:
+        return []  # no prefix is kept, so none is tracked
     if plan.workload.kind == "long":
         interval = _whole_pages(1024, page)
+        if (args.mamba_track_interval, args.mamba_max_states_per_path) == (interval, 4):
+            return []
         flags = f"--mamba-track-interval {interval} --mamba-max-states-per-path 4"
         effect = f"a snapshot every {interval:,} tokens, four states a path at most"
         return [Suggestion(flags, effect, "long documents are reread from few depths: more snapshots fill the pool")]
     if plan.workload.kind == "agent":
         interval = _whole_pages(max(64, args.draft_tokens), page)
+        if interval >= args.mamba_track_interval:
+            return []
         effect = f"at most {interval:,} tokens are recomputed at the next turn"
         why = "short turns end soon after a snapshot was due: a shorter interval keeps their tails"
         return [Suggestion(f"--mamba-track-interval {interval}", effect, why)]
@@ -178,7 +226,7 @@ def _for_kind(plan: Plan) -> list[Suggestion]:
 
 def _kind_setting(plan: Plan, args: ServerArgs, flags: str, why: str) -> list[Suggestion]:
     setting = balanced(plan, args)
-    if setting is None or setting.requests <= plan.concurrency:
+    if setting is None or setting.running <= plan.concurrency or args == plan.args:
         return []
     return [_suggestion(plan, f"{flags} {setting.flags}", setting, why)]
 

@@ -20,7 +20,7 @@ from hybridcalc.engines.sglang.config import Refusal, ServerArgs, with_model_def
 from hybridcalc.engines.sglang.flags import FLAGS
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
 from hybridcalc.engines.sglang.settings import binding_limit, weigh
-from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError
+from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.units import parse_tokens
 
 MOST_POINTS = 1_000_000
@@ -115,7 +115,7 @@ def sweep(
             _check_names(given)
         try:
             rest = memory(args).likely_gib if rest is None else rest
-        except IllegalCombination as refusal:  # the weights do not fit
+        except Refusal as refusal:  # the weights do not fit
             yield Point(values, 0, 0, 0, "", refusal.message)
             continue
         yield _point(model, args, key, prepared, values, rest, tokens)
@@ -156,8 +156,8 @@ def _point(
     if length is None:
         binding = binding_limit(slots, tokens, ready.slots.count, sizing.requests)
         return Point(values, slots, tokens, sizing.requests, binding, "")
-    setting = weigh("", "", slots, tokens, ready.slots.count, length, args)
-    return Point(values, slots, tokens, min(setting.requests, sizing.asked), setting.binding, "")
+    setting = weigh("", "", slots, tokens, ready.slots.count, length, args, asked=sizing.asked)
+    return Point(values, slots, tokens, setting.running, setting.binding, "")
 
 
 def _share(model: Architecture, args: ServerArgs) -> _Shared:

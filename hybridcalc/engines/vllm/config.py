@@ -8,6 +8,8 @@ Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it diffe
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hybridcalc.units import version_numbers
+
 NEWEST_VERSION = "0.33.0"
 
 
@@ -29,5 +31,4 @@ class EngineArgs:
     @property
     def before_0_33(self) -> bool:
         """Whether the rules of 0.22.1 apply."""
-        parts = self.engine_version.split(".")
-        return (int(parts[0]), int(parts[1])) < (0, 33)
+        return version_numbers(self.engine_version) < (0, 33)

@@ -21,9 +21,10 @@ from hybridcalc.architecture.geometry import (
     ShortConv,
 )
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.errors import InputError, ShardingError
+from hybridcalc.errors import IllegalCombination, InputError, ShardingError
 from hybridcalc.units import DTYPE_BYTES
 
+KDA_STATE_DTYPES = ("auto", "float32", "bfloat16")
 QWEN3_5 = (
     "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
     "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM",
@@ -90,6 +91,10 @@ def _dtypes(model: Architecture, args: EngineArgs) -> tuple[str, str]:
     model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
     conv = model_dtype if args.mamba_cache_dtype == "auto" else args.mamba_cache_dtype
     if isinstance(model.state, KimiDelta):
+        if args.mamba_ssm_cache_dtype not in KDA_STATE_DTYPES:
+            raise IllegalCombination(
+                f"vLLM keeps no KDA state in {args.mamba_ssm_cache_dtype}", fix=f"one of {', '.join(KDA_STATE_DTYPES)}"
+            )
         return conv, "float32"  # the layer keeps float32 whatever the flag says
     if args.mamba_ssm_cache_dtype != "auto":
         return conv, args.mamba_ssm_cache_dtype
