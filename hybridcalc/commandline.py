@@ -3,17 +3,18 @@
     export A=1; numactl -N 0 python3 -u -m sglang.launch_server --tp 8 2>&1 | tee log
     -> env {"A": "1"}, program ("python", "-m", "sglang.launch_server"), words ("--tp", "8")
 
-Read as a POSIX shell would split it, and only read: nothing runs and nothing is expanded. A word whose value the shell
-would decide is refused by name. Knows no engine but the words that start one (`LAUNCHERS`). Leaves out what runs in
-another shell or machine (``bash -c``, ``docker run``), functions, arrays, conditions and here-documents.
+Read as a POSIX shell would split it, and only read: nothing runs. ``$NAME`` becomes the value that the text itself
+gives NAME; any other word the shell would decide stays `Unresolved`, for the engine's side to refuse where it matters.
+Knows no engine but the words that start one (`LAUNCHERS`). Leaves out what runs in another shell or machine
+(``bash -c``, ``docker run``), functions, arrays, conditions and here-documents.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from hybridcalc.errors import InputError
-from hybridcalc.shell import Operator, is_unresolved, shown, split_command
+from hybridcalc.shell import Operator, Unresolved, is_unresolved, shown, split_command
 
 __all__ = ["LAUNCHERS", "WRAPPERS", "Launch", "read_launch", "split_command"]
 
@@ -48,7 +49,11 @@ WRAPPERS: dict[str, frozenset[str]] = {
 }  # fmt: skip
 """Words that may stand before a launcher -> those of their options that take the next word as value."""
 
+LONGEST_WORD = 4096
+"""Characters a word may grow to by the values of its variables."""
+
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
+_REFERENCE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 _PYTHON = re.compile(r"python[0-9]*(?:\.[0-9]+)*")
 _PYTHON_MODULE = re.compile(r"-[bBdEiIOPqRsSuvx]*m(.*)", re.DOTALL)
 
@@ -83,22 +88,22 @@ def read_launch(words: Sequence[str]) -> Launch:
     """The one launch among the commands of ``words``, which come from `split_command` or are an argument list.
 
     ``export`` reaches the commands after it, ``VAR=x`` its own command. Commands that start no engine are passed over.
-    Raises InputError when nothing or more than one thing is launched, and for a word the shell would have to expand.
+    Raises InputError when nothing or more than one thing is launched. Words and values may be `Unresolved`.
     """
     exported: dict[str, str] = {}
+    known: dict[str, str] = {}
     launches: list[Launch] = []
     others: list[list[str]] = []
     for command in _commands(words):
-        env, cleared, exports, rest = _unwrap(command)
+        env, cleared, exports, rest = _unwrap([_substituted(word, known) for word in command])
         program, arguments = _program(rest)
         if program or (rest and rest[0].startswith("-")):
-            _check_resolved(command)
             kept = {} if launches or cleared is None else {k: v for k, v in exported.items() if k not in cleared}
-            launches.append(Launch(kept | env, program, tuple(str(word) for word in arguments)))
-        elif exports:
-            _check_resolved(command)
-            exported |= env
-        elif rest:
+            launches.append(Launch(kept | env, program, tuple(arguments)))
+        elif exports or not rest:
+            known |= {name: value for name, value in env.items() if not is_unresolved(value)}
+            exported |= env if exports else {name: env[name] for name in env if name in exported}
+        else:
             others.append(rest)
     return _only(launches, others)
 
@@ -116,7 +121,8 @@ def _only(launches: list[Launch], others: list[list[str]]) -> Launch:
     fix = "begin with " + ", ".join(" ".join(program) for program in LAUNCHERS)
     if not others:
         raise InputError("there is no launch command", fix=fix)
-    _check_resolved(others[0][:1])
+    if is_unresolved(others[0][0]):
+        raise InputError(f"{shown(others[0][0])} is a value the shell decides", fix="give it literally")
     raise InputError(f"{shown(' '.join(others[0][:3]))} starts no engine known here", fix=fix)
 
 
@@ -148,7 +154,8 @@ def _unwrap(command: list[str]) -> _Command:
         word = command[at]
         at += 1
         if assignment := _ASSIGNMENT.match(word):
-            env[assignment[1]] = str(word[assignment.end() :])
+            value = word[assignment.end() :]
+            env[assignment[1]] = Unresolved(value) if is_unresolved(word) else str(value)
             continue
         name = word.rpartition("/")[2]
         if name not in WRAPPERS:
@@ -193,7 +200,13 @@ def _python_module(words: list[str]) -> tuple[str, list[str]]:
     return "", words
 
 
-def _check_resolved(words: Sequence[str]) -> None:
-    for word in words:
-        if is_unresolved(word):
-            raise InputError(f"{shown(word)} is a value the shell decides", fix="give it literally")
+def _substituted(word: str, known: Mapping[str, str]) -> str:
+    """A word with the values that the text gave its variables; as it was where it needs anything else expanded."""
+    if isinstance(word, Operator) or not is_unresolved(word):
+        return word
+    names = [match[1] or match[2] for match in _REFERENCE.finditer(word)]
+    if not names or any(name not in known for name in names):
+        return word
+    text = _REFERENCE.sub(lambda match: known[match[1] or match[2]], word)
+    kept = len(text) > LONGEST_WORD or any(letter.isspace() or letter in "$`*?[{~" for letter in text)
+    return word if kept else text

@@ -210,14 +210,41 @@ def test_the_environment_is_what_the_line_sets(text, env):
 
 
 @pytest.mark.parametrize("word", ["$TP", "${TP:-8}", "$(nproc)", "`nproc`", '"${ARGS[@]}"', "x$TP"])
-def test_a_value_the_shell_decides_is_named(word):
-    message = f"'{word.strip(chr(34))}' is a value the shell decides"
-    assert problem(f"sglang serve --tp {word}") == (message, "give it literally")
+def test_a_value_the_shell_decides_stays_marked(word):
+    """Whether it matters is for the engine's side to say."""
+    flag, value = launch(f"sglang serve --tp {word}").words
+    assert (flag, str(value)) == ("--tp", word.strip('"'))
+    assert is_unresolved(value)
 
 
-@pytest.mark.parametrize("text", ["A=$B sglang serve", "export A=$B; sglang serve", "$PYTHON -m sglang.launch_server"])
-def test_so_is_one_in_front(text):
-    assert problem(text)[0].endswith("is a value the shell decides")
+@pytest.mark.parametrize("text", ["A=$B sglang serve", "export A=$B; sglang serve"])
+def test_so_does_one_in_the_environment(text):
+    assert is_unresolved(launch(text).env["A"])
+
+
+def test_a_program_the_shell_decides_is_named():
+    message = "'$PYTHON' is a value the shell decides"
+    assert problem("$PYTHON -m sglang.launch_server") == (message, "give it literally")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("M=a; sglang serve $M", ("a",)),
+        ("export M=a\nsglang serve ${M}/b", ("a/b",)),
+        ("M=a; N=$M/b; sglang serve $N", ("a/b",)),
+        ('M=a; sglang serve "$M"', ("a",)),
+        ("M=a; M=b; sglang serve $M", ("b",)),
+        ("M=a; sglang serve '$M'", ("$M",)),
+        ("M=a sglang serve $M", ("$M",)),
+        ("M='a b'; sglang serve $M", ("$M",)),
+        ("M=a; sglang serve ${M:-b}", ("${M:-b}",)),
+        ("M=a; sglang serve $M$N", ("$M$N",)),
+    ],
+)
+def test_a_variable_has_the_value_that_the_text_gave_it(text, words):
+    """Only what the text says before, whole and without anything left for the shell to do."""
+    assert launch(text).words == words
 
 
 def test_a_quoted_dollar_passes():
@@ -286,4 +313,4 @@ def test_any_words_launch_or_are_an_input_error(words):
         read = read_launch(words)
     except InputError:
         return
-    assert all(type(word) is str for word in (*read.words, *read.env, *read.env.values()))
+    assert all(isinstance(word, str) for word in (*read.words, *read.env, *read.env.values()))

@@ -293,11 +293,28 @@ def test_the_sparse_backend_that_decides_the_row(arguments, backend):
             "give its flags in its place",
         ),
         ("--tp $TP", "'$TP' is a value the shell decides", "give it literally"),
+        ("--tp=$TP", "'$TP' is a value the shell decides", "give it literally"),
+        ("$MODEL", "'$MODEL' is a value the shell decides", "give it literally"),
+        ("--port 1 $ARGS $MORE", "'$MORE' is a value the shell decides", "give it literally"),
+        ("SGLANG_MAMBA_CONV_DTYPE=$X --tp 8", "'SGLANG_MAMBA_CONV_DTYPE=$X' is a value the shell decides", "give it literally"),
         ("--tp '$TP'", "--tp '$TP' is not a whole number from 1 to 4,096", ""),
     ],
 )
 def test_what_is_wrong_is_said_word_by_word(arguments, message, fix):
     assert problem(arguments) == (message, fix)
+
+
+def test_what_has_no_effect_on_memory_may_be_decided_by_the_shell():
+    """Ports, hosts and variables that no plan reads."""
+    model, args = from_command("PYTHONPATH=$HOME sglang serve m --host $HOST --port ${PORT:-1} --tp 8")
+    assert (model, args.tp_size, args.env) == ("m", 8, {})
+
+
+def test_flags_that_no_release_has_are_collected():
+    """The engine would refuse them; a plan passes them over, and says so."""
+    unknown: list[str] = []
+    assert from_words(["m", "--totally-new", "1", "--tp", "8", "--port", "1"], {}, unknown=unknown)[1].tp_size == 8
+    assert unknown == ["--totally-new"]
 
 
 def test_another_engine_is_named():

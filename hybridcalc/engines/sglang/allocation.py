@@ -138,10 +138,13 @@ def check_kv_pages(model: Architecture, args: ServerArgs) -> None:
     """A sparse-attention index needs physical pages of 64 tokens: page size over its pooling."""
     indexer = getattr(model.attention, "indexer", None)
     if indexer is not None and args.tokens_per_page // indexer.kpool != DSA_PAGE:
+        page = DSA_PAGE * indexer.kpool
+        interval = f" --mamba-track-interval {page}" if args.mamba_track_interval % page else ""
         raise _refusal(
             "HC004",
-            f"the sparse-attention index needs pages of 64 pooled tokens, not {args.tokens_per_page}",
-            f"write --page-size {DSA_PAGE * indexer.kpool}",
+            f"the sparse-attention index needs pages of 64 pooled tokens, {indexer.kpool} to one, not pages of "
+            f"{args.tokens_per_page}",
+            f"write --page-size {page}{interval}",
         )
 
 

@@ -6,7 +6,7 @@ flags (settings.py). Constants come from the architecture, exactly, or from a bo
 r* keeps the published form, which charges draft states to the slots; see formulas/balance.py.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -30,8 +30,7 @@ class Observed(NamedTuple):
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Balance:
+class Balance(NamedTuple):
     """The answer of ``hybridcalc ratio``. ``settings`` are the balanced ratio, the pin and today's flags."""
 
     model: str

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hybridcalc.commandline import read_launch
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, ServerArgs
 from hybridcalc.engines.sglang.flags import FLAG_FILES, FLAGS, OTHER_FLAGS, Flag
 from hybridcalc.errors import InputError
-from hybridcalc.shell import shown, split_command
+from hybridcalc.shell import is_unresolved, shown, split_command
 
 MOST_UNKNOWN = 100
 """Names neither list has, in one command; each is compared with every name there is."""
@@ -48,16 +48,22 @@ def from_command(text: str) -> tuple[str | None, ServerArgs]:
     return from_words(launch.words, launch.env)
 
 
-def from_words(words: Sequence[str], env: Mapping[str, str]) -> tuple[str | None, ServerArgs]:
-    """MODEL (None where no flag names it) and ServerArgs of the words after a launcher; ``env`` is taken as it is.
+def from_words(
+    words: Sequence[str], env: Mapping[str, str], *, unknown: list[str] | None = None
+) -> tuple[str | None, ServerArgs]:
+    """MODEL (None where no flag names it) and ServerArgs of the words after a launcher, under ``env``.
 
-    Raises InputError, naming the flag, for a value that cannot be its own, for a misspelt or ambiguous flag, and for a
-    word that belongs to no flag unless a flag that is passed over stands before it.
+    Raises InputError, naming the flag, for a value that cannot be its own or that a shell would decide, for a misspelt
+    or ambiguous flag, and for a word that belongs to no flag unless a flag that is passed over stands before it.
+    ``unknown`` collects the flags that are passed over although no list of SGLang's has them.
     """
     given: dict[str, Any] = {}
     names = _Names()
     before, passing = "", False
     at = 0
+    env = {name: value for name, value in env.items() if name in KNOWN_ENVIRONMENT or not is_unresolved(value)}
+    for name, value in env.items():
+        _check_resolved(value, f"{name}={value}")
     if words and not _is_flag(words[0]):
         given[FLAGS[0].spellings[0]] = _value(FLAGS[0], "MODEL", words[0])
         at = 1
@@ -65,7 +71,8 @@ def from_words(words: Sequence[str], env: Mapping[str, str]) -> tuple[str | None
         word = words[at]
         at += 1
         if not _is_flag(word):
-            if not passing:
+            if not passing or is_unresolved(words[at - 2]):
+                _check_resolved(word)
                 raise InputError(f"{shown(word)}{before} belongs to no flag", fix="leave it out, or name its flag")
             continue
         name, equals, value = word.partition("=")
@@ -82,8 +89,15 @@ def from_words(words: Sequence[str], env: Mapping[str, str]) -> tuple[str | None
             value = words[at]
             at += 1
         given[flag.spellings[0]] = flag.kind == "flag" or _value(flag, name, value)
+    if unknown is not None:
+        unknown.extend(sorted(names.unknown))
     fields = _fields(given)
     return fields.pop("model_path", None), ServerArgs(**fields, env=dict(env))
+
+
+def _check_resolved(word: str, text: str = "") -> None:
+    if is_unresolved(word):
+        raise InputError(f"{shown(text or word)} is a value the shell decides", fix="give it literally")
 
 
 class _Names:
@@ -135,6 +149,7 @@ def _is_flag(word: str) -> bool:
 
 def _value(flag: Flag, name: str, text: str) -> Any:
     """A value of a flag, read as the engine reads it."""
+    _check_resolved(text)
     value = _READERS[flag.kind](text)
     if flag.kind == "str":
         fits = bool(text) and (not flag.choices or text in flag.choices)

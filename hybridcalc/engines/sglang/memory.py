@@ -142,9 +142,11 @@ def find_gpu(name_or_size: str) -> Gpu:
     )
 
 
-def weights_from_index(folder: Path, args: ServerArgs) -> float | None:
-    """GiB of weights on one rank from a ``model.safetensors.index.json``: total over tp and pp; None without one."""
-    index = folder / "model.safetensors.index.json"
+def weights_from_index(checkpoint: Path, args: ServerArgs) -> float | None:
+    """GiB of weights on one rank from the ``model.safetensors.index.json`` of a folder, or beside a file in it: total
+    over tp and pp; None without one.
+    """
+    index = (checkpoint.parent if checkpoint.is_file() else checkpoint) / "model.safetensors.index.json"
     if not index.is_file() or index.stat().st_size > LARGEST_INDEX_BYTES:
         return None
     try:

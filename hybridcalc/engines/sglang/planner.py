@@ -74,6 +74,7 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
     rules, _ = rules_for(args.engine_version)
     check_model(rules, model.architecture)
     args = with_model_defaults(model.architecture, args)
+    _ = args.attn_tp_size  # raises InputError where the workers do not share the ranks evenly
     outputs: dict[str, Any] = {}
     try:
         if args.max_running_requests is None and args.speculative:

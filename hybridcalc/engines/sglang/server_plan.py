@@ -17,9 +17,9 @@ from hybridcalc.engines.sglang.budget import budget_lines, uncharged_bytes
 from hybridcalc.engines.sglang.config import Refusal, ServerArgs
 from hybridcalc.engines.sglang.notes import model_notes
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, log_lines, outputs, prepare, size
-from hybridcalc.engines.sglang.settings import Setting, binding_limit, weigh
+from hybridcalc.engines.sglang.settings import Setting, binding_limit, settle
 from hybridcalc.engines.sglang.steps import plan_steps
-from hybridcalc.engines.sglang.unified import unified_bytes, unified_requests
+from hybridcalc.engines.sglang.unified import is_unified, unified_bytes
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
 from hybridcalc.plan import BudgetLine, Step, Suggestion
@@ -99,21 +99,17 @@ class Plan:
         length = self.workload.mean_length
         if length is None:
             return self._without_length()
-        slots, tokens = self.sizing.state.slots, self.logical_token_capacity
-        setting = weigh("plan", "", slots, tokens, self.slots_per_request, length, self.args, asked=self.sizing.asked)
-        if setting.binding == "state" and self.sizing.state.branch.endswith("from_max_running_requests"):
-            setting = setting._replace(binding="limit", idle_percent=0.0)  # the request limit itself is K
-        return _floating(setting, unified_requests(self.ready, self.sizing, length)) if self.unified else setting
+        return settle("plan", "", self.ready, self.sizing, length)
 
     @property
     def unified(self) -> bool:
         """Whether slots and KV share one pool whose split floats."""
-        return self.args.enable_unified_memory and len(self.ready.stages) == 1
+        return is_unified(self.ready)
 
     @property
     def concurrency(self) -> int:
         """Requests of the workload that run at once in one worker."""
-        return min(self.capacity.requests, self.sizing.asked)
+        return min(self.capacity.requests, self.sizing.requests)
 
     @property
     def binding(self) -> str:
@@ -248,14 +244,6 @@ def refused(model: Architecture, args: ServerArgs, refusal: Refusal) -> dict[str
         "log_lines": refusal.outputs.get("log", []),
         **refusal.outputs,
     }
-
-
-def _floating(setting: Setting, held: int) -> Setting:
-    """A setting whose two pools are one that holds ``held`` requests: nothing idles while another waits."""
-    binding = "state" if setting.state_requests <= held else "kv"
-    if setting.limit is not None and setting.limit < min(setting.state_requests, held):
-        binding = "limit"
-    return setting._replace(kv_requests=held, binding=binding, idle_percent=0.0)
 
 
 def _bounds(ready: Prepared, rest: Rest, likely: Sizing) -> tuple[Sizing, Sizing]:

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs
-from hybridcalc.engines.sglang.planner import prepare, size
+from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
 from hybridcalc.engines.sglang.pools import request_limit, solve_pools
+from hybridcalc.engines.sglang.unified import is_unified, unified_requests
 from hybridcalc.formulas.slots import admitted_requests
 
+LARGEST_RATIO = 10**6
 HALVINGS = 30
 """Steps in which a balanced ratio is closed in on: finer than its printed digits."""
 
@@ -65,12 +67,25 @@ def by_model(model: Architecture, rest_gib: float, length: Fraction) -> Evaluate
 
     def evaluate(label: str, flags: str, args: ServerArgs) -> Setting:
         ready = prepare(model, args)
-        sizing = size(ready, rest_gib)
-        tokens = sizing.tokens * args.dcp_size
-        slots = ready.slots.count
-        return weigh(label, flags, sizing.state.slots, tokens, slots, length, ready.args, asked=sizing.asked)
+        return settle(label, flags, ready, size(ready, rest_gib), length)
 
     return evaluate
+
+
+def settle(label: str, flags: str, ready: Prepared, sizing: Sizing, length: Fraction) -> Setting:
+    """What a sizing of a model comes to for requests of ``length`` tokens; unified memory lets the split float."""
+    slots, tokens = sizing.state.slots, sizing.tokens * ready.args.dcp_size
+    limit = min(sizing.asked, sizing.tokens // 2)
+    setting = weigh(label, flags, slots, tokens, ready.slots.count, length, ready.args, limit=limit)
+    if is_unified(ready):
+        held = unified_requests(ready, sizing, length)
+        binding = "state" if setting.state_requests <= held else "kv"
+        if limit < min(setting.state_requests, held):
+            binding = "limit"
+        return setting._replace(kv_requests=held, binding=binding, idle_percent=0.0)
+    if setting.binding == "state" and sizing.state.branch.endswith("from_max_running_requests"):
+        return setting._replace(binding="limit", idle_percent=0.0)  # the request limit itself is K
+    return setting
 
 
 def by_sizes(
@@ -100,7 +115,7 @@ def balance_ratio(evaluate: Evaluate, args: ServerArgs, guess: Fraction) -> Sett
     """
 
     def at(ratio: float) -> Setting:
-        text = ratio_text(ratio)
+        text = ratio_text(min(ratio, LARGEST_RATIO))
         changed = replace(args, mamba_full_memory_ratio=float(text), max_mamba_cache_size=None)
         return evaluate("set", f"--mamba-full-memory-ratio {text}", changed)
 
@@ -124,15 +139,16 @@ def balance_ratio(evaluate: Evaluate, args: ServerArgs, guess: Fraction) -> Sett
 
 def weigh(
     label: str, flags: str, slots: int, tokens: int, slots_per_request: int, length: Fraction, args: ServerArgs, *,
-    asked: int | None = None,
+    limit: int | None = None,
 ) -> Setting:  # fmt: skip
     """Which pool binds at ``length`` tokens a request, and how much of the other idles then.
 
-    ``asked`` is the engine's own estimate of a worker's request limit where none is given.
+    ``limit``: requests a worker runs at most, where more than the flag is known of it.
     """
     by_state, by_kv = admitted_requests(slots, slots_per_request), int(tokens // length)
     given = request_limit(args)
-    limit = asked if given is None else max(1, given // args.attn_dp_size)
+    if limit is None and given is not None:
+        limit = max(1, given // args.attn_dp_size)
     running = min(by_state, by_kv)
     if limit is not None and limit < running:
         return Setting(label, flags, slots, by_state, tokens, by_kv, "limit", 0.0, limit)

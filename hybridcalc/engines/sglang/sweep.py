@@ -19,11 +19,13 @@ from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_page
 from hybridcalc.engines.sglang.config import Refusal, ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.flags import FLAGS
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
-from hybridcalc.engines.sglang.settings import binding_limit, weigh
+from hybridcalc.engines.sglang.settings import binding_limit, settle
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.units import parse_tokens
 
 MOST_POINTS = 1_000_000
+LARGEST_VALUE = Decimal(10**18)
+"""Beyond it, and below its inverse, no setting of a server lies."""
 CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "max_total_tokens")
 """Arguments that change only the arithmetic of a plan, not what is prepared for it."""
 
@@ -156,7 +158,7 @@ def _point(
     if length is None:
         binding = binding_limit(slots, tokens, ready.slots.count, sizing.requests)
         return Point(values, slots, tokens, sizing.requests, binding, "")
-    setting = weigh("", "", slots, tokens, ready.slots.count, length, args, asked=sizing.asked)
+    setting = settle("", "", ready, sizing, length)
     return Point(values, slots, tokens, setting.running, setting.binding, "")
 
 
@@ -188,9 +190,9 @@ def _range(text: str, values: str) -> tuple[str, ...]:
         raise InputError(f"--sweep {text[:40]!r} is no range of numbers", fix="write NAME=low:high:step") from None
     if not (low.is_finite() and high.is_finite() and step.is_finite()) or step <= 0 or high < low:
         raise InputError(f"--sweep {text[:40]!r} goes nowhere", fix="low <= high and a step above 0")
+    if max(-low, high, step) > LARGEST_VALUE or step < 1 / LARGEST_VALUE or high - low >= step * MOST_POINTS:
+        raise InputError(f"--sweep {text[:40]!r} has too many steps", fix=f"at most {MOST_POINTS:,}")
     count = int((high - low) / step) + 1
-    if count > MOST_POINTS:
-        raise InputError(f"--sweep {text[:40]!r} has {count:,} steps", fix=f"at most {MOST_POINTS:,}")
     return tuple(f"{(low + step * i).normalize():f}" for i in range(count))
 
 

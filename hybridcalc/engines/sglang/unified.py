@@ -14,6 +14,11 @@ from hybridcalc.engines.sglang.planner import Prepared, Sizing
 BLOCK, ENTRY = 4096, 32
 
 
+def is_unified(ready: Prepared) -> bool:
+    """Whether slots and KV share one pool."""
+    return ready.args.enable_unified_memory and len(ready.stages) == 1
+
+
 def unified_bytes(ready: Prepared, sizing: Sizing) -> int:
     """The pool of one rank."""
     states = sizing.state.slots * ready.stage_slot_bytes

@@ -1,0 +1,399 @@
+"""`hybridcalc plan` end to end: where memory comes from, launch lines, comparisons, refusals, and how answers look."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from command_line import process, run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3")
+LAZY = (*K3, "--strategy", "extra_buffer_lazy")
+REST = ("--rest", "28.55GiB")
+LAUNCH = (
+    "--", "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1", "python", "-m", "sglang.launch_server", "--model-path",
+    "moonshotai/Kimi-K3", "--tp", "8", "--mamba-radix-cache-strategy", "extra_buffer_lazy", "--port", "30000",
+)  # fmt: skip
+
+
+def plan(*arguments):
+    """The document of a plan that starts."""
+    ran = run("plan", "--json", *arguments)
+    assert (ran.code, ran.err) == (0, "")
+    return ran.document
+
+
+def test_the_published_boot_of_kimi_k3_is_planned_to_the_slot():
+    """K = 257 and R = 64 of 28.55 GiB at ratio 0.9, with the sizes the boot printed (figure B1)."""
+    answer = plan(*LAZY, *REST, "-L", "9216")
+    assert (answer["max_mamba_cache_size"], answer["max_running_requests"]) == (257, 64)
+    assert (answer["bytes_per_slot"], answer["kv_bytes_per_token"]) == (56_171_520, 13_824)
+    assert any("conv_state size: 0.46GB, ssm_state size: 13.04GB" in line for line in answer["log_lines"])
+
+
+def test_json_holds_every_promised_key_and_nothing_but_one_document():
+    """INTERFACE of `plan`: names and types that scripts rely on."""
+    ran = run("plan", *LAZY, *REST, "-L", "9216", "--json")
+    answer = ran.document
+    assert answer["schema"] == "hybridcalc.plan/1"
+    assert "\x1b" not in ran.out and ran.err == ""
+    whole = (
+        "max_mamba_cache_size", "max_total_num_tokens", "logical_token_capacity", "max_running_requests",
+        "slots_per_request", "bytes_per_slot", "kv_bytes_per_token",
+    )  # fmt: skip
+    assert all(type(answer[name]) is int for name in whole)
+    assert (answer["starts"], answer["refusal"]) == (True, None)
+    assert answer["binding"] in ("state", "kv", "limit")
+    assert all(set(line) >= {"name", "charged_bytes", "allocated_bytes", "why"} for line in answer["budget"])
+    assert all(type(line[name]) is int for line in answer["budget"] for name in ("charged_bytes", "allocated_bytes"))
+    assert answer["suggestions"] and all(set(s) >= {"flags", "effect", "why"} for s in answer["suggestions"])
+    assert all(set(f) >= {"rule", "severity", "message", "fix"} for f in answer["findings"])
+    assert answer["log_lines"] and answer["steps"]
+
+
+def test_the_budget_never_charges_more_than_there_is():
+    """Charges fill the memory to less than one token and one slot."""
+    answer = plan(*LAZY, *REST)
+    left = int(answer["rest_gib"] * 2**30) - sum(line["charged_bytes"] for line in answer["budget"])
+    assert 0 <= left < answer["kv_bytes_per_token"]
+
+
+def test_a_gpu_with_weights_leaves_what_the_formula_says():
+    """H200, 143,771 MiB: less 1.1 of context, 80 of weights, (1 - F) of the free memory, 0.10 of images."""
+    answer = plan(*K3, "--gpu", "h200", "--weights", "80GiB", "--mem-fraction-static", "0.85")
+    free = 143_771 / 1024 - 1.1
+    assert answer["rest_gib"] == pytest.approx(free - 80 - free * 0.15 - 100 / 1024)
+
+
+def test_two_figures_of_a_boot_give_an_interval():
+    """Printed to two decimals: the pools lie between the plans of both ends."""
+    answer = plan("qwen3.5-9b", "--tp", "2", "--avail-before", "22.93", "--avail-after", "14.08 GB",
+                  "--mem-fraction-static", "0.8", "--engine-version", "0.5.16")  # fmt: skip
+    low, high = answer["intervals"]["rest_gib"]
+    assert (low, answer["rest_gib"], high) == pytest.approx((9.488, 9.494, 9.5))
+    low, high = answer["intervals"]["max_total_num_tokens"]
+    assert low < answer["max_total_num_tokens"] < high
+    assert "intervals" not in plan(*K3, *REST)
+
+
+def test_a_launch_line_is_read_with_its_variables():
+    """Lazy tracking with the decode lock skipped: S = 3; flags that leave memory alone are passed over."""
+    answer = plan(*REST, *LAUNCH)
+    assert (answer["model"], answer["slots_per_request"], answer["bytes_per_slot"]) == ("kimi-k3", 3, 56_171_520)
+
+
+@pytest.mark.parametrize(("outside", "key", "value"), [
+    (("--tp", "4"), "bytes_per_slot", 2 * 56_171_520),
+    (("--strategy", "extra_buffer"), "slots_per_request", 4),
+    (("--env", "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=0"), "slots_per_request", 4),
+    (("kimi-linear-48b-a3b",), "model", "kimi-linear-48b-a3b"),
+], ids=["tp", "strategy", "variable", "MODEL"])  # fmt: skip
+def test_what_stands_outside_the_launch_line_wins(outside, key, value):
+    assert plan(*outside, *REST, *LAUNCH)[key] == value
+
+
+def test_unequal_requests_weigh_by_their_mean():
+    """8k:3,16k:1 admits as 10k each would: memory adds up."""
+    mixed, even = plan(*LAZY, *REST, "--lengths", "8k:3,16k:1"), plan(*LAZY, *REST, "-L", "10k")
+    for key in ("kv_requests", "state_requests", "concurrent_requests", "binding"):
+        assert mixed["capacity"][key] == even["capacity"][key]
+    assert mixed["capacity"]["length_tokens"] == 16_384
+
+
+def test_a_concurrency_out_of_reach_is_a_finding_whose_fix_reaches_it():
+    """80 requests are wanted and 64 run; 64 wanted are no finding."""
+    arguments = (*LAZY, *REST, "-L", "9216")
+    findings = plan(*arguments, "-C", "80")["findings"]
+    short = next(finding for finding in findings if finding["rule"] == "HC002")
+    assert "80 requests are wanted, 64 run" in short["message"]
+    mended = plan(*arguments, *short["fix"].removeprefix("write ").split())
+    assert mended["capacity"]["concurrent_requests"] >= 80
+    assert "HC002" not in [f["rule"] for f in plan(*arguments, "-C", "64")["findings"]]
+
+
+def test_a_kind_of_work_adds_a_suggestion_of_its_own():
+    flags = [s["flags"] for s in plan(*LAZY, *REST, "-L", "9216")["suggestions"]]
+    batch = [s["flags"] for s in plan(*LAZY, *REST, "-L", "9216", "--workload", "batch")["suggestions"]]
+    assert any("--disable-radix-cache" in line for line in batch)
+    assert not any("--disable-radix-cache" in line for line in flags)
+
+
+def test_a_comparison_gives_each_side_its_own_memory():
+    """A larger fraction leaves more: both documents equal the plans of their flags alone."""
+    memory = ("--gpu", "h200", "--weights", "80GiB")
+    answer = plan(*K3, *memory, "--mem-fraction-static", "0.8", "--compare", "--mem-fraction-static 0.9")
+    alone = [plan(*K3, *memory, "--mem-fraction-static", fraction) for fraction in ("0.8", "0.9")]
+    assert answer["compare"] == [{k: v for k, v in document.items() if k != "schema"} for document in alone]
+    assert alone[0]["max_mamba_cache_size"] < alone[1]["max_mamba_cache_size"]
+
+
+@pytest.mark.parametrize("compared", ["kimi-linear-48b-a3b --tp 1", "--model-path kimi-linear-48b-a3b --tp 1"])
+def test_a_comparison_may_name_another_model(compared):
+    documents = plan(*K3, *REST, "--compare", compared)["compare"]
+    assert [document["model"] for document in documents] == ["kimi-k3", "kimi-linear-48b-a3b"]
+    alone = plan("kimi-linear-48b-a3b", "--kv-cache-dtype", "fp8_e4m3", *REST)
+    assert documents[1]["max_mamba_cache_size"] == alone["max_mamba_cache_size"]
+
+
+def test_every_suggestion_can_be_pasted_into_a_comparison_and_keeps_its_promise():
+    """Variables included: the requests it predicts are those the compared plan runs."""
+    for suggestion in plan(*LAZY, *REST, "-L", "9216")["suggestions"]:
+        if "->" not in suggestion["effect"] or "--enable-unified-memory" in suggestion["flags"]:
+            continue
+        after = plan(*LAZY, *REST, "-L", "9216", "--compare", suggestion["flags"])["compare"][1]
+        promised = suggestion["effect"].split("-> ")[1].split()[0].replace(",", "")
+        assert after["capacity"]["concurrent_requests"] == int(promised)
+
+
+def test_a_comparison_in_text_says_why_a_side_does_not_start():
+    out = run("plan", *LAZY, *REST, "-L", "9216", "--compare", "--strategy no_buffer").out
+    assert "no: no_buffer" in out
+    assert "64" in out
+
+
+def test_a_refused_side_of_a_comparison_names_its_own_version():
+    flags = ("qwen3.5-9b", "--engine-version", "0.5.16", *REST, "--compare", "--strategy no_buffer")
+    assert [document["engine_version"] for document in plan(*flags)["compare"]] == ["0.5.16", "0.5.16"]
+
+
+def test_explain_adds_every_step_to_the_same_answer():
+    short, long = run("plan", *LAZY, *REST).out, run("plan", *LAZY, *REST, "--explain").out
+    assert long.startswith(short.rstrip("\n"))
+    assert "state charge = (K + 1) x P + rings\n    = 258 x 56,171,520\n    = 14,492,252,160 B" in long
+
+
+@pytest.mark.parametrize(("severity", "code"), [("note", 1), ("warning", 1), ("error", 0), ("never", 0)])
+def test_fail_on_turns_findings_into_exit_1(severity, code):
+    """Half of the KV idles: a warning, and no error."""
+    ran = run("plan", *LAZY, *REST, "-L", "9216", "--fail-on", severity)
+    assert (ran.code, ran.err) == (code, "")
+
+
+REFUSED = {
+    "strategy": ((*K3, "--strategy", "no_buffer", *REST), "HC003", "strategy"),
+    "memory below zero": ((*K3, "--rest", "-7.96GiB"), "HC001", "solve"),
+    "memory of less than a slot": ((*K3, "--rest", "0.01GiB"), "HC001", "solve"),
+    "slots of less than a request": ((*K3, *REST, "--max-mamba-cache-size", "4"), "HC002", "max_running_requests"),
+    "ranks": (("kimi-k3", "--tp", "5", *REST), "HC009", "shapes"),
+    "ring": ((*K3, *REST, "--speculative-algorithm", "EAGLE", "--speculative-num-draft-tokens", "4",
+              "--draft-layers", "0", "--enable-linear-replayssm-spec", "--linear-replayssm-cache-len", "12"),
+             "HC006", "alloc"),
+    "weights above the card": ((*K3, "--gpu", "h200", "--weights", "200GiB", "--mem-fraction-static", "0.85"),
+                               "HC001", "load"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "rule", "stage"), REFUSED.values(), ids=REFUSED)
+def test_what_the_engine_refuses_is_exit_1_with_a_reason_and_a_fix(arguments, rule, stage):
+    """The question is clear and the answer is no: as text and as a document."""
+    text, document = run("plan", *arguments), run("plan", *arguments, "--json")
+    assert (text.code, text.err, document.code, document.err) == (1, "", 1, "")
+    answer = document.document
+    assert answer["schema"] == "hybridcalc.plan/1" and answer["starts"] is False
+    refusal = answer["refusal"]
+    assert (refusal["rule"], refusal["stage"]) == (rule, stage)
+    assert refusal["reason"] and refusal["fix"]
+    assert text.out.startswith("does not start")
+    flat = " ".join(text.out.split())
+    assert refusal["reason"] in flat and f"fix: {refusal['fix']}" in flat
+
+
+BAD = {
+    "no memory": ((),
+                  "error: plan needs the memory left for the pools: add --rest SIZE\n"
+                  "       or --gpu NAME --weights SIZE --mem-fraction-static F, or --avail-before GIB "
+                  "--avail-after GIB\n"),
+    "memory twice": ((*REST, "--gpu", "h200"),
+                     "error: the memory is given in more than one way\n"
+                     "       keep --rest, --gpu or the avail figures\n"),
+    "one figure of a boot": (("--avail-before", "22"),
+                             "error: --avail-before and --avail-after go together\n"
+                             "       give both figures of the boot log\n"),
+    "weights without a GPU": ((*REST, "--weights", "3GiB"),
+                              "error: --weights says nothing without --gpu\n"
+                              "       add --gpu NAME, or leave it out\n"),
+    "a GPU without weights": (("--gpu", "h200"),
+                              "error: --gpu needs the weights on one rank\n       add --weights SIZE\n"),
+    "no fraction": (("--gpu", "h200", "--weights", "80GiB"),
+                    "error: the memory for the pools depends on --mem-fraction-static\n"
+                    "       add --mem-fraction-static F, e.g. 0.85\n"),
+    "unknown GPU": (("--gpu", "h202", "--weights", "80GiB"),
+                    "error: no GPU 'h202'\n       nearest: h200, h20-96gb, h100; or a size\n"),
+    "no unit": (("--rest", "28"),
+                "error: --rest 28: 28 bytes are no memory to share\n       write 28GiB if that is meant\n"),
+    "K of 0": ((*REST, "--max-mamba-cache-size", "0"),
+               "error: --max-mamba-cache-size '0' is not a whole number from 1 to 1,000,000,000\n"),
+    "misspelt flag of the engine": ((*REST, "--max-mamba-cache-sise", "5"),
+                                    "error: --max-mamba-cache-sise is not a flag of SGLang\n"
+                                    "       write --max-mamba-cache-size\n"),
+    "misspelt option of plan": ((*REST, "--lenghts", "8k:2"),
+                                "error: --lenghts is not an option of plan\n       write --lengths\n"),
+    "two lengths": ((*REST, "-L", "8k", "--lengths", "8k:2"),
+                    "error: -L and --lengths exclude each other\n       give one of them\n"),
+    "no requests of a length": ((*REST, "--lengths", "8k:0"),
+                                "error: '8k:0': the requests of a length are a whole number\n"
+                                "       write 8k:20,128k:2\n"),
+    "workers that do not share the ranks": ((*REST, "--dp", "3", "--enable-dp-attention"),
+                                            "error: --dp-size 3 does not divide --tp-size 8\n"
+                                            "       under --enable-dp-attention the tp ranks are shared out among "
+                                            "the dp workers\n"),
+    "draft tokens alone": ((*REST, "--speculative-num-draft-tokens", "4"),
+                           "error: --speculative-num-draft-tokens has no effect alone\n"
+                           "       add --speculative-algorithm NAME\n"),
+    "two ways to say dp": ((*REST, "--dp", "2", "--attn-dp-size", "2"),
+                           "error: --dp-size 2 beside --attn-dp-size 2: SGLang takes one of them\n"
+                           "       leave out --dp-size\n"),
+    "unknown kind of work": ((*REST, "--workload", "chat"),
+                             "error: --workload 'chat' is not a kind of work\n"
+                             "       write long, agent, batch, small\n"),
+    "unknown severity": ((*REST, "--fail-on", "all"),
+                         "error: --fail-on 'all' is not a severity\n       write note, warning, error or never\n"),
+    "unknown platform": ((*REST, "--platform", "gpu"),
+                         "error: --platform 'gpu' is not known\n       write cuda, hip, npu, xpu, musa, cpu\n"),
+    "CSV of no sweep": ((*REST, "--csv"),
+                        "error: --csv prints a sweep, and there is none\n"
+                        "       add --sweep NAME=values, or write --json\n"),
+    "CSV and JSON": ((*REST, "--csv", "--json", "--sweep", "page-size=1"),
+                     "error: --csv and --json exclude each other\n       give one of them\n"),
+    "sweep and comparison": ((*REST, "--sweep", "page-size=1", "--compare", "--tp 4"),
+                             "error: --sweep and --compare exclude each other\n       give one of them\n"),
+    "launch of another engine": ((*REST, "--", "vllm", "serve", "x"),
+                                 "error: the launch line starts vllm, which is not planned yet\n"
+                                 "       give an SGLang line\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "text"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_or_two_lines_and_exit_2(arguments, text):
+    """What, where, why, and what to write instead: word by word."""
+    ran = run("plan", *K3, *arguments)
+    assert (ran.err, ran.out, ran.code) == (text, "", 2)
+
+
+def test_a_plan_of_no_model_asks_for_one():
+    ran = run("plan", *REST)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: plan needs a MODEL\n")
+
+
+def test_figures_of_a_boot_that_contradict_each_other_are_refused():
+    ran = run("plan", *K3, "--avail-before", "22", "--avail-after", "23", "--mem-fraction-static", "0.8")
+    assert (ran.code, ran.out) == (2, "")
+    assert "23.0 GiB after the weights is more than 22.0 GiB before them" in ran.err
+
+
+ANSWERS = {
+    "all of it": (*LAZY, *REST, "-L", "9216", "--explain"),
+    "speculation": (*K3, *REST, "-L", "8k", "--speculative-algorithm", "EAGLE", "--speculative-num-draft-tokens", "4"),
+    "an interval": ("qwen3.5-9b", "--tp", "2", "--avail-before", "22.93", "--avail-after", "14.08",
+                    "--mem-fraction-static", "0.8", "-L", "8k"),
+    "terabytes": (*K3, "--rest", "90000GiB", "-L", "8k"),
+    "shared sequences": (*K3, "--dcp", "8", *REST, "-L", "8k"),
+    "a comparison": (*LAZY, *REST, "-L", "8k", "--compare", "--strategy no_buffer"),
+    "a refusal": (*K3, "--rest", "-7.96GiB"),
+    "a sweep": (*K3, *REST, "-L", "8k", "--sweep", "mamba-full-memory-ratio=0.5:2:0.5"),
+    "a sweep of many settings": (
+        *K3, "--sweep", "mamba-full-memory-ratio=0.5:2:0.5", "--sweep", "kv-cache-dtype=auto,fp8_e4m3", "--sweep",
+        "mamba-radix-cache-strategy=extra_buffer,extra_buffer_lazy,no_buffer", "--sweep", "max-running-requests=10,64",
+        "--sweep", "length=8k,9k", "--sweep", "rest=20,30", "--sweep", "page-size=1,64"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", ANSWERS.values(), ids=ANSWERS)
+def test_text_fits_80_columns_and_cuts_nothing(arguments):
+    """No terminal: 80 columns, no ellipsis, no trailing blanks, no escape codes, ASCII alone."""
+    out = run("plan", *arguments).out
+    assert out
+    assert max(len(line) for line in out.splitlines()) <= 80
+    assert out.isascii() and "\x1b" not in out
+    assert "..." not in out
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+@pytest.mark.parametrize("name", ["all of it", "terabytes", "an interval"])
+def test_text_holds_every_figure_of_the_budget_whole(name):
+    """A figure cut short, or broken over two lines, would be another figure."""
+    arguments = [word for word in ANSWERS[name] if word != "--explain"]
+    answer, out = plan(*arguments), run("plan", *arguments).out
+    figures = [line[key] for line in answer["budget"] for key in ("charged_bytes", "allocated_bytes")]
+    figures += [answer[key] for key in ("max_mamba_cache_size", "max_total_num_tokens", "max_running_requests")]
+    assert all(f"{figure:,}" in out for figure in figures)
+
+
+def test_a_sweep_of_many_settings_still_shows_what_each_comes_to():
+    """Columns that do not fit become paragraphs; none is dropped at the edge."""
+    answer = run("plan", *ANSWERS["a sweep of many settings"]).out
+    assert "requests 64" in " ".join(answer.split())
+
+
+def test_a_flag_line_that_is_too_long_continues_as_a_shell_reads_it():
+    """Without the continuation it is word by word the flags of the document."""
+    flags = [s["flags"] for s in plan(*K3, *REST, "-L", "8k")["suggestions"]]
+    out = run("plan", *K3, *REST, "-L", "8k").out
+    assert any(len(line) > 72 for line in flags)
+    joined = " ".join(out.replace(" \\\n", " ").split())
+    assert all(f"set {line} " in joined for line in flags)
+
+
+def test_the_memory_map_is_to_scale():
+    """One letter a column: the pools' columns are as their bytes, to within a column."""
+    arguments = (*LAZY, *REST)
+    bar = next(line for line in run("plan", *arguments).out.splitlines() if line.startswith("  [")).strip(" []")
+    allocated = {line["name"]: line["allocated_bytes"] for line in plan(*arguments)["budget"]}
+    assert len(bar) == 76
+    for name, letter in (("state pool", "S"), ("KV pool", "K"), ("request table", "t")):
+        assert abs(bar.count(letter) - 76 * allocated[name] / sum(allocated.values())) < 1
+
+
+def test_colour_is_for_terminals_and_no_color_wins():
+    coloured = process("plan", *LAZY, *REST, FORCE_COLOR="1")
+    assert "\x1b[" in coloured.out
+    assert "\x1b" not in process("plan", *LAZY, *REST, FORCE_COLOR="1", NO_COLOR="1").out
+    assert "\x1b" not in process("plan", *LAZY, *REST, "--json", FORCE_COLOR="1").out
+
+
+def test_a_stdout_of_ascii_takes_the_whole_answer():
+    """As in a container without a locale."""
+    ran = process("plan", *LAZY, *REST, "-L", "9216", "--explain", PYTHONIOENCODING="ascii")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == run("plan", *LAZY, *REST, "-L", "9216", "--explain").out
+
+
+def test_a_closed_pipe_ends_quietly():
+    """As `hybridcalc plan ... | head -1` does."""
+    sweep = ("plan", *LAZY, *REST, "--sweep", "max-mamba-cache-size=60:1060:1", "--csv")
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "hybridcalc", *sweep], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert writer.stdout is not None and writer.stderr is not None
+    writer.stdout.readline()
+    writer.stdout.close()
+    writer.wait(timeout=30)
+    assert writer.stderr.read() == b""
+    writer.stderr.close()
+
+
+flags = st.sampled_from([
+    *K3, "--rest", "28GiB", "--gpu", "h100", "--weights", "60GiB", "--mem-fraction-static", "0.8", "--avail-before",
+    "70", "--avail-after", "30", "-L", "8k", "--lengths", "8k:3", "--compare", "--tp 4", "--sweep", "page-size=1,64",
+    "--", "sglang", "serve", "--strategy", "no_buffer", "-C", "9", "--csv", "--json",
+])  # fmt: skip
+
+
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+
+
+@given(st.lists(flags, max_size=10), st.lists(words, max_size=2))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_command_line_ends_in_a_defect(known, typed):
+    """Whatever is typed after `plan`: an answer, or an error that is not ours."""
+    ran = run("plan", *[word for word in (*known, *typed) if word != "-"])
+    assert ran.code in (0, 1, 2)
+    assert "this is a defect" not in ran.err and "Traceback" not in ran.err
+    assert len(ran.err.splitlines()) <= 2
+    if ran.out.startswith("{"):
+        assert json.loads(ran.out)["schema"] == "hybridcalc.plan/1"

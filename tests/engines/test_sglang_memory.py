@@ -1,0 +1,232 @@
+"""The memory that SGLang's pools share: from two figures of a boot, from a GPU and weights, and what is set aside."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridcalc import load_model
+from hybridcalc.engines.sglang.config import Refusal, ServerArgs
+from hybridcalc.engines.sglang.memory import (
+    CONTEXT_GIB,
+    Gpu,
+    find_gpu,
+    least_slack_gib,
+    multimodal_gib,
+    rest_from_boot,
+    rest_from_gpu,
+    weights_from_index,
+)
+from hybridcalc.errors import InputError
+from hybridcalc.units import GIB
+
+K3 = load_model("kimi-k3")  # multimodal, MLA
+QWEN = load_model("qwen3.5-9b")  # multimodal, GQA
+TEXT = load_model("kimi-linear-48b-a3b")  # neither images nor GQA
+NEMOTRON = load_model("nemotron-3-ultra-550b-a55b")  # GQA, text alone
+AFTER_CAPTURE = {"SGLANG_ENABLE_POST_CAPTURE_KV_SIZING": "1"}
+
+
+def args(fraction=0.8, **given):
+    return ServerArgs(mem_fraction_static=fraction, **given)
+
+
+def test_two_figures_of_a_boot_leave_what_the_engine_computes():
+    """14.08 - 22.93 x (1 - 0.8) = 9.494; half a cent to either side of both figures."""
+    rest = rest_from_boot(22.93, 14.08, TEXT, args())
+    assert rest.likely_gib == 14.08 - 22.93 * (1 - 0.8)
+    assert (rest.low_gib, rest.high_gib) == pytest.approx((9.494 - 0.006, 9.494 + 0.006))
+    assert rest.why == "14.08 GiB after the weights - 22.93 x (1 - 0.8)"
+
+
+@given(st.floats(1, 300), st.floats(0, 1), st.floats(0.05, 0.95))
+def test_figures_before_rounding_lie_in_the_interval(before, share, fraction):
+    """Whatever a boot had, the two decimals it printed bracket what that leaves."""
+    after = before * share
+    printed = float(f"{before:.2f}"), float(f"{after:.2f}")
+    rest = rest_from_boot(*printed, TEXT, args(fraction))
+    true = after - before * (1 - fraction)
+    assert rest.low_gib - 1e-9 <= true <= rest.high_gib + 1e-9
+    assert rest.low_gib < rest.likely_gib < rest.high_gib
+
+
+def test_a_gpu_leaves_what_context_weights_and_fraction_do_not_take():
+    """80 - 1.1 = 78.9 free; less 50 of weights and 78.9 x 0.2."""
+    rest = rest_from_gpu(Gpu(80.0, "as given"), 50.0, TEXT, args())
+    free = 80.0 - CONTEXT_GIB
+    assert rest.likely_gib == rest.low_gib == rest.high_gib == pytest.approx(free - 50 - free * 0.2)
+    assert rest.why == "80.00 GiB (as given) - about 1.1 of context - 50.00 of weights - 78.90 x (1 - 0.8)"
+
+
+def test_weights_that_do_not_fit_are_refused():
+    with pytest.raises(Refusal) as refusal:
+        rest_from_gpu(Gpu(80.0, "as given"), 78.9, TEXT, args())
+    assert refusal.value.message == "weights of 78.90 GiB do not fit a GPU with 78.90 GiB free"
+    assert (refusal.value.stage, refusal.value.rule, refusal.value.exit_code) == ("load", "HC001", 1)
+
+
+@pytest.mark.parametrize(("fraction", "text"), [
+    (None, "the memory for the pools depends on --mem-fraction-static"),
+    (1.0, "--mem-fraction-static 1 is not between 0 and 1"),
+    (0.0, "--mem-fraction-static 0 is not between 0 and 1"),
+    (float("nan"), "--mem-fraction-static nan is not between 0 and 1"),
+])  # fmt: skip
+def test_a_fraction_must_be_one(fraction, text):
+    for ask in (lambda: rest_from_boot(22.0, 14.0, TEXT, args(fraction)),
+                lambda: rest_from_gpu(Gpu(80.0, "x"), 5.0, TEXT, args(fraction))):  # fmt: skip
+        with pytest.raises(InputError) as refusal:
+            ask()
+        assert refusal.value.message == text
+
+
+@pytest.mark.parametrize(("model", "given", "reserve_mb"), [
+    (K3, {}, 100), (QWEN, {}, 100), (TEXT, {}, 0), (NEMOTRON, {}, 0),
+    (QWEN, {"engine_version": "0.5.16"}, 0),
+    (QWEN, {"env": {"SGLANG_VLM_CACHE_SIZE_MB": "512"}}, 512),
+    (QWEN, {"env": {"SGLANG_VLM_CACHE_SIZE_MB": "0"}}, 0),
+    (TEXT, {"env": {"SGLANG_VLM_CACHE_SIZE_MB": "512"}}, 0),
+    (QWEN, {"env": {"SGLANG_MM_FEATURE_CACHE_MB": "512"}}, 100),
+    (QWEN, {"mm_feature_transport": "cpu"}, 100),
+    (QWEN, {"mm_feature_transport": "cuda_ipc"}, 1124),
+    (QWEN, {"mm_feature_transport": "cuda_vmm", "env": {"SGLANG_MM_FEATURE_CACHE_MB": "512"}}, 612),
+    (TEXT, {"mm_feature_transport": "cuda_ipc"}, 0),
+])  # fmt: skip
+def test_images_have_a_reserve_on_multimodal_models_since_0_5_23(model, given, reserve_mb):
+    """And what is reserved is not there for the pools."""
+    assert multimodal_gib(model, args(**given)) == reserve_mb / 1024
+    rest = rest_from_boot(22.93, 14.08, model, args(**given))
+    assert rest.likely_gib == pytest.approx(9.494 - reserve_mb / 1024)
+    assert (" for images" in rest.why) == (reserve_mb > 0)
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "much", "1" * 30, "\u0663"])
+def test_a_reserve_that_is_no_number_is_refused(text):
+    with pytest.raises(InputError, match=r"^SGLANG_VLM_CACHE_SIZE_MB=.* is not a number of MB$"):
+        multimodal_gib(QWEN, args(env={"SGLANG_VLM_CACHE_SIZE_MB": text}))
+
+
+@pytest.mark.parametrize(("gpu_gib", "given", "mb"), [
+    (40.0, {"chunked_prefill_size": 4096}, 512 + 1.5 * 4096 + 1024 / 8),
+    (40.0, {"chunked_prefill_size": 1024}, 512 + 1.5 * 2048 + 1024 / 8),
+    (40.0, {"chunked_prefill_size": 4096, "tp_size": 4, "pp_size": 2}, 512 + 1.5 * 4096 + 1024),
+    (60.0, {"chunked_prefill_size": 4096}, 512 + 1.5 * 4096 + 1024 / 8),
+    (61.0, {"chunked_prefill_size": 4096}, 10_240),
+    (61.0, {"chunked_prefill_size": 16_384}, 512 + 1.5 * 16_384 + 1024 / 8),
+    (16.0, {}, 512 + 1.5 * 2048 + 1024 / 8),
+    (40.0, {"disaggregation_mode": "decode", "chunked_prefill_size": 8192, "max_running_requests": 1000,
+            "speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4}, 512 + 1.5 * 4000 + 1024 / 8),
+])  # fmt: skip
+def test_sizing_after_capture_keeps_a_least_slack(gpu_gib, given, mb):
+    """512 + 1.5 x max(tokens, 2048) + tp x pp / 8 x 1024 MB; at least 10,240 above 60 GiB."""
+    assert least_slack_gib(NEMOTRON, args(env=AFTER_CAPTURE, **given), gpu_gib) == mb / 1024
+
+
+@pytest.mark.parametrize(("model", "given"), [
+    (NEMOTRON, {}),
+    (NEMOTRON, {"env": {"SGLANG_ENABLE_POST_CAPTURE_KV_SIZING": "0"}}),
+    (NEMOTRON, {"env": AFTER_CAPTURE, "engine_version": "0.5.16"}),
+    (NEMOTRON, {"env": AFTER_CAPTURE, "platform": "hip"}),
+    (TEXT, {"env": AFTER_CAPTURE}),
+], ids=["unset", "off", "0.5.16", "hip", "MLA"])  # fmt: skip
+def test_elsewhere_the_fraction_alone_decides(model, given):
+    assert least_slack_gib(model, args(**given), 80.0) == 0
+
+
+def test_the_larger_slack_counts():
+    """A fraction of 0.99 would keep 0.79 GiB; 10 are kept. One of 0.5 keeps more."""
+    gpu = Gpu(80.0, "as given")
+    tight = rest_from_gpu(gpu, 50.0, NEMOTRON, args(0.99, env=AFTER_CAPTURE, chunked_prefill_size=4096))
+    assert tight.likely_gib == pytest.approx(78.9 - 50 - 10)
+    assert tight.why.endswith("10.00 kept for graph capture")
+    loose = rest_from_gpu(gpu, 20.0, NEMOTRON, args(0.5, env=AFTER_CAPTURE))
+    plain = rest_from_gpu(gpu, 20.0, NEMOTRON, args(0.5))
+    assert (loose.likely_gib, loose.why) == (plain.likely_gib, plain.why)
+
+
+def test_a_boot_keeps_the_larger_slack_too():
+    """77.9 GiB free before the weights is a card above 60: 10 GiB are kept, not 77.9 x 0.01."""
+    rest = rest_from_boot(77.9, 40.0, NEMOTRON, args(0.99, env=AFTER_CAPTURE, chunked_prefill_size=4096))
+    assert (rest.low_gib, rest.likely_gib, rest.high_gib) == pytest.approx((29.995, 30.0, 30.005))
+    small = rest_from_boot(40.0, 20.0, NEMOTRON, args(0.99, env=AFTER_CAPTURE, chunked_prefill_size=4096))
+    assert small.likely_gib == pytest.approx(20 - 6784 / 1024)
+
+
+@pytest.mark.parametrize(("name", "gib", "source"), [
+    ("h200", 143_771 / 1024, "NVIDIA H200"),
+    (" H200 ", 143_771 / 1024, "NVIDIA H200"),
+    ("NVIDIA H200", 143_771 / 1024, "NVIDIA H200"),
+    ("h100-sxm5", 81_559 / 1024, "NVIDIA H100 80GB HBM3"),
+    ("a100", 80.0, "NVIDIA A100-SXM4-80GB"),
+    ("80GiB", 80.0, "as given"),
+    ("143771MiB", 143_771 / 1024, "as given"),
+    ("80GB", 80e9 / GIB, "as given"),
+])  # fmt: skip
+def test_a_gpu_is_found_by_name_alias_or_size(name, gib, source):
+    assert find_gpu(name) == Gpu(gib, source)
+
+
+@pytest.mark.parametrize(("name", "near"), [("h201", "h200"), ("rtx4091", "rtx-4090"), ("xyz", "or a size")])
+def test_an_unknown_gpu_is_refused_with_the_nearest_names(name, near):
+    with pytest.raises(InputError, match=f"^no GPU '{name}'$") as refusal:
+        find_gpu(name)
+    assert near in refusal.value.fix
+
+
+@pytest.mark.parametrize("text", ["80 apples", "0GiB", "9" * 60])
+def test_a_size_that_is_none_is_refused(text):
+    with pytest.raises(InputError):
+        find_gpu(text)
+
+
+def index(folder, text):
+    """A folder with a safetensors index of that content."""
+    (folder / "model.safetensors.index.json").write_text(text)
+    return folder
+
+
+def test_weights_are_shared_out_over_the_ranks(tmp_path):
+    """total_size over tp x pp, in GiB."""
+    folder = index(tmp_path, json.dumps({"metadata": {"total_size": 160 * GIB}, "weight_map": {}}))
+    assert weights_from_index(folder, ServerArgs()) == 160
+    assert weights_from_index(folder, ServerArgs(tp_size=8, pp_size=2)) == 10
+
+
+def test_without_an_index_nothing_is_known(tmp_path):
+    assert weights_from_index(tmp_path, ServerArgs()) is None
+    assert weights_from_index(tmp_path / "config.json", ServerArgs()) is None
+
+
+MALFORMED = {
+    "empty": "", "array": "[]", "no metadata": "{}", "no total": '{"metadata": {}}', "metadata null":
+    '{"metadata": null}', "text": '{"metadata": {"total_size": "5"}}', "true": '{"metadata": {"total_size": true}}',
+    "zero": '{"metadata": {"total_size": 0}}', "negative": '{"metadata": {"total_size": -5}}',
+    "huge": '{"metadata": {"total_size": 1e30}}', "infinite": '{"metadata": {"total_size": Infinity}}',
+    "nan": '{"metadata": {"total_size": NaN}}', "digits": '{"metadata": {"total_size": ' + "9" * 5000 + "}}",
+    "deep": "[" * 100_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", MALFORMED.values(), ids=MALFORMED)
+def test_an_index_without_a_usable_total_is_refused(tmp_path, text):
+    """Named with its path; never a figure made up."""
+    with pytest.raises(InputError, match=r"model\.safetensors\.index\.json: ") as refusal:
+        weights_from_index(index(tmp_path, text), ServerArgs())
+    assert refusal.value.fix == "give --weights SIZE"
+
+
+def test_the_index_beside_a_config_weighs_the_model(tmp_path, capsys):
+    """MODEL is a checkpoint's folder: --gpu needs no --weights."""
+    from pathlib import Path
+
+    from hybridcalc.cli.app import execute
+
+    config = Path(__file__).resolve().parent.parent.parent / "examples" / "qwen3.5-27b" / "config.json"
+    folder = index(tmp_path, json.dumps({"metadata": {"total_size": 54 * GIB}}))
+    (folder / "config.json").write_bytes(config.read_bytes())
+    for model in (folder, folder / "config.json"):
+        flags = ["--tp", "2", "--gpu", "80GiB", "--mem-fraction-static", "0.8", "--json"]
+        assert execute(["plan", str(model), *flags]) == 0
+        assert json.loads(capsys.readouterr().out)["rest_gib"] == pytest.approx(78.9 * 0.8 - 27 - 100 / 1024)

@@ -1,0 +1,228 @@
+"""Sweeps: axes and their bounds, the Pareto front, and that every point is the plan of its combination alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridcalc import load_model, sglang
+from hybridcalc.deployment import Rest, Workload, exact_rest
+from hybridcalc.engines.sglang import memory
+from hybridcalc.engines.sglang.command import from_words
+from hybridcalc.engines.sglang.sweep import MOST_POINTS, Axis, Point, count_points, mark_front, parse_axis, sweep
+from hybridcalc.errors import HybridcalcError, InputError
+
+K3 = ["kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3"]
+
+
+@pytest.mark.parametrize(("text", "name", "values"), [
+    ("page-size=1,64", "page-size", ("1", "64")),
+    ("--page-size=1", "page-size", ("1",)),
+    ("kv-cache-dtype= auto , fp8_e4m3 ,", "kv-cache-dtype", ("auto", "fp8_e4m3")),
+    ("r=1:3:1", "r", ("1", "2", "3")),
+    ("r=1:4:2", "r", ("1", "3")),
+    ("r=0.1:0.5:0.1", "r", ("0.1", "0.2", "0.3", "0.4", "0.5")),
+    ("r=-1:1:1", "r", ("-1", "0", "1")),
+    ("r=5:5:1", "r", ("5",)),
+    ("r=10:100:45", "r", ("10", "55", "100")),
+    ("r=1e1:2e1:1e1", "r", ("10", "20")),
+    ("r=0.90:1:0.05", "r", ("0.9", "0.95", "1")),
+])  # fmt: skip
+def test_values_are_listed_or_ranged_over_with_both_ends(text, name, values):
+    """Decimals are exact, ends inclusive, and a value is written as one would type it."""
+    assert parse_axis(text) == Axis(name, values)
+
+
+@pytest.mark.parametrize("text", [
+    "", "=", "r", "r=", "=1,2", "r=,", "--=1", "r=1:2:0", "r=1:2:-1", "r=2:1:1", "r=a:b:c", "r=1:nan:1", "r=1:inf:1",
+    "r=::", "r=1:2:", f"r=0:{MOST_POINTS}:1", "r=0:1:1e-30", "r=0:1e300:1", "r=0:1e999999:1", "r=0:1:1e-999999",
+    "r=0:1:1e999999", "r=-1e99:1:1", "r=" + "1," * (MOST_POINTS + 1),
+], ids=lambda text: text[:12])  # fmt: skip
+def test_what_is_no_axis_is_refused_and_named(text, within):
+    """In one line, before anything is counted out."""
+    with within(5), pytest.raises(InputError, match=r"^--sweep '") as refusal:
+        parse_axis(text)
+    assert len(refusal.value.message) < 120
+
+
+@given(st.integers(-50, 50), st.integers(0, 40), st.integers(1, 9), st.integers(0, 3))
+def test_a_range_is_every_multiple_of_the_step_up_to_its_end(low, span, step, digits):
+    """Against exact fractions, with up to three decimals."""
+    scale = 10**digits
+    written = ":".join(f"{number / scale:.{digits}f}" for number in (low, low + span, step))
+    expected = [Fraction(number, scale) for number in range(low, low + span + 1, step)]
+    assert [Fraction(value) for value in parse_axis(f"r={written}").values] == expected
+
+
+def test_the_number_of_combinations_is_bounded():
+    thousand = tuple(str(number) for number in range(1000))
+    assert count_points([Axis("a", thousand), Axis("b", thousand)]) == MOST_POINTS
+    with pytest.raises(InputError, match="2,000,000 combinations are more than 1,000,000"):
+        count_points([Axis("a", thousand), Axis("b", thousand), Axis("c", ("1", "2"))])
+    with pytest.raises(InputError, match="names a setting twice"):
+        count_points([Axis("a", ("1",)), Axis("a", ("2",))])
+
+
+points = st.builds(
+    Point, st.just(()), st.just(1), st.integers(0, 6), st.integers(0, 6), st.just(""), st.sampled_from(["", "", "no"]),
+    st.just(False),
+)  # fmt: skip
+
+
+@given(st.lists(points, max_size=12))
+def test_the_front_is_what_no_other_point_dominates(found):
+    """By definition: no point that starts has as many requests and tokens and more of one."""
+
+    def dominated(point):
+        return any(
+            other.requests >= point.requests and other.tokens >= point.tokens and other[2:4] != point[2:4]
+            for other in found
+            if not other.refusal
+        )
+
+    marked = mark_front(found)
+    assert [point._replace(best=False) for point in marked] == found
+    assert [point.best for point in marked] == [not point.refusal and not dominated(point) for point in found]
+
+
+def swept(words, specs, *, rest=None, length=Fraction(9216)):
+    """Axes and every point of a sweep, on 28.55 GiB unless ``rest`` makes them of the arguments."""
+    axes = [parse_axis(spec) for spec in specs]
+    found = sweep(
+        load_model(words[0]), lambda more: from_words([*words, *more], {})[1], axes,
+        memory=rest or (lambda _: exact_rest(28.55)), length=length,
+    )  # fmt: skip
+    return axes, list(found)
+
+
+def alone(words, more, rest_gib, length):
+    """What a plan of the flags themselves comes to, in the form of a point's figures."""
+    work = Workload(((int(length), 1),)) if length is not None else Workload()
+    try:
+        plan = sglang.plan(
+            load_model(words[0]), from_words([*words, *more], {})[1], rest=exact_rest(rest_gib), workload=work
+        )
+    except HybridcalcError as refusal:
+        return 0, 0, 0, "", refusal.message
+    return plan.max_mamba_cache_size, plan.logical_token_capacity, plan.concurrency, plan.binding, ""
+
+
+DRAFTS = ["--speculative-algorithm", "EAGLE", "--speculative-num-draft-tokens", "4"]
+SWEEPS = {
+    "memory arguments": (K3, ["mamba-full-memory-ratio=0.5:2.5:0.5", "max-running-requests=8,64,2048"]),
+    "K and tokens": (K3, ["max-mamba-cache-size=1,60,257,4000", "max-total-tokens=5000,900k"]),
+    "strategies": (K3, ["mamba-radix-cache-strategy=extra_buffer,extra_buffer_lazy,no_buffer", "page-size=1,64,100"]),
+    "shapes": (K3, ["tp-size=4,5,8", "mamba-ssm-dtype=float32,bfloat16", "mamba-full-memory-ratio=0.9,3"]),
+    "context parallelism": (K3, ["dcp-size=1,8", "kv-cache-dtype=auto,fp8_e4m3"]),
+    "rings": ([*K3, *DRAFTS, "--enable-linear-replayssm-spec"],
+              ["linear-replayssm-cache-len=4,8,12,16", "max-mamba-cache-size=3,200"]),
+    "draft states": (["qwen3.5-397b-a17b", "--tp", "8", *DRAFTS],
+                     ["speculative-num-draft-tokens=2,8", "mamba-full-memory-ratio=0.5,2"]),
+    "index pages": (["glm-5.3-flash", "--tp", "8", "--mamba-track-interval", "1024"],
+                    ["page-size=64,1024", "mamba-full-memory-ratio=0.5,0.9"]),
+    "a class with defaults of its own": (["inkling", "--tp", "8"], ["mamba-full-memory-ratio=0.2,0.9"]),
+    "no KV": (["falcon-mamba-7b"], ["max-running-requests=1,9", "mamba-full-memory-ratio=0.2,0.9"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [Fraction(9216), None], ids=["9216", "no length"])
+@pytest.mark.parametrize(("words", "specs"), SWEEPS.values(), ids=SWEEPS)
+def test_every_point_is_the_plan_of_its_combination_alone(words, specs, length):
+    """Slots, tokens, requests, what binds, and the reason where the engine would not start."""
+    axes, found = swept(words, specs, length=length)
+    assert len(found) == count_points(axes)
+    for point in found:
+        more = [word for axis, value in zip(axes, point.values, strict=True) for word in (f"--{axis.name}", value)]
+        assert point[1:6] == alone(words, more, 28.55, length), more
+
+
+def test_the_sweeps_above_hold_points_of_every_kind():
+    """Both pools and the limit bind somewhere, and the engine refuses in the early and in the last stage."""
+    found = [point for words, specs in SWEEPS.values() for point in swept(words, specs)[1]]
+    assert {point.binding for point in found} == {"state", "kv", "limit", ""}
+    reasons = {point.refusal for point in found}
+    assert any("--tp 5 does not divide" in reason for reason in reasons)
+    assert any("power of two" in reason for reason in reasons)
+
+
+def test_memory_and_length_are_swept_too():
+    """In GiB and tokens; what is swept wins over what is given."""
+    _, found = swept(K3, ["rest=20,28.55", "length=4k,9216"])
+    for point in found:
+        rest, length = point.values
+        assert point[1:6] == alone(K3, [], float(rest), Fraction(4096 if length == "4k" else 9216))
+
+
+def test_memory_follows_the_arguments_of_a_point():
+    """A larger fraction leaves more: each point is planned with its own."""
+    gpu, model = memory.find_gpu("h200"), load_model("kimi-k3")
+
+    def left(args: sglang.ServerArgs) -> Rest:
+        return memory.rest_from_gpu(gpu, 80.0, model, args)
+
+    _, found = swept(K3, ["mem-fraction-static=0.7,0.9"], rest=left)
+    for point in found:
+        more = ["--mem-fraction-static", point.values[0]]
+        rest = left(from_words([*K3, *more], {})[1]).likely_gib
+        assert point[1:6] == alone(K3, more, rest, Fraction(9216))
+    assert found[0].slots < found[1].slots
+
+
+def test_ranks_whose_weights_do_not_fit_are_points_that_do_not_start():
+    """The other points are still answered."""
+    gpu, model = memory.find_gpu("h200"), load_model("kimi-k3")
+
+    def left(args: sglang.ServerArgs) -> Rest:
+        return memory.rest_from_gpu(gpu, 800 / args.tp_size, model, args)
+
+    _, found = swept([*K3, "--mem-fraction-static", "0.9"], ["tp-size=4,8"], rest=left)
+    assert found[0].refusal == "weights of 200.00 GiB do not fit a GPU with 139.30 GiB free"
+    assert found[1].requests > 0 and not found[1].refusal
+
+
+@pytest.mark.parametrize("spec", ["nonsense=3", "model-path=kimi-k3", "draft-layers=1,2", "trust-remote-code=1"])
+def test_a_name_that_changes_no_plan_is_refused(spec):
+    """The engine passes over flags nobody knows; all points would silently be the same."""
+    with pytest.raises(InputError, match=r"^--sweep [a-z-]+: no flag that changes a plan$"):
+        swept(K3, [spec])
+
+
+@pytest.mark.parametrize(("spec", "text"), [
+    ("max-mamba-cache-size=0:10:5", "--max-mamba-cache-size '0' is not a whole number from 1"),
+    ("max-mamba-cach-size=4", "--max-mamba-cach-size is not a flag of SGLang"),
+    ("rest=0:10:5", "--sweep rest=0: not a usable size in GiB"),
+    ("rest=much", "--sweep rest=much: not GiB"),
+    ("length=0", "'0' is not a usable token count"),
+])  # fmt: skip
+def test_a_useless_value_is_refused_with_its_name(spec, text):
+    with pytest.raises(InputError) as refusal:
+        swept(K3, [spec])
+    assert text in refusal.value.message
+
+
+def test_csv_and_json_of_the_command_agree(capsys):
+    """The same rows in the same order: axes first, empty cells for nothing."""
+    from hybridcalc.cli.app import execute
+
+    flags = ["--rest", "28.55GiB", "-L", "9216", "--sweep", "mamba-radix-cache-strategy=extra_buffer,no_buffer",
+             "--sweep", "mamba-full-memory-ratio=0.5:1.5:0.5"]  # fmt: skip
+    assert execute(["plan", *K3, *flags, "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert execute(["plan", *K3, *flags, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "hybridcalc.plan/1"
+    assert rows == [
+        {key: "" if value is None else str(value) for key, value in point.items()} for point in document["sweep"]
+    ]
+    assert list(rows[0])[:2] == ["mamba-radix-cache-strategy", "mamba-full-memory-ratio"]
+    _, found = swept(K3, [flags[5], flags[7]])
+    figures = [(p.slots, p.requests, p.refusal, p.best) for p in mark_front(found)]
+    assert figures == [
+        (p["max_mamba_cache_size"] or 0, p["requests"], p["refusal"] or "", p["pareto"]) for p in document["sweep"]
+    ]
