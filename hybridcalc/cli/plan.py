@@ -6,9 +6,8 @@ engine takes works here; what follows ``--`` is a whole launch line.
 
 import csv
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,19 +15,15 @@ from typer.core import TyperCommand
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
-from hybridcalc.deployment import KINDS, Rest, Workload, exact_rest, parse_lengths
-from hybridcalc.engines.sglang import memory
+from hybridcalc.cli import plan_inputs as inputs
+from hybridcalc.deployment import KINDS, Workload
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, Refusal, ServerArgs
 from hybridcalc.engines.sglang.flags import MOST_SLOTS
 from hybridcalc.engines.sglang.server_plan import Plan, plan, refused
-from hybridcalc.errors import InputError
 from hybridcalc.findings import at_or_above
 from hybridcalc.reports.document import print_json
 
 LAUNCH_WORDS = "hybridcalc.launch_words"
-PLATFORMS = ("cuda", "hip", "npu", "xpu", "musa", "cpu")
-Memory = Callable[[ServerArgs], Rest]
-"""Memory left for the pools, which may depend on the arguments (--mem-fraction-static)."""
 
 
 class LaunchCommand(TyperCommand):
@@ -83,7 +78,8 @@ def plan_command(
         str | None, typer.Option("--workload", metavar="KIND", help=f"Kind of work: {', '.join(KINDS)}.")
     ] = None,
     compare: Annotated[
-        str | None, typer.Option("--compare", metavar="FLAGS", help="Plan these engine flags as well, side by side.")
+        list[str] | None,
+        typer.Option("--compare", metavar="FLAGS", help="Plan these engine flags as well, side by side; repeatable."),
     ] = None,
     sweep: Annotated[
         list[str] | None,
@@ -104,8 +100,11 @@ def plan_command(
     env: options.Environment = None,
     engine_version: options.EngineVersion = NEWEST_VERSION,
     fail_on: Annotated[
-        str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
-    ] = "never",
+        str | None,
+        typer.Option(
+            "--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error (default), never."
+        ),
+    ] = None,
     as_json: options.Json = False,
     explain: options.Explain = False,
 ) -> None:
@@ -118,197 +117,60 @@ def plan_command(
         "draft_layers": draft_layers, "draft_kv_bytes_per_token": draft_kv_bytes_per_token,
         "max_draft_tokens": max_draft_tokens, "platform": platform, "engine_version": engine_version,
     }  # fmt: skip
-    words = list(context.args)
-    _check_options(words, [name for option in context.command.params for name in option.opts])
-    _check_together(platform, sweep=bool(sweep), compare=compare is not None, as_csv=as_csv, as_json=as_json)
-    launch_words, launch_env = _launch(words, context.meta.get(LAUNCH_WORDS))
-    environment = {**launch_env, **options.environment(env or [])}
-    name, args = _arguments(launch_words, environment, extra)
+    given = inputs.MemoryOptions(rest, gpu, weights, avail_before, avail_after)
+    axes, others = sweep or [], compare or []
+    inputs.check_together(platform, given, sweep=axes, compare=others, as_csv=as_csv, as_json=as_json, fail_on=fail_on)
+    own = [name for option in context.command.params for name in option.opts]
+    launch = inputs.launch_words(
+        list(context.args), context.meta.get(LAUNCH_WORDS), options.environment(env or []), own
+    )
+    name, args = inputs.arguments(launch, extra)
     model = options.model(name)
-    work = _workload(length, lengths, concurrency, workload)
-    severity = options.severity("--fail-on", fail_on)
-    given = (rest, gpu, weights, avail_before, avail_after)
-    if not any(given) and any(axis.partition("=")[0].strip().removeprefix("--") == "rest" for axis in sweep or []):
-        given = ("1GiB", None, None, None, None)  # every point brings its own
-    memory_left = _memory(*given, model, name)
-    if sweep:
-        _sweep(
-            model,
-            lambda flags: _arguments([*launch_words, *flags], environment, extra)[1],
-            sweep,
-            memory_left,
-            work,
-            as_csv=as_csv,
-            as_json=as_json,
-        )
+    work = inputs.workload_of(length, lengths, concurrency, workload)
+    severity = options.severity("--fail-on", fail_on or "error")
+    memory_left = inputs.memory_of(given, axes, model, name)
+    if axes:
+        _sweep(model, lambda flags: inputs.arguments(launch, extra, flags)[1], axes, memory_left, work,
+               as_csv=as_csv, as_json=as_json)  # fmt: skip
         return
     first = _planned(model, args, memory_left, work)
-    if compare is not None:
-        more, more_env = _more_flags(compare)
-        other_name, other = _arguments([*launch_words, *more], environment | more_env, extra)
-        other_model = model if other_name == name else options.model(other_name)
-        second = _planned(other_model, other, _memory(*given, other_model, other_name), work)
-        _compare((model, args, first), (other_model, other, second), compare, as_json=as_json)
+    if others:
+        sides: list[Side] = [("as given", model, args, first)]
+        for flags in others:
+            more, more_env = inputs.comparison_flags(flags)
+            changed = launch._replace(env=launch.env | more_env)
+            other_name, other = inputs.arguments(changed, extra, more)
+            other_model = model if other_name == name else options.model(other_name)
+            left = inputs.memory_of(given, axes, other_model, other_name)
+            sides.append((flags, other_model, other, _planned(other_model, other, left, work)))
+        _compare(sides, as_json=as_json)
         return
+    said = inputs.remarks(launch, args, given)
     if isinstance(first, Refusal):
         if as_json:
-            print_json("plan", refused(model, args, first))
+            print_json("plan", refused(model, args, first) | {"notes": said})
         else:
-            _print_refusal(first)
+            _print_refusal(first, said)
         raise typer.Exit(1)
     if as_json:
-        print_json("plan", first.to_dict())
+        document = first.to_dict()
+        print_json("plan", document | {"notes": [*said, *document["notes"]]})
     else:
         from hybridcalc.reports.plan_text import print_plan
 
-        print_plan(first, explain=explain)
+        print_plan(first, explain=explain, remarks=said)
     if at_or_above(first.findings, severity):
         raise typer.Exit(1)
 
 
-def _launch(words: list[str], launch: list[str] | None) -> tuple[list[str], dict[str, str]]:
-    """The engine's words and environment; what stands outside the launch line comes last, so that it wins."""
-    from hybridcalc.commandline import read_launch
-
-    if launch is None:
-        return words, {}
-    read = read_launch(launch)
-    if read.engine not in (None, "sglang"):
-        raise InputError(f"the launch line starts {read.engine}, which is not planned yet", fix="give an SGLang line")
-    if words and not words[0].startswith("-"):
-        words = ["--model-path", *words]
-    return [*read.words, *words], dict(read.env)
-
-
-def _arguments(words: Sequence[str], env: dict[str, str], extra: dict[str, Any]) -> tuple[str, ServerArgs]:
-    from dataclasses import replace
-
-    from hybridcalc.engines.sglang.command import from_words
-
-    model, args = from_words(words, env)
-    if model is None:
-        raise InputError(
-            "plan needs a MODEL", fix="name a preset (`hybridcalc models`), a config.json, or --model-path"
-        )
-    args = replace(args, **extra)
-    options.check_arguments(args)
-    return model, args
-
-
-def _more_flags(text: str) -> tuple[list[str], dict[str, str]]:
-    """Flags of a comparison, as a suggestion states them: variables first, a MODEL may follow."""
-    from hybridcalc.shell import split_command
-
-    words, env = list(split_command(text)), dict[str, str]()
-    while words and not words[0].startswith("-") and "=" in words[0]:
-        env |= options.environment([words.pop(0)])
-    if words and not words[0].startswith("-"):
-        words.insert(0, "--model-path")
-    return words, env
-
-
-def _check_options(words: Sequence[str], own: Sequence[str]) -> None:
-    """Refuse a misspelt option of this command: the engine would pass over a flag it does not know."""
-    from difflib import get_close_matches
-
-    from hybridcalc.engines.sglang.flags import FLAGS, OTHER_FLAGS
-
-    engine = {spelling for flag in FLAGS for spelling in flag.spellings} | OTHER_FLAGS
-    for word in words:
-        name = word.partition("=")[0]
-        if not name.startswith("--") or any(spelling.startswith(name) for spelling in engine):
-            continue
-        near = get_close_matches(name[:80], [*own, *engine], n=1, cutoff=0.8)
-        if near and near[0] in own:
-            raise InputError(f"{name[:40]} is not an option of plan", fix=f"write {near[0]}")
-
-
-def _check_together(platform: str, *, sweep: bool, compare: bool, as_csv: bool, as_json: bool) -> None:
-    """Refuse options of which one would be passed over."""
-    if platform not in PLATFORMS:
-        raise InputError(f"--platform {platform[:40]!r} is not known", fix=f"write {', '.join(PLATFORMS)}")
-    if sweep and compare:
-        raise InputError("--sweep and --compare exclude each other", fix="give one of them")
-    if as_csv and not sweep:
-        raise InputError("--csv prints a sweep, and there is none", fix="add --sweep NAME=values, or write --json")
-    if as_csv and as_json:
-        raise InputError("--csv and --json exclude each other", fix="give one of them")
-
-
-def _workload(length: str | None, lengths: str | None, concurrency: int | None, kind: str | None) -> Workload:
-    if length is not None and lengths is not None:
-        raise InputError("-L and --lengths exclude each other", fix="give one of them")
-    if kind is not None and kind not in KINDS:
-        raise InputError(f"--workload {kind[:40]!r} is not a kind of work", fix=f"write {', '.join(KINDS)}")
-    if lengths is not None:
-        return Workload(parse_lengths(lengths), concurrency, kind)
-    tokens = options.tokens("-L", length)
-    return Workload(((tokens, 1),) if tokens else (), concurrency, kind)
-
-
-def _memory(
-    rest: str | None, gpu: str | None, weights: str | None, before: str | None, after: str | None, model: Architecture,
-    name: str,
-) -> Memory:  # fmt: skip
-    """How the memory left follows from the arguments, from whichever way it was given; one way only."""
-    boot = before is not None or after is not None
-    if sum((rest is not None, gpu is not None, boot)) > 1:
-        raise InputError("the memory is given in more than one way", fix="keep --rest, --gpu or the avail figures")
-    if weights is not None and gpu is None:
-        raise InputError("--weights says nothing without --gpu", fix="add --gpu NAME, or leave it out")
-    if rest is not None:
-        known = exact_rest(_signed_gib("--rest", rest))
-        return lambda _: known
-    if before is not None and after is not None:
-        left = _gib_figure("--avail-before", before), _gib_figure("--avail-after", after)
-        return lambda args: memory.rest_from_boot(*left, model, args)
-    if boot:
-        raise InputError("--avail-before and --avail-after go together", fix="give both figures of the boot log")
-    if gpu is not None:
-        card = memory.find_gpu(gpu)
-        weighed = None if weights is None else options.gib("--weights", weights)
-        return lambda args: memory.rest_from_gpu(card, _weights(weighed, name, args), model, args)
-    raise InputError(
-        "plan needs the memory left for the pools: add --rest SIZE",
-        fix="or --gpu NAME --weights SIZE --mem-fraction-static F, or --avail-before GIB --avail-after GIB",
-    )
-
-
-def _weights(given: float | None, name: str, args: ServerArgs) -> float:
-    """Weights on one rank, GiB: as given, or from the checkpoint that MODEL names."""
-    weighed = memory.weights_from_index(Path(name), args) if given is None else given
-    if weighed is None:
-        raise InputError("--gpu needs the weights on one rank", fix="add --weights SIZE")
-    return weighed
-
-
-def _signed_gib(flag: str, text: str) -> float:
-    """A size in GiB that may be below zero, as a boot that runs out of memory prints it."""
-    sign, size = (-1, text.strip()[1:]) if text.strip().startswith("-") else (1, text)
-    return sign * (options.gib(flag, size) or 0.0)
-
-
-def _gib_figure(flag: str, text: str) -> float:
-    """A figure of a log: GiB as printed, with or without its unit."""
-    try:
-        value = float(text.strip().lower().removesuffix("gib").removesuffix("gb").strip())
-    except ValueError:
-        raise InputError(
-            f"{flag} {text[:20]!r} is not a figure in GiB", fix="write 22.93, as the log prints it"
-        ) from None
-    if not 0 < value < 2**20:
-        raise InputError(f"{flag} {text[:20]!r} is not a usable size")
-    return value
-
-
-def _planned(model: Architecture, args: ServerArgs, memory_left: Memory, work: Workload) -> Plan | Refusal:
+def _planned(model: Architecture, args: ServerArgs, memory_left: inputs.Memory, work: Workload) -> Plan | Refusal:
     try:
         return plan(model, args, rest=memory_left(args), workload=work)
     except Refusal as refusal:
         return refusal
 
 
-def _print_refusal(refusal: Refusal) -> None:
+def _print_refusal(refusal: Refusal, remarks: list[str]) -> None:
     from hybridcalc.reports import terminal
 
     out = terminal.console()
@@ -317,26 +179,31 @@ def _print_refusal(refusal: Refusal) -> None:
     terminal.figures(out, rows)
     if refusal.fix:
         terminal.notes(out, [refusal.fix], label="fix")
+    terminal.notes(out, remarks)
 
 
-Planned = tuple[Architecture, ServerArgs, Plan | Refusal]
-"""One side of a comparison: what was asked and the answer."""
+Side = tuple[str, Architecture, ServerArgs, Plan | Refusal]
+"""One side of a comparison: its flags, what was asked, and the answer."""
 
 
-def _compare(first: Planned, second: Planned, flags: str, *, as_json: bool) -> None:
+def _compare(sides: list[Side], *, as_json: bool) -> None:
+    """Several plans side by side; exits with 1 when one of them does not start."""
     if as_json:
         documents = [
-            refused(model, args, p) if isinstance(p, Refusal) else p.to_dict() for model, args, p in (first, second)
+            {"flags": flags} | (refused(model, args, p) if isinstance(p, Refusal) else p.to_dict())
+            for flags, model, args, p in sides
         ]
-        print_json("plan", {"compare": documents, "flags": flags})
-        return
-    from hybridcalc.reports.plan_text import print_comparison
+        print_json("plan", {"compare": documents})
+    else:
+        from hybridcalc.reports.plan_text import print_comparison
 
-    print_comparison(first[2], second[2], flags)
+        print_comparison([(flags, answer) for flags, _, _, answer in sides])
+    if any(isinstance(answer, Refusal) for _, _, _, answer in sides):
+        raise typer.Exit(1)
 
 
 def _sweep(
-    model: Architecture, arguments: Callable[[list[str]], ServerArgs], specs: list[str], memory_left: Memory,
+    model: Architecture, arguments: Callable[[list[str]], ServerArgs], specs: list[str], memory_left: inputs.Memory,
     work: Workload, *, as_csv: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from hybridcalc.engines.sglang.sweep import count_points, mark_front, parse_axis, sweep
@@ -356,3 +223,5 @@ def _sweep(
         writer.writerows(rows)
     else:
         plan_text.print_sweep(axes, marked, length)
+    if all(point.refusal for point in marked):
+        raise typer.Exit(1)

@@ -27,7 +27,7 @@ MOST_REASONS = 4
 MOST_ROWS = 60
 
 
-def print_plan(plan: Plan, *, explain: bool) -> None:
+def print_plan(plan: Plan, *, explain: bool, remarks: Sequence[str] = ()) -> None:
     """The whole answer."""
     out = terminal.console()
     terminal.verdict(out, *_verdict(plan))
@@ -50,19 +50,24 @@ def print_plan(plan: Plan, *, explain: bool) -> None:
     notes = [f"{f.rule} {f.message}{'; ' + f.fix if f.fix else ''}" for f in plan.findings if f.severity == "note"]
     if plan.workload.mean_length is None:
         notes.append("-L TOKENS (or --lengths) shows what the pools admit, what idles, and what to set")
-    terminal.notes(out, [*notes, *plan.notes])
+    terminal.notes(out, [*remarks, *notes, *plan.notes])
     if explain:
         terminal.explanation(out, plan.steps)
 
 
-def print_comparison(first: Plan | Refusal, second: Plan | Refusal, flags: str) -> None:
-    """Two plans side by side: the same rows, and what changes."""
+def print_comparison(sides: Sequence[tuple[str, Plan | Refusal]]) -> None:
+    """Plans side by side, the first as given: the same rows, and what changes."""
     out = terminal.console()
-    cells = [_comparison_cells(plan) for plan in (first, second)]
-    names = list(dict.fromkeys([*cells[0], *cells[1]]))
-    rows = [(f"  {name}", cells[0].get(name, "-"), cells[1].get(name, "-")) for name in names]
-    terminal.verdict(out, "compare", f"as given, and with {flags}")
-    terminal.listing(out, ("", "as given", "with"), rows, right=(1, 2))
+    columns = [_comparison_cells(answer) for _, answer in sides]
+    names = list(dict.fromkeys(name for cells in columns for name in cells))
+    letters = [f"with {number}" for number in range(1, len(sides))] if len(sides) > 2 else ["with"]
+    told = (f"{letter}: {flags}" for letter, (flags, _) in zip(letters, sides[1:], strict=True))
+    terminal.verdict(out, "compare", "; ".join(("as given", *told)))
+    rows = [(f"  {name}", *(cells.get(name, "-") for cells in columns), "") for name in names]
+    terminal.listing(out, ("", "as given", *letters, ""), rows, right=tuple(range(1, len(sides) + 1)))
+    refusals = [(label, answer) for label, (_, answer) in zip(["as given", *letters], sides, strict=True)
+                if isinstance(answer, Refusal)]  # fmt: skip
+    terminal.notes(out, [f"{label}: {refusal.rule} {refusal.reason}" for label, refusal in refusals])
 
 
 def print_sweep(axes: Sequence[Axis], points: Sequence[Point], length: Fraction | None) -> None:
@@ -173,12 +178,13 @@ def _segment(line: BudgetLine) -> Segment:
 
 def _comparison_cells(plan: Plan | Refusal) -> dict[str, str]:
     if isinstance(plan, Refusal):
-        return {"starts": f"no: {plan.reason}"}
+        return {"starts": "no"}
     cells = {
         "starts": "yes",
         "state slots K": f"{plan.max_mamba_cache_size:,}",
         "slots a request S": f"{plan.slots_per_request}",
         "KV tokens T": f"{plan.max_total_num_tokens:,}",
+        "tokens of sequences": f"{plan.logical_token_capacity:,}",
         "request limit R": f"{plan.max_running_requests:,}",
         "a request takes": format_bytes(plan.fixed_bytes_per_request),
         "and each token": format_bytes(ceil(plan.marginal_bytes_per_token)),
@@ -190,4 +196,7 @@ def _comparison_cells(plan: Plan | Refusal) -> dict[str, str]:
             "binds": plan.binding,
             "the other pool idles": f"{plan.capacity.idle_percent:.0f} %",
         }
+        if plan.balanced is not None:
+            best = max(plan.concurrency, plan.balanced.requests)
+            cells["at the best ratio"] = f"{best:,}"
     return cells

@@ -20,10 +20,10 @@ LAUNCH = (
 )  # fmt: skip
 
 
-def plan(*arguments):
-    """The document of a plan that starts."""
-    ran = run("plan", "--json", *arguments)
-    assert (ran.code, ran.err) == (0, "")
+def plan(*arguments, code=0, stdin=b""):
+    """The document of a plan."""
+    ran = run("plan", "--json", *arguments, stdin=stdin)
+    assert (ran.code, ran.err) == (code, "")
     return ran.document
 
 
@@ -107,7 +107,7 @@ def test_unequal_requests_weigh_by_their_mean():
 def test_a_concurrency_out_of_reach_is_a_finding_whose_fix_reaches_it():
     """80 requests are wanted and 64 run; 64 wanted are no finding."""
     arguments = (*LAZY, *REST, "-L", "9216")
-    findings = plan(*arguments, "-C", "80")["findings"]
+    findings = plan(*arguments, "-C", "80", code=1)["findings"]
     short = next(finding for finding in findings if finding["rule"] == "HC002")
     assert "80 requests are wanted, 64 run" in short["message"]
     mended = plan(*arguments, *short["fix"].removeprefix("write ").split())
@@ -127,7 +127,10 @@ def test_a_comparison_gives_each_side_its_own_memory():
     memory = ("--gpu", "h200", "--weights", "80GiB")
     answer = plan(*K3, *memory, "--mem-fraction-static", "0.8", "--compare", "--mem-fraction-static 0.9")
     alone = [plan(*K3, *memory, "--mem-fraction-static", fraction) for fraction in ("0.8", "0.9")]
-    assert answer["compare"] == [{k: v for k, v in document.items() if k != "schema"} for document in alone]
+    added = ("schema", "flags", "notes")
+    plain = [[{k: v for k, v in d.items() if k not in added} for d in some] for some in (answer["compare"], alone)]
+    assert plain[0] == plain[1]
+    assert [document["flags"] for document in answer["compare"]] == ["as given", "--mem-fraction-static 0.9"]
     assert alone[0]["max_mamba_cache_size"] < alone[1]["max_mamba_cache_size"]
 
 
@@ -150,14 +153,64 @@ def test_every_suggestion_can_be_pasted_into_a_comparison_and_keeps_its_promise(
 
 
 def test_a_comparison_in_text_says_why_a_side_does_not_start():
-    out = run("plan", *LAZY, *REST, "-L", "9216", "--compare", "--strategy no_buffer").out
-    assert "no: no_buffer" in out
-    assert "64" in out
+    ran = run("plan", *LAZY, *REST, "-L", "9216", "--compare", "--strategy no_buffer")
+    assert "note: with: HC003 no_buffer does not run" in ran.out
+    assert "64" in ran.out
+    assert ran.code == 1
+
+
+def test_several_comparisons_stand_side_by_side():
+    """None is dropped for another."""
+    out = run("plan", *LAZY, *REST, "-L", "9216", "--compare", "--dcp-size 8", "--compare", "--dcp-size 4").out
+    assert "as given; with 1: --dcp-size 8; with 2: --dcp-size 4" in " ".join(out.split())
+    assert len(next(line for line in out.splitlines() if "state slots K" in line).split()) == 6
+
+
+def test_a_judgement_is_passed_on_one_plan_only():
+    """A gate that would look at nothing is refused."""
+    for more in (("--compare", "--dcp-size 8"), ("--sweep", "rest=20,30")):
+        ran = run("plan", *LAZY, *REST, *more, "--fail-on", "error")
+        assert (ran.code, ran.err.splitlines()[0]) == (2, "error: --fail-on judges one plan")
+
+
+def test_a_sweep_that_starts_nowhere_is_a_no():
+    assert run("plan", *LAZY, *REST, "--sweep", "max-mamba-cache-size=1,2").code == 1
+
+
+@pytest.mark.parametrize("form", ["words", "text", "script", "stdin"])
+def test_a_launch_line_comes_in_every_form(form, tmp_path):
+    """As words, as one quoted text, as the path of a script, and on stdin: the same plan."""
+    text = (
+        "M=kimi-k3; SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1 python3 -m sglang.launch_server --model-path $M --tp 8 | tee x"
+    )
+    script = tmp_path / "launch.sh"
+    script.write_text("#!/bin/bash\n" + text.replace("--tp", "\\\n  --tp"), encoding="utf-8")
+    words = text.removeprefix("M=kimi-k3; ").removesuffix(" | tee x").replace("$M", "kimi-k3").split()
+    line = {"words": words, "text": [text], "script": [str(script)], "stdin": ["-"]}[form]
+    answer = plan(*REST, "--", *line, stdin=script.read_bytes())
+    assert (answer["model"], answer["slots_per_request"], answer["max_mamba_cache_size"]) == ("kimi-k3", 4, 257)
+
+
+def test_a_flag_that_nobody_knows_is_refused_here_and_named_in_a_launch_line():
+    """Typed for this command it is a mistake; a newer engine's launch line may have it."""
+    ran = run("plan", *LAZY, *REST, "--mamba-ratio", "2")
+    assert (ran.code, ran.err) == (
+        2, "error: --mamba-ratio is no flag of SGLang nor of plan\n       see `hybridcalc plan --help`\n"
+    )  # fmt: skip
+    answer = plan(*REST, "--", "sglang", "serve", "kimi-k3", "--tp", "8", "--mamba-ratio", "2")
+    assert "passed over, since no SGLang known here has it: --mamba-ratio" in answer["notes"]
+
+
+def test_an_option_of_plan_behind_the_launch_line_is_refused():
+    ran = run("plan", *REST, "--", "sglang", "serve", "kimi-k3", "--tp", "8", "-L", "8k")
+    assert (ran.code, ran.err) == (
+        2, "error: -L belongs to plan, not to the engine\n       write it before the --\n"
+    )  # fmt: skip
 
 
 def test_a_refused_side_of_a_comparison_names_its_own_version():
     flags = ("qwen3.5-9b", "--engine-version", "0.5.16", *REST, "--compare", "--strategy no_buffer")
-    assert [document["engine_version"] for document in plan(*flags)["compare"]] == ["0.5.16", "0.5.16"]
+    assert [document["engine_version"] for document in plan(*flags, code=1)["compare"]] == ["0.5.16", "0.5.16"]
 
 
 def test_explain_adds_every_step_to_the_same_answer():
@@ -205,8 +258,7 @@ def test_what_the_engine_refuses_is_exit_1_with_a_reason_and_a_fix(arguments, ru
 BAD = {
     "no memory": ((),
                   "error: plan needs the memory left for the pools: add --rest SIZE\n"
-                  "       or --gpu NAME --weights SIZE --mem-fraction-static F, or --avail-before GIB "
-                  "--avail-after GIB\n"),
+                  "       or --gpu with --weights and --mem-fraction-static, or the two --avail figures\n"),
     "memory twice": ((*REST, "--gpu", "h200"),
                      "error: the memory is given in more than one way\n"
                      "       keep --rest, --gpu or the avail figures\n"),

@@ -77,6 +77,7 @@ CASES = {
     "windows": ("inkling", "--tp 8", 60.0, 9216),
     "pages": ("glm-5.3-flash", "--tp 8 --page-size 1024 --mamba-track-interval 1024", 28.55, 32_768),
     "decode server": ("kimi-k3", f"{K3} --disaggregation-mode decode --max-running-requests 24", 28.55, 9216),
+    "no attention": ("falcon-mamba-7b", "", 0.34, 5),
     "unified": ("kimi-k3", f"{K3} --enable-unified-memory", 28.55, 9216),
 }
 
@@ -112,7 +113,7 @@ def test_suggestions_are_few_sorted_distinct_and_never_worse(name, rest, length,
     except HybridcalcError:
         return
     found = plan.suggestions
-    assert len(found) <= MOST + 1
+    assert len(found) <= MOST + 1 <= 9
     assert [s.gain for s in found] == sorted((s.gain for s in found), reverse=True)
     assert len({s.flags for s in found}) == len(found)
     for suggestion in found:
