@@ -56,6 +56,13 @@ def parse_bytes(text: str) -> int:
     return size
 
 
+def parse_gib(text: str) -> float:
+    """GiB as engines hold them, a float: ``28.55GiB`` is 28.55 itself, no whole number of bytes. Raises InputError."""
+    parse_bytes(text)
+    amount = _amount(text, _SIZE_UNITS)
+    return float((amount or 0) / GIB)
+
+
 def parse_tokens(text: str) -> int:
     """Tokens in ``9216``, ``8k`` (8,192) or ``1M`` (1,048,576). Raises InputError for what is not a positive count."""
     count = _amount(text, _TOKEN_UNITS)

@@ -14,7 +14,7 @@ from hybridcalc.engines.sglang.config import NEWEST_VERSION, SPECULATIVE_ALGORIT
 from hybridcalc.engines.sglang.flags import MOST_RANKS, MOST_SLOTS, STRATEGIES
 from hybridcalc.errors import InputError
 from hybridcalc.findings import SEVERITIES
-from hybridcalc.units import GIB, parse_bytes, parse_dtype, parse_tokens
+from hybridcalc.units import GIB, parse_dtype, parse_gib, parse_tokens
 
 SMALLEST_MEMORY = 2**20
 """Below a MiB a unit was forgotten."""
@@ -160,12 +160,13 @@ def gib(flag: str, text: str | None) -> float | None:
     """A size given with ``flag``, in GiB as the engine holds it. Raises InputError naming the flag."""
     if text is None:
         return None
-    size: int = _named(flag, parse_bytes, text)
-    if size < SMALLEST_MEMORY:
+    gib: float = _named(flag, parse_gib, text)
+    if gib < SMALLEST_MEMORY / GIB:
         raise InputError(
-            f"{flag} {text}: {size:,} bytes are no memory to share", fix=f"write {text.strip()}GiB if that is meant"
+            f"{flag} {text}: {gib * GIB:,.0f} bytes are no memory to share",
+            fix=f"write {text.strip()}GiB if that is meant",
         )
-    return size / GIB
+    return gib
 
 
 def server_args(**options: Any) -> ServerArgs:

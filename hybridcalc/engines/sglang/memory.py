@@ -128,18 +128,23 @@ def multimodal_gib(model: Architecture, args: ServerArgs) -> float:
 def find_gpu(name_or_size: str) -> Gpu:
     """A GPU by the name or an alias of its preset, or by its size. Raises InputError with the nearest names."""
     gpus = json.loads((PRESETS / "gpus.json").read_bytes())
-    wanted = name_or_size.strip().lower()
+    wanted = _plain(name_or_size)
     for gpu in gpus.values():
-        if wanted in (gpu["id"], gpu["name"].lower(), *(alias.lower() for alias in gpu.get("aliases", ()))):
+        if wanted in map(_plain, (gpu["id"], gpu["name"], *gpu.get("aliases", ()))):
             return Gpu(gpu["memory_mib"] / 1024, gpu["name"])
     if wanted[:1].isdigit():
         return Gpu(parse_bytes(name_or_size) / GIB, "as given")
     import difflib
 
-    near = difflib.get_close_matches(wanted[:40], gpus, n=3, cutoff=0.4)
-    raise InputError(
-        f"no GPU {name_or_size[:40]!r}", fix=f"nearest: {', '.join(near) or ', '.join(list(gpus)[:6])}; or a size"
-    )
+    kin = [name for name in gpus if name.partition("-")[0] == wanted.partition("-")[0]]
+    near = list(dict.fromkeys([*kin, *difflib.get_close_matches(wanted[:40], gpus, n=3, cutoff=0.5)]))
+    known = f"nearest: {', '.join(near[:4])}; or a size" if near else f"one of {', '.join(gpus)}; or a size"
+    raise InputError(f"no GPU {name_or_size[:40]!r}", fix=known)
+
+
+def _plain(name: str) -> str:
+    """A GPU's name without its maker, case and separators apart."""
+    return "-".join(name.lower().replace("_", " ").replace("-", " ").split()).removeprefix("nvidia-")
 
 
 def weights_from_index(checkpoint: Path, args: ServerArgs) -> float | None:
