@@ -5,6 +5,7 @@ A `Workload` may mix lengths; what a pool admits then follows from their mean, s
 known, an interval where it was read off a log printed to two decimals.
 """
 
+import re
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from hybridcalc.units import parse_tokens
 
 KINDS = ("long", "agent", "batch", "small")
 """Kinds of workload that change what is worth setting: long documents, short agent turns, batch, small cards."""
+_THOUSANDS = re.compile(r"(?<![0-9:])[0-9]{1,3},[0-9]{3}(?![0-9kKmM])")
 MOST_REQUESTS = 10**9
 
 
@@ -76,17 +78,24 @@ def exact_rest(gib: float, why: str = "as given") -> Rest:
     return Rest(gib, gib, gib, why)
 
 
+def requests_text(count: int) -> str:
+    """``1 request``, ``2 requests``."""
+    return f"{count:,} request{'' if count == 1 else 's'}"
+
+
 def parse_lengths(text: str) -> tuple[tuple[int, int], ...]:
     """Lengths and counts in ``8k:20,128k:2``; a length alone counts once. Raises InputError naming the part."""
     parts = [part for part in text.split(",") if part.strip()]
     if not parts or len(parts) > 1000:
         raise InputError(f"{text[:40]!r} holds no lengths", fix="write 8k:20,128k:2 (length:requests, ...)")
+    if _THOUSANDS.search(text):
+        raise InputError(f"{text[:40]!r}: a comma parts lengths, not thousands", fix="write 8192:5, or 128:1,256:1")
     return tuple(_length(part) for part in parts)
 
 
 def _length(part: str) -> tuple[int, int]:
     length, colon, count = part.strip().partition(":")
     count = count.strip() if colon else "1"
-    if not (count.isascii() and count.isdecimal()) or not 0 < int(count[:12]) <= MOST_REQUESTS:
+    if not (count.isascii() and count.isdecimal()) or len(count) > 10 or not 0 < int(count) <= MOST_REQUESTS:
         raise InputError(f"{part[:40]!r}: the requests of a length are a whole number", fix="write 8k:20,128k:2")
     return parse_tokens(length.strip()), int(count)

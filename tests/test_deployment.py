@@ -34,6 +34,11 @@ def test_lengths_are_read_with_their_requests(text, lengths):
     [
         ("", "'' holds no lengths", "write 8k:20,128k:2 (length:requests, ...)"),
         (" , ", "' , ' holds no lengths", "write 8k:20,128k:2 (length:requests, ...)"),
+        ("8,192:5", "'8,192:5': a comma parts lengths, not thousands", "write 8192:5, or 128:1,256:1"),
+        ("8k:" + "1" * 5000, "'8k:" + "1" * 37 + "': the requests of a length are a whole number",
+         "write 8k:20,128k:2"),
+        ("8k:00000000019999999999", "'8k:00000000019999999999': the requests of a length are a whole number",
+         "write 8k:20,128k:2"),
         ("8k,8k:0", "'8k:0': the requests of a length are a whole number", "write 8k:20,128k:2"),
         ("8k:", "'8k:': the requests of a length are a whole number", "write 8k:20,128k:2"),
         ("8k:-1", "'8k:-1': the requests of a length are a whole number", "write 8k:20,128k:2"),

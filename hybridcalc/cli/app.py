@@ -4,6 +4,7 @@ Commands live in modules of their own and are imported only when they are asked 
 not pay for the others. Exit codes: 0 answered, 1 the answer is no, 2 bad input or usage (docs/commands.md).
 """
 
+import io
 import os
 import signal
 import sys
@@ -76,6 +77,10 @@ def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `hybridcalc ... | head` ends quietly, as other tools do
+    if sys.stdout is None:  # closed by the caller: there is nobody to answer
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     _leave(execute(sys.argv[1:]))
 
 

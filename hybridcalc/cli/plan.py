@@ -119,12 +119,15 @@ def plan_command(
     }  # fmt: skip
     given = inputs.MemoryOptions(rest, gpu, weights, avail_before, avail_after)
     axes, others = sweep or [], compare or []
-    inputs.check_together(platform, given, sweep=axes, compare=others, as_csv=as_csv, as_json=as_json, fail_on=fail_on)
+    inputs.check_together(
+        platform, given, sweep=axes, compare=others, as_csv=as_csv, as_json=as_json, fail_on=fail_on,
+        length=bool(length or lengths),
+    )  # fmt: skip
     own = [name for option in context.command.params for name in option.opts]
     launch = inputs.launch_words(
         list(context.args), context.meta.get(LAUNCH_WORDS), options.environment(env or []), own
     )
-    name, args = inputs.arguments(launch, extra)
+    name, args = inputs.arguments(launch, extra, complete=not axes)
     model = options.model(name)
     work = inputs.workload_of(length, lengths, concurrency, workload)
     severity = options.severity("--fail-on", fail_on or "error")
@@ -137,7 +140,7 @@ def plan_command(
     if others:
         sides: list[Side] = [("as given", model, args, first)]
         for flags in others:
-            more, more_env = inputs.comparison_flags(flags)
+            more, more_env = inputs.comparison_flags(flags, own)
             changed = launch._replace(env=launch.env | more_env)
             other_name, other = inputs.arguments(changed, extra, more)
             other_model = model if other_name == name else options.model(other_name)

@@ -4,6 +4,7 @@ Everything that is no option of the command is read as the engine's own command 
 words, one quoted text, the path of a script, or ``-`` for stdin; it is read and never run.
 """
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,11 +15,14 @@ from hybridcalc.cli import options
 from hybridcalc.deployment import KINDS, Rest, Workload, exact_rest, parse_lengths
 from hybridcalc.engines.sglang import memory
 from hybridcalc.engines.sglang.config import ServerArgs, rules_for
+from hybridcalc.engines.sglang.kv import OWN_DRAFT_CELL
 from hybridcalc.errors import InputError
 
 PLATFORMS = ("cuda", "hip", "npu", "xpu", "musa", "cpu")
 LARGEST_SCRIPT_BYTES = 2**20
 MOST_SHOWN = 4
+MOST_NAMES = 100
+_FIGURE = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:GB|GiB)?\s*", re.ASCII | re.IGNORECASE)
 Memory = Callable[[ServerArgs], Rest]
 """Memory left for the pools, which may depend on the arguments (--mem-fraction-static)."""
 
@@ -92,8 +96,12 @@ def _bounded(stream: Any, where: str) -> str:
     return data.decode("utf-8", errors="replace")
 
 
-def arguments(launch: LaunchWords, extra: dict[str, Any], more: Sequence[str] = ()) -> tuple[str, ServerArgs]:
-    """MODEL and arguments of the words and ``more`` of them, with the options that no engine has."""
+def arguments(
+    launch: LaunchWords, extra: dict[str, Any], more: Sequence[str] = (), *, complete: bool = True
+) -> tuple[str, ServerArgs]:
+    """MODEL and arguments of the words and ``more`` of them, with the options that no engine has. What is not
+    ``complete``, because a sweep adds to it, is not checked as a whole.
+    """
     from dataclasses import replace
 
     from hybridcalc.engines.sglang.command import from_words
@@ -107,7 +115,11 @@ def arguments(launch: LaunchWords, extra: dict[str, Any], more: Sequence[str] = 
             "plan needs a MODEL", fix="name a preset (`hybridcalc models`), a config.json, or --model-path"
         )
     args = replace(args, **extra)
-    options.check_arguments(args)
+    if complete:
+        options.check_arguments(args)
+    algorithm = args.speculative_algorithm
+    if args.draft_kv_bytes_per_token is not None and algorithm is not None and algorithm not in OWN_DRAFT_CELL:
+        raise InputError(f"SGLang prices the KV of an {algorithm} draft by its layers", fix="give --draft-layers N")
     return model, args
 
 
@@ -126,37 +138,50 @@ def remarks(launch: LaunchWords, args: ServerArgs, given: MemoryOptions) -> list
     return [text for text in said if text]
 
 
-def comparison_flags(text: str) -> tuple[list[str], dict[str, str]]:
-    """Flags of a comparison, as a suggestion states them: variables first, a MODEL may follow."""
+def comparison_flags(text: str, own: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Flags of a comparison: as a suggestion states them, variables first, a MODEL may follow; or a launch line."""
+    from hybridcalc.commandline import read_launch
     from hybridcalc.shell import split_command
 
-    words, env = list(split_command(text)), dict[str, str]()
-    while words and not words[0].startswith("-") and "=" in words[0]:
-        env |= options.environment([words.pop(0)])
-    if words and not words[0].startswith("-"):
-        words.insert(0, "--model-path")
+    split = split_command(text)
+    if any(word.startswith("-") for word in split[:1]) or not split:
+        words, env = list(split), dict[str, str]()
+    else:
+        words, env = list(split), {}
+        while words and not words[0].startswith("-") and "=" in words[0]:
+            env |= options.environment([words.pop(0)])
+        if len(words) > 1 and not words[0].startswith("-") and not words[1].startswith("-"):
+            read = read_launch(split)
+            words, env = list(read.words), dict(read.env)
+        if words and not words[0].startswith("-"):
+            words.insert(0, "--model-path")
+    for word in words:
+        if word.partition("=")[0] in own:
+            raise InputError(f"--compare takes the engine's flags, not {word[:40]}", fix="write it outside --compare")
+    _check_options(words, own)
     return words, env
 
 
 def _check_options(words: Sequence[str], own: Sequence[str]) -> None:
-    """Refuse a misspelt option of this command: the engine would pass over a flag it does not know."""
+    """Refuse a misspelt or shortened option of this command: it could pass for a flag of the engine."""
     from difflib import get_close_matches
 
     from hybridcalc.engines.sglang.flags import FLAGS, OTHER_FLAGS
 
     engine = {spelling for flag in FLAGS for spelling in flag.spellings} | OTHER_FLAGS
-    for word in words:
-        name = word.partition("=")[0]
-        if not name.startswith("--") or any(spelling.startswith(name) for spelling in engine):
-            continue
-        near = get_close_matches(name[:80], [*own, *engine], n=1, cutoff=0.8)
-        if near and near[0] in own:
-            raise InputError(f"{name[:40]} is not an option of plan", fix=f"write {near[0]}")
+    names = {word.partition("=")[0] for word in words if word.startswith("-")} - engine
+    for name in sorted(names)[:MOST_NAMES]:
+        meant = [option for option in own if len(name) > 2 and option.startswith(name.lower())]
+        if not meant and not any(spelling.startswith(name) for spelling in engine):
+            near = get_close_matches(name[:80], [*own, *engine], n=1, cutoff=0.8)
+            meant = near if near and near[0] in own else []
+        if meant:
+            raise InputError(f"{name[:40]} is not an option of plan", fix=f"write {meant[0]}")
 
 
 def check_together(
     platform: str, given: MemoryOptions, *, sweep: Sequence[str], compare: Sequence[str], as_csv: bool, as_json: bool,
-    fail_on: str | None,
+    fail_on: str | None, length: bool,
 ) -> None:  # fmt: skip
     """Refuse options of which one would be passed over."""
     if platform not in PLATFORMS:
@@ -169,6 +194,8 @@ def check_together(
         raise InputError("--csv and --json exclude each other", fix="give one of them")
     if fail_on is not None and (sweep or compare):
         raise InputError("--fail-on judges one plan", fix="leave out --sweep and --compare, or --fail-on")
+    if length and any(_axis(axis) == "length" for axis in sweep):
+        raise InputError("-L or --lengths beside --sweep length", fix="leave one of them out")
     if given.rest is not None and any(_axis(axis) == "mem-fraction-static" for axis in sweep):
         raise InputError(
             "--sweep mem-fraction-static changes nothing beside --rest", fix="give --gpu, or the avail figures"
@@ -235,12 +262,10 @@ def _signed_gib(flag: str, text: str) -> float:
 
 def _gib_figure(flag: str, text: str) -> float:
     """A figure of a log: GiB as printed, with or without its unit."""
-    try:
-        value = float(text.strip().lower().removesuffix("gib").removesuffix("gb").strip())
-    except ValueError:
-        raise InputError(
-            f"{flag} {text[:20]!r} is not a figure in GiB", fix="write 22.93, as the log prints it"
-        ) from None
+    match = _FIGURE.fullmatch(text)
+    if match is None:
+        raise InputError(f"{flag} {text[:20]!r} is not a figure in GiB", fix="write 22.93, as the log prints it")
+    value = float(match[1])
     if not 0 < value < 2**20:
         raise InputError(f"{flag} {text[:20]!r} is not a usable size")
     return value

@@ -74,7 +74,7 @@ def print_sweep(axes: Sequence[Axis], points: Sequence[Point], length: Fraction 
     """Every point of a sweep, or the front alone where there are too many to read."""
     out = terminal.console()
     started = [point for point in points if not point.refusal]
-    shown = list(points) if len(points) <= MOST_ROWS else [point for point in points if point.best]
+    shown = (list(points) if len(points) <= MOST_ROWS else [point for point in points if point.best])[:MOST_ROWS]
     what = f"requests of {float(length):,.0f} tokens" if length is not None else "requests"
     best = max(started, key=lambda point: (point.requests, point.tokens), default=None)
     headline = f"{best.requests:,} {what} at most" if best is not None else "nothing starts"

@@ -23,25 +23,34 @@ from hybridcalc.plan import Number, Step
 STATE, KV, TROUBLE, QUIET = "cyan", "yellow", "bold red", "dim"
 INDENT = "  "
 PIPED_WIDTH = 80
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def console() -> Console:
     """A console on stdout: the terminal's width, 80 columns when there is none or COLUMNS is silent."""
     terminal = sys.stdout.isatty()
     width = None if terminal or os.environ.get("COLUMNS") else PIPED_WIDTH
-    stream = sys.stdout if terminal else cast(IO[str], _WithoutTrailingBlanks(sys.stdout))
+    stream = sys.stdout if terminal else cast(IO[str], _Clean(sys.stdout))
     plain = bool(os.environ.get("NO_COLOR"))  # wins over FORCE_COLOR, and takes bold and dim along
     colours: Literal["auto"] | None = None if plain else "auto"
-    return Console(file=stream, width=width, color_system=colours, highlight=False, markup=False, emoji=False)
+    out = Console(file=stream, width=width, color_system=colours, highlight=False, markup=False, emoji=False)
+    if isinstance(stream, _Clean):
+        stream.codes = out.is_terminal
+    return out
 
 
-class _WithoutTrailingBlanks:
-    """A text stream that drops the blanks with which tables fill their lines: pasted text stays clean."""
+class _Clean:
+    """A text stream for pipes and files: without the blanks with which tables fill their lines and, unless colours are
+    forced (``codes``), without the control codes that somebody's text may hold.
+    """
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
+        self.codes = False
 
     def write(self, text: str) -> int:
+        if not self.codes:
+            text = _CONTROLS.sub("", text)
         return self._stream.write(re.sub(r"[ \t]+(?=\n|$)", "", text))
 
     def __getattr__(self, name: str) -> Any:

@@ -296,7 +296,11 @@ def test_the_sparse_backend_that_decides_the_row(arguments, backend):
         ("--tp=$TP", "'$TP' is a value the shell decides", "give it literally"),
         ("$MODEL", "'$MODEL' is a value the shell decides", "give it literally"),
         ("--port 1 $ARGS $MORE", "'$MORE' is a value the shell decides", "give it literally"),
-        ("SGLANG_MAMBA_CONV_DTYPE=$X --tp 8", "'SGLANG_MAMBA_CONV_DTYPE=$X' is a value the shell decides", "give it literally"),
+        (
+            "SGLANG_MAMBA_CONV_DTYPE=$X --tp 8",
+            "'SGLANG_MAMBA_CONV_DTYPE=$X' is a value the shell decides",
+            "give it literally",
+        ),
         ("--tp '$TP'", "--tp '$TP' is not a whole number from 1 to 4,096", ""),
     ],
 )

@@ -36,10 +36,10 @@ def fixed(finding: Finding) -> dict[str, int | float]:
 
 
 def test_every_rule_has_an_id_of_its_own_and_says_why():
-    """HC001 to HC022 in order, each with severity, title, reason and source."""
-    assert [rule.id for rule in RULES] == [f"HC{number:03d}" for number in range(1, 23)]
+    """HC001 to HC024 in order, each with severity, title, reason and source."""
+    assert [rule.id for rule in RULES] == [f"HC{number:03d}" for number in range(1, 25)]
     assert all(rule.severity in SEVERITIES and rule.title and rule.reason and rule.source for rule in RULES)
-    assert [rule.id for rule in RULES if rule.check is None] == [f"HC00{n}" for n in (1, 3, 4, 5, 6, 7, 8, 9)]
+    assert [rule.id for rule in RULES if rule.check is None] == [f"HC0{n:02d}" for n in (1, 3, 4, 5, 6, 7, 8, 9, 24)]
 
 
 @pytest.mark.parametrize(
@@ -128,6 +128,7 @@ def test_a_refusal_carries_its_rule_its_stage_and_its_numbers(rule, stage, flags
         ("HC021", "note", {"pp_size": 2}, {"pp_size": 2, "disable_radix_cache": True,
                                            "mamba_radix_cache_strategy": "extra_buffer"}, "S = 4"),
         ("HC021", "note", {"pp_size": 2}, {}, "pp 2 turns the overlap scheduler off"),
+        ("HC023", "warning", {"max_running_requests": 90}, {"max_running_requests": 51}, "is 90, 51 run"),
         ("HC022", "error", {"context_length": 9215}, {"context_length": 9216}, "9,216 tokens exceed the context"),
     ],
 )  # fmt: skip

@@ -7,7 +7,8 @@ the adaptive maximum, pads KV by a page, or does not price a pool at all.
 
 from hybridcalc.architecture.geometry import KimiDelta
 from hybridcalc.engines.sglang.allocation import Allocation, dense_windows
-from hybridcalc.engines.sglang.kv import OWN_DRAFT_CELL, draft_layers
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.kv import OWN_DRAFT_CELL, KvCell, draft_layers
 from hybridcalc.engines.sglang.planner import Prepared, Sizing
 from hybridcalc.plan import BudgetLine
 
@@ -86,15 +87,18 @@ def _kv(ready: Prepared, sizing: Sizing, pools: Allocation) -> BudgetLine:
     return BudgetLine("KV pool", "kv", charged, allocated, why)
 
 
+def draft_row_bytes(cell: KvCell, args: ServerArgs) -> int:
+    """Bytes a token of a sequence takes in the draft model's KV on one rank."""
+    return cell.draft_bytes // args.dcp_size if args.speculative_algorithm in OWN_DRAFT_CELL else cell.draft_bytes
+
+
 def _draft_kv(ready: Prepared, sizing: Sizing) -> list[BudgetLine]:
     """The draft model's KV: rows for the tokens of all context-parallel ranks."""
     cell, args = ready.cells[0], ready.args
     if not cell.draft_bytes:
         return []
     charged = sizing.tokens * cell.draft_bytes
-    per_row = (
-        cell.draft_bytes if args.speculative_algorithm not in OWN_DRAFT_CELL else cell.draft_bytes // args.dcp_size
-    )
+    per_row = draft_row_bytes(cell, args)
     rows = (sizing.tokens + args.tokens_per_page) * args.dcp_size
     layers = draft_layers(ready.model, args)
     why = f"{layers} layers x {rows:,} rows" if layers else f"{rows:,} rows of {per_row:,} B"

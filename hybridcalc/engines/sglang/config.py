@@ -67,7 +67,7 @@ class Refusal(IllegalCombination):
         super().__init__(reason, fix=fix)
         self.stage = stage
         self.rule = rule
-        self.reason = reason
+        self.reason = self.message
         self.outputs: dict[str, Any] = {}
 
 
@@ -233,8 +233,11 @@ def rules_for(version: str) -> tuple[RuleSet, str]:
 
 
 def check_model(rules: RuleSet, architecture: str) -> None:
-    """Raise IllegalCombination for a model class the version does not have."""
+    """Raise Refusal for a model class the version does not have."""
     if architecture.startswith("KimiK3") and not rules.kimi_k3:
-        raise IllegalCombination(
-            f"SGLang {rules.version} has no class for {architecture}", fix=f"use --engine-version {NEWEST_VERSION}"
+        raise Refusal(
+            f"SGLang {rules.version} has no class for {architecture}",
+            stage="arguments",
+            rule="HC024",
+            fix=f"use --engine-version {NEWEST_VERSION}",
         )

@@ -14,6 +14,7 @@ arg_groups/overrides.py post_capture_kv_sizing_planned (0.5.23).
 """
 
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from hybridcalc.units import GIB, MIB, parse_bytes
 CONTEXT_GIB = 1.1
 """Memory a process takes before the weights: 78.5 of 79.65 GiB are free on an H100. An estimate, and said to be one."""
 HALF_CENT = 0.005
-LARGEST_INDEX_BYTES = 64 * MIB
+LARGEST_INDEX_BYTES = 8 * MIB
 BIG_GPU_MB, BIG_GPU_RESERVE_MB = 60 * 1024, 10_240
 VLM_CACHE_MB, FEATURE_CACHE_MB = 100, 1024
 """Defaults of SGLANG_VLM_CACHE_SIZE_MB and SGLANG_MM_FEATURE_CACHE_MB."""
@@ -133,7 +134,10 @@ def find_gpu(name_or_size: str) -> Gpu:
         if wanted in map(_plain, (gpu["id"], gpu["name"], *gpu.get("aliases", ()))):
             return Gpu(gpu["memory_mib"] / 1024, gpu["name"])
     if wanted[:1].isdigit():
-        return Gpu(parse_bytes(name_or_size) / GIB, "as given")
+        size = parse_bytes(name_or_size) / GIB
+        if size <= CONTEXT_GIB:
+            raise InputError(f"--gpu {name_or_size[:40]}: no GPU has so little", fix=f"write {name_or_size[:20]}GiB")
+        return Gpu(size, "as given")
     import difflib
 
     kin = [name for name in gpus if name.partition("-")[0] == wanted.partition("-")[0]]
@@ -154,13 +158,19 @@ def weights_from_index(checkpoint: Path, args: ServerArgs) -> float | None:
     index = (checkpoint.parent if checkpoint.is_file() else checkpoint) / "model.safetensors.index.json"
     if not index.is_file() or index.stat().st_size > LARGEST_INDEX_BYTES:
         return None
+    return _total_bytes(index) / (args.tp_size * args.pp_size) / GIB
+
+
+@lru_cache(maxsize=8)
+def _total_bytes(index: Path) -> float:
+    """metadata.total_size of an index, read once for a whole sweep."""
     try:
         total = json.loads(index.read_bytes())["metadata"]["total_size"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f"{index}: not a safetensors index", fix="give --weights SIZE") from None
     if isinstance(total, bool) or not isinstance(total, int | float) or not 0 < total < 2**60:
         raise InputError(f"{index}: metadata.total_size is not a size", fix="give --weights SIZE")
-    return float(total) / (args.tp_size * args.pp_size) / GIB
+    return float(total)
 
 
 def _fraction(args: ServerArgs) -> float:

@@ -1,8 +1,8 @@
 """What does SGLang refuse, and what does it start with although nobody wants it?
 
-Every rule has an id, a severity, a title, the reason with its arithmetic, and a source. Refusals (HC001 to HC009) are
-raised where the engine itself checks (strategy.py, pools.py, planner.py, allocation.py) and only described here; traps
-(from HC010) are looked for in a plan that starts. A rule is added here and nowhere else.
+Every rule has an id, a severity, a title, the reason with its arithmetic, and a source. Refusals have no check here:
+they are raised where the engine itself checks (strategy.py, pools.py, planner.py, allocation.py) and only described;
+traps are looked for in a plan that starts. A rule is added here and nowhere else.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,6 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.sglang.settings import by_model
@@ -50,9 +51,21 @@ def find(plan: Plan) -> tuple[Finding, ...]:
 
 
 def _fewer_than_wanted(plan: Plan) -> Iterator[tuple[str, str]]:
-    wanted, dp = plan.workload.wanted or plan.args.max_running_requests, plan.args.attn_dp_size
+    wanted = plan.workload.wanted
+    if wanted is not None:
+        yield from _short_of(plan, wanted, f"{wanted:,} requests are wanted")
+
+
+def _fewer_than_allowed(plan: Plan) -> Iterator[tuple[str, str]]:
+    allowed = plan.args.max_running_requests
+    if allowed is not None and plan.workload.wanted is None:
+        yield from _short_of(plan, allowed, f"--max-running-requests is {allowed:,}")
+
+
+def _short_of(plan: Plan, wanted: int, text: str) -> Iterator[tuple[str, str]]:
+    dp = plan.args.attn_dp_size
     running = plan.concurrency * dp
-    if wanted is None or running >= wanted:
+    if running >= wanted:
         return
     held = {
         "state": f"{plan.max_mamba_cache_size:,} slots // {plan.slots_per_request} admit"
@@ -60,7 +73,11 @@ def _fewer_than_wanted(plan: Plan) -> Iterator[tuple[str, str]]:
         "kv": f"{plan.logical_token_capacity:,} KV tokens hold {plan.capacity.kv_requests:,}",
         "limit": f"the request limit is {plan.sizing.asked:,}",
     }[plan.binding]
-    yield f"{wanted:,} requests are wanted, {running:,} run: {held}", _way_to(plan, wanted, dp)
+    if plan.workload.mean_length is not None:
+        each = plan.fixed_bytes_per_request + plan.marginal_bytes_per_token * plan.workload.mean_length
+        needs = (-(-wanted // dp) * each + plan.ready.stage_slot_bytes) / GIB
+        held += f"; {wanted:,} take {float(needs):,.1f} of the {plan.rest.likely_gib:,.1f} GiB"
+    yield f"{text}, {running:,} run: {held}", _way_to(plan, wanted, dp)
 
 
 def _way_to(plan: Plan, wanted: int, dp: int) -> str:
@@ -91,7 +108,7 @@ def _kv_idles(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.workload.mean_length is not None and plan.binding == "state" and plan.capacity.idle_percent >= IDLE_PERCENT:
         idle = f"{min(plan.capacity.idle_percent, 99.9):.0f} % of the KV idles"
         yield (
-            f"the state pool binds at {plan.concurrency:,} requests of {plan.workload.describe()}; {idle}",
+            f"the state pool binds at {requests_text(plan.concurrency)} of {plan.workload.describe()}; {idle}",
             _first(plan),
         )
 
@@ -99,7 +116,7 @@ def _kv_idles(plan: Plan) -> Iterator[tuple[str, str]]:
 def _state_idles(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.workload.mean_length is not None and plan.binding == "kv" and plan.capacity.idle_percent >= IDLE_PERCENT:
         idle = f"{min(plan.capacity.idle_percent, 99.9):.0f} % of the state slots idle"
-        yield f"KV binds at {plan.concurrency:,} requests of {plan.workload.describe()}; {idle}", _first(plan)
+        yield f"KV binds at {requests_text(plan.concurrency)} of {plan.workload.describe()}; {idle}", _first(plan)
 
 
 def _default_ratio(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -182,7 +199,7 @@ def _dcp_ratio(plan: Plan) -> Iterator[tuple[str, str]]:
     if args.dcp_size > 1 and args.max_mamba_cache_size is None and args.mamba_full_memory_ratio == DEFAULT_RATIO:
         yield (
             f"dcp {args.dcp_size} divides a sequence's KV and not its state: the default ratio is too small by as much",
-            _first(plan) or f"write --mamba-full-memory-ratio {DEFAULT_RATIO * args.dcp_size:g}",
+            _first(plan),
         )
 
 
@@ -211,7 +228,7 @@ def _too_long(plan: Plan) -> Iterator[tuple[str, str]]:
 def _first(plan: Plan) -> str:
     """The balanced ratio or K as a fix, or the best suggestion where neither helps."""
     even = next((s for s in plan.suggestions if plan.balanced and s.flags == plan.balanced.flags), None)
-    best = even or next(iter(plan.suggestions), None)
+    best = even or next((s for s in plan.suggestions if s.gain > 0), None)
     return f"write {best.flags}" if best is not None else ""
 
 
@@ -220,7 +237,7 @@ RULES: tuple[Rule, ...] = (
     Rule("HC001", "error", "no memory for a pool",
          "K or T comes out at zero: the solver gives the state rest x r / (1 + r) and KV what the charges leave.", KCC),
     Rule("HC002", "error", "slots admit no request, or fewer than wanted",
-         "K slots admit K // S requests; C requests need C x S + 1.", KCC, _fewer_than_wanted),
+         "K slots admit K // S requests: C requests need C x S, and one more to spare.", KCC, _fewer_than_wanted),
     Rule("HC003", "error", "strategy refused",
          "no_buffer does not run under overlap; extra buffers need a class that supports them and the triton backend; "
          "lazy ones need overlap and no disaggregation.", "SGLang arg_groups/mamba_hook.py"),
@@ -269,5 +286,9 @@ RULES: tuple[Rule, ...] = (
          "Without overlap extra buffers track one slot, not two.", KCC, _pipeline),
     Rule("HC022", "error", "requests longer than the context", "Such a request is refused or cut.",
          "SGLang configs/model_config.py", _too_long),
+    Rule("HC023", "warning", "requests clamped below --max-running-requests",
+         "The server runs what slots and tokens admit, whatever limit is asked for.", KCC, _fewer_than_allowed),
+    Rule("HC024", "error", "model class unknown to the version", "Older releases have no class for newer models.",
+         "SGLang models/"),
 )  # fmt: skip
 """Every rule, refusals first."""

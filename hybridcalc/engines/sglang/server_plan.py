@@ -13,8 +13,8 @@ from typing import Any
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.sglang.allocation import Allocation
-from hybridcalc.engines.sglang.budget import budget_lines, uncharged_bytes
-from hybridcalc.engines.sglang.config import Refusal, ServerArgs
+from hybridcalc.engines.sglang.budget import budget_lines, draft_row_bytes, uncharged_bytes
+from hybridcalc.engines.sglang.config import Refusal, ServerArgs, rules_for
 from hybridcalc.engines.sglang.notes import model_notes
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, log_lines, outputs, prepare, size
 from hybridcalc.engines.sglang.settings import Setting, binding_limit, settle
@@ -84,14 +84,16 @@ class Plan:
 
     @property
     def fixed_bytes_per_request(self) -> int:
-        """Bytes a request takes before its first token, on the heaviest stage: its slots, and its draft states."""
+        """Bytes a request takes before its first token, on the heaviest stage: slots with rings, and draft states."""
         drafts = self.args.draft_tokens if self.sizing.state.draft_bytes else 0
-        return (self.slots_per_request + drafts) * self.ready.stage_slot_bytes
+        rings = self.slots_per_request * self.ready.rings.per_slot + self.ready.rings.per_request
+        return (self.slots_per_request + drafts) * self.ready.stage_slot_bytes + rings
 
     @property
     def marginal_bytes_per_token(self) -> Fraction:
-        """Bytes each further token of a request takes on a rank of the heaviest stage."""
-        return Fraction(max(cell.bytes for cell in self.ready.cells), self.args.dcp_size)
+        """Bytes each further token of a request takes on a rank of the heaviest stage, the draft model's row whole."""
+        cell = max(self.ready.cells, key=lambda cell: cell.bytes)
+        return Fraction(cell.bytes - cell.draft_bytes, self.args.dcp_size) + draft_row_bytes(cell, self.args)
 
     @cached_property
     def capacity(self) -> Setting:
@@ -234,7 +236,7 @@ def refused(model: Architecture, args: ServerArgs, refusal: Refusal) -> dict[str
     """The document of a plan that does not start: the refusal, and what the stages before it settled."""
     return {
         "engine": "sglang",
-        "engine_version": args.engine_version,
+        "engine_version": rules_for(args.engine_version)[0].version,
         "model": model.name,
         "starts": False,
         "refusal": {"stage": refusal.stage, "rule": refusal.rule, "reason": refusal.reason, "fix": refusal.fix},

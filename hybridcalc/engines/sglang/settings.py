@@ -6,10 +6,12 @@ those of all its context-parallel ranks together.
 
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
 from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
 from hybridcalc.engines.sglang.pools import request_limit, solve_pools
@@ -17,6 +19,8 @@ from hybridcalc.engines.sglang.unified import is_unified, unified_requests
 from hybridcalc.formulas.slots import admitted_requests
 
 LARGEST_RATIO = 10**6
+RATIO_DIGITS = (3, 4, 5, 6)
+TINY = 2.0**-60
 HALVINGS = 30
 """Steps in which a balanced ratio is closed in on: finer than its printed digits."""
 
@@ -67,6 +71,8 @@ def by_model(model: Architecture, rest_gib: float, length: Fraction) -> Evaluate
 
     def evaluate(label: str, flags: str, args: ServerArgs) -> Setting:
         ready = prepare(model, args)
+        check_allocation(model, ready.args, replay_active=ready.replay_active)
+        check_kv_pages(model, ready.args)
         return settle(label, flags, ready, size(ready, rest_gib), length)
 
     return evaluate
@@ -108,33 +114,74 @@ def ratio_text(ratio: Fraction | float) -> str:
 
 
 def balance_ratio(evaluate: Evaluate, args: ServerArgs, guess: Fraction) -> Setting:
-    """The ratio at which both pools admit the same requests by the engine's own solver, from ``guess``.
+    """The ratio at which the engine's own solver admits the most requests, from ``guess``.
 
-    ``guess`` stands when it is balanced to within a request. Otherwise the ratio is halved in on: a larger one never
-    admits fewer requests by state nor more by KV. Raises Refusal when no ratio starts.
+    ``guess`` stands when it is balanced to within a request, else where both pools meet is halved in on: a larger ratio
+    never admits fewer requests by state nor more by KV. Slots come in groups of S, so one request more may fit a little
+    beyond: that is tried last. Raises Refusal when no ratio starts.
     """
+    best, refused = _try_ratio(evaluate, args, ratio_text(min(guess, Fraction(LARGEST_RATIO))))
+    if best is None or abs(best.state_requests - best.kv_requests) > 1:
+        best = _meeting_point(evaluate, args, best)
+    if best is None:
+        raise refused or Refusal("no ratio starts", stage="solve", rule="HC001")
+    while more := _reach(evaluate, args, best.requests + 1):
+        best = more
+    return best
 
-    def at(ratio: float) -> Setting:
-        text = ratio_text(min(ratio, LARGEST_RATIO))
-        changed = replace(args, mamba_full_memory_ratio=float(text), max_mamba_cache_size=None)
-        return evaluate("set", f"--mamba-full-memory-ratio {text}", changed)
 
-    best = at(float(guess))
-    if abs(best.state_requests - best.kv_requests) <= 1:
-        return best
+def _try_ratio(evaluate: Evaluate, args: ServerArgs, text: str) -> tuple[Setting | None, Refusal | None]:
+    """What the printed ratio comes to, or why the engine would not start."""
+    changed = replace(args, mamba_full_memory_ratio=float(text), max_mamba_cache_size=None)
+    try:
+        return evaluate("set", f"--mamba-full-memory-ratio {text}", changed), None
+    except Refusal as refusal:
+        return None, refusal
+
+
+def _meeting_point(evaluate: Evaluate, args: ServerArgs, best: Setting | None) -> Setting | None:
+    """The best of the ratios on the way to where both pools admit the same requests."""
     low, high = 0.0, 1.0  # shares of the memory for the state pool
     for _ in range(HALVINGS):
         share = (low + high) / 2
-        try:
-            tried = at(share / (1 - share))
-        except Refusal as refusal:  # too small for a slot, or nothing left for KV
-            starved = refusal.outputs.get("max_mamba_cache_size") is None
-            low, high = (share, high) if starved else (low, share)
+        tried, refused = _try_ratio(evaluate, args, ratio_text(min(share / (1 - share), LARGEST_RATIO)))
+        if tried is None:  # too small for a slot, or nothing left for KV
+            low, high = (low, share) if _slots_admit(refused, 1) else (share, high)
             continue
-        if tried.requests > best.requests:
+        if best is None or tried.requests > best.requests:
             best = tried
         low, high = (share, high) if tried.state_requests < tried.kv_requests else (low, share)
     return best
+
+
+def _reach(evaluate: Evaluate, args: ServerArgs, requests: int) -> Setting | None:
+    """The least ratio whose slots admit ``requests``, in as few digits as do; None where KV does not admit them too."""
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        share = (low + high) / 2
+        tried, refused = _try_ratio(evaluate, args, repr(min(share / (1 - share), LARGEST_RATIO)))
+        enough = _slots_admit(refused, requests) if tried is None else tried.state_requests >= requests
+        if not enough and tried is not None and tried.kv_requests < requests:
+            return None  # the slots that are missing would leave less KV still
+        low, high = (low, share) if enough else (share, high)
+    for digits in RATIO_DIGITS:
+        found, _ = _try_ratio(evaluate, args, _rounded_up(min(high / (1 - high + TINY), LARGEST_RATIO), digits))
+        if found is not None and found.requests >= requests:
+            return found
+    return None
+
+
+def _slots_admit(refused: Refusal | None, requests: int) -> bool:
+    """Whether a start that was refused had slots for ``requests``: then it was KV that lacked memory."""
+    outputs = refused.outputs if refused is not None else {}
+    return int(outputs.get("max_mamba_cache_size") or 0) // int(outputs.get("S") or 1) >= requests
+
+
+def _rounded_up(ratio: float, digits: int) -> str:
+    """A ratio of that many significant digits, not below the one given."""
+    exact = Decimal(ratio)
+    rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=ROUND_CEILING)
+    return f"{rounded:f}"
 
 
 def weigh(

@@ -35,7 +35,7 @@ def pipeline_stages(model: Architecture, args: ServerArgs) -> tuple[Stage, ...]:
 def _bounds(layers: int, args: ServerArgs) -> list[int]:
     partition = args.env.get("SGLANG_PP_LAYER_PARTITION")
     if args.pp_size > 1 and partition:
-        counts = [int(part) if part.strip().isdecimal() else -1 for part in partition.split(",")]
+        counts = [_count(part.strip()) for part in partition.split(",")]
         if len(counts) != args.pp_size or min(counts) < 0 or sum(counts) != layers:
             raise InputError(
                 f"SGLANG_PP_LAYER_PARTITION={partition[:40]} does not share {layers} layers over {args.pp_size} stages",
@@ -43,13 +43,18 @@ def _bounds(layers: int, args: ServerArgs) -> list[int]:
             )
     else:
         if args.pp_size > layers:
-            raise InputError(f"--pp-size {args.pp_size} is more than the {layers} layers of {'the model'}")
+            raise InputError(f"--pp-size {args.pp_size} is more than the {layers} layers of the model")
         base, more = divmod(layers, args.pp_size)
         counts = [base + (stage >= args.pp_size - more) for stage in range(args.pp_size)]
     bounds = [0]
     for count in counts:
         bounds.append(bounds[-1] + count)
     return bounds
+
+
+def _count(text: str) -> int:
+    """Layers of a stage; -1 for what is no count."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else -1
 
 
 def _stage(model: Architecture, first: int, end: int) -> Stage:

@@ -4,12 +4,13 @@ Each candidate is a change of arguments, planned exactly, at the ratio that bala
 more requests of the workload run at once. Effects are predictions of the engine's own solver, from and to.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import LatentKV
+from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.allocation import check_allocation
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states
@@ -33,10 +34,10 @@ FRACTION_STEP, LARGEST_FRACTION = 0.02, 0.95
 
 
 class Change(NamedTuple):
-    """A candidate: the flags as they are typed, the arguments they make, and why one would."""
+    """A candidate: the flags as they are typed, the fields they set, and why one would."""
 
     flags: str
-    args: ServerArgs
+    fields: Mapping[str, Any]
     why: str
 
 
@@ -51,10 +52,13 @@ def suggest(plan: Plan) -> tuple[Suggestion, ...]:
         found.append(_suggestion(plan, even.flags, even, why))
         found += _pinned(plan, even)
     best = max(today, even.running if even is not None else 0)
+    changes = list[tuple[int, Change]]()
     for change in _candidates(plan):
-        setting = balanced(plan, change.args)
+        setting = balanced(plan, replace(plan.args, **change.fields))
         if setting is not None and setting.running > best:
             found.append(_suggestion(plan, f"{change.flags} {setting.flags}", setting, change.why))
+            changes.append((setting.running, change))
+    found += _together(plan, [change for _, change in sorted(changes, key=lambda pair: -pair[0])])
     found += _unified(plan)
     found += _larger_fraction(plan, best)
     ranked = _ranked(found)[:MOST]
@@ -97,7 +101,7 @@ def _most(plan: Plan, args: ServerArgs, evaluate: Evaluate, ready: Prepared, res
     high = min(high, MOST_SLOTS // (dp * (per_request + 1)))
     while low + 1 < high:
         tried = (low + high) // 2
-        slots, limit = pin(dp * tried, per_request, dp=dp), args.max_running_requests
+        slots, limit = dp * tried * per_request, args.max_running_requests
         flags = f"--max-mamba-cache-size {slots}"
         if plan.binding == "limit":
             limit = dp * tried
@@ -122,25 +126,40 @@ def _candidates(plan: Plan) -> Iterator[Change]:
         and plan.ready.choice.overlap
         and args.disaggregation_mode == "null"
     ):
-        lazy = replace(args, mamba_radix_cache_strategy="extra_buffer_lazy")
+        lazy = {"mamba_radix_cache_strategy": "extra_buffer_lazy"}
         yield Change("--mamba-radix-cache-strategy extra_buffer_lazy", lazy, "one tracking slot less a request")
     if args.radix_cache and not args.skip_decode_lock and plan.ready.choice.strategy.startswith("extra_buffer"):
         name = "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK"
-        yield Change(f"{name}=1", replace(args, env={**args.env, name: "1"}), "decoding holds one slot less a request")
+        yield Change(f"{name}=1", {"env": {**args.env, name: "1"}}, "decoding holds one slot less a request")
     if plan.ready.slot.ssm_dtype == "float32" and plan.ready.slot.ssm_bytes:
-        yield Change("--mamba-ssm-dtype bfloat16", replace(args, mamba_ssm_dtype="bfloat16"),
+        yield Change("--mamba-ssm-dtype bfloat16", {"mamba_ssm_dtype": "bfloat16"},
                      "halves the temporal state; check accuracy first")  # fmt: skip
     if kv_dtype(model, args) in ("bfloat16", "float16"):
-        yield Change("--kv-cache-dtype fp8_e4m3", replace(args, kv_cache_dtype="fp8_e4m3"), "halves the KV of a token")
+        yield Change("--kv-cache-dtype fp8_e4m3", {"kv_cache_dtype": "fp8_e4m3"}, "halves the KV of a token")
     if args.speculative and not plan.ready.replay_active and (is_gdn(model) or plan.ready.slot.shapes.conv):
         ring = max(16, smallest_ring(args.most_draft_tokens))
-        changed = replace(args, enable_linear_replayssm_spec=True, linear_replayssm_cache_len=ring)
-        if replayssm_active(model, changed, plan.ready.rules):
-            yield Change(f"--enable-linear-replayssm-spec --linear-replayssm-cache-len {ring}", changed,
+        fields: dict[str, Any] = {"enable_linear_replayssm_spec": True, "linear_replayssm_cache_len": ring}
+        if replayssm_active(model, replace(args, **fields), plan.ready.rules):
+            yield Change(f"--enable-linear-replayssm-spec --linear-replayssm-cache-len {ring}", fields,
                          "verification replays its inputs and keeps no draft states")  # fmt: skip
     if isinstance(model.attention, LatentKV) and args.dcp_size == 1 and args.attn_tp_size > 1:
         ranks = args.attn_tp_size
-        yield Change(f"--dcp-size {ranks}", replace(args, dcp_size=ranks), "MLA rows are no longer whole on every rank")
+        yield Change(f"--dcp-size {ranks}", {"dcp_size": ranks}, "MLA rows are no longer whole on every rank")
+
+
+def _together(plan: Plan, changes: list[Change]) -> list[Suggestion]:
+    """As many of the changes as help on top of one another, the strongest first."""
+    taken, args, best = list[Change](), plan.args, None
+    for change in changes:
+        more = replace(args, **change.fields)
+        setting = balanced(plan, more)
+        if setting is not None and (best is None or setting.running > best.running):
+            taken, args, best = [*taken, change], more, setting
+    if best is None or len(taken) < 2:
+        return []
+    flags = sorted((change.flags for change in taken), key=lambda flags: flags.startswith("-"))  # variables in front
+    why = f"{len(taken)} changes together, each of which helps alone; check accuracy first"
+    return [_suggestion(plan, " ".join([*flags, best.flags]), best, why)]
 
 
 def _pinned(plan: Plan, even: Setting) -> list[Suggestion]:
@@ -148,14 +167,21 @@ def _pinned(plan: Plan, even: Setting) -> list[Suggestion]:
     if not even.flags.startswith("--mamba-full-memory-ratio"):
         return []
     dp, length = plan.args.attn_dp_size, plan.workload.mean_length or Fraction(1)
-    slots = pin(dp * even.running, plan.slots_per_request, dp=dp)
     evaluate = by_model(plan.model, plan.rest.likely_gib, length)
-    try:
-        setting = evaluate("or", f"--max-mamba-cache-size {slots}", replace(plan.args, max_mamba_cache_size=slots))
-    except HybridcalcError:
-        return []
-    why = f"pins {even.running:,} x {plan.slots_per_request} + 1 slots"
-    return [_suggestion(plan, setting.flags, setting, why)] if setting.running > plan.concurrency else []
+    spare = pin(dp * even.running, plan.slots_per_request, dp=dp)
+    exact = dp * even.running * plan.slots_per_request
+    for slots, spare_text in ((spare, "+ 1 slots"), (exact, "slots, none of which is spare")):
+        try:
+            setting = evaluate("or", f"--max-mamba-cache-size {slots}", replace(plan.args, max_mamba_cache_size=slots))
+        except HybridcalcError:
+            continue
+        if setting.running >= even.running:
+            return [
+                _suggestion(
+                    plan, setting.flags, setting, f"pins {even.running:,} x {plan.slots_per_request} {spare_text}"
+                )
+            ]
+    return []
 
 
 def _unified(plan: Plan) -> list[Suggestion]:
@@ -163,6 +189,8 @@ def _unified(plan: Plan) -> list[Suggestion]:
     args, length = replace(plan.args, enable_unified_memory=True), plan.workload.mean_length or Fraction(1)
     newest = plan.ready.rules.version == NEWEST_VERSION
     if not newest or plan.args.enable_unified_memory or len(plan.ready.stages) > 1 or plan.sizing.state.draft_bytes:
+        return []
+    if not plan.ready.cells[0].bytes or length > plan.ready.context_length or args.max_total_tokens is not None:
         return []
     try:
         ready = prepare(plan.model, args)
@@ -172,7 +200,7 @@ def _unified(plan: Plan) -> list[Suggestion]:
     held = min(sizing.requests, unified_requests(ready, sizing, length))
     if held <= plan.concurrency:
         return []
-    effect = f"{plan.concurrency:,} -> {held:,} requests of {plan.workload.describe()}"
+    effect = f"{plan.concurrency:,} -> {requests_text(held)} of {plan.workload.describe()}"
     why = "one pool for both: KV takes the memory of idle slots as it needs it"
     return [Suggestion("--enable-unified-memory", effect, why, float(held - plan.concurrency))]
 
@@ -191,7 +219,7 @@ def _larger_fraction(plan: Plan, best: int) -> list[Suggestion]:
 
 
 def _suggestion(plan: Plan, flags: str, setting: Setting, why: str) -> Suggestion:
-    effect = f"{plan.concurrency:,} -> {setting.running:,} requests of {plan.workload.describe()}"
+    effect = f"{plan.concurrency:,} -> {requests_text(setting.running)} of {plan.workload.describe()}"
     return Suggestion(flags, effect, why, float(setting.running - plan.concurrency))
 
 

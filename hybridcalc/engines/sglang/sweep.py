@@ -21,9 +21,9 @@ from hybridcalc.engines.sglang.flags import FLAGS
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
 from hybridcalc.engines.sglang.settings import binding_limit, settle
 from hybridcalc.errors import HybridcalcError, InputError
-from hybridcalc.units import parse_tokens
+from hybridcalc.units import parse_gib, parse_tokens
 
-MOST_POINTS = 1_000_000
+MOST_POINTS = 250_000
 LARGEST_VALUE = Decimal(10**18)
 """Beyond it, and below its inverse, no setting of a server lies."""
 CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "max_total_tokens")
@@ -87,7 +87,7 @@ def parse_axis(text: str) -> Axis:
 
 def count_points(axes: Sequence[Axis]) -> int:
     """Combinations of all axes. Raises InputError above MOST_POINTS and for a name given twice."""
-    if len({axis.name for axis in axes}) < len(axes):
+    if len({_field(axis.name) for axis in axes}) < len(axes):
         raise InputError("--sweep names a setting twice", fix="list all its values in one --sweep")
     count = 1
     for axis in axes:
@@ -105,22 +105,43 @@ def sweep(
     memory: Callable[[ServerArgs], Rest],
     length: Fraction | None,
 ) -> Iterator[Point]:
-    """Every combination in order, planned exactly on the likely ``memory``. Raises InputError for a useless value."""
+    """Every combination in order, planned exactly on the likely ``memory``.
+
+    A combination that makes no sense is a refused point; InputError is raised when none makes any.
+    """
     prepared: dict[tuple[Any, ...], _Shared | Refusal] = {}
+    senseless: InputError | None = None
+    sense = False
     for values in product(*(axis.values for axis in axes)):
         given = {axis.name: value for axis, value in zip(axes, values, strict=True)}
-        rest = _gib(given.pop("rest")) if "rest" in given else None
-        tokens = Fraction(parse_tokens(given.pop("length"))) if "length" in given else length
-        args = arguments([word for name, value in given.items() for word in (f"--{name}", value)])
-        key = tuple(value for name, value in given.items() if name.replace("-", "_") not in CHEAP_FIELDS)
-        if not prepared:
-            _check_names(given)
         try:
+            rest = _gib(given.pop("rest")) if "rest" in given else None
+            tokens = Fraction(parse_tokens(given.pop("length"))) if "length" in given else length
+            args = arguments([word for name, value in given.items() for word in (f"--{name}", value)])
+            if not prepared:
+                _check_names(given)
+            key = tuple(value for name, value in given.items() if _field(name) not in CHEAP_FIELDS)
             rest = memory(args).likely_gib if rest is None else rest
+            point = _point(model, args, key, prepared, values, rest, tokens)
+            sense = True
         except Refusal as refusal:  # the weights do not fit
-            yield Point(values, 0, 0, 0, "", refusal.message)
-            continue
-        yield _point(model, args, key, prepared, values, rest, tokens)
+            point, sense = _refused(values, refusal.message), True
+        except InputError as error:
+            point, senseless = _refused(values, error.message), senseless or error
+        yield point
+    if senseless is not None and not sense:
+        raise senseless
+
+
+def _refused(values: tuple[str, ...], reason: str) -> Point:
+    return Point(values, 0, 0, 0, "", reason)
+
+
+def _field(name: str) -> str:
+    """The argument that a swept name sets, whatever its spelling; the name itself where it is no flag."""
+    exact = (flag.field for flag in FLAGS if f"--{name}" in flag.spellings)
+    near = (flag.field for flag in FLAGS if any(spelling.startswith(f"--{name}") for spelling in flag.spellings))
+    return next(exact, None) or next(near, name)
 
 
 def mark_front(points: Sequence[Point]) -> list[Point]:
@@ -146,14 +167,14 @@ def _point(
             shared = refusal
         prepared[key] = shared
     if isinstance(shared, Refusal):
-        return Point(values, 0, 0, 0, "", shared.reason)
+        return _refused(values, shared.reason)
     ready = shared.ready._replace(args=with_model_defaults(model.architecture, args))
     try:
         sizing = size(ready, rest_gib)
     except HybridcalcError as refusal:
-        return Point(values, 0, 0, 0, "", refusal.message)
+        return _refused(values, refusal.message)
     if shared.unbuildable:
-        return Point(values, 0, 0, 0, "", shared.unbuildable)
+        return _refused(values, shared.unbuildable)
     slots, tokens = sizing.state.slots, sizing.tokens * args.dcp_size
     if length is None:
         binding = binding_limit(slots, tokens, ready.slots.count, sizing.requests)
@@ -197,10 +218,8 @@ def _range(text: str, values: str) -> tuple[str, ...]:
 
 
 def _gib(text: str) -> float:
+    """A size; a number alone is GiB, so that a range can be swept."""
     try:
-        gib = float(text.lower().removesuffix("gib"))
-    except ValueError:
-        raise InputError(f"--sweep rest={text[:20]}: not GiB", fix="write numbers, such as rest=20:40:1") from None
-    if not 0 < gib < 2**20:
-        raise InputError(f"--sweep rest={text[:20]}: not a usable size in GiB")
-    return gib
+        return parse_gib(f"{text}GiB" if text[-1:].isdecimal() else text)
+    except InputError:
+        raise InputError(f"--sweep rest={text[:20]}: not a usable size", fix="write rest=20:40:1, in GiB") from None
