@@ -172,6 +172,7 @@ def _paragraphs(out: Console, header: Sequence[str], rows: Iterable[Sequence[Tex
 def _heading(name: str, width: int) -> str:
     """A heading; a flag's name broken at its hyphens where it is wider than that."""
     flag = name.strip()
+    width = max(width, *(len(part) + 1 for part in flag.split("-")))
     if " " in flag or len(flag) <= width:
         return name
     return indent("\n".join(wrap(flag, width)), " " * (len(name) - len(name.lstrip())))
