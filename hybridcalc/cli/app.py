@@ -4,6 +4,7 @@ Commands live in modules of their own and are imported only when they are asked 
 not pay for the others. Exit codes: 0 answered, 1 the answer is no, 2 bad input or usage (docs/commands.md).
 """
 
+import contextlib
 import io
 import os
 import signal
@@ -79,6 +80,8 @@ def main() -> NoReturn:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `hybridcalc ... | head` ends quietly, as other tools do
     if sys.stdout is None:  # closed by the caller: there is nobody to answer
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     _leave(execute(sys.argv[1:]))
@@ -129,7 +132,8 @@ def _complain(message: str, fix: str) -> None:
         return
     message = message[:1].lower() + message[1:] if message[:2].istitle() else message
     lines = [f"error: {message}"] + ([f"       {fix}"] if fix else [])
-    print("\n".join(line.encode("utf-8", "replace").decode() for line in lines), file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody can read it then; the exit code still says it
+        print("\n".join(line.encode("utf-8", "replace").decode() for line in lines), file=sys.stderr, flush=True)
 
 
 def _leave(code: int) -> NoReturn:

@@ -128,10 +128,11 @@ def _figures(plan: Plan) -> list[tuple[str, str, str, str]]:
     if plan.sizing.state.draft_bytes:
         why += f" and {plan.args.draft_tokens} draft states"
     rows = [
-        ("state slots", _between(plan.low.state.slots, plan.max_mamba_cache_size, plan.high.state.slots), "slots",
-         f"K: {plan.capacity.state_requests:,} requests x {plan.slots_per_request} ({plan.ready.slots.reason})"),
-        ("KV tokens", _between(plan.low.tokens, plan.max_total_num_tokens, plan.high.tokens), "tokens",
-         f"T on a rank, {plan.ready.cells[0].bytes:,} B each"),
+        ("state slots", f"{plan.max_mamba_cache_size:,}", "slots",
+         f"K{_between(plan.low.state.slots, plan.high.state.slots)}: {plan.capacity.state_requests:,} requests"
+         f" x {plan.slots_per_request} ({plan.ready.slots.reason})"),
+        ("KV tokens", f"{plan.max_total_num_tokens:,}", "tokens",
+         f"T{_between(plan.low.tokens, plan.high.tokens)} on a rank, {plan.ready.cells[0].bytes:,} B each"),
         ("request limit", f"{plan.max_running_requests:,}", "requests", "R: the least of limit, T // 2 and K // S"),
         ("a request takes", f"{fixed:,} B", format_bytes(fixed), f"before its first token: {why}"),
         ("and each token", f"{marginal:,} B", format_bytes(marginal), "of KV on a rank"),
@@ -144,9 +145,9 @@ def _figures(plan: Plan) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def _between(low: int, likely: int, high: int) -> str:
-    low, high = min(low, high), max(low, high)
-    return f"{likely:,}" if low == high else f"{likely:,} ({low:,}..{high:,})"
+def _between(low: int, high: int) -> str:
+    """The bounds of a figure that rests on a memory printed to two decimals; nothing where they meet."""
+    return "" if low == high else f" ({min(low, high):,}..{max(low, high):,})"
 
 
 def _budget(out: "Console", plan: Plan) -> None:

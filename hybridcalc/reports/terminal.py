@@ -22,21 +22,37 @@ from hybridcalc.plan import Number, Step
 
 STATE, KV, TROUBLE, QUIET = "cyan", "yellow", "bold red", "dim"
 INDENT = "  "
-PIPED_WIDTH = 80
+PIPED_WIDTH, LEAST_WIDTH = 80, 20
+LEAST_REASON = 16
+"""Columns the wrapping last column needs; with fewer, a table becomes paragraphs."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def console() -> Console:
-    """A console on stdout: the terminal's width, 80 columns when there is none or COLUMNS is silent."""
+    """A console on stdout: as wide as COLUMNS says, else as the terminal is, else 80 columns; 20 at least."""
     terminal = sys.stdout.isatty()
-    width = None if terminal or os.environ.get("COLUMNS") else PIPED_WIDTH
     stream = sys.stdout if terminal else cast(IO[str], _Clean(sys.stdout))
     plain = bool(os.environ.get("NO_COLOR"))  # wins over FORCE_COLOR, and takes bold and dim along
     colours: Literal["auto"] | None = None if plain else "auto"
-    out = Console(file=stream, width=width, color_system=colours, highlight=False, markup=False, emoji=False)
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    out = Console(
+        file=stream, width=_width(terminal), color_system=colours, highlight=False, markup=False, emoji=False,
+        _environ=environment,
+    )  # fmt: skip
     if isinstance(stream, _Clean):
         stream.codes = out.is_terminal
     return out
+
+
+def _width(terminal: bool) -> int:
+    text = os.environ.get("COLUMNS", "")
+    columns = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
+    if not columns and terminal:
+        try:
+            columns = os.get_terminal_size(sys.stdout.fileno()).columns
+        except OSError:
+            columns = 0
+    return max(columns or PIPED_WIDTH, LEAST_WIDTH)
 
 
 class _Clean:
@@ -70,19 +86,16 @@ def verdict(out: Console, headline: str, rest: str = "", *, style: str = "bold")
 
 def figures(out: Console, rows: Iterable[tuple[str, str, str, str]], *, styles: Sequence[str] = ()) -> None:
     """Rows of label, value, human unit, reason; the reason wraps, the rest stays whole."""
-    table = _grid("left", "right", "right", "left")
-    for number, (label, value, human, reason) in enumerate(rows):
-        style = styles[number] if number < len(styles) else ""
-        table.add_row(INDENT + label, Text(value, style=style), human, reason)
-    out.print(table)
+    cells = [[Text(cell) for cell in (INDENT + label, *others)] for label, *others in rows]
+    for row, style in zip(cells, styles, strict=False):
+        row[1].stylize(style)
+    _print_grid(out, cells, ("left", "right", "right", "left"))
 
 
 def settings(out: Console, rows: Iterable[tuple[str, str, str]]) -> None:
     """Rows of set/or/today, the flags, and what they come to."""
-    table = _grid("left", "left", "left")
-    for label, flags, effect in rows:
-        table.add_row(INDENT + label, Text(flags, style="bold"), effect)
-    out.print(table)
+    cells = [(Text(INDENT + label), Text(flags, style="bold"), Text(effect)) for label, flags, effect in rows]
+    _print_grid(out, cells, ("left", "left", "left"))
 
 
 def choice(out: Console, flags: str, effect: str) -> None:
@@ -114,6 +127,8 @@ def quoted(out: Console, line: str) -> None:
 def notes(out: Console, texts: Iterable[str], *, label: str = "note", style: str = "", gap_after: bool = False) -> None:
     """Each note on its own lines, indented under its label, set off by a blank line; nothing when there are none."""
     table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column()
+    table.add_column(overflow="fold")
     for text in texts:
         table.add_row(Text(f"{label}:", style=style), Text(text))
     if not table.row_count:
@@ -180,10 +195,7 @@ def _heading(name: str, width: int) -> str:
 
 def pairs(out: Console, rows: Iterable[tuple[str, str]]) -> None:
     """Name and value, the value wrapping."""
-    table = _grid("left", "left")
-    for name, value in rows:
-        table.add_row(Text(INDENT + name, style=QUIET), Text(value))
-    out.print(table)
+    _print_grid(out, [(Text(INDENT + name, style=QUIET), Text(value)) for name, value in rows], ("left", "left"))
     out.print()
 
 
@@ -204,9 +216,16 @@ def number(value: Number) -> str:
     return f"{float(value):,.4f}".rstrip("0").rstrip(".")
 
 
-def _grid(*justify: str) -> Table:
+def _print_grid(out: Console, rows: Sequence[Sequence[Text]], justify: Sequence[str]) -> None:
+    """Rows in columns of which the last wraps; paragraphs where the width does not hold the others whole."""
+    widths = [max((row[column].cell_len for row in rows), default=0) for column in range(len(justify))]
+    if sum(widths[:-1]) + 2 * (len(widths) - 1) + min(widths[-1], LEAST_REASON) > out.width:
+        _paragraphs(out, [""] * len(justify), rows)
+        return
     table = Table.grid(padding=(0, 2, 0, 0))
     for position, side in enumerate(justify):
         last = position == len(justify) - 1
         table.add_column(justify="right" if side == "right" else "left", no_wrap=not last, overflow="fold")
-    return table
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)

@@ -512,3 +512,15 @@ def test_what_a_sweep_completes_is_not_refused_before():
     """Draft tokens are swept: the algorithm alone is no mistake."""
     ran = run("plan", *K3, *REST, "--speculative-algorithm", "EAGLE", "--sweep", "speculative-num-draft-tokens=2,4")
     assert (ran.code, ran.err) == (0, "")
+
+
+@pytest.mark.parametrize("columns", ["1", "20", "40", "60", "²", "0", "99999999"])
+@pytest.mark.parametrize("command", [("plan", *K3, *REST, "-L", "9216"), ("ratio", "kimi-k3", "-L", "9216", *REST)])
+def test_no_figure_is_cut_at_any_width(command, columns, monkeypatch):
+    """Narrow answers become paragraphs; a width that is none is passed over."""
+    monkeypatch.setenv("COLUMNS", columns)
+    ran = run(*command)
+    assert (ran.code, ran.err) == (0, "")
+    words = "".join(ran.out.split())
+    assert "56,171,520B" in words if command[0] == "plan" else "449,372,160B" in words
+    assert "\u2026" not in ran.out

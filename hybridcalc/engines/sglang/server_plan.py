@@ -187,6 +187,7 @@ class Plan:
             "binding": self.binding,
             "capacity": {
                 "length_tokens": self.workload.longest or None,
+                "mean_length_tokens": float(self.workload.mean_length) if self.workload.mean_length else None,
                 "concurrent_requests": self.concurrency,
                 **capacity.to_dict(),
             },

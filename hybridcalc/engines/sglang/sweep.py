@@ -110,6 +110,7 @@ def sweep(
     A combination that makes no sense is a refused point; InputError is raised when none makes any.
     """
     prepared: dict[tuple[Any, ...], _Shared | Refusal] = {}
+    cheap = {axis.name for axis in axes if _field(axis.name) in CHEAP_FIELDS}
     senseless: InputError | None = None
     sense = False
     for values in product(*(axis.values for axis in axes)):
@@ -120,7 +121,7 @@ def sweep(
             args = arguments([word for name, value in given.items() for word in (f"--{name}", value)])
             if not prepared:
                 _check_names(given)
-            key = tuple(value for name, value in given.items() if _field(name) not in CHEAP_FIELDS)
+            key = tuple(value for name, value in given.items() if name not in cheap)
             rest = memory(args).likely_gib if rest is None else rest
             point = _point(model, args, key, prepared, values, rest, tokens)
             sense = True
