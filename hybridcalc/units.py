@@ -41,6 +41,10 @@ def parse_bytes(text: str) -> int:
 
     Raises InputError for anything else, for sizes that are not positive and for sizes above one EiB.
     """
+    return int(_bytes(text))
+
+
+def _bytes(text: str) -> Fraction:
     amount = _amount(text, _SIZE_UNITS)
     if amount is None:
         raise InputError(
@@ -53,14 +57,12 @@ def parse_bytes(text: str) -> int:
         raise InputError(
             f"{_shown(text)} is not a whole number of bytes", fix=f"write {text.strip()}GiB if that is meant"
         )
-    return size
+    return amount
 
 
 def parse_gib(text: str) -> float:
     """GiB as engines hold them, a float: ``28.55GiB`` is 28.55 itself, no whole number of bytes. Raises InputError."""
-    parse_bytes(text)
-    amount = _amount(text, _SIZE_UNITS)
-    return float((amount or 0) / GIB)
+    return float(_bytes(text) / GIB)
 
 
 def parse_tokens(text: str) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 from command_line import process, run
@@ -450,77 +449,3 @@ def test_no_command_line_ends_in_a_defect(known, typed):
     assert len(ran.err.splitlines()) <= 2
     if ran.out.startswith("{"):
         assert json.loads(ran.out)["schema"] == "hybridcalc.plan/1"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--compare", "--served-model-name \x1b[31mred"),
-        ("--sweep", "attention-backend=\x1b[31mred,b"),
-        ("--linear-attn-decode-backend", "\x1b[31mred", "--enable-linear-replayssm"),
-        ("--env", "SGLANG_MAMBA_SSM_DTYPE=\x1b[31mred", "--explain"),
-    ],
-)
-def test_control_codes_of_others_reach_no_pipe(arguments):
-    """What somebody typed is shown as text."""
-    ran = run("plan", *K3, *REST, *arguments)
-    assert "\x1b" not in ran.out + ran.err
-
-
-def test_words_outside_the_encoding_of_stdout_are_shown_escaped():
-    ran = process("plan", *K3, *REST, "--compare", "--served-model-name é", PYTHONIOENCODING="ascii")
-    assert (ran.code, ran.err) == (0, "")
-    assert r"--served-model-name \xe9" in ran.out
-
-
-@pytest.mark.parametrize("more", [(), ("--json",)])
-def test_a_closed_stdout_is_no_defect(more):
-    line = " ".join((sys.executable, "-m", "hybridcalc", "plan", *K3, *REST, *more))
-    ran = subprocess.run(["bash", "-c", f"{line} >&-"], capture_output=True, check=False, timeout=60)
-    assert (ran.returncode, ran.stderr) == (0, b"")
-
-
-@pytest.mark.parametrize("flags", ["--rest 10GiB", "-L 8k", "--length 8k", "--env A=1", "--fail-on error"])
-def test_a_comparison_takes_no_options_of_plan(flags):
-    """They would change nothing, and two equal columns would be believed."""
-    ran = run("plan", *K3, *REST, "--compare", flags)
-    assert (ran.code, ran.err.splitlines()[1]) == (2, "       write it outside --compare")
-
-
-@pytest.mark.parametrize(
-    ("word", "meant"),
-    [("--conc", "--concurrency"), ("--js", "--json"), ("--JSON", "--json"), ("-json", "--json"), ("--len", "--length")],
-)
-def test_a_shortened_option_is_not_taken_for_a_flag_of_the_engine(word, meant):
-    ran = run("plan", *K3, *REST, word, "8")
-    assert (ran.code, ran.err) == (2, f"error: {word} is not an option of plan\n       write {meant}\n")
-
-
-def test_thousands_of_unknown_flags_are_refused_at_once():
-    start = time.perf_counter()
-    assert run("plan", *K3, *REST, *(f"--zz{number}" for number in range(3000))).code == 2
-    assert time.perf_counter() - start < 5
-
-
-def test_many_equal_best_rows_are_cut_and_said_to_be():
-    out = run("plan", *K3, *REST, "-L", "8k", "--sweep", "context-length=8192:9192:1").out
-    assert len(out.splitlines()) < 80
-    assert "1,001 points: only those are shown" in " ".join(out.split())
-
-
-def test_what_a_sweep_completes_is_not_refused_before():
-    """Draft tokens are swept: the algorithm alone is no mistake."""
-    ran = run("plan", *K3, *REST, "--speculative-algorithm", "EAGLE", "--sweep", "speculative-num-draft-tokens=2,4")
-    assert (ran.code, ran.err) == (0, "")
-
-
-@pytest.mark.parametrize("columns", ["1", "20", "40", "60", "²", "0", "99999999"])
-@pytest.mark.parametrize("command", [("plan", *K3, *REST, "-L", "9216"), ("ratio", "kimi-k3", "-L", "9216", *REST)])
-def test_no_figure_is_cut_at_any_width(command, columns, monkeypatch):
-    """Narrow answers become paragraphs; a width that is none is passed over."""
-    monkeypatch.setenv("COLUMNS", columns)
-    ran = run(*command)
-    assert (ran.code, ran.err) == (0, "")
-    words = "".join(ran.out.split())
-    assert "56,171,520B" in words if command[0] == "plan" else "449,372,160B" in words
-    assert "\u2026" not in ran.out

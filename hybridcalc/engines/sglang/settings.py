@@ -192,7 +192,8 @@ def weigh(
 
     ``limit``: requests a worker runs at most, where more than the flag is known of it.
     """
-    by_state, by_kv = admitted_requests(slots, slots_per_request), int(tokens // length)
+    by_state = admitted_requests(slots, slots_per_request)
+    by_kv = tokens * length.denominator // length.numerator
     given = request_limit(args)
     if limit is None and given is not None:
         limit = max(1, given // args.attn_dp_size)
@@ -200,7 +201,8 @@ def weigh(
     if limit is not None and limit < running:
         return Setting(label, flags, slots, by_state, tokens, by_kv, "limit", 0.0, limit)
     if by_state <= by_kv:
-        idle = float(100 * (1 - running * length / tokens)) if tokens else 0.0
+        held = running * length.numerator
+        idle = 100 * (1 - held / (tokens * length.denominator)) if tokens else 0.0
         return Setting(label, flags, slots, by_state, tokens, by_kv, "state", idle, limit)
     idle = 100 * (1 - running * slots_per_request / slots) if slots else 0.0
     return Setting(label, flags, slots, by_state, tokens, by_kv, "kv", idle, limit)
