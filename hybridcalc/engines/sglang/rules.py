@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs, with_model_defaults
-from hybridcalc.engines.sglang.server_plan import Plan
+from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.settings import by_model
 from hybridcalc.engines.sglang.states import READS_DECLARED_SSM_DTYPE
 from hybridcalc.errors import HybridcalcError
@@ -25,7 +25,7 @@ SCRATCH_SHARE = 0.25
 UNCHARGED_SHARE = 0.05
 GAIN_SHARE = 1.2
 
-Check = Callable[[Plan], Iterator[tuple[str, str]]]
+Check = Callable[[Figures], Iterator[tuple[str, str]]]
 
 
 class Rule(NamedTuple):
@@ -39,7 +39,7 @@ class Rule(NamedTuple):
     check: Check | None = None
 
 
-def find(plan: Plan) -> tuple[Finding, ...]:
+def find(plan: Figures) -> tuple[Finding, ...]:
     """Every trap a plan walks into, errors first."""
     found = [
         Finding(rule.id, rule.severity, message, fix)
@@ -50,19 +50,19 @@ def find(plan: Plan) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.severity)))
 
 
-def _fewer_than_wanted(plan: Plan) -> Iterator[tuple[str, str]]:
+def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
     wanted = plan.workload.wanted
     if wanted is not None:
         yield from _short_of(plan, wanted, f"{wanted:,} requests are wanted")
 
 
-def _fewer_than_allowed(plan: Plan) -> Iterator[tuple[str, str]]:
+def _fewer_than_allowed(plan: Figures) -> Iterator[tuple[str, str]]:
     allowed = plan.args.max_running_requests
     if allowed is not None and plan.workload.wanted is None:
         yield from _short_of(plan, allowed, f"--max-running-requests is {allowed:,}")
 
 
-def _short_of(plan: Plan, wanted: int, text: str) -> Iterator[tuple[str, str]]:
+def _short_of(plan: Figures, wanted: int, text: str) -> Iterator[tuple[str, str]]:
     dp = plan.args.attn_dp_size
     running = plan.concurrency * dp
     if running >= wanted:
@@ -80,7 +80,7 @@ def _short_of(plan: Plan, wanted: int, text: str) -> Iterator[tuple[str, str]]:
     yield f"{text}, {running:,} run: {held}", _way_to(plan, wanted, dp)
 
 
-def _way_to(plan: Plan, wanted: int, dp: int) -> str:
+def _way_to(plan: Figures, wanted: int, dp: int) -> str:
     """The flag that lets ``wanted`` requests run; what to look at where no flag alone does."""
     if plan.binding == "limit" and _serves(plan, wanted, replace(plan.args, max_running_requests=wanted)):
         return f"write --max-running-requests {wanted}"
@@ -95,7 +95,7 @@ def _way_to(plan: Plan, wanted: int, dp: int) -> str:
     return f"no split of this memory holds more than {most:,}: see the suggestions, or shorten the requests"
 
 
-def _serves(plan: Plan, wanted: int, args: ServerArgs) -> bool:
+def _serves(plan: Figures, wanted: int, args: ServerArgs) -> bool:
     """Whether ``wanted`` requests run under ``args``: the engine may refuse them, draft states leave too little."""
     evaluate = by_model(plan.model, plan.rest.likely_gib, plan.workload.mean_length or Fraction(2))
     try:
@@ -104,7 +104,7 @@ def _serves(plan: Plan, wanted: int, args: ServerArgs) -> bool:
         return False
 
 
-def _kv_idles(plan: Plan) -> Iterator[tuple[str, str]]:
+def _kv_idles(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.workload.mean_length is not None and plan.binding == "state" and plan.capacity.idle_percent >= IDLE_PERCENT:
         idle = f"{min(plan.capacity.idle_percent, 99.9):.0f} % of the KV idles"
         yield (
@@ -113,13 +113,13 @@ def _kv_idles(plan: Plan) -> Iterator[tuple[str, str]]:
         )
 
 
-def _state_idles(plan: Plan) -> Iterator[tuple[str, str]]:
+def _state_idles(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.workload.mean_length is not None and plan.binding == "kv" and plan.capacity.idle_percent >= IDLE_PERCENT:
         idle = f"{min(plan.capacity.idle_percent, 99.9):.0f} % of the state slots idle"
         yield f"KV binds at {requests_text(plan.concurrency)} of {plan.workload.describe()}; {idle}", _first(plan)
 
 
-def _default_ratio(plan: Plan) -> Iterator[tuple[str, str]]:
+def _default_ratio(plan: Figures) -> Iterator[tuple[str, str]]:
     args = plan.args
     if args.max_mamba_cache_size is not None or args.mamba_full_memory_ratio != DEFAULT_RATIO or not plan.suggestions:
         return
@@ -128,7 +128,7 @@ def _default_ratio(plan: Plan) -> Iterator[tuple[str, str]]:
         yield f"the default ratio {DEFAULT_RATIO} does not fit this workload: {best.effect}", f"write {best.flags}"
 
 
-def _not_a_pin(plan: Plan) -> Iterator[tuple[str, str]]:
+def _not_a_pin(plan: Figures) -> Iterator[tuple[str, str]]:
     asked, per_request, dp = plan.args.max_mamba_cache_size, plan.slots_per_request, plan.args.attn_dp_size
     if asked is None or per_request == 1 or plan.max_mamba_cache_size % per_request == 1:
         return
@@ -141,13 +141,13 @@ def _not_a_pin(plan: Plan) -> Iterator[tuple[str, str]]:
     )
 
 
-def _two_sizes(plan: Plan) -> Iterator[tuple[str, str]]:
+def _two_sizes(plan: Figures) -> Iterator[tuple[str, str]]:
     default = with_model_defaults(plan.model.architecture, ServerArgs()).mamba_full_memory_ratio
     if plan.args.max_mamba_cache_size is not None and plan.args.mamba_full_memory_ratio not in (DEFAULT_RATIO, default):
         yield "--max-mamba-cache-size wins over --mamba-full-memory-ratio", "drop the ratio"
 
 
-def _unread_dtype(plan: Plan) -> Iterator[tuple[str, str]]:
+def _unread_dtype(plan: Figures) -> Iterator[tuple[str, str]]:
     model, used = plan.model, plan.ready.slot.ssm_dtype
     if plan.args.mamba_ssm_dtype is not None:
         return
@@ -165,7 +165,7 @@ def _unread_dtype(plan: Plan) -> Iterator[tuple[str, str]]:
         )
 
 
-def _uncharged(plan: Plan) -> Iterator[tuple[str, str]]:
+def _uncharged(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.uncharged_bytes < UNCHARGED_SHARE * plan.rest.likely_gib * GIB:
         return
     worst = max(plan.budget, key=lambda line: line.allocated_bytes - line.charged_bytes)
@@ -177,7 +177,7 @@ def _uncharged(plan: Plan) -> Iterator[tuple[str, str]]:
     )
 
 
-def _scratch(plan: Plan) -> Iterator[tuple[str, str]]:
+def _scratch(plan: Figures) -> Iterator[tuple[str, str]]:
     scratch = sum(line.allocated_bytes for line in plan.budget if line.name == "draft states")
     if scratch < SCRATCH_SHARE * plan.rest.likely_gib * GIB:
         return
@@ -189,12 +189,12 @@ def _scratch(plan: Plan) -> Iterator[tuple[str, str]]:
     )
 
 
-def _speculative_limit(plan: Plan) -> Iterator[tuple[str, str]]:
+def _speculative_limit(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.args.speculative and plan.args.max_running_requests is None:
         yield "speculation without --max-running-requests limits the server to 48", "write the limit that is meant"
 
 
-def _dcp_ratio(plan: Plan) -> Iterator[tuple[str, str]]:
+def _dcp_ratio(plan: Figures) -> Iterator[tuple[str, str]]:
     args = plan.args
     if args.dcp_size > 1 and args.max_mamba_cache_size is None and args.mamba_full_memory_ratio == DEFAULT_RATIO:
         yield (
@@ -203,7 +203,7 @@ def _dcp_ratio(plan: Plan) -> Iterator[tuple[str, str]]:
         )
 
 
-def _inert_replay(plan: Plan) -> Iterator[tuple[str, str]]:
+def _inert_replay(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.args.enable_linear_replayssm_spec and plan.args.speculative and not plan.ready.replay_active:
         yield (
             f"--enable-linear-replayssm-spec has no effect on {plan.model.architecture}: draft states are kept as ever",
@@ -211,13 +211,13 @@ def _inert_replay(plan: Plan) -> Iterator[tuple[str, str]]:
         )
 
 
-def _pipeline(plan: Plan) -> Iterator[tuple[str, str]]:
+def _pipeline(plan: Figures) -> Iterator[tuple[str, str]]:
     keeps = plan.args.radix_cache and plan.ready.choice.strategy.startswith("extra_buffer")
     if plan.args.pipeline_turns_overlap_off and keeps:
         yield f"pp {plan.args.pp_size} turns the overlap scheduler off: S = {plan.slots_per_request}", ""
 
 
-def _too_long(plan: Plan) -> Iterator[tuple[str, str]]:
+def _too_long(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.workload.longest > plan.ready.context_length:
         yield (
             f"requests of {plan.workload.longest:,} tokens exceed the context of {plan.ready.context_length:,}",
@@ -225,7 +225,7 @@ def _too_long(plan: Plan) -> Iterator[tuple[str, str]]:
         )
 
 
-def _first(plan: Plan) -> str:
+def _first(plan: Figures) -> str:
     """The balanced ratio or K as a fix, or the best suggestion where neither helps."""
     even = next((s for s in plan.suggestions if plan.balanced and s.flags == plan.balanced.flags), None)
     best = even or next((s for s in plan.suggestions if s.gain > 0), None)

@@ -5,154 +5,44 @@ both ends of it. Findings and suggestions are computed when they are first asked
 """
 
 from dataclasses import replace
-from fractions import Fraction
 from functools import cached_property
 from math import ceil
 from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
-from hybridcalc.engines.sglang.allocation import Allocation
-from hybridcalc.engines.sglang.budget import budget_lines, draft_row_bytes, uncharged_bytes
 from hybridcalc.engines.sglang.config import Refusal, ServerArgs, rules_for
+from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.notes import model_notes
-from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, log_lines, outputs, prepare, size
-from hybridcalc.engines.sglang.settings import Setting, binding_limit, settle
+from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, outputs, prepare, size
+from hybridcalc.engines.sglang.rules import find
+from hybridcalc.engines.sglang.settings import Setting
 from hybridcalc.engines.sglang.steps import plan_steps
-from hybridcalc.engines.sglang.unified import is_unified, unified_bytes
+from hybridcalc.engines.sglang.suggest import balanced, suggest
+from hybridcalc.engines.sglang.unified import unified_bytes
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
-from hybridcalc.plan import BudgetLine, Step, Suggestion
+from hybridcalc.plan import Step, Suggestion
 from hybridcalc.units import format_bytes
 
 
-class Plan:
-    """What SGLang does with ``args`` and ``rest`` for ``model``: figures per rank of one attention worker.
-
-    ``low`` and ``high`` bound K, T and R over an uncertain memory; equal to ``sizing`` where it is known.
-    """
-
-    def __init__(
-        self,
-        ready: Prepared,
-        sizing: Sizing,
-        low: Sizing,
-        high: Sizing,
-        pools: Allocation,
-        rest: Rest,
-        workload: Workload,
-    ) -> None:
-        self.ready, self.sizing, self.low, self.high = ready, sizing, low, high
-        self.pools, self.rest, self.workload = pools, rest, workload
-        self.model, self.args = ready.model, ready.args
-
-    @property
-    def max_mamba_cache_size(self) -> int:
-        """K, state slots of one worker."""
-        return self.sizing.state.slots
-
-    @property
-    def max_total_num_tokens(self) -> int:
-        """T, KV tokens of one rank."""
-        return self.sizing.tokens
-
-    @property
-    def logical_token_capacity(self) -> int:
-        """Tokens of sequences that fit: T times the ranks that share a sequence."""
-        return self.sizing.tokens * self.args.dcp_size
-
-    @property
-    def max_running_requests(self) -> int:
-        """R, requests a worker runs at once at most."""
-        return self.sizing.requests
-
-    @property
-    def slots_per_request(self) -> int:
-        """S."""
-        return self.ready.slots.count
-
-    @property
-    def bytes_per_slot(self) -> int:
-        """Bytes of a state slot on one rank, over all layers of the model."""
-        return self.ready.slot.bytes
-
-    @property
-    def kv_bytes_per_token(self) -> int | list[int]:
-        """Bytes of a token on one rank, draft included; a list where pipeline stages differ."""
-        prices = [cell.bytes for cell in self.ready.cells]
-        return prices[0] if len(set(prices)) == 1 else prices
-
-    @property
-    def fixed_bytes_per_request(self) -> int:
-        """Bytes a request takes before its first token, on the heaviest stage: slots with rings, and draft states."""
-        drafts = self.args.draft_tokens if self.sizing.state.draft_bytes else 0
-        rings = self.slots_per_request * self.ready.rings.per_slot + self.ready.rings.per_request
-        return (self.slots_per_request + drafts) * self.ready.stage_slot_bytes + rings
-
-    @property
-    def marginal_bytes_per_token(self) -> Fraction:
-        """Bytes each further token of a request takes on a rank of the heaviest stage, the draft model's row whole."""
-        cell = max(self.ready.cells, key=lambda cell: cell.bytes)
-        return Fraction(cell.bytes - cell.draft_bytes, self.args.dcp_size) + draft_row_bytes(cell, self.args)
-
-    @cached_property
-    def capacity(self) -> Setting:
-        """What these flags come to for the workload; without a length, the requests the engine lets run."""
-        length = self.workload.mean_length
-        if length is None:
-            return self._without_length()
-        return settle("plan", "", self.ready, self.sizing, length)
-
-    @property
-    def unified(self) -> bool:
-        """Whether slots and KV share one pool whose split floats."""
-        return is_unified(self.ready)
-
-    @property
-    def concurrency(self) -> int:
-        """Requests of the workload that run at once in one worker."""
-        return min(self.capacity.requests, self.sizing.requests)
-
-    @property
-    def binding(self) -> str:
-        """What caps concurrency: "state", "kv" or "limit"."""
-        return self.capacity.binding
-
-    @cached_property
-    def budget(self) -> tuple[BudgetLine, ...]:
-        """Every buffer, charged and allocated."""
-        return budget_lines(self.ready, self.sizing, self.pools)
-
-    @property
-    def uncharged_bytes(self) -> int:
-        """Bytes the buffers take beyond what was charged for them."""
-        return uncharged_bytes(self.budget)
+class Plan(Figures):
+    """The figures, and what they mean. Findings and suggestions are computed when they are first asked for."""
 
     @cached_property
     def balanced(self) -> Setting | None:
         """What these flags come to at the ratio that balances them; None without a length, or where nothing starts."""
-        from hybridcalc.engines.sglang.suggest import balanced
-
         return balanced(self, self.args) if self.workload.lengths else None
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Traps this configuration walks into."""
-        from hybridcalc.engines.sglang.rules import find
-
         return find(self)
 
     @cached_property
     def suggestions(self) -> tuple[Suggestion, ...]:
         """Flags that serve the workload better, the most gain first."""
-        from hybridcalc.engines.sglang.suggest import suggest
-
         return suggest(self)
-
-    @property
-    def log_lines(self) -> list[str]:
-        """The lines about pools that the boot will print."""
-        return log_lines(self.ready, self.sizing, self.pools)
 
     @property
     def notes(self) -> list[str]:
@@ -207,12 +97,6 @@ class Plan:
                 "max_running_requests": [self.low.requests, self.high.requests],
             }
         return document
-
-    def _without_length(self) -> Setting:
-        slots, tokens = self.sizing.state.slots, self.logical_token_capacity
-        by_state, by_kv = slots // self.slots_per_request, tokens // 2
-        binding = binding_limit(slots, tokens, self.slots_per_request, self.sizing.requests)
-        return Setting("plan", "", slots, by_state, tokens, by_kv, binding, 0.0)
 
 
 def plan(

@@ -14,11 +14,11 @@ from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.allocation import check_allocation
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states
+from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.flags import MOST_SLOTS
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
 from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_active
-from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model
 from hybridcalc.engines.sglang.unified import unified_requests
 from hybridcalc.errors import HybridcalcError
@@ -41,7 +41,7 @@ class Change(NamedTuple):
     why: str
 
 
-def suggest(plan: Plan) -> tuple[Suggestion, ...]:
+def suggest(plan: Figures) -> tuple[Suggestion, ...]:
     """Suggestions for a plan's workload, the most gain first; none without a length."""
     if plan.workload.mean_length is None:
         return ()
@@ -69,7 +69,7 @@ def _ranked(found: list[Suggestion]) -> list[Suggestion]:
     return sorted(found, key=lambda suggestion: -suggestion.gain)
 
 
-def balanced(plan: Plan, args: ServerArgs, *, more_gib: float = 0.0) -> Setting | None:
+def balanced(plan: Figures, args: ServerArgs, *, more_gib: float = 0.0) -> Setting | None:
     """What ``args`` come to at the ratio that balances them; None where the engine refuses.
 
     Where K is given or the request limit binds, no ratio helps: then at the K, and the limit, that admit the most.
@@ -91,7 +91,7 @@ def balanced(plan: Plan, args: ServerArgs, *, more_gib: float = 0.0) -> Setting 
         return None
 
 
-def _most(plan: Plan, args: ServerArgs, evaluate: Evaluate, ready: Prepared, rest_gib: float) -> Setting | None:
+def _most(plan: Figures, args: ServerArgs, evaluate: Evaluate, ready: Prepared, rest_gib: float) -> Setting | None:
     """The most requests that a pinned K admits, the request limit raised with it where that binds today.
 
     Found by halving: a larger K never leaves more KV. None where no more than today run.
@@ -118,7 +118,7 @@ def _most(plan: Plan, args: ServerArgs, evaluate: Evaluate, ready: Prepared, res
     return best
 
 
-def _candidates(plan: Plan) -> Iterator[Change]:
+def _candidates(plan: Figures) -> Iterator[Change]:
     """Changes that may admit more requests, each with its own reason."""
     args, model = plan.args, plan.model
     if (
@@ -147,7 +147,7 @@ def _candidates(plan: Plan) -> Iterator[Change]:
         yield Change(f"--dcp-size {ranks}", {"dcp_size": ranks}, "MLA rows are no longer whole on every rank")
 
 
-def _together(plan: Plan, changes: list[Change]) -> list[Suggestion]:
+def _together(plan: Figures, changes: list[Change]) -> list[Suggestion]:
     """As many of the changes as help on top of one another, the strongest first."""
     taken, args, best = list[Change](), plan.args, None
     for change in changes:
@@ -162,7 +162,7 @@ def _together(plan: Plan, changes: list[Change]) -> list[Suggestion]:
     return [_suggestion(plan, " ".join([*flags, best.flags]), best, why)]
 
 
-def _pinned(plan: Plan, even: Setting) -> list[Suggestion]:
+def _pinned(plan: Figures, even: Setting) -> list[Suggestion]:
     """The same by an explicit K, which no later change of memory moves."""
     if not even.flags.startswith("--mamba-full-memory-ratio"):
         return []
@@ -184,7 +184,7 @@ def _pinned(plan: Plan, even: Setting) -> list[Suggestion]:
     return []
 
 
-def _unified(plan: Plan) -> list[Suggestion]:
+def _unified(plan: Figures) -> list[Suggestion]:
     """One pool for both, whose split floats."""
     args, length = replace(plan.args, enable_unified_memory=True), plan.workload.mean_length or Fraction(1)
     newest = plan.ready.rules.version == NEWEST_VERSION
@@ -205,7 +205,7 @@ def _unified(plan: Plan) -> list[Suggestion]:
     return [Suggestion("--enable-unified-memory", effect, why, float(held - plan.concurrency))]
 
 
-def _larger_fraction(plan: Plan, best: int) -> list[Suggestion]:
+def _larger_fraction(plan: Figures, best: int) -> list[Suggestion]:
     """A little more of the memory for the pools, where it is known what the fraction is taken of."""
     before, fraction = plan.rest.before_gib, plan.args.mem_fraction_static
     if before is None or fraction is None or fraction + FRACTION_STEP > LARGEST_FRACTION:
@@ -218,12 +218,12 @@ def _larger_fraction(plan: Plan, best: int) -> list[Suggestion]:
     return [_suggestion(plan, f"--mem-fraction-static {larger:g} {setting.flags}", setting, why)]
 
 
-def _suggestion(plan: Plan, flags: str, setting: Setting, why: str) -> Suggestion:
+def _suggestion(plan: Figures, flags: str, setting: Setting, why: str) -> Suggestion:
     effect = f"{plan.concurrency:,} -> {requests_text(setting.running)} of {plan.workload.describe()}"
     return Suggestion(flags, effect, why, float(setting.running - plan.concurrency))
 
 
-def _for_kind(plan: Plan) -> list[Suggestion]:
+def _for_kind(plan: Figures) -> list[Suggestion]:
     """What the kind of work asks for beside the pools."""
     page, args = plan.args.tokens_per_page, plan.args
     if plan.workload.kind in ("long", "agent") and not args.radix_cache:
@@ -252,7 +252,7 @@ def _for_kind(plan: Plan) -> list[Suggestion]:
     return []
 
 
-def _kind_setting(plan: Plan, args: ServerArgs, flags: str, why: str) -> list[Suggestion]:
+def _kind_setting(plan: Figures, args: ServerArgs, flags: str, why: str) -> list[Suggestion]:
     setting = balanced(plan, args)
     if setting is None or setting.running <= plan.concurrency or args == plan.args:
         return []

@@ -1,0 +1,139 @@
+"""The figures of an SGLang start-up for a workload: pools, clamps, budget, capacity; of one rank, and of one worker.
+
+`Figures` only derives: what to make of them (findings, suggestions) builds upon it, and `server_plan.Plan` joins both.
+"""
+
+from fractions import Fraction
+from functools import cached_property
+
+from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.sglang.allocation import Allocation
+from hybridcalc.engines.sglang.budget import budget_lines, draft_row_bytes, uncharged_bytes
+from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines
+from hybridcalc.engines.sglang.settings import Setting, binding_limit, settle
+from hybridcalc.engines.sglang.unified import is_unified
+from hybridcalc.plan import BudgetLine, Suggestion
+
+
+class Figures:
+    """What SGLang does with ``args`` and ``rest`` for ``model``: figures per rank of one attention worker.
+
+    ``low`` and ``high`` bound K, T and R over an uncertain memory; equal to ``sizing`` where it is known.
+    """
+
+    def __init__(
+        self,
+        ready: Prepared,
+        sizing: Sizing,
+        low: Sizing,
+        high: Sizing,
+        pools: Allocation,
+        rest: Rest,
+        workload: Workload,
+    ) -> None:
+        self.ready, self.sizing, self.low, self.high = ready, sizing, low, high
+        self.pools, self.rest, self.workload = pools, rest, workload
+        self.model, self.args = ready.model, ready.args
+
+    @property
+    def max_mamba_cache_size(self) -> int:
+        """K, state slots of one worker."""
+        return self.sizing.state.slots
+
+    @property
+    def max_total_num_tokens(self) -> int:
+        """T, KV tokens of one rank."""
+        return self.sizing.tokens
+
+    @property
+    def logical_token_capacity(self) -> int:
+        """Tokens of sequences that fit: T times the ranks that share a sequence."""
+        return self.sizing.tokens * self.args.dcp_size
+
+    @property
+    def max_running_requests(self) -> int:
+        """R, requests a worker runs at once at most."""
+        return self.sizing.requests
+
+    @property
+    def slots_per_request(self) -> int:
+        """S."""
+        return self.ready.slots.count
+
+    @property
+    def bytes_per_slot(self) -> int:
+        """Bytes of a state slot on one rank, over all layers of the model."""
+        return self.ready.slot.bytes
+
+    @property
+    def kv_bytes_per_token(self) -> int | list[int]:
+        """Bytes of a token on one rank, draft included; a list where pipeline stages differ."""
+        prices = [cell.bytes for cell in self.ready.cells]
+        return prices[0] if len(set(prices)) == 1 else prices
+
+    @property
+    def fixed_bytes_per_request(self) -> int:
+        """Bytes a request takes before its first token, on the heaviest stage: slots with rings, and draft states."""
+        drafts = self.args.draft_tokens if self.sizing.state.draft_bytes else 0
+        rings = self.slots_per_request * self.ready.rings.per_slot + self.ready.rings.per_request
+        return (self.slots_per_request + drafts) * self.ready.stage_slot_bytes + rings
+
+    @property
+    def marginal_bytes_per_token(self) -> Fraction:
+        """Bytes each further token of a request takes on a rank of the heaviest stage, the draft model's row whole."""
+        cell = max(self.ready.cells, key=lambda cell: cell.bytes)
+        return Fraction(cell.bytes - cell.draft_bytes, self.args.dcp_size) + draft_row_bytes(cell, self.args)
+
+    @cached_property
+    def capacity(self) -> Setting:
+        """What these flags come to for the workload; without a length, the requests the engine lets run."""
+        length = self.workload.mean_length
+        if length is None:
+            return self._without_length()
+        return settle("plan", "", self.ready, self.sizing, length)
+
+    @property
+    def unified(self) -> bool:
+        """Whether slots and KV share one pool whose split floats."""
+        return is_unified(self.ready)
+
+    @property
+    def concurrency(self) -> int:
+        """Requests of the workload that run at once in one worker."""
+        return min(self.capacity.requests, self.sizing.requests)
+
+    @property
+    def binding(self) -> str:
+        """What caps concurrency: "state", "kv" or "limit"."""
+        return self.capacity.binding
+
+    @cached_property
+    def budget(self) -> tuple[BudgetLine, ...]:
+        """Every buffer, charged and allocated."""
+        return budget_lines(self.ready, self.sizing, self.pools)
+
+    @property
+    def uncharged_bytes(self) -> int:
+        """Bytes the buffers take beyond what was charged for them."""
+        return uncharged_bytes(self.budget)
+
+    @property
+    def balanced(self) -> Setting | None:
+        """What these flags come to at the ratio that balances them; None without a length, or where nothing starts."""
+        raise NotImplementedError
+
+    @property
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """Flags that serve the workload better, the most gain first."""
+        raise NotImplementedError
+
+    @property
+    def log_lines(self) -> list[str]:
+        """The lines about pools that the boot will print."""
+        return log_lines(self.ready, self.sizing, self.pools)
+
+    def _without_length(self) -> Setting:
+        slots, tokens = self.sizing.state.slots, self.logical_token_capacity
+        by_state, by_kv = slots // self.slots_per_request, tokens // 2
+        binding = binding_limit(slots, tokens, self.slots_per_request, self.sizing.requests)
+        return Setting("plan", "", slots, by_state, tokens, by_kv, binding, 0.0)
