@@ -125,6 +125,8 @@ def test_a_refusal_carries_its_rule_its_stage_and_its_numbers(rule, stage, flags
         ("HC019", "warning", {"dcp_size": 8}, {"dcp_size": 8, "max_mamba_cache_size": 496}, "dcp 8 divides"),
         ("HC020", "warning", {"model": NEMOTRON, **SPEC, "enable_linear_replayssm_spec": True},
          {"model": NEXT, "tp_size": 2, **SPEC, "enable_linear_replayssm_spec": True}, "NemotronHForCausalLM"),
+        ("HC020", "warning", {"enable_linear_replayssm_spec": True}, {**SPEC, "enable_linear_replayssm_spec": True},
+         "without speculation verifies nothing"),
         ("HC021", "note", {"pp_size": 2}, {"pp_size": 2, "disable_radix_cache": True,
                                            "mamba_radix_cache_strategy": "extra_buffer"}, "S = 4"),
         ("HC021", "note", {"pp_size": 2}, {}, "pp 2 turns the overlap scheduler off"),

@@ -72,6 +72,13 @@ def solve_state_pool(
     per_worker = per_worker_limit(args, rules)
     keeps_drafts = args.speculative and not replay_active and args.disaggregation_mode != "prefill"
     reserved = args.draft_tokens if keeps_drafts else 0
+    if rings.per_request and per_worker is None:
+        raise Refusal(
+            "ReplaySSM verification without speculation sizes its rings by a request limit, and none is given",
+            stage="solve",
+            rule="HC006",
+            fix="add --max-running-requests, or drop --enable-linear-replayssm-spec",
+        )
     fixed_ring = rings.per_request * (per_worker + 1) if per_worker is not None else 0
     each = slot_bytes + rings.per_slot
     if args.max_mamba_cache_size is not None:

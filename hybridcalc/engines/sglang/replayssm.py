@@ -13,8 +13,8 @@ from hybridcalc.formulas.replayssm import Ring, gdn_rings, kda_rings, ring_lengt
 
 
 def replayssm_active(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
-    """Whether --enable-linear-replayssm-spec takes effect for this model."""
-    if not (args.enable_linear_replayssm_spec and args.speculative and rules.replayssm_priced):
+    """Whether --enable-linear-replayssm-spec takes effect for this model; it does without speculation too."""
+    if not (args.enable_linear_replayssm_spec and rules.replayssm_priced):
         return False
     return isinstance(model.state, KimiDelta) or is_gdn(model)
 

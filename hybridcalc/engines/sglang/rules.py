@@ -209,6 +209,12 @@ def _inert_replay(plan: Figures) -> Iterator[tuple[str, str]]:
             f"--enable-linear-replayssm-spec has no effect on {plan.model.architecture}: draft states are kept as ever",
             "drop it",
         )
+    if plan.ready.replay_active and not plan.args.speculative:
+        rings = sum(line.allocated_bytes for line in plan.budget if line.name == "ReplaySSM rings")
+        yield (
+            f"--enable-linear-replayssm-spec without speculation verifies nothing: its rings take {format_bytes(rings)}",
+            "drop it",
+        )
 
 
 def _pipeline(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -280,7 +286,7 @@ RULES: tuple[Rule, ...] = (
     Rule("HC019", "warning", "context parallelism with the default ratio",
          "r* scales with dcp: KV of a sequence is shared, its state is not.", "docs/formulas.md, r*", _dcp_ratio),
     Rule("HC020", "warning", "ReplaySSM flag without effect",
-         "It takes effect on KDA models and Qwen and Jet GDN models.",
+         "It serves speculation on KDA models and Qwen and Jet GDN models.",
          "SGLang mem_cache/kv_cache_configurator.py", _inert_replay),
     Rule("HC021", "note", "pipeline parallelism changes S",
          "Without overlap extra buffers track one slot, not two.", KCC, _pipeline),

@@ -218,7 +218,7 @@ def _check_replayssm(args: ServerArgs) -> None:
             raise _refusal(
                 "HC006", "ReplaySSM decoding does not run on disaggregated servers", "drop --enable-linear-replayssm"
             )
-    if args.enable_linear_replayssm_spec and args.speculative:
+    if args.enable_linear_replayssm_spec:
         if args.speculative_eagle_topk not in (None, 1):
             raise _refusal(
                 "HC006",
