@@ -212,7 +212,7 @@ def _inert_replay(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.ready.replay_active and not plan.args.speculative:
         rings = sum(line.allocated_bytes for line in plan.budget if line.name == "ReplaySSM rings")
         yield (
-            f"--enable-linear-replayssm-spec without speculation verifies nothing: its rings take {format_bytes(rings)}",
+            f"--enable-linear-replayssm-spec without speculation verifies nothing: rings take {format_bytes(rings)}",
             "drop it",
         )
 
