@@ -10,7 +10,7 @@ its exact sizes lie in all of them. Knows the records (bootlog/) and the engine'
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from itertools import islice, product
+from itertools import product
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
@@ -19,19 +19,23 @@ from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.balance import Balance, Observed, balance_constants, balance_model
 from hybridcalc.engines.sglang.config import RuleSet, ServerArgs, rules_for
 from hybridcalc.engines.sglang.constants import Constants, Range, architecture_constants
+from hybridcalc.engines.sglang.flags import MOST_SLOTS
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import Finding
-from hybridcalc.units import GIB
+from hybridcalc.units import GIB, LARGEST_BYTES, LARGEST_TOKENS
 
-MOST_RECORDS = 100_000
-"""Allocation lines read from one log; a boot of 1,024 ranks prints 2,048."""
+MOST_RANKS = 16_384
+"""Ranks of one boot; the largest that ran had 1,024. All that is held of a log is one boot."""
 UNKNOWN_PAGE = (1, 64)
 """Tokens of the padding page when --page-size is not given: SGLang's smallest and largest usual page."""
 LIKELY_TP = (1, 2, 4, 8, 16, 32)
 
 
 class Boot(NamedTuple):
-    """One start of a server: its state pools and KV pools, of every rank, in the order of the log."""
+    """One start of a server: of every rank its state pool and its KV pools, in the order of the log.
+
+    Of a rank's KV pools only the first is kept, and the first with its sizes: later ones belong to a draft model.
+    """
 
     states: tuple[StatePoolAllocated, ...]
     kvs: tuple[KvPoolAllocated, ...]
@@ -47,20 +51,26 @@ def balance_log(
     lacks a line that is needed.
     """
     name = "stdin" if source == "-" else source
-    boots = list(split_boots(islice(read_log(source), MOST_RECORDS)))
-    if not boots:
+    remarks: list[str] = []
+    count, last, complete = 0, None, None
+    for one in split_boots(read_log(source, remarks)):
+        count, last, complete = count + 1, one, one if _complete(one) else complete
+    boot = complete or last
+    if boot is None:
         raise InputError(
-            f"{name}: no SGLang pool allocation in it",
+            "; ".join([f"{name}: no SGLang pool allocation in it", *remarks]),
             fix="wanted: the lines `Mamba Cache is allocated. ...` and `KV Cache is allocated. ...`",
         )
-    boot = next((boot for boot in reversed(boots) if _complete(boot)), boots[-1])
-    findings = [*_boot_findings(boots, boot)]
+    findings = [Finding("HC104", "warning", remark) for remark in remarks]
+    findings += _boot_findings(count, boot)
     state, kv = _state_with_sizes(boot), _kv_with_sizes(boot)
     if state is None or (kv is None and model is None):
         missing = "state pool" if state is None else "KV pool"
         raise InputError(
-            f"{name}: no {missing} line with its sizes", fix="give the whole boot log, or name the MODEL without --log"
+            "; ".join([f"{name}: no {missing} line with its sizes", *remarks]),
+            fix="give the whole boot log, or name the MODEL without --log",
         )
+    _refuse_absurd(name, state, kv, args)
     observed, printed_gib = _observations(state, kv)
     rest_gib = rest_gib if rest_gib is not None else printed_gib
     if model is None:
@@ -81,21 +91,27 @@ def balance_log(
 
 
 def split_boots(records: Iterable[Record]) -> Iterator[Boot]:
-    """Boots in a log: a new one starts where a rank allocates its state pool again."""
-    states: list[StatePoolAllocated] = []
-    kvs: list[KvPoolAllocated] = []
-    ranks: set[str] = set()
+    """Boots in a log, one held at a time: a new one starts where a rank allocates its state pool again.
+
+    Raises InputError where more than MOST_RANKS ranks seem to start at once: no server does.
+    """
+    states: dict[str, StatePoolAllocated] = {}
+    kvs: dict[tuple[str, bool], KvPoolAllocated] = {}
     for record in records:
         if isinstance(record, KvPoolAllocated):
-            kvs.append(record)
-            continue
-        if record.rank in ranks:
-            yield Boot(tuple(states), tuple(kvs))
-            states, kvs, ranks = [], [], set()
-        ranks.add(record.rank)
-        states.append(record)
+            kvs.setdefault((record.rank, _has_sizes(record)), record)
+        elif record.rank in states:
+            yield Boot(tuple(states.values()), tuple(kvs.values()))
+            states, kvs = {record.rank: record}, {}
+        else:
+            states[record.rank] = record
+        if len(states) > MOST_RANKS or len(kvs) > 2 * MOST_RANKS:
+            raise InputError(
+                f"line {record.line}: more than {MOST_RANKS:,} ranks in one boot, this is no boot log",
+                fix="give the log of one server",
+            )
     if states or kvs:
-        yield Boot(tuple(states), tuple(kvs))
+        yield Boot(tuple(states.values()), tuple(kvs.values()))
 
 
 def log_constants(state: StatePoolAllocated, kv: KvPoolAllocated | None, args: ServerArgs) -> Constants:
@@ -104,7 +120,7 @@ def log_constants(state: StatePoolAllocated, kv: KvPoolAllocated | None, args: S
     if conv is None or ssm is None or per_token is None or kv is None:
         raise InputError("the log does not print the sizes of both pools")
     both = (conv[0] + ssm[0], conv[1] + ssm[1])
-    slots, sizes = (state.slots or 0) + 1, " + ".join(p.text for p in (state.conv, state.ssm) if p is not None)
+    slots, sizes = (state.slots or 0) + 1, _sizes(state.conv, state.ssm)
     return Constants(
         origin="log",
         state_bytes=_middle(both),
@@ -188,11 +204,42 @@ def _observations(state: StatePoolAllocated, kv: KvPoolAllocated | None) -> tupl
     return Observed(state.slots, kv.tokens), float(total / GIB)
 
 
-def _boot_findings(boots: list[Boot], used: Boot) -> Iterator[Finding]:
-    if len(boots) > 1:
+def _refuse_absurd(name: str, state: StatePoolAllocated, kv: KvPoolAllocated | None, args: ServerArgs) -> None:
+    """Raise InputError naming line and figure where a count or size is beyond any machine, or leaves less than a byte.
+
+    Whoever edits a log, or a disk that flips its bits, may leave any figure.
+    """
+    counts = [(state.line, "max_mamba_cache_size", state.slots, MOST_SLOTS)]
+    sizes = [(state.line, part) for part in (state.conv, state.ssm, state.intermediate_conv, state.intermediate_ssm)]
+    if kv is not None:
+        counts.append((kv.line, "#tokens", kv.tokens, LARGEST_TOKENS))
+        sizes += [(kv.line, part) for part in (kv.k, kv.v, kv.kv)]
+    for line, label, count, most in counts:
+        if count is not None and count > most:
+            raise InputError(f"{name}, line {line}: {label}: {_counted(count)} is no count of a real boot")
+    for line, size in sizes:
+        if size is not None and size.value > LARGEST_BYTES:
+            raise InputError(f"{name}, line {line}: a size of {size.text} GB is none of a real boot")
+    conv, ssm, per_token = slot_range(state, "conv"), slot_range(state, "ssm"), token_range(kv, args)
+    if conv is not None and ssm is not None and round(_middle(conv) + _middle(ssm)) < 1:
+        what = f"{_sizes(state.conv, state.ssm)} GB for {state.slots:,} slots"
+        raise InputError(f"{name}, line {state.line}: {what} leave less than a byte for each")
+    if kv is not None and per_token is not None and round(_middle(per_token)) < 1:
+        what = f"{_kv_text(kv)} GB for {kv.tokens:,} tokens"
+        raise InputError(f"{name}, line {kv.line}: {what} leave less than a byte for each")
+
+
+def _counted(count: int) -> str:
+    """A count, or its first digits and how many there are."""
+    text = str(count)
+    return f"{count:,}" if len(text) <= 24 else f"{text[:12]}... ({len(text):,} digits)"
+
+
+def _boot_findings(count: int, used: Boot) -> Iterator[Finding]:
+    if count > 1:
         records: list[Record] = [*used.states, *used.kvs]
         line = min(record.line for record in records)
-        yield Finding("HC102", "note", f"{len(boots)} boots in the log: the one from line {line} is used")
+        yield Finding("HC102", "note", f"{count:,} boots in the log: the one from line {line} is used")
     for kind, pools in (("state", used.states), ("KV", _target_pools(used.kvs))):
         sizes = {replace(pool, rank="", line=0) for pool in pools}
         if len(sizes) > 1:
@@ -230,7 +277,11 @@ def _state_with_sizes(boot: Boot) -> StatePoolAllocated | None:
 
 
 def _kv_with_sizes(boot: Boot) -> KvPoolAllocated | None:
-    return next((k for k in boot.kvs if k.tokens and (k.kv is not None or (k.k is not None and k.v is not None))), None)
+    return next((kv for kv in boot.kvs if _has_sizes(kv)), None)
+
+
+def _has_sizes(kv: KvPoolAllocated) -> bool:
+    return bool(kv.tokens) and (kv.kv is not None or (kv.k is not None and kv.v is not None))
 
 
 def _middle(bounds: Range) -> Fraction:
@@ -242,4 +293,8 @@ def _between(bounds: Range) -> str:
 
 
 def _kv_text(kv: KvPoolAllocated) -> str:
-    return " + ".join(part.text for part in (kv.kv, kv.k, kv.v) if part is not None)
+    return _sizes(kv.kv, kv.k, kv.v)
+
+
+def _sizes(*parts: Printed | None) -> str:
+    return " + ".join(part.text for part in parts if part is not None)

@@ -11,13 +11,13 @@ class HybridcalcError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, *, fix: str = "") -> None:
-        self.message = _printable(message)
-        self.fix = _printable(fix)
+        self.message = printable(message)
+        self.fix = printable(fix)
         super().__init__(self.message)
 
 
-def _printable(text: str) -> str:
-    """The text on one line without control characters, since messages quote what users and files hold."""
+def printable(text: str) -> str:
+    """The text on one line without control characters, since answers and messages quote what users and files hold."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 

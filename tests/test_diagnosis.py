@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 from fractions import Fraction
 
 import pytest
@@ -11,7 +13,15 @@ from hypothesis import strategies as st
 from hybridcalc import load_model
 from hybridcalc.bootlog import KvPoolAllocated, Printed, StatePoolAllocated
 from hybridcalc.deployment import Workload
-from hybridcalc.diagnosis import balance_log, fitting_flags, log_constants, slot_range, split_boots, token_range
+from hybridcalc.diagnosis import (
+    MOST_RANKS,
+    balance_log,
+    fitting_flags,
+    log_constants,
+    slot_range,
+    split_boots,
+    token_range,
+)
 from hybridcalc.engines.sglang.config import ServerArgs, rules_for
 from hybridcalc.errors import InputError
 from hybridcalc.units import GIB
@@ -126,3 +136,62 @@ def test_a_state_line_alone_needs_the_model(tmp_path):
 def test_the_memory_of_a_boot_is_what_it_printed(tmp_path):
     answer, _ = balance_log(_write(tmp_path, LINES), None, ServerArgs(), Workload.at(9216))
     assert answer.rest_gib == pytest.approx(0.46 + 13.04 + 15.03)
+
+
+ABSURD = {
+    "slots": ("257", "999999999999", "line 1: max_mamba_cache_size: 999,999,999,999 is no count of a real boot"),
+    "slots in groups": ("257", "1" + ",000" * 11, "line 1: max_mamba_cache_size: 100000000000... (34 digits) is"),
+    "tokens": ("1167552", "1" + ",000" * 100, "line 2: #tokens: 100000000000... (301 digits) is no count"),
+    "tokens beyond floats": ("1167552", "1" + ",000" * 110, "line 2: #tokens: 100000000000... (331 digits) is"),
+    "tokens of 1,201 digits": ("1167552", "1" + ",000" * 400, "line 2: #tokens: 100000000000... (1,201 digits) is no"),
+    "endless tokens": ("1167552", "1" + ",000" * 1440, "no KV pool line with its sizes"),
+    "endless slots": ("257", "1" + ",000" * 1440, "no state pool line with its sizes"),
+    "huge size": ("15.03", "9999999999999", "line 2: a size of 9999999999999 GB is none of a real boot"),
+    "huge state": ("13.04", "9999999999999", "line 1: a size of 9999999999999 GB is none of a real boot"),
+    "no size": (
+        r"[0-9.]+(?= ?GB)", "0.0000000000001",
+        "line 1: 0.0000000000001 + 0.0000000000001 GB for 257 slots leave less than a byte for each",
+    ),
+    "no KV": ("15.03", "0.0000000000001", "line 2: 0.0000000000001 GB for 1,167,552 tokens leave less than a byte"),
+    "tokens for their size": ("1167552", "999999999999", "line 2: 15.03 GB for 999,999,999,999 tokens leave less than"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rest_gib", [None, 10.0])
+@pytest.mark.parametrize(("old", "new", "message"), ABSURD.values(), ids=ABSURD)
+def test_an_absurd_figure_is_refused_with_its_line(tmp_path, old, new, message, rest_gib):
+    """A log is outside data: no figure of it may end in a division by zero or an overflow."""
+    path = _write(tmp_path, re.sub(old, new, LINES))
+    with pytest.raises(InputError) as refusal:
+        balance_log(path, None, ServerArgs(), Workload.at(9216), rest_gib=rest_gib)
+    assert message in refusal.value.message and len(refusal.value.message) < 250
+
+
+def test_however_many_boots_a_log_has_the_last_one_is_used(tmp_path):
+    """All of them are counted, none but the newest is held."""
+    last = LINES.replace("257", "100").replace("0.46", "0.18").replace("13.04", "5.10")
+    answer, findings = balance_log(_write(tmp_path, LINES * 50_001 + last), K3, K3_ARGS, Workload.at(9216))
+    assert answer.setting("today").slots == 100
+    assert findings[0].message == "50,002 boots in the log: the one from line 100003 is used"
+
+
+def test_what_is_held_of_a_boot_is_bounded():
+    """KV lines without end keep one pool of each rank; ranks without end are no boot."""
+    flood = [state(10, 5, 5), *(kv(100 + i, 5, line=i) for i in range(2 * MOST_RANKS + 10))]
+    assert [boot.kvs for boot in split_boots(flood)] == [(flood[1],)]
+    with pytest.raises(InputError, match=r"^line 7: more than 16,384 ranks in one boot, this is no boot log$"):
+        list(split_boots(state(10, 5, 5, f"TP{i}", line=7) for i in range(MOST_RANKS + 1)))
+
+
+@pytest.mark.parametrize(("text", "rules"), [(LINES, ["HC104", "HC100"]), ("ready\n", [])], ids=["boot", "no boot"])
+def test_a_gzip_log_that_is_cut_off_is_said_to_be(tmp_path, text, rules):
+    """The boot that counts may have been in the part that is lost."""
+    path = tmp_path / "boot.log.gz"
+    path.write_bytes(gzip.compress(text.encode())[:-4])
+    if rules:
+        _, findings = balance_log(str(path), K3, K3_ARGS, Workload.at(9216))
+        assert [finding.rule for finding in findings] == rules
+        assert (findings[0].severity, findings[0].message[:27]) == ("warning", "the gzip file is cut off af")
+    else:
+        with pytest.raises(InputError, match="no SGLang pool allocation in it; the gzip file is cut off after"):
+            balance_log(str(path), K3, K3_ARGS, Workload.at(9216))

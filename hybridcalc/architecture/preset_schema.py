@@ -10,7 +10,7 @@ import re
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hybridcalc.architecture.geometry import FAMILIES, LAYER_LETTERS
 from hybridcalc.errors import InputError
@@ -21,7 +21,17 @@ MOST_PROBLEMS = 3
 
 Size = Annotated[int, Field(strict=True, ge=1, le=2**31)]
 SizeOrZero = Annotated[int, Field(strict=True, ge=0, le=2**31)]
-Text = Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+def _one_line(text: str) -> str:
+    """The text with each line end as a blank; one with other control characters is refused, since it is printed."""
+    text = " ".join(text.split())
+    if not text or not text.isprintable():
+        raise ValueError("holds control characters" if text else "is blank")
+    return text
+
+
+Text = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_one_line)]
 Dtype = Literal["float32", "bfloat16", "float16"]
 
 
@@ -79,6 +89,12 @@ class StreamFields(_Strict):
     width: Size
     rows: Size
     kv_heads: SizeOrZero | None = 0
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> StreamFields:
+        if self.kv_heads and self.width % self.kv_heads:
+            raise ValueError(f"width {self.width} is no multiple of its kv_heads {self.kv_heads}")
+        return self
 
 
 class ShortConvFields(_Strict):

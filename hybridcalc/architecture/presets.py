@@ -8,7 +8,7 @@ import json
 import os
 import re
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,15 @@ from hybridcalc.architecture.geometry import (
     RecurrentState,
     ShortConv,
 )
-from hybridcalc.errors import InputError, ModelNotFound
+from hybridcalc.errors import InputError, ModelNotFound, printable
 
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 LARGEST_CONFIG_BYTES = 8 * 2**20
 """Released config.json files reach 70 KB; quantisation tables can make them larger, never this large."""
+LONGEST_NAME = 200
+"""Characters of a preset's name, alias or Hugging Face id; an id has 96 at most, and its quantisation a few more."""
+LONGEST_COMMIT = 64
+"""Bytes of a commit in the Hugging Face cache: 40 hex digits and a line end."""
 
 _STATES: dict[str, type] = {
     "gdn": GatedDeltaNet, "kda": KimiDelta, "mamba2": Mamba2, "mamba1": Mamba1, "lightning": Lightning,
@@ -71,6 +75,8 @@ def find_preset(name: str) -> tuple[str, str] | None:
     quantising weights leaves the caches alone; the note says so.
     """
     wanted = name.strip().lower()
+    if len(wanted) > LONGEST_NAME:
+        return None
     ids = _ids_by_alias()
     if wanted in ids:
         return ids[wanted], ""
@@ -82,7 +88,7 @@ def find_preset(name: str) -> tuple[str, str] | None:
                 return ids[candidate], f"read as {ids[candidate]}: quantised weights have the same caches"
     bare = wanted.rpartition("/")[2]
     if bare != wanted and bare in ids and wanted.count("/") == 1:
-        return ids[bare], f"read as {ids[bare]}: {name} has the same model name"
+        return ids[bare], f"read as {ids[bare]}: {_short(name.strip())} has the same model name"
     return None
 
 
@@ -103,18 +109,18 @@ def load_model(name_or_path: str) -> Architecture:
     try:
         if path.suffix in (".json", ".yaml", ".yml") or name_or_path.startswith(("./", "../", "/", "~")):
             return _from_path(path)
-        if os.sep in name_or_path and (path / "config.json").is_file():  # as the engines do: a local folder wins
+        if os.sep in name_or_path and os.path.lexists(path / "config.json"):  # as the engines do: a local folder wins
             return _from_path(path)
         found = find_preset(name_or_path)
         if found is not None:
             return from_preset(shipped_presets()[found[0]], reading=found[1])
-        if path.exists():
+        if os.path.lexists(path):
             return _from_path(path)
         cached = _in_hub_cache(name_or_path)
+        if cached is not None:
+            return _from_path(cached, name=name_or_path)
     except OSError as error:
         raise InputError(f"{_short(name_or_path)}: {(error.strerror or 'cannot be read').lower()}") from None
-    if cached is not None:
-        return _from_path(cached, name=name_or_path)
     raise _not_found(name_or_path)
 
 
@@ -173,8 +179,10 @@ def _attention(fields: dict[str, Any] | None) -> AttentionKV | None:
 def _from_path(path: Path, *, name: str | None = None) -> Architecture:
     if path.is_dir():
         path = path / "config.json"
-    if not path.exists():
-        raise ModelNotFound(f"{_short(str(path))}: no such file")
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ModelNotFound(f"{_short(str(path))}: no such file") from None
     if not path.is_file():
         raise InputError(f"{_short(str(path))}: not a regular file")
     with path.open("rb") as stream:
@@ -203,7 +211,7 @@ def _decoded(data: bytes, where: str) -> str:
 def _from_config(data: bytes, where: str) -> Architecture:
     text = _decoded(data, where)
     try:
-        config = json.loads(text, parse_constant=_refuse_constant)
+        config = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=partial(_object, where))
     except json.JSONDecodeError as error:
         raise InputError(f"{where}: not readable as JSON, line {error.lineno}: {error.msg.lower()}") from None
     except RecursionError:
@@ -215,23 +223,52 @@ def _from_config(data: bytes, where: str) -> Architecture:
     return Architecture.from_hf_config(config, name=where)
 
 
+def _object(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, refused where it states a key twice: the reader of a file cannot know which one was meant."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise InputError(f"{where}: key {twice[:40]!r} appears twice", fix="keep the one that is meant")
+    return fields
+
+
 def _refuse_constant(constant: str) -> float:
     raise ValueError(f"{constant} is not a number of a config")
 
 
 def _in_hub_cache(name: str) -> Path | None:
-    """config.json of ``org/name`` in the local Hugging Face cache: the snapshot of main, else the newest one."""
+    """config.json of ``org/name`` in the local Hugging Face cache: the snapshot of main, else the newest one.
+
+    Raises ModelNotFound where refs/main is there and names no commit: it may hold anything, or be no file at all.
+    """
     if not re.fullmatch(r"[A-Za-z0-9_.\-]+/[A-Za-z0-9_.\-]+", name) or ".." in name:
         return None
     home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
     hub = Path(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub"))
     model = hub / ("models--" + name.replace("/", "--"))
-    try:
-        commit = (model / "refs" / "main").read_text(encoding="ascii").strip()[:64]
+    main = model / "refs" / "main"
+    if os.path.lexists(main):
+        commit = _commit(main)
+        if commit is None:
+            raise ModelNotFound(
+                f"{_short(str(main))}: no commit of a Hugging Face cache",
+                fix=f"download {name} again, or give a config.json or its folder",
+            )
         snapshots = [model / "snapshots" / commit]
-    except (OSError, UnicodeDecodeError):
+    else:
         snapshots = sorted((model / "snapshots").glob("*"), key=lambda path: path.stat().st_mtime, reverse=True)
     return next((path / "config.json" for path in snapshots if (path / "config.json").is_file()), None)
+
+
+def _commit(path: Path) -> str | None:
+    """The commit a ref names; None for what is no regular file of at most LONGEST_COMMIT bytes of hex digits."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        text = stream.read(LONGEST_COMMIT + 1)
+    commit = text.strip()
+    return commit.decode() if len(text) <= LONGEST_COMMIT and re.fullmatch(rb"[0-9a-fA-F]+", commit) else None
 
 
 def _not_found(name: str) -> ModelNotFound:
@@ -244,5 +281,5 @@ def _not_found(name: str) -> ModelNotFound:
 
 
 def _short(text: str) -> str:
-    printable = "".join(c if c.isprintable() else "?" for c in text)
-    return printable if len(printable) <= 120 else printable[:58] + "..." + printable[-59:]
+    shown = printable(text)
+    return shown if len(shown) <= 120 else shown[:58] + "..." + shown[-59:]

@@ -36,8 +36,9 @@ _JSON_LINE = re.compile(
     re.MULTILINE,
 )
 
-_BACKSLASHED = re.compile(rb"""\\{1,4}([nrt"'/_#*`|<>\[\]()-])""")
-_BACKSLASHED_AS = {b"n": b"\v", b"r": b"\v", b"t": b" "}
+_ESCAPED = rb"""[nrt"'/_#*`|<>\[\]()-]"""
+_BACKSLASHED = re.compile(rb"\\\\{0,3}" + _ESCAPED + rb"(?:\\{1,4}" + _ESCAPED + rb")*+")
+_BACKSLASHED_AS = bytes.maketrans(b"\\nrt", b"\0\v\v ")
 
 _LOOKALIKES = {
     b"\xc2\xa0": b" ", b"\xe2\x80\xaf": b" ", b"\xe2\x80\x89": b" ", b"\xe3\x80\x80": b" ", b"&nbsp;": b" ",
@@ -47,7 +48,7 @@ _LOOKALIKES = {
 _LOOKALIKE = re.compile(b"|".join(re.escape(seen) for seen in _LOOKALIKES))
 
 _LINE_PREFIX = re.compile(
-    rb"""[\n\v](?:
+    rb"""[\n\v](?:(?P<empty>[\x20\t\0]++(?=[\n\v])(?:[\n\v][\x20\t\0]++(?=[\n\v]))*+) | (?:  # lines of blanks
         [\x20\t\0]+                                                # indentation, and the blanks of a colour code
       | > | &gt;                                                    # a quoted mail or answer
       | \#+(?=[\x20\t]) | //(?=[\x20\t]) | [-*](?=[\x20\t]) | \+   # comments, bullets, a diff
@@ -65,10 +66,11 @@ _LINE_PREFIX = re.compile(
       | %(clock)s\x20
       | \[(?:pod|container)/[^\]\n]{1,200}\]                       # kubectl --prefix
       | \((?:[\w.:-]{1,64}\x20)?pid=[0-9]{1,9}(?:,\x20ip=[0-9a-f.:]{1,40})?\)              # Ray and its like
-    )+"""
+    )+)"""
     % {b"clock": rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"},
     re.VERBOSE,
 )
+_BLANKS = bytes.maketrans(b" \t", b"\0\0")
 _STRING_END = re.compile(rb"""["'],?[\x20\t]*(?=[\n\v]|\Z)""")
 
 
@@ -103,11 +105,13 @@ def _without_json(match: re.Match[bytes]) -> bytes:
 
 
 def _unescaped(match: re.Match[bytes]) -> bytes:
-    """The character an escape stands for, after as many blanks as it had backslashes."""
-    return bytes(len(match[0]) - 1) + _BACKSLASHED_AS.get(match[1], match[1])
+    """The characters that a row of escapes stands for, each after as many blanks as it had backslashes."""
+    return match[0].translate(_BACKSLASHED_AS)
 
 
 def _without_prefix(match: re.Match[bytes]) -> bytes:
+    if match["empty"] is not None:
+        return match[0].translate(_BLANKS)
     return match[0][:1] + bytes(len(match[0]) - 1)
 
 

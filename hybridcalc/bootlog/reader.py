@@ -24,7 +24,7 @@ from typing import BinaryIO
 from hybridcalc.bootlog import sglang
 from hybridcalc.bootlog.paste import plain
 from hybridcalc.bootlog.records import Found, Record
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, printable
 
 _GRAMMARS: tuple[tuple[tuple[bytes, ...], Callable[[bytes], Iterator[Found]]], ...] = ((sglang.ANCHORS, sglang.find),)
 
@@ -41,27 +41,33 @@ _BYTE_ORDER_MARKS = {
 }  # fmt: skip
 
 
-def read_log(path: str | os.PathLike[str]) -> Iterator[Record]:
+def read_log(path: str | os.PathLike[str], remarks: list[str] | None = None) -> Iterator[Record]:
     """Records of the log at ``path``, in its order; ``-`` is standard input. Gzip and UTF-16 are read as they come.
 
     The file is opened at once and read as records are asked for. Raises InputError where there is no such file, where
-    it is a directory and where it cannot be read. A file with no line known here has no records.
+    it is a directory and where it cannot be read. A file with no line known here has no records. What keeps a file
+    from being read to its end, damage to its compression, is added to ``remarks`` when it is met.
     """
     name = os.fspath(path)
     if name == "-":
-        return _records(sys.stdin.buffer, name, close=False)
+        return _records(sys.stdin.buffer, name, remarks, close=False)
+    if not name:
+        raise InputError("the name of the log file is empty", fix="name a file, or - for standard input")
     try:
         stream = open(name, "rb")  # noqa: SIM115 - _records closes it after the last record
     except (OSError, ValueError) as error:
         raise _unreadable(name, error) from None
-    return _records(stream, name, close=True)
+    return _records(stream, name, remarks, close=True)
 
 
-def scan(stream: BinaryIO) -> Iterator[Record]:
-    """Records of a binary stream, in its order: read once, in bounded memory. Junk has no records and never raises."""
+def scan(stream: BinaryIO, remarks: list[str] | None = None) -> Iterator[Record]:
+    """Records of a binary stream, in its order: read once, in bounded memory. Junk has no records and never raises.
+
+    ``remarks`` as for read_log.
+    """
     held = bytearray()
     base, line, done = 0, 1, 0  # where held starts in the stream, that place's line, and where the last record ended
-    for chunk in chain(filter(None, _text(stream)), [b""]):
+    for chunk in chain(filter(None, _text(stream, [] if remarks is None else remarks)), [b""]):
         held += chunk
         if chunk and len(held) < CHUNK_BYTES:
             continue
@@ -76,10 +82,10 @@ def scan(stream: BinaryIO) -> Iterator[Record]:
         del held[:passed]
 
 
-def _records(stream: BinaryIO, name: str, *, close: bool) -> Iterator[Record]:
+def _records(stream: BinaryIO, name: str, remarks: list[str] | None, *, close: bool) -> Iterator[Record]:
     with stream if close else nullcontext():
         try:
-            yield from scan(stream)
+            yield from scan(stream, remarks)
         except OSError as error:
             raise _unreadable(name, error) from None
 
@@ -123,11 +129,11 @@ def _anchors(text: bytearray) -> Iterator[int]:
                 place = text.find(literal, place + len(literal))
 
 
-def _text(stream: BinaryIO) -> Iterable[bytes]:
+def _text(stream: BinaryIO, remarks: list[str]) -> Iterable[bytes]:
     """The stream's content, unzipped and in UTF-8 (or whatever bytes it has, where nothing says what they are)."""
     head, chunks = _peeked(iter(lambda: stream.read(CHUNK_BYTES), b""))
     if head.startswith(_GZIP):
-        head, chunks = _peeked(_unzipped(chunks))
+        head, chunks = _peeked(_unzipped(chunks, remarks))
     for mark, encoding in _BYTE_ORDER_MARKS.items():
         if head.startswith(mark):
             return _in_utf8(chunks, encoding)
@@ -144,24 +150,49 @@ def _peeked(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
     return head, chain([head], chunks)
 
 
-def _unzipped(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The content of gzip members, a chunk at a time however well they are packed; up to where they are damaged."""
-    inflate = zlib.decompressobj(wbits=31)
+def _unzipped(chunks: Iterable[bytes], remarks: list[str]) -> Iterator[bytes]:
+    """The content of gzip members, a chunk at a time however well they are packed; up to where they are damaged.
+
+    What follows the last member is no gzip, and damage too, unless it is the zeros that pad a tape's block.
+    """
+    inflate, at_start, place = zlib.decompressobj(wbits=31), True, 0
     for chunk in chunks:
         for offset in range(0, len(chunk), _UNZIPPED_AT_ONCE):
             packed = chunk[offset : offset + _UNZIPPED_AT_ONCE]
             while packed:
+                if at_start and place:
+                    place, packed = place + len(packed) - len(packed.lstrip(b"\0")), packed.lstrip(b"\0")
+                    if not packed:
+                        break
+                undamaged = inflate.copy()
                 try:
-                    yield inflate.decompress(packed, CHUNK_BYTES)
+                    text = inflate.decompress(packed, CHUNK_BYTES)
                 except zlib.error:
+                    sound = _before_damage(undamaged, packed)
+                    place += len(sound)
+                    remarks.append(f"the gzip file is damaged at byte {place:,}: what lies behind is not read")
+                    yield from sound
                     return
-                packed = inflate.unconsumed_tail
+                left = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
+                place, packed, at_start = place + len(packed) - len(left), left, inflate.eof
                 if inflate.eof:
-                    packed, inflate = inflate.unused_data, zlib.decompressobj(wbits=31)
-    try:
+                    inflate = zlib.decompressobj(wbits=31)
+                yield text
+    if not at_start:
         yield inflate.flush()
-    except zlib.error:
-        return
+        if not inflate.eof:
+            remarks.append(f"the gzip file is cut off after {place:,} bytes: what came behind them is not in it")
+
+
+def _before_damage(inflate: zlib._Decompress, packed: bytes) -> list[bytes]:
+    """What each byte up to the damage unpacks to: the call that meets damage gives nothing of what came before it."""
+    sound = []
+    for place in range(len(packed)):
+        try:
+            sound.append(inflate.decompress(packed[place : place + 1]))
+        except zlib.error:
+            break
+    return sound
 
 
 def _in_utf8(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
@@ -172,7 +203,7 @@ def _in_utf8(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 
 def _unreadable(name: str, error: OSError | ValueError) -> InputError:
-    shown = "".join(letter if letter.isprintable() else "?" for letter in name)
+    shown = printable(name) if name.strip() else repr(name)
     if isinstance(error, FileNotFoundError):
         return InputError(f"{shown}: no such file")
     if isinstance(error, IsADirectoryError):

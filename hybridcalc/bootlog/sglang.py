@@ -131,6 +131,10 @@ _NUMBER = re.compile(rb"[0-9][0-9,_'.]*")
 _GROUPED = re.compile(rb"[0-9]{1,3}(?:[,_'][0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?")
 
 
+_MOST_DIGITS = 4000
+"""Of a number; a longer one is none, and Python would not read it either."""
+
+
 @dataclass(slots=True)
 class _Line:
     """A log line being put together from its tokens. ``kind`` is a family, "reserved" or "template"."""
@@ -263,11 +267,15 @@ _BUILDERS: dict[str, Callable[[_Line, int], Record | None]] = {"state": _state_p
 
 
 def _digits(token: bytes) -> str | None:
-    """The number in a token, without line ends and thousands separators; None if these do not stand between threes."""
+    """The number in a token, without line ends and thousands separators; None if these do not stand between threes.
+
+    None as well where it is endless: whether a number makes sense is not for a grammar to say, but it must be one.
+    """
     number = _NUMBER.search(_LINE_END.sub(b"", token))
     if not number or not _GROUPED.fullmatch(number[0]):
         return None
-    return number[0].translate(None, b",_'").decode()
+    digits = number[0].translate(None, b",_'").decode()
+    return digits if len(digits) <= _MOST_DIGITS else None
 
 
 def _count(line: _Line, name: str) -> int | None:

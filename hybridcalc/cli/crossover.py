@@ -8,7 +8,8 @@ import typer
 
 from hybridcalc.cli import options
 from hybridcalc.engines.sglang.config import NEWEST_VERSION
-from hybridcalc.engines.sglang.crossover import Crossover, compare
+from hybridcalc.engines.sglang.crossover import Baseline, Crossover, compare
+from hybridcalc.formulas.crossover import Span
 from hybridcalc.reports.document import print_json
 from hybridcalc.units import format_bytes
 
@@ -62,7 +63,9 @@ def _print(answer: Crossover, *, explain: bool) -> None:
     terminal.verdict(out, *_verdict(answer))
     terminal.figures(out, _figures(answer), styles=(terminal.STATE, terminal.KV))
     out.print()
-    picture = draw_crossover(answer.curve, answer.marks, width=out.width, colour=out.is_terminal and not out.no_color)
+    picture = draw_crossover(
+        answer.curve, answer.marks, width=out.width, colour=out.color_system is not None, encoding=out.encoding
+    )
     if picture is not None:
         out.file.write(picture + "\n")
     else:
@@ -75,15 +78,39 @@ def _print(answer: Crossover, *, explain: bool) -> None:
 
 def _verdict(answer: Crossover) -> tuple[str, str]:
     if answer.baseline is not None:
-        total, name = answer.baseline.total_tokens, answer.baseline.name
-        if total is None:
-            return "never", f"{answer.model} holds no less than {name}, however long the sequence"
-        if total == 0:
-            return "from the first token", f"{answer.model} holds less than {name}"
-        return f"T* = {ceil(total):,} tokens", f"from there on {answer.model} holds less than {name}"
+        return _against(answer.model, answer.baseline)
     if answer.component_tokens is None:
         return "no crossover", f"{answer.model} has no KV that grows"
-    return f"T* = {ceil(answer.component_tokens):,} tokens", "from there on KV outweighs the state"
+    where = _above(answer.component_tokens, int(answer.component_tokens) + 1)
+    return f"T* = {ceil(answer.component_tokens):,} tokens", f"{where} KV outweighs the state"
+
+
+def _against(model: str, baseline: Baseline) -> tuple[str, str]:
+    """At which lengths the hybrid holds less than the baseline."""
+    less, total = f"{model} holds less than {baseline.name}", baseline.total_tokens
+    if not baseline.lighter:
+        return "never", f"{model} holds no less than {baseline.name}, however long the sequence"
+    bounded = [span for span in baseline.lighter if span.last is not None]
+    endless = next((span for span in baseline.lighter if span.last is None), None)
+    if endless is None:
+        headline = " and ".join(_lengths(span) for span in bounded)
+        return headline, f"{less}, and no less at any other length"
+    if endless.first == 1 or total is None:
+        return "from the first token", less
+    if bounded:
+        less += f", and {' and '.join(_lengths(span) for span in bounded)} as well"
+    return f"T* = {ceil(total):,} tokens", f"{_above(total, endless.first)} {less}"
+
+
+def _lengths(span: Span) -> str:
+    """A span that ends, in words."""
+    end = (span.last or 0) + 1
+    return f"below {end:,} tokens" if span.first == 1 else f"from {span.first:,} to {end - 1:,} tokens"
+
+
+def _above(meeting: Fraction, first: int) -> str:
+    """From ``first`` tokens on, said after the meeting itself."""
+    return "from there on" if first == ceil(meeting) else f"from {first:,} tokens on"
 
 
 def _figures(answer: Crossover) -> list[tuple[str, str, str, str]]:
@@ -107,8 +134,15 @@ def _figures(answer: Crossover) -> list[tuple[str, str, str, str]]:
             rows.append(
                 ("state alone", _tokens(base.component_tokens), "tokens", f"its state against {base.name}'s KV")
             )
-        total = _tokens(base.total_tokens) if base.total_tokens is not None else "never"
-        rows.append(("whole hybrid", total, "tokens", f"all of it against all of {base.name}"))
+        whole = f"all of it against all of {base.name}"
+        if base.total_tokens is not None or not base.lighter:
+            total = _tokens(base.total_tokens) if base.total_tokens is not None else "never"
+            rows.append(("whole hybrid", total, "tokens", whole))
+        rows += [
+            ("lighter up to", f"{span.last:,}", "tokens", f"from {span.first:,} on, {whole}")
+            for span in base.lighter
+            if span.last is not None
+        ]
     return rows
 
 

@@ -32,6 +32,9 @@ def models(
     State in the dtype SGLang keeps it in by default, KV in the model's own.
     """
     if context.invoked_subcommand is not None:
+        if family is not None:
+            raise InputError(f"--family chooses among presets, `{context.invoked_subcommand}` is of one", fix="drop it")
+        context.obj = {"as_json": as_json}
         return
     if family is not None and family not in FAMILY_CHOICES:
         raise InputError(f"--family {family[:40]!r} is not a family", fix=f"write one of {', '.join(FAMILY_CHOICES)}")
@@ -58,13 +61,13 @@ def _layers(entry: dict[str, Any]) -> str:
 
 
 @app.command()
-def show(name: options.Model, tp_size: options.Tp = 1, as_json: options.Json = False) -> None:
+def show(context: typer.Context, name: options.Model, tp_size: options.Tp = 1, as_json: options.Json = False) -> None:
     """One preset or config: geometry, sizes per rank, source, confidence."""
     found = find_preset(name)
     model = options.model(name)
     preset = shipped_presets()[found[0]] if found is not None and model.name == found[0] else None
     entry = _entry(preset, tp_size) if preset is not None else _sizes(model, tp_size)
-    if as_json:
+    if as_json or context.obj["as_json"]:
         print_json("models", {"models": [entry]})
         return
     from hybridcalc.reports import terminal

@@ -117,6 +117,7 @@ def plan_command(
         "draft_layers": draft_layers, "draft_kv_bytes_per_token": draft_kv_bytes_per_token,
         "max_draft_tokens": max_draft_tokens, "platform": platform, "engine_version": engine_version,
     }  # fmt: skip
+    severity = options.severity("--fail-on", fail_on or "error")
     given = inputs.MemoryOptions(rest, gpu, weights, avail_before, avail_after)
     axes, others = sweep or [], compare or []
     inputs.check_together(
@@ -130,7 +131,6 @@ def plan_command(
     name, args = inputs.arguments(launch, extra, complete=not axes)
     model = options.model(name)
     work = inputs.workload_of(length, lengths, concurrency, workload)
-    severity = options.severity("--fail-on", fail_on or "error")
     memory_left = inputs.memory_of(given, axes, model, name)
     if axes:
         _sweep(model, lambda flags: inputs.arguments(launch, extra, flags)[1], axes, memory_left, work,

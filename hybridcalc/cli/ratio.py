@@ -14,7 +14,7 @@ from hybridcalc.engines.sglang.settings import Setting, ratio_text
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding, at_or_above
 from hybridcalc.reports.document import print_json
-from hybridcalc.units import format_bytes
+from hybridcalc.units import GIB, format_bytes
 
 WORTH_SAYING_PERCENT = 5
 """Idle memory below this share is rounding, not advice."""
@@ -73,6 +73,7 @@ def ratio(
 
     r* = (S + D) x state x dcp / (KV per token x L). Name a MODEL, or give a boot log, or both: then they are compared.
     """
+    severity = options.severity("--fail-on", fail_on)
     args = options.server_args(
         tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, enable_dp_attention=enable_dp_attention, dcp_size=dcp_size,
         kv_cache_dtype=kv_cache_dtype, mamba_ssm_dtype=mamba_ssm_dtype, mamba_radix_cache_strategy=strategy,
@@ -103,7 +104,7 @@ def ratio(
         print_json("ratio", answer.to_dict() | {"findings": [finding.to_dict() for finding in findings]})
     else:
         _print(answer, findings, explain=explain)
-    if at_or_above(findings, options.severity("--fail-on", fail_on)):
+    if at_or_above(findings, severity):
         raise typer.Exit(1)
 
 
@@ -127,6 +128,8 @@ def _print(answer: Balance, findings: tuple[Finding, ...], *, explain: bool) -> 
 def _meaning(answer: Balance) -> str:
     """What the headline means: what it would admit, and what today's flags do."""
     length, best, today = answer.workload.longest, answer.setting("set"), answer.setting("today")
+    if best is None and answer.rest_gib is not None:
+        return f"does not fit: no ratio starts in {format_bytes(round(answer.rest_gib * GIB))}"
     if best is None:
         return f"both pools fill together at {length:,} tokens a request"
     text = f"{_requests(best.requests)} of {length:,} tokens"
@@ -161,6 +164,10 @@ def _figures(answer: Balance) -> list[tuple[str, str, str, str]]:
 
 
 def _settings(answer: Balance) -> list[tuple[str, str, str]]:
+    if answer.setting("set") is None and answer.rest_gib is not None:
+        left = format_bytes(round(answer.rest_gib * GIB))
+        rows = [("set", f"--mamba-full-memory-ratio {ratio_text(answer.ratio)}", f"does not fit in {left}")]
+        return rows + [(setting.label, setting.flags, _effect(setting)) for setting in answer.settings]
     if not answer.settings:
         rows = [("set", f"--mamba-full-memory-ratio {ratio_text(answer.ratio)}", "--rest SIZE shows what it admits")]
         if answer.pin_concurrency > 1:
@@ -171,7 +178,7 @@ def _settings(answer: Balance) -> list[tuple[str, str, str]]:
 
 
 def _effect(setting: Setting) -> str:
-    text = f"{setting.slots:,} slots: {setting.state_requests:,} requests; KV holds {setting.kv_requests:,}"
+    text = f"{setting.slots:,} slots: {_requests(setting.state_requests)}; KV holds {setting.kv_requests:,}"
     if setting.binding == "limit":
         return f"{text}; the request limit binds"
     idle = _idle(setting)

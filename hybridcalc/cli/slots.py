@@ -8,8 +8,10 @@ import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
+from hybridcalc.engines.sglang.allocation import check_kv_pages
+from hybridcalc.engines.sglang.balance import UNNAMED_MODEL, resolve_unnamed
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_for
-from hybridcalc.engines.sglang.strategy import choose_strategy, resolve_strategy
+from hybridcalc.engines.sglang.strategy import resolve_strategy
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.formulas.slots import Slots, Strategy, admitted_requests, prefill_slots, slots_per_request
 from hybridcalc.reports.document import print_json
@@ -40,29 +42,29 @@ def slots(
     """State slots one running request holds (S), for every strategy and scheduler.
 
     K slots admit K // S requests. With a MODEL, auto is resolved as the engine resolves it for that class.
+    Exits with 1 for flags the engine refuses.
     """
     args = options.server_args(
         mamba_radix_cache_strategy=strategy, disable_overlap_schedule=disable_overlap_schedule,
         disable_radix_cache=disable_radix_cache, pp_size=pp_size, page_size=page_size,
         max_mamba_cache_size=max_mamba_cache_size, env=env, engine_version=engine_version,
     )  # fmt: skip
+    rules, _ = rules_for(engine_version)
     architecture = options.model(model) if model is not None else None
     if architecture is not None:
         if architecture.state is None:
             raise InputError(f"{architecture.name} has no recurrent layer: its requests hold no state slots")
-        resolved = resolve_strategy(architecture, args, rules_for(engine_version)[0])
-        name, chosen = resolved.strategy, resolved.slots
+        resolved = resolve_strategy(architecture, args, rules)
+        if page_size is not None:
+            check_kv_pages(architecture, args)
     else:
-        name = Strategy.EXTRA_BUFFER.value if strategy == "auto" else strategy
-        chosen = slots_per_request(
-            Strategy(name), overlap=args.overlap, skip_decode_lock=args.skip_decode_lock,
-            radix_cache=not disable_radix_cache,
-        )  # fmt: skip
+        resolved = resolve_unnamed(args, rules)
+    name, chosen = resolved.strategy, resolved.slots
     prompt = options.tokens("--input-length", input_length)
     chunk = options.tokens("--chunked-prefill-size", chunked_prefill_size)
     answer = {
         "selected": {"strategy": name, "slots": chosen.count, "reason": chosen.reason},
-        "table": _table(architecture, args),
+        "table": _table(architecture or UNNAMED_MODEL, args),
         "prefill_slots": prefill_slots(prompt, chunk) if prompt and chunk else None,
         "max_mamba_cache_size": max_mamba_cache_size,
         "max_concurrent": admitted_requests(max_mamba_cache_size, chosen.count) if max_mamba_cache_size else None,
@@ -73,8 +75,8 @@ def slots(
         _print(answer, chosen, name, prompt, chunk)
 
 
-def _table(model: Architecture | None, args: ServerArgs) -> list[dict[str, Any]]:
-    """Every combination, and whether the engine starts with it, for the model where one is named."""
+def _table(model: Architecture, args: ServerArgs) -> list[dict[str, Any]]:
+    """Every combination under the other flags as given, and whether the engine starts the model with it."""
     combinations = product((True, False), Strategy, (True, False), (False, True))
     return [
         _row(model, args, radix_cache, strategy, overlap, skip) for radix_cache, strategy, overlap, skip in combinations
@@ -82,27 +84,27 @@ def _table(model: Architecture | None, args: ServerArgs) -> list[dict[str, Any]]
 
 
 def _row(
-    model: Architecture | None, args: ServerArgs, radix_cache: bool, strategy: Strategy, overlap: bool, skip: bool
+    model: Architecture, args: ServerArgs, radix_cache: bool, strategy: Strategy, overlap: bool, skip: bool
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
         "strategy": strategy.value, "overlap": overlap, "skip_decode_lock": skip, "radix_cache": radix_cache,
     }  # fmt: skip
     try:
         found = slots_per_request(strategy, overlap=overlap, skip_decode_lock=skip, radix_cache=radix_cache)
+        row["slots"] = found.count
+        changed = _with(args, strategy, overlap=overlap, skip=skip, radix_cache=radix_cache)
+        found = resolve_strategy(model, changed, rules_for(args.engine_version)[0]).slots
         row |= {"slots": found.count, "allowed": True, "reason": found.reason}
-        if radix_cache and strategy is Strategy.NO_BUFFER and overlap:
-            raise IllegalCombination("no_buffer does not run under the overlap scheduler")
-        if model is not None and radix_cache:
-            choose_strategy(model, _with(args, strategy, overlap), rules_for(args.engine_version)[0])
     except IllegalCombination as refusal:
         row |= {"slots": row.get("slots"), "allowed": False, "reason": refusal.message}
     return row
 
 
-def _with(args: ServerArgs, strategy: Strategy, overlap: bool) -> ServerArgs:
+def _with(args: ServerArgs, strategy: Strategy, *, overlap: bool, skip: bool, radix_cache: bool) -> ServerArgs:
     return replace(
-        args, mamba_radix_cache_strategy=strategy.value, disable_overlap_schedule=not overlap, disable_radix_cache=False
-    )
+        args, mamba_radix_cache_strategy=strategy.value, disable_overlap_schedule=not overlap,
+        disable_radix_cache=not radix_cache, env={**args.env, "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK": str(int(skip))},
+    )  # fmt: skip
 
 
 def _print(answer: dict[str, Any], chosen: Slots, name: str, prompt: int | None, chunk: int | None) -> None:

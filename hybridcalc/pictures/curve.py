@@ -1,12 +1,13 @@
 """State against KV over the length of a sequence, as a curve in the terminal (plotext, log axes).
 
 Returns text; None when the plotting library is not installed. Series are told apart by their marker as well as by
-colour, so that the picture reads without colour.
+colour, so that the picture reads without colour; where an encoding lacks the lines of boxes, they are drawn in ASCII.
 """
 
 from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil
+from textwrap import wrap
 
 from hybridcalc.engines.sglang.crossover import Point
 from hybridcalc.units import format_bytes
@@ -15,12 +16,15 @@ HEIGHT = 18
 WIDEST = 100
 SHORTEST = 16
 """Tokens at which the curve starts: below it only the fixed state is to be seen."""
+ASCII_LINES = str.maketrans("\u2500\u2502\u250c\u2510\u2514\u2518\u251c\u2524\u252c\u2534\u253c", "-|+++++++++")
 
 
 def draw_crossover(
-    curve: Sequence[Point], marks: Sequence[tuple[str, Fraction]], *, width: int, colour: bool
+    curve: Sequence[Point], marks: Sequence[tuple[str, Fraction]], *, width: int, colour: bool, encoding: str = "utf-8"
 ) -> str | None:
-    """The curve at ``width`` columns, with a vertical line at each of ``marks``."""
+    """The curve at ``width`` columns, with a vertical line at each of ``marks``; its lines can be written in
+    ``encoding``.
+    """
     try:
         import plotext as plot
     except ImportError:
@@ -47,8 +51,13 @@ def draw_crossover(
     plot.xlabel("tokens of one sequence")
     text: str = plot.build()
     text = text if colour else plot.uncolorize(text)
+    try:
+        text.encode(encoding)
+    except (UnicodeError, LookupError):
+        text = text.translate(ASCII_LINES).encode("ascii", "replace").decode("ascii")
     places = "; ".join(f"{name} at {ceil(tokens):,}" for name, tokens in marks)
-    lines = [*text.splitlines(), f"  lines: {places}" if places else ""]
+    named = wrap(f"lines: {places}", min(width, WIDEST) - 3) if places else []
+    lines = [*text.splitlines(), *(f"  {line}" for line in named)]
     return "\n".join(line.rstrip() for line in lines).rstrip()
 
 

@@ -216,3 +216,11 @@ def test_whole_numbers_may_be_written_as_floats():
     assert (
         read(small_config("Qwen3ForCausalLM", 1) | {key: float(value) for key, value in KV.items()}).hidden_size == 64
     )
+
+
+@pytest.mark.parametrize("field", ["mamba_ssm_dtype", "mamba_ssm_cache_dtype", "torch_dtype"])
+def test_texts_are_kept_without_control_characters(field):
+    """Whatever a config says may end up on a terminal."""
+    model = Architecture.from_hf_config(small_config("Qwen3ForCausalLM", 2, **{field: "a\x1b[31m\n\x9b\0"}))
+    declared = (model.declared_ssm_dtype or "", model.declared_ssm_cache_dtype or "", model.model_dtype)
+    assert all(text.isprintable() for text in declared)

@@ -46,12 +46,18 @@ def test_a_missing_table_names_its_fields_too():
     ("config", "message"),
     [
         ({}, "config.json: not a model config, missing architectures and model_type"),
-        ({"architectures": "Llama"}, "config.json: not a model config, missing architectures and model_type"),
+        ({"architectures": "Llama"}, "config.json: architectures = 'Llama' is no list of class names"),
+        ({"architectures": {}, "model_type": "llama"}, "config.json: architectures = {} is no list of class names"),
+        ({"text_config": {"architectures": 7}}, "config.json: architectures = 7 is no list of class names"),
+        ({"model_type": ["llama"]}, "config.json: model_type = ['llama'] is no text"),
         ({"architectures": ["Qwen9ForCausalLM"]}, "config.json: unknown architecture Qwen9ForCausalLM; nearest known"),
         ({"model_type": "qwen3_nxt"}, "config.json: unknown architecture qwen3_nxt; nearest known: qwen3_next, "),
         ({"model_type": "zzzzzzzz"}, "config.json: unknown architecture zzzzzzzz"),
     ],
-    ids=["empty", "text for a list", "unknown class", "misspelt type", "nothing near"],
+    ids=[
+        "empty", "text for a list", "a table for a list", "a number for a list", "a list for text", "unknown class",
+        "misspelt type", "nothing near",
+    ],
 )  # fmt: skip
 def test_an_unknown_class_is_refused_with_the_nearest_names(config, message):
     """Guessing that an unknown class is plain attention would be a half-read."""

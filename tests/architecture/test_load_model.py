@@ -91,6 +91,32 @@ def test_the_cache_of_hf_home_is_the_default(folder, monkeypatch):
     assert load_model("acme/Qwen-Tuned").layers == "sssa"
 
 
+NO_COMMIT = {
+    "a pipe": os.mkfifo,
+    "a device": lambda ref: ref.symlink_to("/dev/zero"),
+    "a folder": os.mkdir,
+    "a link to itself": lambda ref: ref.symlink_to(ref),
+    "a way out": lambda ref: ref.write_text("../../.."),
+    "empty": lambda ref: ref.write_text(""),
+    "no hex": lambda ref: ref.write_text("main"),
+    "65 digits": lambda ref: ref.write_text("4567".ljust(65, "0")),
+    "huge": lambda ref: ref.write_bytes(b"4" * 2**20),
+}
+
+
+@pytest.mark.parametrize("make", NO_COMMIT.values(), ids=NO_COMMIT)
+def test_a_ref_that_names_no_commit_is_refused(folder, within, make):
+    """It is neither waited for nor read without end, and it leads nowhere outside the cache."""
+    cache(folder, "acme/Qwen-Tuned", "4567", CONFIG)
+    (folder / "hub" / "config.json").write_text(json.dumps(CONFIG))
+    ref = folder / "hub" / "models--acme--Qwen-Tuned" / "refs" / "main"
+    ref.parent.mkdir()
+    make(ref)
+    with within(2), pytest.raises(ModelNotFound, match="no commit of a Hugging Face cache") as refusal:
+        load_model("acme/Qwen-Tuned")
+    assert refusal.value.fix == "download acme/Qwen-Tuned again, or give a config.json or its folder"
+
+
 def test_a_snapshot_without_a_config_is_not_found(folder):
     """A cache of weights alone, or of a download that was cut off."""
     (cache(folder, "acme/Qwen-Tuned", "0123", CONFIG) / "config.json").unlink()
@@ -107,6 +133,8 @@ UNREADABLE = {
     "no text": ("c.json", b"\xff\xfe\x00\x01", "c.json: not a text file (UTF-8)"),
     "weights": ("c.json", b"PK\x03\x04\x80\x81", "c.json: not a text file (UTF-8)"),
     "no model": ("c.json", b'{"a": 1}', "c.json: not a model config, missing architectures and model_type"),
+    "a key twice": ("c.json", b'{"aB": 4, "c": 1, "aB": 8}', "c.json: key 'aB' appears twice"),
+    "a key twice inside": ("c.json", b'{"a": [{"b": 1, "b": 1}]}', "c.json: key 'b' appears twice"),
     "deep": ("c.json", b'{"a": ' * 100_000, "c.json: not readable as JSON, nested too deeply"),
     "deep lists": ("c.json", b"[" * 4_000_000, "c.json: not readable as JSON, nested too deeply"),
     "larger than 8 MiB": ("c.json", b" " * (LARGEST_CONFIG_BYTES + 1), "c.json: larger than 8 MiB, not a model config"),
@@ -162,6 +190,38 @@ def test_no_name_gets_another_exception_than_ours(folder, name):
     with pytest.raises(HybridcalcError) as refusal:
         load_model(name)
     assert refusal.value.message.isprintable()
+
+
+@pytest.mark.parametrize("name", ["loop", "loop.json", "./loop", "loop.json/config.json", "folder", "./folder/"])
+def test_links_that_go_round_are_named_as_such(folder, name):
+    """Such a file is there, so "no such file" would be wrong."""
+    for loop in ("loop", "loop.json"):
+        (folder / loop).symlink_to(loop)
+    (folder / "folder").mkdir()
+    (folder / "folder" / "config.json").symlink_to("config.json")
+    with pytest.raises(InputError) as refusal:
+        load_model(name)
+    assert refusal.value.message == f"{name}: too many levels of symbolic links"
+
+
+def test_a_link_to_nothing_is_no_such_file(folder):
+    """It is a path all the same, not the name of a model."""
+    (folder / "dangling").symlink_to("nowhere")
+    with pytest.raises(ModelNotFound, match=r"^dangling: no such file$"):
+        load_model("dangling")
+
+
+def test_a_name_of_any_length_is_refused_in_bounded_time(folder, within):
+    """Twenty thousand quantisation suffixes."""
+    with within(1), pytest.raises(ModelNotFound, match=r"^no model 'x-fp8-fp8"):
+        load_model("x" + "-fp8" * 20_000)
+
+
+@pytest.mark.parametrize("name", ["\x1b[31m/Kimi-K3", "a\nb/Kimi-K3", "\x9b/Kimi-K3", "a\u202eb/Kimi-K3"])
+def test_how_a_name_was_read_is_told_without_its_control_characters(folder, name):
+    """The note is printed on a terminal."""
+    reading = load_model(name).reading
+    assert reading.startswith("read as kimi-k3: ") and reading.isprintable()
 
 
 def test_a_path_is_not_taken_for_a_preset_of_its_last_name(folder):

@@ -81,6 +81,13 @@ REFUSED = {
     "no window layer": (changed("ssaw", "ssaa"), "mine.yaml: window and the window layers"),
     "no attention layer": (changed("ssaw", "ssss"), "mine.yaml: attention and the attention layers"),
     "guess": (changed("confidence: verified", "confidence: guess"), "mine.yaml: confidence: "),
+    "a stream thinner than its heads": (
+        changed(
+            "kda\nlayers: ssaw\nstate: {num_heads: 96, head_dim: 128, conv_kernel: 4}",
+            "shortconv\nlayers: ssaw\nstate: {streams: [{width: 1, rows: 1, kv_heads: 4}]}",
+        ),
+        "mine.yaml: state of family shortconv: streams.0: width 1 is no multiple of its kv_heads 4",
+    ),
     "half a window": (changed("{tokens: 512}", "{tokens: 512, kv_heads: 16}"), "mine.yaml: window"),
     "key with a line break": (MINE + '"a\\nb": 1\n', "mine.yaml: a"),
     "tag of a number": (changed("id: mine", 'id: !!int ""'), "mine.yaml: not readable as YAML"),
@@ -97,6 +104,21 @@ REFUSED = {
 def test_a_malformed_preset_is_refused_with_its_first_fault(text, message):
     """InputError with file, field or line, and reason; the user's file is outside data."""
     assert refusal_of(text).startswith(message)
+
+
+@pytest.mark.parametrize("field", ["name", "architecture", "source", "notes", "hf_id", "evidence", "confidence"])
+@pytest.mark.parametrize("character", [r"\e", r"\0", r"\x9b", r"\x7f", r"\u202e"])
+def test_control_characters_are_refused_in_every_text(field, character):
+    """Texts of a preset are printed on a terminal."""
+    lines = [line for line in MINE.splitlines() if not line.startswith(field)]
+    message = refusal_of("\n".join([*lines, f'{field}: "a{character}[31m"']))
+    assert message.startswith(f"mine.yaml: {field}: ")
+
+
+def test_line_ends_of_a_text_are_blanks():
+    """Notes may be a block of several lines; answers print them in one."""
+    model = from_preset(read_preset(MINE + "notes: |\n  one\n  two\n", "mine.yaml"))
+    assert model.notes == "one two"
 
 
 HOSTILE = {

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import tracemalloc
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -182,6 +183,37 @@ def test_a_cut_gzip_file_yields_what_it_still_holds():
     assert [texts(record) for record in read(packed[:-2500])] == FIGURES
 
 
+PACKED = gzip.compress("\n".join(BOOT).encode() + b"\n" + bytes(range(256)) * 40)
+_DEFLATE = zlib.compressobj(wbits=31)
+BLOCK = _DEFLATE.compress(("\n".join(BOOT) + "\n").encode()) + _DEFLATE.flush(zlib.Z_FULL_FLUSH)
+DAMAGE = {
+    "whole": (PACKED, None),
+    "padded with zeros": (PACKED + b"\0" * 512, None),
+    "two members": (PACKED + PACKED, None),
+    "cut": (
+        PACKED[:-20],
+        f"the gzip file is cut off after {len(PACKED) - 20} bytes: what came behind them is not in it",
+    ),
+    "cut in its checksum": (PACKED[:-5], "the gzip file is cut off"),
+    "cut in the second member": (PACKED + PACKED[:5], "the gzip file is cut off"),
+    "wrong checksum": (PACKED[:-8] + b"\0\0\0\0" + PACKED[-4:], "the gzip file is damaged at byte "),
+    "text behind it": (PACKED + b"INFO: ready\n", "the gzip file is damaged at byte "),
+    "damaged block": (
+        BLOCK + b"\xff" * 20,
+        f"the gzip file is damaged at byte {len(BLOCK):,}: what lies behind is not read",
+    ),
+}
+
+
+@pytest.mark.parametrize(("packed", "remark"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_gzip_file_is_remarked_on_and_read_up_to_the_damage(packed: bytes, remark: str | None):
+    """Also what one call to zlib would have unpacked before it met the damage."""
+    remarks: list[str] = []
+    found = list(scan(io.BytesIO(packed), remarks))
+    assert [texts(record) for record in found][:2] == FIGURES
+    assert [said.startswith(remark or "") for said in remarks] == [True] * (remark is not None)
+
+
 def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(BOOT).encode())))
     assert [texts(record) for record in read_log("-")] == FIGURES
@@ -212,6 +244,12 @@ def test_an_unreadable_file_is_one_short_message(tmp_path: Path):
     with pytest.raises(InputError) as raised:
         read_log(missing / "boot.txt")
     assert raised.value.message == f"{missing}/boot.txt: cannot be read (not a directory)"
+    with pytest.raises(InputError) as raised:
+        read_log("")
+    assert raised.value.message == "the name of the log file is empty"
+    with pytest.raises(InputError) as raised:
+        read_log("  ")
+    assert raised.value.message == "'  ': no such file"
     with pytest.raises(InputError) as raised:
         read_log("boot\0.txt")
     assert raised.value.message == "boot?.txt: cannot be read (not a file name)"
@@ -282,6 +320,7 @@ def test_a_big_file_takes_bounded_time_and_memory(unit: bytes, within: Within):
         b"#tokens: 1",
         b"V size: 1\n",
         b"allocated" + b"1\n" * 1500,
+        b"allocated" + b"\\n" * 1500,
         b"_state" + b"\\" * 3000,
         b"_state" + b"[" * 3000,
         b'_state\n{"a' * 50,
@@ -353,6 +392,17 @@ def test_mangled_logs_never_raise_and_never_yield_a_number_they_do_not_hold(raw:
             if figure is not None:
                 low, high = figure.interval
                 assert 0 <= low <= figure.value < high
+
+
+@pytest.mark.parametrize("groups", [1300, 1440, 20_000])
+@pytest.mark.parametrize("figure", ["257", "1167552"])
+def test_a_number_of_thousands_of_digits_is_read_as_one_or_as_none(figure: str, groups: int):
+    """Never an error of the interpreter, which reads 4,300 digits at most."""
+    endless = "1" + ",000" * groups
+    found = read("\n".join(BOOT).replace(figure, endless).encode())
+    counts = [record.slots if isinstance(record, StatePoolAllocated) else record.tokens for record in found]
+    read_as = 10 ** (3 * groups) if groups == 1300 else None
+    assert counts == [read_as if figure == "257" else 257, read_as if figure == "1167552" else 1_167_552]
 
 
 @given(st.binary(max_size=3000))

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
+
 import pytest
-from command_line import run
+from command_line import process, run
 
 
 def test_crossover_against_llama_has_the_published_readings():
@@ -26,6 +31,55 @@ def test_crossover_draws_state_and_kv():
     assert "KV = state at 6,234; hybrid = llama-3-8b at 891" in out
     assert all(f"{letter * 2} " in out for letter in "skb")
     assert max(len(line) for line in out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(("model", "baseline", "says"), [
+    ("bamba-9b", "codestral-mamba-7b",
+     "below 12,148 tokens bamba-9b holds less than codestral-mamba-7b, and no less at any other length"),
+    ("inkling", "qwen3.5-27b",
+     "T* = 4,104 tokens from there on inkling holds less than qwen3.5-27b, and below 341 tokens as well"),
+    ("lara-4-mini", "jamba-1.5-mini",
+     "T* = 6,152 tokens from 6,153 tokens on lara-4-mini holds less than jamba-1.5-mini, and below 42 tokens as well"),
+    ("kimi-linear-48b-a3b", "kimi-k3", "from the first token kimi-linear-48b-a3b holds less than kimi-k3"),
+    ("kimi-k3", "kimi-linear-48b-a3b",
+     "never kimi-k3 holds no less than kimi-linear-48b-a3b, however long the sequence"),
+])  # fmt: skip
+def test_crossover_says_at_which_lengths_the_hybrid_is_lighter(model, baseline, says):
+    """Below, above, both, always or never; at 6,152 tokens both weigh the same."""
+    out = run("crossover", model, "--baseline", baseline).out
+    assert " ".join(out.split()).startswith(says)
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_curve_is_drawn_in_ascii_where_lines_cannot_be_written(encoding):
+    """No escapes, no failure, and the same letters."""
+    ran = process("crossover", "bamba-9b", "--baseline", "llama-3-8b", PYTHONIOENCODING=encoding)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.isascii()
+    assert "\\u" not in ran.out
+    assert "| ss state" in ran.out
+
+
+@pytest.mark.parametrize(("terminal", "coloured"), [("dumb", False), ("xterm-256color", True)])
+def test_a_curve_has_colours_where_the_terminal_has(terminal, coloured):
+    """On a terminal of its own; TERM=dumb shows no escape code."""
+    ours, theirs = pty.openpty()
+    environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")} | {"TERM": terminal}
+    with subprocess.Popen(
+        [sys.executable, "-m", "hybridcalc", "crossover", "bamba-9b"], stdout=theirs, env=environment
+    ) as child:
+        os.close(theirs)
+        picture = b""
+        while b"tokens of one sequence" not in picture:
+            picture += os.read(ours, 65_536)
+        while True:
+            try:
+                picture += os.read(ours, 65_536)
+            except OSError:  # the other side is closed
+                break
+    os.close(ours)
+    assert (child.returncode, b"\x1b" in picture) == (0, coloured)
 
 
 def test_a_baseline_with_less_kv_is_never_beaten():
@@ -77,6 +131,45 @@ def test_the_slot_table_has_every_combination_once():
     assert refused == {("no_buffer", True), ("extra_buffer_lazy", False)}
 
 
+@pytest.mark.parametrize(("flags", "error"), [
+    (("--strategy", "no_buffer"), "no_buffer does not run under the overlap scheduler"),
+    (("--strategy", "no_buffer", "--pp", "2"), "no_buffer does not run under the overlap scheduler"),
+    (("--strategy", "no_buffer", "--page-size", "64", "--disable-overlap-schedule"),
+     "no_buffer needs --page-size 1, not 64"),
+    (("--page-size", "96"), "--mamba-track-interval 256 is no multiple of --page-size 96"),
+    (("glm-5.3-flash", "--page-size", "64"),
+     "the sparse-attention index needs pages of 64 pooled tokens, 16 to one, not pages of 64"),
+])  # fmt: skip
+def test_slots_of_flags_the_engine_refuses_are_exit_1(flags, error):
+    """With a model and without: the answer is no, not a figure."""
+    ran = run("slots", *flags)
+    assert (ran.code, ran.out, ran.err.splitlines()[0]) == (1, "", f"error: {error}")
+
+
+@pytest.mark.parametrize("model", [(), ("kimi-k3",)])
+def test_lazy_buffers_on_pipeline_stages_are_not_told_to_drop_a_flag_nobody_gave(model):
+    """pp turned the overlap scheduler off."""
+    ran = run("slots", *model, "--pp", "2", "--strategy", "extra_buffer_lazy")
+    fix = "use --mamba-radix-cache-strategy extra_buffer: pipeline stages run without overlap"
+    assert (ran.code, ran.err.splitlines()[1].strip()) == (1, fix)
+
+
+@pytest.mark.parametrize("model", [(), ("kimi-k3",), ("codestral-mamba-7b",)])
+@pytest.mark.parametrize("strategy", ["no_buffer", "extra_buffer", "extra_buffer_lazy"])
+@pytest.mark.parametrize("flags", [(), ("--disable-overlap-schedule",), ("--disable-radix-cache",)])
+@pytest.mark.parametrize("page", [(), ("--page-size", "64")])
+def test_the_slot_table_agrees_with_the_answer(model, strategy, flags, page):
+    """The row of the flags as given: refused with exit 1, else the same S."""
+    ran = run("slots", *model, "--strategy", strategy, *flags, *page, "--json")
+    table = run("slots", *model, *page, "--json").document["table"]
+    overlap, radix = "--disable-overlap-schedule" not in flags, "--disable-radix-cache" not in flags
+    (row,) = (r for r in table if (r["strategy"], r["overlap"], r["radix_cache"]) == (strategy, overlap, radix)
+              and not r["skip_decode_lock"])  # fmt: skip
+    assert ran.code == (0 if row["allowed"] else 1)
+    if row["allowed"]:
+        assert ran.document["selected"]["slots"] == row["slots"]
+
+
 def test_models_lists_every_preset_with_its_confidence():
     models = run("models", "--json").document["models"]
     assert len(models) >= 68
@@ -94,3 +187,17 @@ def test_models_show_names_the_source():
 def test_models_family_filters():
     models = run("models", "--family", "lightning", "--json").document["models"]
     assert {model["family"] for model in models} == {"lightning"}
+
+
+@pytest.mark.parametrize("arguments", [("--json", "show", "kimi-k3"), ("show", "kimi-k3", "--json")])
+def test_models_show_takes_json_on_either_side(arguments):
+    """A flag of the group is a flag of what it shows."""
+    assert [model["name"] for model in run("models", *arguments).document["models"]] == ["kimi-k3"]
+
+
+@pytest.mark.parametrize("family", ["gdn", "kda", "bogus"])
+def test_models_show_refuses_a_family(family):
+    """One model has one family: the flag would be dropped."""
+    ran = run("models", "--family", family, "show", "kimi-k3", "--json")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "error: --family chooses among presets, `show` is of one\n       drop it\n"

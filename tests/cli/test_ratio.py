@@ -146,3 +146,43 @@ def test_explain_prints_every_step():
     out = run("ratio", *K3, "--explain").out
     assert "r* = (S + D) x state / (L x (kv / dcp + draft kv))" in out
     assert "published form" in out
+
+
+RINGS = ("--speculative-algorithm", "EAGLE", "--speculative-num-draft-tokens", "9", "--enable-linear-replayssm-spec",
+         "--linear-replayssm-cache-len")  # fmt: skip
+
+
+@pytest.mark.parametrize("rest", [(), ("--rest", "28.55GiB")])
+@pytest.mark.parametrize(("arguments", "error"), [
+    (("--log", LOG, "--strategy", "no_buffer"), "no_buffer does not run under the overlap scheduler"),
+    (("--log", LOG, "--strategy", "no_buffer", "--disable-overlap-schedule", "--page-size", "64"),
+     "no_buffer needs --page-size 1, not 64"),
+    (("--log", LOG, "--strategy", "extra_buffer_lazy", "--pp", "2"), "extra_buffer_lazy needs the overlap scheduler"),
+    (("kimi-k3", "--tp", "8", *RINGS, "12"), "the ring length must be a power of two, 12 is not"),
+    (("kimi-k3", "--tp", "8", *RINGS, "16"),
+     "the ring length must be at least 2 x D = 18 for 9 draft tokens, 16 is not"),
+    (("glm-5.3-flash", "--disable-overlap-schedule", "--tp", "4"),
+     "the sparse-attention index needs pages of 64 pooled tokens, 16 to one, not pages of 1"),
+])  # fmt: skip
+def test_flags_the_engine_refuses_are_exit_1_with_a_budget_and_without(arguments, error, rest):
+    """A ratio of a server that does not start is no answer."""
+    ran = run("ratio", *arguments, "-L", "9216", *rest)
+    assert (ran.code, ran.out, ran.err.splitlines()[0]) == (1, "", f"error: {error}")
+
+
+@pytest.mark.parametrize("arguments", [K3[:5], ("--log", LOG)])
+def test_a_budget_in_which_no_ratio_starts_is_said_not_to_fit(arguments):
+    """Neither what a ratio would admit, nor the advice to give the budget that was given."""
+    out = run("ratio", *arguments, "-L", "9216", "--rest", "1MiB").out
+    assert "does not fit: no ratio starts in 1.00 MiB" in out.splitlines()[0]
+    assert "does not fit in 1.00 MiB" in out
+    assert "--rest SIZE" not in out
+    assert ("as booted" in out) == ("--log" in arguments)
+
+
+@pytest.mark.parametrize("arguments", [("no-such-model",), ("--log", "no-such-file"), ("kimi-k3", "--tp", "5"), ()])
+def test_fail_on_is_checked_before_anything_is_read(arguments):
+    """A severity that is none is the first thing said."""
+    ran = run("ratio", *arguments, "-L", "9216", "--fail-on", "bogus")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "error: --fail-on 'bogus' is not a severity\n       write note, warning, error or never\n"

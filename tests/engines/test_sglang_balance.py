@@ -191,3 +191,10 @@ def test_no_other_ratio_serves_more_requests_than_the_one_proposed(length, rest,
         ratio = float(answer.ratio) * factor
         other = evaluate("other", "", ServerArgs(**flags, mamba_full_memory_ratio=ratio))
         assert other.requests <= proposed.requests + 2 + proposed.requests // 100
+
+
+@pytest.mark.parametrize("rest", [0.4, 0.5, 1.0, 28.55])
+def test_a_pin_that_starts_is_shown_whatever_a_ratio_does(rest):
+    """Kimi-K3 with five slots pinned: one request's slots, and what KV is left."""
+    today = balance(rest_gib=rest, tp_size=8, max_mamba_cache_size=5).setting("today")
+    assert (today.slots, today.state_requests) == (5, 1)

@@ -1,12 +1,16 @@
 """What `hybridcalc crossover` answers: T* in three readings, with the sizes SGLang keeps."""
 
+import re
 from fractions import Fraction
 
 import pytest
 
 from hybridcalc import load_model
+from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.crossover import compare
+from hybridcalc.engines.sglang.kv import kv_curve
+from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import InputError
 
 
@@ -45,6 +49,70 @@ def test_a_hybrid_baseline_has_a_state_of_its_own_to_save():
 def test_a_baseline_of_less_kv_is_never_met():
     """LFM2's KV grows more slowly than Falcon-H1's: the hybrid never weighs less."""
     assert crossover("falcon-h1-34b", "lfm2-1.2b").baseline.total_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("name", "baseline", "total", "lighter"),
+    [
+        ("bamba-9b", "codestral-mamba-7b", None, ((1, 12_147),)),
+        ("inkling", "qwen3.5-27b", Fraction(20_518, 5), ((1, 340), (4104, None))),
+        ("lara-4-mini", "jamba-1.5-mini", 6152, ((1, 41), (6153, None))),
+        ("kimi-linear-48b-a3b", "kimi-k3", 0, ((1, None),)),
+        ("kimi-k3", "kimi-linear-48b-a3b", None, ()),
+    ],
+)
+def test_a_hybrid_is_lighter_below_one_length_above_one_or_both(name, baseline, total, lighter):
+    """A baseline with a larger state and less KV is beaten by short sequences only; a window makes it two spans."""
+    found = crossover(name, baseline).baseline
+    assert (found.total_tokens, found.lighter) == (total, lighter)
+
+
+PRESETS = [load_model(name) for name in model_names()]
+HYBRIDS = [model for model in PRESETS if model.state is not None]
+
+
+@pytest.mark.parametrize("hybrid", HYBRIDS, ids=lambda model: model.name)
+def test_every_pair_of_presets_is_lighter_where_its_bytes_say_so(hybrid):
+    """Brute force: both byte functions at powers of two, around windows and on both sides of each end."""
+    args = ServerArgs()
+    state, curve = state_slot(hybrid, args).bytes, kv_curve(hybrid, args)
+    for model in PRESETS:
+        base = compare(hybrid, model, args, longest=1).baseline
+        other, other_state = kv_curve(model, args), state_slot(model, args).bytes if model.state else 0
+        ends = [end for span in base.lighter for end in span if end] + [curve.window_tokens, other.window_tokens]
+        lengths = {2**i for i in range(32)} | {end + step for end in ends for step in (-1, 0, 1) if end + step > 0}
+        for tokens in lengths:
+            less = state + curve.at(tokens) < other_state + other.at(tokens)
+            assert less == any(s.first <= tokens <= (s.last or tokens) for s in base.lighter), (model.name, tokens)
+
+
+def computed(numbers):
+    """What the printed arithmetic of a step comes to, exactly."""
+    return eval(re.sub(r"[\d,]+", lambda m: f"Fraction({m[0].replace(',', '')})", numbers.replace(" x ", " * ")))
+
+
+@pytest.mark.parametrize("hybrid", HYBRIDS, ids=lambda model: model.name)
+def test_the_printed_numbers_of_every_step_compute_to_its_value(hybrid):
+    """All pairs of presets: the baseline's state and windows are in the numbers, and nothing divides by zero."""
+    for model in PRESETS:
+        for step in compare(hybrid, model, ServerArgs(), longest=1).steps:
+            assert computed(step.with_numbers) == step.value, (model.name, step)
+
+
+@pytest.mark.parametrize("baseline", ["kimi-linear-48b-a3b", "deepseek-v3", "qwen3.5-27b"])
+@pytest.mark.parametrize("name", ["kimi-k3", "qwen3.5-27b", "jamba-1.5-mini"])
+def test_the_printed_numbers_count_the_ranks_that_keep_a_state_each(name, baseline):
+    """Context parallelism: every rank holds the whole state beside its share of the tokens."""
+    for step in crossover(name, baseline, tp_size=8, dcp_size=4).steps:
+        assert computed(step.with_numbers) == step.value
+
+
+def test_windows_count_where_kv_outweighs_the_state():
+    """Inkling's windows still fill: 7,299,072 B are 14.7 tokens of 45,056 + 450,560 B, not 162."""
+    answer = crossover("inkling")
+    assert answer.component_tokens == Fraction(7_299_072, 45_056 + 450_560)
+    for point in answer.curve:
+        assert (point.kv_bytes >= point.state_bytes) == (point.tokens >= answer.component_tokens)
 
 
 def test_context_parallelism_shares_the_tokens_but_not_the_state():
@@ -93,5 +161,6 @@ def test_the_document_has_the_promised_keys():
     document = crossover("nemotron-h-8b", "llama-3-8b").to_dict()
     promised = {"state_bytes", "kv_bytes_per_token", "component_tokens", "per_layer_tokens", "baseline", "curve"}
     assert promised <= set(document)
+    assert document["lighter_tokens"] == [[891, None]]
     assert {"name", "kv_bytes_per_token", "component_tokens", "total_tokens"} <= set(document["baseline"])
     assert set(document["curve"][0]) == {"tokens", "state_bytes", "kv_bytes", "baseline_bytes"}

@@ -1,8 +1,11 @@
 """Bytes of KV SGLang prices for one token on one rank, draft included, and their growth over a sequence."""
 
+from dataclasses import replace
+
 import pytest
 
 from hybridcalc import load_model
+from hybridcalc.architecture.geometry import GroupedQueryKV, LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs, rules_for
 from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, draft_layers, kv_cell, kv_curve, kv_dtype
 from hybridcalc.errors import InputError
@@ -132,3 +135,20 @@ def test_context_parallelism_that_does_not_divide_is_refused():
         cell("kimi-k3", tp_size=8, dcp_size=3)
     assert refusal.value.message == "--dcp-size 3 does not divide the 8 ranks of an attention worker"
     assert refusal.value.fix == "context parallelism shares those ranks; give a divisor of --tp-size"
+
+
+@pytest.mark.parametrize(
+    ("attention", "row"),
+    [(GroupedQueryKV(1, 1, 1), "1 of 1 KV heads x 2 fp4_mx_block16"), (LatentKV(1, 0), "1 fp4_mx_block16, whole on")],
+    ids=["gqa", "mla"],
+)
+@pytest.mark.parametrize(
+    "size", [lambda model, args: kv_cell(model, args, NEWEST), kv_curve], ids=["cell", "curve"]
+)  # fmt: skip
+def test_a_row_that_rounds_to_nothing_is_refused(attention, row, size):
+    """The engine divides its memory by it."""
+    model = replace(load_model("llama-3-8b"), attention=attention)
+    with pytest.raises(InputError) as refusal:
+        size(model, ServerArgs(kv_cache_dtype="fp4_mx_block16"))
+    assert refusal.value.message.startswith(f"a token's KV rounds to 0 bytes: {row}")
+    assert size(model, ServerArgs())

@@ -1,8 +1,11 @@
 """The state slot SGLang keeps: bytes, shapes in its own order, and the priority of dtypes."""
 
+from dataclasses import replace
+
 import pytest
 
 from hybridcalc import load_model
+from hybridcalc.architecture.geometry import ConvStream, ShortConv
 from hybridcalc.engines.sglang.config import ServerArgs, rules_for
 from hybridcalc.engines.sglang.replayssm import charged_rings, replayssm_active, replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.states import state_slot
@@ -111,6 +114,20 @@ def test_a_model_without_a_state_is_refused():
     assert refusal.value.message == "llama-3-8b has no recurrent layer: it keeps no state"
 
 
+@pytest.mark.parametrize("streams", [(ConvStream(1, 1, 4),), ()], ids=["thinner than its heads", "no stream"])
+def test_a_state_of_no_bytes_is_refused(streams):
+    """The pool's memory is divided by it."""
+    with pytest.raises(InputError) as refusal:
+        state_slot(replace(load_model("lfm2-1.2b"), state=ShortConv(streams)), ServerArgs())
+    assert refusal.value.message == "lfm2-1.2b keeps 0 B of state on a rank: its shortconv sizes leave nothing"
+
+
+def test_a_dtype_is_quoted_without_its_control_characters_and_never_at_length():
+    """Flags and variables come from scripts."""
+    slot = state_slot(load_model("kimi-k3"), ServerArgs(env={"SGLANG_MAMBA_SSM_DTYPE": "\x1b[31m" + "x" * 5000}))
+    assert slot.ssm_dtype_reason == f"SGLANG_MAMBA_SSM_DTYPE ?[31m{'x' * 35} is not known: float32"
+
+
 def test_ranks_that_do_not_divide_are_refused():
     """As the families module refuses them."""
     with pytest.raises(ShardingError, match=r"^--tp 5 does not divide 96 KDA heads$"):
@@ -125,7 +142,7 @@ def test_ranks_that_do_not_divide_are_refused():
         ("jet-nemotron-2b", SPEC, True),
         ("nemotron-h-8b", SPEC, False),
         ("ling-2.6-flash", SPEC, False),
-        ("kimi-k3", SPEC | {"speculative_algorithm": None}, False),
+        ("kimi-k3", SPEC | {"speculative_algorithm": None}, True),
         ("kimi-k3", {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4}, False),
     ],
     ids=["kda", "gdn of qwen", "gdn of jet", "mamba2", "lightning", "no speculation", "no flag"],

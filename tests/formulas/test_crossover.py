@@ -1,5 +1,6 @@
 """T*: where KV outweighs the state, and where a hybrid starts to beat a baseline."""
 
+import itertools
 from fractions import Fraction
 from math import ceil
 
@@ -7,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridcalc.formulas.crossover import KvCurve, crossover_tokens, curve_lengths, total_crossover_tokens
+from hybridcalc.formulas.crossover import (
+    KvCurve,
+    crossover_tokens,
+    curve_lengths,
+    lighter_spans,
+    total_crossover_tokens,
+)
 from hybridcalc.units import KIB, MIB
 
 NEMOTRON_H_8B, NEMOTRON_H_8B_BF16 = 102_137_856, 51_806_208
@@ -67,6 +74,25 @@ def test_the_total_crossover_is_the_whole_length_a_search_finds(state, hybrid, b
         assert met is None
     else:
         assert ceil(met) == found
+
+
+@given(st.integers(-200, 200), curves, curves)
+def test_the_lighter_spans_are_the_whole_lengths_a_search_finds(state, hybrid, baseline):
+    """Brute force over whole tokens, windows of both sides included; spans are apart, and only the last may not end."""
+    spans = lighter_spans(state, hybrid, baseline)
+    found = {tokens for first, last in spans for tokens in range(first, (last or 1499) + 1)}
+    assert found == {t for t in range(1, 1500) if baseline.at(t) - hybrid.at(t) - state > 0}
+    assert all(one.last is not None and one.last + 1 < other.first for one, other in itertools.pairwise(spans))
+
+
+@pytest.mark.parametrize(("state", "hybrid", "baseline", "spans"), [
+    (80, KvCurve(2), KvCurve(10), ((11, None),)), (-80, KvCurve(10), KvCurve(2), ((1, 9),)),
+    (-9, KvCurve(2, 8, 100), KvCurve(9), ((1, 8), (114, None))), (0, KvCurve(9), KvCurve(9), ()),
+    (50, KvCurve(1), KvCurve(0, 8, 10), ((8, 29),)), (-1, KvCurve(1), KvCurve(1), ((1, None),)),
+])  # fmt: skip
+def test_a_hybrid_may_be_lighter_below_above_between_or_never(state, hybrid, baseline, spans):
+    """By hand; a length at which both weigh the same belongs to no span."""
+    assert lighter_spans(state, hybrid, baseline) == spans
 
 
 def test_two_models_of_equal_weight_have_no_crossover():

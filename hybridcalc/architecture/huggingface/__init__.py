@@ -11,7 +11,7 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.huggingface.classes import BY_MODEL_TYPE, READERS
-from hybridcalc.architecture.huggingface.fields import Fields
+from hybridcalc.architecture.huggingface.fields import Fields, shown
 from hybridcalc.errors import ConfigError, InputError
 from hybridcalc.units import parse_dtype
 
@@ -60,8 +60,7 @@ def read_config(
 
 
 def _architecture_of(config: Mapping[str, Any], text: Mapping[str, Any], name: str) -> str:
-    listed = config.get("architectures") or text.get("architectures") or []
-    classes = [item for item in listed if isinstance(item, str)] if isinstance(listed, list) else []
+    classes = _classes(config, name) or _classes(text, name)
     for known in classes:
         if known in READERS:
             return known
@@ -73,11 +72,27 @@ def _architecture_of(config: Mapping[str, Any], text: Mapping[str, Any], name: s
                 return "BailingMoeV3ForCausalLM" if has_conv else "BailingMoeV2_5ForCausalLM"
             if model_type in BY_MODEL_TYPE:
                 return BY_MODEL_TYPE[model_type]
+    stated = config.get("model_type", text.get("model_type"))
+    if not classes and not types and stated is not None:
+        raise ConfigError(f"{name}: model_type = {shown(stated)} is no text", fix="give a model's own config.json")
     if not classes and not types:
         raise ConfigError(
             f"{name}: not a model config, missing architectures and model_type", fix="give a model's own config.json"
         )
     raise _unknown((classes or types)[0], name)
+
+
+def _classes(config: Mapping[str, Any], name: str) -> list[str]:
+    """The class names in ``architectures``; none where the field is not set."""
+    listed = config.get("architectures")
+    if listed is None:
+        return []
+    if not isinstance(listed, list):
+        raise ConfigError(
+            f"{name}: architectures = {shown(listed)} is no list of class names",
+            fix='write it in brackets: "architectures": ["..."]',
+        )
+    return [item for item in listed if isinstance(item, str)]
 
 
 def _unknown(architecture: str, name: str) -> ConfigError:

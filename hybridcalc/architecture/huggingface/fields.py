@@ -7,7 +7,7 @@ has an unusable value. Numbers are bounded, since a config is outside data and i
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybridcalc.errors import ConfigError
+from hybridcalc.errors import ConfigError, printable
 
 LARGEST_NUMBER = 2**31
 """No dimension, count or context of a model comes near it."""
@@ -78,12 +78,12 @@ class Fields:
         return float(value)
 
     def text(self, *names: str) -> str | None:
-        """A string, or None when no such field is set."""
+        """A string without control characters, or None when no such field is set."""
         value = self.raw(*names)
         if value is not None and not isinstance(value, str):
             self.wrong.append(f"{self._prefix}{names[0]} = {shown(value)}")
             return None
-        return value
+        return printable(value) if value is not None else None
 
     def words(self, name: str) -> list[str] | None:
         """A list of strings, or None when the field is not set."""

@@ -12,15 +12,21 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
+from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
 from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs, rules_for, with_model_defaults
 from hybridcalc.engines.sglang.constants import Constants, architecture_constants, draft_kv_bytes, draft_states
 from hybridcalc.engines.sglang.notes import model_notes
 from hybridcalc.engines.sglang.replayssm import replayssm_active
 from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model, by_sizes, ratio_text, weigh
-from hybridcalc.engines.sglang.strategy import resolve_strategy
+from hybridcalc.engines.sglang.strategy import Resolved, resolve_strategy
 from hybridcalc.formulas.balance import balanced_ratio, token_equiv
-from hybridcalc.formulas.slots import Slots, Strategy, pin, slots_per_request
+from hybridcalc.formulas.slots import Slots, Strategy, pin
 from hybridcalc.plan import Step
+
+UNNAMED_MODEL = Architecture(
+    name="", architecture="KimiLinearForCausalLM", layers="", state=None, attention=None, chunk_size=1
+)
+"""Stands in where no model is named: a class that every version gives extra buffers, with a chunk any page fits."""
 
 
 class Observed(NamedTuple):
@@ -136,7 +142,10 @@ def balance_model(
     args = with_model_defaults(model.architecture, args)
     measured = constants or architecture_constants(model, args, rules)
     resolved = resolve_strategy(model, args, rules)
-    drafts, reason = draft_states(args, active=replayssm_active(model, args, rules))
+    replay_active = replayssm_active(model, args, rules)
+    check_allocation(model, args, replay_active=replay_active)
+    check_kv_pages(model, args)
+    drafts, reason = draft_states(args, active=replay_active)
     draft_kv = draft_kv_bytes(model, args, rules)
     evaluate = None
     if rest_gib is not None and constants is None:
@@ -154,26 +163,31 @@ def balance_constants(
     constants: Constants, args: ServerArgs, workload: Workload, *, rest_gib: float | None = None,
     observed: Observed | None = None,
 ) -> Balance:  # fmt: skip
-    """r* from measured constants alone, with no model named: auto is taken for extra_buffer, and a note says so."""
+    """r* from measured constants alone, with no model named: auto is taken for extra_buffer, and a note says so.
+
+    Raises Refusal for flags that the engine starts no model with.
+    """
     rules, note = rules_for(args.engine_version)
     typed, notes = args.mamba_radix_cache_strategy, [note]
     if typed == "auto" and args.radix_cache:
-        typed = Strategy.EXTRA_BUFFER.value
         notes.append("no MODEL given: strategy auto is taken for extra_buffer; name the model to have it resolved")
-    slots = slots_per_request(
-        Strategy.NO_BUFFER if typed == "auto" else Strategy(typed), overlap=args.overlap,
-        skip_decode_lock=args.skip_decode_lock, radix_cache=args.radix_cache,
-    )  # fmt: skip
-    if args.pipeline_turns_overlap_off:
-        slots = Slots(slots.count, f"{slots.reason}; pp {args.pp_size} turns overlap off")
+    resolved = resolve_unnamed(args, rules)
+    slots, strategy = resolved.slots, resolved.strategy if args.radix_cache else typed
     drafts, reason = draft_states(args, active=args.enable_linear_replayssm_spec and args.speculative)
     draft_kv, evaluate = args.draft_kv_bytes_per_token or 0, None
     if rest_gib is not None:
         evaluate = _measured(constants, draft_kv, slots, args, rules, rest_gib, workload)
     question = _Question(
-        "", workload, constants, slots, typed, drafts, reason, draft_kv, args, rules, rest_gib, observed, evaluate
+        "", workload, constants, slots, strategy, drafts, reason, draft_kv, args, rules, rest_gib, observed, evaluate
     )
     return _answer(question, notes)
+
+
+def resolve_unnamed(args: ServerArgs, rules: RuleSet) -> Resolved:
+    """Strategy and S with no model named: auto is taken for extra_buffer. Raises Refusal for what no model does."""
+    if args.mamba_radix_cache_strategy == "auto":
+        args = replace(args, mamba_radix_cache_strategy=Strategy.EXTRA_BUFFER.value)
+    return resolve_strategy(UNNAMED_MODEL, args, rules)
 
 
 def _measured(
@@ -230,19 +244,22 @@ def _settings(question: _Question) -> tuple[list[Setting], list[str]]:
     settings: list[Setting] = []
     notes: list[str] = []
     if evaluate is not None:
+        none_starts = ""
         try:
             settings.append(balance_ratio(evaluate, args, question.ratio))
         except Refusal as refusal:
-            notes.append(f"no ratio starts: {refusal.reason}")
+            none_starts = refusal.reason
+            notes.append(f"no ratio starts: {none_starts}")
         if settings and not settings[0].flags.endswith(f" {ratio_text(question.ratio)}"):
             notes.append("the set ratio is not r*: the solver counts stages, rings or draft states that r* leaves out")
-        pin_slots = pin(
-            _pinned(question, settings[0] if settings else None), question.slots.count, dp=args.attn_dp_size
-        )
-        choices = [("or", f"--max-mamba-cache-size {pin_slots}", replace(args, max_mamba_cache_size=pin_slots))]
-        if question.observed is None:
+        choices = []
+        pinned = _pinned(question, settings[0] if settings else None)
+        if settings or pinned > 1:
+            slots = pin(pinned, question.slots.count, dp=args.attn_dp_size)
+            choices.append(("or", f"--max-mamba-cache-size {slots}", replace(args, max_mamba_cache_size=slots)))
+        if question.observed is None and not (none_starts and args.max_mamba_cache_size is None):
             choices.append(("today", _today_flags(args), args))
-        for label, flags, changed in choices if settings else []:
+        for label, flags, changed in choices:
             try:
                 settings.append(evaluate(label, flags, changed))
             except Refusal as refusal:

@@ -55,7 +55,7 @@ def kv_layers(model: Architecture) -> int:
 def kv_cell(model: Architecture, args: ServerArgs, rules: RuleSet) -> KvCell:
     """Bytes per token and rank over the whole model, draft included. 0 for a pure state-space model.
 
-    Raises InputError for a dtype or a context-parallel size the engine does not take.
+    Raises InputError for a dtype or a context-parallel size the engine does not take, and for a row of 0 bytes.
     """
     return stage_cell(model, args, rules, kv_layers(model), model.window_layers)
 
@@ -127,7 +127,19 @@ def _check_dcp(args: ServerArgs) -> None:
 
 
 def _layer_bytes(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str) -> tuple[int, str]:
-    """Bytes of one layer's KV per token on one rank, and in words how they come about."""
+    """Bytes of one layer's KV per token on one rank, and in words how they come about.
+
+    Raises InputError where they round to 0, as a row of one value in 4 bits does.
+    """
+    size, words = _row(attention, args, dtype)
+    if not size:
+        raise InputError(
+            f"a token's KV rounds to 0 bytes: {words}", fix="give another --kv-cache-dtype, or check the model's sizes"
+        )
+    return size, words
+
+
+def _row(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str) -> tuple[int, str]:
     if isinstance(attention, GroupedQueryKV):
         heads = kv_heads_on_rank(attention.kv_heads, args.attn_tp_size // args.dcp_size)
         width = attention.head_dim + attention.v_head_dim

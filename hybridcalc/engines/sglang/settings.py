@@ -73,7 +73,12 @@ def by_model(model: Architecture, rest_gib: float, length: Fraction) -> Evaluate
         ready = prepare(model, args)
         check_allocation(model, ready.args, replay_active=ready.replay_active)
         check_kv_pages(model, ready.args)
-        return settle(label, flags, ready, size(ready, rest_gib), length)
+        try:
+            sizing = size(ready, rest_gib)
+        except Refusal as refusal:
+            refusal.outputs.setdefault("S", ready.slots.count)
+            raise
+        return settle(label, flags, ready, sizing, length)
 
     return evaluate
 

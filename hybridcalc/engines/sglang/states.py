@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hybridcalc.architecture.families import StateShapes, state_shapes
 from hybridcalc.architecture.geometry import Architecture, KimiDelta, Lightning, Mamba1, ShortConv
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, printable
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 
 SSM_DTYPES = ("float32", "bfloat16", "float16")
@@ -77,14 +77,15 @@ def slot_parts(slot: StateSlot) -> str:
 def state_slot(model: Architecture, args: ServerArgs) -> StateSlot:
     """The state slot of ``model`` under ``args``.
 
-    Raises InputError for a model without recurrent layers and ShardingError for a tp that does not divide.
+    Raises InputError for a model without recurrent layers or with a state of 0 bytes, and ShardingError for a tp that
+    does not divide.
     """
     if model.state is None:
         raise InputError(f"{model.name} has no recurrent layer: it keeps no state")
     ranks = args.tp_size if model.architecture in SHARDED_OVER_ALL_RANKS else args.attn_tp_size
     shapes = state_shapes(model.state, ranks)
     conv_dtype, ssm_dtype, reason = _dtypes(model, args)
-    return StateSlot(
+    slot = StateSlot(
         layers=model.state_layers,
         shapes=shapes,
         conv_shape=_conv_shape(model, shapes),
@@ -93,6 +94,12 @@ def state_slot(model: Architecture, args: ServerArgs) -> StateSlot:
         ssm_dtype=ssm_dtype,
         ssm_dtype_reason=reason,
     )
+    if not slot.bytes:
+        raise InputError(
+            f"{model.name} keeps 0 B of state on a rank: its {model.family} sizes leave nothing",
+            fix="check the sizes of its state",
+        )
+    return slot
 
 
 def _dtypes(model: Architecture, args: ServerArgs) -> tuple[str, str, str]:
@@ -106,8 +113,9 @@ def _dtypes(model: Architecture, args: ServerArgs) -> tuple[str, str, str]:
     if flag is not None or variable:
         stated = flag or variable or ""
         where = "--mamba-ssm-dtype" if flag is not None else "SGLANG_MAMBA_SSM_DTYPE"
-        known = stated in SSM_DTYPES
-        return conv, stated if known else "float32", where if known else f"{where} {stated} is not known: float32"
+        if stated in SSM_DTYPES:
+            return conv, stated, where
+        return conv, "float32", f"{where} {printable(stated[:40])} is not known: float32"
     declared = model.declared_ssm_dtype
     if declared in SSM_DTYPES and model.architecture in READS_DECLARED_SSM_DTYPE:
         return conv, declared, "the config's mamba_ssm_dtype"
