@@ -14,7 +14,7 @@ from hybridcalc.units import parse_tokens
 
 KINDS = ("long", "agent", "batch", "small")
 """Kinds of workload that change what is worth setting: long documents, short agent turns, batch, small cards."""
-_THOUSANDS = re.compile(r"(?<![0-9:])[0-9]{1,3},[0-9]{3}(?![0-9kKmM])")
+_THOUSANDS = r"(?<![0-9:])[0-9]{1,3},[0-9]{3}(?![0-9kKmM])"
 MOST_REQUESTS = 10**9
 
 
@@ -55,10 +55,14 @@ class Workload(NamedTuple):
         return "no length" if mean is None else f"{float(mean):,.0f} tokens on average"
 
 
+HEADROOM = "headroom"
+
+
 class Rest(NamedTuple):
     """Memory left for both pools on one rank, GiB: the likely value, the bounds it may lie in, and where it is from.
 
-    ``before_gib`` is the memory that --mem-fraction-static is a fraction of, where the memory left depends on it.
+    ``before_gib`` is the memory that --mem-fraction-static is a fraction of, where the memory left depends on it, and
+    ``others`` what else the GPU holds, by name: weights, headroom, ...
     """
 
     likely_gib: float
@@ -66,6 +70,12 @@ class Rest(NamedTuple):
     high_gib: float
     why: str
     before_gib: float | None = None
+    others: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def headroom_gib(self) -> float | None:
+        """Memory kept free for activations and graphs; None where it is not known."""
+        return dict(self.others).get(HEADROOM)
 
     @property
     def exact(self) -> bool:
@@ -88,7 +98,7 @@ def parse_lengths(text: str) -> tuple[tuple[int, int], ...]:
     parts = [part for part in text.split(",") if part.strip()]
     if not parts or len(parts) > 1000:
         raise InputError(f"{text[:40]!r} holds no lengths", fix="write 8k:20,128k:2 (length:requests, ...)")
-    if _THOUSANDS.search(text):
+    if re.search(_THOUSANDS, text):
         raise InputError(f"{text[:40]!r}: a comma parts lengths, not thousands", fix="write 8192:5, or 128:1,256:1")
     return tuple(_length(part) for part in parts)
 

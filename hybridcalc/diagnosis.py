@@ -17,9 +17,8 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.bootlog import KvPoolAllocated, Printed, Record, StatePoolAllocated, read_log
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.balance import Balance, Observed, balance_constants, balance_model
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import MOST_SLOTS, RuleSet, ServerArgs, rules_for
 from hybridcalc.engines.sglang.constants import Constants, Range, architecture_constants
-from hybridcalc.engines.sglang.flags import MOST_SLOTS
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import Finding
 from hybridcalc.units import GIB, LARGEST_BYTES, LARGEST_TOKENS

@@ -10,8 +10,14 @@ import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model, model_names
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, SPECULATIVE_ALGORITHMS, ServerArgs
-from hybridcalc.engines.sglang.flags import MOST_RANKS, MOST_SLOTS, STRATEGIES
+from hybridcalc.engines.sglang.config import (
+    MOST_RANKS,
+    MOST_SLOTS,
+    NEWEST_VERSION,
+    SPECULATIVE_ALGORITHMS,
+    STRATEGIES,
+    ServerArgs,
+)
 from hybridcalc.errors import InputError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.units import GIB, parse_dtype, parse_gib, parse_tokens

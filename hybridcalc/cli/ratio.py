@@ -8,8 +8,7 @@ import typer
 from hybridcalc.cli import options
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.balance import Balance, balance_model
-from hybridcalc.engines.sglang.config import NEWEST_VERSION
-from hybridcalc.engines.sglang.flags import MOST_SLOTS
+from hybridcalc.engines.sglang.config import MOST_SLOTS, NEWEST_VERSION
 from hybridcalc.engines.sglang.settings import Setting, ratio_text
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding, at_or_above

@@ -6,8 +6,7 @@ import typer
 
 from hybridcalc.architecture.geometry import Architecture, KimiDelta
 from hybridcalc.cli import options
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, check_model, rules_for
-from hybridcalc.engines.sglang.flags import MOST_SLOTS
+from hybridcalc.engines.sglang.config import MOST_SLOTS, NEWEST_VERSION, ServerArgs, check_model, rules_for
 from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import InputError

@@ -6,6 +6,7 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING
 
+from hybridcalc.deployment import HEADROOM
 from hybridcalc.engines.sglang.config import Refusal
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.sglang.sweep import Axis, Point
@@ -166,6 +167,9 @@ def _budget(out: "Console", plan: Plan) -> None:
     left = int(plan.rest.likely_gib * GIB) - sum(line.charged_bytes for line in plan.budget)
     if left > 0:
         segments.append(Segment("unused", ".", left, terminal.QUIET))
+    for name, gib in plan.rest.others:
+        held = gib - plan.uncharged_bytes / GIB if name == HEADROOM else gib
+        segments.append(Segment(name, name[0].upper(), round(held * GIB), terminal.QUIET))
     out.print()
     out.print(memory_map(segments, out.width))
     over = plan.uncharged_bytes

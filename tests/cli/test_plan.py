@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -211,6 +212,27 @@ def test_an_option_of_plan_behind_the_launch_line_is_refused():
 def test_a_refused_side_of_a_comparison_names_its_own_version():
     flags = ("qwen3.5-9b", "--engine-version", "0.5.16", *REST, "--compare", "--strategy no_buffer")
     assert [document["engine_version"] for document in plan(*flags, code=1)["compare"]] == ["0.5.16", "0.5.16"]
+
+
+def test_the_map_shows_the_whole_gpu_where_it_is_known():
+    """Weights, headroom and context beside the pools: the legend adds up to the card."""
+    memory = ("--gpu", "h200", "--weights", "80GiB", "--mem-fraction-static", "0.85")
+    legend = " ".join(run("plan", *K3, *memory).out.split("]\n")[1].split("log lines")[0].split())
+    assert "W weights 80.00 GiB" in legend and "C context 1.10 GiB" in legend
+    sizes = re.findall(r" ([0-9.]+) (GiB|MiB|KiB|B)(?= )", legend.split(" of this are not charged")[0])
+    units = {"GiB": 1, "MiB": 2**10, "KiB": 2**20, "B": 2**30}
+    total = sum(float(size) / units[unit] for size, unit in sizes[:-1])
+    assert total == pytest.approx(143_771 / 1024, abs=0.05)
+
+
+def test_more_than_the_headroom_holds_is_a_finding_with_the_fraction_that_does():
+    flags = ("qwen3.5-9b", "--tp", "2", "--avail-before", "22.93", "--avail-after", "14.08",
+             "--enable-int8-mamba-checkpoint")  # fmt: skip
+    found = {f["rule"]: f for f in plan(*flags, "--mem-fraction-static", "0.995")["findings"]}
+    assert "0.11 GiB of headroom cannot hold them" in found["HC016"]["message"]
+    assert found["HC016"]["fix"] == "write --mem-fraction-static 0.835"
+    mended = {f["rule"]: f for f in plan(*flags, "--mem-fraction-static", "0.835")["findings"]}
+    assert "cannot" not in mended.get("HC016", {"message": ""})["message"]
 
 
 def test_explain_adds_every_step_to_the_same_answer():

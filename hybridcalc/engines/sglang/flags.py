@@ -9,12 +9,10 @@ Mirrors SGLang srt/server_args.py and srt/arg_groups/fields/ (0.5.23), with name
 
 from typing import NamedTuple
 
+from hybridcalc.engines.sglang.config import MOST_RANKS, MOST_SLOTS, STRATEGIES
 from hybridcalc.units import LARGEST_TOKENS
 
-MOST_RANKS = 4096
-MOST_SLOTS = 10**9
 MOST_DRAFTS = 1024
-STRATEGIES = ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")
 STATE_DTYPES = ("float32", "bfloat16", "float16")
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture, LatentKV
 from hybridcalc.architecture.presets import PRESETS
-from hybridcalc.deployment import Rest
+from hybridcalc.deployment import HEADROOM, Rest
 from hybridcalc.engines.sglang.config import Refusal, ServerArgs, is_set, rules_for
 from hybridcalc.errors import InputError
 from hybridcalc.units import GIB, MIB, parse_bytes
@@ -64,6 +64,7 @@ def rest_from_boot(
         rest(before_gib - HALF_CENT, after_gib + HALF_CENT),
         f"{after_gib:.2f} GiB after the weights - {_slack(before_gib, fraction, least)}{_held(held)}",
         None if least else before_gib,
+        _others(before_gib - after_gib, max(before_gib * (1 - fraction), least), held),
     )
 
 
@@ -90,7 +91,9 @@ def rest_from_gpu(
         f"{gpu.gib:.2f} GiB ({gpu.source}) - about {context_gib:.1f} of context - {weights_gib:.2f} of weights"
         f" - {_slack(before, fraction, least)}{_held(held)}"
     )
-    return Rest(rest, rest, rest, why, None if least else before)
+    slack = max(before * (1 - fraction), least)
+    others = (*_others(weights_gib, slack, held), ("context", context_gib))
+    return Rest(rest, rest, rest, why, None if least else before, others)
 
 
 def least_slack_gib(model: Architecture, args: ServerArgs, gpu_gib: float) -> float:
@@ -181,6 +184,11 @@ def _fraction(args: ServerArgs) -> float:
     if not 0 < args.mem_fraction_static < 1:
         raise InputError(f"--mem-fraction-static {args.mem_fraction_static:g} is not between 0 and 1")
     return args.mem_fraction_static
+
+
+def _others(weights: float, slack: float, held: float) -> tuple[tuple[str, float], ...]:
+    """What else the GPU holds, GiB, largest concerns first."""
+    return (("weights", weights), (HEADROOM, slack), *((("images", held),) if held else ()))
 
 
 def _default_chunk(gpu_gib: float) -> int:

@@ -8,6 +8,7 @@ traps are looked for in a plan that starts. A rule is added here and nowhere els
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from math import floor
 from typing import NamedTuple
 
 from hybridcalc.deployment import requests_text
@@ -166,14 +167,21 @@ def _unread_dtype(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _uncharged(plan: Figures) -> Iterator[tuple[str, str]]:
-    if plan.uncharged_bytes < UNCHARGED_SHARE * plan.rest.likely_gib * GIB:
+    over_gib, headroom, args = plan.uncharged_bytes / GIB, plan.rest.headroom_gib, plan.args
+    if over_gib < UNCHARGED_SHARE * plan.rest.likely_gib and (headroom is None or over_gib < headroom):
         return
     worst = max(plan.budget, key=lambda line: line.allocated_bytes - line.charged_bytes)
     over = worst.allocated_bytes - worst.charged_bytes
+    holder = "the headroom of --mem-fraction-static" if headroom is None else f"{headroom:.2f} GiB of headroom"
+    verb = "must hold them" if headroom is None or over_gib < headroom else "cannot hold them"
+    fix = "lower --mem-fraction-static by as much"
+    if plan.rest.before_gib and args.mem_fraction_static and args.mem_fraction_static * plan.rest.before_gib > over_gib:
+        lower = floor(1000 * (args.mem_fraction_static - over_gib / plan.rest.before_gib)) / 1000
+        fix = f"write --mem-fraction-static {lower:g}"
     yield (
         f"{format_bytes(plan.uncharged_bytes)} are allocated beyond what is charged, {format_bytes(over)} of them for "
-        f"the {worst.name}: the headroom of --mem-fraction-static must hold them",
-        "lower --mem-fraction-static by as much",
+        f"the {worst.name}: {holder} {verb}",
+        fix,
     )
 
 

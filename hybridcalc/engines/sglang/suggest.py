@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import LatentKV
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.allocation import check_allocation
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
+from hybridcalc.engines.sglang.config import MOST_SLOTS, NEWEST_VERSION, ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states
 from hybridcalc.engines.sglang.figures import Figures
-from hybridcalc.engines.sglang.flags import MOST_SLOTS
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
 from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_active
