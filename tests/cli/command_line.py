@@ -43,3 +43,10 @@ def process(*arguments: str, stdin: bytes = b"", **environment: str) -> Ran:
         env={k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")} | environment,
     )  # fmt: skip
     return Ran(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+
+
+def plan(*arguments, code=0, stdin=b""):
+    """The document of a plan."""
+    ran = run("plan", "--json", *arguments, stdin=stdin)
+    assert (ran.code, ran.err) == (code, "")
+    return ran.document

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from command_line import process, run
+from command_line import plan, process, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,13 +19,6 @@ LAUNCH = (
     "--", "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1", "python", "-m", "sglang.launch_server", "--model-path",
     "moonshotai/Kimi-K3", "--tp", "8", "--mamba-radix-cache-strategy", "extra_buffer_lazy", "--port", "30000",
 )  # fmt: skip
-
-
-def plan(*arguments, code=0, stdin=b""):
-    """The document of a plan."""
-    ran = run("plan", "--json", *arguments, stdin=stdin)
-    assert (ran.code, ran.err) == (code, "")
-    return ran.document
 
 
 def test_the_published_boot_of_kimi_k3_is_planned_to_the_slot():
@@ -176,37 +169,6 @@ def test_a_judgement_is_passed_on_one_plan_only():
 
 def test_a_sweep_that_starts_nowhere_is_a_no():
     assert run("plan", *LAZY, *REST, "--sweep", "max-mamba-cache-size=1,2").code == 1
-
-
-@pytest.mark.parametrize("form", ["words", "text", "script", "stdin"])
-def test_a_launch_line_comes_in_every_form(form, tmp_path):
-    """As words, as one quoted text, as the path of a script, and on stdin: the same plan."""
-    text = (
-        "M=kimi-k3; SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1 python3 -m sglang.launch_server --model-path $M --tp 8 | tee x"
-    )
-    script = tmp_path / "launch.sh"
-    script.write_text("#!/bin/bash\n" + text.replace("--tp", "\\\n  --tp"), encoding="utf-8")
-    words = text.removeprefix("M=kimi-k3; ").removesuffix(" | tee x").replace("$M", "kimi-k3").split()
-    line = {"words": words, "text": [text], "script": [str(script)], "stdin": ["-"]}[form]
-    answer = plan(*REST, "--", *line, stdin=script.read_bytes())
-    assert (answer["model"], answer["slots_per_request"], answer["max_mamba_cache_size"]) == ("kimi-k3", 4, 257)
-
-
-def test_a_flag_that_nobody_knows_is_refused_here_and_named_in_a_launch_line():
-    """Typed for this command it is a mistake; a newer engine's launch line may have it."""
-    ran = run("plan", *LAZY, *REST, "--mamba-ratio", "2")
-    assert (ran.code, ran.err) == (
-        2, "error: --mamba-ratio is no flag of SGLang nor of plan\n       see `hybridcalc plan --help`\n"
-    )  # fmt: skip
-    answer = plan(*REST, "--", "sglang", "serve", "kimi-k3", "--tp", "8", "--mamba-ratio", "2")
-    assert "passed over, since no SGLang known here has it: --mamba-ratio" in answer["notes"]
-
-
-def test_an_option_of_plan_behind_the_launch_line_is_refused():
-    ran = run("plan", *REST, "--", "sglang", "serve", "kimi-k3", "--tp", "8", "-L", "8k")
-    assert (ran.code, ran.err) == (
-        2, "error: -L belongs to plan, not to the engine\n       write it before the --\n"
-    )  # fmt: skip
 
 
 def test_a_refused_side_of_a_comparison_names_its_own_version():

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from command_line import process, run
+from command_line import plan, process, run
 
 K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3")
 REST = ("--rest", "28.55GiB")
@@ -85,3 +85,34 @@ def test_no_figure_is_cut_at_any_width(command, columns, monkeypatch):
     words = "".join(ran.out.split())
     assert "56,171,520B" in words if command[0] == "plan" else "449,372,160B" in words
     assert "\u2026" not in ran.out
+
+
+@pytest.mark.parametrize("form", ["words", "text", "script", "stdin"])
+def test_a_launch_line_comes_in_every_form(form, tmp_path):
+    """As words, as one quoted text, as the path of a script, and on stdin: the same plan."""
+    text = (
+        "M=kimi-k3; SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1 python3 -m sglang.launch_server --model-path $M --tp 8 | tee x"
+    )
+    script = tmp_path / "launch.sh"
+    script.write_text("#!/bin/bash\n" + text.replace("--tp", "\\\n  --tp"), encoding="utf-8")
+    words = text.removeprefix("M=kimi-k3; ").removesuffix(" | tee x").replace("$M", "kimi-k3").split()
+    line = {"words": words, "text": [text], "script": [str(script)], "stdin": ["-"]}[form]
+    answer = plan(*REST, "--", *line, stdin=script.read_bytes())
+    assert (answer["model"], answer["slots_per_request"], answer["max_mamba_cache_size"]) == ("kimi-k3", 4, 257)
+
+
+def test_a_flag_that_nobody_knows_is_refused_here_and_named_in_a_launch_line():
+    """Typed for this command it is a mistake; a newer engine's launch line may have it."""
+    ran = run("plan", *LAZY, *REST, "--mamba-ratio", "2")
+    assert (ran.code, ran.err) == (
+        2, "error: --mamba-ratio is no flag of SGLang nor of plan\n       see `hybridcalc plan --help`\n"
+    )  # fmt: skip
+    answer = plan(*REST, "--", "sglang", "serve", "kimi-k3", "--tp", "8", "--mamba-ratio", "2")
+    assert "passed over, since no SGLang known here has it: --mamba-ratio" in answer["notes"]
+
+
+def test_an_option_of_plan_behind_the_launch_line_is_refused():
+    ran = run("plan", *REST, "--", "sglang", "serve", "kimi-k3", "--tp", "8", "-L", "8k")
+    assert (ran.code, ran.err) == (
+        2, "error: -L belongs to plan, not to the engine\n       write it before the --\n"
+    )  # fmt: skip
