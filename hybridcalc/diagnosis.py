@@ -17,11 +17,11 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.bootlog import KvPoolAllocated, Printed, Record, StatePoolAllocated, read_log
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.balance import Balance, Observed, balance_constants, balance_model
-from hybridcalc.engines.sglang.config import MOST_SLOTS, RuleSet, ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import RuleSet, ServerArgs, rules_for
 from hybridcalc.engines.sglang.constants import Constants, Range, architecture_constants
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import Finding
-from hybridcalc.units import GIB, LARGEST_BYTES, LARGEST_TOKENS
+from hybridcalc.units import GIB, LARGEST_BYTES, LARGEST_TOKENS, MOST_SLOTS
 
 MOST_RANKS = 16_384
 """Ranks of one boot; the largest that ran had 1,024. All that is held of a log is one boot."""

@@ -20,8 +20,9 @@ _SIZE_UNITS = {
 _SIZE = re.compile(r"\s*((?:[0-9]{1,3}(?:[,_][0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*", re.ASCII)
 _TOKEN_UNITS = {"": 1, "k": 2**10, "m": 2**20}
 
+MOST_RANKS, MOST_SLOTS = 4096, 10**9
 LARGEST_TOKENS = 2**40
-"""No served context comes near it; a longer length is a slip of the keyboard."""
+"""No deployment or served context comes near them; figures beyond are slips of the keyboard."""
 LARGEST_BYTES = 2**60
 """One EiB: beyond any machine this is asked about."""
 

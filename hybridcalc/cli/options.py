@@ -11,16 +11,14 @@ import typer
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model, model_names
 from hybridcalc.engines.sglang.config import (
-    MOST_RANKS,
-    MOST_SLOTS,
     NEWEST_VERSION,
     SPECULATIVE_ALGORITHMS,
-    STRATEGIES,
     ServerArgs,
 )
 from hybridcalc.errors import InputError
 from hybridcalc.findings import SEVERITIES
-from hybridcalc.units import GIB, parse_dtype, parse_gib, parse_tokens
+from hybridcalc.formulas.slots import STRATEGIES
+from hybridcalc.units import GIB, MOST_RANKS, MOST_SLOTS, parse_dtype, parse_gib, parse_tokens
 
 SMALLEST_MEMORY = 2**20
 """Below a MiB a unit was forgotten."""

@@ -17,10 +17,11 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.deployment import KINDS, Workload
-from hybridcalc.engines.sglang.config import MOST_SLOTS, NEWEST_VERSION, Refusal, ServerArgs
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, Refusal, ServerArgs
 from hybridcalc.engines.sglang.server_plan import Plan, plan, refused
 from hybridcalc.findings import at_or_above
 from hybridcalc.reports.document import print_json
+from hybridcalc.units import MOST_SLOTS
 
 LAUNCH_WORDS = "hybridcalc.launch_words"
 

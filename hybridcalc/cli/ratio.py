@@ -8,12 +8,12 @@ import typer
 from hybridcalc.cli import options
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.balance import Balance, balance_model
-from hybridcalc.engines.sglang.config import MOST_SLOTS, NEWEST_VERSION
+from hybridcalc.engines.sglang.config import NEWEST_VERSION
 from hybridcalc.engines.sglang.settings import Setting, ratio_text
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding, at_or_above
 from hybridcalc.reports.document import print_json
-from hybridcalc.units import GIB, format_bytes
+from hybridcalc.units import GIB, MOST_SLOTS, format_bytes
 
 WORTH_SAYING_PERCENT = 5
 """Idle memory below this share is rounding, not advice."""

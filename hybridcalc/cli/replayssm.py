@@ -6,13 +6,13 @@ import typer
 
 from hybridcalc.architecture.geometry import Architecture, KimiDelta
 from hybridcalc.cli import options
-from hybridcalc.engines.sglang.config import MOST_SLOTS, NEWEST_VERSION, ServerArgs, check_model, rules_for
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, check_model, rules_for
 from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.replayssm import smallest_ring
 from hybridcalc.reports.document import print_json
-from hybridcalc.units import format_bytes, short_dtype
+from hybridcalc.units import MOST_SLOTS, format_bytes, short_dtype
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -23,6 +23,10 @@ class Strategy(StrEnum):
     EXTRA_BUFFER_LAZY = "extra_buffer_lazy"
 
 
+STRATEGIES = ("auto", *(strategy.value for strategy in Strategy))
+"""What the flag takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slots:
     """State slots one running request holds, and why."""

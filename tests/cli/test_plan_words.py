@@ -103,7 +103,7 @@ def test_a_launch_line_comes_in_every_form(form, tmp_path):
 
 def test_a_flag_that_nobody_knows_is_refused_here_and_named_in_a_launch_line():
     """Typed for this command it is a mistake; a newer engine's launch line may have it."""
-    ran = run("plan", *LAZY, *REST, "--mamba-ratio", "2")
+    ran = run("plan", *K3, *REST, "--mamba-ratio", "2")
     assert (ran.code, ran.err) == (
         2, "error: --mamba-ratio is no flag of SGLang nor of plan\n       see `hybridcalc plan --help`\n"
     )  # fmt: skip

@@ -24,9 +24,6 @@ KNOWN_ENVIRONMENT = frozenset({
 """Environment switches that change a figure."""
 SPECULATIVE_ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "MTP", "STANDALONE", "NGRAM", "DSPARK", "DFLASH")
 DEFAULT_WINDOW_RATIO = 0.8
-STRATEGIES = ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")
-MOST_RANKS, MOST_SLOTS = 4096, 10**9
-"""No deployment comes near them; figures beyond are slips of the keyboard."""
 
 
 class RuleSet(NamedTuple):

@@ -9,8 +9,8 @@ Mirrors SGLang srt/server_args.py and srt/arg_groups/fields/ (0.5.23), with name
 
 from typing import NamedTuple
 
-from hybridcalc.engines.sglang.config import MOST_RANKS, MOST_SLOTS, STRATEGIES
-from hybridcalc.units import LARGEST_TOKENS
+from hybridcalc.formulas.slots import STRATEGIES
+from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 MOST_DRAFTS = 1024
 STATE_DTYPES = ("float32", "bfloat16", "float16")

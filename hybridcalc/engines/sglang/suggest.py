@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import LatentKV
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.allocation import check_allocation
-from hybridcalc.engines.sglang.config import MOST_SLOTS, NEWEST_VERSION, ServerArgs
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.kv import kv_dtype
@@ -25,7 +25,7 @@ from hybridcalc.formulas.balance import balanced_ratio
 from hybridcalc.formulas.replayssm import smallest_ring
 from hybridcalc.formulas.slots import pin
 from hybridcalc.plan import Suggestion
-from hybridcalc.units import GIB
+from hybridcalc.units import GIB, MOST_SLOTS
 
 MOST = 8
 FRACTION_STEP, LARGEST_FRACTION = 0.02, 0.95
