@@ -16,13 +16,14 @@ from typer.core import TyperCommand
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
 from hybridcalc.cli import plan_inputs as inputs
-from hybridcalc.deployment import KINDS, Workload
+from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, Refusal, ServerArgs
 from hybridcalc.engines.sglang.server_plan import Plan, plan, refused
 from hybridcalc.findings import at_or_above
 from hybridcalc.reports.document import print_json
 from hybridcalc.units import MOST_SLOTS
 
+KIND_HELP = "What else to suggest for: long (documents), agent (short turns), batch, small (cards)."
 LAUNCH_WORDS = "hybridcalc.launch_words"
 
 
@@ -74,9 +75,7 @@ def plan_command(
         int | None,
         typer.Option("--concurrency", "-C", metavar="N", min=1, max=MOST_SLOTS, help="Requests that should run."),
     ] = None,
-    workload: Annotated[
-        str | None, typer.Option("--workload", metavar="KIND", help=f"Kind of work: {', '.join(KINDS)}.")
-    ] = None,
+    workload: Annotated[str | None, typer.Option("--workload", metavar="KIND", help=KIND_HELP)] = None,
     compare: Annotated[
         list[str] | None,
         typer.Option("--compare", metavar="FLAGS", help="Plan these engine flags as well, side by side; repeatable."),

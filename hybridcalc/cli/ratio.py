@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hybridcalc.cli import options
-from hybridcalc.deployment import Workload
+from hybridcalc.deployment import Workload, requests_text
 from hybridcalc.engines.sglang.balance import Balance, balance_model
 from hybridcalc.engines.sglang.config import NEWEST_VERSION
 from hybridcalc.engines.sglang.settings import Setting, ratio_text
@@ -131,14 +131,10 @@ def _meaning(answer: Balance) -> str:
         return f"does not fit: no ratio starts in {format_bytes(round(answer.rest_gib * GIB))}"
     if best is None:
         return f"both pools fill together at {length:,} tokens a request"
-    text = f"{_requests(best.requests)} of {length:,} tokens"
+    text = f"{requests_text(best.requests)} of {length:,} tokens"
     if today is None:
         return text
     return f"{text}; today {today.requests:,}, {_idle(today) or 'balanced'}"
-
-
-def _requests(count: int) -> str:
-    return f"{count:,} request{'' if count == 1 else 's'}"
 
 
 def _figures(answer: Balance) -> list[tuple[str, str, str, str]]:
@@ -177,7 +173,7 @@ def _settings(answer: Balance) -> list[tuple[str, str, str]]:
 
 
 def _effect(setting: Setting) -> str:
-    text = f"{setting.slots:,} slots: {_requests(setting.state_requests)}; KV holds {setting.kv_requests:,}"
+    text = f"{setting.slots:,} slots: {requests_text(setting.state_requests)}; KV holds {setting.kv_requests:,}"
     if setting.binding == "limit":
         return f"{text}; the request limit binds"
     idle = _idle(setting)

@@ -6,7 +6,7 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING
 
-from hybridcalc.deployment import HEADROOM
+from hybridcalc.deployment import HEADROOM, requests_text
 from hybridcalc.engines.sglang.config import Refusal
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.sglang.sweep import Axis, Point
@@ -111,11 +111,10 @@ def with_progress(points: Iterable[Point], count: int) -> Iterator[Point]:
 def _verdict(plan: Plan) -> tuple[str, str]:
     capacity, dp = plan.capacity, plan.args.attn_dp_size
     per = " a worker" if dp > 1 else ""
-    count = f"{plan.concurrency:,} request{'' if plan.concurrency == 1 else 's'}{per}"
-    if plan.workload.mean_length is None:
-        binds = {"state": "the state pool binds", "kv": "KV binds", "limit": "the request limit binds"}[plan.binding]
-        return count, f"{binds}; {plan.logical_token_capacity:,} KV tokens"
+    count = f"{requests_text(plan.concurrency)}{per}"
     binds = {"state": "the state pool binds", "kv": "KV binds", "limit": "the request limit binds"}[plan.binding]
+    if plan.workload.mean_length is None:
+        return count, f"{binds}; {plan.logical_token_capacity:,} KV tokens"
     idle = "KV" if plan.binding == "state" else "state slots"
     text = f"of {plan.workload.describe()}: {binds}"
     if plan.binding != "limit" and capacity.idle_percent >= 1:
@@ -128,6 +127,8 @@ def _figures(plan: Plan) -> list[tuple[str, str, str, str]]:
     why = f"{plan.slots_per_request} slots of {plan.ready.stage_slot_bytes:,} B"
     if plan.sizing.state.draft_bytes:
         why += f" and {plan.args.draft_tokens} draft states"
+    if plan.ready.rings.per_slot or plan.ready.rings.per_request:
+        why += " and their ReplaySSM rings"
     rows = [
         ("state slots", f"{plan.max_mamba_cache_size:,}", "slots",
          f"K{_between(plan.low.state.slots, plan.high.state.slots)}: {plan.capacity.state_requests:,} requests"
