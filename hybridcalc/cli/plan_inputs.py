@@ -114,6 +114,8 @@ def arguments(
         raise InputError(
             "plan needs a MODEL", fix="name a preset (`hybridcalc models`), a config.json, or --model-path"
         )
+    if len(model.split()) > 1 or model.endswith(".sh"):
+        raise InputError(f"MODEL {model[:40]!r} looks like a launch line", fix="write it after --")
     args = replace(args, **extra)
     if complete:
         options.check_arguments(args)

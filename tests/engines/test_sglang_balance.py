@@ -198,3 +198,12 @@ def test_a_pin_that_starts_is_shown_whatever_a_ratio_does(rest):
     """Kimi-K3 with five slots pinned: one request's slots, and what KV is left."""
     today = balance(rest_gib=rest, tp_size=8, max_mamba_cache_size=5).setting("today")
     assert (today.slots, today.state_requests) == (5, 1)
+
+
+def test_without_prefix_caching_a_request_limit_is_k_and_no_ratio_is_set():
+    """The ratio has no effect there: a K is pinned that serves more than the limit does."""
+    args = ServerArgs(tp_size=4, disable_radix_cache=True, max_running_requests=1024)
+    answer = balance_model(load_model("qwen3.5-27b"), args, Workload.at(32768), rest_gib=60.0)
+    assert answer.setting("set").flags == "--max-mamba-cache-size 112"
+    assert answer.setting("today").flags == "--max-running-requests 1024"
+    assert (answer.setting("set").requests, answer.setting("today").requests) == (111, 46)

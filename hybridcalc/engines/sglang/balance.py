@@ -16,6 +16,7 @@ from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_page
 from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs, rules_for, with_model_defaults
 from hybridcalc.engines.sglang.constants import Constants, architecture_constants, draft_kv_bytes, draft_states
 from hybridcalc.engines.sglang.notes import model_notes
+from hybridcalc.engines.sglang.pools import limit_is_slots, request_limit
 from hybridcalc.engines.sglang.replayssm import replayssm_active
 from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model, by_sizes, ratio_text, weigh
 from hybridcalc.engines.sglang.strategy import Resolved, resolve_strategy
@@ -27,6 +28,10 @@ UNNAMED_MODEL = Architecture(
     name="", architecture="KimiLinearForCausalLM", layers="", state=None, attention=None, chunk_size=1
 )
 """Stands in where no model is named: a class that every version gives extra buffers, with a chunk any page fits."""
+
+
+MOST_PINNED = 10**6
+"""Requests of one worker beyond any deployment."""
 
 
 class Observed(NamedTuple):
@@ -245,16 +250,20 @@ def _settings(question: _Question) -> tuple[list[Setting], list[str]]:
     notes: list[str] = []
     if evaluate is not None:
         none_starts = ""
-        try:
-            settings.append(balance_ratio(evaluate, args, question.ratio))
-        except Refusal as refusal:
-            none_starts = refusal.reason
-            notes.append(f"no ratio starts: {none_starts}")
-        if settings and not settings[0].flags.endswith(f" {ratio_text(question.ratio)}"):
+        if limit_is_slots(args):
+            notes.append("without prefix caching K is the request limit: no ratio has an effect")
+            settings += _best_pin(evaluate, args, question.slots.count)
+        else:
+            try:
+                settings.append(balance_ratio(evaluate, args, question.ratio))
+            except Refusal as refusal:
+                none_starts = refusal.reason
+                notes.append(f"no ratio starts: {none_starts}")
+        if settings and not limit_is_slots(args) and not settings[0].flags.endswith(f" {ratio_text(question.ratio)}"):
             notes.append("the set ratio is not r*: the solver counts stages, rings or draft states that r* leaves out")
-        choices = []
+        choices: list[tuple[str, str, ServerArgs]] = []
         pinned = _pinned(question, settings[0] if settings else None)
-        if settings or pinned > 1:
+        if (settings or pinned > 1) and not limit_is_slots(args):
             slots = pin(pinned, question.slots.count, dp=args.attn_dp_size)
             choices.append(("or", f"--max-mamba-cache-size {slots}", replace(args, max_mamba_cache_size=slots)))
         if question.observed is None and not (none_starts and args.max_mamba_cache_size is None):
@@ -270,9 +279,29 @@ def _settings(question: _Question) -> tuple[list[Setting], list[str]]:
     return settings, notes
 
 
+def _best_pin(evaluate: Evaluate, args: ServerArgs, per_request: int) -> list[Setting]:
+    """The K that serves the most requests, by halving; nothing where none starts."""
+    best, low, high = list[Setting](), 0, MOST_PINNED
+    while low + 1 < high:
+        tried = (low + high) // 2
+        slots = pin(tried, per_request, dp=args.attn_dp_size)
+        try:
+            setting = evaluate("set", f"--max-mamba-cache-size {slots}", replace(args, max_mamba_cache_size=slots))
+        except Refusal:
+            high = tried
+            continue
+        if setting.requests >= tried:
+            best, low = [setting], tried
+        else:
+            high = tried
+    return best
+
+
 def _today_flags(args: ServerArgs) -> str:
     if args.max_mamba_cache_size is not None:
         return f"--max-mamba-cache-size {args.max_mamba_cache_size}"
+    if limit_is_slots(args):
+        return f"--max-running-requests {request_limit(args)}"
     return f"--mamba-full-memory-ratio {args.mamba_full_memory_ratio:g}"
 
 

@@ -57,6 +57,11 @@ def request_limit(args: ServerArgs) -> int | None:
     return args.max_running_requests
 
 
+def limit_is_slots(args: ServerArgs) -> bool:
+    """Whether K is the request limit itself, and no ratio has an effect: without a radix cache, where one is set."""
+    return not args.radix_cache and request_limit(args) is not None and args.max_mamba_cache_size is None
+
+
 def solve_state_pool(
     rest_gib: float,
     slot_bytes: int,

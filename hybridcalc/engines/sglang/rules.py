@@ -90,6 +90,8 @@ def _way_to(plan: Figures, wanted: int, dp: int) -> str:
         if _serves(plan, wanted, replace(plan.args, max_mamba_cache_size=slots)):
             return f"write --max-mamba-cache-size {slots}"
         return f"{slots:,} slots do not fit this memory: use more GPUs, or --mamba-ssm-dtype bfloat16"
+    if plan.args.enable_unified_memory and plan.args.max_total_tokens is not None:
+        return "raise --max-total-tokens, see the suggestions, or shorten the requests"
     most = max(plan.concurrency, plan.balanced.running if plan.balanced is not None else 0) * dp
     if plan.balanced is not None and most >= wanted:
         return f"write {plan.balanced.flags}"

@@ -48,6 +48,8 @@ class Plan(Figures):
     def notes(self) -> list[str]:
         """Limits of what is known, and flags that do nothing."""
         notes = model_notes(self.model, self.args, self.workload, draft_kv=self.ready.cells[0].draft_bytes)
+        if not self.low.requests or not self.high.requests:
+            notes.append("at one end of this memory, known to two decimals only, the server does not start")
         if self.unified:
             pool = format_bytes(unified_bytes(self.ready, self.sizing))
             notes.append(f"unified memory: slots and KV share {pool}; the split shown is where it starts")
@@ -156,8 +158,8 @@ def _bounds(ready: Prepared, rest: Rest, likely: Sizing) -> tuple[Sizing, Sizing
 
 
 def _end(ready: Prepared, rest_gib: float, likely: Sizing) -> Sizing:
-    """The sizing at one end of an uncertain memory; the likely one where the engine would refuse that end."""
+    """The sizing at one end of an uncertain memory; nothing at all where the engine would refuse that end."""
     try:
         return size(ready, rest_gib)
     except Refusal:
-        return likely
+        return likely._replace(state=likely.state._replace(slots=0), tokens=0, asked=0, requests=0)

@@ -198,7 +198,7 @@ def weigh(
     ``limit``: requests a worker runs at most, where more than the flag is known of it.
     """
     by_state = admitted_requests(slots, slots_per_request)
-    by_kv = tokens * length.denominator // length.numerator
+    by_kv = min(tokens * length.denominator // length.numerator, tokens // args.dcp_size // 2)
     given = request_limit(args)
     if limit is None and given is not None:
         limit = max(1, given // args.attn_dp_size)

@@ -17,6 +17,7 @@ from hybridcalc.engines.sglang.constants import draft_states
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
+from hybridcalc.engines.sglang.pools import limit_is_slots
 from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_active
 from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model
 from hybridcalc.engines.sglang.unified import unified_requests
@@ -71,14 +72,17 @@ def _ranked(found: list[Suggestion]) -> list[Suggestion]:
 def balanced(plan: Figures, args: ServerArgs, *, more_gib: float = 0.0) -> Setting | None:
     """What ``args`` come to at the ratio that balances them; None where the engine refuses.
 
-    Where K is given or the request limit binds, no ratio helps: then at the K, and the limit, that admit the most.
+    Where K is given or the request limit binds or is K, no ratio helps: then at the K, and the limit, that admit the
+    most. None as well where one pool is bounded by a token limit: there every slot more makes it larger.
     """
+    if args.enable_unified_memory and args.max_total_tokens is not None:
+        return None
     length, rest_gib = plan.workload.mean_length or Fraction(1), plan.rest.likely_gib + more_gib
     evaluate = by_model(plan.model, rest_gib, length)
     try:
         ready = prepare(plan.model, args)
         check_allocation(plan.model, ready.args, replay_active=ready.replay_active)
-        if plan.binding == "limit" or args.max_mamba_cache_size is not None:
+        if plan.binding == "limit" or args.max_mamba_cache_size is not None or limit_is_slots(args):
             return _most(plan, args, evaluate, ready, rest_gib)
         drafts, _ = draft_states(args, active=ready.replay_active)
         guess = balanced_ratio(
