@@ -441,11 +441,3 @@ def test_a_memory_that_may_not_do_is_said_to_be_so():
     answer = plan(*K3, *boot, "--max-mamba-cache-size", "500")
     assert answer["intervals"]["max_total_num_tokens"][0] == 0 < answer["max_total_num_tokens"]
     assert any("does not start" in note for note in answer["notes"])
-
-
-def test_without_prefix_caching_the_fix_is_a_k():
-    """K is the request limit there: 64 of 64 run under the flag that is named."""
-    flags = ("qwen3.5-27b", "--tp", "4", "--rest", "60GiB", "-L", "32k", "--disaggregation-mode", "decode",
-             "--max-running-requests", "1024", "-C", "64")  # fmt: skip
-    short = next(f for f in plan(*flags, code=1)["findings"] if f["rule"] == "HC002")
-    assert plan(*flags, *short["fix"].removeprefix("write ").split())["capacity"]["concurrent_requests"] >= 64

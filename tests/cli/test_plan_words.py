@@ -116,3 +116,11 @@ def test_an_option_of_plan_behind_the_launch_line_is_refused():
     assert (ran.code, ran.err) == (
         2, "error: -L belongs to plan, not to the engine\n       write it before the --\n"
     )  # fmt: skip
+
+
+def test_without_prefix_caching_the_fix_is_a_k():
+    """K is the request limit there: 64 of 64 run under the flag that is named."""
+    flags = ("qwen3.5-27b", "--tp", "4", "--rest", "60GiB", "-L", "32k", "--disaggregation-mode", "decode",
+             "--max-running-requests", "1024", "-C", "64")  # fmt: skip
+    short = next(f for f in plan(*flags, code=1)["findings"] if f["rule"] == "HC002")
+    assert plan(*flags, *short["fix"].removeprefix("write ").split())["capacity"]["concurrent_requests"] >= 64
