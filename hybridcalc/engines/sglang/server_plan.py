@@ -149,12 +149,19 @@ def _bounds(ready: Prepared, rest: Rest, likely: Sizing) -> tuple[Sizing, Sizing
 
     if low.state.slots == high.state.slots:
         return low, high
-    least, most = holding(high.state.slots, rest.low_gib), holding(low.state.slots, rest.high_gib)
-    fewest, at_most = (
-        min(end.asked, end.tokens // 2, slots // ready.slots.count)
-        for end, slots in ((least, low.state.slots), (most, high.state.slots))
-    )
-    return low._replace(tokens=least.tokens, requests=fewest), high._replace(tokens=most.tokens, requests=at_most)
+    fewest, most = (end.state.slots or likely.state.slots for end in (low, high))
+    least_kv, most_kv = holding(most, rest.low_gib), holding(fewest, rest.high_gib)
+    if not low.requests:
+        return low, _with_tokens(high if high.requests else likely, most_kv, ready)
+    if not high.requests:
+        high = likely
+    return _with_tokens(low, least_kv, ready), _with_tokens(high, most_kv, ready)
+
+
+def _with_tokens(end: Sizing, kv: Sizing, ready: Prepared) -> Sizing:
+    """An end with the tokens that other slots leave there, and the requests that both admit."""
+    requests = min(kv.asked, kv.tokens // 2, end.state.slots // ready.slots.count)
+    return end._replace(tokens=kv.tokens, requests=requests)
 
 
 def _end(ready: Prepared, rest_gib: float, likely: Sizing) -> Sizing:
