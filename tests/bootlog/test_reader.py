@@ -8,42 +8,21 @@ import re
 import subprocess
 import sys
 import textwrap
-import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from published_boot import BOOT, CHATTER, FIGURES, KV, STATE, read, texts
 
-from hybridcalc.bootlog import KvPoolAllocated, Printed, Record, StatePoolAllocated, read_log, scan
+from hybridcalc.bootlog import KvPoolAllocated, StatePoolAllocated, read_log, scan
 from hybridcalc.bootlog.reader import AFTER_BYTES, BEFORE_BYTES, CHUNK_BYTES
 from hybridcalc.errors import InputError
 
-Within = Callable[[float], AbstractContextManager[None]]
-
-STATE = "Mamba Cache is allocated. max_mamba_cache_size: 257, conv_state size: 0.46GB, ssm_state size: 13.04GB "
-KV = "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 1167552, KV size: 15.03 GB"
-BOOT = [f"[2026-02-01 00:05:03 TP0] {STATE}", f"[2026-02-01 00:05:03 TP0] {KV}"]
-"""The two lines of a published Kimi-K3 boot (TP8), as the engine prints them."""
-FIGURES = [("257", "0.46", "13.04"), ("1167552", "float8_e4m3fn", "15.03")]
 LOGS = [path.read_bytes() for path in sorted((Path(__file__).parent.parent / "data" / "bootlogs").glob("*.log"))]
-
-
-def read(raw: bytes) -> list[Record]:
-    return list(scan(io.BytesIO(raw)))
-
-
-def texts(record: Record) -> tuple[str, ...]:
-    """What a record says, as text and without what it leaves out."""
-    if isinstance(record, StatePoolAllocated):
-        said = (record.slots, record.conv, record.ssm, record.intermediate_ssm, record.intermediate_conv)
-    else:
-        said = (record.tokens, record.dtype, record.k, record.v, record.kv)
-    return tuple(one.text if isinstance(one, Printed) else str(one) for one in said if one is not None)
 
 
 def hard_wrapped(width: int, prefix: str = "") -> str:
@@ -273,90 +252,6 @@ def test_a_file_that_fails_while_it_is_read_is_an_input_error():
 )  # fmt: skip
 def test_a_file_without_such_lines_has_no_records(raw: bytes):
     assert read(raw) == []
-
-
-class Stream:
-    """A file of ``size`` bytes that repeats ``unit`` and ends in ``tail``, made up as it is read."""
-
-    def __init__(self, unit: bytes, size: int, tail: bytes = b"") -> None:
-        self.block = unit * (CHUNK_BYTES // len(unit) + 2)
-        self.unit, self.left, self.tail, self.at = len(unit), size, tail, 0
-
-    def read(self, size: int) -> bytes:
-        if not self.left:
-            tail, self.tail = self.tail, b""
-            return tail
-        size = min(size, self.left)
-        self.left -= size
-        start, self.at = self.at, (self.at + size) % self.unit
-        return self.block[start : start + size]
-
-
-CHATTER = (
-    b"[2026-03-14 04:59:11 TP0] Decode batch, #running-req: 20, #full token: 2326796, full token usage: 0.14, mamba "
-    b"num: 20, mamba usage: 1.00, cuda graph: True, gen throughput (token/s): 1174.06, #queue-req: 6, \n"
-    b'[2026-03-14 04:59:11] INFO:     127.0.0.1:53122 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
-)
-
-
-@pytest.mark.parametrize("unit", [CHATTER, b"x", b" ", b"\0", b"\xff"], ids=["log", "x", "spaces", "zeros", "bytes"])
-def test_a_big_file_takes_bounded_time_and_memory(unit: bytes, within: Within):
-    """64 MiB of serving log, and 64 MiB without a single newline: seconds, and memory for a few chunks."""
-    tracemalloc.start()
-    try:
-        with within(20):
-            found = list(scan(cast(BinaryIO, Stream(unit, 64 * 2**20, ("\n" + "\n".join(BOOT)).encode()))))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert [texts(record) for record in found] == FIGURES
-    assert peak < 16 * 2**20
-
-
-@pytest.mark.parametrize(
-    "unit",
-    [
-        b"ssm_state",
-        b"#tokens: 1",
-        b"V size: 1\n",
-        b"allocated" + b"1\n" * 1500,
-        b"allocated" + b"\\n" * 1500,
-        b"_state" + b"\\" * 3000,
-        b"_state" + b"[" * 3000,
-        b'_state\n{"a' * 50,
-        b'_state {"log": "' + b"\\n" * 1500,
-    ],
-)
-def test_a_file_made_to_be_slow_is_not_slow(unit: bytes, within: Within):
-    """Nothing but literals that a line may open with, or what the cleaning looks for: time grows with size alone."""
-    with within(20):
-        found = list(scan(cast(BinaryIO, Stream(unit, 2 * 2**20, ("\n" + "\n".join(BOOT)).encode()))))
-    assert [texts(record) for record in found] == FIGURES
-
-
-def test_a_file_of_literals_alone_is_held_a_chunk_at_a_time():
-    """Every byte is a neighbourhood then, and still only a chunk of them is cleaned at once."""
-    tracemalloc.start()
-    try:
-        assert list(scan(cast(BinaryIO, Stream(b"#tokens" + b" " * 50, 2 * 2**20)))) == []
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 64 * 2**20
-
-
-def test_a_gzip_bomb_is_unpacked_a_chunk_at_a_time(within: Within):
-    """64 MiB in 64 KiB: what is unpacked is never held as a whole."""
-    packed = gzip.compress(b"\n" * (64 * 2**20) + "\n".join(BOOT).encode())
-    tracemalloc.start()
-    try:
-        with within(20):
-            found = read(packed)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert [texts(record) for record in found] == FIGURES
-    assert peak < 16 * 2**20
 
 
 @st.composite

@@ -18,7 +18,16 @@ from hybridcalc.engines.sglang.constants import Constants, architecture_constant
 from hybridcalc.engines.sglang.notes import model_notes
 from hybridcalc.engines.sglang.pools import limit_is_slots, request_limit
 from hybridcalc.engines.sglang.replayssm import replayssm_active
-from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model, by_sizes, ratio_text, weigh
+from hybridcalc.engines.sglang.settings import (
+    Evaluate,
+    Setting,
+    balance_ratio,
+    by_model,
+    by_sizes,
+    most_served,
+    ratio_text,
+    weigh,
+)  # fmt: skip
 from hybridcalc.engines.sglang.strategy import Resolved, resolve_strategy
 from hybridcalc.formulas.balance import balanced_ratio, token_equiv
 from hybridcalc.formulas.slots import Slots, Strategy, pin
@@ -252,7 +261,8 @@ def _settings(question: _Question) -> tuple[list[Setting], list[str]]:
         none_starts = ""
         if limit_is_slots(args):
             notes.append("without prefix caching K is the request limit: no ratio has an effect")
-            settings += _best_pin(evaluate, args, question.slots.count)
+            best = _best_pin(evaluate, args, question.slots.count)
+            settings += [] if best is None else [best]
         else:
             try:
                 settings.append(balance_ratio(evaluate, args, question.ratio))
@@ -279,22 +289,14 @@ def _settings(question: _Question) -> tuple[list[Setting], list[str]]:
     return settings, notes
 
 
-def _best_pin(evaluate: Evaluate, args: ServerArgs, per_request: int) -> list[Setting]:
-    """The K that serves the most requests, by halving; nothing where none starts."""
-    best, low, high = list[Setting](), 0, MOST_PINNED
-    while low + 1 < high:
-        tried = (low + high) // 2
-        slots = pin(tried, per_request, dp=args.attn_dp_size)
-        try:
-            setting = evaluate("set", f"--max-mamba-cache-size {slots}", replace(args, max_mamba_cache_size=slots))
-        except Refusal:
-            high = tried
-            continue
-        if setting.requests >= tried:
-            best, low = [setting], tried
-        else:
-            high = tried
-    return best
+def _best_pin(evaluate: Evaluate, args: ServerArgs, per_request: int) -> Setting | None:
+    """The pin that serves the most requests; None where none starts."""
+
+    def serve(requests: int) -> Setting:
+        slots = pin(requests, per_request, dp=args.attn_dp_size)
+        return evaluate("set", f"--max-mamba-cache-size {slots}", replace(args, max_mamba_cache_size=slots))
+
+    return most_served(serve, 0, MOST_PINNED)
 
 
 def _today_flags(args: ServerArgs) -> str:

@@ -16,6 +16,7 @@ from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
 from hybridcalc.engines.sglang.pools import request_limit, solve_pools
 from hybridcalc.engines.sglang.unified import is_unified, unified_requests
+from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.slots import admitted_requests
 
 LARGEST_RATIO = 10**6
@@ -187,6 +188,27 @@ def _rounded_up(ratio: float, digits: int) -> str:
     exact = Decimal(ratio)
     rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=ROUND_CEILING)
     return f"{rounded:f}"
+
+
+def most_served(serve: Callable[[int], Setting], low: int, high: int) -> Setting | None:
+    """The setting that serves the most requests, of those that ``serve`` makes for a number of them, by halving.
+
+    More than ``low`` and fewer than ``high`` are tried; where some number cannot be served no larger one can, since
+    more slots never leave more KV. None where no more than ``low`` can.
+    """
+    best = None
+    while low + 1 < high:
+        tried = (low + high) // 2
+        try:
+            setting = serve(tried)
+        except HybridcalcError:
+            high = tried
+            continue
+        if setting.running >= tried:
+            best, low = setting, tried
+        else:
+            high = tried
+    return best
 
 
 def weigh(

@@ -19,7 +19,7 @@ from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
 from hybridcalc.engines.sglang.pools import limit_is_slots
 from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_active
-from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model
+from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model, most_served
 from hybridcalc.engines.sglang.unified import unified_requests
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.balance import balanced_ratio
@@ -95,30 +95,18 @@ def balanced(plan: Figures, args: ServerArgs, *, more_gib: float = 0.0) -> Setti
 
 
 def _most(plan: Figures, args: ServerArgs, evaluate: Evaluate, ready: Prepared, rest_gib: float) -> Setting | None:
-    """The most requests that a pinned K admits, the request limit raised with it where that binds today.
-
-    Found by halving: a larger K never leaves more KV. None where no more than today run.
+    """The most requests that a pinned K admits, the request limit raised with it where that binds today; None where no
+    more than today run.
     """
-    dp, per_request, best = args.attn_dp_size, ready.slots.count, None
-    low, high = plan.concurrency, int(rest_gib * GIB) // max(1, per_request * ready.stage_slot_bytes) + 1
-    high = min(high, MOST_SLOTS // (dp * (per_request + 1)))
-    while low + 1 < high:
-        tried = (low + high) // 2
-        slots, limit = dp * tried * per_request, args.max_running_requests
-        flags = f"--max-mamba-cache-size {slots}"
-        if plan.binding == "limit":
-            limit = dp * tried
-            flags += f" --max-running-requests {limit}"
-        try:
-            setting = evaluate("set", flags, replace(args, max_mamba_cache_size=slots, max_running_requests=limit))
-        except HybridcalcError:
-            high = tried
-            continue
-        if setting.running >= tried:
-            best, low = setting, tried
-        else:
-            high = tried
-    return best
+    dp, per_request, raised = args.attn_dp_size, ready.slots.count, plan.binding == "limit"
+
+    def serve(requests: int) -> Setting:
+        slots, limit = dp * requests * per_request, dp * requests if raised else args.max_running_requests
+        flags = f"--max-mamba-cache-size {slots}" + (f" --max-running-requests {limit}" if raised else "")
+        return evaluate("set", flags, replace(args, max_mamba_cache_size=slots, max_running_requests=limit))
+
+    high = int(rest_gib * GIB) // max(1, per_request * ready.stage_slot_bytes) + 1
+    return most_served(serve, plan.concurrency, min(high, MOST_SLOTS // (dp * (per_request + 1))))
 
 
 def _candidates(plan: Figures) -> Iterator[Change]:
