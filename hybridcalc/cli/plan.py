@@ -127,12 +127,13 @@ def plan_command(
     launch = inputs.launch_words(
         list(context.args), context.meta.get(LAUNCH_WORDS), options.environment(env or []), own
     )
-    name, args = inputs.arguments(launch, extra, complete=not axes)
+    asked = inputs.arguments(launch, extra, complete=not axes)
+    name, args = asked.model, asked.args
     model = options.model(name)
     work = inputs.workload_of(length, lengths, concurrency, workload)
     memory_left = inputs.memory_of(given, axes, model, name)
     if axes:
-        _sweep(model, lambda flags: inputs.arguments(launch, extra, flags)[1], axes, memory_left, work,
+        _sweep(model, lambda flags: inputs.arguments(launch, extra, flags).args, axes, memory_left, work,
                as_csv=as_csv, as_json=as_json)  # fmt: skip
         return
     first = _planned(model, args, memory_left, work)
@@ -141,13 +142,13 @@ def plan_command(
         for flags in others:
             more, more_env = inputs.comparison_flags(flags, own)
             changed = launch._replace(env=launch.env | more_env)
-            other_name, other = inputs.arguments(changed, extra, more)
+            other_name, other, _ = inputs.arguments(changed, extra, more)
             other_model = model if other_name == name else options.model(other_name)
             left = inputs.memory_of(given, axes, other_model, other_name)
             sides.append((flags, other_model, other, _planned(other_model, other, left, work)))
         _compare(sides, as_json=as_json)
         return
-    said = inputs.remarks(launch, args, given)
+    said = inputs.remarks(asked, given)
     if isinstance(first, Refusal):
         if as_json:
             print_json("plan", refused(model, args, first) | {"notes": said})

@@ -39,6 +39,14 @@ class LaunchWords(NamedTuple):
     strict: bool
 
 
+class Asked(NamedTuple):
+    """MODEL, the arguments, and the flags that were passed over although no list of SGLang's has them."""
+
+    model: str
+    args: ServerArgs
+    unknown: tuple[str, ...]
+
+
 class MemoryOptions(NamedTuple):
     """The options that say how much memory there is, as typed."""
 
@@ -96,9 +104,7 @@ def _bounded(stream: Any, where: str) -> str:
     return data.decode("utf-8", errors="replace")
 
 
-def arguments(
-    launch: LaunchWords, extra: dict[str, Any], more: Sequence[str] = (), *, complete: bool = True
-) -> tuple[str, ServerArgs]:
+def arguments(launch: LaunchWords, extra: dict[str, Any], more: Sequence[str] = (), *, complete: bool = True) -> Asked:
     """MODEL and arguments of the words and ``more`` of them, with the options that no engine has. What is not
     ``complete``, because a sweep adds to it, is not checked as a whole.
     """
@@ -122,15 +128,12 @@ def arguments(
     algorithm = args.speculative_algorithm
     if args.draft_kv_bytes_per_token is not None and algorithm is not None and algorithm not in OWN_DRAFT_CELL:
         raise InputError(f"SGLang prices the KV of an {algorithm} draft by its layers", fix="give --draft-layers N")
-    return model, args
+    return Asked(model, args, tuple(unknown))
 
 
-def remarks(launch: LaunchWords, args: ServerArgs, given: MemoryOptions) -> list[str]:
+def remarks(asked: Asked, given: MemoryOptions) -> list[str]:
     """What the caller should know about the words: passed over, without effect, or read by another version's rules."""
-    from hybridcalc.engines.sglang.command import from_words
-
-    unknown: list[str] = []
-    from_words(launch.words, launch.env, unknown=unknown)
+    args, unknown = asked.args, asked.unknown
     said = [rules_for(args.engine_version)[1]]
     if unknown:
         shown = ", ".join(name[:40] for name in unknown[:MOST_SHOWN]) + (", ..." if len(unknown) > MOST_SHOWN else "")
@@ -146,17 +149,14 @@ def comparison_flags(text: str, own: Sequence[str]) -> tuple[list[str], dict[str
     from hybridcalc.shell import split_command
 
     split = split_command(text)
-    if any(word.startswith("-") for word in split[:1]) or not split:
-        words, env = list(split), dict[str, str]()
-    else:
-        words, env = list(split), {}
-        while words and not words[0].startswith("-") and "=" in words[0]:
-            env |= options.environment([words.pop(0)])
-        if len(words) > 1 and not words[0].startswith("-") and not words[1].startswith("-"):
-            read = read_launch(split)
-            words, env = list(read.words), dict(read.env)
-        if words and not words[0].startswith("-"):
-            words.insert(0, "--model-path")
+    words, env = list(split), dict[str, str]()
+    while words and not words[0].startswith("-") and "=" in words[0]:
+        env |= options.environment([words.pop(0)])
+    if len(words) > 1 and not words[0].startswith("-") and not words[1].startswith("-"):
+        read = read_launch(split)
+        words, env = list(read.words), dict(read.env)
+    if words and not words[0].startswith("-"):
+        words.insert(0, "--model-path")
     for word in words:
         if word.partition("=")[0] in own:
             raise InputError(f"--compare takes the engine's flags, not {word[:40]}", fix="write it outside --compare")
