@@ -112,19 +112,19 @@ def check_configuration(
     heads, tp = model.num_attention_heads, args.tensor_parallel_size
     if heads and heads % tp and (model.attention_layers or model.window_layers):
         fitting = ", ".join(str(n) for n in range(1, min(heads, 64) + 1) if heads % n == 0)
-        raise refuse("HC041", f"tensor parallel size {tp} does not divide the {heads} attention heads", f"{fitting} do")
+        raise refuse("HC050", f"tensor parallel size {tp} does not divide the {heads} attention heads", f"{fitting} do")
     if args.kv_cache_dtype in ("float16", "bfloat16") and args.kv_cache_dtype != model_dtype:
         raise refuse("HC049", f"--kv-cache-dtype {args.kv_cache_dtype} is not the model's dtype {model_dtype}",
                      "write auto")  # fmt: skip
     if args.mamba_block_size not in (None, model_length(model, args)) and not caching:
-        raise refuse("HC045", "--mamba-block-size needs prefix caching", "leave it out, or --enable-prefix-caching")
+        raise refuse("HC049", "--mamba-block-size needs prefix caching", "leave it out, or --enable-prefix-caching")
     if caching and model.state is not None and args.enable_chunked_prefill is False:
         raise refuse("HC049", "caching prefixes of recurrent layers needs chunked prefill",
                      "leave out --no-enable-chunked-prefill")  # fmt: skip
     _check_replayssm(model, args, refuse, align=caching)
     dcp = args.decode_context_parallel_size
     if tp % dcp:
-        raise refuse("HC041", f"decode context parallel size {dcp} does not divide tensor parallel size {tp}",
+        raise refuse("HC050", f"decode context parallel size {dcp} does not divide tensor parallel size {tp}",
                      f"write one of {', '.join(str(n) for n in range(1, tp + 1) if tp % n == 0)}")  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tupl
         try:
             state = layer_state(model, args if known else replace(args, mamba_ssm_cache_dtype="auto"))
         except ShardingError as error:
-            raise Refusal(error.message, stage="initialize_model", rule="HC041", fix=error.fix) from None
+            raise Refusal(error.message, stage="initialize_model", rule="HC050", fix=error.fix) from None
     if backend is not None and args.block_size is not None and args.block_size % backend.kernel_block:
         near = max(1, round(args.block_size / backend.kernel_block)) * backend.kernel_block
         raise Refusal(

@@ -182,12 +182,8 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
 def size(ready: Prepared, available_bytes: int) -> Sizing:
     """Blocks of one GPU from the bytes free for them. Raises Refusal where the engine does not start."""
     args, per_block = ready.args, ready.bytes_per_block
-    if args.num_gpu_blocks_override is not None:
-        blocks = args.num_gpu_blocks_override
-    else:
-        blocks = max(0, available_bytes) // per_block
-    available = blocks * per_block if args.num_gpu_blocks_override is not None else available_bytes
-    usable = available - per_block if ready.rules.null_block_reserved else available
+    blocks = args.num_gpu_blocks_override or max(0, available_bytes) // per_block
+    usable = usable_bytes(ready, available_bytes)
     length = ready.length
     if args.max_model_len == AUTO_FIT:
         length = longest_length(ready, usable, ready.length)
@@ -197,7 +193,7 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
                            "raise --gpu-memory-utilization")  # fmt: skip
     elif usable <= 0:
         raise _refusal(ready, available_bytes, "get_kv_cache_configs", "HC040",
-                       f"no memory for the cache: one block takes {per_block:,} B, {max(0, available):,} B are free",
+                       f"no memory for the cache: one block takes {per_block:,} B, {max(0, available_bytes):,} B are free",
                        "raise --gpu-memory-utilization, or free memory")  # fmt: skip
     per_request = ready.blocks_at(length)
     if per_request * per_block > usable:
@@ -220,6 +216,13 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
             f"write --max-num-seqs {blocks}", sizing=sizes,
         )  # fmt: skip
     return sizes
+
+
+def usable_bytes(ready: Prepared, available_bytes: int) -> int:
+    """Bytes that the memory check counts: those of the blocks that an override asks for, less the null block (0.33)."""
+    override, per_block = ready.args.num_gpu_blocks_override, ready.bytes_per_block
+    available = available_bytes if override is None else override * per_block
+    return available - per_block if ready.rules.null_block_reserved else available
 
 
 def longest_length(ready: Prepared, usable_bytes: int, most: int) -> int:
