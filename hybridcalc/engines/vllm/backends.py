@@ -32,13 +32,15 @@ STATE_BACKENDS = {
     "mamba2": "MAMBA2_ATTN", "mamba1": "MAMBA1_ATTN", "gdn": "GDN_ATTN", "kda": "GDN_ATTN",
     "shortconv": "SHORT_CONV_ATTN", "lightning": "BAILING_LINEAR_ATTN",
 }  # fmt: skip
-FIXED_BACKENDS = {"FLASHINFER": 16, "TRITON_ATTN": 16, "FLASH_ATTN": 16, "FLEX_ATTENTION": 16,
-                  "FLASHMLA": 64, "CUTLASS_MLA": 128, "FLASHINFER_MLA": 32, "FLASH_ATTN_MLA": 16, "TRITON_MLA": 16}  # fmt: skip
+FIXED_BACKENDS = {
+    "FLASH_ATTN": 16, "FLASHINFER": 16, "TRITON_ATTN": 16, "FLEX_ATTENTION": 16,
+    "FLASH_ATTN_MLA": 16, "TRITON_MLA": 16, "FLASHINFER_MLA": 32, "FLASHMLA": 64, "CUTLASS_MLA": 128,
+}  # fmt: skip
 """Backends one can ask for -> their smallest kernel block in tokens."""
 
 
 class Backend(NamedTuple):
-    """An attention backend: its name, the smallest block of its kernels, and the layouts it reads, the default first."""
+    """An attention backend: its name, the smallest block of its kernels, the layouts it reads, the default first."""
 
     name: str
     kernel_block: int

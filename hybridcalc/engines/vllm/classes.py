@@ -19,8 +19,9 @@ class ModelClass(NamedTuple):
     its attention layers register before its recurrent ones. ``caches_all``: 0.22.1 can keep a state at every block.
     ``class_omits_drafts``: in 0.22.1 the class sizes the page without the rows that drafts add to the layer.
     ``checkpoint``: the prefill kernel that exports states between blocks ("mamba2", "gdn" or "kda"; "" for none).
-    ``state_dtype_obeyed``: a KDA layer that takes --mamba-ssm-cache-dtype. ``default_chunk``: 2,048 tokens, whatever the
-    config says. ``ignores_window``: its window layers keep full KV. ``mtp_layers``: attention layers of its own draft model, where the config names no number.
+    ``state_dtype_obeyed``: a KDA layer that takes --mamba-ssm-cache-dtype. ``default_chunk``: 2,048 tokens, whatever
+    the config says. ``ignores_window``: its window layers keep full KV. ``mtp_layers``: attention layers of its own
+    draft model, where the config names no number.
     """
 
     first: str = ""

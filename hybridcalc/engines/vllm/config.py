@@ -27,11 +27,12 @@ LAST_WITH_MODE_ALL = "0.31.0"
 class RuleSet(NamedTuple):
     """What a version does differently; everything else is common.
 
-    ``caches_hybrid_prefixes``: prefix caching is on by default for hybrids. ``modes``: --mamba-cache-mode is obeyed, and
-    "all" is one of them. ``checkpoint_blocks``: prefill checkpoints take a block, and their grid aligns the block.
+    ``caches_hybrid_prefixes``: prefix caching is on by default for hybrids. ``modes``: --mamba-cache-mode is obeyed,
+    and "all" is one of them. ``checkpoint_blocks``: prefill checkpoints take a block, and their grid aligns the block.
     ``latent_block``: MLA blocks are multiples of 128. ``null_block_reserved``: the memory check leaves out block 0.
     ``fine_hits``: hits may land between blocks, on the hash block. ``draft_rows_everywhere``: every convolution that
-    drafts widen is widened, in the layer and in the class alike.
+    drafts widen is widened, in the layer and in the class alike. ``one_capacity_line``: the log says tokens and
+    concurrency in one line, and names the layout.
     """
 
     version: str

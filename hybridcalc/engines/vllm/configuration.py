@@ -1,7 +1,7 @@
 """The first stages of vLLM's start-up: drafts, prefix caching, cache mode, length, and what they refuse.
 
-    0.33.0: prefix caching is on for hybrids; the cache mode is align with it and none without, whatever was asked for
-    0.22.1: it is off for hybrids; with it the mode is all where the class supports it, align where it is asked for or not
+    0.33.0: prefix caching is on for hybrids; the mode is align with it and none without, whatever was asked for
+    0.22.1: it is off for hybrids; with it the mode is all where the class supports that and align is not asked for
 
 Mirrors vLLM engine/arg_utils.py, config/vllm.py, config/cache.py, model_executor/models/config.py.
 """

@@ -16,8 +16,8 @@ from hybridcalc.plan import BudgetLine, Suggestion
 class Running(NamedTuple):
     """What runs at once: ``fits`` by blocks, ``requests`` by blocks and max_num_seqs, and which of them binds.
 
-    ``blocks_each`` is what a request of the workload holds, on average; ``idle_percent`` the share of the blocks that no
-    request of the workload can use.
+    ``blocks_each`` is what a request of the workload holds, on average; ``idle_percent`` the share of the blocks that
+    no request of the workload can use.
     """
 
     fits: int

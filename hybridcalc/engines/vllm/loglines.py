@@ -73,8 +73,8 @@ def block_size(pages: Pages, asked: int | None, backend: Backend | None) -> list
     if pages.padded is not None:
         percent = 100 * (pages.padded - pages.class_bytes) / pages.class_bytes
         lines.append(
-            f"Padding mamba page size by {percent:.2f}% to ensure that mamba page size and attention page size are exactly "
-            "equal."
+            f"Padding mamba page size by {percent:.2f}% to ensure that mamba page size and attention page size are "
+            "exactly equal."
         )
     return lines
 
@@ -87,7 +87,7 @@ def layout(name: str) -> str:
 def padding_layers(paddings: Iterable[Padding]) -> list[str]:
     """A warning for every bucket that its groups do not fill."""
     return [
-        f"Add {padding.slots} padding layers, may waste at most {padding.slots / padding.layers * 100:.2f}% KV cache memory"
+        f"Add {padding.slots} padding layers, may waste at most {100 * padding.share:.2f}% KV cache memory"
         for padding in paddings
     ]
 
@@ -120,8 +120,8 @@ def _fitting(ready: Prepared, sizing: Sizing) -> list[str]:
             )
         else:
             lines.append(
-                f"Auto-fit max_model_len: reduced from {ready.length} to {sizing.length} to fit in available KV cache memory "
-                f"({gib(free)} GiB{device})"
+                f"Auto-fit max_model_len: reduced from {ready.length} to {sizing.length} to fit in available KV cache "
+                f"memory ({gib(free)} GiB{device})"
             )
     return lines
 

@@ -32,7 +32,8 @@ GDN_GRID, KDA_GRID = 64, 16
 class Pages(NamedTuple):
     """``block`` and ``mamba_block`` in tokens, ``page`` and ``class_bytes`` (m) in bytes of one layer on one rank.
 
-    ``preferred``: the block without a state. ``grown``: whether it became longer. ``padded``: the page where it is larger than m.
+    ``preferred``: the block without a state. ``grown``: whether it became longer. ``padded``: the page where it is
+    larger than m.
     """
 
     block: int
@@ -130,9 +131,9 @@ def check_layer_fits(pages: Pages, layer_bytes: int) -> None:
     """Raise Refusal where the layer keeps more than the page that its class asked for."""
     if pages.padded is not None and layer_bytes > pages.padded:
         raise Refusal(
-            f"a layer's state of {layer_bytes:,} B does not fit the page of {pages.padded:,} B that the model class sizes",
+            f"a layer's state of {layer_bytes:,} B does not fit the page of {pages.padded:,} B that its class sizes",
             stage="get_kv_cache_spec", rule="HC046",
-            fix="leave out --mamba-ssm-cache-dtype or draft fewer tokens: the class does not count what the layer keeps",
+            fix="leave out --mamba-ssm-cache-dtype, or draft fewer tokens: the class counts less than the layer keeps",
         )  # fmt: skip
 
 

@@ -162,12 +162,16 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     page = pages.page if backend is not None else state_bytes
     bytes_per_block = max(group.layers for group in groups) * page
     held = Residency(
-        mode, 0 if args.use_replayssm else args.num_speculative_tokens,
-        int(checkpoint_grid(model, args, kind, rules) is not None), args.decode_context_parallel_size, model.window or 0,
-        _in_flight_tokens(args),
-    )  # fmt: skip
+        mode=mode,
+        drafts=0 if args.use_replayssm else args.num_speculative_tokens,
+        checkpoints=int(checkpoint_grid(model, args, kind, rules) is not None),
+        dcp=args.decode_context_parallel_size,
+        window=model.window or 0,
+        in_flight_tokens=_in_flight_tokens(args),
+    )
     settled |= {
-        "group_sizes": [group.layers for group in groups], "num_groups": len(groups), "bytes_per_block": bytes_per_block,
+        "group_sizes": [group.layers for group in groups], "num_groups": len(groups),
+        "bytes_per_block": bytes_per_block,
     }  # fmt: skip
     if rules.one_capacity_line:
         settled["layout"] = layout
@@ -193,7 +197,7 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
                            "raise --gpu-memory-utilization")  # fmt: skip
     elif usable <= 0:
         raise _refusal(ready, available_bytes, "get_kv_cache_configs", "HC040",
-                       f"no memory for the cache: one block takes {per_block:,} B, {max(0, available_bytes):,} B are free",
+                       f"no memory for the cache: a block takes {per_block:,} B, {max(0, available_bytes):,} B are free",
                        "raise --gpu-memory-utilization, or free memory")  # fmt: skip
     per_request = ready.blocks_at(length)
     if per_request * per_block > usable:
@@ -212,7 +216,7 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
         said = "" if args.max_num_seqs is not None else ", the default,"
         raise _refusal(
             ready, available_bytes, "cudagraph_mamba_check", "HC044",
-            f"max_num_seqs {args.seqs:,}{said} exceeds the {blocks:,} blocks: full CUDA graphs need one for each sequence",
+            f"max_num_seqs {args.seqs:,}{said} exceeds the {blocks:,} blocks: full CUDA graphs need one a sequence",
             f"write --max-num-seqs {blocks}", sizing=sizes,
         )  # fmt: skip
     return sizes
@@ -270,8 +274,8 @@ def _sized(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
 
 
 def _refusal(
-    ready: Prepared, available_bytes: int, stage: str, rule: str, reason: str, fix: str, *, sizing: Sizing | None = None,
-    without: tuple[str, ...] = (),
+    ready: Prepared, available_bytes: int, stage: str, rule: str, reason: str, fix: str, *,
+    sizing: Sizing | None = None, without: tuple[str, ...] = (),
 ) -> Refusal:  # fmt: skip
     refusal = Refusal(reason, stage=stage, rule=rule, fix=fix)
     sized = {} if sizing is None else {k: v for k, v in _sized(ready, sizing).items() if k not in without}
