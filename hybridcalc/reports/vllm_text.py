@@ -86,8 +86,8 @@ def _figures(plan: Plan) -> list[tuple[str, str, str, str]]:
          + (f"; --max-num-seqs up to {plan.most_seqs:,}" if plan.most_seqs else "")),
     ]  # fmt: skip
     if plan.prefix is not None:
-        rows.append(("prefix reuse", f"{plan.prefix.reused:,}", "tokens",
-                     f"of {plan.prefix.shared:,} shared; {plan.prefix.computed:,} computed: {plan.prefix.why}"))  # fmt: skip
+        told = f"of {plan.prefix.shared:,} shared; {plan.prefix.computed:,} computed: {plan.prefix.why}"
+        rows.append(("prefix reuse", f"{plan.prefix.reused:,}", "tokens", told))
     rows.append(("memory", f"{plan.rest.likely_gib:.2f} GiB", "", plan.rest.why))
     return rows
 

@@ -197,7 +197,7 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
                            "raise --gpu-memory-utilization")  # fmt: skip
     elif usable <= 0:
         raise _refusal(ready, available_bytes, "get_kv_cache_configs", "HC040",
-                       f"no memory for the cache: a block takes {per_block:,} B, {max(0, available_bytes):,} B are free",
+                       f"no memory for the cache: a block takes {per_block:,} B of {max(0, available_bytes):,} B",
                        "raise --gpu-memory-utilization, or free memory")  # fmt: skip
     per_request = ready.blocks_at(length)
     if per_request * per_block > usable:
