@@ -82,14 +82,20 @@ def _figures(plan: Plan) -> list[tuple[str, str, str, str]]:
         ("the log says", f"{plan.max_concurrency:,.2f}x", "",
          f"{plan.kv_cache_size_tokens:,} tokens = {plan.num_blocks:,} / {plan.blocks_per_request:,} "
          f"x {plan.max_model_len:,}"),
-        ("starts up to", f"{plan.longest_model_len:,}", "tokens", "--max-model-len on this memory"
-         + (f"; --max-num-seqs up to {plan.most_seqs:,}" if plan.most_seqs else "")),
+        ("starts up to", f"{plan.longest_model_len:,}", "tokens", _starts(plan)),
     ]  # fmt: skip
     if plan.prefix is not None:
         told = f"of {plan.prefix.shared:,} shared; {plan.prefix.computed:,} computed: {plan.prefix.why}"
         rows.append(("prefix reuse", f"{plan.prefix.reused:,}", "tokens", told))
     rows.append(("memory", f"{plan.rest.likely_gib:.2f} GiB", "", plan.rest.why))
     return rows
+
+
+def _starts(plan: Plan) -> str:
+    """What bounds max_model_len and max_num_seqs."""
+    own = plan.longest_model_len == plan.model.max_context
+    text = "--max-model-len, the model's own limit" if own else "--max-model-len on this memory"
+    return f"{text}; --max-num-seqs up to {plan.most_seqs:,}" if plan.most_seqs else text
 
 
 def _sizes(sizes: Sequence[int]) -> str:
