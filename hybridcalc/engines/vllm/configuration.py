@@ -88,8 +88,9 @@ def cache_mode(model: Architecture, args: EngineArgs, rules: RuleSet, kind: Mode
         return caching, "none"
     if not rules.modes:
         return True, "align"
-    asked = args.mamba_cache_mode
-    return True, "align" if asked == "align" or not kind.caches_all else "all"
+    asked = args.mamba_cache_mode or "none"
+    wanted = "all" if asked == "none" and rules.all_by_default else asked
+    return True, "all" if wanted == "all" and kind.caches_all else "align"
 
 
 def ssm_setting(model: Architecture, args: EngineArgs) -> str:

@@ -137,8 +137,7 @@ class Figures:
     @property
     def most_seqs(self) -> int:
         """The largest max_num_seqs that starts: one block a sequence under full CUDA graphs; 0 for no bound."""
-        bound = self.args.full_graphs and any(group.kind == STATE for group in self.ready.groups)
-        return self.sizing.blocks if bound else 0
+        return self.sizing.blocks if self.ready.seqs_checked else 0
 
     @cached_property
     def longest_model_len(self) -> int:
