@@ -3,17 +3,20 @@
 from collections.abc import Callable
 from fractions import Fraction
 from math import ceil
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.cli import options
+from hybridcalc.cli import options, pictures
 from hybridcalc.crossover import Baseline, Crossover
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.crossover import Span
 from hybridcalc.reports.document import print_json
 from hybridcalc.units import format_bytes
+
+if TYPE_CHECKING:
+    from hybridcalc.pictures.page import Page
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -51,6 +54,10 @@ def crossover(
         str | None,
         typer.Option("--engine-version", metavar="VERSION", help="Version whose rules apply; else the newest known."),
     ] = None,
+    save: pictures.Save = None,
+    figure: pictures.Figure = None,
+    theme: pictures.Theme = "auto",
+    force: pictures.Force = False,
     as_json: options.Json = False,
     explain: options.Explain = False,
 ) -> None:
@@ -58,6 +65,7 @@ def crossover(
 
     Three readings: one layer pair, the whole state against the model's own KV, and the whole hybrid against a baseline.
     """
+    asked_for = pictures.wanted(save, figure, theme, force=force)
     chosen = options.engine("--engine", engine)
     if chosen == "vllm":
         if dp_size > 1 or enable_dp_attention:
@@ -76,9 +84,14 @@ def crossover(
         )  # fmt: skip
     other = options.model(baseline) if baseline is not None else None
     answer = compare(options.model(model), other, options.tokens("-L", length))
+    if asked_for.any:
+        from hybridcalc.pictures.crossover import crossover_picture
+
+        draw = {"crossover": lambda: crossover_picture(answer)}
+        pictures.deliver(asked_for, draw, lambda: crossover_page(answer), quiet=as_json)
     if as_json:
         print_json("crossover", {"engine": chosen} | answer.to_dict())
-    else:
+    elif not asked_for.any:
         _print(answer, explain=explain)
 
 
@@ -105,16 +118,16 @@ def _sglang(**given: Any) -> Compare:
 
 
 def _print(answer: Crossover, *, explain: bool) -> None:
-    from hybridcalc.pictures.curve import draw_crossover
+    from hybridcalc.pictures.crossover import crossover_picture
+    from hybridcalc.pictures.terminal import draw
     from hybridcalc.reports import terminal
 
     out = terminal.console()
     terminal.verdict(out, *_verdict(answer))
     terminal.figures(out, _figures(answer), styles=(terminal.STATE, terminal.KV))
     out.print()
-    picture = draw_crossover(
-        answer.curve, answer.marks, width=out.width, colour=out.color_system is not None, encoding=out.encoding
-    )
+    chart = crossover_picture(answer)
+    picture = draw(chart, width=out.width, colour=out.color_system is not None, encoding=out.encoding)
     if picture is not None:
         out.file.write(picture + "\n")
     else:
@@ -123,6 +136,18 @@ def _print(answer: Crossover, *, explain: bool) -> None:
     terminal.notes(out, answer.notes)
     if explain:
         terminal.explanation(out, answer.steps)
+
+
+def crossover_page(answer: Crossover) -> "Page":
+    """The page about a crossover."""
+    from hybridcalc.pictures.crossover import crossover_picture
+    from hybridcalc.pictures.page import Page, Table, command_line
+
+    header, points = _points(answer)
+    table = Table("Curve", tuple(cell.strip() for cell in header), tuple(points), tuple(range(1, len(header))))
+    title = f"{answer.model}: state against KV"
+    return Page(title, *_verdict(answer), command_line(), tuple(_figures(answer)), (crossover_picture(answer),), None,
+                (table,), notes=tuple(answer.notes), steps=tuple(answer.steps))  # fmt: skip
 
 
 def _verdict(answer: Crossover) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.cli import options
+from hybridcalc.cli import options, pictures
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.deployment import Workload
 from hybridcalc.errors import IllegalCombination
@@ -133,6 +133,10 @@ def plan_command(
             "--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error (default), never."
         ),
     ] = None,
+    save: pictures.Save = None,
+    figure: pictures.Figure = None,
+    theme: pictures.Theme = "auto",
+    force: pictures.Force = False,
     as_json: options.Json = False,
     explain: options.Explain = False,
 ) -> None:
@@ -143,6 +147,7 @@ def plan_command(
     --available; or --gpu, --weights and --gpu-memory-utilization.
     """
     severity = options.severity("--fail-on", fail_on or "error")
+    asked_for = pictures.wanted(save, figure, theme, force=force)
     given = inputs.MemoryOptions(rest, available, gpu, weights, non_cache, avail_before, avail_after)
     axes, others = sweep or [], compare or []
     inputs.check_together(
@@ -169,7 +174,7 @@ def plan_command(
     memory_swept = inputs.swept(served.memory_name, axes)
     if axes:
         memory_left = served.memory(given, memory_swept, model, name)
-        _sweep(served, model, lambda flags: served.arguments(launch, extra, given, flags).args, axes, memory_left, work,
+        _sweep(served, model, lambda flags: served.arguments(launch, extra, given, flags).args, axes, memory_left, work, asked_for,
                as_csv=as_csv, as_json=as_json)  # fmt: skip
         return
     first = _planned(served, model, args, served.memory(given, memory_swept, model, name), work)
@@ -182,7 +187,7 @@ def plan_command(
             other_model = model if other.model == name else options.model(other.model)
             left = served.memory(given, memory_swept, other_model, other.model)
             sides.append((flags, other_model, other.args, _planned(served, other_model, other.args, left, work)))
-        _compare(served, sides, as_json=as_json)
+        _compare(served, sides, asked_for, as_json=as_json)
         return
     said = served.said(asked, given)
     if isinstance(first, IllegalCombination):
@@ -191,10 +196,12 @@ def plan_command(
         else:
             _print_refusal(first, said)
         raise typer.Exit(1)
+    if asked_for.any:
+        pictures.deliver(asked_for, served.pictures(first), lambda: served.page(first, said), quiet=as_json)
     if as_json:
         document = first.to_dict()
         print_json("plan", document | {"notes": [*said, *document["notes"]]})
-    else:
+    elif not asked_for.any:
         served.print_plan(first, explain=explain, remarks=said)
     if at_or_above(served.findings(first), severity):
         raise typer.Exit(1)
@@ -240,15 +247,20 @@ Side = tuple[str, Architecture, Any, Any]
 """One side of a comparison: its flags, what was asked, and the answer (a plan, or a refusal)."""
 
 
-def _compare(served: "PlanEngine[Any, Any]", sides: list[Side], *, as_json: bool) -> None:
+def _compare(served: "PlanEngine[Any, Any]", sides: list[Side], asked_for: pictures.Wanted, *, as_json: bool) -> None:
     """Several plans side by side; exits with 1 when one of them does not start."""
+    if asked_for.any:
+        from hybridcalc.pictures.memory import comparison_picture
+
+        started = [(flags, answer) for flags, _, _, answer in sides if not isinstance(answer, IllegalCombination)]
+        pictures.deliver(asked_for, {"compare": lambda: comparison_picture(started)}, quiet=as_json)
     if as_json:
         documents = [
             {"flags": flags} | (served.refused(model, args, p) if isinstance(p, IllegalCombination) else p.to_dict())
             for flags, model, args, p in sides
         ]
         print_json("plan", {"compare": documents})
-    else:
+    elif not asked_for.any:
         from hybridcalc.reports.plan_text import print_comparison
 
         cells = [
@@ -262,7 +274,7 @@ def _compare(served: "PlanEngine[Any, Any]", sides: list[Side], *, as_json: bool
 
 def _sweep(
     served: "PlanEngine[Any, Any]", model: Architecture, arguments: Any, specs: list[str], memory_left: Any,
-    work: Workload, *, as_csv: bool, as_json: bool,
+    work: Workload, asked_for: pictures.Wanted, *, as_csv: bool, as_json: bool,
 ) -> None:  # fmt: skip
     from hybridcalc.reports import plan_text
     from hybridcalc.sweep import count_points, mark_front, parse_axis, sweep
@@ -274,6 +286,11 @@ def _sweep(
         cheap_fields=served.cheap_fields, memory=memory_left, length=length,
     )  # fmt: skip
     marked = mark_front(list(plan_text.with_progress(points, count)))
+    if asked_for.any:
+        from hybridcalc.pictures.sweep import pareto_picture
+
+        draw = {"pareto": lambda: pareto_picture(axes, marked, model.name)}
+        pictures.deliver(asked_for, draw, quiet=as_json or as_csv)
     if as_json:
         print_json("plan", {"sweep": [point.to_dict(axes, served.sweep_names) for point in marked]})
     elif as_csv:
@@ -281,7 +298,7 @@ def _sweep(
         writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    else:
+    elif not asked_for.any:
         plan_text.print_sweep(axes, marked, length, served.unit)
     if all(point.refusal for point in marked):
         raise typer.Exit(1)

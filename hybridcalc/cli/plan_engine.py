@@ -5,7 +5,7 @@ One subclass an engine (plan_sglang.py, plan_vllm.py), imported when the command
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli.plan_inputs import LaunchWords, MemoryOptions
@@ -14,6 +14,10 @@ from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.findings import Finding
 from hybridcalc.launchflags import FlagTable
 from hybridcalc.sweep import Outcome
+
+if TYPE_CHECKING:
+    from hybridcalc.cli.pictures import Draw
+    from hybridcalc.pictures.page import Page
 
 MOST_SHOWN = 4
 Args = TypeVar("Args")
@@ -90,6 +94,14 @@ class PlanEngine(ABC, Generic[Args, Answer]):
     @abstractmethod
     def print_plan(self, answer: Answer, *, explain: bool, remarks: Sequence[str]) -> None:
         """The whole answer as text."""
+
+    @abstractmethod
+    def pictures(self, answer: Answer) -> "Draw":
+        """The pictures of a plan by name, the usual one first."""
+
+    @abstractmethod
+    def page(self, answer: Answer, remarks: Sequence[str]) -> "Page":
+        """The page about a plan."""
 
     @abstractmethod
     def comparison_cells(self, answer: Answer) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options as shared_options
@@ -19,6 +19,10 @@ from hybridcalc.engines.sglang.sweep import CHEAP_FIELDS, NAMES, SweepSolver
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.findings import Finding
 from hybridcalc.hardware import find_gpu, weights_from_index
+
+if TYPE_CHECKING:
+    from hybridcalc.cli.pictures import Draw
+    from hybridcalc.pictures.page import Page
 
 PLATFORMS = ("cuda", "hip", "npu", "xpu", "musa", "cpu")
 
@@ -112,6 +116,23 @@ class SglangEngine(PlanEngine[ServerArgs, Plan]):
         from hybridcalc.reports.plan_text import print_plan
 
         print_plan(answer, explain=explain, remarks=remarks)
+
+    def pictures(self, answer: Plan) -> "Draw":
+        """As PlanEngine."""
+        from hybridcalc.pictures.sglang import pictures
+
+        return pictures(answer)
+
+    def page(self, answer: Plan, remarks: Sequence[str]) -> "Page":
+        """As PlanEngine."""
+        from hybridcalc.pictures.pages import plan_page
+        from hybridcalc.pictures.play import sglang_play
+        from hybridcalc.reports.plan_text import plan_figures, plan_verdict
+
+        title = f"{answer.model.name} on {self.title} {answer.ready.rules.version}"
+        play = sglang_play(answer.model, answer.args, answer.rest.likely_gib, answer.workload)
+        pictures = tuple(self.pictures(answer).values())
+        return plan_page(answer, title, plan_verdict(answer), plan_figures(answer), pictures, play, remarks)
 
     def comparison_cells(self, answer: Plan) -> dict[str, str]:
         """As PlanEngine."""

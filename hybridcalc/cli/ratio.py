@@ -1,14 +1,15 @@
 """``hybridcalc ratio``: r* and what to set."""
 
 from math import ceil
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hybridcalc.cli import options
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.cli import options, pictures
 from hybridcalc.deployment import Workload, requests_text
 from hybridcalc.engines.sglang.balance import Balance, balance_model
-from hybridcalc.engines.sglang.config import NEWEST_VERSION
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
 from hybridcalc.engines.sglang.settings import Setting, ratio_text
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding, at_or_above
@@ -17,6 +18,12 @@ from hybridcalc.units import GIB, MOST_SLOTS, format_bytes
 
 WORTH_SAYING_PERCENT = 5
 """Idle memory below this share is rounding, not advice."""
+
+if TYPE_CHECKING:
+    from hybridcalc.pictures.page import Page
+
+ASSUMED_GIB = 24.0
+"""Memory a page's settings start from where none is given."""
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -65,6 +72,10 @@ def ratio(
     fail_on: Annotated[
         str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
     ] = "error",
+    save: pictures.Save = None,
+    figure: pictures.Figure = None,
+    theme: pictures.Theme = "auto",
+    force: pictures.Force = False,
     as_json: options.Json = False,
     explain: options.Explain = False,
 ) -> None:
@@ -73,6 +84,7 @@ def ratio(
     r* = (S + D) x state x dcp / (KV per token x L). Name a MODEL, or give a boot log, or both: then they are compared.
     """
     severity = options.severity("--fail-on", fail_on)
+    asked_for = pictures.wanted(save, figure, theme, force=force)
     args = options.server_args(
         tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, enable_dp_attention=enable_dp_attention, dcp_size=dcp_size,
         kv_cache_dtype=kv_cache_dtype, mamba_ssm_dtype=mamba_ssm_dtype, mamba_radix_cache_strategy=strategy,
@@ -93,18 +105,50 @@ def ratio(
     workload = Workload.at(options.tokens("-L", length) or 0, concurrency=concurrency)
     rest_gib = options.gib("--rest", rest)
     findings: tuple[Finding, ...] = ()
+    architecture = options.model(model) if model else None
     if log is None:
-        answer = balance_model(options.model(model or ""), args, workload, rest_gib=rest_gib)
+        assert architecture is not None  # noqa: S101  (one of both was asked for above)
+        answer = balance_model(architecture, args, workload, rest_gib=rest_gib)
     else:
         from hybridcalc.diagnosis import balance_log
 
-        answer, findings = balance_log(log, options.model(model) if model else None, args, workload, rest_gib=rest_gib)
+        answer, findings = balance_log(log, architecture, args, workload, rest_gib=rest_gib)
+    if asked_for.any:
+        draw = _pictures(answer, architecture, args)
+        pictures.deliver(asked_for, draw, lambda: _page(answer, findings, architecture, args, draw), quiet=as_json)
     if as_json:
         print_json("ratio", answer.to_dict() | {"findings": [finding.to_dict() for finding in findings]})
-    else:
+    elif not asked_for.any:
         _print(answer, findings, explain=explain)
     if at_or_above(findings, severity):
         raise typer.Exit(1)
+
+
+def _pictures(answer: Balance, model: Architecture | None, args: ServerArgs) -> pictures.Draw:
+    from hybridcalc.pictures.sglang import balance_pictures
+
+    return balance_pictures(answer, model, args)
+
+
+def _page(
+    answer: Balance, findings: tuple[Finding, ...], model: Architecture | None, args: ServerArgs, draw: pictures.Draw
+) -> "Page":
+    from hybridcalc.pictures.page import Choice, Page, command_line
+    from hybridcalc.pictures.pages import drawn
+    from hybridcalc.pictures.play import sglang_play
+
+    play = None
+    if model is not None and answer.constants.origin == "architecture":
+        play = sglang_play(model, args, answer.rest_gib or ASSUMED_GIB, answer.workload)
+    notes = [*answer.notes]
+    if play is not None and answer.rest_gib is None:
+        notes.append(f"no --rest given: the settings start at {ASSUMED_GIB:g} GiB for both pools")
+    choices = tuple(Choice(label, flags, effect) for label, flags, effect in _settings(answer))
+    title = f"{answer.model or 'As logged'} on SGLang {answer.engine_version}: the balanced ratio"
+    return Page(
+        title, f"r* = {ratio_text(answer.ratio)}", _meaning(answer), command_line(), tuple(_figures(answer)),
+        drawn(tuple(draw.values())), play, findings=findings, choices=choices, notes=tuple(notes), steps=answer.steps,
+    )  # fmt: skip
 
 
 def _print(answer: Balance, findings: tuple[Finding, ...], *, explain: bool) -> None:

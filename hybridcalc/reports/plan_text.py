@@ -33,8 +33,8 @@ MOST_ROWS = 60
 def print_plan(plan: Plan, *, explain: bool, remarks: Sequence[str] = ()) -> None:
     """The whole answer."""
     out = terminal.console()
-    terminal.verdict(out, *_verdict(plan))
-    terminal.figures(out, _figures(plan), styles=(terminal.STATE, terminal.KV))
+    terminal.verdict(out, *plan_verdict(plan))
+    terminal.figures(out, plan_figures(plan), styles=(terminal.STATE, terminal.KV))
     out.print()
     _budget(out, plan)
     print_tail(out, plan, explain=explain, remarks=remarks)
@@ -118,7 +118,8 @@ def with_progress(points: Iterable[Point], count: int) -> Iterator[Point]:
     yield from track(points, total=count, description="planning", console=Console(stderr=True))
 
 
-def _verdict(plan: Plan) -> tuple[str, str]:
+def plan_verdict(plan: Plan) -> tuple[str, str]:
+    """What the plan comes to: the headline, and what it means."""
     capacity, dp = plan.capacity, plan.args.attn_dp_size
     per = " a worker" if dp > 1 else ""
     count = f"{requests_text(plan.concurrency)}{per}"
@@ -132,7 +133,8 @@ def _verdict(plan: Plan) -> tuple[str, str]:
     return count, text
 
 
-def _figures(plan: Plan) -> list[tuple[str, str, str, str]]:
+def plan_figures(plan: Plan) -> list[tuple[str, str, str, str]]:
+    """The figures it rests on: label, value, human unit, reason."""
     fixed, marginal = plan.fixed_bytes_per_request, ceil(plan.marginal_bytes_per_token)
     why = f"{plan.slots_per_request} slots of {plan.ready.stage_slot_bytes:,} B"
     if plan.sizing.state.draft_bytes:

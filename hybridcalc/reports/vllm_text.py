@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def print_plan(plan: Plan, *, explain: bool, remarks: Sequence[str] = ()) -> None:
     """The whole answer."""
     out = terminal.console()
-    terminal.verdict(out, *_verdict(plan))
-    terminal.figures(out, _figures(plan), styles=(terminal.STATE, terminal.KV))
+    terminal.verdict(out, *plan_verdict(plan))
+    terminal.figures(out, plan_figures(plan), styles=(terminal.STATE, terminal.KV))
     out.print()
     _blocks(out, plan)
     print_tail(out, plan, explain=explain, remarks=remarks)
@@ -49,7 +49,8 @@ def comparison_cells(plan: Plan) -> dict[str, str]:
     return cells
 
 
-def _verdict(plan: Plan) -> tuple[str, str]:
+def plan_verdict(plan: Plan) -> tuple[str, str]:
+    """What the plan comes to: the headline, and what it means."""
     binds = {
         "blocks": "the blocks bind", "limit": f"max_num_seqs {plan.args.seqs:,} binds",
         "length": f"longer than max_model_len {plan.max_model_len:,}",
@@ -62,7 +63,8 @@ def _verdict(plan: Plan) -> tuple[str, str]:
     return requests_text(plan.concurrency), text
 
 
-def _figures(plan: Plan) -> list[tuple[str, str, str, str]]:
+def plan_figures(plan: Plan) -> list[tuple[str, str, str, str]]:
+    """The figures it rests on: label, value, human unit, reason."""
     fixed, marginal = plan.fixed_bytes_per_request, ceil(plan.marginal_bytes_per_token)
     pages, ready = plan.ready.pages, plan.ready
     page = pages.page or ready.state_bytes

@@ -1,0 +1,107 @@
+"""``--save``, ``--figure``, ``--theme`` and ``--force``: how a command's answer becomes a picture or a page.
+
+A command asks for a `Wanted` first, so that a file that may not be written is refused before anything is computed, and
+hands its pictures over as functions: only the one that is wanted is drawn.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from hybridcalc.errors import InputError
+
+if TYPE_CHECKING:
+    from hybridcalc.pictures.chart import Picture
+    from hybridcalc.pictures.page import Page
+
+Save = Annotated[
+    str | None,
+    typer.Option("--save", metavar="FILE", help="Write a picture, FILE.svg or FILE.png, or a page, FILE.html."),
+]
+Figure = Annotated[
+    str | None, typer.Option("--figure", metavar="NAME", help="Which picture to save or, without --save, to print.")
+]
+Theme = Annotated[
+    str, typer.Option("--theme", metavar="NAME", help="auto (follows the reader), light or dark; of a saved picture.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Let --save write over a file.")]
+
+Draw = Mapping[str, "Callable[[], Picture]"]
+
+
+class Wanted(NamedTuple):
+    """What picture of an answer is wanted, and where."""
+
+    target: Path | None
+    figure: str | None
+    theme: str
+
+    @property
+    def any(self) -> bool:
+        """Whether one is wanted at all."""
+        return self.target is not None or self.figure is not None
+
+    @property
+    def file(self) -> bool:
+        """Whether it goes into a file, in place of the answer's text."""
+        return self.target is not None
+
+
+def wanted(save: str | None, figure: str | None, theme: str, *, force: bool) -> Wanted:
+    """The options as typed, checked. Raises InputError for what cannot be written or is not known."""
+    if save is None:
+        return Wanted(None, figure, theme)
+    from hybridcalc.pictures.files import THEMES, check_target
+
+    if theme not in THEMES:
+        raise InputError(f"--theme {theme[:40]!r} is not known", fix=f"write {', '.join(THEMES)}")
+    return Wanted(check_target(save, force=force), figure, theme)
+
+
+def deliver(asked: Wanted, draw: Draw, page: "Callable[[], Page] | None" = None, *, quiet: bool = False) -> None:
+    """Write the file and say so, or print the picture. ``quiet``: stdout holds a document, so speak on stderr."""
+    if asked.target is not None and asked.target.suffix.lower() == ".html":
+        if page is None:
+            raise InputError("this answer has no page", fix="write FILE.svg or FILE.png")
+        from hybridcalc.pictures.page import write_page
+
+        made = page()
+        write_page(asked.target, made)
+        _say(asked.target, made.title, quiet)
+        return
+    picture = _chosen(asked, draw)
+    if asked.target is None:
+        _print(picture)
+        return
+    from hybridcalc.pictures.files import draw_png, draw_svg
+
+    if asked.target.suffix.lower() == ".png":
+        asked.target.write_bytes(draw_png(picture, asked.theme))
+    else:
+        asked.target.write_text(draw_svg(picture, asked.theme), encoding="utf-8")
+    _say(asked.target, picture.title, quiet)
+
+
+def _chosen(asked: Wanted, draw: Draw) -> "Picture":
+    name = asked.figure or next(iter(draw))
+    if name not in draw:
+        raise InputError(f"--figure {name[:40]!r} is no picture of this answer", fix=f"write {', '.join(draw)}")
+    return draw[name]()
+
+
+def _say(target: Path, title: str, quiet: bool) -> None:
+    print(f"{target}: {title}", file=sys.stderr if quiet else sys.stdout)
+
+
+def _print(picture: "Picture") -> None:
+    from hybridcalc.pictures.terminal import draw, headed
+    from hybridcalc.reports import terminal
+
+    out = terminal.console()
+    drawn = draw(picture, width=out.width, colour=out.color_system is not None, encoding=out.encoding)
+    if drawn is None:
+        raise InputError("curves in the terminal need the plotting library", fix="pip install 'hybridcalc[plot]'")
+    out.file.write(headed(picture, drawn, out.width) + "\n")

@@ -1,0 +1,69 @@
+"""Drawings in files: SVG and PNG by vl-convert (Vega without a browser), and what is never written over.
+
+An SVG follows the reader's light or dark scheme unless a theme is asked for; a PNG is light or dark.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from hybridcalc.errors import InputError
+from hybridcalc.pictures.chart import Picture
+from hybridcalc.pictures.palette import dark_rules, darkened
+from hybridcalc.pictures.vega import specification
+
+SUFFIXES = (".svg", ".png", ".html")
+THEMES = ("auto", "light", "dark")
+PNG_SCALE = 2
+MISSING = "pip install 'hybridcalc[plot]'"
+
+
+def check_target(name: str, *, force: bool) -> Path:
+    """The file to write, before anything is computed. Raises InputError for another format, and for a file that is
+    there unless ``force`` says that it may go.
+    """
+    path = Path(name)
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"{name[:60]!r} is no picture", fix="write FILE.svg, FILE.png or FILE.html")
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"{name[:60]!r} cannot be written", fix="its folder must exist, and it must not be one")
+    if path.exists() and not force:
+        raise InputError(f"{name[:60]!r} is there already", fix="add --force to write over it")
+    return path
+
+
+def draw_svg(picture: Picture, theme: str = "auto") -> str:
+    """The picture as SVG. Raises InputError where the plotting library is not installed."""
+    svg: str = converter().vegalite_to_svg(specification(picture))
+    svg = _accessible(svg, picture)
+    if theme == "dark":
+        return darkened(svg)
+    if theme == "auto":
+        style = f"<style>@media (prefers-color-scheme: dark) {{\n{dark_rules()}\n}}</style>"
+        at = svg.index(">") + 1
+        svg = svg[:at] + style + svg[at:]
+    return svg
+
+
+def draw_png(picture: Picture, theme: str = "light") -> bytes:
+    """The picture as PNG, twice as many pixels as it has points."""
+    svg = draw_svg(picture, "dark" if theme == "dark" else "light")
+    png: bytes = converter().svg_to_png(svg, scale=PNG_SCALE)
+    return png
+
+
+def converter() -> Any:
+    """The plotting library."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise InputError("pictures in files need the plotting library", fix=MISSING) from None
+    return vl_convert
+
+
+def _accessible(svg: str, picture: Picture) -> str:
+    """With a title and a role for readers of screens."""
+    from html import escape
+
+    told = escape(f"{picture.title}. {picture.told}", quote=True)
+    return re.sub(r"<svg ", f'<svg role="img" aria-label="{told}" ', svg, count=1)

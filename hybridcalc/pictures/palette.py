@@ -1,0 +1,46 @@
+"""Colours of pictures: told apart by people who see few, on a light ground and on a dark one.
+
+Pools have the hues of Okabe and Ito's palette (blue, orange, reddish purple, vermillion, green); what only fills the
+memory is grey. Every colour of a drawing is the light one; a dark ground replaces it by its partner, in a file by a
+rule of the SVG itself (`prefers-color-scheme`), in a page by the page's.
+"""
+
+LIGHT = {
+    "state": "#0072b2", "kv": "#e69f00", "scratch": "#cc79a7", "trouble": "#d55e00", "baseline": "#007d5c",
+    "balanced": "#5b4a9e", "weights": "#77818c", "other": "#a3acb5", "headroom": "#cbd2d9", "unused": "#eceff2",
+    "text": "#1f2328", "muted": "#57606a", "grid": "#dde2e7", "ground": "#ffffff",
+    "state band": "#e1eef8", "kv band": "#fcf0d6", "limit band": "#e9ecef", "on dark": "#fefefe", "on light": "#010101",
+}  # fmt: skip
+DARK = {
+    "state": "#4aa5e6", "kv": "#f0b429", "scratch": "#dd93bd", "trouble": "#ff7b39", "baseline": "#35c79b",
+    "balanced": "#a99af0", "weights": "#8b949e", "other": "#69727c", "headroom": "#434b54", "unused": "#252c34",
+    "text": "#e6edf3", "muted": "#9aa4af", "grid": "#2f363d", "ground": "#0d1117",
+    "state band": "#12293d", "kv band": "#35290c", "limit band": "#20272e", "on dark": "#010102", "on light": "#020101",
+}  # fmt: skip
+"""Roles on a dark ground; text on a filled part is dark there, since the fills are light."""
+
+ON_DARK = ("state", "trouble", "weights", "baseline", "balanced")
+"""Fills that carry light text on a light ground."""
+
+
+def on(role: str) -> str:
+    """The colour of text on a part of that role."""
+    if role in ("headroom", "unused"):
+        return LIGHT["text"]
+    return LIGHT["on dark" if role in ON_DARK else "on light"]
+
+
+def dark_rules(selector: str = "") -> str:
+    """CSS that turns each light colour into its partner, in fills and strokes under ``selector``."""
+    scope = f"{selector} " if selector else ""
+    return "\n".join(
+        f'{scope}[fill="{light}"]{{fill:{DARK[role]}}}{scope}[stroke="{light}"]{{stroke:{DARK[role]}}}'
+        for role, light in LIGHT.items()
+    )
+
+
+def darkened(svg: str) -> str:
+    """The drawing on a dark ground for good."""
+    for role, light in LIGHT.items():
+        svg = svg.replace(f'"{light}"', f'"{DARK[role]}"')
+    return svg
