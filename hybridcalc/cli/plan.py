@@ -22,6 +22,7 @@ from hybridcalc.units import MOST_SLOTS
 
 if TYPE_CHECKING:
     from hybridcalc.cli.plan_engine import PlanEngine
+    from hybridcalc.pictures.page import Page
 
 KIND_HELP = "What else to suggest for: long (documents), agent (short turns), batch, small (cards)."
 LAUNCH_WORDS = "hybridcalc.launch_words"
@@ -191,9 +192,11 @@ def plan_command(
         return
     said = served.said(asked, given)
     if isinstance(first, IllegalCombination):
+        if asked_for.file:
+            pictures.deliver(asked_for, {}, lambda: _refusal_page(served, name, first, said), quiet=as_json)
         if as_json:
             print_json("plan", served.refused(model, args, first) | {"notes": said})
-        else:
+        elif not asked_for.file:
             _print_refusal(first, said)
         raise typer.Exit(1)
     if asked_for.any:
@@ -225,6 +228,19 @@ def _planned(served: "PlanEngine[Any, Any]", model: Architecture, args: Any, mem
         if not hasattr(refusal, "stage"):
             raise
         return refusal
+
+
+def _refusal_page(
+    served: "PlanEngine[Any, Any]", name: str, refusal: IllegalCombination, remarks: list[str]
+) -> "Page":
+    from hybridcalc.findings import Finding
+    from hybridcalc.pictures.page import Page, command_line
+
+    found = Finding(getattr(refusal, "rule", ""), "error", refusal.message, refusal.fix)
+    lines = getattr(refusal, "outputs", {}).get("log", [])
+    title = f"{name} on {served.title}"
+    return Page(title, "Does not start", refusal.message, command_line(), findings=(found,), log_lines=tuple(lines),
+                notes=tuple(remarks))  # fmt: skip
 
 
 def _print_refusal(refusal: IllegalCombination, remarks: list[str]) -> None:

@@ -133,6 +133,8 @@ def _pictures(answer: Balance, model: Architecture | None, args: ServerArgs) -> 
 def _page(
     answer: Balance, findings: tuple[Finding, ...], model: Architecture | None, args: ServerArgs, draw: pictures.Draw
 ) -> "Page":
+    from hybridcalc.engines.sglang.crossover import compare
+    from hybridcalc.pictures.crossover import crossover_picture
     from hybridcalc.pictures.page import Choice, Page, command_line
     from hybridcalc.pictures.pages import drawn
     from hybridcalc.pictures.play import sglang_play
@@ -144,10 +146,11 @@ def _page(
     if play is not None and answer.rest_gib is None:
         notes.append(f"no --rest given: the settings start at {ASSUMED_GIB:g} GiB for both pools")
     choices = tuple(Choice(label, flags, effect) for label, flags, effect in _settings(answer))
+    crossed = () if model is None else (lambda: crossover_picture(compare(model, None, args)),)
     title = f"{answer.model or 'As logged'} on SGLang {answer.engine_version}: the balanced ratio"
     return Page(
         title, f"r* = {ratio_text(answer.ratio)}", _meaning(answer), command_line(), tuple(_figures(answer)),
-        drawn(tuple(draw.values())), play, findings=findings, choices=choices, notes=tuple(notes), steps=answer.steps,
+        drawn((*draw.values(), *crossed)), play, findings=findings, choices=choices, notes=tuple(notes), steps=answer.steps,
     )  # fmt: skip
 
 

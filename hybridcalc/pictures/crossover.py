@@ -3,9 +3,9 @@
 from math import ceil
 
 from hybridcalc.crossover import Crossover
-from hybridcalc.pictures.chart import Axis, Chart, Mark, Series
+from hybridcalc.pictures.chart import Axis, Chart, Mark, Series, lengths
 
-SHORTEST = 16
+SHORTEST, LONGEST = 16, 131_072
 """Tokens at which the curve starts: below it only the fixed state is to be seen."""
 
 
@@ -33,3 +33,12 @@ def crossover_picture(answer: Crossover) -> Chart:
 
 def _mark(name: str) -> str:
     return "T*: KV = state" if name == "KV = state" else f"T*: {name}"
+
+
+def kv_picture(name: str, kv_bytes_per_token: int) -> Chart:
+    """KV alone over length, of a model without a state."""
+    at = lengths(SHORTEST, LONGEST, 33)
+    curve = Series("KV", "kv", tuple((x, x * kv_bytes_per_token) for x in at), "k")
+    told = f"KV {kv_bytes_per_token:,} B a token; no state beside it. One sequence on one rank."
+    return Chart(f"KV over length: {name}", told, Axis("tokens of one sequence", "tokens", True, SHORTEST, LONGEST),
+                 Axis("memory", "bytes", True), (curve,))  # fmt: skip

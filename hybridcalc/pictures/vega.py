@@ -127,7 +127,7 @@ def _axis(axis: Axis, low: float, high: float, *, grid: bool) -> dict[str, Any]:
     elif axis.unit == "bytes":
         drawn["values"] = _linear_bytes(high)
     else:
-        drawn["tickCount"] = 6
+        drawn["tickCount"] = 5
     return {"type": "quantitative", "scale": scale, "axis": drawn}
 
 
@@ -242,7 +242,7 @@ def _bars(picture: Bars) -> dict[str, Any]:
         x = {"field": "x", **_axis(Axis(picture.axis), 0, whole, grid=False)}
     colour = {"field": "part", "type": "nominal", "sort": None, "title": None,
               "scale": {"domain": names, "range": [LIGHT[part.role] for part in parts]},
-              "legend": {"columns": 3, "symbolType": "square"}}  # fmt: skip
+              "legend": {"columns": 3 if sized else 4, "symbolType": "square"}}  # fmt: skip
     layers: list[dict[str, Any]] = [
         {"mark": {"type": "bar", "stroke": LIGHT["ground"], "strokeWidth": 1, "height": thick, "yOffset": shift},
          "encoding": {"x": x, "x2": {"field": "x2"}, "y": y, "color": colour}},

@@ -1,0 +1,135 @@
+"""``hybridcalc report``: one page about a model, a boot log or a launch line.
+
+It only decides what the target is and asks the command that answers it for its page: `log` for a log, `plan` where the
+memory is known, else `ratio`, or `crossover` for a model that keeps only a state or only KV.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.cli import options, pictures
+from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
+from hybridcalc.errors import HybridcalcError, InputError
+
+if TYPE_CHECKING:
+    from hybridcalc.pictures.page import Page
+
+MEMORY = (
+    "--rest", "--available", "--gpu", "--avail-before", "--avail-after", "--kv-cache-memory-bytes", "--engine",
+)  # fmt: skip
+"""Options that make it a plan."""
+DEFAULT_LENGTH = "8k"
+CONFIGS = (".json", ".yaml", ".yml")
+LENGTHS = ("-L", "--length", "--lengths")
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command(
+    "report", cls=LaunchCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    options_metavar="[TARGET] -o FILE [OPTIONS OF THE COMMAND THAT ANSWERS] [-- LAUNCH LINE]",
+)  # fmt: skip
+def report(
+    context: typer.Context,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TARGET]", autocompletion=options.complete_model,
+            help="A MODEL, a boot log, or a launch line (quoted, or the path of a script).",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="The page to write, FILE.html.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over the page where there is one.")] = False,
+) -> None:  # fmt: skip
+    """One page with the verdict, pictures, settings to try, the budget, findings, steps and flags to copy.
+
+    Options of the command that answers come along: those of `log` for a boot log, of `plan` for a launch line or where
+    memory is given (--rest, --gpu, ...), else those of `ratio`.
+    """
+    from hybridcalc.cli.app import run
+
+    if output is None:
+        raise InputError("report needs a file to write", fix="add -o report.html")
+    if Path(output).suffix.lower() != ".html":
+        raise InputError(f"-o {output[:60]!r} is no page", fix="write -o FILE.html")
+    save = ["--save", output, *(["--force"] if force else [])]
+    launch: list[str] | None = context.meta.get(LAUNCH_WORDS)
+    words = list(context.args)
+    if target is None and launch is None:
+        raise InputError("report needs a MODEL, a boot log or a launch line", fix="see `hybridcalc report --help`")
+    if target is not None and target.startswith("-") and target != "-":
+        words, target = [target, *words], None
+    asked_for = pictures.wanted(output, None, "auto", force=force)
+    command = _command(target, words, launch, save)
+    if command[0] in ("ratio", "crossover") and not words:
+        _model_report(command, asked_for)
+        return
+    raise typer.Exit(run(command))
+
+
+def _model_report(command: list[str], asked_for: pictures.Wanted) -> None:
+    """The page of a model alone: of the first command that has an answer for it, else of what it stores."""
+    from hybridcalc.cli.app import run
+
+    refused: HybridcalcError | None = None
+    for words in (command, ["crossover", command[1], *command[command.index("--save") :]]):
+        try:
+            run(words)
+        except HybridcalcError as error:
+            refused = refused or error
+        else:
+            return
+    model, why = options.model(command[1]), refused
+    assert why is not None  # noqa: S101  (nothing answered)
+    pictures.deliver(asked_for, {}, lambda: _stored_page(model, why))
+
+
+def _stored_page(model: Architecture, why: HybridcalcError) -> "Page":
+    """What is said of a model that no command answers for: why, and its KV over length."""
+    from hybridcalc.engines.sglang.config import ServerArgs, rules_for
+    from hybridcalc.engines.sglang.kv import kv_cell
+    from hybridcalc.pictures.crossover import kv_picture
+    from hybridcalc.pictures.page import Page, command_line
+    from hybridcalc.pictures.pages import drawn
+    from hybridcalc.units import format_bytes
+
+    args = ServerArgs()
+    rows, draw = list[tuple[str, str, str, str]](), []
+    if model.attention is not None:
+        cell = kv_cell(model, args, rules_for(args.engine_version)[0])
+        rows.append(("KV per token", f"{cell.bytes:,} B", format_bytes(cell.bytes), f"{cell.layers} layers, {cell.row}"))
+        draw.append(lambda: kv_picture(model.name, cell.bytes))
+    told = why.message[:1].upper() + why.message[1:]
+    return Page(f"{model.name}: what it stores", told, why.fix, command_line(), tuple(rows), drawn(draw))
+
+
+def _command(target: str | None, words: list[str], launch: list[str] | None, save: list[str]) -> list[str]:
+    """The command line that answers."""
+    if launch is not None:
+        return ["plan", *([target] if target is not None else []), *words, *save, "--", *launch]
+    assert target is not None  # noqa: S101  (asked for before)
+    if len(target.split()) > 1 or target.endswith(".sh"):
+        return ["plan", *words, *save, "--", target]
+    if target == "-" or _is_log(target):
+        return ["log", target, *words, *save]
+    if any(word.partition("=")[0] in MEMORY for word in words):
+        return ["plan", target, *words, *save]
+    model = options.model(target)
+    if model.state is None or model.attention is None:
+        return ["crossover", target, *words, *save]
+    given = any(word.partition("=")[0] in LENGTHS for word in words)
+    return ["ratio", target, *words, *([] if given else ["-L", DEFAULT_LENGTH]), *save]
+
+
+def _is_log(target: str) -> bool:
+    """Whether it is a file, and none of those that describe a model."""
+    try:
+        path = Path(target)
+        return path.is_file() and path.suffix.lower() not in CONFIGS
+    except (OSError, ValueError):
+        return False
