@@ -57,13 +57,15 @@ class MemoryOptions(NamedTuple):
     avail_after: str | None
 
 
-def launch_words(words: list[str], launch: list[str] | None, env: dict[str, str], own: Sequence[str]) -> LaunchWords:
-    """The engine's words; what stands outside the launch line comes last, so that it wins. ``own``: this command's
-    options, which are out of place in a launch line.
+def launch_words(
+    words: list[str], launch: list[str] | None, env: dict[str, str], own: Sequence[str], command: str = "plan"
+) -> LaunchWords:
+    """The engine's words; what stands outside the launch line comes last, so that it wins. ``own``: the options of
+    ``command``, which are out of place in a launch line.
     """
     from hybridcalc.commandline import read_launch
 
-    _check_options(words, own)
+    _check_options(words, own, command)
     if launch is None:
         return LaunchWords(tuple(words), env, True)
     read = read_launch(_launch_text(launch))
@@ -71,7 +73,7 @@ def launch_words(words: list[str], launch: list[str] | None, env: dict[str, str]
         raise InputError(f"the launch line starts {read.engine}, which is not planned yet", fix="give an SGLang line")
     for word in read.words:
         if word.partition("=")[0] in own:
-            raise InputError(f"{word[:40]} belongs to plan, not to the engine", fix="write it before the --")
+            raise InputError(f"{word[:40]} belongs to {command}, not to the engine", fix="write it before the --")
     if words and not words[0].startswith("-"):
         words = ["--model-path", *words]
     return LaunchWords((*read.words, *words), {**read.env, **env}, False)
@@ -164,7 +166,7 @@ def comparison_flags(text: str, own: Sequence[str]) -> tuple[list[str], dict[str
     return words, env
 
 
-def _check_options(words: Sequence[str], own: Sequence[str]) -> None:
+def _check_options(words: Sequence[str], own: Sequence[str], command: str = "plan") -> None:
     """Refuse a misspelt or shortened option of this command: it could pass for a flag of the engine."""
     from difflib import get_close_matches
 
@@ -178,7 +180,7 @@ def _check_options(words: Sequence[str], own: Sequence[str]) -> None:
             near = get_close_matches(name[:80], [*own, *engine], n=1, cutoff=0.8)
             meant = near if near and near[0] in own else []
         if meant:
-            raise InputError(f"{name[:40]} is not an option of plan", fix=f"write {meant[0]}")
+            raise InputError(f"{name[:40]} is not an option of {command}", fix=f"write {meant[0]}")
 
 
 def check_together(

@@ -1,0 +1,109 @@
+"""``hybridcalc verify``: allocate the tensors of a plan, read the allocator, and compare to the byte."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hybridcalc.cli import options
+from hybridcalc.cli import plan_inputs as inputs
+from hybridcalc.cli import verify_inputs
+from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
+from hybridcalc.engines.sglang.config import NEWEST_VERSION
+from hybridcalc.errors import InputError
+from hybridcalc.reports.document import print_json
+from hybridcalc.units import parse_bytes
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command(
+    "verify", cls=LaunchCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    options_metavar="[MODEL] [ENGINE FLAGS] [OPTIONS] [-- LAUNCH LINE]",
+)  # fmt: skip
+def verify(
+    context: typer.Context,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device", metavar="NAME", help="meta (no memory), cpu or cuda; default: cuda where there is one."
+        ),
+    ] = None,
+    scale: Annotated[
+        str,
+        typer.Option(
+            "--scale", metavar="auto|N|full", help="auto: what fits beside what is in use; N: an N-th of it all."
+        ),
+    ] = "auto",
+    memory: Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="The most memory to take.")] = None,
+    plan_file: Annotated[
+        str | None, typer.Option("--plan", metavar="FILE", help="Hold the tensors against this answer of plan --json.")
+    ] = None,
+    all_presets: Annotated[
+        bool, typer.Option("--all", help="Every preset with a recurrent state, under these flags.")
+    ] = False,
+    engine_package: Annotated[
+        bool, typer.Option("--engine-package", help="Compare with the SGLang or vLLM installed beside hybridcalc.")
+    ] = False,
+    rest: Annotated[
+        str | None, typer.Option("--rest", metavar="SIZE", help="Memory left for both pools on one rank.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="NAME|SIZE", help="GPU, with --weights and --mem-fraction-static.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option("--weights", metavar="SIZE", help="Weights on one rank (`mem usage` of a boot log).")
+    ] = None,
+    avail_before: Annotated[
+        str | None, typer.Option("--avail-before", metavar="GIB", help="`avail mem` a boot printed before the weights.")
+    ] = None,
+    avail_after: Annotated[
+        str | None, typer.Option("--avail-after", metavar="GIB", help="`avail mem` a boot printed after the weights.")
+    ] = None,
+    draft_layers: options.DraftLayers = None,
+    draft_kv_bytes_per_token: options.DraftKv = None,
+    max_draft_tokens: Annotated[
+        int | None,
+        typer.Option("--max-draft-tokens", metavar="N", min=1, max=1024, help="Most draft tokens, where they adapt."),
+    ] = None,
+    platform: Annotated[
+        str, typer.Option("--platform", metavar="NAME", help="cuda, hip, npu, xpu, musa or cpu: whose layouts.")
+    ] = "cuda",
+    env: options.Environment = None,
+    engine_version: options.EngineVersion = NEWEST_VERSION,
+    as_json: options.Json = False,
+) -> None:
+    """Allocate every tensor of a plan and compare formula, storage and allocator to the byte.
+
+    MODEL, the engine's flags, launch lines and the memory come as for plan; without a memory the pools are sized by
+    the flags, for 64 requests. Exits with 1 when a byte differs. Needs torch: pip install 'hybridcalc[torch]'.
+    """
+    if platform not in inputs.PLATFORMS:
+        raise InputError(f"--platform {platform[:40]!r} is not known", fix=f"write {', '.join(inputs.PLATFORMS)}")
+    extra: dict[str, Any] = {
+        "draft_layers": draft_layers, "draft_kv_bytes_per_token": draft_kv_bytes_per_token,
+        "max_draft_tokens": max_draft_tokens, "platform": platform, "engine_version": engine_version,
+    }  # fmt: skip
+    own = [name for option in context.command.params for name in option.opts]
+    given = inputs.MemoryOptions(rest, gpu, weights, avail_before, avail_after)
+    words = verify_inputs.Words(list(context.args), context.meta.get(LAUNCH_WORDS), options.environment(env or []), own)
+    limit = None if memory is None else parse_bytes(memory)
+    subjects = verify_inputs.subjects(words, extra, given, plan_file=plan_file, all_presets=all_presets)
+
+    from hybridcalc.crosscheck.run import run_verification  # imports torch
+    from hybridcalc.reports.progress import progress_bar
+
+    with progress_bar(quiet=as_json) as watch:
+        answer = run_verification(
+            subjects, device=device, scale=scale, limit=limit, many=all_presets, engine_package=engine_package,
+            watch=watch,
+        )  # fmt: skip
+    if answer is None:
+        return  # another process of torchrun speaks
+    if as_json:
+        print_json("verify", answer.to_dict())
+    else:
+        from hybridcalc.reports.verify_text import print_answer
+
+        print_answer(answer)
+    if not answer.ok:
+        raise typer.Exit(1)

@@ -1,0 +1,141 @@
+"""What was typed for ``hybridcalc verify``, turned into the servers to verify."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hybridcalc.cli import options
+from hybridcalc.cli import plan_inputs as inputs
+from hybridcalc.crosscheck.subject import Skipped, Subject, sglang_subject
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.errors import HybridcalcError, InputError
+
+LARGEST_PLAN_BYTES = 2**24
+PLAN_SCHEMA = "hybridcalc.plan/1"
+
+
+class Words(NamedTuple):
+    """The engine's words, the launch line after --, the environment, and the names of this command's own options."""
+
+    words: list[str]
+    launch: list[str] | None
+    env: dict[str, str]
+    own: list[str]
+
+
+def subjects(
+    words: Words, extra: dict[str, Any], given: inputs.MemoryOptions, *, plan_file: str | None, all_presets: bool
+) -> Iterator[Subject | Skipped]:
+    """The servers to verify, one after the other. Raises InputError and Refusal."""
+    if all_presets and plan_file is not None:
+        raise InputError("--all and --plan exclude each other", fix="give one of them")
+    if plan_file is not None:
+        if words.launch is not None or any(given):
+            raise InputError("--plan brings its own flags and sizes", fix="leave out the launch line and the memory")
+        return iter([_of_plan(plan_file, words, extra)])
+    if all_presets:
+        if words.words and not words.words[0].startswith("-"):
+            raise InputError(
+                f"--all verifies every preset, not {words.words[0][:40]} alone", fix="leave one of them out"
+            )
+        return _of_presets(words, extra, given)
+    if not words.launch and not [word for word in words.words if not word.startswith("-")]:
+        raise InputError("verify needs a MODEL", fix="name a preset (`hybridcalc models`), or write --all")
+    return iter([_of_words(words, extra, given)])
+
+
+def _of_words(words: Words, extra: dict[str, Any], given: inputs.MemoryOptions) -> Subject:
+    launch = inputs.launch_words(words.words, words.launch, words.env, words.own, "verify")
+    asked = inputs.arguments(launch, extra)
+    model = options.model(asked.model)
+    rest = inputs.memory_of(given, [], model, asked.model)(asked.args) if any(given) else None
+    return sglang_subject(model, asked.args, rest, notes=tuple(inputs.remarks(asked, given)))
+
+
+def _of_presets(words: Words, extra: dict[str, Any], given: inputs.MemoryOptions) -> Iterator[Subject | Skipped]:
+    """Every preset with a recurrent state, under the flags given."""
+    from hybridcalc.architecture.presets import load_model, model_names
+
+    for name in model_names():
+        model = load_model(name)
+        if model.state is None:
+            yield Skipped(name, "no recurrent state: SGLang sizes it by KV alone")
+            continue
+        try:
+            yield _of_words(words._replace(words=[name, *words.words]), extra, given)
+        except HybridcalcError as error:
+            yield Skipped(name, error.message)
+
+
+def _of_plan(path: str, words: Words, extra: dict[str, Any]) -> Subject:
+    """The server of an answer of ``plan --json``, with the figures that answer states."""
+    document = _read_plan(path)
+    if document.get("starts") is not True:
+        raise InputError(f"{path[:60]} is a plan that does not start: there is nothing to allocate")
+    if [word for word in words.words if word.startswith("-")]:
+        raise InputError("--plan brings its own flags", fix="leave the others out")
+    name = words.words[0] if words.words else document.get("model")
+    arguments = document.get("arguments")
+    if not isinstance(arguments, dict) or not isinstance(name, str):
+        raise InputError(f"{path[:60]} states no arguments", fix="write it anew with this version's plan --json")
+    counts = tuple(
+        document.get(key) for key in ("max_mamba_cache_size", "max_total_num_tokens", "max_running_requests")
+    )
+    if not all(isinstance(count, int) and 0 < count < 2**62 for count in counts):
+        raise InputError(f"{path[:60]} states no K, T and R", fix="write it anew with plan --json")
+    return sglang_subject(
+        options.model(name),
+        _server_args(path, arguments),
+        None,
+        counts=counts,
+        stated=_figures(document),  # type: ignore[arg-type]
+    )
+
+
+def _read_plan(path: str) -> Mapping[str, Any]:
+    try:
+        with Path(path).open("rb") as stream:
+            data = stream.read(LARGEST_PLAN_BYTES + 1)
+        document = json.loads(data) if len(data) <= LARGEST_PLAN_BYTES else None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"--plan {path[:60]} cannot be read: {' '.join(str(error).split())[:80]}") from None
+    if not isinstance(document, dict) or document.get("schema") != PLAN_SCHEMA:
+        raise InputError(
+            f"--plan {path[:60]} is no answer of plan --json", fix="hybridcalc plan ... --json > plan.json"
+        )
+    return document
+
+
+def _server_args(path: str, arguments: Mapping[str, Any]) -> ServerArgs:
+    from dataclasses import fields
+
+    from pydantic import TypeAdapter, ValidationError
+
+    unknown = sorted(set(arguments) - {field.name for field in fields(ServerArgs)})
+    if unknown:
+        raise InputError(f"{path[:60]}: arguments.{unknown[0][:40]} is no argument of SGLang known here")
+    try:
+        args = TypeAdapter(ServerArgs).validate_python(dict(arguments), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"{path[:60]}: arguments.{where[:60]}: {first['msg']}") from None
+    options.check_arguments(args)
+    return args
+
+
+def _figures(document: Mapping[str, Any]) -> dict[str, int]:
+    """Allocation figures of a plan, under the names of the tensors' figures."""
+    found: dict[str, Any] = {}
+    states = document.get("alloc_mamba")
+    if isinstance(states, dict):
+        found |= {name: states.get(name) for name in ("conv_state", "ssm_state", "intermediate_ssm", "ple_short_conv")}
+        found["intermediate_conv_window"] = states.get("intermediate_conv_window")
+        rings, pool = states.get("ring"), states.get("int8_ckpt")
+        found |= rings if isinstance(rings, dict) else {}
+        found["int8_ckpt"] = pool.get("bytes") if isinstance(pool, dict) else None
+    kv = document.get("alloc_kv")
+    found["alloc_kv"] = sum(kv) if isinstance(kv, list) and all(isinstance(part, int) for part in kv) else kv
+    found["alloc_req_to_token"] = document.get("alloc_req_to_token")
+    return {name: size for name, size in found.items() if isinstance(size, int) and not isinstance(size, bool)}
