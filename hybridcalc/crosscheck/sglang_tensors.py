@@ -19,7 +19,14 @@ from math import prod
 from hybridcalc.architecture.families import kv_heads_on_rank
 from hybridcalc.architecture.geometry import GroupedQueryKV, LatentKV
 from hybridcalc.crosscheck.tensors import Sizes, Tensor, View, contiguous
-from hybridcalc.engines.sglang.allocation import DSA_PAGE, Allocation, allocate, dense_windows, table_extra
+from hybridcalc.engines.sglang.allocation import (
+    DSA_PAGE,
+    Allocation,
+    allocate,
+    dense_windows,
+    index_bytes,
+    table_extra,
+)
 from hybridcalc.engines.sglang.budget import draft_row_bytes
 from hybridcalc.engines.sglang.planner import Prepared, Sizing
 from hybridcalc.units import DTYPE_BYTES
@@ -211,11 +218,8 @@ def _block_scaled(ready: Prepared, attention: GroupedQueryKV, stage: int, rows: 
 def _latent(ready: Prepared, attention: LatentKV, stage: int, rows: int, pools: Allocation) -> list[Tensor]:
     """MLA rows, and the index keys of a sparse-attention layer in physical pages of 64 pooled tokens."""
     cell, args = ready.cells[stage], ready.args
-    width, index = attention.kv_lora_rank + attention.qk_rope_head_dim, 0
-    layer_bytes = pools.kv[0] // cell.layers
-    if attention.indexer is not None:
-        d = attention.indexer.head_dim
-        index = rows * -(-(d + d // 128 * 4) // attention.indexer.kpool) * args.dcp_size
+    width = attention.kv_lora_rank + attention.qk_rope_head_dim
+    layer_bytes, index = pools.kv[0] // cell.layers, index_bytes(attention, rows, args)
     row_bytes = (layer_bytes - index) // rows
     size = DTYPE_BYTES.get(cell.dtype, 1)
     packed = row_bytes != width * size
@@ -225,9 +229,8 @@ def _latent(ready: Prepared, attention: LatentKV, stage: int, rows: int, pools: 
     for layer in range(cell.layers):
         found.append(Tensor(f"latent[{layer}]", "alloc_kv", "kv", shape, dtype, layer_bytes - index, "token"))
         if attention.indexer is not None:
-            d, kpool = attention.indexer.head_dim, attention.indexer.kpool
-            pages = rows * args.dcp_size // (DSA_PAGE * kpool)
-            keys = (pages, DSA_PAGE * (d + d // 128 * 4))
+            d = attention.indexer.head_dim
+            keys = (rows * args.dcp_size // (DSA_PAGE * attention.indexer.kpool), DSA_PAGE * (d + d // 128 * 4))
             found.append(Tensor(f"index[{layer}]", "alloc_kv", "kv", keys, "uint8", index, "token"))
     return found
 

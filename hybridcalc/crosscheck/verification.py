@@ -7,6 +7,8 @@ happens in between.
 """
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import ceil
 from typing import Any, NamedTuple
 
 from hybridcalc.crosscheck.backend import torch
@@ -44,8 +46,8 @@ class Row(NamedTuple):
     count: int
     storage_bytes: int
     took: Took
-    slope_bytes: int | None
-    intercept_bytes: int | None
+    slope_bytes: Fraction | None
+    intercept_bytes: Fraction | None
     full_count: int
     full_bytes: int
     full_formula_bytes: int
@@ -88,8 +90,8 @@ class Row(NamedTuple):
             "expected_allocator_bytes": self.took.expected,
             "grows_with": t.grows_with,
             "count": self.count,
-            "slope_bytes": self.slope_bytes,
-            "intercept_bytes": self.intercept_bytes,
+            "slope_bytes": _plain(self.slope_bytes),
+            "intercept_bytes": _plain(self.intercept_bytes),
             "full_count": self.full_count,
             "full_bytes": self.full_bytes,
             "full_formula_bytes": self.full_formula_bytes,
@@ -248,9 +250,9 @@ def _row(tensor: Tensor, reading: Reading, other: Reading, whole: Tensor, sizes:
     slope = intercept = None
     full_bytes = reading.storage_bytes
     if second != count:
-        slope, left = divmod(reading.storage_bytes - other.storage_bytes, count - second)
+        slope = Fraction(reading.storage_bytes - other.storage_bytes, count - second)
         intercept = reading.storage_bytes - slope * count
-        full_bytes = slope * full + intercept + left  # a remainder shows as a difference
+        full_bytes = ceil(slope * full + intercept)  # whole, where the tensor grows on a line
     return Row(tensor, count, reading.storage_bytes, reading.took, slope, intercept, full, full_bytes,
                whole.formula_bytes, reading.view_problem or other.view_problem)  # fmt: skip
 
@@ -267,6 +269,11 @@ def _view_problem(real: Any, view: View) -> str:
         return f"view {view.name} has a storage of its own"
     behind = view.end_bytes - real.untyped_storage().nbytes()
     return f"view {view.name} ends {behind:,} B behind the storage" if behind > 0 else ""
+
+
+def _plain(figure: Fraction | None) -> int | float | None:
+    """A figure for JSON: index keys that several tokens share grow by a fraction of a byte."""
+    return figure if figure is None else int(figure) if figure.denominator == 1 else float(figure)
 
 
 def _differs(what: str, found: int, other: str, expected: int) -> str:

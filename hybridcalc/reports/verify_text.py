@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from itertools import groupby
 
 from rich.console import Console
@@ -72,11 +73,7 @@ def _print_tensors(out: Console, shard: Shard) -> None:
         first, many = alike[0], len(alike)
         label = name if many == 1 else f"{name} x {many}"
         size = sum(row.storage_bytes for row in alike)
-        each = (
-            ""
-            if first.slope_bytes is None
-            else f"{sum(row.slope_bytes or 0 for row in alike):,} a {first.tensor.grows_with}"
-        )
+        each = "" if first.slope_bytes is None else f"{_slope(alike)} a {first.tensor.grows_with}"
         shape = "x".join(str(n) for n in first.tensor.shape)
         rows.append((terminal.INDENT + label, f"{size:,}", each, f"{short_dtype(first.tensor.dtype)} {shape}"))
     terminal.listing(out, (terminal.INDENT + "tensor", "bytes", "grows by", "dtype and shape"), rows, right=(1, 2))
@@ -104,7 +101,7 @@ def _print_pools(out: Console, server: Verified, shard: Shard) -> None:
         total = sum(row.full_bytes for row in rows)
         if not total:
             continue
-        slope = sum(row.slope_bytes or 0 for row in rows)
+        slope = sum((row.slope_bytes or Fraction() for row in rows), Fraction())
         figures.append((POOL_NAMES[pool], f"{total:,} B", format_bytes(total), _product(total, slope, rows[0], unit)))
         styles.append(POOL_STYLES.get(pool, ""))
     totals, stats = shard.totals, shard.memory_stats
@@ -128,13 +125,17 @@ def _print_pools(out: Console, server: Verified, shard: Shard) -> None:
         terminal.figures(out, [("behaviour", "failed" if failed else "holds", "", ", ".join(failed) or names)])
 
 
-def _product(total: int, slope: int, row: Row, unit: str) -> str:
+def _slope(rows: Sequence[Row]) -> str:
+    return terminal.number(sum((row.slope_bytes or Fraction() for row in rows), Fraction()))
+
+
+def _product(total: int, slope: Fraction, row: Row, unit: str) -> str:
     """``258 x 56,171,520 B a slot``; where there is no such product, what it grows by."""
-    if slope and total % slope == 0:
-        padded = total // slope - row.full_count
+    if slope and (total / slope).denominator == 1:
+        padded = int(total / slope) - row.full_count
         pads = f"; {padded:,} pad" if padded > 1 else "; one pads" if padded else ""
-        return f"{total // slope:,} x {slope:,} B{pads}"
-    return f"{slope:,} B a {unit}"
+        return f"{int(total / slope):,} x {terminal.number(slope)} B{pads}"
+    return f"{terminal.number(slope)} B a {unit}"
 
 
 def _print_ranks(out: Console, ranks: Sequence[RankResult]) -> None:
@@ -158,7 +159,7 @@ def _print_problems(out: Console, server: Verified) -> None:
     found = []
     for result in server.ranks:
         where = f"rank {result.rank.rank} " if len(server.ranks) > 1 else ""
-        found += [f"{where}{row.tensor.name}: {problem}" for row in result.shard.rows for problem in row.problems]
+        found += [f"{where}{name}: {problem}" for name, problem in _row_problems(result.shard)]
         found += [
             f"{where}{check.name}: {check.found:,} B, expected {check.expected:,} B"
             for check in result.shard.checks
@@ -174,6 +175,14 @@ def _print_problems(out: Console, server: Verified) -> None:
     found += [f"{c.name}: {c.found:.3g}, bound {c.expected:.3g}" for c in server.behaviour if not c.ok]
     more = [f"and {len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
     terminal.notes(out, found[:MOST_PROBLEMS] + more, label="differs", style=terminal.TROUBLE)
+
+
+def _row_problems(shard: Shard) -> Iterator[tuple[str, str]]:
+    """Problems with the tensors that have them; ``index x 11`` where alike tensors share one."""
+    for name, alike in _alike(shard.rows):
+        for problem in dict.fromkeys(problem for row in alike for problem in row.problems):
+            having = [row.tensor.name for row in alike if problem in row.problems]
+            yield (f"{name} x {len(having)}" if len(having) > 1 else having[0]), problem
 
 
 def _print_many(out: Console, answer: Answer) -> None:
