@@ -1,15 +1,15 @@
 """``hybridcalc verify``: allocate the tensors of a plan, read the allocator, and compare to the byte."""
 
+import os
 from typing import Annotated, Any
 
 import typer
 
-from hybridcalc.cli import options
+from hybridcalc.cli import options, verify_inputs
 from hybridcalc.cli import plan_inputs as inputs
-from hybridcalc.cli import verify_inputs
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.engines.sglang.config import NEWEST_VERSION
-from hybridcalc.errors import InputError
+from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.reports.document import print_json
 from hybridcalc.units import parse_bytes
 
@@ -87,16 +87,13 @@ def verify(
     given = inputs.MemoryOptions(rest, gpu, weights, avail_before, avail_after)
     words = verify_inputs.Words(list(context.args), context.meta.get(LAUNCH_WORDS), options.environment(env or []), own)
     limit = None if memory is None else parse_bytes(memory)
-    subjects = verify_inputs.subjects(words, extra, given, plan_file=plan_file, all_presets=all_presets)
-
-    from hybridcalc.crosscheck.run import run_verification  # imports torch
-    from hybridcalc.reports.progress import progress_bar
-
-    with progress_bar(quiet=as_json) as watch:
-        answer = run_verification(
-            subjects, device=device, scale=scale, limit=limit, many=all_presets, engine_package=engine_package,
-            watch=watch,
-        )  # fmt: skip
+    try:
+        subjects = verify_inputs.subjects(words, extra, given, plan_file=plan_file, all_presets=all_presets)
+        answer = _run(subjects, device, scale, limit, all_presets, engine_package, quiet=as_json)
+    except HybridcalcError as error:
+        if os.environ.get("RANK", "0") != "0":
+            raise typer.Exit(error.exit_code) from None  # the first process says it
+        raise
     if answer is None:
         return  # another process of torchrun speaks
     if as_json:
@@ -107,3 +104,15 @@ def verify(
         print_answer(answer)
     if not answer.ok:
         raise typer.Exit(1)
+
+
+def _run(
+    subjects: Any, device: str | None, scale: str, limit: int | None, many: bool, engine_package: bool, *, quiet: bool
+) -> Any:
+    from hybridcalc.crosscheck.run import run_verification  # imports torch
+    from hybridcalc.reports.progress import progress_bar
+
+    with progress_bar(quiet=quiet) as watch:
+        return run_verification(
+            subjects, device=device, scale=scale, limit=limit, many=many, engine_package=engine_package, watch=watch
+        )

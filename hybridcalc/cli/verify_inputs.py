@@ -10,9 +10,11 @@ from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.crosscheck.subject import Skipped, Subject, sglang_subject
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.errors import HybridcalcError, InputError
+from hybridcalc.units import LARGEST_TOKENS
 
 LARGEST_PLAN_BYTES = 2**24
 PLAN_SCHEMA = "hybridcalc.plan/1"
+COUNTS = ("max_mamba_cache_size", "max_total_num_tokens", "max_running_requests")
 
 
 class Words(NamedTuple):
@@ -79,18 +81,19 @@ def _of_plan(path: str, words: Words, extra: dict[str, Any]) -> Subject:
     arguments = document.get("arguments")
     if not isinstance(arguments, dict) or not isinstance(name, str):
         raise InputError(f"{path[:60]} states no arguments", fix="write it anew with this version's plan --json")
-    counts = tuple(
-        document.get(key) for key in ("max_mamba_cache_size", "max_total_num_tokens", "max_running_requests")
-    )
-    if not all(isinstance(count, int) and 0 < count < 2**62 for count in counts):
-        raise InputError(f"{path[:60]} states no K, T and R", fix="write it anew with plan --json")
+    slots, tokens, requests = (_count(path, document, key) for key in COUNTS)
     return sglang_subject(
-        options.model(name),
-        _server_args(path, arguments),
-        None,
-        counts=counts,
-        stated=_figures(document),  # type: ignore[arg-type]
-    )
+        options.model(name), _server_args(path, arguments), None, counts=(slots, tokens, requests),
+        stated=_figures(document),
+    )  # fmt: skip
+
+
+def _count(path: str, document: Mapping[str, Any], key: str) -> int:
+    """A count of a plan: K, T or R."""
+    count = document.get(key)
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= LARGEST_TOKENS:
+        raise InputError(f"{path[:60]}: {key} is no count", fix="write it anew with plan --json")
+    return count
 
 
 def _read_plan(path: str) -> Mapping[str, Any]:
@@ -116,7 +119,7 @@ def _server_args(path: str, arguments: Mapping[str, Any]) -> ServerArgs:
     if unknown:
         raise InputError(f"{path[:60]}: arguments.{unknown[0][:40]} is no argument of SGLang known here")
     try:
-        args = TypeAdapter(ServerArgs).validate_python(dict(arguments), strict=True)
+        args = TypeAdapter(ServerArgs).validate_json(json.dumps(arguments), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

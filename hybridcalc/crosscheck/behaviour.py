@@ -4,7 +4,7 @@
     pairs        GDN keeps d and k as bf16 pairs: their replay is within 2^-14 of exact, single bf16 is not
     raw          KDA keeps v, k, g, beta and takes every step again: bf16 inputs replay exactly
     int8         a checkpoint differs from its state by half a scale at most, and the recurrence does not widen that
-    hand-over    chunk after chunk, each at once from its triangular system, comes to the state of one token after another
+    hand-over    chunk after chunk, each at once from its triangular system, comes to the state of token after token
     window       the convolution's last K - 1 inputs are all that the next chunk needs
 
 Each check is an error found and its bound. Sizes: two heads of the model's own widths, 64 at most.
@@ -118,10 +118,10 @@ def _replay_checks(state: GatedDeltaNet | KimiDelta, start: Any, inputs: Inputs,
                      stored.read("beta", first, count))  # fmt: skip
         yield Check("raw replay", FLOAT64_BOUND, _error(run(before, raw)[0], after), "<=")
         return
-    pairs = [
+    d_pair, k_pair = [
         stored.read(high, first, count) + stored.read(low, first, count) for high, low in (("d", "rawv"), ("k", "rawk"))
     ]
-    yield Check("bf16 pairs", PAIR_BOUND, _error(replay(before, *pairs, gates(stored)), after), "<=")
+    yield Check("bf16 pairs", PAIR_BOUND, _error(replay(before, d_pair, k_pair, gates(stored)), after), "<=")
 
 
 def _int8_checks(state: Any, inputs: Inputs) -> Iterator[Check]:

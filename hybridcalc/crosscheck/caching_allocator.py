@@ -32,7 +32,7 @@ VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC
 
 
 class Settings(NamedTuple):
-    """Settings that change a size. ``max_split`` is None without a limit; ``text`` what was written, ``source`` where."""
+    """Settings that change a size. ``max_split`` is None without a limit; ``text`` is what ``source`` says."""
 
     expandable_segments: bool = False
     max_split: int | None = None
@@ -88,15 +88,13 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
             found = found._replace(backend=value)
         elif key == "roundup_power2_divisions":
             found = found._replace(power2_divisions=_divisions(listed, value))
-        elif key in _SIZES and value.isdecimal():
-            found = found._replace(**{_SIZES[key]: int(value) * MIB})
+        elif key == "max_split_size_mb" and value.isdecimal():
+            found = found._replace(max_split=int(value) * MIB)
+        elif key == "max_non_split_rounding_mb" and value.isdecimal():
+            found = found._replace(max_non_split_rounding=int(value) * MIB)
+        elif key == "large_segment_size_mb" and value.isdecimal():
+            found = found._replace(large_segment=int(value) * MIB)
     return found
-
-
-_SIZES = {
-    "max_split_size_mb": "max_split", "max_non_split_rounding_mb": "max_non_split_rounding",
-    "large_segment_size_mb": "large_segment",
-}  # fmt: skip
 
 
 def round_size(size: int, settings: Settings) -> int:
@@ -129,7 +127,8 @@ def predict(sizes: Sequence[int], settings: Settings | None = None, free: Iterab
     held: dict[bool, list[int]] = {True: [], False: []}
     for block in free:
         held[block.small].append(block.size)
-    blocks, segments = [], []
+    blocks: list[int] = []
+    segments: list[int] = []
     for size in sizes:
         if not size:
             blocks.append(0)

@@ -166,8 +166,7 @@ def _verify(
     ranks = subject.ranks if process.world > 1 else _one_a_stage(subject)
     mine: list[RankResult] | HybridcalcError
     try:
-        share = None if limit is None else limit // max(1, min(process.world, len(ranks)))
-        mine = [_measured(subject, rank, device, scale, share, watch) for rank in process.mine(ranks)]
+        mine = [_measured(subject, rank, device, scale, limit, process.sharers, watch) for rank in process.mine(ranks)]
     except HybridcalcError as error:
         if process.world == 1:
             raise
@@ -192,12 +191,26 @@ def _verify(
 
 
 def _measured(
-    subject: Subject, rank: Rank, device: str, scale: str, limit: int | None, watch: Watch | None
+    subject: Subject,
+    rank: Rank,
+    device: str,
+    scale: str,
+    limit: int | None,
+    sharers: int,
+    watch: Watch | None,
 ) -> RankResult:
     build = subject.stages[rank.stage]
     progress = None if watch is None else watch(subject, sum(t.shape_bytes for t in build(subject.full)))
     shard = verify_shard(
-        build, subject.full, subject.page, meter(device), scale=scale, limit=limit, stage=rank.stage, progress=progress
+        build,
+        subject.full,
+        subject.page,
+        meter(device),
+        scale=scale,
+        limit=limit,
+        sharers=sharers,
+        stage=rank.stage,
+        progress=progress,
     )
     return RankResult(rank, shard)
 

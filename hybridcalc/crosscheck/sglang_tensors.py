@@ -133,7 +133,8 @@ def _checkpoints(ready: Prepared, stage: int, sizes: Sizes, pools: Allocation) -
     heads, dv, dk = slot.temporal_shape
     scales = (heads, 1, dk) if slot.ssm_bytes else (0, 1, dk)
     found = [
-        Tensor("int8_qdata", "int8_ckpt", "state", (*outer, heads, dv, dk), "int8", pools.int8.data_bytes, "checkpoint"),
+        Tensor("int8_qdata", "int8_ckpt", "state", (*outer, heads, dv, dk), "int8", pools.int8.data_bytes,
+               "checkpoint"),
         Tensor("int8_scale", "int8_ckpt", "state", outer + scales, slot.ssm_dtype, pools.int8.scale_bytes,
                "checkpoint"),
     ]  # fmt: skip
@@ -159,7 +160,7 @@ def _kv(ready: Prepared, stage: int, sizes: Sizes, pools: Allocation) -> list[Te
     if model.attention is None or not cell.layers:
         return []
     rows = sizes.tokens + args.tokens_per_page
-    if model.window_attention is not None:
+    if isinstance(model.attention, GroupedQueryKV) and model.window_attention is not None:
         window_rows = sizes.window_tokens + args.tokens_per_page
         full, windows = ready.stages[stage].kv_layers, ready.stages[stage].window_layers
         found = _grouped(ready, model.attention, "kv", full, rows, cell.dtype, None, "token")

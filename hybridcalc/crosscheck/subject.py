@@ -40,7 +40,7 @@ class Skipped(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """A server to verify. ``stated`` are figures of stage 0 that somebody else states, to be held against the tensors."""
+    """A server to verify. ``stated`` are figures of stage 0 that a plan states, to be held against it."""
 
     engine: str
     engine_version: str

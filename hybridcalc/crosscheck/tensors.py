@@ -72,7 +72,7 @@ class Sizes(NamedTuple):
     checkpoints: int = 0
     blocks: int = 0
 
-    def count(self, grows_with: str) -> int:
+    def of(self, grows_with: str) -> int:
         """The count of that name."""
         return int(getattr(self, COUNTS[grows_with]))
 

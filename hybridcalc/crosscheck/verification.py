@@ -43,12 +43,12 @@ class Row(NamedTuple):
     """One tensor: formula, storage and allocator at the scale measured, and the line that leads to full scale."""
 
     tensor: Tensor
-    count: int
+    units: int
     storage_bytes: int
     took: Took
     slope_bytes: Fraction | None
     intercept_bytes: Fraction | None
-    full_count: int
+    full_units: int
     full_bytes: int
     full_formula_bytes: int
     view_problem: str
@@ -89,10 +89,10 @@ class Row(NamedTuple):
             "allocator_bytes": self.took.measured,
             "expected_allocator_bytes": self.took.expected,
             "grows_with": t.grows_with,
-            "count": self.count,
+            "count": self.units,
             "slope_bytes": _plain(self.slope_bytes),
             "intercept_bytes": _plain(self.intercept_bytes),
-            "full_count": self.full_count,
+            "full_count": self.full_units,
             "full_bytes": self.full_bytes,
             "full_formula_bytes": self.full_formula_bytes,
             "views": [
@@ -144,13 +144,14 @@ class Shard(NamedTuple):
 
 def verify_shard(
     build: Builder, full: Sizes, page: int, meter: Meter, *, scale: str = "auto", limit: int | None = None,
-    stage: int = 0, progress: Progress | None = None,
+    sharers: int = 1, stage: int = 0, progress: Progress | None = None,
 ) -> Shard:  # fmt: skip
-    """Measure the tensors of one rank. ``scale`` is auto, full or a divisor; ``limit`` the most bytes to take.
+    """Measure the tensors of one rank. ``scale`` is auto, full or a divisor; ``limit`` the most bytes to take, which
+    ``sharers`` processes share like the device's free memory.
 
     Raises NoMemory when they do not fit; nothing stays allocated then.
     """
-    divisor = find_divisor(build, full, page, meter, scale, limit)
+    divisor = find_divisor(build, full, page, meter, scale, limit, sharers)
     sizes = scaled(full, divisor, page)
     other = second_size(sizes, page)
     needed = meter.needs([tensor.shape_bytes for tensor in build(sizes)])
@@ -196,9 +197,12 @@ def measure(
     return readings, stats | after, checks + freed
 
 
-def find_divisor(build: Builder, full: Sizes, page: int, meter: Meter, scale: str, limit: int | None) -> int:
+def find_divisor(
+    build: Builder, full: Sizes, page: int, meter: Meter, scale: str, limit: int | None, sharers: int = 1
+) -> int:
     """The divisor of --scale; auto is the smallest that fits the limit, or the device's share of its free memory."""
-    room = meter.room()
+    room = None if (free := meter.room()) is None else free // sharers
+    limit = None if limit is None else limit // sharers
     if scale not in ("auto", "full") and not (
         scale.isascii() and scale.isdecimal() and 0 < int(scale) <= LARGEST_DIVISOR
     ):
@@ -246,7 +250,7 @@ def _smallest_fitting(needs: Callable[[int], int], most: int, meter: Meter) -> i
 
 def _row(tensor: Tensor, reading: Reading, other: Reading, whole: Tensor, sizes: tuple[Sizes, Sizes, Sizes]) -> Row:
     """The line through two measurements: slope a unit, intercept of the padding, and what it gives at full scale."""
-    count, second, full = (size.count(tensor.grows_with) for size in sizes)
+    count, second, full = (size.of(tensor.grows_with) for size in sizes)
     slope = intercept = None
     full_bytes = reading.storage_bytes
     if second != count:

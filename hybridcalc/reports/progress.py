@@ -1,4 +1,4 @@
-"""A progress bar on stderr while tensors are allocated: one for each model, gone when it is done; none without a TTY."""
+"""A progress bar on stderr while tensors are allocated: one a model, gone when it is done; none without a TTY."""
 
 from __future__ import annotations
 

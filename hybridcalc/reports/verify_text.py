@@ -118,6 +118,15 @@ def _print_pools(out: Console, server: Verified, shard: Shard) -> None:
         figures.append(("allocator", f"{totals['allocator_bytes']:,} B", format_bytes(totals["allocator_bytes"]), why))
         styles.append("")
     terminal.figures(out, figures, styles=styles)
+    if server.engine is not None:
+        said = f"{server.engine.package} {server.engine.version}"
+        same = "follows" if server.engine.ok else "differs"
+        names = (
+            ", ".join(row.name for row in server.engine.rows)
+            or "its model class makes its own shapes: nothing to compare"
+        )
+        out.print()
+        terminal.figures(out, [(said, same, "", names)])
     if server.behaviour:
         failed = [check.name for check in server.behaviour if not check.ok]
         names = ", ".join(check.name for check in server.behaviour)
@@ -132,7 +141,7 @@ def _slope(rows: Sequence[Row]) -> str:
 def _product(total: int, slope: Fraction, row: Row, unit: str) -> str:
     """``258 x 56,171,520 B a slot``; where there is no such product, what it grows by."""
     if slope and (total / slope).denominator == 1:
-        padded = int(total / slope) - row.full_count
+        padded = int(total / slope) - row.full_units
         pads = f"; {padded:,} pad" if padded > 1 else "; one pads" if padded else ""
         return f"{int(total / slope):,} x {terminal.number(slope)} B{pads}"
     return f"{terminal.number(slope)} B a {unit}"
@@ -169,12 +178,16 @@ def _print_problems(out: Console, server: Verified) -> None:
         if not figure.ok:
             more = figure.tensor_bytes - figure.stated_bytes
             found.append(
-                f"{figure.figure}: the plan states {figure.stated_bytes:,} B, the tensors are {figure.tensor_bytes:,} B, "
+                f"{figure.figure}: the plan states {figure.stated_bytes:,} B, the tensors are "
+                f"{figure.tensor_bytes:,} B, "
                 f"{abs(more):,} B {'more' if more > 0 else 'less'}"
             )
+    if server.engine is not None:
+        said = f"{server.engine.package} {server.engine.version}"
+        found += [f"{row.name}: {said} {row.engine}, here {row.here}" for row in server.engine.rows if not row.ok]
     found += [f"{c.name}: {c.found:.3g}, bound {c.expected:.3g}" for c in server.behaviour if not c.ok]
-    more = [f"and {len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
-    terminal.notes(out, found[:MOST_PROBLEMS] + more, label="differs", style=terminal.TROUBLE)
+    rest = [f"and {len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
+    terminal.notes(out, found[:MOST_PROBLEMS] + rest, label="differs", style=terminal.TROUBLE)
 
 
 def _row_problems(shard: Shard) -> Iterator[tuple[str, str]]:

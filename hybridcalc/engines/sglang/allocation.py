@@ -151,8 +151,8 @@ def check_kv_pages(model: Architecture, args: ServerArgs) -> None:
 def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs) -> tuple[int, ...]:
     """Bytes of the target's KV tensors: (K, V) for GQA, one for MLA; (0, 0) without attention; () where not known.
 
-    fp4 on MLA is priced at half a byte and stored in a plain pool of one byte an element. Index keys of a sparse-attention
-    layer are priced in whole bytes a token, and stored as pooled keys of which several tokens share one.
+    fp4 on MLA is priced at half a byte and stored in a plain pool of one byte an element. Index keys of a
+    sparse-attention layer are priced in whole bytes a token, and stored as pooled keys that several tokens share.
     """
     rows = tokens + args.tokens_per_page
     if model.attention is None or not cell.layers:
