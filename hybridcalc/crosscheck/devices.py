@@ -171,9 +171,7 @@ class CpuMeter:
 
     def touch(self, tensor: Any) -> None:
         """Write every byte."""
-        flat = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
-        for start in range(0, flat.numel(), PIECE):
-            flat[start : start + PIECE].zero_()
+        write_all(tensor)
 
     def took(self, tensor: Any) -> Took:
         """Resident pages of the tensor, and pages that its address and size span."""
@@ -223,7 +221,7 @@ class CudaMeter:
 
     def touch(self, tensor: Any) -> None:
         """Write every byte."""
-        tensor.untyped_storage().fill_(0)
+        write_all(tensor)
 
     def took(self, tensor: Any) -> Took:
         """What memory_allocated grew by."""
@@ -260,6 +258,13 @@ class CudaMeter:
         self._cuda.empty_cache()
         now = self._cuda.memory_allocated()
         return {"allocated_freed_bytes": now}, [Check("memory_allocated after freeing", self._before, now)]
+
+
+def write_all(tensor: Any) -> None:
+    """Zero every byte of a tensor's storage, piece by piece."""
+    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+    for start in range(0, flat.numel(), PIECE):
+        flat[start : start + PIECE].zero_()
 
 
 def free_blocks(snapshot: Sequence[Mapping[str, Any]]) -> list[Block]:

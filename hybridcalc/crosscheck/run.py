@@ -26,7 +26,7 @@ class RankResult(NamedTuple):
         """Plain data, without the rows."""
         return {
             **self.rank._asdict(),
-            "scale_divisor": self.shard.divisor,
+            "scale": float(self.shard.scale),
             "totals": self.shard.totals,
             "memory_stats": self.shard.memory_stats,
             "checks": [check.to_dict() for check in self.shard.checks],
@@ -91,7 +91,7 @@ class Verified(NamedTuple):
             "device": self.device,
             "torch": torch.__version__,
             "processes": self.processes,
-            "scale_divisor": first.divisor,
+            "scale": float(first.scale),
             "sizes": first.sizes._asdict(),
             "full_sizes": first.full._asdict(),
             "rows": [{"stage": shard.stage, **row.to_dict()} for shard in self.shards for row in shard.rows],

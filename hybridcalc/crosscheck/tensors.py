@@ -9,6 +9,7 @@ shape. Units: bytes, elements.
 """
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
@@ -85,14 +86,14 @@ COUNTS = {
 }  # fmt: skip
 
 
-def scaled(full: Sizes, divisor: int, page: int) -> Sizes:
-    """One ``divisor``-th of every count, at least one of each there is; tokens in whole pages."""
+def scaled(full: Sizes, part: Fraction, page: int) -> Sizes:
+    """The ``part`` of every count, rounded down, at least one of each there is; tokens in whole pages."""
 
     def share(count: int) -> int:
-        return max(1, count // divisor) if count else 0
+        return max(1, int(count * part)) if count else 0
 
     def pages(tokens: int) -> int:
-        return max(1, tokens // page // divisor) * page if tokens else 0
+        return max(1, int(tokens // page * part)) * page if tokens else 0
 
     return Sizes(
         share(full.slots), share(full.rows), pages(full.tokens), pages(full.window_tokens), share(full.checkpoints),
@@ -102,7 +103,7 @@ def scaled(full: Sizes, divisor: int, page: int) -> Sizes:
 
 def second_size(sizes: Sizes, page: int) -> Sizes:
     """Other counts to draw the line through: half of each, and two where there is but one."""
-    half = scaled(sizes, 2, page)
+    half = scaled(sizes, Fraction(1, 2), page)
     one = (1, 1, page, page, 1, 1)
     pairs = zip(sizes, half, one, strict=True)
     return Sizes(*(2 * unit if count == smaller == unit else smaller for count, smaller, unit in pairs))

@@ -22,7 +22,7 @@ DTYPES = {
     "uint8": torch.uint8, "int32": torch.int32, "int64": torch.int64, "fp8_e4m3": torch.float8_e4m3fn,
     "fp8_e5m2": torch.float8_e5m2,
 }  # fmt: skip
-LARGEST_DIVISOR = 2**40
+LARGEST_DIVISOR, AUTO_PARTS = 2**40, 1000
 Progress = Callable[[int], None]
 """Told the bytes of each tensor when it is done."""
 
@@ -111,7 +111,7 @@ class Shard(NamedTuple):
     stage: int
     sizes: Sizes
     full: Sizes
-    divisor: int
+    scale: Fraction
     rows: tuple[Row, ...]
     memory_stats: dict[str, Any]
     checks: tuple[Check, ...]
@@ -151,8 +151,8 @@ def verify_shard(
 
     Raises NoMemory when they do not fit; nothing stays allocated then.
     """
-    divisor = find_divisor(build, full, page, meter, scale, limit, sharers)
-    sizes = scaled(full, divisor, page)
+    part = find_scale(build, full, page, meter, scale, limit, sharers)
+    sizes = scaled(full, part, page)
     other = second_size(sizes, page)
     needed = meter.needs([tensor.shape_bytes for tensor in build(sizes)])
     try:
@@ -161,17 +161,17 @@ def verify_shard(
         second = build(other)
         others, _, more = measure(second, meter, progress)
     except torch.OutOfMemoryError as error:
-        raise _no_memory(needed, meter, divisor, str(error)) from None
+        raise _no_memory(needed, meter, part, str(error)) from None
     except RuntimeError as error:
         if "alloc" not in str(error).lower():
             raise
-        raise _no_memory(needed, meter, divisor, str(error)) from None
+        raise _no_memory(needed, meter, part, str(error)) from None
     at_full = build(full)
     rows = tuple(
         _row(tensor, reading, other_reading, whole, (sizes, other, full))
         for tensor, reading, other_reading, whole in zip(first, readings, others, at_full, strict=True)
     )
-    return Shard(stage, sizes, full, divisor, rows, stats, (*checks, *more))
+    return Shard(stage, sizes, full, part, rows, stats, (*checks, *more))
 
 
 def measure(
@@ -192,15 +192,19 @@ def measure(
                 progress(tensor.shape_bytes)
         stats, checks = meter.held()
     finally:
+        for real in held:
+            real.untyped_storage().resize_(0)  # frees it even where a traceback still holds the tensor
         held.clear()
         after, freed = meter.freed()
     return readings, stats | after, checks + freed
 
 
-def find_divisor(
+def find_scale(
     build: Builder, full: Sizes, page: int, meter: Meter, scale: str, limit: int | None, sharers: int = 1
-) -> int:
-    """The divisor of --scale; auto is the smallest that fits the limit, or the device's share of its free memory."""
+) -> Fraction:
+    """The part of full scale that --scale asks for; auto is all that fits the limit, or the device's share of its
+    free memory. Raises NoMemory with what is needed and what fits.
+    """
     room = None if (free := meter.room()) is None else free // sharers
     limit = None if limit is None else limit // sharers
     if scale not in ("auto", "full") and not (
@@ -210,41 +214,52 @@ def find_divisor(
             f"--scale {scale[:40]!r} is not a scale", fix="write auto, full, or N for an N-th of all slots and tokens"
         )
 
-    def needs(divisor: int) -> int:
-        return meter.needs([tensor.shape_bytes for tensor in build(scaled(full, divisor, page))])
+    def needs(part: Fraction) -> int:
+        return meter.needs([tensor.shape_bytes for tensor in build(scaled(full, part, page))])
 
+    most = room if limit is None else limit if room is None else min(limit, room)
     if scale == "auto":
-        if room is None and limit is None:
-            return 1
-        budget = limit if limit is not None else auto_budget(meter.device, room or 0)
-        return _smallest_fitting(needs, min(budget, room) if room is not None else budget, meter)
-    divisor = 1 if scale == "full" else int(scale)
-    needed, most = needs(divisor), room if limit is None else min(limit, room if room is not None else limit)
-    if most is not None and needed > most:
-        fitting = _smallest_fitting(needs, most, meter)
+        if most is not None and limit is None:
+            most = auto_budget(meter.device, most)
+        return Fraction(1) if most is None else _largest_fitting(needs, most, meter, AUTO_PARTS)
+    part = Fraction(1, 1 if scale == "full" else int(scale))
+    if most is not None and needs(part) > most:
+        fitting = _smallest_divisor(needs, most, meter)
         raise NoMemory(
-            f"--scale {scale} needs {format_bytes(needed)} of {meter.device} memory, and {format_bytes(most)} are free",
-            fix=f"--scale {fitting} needs {format_bytes(needs(fitting))} and fits",
+            f"--scale {scale} needs {format_bytes(needs(part))} of {meter.device} memory, and {format_bytes(most)} "
+            + ("may be taken" if most == limit else "are free"),
+            fix=f"--scale {fitting} needs {format_bytes(needs(Fraction(1, fitting)))} and fits",
         )
-    return divisor
+    return part
 
 
-def _smallest_fitting(needs: Callable[[int], int], most: int, meter: Meter) -> int:
-    """The smallest divisor whose tensors fit; they only ever grow smaller with it."""
-    if needs(1) <= most:
-        return 1
+def _largest_fitting(needs: Callable[[Fraction], int], most: int, meter: Meter, parts: int) -> Fraction:
+    """The most of ``parts`` parts that fit, or an integer divisor where not one does."""
+    if needs(Fraction(1)) <= most:
+        return Fraction(1)
+    if needs(Fraction(1, parts)) > most:
+        return Fraction(1, _smallest_divisor(needs, most, meter))
+    low, high = 1, parts
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if needs(Fraction(middle, parts)) > most else (middle, high)
+    return Fraction(low, parts)
+
+
+def _smallest_divisor(needs: Callable[[Fraction], int], most: int, meter: Meter) -> int:
+    """The smallest N of which an N-th fits; the tensors only ever grow smaller with it."""
     low, high = 1, 2
-    while needs(high) > most:
+    while needs(Fraction(1, high)) > most:
         if high >= LARGEST_DIVISOR:
             raise NoMemory(
-                f"even one slot and one page need {format_bytes(needs(high))} of {meter.device} memory, and "
-                f"{format_bytes(most)} may be taken",
+                f"even one slot and one page need {format_bytes(needs(Fraction(1, high)))} of {meter.device} memory, "
+                f"and {format_bytes(most)} may be taken",
                 fix="free memory, or write --device meta",
             )
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if needs(middle) > most else (low, middle)
+        low, high = (middle, high) if needs(Fraction(1, middle)) > most else (low, middle)
     return high
 
 
@@ -285,9 +300,14 @@ def _differs(what: str, found: int, other: str, expected: int) -> str:
     return f"{what} {found:,} B, {other} {expected:,} B: {abs(more):,} B {'more' if more > 0 else 'less'}"
 
 
-def _no_memory(needed: int, meter: Meter, divisor: int, said: str) -> NoMemory:
+def _no_memory(needed: int, meter: Meter, part: Fraction, said: str) -> NoMemory:
     return NoMemory(
-        f"--device {meter.device} ran out of memory at scale {divisor}, which needs {format_bytes(needed)}: "
-        f"{' '.join(said.split())[:120]}",
-        fix=f"write --scale {divisor * 2}, or --memory SIZE",
+        f"--device {meter.device} ran out of memory at {percent(part)} of full scale, which needs "
+        f"{format_bytes(needed)}: {' '.join(said.split())[:120]}",
+        fix=f"write --scale {ceil(2 / part)}, or --memory SIZE",
     )
+
+
+def percent(part: Fraction) -> str:
+    """A part of full scale: ``31.4 %``."""
+    return f"{float(part * 100):.3g} %"

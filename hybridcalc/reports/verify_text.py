@@ -10,7 +10,7 @@ from itertools import groupby
 from rich.console import Console
 
 from hybridcalc.crosscheck.run import Answer, RankResult, Verified
-from hybridcalc.crosscheck.verification import Row, Shard
+from hybridcalc.crosscheck.verification import Row, Shard, percent
 from hybridcalc.reports import terminal
 from hybridcalc.units import format_bytes, short_dtype
 
@@ -50,7 +50,7 @@ def _verdict(out: Console, server: Verified) -> None:
     first = server.ranks[0].shard
     tensors = sum(len(result.shard.rows) for result in server.ranks)
     size = sum(result.shard.totals["storage_bytes"] for result in server.ranks)
-    scale = "at full scale" if first.divisor == 1 else f"at 1/{first.divisor:,} of full scale"
+    scale = "at full scale" if first.scale == 1 else f"at {percent(first.scale)} of full scale"
     where = f"{tensors} tensors, {format_bytes(size)} on {server.device} {scale}"
     if len(server.ranks) > 1:
         where += f", {len(server.ranks)} ranks"
@@ -210,7 +210,7 @@ def _print_many(out: Console, answer: Answer) -> None:
     rows = []
     for server in answer.servers:
         first, size = server.ranks[0].shard, server.all_bytes
-        scale = "full" if first.divisor == 1 else f"1/{first.divisor:,}"
+        scale = "full" if first.scale == 1 else percent(first.scale)
         problems = [f"{row.tensor.name} {row.problems[0]}" for row in first.rows if not row.ok]
         rows.append((terminal.INDENT + server.subject.model.name, str(len(first.rows)), f"{size:,}", scale,
                      "agrees" if server.ok else "; ".join(problems[:2]) or "differs"))  # fmt: skip
