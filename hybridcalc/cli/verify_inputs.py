@@ -5,9 +5,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.crosscheck.subject import Skipped, Subject, sglang_subject
+from hybridcalc.engines.sglang.allocation import DSA_PAGE
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.units import LARGEST_TOKENS
@@ -65,9 +67,18 @@ def _of_presets(words: Words, extra: dict[str, Any], given: inputs.MemoryOptions
             yield Skipped(name, "no recurrent state: SGLang sizes it by KV alone")
             continue
         try:
-            yield _of_words(words._replace(words=[name, *words.words]), extra, given)
+            yield _of_words(words._replace(words=[name, *words.words, *_index_pages(model, words.words)]), extra, given)
         except HybridcalcError as error:
             yield Skipped(name, error.message)
+
+
+def _index_pages(model: Architecture, words: list[str]) -> list[str]:
+    """The page size that the index of a sparse-attention model needs, where no other is given."""
+    indexer = getattr(model.attention, "indexer", None)
+    if indexer is None or any(word.partition("=")[0] == "--page-size" for word in words):
+        return []
+    page = DSA_PAGE * indexer.kpool
+    return ["--page-size", str(page), "--mamba-track-interval", str(max(page, ServerArgs().mamba_track_interval))]
 
 
 def _of_plan(path: str, words: Words, extra: dict[str, Any]) -> Subject:
