@@ -8,8 +8,8 @@ import typer
 from hybridcalc.cli import options, verify_inputs
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
-from hybridcalc.engines.sglang.config import NEWEST_VERSION
-from hybridcalc.errors import HybridcalcError, InputError
+from hybridcalc.cli.plan_engine import PlanOptions
+from hybridcalc.errors import HybridcalcError
 from hybridcalc.reports.document import print_json
 from hybridcalc.units import parse_bytes
 
@@ -44,14 +44,27 @@ def verify(
     engine_package: Annotated[
         bool, typer.Option("--engine-package", help="Compare with the SGLang or vLLM installed beside hybridcalc.")
     ] = False,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="NAME", help="sglang (default) or vllm; a launch line says it.")
+    ] = None,
     rest: Annotated[
-        str | None, typer.Option("--rest", metavar="SIZE", help="Memory left for both pools on one rank.")
+        str | None, typer.Option("--rest", metavar="SIZE", help="SGLang: memory left for both pools on one rank.")
+    ] = None,
+    available: Annotated[
+        str | None, typer.Option("--available", metavar="SIZE", help="vLLM: memory free for the cache on one GPU.")
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="NAME|SIZE", help="GPU, with --weights and --mem-fraction-static.")
+        str | None,
+        typer.Option("--gpu", metavar="NAME|SIZE", help="GPU, with --weights and the engine's share of memory."),
     ] = None,
     weights: Annotated[
         str | None, typer.Option("--weights", metavar="SIZE", help="Weights on one rank (`mem usage` of a boot log).")
+    ] = None,
+    non_cache: Annotated[
+        str | None,
+        typer.Option(
+            "--non-cache", metavar="SIZE", help="vLLM: what the GPU holds beside weights and cache; else estimated."
+        ),
     ] = None,
     avail_before: Annotated[
         str | None, typer.Option("--avail-before", metavar="GIB", help="`avail mem` a boot printed before the weights.")
@@ -66,10 +79,18 @@ def verify(
         typer.Option("--max-draft-tokens", metavar="N", min=1, max=1024, help="Most draft tokens, where they adapt."),
     ] = None,
     platform: Annotated[
-        str, typer.Option("--platform", metavar="NAME", help="cuda, hip, npu, xpu, musa or cpu: whose layouts.")
-    ] = "cuda",
+        str | None,
+        typer.Option("--platform", metavar="NAME", help="SGLang: cuda (default), hip, npu, xpu, musa or cpu."),
+    ] = None,
+    gpu_capability: Annotated[
+        str | None,
+        typer.Option("--gpu-capability", metavar="M.N", help="vLLM: compute capability, else that of --gpu, or 9.0."),
+    ] = None,
     env: options.Environment = None,
-    engine_version: options.EngineVersion = NEWEST_VERSION,
+    engine_version: Annotated[
+        str | None,
+        typer.Option("--engine-version", metavar="VERSION", help="Version whose rules apply; else the newest known."),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Allocate every tensor of a plan and compare formula, storage and allocator to the byte.
@@ -77,15 +98,14 @@ def verify(
     MODEL, the engine's flags, launch lines and the memory come as for plan; without a memory the pools are sized by
     the flags, for 64 requests. Exits with 1 when a byte differs. Needs torch: pip install 'hybridcalc[torch]'.
     """
-    if platform not in inputs.PLATFORMS:
-        raise InputError(f"--platform {platform[:40]!r} is not known", fix=f"write {', '.join(inputs.PLATFORMS)}")
-    extra: dict[str, Any] = {
-        "draft_layers": draft_layers, "draft_kv_bytes_per_token": draft_kv_bytes_per_token,
-        "max_draft_tokens": max_draft_tokens, "platform": platform, "engine_version": engine_version,
-    }  # fmt: skip
+    extra = PlanOptions(
+        engine_version, draft_layers, draft_kv_bytes_per_token, max_draft_tokens, platform, gpu_capability
+    )
+    given = inputs.MemoryOptions(rest, available, gpu, weights, non_cache, avail_before, avail_after)
     own = [name for option in context.command.params for name in option.opts]
-    given = inputs.MemoryOptions(rest, gpu, weights, avail_before, avail_after)
-    words = verify_inputs.Words(list(context.args), context.meta.get(LAUNCH_WORDS), options.environment(env or []), own)
+    words = verify_inputs.Words(
+        list(context.args), context.meta.get(LAUNCH_WORDS), options.environment(env or []), own, engine
+    )
     limit = None if memory is None else parse_bytes(memory)
     try:
         subjects = verify_inputs.subjects(words, extra, given, plan_file=plan_file, all_presets=all_presets)

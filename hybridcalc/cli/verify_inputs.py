@@ -2,34 +2,43 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
 from hybridcalc.cli import plan_inputs as inputs
-from hybridcalc.crosscheck.subject import Skipped, Subject, sglang_subject
+from hybridcalc.cli.plan import engine_named
+from hybridcalc.cli.plan_engine import PlanOptions
+from hybridcalc.crosscheck.subject import Skipped, Subject, sglang_subject, vllm_subject
+from hybridcalc.crosscheck.vllm_tensors import ALLOCATED
 from hybridcalc.engines.sglang.allocation import DSA_PAGE
 from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.errors import HybridcalcError, InputError
-from hybridcalc.units import LARGEST_TOKENS
+from hybridcalc.units import LARGEST_BYTES, LARGEST_TOKENS
 
+Args = TypeVar("Args", ServerArgs, EngineArgs)
 LARGEST_PLAN_BYTES = 2**24
 PLAN_SCHEMA = "hybridcalc.plan/1"
 COUNTS = ("max_mamba_cache_size", "max_total_num_tokens", "max_running_requests")
 
 
 class Words(NamedTuple):
-    """The engine's words, the launch line after --, the environment, and the names of this command's own options."""
+    """The engine's words, the launch line after --, the environment, the names of this command's own options,
+    and the engine asked for.
+    """
 
     words: list[str]
     launch: list[str] | None
     env: dict[str, str]
     own: list[str]
+    engine: str | None
 
 
 def subjects(
-    words: Words, extra: dict[str, Any], given: inputs.MemoryOptions, *, plan_file: str | None, all_presets: bool
+    words: Words, extra: PlanOptions, given: inputs.MemoryOptions, *, plan_file: str | None, all_presets: bool
 ) -> Iterator[Subject | Skipped]:
     """The servers to verify, one after the other. Raises InputError and Refusal."""
     if all_presets and plan_file is not None:
@@ -37,7 +46,7 @@ def subjects(
     if plan_file is not None:
         if words.launch is not None or any(given):
             raise InputError("--plan brings its own flags and sizes", fix="leave out the launch line and the memory")
-        return iter([_of_plan(plan_file, words, extra)])
+        return iter([_of_plan(plan_file, words)])
     if all_presets:
         if words.words and not words.words[0].startswith("-"):
             raise InputError(
@@ -49,22 +58,29 @@ def subjects(
     return iter([_of_words(words, extra, given)])
 
 
-def _of_words(words: Words, extra: dict[str, Any], given: inputs.MemoryOptions) -> Subject:
-    launch = inputs.launch_words(words.words, words.launch, words.env, words.own, "verify")
-    asked = inputs.arguments(launch, extra)
+def _of_words(words: Words, extra: PlanOptions, given: inputs.MemoryOptions) -> Subject:
+    line = inputs.read_line(words.launch)
+    served = engine_named(inputs.engine_of(words.engine, line))
+    served.check_options(extra, given)
+    launch = inputs.launch_words(words.words, line, words.env, words.own, served.table, served.model_flag, "verify")
+    asked = served.arguments(launch, extra, given)
     model = options.model(asked.model)
-    rest = inputs.memory_of(given, [], model, asked.model)(asked.args) if any(given) else None
-    return sglang_subject(model, asked.args, rest, notes=tuple(inputs.remarks(asked, given)))
+    sized = any(given) or getattr(asked.args, "kv_cache_memory_bytes", None) is not None
+    rest = served.memory(given, False, model, asked.model)(asked.args) if sized else None
+    notes = tuple(served.said(asked, given))
+    if isinstance(asked.args, EngineArgs):
+        return vllm_subject(model, asked.args, rest, notes=notes)
+    return sglang_subject(model, asked.args, rest, notes=notes)
 
 
-def _of_presets(words: Words, extra: dict[str, Any], given: inputs.MemoryOptions) -> Iterator[Subject | Skipped]:
+def _of_presets(words: Words, extra: PlanOptions, given: inputs.MemoryOptions) -> Iterator[Subject | Skipped]:
     """Every preset with a recurrent state, under the flags given."""
     from hybridcalc.architecture.presets import load_model, model_names
 
     for name in model_names():
         model = load_model(name)
         if model.state is None:
-            yield Skipped(name, "no recurrent state: SGLang sizes it by KV alone")
+            yield Skipped(name, "no recurrent state")
             continue
         try:
             yield _of_words(words._replace(words=[name, *words.words, *_index_pages(model, words.words)]), extra, given)
@@ -81,7 +97,7 @@ def _index_pages(model: Architecture, words: list[str]) -> list[str]:
     return ["--page-size", str(page), "--mamba-track-interval", str(max(page, ServerArgs().mamba_track_interval))]
 
 
-def _of_plan(path: str, words: Words, extra: dict[str, Any]) -> Subject:
+def _of_plan(path: str, words: Words) -> Subject:
     """The server of an answer of ``plan --json``, with the figures that answer states."""
     document = _read_plan(path)
     if document.get("starts") is not True:
@@ -92,17 +108,21 @@ def _of_plan(path: str, words: Words, extra: dict[str, Any]) -> Subject:
     arguments = document.get("arguments")
     if not isinstance(arguments, dict) or not isinstance(name, str):
         raise InputError(f"{path[:60]} states no arguments", fix="write it anew with this version's plan --json")
+    model = options.model(name)
+    if document.get("engine") == "vllm":
+        engine_args = _arguments(path, arguments, EngineArgs, "vLLM")
+        blocks, stated = _count(path, document, "num_blocks"), _count(path, document, ALLOCATED, LARGEST_BYTES)
+        return vllm_subject(model, engine_args, None, blocks=blocks, stated={ALLOCATED: stated})
+    args = _arguments(path, arguments, ServerArgs, "SGLang")
+    options.check_arguments(args)
     slots, tokens, requests = (_count(path, document, key) for key in COUNTS)
-    return sglang_subject(
-        options.model(name), _server_args(path, arguments), None, counts=(slots, tokens, requests),
-        stated=_figures(document),
-    )  # fmt: skip
+    return sglang_subject(model, args, None, counts=(slots, tokens, requests), stated=_figures(document))
 
 
-def _count(path: str, document: Mapping[str, Any], key: str) -> int:
-    """A count of a plan: K, T or R."""
+def _count(path: str, document: Mapping[str, Any], key: str, most: int = LARGEST_TOKENS) -> int:
+    """A count of a plan: K, T or R, blocks, bytes."""
     count = document.get(key)
-    if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= LARGEST_TOKENS:
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= most:
         raise InputError(f"{path[:60]}: {key} is no count", fix="write it anew with plan --json")
     return count
 
@@ -121,22 +141,19 @@ def _read_plan(path: str) -> Mapping[str, Any]:
     return document
 
 
-def _server_args(path: str, arguments: Mapping[str, Any]) -> ServerArgs:
-    from dataclasses import fields
-
+def _arguments(path: str, arguments: Mapping[str, Any], kind: type[Args], title: str) -> Args:
+    """The engine's arguments of a plan, checked as data from outside."""
     from pydantic import TypeAdapter, ValidationError
 
-    unknown = sorted(set(arguments) - {field.name for field in fields(ServerArgs)})
+    unknown = sorted(set(arguments) - {field.name for field in fields(kind)})
     if unknown:
-        raise InputError(f"{path[:60]}: arguments.{unknown[0][:40]} is no argument of SGLang known here")
+        raise InputError(f"{path[:60]}: arguments.{unknown[0][:40]} is no argument of {title} known here")
     try:
-        args = TypeAdapter(ServerArgs).validate_json(json.dumps(arguments), strict=True)
+        return TypeAdapter(kind).validate_json(json.dumps(arguments), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise InputError(f"{path[:60]}: arguments.{where[:60]}: {first['msg']}") from None
-    options.check_arguments(args)
-    return args
 
 
 def _figures(document: Mapping[str, Any]) -> dict[str, int]:

@@ -12,10 +12,15 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.crosscheck.sglang_tensors import full_sizes, stage_tensors
 from hybridcalc.crosscheck.tensors import Builder, Sizes
+from hybridcalc.crosscheck.vllm_tensors import block_tensors
+from hybridcalc.crosscheck.vllm_tensors import full_sizes as full_blocks
 from hybridcalc.deployment import Rest
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import Prepared, allocation, prepare, size
 from hybridcalc.engines.sglang.pools import limit_is_slots, per_worker_limit
+from hybridcalc.engines.vllm import planner as vllm
+from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.units import GIB
 
 ASSUMED_REQUESTS, ASSUMED_TOKENS = 64, 4096
 """Requests, and tokens of each, where neither a memory nor the flags say how large the pools are."""
@@ -83,6 +88,38 @@ def sglang_subject(
         full=full_sizes(ready, sizing, pools),
         page=args.tokens_per_page,
         ranks=_ranks(args),
+        stated=stated or {},
+        notes=notes,
+    )
+
+
+def vllm_subject(
+    model: Architecture, args: EngineArgs, rest: Rest | None, *, stated: Mapping[str, int] | None = None,
+    blocks: int | None = None, notes: tuple[str, ...] = (),
+) -> Subject:  # fmt: skip
+    """A vLLM server: with ``rest`` as its start-up sizes it, with ``blocks`` as a plan says, else for 64 requests.
+    Raises Refusal for what the engine does not start with.
+    """
+    ready = vllm.prepare(model, args)
+    if blocks is not None:
+        sizing = vllm.size(ready, blocks * ready.bytes_per_block)._replace(blocks=blocks)
+    elif rest is not None:
+        sizing = vllm.size(ready, int(rest.likely_gib * GIB))
+    else:
+        needed = max(ready.blocks_at(ready.length), ASSUMED_REQUESTS * ready.blocks_at(ASSUMED_TOKENS))
+        sizing = vllm.size(ready, max(needed + 1, args.seqs) * ready.bytes_per_block)
+        notes += (f"no memory is given: sized for {sizing.blocks:,} blocks; --available sizes as a boot does",)
+    if args.pipeline_parallel_size > 1:
+        notes += ("pipeline stages are not told apart: the buffers are those of all layers",)
+    return Subject(
+        engine="vllm",
+        engine_version=ready.rules.version,
+        model=model,
+        args=args,
+        stages=(partial(block_tensors, ready),),
+        full=full_blocks(sizing),
+        page=1,
+        ranks=tuple(Rank(rank, 0, rank, 0) for rank in range(args.tensor_parallel_size)),
         stated=stated or {},
         notes=notes,
     )

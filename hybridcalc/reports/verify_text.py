@@ -15,7 +15,13 @@ from hybridcalc.reports import terminal
 from hybridcalc.units import format_bytes, short_dtype
 
 MOST_PROBLEMS = 12
-POOL_NAMES = {"state": "states", "scratch": "draft states, rings", "kv": "KV", "other": "request table"}
+POOL_NAMES = {
+    "state": "states",
+    "scratch": "draft states, rings",
+    "kv": "KV",
+    "blocks": "blocks",
+    "other": "request table",
+}
 POOL_STYLES = {"state": terminal.STATE, "kv": terminal.KV}
 
 
@@ -51,7 +57,7 @@ def _verdict(out: Console, server: Verified) -> None:
     tensors = sum(len(result.shard.rows) for result in server.ranks)
     size = sum(result.shard.totals["storage_bytes"] for result in server.ranks)
     scale = "at full scale" if first.scale == 1 else f"at {percent(first.scale)} of full scale"
-    where = f"{tensors} tensors, {format_bytes(size)} on {server.device} {scale}"
+    where = f"{tensors} {'tensor' if tensors == 1 else 'tensors'}, {format_bytes(size)} on {server.device} {scale}"
     if len(server.ranks) > 1:
         where += f", {len(server.ranks)} ranks"
     if server.ok:
@@ -104,6 +110,12 @@ def _print_pools(out: Console, server: Verified, shard: Shard) -> None:
         slope = sum((row.slope_bytes or Fraction() for row in rows), Fraction())
         figures.append((POOL_NAMES[pool], f"{total:,} B", format_bytes(total), _product(total, slope, rows[0], unit)))
         styles.append(POOL_STYLES.get(pool, ""))
+    views = [view for row in shard.rows for view in row.tensor.views]
+    if views and all(row.tensor.pool == "blocks" for row in shard.rows):
+        figures.append(
+            ("views", f"{len(views):,}", "", "states and attention pages of every layer, inside the storage")
+        )
+        styles.append("")
     totals, stats = shard.totals, shard.memory_stats
     if totals["expected_allocator_bytes"] is not None and "predicted_reserved_bytes" in stats:
         more = totals["expected_allocator_bytes"] - totals["storage_bytes"]

@@ -19,7 +19,7 @@ from hybridcalc.architecture.families import kv_elements_per_token
 from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, KimiDelta, LatentKV
 from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs
 from hybridcalc.engines.sglang.kv import KvCell, index_price, index_row_bytes
-from hybridcalc.engines.sglang.replayssm import decode_rings, is_gdn, replayssm_rings, ring_problem
+from hybridcalc.engines.sglang.replayssm import decode_rings, replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.states import StateSlot
 from hybridcalc.formulas.checkpoints import int8_slot_bytes
 from hybridcalc.formulas.replayssm import Ring
@@ -225,7 +225,7 @@ def _rings(
     if replay_active:
         slots = pool_slots + 1 if isinstance(model.state, KimiDelta) else rows
         return replayssm_rings(model, stage, args, slots=slots) or ()
-    if args.enable_linear_replayssm and (isinstance(model.state, KimiDelta) or is_gdn(model)):
+    if args.enable_linear_replayssm:  # the pool asks for no family here, as it does for verification
         return decode_rings(model, stage, args, slots=pool_slots + 1)
     return ()
 

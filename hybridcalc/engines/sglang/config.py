@@ -145,7 +145,7 @@ class ServerArgs:
         stated = {
             f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != getattr(default, f.name)
         }
-        return stated | ({"env": dict(self.env)} if self.env else {})
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in stated.items()}
 
     @property
     def attn_dp_size(self) -> int:
