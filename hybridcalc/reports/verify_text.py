@@ -108,7 +108,8 @@ def _print_pools(out: Console, server: Verified, shard: Shard) -> None:
         if not total:
             continue
         slope = sum((row.slope_bytes or Fraction() for row in rows), Fraction())
-        figures.append((POOL_NAMES[pool], f"{total:,} B", format_bytes(total), _product(total, slope, rows[0], unit)))
+        name = "KV windows" if unit == "window token" else POOL_NAMES[pool]
+        figures.append((name, f"{total:,} B", format_bytes(total), _product(total, slope, rows[0], unit)))
         styles.append(POOL_STYLES.get(pool, ""))
     views = [view for row in shard.rows for view in row.tensor.views]
     if views and all(row.tensor.pool == "blocks" for row in shard.rows):

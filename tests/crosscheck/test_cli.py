@@ -91,6 +91,30 @@ def test_every_preset_agrees_on_meta(capsys):
     assert text(capsys, "--all", "--device", "meta").startswith("every byte agrees")
 
 
+def test_vllm_s_blocks_from_a_launch_line(capsys):
+    """One buffer, and on it the states and pages of all 40 layers: two state tensors each, or keys and values."""
+    line = "vllm serve Qwen/Qwen3.6-35B-A3B --max-model-len 131072"
+    document = answer(capsys, "--available", "40GiB", "--device", "meta", "--", line)
+    (row,) = document["rows"]
+    assert (document["engine"], row["shape"]) == ("vllm", [row["storage_bytes"]])
+    assert len(row["views"]) == 30 * 2 + 10
+    assert row["slope_bytes"] * document["sizes"]["blocks"] == row["storage_bytes"]
+    said = " ".join(text(capsys, "--available", "40GiB", "--device", "meta", "--", line).split())
+    assert "views 70 states and attention pages of every layer" in said
+
+
+def test_a_vllm_plan_is_read_back(capsys, tmp_path):
+    line = ("--max-model-len", "32768", "--available", "20GiB", "--tensor-parallel-size", "2")
+    assert execute(["plan", "kimi-linear-48b-a3b", "--engine", "vllm", *line, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan))
+    document = answer(capsys, "--plan", str(path), "--device", "meta")
+    assert document["plan"][0]["stated_bytes"] == plan["num_blocks"] * plan["bytes_per_block"]
+    path.write_text(json.dumps(plan | {"allocated_bytes": plan["allocated_bytes"] + 1}))
+    assert not answer(capsys, "--plan", str(path), "--device", "meta", code=1)["ok"]
+
+
 class TestPlanFiles:
     @pytest.fixture
     def plan(self, tmp_path, capsys):
