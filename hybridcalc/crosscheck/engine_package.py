@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import GatedDeltaNet, KimiDelta, Lightning, Mamba1, Mamba2
+from hybridcalc.architecture.geometry import GatedDeltaNet, KimiDelta, Lightning, Mamba1, Mamba2, ShortConv
 from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.subject import Subject
 from hybridcalc.crosscheck.tensors import Sizes
 from hybridcalc.engines.sglang.states import SHARDED_OVER_ALL_RANKS
-from hybridcalc.errors import InputError
+from hybridcalc.errors import HybridcalcError, InputError
 
 SMALL = Sizes(slots=2, rows=2, tokens=1, window_tokens=1, checkpoints=1)
 """Two slots and one request with its padding row: what a tensor of the engine has beyond that is its padding."""
@@ -64,8 +64,17 @@ def compare_with_engine(subject: Subject) -> EngineComparison:
             f"--engine-package: no {package} is installed beside hybridcalc",
             fix="run it in the environment that serves: pip install 'hybridcalc[torch]' there, then verify",
         ) from None
-    compare = _sglang_rows if package == "sglang" else _vllm_rows
-    return EngineComparison(package, installed, tuple(compare(subject, f"{package} {installed}")))
+    what, compare = f"{package} {installed}", _sglang_rows if package == "sglang" else _vllm_rows
+    try:
+        return EngineComparison(package, installed, tuple(compare(subject, what)))
+    except HybridcalcError:
+        raise
+    except Exception as error:  # a class that moved, a signature that changed: whatever the engine raises
+        said = " ".join(str(error).split())[:160]
+        raise InputError(
+            f"--engine-package: {what} no longer answers: {type(error).__name__}: {said}",
+            fix="its classes have changed; this comparison knows SGLang 0.5.23 and vLLM 0.33.0",
+        ) from error
 
 
 def engine_module(name: str, what: str) -> Any:
@@ -193,5 +202,8 @@ def _vllm_shape(calculator: Any, state: Any, args: Any) -> Any:
             return calculator.mamba1_state_shape(tp, state.inner_size, state.state_size, state.conv_kernel)
         case Lightning():
             return calculator.linear_attention_state_shape(state.num_heads, tp, state.head_dim)
+        case ShortConv() if len(state.streams) == 1:
+            (stream,) = state.streams
+            return calculator.short_conv_state_shape(tp, stream.width, stream.rows + 1, drafts)
         case _:
             return None

@@ -9,7 +9,7 @@ from hybridcalc.crosscheck.devices import Check, find_device, meter
 from hybridcalc.crosscheck.engine_package import EngineComparison, compare_with_engine
 from hybridcalc.crosscheck.ranks import Process, processes
 from hybridcalc.crosscheck.subject import Rank, Skipped, Subject
-from hybridcalc.crosscheck.verification import Progress, Row, Shard, verify_shard
+from hybridcalc.crosscheck.verification import NoMemory, Progress, Row, Shard, verify_shard
 from hybridcalc.errors import HybridcalcError
 
 Watch = Callable[[Subject, int], Progress | None]
@@ -141,7 +141,8 @@ def run_verification(
 ) -> Answer | None:  # fmt: skip
     """Verify every server. None on a process that only serves another's answer.
 
-    Raises NoMemory, InputError and Refusal; whatever was allocated is free again then.
+    Raises NoMemory (of one server; among many it is passed over), InputError and Refusal; whatever was allocated is
+    free again then.
     """
     found: list[Verified] = []
     skipped: list[Skipped] = []
@@ -151,7 +152,13 @@ def run_verification(
             if isinstance(subject, Skipped):
                 skipped.append(subject)
                 continue
-            verified = _verify(subject, where, process, scale, limit, engine_package, watch)
+            try:
+                verified = _verify(subject, where, process, scale, limit, engine_package, watch)
+            except NoMemory as error:
+                if not many:
+                    raise
+                skipped.append(Skipped(subject.model.name, error.message))
+                continue
             if verified is not None:
                 found.append(verified)
         if process.rank:

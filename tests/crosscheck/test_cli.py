@@ -115,6 +115,14 @@ def test_a_vllm_plan_is_read_back(capsys, tmp_path):
     assert not answer(capsys, "--plan", str(path), "--device", "meta", code=1)["ok"]
 
 
+def test_presets_that_do_not_fit_are_passed_over_by_name(capsys):
+    """One slot of Kimi-K3 on one rank is 449 MB; 48 MiB hold a few small models."""
+    document = answer(capsys, "--all", "--device", "cpu", "--memory", "48MiB")
+    reasons = {entry["model"]: entry["reason"] for entry in document["skipped"]}
+    assert "even one slot and one page need" in reasons["kimi-k3"]
+    assert document["models"] and document["ok"]
+
+
 class TestPlanFiles:
     @pytest.fixture
     def plan(self, tmp_path, capsys):
@@ -213,6 +221,12 @@ def test_without_torch_one_line_names_the_extra(tmp_path):
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.splitlines()[1].strip() == "pip install 'hybridcalc[torch]'"
     assert process(sys.executable, "-m", "hybridcalc", "models", environment=path).returncode == 0
+
+
+def test_a_world_that_is_no_number_is_named():
+    ran = process(sys.executable, "-m", "hybridcalc", "verify", "kimi-k3", environment={"WORLD_SIZE": "four"})
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "WORLD_SIZE='four' is no number" in ran.stderr
 
 
 def test_help_needs_no_torch():
