@@ -28,7 +28,8 @@ PIECE = 256 * MIB
 """Bytes touched at a time, so that an interrupt is answered between two pieces."""
 CPU_SHARE, CUDA_SHARE = 0.25, 0.9
 """Of the free memory, what auto takes: a GPU is for this, a host has other work to do."""
-CUDA_RESERVE = 512 * MIB
+CUDA_RESERVE, HOST_PART = 512 * MIB, 0.95
+"""What is kept back for a GPU's driver, and the part of a host's free memory that may be taken at all."""
 
 
 class Took(NamedTuple):
@@ -36,6 +37,11 @@ class Took(NamedTuple):
 
     measured: int | None
     expected: int | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether they agree, as far as both are known."""
+        return None in (self.measured, self.expected) or self.measured == self.expected
 
 
 class Check(NamedTuple):
@@ -158,8 +164,8 @@ class CpuMeter:
         self._mincore = _mincore()
 
     def room(self) -> int | None:
-        """Memory the system and the control group have left; None where neither says."""
-        return _host_room()
+        """Most of what the system and the control group have left; None where neither says."""
+        return None if (left := _host_room()) is None else int(left * HOST_PART)
 
     def needs(self, sizes: Sequence[int]) -> int:
         """Their pages."""

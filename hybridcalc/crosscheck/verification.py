@@ -22,7 +22,7 @@ DTYPES = {
     "uint8": torch.uint8, "int32": torch.int32, "int64": torch.int64, "fp8_e4m3": torch.float8_e4m3fn,
     "fp8_e5m2": torch.float8_e5m2,
 }  # fmt: skip
-LARGEST_DIVISOR, AUTO_PARTS = 2**40, 1000
+LARGEST_DIVISOR, LONGEST_DIVISOR, AUTO_PARTS = 2**40, 13, 1000
 Progress = Callable[[int], None]
 """Told the bytes of each tensor when it is done."""
 
@@ -51,7 +51,7 @@ class Row(NamedTuple):
     full_units: int
     full_bytes: int
     full_formula_bytes: int
-    view_problem: str
+    other_problem: str
 
     @property
     def problems(self) -> list[str]:
@@ -59,15 +59,11 @@ class Row(NamedTuple):
         found = []
         if self.storage_bytes != self.tensor.formula_bytes:
             found.append(_differs("storage", self.storage_bytes, "formula", self.tensor.formula_bytes))
-        if (
-            self.took.measured is not None
-            and self.took.expected is not None
-            and self.took.measured != self.took.expected
-        ):
-            found.append(_differs("allocator", self.took.measured, "its rules", self.took.expected))
+        if not self.took.ok:
+            found.append(_differs("allocator", self.took.measured or 0, "its rules", self.took.expected or 0))
         if self.full_bytes != self.full_formula_bytes:
             found.append(_differs("at full scale the line", self.full_bytes, "formula", self.full_formula_bytes))
-        return found + ([self.view_problem] if self.view_problem else [])
+        return found + [self.other_problem] * bool(self.other_problem)
 
     @property
     def ok(self) -> bool:
@@ -207,22 +203,23 @@ def find_scale(
     """
     room = None if (free := meter.room()) is None else free // sharers
     limit = None if limit is None else limit // sharers
-    if scale not in ("auto", "full") and not (
-        scale.isascii() and scale.isdecimal() and 0 < int(scale) <= LARGEST_DIVISOR
-    ):
+    number = int(scale) if scale.isascii() and scale.isdecimal() and len(scale) <= LONGEST_DIVISOR else 0
+    if scale not in ("auto", "full") and not 0 < number <= LARGEST_DIVISOR:
         raise InputError(
             f"--scale {scale[:40]!r} is not a scale", fix="write auto, full, or N for an N-th of all slots and tokens"
         )
 
     def needs(part: Fraction) -> int:
-        return meter.needs([tensor.shape_bytes for tensor in build(scaled(full, part, page))])
+        sizes = scaled(full, part, page)
+        both = (sizes, second_size(sizes, page))
+        return max(meter.needs([tensor.shape_bytes for tensor in build(size)]) for size in both)
 
     most = room if limit is None else limit if room is None else min(limit, room)
     if scale == "auto":
         if most is not None and limit is None:
             most = auto_budget(meter.device, most)
         return Fraction(1) if most is None else _largest_fitting(needs, most, meter, AUTO_PARTS)
-    part = Fraction(1, 1 if scale == "full" else int(scale))
+    part = Fraction(1, 1 if scale == "full" else number)
     if most is not None and needs(part) > most:
         fitting = _smallest_divisor(needs, most, meter)
         raise NoMemory(
@@ -272,8 +269,13 @@ def _row(tensor: Tensor, reading: Reading, other: Reading, whole: Tensor, sizes:
         slope = Fraction(reading.storage_bytes - other.storage_bytes, count - second)
         intercept = reading.storage_bytes - slope * count
         full_bytes = ceil(slope * full + intercept)  # whole, where the tensor grows on a line
+    problem = reading.view_problem or other.view_problem
+    if not problem and not other.took.ok:
+        problem = (
+            f"at a second size the allocator took {other.took.measured:,} B, its rules say {other.took.expected:,} B"
+        )
     return Row(tensor, count, reading.storage_bytes, reading.took, slope, intercept, full, full_bytes,
-               whole.formula_bytes, reading.view_problem or other.view_problem)  # fmt: skip
+               whole.formula_bytes, problem)  # fmt: skip
 
 
 def _view_problem(real: Any, view: View) -> str:
