@@ -53,7 +53,7 @@ def subjects(
                 f"--all verifies every preset, not {words.words[0][:40]} alone", fix="leave one of them out"
             )
         return _of_presets(words, extra, given)
-    if not words.launch and not [word for word in words.words if not word.startswith("-")]:
+    if not words.launch and not [word for word in words.words if word == "-" or not word.startswith("-")]:
         raise InputError("verify needs a MODEL", fix="name a preset (`hybridcalc models`), or write --all")
     return iter([_of_words(words, extra, given)])
 

@@ -18,6 +18,7 @@ from hybridcalc.deployment import Rest
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import Prepared, allocation, prepare, size
 from hybridcalc.engines.sglang.pools import limit_is_slots, per_worker_limit
+from hybridcalc.engines.sglang.unified import is_unified
 from hybridcalc.engines.vllm import planner as vllm
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.units import GIB
@@ -77,6 +78,8 @@ def sglang_subject(
         sizing = _stated(ready, slots, tokens)
         notes += (f"no memory is given: sized for {slots:,} slots and {tokens:,} tokens; --rest sizes as a boot does",)
     pools = allocation(ready, sizing)
+    if is_unified(ready):
+        notes += ("unified memory: slots and KV share one pool; verified are the tensors of pools apart",)
     if len(ready.stages) > 1:
         notes += ("each pipeline stage is verified; the ranks of a stage are alike",)
     return Subject(
