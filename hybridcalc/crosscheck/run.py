@@ -1,6 +1,7 @@
 """``verify`` from end to end: every rank of every server, on one process or on torchrun's, and what they came to."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from hybridcalc.crosscheck.backend import torch
@@ -12,7 +13,7 @@ from hybridcalc.crosscheck.subject import Rank, Skipped, Subject
 from hybridcalc.crosscheck.verification import NoMemory, Progress, Row, Shard, verify_shard
 from hybridcalc.errors import HybridcalcError
 
-Watch = Callable[[Subject, int], Progress | None]
+Watch = Callable[[Subject, int], Progress]
 """Told of each server and the bytes to come; gives what is told of each tensor."""
 
 
@@ -207,7 +208,6 @@ def _measured(
     watch: Watch | None,
 ) -> RankResult:
     build = subject.stages[rank.stage]
-    progress = None if watch is None else watch(subject, sum(t.shape_bytes for t in build(subject.full)))
     shard = verify_shard(
         build,
         subject.full,
@@ -217,7 +217,7 @@ def _measured(
         limit=limit,
         sharers=sharers,
         stage=rank.stage,
-        progress=progress,
+        watch=None if watch is None else partial(watch, subject),
     )
     return RankResult(rank, shard)
 

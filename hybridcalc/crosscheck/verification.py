@@ -140,21 +140,22 @@ class Shard(NamedTuple):
 
 def verify_shard(
     build: Builder, full: Sizes, page: int, meter: Meter, *, scale: str = "auto", limit: int | None = None,
-    sharers: int = 1, stage: int = 0, progress: Progress | None = None,
+    sharers: int = 1, stage: int = 0, watch: Callable[[int], Progress] | None = None,
 ) -> Shard:  # fmt: skip
     """Measure the tensors of one rank. ``scale`` is auto, full or a divisor; ``limit`` the most bytes to take, which
     ``sharers`` processes share like the device's free memory.
 
-    Raises NoMemory when they do not fit; nothing stays allocated then.
+    ``watch`` is told the bytes to come and gives what is told of each tensor. Raises NoMemory when they do not fit;
+    nothing stays allocated then.
     """
     part = find_scale(build, full, page, meter, scale, limit, sharers)
     sizes = scaled(full, part, page)
     other = second_size(sizes, page)
-    needed = meter.needs([tensor.shape_bytes for tensor in build(sizes)])
+    first, second = build(sizes), build(other)
+    needed = meter.needs([tensor.shape_bytes for tensor in first])
+    progress = None if watch is None else watch(sum(tensor.shape_bytes for tensor in (*first, *second)))
     try:
-        first = build(sizes)
         readings, stats, checks = measure(first, meter, progress)
-        second = build(other)
         others, _, more = measure(second, meter, progress)
     except torch.OutOfMemoryError as error:
         raise _no_memory(needed, meter, part, str(error)) from None

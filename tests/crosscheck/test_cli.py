@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from hybridcalc.cli.app import execute
 from hybridcalc.crosscheck import run as crosscheck_run
 from hybridcalc.crosscheck.devices import Check
+from hybridcalc.reports.progress import progress_bar
 
 K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "--max-mamba-cache-size", "257", "--rest", "28.55GiB")
 
@@ -113,6 +116,26 @@ def test_a_vllm_plan_is_read_back(capsys, tmp_path):
     assert document["plan"][0]["stated_bytes"] == plan["num_blocks"] * plan["bytes_per_block"]
     path.write_text(json.dumps(plan | {"allocated_bytes": plan["allocated_bytes"] + 1}))
     assert not answer(capsys, "--plan", str(path), "--device", "meta", code=1)["ok"]
+
+
+def test_a_progress_bar_only_where_somebody_looks(monkeypatch):
+    """On a terminal's stderr the model and its bytes, both sizes together; none with --json, none in a pipe."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    subject = SimpleNamespace(model=SimpleNamespace(name="kimi-k3"))
+    with progress_bar() as watch:
+        watch(subject, 3 * 2**20)(3 * 2**20)
+    assert "kimi-k3" in sys.stderr.getvalue() and "3.0/3.0 MiB" in sys.stderr.getvalue()
+    with progress_bar(quiet=True) as watch:
+        assert watch is None
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with progress_bar() as watch:
+        assert watch is None
 
 
 def test_presets_that_do_not_fit_are_passed_over_by_name(capsys):
