@@ -221,7 +221,7 @@ class CudaMeter:
         self._cuda.reset_peak_memory_stats()
         self._before = self._last = self._cuda.memory_allocated()
         self._reserved_before = self._cuda.memory_reserved()
-        free = free_blocks(self._cuda.memory_snapshot())
+        free = free_blocks(self._cuda.memory_snapshot(), self._cuda.current_device())
         self._prediction = predict(sizes, self._settings, free) if self._settings.predictable else None
         self._expected = list(self._prediction.blocks) if self._prediction else []
 
@@ -273,11 +273,14 @@ def write_all(tensor: Any) -> None:
         flat[start : start + PIECE].zero_()
 
 
-def free_blocks(snapshot: Sequence[Mapping[str, Any]]) -> list[Block]:
-    """Free blocks of torch.cuda.memory_snapshot(): what an allocation could reuse."""
+def free_blocks(snapshot: Sequence[Mapping[str, Any]], device: int) -> list[Block]:
+    """Free blocks of torch.cuda.memory_snapshot() on one device: what an allocation could reuse. Pools that somebody
+    keeps for themselves (CUDA graphs) are left out.
+    """
     return [
         Block(block["size"], segment["segment_type"] == "small")
         for segment in snapshot
+        if segment.get("device", device) == device and tuple(segment.get("segment_pool_id", (0, 0))) == (0, 0)
         for block in segment["blocks"]
         if block["state"] == "inactive"
     ]

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from hybridcalc.cli.app import execute
 from hybridcalc.crosscheck import run as crosscheck_run
+from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.devices import Check
 from hybridcalc.reports.progress import progress_bar
 
@@ -250,6 +251,13 @@ def test_a_world_that_is_no_number_is_named():
     ran = process(sys.executable, "-m", "hybridcalc", "verify", "kimi-k3", environment={"WORLD_SIZE": "four"})
     assert (ran.returncode, ran.stdout) == (2, "")
     assert "WORLD_SIZE='four' is no number" in ran.stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU would be verified, for minutes")
+def test_the_script_for_gpus_says_that_there_is_none():
+    script = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "gpu_verify.sh"
+    ran = process("bash", str(script), environment={"PYTHON": sys.executable})
+    assert (ran.returncode, ran.stdout) == (0, "skipped: torch finds no GPU here\n")
 
 
 def test_help_needs_no_torch():

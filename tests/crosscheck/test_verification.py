@@ -204,7 +204,14 @@ class FakeCuda:
 
     def memory_snapshot(self):
         blocks = [{"size": 7 * MIB, "state": "active_allocated"}, {"size": 13 * MIB, "state": "inactive"}]
-        return [{"segment_type": "large", "blocks": blocks}]
+        return [
+            {"device": 0, "segment_type": "large", "segment_pool_id": (0, 0), "blocks": blocks},
+            {"device": 0, "segment_type": "large", "segment_pool_id": (0, 7), "blocks": blocks},
+            {"device": 1, "segment_type": "small", "segment_pool_id": (0, 0), "blocks": blocks},
+        ]
+
+    def current_device(self):
+        return 0
 
     def max_memory_allocated(self):
         return self._held
@@ -255,8 +262,8 @@ def test_room_on_a_gpu_keeps_some_for_the_driver():
     assert meter.needs([12 * MIB, 1]) == predict([12 * MIB, 1]).reserved == 14 * MIB
 
 
-def test_free_blocks_are_read_from_a_snapshot():
-    assert [tuple(block) for block in free_blocks(FakeCuda((), 0).memory_snapshot())] == [(13 * MIB, False)]
+def test_free_blocks_are_those_of_this_device_outside_private_pools():
+    assert [tuple(block) for block in free_blocks(FakeCuda((), 0).memory_snapshot(), 0)] == [(13 * MIB, False)]
 
 
 def test_contiguous_strides():
