@@ -43,8 +43,19 @@ FLOAT64_BOUND = 1e-12
 DOUBLE = torch.float64
 
 
-def behaviour_checks(model: Architecture) -> Iterator[Check]:
-    """The checks that apply to the family of ``model``; none without a recurrent state."""
+def behaviour_checks(model: Architecture) -> list[Check]:
+    """The checks that apply to the family of ``model``; none without a recurrent state. On one thread: tensors this
+    small are slower on several, and much slower where other programs run.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return list(_checks(model))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _checks(model: Architecture) -> Iterator[Check]:
     state, draw = model.state, torch.Generator().manual_seed(20)
     if state is None:
         return

@@ -153,5 +153,5 @@ def test_a_convolution_needs_its_last_inputs_only():
      ("lfm2-1.2b", 1), ("llama-3.1-8b", 0)],
 )  # fmt: skip
 def test_every_family_s_checks_hold(name, count):
-    checks = list(behaviour_checks(load_model(name)))
+    checks = behaviour_checks(load_model(name))
     assert (len(checks), [check for check in checks if not check.ok]) == (count, [])
