@@ -30,8 +30,8 @@ EXIT_CODES = (
     ("0", "answered"),
     (
         "1",
-        "the answer is no: a finding at or above `--fail-on`, flags the engine refuses together, or a byte that `verify` "
-        "finds different",
+        "the answer is no: a finding at or above `--fail-on`, flags the engine refuses together, or a byte that "
+        "`verify` finds different",
     ),
     ("2", "bad input or usage; one or two lines on stderr say what, where, why, and what to write instead"),
 )

@@ -36,7 +36,10 @@ def verify(
     ] = "auto",
     memory: Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="The most memory to take.")] = None,
     plan_file: Annotated[
-        str | None, typer.Option("--plan", metavar="FILE", help="Hold the tensors against this answer of plan --json.")
+        str | None,
+        typer.Option(
+            "--plan", metavar="FILE", help="Hold the tensors against this answer of plan --json; - reads stdin."
+        ),
     ] = None,
     all_presets: Annotated[
         bool, typer.Option("--all", help="Every preset with a recurrent state, under these flags.")

@@ -1,6 +1,7 @@
 """What was typed for ``hybridcalc verify``, turned into the servers to verify."""
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -129,7 +130,7 @@ def _count(path: str, document: Mapping[str, Any], key: str, most: int = LARGEST
 
 def _read_plan(path: str) -> Mapping[str, Any]:
     try:
-        with Path(path).open("rb") as stream:
+        with sys.stdin.buffer if path == "-" else Path(path).open("rb") as stream:
             data = stream.read(LARGEST_PLAN_BYTES + 1)
         document = json.loads(data) if len(data) <= LARGEST_PLAN_BYTES else None
     except (OSError, ValueError, RecursionError) as error:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -175,6 +176,11 @@ class TestPlanFiles:
         assert f"ssm_state: the plan states {wrong['ssm_state']:,} B" in " ".join(said.split())
         assert "512 B more" in said
 
+    def test_a_plan_is_read_from_a_pipe(self, plan):
+        launched = [sys.executable, "-m", "hybridcalc", "verify", "--plan", "-", "--device", "meta"]
+        ran = process(*launched, input=json.dumps(plan.document))
+        assert (ran.returncode, ran.stdout.splitlines()[0]) == (0, "every byte agrees")
+
     @pytest.mark.parametrize(
         ("changed", "said"),
         [
@@ -199,7 +205,7 @@ class TestPlanFiles:
 
     @given(st.binary(max_size=60))
     def test_any_bytes_get_one_line(self, data):
-        path = Path(os.environ.get("TMPDIR", "/tmp")) / f"hybridcalc-{os.getpid()}.json"
+        path = Path(tempfile.gettempdir()) / f"hybridcalc-{os.getpid()}.json"
         path.write_bytes(data)
         try:
             assert execute(["verify", "--plan", str(path)]) == 2
