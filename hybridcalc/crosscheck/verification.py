@@ -82,8 +82,10 @@ class Row(NamedTuple):
             "formula_bytes": t.formula_bytes,
             "storage_bytes": self.storage_bytes,
             "expected_storage_bytes": t.formula_bytes,
+            "storage_ok": self.storage_bytes == t.formula_bytes,
             "allocator_bytes": self.took.measured,
             "expected_allocator_bytes": self.took.expected,
+            "allocator_ok": None if self.took.measured is None else self.took.ok,
             "grows_with": t.grows_with,
             "count": self.units,
             "slope_bytes": _plain(self.slope_bytes),
@@ -91,6 +93,7 @@ class Row(NamedTuple):
             "full_count": self.full_units,
             "full_bytes": self.full_bytes,
             "full_formula_bytes": self.full_formula_bytes,
+            "formula_ok": self.full_bytes == self.full_formula_bytes,
             "views": [
                 {"name": v.name, "shape": list(v.shape), "dtype": v.dtype, "nominal_bytes": v.nominal_bytes,
                  "end_bytes": v.end_bytes}

@@ -55,6 +55,8 @@ def test_a_fraction_of_a_byte_a_token_is_a_slope_too():
 def test_a_formula_that_is_off_is_found_with_its_difference():
     shard = verify_shard(lambda sizes: pool(sizes, extra=24), Sizes(slots=9), 1, MetaMeter())
     assert not shard.ok
+    row = shard.rows[0].to_dict()
+    assert (row["storage_ok"], row["formula_ok"], row["allocator_ok"], row["ok"]) == (False, False, None, False)
     assert shard.rows[0].problems == [
         "storage 10,000 B, formula 9,976 B: 24 B more", "at full scale the line 10,000 B, formula 9,976 B: 24 B more",
     ]  # fmt: skip
