@@ -3,6 +3,7 @@
 `Figures` only derives: what to make of them (findings, suggestions) builds upon it, and `server_plan.Plan` joins both.
 """
 
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
@@ -201,4 +202,14 @@ def budget(plan: Figures) -> tuple[BudgetLine, ...]:
         ("free blocks", "other", free, f"{int(plan.usable_blocks - used):,} blocks that no further request fills"),
         ("null block", "other", Fraction(per_block), "block 0 is never handed out"),
     ]
-    return tuple(BudgetLine(name, kind, int(size), int(size), why) for name, kind, size, why in lines if int(size))
+    return tuple(line for line in _whole_bytes(lines) if line.allocated_bytes)
+
+
+def _whole_bytes(lines: list[tuple[str, str, Fraction, str]]) -> Iterator[BudgetLine]:
+    """Lines in whole bytes whose sum is that of the parts: requests of several lengths hold fractions on average."""
+    total, told = Fraction(0), 0
+    for name, kind, size, why in lines:
+        total += size
+        whole = int(total) - told
+        told += whole
+        yield BudgetLine(name, kind, whole, whole, why)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.vllm.figures import Figures
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.engines.vllm.prefix import prefix_reuse
+from hybridcalc.engines.vllm.prefix import finest_reuse, prefix_reuse
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Rule
 from hybridcalc.units import format_bytes
@@ -31,22 +31,22 @@ def _prefix_too_short(plan: Figures) -> Iterator[tuple[str, str]]:
     reuse = prefix_reuse(plan.ready, plan.sizing, shared, private)
     if reuse.reused:
         return
-    units = [n for n in range(shared, 0, -1) if plan.ready.pages.block % n == 0]
-    fine = plan.ready.mode == "align" and plan.ready.rules.fine_hits and units
+    finer = finest_reuse(plan.ready, plan.sizing, shared, private)
     yield (
-        f"a prefix of {shared:,} shared tokens is never reused: hits land on blocks of {reuse.unit:,}",
-        f"write --prefix-match-unit {units[0]}" if fine else "share a longer prefix, or serve without prefix caching",
-    )
+        f"a prefix of {shared:,} shared tokens is never reused: hits land on blocks of {reuse.unit:,}, and {reuse.why}",
+        f"write --prefix-match-unit {finer.unit}" if finer.reused
+        else "share a longer prefix, or serve without prefix caching",
+    )  # fmt: skip
 
 
 def _padding(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.padding_pct <= PADDING_PERCENT or plan.padded_page_bytes is None:
         return
-    asked = plan.args.block_size is not None
+    least = _block_without(plan) if plan.args.block_size is not None else None
     yield (
         f"a state of {plan.ready.state_bytes:,} B fills a page of {plan.padded_page_bytes:,} B: "
         f"{plan.padding_pct:.1f} % of a state is padding",
-        "leave out --block-size" if asked else "",
+        "leave out --block-size" if least is not None and least < plan.attn_block_size else "",
     )
 
 
@@ -140,17 +140,21 @@ def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
     wanted = plan.workload.wanted
     if wanted is None or plan.concurrency >= wanted:
         return
-    if plan.binding == "limit":
-        text, fix = f"max_num_seqs is {plan.args.seqs:,}", f"write --max-num-seqs {wanted}"
+    fits, seqs = plan.running.fits, plan.args.seqs
+    if fits >= wanted:
+        text, fix = f"max_num_seqs is {seqs:,}", f"write --max-num-seqs {wanted}"
     else:
-        each = float(plan.running.blocks_each)
-        text, fix = f"{plan.usable_blocks:,} blocks hold {plan.running.fits:,} x {each:,.4g}", _first(plan)
+        text = f"{plan.usable_blocks:,} blocks hold {fits:,} x {float(plan.running.blocks_each):,.4g}"
+        text += f", and max_num_seqs is {seqs:,}" if plan.binding == "limit" else ""
+        fix = _flags_that_reach(plan, wanted)
     yield f"{wanted:,} requests are wanted, {plan.concurrency:,} run: {text}", fix
 
 
-def _first(plan: Figures) -> str:
-    best = next((s for s in plan.suggestions if s.gain > 0), None)
-    return f"write {best.flags}" if best is not None else "use more memory, or shorten the requests"
+def _flags_that_reach(plan: Figures, wanted: int) -> str:
+    """What to write so that ``wanted`` requests run; no flag that falls short is named."""
+    enough = (s.flags for s in plan.suggestions if s.flags.startswith("--") and plan.concurrency + s.gain >= wanted)
+    best = next(enough, None)
+    return f"write {best}" if best is not None else "use more memory, or shorten the requests"
 
 
 def _empty_slots(plan: Figures) -> Iterator[tuple[str, str]]:

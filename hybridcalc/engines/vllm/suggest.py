@@ -12,7 +12,7 @@ from hybridcalc.deployment import requests_text
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.planner import prepare, size
-from hybridcalc.engines.vllm.prefix import prefix_reuse
+from hybridcalc.engines.vllm.prefix import finest_reuse, prefix_reuse
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.plan import Suggestion
 from hybridcalc.units import GIB, MOST_SLOTS
@@ -120,21 +120,10 @@ def _larger_share(plan: Figures, best: int) -> list[Suggestion]:
 def _prefix_unit(plan: Figures) -> list[Suggestion]:
     """A finer unit for hits, where the workload shares a prefix and the engine can match inside a block."""
     shared, private = plan.workload.shared_prefix, plan.workload.private
-    ready = plan.ready
-    if not shared or not ready.prefix_caching or ready.mode != "align" or not ready.rules.fine_hits:
+    if not shared:
         return []
-    today = prefix_reuse(ready, plan.sizing, shared, private)
-    spans = [unit for unit in range(16, ready.pages.block + 1, 16) if ready.pages.block % unit == 0]
-    best = today
-    for unit in spans:
-        try:
-            args = replace(plan.args, prefix_match_unit=unit)
-            changed = prepare(plan.model, args)
-            reuse = prefix_reuse(changed, size(changed, plan.sizing.available_bytes), shared, private)
-        except HybridcalcError:
-            continue
-        if (reuse.reused, reuse.unit) > (best.reused, 0 if best is today else best.unit):
-            best = reuse
+    today = prefix_reuse(plan.ready, plan.sizing, shared, private)
+    best = finest_reuse(plan.ready, plan.sizing, shared, private)
     if best.reused <= today.reused:
         return []
     effect = f"{today.reused:,} -> {best.reused:,} of {shared + private:,} tokens reused"
