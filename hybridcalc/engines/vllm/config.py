@@ -3,7 +3,8 @@
 Only arguments that bear on memory are kept. ``env`` holds environment switches; ``engine_version`` selects a rule set
 (`rules_for`): an unknown version takes the nearest lower known one. Fields below the blank line are what the engine
 reads from elsewhere (the GPU, the draft model).
-Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it differs).
+Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it differs). Of 0.19.0 only the
+token figure that it prints is known to differ from 0.22.1 (vLLM issue 40691).
 """
 
 from collections.abc import Mapping
@@ -32,7 +33,8 @@ class RuleSet(NamedTuple):
     ``latent_block``: MLA blocks are multiples of 128. ``null_block_reserved``: the memory check leaves out block 0.
     ``fine_hits``: hits may land between blocks, on the hash block. ``draft_rows_everywhere``: every convolution that
     drafts widen is widened, in the layer and in the class alike. ``one_capacity_line``: the log says tokens and
-    concurrency in one line, and names the layout.
+    concurrency in one line, and names the layout. ``tokens_of_even_groups``: the token figure takes the blocks as
+    shared out evenly among the groups.
     """
 
     version: str
@@ -44,11 +46,16 @@ class RuleSet(NamedTuple):
     fine_hits: bool
     draft_rows_everywhere: bool
     one_capacity_line: bool
+    tokens_of_even_groups: bool = False
 
 
+_V0_22 = RuleSet(
+    "0.22.1", caches_hybrid_prefixes=False, modes=True, checkpoint_blocks=False, latent_block=False,
+    null_block_reserved=False, fine_hits=False, draft_rows_everywhere=False, one_capacity_line=False,
+)  # fmt: skip
 RULE_SETS = (
-    RuleSet("0.22.1", caches_hybrid_prefixes=False, modes=True, checkpoint_blocks=False, latent_block=False,
-            null_block_reserved=False, fine_hits=False, draft_rows_everywhere=False, one_capacity_line=False),
+    _V0_22._replace(version="0.19.0", tokens_of_even_groups=True),
+    _V0_22,
     RuleSet("0.33.0", caches_hybrid_prefixes=True, modes=False, checkpoint_blocks=True, latent_block=True,
             null_block_reserved=True, fine_hits=True, draft_rows_everywhere=True, one_capacity_line=True),
 )  # fmt: skip
@@ -203,7 +210,7 @@ def rules_for(version: str) -> tuple[RuleSet, str]:
 
 def refuse_retired_mode(args: EngineArgs) -> None:
     """Raise Refusal for a cache mode the version no longer has: the engine would quietly run another."""
-    if args.mamba_cache_mode == "all" and not rules_for(args.engine_version)[0].modes:
+    if args.mamba_cache_mode == "all" and version_numbers(args.engine_version) > version_numbers(LAST_WITH_MODE_ALL):
         raise Refusal(
             f"vLLM {args.engine_version} has no Mamba cache mode all: the last version that had it is "
             f"{LAST_WITH_MODE_ALL}, later ones run align",

@@ -18,6 +18,8 @@ from hybridcalc.errors import InputError, ShardingError
 from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 MOST_DRAFTS = 1024
+SUFFIX_DEPTH = 24
+"""Tokens that suffix decoding drafts where no number is given."""
 MODES = (None, "none", "align", "all")
 REPLAYSSM_CLASSES = (*NEMOTRON, "KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -60,7 +62,13 @@ def with_drafts(model: Architecture, args: EngineArgs, kind: ModelClass) -> tupl
     if method is None or (not args.num_speculative_tokens and args.speculative_config is None):
         return args, 0
     if not method.endswith("mtp"):
-        return args, layers or 0
+        if not args.num_speculative_tokens and method != "suffix":
+            raise Refusal(
+                f"the speculative method {method[:40]} needs a number of draft tokens", stage="create_engine_config",
+                rule="HC049", fix='add "num_speculative_tokens": N to --speculative-config',
+            )  # fmt: skip
+        drafts = args.num_speculative_tokens or SUFFIX_DEPTH
+        return replace(args, num_speculative_tokens=drafts), layers or 0
     own = layers if layers is not None else (model.draft_layers or kind.mtp_layers)
     if not own:
         raise Refusal(

@@ -85,6 +85,7 @@ class Sizing(NamedTuple):
     scheduler_block: int
     hash_block: int
     hit_tokens: int
+    even_tokens: int | None = None
 
     @property
     def concurrency(self) -> float:
@@ -93,7 +94,9 @@ class Sizing(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """The token figure that the engine prints."""
+        """The token figure that the engine prints; up to 0.19 that of blocks shared out evenly among the groups."""
+        if self.even_tokens is not None:
+            return self.even_tokens
         return int(self.concurrency * self.length)
 
 
@@ -292,7 +295,9 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
     args, unit = ready.args, ready.args.prefix_match_unit
     spans = [g.block * args.decode_context_parallel_size if g.kind == FULL else g.block for g in ready.groups]
     whole = lcm(*spans)
-    sizing = Sizing(available_bytes, blocks, length, per_request, whole, whole, whole)
+    even = blocks // len(spans) * min(group.block for group in ready.groups) * args.decode_context_parallel_size
+    sizing = Sizing(available_bytes, blocks, length, per_request, whole, whole, whole,
+                    even if ready.rules.tokens_of_even_groups else None)  # fmt: skip
     after = ("scheduler_block_size", "hash_block_size", "cache_hit_alignment_tokens", "block_table_row_len")
 
     def refuse(reason: str, fix: str) -> Refusal:
