@@ -24,7 +24,8 @@ CUT_GEOMETRY = {"qwen3-next-80b-tp16"}
 """Refused for the number of its experts, which was cut to 8 where it was recorded: no matter of the cache."""
 ABOUT_CACHES = re.compile(
     r"Updating mamba|Mamba cache mode|Setting attention|Setting kv cache|Padding mamba|Add \d+ padding|"
-    r"Overriding num|Auto-fit|GPU KV cache|Maximum conc|kv cache group|kv lcm|Warning: Prefix|Hybrid or mamba|Using \w+ KV cache layout"
+    r"Overriding num|Auto-fit|GPU KV cache|Maximum conc|kv cache group|kv lcm|Warning: Prefix|Hybrid or mamba|"
+    r"Using \w+ KV cache layout"
 )
 
 
