@@ -1,14 +1,15 @@
 """Which model classes does vLLM run, in which versions, and what does each class do in its own way?
 
 `CLASSES` has the classes whose layers hold a recurrent state; those of attention alone need no entry. A class that is
-missing, not there yet or removed is refused. Source: vLLM model_executor/models/registry.py, models/ (0.33.0, 0.22.1,
+not there yet or removed is refused; a hybrid that is missing here is not modelled, whether vLLM has it or not. Source: vLLM model_executor/models/registry.py, models/ (0.33.0, 0.22.1,
 and the registries of the releases between them for the bounds).
 """
 
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.vllm.config import Refusal, RuleSet
+from hybridcalc.engines.vllm.config import Refusal
+from hybridcalc.errors import InputError
 from hybridcalc.units import version_numbers
 
 
@@ -77,17 +78,16 @@ CLASSES: dict[str, ModelClass] = {
 """Every class with a recurrent state that is modelled here. A new one is added here."""
 
 
-def model_class(model: Architecture, rules: RuleSet, version: str) -> ModelClass:
-    """What the version does for the model's class. Raises Refusal for a class that it does not have."""
+def model_class(model: Architecture, version: str) -> ModelClass:
+    """What the version does for the model's class. Raises Refusal for a class that it no longer or not yet has,
+    InputError for a hybrid that is not modelled.
+    """
     name = model.architecture
     found = CLASSES.get(name)
     if found is None:
         if model.state is None:
             return ModelClass()
-        raise Refusal(
-            f"vLLM {rules.version} has no hybrid class {name}",
-            stage="create_engine_config", rule="HC043", fix="plan it for SGLang: --engine sglang",
-        )  # fmt: skip
+        raise InputError(f"the hybrid class {name} is not modelled for vLLM", fix="plan it for SGLang: --engine sglang")
     running = version_numbers(version)
     if found.last and running > version_numbers(found.last):
         raise Refusal(

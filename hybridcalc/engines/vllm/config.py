@@ -7,6 +7,7 @@ Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it diffe
 token figure that it prints is known to differ from 0.22.1 (vLLM issue 40691).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -170,7 +171,7 @@ class EngineArgs:
     def capability(self) -> tuple[int, int]:
         """Compute capability of the GPU: (9, 0) is Hopper. Raises InputError for what is none."""
         major, _, minor = self.gpu_capability.partition(".")
-        if not (major.isdecimal() and (minor or "0").isdecimal() and len(self.gpu_capability) <= 5):
+        if not re.fullmatch(r"[0-9]{1,2}(?:\.[0-9]{1,2})?", self.gpu_capability):
             raise InputError(f"{self.gpu_capability[:20]!r} is no compute capability", fix="write 9.0 for Hopper")
         return int(major), int(minor or 0)
 

@@ -20,6 +20,8 @@ from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 MOST_DRAFTS = 1024
 SUFFIX_DEPTH = 24
 """Tokens that suffix decoding drafts where no number is given."""
+ASSUMED_LENGTH = 2048
+"""max_model_len of a model whose config names no longest sequence."""
 MODES = (None, "none", "align", "all")
 REPLAYSSM_CLASSES = (*NEMOTRON, "KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -137,13 +139,10 @@ def check_configuration(
 
 
 def model_length(model: Architecture, args: EngineArgs) -> int:
-    """max_model_len as given, or the model's own. Raises InputError where neither is known."""
-    longest = model.max_context
+    """max_model_len as given, or the model's own, or what the engine assumes of a config that names none."""
     if args.max_model_len is not None and args.max_model_len != AUTO_FIT:
         return args.max_model_len
-    if longest is None:
-        raise InputError(f"{model.name} does not say how long a sequence may be", fix="add --max-model-len TOKENS")
-    return longest
+    return model.max_context or ASSUMED_LENGTH
 
 
 def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tuple[tuple[StateTensor, ...], int]:

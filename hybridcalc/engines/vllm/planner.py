@@ -114,7 +114,7 @@ def prepare(model: Architecture, args: EngineArgs) -> Prepared:
 def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log: list[str]) -> Prepared:
     check_numbers(args)
     rules, _ = rules_for(args.engine_version)
-    kind = model_class(model, rules, args.engine_version)
+    kind = model_class(model, args.engine_version)
     args, draft_layers = with_drafts(model, args, kind)
     caching, mode = cache_mode(model, args, rules, kind)
     model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
