@@ -18,6 +18,7 @@ from hybridcalc.errors import InputError, ShardingError
 from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 MOST_DRAFTS = 1024
+MOST_RANKS_TRIED = 64
 SUFFIX_DEPTH = 24
 """Tokens that suffix decoding drafts where no number is given."""
 ASSUMED_LENGTH = 2048
@@ -153,7 +154,8 @@ def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tupl
         try:
             state = layer_state(model, args if known else replace(args, mamba_ssm_cache_dtype="auto"))
         except ShardingError as error:
-            raise Refusal(error.message, stage="initialize_model", rule="HC050", fix=error.fix) from None
+            fix = error.fix or ranks_that_divide(model, args)
+            raise Refusal(error.message, stage="initialize_model", rule="HC050", fix=fix) from None
     if backend is not None and args.block_size is not None and args.block_size % backend.kernel_block:
         near = max(1, round(args.block_size / backend.kernel_block)) * backend.kernel_block
         raise Refusal(
@@ -161,6 +163,21 @@ def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tupl
             stage="initialize_model", rule="HC047", fix=f"write --block-size {near}, or leave it out",
         )  # fmt: skip
     return state, sum(tensor.bytes for tensor in state)
+
+
+def ranks_that_divide(model: Architecture, args: EngineArgs) -> str:
+    """Tensor-parallel sizes that the attention heads and the recurrent layers take, in words."""
+    heads = model.num_attention_heads if model.attention_layers or model.window_layers else None
+
+    def divides(ranks: int) -> bool:
+        try:
+            layer_state(model, replace(args, tensor_parallel_size=ranks, mamba_ssm_cache_dtype="auto"))
+        except ShardingError:
+            return False
+        return not heads or heads % ranks == 0
+
+    fitting = [str(ranks) for ranks in range(1, MOST_RANKS_TRIED + 1) if divides(ranks)]
+    return f"{', '.join(fitting)} do" if len(fitting) > 1 else "only 1 does" if fitting else ""
 
 
 def check_kda_dtype(model: Architecture, args: EngineArgs) -> None:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.vllm.configuration import ASSUMED_LENGTH
 from hybridcalc.engines.vllm.groups import FULL, STATE, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, longest_length, usable_bytes
 from hybridcalc.plan import BudgetLine, Suggestion
@@ -145,7 +146,7 @@ class Figures:
     def longest_model_len(self) -> int:
         """The longest max_model_len that starts on this memory, within the model's own limit."""
         usable = usable_bytes(self.ready, self.sizing.available_bytes)
-        longest = max(self.model.max_context or self.ready.length, self.ready.length)
+        longest = max(self.model.max_context or ASSUMED_LENGTH, self.ready.length)
         return longest_length(self.ready, usable, longest)
 
     @cached_property

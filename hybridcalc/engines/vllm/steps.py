@@ -28,9 +28,10 @@ def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
         steps.append(Step("padding", "100 (page - m) / m", numbers, ready.settled["padding_pct"], "% of a state",
                           f"{engine} platforms/interface.py"))  # fmt: skip
     sizes = [group.layers for group in ready.groups]
+    parts = f"of {', '.join(map(str, sizes))} layers"
     page = pages.page or ready.state_bytes
     steps += [
-        Step("groups", "buckets cut to one size", " + ".join(map(str, sizes)), len(sizes), "groups", planning),
+        Step("groups", "buckets cut to one size", parts, len(sizes), "groups", planning),
         Step("block bytes", "layers of the largest group x page", f"{max(sizes)} x {page:,}", per_block, "B", planning),
         Step("blocks", *_blocks(ready, sizing), sizing.blocks, "blocks", planning),
         Step("per request", "sum over groups", _held(ready, sizing), sizing.per_request,
