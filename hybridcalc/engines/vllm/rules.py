@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.vllm.figures import Figures
-from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.prefix import finest_reuse, prefix_reuse
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Rule
@@ -63,10 +63,13 @@ def _doubled_block(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _block_without(plan: Figures) -> int | None:
+    """Tokens of a block without --block-size; None where that does not start."""
     try:
-        return prepare(plan.model, replace(plan.args, block_size=None)).pages.block
+        ready = prepare(plan.model, replace(plan.args, block_size=None, max_num_seqs=1))
+        size(ready, plan.sizing.available_bytes)
     except HybridcalcError:
         return None
+    return ready.pages.block
 
 
 def _fp8_brings_little(plan: Figures) -> Iterator[tuple[str, str]]:
