@@ -308,9 +308,9 @@ def test_the_map_shows_the_whole_gpu_where_it_is_known():
         assert abs(bar.count(letter) - len(bar) * gib / card) <= 1
 
 
-def test_colour_is_for_terminals_and_no_color_wins():
+def test_colour_is_for_terminals():
+    """The state and the KV line; NO_COLOR and pipes are every command's (test_behaviour.py)."""
     assert "\x1b[" in process("plan", *NEMOTRON, *MEMORY, FORCE_COLOR="1").out
-    assert "\x1b" not in process("plan", *NEMOTRON, *MEMORY, FORCE_COLOR="1", NO_COLOR="1").out
 
 
 def test_crossover_counts_whole_pages():
@@ -349,7 +349,7 @@ words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 
 
 @given(st.lists(flags, max_size=12), st.lists(words, max_size=2))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_command_line_ends_in_a_defect(known, typed):
     """Whatever is typed after `plan --engine vllm`: an answer, or an error that is not ours."""
     ran = run("plan", *VLLM, *[word for word in (*known, *typed) if word != "-"])

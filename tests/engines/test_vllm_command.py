@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridcalc.engines.vllm.command import from_command, from_words
@@ -182,6 +182,8 @@ def test_their_values_go_with_them(arguments):
         ("--device-memory-utilization 0.5", "gpu_memory_utilization", 0.5),
         ("--prefix-cache-retention-interval 0", "prefix_cache_retention_interval", 0),
         ("--mamba-cache-m align", "mamba_cache_mode", "align"),
+        ("--no-enable-prefix", "enable_prefix_caching", False),
+        ("--no-enable-chunked", "enable_chunked_prefill", False),
         ("--disable-prefix-caching", "enable_prefix_caching", False),
     ],
 )
@@ -354,7 +356,8 @@ def valid(flag: Flag) -> st.SearchStrategy[tuple[Flag, list[str], object]]:
 PLAIN = [flag for flag in FLAGS if flag.field not in JOINED | LOWERED | {"dtype"}]
 
 
-@given(st.lists(st.sampled_from(PLAIN).flatmap(valid), max_size=12))
+@given(st.lists(st.sampled_from(PLAIN).flatmap(valid), max_size=8))
+@settings(max_examples=40)
 def test_any_order_of_valid_flags_is_read_back(drawn):
     """The last of repeated flags wins, whichever way each is spelt."""
     _, read = from_words([word for _, words, _ in drawn for word in words], {})
