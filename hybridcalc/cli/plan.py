@@ -271,7 +271,7 @@ def _sweep(
     count, length = count_points(axes, served.table), work.mean_length
     points = sweep(
         axes, arguments, served.solver(model), served.table, memory_name=served.memory_name,
-        cheap_fields=served.cheap_fields, memory=memory_left, length=length,
+        cheap_fields=served.cheap_fields, memory=memory_left, work=work,
     )  # fmt: skip
     marked = mark_front(list(plan_text.with_progress(points, count)))
     if as_json:

@@ -122,6 +122,8 @@ def comparison_flags(
         env |= options.environment([words.pop(0)])
     if len(words) > 1 and not words[0].startswith("-") and not words[1].startswith("-"):
         read = read_launch(split)
+        if read.engine is not None and read.engine != table.engine.lower():
+            raise InputError(f"--compare starts {read.engine}, not {table.engine}", fix="compare flags of one engine")
         words, env = list(read.words), dict(read.env)
     if words and not words[0].startswith("-"):
         words.insert(0, model_flag)
