@@ -163,7 +163,7 @@ def simulate(
 ) -> Outcome:
     """Run a workload through a cache. Raises InputError where a request fits by no means."""
     cache, counter = setup.cache(), Counter(warmup_rounds, progress)
-    requests = _resuming(workload.stream())
+    requests = resuming(workload.stream())
     collects = gc.isenabled()
     gc.disable()  # what leaves the tree is freed by its count of references: it has no children, and drops its parent
     try:
@@ -177,7 +177,7 @@ def simulate(
     return counter.outcome(cache)
 
 
-def _resuming(requests: Iterable[Request]) -> Iterator[Request]:
+def resuming(requests: Iterable[Request]) -> Iterator[Request]:
     """The stream, with what is preempted in two parts: up to its preemption, and after the next request, the rest."""
     resumed: Request | None = None
     for request in requests:

@@ -1,0 +1,209 @@
+"""How many slots does a workload want? The knee: the fewest at which reuse reaches 95 % of what any number would give.
+
+    limit   hit rates of requests and of tokens with more slots than the workload ever fills
+    knee    the smallest number of slots at which both rates are at least 0.95 * limit
+
+One pass with that many slots notes how recently each state hit was used before: its stack distance, the number of
+distinct states used since, itself included. A cache of C slots that gives up the least recently used state still has
+those at distances up to C (Mattson et al. 1970), which gives the rates at every C at once. It holds where a miss saves
+what a hit would have found; so the knee found is simulated, and one slot fewer. Where they disagree, or where locks, a limit
+on KV, a host tier or a path cap make the cache no such stack, the knee is searched by halving the interval.
+Units: slots.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hybridcalc.reuse.policy import NO_CAP
+from hybridcalc.reuse.requests import Workload
+from hybridcalc.reuse.simulation import RESUMED, Counter, Outcome, Progress, Setup, resuming, simulate
+from hybridcalc.reuse.tree import Node
+
+SHARE = 0.95
+MOST_LIMIT_SLOTS = 2**18
+"""Slots that stand for any number of them, unless the question has more: 262,144 states are some 200 MB here."""
+_FIRST_STAMPS = 2**12
+
+
+class Knee(NamedTuple):
+    """Fewest slots for states in the tree (``cached_slots``), and of the pool with running requests (``slots``).
+
+    None where the workload reuses nothing with any number of slots. ``method`` is "stack distance" or "search".
+    """
+
+    slots: int | None
+    cached_slots: int | None
+    limit: Outcome
+    method: str
+    limited: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures under the keys of ``reuse --json``."""
+        return {
+            "slots": self.slots, "cached_slots": self.cached_slots, "method": self.method,
+            "limit_hit_rate": self.limit.hit_rate, "limit_token_hit_rate": self.limit.token_hit_rate,
+            "limit_slots": self.limit.most_cached, "limit_reached": not self.limited,
+        }  # fmt: skip
+
+
+class StackOrder(OrderedDict[Node, None]):
+    """States in the order of their use, which also says how many have been used since the one that is used now.
+
+    A Fenwick tree counts the stamps in use; when they run out, the states in use are stamped anew.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stamps: dict[Node, int] = {}
+        self.counts = [0] * (_FIRST_STAMPS + 1)
+        self.last = self.used = 0
+
+    def move_to_end(self, node: Node, last: bool = True) -> None:
+        """Use a state that is there. ``used`` is the distance of the first one since it was set to 0: the state hit."""
+        super().move_to_end(node, last)
+        stamp = self.stamps[node]
+        self.used = self.used or len(self) - self._used_up_to(stamp) + 1
+        self._change(stamp, -1)
+        self._stamp(node)
+
+    def __setitem__(self, node: Node, value: None) -> None:
+        super().__setitem__(node, value)
+        self._stamp(node)
+
+    def __delitem__(self, node: Node) -> None:
+        super().__delitem__(node)
+        self._change(self.stamps.pop(node), -1)
+
+    def _stamp(self, node: Node) -> None:
+        if self.last == len(self.counts) - 1:
+            self._renew()
+            if node in self.stamps:
+                del self.stamps[node]
+        self.last += 1
+        self.stamps[node] = self.last
+        self._change(self.last, 1)
+
+    def _renew(self) -> None:
+        """Stamp all states 1, 2, ... in their order but the newest, which is being stamped."""
+        self.stamps = {node: stamp for stamp, node in enumerate(self, 1)}
+        newest = next(reversed(self))
+        self.last = self.stamps.pop(newest) - 1
+        size = max(_FIRST_STAMPS, 4 * self.last)
+        self.counts = [0] * (size + 1)
+        for stamp in range(1, self.last + 1):
+            self._change(stamp, 1)
+
+    def _change(self, stamp: int, by: int) -> None:
+        counts, size = self.counts, len(self.counts)
+        while stamp < size:
+            counts[stamp] += by
+            stamp += stamp & -stamp
+
+    def _used_up_to(self, stamp: int) -> int:
+        counts, total = self.counts, 0
+        while stamp:
+            total += counts[stamp]
+            stamp -= stamp & -stamp
+        return total
+
+
+class _Distances:
+    """Hits and hit tokens by stack distance."""
+
+    def __init__(self) -> None:
+        self.hits: dict[int, int] = {}
+        self.tokens: dict[int, int] = {}
+
+    def add(self, distance: int, tokens: int) -> None:
+        self.hits[distance] = self.hits.get(distance, 0) + 1
+        self.tokens[distance] = self.tokens.get(distance, 0) + tokens
+
+    def knee(self) -> int:
+        """The least distance up to which both hits and tokens are 95 % of all."""
+        hits = tokens = 0
+        wanted_hits, wanted_tokens = SHARE * sum(self.hits.values()), SHARE * sum(self.tokens.values())
+        for distance in sorted(self.hits):
+            hits += self.hits[distance]
+            tokens += self.tokens[distance]
+            if hits >= wanted_hits and tokens >= wanted_tokens:
+                return distance
+        return 0
+
+
+def is_stack(setup: Setup) -> bool:
+    """Whether the cache gives up nothing but the state least recently used."""
+    plain = setup.running == 0 and setup.kv_tokens is None and not setup.host_slots
+    return plain and setup.policy.path_cap == NO_CAP
+
+
+def find_knee(
+    workload: Workload, setup: Setup, *, warmup_rounds: int = 0, progress: Callable[[str], Progress | None] | None = None
+) -> Knee:  # fmt: skip
+    """The knee of a workload; all of ``setup`` but its slots stays. ``progress`` starts a bar for each pass."""
+    most = max(MOST_LIMIT_SLOTS, setup.cached_slots)
+    bar = progress or (lambda _: None)
+    roomy = setup.with_cached(most)
+    distances: _Distances | None = None
+    if is_stack(setup):
+        distances = _Distances()
+        limit = _measure(workload, roomy, distances, warmup_rounds, bar("stack distances"))
+    else:
+        limit = simulate(workload, roomy, warmup_rounds=warmup_rounds, progress=bar("with any number of slots"))
+    limited = limit.most_cached >= most
+    method = "search" if distances is None else "stack distance"
+    if not limit.hits:
+        return Knee(None, None, limit, method, limited)
+    known: dict[int, bool] = {}
+
+    def reaches(slots: int) -> bool:
+        if slots not in known:
+            setting = setup.with_cached(slots)
+            outcome = simulate(workload, setting, warmup_rounds=warmup_rounds, progress=bar(f"{slots:,} slots"))
+            known[slots] = _near(outcome, limit)
+        return known[slots]
+
+    low, high = 0, max(limit.most_cached, 1)
+    if distances is not None:
+        found = distances.knee()
+        if reaches(found) and (found == 1 or not reaches(found - 1)):
+            return Knee(_pool(setup.with_cached(found)), found, limit, method, limited)
+        method = "search"
+        low, high = (low, found) if known[found] else (found, high)
+    cached = _search(reaches, low, high)
+    return Knee(_pool(setup.with_cached(cached)), cached, limit, method, limited)
+
+
+def _pool(setup: Setup) -> int:
+    return setup.slots if setup.checkpoint_slots is None else setup.checkpoint_slots
+
+
+def _near(outcome: Outcome, limit: Outcome) -> bool:
+    return outcome.hits >= SHARE * limit.hits and outcome.hit_tokens >= SHARE * limit.hit_tokens
+
+
+def _search(reaches: Callable[[int], bool], low: int, high: int) -> int:
+    """The least number in (low, high] that reaches, where more never reach less; ``high`` does."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        if reaches(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _measure(
+    workload: Workload, setup: Setup, distances: _Distances, warmup_rounds: int, progress: Progress | None
+) -> Outcome:
+    """The roomy pass: its outcome, and into ``distances`` how deep each state hit lay."""
+    cache, counter, order = setup.cache(), Counter(warmup_rounds, progress), StackOrder()
+    cache.states = order
+    for request in resuming(workload.stream()):
+        counter.mark(cache, request)
+        order.used = 0
+        hit = cache.serve(request)
+        counter.count(cache, request, hit)
+        if hit and request.round >= warmup_rounds and request.preempted != RESUMED:
+            distances.add(order.used, hit)
+    return counter.outcome(cache)
