@@ -112,10 +112,11 @@ class PrefixCache:
         """Look the prompt up, copy the state that it hits, take slots and KV. Raises NoRoom, and then holds nothing."""
         ids, ends, prompt, _, _ = request
         node, reused = self.tree.match(ids, ends, prompt - 1)
+        self._touch_kv(node)
         own = self.policy.own_slots if self.count_running else 0
         run = Run(request, reused, reused.depth, node.depth // self.policy.grid * self.policy.grid, 0, own)
         self._lock(reused, 1)
-        if not (self._make_slots(own) and self._make_kv(prompt - reused.depth)):
+        if not (self._make_own(own) and self._make_kv(prompt - reused.depth)):
             self._lock(reused, -1)
             raise NoRoom
         self.own += own
@@ -123,7 +124,6 @@ class PrefixCache:
         self.private += run.private
         if reused.depth:
             self._use(reused)
-        self._touch_kv(node if node.parent is not None else reused)
         return run
 
     def prefill(self, run: Run) -> None:
@@ -188,7 +188,7 @@ class PrefixCache:
             self.states.move_to_end(node)
             return
         self.host_hits += 1
-        if self._make_slots(1):
+        if self.free > 0 or self._evict():
             self.host_only.pop(node, None)
             node.state = True
             self.states[node] = None
@@ -228,12 +228,10 @@ class PrefixCache:
             self._trim()
         return node
 
-    def _make_slots(self, wanted: int) -> bool:
-        """Whether ``wanted`` slots of the pool are free, after evicting what may go."""
+    def _make_own(self, wanted: int) -> bool:
+        """Whether a request may take ``wanted`` slots for itself, after evicting what may go where states share them."""
         if not self.shared:
-            if self.count_running and self.own + wanted > self.slots:
-                return False
-            wanted = min(wanted, 1) if not self.count_running else 0
+            return not self.count_running or self.own + wanted <= self.slots
         while self.free < wanted:
             if not self._evict():
                 return False

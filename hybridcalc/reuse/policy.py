@@ -20,20 +20,21 @@ from math import lcm
 from typing import NamedTuple
 
 from hybridcalc.errors import InputError
-from hybridcalc.formulas.slots import Strategy
+from hybridcalc.formulas.slots import Strategy, slots_per_request
 
 DEFAULT_CHUNK, TRACK_INTERVAL, PREFILL_CHUNK = 64, 256, 8192
-LIVE, VLLM_OWN = 1, 2
+LIVE, BASE, VLLM_OWN = 1, 3, 2
+"""Slots of a running request: its live state; SGLang's base of S, which is the live state, the one that the tree keeps
+for it and a copy; what vLLM's align mode holds."""
 NO_CAP = -1
-TRACKING = {Strategy.NO_BUFFER: 0, Strategy.EXTRA_BUFFER: 2, Strategy.EXTRA_BUFFER_LAZY: 1}
-"""Slots that track a running request beside its live state, under the overlap scheduler."""
 
 
 class Policy(NamedTuple):
     """Where states are saved. ``page`` is the unit of KV agreement, ``decode_grid`` 0 saves no states of decode.
 
-    ``own_slots`` is what a running request holds beside what the tree holds for it. ``path_cap`` is SGLang's limit on
-    states of one path, or NO_CAP. ``kv_with_state``: evicting the state of a leaf takes its KV along.
+    ``own_slots`` is what a running request holds beside what the tree holds for it, ``slots_per_request`` (S) what the
+    engine counts for one when it limits how many run. ``path_cap`` is SGLang's limit on states of one path, or NO_CAP.
+    ``kv_with_state``: evicting the state of a leaf takes its KV along.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Policy(NamedTuple):
     prefill_chunk: int
     decode_grid: int
     own_slots: int
+    slots_per_request: int
     at_ends: bool = False
     on_blocks: bool = False
     every_block: bool = False
@@ -122,12 +124,14 @@ def sglang_policy(
 ) -> Policy:  # fmt: skip
     """SGLang's radix cache. ``chunk`` is the kernel's, ``prefill_chunk`` --chunked-prefill-size (below 1: no chunks).
 
-    Raises InputError for a page that does not go with the chunk or the interval.
+    Raises InputError for a page that does not go with the chunk or the interval, IllegalCombination for lazy buffers
+    without the overlap scheduler.
     """
     if strategy is Strategy.NO_BUFFER:
         if page != 1:
             raise InputError(f"no_buffer needs --page-size 1, not {page}", fix="write --strategy extra_buffer")
-        return Policy("SGLang no_buffer", 1, 1, _prefill_chunk(prefill_chunk, 1), 0, LIVE, at_ends=True,
+        count = slots_per_request(strategy, overlap=overlap).count
+        return Policy("SGLang no_buffer", 1, 1, _prefill_chunk(prefill_chunk, 1), 0, LIVE, count, at_ends=True,
                       path_cap=path_cap)  # fmt: skip
     if max(chunk, page) % min(chunk, page):
         raise InputError(
@@ -138,10 +142,10 @@ def sglang_policy(
         raise InputError(f"--mamba-track-interval {track_interval} is no multiple of --page-size {page}",
                          fix=f"write --mamba-track-interval {-(-track_interval // page) * page}")  # fmt: skip
     grid = max(chunk, page)
-    tracking = TRACKING[strategy] if overlap else 1
+    count = slots_per_request(strategy, overlap=overlap).count
     return Policy(
         f"SGLang {strategy.value}", page, grid, _prefill_chunk(prefill_chunk, page), lcm(grid, track_interval),
-        LIVE + tracking, path_cap=path_cap,
+        LIVE + count - BASE, count, path_cap=path_cap,
     )  # fmt: skip
 
 
@@ -162,10 +166,10 @@ def vllm_policy(
         raise InputError(f"--prefix-cache-retention-interval {retention} is no multiple of the block of {block} tokens",
                          fix=f"write {-(-retention // block) * block}, 0, or dense")  # fmt: skip
     if every_block:
-        return Policy("vLLM all", block, block, PREFILL_CHUNK, block, LIVE, on_blocks=True, every_block=True,
+        return Policy("vLLM all", block, block, PREFILL_CHUNK, block, LIVE, LIVE, on_blocks=True, every_block=True,
                       retention=None, kv_with_state=False)  # fmt: skip
     decode_grid = block if retention is None else retention
-    return Policy("vLLM align", unit, block, _prefill_chunk(prefill_chunk, 1), decode_grid, VLLM_OWN, on_blocks=True,
+    return Policy("vLLM align", unit, block, _prefill_chunk(prefill_chunk, 1), decode_grid, VLLM_OWN, VLLM_OWN, on_blocks=True,
                   retention=retention, kv_with_state=False)  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 A run is a stretch of tokens with a name (``ids``) and the token at which it ends (``ends``, counted from the start of
 the request). Two requests agree on their leading runs of the same name, and no further: runs of different names differ
-in their first token. A system prompt is one run; a token of a recorded prompt is a run of its own. So a prompt of a
+in their first token, and a run is not followed by one of its own name unless all of that name are equally long. A
+system prompt is one run; a token of a recorded prompt is a run of its own. So a prompt of a
 hundred thousand tokens costs no more here than its parts. Units: tokens.
 """
 

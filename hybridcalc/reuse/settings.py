@@ -64,10 +64,11 @@ class Settings(NamedTuple):
     def setup(self) -> Setup:
         """The cache. Raises InputError where running requests leave it no slot."""
         policy = self.policy
-        taken = self.running * policy.own_slots
-        if self.running and taken + (self.int8_slots is None) > self.slots:
+        each = policy.slots_per_request
+        if self.running * each > self.slots:
             raise InputError(
-                f"{self.running:,} running requests hold {taken:,} slots and leave none of {self.slots:,} for states",
-                fix=f"write --slots {taken + 1} or more, or fewer --running",
+                f"{self.running:,} running requests need {self.running * each:,} slots, {each} each; {self.slots:,} "
+                f"admit {self.slots // each:,}",
+                fix=f"write --slots {self.running * each}, or --running {max(self.slots // each, 1)}",
             )
         return Setup(policy, self.slots, self.int8_slots, self.running, self.kv_tokens, self.host_slots)

@@ -1,7 +1,8 @@
 """What would another setting change? The same workload through caches that differ in one thing, and the best split.
 
 Each `Variant` is one change of `Settings` with the flags that make it. `best_split` shares K slots between running
-requests and states: with R running, K - R * own slots are left for states, and the work of a workload is
+requests and states: with R running, at most K // S, K - R * own slots are left for
+states, and the work of a workload is
 
     work(R) = tokens computed + step * answer tokens / R
 
@@ -35,7 +36,7 @@ class Variant(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A variant and what it came to; None as it stands apart from the settings asked about."""
+    """A variant and what it came to."""
 
     variant: Variant
     outcome: Outcome
@@ -127,8 +128,7 @@ def best_split(
     workload: Workload, now: Settings, *, warmup_rounds: int, step_tokens: int = STEP_TOKENS, bar: Bar
 ) -> tuple[Split, ...]:
     """Ways to share ``now.slots`` between running requests and states, least work first; empty where none fits one."""
-    own = now.policy.own_slots
-    most = (now.slots - (now.int8_slots is None)) // own
+    most = now.slots // now.policy.slots_per_request
     answers = sum(
         request.ends[-1] - request.prompt for request in workload.stream() if request.round >= warmup_rounds
     )
