@@ -22,7 +22,7 @@ from hybridcalc.reuse.policy import NO_CAP, Policy
 from hybridcalc.reuse.requests import Request
 from hybridcalc.reuse.tree import Ends, Ids, Node, RadixTree
 
-MOST_BARE_LEAVES, BARE_LEAVES_PER_SLOT = 4096, 8
+MOST_BARE_LEAVES, BARE_LEAVES_PER_SLOT = 1024, 2
 """KV without any state below it is only good for finding branching points. Without a limit on KV the oldest is dropped
 beyond this many leaves, so that memory is bounded by the cache and not by the length of a trace."""
 
@@ -102,8 +102,11 @@ class PrefixCache:
                 depth = junction
             node = self._save(node, ids, ends, depth)
         total = ends[-1]
-        for depth in policy.decode_states(prompt, total) if total - prompt > 1 else ():
-            node = self._save(node, ids, ends, depth)
+        if policy.at_ends or policy.on_blocks:
+            for depth in policy.decode_states(prompt, total):
+                node = self._save(node, ids, ends, depth)
+        elif (depth := (total - 1) // policy.decode_grid * policy.decode_grid) > prompt:
+            self._save(node, ids, ends, depth)
         if policy.on_blocks:
             self._cache_kv(node, ids, ends, total - 1)
         return hit
@@ -241,10 +244,24 @@ class PrefixCache:
         """Free the slot of the least recently used state that no running request holds; False where all are held."""
         for node in self.states:
             if not node.locks:
-                self._drop(node)
-                self.evictions += 1
-                return True
-        return False
+                break
+        else:
+            return False
+        self.evictions += 1
+        if node.users or node.children or self.kv_tokens is not None or not self.policy.kv_with_state or node.host:
+            self._drop(node)
+            return True
+        del self.states[node]  # a leaf that nothing else holds goes with its KV: `_drop` and `_remove`, spelt out
+        node.state = False
+        parent, tree = node.parent or self.tree.root, self.tree
+        del parent.children[node.key]
+        tree.tokens -= node.depth - parent.depth
+        node.parent = None
+        if not (parent.children or parent.state) and parent.parent is not None:
+            self.bare[parent] = None
+            if len(self.bare) > self.most_bare:
+                self._trim()
+        return True
 
     def _drop(self, node: Node) -> None:
         """Take the state off the GPU: it may live on in the host tier; a leaf's KV goes with it."""
@@ -257,15 +274,17 @@ class PrefixCache:
                 self._remove(node)
             else:
                 self._note_bare(node)
-            self._trim()
+            if len(self.bare) > self.most_bare:
+                self._trim()
 
     def _remove(self, leaf: Node) -> None:
         """Delete a leaf without a state; its parent may be one then."""
-        parent = leaf.parent
+        parent = leaf.parent or self.tree.root
         self.tree.remove(leaf)
-        self.kv_order.pop(leaf, None)
-        if parent is not None and parent.parent is not None and not parent.state:
-            self._note_bare(parent)
+        if self.kv_tokens is not None:
+            del self.kv_order[leaf]
+        elif not (parent.children or parent.state) and parent.parent is not None:
+            self.bare[parent] = None
 
     def _note_bare(self, node: Node) -> None:
         """Remember a leaf that holds no state, where no limit on KV bounds them."""

@@ -199,7 +199,7 @@ def _measure(
     """The roomy pass: its outcome, and into ``distances`` how deep each state hit lay."""
     cache, counter, order = setup.cache(), Counter(warmup_rounds, progress), StackOrder()
     cache.states = order
-    for request in resuming(workload.stream()):
+    for request in resuming(workload):
         counter.mark(cache, request)
         order.used = 0
         hit = cache.serve(request)

@@ -26,10 +26,13 @@ class Request(NamedTuple):
 
 
 class Workload(NamedTuple):
-    """Requests that can be replayed: ``stream`` starts them anew, always the same. ``requests`` is None if unknown."""
+    """Requests that can be replayed: ``stream`` starts them anew, always the same. ``requests`` is None if unknown;
+    ``preempts`` says whether any of them may be preempted.
+    """
 
     name: str
     stream: Callable[[], Iterable[Request]]
     requests: int | None
     rounds: int | None
     description: str
+    preempts: bool = False

@@ -163,7 +163,7 @@ def simulate(
 ) -> Outcome:
     """Run a workload through a cache. Raises InputError where a request fits by no means."""
     cache, counter = setup.cache(), Counter(warmup_rounds, progress)
-    requests = resuming(workload.stream())
+    requests = resuming(workload)
     collects = gc.isenabled()
     gc.disable()  # what leaves the tree is freed by its count of references: it has no children, and drops its parent
     try:
@@ -177,8 +177,12 @@ def simulate(
     return counter.outcome(cache)
 
 
-def resuming(requests: Iterable[Request]) -> Iterator[Request]:
-    """The stream, with what is preempted in two parts: up to its preemption, and after the next request, the rest."""
+def resuming(workload: Workload) -> Iterable[Request]:
+    """The requests, with what is preempted in two parts: up to its preemption, and after the next request, the rest."""
+    return _resuming(workload.stream()) if workload.preempts else workload.stream()
+
+
+def _resuming(requests: Iterable[Request]) -> Iterator[Request]:
     resumed: Request | None = None
     for request in requests:
         if request.preempted:

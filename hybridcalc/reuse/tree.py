@@ -8,24 +8,27 @@ Depths are tokens from the start of a request. Capacity, locks and eviction are 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterator
-from typing import NamedTuple
 
 Ids = tuple[Hashable, ...]
 Ends = tuple[int, ...]
 
 
-class Node:
-    """Tokens from ``parent.depth`` to ``depth``, as runs; ``ends`` are depths, the last one the node's own.
+_NO_CHILDREN: dict[Hashable, "Node"] = {}
+"""Stands for the children of every leaf; never written to."""
 
-    ``state``: it holds a state on the GPU; ``host``: on the host. ``locks`` counts running requests that hold this
-    state, ``users`` those whose path runs through the node.
+
+class Node:
+    """Tokens from ``parent.depth`` to ``depth``, as ``ids`` and the depths at which they end, the last the node's own.
+
+    ``key`` names its first page to the parent. ``state``: it holds a state on the GPU; ``host``: on the host. ``locks``
+    counts running requests that hold this state, ``users`` those whose path runs through the node.
     """
 
     __slots__ = ("children", "depth", "ends", "host", "ids", "key", "locks", "parent", "state", "users")
 
     def __init__(self, parent: "Node | None", key: Hashable, ids: Ids, ends: Ends, depth: int) -> None:
         self.parent, self.key, self.ids, self.ends, self.depth = parent, key, ids, ends, depth
-        self.children: dict[Hashable, Node] = {}
+        self.children = _NO_CHILDREN
         self.state = self.host = False
         self.locks = self.users = 0
 
@@ -34,12 +37,12 @@ class Node:
         """KV tokens the node itself holds."""
         return self.depth - (self.parent.depth if self.parent is not None else 0)
 
-
-class Match(NamedTuple):
-    """The deepest node whose tokens agree, and the deepest on the way to it that holds a state (the root: none)."""
-
-    node: Node
-    reused: Node
+    def adopt(self, child: "Node") -> None:
+        """Take ``child`` among the children, under its key."""
+        if self.children is _NO_CHILDREN:
+            self.children = {child.key: child}
+        else:
+            self.children[child.key] = child
 
 
 class RadixTree:
@@ -50,23 +53,25 @@ class RadixTree:
         self.tokens = 0
         self.root = Node(None, None, (), (), 0)
 
-    def match(self, ids: Ids, ends: Ends, limit: int) -> Match:
-        """How far a request agrees, ``limit`` tokens at most. Splits the node inside which agreement ends."""
+    def match(self, ids: Ids, ends: Ends, limit: int) -> tuple[Node, Node]:
+        """The deepest node that agrees with a request, ``limit`` tokens at most, and the deepest above it with a state.
+
+        Splits the node inside which agreement ends. The root stands for no tokens, and for no state.
+        """
         page = self.page
         node = reused = self.root
         index, count = 0, len(ids)
         if page > 1:
             limit -= limit % page
         while index < count:
-            child = node.children.get(
-                ids[index] if page == 1 else self._first_page(ids, ends, index, node.depth)
-            )
+            child = node.children.get(ids[index] if page == 1 else self._first_page(ids, ends, index, node.depth))
             if child is None:
                 break
             depth = child.depth
             runs = len(child.ids)
-            if runs == 1 and ends[index] >= depth <= limit:
-                index += ends[index] == depth
+            if runs == 1 and (end := ends[index]) >= depth <= limit:
+                if end == depth:
+                    index += 1
             elif depth <= limit and self._covers(child, ids, ends, index, runs):
                 index += runs - (ends[index + runs - 1] > depth)
             else:
@@ -78,43 +83,45 @@ class RadixTree:
             node = child
             if node.state or node.host:
                 reused = node
-        return Match(node, reused)
+        return node, reused
 
     def insert(self, node: Node, ids: Ids, ends: Ends, depth: int) -> Node:
         """The node at ``depth`` of a request, made if need be; ``node`` is any node on the request's path."""
-        child = node
-        while node.depth > depth:
-            child, node = node, node.parent or self.root
-        if node.depth == depth:
-            return node
-        if child is not node:
-            return self.split(child, depth)
         while node.depth < depth:
             index = bisect_right(ends, node.depth)
             key = ids[index] if self.page == 1 else self._first_page(ids, ends, index, node.depth)
-            child_or_none = node.children.get(key)
-            if child_or_none is None:
-                last = bisect_left(ends, depth)
-                leaf = Node(node, key, ids[index : last + 1], (*ends[index:last], depth), depth)
-                node.children[key] = leaf
+            child = node.children.get(key)
+            if child is None:
+                if ends[index] >= depth:
+                    leaf = Node(node, key, (ids[index],), (depth,), depth)
+                else:
+                    last = bisect_left(ends, depth, index)
+                    leaf = Node(node, key, ids[index : last + 1], (*ends[index:last], depth), depth)
+                children = node.children
+                if children is _NO_CHILDREN:
+                    node.children = {key: leaf}
+                else:
+                    children[key] = leaf
                 self.tokens += depth - node.depth
                 return leaf
-            child = child_or_none
             agreed = min(self._agreement(child, ids, ends, index), depth)
             agreed -= agreed % self.page
             node = child if agreed == child.depth else self.split(child, agreed)
-        return node
+        child = node
+        while node.depth > depth:
+            child, node = node, node.parent or self.root
+        return node if node.depth == depth else self.split(child, depth)
 
     def split(self, child: Node, depth: int) -> Node:
         """Cut ``child`` at ``depth``; the new upper node, without a state."""
         parent, cut = child.parent or self.root, bisect_left(child.ends, depth)
         upper = Node(parent, child.key, child.ids[: cut + 1], (*child.ends[:cut], depth), depth)
         upper.users = child.users
-        parent.children[child.key] = upper
+        parent.adopt(upper)
         cut += child.ends[cut] == depth
         child.ids, child.ends, child.parent = child.ids[cut:], child.ends[cut:], upper
         child.key = child.ids[0] if self.page == 1 else self._first_page(child.ids, child.ends, 0, depth)
-        upper.children[child.key] = child
+        upper.adopt(child)
         return upper
 
     def remove(self, leaf: Node) -> None:

@@ -68,7 +68,8 @@ def parse_workload(text: str, *, seed: int = 0) -> Workload:
         values[key] = _value(name, key, value)
     described = ", ".join(f"{key} {value:,}" for key, value in values.items() if value)
     return Workload(
-        name, lambda: kind.stream(values, seed), kind.requests(values), kind.rounds(values), described
+        name, lambda: kind.stream(values, seed), kind.requests(values), kind.rounds(values), described,
+        preempts=values["preempt"] > 0,
     )  # fmt: skip
 
 
@@ -149,7 +150,8 @@ def _chat(values: Values, seed: int) -> Iterator[Request]:
     writer = _Writer(values, seed, 1)
     start = _longer(((), ()), 0, int(values["system"]))
     history, names, output = [start] * sessions, writer.names, writer.output
-    if not think and not writer.preempt and output:
+    if not think and not writer.preempt and output:  # the fast path: a named tuple's own constructor is slow
+        new = tuple.__new__
         for turn in range(last):
             fresh, said = turn % turns == 0, user + turn % turns * growth
             for session in range(sessions):
@@ -157,7 +159,7 @@ def _chat(values: Values, seed: int) -> Iterator[Request]:
                 prompt = (ends[-1] if ends else 0) + said
                 ids, ends = (*ids, next(names), next(names)), (*ends, prompt, prompt + output)
                 history[session] = ids, ends
-                yield Request(ids, ends, prompt, turn)
+                yield new(Request, (ids, ends, prompt, turn, 0))
         return
     clock = [(writer.chance.random() * think, session, 0) for session in range(sessions)]
     heapify(clock)
