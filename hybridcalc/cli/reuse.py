@@ -166,13 +166,15 @@ def reuse(
 
 
 def _resolved(settings: Settings, model: Architecture | None, args: ServerArgs) -> Settings:
-    """The strategy that auto becomes, and the kernel's chunk. Raises Refusal for what the engine does not start with."""
+    """The strategy that auto becomes, and the kernel's chunk. Raises Refusal for what the engine does not start."""
     overlap = not args.disable_overlap_schedule
     if model is None:
         typed = args.mamba_radix_cache_strategy
         fallback = Strategy.EXTRA_BUFFER if overlap or settings.page_size > 1 else Strategy.NO_BUFFER
         chosen = fallback if typed == "auto" else Strategy(typed)
-        return settings._replace(strategy=chosen, overlap=overlap and chosen is not Strategy.NO_BUFFER, chunk=DEFAULT_CHUNK)
+        return settings._replace(
+            strategy=chosen, overlap=overlap and chosen is not Strategy.NO_BUFFER, chunk=DEFAULT_CHUNK
+        )
     if model.state is None:
         raise InputError(f"{model.name} has no recurrent layer: its prefix cache holds no states")
     if not uses_radix_cache(model):

@@ -11,7 +11,7 @@ Step = Callable[[int], None]
 
 @contextmanager
 def bars(total: int | None) -> Iterator[Callable[[str], Step | None]]:
-    """A function that starts a bar under a name, of ``total`` steps, and gives what moves it to the steps done so far."""
+    """A function that starts a bar of ``total`` steps under a name, and gives what moves it to the steps done."""
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda _: None
         return

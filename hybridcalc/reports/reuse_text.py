@@ -1,16 +1,16 @@
-"""What a prefix cache does, as text: verdict, figures, what to set, what other settings would change, the best split."""
+"""What a prefix cache does, as text: verdict, figures, what to set, what else would change, and the best split."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hybridcalc.reports import terminal
 from hybridcalc.reuse.answer import Reuse
-from hybridcalc.reuse.knee import SHARE
 from hybridcalc.reuse.memory import Cost
 from hybridcalc.reuse.simulation import Outcome
+from hybridcalc.reuse.what_if import Split
 from hybridcalc.units import format_bytes
 
-MOST_SPLITS = 6
-HELD_SHOWN = 8
+SPLITS_SHOWN = 7
+HELD_SHOWN = 6
 
 
 def print_reuse(answer: Reuse, *, explain: bool) -> None:
@@ -25,24 +25,16 @@ def print_reuse(answer: Reuse, *, explain: bool) -> None:
     if answer.rows:
         out.print()
         priced = answer.priced is not None
-        header = ("what if", "requests", "tokens", "recomputed", *(("memory",) if priced else ()), "")
-        rows = [("as asked", *_cells(answer.outcome), *_price(answer, answer.price(answer.settings)), "")]
+        header = ("tokens reused", "recomputed", *(("memory",) if priced else ()), "what if")
+        rows = [(*_cells(answer.outcome), *_price(answer, answer.price(answer.settings)), "as asked")]
         for row in answer.rows:
-            cells = (*_cells(row.outcome), *_price(answer, answer.price(row.variant.settings)))
-            rows.append((row.variant.name, *cells, row.variant.flags))
-        terminal.listing(out, header, rows, right=tuple(range(1, 5 if priced else 4)))
+            price = _price(answer, answer.price(row.variant.settings))
+            rows.append((*_cells(row.outcome), *price, f"{row.variant.name}: {row.variant.flags}"))
+        terminal.listing(out, header, rows, right=tuple(range(3 if priced else 2)))
     if answer.splits:
         out.print()
-        shown = sorted(answer.splits[:MOST_SPLITS], key=lambda split: split.running)
-        best = answer.splits[0]
-        rows = [
-            (f"{split.running:,}", f"{split.cached_slots:,}", *_cells(split.outcome),
-             f"{split.work_tokens / best.work_tokens:.2f}" if best.work_tokens else "-",
-             "best" if split is best else "")
-            for split in shown
-        ]  # fmt: skip
-        header = ("running", "cached slots", "requests", "tokens", "recomputed", "work", "")
-        terminal.listing(out, header, rows, right=tuple(range(6)))
+        header = ("running", "cached slots", "tokens reused", "recomputed", "work", "")
+        terminal.listing(out, header, _split_rows(answer.splits), right=tuple(range(5)))
     terminal.notes(out, answer.notes)
     if explain:
         terminal.explanation(out, answer.steps)
@@ -57,30 +49,29 @@ def _verdict(answer: Reuse) -> tuple[str, str]:
         return headline, "this workload reuses nothing with any number of slots"
     pool = given if answer.settings.int8_slots is None else answer.settings.int8_slots
     if answer.enough:
-        spare = f"; {pool - knee.slots:,} are spare" if pool > knee.slots else ""
-        return headline, f"{knee.slots:,} slots suffice, {pool:,} are given{spare}"
-    lost = knee.limit.token_hit_rate
-    return headline, f"{knee.slots:,} slots are wanted, {pool:,} are given: {_percent(lost)} could be"
+        return headline, f"{knee.slots:,} slots suffice, {pool:,} are given"
+    return headline, f"{knee.slots:,} slots are wanted, {pool:,} are given"
 
 
 def _figures(answer: Reuse) -> list[tuple[str, str, str, str]]:
     outcome, settings, knee = answer.outcome, answer.settings, answer.knee
-    left_out = f"; {answer.warmup_rounds} warm-up rounds left out" if answer.warmup_rounds else ""
+    rounds = answer.warmup_rounds
+    left_out = f"; {rounds:,} warm-up round{'' if rounds == 1 else 's'} left out" if rounds else ""
     rows = [
         ("requests", f"{outcome.requests:,}", "", f"{answer.workload.name}: {answer.workload.description}{left_out}"),
-        ("hit", f"{outcome.hits:,}", "requests", f"{_percent(outcome.hit_rate)}, {answer.setup.policy.name}"),
+        ("hit", f"{outcome.hits:,}", "requests", f"{_percent(outcome.hit_rate)}; {answer.setup.policy.name}"),
         ("hit tokens", f"{outcome.hit_tokens:,}", "tokens", f"of {outcome.prompt_tokens:,} in prompts"),
         ("recomputed", f"{outcome.recomputed_tokens:,}", "tokens", _replayed(outcome)),
         ("evictions", f"{outcome.evictions:,}", "states", _other_losses(outcome)),
-        ("held", f"{outcome.most_cached:,}", "slots", f"at most, of {answer.setup.cached_slots:,}: {_course(outcome)}"),
+        ("held", f"{outcome.most_cached:,}", "slots", f"of {answer.setup.cached_slots:,} at most; {_course(outcome)}"),
     ]
     if settings.running:
-        each = answer.setup.policy.own_slots
-        rows.append(("running", f"{settings.running * each:,}", "slots", f"{settings.running:,} requests x {each}"))
-    if knee is not None and knee.slots is not None:
-        limit = knee.limit
-        why = f"{SHARE:.0%} of the most: {_percent(limit.hit_rate)} of requests, {_percent(limit.token_hit_rate)} of tokens"
-        rows.append(("knee", f"{knee.slots:,}", "slots", why))
+        each, count = answer.setup.policy.own_slots, answer.setup.policy.slots_per_request
+        why = f"of {settings.running:,} requests, {each} each and what they lock (S = {count})"
+        rows.append(("running", f"{settings.running * each:,}", "slots", why))
+    if knee is not None and knee.slots is not None and knee.at_knee is not None:
+        rate, most = _percent(knee.at_knee.token_hit_rate), _percent(knee.limit.token_hit_rate)
+        rows.append(("knee", f"{knee.slots:,}", "slots", f"{rate} of tokens; any number of slots: {most}"))
     own = answer.price(settings)
     if own is not None:
         why = f"{settings.slots:,} + 1 slots" + (f", {settings.int8_slots:,} + 1 in int8" if own.int8_bytes else "")
@@ -92,7 +83,7 @@ def _figures(answer: Reuse) -> list[tuple[str, str, str, str]]:
 
 def _replayed(outcome: Outcome) -> str:
     if not outcome.preemptions:
-        return "of prompts"
+        return ""
     return f"{outcome.replayed_tokens:,} of them after {outcome.preemptions:,} preemptions"
 
 
@@ -110,39 +101,40 @@ def _course(outcome: Outcome) -> str:
     """A few points of the slots held, in order."""
     held = outcome.held
     step = max(len(held) // HELD_SHOWN, 1)
-    return " ".join(f"{cached:,}" for _, cached, _ in held[step - 1 :: step][:HELD_SHOWN]) + " over time"
+    return "over time " + " ".join(f"{cached:,}" for _, cached, _ in held[step - 1 :: step][:HELD_SHOWN])
 
 
 def _choices(answer: Reuse) -> Iterator[tuple[str, str, str]]:
-    """Flags that reach the knee, where the slots given do not."""
+    """Flags that reach the knee, where the slots given do not: more slots, and each other setting that does."""
     knee, settings = answer.knee, answer.settings
-    if knee is None or knee.slots is None or answer.enough or settings.engine != "sglang":
+    if knee is None or knee.slots is None or knee.at_knee is None or answer.enough or settings.engine != "sglang":
         return
-    label = "set"
-    if settings.int8_slots is None:
-        yield label, f"--max-mamba-cache-size {knee.slots}", _effect(answer, settings._replace(slots=knee.slots), knee.slots)
-    else:
-        wanted = settings._replace(int8_slots=knee.slots)
-        yield label, f"--int8-mamba-ckpt-size {knee.slots}", _effect(answer, wanted, knee.slots)
+    int8 = settings.int8_slots is not None
+    wanted = settings._replace(int8_slots=knee.slots) if int8 else settings._replace(slots=knee.slots)
+    flag = "--int8-mamba-ckpt-size" if int8 else "--max-mamba-cache-size"
+    yield "set", f"{flag} {knee.slots}", _effect(knee.at_knee, answer.price(wanted))
     for row in answer.rows or ():
-        reaches = row.outcome.hits >= SHARE * knee.limit.hits and row.outcome.hit_tokens >= SHARE * knee.limit.hit_tokens
-        if reaches and row.variant.name in ("int8 checkpoints", "host tier"):
-            weighs = answer.price(row.variant.settings)
-            text = f"{_percent(row.outcome.token_hit_rate)} of tokens"
-            yield "or", row.variant.flags, text + (f", {_memory(weighs)}" if weighs is not None else "")
+        if knee.reached_by(row.outcome) and not row.variant.flags.startswith("--slots"):
+            yield "or", row.variant.flags, _effect(row.outcome, answer.price(row.variant.settings))
 
 
-def _effect(answer: Reuse, settings: object, slots: int) -> str:
-    from hybridcalc.reuse.settings import Settings
-
-    weighs = answer.price(settings) if isinstance(settings, Settings) else None
-    knee = answer.knee
-    rate = _percent(SHARE * knee.limit.token_hit_rate) if knee is not None else ""
-    return f"at least {rate} of tokens" + (f", {_memory(weighs)}" if weighs is not None else "")
+def _effect(outcome: Outcome, weighs: Cost | None) -> str:
+    return f"{_percent(outcome.token_hit_rate)} of tokens" + (f", {_memory(weighs)}" if weighs is not None else "")
 
 
-def _cells(outcome: Outcome) -> tuple[str, str, str]:
-    return _percent(outcome.hit_rate), _percent(outcome.token_hit_rate), f"{outcome.recomputed_tokens:,}"
+def _split_rows(splits: Sequence[Split]) -> Iterator[tuple[str, ...]]:
+    """The best split among others spread over all that were tried, fewest running first."""
+    best, tried = splits[0], sorted(splits, key=lambda split: split.running)
+    step = -(-len(tried) // SPLITS_SHOWN)
+    for place, split in enumerate(tried):
+        if split is best or place % step == 0:
+            work = f"{split.work_tokens / best.work_tokens:.2f}" if best.work_tokens else "-"
+            label = "least work" if split is best else ""
+            yield f"{split.running:,}", f"{split.cached_slots:,}", *_cells(split.outcome), work, label
+
+
+def _cells(outcome: Outcome) -> tuple[str, str]:
+    return _percent(outcome.token_hit_rate), f"{outcome.recomputed_tokens:,}"
 
 
 def _price(answer: Reuse, weighs: Cost | None) -> tuple[str, ...]:

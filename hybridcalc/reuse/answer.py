@@ -1,4 +1,4 @@
-"""The answer of ``hybridcalc reuse``: what the cache did, the knee, other settings, the best split, and what each weighs.
+"""What is the answer of ``hybridcalc reuse``? What the cache did, the knee, other settings, the split, their weight.
 
     token hit rate   hit tokens / prompt tokens          hit rate   requests with a hit / requests
     recomputed       prompt tokens - hit tokens + replayed tokens
@@ -18,8 +18,6 @@ from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.settings import Settings
 from hybridcalc.reuse.simulation import Outcome, Setup, simulate
 from hybridcalc.reuse.what_if import Bar, Row, Split, best_split, compare
-
-NO_GAIN = 1e-9
 
 
 class Priced(NamedTuple):
@@ -58,11 +56,9 @@ class Reuse(NamedTuple):
     @property
     def enough(self) -> bool | None:
         """Whether the slots given reach the knee; None where there is none to reach."""
-        if self.knee is None or self.knee.cached_slots is None:
+        if self.knee is None or self.knee.slots is None:
             return None
-        return self.outcome.hits >= SHARE * self.knee.limit.hits and (
-            self.outcome.hit_tokens >= SHARE * self.knee.limit.hit_tokens
-        )
+        return self.knee.reached_by(self.outcome)
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of ``reuse --json``."""
@@ -139,7 +135,7 @@ def answer(
         splits = best_split(workload, settings, warmup_rounds=warmup_rounds, step_tokens=step_tokens, bar=bar)
     return Reuse(
         workload, settings, setup, warmup_rounds, outcome, found, rows, splits, priced,
-        tuple([*notes, *_notes(workload, outcome, found)]),
+        (*notes, *_notes(workload, outcome, found)),
     )  # fmt: skip
 
 

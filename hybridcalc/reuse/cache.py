@@ -5,9 +5,9 @@
     KV    = tokens in the tree + tokens that running requests hold beside it
 
 A hit copies the state at the deepest checkpoint into a slot of the request, so that the checkpoint stays as it is, and
-makes that checkpoint the most recently used; the ones above it age. A slot that is wanted and not free is taken from the
-least recently used state that no running request holds. Where a leaf loses its state, SGLang frees its KV as well; a
-node inside keeps its KV. KV is freed from the leaf least recently used, with its state. The host tier keeps a copy of
+makes that checkpoint the most recently used; the ones above it age. A slot that is wanted and not free is taken from
+the least recently used state that no running request holds. Where a leaf loses its state, SGLang frees its KV as well;
+a node inside keeps its KV. KV is freed from the leaf least recently used, with its state. The host tier keeps a copy of
 each state as long as it has room, and gives up first what the GPU no longer holds.
 
 Left out: what KV takes on the host, and the time that copies take. Units: slots, tokens.
@@ -232,7 +232,7 @@ class PrefixCache:
         return node
 
     def _make_own(self, wanted: int) -> bool:
-        """Whether a request may take ``wanted`` slots for itself, after evicting what may go where states share them."""
+        """Whether a request may take ``wanted`` slots for itself, after evicting states where they share the pool."""
         if not self.shared:
             return not self.count_running or self.own + wanted <= self.slots
         while self.free < wanted:
@@ -293,10 +293,15 @@ class PrefixCache:
 
     def _trim(self) -> None:
         """Delete the oldest leaves without a state beyond their bound."""
-        while len(self.bare) > self.most_bare:
-            oldest, _ = self.bare.popitem(last=False)
-            if oldest.parent is not None and not (oldest.children or oldest.state or oldest.host or oldest.users):
-                self._remove(oldest)
+        bare, tree, most = self.bare, self.tree, self.most_bare
+        while len(bare) > most:
+            oldest, _ = bare.popitem(last=False)
+            parent = oldest.parent
+            if parent is None or oldest.children or oldest.state or oldest.host or oldest.users:
+                continue
+            tree.remove(oldest)
+            if not (parent.children or parent.state) and parent.parent is not None:
+                bare[parent] = None
 
     def _cap_path(self, tail: Node) -> None:
         """SGLang's --mamba-max-states-per-path: shallow states inside the path go; the tail, forks and locked stay."""

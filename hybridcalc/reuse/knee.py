@@ -6,8 +6,8 @@
 One pass with that many slots notes how recently each state hit was used before: its stack distance, the number of
 distinct states used since, itself included. A cache of C slots that gives up the least recently used state still has
 those at distances up to C (Mattson et al. 1970), which gives the rates at every C at once. It holds where a miss saves
-what a hit would have found; so the knee found is simulated, and one slot fewer. Where they disagree, or where locks, a limit
-on KV, a host tier or a path cap make the cache no such stack, the knee is searched by halving the interval.
+what a hit would have found; so the knee found is simulated, and one slot fewer. Where they disagree, or where locks, a
+limit on KV, a host tier or a path cap make the cache no such stack, the knee is searched by halving the interval.
 Units: slots.
 """
 
@@ -24,19 +24,27 @@ SHARE = 0.95
 MOST_LIMIT_SLOTS = 2**18
 """Slots that stand for any number of them, unless the question has more: 262,144 states are some 200 MB here."""
 _FIRST_STAMPS = 2**12
+Bar = Callable[[str], Progress | None]
+"""Starts a progress bar under a name."""
 
 
 class Knee(NamedTuple):
     """Fewest slots for states in the tree (``cached_slots``), and of the pool with running requests (``slots``).
 
+    ``at_knee`` is what they give, ``limit`` what any number would; ``limited``: the workload fills even that many.
     None where the workload reuses nothing with any number of slots. ``method`` is "stack distance" or "search".
     """
 
     slots: int | None
     cached_slots: int | None
     limit: Outcome
+    at_knee: Outcome | None
     method: str
     limited: bool
+
+    def reached_by(self, outcome: Outcome) -> bool:
+        """Whether ``outcome`` is at least as good as what the knee asks for."""
+        return _near(outcome, self.limit)
 
     def to_dict(self) -> dict[str, Any]:
         """The figures under the keys of ``reuse --json``."""
@@ -137,13 +145,10 @@ def is_stack(setup: Setup) -> bool:
     return plain and setup.policy.path_cap == NO_CAP
 
 
-def find_knee(
-    workload: Workload, setup: Setup, *, warmup_rounds: int = 0, progress: Callable[[str], Progress | None] | None = None
-) -> Knee:  # fmt: skip
+def find_knee(workload: Workload, setup: Setup, *, warmup_rounds: int = 0, progress: Bar = lambda _: None) -> Knee:
     """The knee of a workload; all of ``setup`` but its slots stays. ``progress`` starts a bar for each pass."""
     most = max(MOST_LIMIT_SLOTS, setup.cached_slots)
-    bar = progress or (lambda _: None)
-    roomy = setup.with_cached(most)
+    bar, roomy = progress, setup.with_cached(most)
     distances: _Distances | None = None
     if is_stack(setup):
         distances = _Distances()
@@ -153,25 +158,25 @@ def find_knee(
     limited = limit.most_cached >= most
     method = "search" if distances is None else "stack distance"
     if not limit.hits:
-        return Knee(None, None, limit, method, limited)
-    known: dict[int, bool] = {}
+        return Knee(None, None, limit, None, method, limited)
+    known: dict[int, Outcome] = {}
 
     def reaches(slots: int) -> bool:
         if slots not in known:
             setting = setup.with_cached(slots)
-            outcome = simulate(workload, setting, warmup_rounds=warmup_rounds, progress=bar(f"{slots:,} slots"))
-            known[slots] = _near(outcome, limit)
-        return known[slots]
+            name = f"{slots:,} slots"
+            known[slots] = simulate(workload, setting, warmup_rounds=warmup_rounds, progress=bar(name))
+        return _near(known[slots], limit)
 
     low, high = 0, max(limit.most_cached, 1)
     if distances is not None:
         found = distances.knee()
         if reaches(found) and (found == 1 or not reaches(found - 1)):
-            return Knee(_pool(setup.with_cached(found)), found, limit, method, limited)
+            return Knee(_pool(setup.with_cached(found)), found, limit, known[found], method, limited)
         method = "search"
-        low, high = (low, found) if known[found] else (found, high)
+        low, high = (low, found) if reaches(found) else (found, high)
     cached = _search(reaches, low, high)
-    return Knee(_pool(setup.with_cached(cached)), cached, limit, method, limited)
+    return Knee(_pool(setup.with_cached(cached)), cached, limit, known.get(cached, limit), method, limited)
 
 
 def _pool(setup: Setup) -> int:

@@ -2,12 +2,12 @@
 
     SGLang, extra buffers   prefill: one state a chunk, at start + floor(chunk tokens / grid) * grid, start being where
                             the chunk begins; where the KV of other requests agrees further than their states, at that
-                            branching point (a grid multiple) instead. Decode: at multiples of lcm(grid, track interval),
-                            the last alone is kept. KV is cached as far as a state is saved.
+                            branching point (a grid multiple) instead. Decode: at multiples of lcm(grid, track
+                            interval), the last alone is kept. KV is cached as far as a state is saved.
     SGLang, no_buffer       at the end of each prefill chunk, and of the request
-    vLLM, align             where a chunk ends on the block grid: chunks stop at the last block below the prompt's end and
-                            at a junction with other requests. Retention None keeps all of these and each block that
-                            decode completes, 0 only the last and the junction, R also multiples of R
+    vLLM, align             where a chunk ends on the block grid: chunks stop at the last block below the prompt's end
+                            and at a junction with other requests. Retention None keeps all of these and each block
+                            that decode completes, 0 only the last and the junction, R also multiples of R
     vLLM 0.22, all          at every block
 
 ``grid`` is the larger of the kernel's chunk and the page. A match is at most prompt - 1 tokens, since the last one is
@@ -73,26 +73,18 @@ class Policy(NamedTuple):
             position = end
         return states
 
-    def decode_state(self, prompt: int, total: int) -> int:
-        """The token at which the last state of decode is saved, or 0. The last of ``total`` tokens is never fed back."""
-        if self.at_ends:
-            return total - 1 if total - 1 > prompt else 0
-        if not self.decode_grid:
-            return 0
-        last = (total - 1) // self.decode_grid * self.decode_grid
-        return last if last > prompt else 0
-
     def decode_states(self, prompt: int, total: int) -> list[int]:
-        """Every token at which a state of decode is kept, ascending."""
-        if self.on_blocks or self.every_block:
-            if not self.decode_grid:
-                return []
-            return list(range((prompt // self.decode_grid + 1) * self.decode_grid, total, self.decode_grid))
-        last = self.decode_state(prompt, total)
-        return [last] if last else []
+        """Tokens at which states of decode are kept, ascending. The last of ``total`` tokens is never fed back."""
+        if self.at_ends:
+            return [total - 1] if total - 1 > prompt else []
+        if not self.decode_grid:
+            return []
+        first = (prompt // self.decode_grid + 1) * self.decode_grid
+        states = list(range(first, total, self.decode_grid))
+        return states if self.on_blocks else states[-1:]
 
     def _block_states(self, start: int, prompt: int, junction: int) -> list[int]:
-        """vLLM's align mode: states at the ends of chunks that lie on the block grid, as far as retention keeps them."""
+        """The ends of chunks that lie on the block grid, as far as retention keeps them (vLLM's align mode)."""
         block, unit = self.grid, self.page
         last = (prompt - 1) // block * block
         tail = (prompt - 1) // unit * unit
@@ -153,7 +145,7 @@ def vllm_policy(
     block: int, *, unit: int | None = None, retention: int | None = 0, prefill_chunk: int = PREFILL_CHUNK,
     every_block: bool = False,
 ) -> Policy:  # fmt: skip
-    """vLLM's prefix cache on blocks of ``block`` tokens; ``every_block`` is the mode `all` of 0.22. ``unit`` is
+    """VLLM's prefix cache on blocks of ``block`` tokens; ``every_block`` is the mode `all` of 0.22. ``unit`` is
     --prefix-match-unit, ``retention`` --prefix-cache-retention-interval (None: dense).
 
     Raises InputError for a unit that does not divide the block, and a retention that is no multiple of it.
@@ -169,8 +161,8 @@ def vllm_policy(
         return Policy("vLLM all", block, block, PREFILL_CHUNK, block, LIVE, LIVE, on_blocks=True, every_block=True,
                       retention=None, kv_with_state=False)  # fmt: skip
     decode_grid = block if retention is None else retention
-    return Policy("vLLM align", unit, block, _prefill_chunk(prefill_chunk, 1), decode_grid, VLLM_OWN, VLLM_OWN, on_blocks=True,
-                  retention=retention, kv_with_state=False)  # fmt: skip
+    return Policy("vLLM align", unit, block, _prefill_chunk(prefill_chunk, 1), decode_grid, VLLM_OWN, VLLM_OWN,
+                  on_blocks=True, retention=retention, kv_with_state=False)  # fmt: skip
 
 
 def _prefill_chunk(tokens: int, page: int) -> int:

@@ -3,7 +3,7 @@
 A request is hit when at least one token of its prompt is not computed again. Of ``running`` requests each runs while
 those after it start; the oldest ends first. Where the pool lacks room for one more, it waits for the oldest to end;
 where an answer lacks KV, the youngest other request is preempted: it starts anew from the deepest of its states that is
-still there, and what it computes again counts as replayed. Requests of the first ``warmup_rounds`` rounds are not counted.
+still there, and what it computes again counts as replayed. Requests of the first rounds, the warm-up, are not counted.
 """
 
 import gc
@@ -158,9 +158,7 @@ def _marks(cache: PrefixCache) -> tuple[int, int, int, int]:
     return cache.evictions, cache.capped, cache.kv_evictions, cache.host_hits
 
 
-def simulate(
-    workload: Workload, setup: Setup, *, warmup_rounds: int = 0, progress: Progress | None = None
-) -> Outcome:
+def simulate(workload: Workload, setup: Setup, *, warmup_rounds: int = 0, progress: Progress | None = None) -> Outcome:
     """Run a workload through a cache. Raises InputError where a request fits by no means."""
     cache, counter = setup.cache(), Counter(warmup_rounds, progress)
     requests = resuming(workload)

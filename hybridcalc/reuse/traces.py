@@ -1,10 +1,10 @@
 """Which requests did a server really get? Recorded requests, one JSON object a line, read as a stream.
 
-    block hashes   {"hash_ids": [..], "input_length": n, "output_length": m}; a hash stands for "block_size" tokens (512,
-                   as in Mooncake's traces) and for all before it: equal hashes, equal prefix
+    block hashes   {"hash_ids": [..], "input_length": n, "output_length": m}; a hash stands for "block_size" tokens
+                   (512, as in Mooncake's traces) and for all before it: equal hashes, equal prefix
     token ids      {"prompt_token_ids": [..], "output_token_ids": [..]} (or "token_ids", "input_ids"; "output_length")
-    conversations  {"conversations": [{"from": "human", "value": ".."}, ..]} as in ShareGPT; a turn may state its "tokens",
-                   else a token is taken for four characters. Each answer of the model is one request
+    conversations  {"conversations": [{"from": "human", "value": ".."}, ..]} as in ShareGPT; a turn may state its
+                   "tokens", else a token is taken for four characters. Each answer of the model is one request
 
 A file that is one JSON array of such objects is read as well. Conversations take turns: OPEN_CONVERSATIONS of them are
 open at a time. What is in memory is one object and the open conversations; nothing that is read is run. Units: tokens.
@@ -198,7 +198,9 @@ def _conversation(place: _Place, item: dict[str, Any], private: Iterator[int]) -
     ends: list[int] = []
     for turn in _list(place, item, "conversations"):
         if not isinstance(turn, dict):
-            raise InputError(f"{place}: a turn of a conversation is an object", fix='write {"from": "human", "value": ".."}')
+            raise InputError(
+                f"{place}: a turn of a conversation is an object", fix='write {"from": "human", "value": ".."}'
+            )
         tokens = _turn_tokens(place, turn)
         prompt = ends[-1] if ends else 0
         ids.append(next(private))

@@ -11,20 +11,20 @@ running requests share a step, fewer leave more states to reuse. It leaves out t
 Units: slots, tokens, prompt tokens of work.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from hybridcalc.formulas.slots import Strategy
+from hybridcalc.reuse.knee import Bar
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.settings import INT8_FACTOR, Settings
-from hybridcalc.reuse.simulation import Outcome, Progress, simulate
+from hybridcalc.reuse.simulation import Outcome, simulate
 
 STEP_TOKENS = 256
 """A decode step of 25 ms beside a prefill of 10,000 tokens a second."""
 PATH_CAP = 2
 MOST_SPLITS = 24
-Bar = Callable[[str], Progress | None]
 
 
 class Variant(NamedTuple):
@@ -91,7 +91,11 @@ def _sglang(now: Settings) -> Iterator[Variant]:
             other = Strategy.EXTRA_BUFFER if now.strategy is Strategy.EXTRA_BUFFER_LAZY else Strategy.EXTRA_BUFFER_LAZY
             yield Variant("buffers", f"--strategy {other.value}", now._replace(strategy=other))
         for page in (1, 64, 256):
-            if page != now.page_size and now.track_interval % page == 0 and max(now.chunk, page) % min(now.chunk, page) == 0:
+            if (
+                page != now.page_size
+                and now.track_interval % page == 0
+                and max(now.chunk, page) % min(now.chunk, page) == 0
+            ):
                 yield Variant("page", f"--page-size {page}", now._replace(page_size=page))
     if now.page_size == 1:
         other = Strategy.NO_BUFFER if now.strategy is not Strategy.NO_BUFFER else Strategy.EXTRA_BUFFER
@@ -129,9 +133,7 @@ def best_split(
 ) -> tuple[Split, ...]:
     """Ways to share ``now.slots`` between running requests and states, least work first; empty where none fits one."""
     most = now.slots // now.policy.slots_per_request
-    answers = sum(
-        request.ends[-1] - request.prompt for request in workload.stream() if request.round >= warmup_rounds
-    )
+    answers = sum(request.ends[-1] - request.prompt for request in workload.stream() if request.round >= warmup_rounds)
     found: dict[int, Split] = {}
 
     def split(running: int) -> Split:

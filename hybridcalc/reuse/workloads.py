@@ -6,8 +6,8 @@
     rag      documents by popularity, each with a private question
     shared   one prompt, or a few, in front of private ones
 
-All are seeded and streamed: what is held are the open conversations, never the requests. A run (requests.py) is named by a
-whole number; names are never used twice, so what is private stays so. Units: tokens; think time in seconds.
+All are seeded and streamed: what is held are the open conversations, never the requests. A run (requests.py) is named
+by a whole number; names are never used twice, so what is private stays so. Units: tokens; think time in seconds.
 """
 
 import random
@@ -84,7 +84,13 @@ def _value(kind: str, key: str, text: str) -> int | float:
         if text == "0" and key in MAY_BE_ZERO:
             return 0
         number = parse_tokens(text)
-        most = MOST_HELD if key in HELD else MOST_OF_A_NUMBER if key in ("rounds", "turns", "agents", "steps") else MOST_TOKENS
+        most = (
+            MOST_HELD
+            if key in HELD
+            else MOST_OF_A_NUMBER
+            if key in ("rounds", "turns", "agents", "steps")
+            else MOST_TOKENS
+        )
         if number > most:
             raise InputError(f"at most {most:,}")
     except ValueError:
@@ -173,7 +179,7 @@ def _chat(values: Values, seed: int) -> Iterator[Request]:
 
 
 def _fanout(values: Values, seed: int) -> Iterator[Request]:
-    """``parents`` contexts are worked on at a time: agents take their steps in turn. A round is one generation of them."""
+    """``parents`` contexts are worked on at a time, agents taking their steps in turn; a round is one such generation."""
     parents, agents, steps = (int(values[key]) for key in ("parents", "agents", "steps"))
     tokens, task, growth = (int(values[key]) for key in ("tokens", "task", "growth"))
     writer = _Writer(values, seed, 1)

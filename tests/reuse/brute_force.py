@@ -1,7 +1,7 @@
-"""A prefix cache without a tree: every prompt is compared with every checkpoint and every stretch of KV, token by token.
+"""A prefix cache without a tree: every prompt is compared with every checkpoint and every stretch of KV, by token.
 
-Slow and plain on purpose; it shares no code with the simulator. KV is a list of stretches, each a whole path of tokens and
-the token at which the stretch begins; states are paths, the least recently used first.
+Slow and plain on purpose; it shares no code with the simulator. KV is a list of stretches, each a whole path of tokens
+and the token at which the stretch begins; states are paths, the least recently used first.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class BruteForce:
             return [end for _, end in chunks]
         depths = []
         for begin, end in chunks:
-            steps = [depth for depth in range(begin + self.grid, end + 1, self.grid)]
+            steps = range(begin + self.grid, end + 1, self.grid)
             if not steps:
                 continue
             depths.append(junction if junction in steps[:-1] else steps[-1])
         return depths
 
     def _align(self, hit, prompt, junction):
-        """One chunk: it stops at the last block and unit below the prompt's end, at the junction, and at the next block."""
+        """One chunk, stopping at the last block and unit below the prompt's end, the junction, and the next block."""
         blocks = [depth for depth in range(hit + 1, prompt + 1) if depth % self.grid == 0]
         last = [depth for depth in blocks if depth < prompt][-1:]
         tails = [depth for depth in range(hit + 1, prompt) if depth % self.page == 0][-1:]
@@ -85,11 +85,7 @@ class BruteForce:
                 first = min([first, *(depth for depth in blocks if depth > begin)])
             reached.append(first)
             begin = first
-        kept = []
-        for depth in reached:
-            if depth in stops or (depth % self.grid == 0 and self._dense(depth)):
-                kept.append(depth)
-        return kept
+        return [depth for depth in reached if depth in stops or (depth % self.grid == 0 and self._dense(depth))]
 
     def _dense(self, depth):
         return self.retention is None or (self.retention and depth % self.retention == 0)

@@ -14,7 +14,7 @@ from hybridcalc.reuse.requests import Request
 
 @st.composite
 def requests(draw, *, longest=9):
-    """Few names, so that prompts agree often; the same name may be of unequal lengths, and then agrees for the shorter."""
+    """Few names, so that prompts agree often; one name may be of unequal lengths, and agrees as far as the shorter."""
     runs = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, longest)), min_size=1, max_size=5))
     ids, ends = [], []
     for name, length in runs:
