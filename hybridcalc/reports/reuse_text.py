@@ -29,7 +29,7 @@ def print_reuse(answer: Reuse, *, explain: bool) -> None:
         rows = [(*_cells(answer.outcome), *_price(answer, answer.price(answer.settings)), "as asked")]
         for row in answer.rows:
             price = _price(answer, answer.price(row.variant.settings))
-            rows.append((*_cells(row.outcome), *price, f"{row.variant.name}: {row.variant.flags}"))
+            rows.append((*_cells(row.outcome), *price, row.variant.flags))
         terminal.listing(out, header, rows, right=tuple(range(3 if priced else 2)))
     if answer.splits:
         out.print()
@@ -144,8 +144,8 @@ def _price(answer: Reuse, weighs: Cost | None) -> tuple[str, ...]:
 
 
 def _memory(weighs: Cost) -> str:
-    host = f" + {format_bytes(weighs.host_bytes)} host" if weighs.host_bytes else ""
-    return f"{format_bytes(weighs.gpu_bytes)}{host}"
+    gpu = format_bytes(weighs.gpu_bytes)
+    return f"{gpu}, host {format_bytes(weighs.host_bytes)}" if weighs.host_bytes else gpu
 
 
 def _percent(share: float) -> str:

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import Refusal, ServerArgs
 from hybridcalc.plan import Step
-from hybridcalc.reuse.knee import SHARE, Knee, find_knee
+from hybridcalc.reuse.knee import SHARE, Bar, Knee, find_knee
 from hybridcalc.reuse.memory import Cost, cost
 from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.settings import Settings
 from hybridcalc.reuse.simulation import Outcome, Setup, simulate
-from hybridcalc.reuse.what_if import Bar, Row, Split, best_split, compare
+from hybridcalc.reuse.what_if import Row, Split, best_split, compare
 
 
 class Priced(NamedTuple):
@@ -135,13 +135,16 @@ def answer(
         splits = best_split(workload, settings, warmup_rounds=warmup_rounds, step_tokens=step_tokens, bar=bar)
     return Reuse(
         workload, settings, setup, warmup_rounds, outcome, found, rows, splits, priced,
-        (*notes, *_notes(workload, outcome, found)),
+        (*notes, *_notes(workload, setup, outcome, found)),
     )  # fmt: skip
 
 
-def _notes(workload: Workload, outcome: Outcome, knee: Knee | None) -> list[str]:
+def _notes(workload: Workload, setup: Setup, outcome: Outcome, knee: Knee | None) -> list[str]:
     """Limits of what the figures say."""
     said = []
+    if not setup.running:
+        own = setup.policy.own_slots
+        said.append(f"slots of running requests come on top, {own} each; --running N takes them out of --slots")
     if not outcome.requests:
         said.append(f"nothing is counted: the workload ends in its warm-up ({workload.rounds} rounds)")
     if knee is not None and knee.limited:

@@ -20,7 +20,7 @@ from hybridcalc.reuse.settings import Settings
 
 
 class Cost(NamedTuple):
-    """Bytes on one rank and on the host, and the KV tokens left: None where the memory is not known, 0 where none is."""
+    """Bytes on one rank and on the host; KV tokens left, None where the memory is not known, 0 where none is left."""
 
     state_bytes: int
     int8_bytes: int

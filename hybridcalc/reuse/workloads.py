@@ -79,7 +79,7 @@ def _value(kind: str, key: str, text: str) -> int | float:
             number = float(text)
             most = 1.0 if key in SHARES else MOST_EXPONENT if key == "zipf" else float(MOST_OF_A_NUMBER)
             if not 0 <= number <= most:
-                raise InputError(f"from 0 to {most:g}")
+                raise InputError(f"not a number from 0 to {most:g}")
             return number
         if text == "0" and key in MAY_BE_ZERO:
             return 0
@@ -179,7 +179,7 @@ def _chat(values: Values, seed: int) -> Iterator[Request]:
 
 
 def _fanout(values: Values, seed: int) -> Iterator[Request]:
-    """``parents`` contexts are worked on at a time, agents taking their steps in turn; a round is one such generation."""
+    """``parents`` contexts are worked on at a time, agents taking steps in turn; a round is one such generation."""
     parents, agents, steps = (int(values[key]) for key in ("parents", "agents", "steps"))
     tokens, task, growth = (int(values[key]) for key in ("tokens", "task", "growth"))
     writer = _Writer(values, seed, 1)
