@@ -29,10 +29,15 @@ def print_reuse(answer: Reuse, *, explain: bool) -> None:
         rows = [(*_cells(answer.outcome), *_price(answer, answer.price(answer.settings)), "as asked")]
         for row in answer.rows:
             price = _price(answer, answer.price(row.variant.settings))
-            rows.append((*_cells(row.outcome), *price, row.variant.flags))
+            if _cells(row.outcome) != _cells(answer.outcome):
+                rows.append((*_cells(row.outcome), *price, row.variant.flags))
         terminal.listing(out, header, rows, right=tuple(range(3 if priced else 2)))
+        same = [row.variant.flags for row in answer.rows if _cells(row.outcome) == _cells(answer.outcome)]
+        if same:
+            terminal.pairs(out, [("no change", "; ".join(same))])
     if answer.splits:
-        out.print()
+        if not answer.rows or len(same) == 0:
+            out.print()
         header = ("running", "cached slots", "tokens reused", "recomputed", "work", "")
         terminal.listing(out, header, _split_rows(answer.splits), right=tuple(range(5)))
     terminal.notes(out, answer.notes)

@@ -53,7 +53,7 @@ def read_trace(path: str) -> Workload:
     for _ in _requests(found):
         break
     else:
-        raise InputError(f"{path[:80]}: no request in it", fix="a line is an object with hash_ids, token ids or turns")
+        raise InputError(f"{found}: no request in it", fix="a line is an object with hash_ids, token ids or turns")
     return Workload("trace", lambda: _requests(found), None, None, found.name)
 
 

@@ -38,8 +38,8 @@ def test_int8_checkpoints_have_twice_the_slots():
     assert (answer["checkpoint_slots"], answer["hit_rate"], answer["knee_slots"]) == (512, 1.0, 384)
 
 
-@pytest.mark.parametrize("workload", ["chat:", "chat:sessions=20,turns=3", "fanout:parents=2,rounds=2", "rag:documents=30",
-                                      "shared:tokens=1500,private=700", "chat"])  # fmt: skip
+@pytest.mark.parametrize("workload", ["chat:", "chat:sessions=20,turns=3", "fanout:parents=2,rounds=2", "chat",
+                                      "rag:documents=30", "shared:tokens=1500,private=700"])  # fmt: skip
 @pytest.mark.parametrize("flags", [(), ("--running", "2"), ("--engine", "vllm", "--block-size", "528"),
                                    ("--strategy", "no_buffer", "--disable-overlap-schedule")])  # fmt: skip
 def test_every_kind_of_workload_under_every_policy(workload, flags):
@@ -62,8 +62,8 @@ def test_a_model_prices_the_slots():
 
 
 def test_a_models_kernel_chunk_is_the_grid():
-    """Granite 4 saves states every 256 tokens, where 64 is the default."""
-    answer = reuse("granite-4.0-h-small", "--slots", "9", "--workload", "cyclic:prefixes=9,tokens=1100",
+    """Nemotron 3 saves states every 128 tokens, where 64 is the default."""
+    answer = reuse("nemotron-3-nano-30b-a3b", "--slots", "9", "--workload", "cyclic:prefixes=9,tokens=1100",
                    "--warmup-rounds", "1", "--no-what-if")  # fmt: skip
     assert answer["hit_tokens"] == 27 * 1024
 
@@ -112,7 +112,8 @@ SLOTS = ("--slots", "100", "--workload", "cyclic")
     ((*SLOTS, "--engine", "trt"), 2, "--engine 'trt' is not known"),
     ((*SLOTS, "--mamba-cache-mode", "none"), 2, "--mamba-cache-mode 'none' saves no states"),
     ((*SLOTS, "--int8-mamba-ckpt-size", "9"), 2, "--int8-mamba-ckpt-size has no effect alone"),
-    ((*SLOTS, "--enable-int8-mamba-checkpoint", "--host-slots", "9"), 1, "int8 checkpoints do not run with a host tier"),
+    ((*SLOTS, "--enable-int8-mamba-checkpoint", "--host-slots", "9"), 1,
+     "int8 checkpoints do not run with a host tier"),
     ((*SLOTS, "--mamba-max-states-per-path", "0"), 2, "--mamba-max-states-per-path 0 keeps no state at all"),
     ((*SLOTS, "--strategy", "extra_buffer_lazy", "--disable-overlap-schedule"), 1,
      "extra_buffer_lazy needs the overlap scheduler"),

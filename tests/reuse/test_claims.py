@@ -67,7 +67,7 @@ ALIGN = vllm_policy(784)
 
 @pytest.mark.parametrize(("shared", "private", "reused"), [(1500, 700, 0), (1600, 600, 1568), (500, 1700, 0)])
 def test_align_mode_reuses_nothing_where_the_only_checkpoint_lies_past_the_shared_part(shared, private, reused):
-    """A prompt of 2,200 tokens keeps its state at 1,568, the last block of 784: past 1,500 shared tokens, within 1,600."""
+    """A prompt of 2,200 tokens keeps its state at 1,568, the last block of 784: past 1,500 tokens, within 1,600."""
     outcome = run(f"shared:tokens={shared},private={private},rounds=2,output=1", ALIGN, 64, warmup_rounds=1)
     assert outcome.hit_tokens == reused
 

@@ -21,8 +21,8 @@ WORKLOADS = ["cyclic:prefixes=60,rounds=3", "cyclic:prefixes=60,rounds=6,zipf=1"
 
 @pytest.mark.parametrize("text", WORKLOADS)
 @pytest.mark.parametrize("setup", [
-    Setup(SGLANG, 16), Setup(SGLANG, 64, running=4), Setup(vllm_policy(256), 16), Setup(SGLANG, 16, checkpoint_slots=32),
-    Setup(sglang_policy(path_cap=2), 16), Setup(SGLANG, 16, kv_tokens=200_000),
+    Setup(SGLANG, 16), Setup(SGLANG, 64, running=4), Setup(vllm_policy(256), 16),
+    Setup(SGLANG, 16, checkpoint_slots=32), Setup(sglang_policy(path_cap=2), 16), Setup(SGLANG, 16, kv_tokens=200_000),
 ], ids=["alone", "running", "vllm", "int8", "capped", "kv"])  # fmt: skip
 def test_at_the_knee_reuse_reaches_95_percent_of_its_limit_and_one_slot_fewer_does_not(text, setup):
     workload = parse_workload(text, seed=1)

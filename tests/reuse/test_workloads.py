@@ -11,7 +11,8 @@ from hybridcalc.reuse.lengths import MOST_LENGTHS, planned_workload
 from hybridcalc.reuse.workloads import KINDS, parse_workload
 
 SMALL = {
-    "cyclic": "cyclic:prefixes=5,rounds=3,tail=10,system=7", "chat": "chat:sessions=4,turns=3,growth=5,system=9,rounds=2",
+    "cyclic": "cyclic:prefixes=5,rounds=3,tail=10,system=7",
+    "chat": "chat:sessions=4,turns=3,growth=5,system=9,rounds=2",
     "fanout": "fanout:parents=2,agents=3,steps=2,rounds=2", "rag": "rag:documents=6,rounds=3",
     "shared": "shared:prompts=2,rounds=5",
 }  # fmt: skip
