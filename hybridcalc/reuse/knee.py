@@ -7,7 +7,7 @@ One pass with that many slots notes how recently each state hit was used before:
 distinct states used since, itself included. A cache of C slots that gives up the least recently used state still has
 those at distances up to C (Mattson et al. 1970), which gives the rates at every C at once. It holds where a miss saves
 what a hit would have found; so the knee found is simulated, and one slot fewer. Where they disagree, or where locks, a
-limit on KV, a host tier or a path cap make the cache no such stack, the knee is searched by halving the interval.
+limit on KV, a host tier or a path cap make the cache no such stack, the knee is searched from there.
 Units: slots.
 """
 
@@ -147,36 +147,36 @@ def is_stack(setup: Setup) -> bool:
 
 def find_knee(workload: Workload, setup: Setup, *, warmup_rounds: int = 0, progress: Bar = lambda _: None) -> Knee:
     """The knee of a workload; all of ``setup`` but its slots stays. ``progress`` starts a bar for each pass."""
-    most = max(MOST_LIMIT_SLOTS, setup.cached_slots)
-    bar, roomy = progress, setup.with_cached(most)
-    distances: _Distances | None = None
-    if is_stack(setup):
-        distances = _Distances()
-        limit = _measure(workload, roomy, distances, warmup_rounds, bar("stack distances"))
-    else:
+    most, bar = max(MOST_LIMIT_SLOTS, setup.cached_slots), progress
+    alone = Setup(setup.policy, most)
+    distances = _Distances()
+    limit = _measure(workload, alone, distances, warmup_rounds, bar("stack distances"))
+    stack = is_stack(setup)
+    if not stack:
+        roomy = setup.with_cached(most)
         limit = simulate(workload, roomy, warmup_rounds=warmup_rounds, progress=bar("with any number of slots"))
     limited = limit.most_cached >= most
-    method = "search" if distances is None else "stack distance"
     if not limit.hits:
-        return Knee(None, None, limit, None, method, limited)
+        return Knee(None, None, limit, None, "stack distance" if stack else "search", limited)
     known: dict[int, Outcome] = {}
 
     def reaches(slots: int) -> bool:
         if slots not in known:
-            setting = setup.with_cached(slots)
             name = f"{slots:,} slots"
+            setting = setup.with_cached(slots)
             known[slots] = simulate(workload, setting, warmup_rounds=warmup_rounds, progress=bar(name))
         return _near(known[slots], limit)
 
-    low, high = 0, max(limit.most_cached, 1)
-    if distances is not None:
-        found = distances.knee()
-        if reaches(found) and (found == 1 or not reaches(found - 1)):
-            return Knee(_pool(setup.with_cached(found)), found, limit, known[found], method, limited)
-        method = "search"
-        low, high = (low, found) if reaches(found) else (found, high)
-    cached = _search(reaches, low, high)
-    return Knee(_pool(setup.with_cached(cached)), cached, limit, known.get(cached, limit), method, limited)
+    found, high = max(distances.knee(), 1), max(limit.most_cached, 1)
+    cached = found
+    exact = stack and reaches(found) and (found == 1 or not reaches(found - 1))
+    if not exact:
+        cached = _search(reaches, min(found, high), high)
+    pool = _pool(setup.with_cached(cached))
+    if setup.checkpoint_slots is None:
+        pool = max(pool, setup.running * setup.policy.slots_per_request)
+    method = "stack distance" if exact else "search"
+    return Knee(pool, cached, limit, known.get(cached, limit), method, limited)
 
 
 def _pool(setup: Setup) -> int:
@@ -187,8 +187,25 @@ def _near(outcome: Outcome, limit: Outcome) -> bool:
     return outcome.hits >= SHARE * limit.hits and outcome.hit_tokens >= SHARE * limit.hit_tokens
 
 
-def _search(reaches: Callable[[int], bool], low: int, high: int) -> int:
-    """The least number in (low, high] that reaches, where more never reach less; ``high`` does."""
+def _search(reaches: Callable[[int], bool], guess: int, most: int) -> int:
+    """The least number up to ``most`` that reaches, where more never reach less; ``most`` does.
+
+    Steps away from the guess, each twice the last, until the number lies between two; then halves what is between.
+    """
+    step = max(guess // 16, 1)
+    low = high = guess
+    if guess == most or reaches(guess):
+        while high == low:
+            low = max(low - step, 0)
+            if low and reaches(low):
+                high = low
+            step *= 2
+    else:
+        while high == low:
+            high = min(high + step, most)
+            if high < most and not reaches(high):
+                low = high
+            step *= 2
     while high - low > 1:
         middle = (low + high) // 2
         if reaches(middle):
