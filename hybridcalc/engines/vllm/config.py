@@ -1,34 +1,252 @@
-"""vLLM's engine arguments that decide the recurrent state, under the engine's own names and with its own defaults.
+"""vLLM's engine arguments, under the engine's own names and with its own defaults, and which rule set they meet.
 
-``model_dtype`` is the dtype argument's effect: "auto" takes the model's. ``num_speculative_tokens`` is the value inside
---speculative-config. ``engine_version`` selects a rule set; an unknown version takes the nearest lower known one.
+Only arguments that bear on memory are kept. ``env`` holds environment switches; ``engine_version`` selects a rule set
+(`rules_for`): an unknown version takes the nearest lower known one. Fields below the blank line are what the engine
+reads from elsewhere (the GPU, the draft model).
 Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it differs).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.units import version_numbers
 
 NEWEST_VERSION = "0.33.0"
+DEFAULT_UTILIZATION = 0.92
+AUTO_FIT = -1
+"""The value of max_model_len with which the engine looks for the longest that fits."""
+KNOWN_ENVIRONMENT = frozenset({
+    "VLLM_SSM_CONV_STATE_LAYOUT", "VLLM_KV_CACHE_LAYOUT", "VLLM_USE_V2_MODEL_RUNNER", "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+})  # fmt: skip
+"""Environment switches that change a figure or a refusal."""
+LAST_WITH_MODE_ALL = "0.31.0"
+"""The last release whose MambaCacheMode has "all"."""
+
+
+class RuleSet(NamedTuple):
+    """What a version does its own way; everything else is common. ``recorded``: checked against the engine's own
+    results, not only read in its source.
+
+    ``tokens_of_pool``: the log's token figure is blocks // groups x block, not concurrency x max_model_len.
+    ``seqs_refused``: max_num_seqs above the blocks does not start. ``caches_hybrid_prefixes``: prefix caching is on by
+    default for hybrids. ``modes``: --mamba-cache-mode is obeyed. ``all_by_default``: mode all is taken where a class
+    supports it, align elsewhere. ``latent_block``: MLA blocks are multiples of 128. ``kda_draft_rows``,
+    ``shortconv_draft_rows``: drafts widen these convolutions. ``one_capacity_line``: tokens and concurrency share a
+    line. ``null_block_reserved``: the memory check leaves out block 0. ``checkpoint_blocks``: prefill checkpoints take
+    a block. ``layout_line``, ``group_lines``: lines of the log. ``fine_hits``: hits may land inside a block.
+    ``kernel_blocks``: a block is a multiple of the kernels' own. ``class_counts_drafts``: the class sizes the page
+    with the rows that drafts add. ``checkpoint_grid``: blocks lie on the grid of the prefill checkpoints.
+    """
+
+    version: str
+    recorded: bool = False
+    tokens_of_pool: bool = True
+    seqs_refused: bool = False
+    caches_hybrid_prefixes: bool = False
+    modes: bool = True
+    all_by_default: bool = True
+    latent_block: bool = False
+    kda_draft_rows: bool = False
+    one_capacity_line: bool = False
+    null_block_reserved: bool = False
+    checkpoint_blocks: bool = False
+    shortconv_draft_rows: bool = False
+    layout_line: bool = False
+    group_lines: bool = False
+    fine_hits: bool = False
+    kernel_blocks: bool = False
+    class_counts_drafts: bool = False
+    checkpoint_grid: bool = False
+
+
+CHANGES: tuple[tuple[str, dict[str, bool]], ...] = (
+    ("0.18.0", {}),
+    ("0.20.0", {"seqs_refused": True}),
+    ("0.20.2", {"tokens_of_pool": False}),
+    ("0.22.1", {}),
+    ("0.26.0", {"caches_hybrid_prefixes": True, "fine_hits": True}),
+    ("0.27.0", {"latent_block": True, "kda_draft_rows": True}),
+    ("0.28.0", {"all_by_default": False, "one_capacity_line": True}),
+    ("0.29.0", {"null_block_reserved": True, "checkpoint_blocks": True, "shortconv_draft_rows": True,
+                "layout_line": True}),
+    ("0.30.0", {"group_lines": True}),
+    ("0.32.0", {"modes": False, "kernel_blocks": True, "class_counts_drafts": True}),
+    ("0.33.0", {"checkpoint_grid": True}),
+)  # fmt: skip
+"""Releases that changed a rule, oldest first, each with what it changed."""
+RECORDED = ("0.22.1", "0.33.0")
+"""Releases whose own results the rules are checked against."""
+
+
+def _rule_sets() -> tuple[RuleSet, ...]:
+    rules, known = list[RuleSet](), dict[str, bool]()
+    for version, changes in CHANGES:
+        known |= changes
+        rules.append(RuleSet(version, version in RECORDED, **known))
+    return tuple(rules)
+
+
+RULE_SETS = _rule_sets()
+
+
+class Refusal(IllegalCombination):
+    """A configuration vLLM does not start with: the ``stage`` of its start-up, the ``reason``, what to change.
+
+    Stages in their order: create_engine_config, initialize_model, update_block_size_for_backend, get_kv_cache_spec,
+    layout+groups, get_kv_cache_configs, resolve_kv_cache_block_sizes, retention, cudagraph_mamba_check. ``rule`` is its
+    id in rules.py, ``outputs`` what the stages before it had settled.
+    """
+
+    def __init__(self, reason: str, *, stage: str, rule: str, fix: str = "") -> None:
+        super().__init__(reason, fix=fix)
+        self.stage = stage
+        self.rule = rule
+        self.reason = self.message
+        self.outputs: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class EngineArgs:
-    """Arguments of ``vllm serve``."""
+    """Arguments of ``vllm serve``; lengths in tokens, sizes in bytes.
+
+    ``max_model_len`` None is the model's own limit, AUTO_FIT the longest that fits. ``prefix_cache_retention_interval``
+    None keeps every state, 0 the engine's choice of them. ``num_speculative_tokens`` is the value in
+    ``speculative_config``, where that has one.
+    """
 
     tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    decode_context_parallel_size: int = 1
+    data_parallel_size: int = 1
     dtype: str = "auto"
+    kv_cache_dtype: str = "auto"
+    block_size: int | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    enable_prefix_caching: bool | None = None
+    enable_chunked_prefill: bool | None = None
+    mamba_cache_mode: str | None = None
+    mamba_block_size: int | None = None
     mamba_cache_dtype: str = "auto"
     mamba_ssm_cache_dtype: str = "auto"
+    prefix_match_unit: int | None = None
+    prefix_cache_retention_interval: int | None = 0
+    num_gpu_blocks_override: int | None = None
+    gpu_memory_utilization: float = DEFAULT_UTILIZATION
+    kv_cache_memory_bytes: int | None = None
+    speculative_config: Mapping[str, Any] | None = None
     num_speculative_tokens: int = 0
     use_replayssm: bool = False
     replayssm_buffer_len: int = 16
     mamba_backend: str = "triton"
+    attention_backend: str | None = None
+    gdn_prefill_backend: str | None = None
+    kda_prefill_backend: str | None = None
+    additional_config: Mapping[str, Any] | None = None
+    compilation_config: Mapping[str, Any] | None = None
+    hf_overrides: Mapping[str, Any] | None = None
+    enforce_eager: bool = False
+    disable_hybrid_kv_cache_manager: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     engine_version: str = NEWEST_VERSION
 
+    gpu_capability: str = "9.0"
+    gpu_memory_gib: float | None = None
+    draft_layers: int | None = None
+
+    def __post_init__(self) -> None:
+        """Take the draft tokens out of the speculative configuration."""
+        drafts = (self.speculative_config or {}).get("num_speculative_tokens")
+        if drafts is not None:
+            object.__setattr__(self, "num_speculative_tokens", drafts)
+
+    @classmethod
+    def from_command(cls, text: str) -> "EngineArgs":
+        """The arguments a launch command gives: ``vllm serve MODEL ...``, ``python -m vllm.entrypoints...``.
+
+        The model it names is left out here; command.from_command returns both. Nothing is run and no variable is
+        expanded. Raises InputError for what cannot be read, for a misspelt flag and for a value the shell decides.
+        """
+        from hybridcalc.engines.vllm.command import from_command
+
+        return from_command(text)[1]
+
     @property
-    def before_0_33(self) -> bool:
-        """Whether the rules of 0.22.1 apply."""
-        return version_numbers(self.engine_version) < (0, 33)
+    def speculative_method(self) -> str | None:
+        """The method of the speculative configuration, lower case; None without one."""
+        method = (self.speculative_config or {}).get("method")
+        return str(method).lower() if method is not None else ("draft_model" if self.speculative_config else None)
+
+    @property
+    def full_graphs(self) -> bool:
+        """Whether decoding runs in full CUDA graphs, as it does unless told otherwise."""
+        mode = (self.compilation_config or {}).get("cudagraph_mode")
+        return not self.enforce_eager and (mode is None or "FULL" in str(mode).upper())
+
+    @property
+    def second_model_runner(self) -> bool:
+        """Whether model runner V2 serves, as it does unless the environment says otherwise."""
+        return self.env.get("VLLM_USE_V2_MODEL_RUNNER", "1").strip() != "0"
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Compute capability of the GPU: (9, 0) is Hopper. Raises InputError for what is none."""
+        major, _, minor = self.gpu_capability.partition(".")
+        if not (major.isdecimal() and (minor or "0").isdecimal() and len(self.gpu_capability) <= 5):
+            raise InputError(f"{self.gpu_capability[:20]!r} is no compute capability", fix="write 9.0 for Hopper")
+        return int(major), int(minor or 0)
+
+    @property
+    def default_seqs(self) -> int:
+        """max_num_seqs where it is not given: 1,024 on a GPU of 70 GiB and more, else 256; 256 for an unnamed one."""
+        large = (self.gpu_memory_gib or 0) >= 70 and self.capability != (8, 0) and self.capability != (12, 1)
+        return 1024 if large else 256
+
+    @property
+    def seqs(self) -> int:
+        """Sequences that may run at once."""
+        return self.max_num_seqs if self.max_num_seqs is not None else self.default_seqs
+
+    @property
+    def batched_tokens(self) -> int:
+        """Tokens of one step: as given, or the server's default for the GPU."""
+        if self.max_num_batched_tokens is not None:
+            return self.max_num_batched_tokens
+        if (self.gpu_memory_gib or 0) >= 160:
+            return 16384
+        return 8192 if self.default_seqs == 1024 else 2048
+
+
+@lru_cache(maxsize=64)
+def rules_for(version: str) -> tuple[RuleSet, str]:
+    """The rule set of an engine version, and a note where it rests on other grounds than the engine's own results.
+
+    Raises InputError for a version that is not a version or older than every known one.
+    """
+    wanted = version_numbers(version)
+    known = [rules for rules in RULE_SETS if version_numbers(rules.version) <= wanted]
+    if not known:
+        raise InputError(
+            f"vLLM {version} is older than every version known here",
+            fix=f"known: {RULE_SETS[0].version} to {NEWEST_VERSION}",
+        )
+    rules = known[-1]
+    if rules.version == version:
+        return rules, "" if rules.recorded else f"vLLM {version}: rules read in its source, not checked by its results"
+    return rules, f"vLLM {version}: the rules of {rules.version} are used"
+
+
+def refuse_retired_mode(args: EngineArgs) -> None:
+    """Raise Refusal for a cache mode the version no longer has: the engine would quietly run another."""
+    if args.mamba_cache_mode == "all" and not rules_for(args.engine_version)[0].modes:
+        raise Refusal(
+            f"vLLM {args.engine_version} has no Mamba cache mode all: the last version that had it is "
+            f"{LAST_WITH_MODE_ALL}, later ones run align",
+            stage="create_engine_config",
+            rule="HC042",
+            fix=f"leave out --mamba-cache-mode, or add --engine-version {LAST_WITH_MODE_ALL}",
+        )

@@ -20,11 +20,14 @@ from hybridcalc.architecture.geometry import (
     Mamba2,
     ShortConv,
 )
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.classes import CLASSES, ModelClass
+from hybridcalc.engines.vllm.config import EngineArgs, rules_for
 from hybridcalc.errors import IllegalCombination, InputError, ShardingError
 from hybridcalc.units import DTYPE_BYTES
 
 KDA_STATE_DTYPES = ("auto", "float32", "bfloat16")
+NEMOTRON = ("NemotronHForCausalLM", "NemotronHPuzzleForCausalLM", "NemotronH_Nano_VL_V2")
+"""Classes whose state is float32 unless their config names another dtype."""
 QWEN3_5 = (
     "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
     "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM",
@@ -68,13 +71,13 @@ def layer_state(model: Architecture, args: EngineArgs) -> tuple[StateTensor, ...
         case KimiDelta():
             part = _divide(state.num_heads * state.head_dim, tp)
             conv = [(state.conv_kernel - 1 + extra, 3 * part)]
-            if args.before_0_33:
+            if not rules_for(args.engine_version)[0].kda_draft_rows:
                 conv = [(state.conv_kernel - 1, part)] * 3
             temporal = (_divide(state.num_heads, tp), state.head_dim, state.head_dim)
         case Lightning():
             return (StateTensor((state.num_heads // tp, state.head_dim, state.head_dim), conv_dtype),)
         case ShortConv():
-            rows = 0 if args.before_0_33 else extra
+            rows = extra if rules_for(args.engine_version)[0].shortconv_draft_rows else 0
             return tuple(
                 StateTensor(_laid_out((s.rows + rows, _divide(s.width, tp)), args), conv_dtype) for s in state.streams
             )
@@ -95,10 +98,13 @@ def _dtypes(model: Architecture, args: EngineArgs) -> tuple[str, str]:
             raise IllegalCombination(
                 f"vLLM keeps no KDA state in {args.mamba_ssm_cache_dtype}", fix=f"one of {', '.join(KDA_STATE_DTYPES)}"
             )
-        return conv, "float32"  # the layer keeps float32 whatever the flag says
+        obeyed = (
+            CLASSES.get(model.architecture, ModelClass()).state_dtype_obeyed and args.mamba_ssm_cache_dtype != "auto"
+        )
+        return conv, args.mamba_ssm_cache_dtype if obeyed else "float32"
     if args.mamba_ssm_cache_dtype != "auto":
         return conv, args.mamba_ssm_cache_dtype
-    if model.architecture == "NemotronHForCausalLM":
+    if model.architecture in NEMOTRON:
         return conv, model.declared_ssm_cache_dtype or "float32"
     if model.architecture in QWEN3_5 and model.declared_ssm_dtype is not None:
         return conv, model.declared_ssm_dtype
