@@ -2,10 +2,10 @@
 
     python benchmarks/reuse.py [--rounds 5] [--least 200000]
 
-Short conversations of two or three turns, whole: the workload is made, looked up, saved and evicted. The least CPU time
-of all rounds counts (a shared machine only ever adds time). Beside it, longer and branching workloads, and the nodes the
-tree holds after ten times the requests. Exits with 1 when the slower of the short conversations is below ``--least``, or
-when the tree has grown with the trace.
+Short conversations of two or three turns, whole: the workload is made, looked up, saved and evicted. The least CPU
+time of all rounds counts (a shared machine only ever adds time). Beside it, longer and branching workloads, and the
+nodes the tree holds after ten times the requests. Exits with 1 when the slower of the short conversations is below
+``--least``, or when the tree has grown with the trace.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """``hybridcalc reuse``: how many state slots prefix caching wants, and what they spare."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
+from hybridcalc.cli.plan_inputs import traffic
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_for
 from hybridcalc.engines.sglang.strategy import chunk_size, resolve_strategy, uses_radix_cache
 from hybridcalc.errors import IllegalCombination, InputError
@@ -16,8 +16,6 @@ from hybridcalc.reuse.answer import Priced, answer
 from hybridcalc.reuse.policy import DEFAULT_CHUNK, NO_CAP
 from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.settings import ENGINES, INT8_FACTOR, VLLM_BLOCK, Settings
-from hybridcalc.reuse.traces import read_trace
-from hybridcalc.reuse.workloads import KINDS, parse_workload
 from hybridcalc.units import MOST_SLOTS
 
 MOST_SIMULATED_SLOTS = 10**7
@@ -186,13 +184,9 @@ def _resolved(settings: Settings, model: Architecture | None, args: ServerArgs) 
 
 def _workload(text: str, seed: int, warmup_rounds: int) -> tuple[Workload, list[str]]:
     """The workload, and what there is to say of it."""
-    kind = text.partition(":")[0]
-    if kind not in KINDS and (Path(text).suffix or "/" in text):
-        found = read_trace(text)
-        if warmup_rounds:
-            raise InputError("a trace has no rounds to leave out", fix="drop --warmup-rounds")
-        return found, []
-    found = parse_workload(text, seed=seed)
+    found = traffic(text, seed=seed)
+    if found.rounds is None and warmup_rounds:
+        raise InputError("a trace has no rounds to leave out", fix="drop --warmup-rounds")
     if found.rounds is not None and warmup_rounds >= found.rounds:
         raise InputError(
             f"--warmup-rounds {warmup_rounds} leaves none of {found.rounds} rounds to count",

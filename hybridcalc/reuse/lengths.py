@@ -15,7 +15,7 @@ MOST_LENGTHS = 256
 def planned_workload(workload: Workload, *, concurrency: int | None = None) -> deployment.Workload:
     """The lengths of a workload's requests, with how many have each, for ``hybridcalc plan``.
 
-    Without a ``concurrency`` the counts stand in their ratio alone: requests of one length after another, not at once.
+    The counts are a mix: how often a length comes, not how many requests run at once; that is ``concurrency``.
     """
     counted = sorted(Counter(request.ends[-1] for request in workload.stream()).items())
     size = -(-len(counted) // MOST_LENGTHS) if counted else 1
@@ -25,4 +25,4 @@ def planned_workload(workload: Workload, *, concurrency: int | None = None) -> d
         requests = sum(count for _, count in group)
         tokens = sum(length * count for length, count in group)
         lengths.append((-(-tokens // requests), requests))
-    return deployment.Workload(tuple(lengths), concurrency)
+    return deployment.Workload(tuple(lengths), concurrency, mix=True)

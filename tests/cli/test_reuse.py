@@ -128,3 +128,23 @@ def test_what_cannot_be_is_said_in_a_line(arguments, code, error):
     ran = run("reuse", *arguments)
     assert (ran.code, ran.out, ran.err.splitlines()[0]) == (code, "", f"error: {error}")
     assert len(ran.err.splitlines()) <= 2
+
+
+def test_plan_takes_the_requests_of_a_workload(tmp_path):
+    """Their lengths, as a mix; a trace as well. A word alone stays a kind of work."""
+    flags = ("plan", "qwen3.5-35b-a3b", "--tp", "4", "--rest", "40GiB", "--json", "--workload")
+    capacity = run(*flags, "shared:tokens=1500,private=700,output=100,rounds=9").document["capacity"]
+    assert (capacity["length_tokens"], capacity["mean_length_tokens"]) == (2300, 2300.0)
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"input_length": 600, "hash_ids": [1, 2], "output_length": 400}\n', encoding="utf-8")
+    assert run(*flags, str(path)).document["capacity"]["length_tokens"] == 1000
+    mixed = run(*flags, "chat:sessions=5,turns=3,user=100,output=50").document["capacity"]
+    assert (mixed["length_tokens"], mixed["mean_length_tokens"]) == (450, 300.0)
+    assert run(*flags, "agent").document["capacity"]["length_tokens"] is None
+
+
+def test_plan_refuses_two_answers_to_how_long_requests_are():
+    ran = run("plan", "kimi-k3", "--rest", "40GiB", "-L", "8k", "--workload", "chat:sessions=5")
+    assert (ran.code, ran.err) == (
+        2, "error: --workload says how long requests are\n       leave out -L and --lengths\n"
+    )  # fmt: skip

@@ -89,9 +89,10 @@ def test_what_is_wrong_with_a_workload_is_named(text, message, fix):
 def test_lengths_of_a_workload_are_handed_to_the_planners():
     """Prompt and answer of each request; the total never shrinks when neighbours are taken together."""
     planned = planned_workload(parse_workload("shared:tokens=1500,private=700,output=100,rounds=7"), concurrency=3)
-    assert (planned.lengths, planned.concurrency) == (((2300, 7),), 3)
+    assert (planned.lengths, planned.concurrency, planned.wanted) == (((2300, 7),), 3, 3)
     workload = parse_workload("chat:sessions=2,turns=800,user=10,output=5")
     planned = planned_workload(workload)
+    assert planned.wanted is None
     assert len(planned.lengths) <= MOST_LENGTHS
     assert sum(count for _, count in planned.lengths) == 1600
     held = sum(request.ends[-1] for request in workload.stream())
