@@ -9,14 +9,17 @@ from hybridcalc.cli import options
 from hybridcalc.cli.plan_inputs import traffic
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_for
 from hybridcalc.engines.sglang.strategy import chunk_size, resolve_strategy, uses_radix_cache
+from hybridcalc.engines.vllm.config import NEWEST_VERSION as VLLM_VERSION
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reports.document import print_json
 from hybridcalc.reuse.answer import Priced, answer
+from hybridcalc.reuse.memory import sglang_cost, vllm_cost, vllm_settings
 from hybridcalc.reuse.policy import DEFAULT_CHUNK, NO_CAP
 from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.settings import ENGINES, INT8_FACTOR, VLLM_BLOCK, Settings
-from hybridcalc.units import MOST_SLOTS
+from hybridcalc.units import GIB, MOST_SLOTS
 
 MOST_SIMULATED_SLOTS = 10**7
 QUICK_REQUESTS = 50_000
@@ -75,8 +78,9 @@ def reuse(
     ] = 0,
     max_total_tokens: options.TotalTokens = None,
     block_size: Annotated[
-        int, typer.Option("--block-size", metavar="N", min=1, max=2**24, help="vLLM: tokens of an aligned block.")
-    ] = VLLM_BLOCK,
+        int | None, typer.Option("--block-size", metavar="N", min=1, max=2**24,
+                                 help="vLLM: tokens of a block; a MODEL makes them as many as its state weighs.")
+    ] = None,
     prefix_match_unit: Annotated[
         int | None, typer.Option("--prefix-match-unit", metavar="N", min=1, max=2**24, help="vLLM: tokens of a match.")
     ] = None,
@@ -85,13 +89,13 @@ def reuse(
                           help="vLLM: tokens between states kept; 0: only where prompts end and part; dense: all.")
     ] = "0",
     mamba_cache_mode: Annotated[
-        str, typer.Option("--mamba-cache-mode", metavar="MODE", help="vLLM: align, or all (0.22).")
+        str, typer.Option("--mamba-cache-mode", metavar="MODE", help="vLLM: align, or all (0.22 to 0.31).")
     ] = "align",
     tp_size: options.Tp = 1,
     kv_cache_dtype: options.KvDtype = "auto",
     mamba_ssm_dtype: options.SsmDtype = None,
     rest: Annotated[
-        str | None, typer.Option("--rest", metavar="SIZE", help="Memory of both pools on one rank: the KV left.")
+        str | None, typer.Option("--rest", "--available", metavar="SIZE", help="Memory of slots and KV on one rank: the KV left.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the synthetic workloads.")] = 0,
     decode_step_tokens: Annotated[
@@ -102,7 +106,10 @@ def reuse(
     what_if: Annotated[
         bool | None, typer.Option("--what-if/--no-what-if", help="Simulate other settings and splits too.")
     ] = None,
-    engine_version: options.EngineVersion = NEWEST_VERSION,
+    engine_version: Annotated[
+        str | None, typer.Option("--engine-version", metavar="VERSION",
+                                 help="Version whose rules apply; the newest known of the engine.")
+    ] = None,
     as_json: options.Json = False,
     explain: options.Explain = False,
 ) -> None:  # fmt: skip
@@ -130,7 +137,8 @@ def reuse(
     args = options.server_args(
         mamba_radix_cache_strategy=strategy, disable_overlap_schedule=disable_overlap_schedule, page_size=page_size,
         tp_size=tp_size, kv_cache_dtype=kv_cache_dtype, mamba_ssm_dtype=mamba_ssm_dtype,
-        mamba_track_interval=mamba_track_interval, max_total_tokens=max_total_tokens, engine_version=engine_version,
+        mamba_track_interval=mamba_track_interval, max_total_tokens=max_total_tokens,
+        engine_version=(engine == "sglang" and engine_version) or NEWEST_VERSION,
         mamba_max_states_per_path=mamba_max_states_per_path,
     )  # fmt: skip
     architecture = options.model(model) if model is not None else None
@@ -138,11 +146,21 @@ def reuse(
         engine, slots, running, page_size=page_size or 1, track_interval=mamba_track_interval,
         prefill_chunk=chunked_prefill_size, max_states_per_path=mamba_max_states_per_path,
         int8_slots=(int8_mamba_ckpt_size or INT8_FACTOR * slots) if enable_int8_mamba_checkpoint else None,
-        host_slots=host_slots, kv_tokens=args.max_total_tokens, block_size=block_size, match_unit=prefix_match_unit,
+        host_slots=host_slots, kv_tokens=args.max_total_tokens, block_size=block_size or VLLM_BLOCK,
+        match_unit=prefix_match_unit,
         retention=_retention(prefix_cache_retention_interval), every_block=mamba_cache_mode == "all",
     )  # fmt: skip
+    served = None
     if engine == "sglang":
         settings = _resolved(settings, architecture, args)
+    elif architecture is not None:
+        served = EngineArgs(
+            tensor_parallel_size=tp_size, kv_cache_dtype=kv_cache_dtype, block_size=block_size,
+            mamba_ssm_cache_dtype=args.mamba_ssm_dtype or "auto", prefix_match_unit=prefix_match_unit,
+            prefix_cache_retention_interval=settings.retention, engine_version=engine_version or VLLM_VERSION,
+            mamba_cache_mode=mamba_cache_mode, enable_prefix_caching=True,
+        )  # fmt: skip
+        settings = vllm_settings(architecture, served, settings)
     _ = settings.setup  # what does not go together is said before anything is read
     traffic, notes = _workload(workload, seed, warmup_rounds)
     size = traffic.requests
@@ -153,7 +171,7 @@ def reuse(
     with bars(size) as bar:
         found = answer(
             traffic, settings, warmup_rounds=warmup_rounds, knee=knee, what_if=what_if, bar=bar, notes=notes,
-            step_tokens=decode_step_tokens, priced=_priced(architecture, args, engine, rest, notes),
+            step_tokens=decode_step_tokens, priced=_priced(architecture, served or args, options.gib("--rest", rest)),
         )  # fmt: skip
     if as_json:
         print_json("reuse", found.to_dict())
@@ -204,15 +222,13 @@ def _retention(text: str) -> int | None:
     return int(text)
 
 
-def _priced(
-    model: Architecture | None, args: ServerArgs, engine: str, rest: str | None, notes: list[str]
-) -> Priced | None:
-    """What slots are priced with: a model under SGLang."""
+def _priced(model: Architecture | None, args: ServerArgs | EngineArgs, rest_gib: float | None) -> Priced | None:
+    """What slots are priced with; nothing without a model."""
     if model is None:
-        if rest is not None:
+        if rest_gib is not None:
             raise InputError("--rest is shared between slots and KV of a model", fix="name a MODEL")
         return None
-    if engine == "vllm":
-        notes.append("states of vLLM lie in the blocks of one pool: `hybridcalc plan` prices them")
-        return None
-    return Priced(model, args, options.gib("--rest", rest))
+    if isinstance(args, EngineArgs):
+        available = None if rest_gib is None else int(rest_gib * GIB)
+        return Priced(model.name, lambda settings: vllm_cost(model, args, settings, available))
+    return Priced(model.name, lambda settings: sglang_cost(model, args, settings, rest_gib))

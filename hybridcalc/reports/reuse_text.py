@@ -79,7 +79,8 @@ def _figures(answer: Reuse) -> list[tuple[str, str, str, str]]:
         rows.append(("knee", f"{knee.slots:,}", "slots", f"{rate} of tokens; any number of slots: {most}"))
     own = answer.price(settings)
     if own is not None:
-        why = f"{settings.slots:,} + 1 slots" + (f", {settings.int8_slots:,} + 1 in int8" if own.int8_bytes else "")
+        spare = "" if settings.engine == "vllm" else " + 1"
+        why = f"{settings.slots:,}{spare} slots" + (f", {settings.int8_slots:,} + 1 in int8" if own.int8_bytes else "")
         rows.append(("slots weigh", f"{own.gpu_bytes:,} B", format_bytes(own.gpu_bytes), why))
         if own.kv_tokens is not None:
             rows.append(("KV beside", f"{own.kv_tokens:,}", "tokens", "left of the memory given"))

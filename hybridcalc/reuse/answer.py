@@ -6,14 +6,13 @@
 Every figure is of the requests after the warm-up rounds. Units: slots, tokens, bytes on one rank.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.sglang.config import Refusal, ServerArgs
+from hybridcalc.errors import HybridcalcError
 from hybridcalc.plan import Step
 from hybridcalc.reuse.knee import SHARE, Bar, Knee, find_knee
-from hybridcalc.reuse.memory import Cost, cost
+from hybridcalc.reuse.memory import Cost
 from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.settings import Settings
 from hybridcalc.reuse.simulation import Outcome, Setup, simulate
@@ -21,17 +20,16 @@ from hybridcalc.reuse.what_if import Row, Split, best_split, compare
 
 
 class Priced(NamedTuple):
-    """The model that slots are priced for, on one rank; ``rest_gib`` is the memory of both pools, if known."""
+    """The model that slots are priced for, and what settings weigh for it on one rank (memory.py)."""
 
-    model: Architecture
-    args: ServerArgs
-    rest_gib: float | None
+    model: str
+    weigh: Callable[[Settings], Cost]
 
     def cost(self, settings: Settings) -> Cost | None:
         """What ``settings`` weigh; None where the engine does not start with them."""
         try:
-            return cost(self.model, self.args, settings, self.rest_gib)
-        except Refusal:
+            return self.weigh(settings)
+        except HybridcalcError:
             return None
 
 
@@ -67,7 +65,7 @@ class Reuse(NamedTuple):
         return {
             "engine": settings.engine,
             "policy": self.setup.policy.name,
-            "model": None if self.priced is None else self.priced.model.name,
+            "model": None if self.priced is None else self.priced.model,
             "workload": {
                 "name": self.workload.name, "description": self.workload.description, "rounds": self.workload.rounds,
                 "warmup_rounds": self.warmup_rounds,

@@ -8,7 +8,7 @@
     vLLM, align             where a chunk ends on the block grid: chunks stop at the last block below the prompt's end
                             and at a junction with other requests. Retention None keeps all of these and each block
                             that decode completes, 0 only the last and the junction, R also multiples of R
-    vLLM 0.22, all          at every block
+    vLLM, all (to 0.31)     at every block
 
 ``grid`` is the larger of the kernel's chunk and the page. A match is at most prompt - 1 tokens, since the last one is
 computed for its logits. Left out: speculation, which shifts vLLM's grid by a block, and context parallelism.
@@ -143,10 +143,12 @@ def sglang_policy(
 
 def vllm_policy(
     block: int, *, unit: int | None = None, retention: int | None = 0, prefill_chunk: int = PREFILL_CHUNK,
-    every_block: bool = False,
+    every_block: bool = False, checkpoints: int = 0,
 ) -> Policy:  # fmt: skip
-    """VLLM's prefix cache on blocks of ``block`` tokens; ``every_block`` is the mode `all` of 0.22. ``unit`` is
-    --prefix-match-unit, ``retention`` --prefix-cache-retention-interval (None: dense).
+    """The prefix cache of vLLM on blocks of ``block`` tokens; ``every_block`` is the mode `all` (0.22 to 0.31).
+
+    ``unit`` is --prefix-match-unit, ``retention`` --prefix-cache-retention-interval (None: dense), ``checkpoints`` the
+    blocks that a prefill takes for the state it exports.
 
     Raises InputError for a unit that does not divide the block, and a retention that is no multiple of it.
     """
@@ -160,8 +162,8 @@ def vllm_policy(
     if every_block:
         return Policy("vLLM all", block, block, PREFILL_CHUNK, block, LIVE, LIVE, on_blocks=True, every_block=True,
                       retention=None, kv_with_state=False)  # fmt: skip
-    decode_grid = block if retention is None else retention
-    return Policy("vLLM align", unit, block, _prefill_chunk(prefill_chunk, 1), decode_grid, VLLM_OWN, VLLM_OWN,
+    decode_grid, own = block if retention is None else retention, VLLM_OWN + checkpoints
+    return Policy("vLLM align", unit, block, _prefill_chunk(prefill_chunk, 1), decode_grid, own, own,
                   on_blocks=True, retention=retention, kv_with_state=False)  # fmt: skip
 
 

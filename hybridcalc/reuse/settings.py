@@ -27,7 +27,10 @@ VLLM_BLOCK = 1056
 
 
 class Settings(NamedTuple):
-    """What was asked about. ``running`` 0: one request at a time, whose slots lie beside ``slots``."""
+    """What was asked about. ``running`` 0: one request at a time, whose slots lie beside ``slots``.
+
+    ``block_fixed``: the block follows from a model. ``checkpoints``: blocks of vLLM for a state that prefill exports.
+    """
 
     engine: str
     slots: int
@@ -46,6 +49,8 @@ class Settings(NamedTuple):
     match_unit: int | None = None
     retention: int | None = 0
     every_block: bool = False
+    checkpoints: int = 0
+    block_fixed: bool = False
 
     @property
     def policy(self) -> Policy:
@@ -53,7 +58,7 @@ class Settings(NamedTuple):
         if self.engine == "vllm":
             return vllm_policy(
                 self.block_size, unit=self.match_unit, retention=self.retention, prefill_chunk=self.prefill_chunk,
-                every_block=self.every_block,
+                every_block=self.every_block, checkpoints=self.checkpoints,
             )  # fmt: skip
         return sglang_policy(
             self.strategy, page=self.page_size, chunk=self.chunk, track_interval=self.track_interval,

@@ -105,14 +105,15 @@ def _sglang(now: Settings) -> Iterator[Variant]:
 
 def _vllm(now: Settings) -> Iterator[Variant]:
     if now.every_block:
-        yield Variant("align mode", "--engine-version 0.33.0", now._replace(every_block=False))
+        yield Variant("align mode", "--mamba-cache-mode align", now._replace(every_block=False))
         return
     dense = now._replace(retention=None)
     yield Variant("dense retention", "--prefix-cache-retention-interval dense", dense)
     sparse = now._replace(retention=4 * now.block_size)
     yield Variant("retention", f"--prefix-cache-retention-interval {sparse.retention}", sparse)
     for block in (now.block_size // 2, 2 * now.block_size):
-        if block and now.block_size % 2 == 0 and now.match_unit is None and not now.retention:
+        free = now.match_unit is None and not now.retention and not now.block_fixed
+        if free and block and now.block_size % 2 == 0:
             yield Variant("block", f"a block of {block:,} tokens", now._replace(block_size=block))
     if now.block_size % 16 == 0:
         yield Variant("match unit", "--prefix-match-unit 16", now._replace(match_unit=16))

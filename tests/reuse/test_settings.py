@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from hybridcalc import load_model, sglang
+from hybridcalc import load_model, sglang, vllm
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.formulas.checkpoints import int8_slot_bytes
 from hybridcalc.formulas.slots import Strategy, slots_per_request
-from hybridcalc.reuse.memory import cost
+from hybridcalc.reuse.memory import sglang_cost as cost
+from hybridcalc.reuse.memory import vllm_cost, vllm_settings
 from hybridcalc.reuse.policy import sglang_policy, vllm_policy
 from hybridcalc.reuse.settings import Settings
 from hybridcalc.reuse.simulation import simulate
@@ -105,3 +106,21 @@ def test_slots_weigh_what_the_planner_says():
     assert plain.kv_tokens == int8.kv_tokens == planned.max_total_num_tokens
     assert cost(model, args, Settings("sglang", 256, host_slots=512)).host_bytes == 512 * 16_097_280
     assert cost(model, args, Settings("sglang", 10_000), 40.0).kv_tokens == 0
+
+
+def test_vllms_block_and_what_its_states_weigh_come_from_its_planner():
+    """Nemotron-H-8B TP1: blocks of 1,040 tokens, six groups of four state layers and one of attention layers."""
+    model, args = load_model("nemotron-h-8b"), vllm.EngineArgs(max_model_len=8192)
+    planned = vllm.plan(model, args, available_bytes=40 * 2**30)
+    settings = vllm_settings(model, args, Settings("vllm", 100))
+    assert (settings.block_size, settings.retention, settings.checkpoints) == (planned.attn_block_size, 0, 1)
+    weighs = vllm_cost(model, args, settings, 40 * 2**30)
+    assert weighs.state_bytes == 100 * 6 * planned.bytes_per_block
+    assert weighs.kv_tokens == (planned.num_blocks - 1 - 600) * 1040
+    assert settings.setup.policy.slots_per_request == 3
+
+
+def test_a_vllm_without_prefix_caching_saves_no_states():
+    args = vllm.EngineArgs(enable_prefix_caching=False)
+    with pytest.raises(IllegalCombination, match="saves no states of"):
+        vllm_settings(load_model("nemotron-h-8b"), args, Settings("vllm", 100))
