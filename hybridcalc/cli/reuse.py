@@ -95,7 +95,8 @@ def reuse(
     kv_cache_dtype: options.KvDtype = "auto",
     mamba_ssm_dtype: options.SsmDtype = None,
     rest: Annotated[
-        str | None, typer.Option("--rest", "--available", metavar="SIZE", help="Memory of slots and KV on one rank: the KV left.")
+        str | None, typer.Option("--rest", "--available", metavar="SIZE",
+                                 help="Memory of slots and KV on one rank: tells the KV left.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the synthetic workloads.")] = 0,
     decode_step_tokens: Annotated[

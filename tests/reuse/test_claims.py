@@ -180,3 +180,20 @@ def test_one_request_at_a_time_is_the_same_step_by_step(text):
         assert fast.serve(request) == slow.serve(request)
     assert fast.evictions == slow.evictions
     assert [node.depth for node in fast.states] == [node.depth for node in slow.states]
+
+
+@pytest.mark.parametrize(
+    "policy", [SGLANG, ALIGN, sglang_policy(Strategy.NO_BUFFER)], ids=["sglang", "vllm", "no_buffer"]
+)
+def test_memory_is_bounded_by_the_cache_and_not_by_the_trace(policy):
+    """Ten times the requests leave no more nodes; KV without a state is dropped, oldest first."""
+
+    def nodes(rounds):
+        cache = Setup(policy, 40).cache()
+        cache.most_bare = 60
+        for request in parse_workload(f"chat:sessions=30,turns=3,user=900,rounds={rounds}").stream():
+            cache.serve(request)
+            assert len(cache.bare) <= 60
+        return sum(1 for _ in cache.tree.nodes())
+
+    assert nodes(60) <= nodes(6) * 1.2
