@@ -22,8 +22,8 @@ from hybridcalc.reuse.settings import ENGINES, INT8_FACTOR, VLLM_BLOCK, Settings
 from hybridcalc.units import GIB, MOST_SLOTS
 
 MOST_SIMULATED_SLOTS = 10**7
-QUICK_REQUESTS = 50_000
-"""Up to so many requests, other settings are simulated without being asked for: some ten seconds."""
+QUICK_REQUESTS = 10_000
+"""Up to so many requests, other settings are simulated without being asked for: some seconds."""
 DENSE = "dense"
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)

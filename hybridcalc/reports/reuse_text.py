@@ -60,7 +60,7 @@ def _verdict(answer: Reuse) -> tuple[str, str]:
 
 def _figures(answer: Reuse) -> list[tuple[str, str, str, str]]:
     outcome, settings, knee = answer.outcome, answer.settings, answer.knee
-    rounds = answer.warmup_rounds
+    rounds, pool = answer.warmup_rounds, settings.slots if settings.int8_slots is None else settings.int8_slots
     left_out = f"; {rounds:,} warm-up round{'' if rounds == 1 else 's'} left out" if rounds else ""
     rows = [
         ("requests", f"{outcome.requests:,}", "", f"{answer.workload.name}: {answer.workload.description}{left_out}"),
@@ -68,7 +68,7 @@ def _figures(answer: Reuse) -> list[tuple[str, str, str, str]]:
         ("hit tokens", f"{outcome.hit_tokens:,}", "tokens", f"of {outcome.prompt_tokens:,} in prompts"),
         ("recomputed", f"{outcome.recomputed_tokens:,}", "tokens", _replayed(outcome)),
         ("evictions", f"{outcome.evictions:,}", "states", _other_losses(outcome)),
-        ("held", f"{outcome.most_cached:,}", "slots", f"of {answer.setup.cached_slots:,} at most; {_course(outcome)}"),
+        ("held", f"{outcome.most_cached:,}", "slots", f"at most, of {pool:,}; {_course(outcome)}"),
     ]
     if settings.running:
         each, count = answer.setup.policy.own_slots, answer.setup.policy.slots_per_request

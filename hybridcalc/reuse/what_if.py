@@ -24,7 +24,8 @@ from hybridcalc.reuse.simulation import Outcome, simulate
 STEP_TOKENS = 256
 """A decode step of 25 ms beside a prefill of 10,000 tokens a second."""
 PATH_CAP = 2
-MOST_SPLITS = 24
+MOST_SPLITS, FINEST_SPLIT = 24, 16
+"""Splits that are tried; steps of a sixteenth of the running requests are fine enough."""
 
 
 class Variant(NamedTuple):
@@ -154,7 +155,7 @@ def best_split(
         near = [running for running in (best - step, best + step) if 1 <= running <= most]
         better = min([best, *near], key=lambda running: split(running).work_tokens)
         if better == best:
-            if step == 1:
+            if step <= best // FINEST_SPLIT or step == 1:
                 break
             step //= 2
         best = better
