@@ -4,6 +4,7 @@ Everything that is no option of the command is read as the engine's own command 
 words, one quoted text, the path of a script, or ``-`` for stdin; it is read and never run.
 """
 
+import contextlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -181,7 +182,14 @@ def _axis(text: str) -> str:
 
 def is_traffic(text: str) -> bool:
     """Whether a workload says what requests hold, as ``hybridcalc reuse`` takes it, and not only what kind it is."""
-    return ":" in text or "/" in text or bool(Path(text).suffix)
+    return ":" in text or _names_file(text)
+
+
+def _names_file(text: str) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        if Path(text).is_file():
+            return True
+    return "=" not in text and ("/" in text or bool(Path(text).suffix))
 
 
 def traffic(text: str, *, seed: int = 0) -> "Traffic":
@@ -190,7 +198,7 @@ def traffic(text: str, *, seed: int = 0) -> "Traffic":
     from hybridcalc.reuse.workloads import KINDS as GENERATORS
     from hybridcalc.reuse.workloads import parse_workload
 
-    if text.partition(":")[0] in GENERATORS or not is_traffic(text):
+    if text.partition(":")[0] in GENERATORS or not _names_file(text):
         return parse_workload(text, seed=seed)
     return read_trace(text)
 

@@ -28,9 +28,10 @@ def print_reuse(answer: Reuse, *, explain: bool) -> None:
         header = ("tokens reused", "recomputed", *(("memory",) if priced else ()), "what if")
         rows = [(*_cells(answer.outcome), *_price(answer, answer.price(answer.settings)), "as asked")]
         for row in answer.rows:
-            price = _price(answer, answer.price(row.variant.settings))
+            weighs = answer.price(row.variant.settings)
+            host = f", host {format_bytes(weighs.host_bytes)}" if weighs is not None and weighs.host_bytes else ""
             if _cells(row.outcome) != _cells(answer.outcome):
-                rows.append((*_cells(row.outcome), *price, row.variant.flags))
+                rows.append((*_cells(row.outcome), *_price(answer, weighs), row.variant.flags + host))
         terminal.listing(out, header, rows, right=tuple(range(3 if priced else 2)))
         same = [row.variant.flags for row in answer.rows if _cells(row.outcome) == _cells(answer.outcome)]
         if same:
@@ -146,7 +147,7 @@ def _cells(outcome: Outcome) -> tuple[str, str]:
 def _price(answer: Reuse, weighs: Cost | None) -> tuple[str, ...]:
     if answer.priced is None:
         return ()
-    return ("refused",) if weighs is None else (_memory(weighs),)
+    return ("refused",) if weighs is None else (format_bytes(weighs.gpu_bytes),)
 
 
 def _memory(weighs: Cost) -> str:

@@ -85,7 +85,10 @@ class PrefixCache:
             self.prefill(run)
             self.finish(run)
             return run.hit
-        ids, ends, prompt, _, _ = request
+        return self.pass_through(request.ids, request.ends, request.prompt)
+
+    def pass_through(self, ids: Ids, ends: Ends, prompt: int) -> int:
+        """`serve` where the cache is ``alone``: no locks, no limit on KV, no host tier."""
         policy, tree, states = self.policy, self.tree, self.states
         node, reused = tree.match(ids, ends, prompt - 1)
         hit = reused.depth

@@ -205,20 +205,21 @@ def _cut(request: Request) -> Request:
 
 def _alone(requests: Iterable[Request], cache: PrefixCache, counter: Counter) -> None:
     """One request at a time; what `Counter.count` does is spelt out, for speed."""
-    serve, warmup = cache.serve, counter.warmup
+    serve, warmup = cache.pass_through, counter.warmup
     counted = hits = prompts = hit_tokens = seen = 0
     sampled = 1
     for request in requests:
-        counts = request.round >= warmup
+        ids, ends, prompt, round, preempted = request
+        counts = round >= warmup
         if counts and counter.before is None:
             counter.mark(cache, request)
-        hit = serve(request)
-        if request.preempted:
+        hit = serve(ids, ends, prompt)
+        if preempted:
             counter.count(cache, request, hit)
             continue
         if counts:
             counted += 1
-            prompts += request.prompt
+            prompts += prompt
             if hit:
                 hits += 1
                 hit_tokens += hit

@@ -68,7 +68,7 @@ def test_a_models_kernel_chunk_is_the_grid():
     assert answer["hit_tokens"] == 27 * 1024
 
 
-def test_a_trace_file_is_replayed(tmp_path):
+def test_a_trace_file_is_replayed(tmp_path, monkeypatch):
     path = tmp_path / "trace.jsonl"
     lines = [{"input_length": 1200, "output_length": 9, "hash_ids": [1, 2, 3 + turn % 2]} for turn in range(40)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
@@ -78,6 +78,9 @@ def test_a_trace_file_is_replayed(tmp_path):
     assert not answer["what_if"]
     assert any("--what-if" in note for note in answer["notes"])
     assert reuse("--slots", "8", "--workload", str(path), "--what-if")["what_if"]
+    bare = path.rename(tmp_path / "trace")
+    monkeypatch.chdir(tmp_path)
+    assert reuse("--slots", "8", "--workload", bare.name)["requests"] == 40
 
 
 def test_the_text_says_what_is_wanted_and_what_to_set():
@@ -106,6 +109,11 @@ SLOTS = ("--slots", "100", "--workload", "cyclic")
     ((), 2, "reuse needs the slots and a workload"),
     (("--slots", "9"), 2, "reuse needs the slots and a workload"),
     (("--slots", "9", "--workload", "cyclic:k=1"), 2, "--workload cyclic: 'k=1' is not one of its parameters"),
+    (("--slots", "9", "--workload", "cyclc:zipf=1.5"), 2,
+     "--workload 'cyclc:zipf=1.5' is neither a kind of workload nor a file"),
+    (("--slots", "9", "--workload", "\0"), 2, "--workload '\\x00' is neither a kind of workload nor a file"),
+    (("--slots", "9", "--workload", "x" * 9999), 2,
+     f"--workload {'x' * 40!r} is neither a kind of workload nor a file"),
     (("--slots", "9", "--workload", "no/such.jsonl"), 2, "'no/such.jsonl' is no trace: no such file"),
     ((*SLOTS, "--warmup-rounds", "4"), 2, "--warmup-rounds 4 leaves none of 4 rounds to count"),
     ((*SLOTS, "--running", "21"), 2, "21 running requests need 105 slots, 5 each; 100 admit 20"),
