@@ -22,8 +22,8 @@ from hybridcalc.reuse.simulation import Setup
 ENGINES = ("sglang", "vllm")
 INT8_FACTOR = 2
 """Checkpoint slots of an int8 pool for each slot of the active one, unless --int8-mamba-ckpt-size says otherwise."""
-VLLM_BLOCK = 1056
-"""A block that grew to the size of a state, as vLLM makes it; a MODEL has its own, 528 to 2,048 tokens."""
+VLLM_BLOCK = 784
+"""A block that grew to the size of a state, as vLLM makes it for Qwen3.5-27B on Triton kernels; a MODEL has its own."""
 
 
 class Settings(NamedTuple):
