@@ -54,9 +54,11 @@ def _verdict(answer: Reuse) -> tuple[str, str]:
     if knee.slots is None:
         return headline, "this workload reuses nothing with any number of slots"
     pool = given if answer.settings.int8_slots is None else answer.settings.int8_slots
+    given_text = f"{pool:,} {'is' if pool == 1 else 'are'} given"
     if answer.enough:
-        return headline, f"{knee.slots:,} slots suffice, {pool:,} are given"
-    return headline, f"{knee.slots:,} slots are wanted, {pool:,} are given"
+        one = knee.slots == 1
+        return headline, f"{knee.slots:,} slot{' suffices' if one else 's suffice'}, {given_text}"
+    return headline, f"{knee.slots:,} slots are wanted, {given_text}"
 
 
 def _figures(answer: Reuse) -> list[tuple[str, str, str, str]]:
