@@ -23,7 +23,9 @@ from hybridcalc.units import MOST_SLOTS
 if TYPE_CHECKING:
     from hybridcalc.cli.plan_engine import PlanEngine
 
-KIND_HELP = "What else to suggest for: long (documents), agent (short turns), batch, small (cards)."
+KIND_HELP = (
+    "long, agent, batch or small: what else to suggest for; or requests as `reuse` takes them: chat:sessions=50."
+)
 LAUNCH_WORDS = "hybridcalc.launch_words"
 
 
@@ -88,7 +90,7 @@ def plan_command(
         int | None,
         typer.Option("--concurrency", "-C", metavar="N", min=1, max=MOST_SLOTS, help="Requests that should run."),
     ] = None,
-    workload: Annotated[str | None, typer.Option("--workload", metavar="KIND", help=KIND_HELP)] = None,
+    workload: Annotated[str | None, typer.Option("--workload", metavar="W", help=KIND_HELP)] = None,
     shared_prefix: Annotated[
         str | None,
         typer.Option("--shared-prefix", metavar="TOKENS", help="vLLM: tokens of a prompt that requests share."),
