@@ -133,9 +133,9 @@ def _run(
     subjects: Any, device: str | None, scale: str, limit: int | None, many: bool, engine_package: bool, *, quiet: bool
 ) -> Any:
     from hybridcalc.crosscheck.run import run_verification  # imports torch
-    from hybridcalc.reports.progress import progress_bar
+    from hybridcalc.reports.progress import byte_bars
 
-    with progress_bar(quiet=quiet) as watch:
+    with byte_bars(quiet=quiet) as watch:
         return run_verification(
             subjects, device=device, scale=scale, limit=limit, many=many, engine_package=engine_package, watch=watch
         )

@@ -21,7 +21,7 @@ from hybridcalc.cli.app import execute
 from hybridcalc.crosscheck import run as crosscheck_run
 from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.devices import Check
-from hybridcalc.reports.progress import progress_bar
+from hybridcalc.reports.progress import byte_bars
 
 K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "--max-mamba-cache-size", "257", "--rest", "28.55GiB")
 
@@ -120,7 +120,7 @@ def test_a_vllm_plan_is_read_back(capsys, tmp_path):
     assert not answer(capsys, "--plan", str(path), "--device", "meta", code=1)["ok"]
 
 
-def test_a_progress_bar_only_where_somebody_looks(monkeypatch):
+def test_a_byte_bars_only_where_somebody_looks(monkeypatch):
     """On a terminal's stderr the model and its bytes, both sizes together; none with --json, none in a pipe."""
 
     class Terminal(io.StringIO):
@@ -130,13 +130,13 @@ def test_a_progress_bar_only_where_somebody_looks(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "stderr", Terminal())
     subject = SimpleNamespace(model=SimpleNamespace(name="kimi-k3"))
-    with progress_bar() as watch:
+    with byte_bars() as watch:
         watch(subject, 3 * 2**20)(3 * 2**20)
     assert "kimi-k3" in sys.stderr.getvalue() and "3.0/3.0 MiB" in sys.stderr.getvalue()
-    with progress_bar(quiet=True) as watch:
+    with byte_bars(quiet=True) as watch:
         assert watch is None
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with progress_bar() as watch:
+    with byte_bars() as watch:
         assert watch is None
 
 

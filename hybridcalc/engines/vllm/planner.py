@@ -43,6 +43,7 @@ from hybridcalc.engines.vllm.pages import (
 )
 from hybridcalc.engines.vllm.states import StateTensor
 from hybridcalc.errors import InputError
+from hybridcalc.formulas.pages import divisors
 from hybridcalc.units import GIB
 
 
@@ -115,7 +116,7 @@ def prepare(model: Architecture, args: EngineArgs) -> Prepared:
 def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log: list[str]) -> Prepared:
     check_numbers(args)
     rules, _ = rules_for(args.engine_version)
-    kind = model_class(model, rules, args.engine_version)
+    kind = model_class(model, args.engine_version)
     args, draft_layers = with_drafts(model, args, kind)
     caching, mode = cache_mode(model, args, rules, kind)
     model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
@@ -313,8 +314,7 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
     elif ready.prefix_caching and ready.mode != "all" and not (ready.mode == "none" and ready.state):
         hashed = unit if unit is not None else gcd(*spans)
         if any(span % hashed for span in spans):
-            units = [n for n in range(1, min(spans) + 1) if not any(span % n for span in spans)]
-            near = max(n for n in units if n <= hashed)
+            near = max(unit for unit in divisors(gcd(*spans)) if unit <= hashed)
             raise refuse(
                 f"prefix_match_unit {hashed} does not divide the block of {min(spans):,} tokens",
                 f"write --prefix-match-unit {near}, or leave it out",
