@@ -33,7 +33,10 @@ def _prefix_too_short(plan: Figures) -> Iterator[tuple[str, str]]:
     if not shared:
         return
     if not plan.ready.prefix_caching:
-        yield f"a prefix of {shared:,} shared tokens is never reused: prefix caching is off", "--enable-prefix-caching"
+        yield (
+            f"a prefix of {shared:,} shared tokens is never reused: prefix caching is off",
+            "write --enable-prefix-caching",
+        )
         return
     reuse = prefix_reuse(plan.ready, plan.sizing, shared, private)
     if reuse.reused:
