@@ -95,6 +95,15 @@ def from_words(
     return fields.pop("model_path", None), ServerArgs(**fields, env=dict(env))
 
 
+def find_flag(name: str) -> Flag | None:
+    """The flag that a plan needs under a spelling or an unambiguous abbreviation of it; None for any other name."""
+    if name in _BY_SPELLING or name in OTHER_FLAGS or not name.startswith("--"):
+        return _BY_SPELLING.get(name)
+    near = _NAMES[bisect_left(_NAMES, name) : bisect_left(_NAMES, name + "\U0010ffff")]
+    flags = {_BY_SPELLING.get(full) for full in near}
+    return flags.pop() if len(flags) == 1 else None
+
+
 def _check_resolved(word: str, text: str = "") -> None:
     if is_unresolved(word):
         raise InputError(f"{shown(text or word)} is a value the shell decides", fix="give it literally")

@@ -1,0 +1,412 @@
+"""Which engines do Kubernetes documents start? Deployments, sets, jobs, RayService, Dynamo, KServe, custom resources.
+
+Every mapping with a command or arguments is a container, whatever the kind, so that kinds nobody has named yet are read
+as well; its environment comes from ``env``, ``envFrom`` and the ConfigMaps of the same set. Custom resources that carry
+flags in typed fields (``vllmConfig.maxModelLen``) are read by their names. GPUs come from resource limits and the labels
+that select nodes. Left out: what an operator adds at run time.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from hybridcalc.manifests.containers import KUBERNETES, launches, resolved_words
+from hybridcalc.manifests.fields import engine_of_fields, extra_words, field_words, kebab, model_field, names_of, split_words
+from hybridcalc.manifests.gpus import gpu_of
+from hybridcalc.manifests.launches import Found
+from hybridcalc.manifests.records import Deployment, Hardware
+from hybridcalc.manifests.script import Outside, read_script
+from hybridcalc.manifests.source import AnyWord, Place, Setting, Word
+from hybridcalc.manifests.yamltree import Mapping as Fields
+from hybridcalc.manifests.yamltree import Node, Scalar, Sequence, documents
+
+ConfigMaps = Callable[[str], Fields | None]
+"""The ``data`` of a ConfigMap of the same set, by name."""
+PASSED_OVER = frozenset({
+    "exec", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "initContainers", "status", "ephemeralContainers",
+})  # fmt: skip
+NO_WORKER = re.compile(r"front-?end|router|planner|epp|gateway|scheduler|ingress|operator|proxy|benchmark", re.IGNORECASE)
+"""Components beside the workers, by type or name; only arguments without a launcher are judged by it."""
+ENGINE_FIELDS = re.compile(r"(sglang|vllm)(-?(config|args|engine-args|server-args|settings|spec|options))?$")
+GENERIC_FIELDS = frozenset({"engine-kwargs", "engine-args", "engine-config", "server-args"})
+ADDITIONAL = {"VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "SGLANG_EXTRA_ARGS"}
+
+
+class Way(NamedTuple):
+    """The way from a document to a node: keys and mappings, the document first."""
+
+    keys: tuple[str, ...]
+    mappings: tuple[Fields, ...]
+
+    def down(self, key: str, mapping: Fields) -> "Way":
+        """One step on."""
+        return Way((*self.keys, key), (*self.mappings, mapping))
+
+
+class Reading(NamedTuple):
+    """What all documents of a file share."""
+
+    outside: Outside
+    config_maps: ConfigMaps
+    seen: set[int]
+    used_scripts: set[str]
+
+
+def read_documents(nodes: list[Node], outside: Outside, config_maps: ConfigMaps) -> Iterator[Deployment]:
+    """Every deployment of the documents of a file."""
+    own = {name: data for node in nodes if isinstance(node, Fields) for name, data in config_map(node)}
+
+    def lookup(name: str) -> Fields | None:
+        if name.startswith("key:"):
+            return next((data for data in own.values() if data.get(name[4:]) is not None), None) or config_maps(name)
+        return own.get(name) or config_maps(name)
+
+    reading = Reading(outside, lookup, set(), set())
+    for node in _flattened(nodes):
+        if node.string("kind") not in ("ConfigMap", "Secret"):
+            yield from _walk(node, Way((), (node,)), reading)
+    for node in _flattened(nodes):
+        for name, data in config_map(node):
+            yield from _scripts(name, data, reading)
+
+
+def config_map(node: Fields) -> Iterator[tuple[str, Fields]]:
+    """Name and data of a ConfigMap document."""
+    data = node.get("data")
+    if node.string("kind") == "ConfigMap" and isinstance(data, Fields):
+        yield node.string("metadata", "name"), data
+
+
+def _flattened(nodes: list[Node]) -> Iterator[Fields]:
+    """Documents, those of a ``kind: List`` one by one."""
+    for node in nodes:
+        if isinstance(node, Fields):
+            if node.string("kind") == "List":
+                yield from (item for item in node.items("items") if isinstance(item, Fields))
+            else:
+                yield node
+
+
+def _walk(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
+    if id(node) in reading.seen:
+        return
+    reading.seen.add(id(node))
+    taken: set[str] = set()
+    if _is_container(node) or _is_kserve_worker(node, way):
+        yield from _container(node, way, reading)
+        taken = {"command", "args", "env"}
+    for key, value in node.entries():
+        if key.value in PASSED_OVER or key.value in taken:
+            continue
+        if isinstance(value, Scalar) and key.value == "serveConfigV2":
+            for inner in documents(value.source, value.text()):
+                if isinstance(inner, Fields):
+                    yield from _walk(inner, way.down(key.value, inner), reading)
+            continue
+        for child in value.items if isinstance(value, Sequence) else [value]:
+            if isinstance(child, Fields):
+                typed = _typed(key, child, node, way)
+                if typed is not None:
+                    yield typed
+                yield from _walk(child, way.down(key.value, child), reading)
+
+
+def _is_container(node: Fields) -> bool:
+    return any(isinstance(node.get(name), Sequence | Scalar) for name in ("command", "args"))
+
+
+def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
+    env = environment(node, reading)
+    nodes = _nodes(way)
+    if "leaderWorkerTemplate" in way.keys and "LWS_GROUP_SIZE" not in env:
+        size = next((m.scalar("leaderWorkerTemplate", "size") for m in way.mappings if m.get("leaderWorkerTemplate")), None)
+        word = size.word() if size is not None else None
+        if isinstance(word, Word):
+            env["LWS_GROUP_SIZE"] = Setting((word,), "", word.place)
+    lookup = env.get
+    command = resolved_words(node.get("command"), KUBERNETES, lookup)
+    arguments = resolved_words(node.get("args"), KUBERNETES, lookup)
+    image = node.string("image")
+    bare = not any(
+        NO_WORKER.search(text) for text in (_component(way), node.string("name"), way.mappings[0].string("metadata", "name"))
+    )
+    found = launches(command, arguments, env, reading.outside, image=image, bare=bare)
+    kserve = _kserve(node, way, arguments, env) if not command and (not found or not found[0].program) else None
+    if kserve is not None:
+        found = [kserve]
+    if not found:
+        found = _mounted_script([*command, *arguments], env, reading)
+    for launch in found:
+        words = (*_with_config_files(launch.words, launch.engine, reading), *_additional(env))
+        yield Deployment(
+            node.source.path, way.mappings[0].string("kind") or "container", _name(way, node), launch.engine, words,
+            launch.env, launch.place, _hardware(way, nodes), _served(way), None, _replicas(way),
+        )  # fmt: skip
+
+
+def environment(node: Fields, reading: Reading) -> dict[str, Setting]:
+    """The variables a container gets: ``envFrom`` first, then ``env``, which may refer to those before it."""
+    env: dict[str, Setting] = {}
+    for source in node.items("envFrom"):
+        reference = source.mapping("configMapRef") if isinstance(source, Fields) else None
+        data = reading.config_maps(reference.string("name")) if reference is not None else None
+        prefix = source.string("prefix") if isinstance(source, Fields) else ""
+        for key, value in data.entries() if data is not None else ():
+            if isinstance(value, Scalar):
+                word = value.word()
+                env[prefix + key.value] = Setting((word,), "", word.place)
+    plain = node.mapping("env")
+    for key, value in plain.entries() if plain is not None else ():
+        if isinstance(value, Scalar):
+            word = value.word()
+            env[key.value] = Setting((word,), "", word.place)
+    for entry in node.items("env"):
+        if isinstance(entry, Fields):
+            env[entry.string("name")] = _variable(entry, env, reading)
+    return env
+
+
+def _variable(entry: Fields, env: Mapping[str, Setting], reading: Reading) -> Setting:
+    value = entry.scalar("value")
+    place = entry.source.place(entry.begin, entry.end)
+    if value is not None:
+        holder = Sequence(value.source, value.begin, value.end, None)
+        holder.items.append(value)
+        words = resolved_words(holder, KUBERNETES, env.get)
+        return Setting(tuple(words), "", words[0].place if words else place)
+    reference = entry.mapping("valueFrom", "configMapKeyRef")
+    if reference is not None:
+        data = reading.config_maps(reference.string("name"))
+        found = data.scalar(reference.string("key")) if data is not None else None
+        if found is not None:
+            word = found.word()
+            return Setting((word,), "", word.place)
+        return Setting((), f"ConfigMap {reference.string('name')[:40]} is not among the files", place)
+    if entry.get("valueFrom") is not None:
+        return Setting((), "the cluster decides it", place)
+    return Setting((Word("", entry.source, entry.begin, entry.begin),), "", place)
+
+
+def _typed(key: Scalar, fields: Fields, holder: Fields, way: Way) -> Deployment | None:
+    """A deployment whose flags are fields: ``vllmConfig: {...}``, ``sglang: {...}``, ``engine_kwargs: {...}``."""
+    name = kebab(key.value)
+    named = ENGINE_FIELDS.fullmatch(name)
+    engine = named[1] if named is not None else engine_of_fields(fields) if name in GENERIC_FIELDS else None
+    if engine is None or _is_container(fields) and fields.get("command") is not None:
+        return None
+    if not any(kebab(entry.value) in names_of(engine) or kebab(entry.value) == "extra-args" for entry, _ in fields.entries()):
+        return None
+    words = list(field_words(fields, engine))
+    for entry, value in holder.entries():
+        if kebab(entry.value) in ("extra-args", "extra-engine-args", "additional-args"):
+            words += extra_words(value, engine)
+    model = model_field(fields) or _model_near(holder, way)
+    return Deployment(
+        key.source.path, way.mappings[0].string("kind") or "values", _name(way, holder), engine, tuple(words), {},
+        key.source.place(key.begin, key.end), _hardware(way, _nodes(way)), model, None, _replicas(way),
+    )  # fmt: skip
+
+
+def _model_near(holder: Fields, way: Way) -> Word | None:
+    """The model beside typed fields, or in a model section on the way to them."""
+    for mapping in (holder, *reversed(way.mappings)):
+        model = model_field(mapping)
+        if model is not None:
+            return model
+        for key, value in mapping.entries():
+            if kebab(key.value) in ("model", "model-spec", "model-loading-config", "model-config") and isinstance(value, Fields):
+                model = model_field(value) or _uri(value)
+                if model is not None:
+                    return model
+                path = next((v for k, v in value.entries() if kebab(k.value) in ("path", "name", "repo")), None)
+                word = path.word() if isinstance(path, Scalar) else None
+                if isinstance(word, Word):
+                    return word
+    return None
+
+
+def _kserve(node: Fields, way: Way, arguments: list[AnyWord], env: Mapping[str, Setting]) -> Found | None:
+    """What KServe starts where the manifest gives arguments alone, or none at all."""
+    kind = way.mappings[0].string("kind")
+    if kind.startswith("LLMInferenceService"):
+        words = list(_parallelism(way))
+        place = words[0].place if words else node.source.place(node.begin)
+        return Found("vllm", (*words, *arguments), dict(env), arguments[0].place if arguments else place)
+    if kind in ("InferenceService", "ServingRuntime", "ClusterServingRuntime") and arguments:
+        said = f"{node.string('runtime')} {node.string('modelFormat', 'name')}".lower()
+        engine = next((name for name in ("sglang", "vllm") if name in said), "vllm" if "huggingface" in said else None)
+        return Found(engine, tuple(arguments), dict(env), arguments[0].place) if engine is not None else None
+    return None
+
+
+def _is_kserve_worker(node: Fields, way: Way) -> bool:
+    """Whether a container without command and arguments is one that KServe starts vLLM in."""
+    kind = way.mappings[0].string("kind")
+    worker = way.keys[-1:] == ("containers",) and node.string("name") in ("main", "vllm", "kserve-container")
+    return kind == "LLMInferenceService" and worker and "router" not in way.keys
+
+
+def _parallelism(way: Way) -> Iterator[AnyWord]:
+    """Flags that KServe makes of ``spec.parallelism``."""
+    for mapping in reversed(way.mappings):
+        sizes = mapping.mapping("parallelism")
+        for key, value in sizes.entries() if sizes is not None else ():
+            flag = {"tensor": "--tensor-parallel-size", "data": "--data-parallel-size", "pipeline": "--pipeline-parallel-size"}.get(key.value)
+            if flag is not None and isinstance(value, Scalar):
+                yield Word(flag, key.source, key.begin, key.end)
+                yield value.word()
+        if sizes is not None:
+            return
+
+
+def _uri(model: Fields) -> Word | None:
+    """The model of ``uri: hf://org/name``."""
+    for name in ("uri", "storageUri", "modelURL"):
+        scalar = model.scalar(name)
+        if scalar is not None:
+            word = scalar.word()
+            if isinstance(word, Word):
+                return word
+    return None
+
+
+def _served(way: Way) -> Word | None:
+    """The model that the document itself names: KServe's ``spec.model.uri``, ``storageUri``."""
+    for mapping in reversed(way.mappings):
+        model = mapping.mapping("model")
+        found = _uri(model) if model is not None else _uri(mapping)
+        if found is not None:
+            return found
+    return None
+
+
+def _mounted_script(words: list[AnyWord], env: Mapping[str, Setting], reading: Reading) -> list[Found]:
+    """What ``bash /scripts/start.sh`` launches, where a ConfigMap of the set holds the script."""
+    for word in words:
+        base = word.rpartition("/")[2]
+        script = reading.config_maps(f"key:{base}") if base.endswith(".sh") else None
+        found = script.scalar(base) if script is not None else None
+        if found is not None:
+            reading.used_scripts.add(base)
+            return read_script(found.text(), env, reading.outside)
+    return []
+
+
+def _scripts(name: str, data: Fields, reading: Reading) -> Iterator[Deployment]:
+    """Launches of the scripts in a ConfigMap that no container of the file was seen to start."""
+    for key, value in data.entries():
+        if not isinstance(value, Scalar) or key.value in reading.used_scripts or "\n" not in value.value:
+            continue
+        if not re.search(r"sglang|vllm", value.value) or not re.search(r"\.sh$|^#!", key.value + "\n" + value.value[:2]):
+            continue
+        for launch in read_script(value.text(), {}, reading.outside):
+            yield Deployment(
+                key.source.path, "ConfigMap", f"{name}/{key.value}", launch.engine, launch.words, launch.env, launch.place
+            )
+
+
+def _with_config_files(words: tuple[AnyWord, ...], engine: str, reading: Reading) -> Iterator[AnyWord]:
+    """Words with the fields of a ``--config`` file that a ConfigMap of the set holds, in front."""
+    own = list(words)
+    for at, word in enumerate(own):
+        name, equals, value = word.partition("=")
+        if name != "--config" or (not equals and at + 1 == len(own)):
+            continue
+        base = (value if equals else str(own[at + 1])).rpartition("/")[2]
+        data = reading.config_maps(f"key:{base}")
+        scalar = data.scalar(base) if data is not None else None
+        if scalar is None:
+            continue
+        nodes = documents(scalar.source, scalar.text())
+        if nodes and isinstance(nodes[0], Fields):
+            yield from field_words(nodes[0], engine)
+            del own[at : at + (1 if equals else 2)]
+        break
+    yield from own
+
+
+def _additional(env: Mapping[str, Setting]) -> Iterator[AnyWord]:
+    """Words of the variables that images append to the engine's own."""
+    for name in ADDITIONAL & env.keys():
+        for word in env[name].words:
+            yield from split_words(word.chars) if isinstance(word, Word) and word.chars is not None else (word,)
+
+
+def _component(way: Way) -> str:
+    return " ".join(mapping.string("componentType") or mapping.string("type") for mapping in way.mappings if mapping.get("componentType") or mapping.get("type"))
+
+
+def _name(way: Way, node: Fields) -> str:
+    """A name for people: the document's, the service's, the container's."""
+    skipped = {"spec", "template", "containers", "services", "extraPodSpec", "mainContainer", "components", "podTemplate",
+               "leaderWorkerTemplate", "predictor", "model", "jobTemplate", "args", "applications"}  # fmt: skip
+    names = [way.mappings[0].string("metadata", "name")]
+    names += [key for key in way.keys if key not in skipped]
+    names += [mapping.string("name") for mapping in way.mappings[1:] if mapping.get("name")]
+    names.append(node.string("name"))
+    return "/".join(dict.fromkeys(name for name in names if name))[:120]
+
+
+def _hardware(way: Way, nodes: int) -> Hardware:
+    """GPU kind, GPUs a node, and nodes, from the nearest mapping that says so."""
+    label, gpus, place = None, None, None
+    for mapping in reversed(way.mappings):
+        if gpus is None:
+            gpus, place = _gpu_count(mapping)
+        if label is None:
+            label = next((text for text in _labels(mapping) if gpu_of(text) is not None), None)
+    return Hardware(label, gpus, place, nodes)
+
+
+def _gpu_count(mapping: Fields) -> tuple[int | None, Place | None]:
+    for side in ("limits", "requests"):
+        holder = mapping.mapping("resources", side)
+        for key, value in holder.entries() if holder is not None else ():
+            if re.fullmatch(r"(nvidia\.com|amd\.com)/gpu|gpu", key.value) and isinstance(value, Scalar):
+                if value.value.isdecimal() and len(value.value) < 5:
+                    return int(value.value), value.source.place(value.begin, value.end)
+    count = mapping.scalar("requestGPU")
+    if count is not None and count.value.isdecimal() and len(count.value) < 5:
+        return int(count.value), count.source.place(count.begin, count.end)
+    return None, None
+
+
+def _labels(mapping: Fields) -> Iterator[str]:
+    """Texts of a pod or a resource that may name a GPU."""
+    selector = mapping.mapping("nodeSelector")
+    for _, value in selector.entries() if selector is not None else ():
+        if isinstance(value, Scalar):
+            yield value.value
+    for name in ("accelerator_type", "acceleratorType", "gpuType", "gpu_type", "instanceType"):
+        if mapping.get(name) is not None:
+            yield mapping.string(name)
+    required = mapping.mapping("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    for term in required.items("nodeSelectorTerms") if required is not None else ():
+        for expression in term.items("matchExpressions") if isinstance(term, Fields) else ():
+            if isinstance(expression, Fields) and expression.string("operator") == "In":
+                values = [item.value for item in expression.items("values") if isinstance(item, Scalar)]
+                if len({gpu_of(value) for value in values}) == 1:
+                    yield values[0]
+
+
+def _nodes(way: Way) -> int:
+    for mapping in reversed(way.mappings):
+        for path in (("multinode", "nodeCount"), ("leaderWorkerTemplate", "size")):
+            count = mapping.string(*path)
+            if count.isdecimal() and len(count) < 5:
+                return max(1, int(count))
+    return 1
+
+
+def _replicas(way: Way) -> int | None:
+    for mapping in reversed(way.mappings):
+        for path in (("replicas",), ("replicaCount",), ("spec", "replicas")):
+            count = mapping.string(*path)
+            if count.isdecimal() and len(count) < 6:
+                return int(count)
+    return None
+
+
+def no_config_maps(name: str) -> Fields | None:
+    """Where no other files are known."""
+    return None

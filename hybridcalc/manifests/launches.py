@@ -1,0 +1,131 @@
+"""Which engine do these words start? A launcher anywhere in a command, or the arguments of an engine's own image.
+
+    docker run --gpus all -e A=1 lmsysorg/sglang:v0.5 python3 -m sglang.launch_server --tp 8
+    -> sglang, A=1, ("--tp", "8")
+
+Words before the launcher are wrappers, or the options of a container runtime whose ``-e`` set the environment. Commands
+that only speak of a launcher (``echo``, ``pkill``) start nothing.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from hybridcalc.commandline import LAUNCHERS, program_of
+from hybridcalc.engines.sglang.flags import FLAGS, OTHER_FLAGS
+from hybridcalc.manifests.source import AnyWord, Place, Setting, Unknown, Word
+
+IMAGES = (
+    (re.compile(r"(^|[/.-])sglang($|[:@/-])|sglang-runtime"), "sglang"),
+    (re.compile(r"vllm-openai|vllm-runtime|(^|/)(vllm|vllm-[a-z-]+)($|[:@])|/vllm/|lmcache/vllm|llm-d(-cuda)?($|[:@])"), "vllm"),
+)  # fmt: skip
+"""Names of images whose entrypoint is an engine, or into which an engine's arguments go."""
+SILENT = frozenset({
+    "alias", "awk", "cat", "curl", "echo", "egrep", "fgrep", "git", "grep", "kill", "less", "ls", "man", "pgrep", "pip",
+    "pip3", "pkill", "printf", "ps", "rm", "sed", "tail", "tee", "test", "trap", "type", "which", "[", "[[",
+})  # fmt: skip
+"""Commands whose words are no launch."""
+RUNTIMES = frozenset({"docker", "podman", "nerdctl"})
+RUNTIME_VALUES = frozenset({
+    "-e", "--env", "-v", "--volume", "-p", "--publish", "--name", "--gpus", "--ipc", "--network", "--net", "--shm-size",
+    "--mount", "-w", "--workdir", "-u", "--user", "--device", "--ulimit", "--entrypoint", "--env-file", "--restart",
+    "--cap-add", "--security-opt", "--group-add", "--runtime", "-h", "--hostname", "-m", "--memory", "--cpus", "--pull",
+    "--label", "-l", "--log-opt", "--log-driver", "--platform", "--health-cmd", "--tmpfs", "--add-host",
+})  # fmt: skip
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_SGLANG_NAMES = frozenset(spelling for flag in FLAGS for spelling in flag.spellings) | OTHER_FLAGS
+_VLLM_NAMES = frozenset({
+    "--max-model-len", "--gpu-memory-utilization", "--max-num-seqs", "--max-num-batched-tokens", "--enforce-eager",
+    "--enable-prefix-caching", "--no-enable-prefix-caching", "--mamba-cache-dtype", "--mamba-ssm-cache-dtype",
+    "--speculative-config", "--compilation-config", "--kv-transfer-config", "--data-parallel-size-local",
+})  # fmt: skip
+"""Flags that only vLLM has: they tell bare arguments apart."""
+
+
+class Found(NamedTuple):
+    """A launch: the engine, its words, the environment it starts under, and where its first word stands."""
+
+    engine: str
+    words: tuple[AnyWord, ...]
+    env: dict[str, Setting]
+    place: Place
+    program: tuple[str, ...] = ()
+
+
+def find_launch(words: Sequence[AnyWord], env: Mapping[str, Setting]) -> Found | None:
+    """The launch a command makes; None where it starts no engine."""
+    if not words or (not isinstance(words[0], Unknown) and words[0].rpartition("/")[2] in SILENT):
+        return None
+    own = dict(env)
+    for at, word in enumerate(words):
+        program, arguments = _program_at(words, at)
+        if program:
+            return Found(LAUNCHERS[program], tuple(arguments), own, words[at].place, program)
+        if isinstance(word, Unknown):
+            continue
+        assigned = _ASSIGNMENT.fullmatch(word)
+        if assigned is not None:
+            own[assigned[1]] = _setting(word, assigned)
+        elif word in RUNTIMES and at + 1 < len(words) and words[at + 1] in ("run", "exec", "create"):
+            inner = _in_container(words, at + 2, own)
+            if inner is not None:
+                return inner
+    return None
+
+
+def image_engine(image: str) -> str | None:
+    """The engine in an image, by its name."""
+    return next((engine for pattern, engine in IMAGES if pattern.search(image.lower())), None)
+
+
+def bare_engine(words: Sequence[AnyWord], image: str = "") -> str | None:
+    """The engine that arguments alone are for: by the image, else by flags that only one engine has."""
+    known = image_engine(image)
+    if known is not None:
+        return known
+    names = {word.partition("=")[0] for word in words if word.startswith("--")}
+    sglang, vllm = len(names & (_SGLANG_NAMES - _VLLM_NAMES)), len(names & _VLLM_NAMES)
+    if "--model-path" in names or (sglang >= 2 and not vllm):
+        return "sglang"
+    return "vllm" if vllm and ("--model" in names or vllm >= 2) else None
+
+
+def _program_at(words: Sequence[AnyWord], at: int) -> tuple[tuple[str, ...], Sequence[AnyWord]]:
+    head = words[at].rpartition("/")[2]
+    if not head.startswith(("python", "sglang", "vllm")):
+        return (), ()
+    program, rest = program_of(list(words[at:]))
+    return program, words[len(words) - len(rest) :]
+
+
+def _in_container(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> Found | None:
+    """What a ``docker run`` starts: its options up to the image are read, then the arguments of the image."""
+    while at < len(words) and words[at].startswith("-"):
+        name, equals, value = words[at].partition("=")
+        if name in ("-e", "--env"):
+            pair = words[at] if equals else words[at + 1] if at + 1 < len(words) else words[at]
+            text = value if equals else str(pair)
+            assigned = _ASSIGNMENT.fullmatch(text)
+            if assigned is not None:
+                env[assigned[1]] = _setting(pair, assigned)
+        at += 2 if name in RUNTIME_VALUES and not equals else 1
+    if at >= len(words) or isinstance(words[at], Unknown):
+        return None
+    image, rest = words[at], words[at + 1 :]
+    for start in range(len(rest)):
+        program, arguments = _program_at(rest, start)
+        if program:
+            return Found(LAUNCHERS[program], tuple(arguments), env, rest[start].place, program)
+    engine = image_engine(image)
+    if engine is not None and rest and rest[0].startswith("-"):
+        return Found(engine, tuple(rest), env, image.place)
+    return None
+
+
+def _setting(word: AnyWord, assigned: re.Match[str]) -> Setting:
+    place = word.place
+    if isinstance(word, Unknown):
+        return Setting((), word.why, place)
+    begin = max(word.end - len(assigned[2]), word.begin)
+    value = Word(assigned[2], word.source, begin, word.end)
+    return Setting((value,), "", value.place)
