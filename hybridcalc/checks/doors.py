@@ -96,7 +96,7 @@ def _sglang_answer(model: Architecture, args: Any, known: Memory, workload: Work
         rest = _sglang_rest(model, args, known)
     except Refusal as refusal:
         return Answer((*decided.findings, _refused(refusal)), (), refused=True)
-    if isinstance(rest, tuple):
+    if isinstance(rest, list):
         waiting = tuple(
             (rule, tuple(part for need in needs for part in (rest if need == MEMORY else (need,))))
             for rule, needs in decided.waiting
@@ -125,7 +125,7 @@ def _refused(refusal: Refusal) -> Finding:
 
 
 def _sglang_rest(model: Architecture, args: Any, known: Memory) -> Any:
-    """The memory left, or a tuple of the figures that are missing for it."""
+    """The memory left, or a list of the figures that are missing for it."""
     if known.rest is not None:
         return exact_rest(parse_bytes(known.rest) / GIB)
     missing = []
@@ -136,13 +136,13 @@ def _sglang_rest(model: Architecture, args: Any, known: Memory) -> Any:
     if args.mem_fraction_static is None:
         missing.append("--mem-fraction-static")
     if missing:
-        return tuple(missing)
+        return missing
     assert known.gpu is not None and known.weights is not None  # noqa: S101
     try:
         return memory.rest_from_gpu(memory.find_gpu(known.gpu), parse_bytes(known.weights) / GIB, model, args)
     except InputError as error:
         if isinstance(error, Refusal):
             raise
-        return (error.message,)
+        return [error.message]
 
 

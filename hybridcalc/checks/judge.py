@@ -66,7 +66,10 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     name = deployment.name
     if engine is None:
         opened = _unknown_words(deployment)
-        return _checked(deployment, None, None, (), opened, [], (("HC040", ("the vLLM planner",)),), settings)
+        missing = (("all", (f"a planner for {deployment.engine}",)),)
+        named = _named_model(deployment)
+        found = find_preset(named.removeprefix("hf://")) if named else None
+        return _checked(deployment, named, found[0] if found else None, (), opened, [], missing, settings)
     words = _sorted_out(deployment, engine)
     env, more = _environment(deployment, engine)
     words.opened.extend(more)
@@ -96,10 +99,11 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         notes.append(f"{architecture.name} has no recurrent state: nothing to check")
     else:
         try:
-            answer = engine.answer(architecture, args, known if not unsure else Memory(), workload)
+            guessed = bool(words.opened)
+            answer = engine.answer(architecture, args, Memory() if guessed else known, workload)
         except HybridcalcError as error:
             answer = Answer((Finding("HC071", "error", error.message, error.fix),), ())
-        answer = _certain(answer, unsure)
+        answer = _certain(answer, unsure, [item.text for item in words.opened])
         findings += [_located(finding, deployment, words) for finding in answer.findings]
         waiting = answer.waiting
         if native is not None:
@@ -159,7 +163,7 @@ def _sorted_out(deployment: Deployment, engine: Door) -> _Words:
             continue
         if sized is None:
             before = word if word.startswith("-") and not equals else before if word.startswith("-") else None
-            if name in engine.files and not _is_remote(word):
+            if name in engine.files:
                 value = words[at] if not equals and at < len(words) else word
                 opened.append(_open_file(word, value, name))
                 at += 0 if equals else 1
@@ -185,10 +189,6 @@ def _sorted_out(deployment: Deployment, engine: Door) -> _Words:
             kept += (word, value)
             given[spelling] = Given(spelling, word, value)
     return _Words(kept, given, opened, free)
-
-
-def _is_remote(word: str) -> bool:
-    return False
 
 
 def _open(word: Unknown, flag: str) -> Open:
@@ -318,6 +318,15 @@ def _model(
     return None, None, []
 
 
+def _named_model(deployment: Deployment) -> str | None:
+    """The model that words name, without their engine's help."""
+    words = [word for word in deployment.words if isinstance(word, Word)]
+    if words and deployment.words[0] is words[0] and not words[0].startswith("-"):
+        return str(words[0])
+    named = _after(words, ("--model", "--model-path"))
+    return named[0] if named else str(deployment.model) if deployment.model is not None else None
+
+
 def _after(words: Sequence[Word], names: tuple[str, ...]) -> list[str]:
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
@@ -386,11 +395,12 @@ DEPENDS = {
 """Rule -> the flags it rests on; where one of them is unknown it is not judged. Other rules rest on every flag."""
 
 
-def _certain(answer: Answer, unsure: set[str]) -> Answer:
-    """Without the findings that a flag nobody knows could change."""
-    if not unsure:
+def _certain(answer: Answer, unsure: set[str], opened: Sequence[str]) -> Answer:
+    """Without the findings that a flag nobody knows could change; what waits, waits for the unknown words first."""
+    if not opened:
         return answer
-    kept, waiting = [], list(answer.waiting)
+    kept = []
+    waiting = [(rule, tuple(opened)) for rule, _ in answer.waiting]
     for finding in answer.findings:
         rests = DEPENDS.get(finding.rule)
         missing = unsure if rests is None else unsure & rests
@@ -417,7 +427,15 @@ def _expectations(deployment: Deployment, expect: Any, answer: Answer, words: _W
             found.append(
                 Finding("HC077", "error", f"{figures.idle_percent:.0f} % of a pool idles, {expect.max_idle_percent:g} % are allowed")
             )
-    return [_located(finding, deployment, words) for finding in found]
+    located = []
+    for finding in found:
+        place = deployment.marks.get(EXPECTED[finding.rule])
+        located.append(_located(finding, deployment, words) if place is None else _at(finding, place, deployment))
+    return located
+
+
+EXPECTED = {"HC074": "fits", "HC075": "min_requests", "HC076": "min_tokens", "HC077": "max_idle_percent"}
+"""Rule -> the expectation it holds."""
 
 
 def _located(finding: Finding, deployment: Deployment, words: _Words) -> Located:
@@ -425,8 +443,18 @@ def _located(finding: Finding, deployment: Deployment, words: _Words) -> Located
     item = _flag_of(finding, words)
     if item is None:
         return _at(finding, deployment.place, deployment)
-    shown = item.value if item.value is not None else item.flag
-    return _at(finding, shown.place, deployment, edit=_value_edit(finding, item, words))
+    return _at(finding, _value_place(item), deployment, edit=_value_edit(finding, item, words))
+
+
+def _value_place(item: Given) -> Place:
+    """Where a flag's value stands; the flag itself where it takes none."""
+    if item.value is not None:
+        return item.value.place
+    chars = item.flag.chars if item.joined and isinstance(item.flag, Word) else None
+    if chars is None or chars.text != item.flag:
+        return item.flag.place
+    begin = len(item.flag.partition("=")[0]) + 1
+    return item.flag.source.place(chars.at(begin), chars.end(len(item.flag)))
 
 
 def _flag_of(finding: Finding, words: _Words) -> Given | None:
@@ -450,12 +478,11 @@ def _value_edit(finding: Finding, item: Given, words: _Words) -> Edit | None:
 
 def _replace_value(item: Given, text: str) -> Edit | None:
     if item.joined and isinstance(item.flag, Word):
-        name, _, value = item.flag.partition("=")
+        _, _, value = item.flag.partition("=")
         chars = item.flag.chars
         if chars is None or chars.text != item.flag:
             return None
-        begin = chars.at(len(name) + 1) if value else 0
-        return _edit(item.flag.source.place(begin, begin + len(value)), item.flag.source, value, text) if value else None
+        return _edit(_value_place(item), item.flag.source, value, text) if value else None
     if not isinstance(item.value, Word):
         return None
     place = item.value.written or item.value.place
@@ -477,7 +504,8 @@ def _edit(place: Place, source: Source, before: str, text: str) -> Edit | None:
 
 
 def _at(finding: Finding, place: Place, deployment: Deployment, *, edit: Edit | None = None) -> Located:
-    source = next((w.source for w in deployment.words if w.source.path == place.path), None)
+    source = deployment.source if deployment.source.path == place.path else None
+    source = source or next((word.source for word in deployment.words if word.source.path == place.path), None)
     quote: tuple[tuple[int, str], ...] = ()
     width = 1
     if source is not None:

@@ -37,8 +37,7 @@ def replaced(text: Text, pattern: re.Pattern[str], lookup: Lookup) -> tuple[Text
         if operator in (":+", "+"):
             return (default or "") if setting is not None and setting.text else ""
         if setting is None:
-            if pattern is COMPOSE:
-                missing[name] = f"{name} comes from outside"
+            missing[name] = f"{name} comes from outside"
             return None
         if setting.text == "" and operator == ":-":
             return default or ""

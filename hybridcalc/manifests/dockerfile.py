@@ -1,4 +1,4 @@
-"""Which engine does a Dockerfile or a systemd unit start? ``CMD`` and ``ENTRYPOINT``; ``ExecStart``.
+r"""Which engine does a Dockerfile or a systemd unit start? ``CMD`` and ``ENTRYPOINT``; ``ExecStart``.
 
     ENTRYPOINT ["vllm", "serve"]          ExecStart=/usr/bin/vllm serve MODEL \\
     CMD ["MODEL", "--max-num-seqs", "8"]      --max-num-seqs 8
@@ -36,10 +36,14 @@ def read_dockerfile(source: Source, outside: Outside) -> Iterator[Deployment]:
     """What the image of a Dockerfile starts."""
     entrypoint = command = image = None
     env: dict[str, Setting] = {}
+    stages: dict[str, str] = {}
     for instruction in _instructions(source, re.compile(r"[ \t]*([A-Za-z]+)[ \t]+")):
         name = instruction.name.upper()
         if name == "FROM":
-            image, entrypoint, command = instruction.text.text.split()[0] if instruction.text.text.split() else "", None, None
+            words = [word for word in instruction.text.text.split() if not word.startswith("--")]
+            image, entrypoint, command = stages.get(words[0], words[0]) if words else "", None, None
+            if len(words) == 3 and words[1].upper() == "AS":
+                stages[words[2]] = image
         elif name == "ENTRYPOINT":
             entrypoint, command = instruction.text, None
         elif name == "CMD":
@@ -48,7 +52,7 @@ def read_dockerfile(source: Source, outside: Outside) -> Iterator[Deployment]:
             _variables(instruction.text, env, outside, argument=name == "ARG")
     for launch in _image_launches(entrypoint, command, env, outside, image or ""):
         yield Deployment(
-            source.path, "Dockerfile", image or "", launch.engine, launch.words, launch.env, launch.place
+            source, "Dockerfile", image or "", launch.engine, launch.words, launch.env, launch.place
         )
 
 
@@ -122,7 +126,7 @@ def read_unit(source: Source, outside: Outside, beside: Callable[[str], Source |
             text = line.text.part(begin, len(line.text.text))
             for launch in read_script(text, env, outside):
                 yield Deployment(
-                    source.path, "systemd", source.path.rpartition("/")[2], launch.engine, launch.words, launch.env,
+                    source, "systemd", source.path.rpartition("/")[2], launch.engine, launch.words, launch.env,
                     launch.place,
                 )  # fmt: skip
 
@@ -136,7 +140,7 @@ def _instructions(source: Source, head: re.Pattern[str]) -> Iterator[Instruction
         end = len(text) if end < 0 else end
         match = head.match(text, at, end)
         if match is not None:
-            while text[at:end].rstrip().endswith("\\") and end < len(text):
+            while end < len(text) and _goes_on(text, at, end):
                 following = text.find("\n", end + 1)
                 end = len(text) if following < 0 else following
             content = _COMMENT.sub(lambda comment: " " * len(comment[0]), text[match.end() : end])
@@ -144,3 +148,13 @@ def _instructions(source: Source, head: re.Pattern[str]) -> Iterator[Instruction
         at = end + 1
 
 
+def _goes_on(text: str, begin: int, end: int) -> bool:
+    """Whether an instruction goes on after ``end``: its last line that is no comment ends in a backslash."""
+    while end > begin:
+        start = text.rfind("\n", begin, end) + 1
+        line = text[start:end] if start else text[begin:end]
+        if start and line.lstrip().startswith("#"):
+            end = start - 1
+            continue
+        return line.rstrip().endswith("\\")
+    return False

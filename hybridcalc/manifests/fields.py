@@ -20,7 +20,9 @@ from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence
 from hybridcalc.shell import Operator, is_unresolved, split_placed
 
 EXTRA = frozenset({"extra-args", "extra-engine-args", "additional-args", "args", "engine-args", "server-args"})
-MODEL_FIELDS = ("model-path", "model", "model-url", "model-uri", "model-id", "model-source", "model-name", "hf-model-id", "hf-id")
+MODEL_FIELDS = (
+    "model-path", "model-source", "model", "model-url", "model-uri", "hf-model-id", "hf-id", "model-id", "model-name",
+)  # fmt: skip
 _FALSE, _TRUE = frozenset({"false", "no", "off"}), frozenset({"true", "yes", "on"})
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
 _VLLM_FIELDS = frozenset({

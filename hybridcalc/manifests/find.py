@@ -239,7 +239,7 @@ def _looks_plain(text: str) -> bool:
 
 def _script(source: Source, outside: Outside) -> Iterator[Deployment]:
     for launch in read_script(Text(source, source.text), {}, outside):
-        yield Deployment(source.path, "script", "", launch.engine, launch.words, launch.env, launch.place)
+        yield Deployment(source, "script", "", launch.engine, launch.words, launch.env, launch.place)
 
 
 def _documents(source: Source, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
@@ -255,7 +255,7 @@ def _documents(source: Source, outside: Outside, beside: "_Beside") -> Iterator[
             model = model_field(node)
             place = source.place(node.begin)
             yield Deployment(
-                source.path, f"{engine} --config", "", engine, tuple(field_words(node, engine)), {}, place, model=model
+                source, f"{engine} --config", "", engine, tuple(field_words(node, engine)), {}, place, model=model
             )
         else:
             others.append(node)

@@ -139,7 +139,7 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
     for launch in found:
         words = (*_with_config_files(launch.words, launch.engine, reading), *_additional(env))
         yield Deployment(
-            node.source.path, way.mappings[0].string("kind") or "container", _name(way, node), launch.engine, words,
+            node.source, way.mappings[0].string("kind") or "container", _name(way, node), launch.engine, words,
             launch.env, launch.place, _hardware(way, nodes), _served(way), None, _replicas(way),
         )  # fmt: skip
 
@@ -202,7 +202,7 @@ def _typed(key: Scalar, fields: Fields, holder: Fields, way: Way) -> Deployment 
             words += extra_words(value, engine)
     model = model_field(fields) or _model_near(holder, way)
     return Deployment(
-        key.source.path, way.mappings[0].string("kind") or "values", _name(way, holder), engine, tuple(words), {},
+        key.source, way.mappings[0].string("kind") or "values", _name(way, holder), engine, tuple(words), {},
         key.source.place(key.begin, key.end), _hardware(way, _nodes(way)), model, None, _replicas(way),
     )  # fmt: skip
 
@@ -228,7 +228,7 @@ def _model_near(holder: Fields, way: Way) -> Word | None:
 def _kserve(node: Fields, way: Way, arguments: list[AnyWord], env: Mapping[str, Setting]) -> Found | None:
     """What KServe starts where the manifest gives arguments alone, or none at all."""
     kind = way.mappings[0].string("kind")
-    if kind.startswith("LLMInferenceService"):
+    if kind.startswith("LLMInferenceService") and "router" not in way.keys:
         words = list(_parallelism(way))
         place = words[0].place if words else node.source.place(node.begin)
         return Found("vllm", (*words, *arguments), dict(env), arguments[0].place if arguments else place)
@@ -301,7 +301,7 @@ def _scripts(name: str, data: Fields, reading: Reading) -> Iterator[Deployment]:
             continue
         for launch in read_script(value.text(), {}, reading.outside):
             yield Deployment(
-                key.source.path, "ConfigMap", f"{name}/{key.value}", launch.engine, launch.words, launch.env, launch.place
+                key.source, "ConfigMap", f"{name}/{key.value}", launch.engine, launch.words, launch.env, launch.place
             )
 
 

@@ -20,7 +20,7 @@ from hybridcalc.manifests.fields import field_words, plain, split_words
 from hybridcalc.manifests.launches import find_launch
 from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.script import Outside
-from hybridcalc.manifests.source import AnyWord, Setting, Word
+from hybridcalc.manifests.source import AnyWord, Place, Setting, Word
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
 from hybridcalc.units import MOST_RANKS, MOST_SLOTS, parse_bytes, parse_tokens
@@ -172,9 +172,16 @@ def _deployment(fields: Fields, native: NativeDeployment, outside: Outside) -> D
     if flags is not None:
         words = (*words, *field_words(flags, engine, known_only=False))
     return Deployment(
-        fields.source.path, "hybridcalc", native.name or native.model or "", engine, words, env, place, hardware,
-        word if isinstance(word, Word) else None, native,
+        fields.source, "hybridcalc", native.name or native.model or "", engine, words, env, place, hardware,
+        word if isinstance(word, Word) else None, native, None, _marks(fields),
     )  # fmt: skip
+
+
+def _marks(fields: Fields) -> dict[str, Place]:
+    """Where each expectation stands."""
+    expect = fields.mapping("expect")
+    pairs = expect.entries() if expect is not None else ()
+    return {key.value: value.source.place(value.begin, value.end) for key, value in pairs}
 
 
 def _refusal(node: Fields, error: ValidationError) -> InputError:

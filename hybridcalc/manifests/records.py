@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hybridcalc.manifests.source import AnyWord, Place, Setting, Word
+from hybridcalc.manifests.source import AnyWord, Place, Setting, Source, Word
 
 
 class Hardware(NamedTuple):
@@ -17,10 +17,10 @@ class Hardware(NamedTuple):
 
 class Deployment(NamedTuple):
     """One engine that a file starts. ``model`` is what the file says it serves where no flag does; ``native`` is what a
-    hybridcalc.yaml adds (memory, workload, expectations).
+    hybridcalc.yaml adds (memory, workload, expectations), ``marks`` where it says so.
     """
 
-    path: str
+    source: Source
     kind: str
     name: str
     engine: str
@@ -31,6 +31,12 @@ class Deployment(NamedTuple):
     model: Word | None = None
     native: Any = None
     replicas: int | None = None
+    marks: Mapping[str, Place] = {}
+
+    @property
+    def path(self) -> str:
+        """The file it stands in."""
+        return self.source.path
 
 
 class Trouble(NamedTuple):

@@ -34,6 +34,8 @@ _REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*|[0-9@*#?!$-])|\{([^{}]*(?:\{[^{}]*\
 _PARAMETER = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*#])(\[[@*]\])?(?:(:?[-=?+])(.*)|(:[0-9]+)?)", re.DOTALL)
 _ARITHMETIC = re.compile(r"[\s0-9A-Za-z_$+*/%()-]{1,200}")
 _SCRIPT_OPTION = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
+_SHELL_DOCUMENT = re.compile(r"\b(ba|z|k|da)?sh\b")
+"""A command that takes a here-document for a script, or a file that is named as one."""
 _HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(['\"\\]?)([A-Za-z_]\w*)\1")
 
 
@@ -112,7 +114,7 @@ class _Shell:
                 number, offset = first, begin
                 continue
             body = "\n".join(lines[first:number])
-            if "sglang" in body or "vllm" in body:
+            if _SHELL_DOCUMENT.search(lines[first - 1]) and ("sglang" in body or "vllm" in body):
                 self.inner.append(text.part(begin, begin + len(body)))
             for index in range(first, number + 1):
                 if index < number:

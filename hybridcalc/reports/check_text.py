@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from textwrap import wrap
 
@@ -90,12 +91,18 @@ def _headline(out: Console, head: str, label: str, message: str, style: str) -> 
 
 def _open(out: Console, item: Open) -> None:
     flag = f" decides {item.flag}" if item.flag else " may hold any flag"
-    fix = item.fix or ("give --set NAME=VALUE or --env-file" if "$" in item.text else "give its flags instead")
-    if item.why.endswith("comes from outside"):
-        name = item.why.split()[0]
-        fix = f"give --set {name}=... or --env-file"
-    message = f"{printable(item.text)}{flag}: {item.why}; {fix}"
+    message = f"{printable(item.text)}{flag}: {item.why}; {way_out(item)}"
     _headline(out, f"{printable(item.path)}:{item.line}:{item.column} ", "unresolved", message, terminal.KV)
+
+
+def way_out(item: Open) -> str:
+    """What resolves an unknown value."""
+    variable = re.search(r"\$[({]?([A-Za-z_]\w*)", item.text)
+    if item.fix:
+        return item.fix
+    if variable is not None:
+        return f"give --set {variable[1]}=... or --env-file"
+    return "give its flags in its place" if item.flag in ("--config", "--disagg-config") else "write it literally"
 
 
 def _trouble(out: Console, trouble: Trouble) -> None:

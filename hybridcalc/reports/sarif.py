@@ -11,6 +11,7 @@ from hybridcalc.checks.results import Edit, Located
 from hybridcalc.checks.rules import all_rules
 from hybridcalc.checks.run import Report
 from hybridcalc.findings import Finding
+from hybridcalc.reports.check_text import way_out
 
 LEVELS = {"error": "error", "warning": "warning", "note": "note"}
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -62,7 +63,7 @@ def unresolved(report: Report) -> list[Located]:
     for one in report.checked:
         for item in one.opened:
             flag = f" decides {item.flag}" if item.flag else " may hold any flag"
-            finding = Finding("HC079", "warning", f"{item.text}{flag}: {item.why}", item.fix or "give --set NAME=VALUE")
+            finding = Finding("HC079", "warning", f"{item.text}{flag}: {item.why}", way_out(item))
             found.append(Located(finding, item.path, item.line, item.column, item.column + len(item.text), one.name))
     return found
 
