@@ -58,6 +58,7 @@ class _Words(NamedTuple):
     given: dict[str, Given]
     opened: list[Open]
     free: bool
+    refused: set[str]
 
 
 def judge(deployment: Deployment, settings: Settings) -> Checked:
@@ -87,7 +88,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     workload = native.workload.workload if native is not None and native.workload.workload != Workload() else settings.workload
     waiting: tuple[tuple[str, tuple[str, ...]], ...] = ()
     notes: list[str] = []
-    unsure = {item.flag for item in words.opened if item.flag}
+    unsure = {item.flag for item in words.opened if item.flag} | words.refused
     if args is not None:
         findings += _gpu_count(deployment, engine, args, words, unsure)
     if args is None:
@@ -99,11 +100,11 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         notes.append(f"{architecture.name} has no recurrent state: nothing to check")
     else:
         try:
-            guessed = bool(words.opened)
+            guessed = bool(words.opened or words.refused)
             answer = engine.answer(architecture, args, Memory() if guessed else known, workload)
         except HybridcalcError as error:
             answer = Answer((Finding("HC071", "error", error.message, error.fix),), ())
-        answer = _certain(answer, unsure, [item.text for item in words.opened])
+        answer = _certain(answer, unsure, [*(item.text for item in words.opened), *sorted(words.refused)])
         findings += [_located(finding, deployment, words) for finding in answer.findings]
         waiting = answer.waiting
         if native is not None:
@@ -188,7 +189,7 @@ def _sorted_out(deployment: Deployment, engine: Door) -> _Words:
         else:
             kept += (word, value)
             given[spelling] = Given(spelling, word, value)
-    return _Words(kept, given, opened, free)
+    return _Words(kept, given, opened, free, set())
 
 
 def _open(word: Unknown, flag: str) -> Open:
@@ -242,9 +243,7 @@ def _read(
             findings.append(_at(finding, shown.place, deployment, edit=_spelling_edit(error.fix, word)))
             if spelling is not None:
                 words.given.pop(spelling[1], None)
-                words.opened.append(
-                    Open(str(word)[:80], spelling[1], "its value is refused", *word.place[:3], fix="see HC071")
-                )
+                words.refused.add(spelling[1])
             del words.kept[at:until]
     return None, None
 
@@ -314,7 +313,8 @@ def _model(
         place = (flag.value or flag.flag).place if flag is not None else deployment.place
         text = named or "the model"
         why = "a path says nothing of the model" if named else "no flag names the model"
-        return None, None, [Open(text[:80], "--model-path", why, *place[:3], fix=f"give --model {text[:60]}=PRESET")]
+        fix = f"give --model {text[:60]}=PRESET" if named else "give --model PRESET"
+        return None, None, [Open(text[:80], "--model-path", why, *place[:3], fix=fix)]
     return None, None, []
 
 

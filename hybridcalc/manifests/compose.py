@@ -79,7 +79,7 @@ def _environment(
         name, equals, value = word.partition("=")
         if equals and isinstance(word, Word):
             written = Word(value, word.source, min(word.begin + len(name) + 1, word.end), word.end)
-            env[name] = Setting((written,), "", written.place)
+            env[name] = Setting((written,))
         elif equals:
             env[name] = Setting((word,))
         else:
@@ -111,7 +111,7 @@ def env_file(source: Source) -> dict[str, Setting]:
                 value = value.partition(" #")[0].strip()
             begin = offset + line.find("=") + 1
             word: AnyWord = Word(value, source, begin, offset + len(line.rstrip()))
-            values[name.strip()] = Setting((word,), "", word.place)
+            values[name.strip()] = Setting((word,))
         offset += len(line)
     return values
 

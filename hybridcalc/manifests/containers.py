@@ -58,6 +58,7 @@ def resolved_words(node: Node | None, pattern: re.Pattern[str], lookup: Lookup) 
     words: list[AnyWord] = []
     for item in node.items if isinstance(node, Items) else []:
         if not isinstance(item, Scalar):
+            words.append(Unknown("[...]", item.source, item.begin, item.end, "it is no text"))
             continue
         word = item.word()
         if isinstance(word, Unknown):

@@ -99,7 +99,7 @@ def _variables(text: Text, env: dict[str, Setting], outside: Outside, *, argumen
         given = outside.get(pair[1]) if argument else None
         value = given if given is not None else _REFERENCE.sub(lambda m: _known(m, env), value)
         word = Word(value, text.source, text.at(pair.start(2)), text.end(pair.end(2)))
-        env[pair[1]] = Setting((word,), "", word.place)
+        env[pair[1]] = Setting((word,))
 
 
 def _known(match: re.Match[str], env: dict[str, Setting]) -> str:
@@ -119,7 +119,7 @@ def read_unit(source: Source, outside: Outside, beside: Callable[[str], Source |
         elif line.name == "Environment":
             for pair in _PAIR.finditer(line.text.text.replace('"', " ").replace("'", " ")):
                 word = Word(pair[2], source, line.text.at(pair.start(2)), line.text.end(pair.end(2)))
-                env[pair[1]] = Setting((word,), "", word.place)
+                env[pair[1]] = Setting((word,))
     for line in lines:
         if line.name == "ExecStart":
             begin = len(line.text.text) - len(line.text.text.lstrip("-@:+! \t"))

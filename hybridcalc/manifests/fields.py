@@ -23,6 +23,7 @@ EXTRA = frozenset({"extra-args", "extra-engine-args", "additional-args", "args",
 MODEL_FIELDS = (
     "model-path", "model-source", "model", "model-url", "model-uri", "hf-model-id", "hf-id", "model-id", "model-name",
 )  # fmt: skip
+MOST_PLAIN = 50_000
 _FALSE, _TRUE = frozenset({"false", "no", "off"}), frozenset({"true", "yes", "on"})
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
 _VLLM_FIELDS = frozenset({
@@ -166,14 +167,21 @@ def _flag(key: Scalar, name: str, value: Node, engine: str) -> Iterator[AnyWord]
         yield Word(json.dumps(plain(value)), value.source, value.begin, value.begin)
 
 
-def plain(node: Node, depth: int = 0) -> Any:
-    """A node as plain data: numbers and truth values where the text is one, unquoted."""
-    if depth > 20:
-        raise InputError(f"{node.source.path}: nested too deep")
+def plain(node: Node) -> Any:
+    """A node as plain data: numbers and truth values where the text is one, unquoted. Raises InputError for one that
+    aliases unfold beyond MOST_PLAIN nodes.
+    """
+    return _plain(node, 0, [MOST_PLAIN])
+
+
+def _plain(node: Node, depth: int, left: list[int]) -> Any:
+    left[0] -= 1
+    if depth > 20 or left[0] < 0:
+        raise InputError(f"{node.source.path}: nested too deep, or more than {MOST_PLAIN:,} values")
     if isinstance(node, Mapping):
-        return {key.value: plain(value, depth + 1) for key, value in node.entries()}
+        return {key.value: _plain(value, depth + 1, left) for key, value in node.entries()}
     if isinstance(node, Sequence):
-        return [plain(item, depth + 1) for item in node.items]
+        return [_plain(item, depth + 1, left) for item in node.items]
     assert isinstance(node, Scalar)  # noqa: S101
     if node.style is not None:
         return node.value

@@ -182,10 +182,10 @@ def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | No
             engine = _ENGINE.search(source.text) is not None
             trouble = Trouble(shown, line, "a template", "render it: `helm template ... | hybridcalc check -`", False)
             return Contents(source, (), (trouble,) if engine else ())
-        message = error.message.removeprefix(f"{shown}:")
+        message = error.message.removeprefix(f"{shown}:").lstrip()
         line_text, colon, rest = message.partition(": ")
         line = int(line_text) if colon and line_text.isdecimal() else 0
-        return Contents(source, (), (Trouble(shown, line, rest if line else error.message, error.fix),))
+        return Contents(source, (), (Trouble(shown, line, rest if line else message, error.fix),))
     except RecursionError:
         return Contents(source, (), (Trouble(shown, 0, "nested too deep to be read"),))
 

@@ -122,7 +122,7 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
         size = next((m.scalar("leaderWorkerTemplate", "size") for m in way.mappings if m.get("leaderWorkerTemplate")), None)
         word = size.word() if size is not None else None
         if isinstance(word, Word):
-            env["LWS_GROUP_SIZE"] = Setting((word,), "", word.place)
+            env["LWS_GROUP_SIZE"] = Setting((word,))
     lookup = env.get
     command = resolved_words(node.get("command"), KUBERNETES, lookup)
     arguments = resolved_words(node.get("args"), KUBERNETES, lookup)
@@ -154,12 +154,12 @@ def environment(node: Fields, reading: Reading) -> dict[str, Setting]:
         for key, value in data.entries() if data is not None else ():
             if isinstance(value, Scalar):
                 word = value.word()
-                env[prefix + key.value] = Setting((word,), "", word.place)
+                env[prefix + key.value] = Setting((word,))
     plain = node.mapping("env")
     for key, value in plain.entries() if plain is not None else ():
         if isinstance(value, Scalar):
             word = value.word()
-            env[key.value] = Setting((word,), "", word.place)
+            env[key.value] = Setting((word,))
     for entry in node.items("env"):
         if isinstance(entry, Fields):
             env[entry.string("name")] = _variable(entry, env, reading)
@@ -167,20 +167,25 @@ def environment(node: Fields, reading: Reading) -> dict[str, Setting]:
 
 
 def _variable(entry: Fields, env: Mapping[str, Setting], reading: Reading) -> Setting:
-    value = entry.scalar("value")
-    place = entry.source.place(entry.begin, entry.end)
+    value = entry.get("value")
+    if not isinstance(value, Scalar):
+        value = None
+    if value is not None and "$" not in value.value:
+        word = value.word()
+        return Setting((word,))
     if value is not None:
         holder = Sequence(value.source, value.begin, value.end, None)
         holder.items.append(value)
         words = resolved_words(holder, KUBERNETES, env.get)
-        return Setting(tuple(words), "", words[0].place if words else place)
+        return Setting(tuple(words), "", words[0].place if words else None)
+    place = entry.source.place(entry.begin, entry.end)
     reference = entry.mapping("valueFrom", "configMapKeyRef")
     if reference is not None:
         data = reading.config_maps(reference.string("name"))
         found = data.scalar(reference.string("key")) if data is not None else None
         if found is not None:
             word = found.word()
-            return Setting((word,), "", word.place)
+            return Setting((word,))
         return Setting((), f"ConfigMap {reference.string('name')[:40]} is not among the files", place)
     if entry.get("valueFrom") is not None:
         return Setting((), "the cluster decides it", place)

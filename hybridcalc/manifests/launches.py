@@ -100,7 +100,10 @@ def _program_at(words: Sequence[AnyWord], at: int) -> tuple[tuple[str, ...], Seq
 
 def _in_container(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> Found | None:
     """What a ``docker run`` starts: its options up to the image are read, then the arguments of the image."""
-    while at < len(words) and words[at].startswith("-"):
+    while at < len(words) and (words[at].startswith("-") or isinstance(words[at], Unknown)):
+        if isinstance(words[at], Unknown) and not words[at].startswith("-"):
+            at += 1  # options from an array nobody knows
+            continue
         name, equals, value = words[at].partition("=")
         if name in ("-e", "--env"):
             pair = words[at] if equals else words[at + 1] if at + 1 < len(words) else words[at]
@@ -109,7 +112,7 @@ def _in_container(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) ->
             if assigned is not None:
                 env[assigned[1]] = _setting(pair, assigned)
         at += 2 if name in RUNTIME_VALUES and not equals else 1
-    if at >= len(words) or isinstance(words[at], Unknown):
+    if at >= len(words):
         return None
     image, rest = words[at], words[at + 1 :]
     for start in range(len(rest)):
@@ -128,4 +131,4 @@ def _setting(word: AnyWord, assigned: re.Match[str]) -> Setting:
         return Setting((), word.why, place)
     begin = max(word.end - len(assigned[2]), word.begin)
     value = Word(assigned[2], word.source, begin, word.end)
-    return Setting((value,), "", value.place)
+    return Setting((value,))

@@ -154,7 +154,7 @@ def _deployment(fields: Fields, native: NativeDeployment, outside: Outside) -> D
     for key, value in declared.entries() if declared is not None else ():
         if isinstance(value, Scalar):
             word = value.word()
-            env[key.value] = Setting((word,), "", word.place)
+            env[key.value] = Setting((word,))
     model = fields.scalar("model")
     word = model.word() if model is not None else None
     hardware = Hardware(native.hardware.gpu, native.hardware.gpus, None, native.hardware.nodes)

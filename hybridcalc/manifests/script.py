@@ -8,6 +8,7 @@ no branch is guessed. Left out: pattern substitution, sourced files, ``eval``.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from hybridcalc.shell import Operator, is_unresolved, split_placed
 MOST_LAUNCHES = 200
 DEEPEST_SHELL = 4
 LONGEST_VALUE = 32_768
-MOST_EXPANSIONS = 20_000
+MOST_EXPANSIONS = 200_000
 """Words one script may expand to: arrays of arrays must not grow without end."""
 
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
@@ -99,29 +100,29 @@ class _Shell:
         """The script with its here-documents blanked out; those that launch something are read on their own."""
         content = text.text.replace("\r\n", " \n")
         lines = content.split("\n")
+        ends: dict[str, list[int]] = {}
         offset, number = 0, 0
         while number < len(lines):
-            match = _HEREDOC.search(lines[number]) if not lines[number].lstrip().startswith("#") else None
-            offset += len(lines[number]) + 1
+            opening = lines[number]
+            match = _HEREDOC.search(opening) if not opening.lstrip().startswith("#") else None
+            offset += len(opening) + 1
             number += 1
             if match is None:
                 continue
-            first, begin = number, offset
-            while number < len(lines) and lines[number].strip() != match[2]:
-                offset += len(lines[number]) + 1
-                number += 1
-            if number == len(lines):  # no end: it was no here-document
-                number, offset = first, begin
+            if not ends:
+                for index, line in enumerate(lines):
+                    ends.setdefault(line.strip(), []).append(index)
+            later = ends.get(match[2], [])
+            end = next(iter(later[bisect_left(later, number) :][:1]), None)
+            if end is None:  # it was no here-document
                 continue
-            body = "\n".join(lines[first:number])
-            if _SHELL_DOCUMENT.search(lines[first - 1]) and ("sglang" in body or "vllm" in body):
-                self.inner.append(text.part(begin, begin + len(body)))
-            for index in range(first, number + 1):
-                if index < number:
-                    lines[index] = " " * len(lines[index])
-            offset += len(lines[number]) + 1
-            lines[number] = " " * len(lines[number])
-            number += 1
+            body = "\n".join(lines[number:end])
+            if _SHELL_DOCUMENT.search(opening) and ("sglang" in body or "vllm" in body):
+                self.inner.append(text.part(offset, offset + len(body)))
+            for index in range(number, end + 1):
+                offset += len(lines[index]) + 1
+                lines[index] = " " * len(lines[index])
+            number = end + 1
         return Text(text.source, "\n".join(lines), text.base, text.spots)
 
     def _commands(self) -> Iterator[_Command]:
@@ -163,7 +164,7 @@ class _Shell:
 
     def _run(self, words: list[tuple[str, int, int]], chained: bool) -> bool:
         """Take one command in; whether it was a test, so that what ``&&`` appends depends on it."""
-        words = self._enter(words)
+        words = self._enter(words, chained)
         if not words:
             return False
         head = words[0][0]
@@ -171,7 +172,7 @@ class _Shell:
             if self.blocks:
                 self.blocks.pop()
             return False
-        conditional = chained or any(block != "args" for block in self.blocks)
+        conditional = chained or any(block not in ("args", "plain") for block in self.blocks)
         ignored = "args" in self.blocks
         if head in _DECLARING or _ASSIGNMENT.match(head):
             rest = self._assign(words, conditional, ignored)
@@ -186,7 +187,7 @@ class _Shell:
         self._launch(words)
         return chained or head in _TESTS or head.startswith(("[", "((")) or head == "!"
 
-    def _enter(self, words: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    def _enter(self, words: list[tuple[str, int, int]], chained: bool) -> list[tuple[str, int, int]]:
         """The command without the keywords before it, which open and close blocks."""
         while words:
             head = words[0][0]
@@ -200,6 +201,11 @@ class _Shell:
                     return []
                 if head == "case":
                     return []
+            elif head == "{":
+                self.blocks.append("group" if chained else "plain")
+            elif head == "}":
+                if self.blocks:
+                    self.blocks.pop()
             elif head not in _GLUE and not _FUNCTION.fullmatch(head):
                 break
             words = words[1:]
@@ -319,7 +325,7 @@ class _Shell:
         """A word as the words it becomes."""
         self.expanded += 1
         if self.expanded > MOST_EXPANSIONS:
-            raise InputError(f"{self.text.source.path}: its arrays grow to more than {MOST_EXPANSIONS:,} words")
+            raise InputError(f"its words and arrays come to more than {MOST_EXPANSIONS:,} words")
         if not is_unresolved(word):
             return [self._word(word, begin, end)]
         array = self._array(word, begin, end)
@@ -380,7 +386,7 @@ class _Shell:
         given = self.outside.get(name)
         if given is not None:
             word = Word(given, self.text.source, self.text.at(0), self.text.at(0))
-            return Setting((word,), "")
+            return Setting((word,))
         return setting or Setting((), f"{name} comes from outside")
 
     def _resolved(self, text: str, depth: int = 0) -> tuple[str | None, str]:

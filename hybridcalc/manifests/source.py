@@ -149,13 +149,18 @@ AnyWord = Word | Unknown
 class Setting(NamedTuple):
     """A variable's value: the words of it (one, but for arrays); none where ``why`` says that it is not known.
 
-    ``place`` is where the value is written.
+    ``written`` is where the value is written, if not where its only word stands.
     """
 
     words: tuple[AnyWord, ...]
     why: str = ""
-    place: Place | None = None
+    written: Place | None = None
     array: bool = False
+
+    @property
+    def place(self) -> Place | None:
+        """Where the value is written."""
+        return self.words[0].place if self.written is None and len(self.words) == 1 else self.written
 
     @property
     def text(self) -> str | None:

@@ -38,7 +38,7 @@ class Scalar(Node):
     __slots__ = ("style", "value")
 
     def __init__(self, source: Source, begin: int, end: int, tag: str | None, value: str, style: str | None) -> None:
-        super().__init__(source, begin, end, tag)
+        self.source, self.begin, self.end, self.tag = source, begin, end, tag  # a file has thousands: no super()
         self.value, self.style = value, style
 
     @property
@@ -152,8 +152,8 @@ class Mapping(Node):
 def documents(source: Source, text: Text | None = None) -> list[Node]:
     """The documents of a file, or of a text inside it. Raises InputError naming the line for what is no YAML."""
     content = source.text if text is None else text.text
-    if content.startswith("\ufeff"):
-        content = " " + content[1:]
+    if text is None and content.startswith("\ufeff"):
+        text, content = Text(source, content[1:], 1), content[1:]
     try:
         return _build(source, content, text)
     except yaml.YAMLError as error:
@@ -168,55 +168,89 @@ def _build(source: Source, content: str, text: Text | None) -> list[Node]:
     at = (lambda index: index) if text is None else text.at
     found: list[Node] = []
     anchors: dict[str, Node] = {}
-    open_nodes: list[Sequence | Mapping] = []
-    keys: list[Node | None] = []
-    count = 0
-    for event in yaml.parse(content, Loader=_Loader):
-        kind = type(event)
-        if kind is yaml.ScalarEvent:
-            node: Node = Scalar(
-                source, at(event.start_mark.index), at(event.end_mark.index), event.tag, event.value,
-                event.style or None,
-            )  # fmt: skip
-        elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
-            make = Mapping if kind is yaml.MappingStartEvent else Sequence
-            node = make(source, at(event.start_mark.index), at(event.end_mark.index), event.tag)
-        elif kind is yaml.AliasEvent:
-            if event.anchor not in anchors:
-                raise InputError(f"{source.path}: *{event.anchor[:40]} names no anchor before it")
-            node = anchors[event.anchor]
-        elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
-            open_nodes.pop().end = at(event.end_mark.index)
-            keys.pop()
-            continue
-        else:
-            if kind is yaml.DocumentStartEvent:
-                anchors = {}
-            continue
-        count += 1
-        if count > MOST_NODES or len(open_nodes) > DEEPEST:
-            raise InputError(f"{source.path}: more than {MOST_NODES:,} nodes, or deeper than {DEEPEST}")
-        if kind is not yaml.AliasEvent and event.anchor is not None:
-            anchors[event.anchor] = node
-        _attach(node, open_nodes, keys, found)
-        if isinstance(node, Sequence | Mapping) and kind is not yaml.AliasEvent:
-            open_nodes.append(node)
-            keys.append(None)
+    builder = _Builder(source, found)
+    loader = _Loader(content)
+    scalar, end_of_stream = yaml.ScalarEvent, yaml.StreamEndEvent
+    try:
+        while (kind := type(event := loader.get_event())) is not end_of_stream:
+            if kind is scalar:
+                node: Node = Scalar(
+                    source, at(event.start_mark.index), at(event.end_mark.index), event.tag, event.value,
+                    event.style or None,
+                )  # fmt: skip
+            elif kind in _STARTS:
+                node = _STARTS[kind](source, at(event.start_mark.index), at(event.end_mark.index), event.tag)
+            elif kind is yaml.AliasEvent:
+                if event.anchor not in anchors:
+                    raise InputError(f"{source.path}: *{event.anchor[:40]} names no anchor before it")
+                builder.add(anchors[event.anchor])
+                continue
+            elif kind in _ENDS:
+                builder.close(at(event.end_mark.index))
+                continue
+            else:
+                if kind is yaml.DocumentStartEvent:
+                    anchors = {}
+                continue
+            if event.anchor is not None:
+                anchors[event.anchor] = node
+            builder.add(node)
+            if kind is not scalar:
+                builder.open(node)
+    finally:
+        loader.dispose()
     return found
 
 
-def _attach(node: Node, open_nodes: list[Sequence | Mapping], keys: list[Node | None], found: list[Node]) -> None:
-    if not open_nodes:
-        found.append(node)
-        return
-    parent = open_nodes[-1]
-    if isinstance(parent, Sequence):
-        parent.items.append(node)
-    elif keys[-1] is None:
-        keys[-1] = node
-    else:
-        parent.pairs.append((keys[-1], node))
-        keys[-1] = None
+_STARTS: dict[type, type[Sequence] | type[Mapping]] = {
+    yaml.MappingStartEvent: Mapping, yaml.SequenceStartEvent: Sequence,
+}  # fmt: skip
+_ENDS = frozenset({yaml.MappingEndEvent, yaml.SequenceEndEvent})
+
+
+class _Builder:
+    """Puts nodes into the collections that are open."""
+
+    __slots__ = ("_count", "_found", "_key", "_keys", "_open", "_source", "_top")
+
+    def __init__(self, source: Source, found: list[Node]) -> None:
+        self._source, self._found = source, found
+        self._count = 0
+        self._open: list[Node] = []
+        self._keys: list[Node | None] = []
+        self._top: Node | None = None
+        self._key: Node | None = None
+
+    def add(self, node: Node) -> None:
+        """A node where the next one belongs."""
+        self._count += 1
+        if self._count > MOST_NODES:
+            raise InputError(f"{self._source.path}: more than {MOST_NODES:,} nodes")
+        top = self._top
+        if type(top) is Mapping:
+            if self._key is None:
+                self._key = node
+            else:
+                top.pairs.append((self._key, node))
+                self._key = None
+        elif type(top) is Sequence:
+            top.items.append(node)
+        else:
+            self._found.append(node)
+
+    def open(self, node: Node) -> None:
+        """What comes next belongs into ``node``."""
+        if len(self._open) >= DEEPEST:
+            raise InputError(f"{self._source.path}: deeper than {DEEPEST}")
+        self._open.append(node)
+        self._keys.append(self._key)
+        self._top, self._key = node, None
+
+    def close(self, end: int) -> None:
+        """The innermost open collection ends."""
+        self._open.pop().end = end
+        self._key = self._keys.pop()
+        self._top = self._open[-1] if self._open else None
 
 
 def _unescaped(raw: str, begin: int) -> list[int]:

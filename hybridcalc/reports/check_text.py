@@ -68,15 +68,17 @@ def _finding(out: Console, located: Located) -> None:
     last = located.quote[-1][1]
     column = len(_plain(last[: located.column - 1])) - shift
     indent = number_width + 3 + max(column, 0)
-    if indent + 2 + min(len(finding.fix), 24) > out.width:
-        out.print(Text(" " * min(indent, out.width - 1) + "^", style=STYLES[finding.severity]))
-        for text in wrap(finding.fix, max(out.width - number_width - 3, 20), break_on_hyphens=False):
-            out.print(Text(" " * (number_width + 3) + text), soft_wrap=True)
+    caret = Text(" " * min(indent, out.width - 1)).append("^", style=STYLES[finding.severity])
+    if indent + 2 + len(finding.fix) <= out.width:
+        out.print(caret.append(f" {finding.fix}", style="default"), soft_wrap=True)
         return
-    lines = wrap(finding.fix, out.width - indent - 2, break_on_hyphens=False)
-    out.print(Text(" " * indent).append("^ ", style=STYLES[finding.severity]).append(lines[0]), soft_wrap=True)
-    for text in lines[1:]:
-        out.print(Text(" " * (indent + 2) + text), soft_wrap=True)
+    out.print(caret, soft_wrap=True)
+    for text in _wrapped(finding.fix, out.width - number_width - 3):
+        out.print(Text(" " * (number_width + 3) + text), soft_wrap=True)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return wrap(text, max(width, 20), break_on_hyphens=False, break_long_words=False)
 
 
 def _headline(out: Console, head: str, label: str, message: str, style: str) -> None:
@@ -85,7 +87,7 @@ def _headline(out: Console, head: str, label: str, message: str, style: str) -> 
         out.print(line.append(f"  {message}", style="default"), soft_wrap=True)
         return
     out.print(line, soft_wrap=True)
-    for text in wrap(message, out.width - 2 * len(terminal.INDENT), break_on_hyphens=False):
+    for text in _wrapped(message, out.width - 2 * len(terminal.INDENT)):
         out.print(Text(terminal.INDENT * 2 + text), soft_wrap=True)
 
 
@@ -97,7 +99,7 @@ def _open(out: Console, item: Open) -> None:
 
 def way_out(item: Open) -> str:
     """What resolves an unknown value."""
-    variable = re.search(r"\$[({]?([A-Za-z_]\w*)", item.text)
+    variable = re.search(r"\$(?:(?=[A-Za-z_])|\{|\((?=\w+\)))([A-Za-z_]\w*)", item.text)
     if item.fix:
         return item.fix
     if variable is not None:
@@ -124,12 +126,12 @@ def _deployment(out: Console, one: Checked) -> None:
         soft_wrap=True,
     )
     flags = " ".join(f"{value.flag} {value.value}" if value.value is not None else value.flag for value in one.values)
-    for text in wrap(printable(flags), out.width - 4, break_on_hyphens=False):
+    for text in _wrapped(printable(flags), out.width - 4):
         out.print(Text(terminal.INDENT * 2 + text), soft_wrap=True)
     for note in one.notes:
         out.print(Text(terminal.INDENT * 2 + note), soft_wrap=True)
     waiting = [f"{rule} ({', '.join(needs)})" for rule, needs in one.waiting]
-    for text in wrap("not checked: " + "; ".join(waiting), out.width - 4) if waiting else ():
+    for text in _wrapped("not checked: " + "; ".join(waiting), out.width - 4) if waiting else ():
         out.print(Text(terminal.INDENT * 2 + text, style=terminal.QUIET), soft_wrap=True)
 
 
@@ -137,7 +139,7 @@ def _summary(out: Console, report: Report, exit_code: int) -> None:
     out.print(Text(summary_line(report)).append(f"   exit {exit_code}", style="bold" if exit_code else "default"), soft_wrap=True)
     lines = waiting_lines(report)
     for text in lines:
-        for line in wrap(text, out.width - 2, break_on_hyphens=False):
+        for line in _wrapped(text, out.width - 2):
             out.print(Text(terminal.INDENT + line, style=terminal.QUIET), soft_wrap=True)
 
 
