@@ -434,6 +434,7 @@ def _expectations(deployment: Deployment, expect: Any, answer: Answer, words: _W
     return located
 
 
+CHOICES = frozenset({"HC013"})
 EXPECTED = {"HC074": "fits", "HC075": "min_requests", "HC076": "min_tokens", "HC077": "max_idle_percent"}
 """Rule -> the expectation it holds."""
 
@@ -467,7 +468,9 @@ def _flag_of(finding: Finding, words: _Words) -> Given | None:
 
 
 def _value_edit(finding: Finding, item: Given, words: _Words) -> Edit | None:
-    """The one value that mends it, where the fix is one."""
+    """The one value that mends it, where the fix is one. A choice (HC013) is left to whoever reads it."""
+    if finding.rule in CHOICES:
+        return None
     whole = _WRITE.fullmatch(finding.fix)
     if whole is not None:
         target = next((g for g in words.given.values() if whole[1] in (g.name, g.flag.partition("=")[0])), None)
