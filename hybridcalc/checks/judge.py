@@ -37,6 +37,13 @@ PLACES = {
     "HC009": ("--tp-size",), "HC013": ("--max-mamba-cache-size",), "HC014": ("--mamba-full-memory-ratio",),
     "HC018": ("--speculative-algorithm",), "HC019": ("--dcp-size",), "HC020": ("--enable-linear-replayssm-spec",),
     "HC021": ("--pp-size",), "HC022": ("--context-length",), "HC023": ("--max-running-requests",),
+    "HC040": ("--gpu-memory-utilization", "--kv-cache-memory-bytes"), "HC041": ("--max-model-len",),
+    "HC042": ("--mamba-cache-mode",), "HC044": ("--max-num-seqs",), "HC045": ("--prefix-match-unit",),
+    "HC046": ("--mamba-ssm-cache-dtype", "--speculative-config"), "HC047": ("--block-size",),
+    "HC048": ("--prefix-cache-retention-interval",), "HC050": ("--tensor-parallel-size",),
+    "HC055": ("--prefix-match-unit",), "HC056": ("--block-size",), "HC057": ("--block-size",),
+    "HC058": ("--kv-cache-dtype",), "HC060": ("--max-num-seqs",), "HC062": ("--max-model-len",),
+    "HC063": ("--max-num-seqs",), "HC065": ("--mamba-cache-mode",), "HC066": ("--mamba-ssm-cache-dtype",),
     "HC070": ("--tp-size", "--tensor-parallel-size"), "HC073": ("--tp-size", "--tensor-parallel-size"),
 }  # fmt: skip
 """Rule -> the flags it is about, the first that is given counts."""
@@ -65,12 +72,6 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     """Run the rules on a deployment. Raises nothing for what a file may hold."""
     engine = door(deployment.engine)
     name = deployment.name
-    if engine is None:
-        opened = _unknown_words(deployment)
-        missing = (("all", (f"a planner for {deployment.engine}",)),)
-        named = _named_model(deployment)
-        found = find_preset(named.removeprefix("hf://")) if named else None
-        return _checked(deployment, named, found[0] if found else None, (), opened, [], missing, settings)
     words = _sorted_out(deployment, engine)
     env, more = _environment(deployment, engine)
     words.opened.extend(more)
@@ -81,7 +82,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     model_name, args = _read(deployment, engine, words, env, version, findings)
     findings += _retired(deployment, words)
     values = tuple(_values(words))
-    preset, architecture, opened = _model(deployment, words, model_name, settings)
+    preset, architecture, opened = _model(deployment, engine, words, model_name, settings)
     words.opened.extend(opened)
     hardware = deployment.hardware
     known = _memory(deployment, settings)
@@ -146,13 +147,13 @@ def _sorted_out(deployment: Deployment, engine: Door) -> _Words:
     if words and not words[0].startswith("-"):
         first = words[0]
         if isinstance(first, Unknown) and not _FREE.search(first):
-            opened.append(_open(first, "--model-path" if deployment.engine == "sglang" else "--model"))
+            opened.append(_open(first, engine.model_flag))
             words, at = words[1:], 0
     while at < len(words):
         word = words[at]
         at += 1
         name, equals, _ = word.partition("=")
-        sized = engine.flag(name) if word.startswith("--") else None
+        sized = engine.table.known(name) if word.startswith("-") else None
         if isinstance(word, Unknown) and sized is None:
             if word.startswith("--") and equals:  # a flag of no account
                 before = None
@@ -164,7 +165,7 @@ def _sorted_out(deployment: Deployment, engine: Door) -> _Words:
             continue
         if sized is None:
             before = word if word.startswith("-") and not equals else before if word.startswith("-") else None
-            if name in engine.files:
+            if name in engine.table.files:
                 value = words[at] if not equals and at < len(words) else word
                 opened.append(_open_file(word, value, name))
                 at += 0 if equals else 1
@@ -173,11 +174,11 @@ def _sorted_out(deployment: Deployment, engine: Door) -> _Words:
                 kept.append(word)
             continue
         before = None
-        _, spelling, switch = sized
+        spelling, switch = sized.spellings[0], sized.kind in ("flag", "switch")
         if isinstance(word, Unknown):
             opened.append(_open(word, spelling))
             continue
-        if equals or switch or at == len(words) or words[at].startswith("--"):
+        if equals or switch or at == len(words) or _is_flag(words[at]):
             kept.append(word)
             given[spelling] = Given(spelling, word, None, bool(equals))
             continue
@@ -192,6 +193,10 @@ def _sorted_out(deployment: Deployment, engine: Door) -> _Words:
     return _Words(kept, given, opened, free, set())
 
 
+def _is_flag(word: str) -> bool:
+    return re.match(r"-(?![0-9.])", word) is not None
+
+
 def _open(word: Unknown, flag: str) -> Open:
     place = word.place
     return Open(str(word)[:80], flag, word.why, place.path, place.line, place.column)
@@ -201,10 +206,6 @@ def _open_file(word: AnyWord, value: AnyWord, name: str) -> Open:
     place = word.place
     text = value.partition("=")[2] or str(value)
     return Open(text[:80], name, "the file is not among those that were read", place.path, place.line, place.column)
-
-
-def _unknown_words(deployment: Deployment) -> list[Open]:
-    return [_open(word, "") for word in deployment.words if isinstance(word, Unknown)]
 
 
 def _environment(deployment: Deployment, engine: Door) -> tuple[dict[str, str], list[Open]]:
@@ -235,15 +236,15 @@ def _read(
                 findings.append(_at(finding, deployment.place, deployment))
                 return None, None
             word = words.kept[at]
-            spelling = engine.flag(word.partition("=")[0])
+            flag = engine.table.known(word.partition("=")[0])
             until = at + 1
             while until < len(words.kept) and not words.kept[until].startswith("-"):
                 until += 1
             shown = words.kept[at + 1] if until > at + 1 else word
             findings.append(_at(finding, shown.place, deployment, edit=_spelling_edit(error.fix, word)))
-            if spelling is not None:
-                words.given.pop(spelling[1], None)
-                words.refused.add(spelling[1])
+            if flag is not None:
+                words.given.pop(flag.spellings[0], None)
+                words.refused.add(flag.spellings[0])
             del words.kept[at:until]
     return None, None
 
@@ -289,7 +290,7 @@ def _values(words: _Words) -> list[Value]:
 
 
 def _model(
-    deployment: Deployment, words: _Words, named: str | None, settings: Settings
+    deployment: Deployment, engine: Door, words: _Words, named: str | None, settings: Settings
 ) -> tuple[str | None, Architecture | None, list[Open]]:
     """The preset a deployment serves: what its model flag, its file or its served name says; never a file of the host."""
     hint = str(deployment.model) if deployment.model is not None else None
@@ -307,24 +308,15 @@ def _model(
             except HybridcalcError:
                 continue
     pathlike = named is None or named.startswith(("/", "./", "../", "~", "pvc://", "s3://", "gs://", "oci://"))
-    already = any(item.flag in ("--model-path", "--model") for item in words.opened)
+    already = any(item.flag == engine.model_flag for item in words.opened)
     if pathlike and not already and not (hint or "").count("/") == 1:
-        flag = words.given.get("--model-path") or words.given.get("--model")
+        flag = words.given.get(engine.model_flag)
         place = (flag.value or flag.flag).place if flag is not None else deployment.place
         text = named or "the model"
         why = "a path says nothing of the model" if named else "no flag names the model"
         fix = f"give --model {text[:60]}=PRESET" if named else "give --model PRESET"
-        return None, None, [Open(text[:80], "--model-path", why, *place[:3], fix=fix)]
+        return None, None, [Open(text[:80], engine.model_flag, why, *place[:3], fix=fix)]
     return None, None, []
-
-
-def _named_model(deployment: Deployment) -> str | None:
-    """The model that words name, without their engine's help."""
-    words = [word for word in deployment.words if isinstance(word, Word)]
-    if words and deployment.words[0] is words[0] and not words[0].startswith("-"):
-        return str(words[0])
-    named = _after(words, ("--model", "--model-path"))
-    return named[0] if named else str(deployment.model) if deployment.model is not None else None
 
 
 def _after(words: Sequence[Word], names: tuple[str, ...]) -> list[str]:

@@ -44,7 +44,6 @@ FILE_RULES = (
          "A shell, an environment or another file decides a value that sizing needs. Exit code 3 where nothing failed; "
          "--set NAME=VALUE, --env-file and --model resolve it.", "docs/check.md"),
 )  # fmt: skip
-REFUSED = "error"
 RETIRED = {
     "--mamba-scheduler-strategy": "--mamba-radix-cache-strategy",
     "--nsa-prefill-backend": "--dsa-prefill-backend",
@@ -59,9 +58,6 @@ def all_rules() -> dict[str, Rule]:
     """Every rule by id, in order."""
     found = []
     for engine in ("sglang", "vllm"):
-        try:
-            module = import_module(f"hybridcalc.engines.{engine}.rules")
-        except ImportError:
-            continue
-        found += [Rule(r.id, r.severity, r.title, r.reason, r.source, engine) for r in module.RULES]
+        rules = import_module(f"hybridcalc.engines.{engine}.rules").RULES
+        found += [Rule(r.id, r.severity, r.title, r.reason, r.source, engine) for r in rules]
     return {rule.id: rule for rule in sorted((*found, *FILE_RULES))}

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from hybridcalc.engines.sglang.flags import FLAGS, OTHER_FLAGS
+from hybridcalc.engines.sglang.command import TABLE as SGLANG
+from hybridcalc.engines.vllm.command import TABLE as VLLM
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.source import AnyWord, Text, Unknown, Word, matched
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence
@@ -26,19 +27,6 @@ MODEL_FIELDS = (
 MOST_PLAIN = 50_000
 _FALSE, _TRUE = frozenset({"false", "no", "off"}), frozenset({"true", "yes", "on"})
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
-_VLLM_FIELDS = frozenset({
-    "block-size", "data-parallel-size", "disable-hybrid-kv-cache-manager", "distributed-executor-backend", "dtype",
-    "enable-chunked-prefill", "enable-expert-parallel", "enable-prefix-caching", "enforce-eager",
-    "gpu-memory-utilization", "kv-cache-dtype", "kv-cache-memory-bytes", "mamba-block-size", "mamba-cache-dtype",
-    "mamba-cache-mode", "mamba-ssm-cache-dtype", "max-model-len", "max-num-batched-tokens", "max-num-seqs", "model",
-    "num-gpu-blocks-override", "pipeline-parallel-size", "prefix-match-unit", "quantization", "served-model-name",
-    "speculative-config", "swap-space", "tensor-parallel-size", "tokenizer", "trust-remote-code",
-    "decode-context-parallel-size", "compilation-config", "load-format", "max-logprobs", "port", "host",
-    "reasoning-parser", "tool-call-parser", "enable-auto-tool-choice", "kv-transfer-config", "limit-mm-per-prompt",
-    "prefix-cache-retention-interval", "use-replayssm", "chat-template", "api-key", "disable-log-requests", "seed",
-    "enable-lora", "max-lora-rank", "hf-overrides", "generation-config", "async-scheduling", "model-impl",
-})  # fmt: skip
-"""Names of vLLM's flags by which a field or a file is told to be its."""
 
 
 def kebab(name: str) -> str:
@@ -49,19 +37,8 @@ def kebab(name: str) -> str:
 @cache
 def names_of(engine: str) -> frozenset[str]:
     """Flag names of an engine, without dashes."""
-    if engine == "sglang":
-        return frozenset(name[2:] for flag in FLAGS for name in flag.spellings) | {name[2:] for name in OTHER_FLAGS}
-    return _VLLM_FIELDS | _planned_vllm()
-
-
-def _planned_vllm() -> frozenset[str]:
-    from importlib import import_module
-
-    try:
-        flags = import_module("hybridcalc.engines.vllm.flags")
-    except ImportError:
-        return frozenset()
-    return frozenset(name.lstrip("-") for flag in flags.FLAGS for name in flag.spellings)
+    table = {"sglang": SGLANG, "vllm": VLLM}[engine]
+    return frozenset(name.removeprefix("--") for name in table.names if name.startswith("--"))
 
 
 def field_words(fields: Mapping, engine: str, *, known_only: bool = True) -> Iterator[AnyWord]:

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from hybridcalc.commandline import LAUNCHERS, program_of
-from hybridcalc.engines.sglang.flags import FLAGS, OTHER_FLAGS
+from hybridcalc.engines.sglang.command import TABLE as SGLANG
+from hybridcalc.engines.vllm.command import TABLE as VLLM
 from hybridcalc.manifests.source import AnyWord, Place, Setting, Unknown, Word
 
 IMAGES = (
@@ -33,13 +34,8 @@ RUNTIME_VALUES = frozenset({
     "--label", "-l", "--log-opt", "--log-driver", "--platform", "--health-cmd", "--tmpfs", "--add-host",
 })  # fmt: skip
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_SGLANG_NAMES = frozenset(spelling for flag in FLAGS for spelling in flag.spellings) | OTHER_FLAGS
-_VLLM_NAMES = frozenset({
-    "--max-model-len", "--gpu-memory-utilization", "--max-num-seqs", "--max-num-batched-tokens", "--enforce-eager",
-    "--enable-prefix-caching", "--no-enable-prefix-caching", "--mamba-cache-dtype", "--mamba-ssm-cache-dtype",
-    "--speculative-config", "--compilation-config", "--kv-transfer-config", "--data-parallel-size-local",
-})  # fmt: skip
-"""Flags that only vLLM has: they tell bare arguments apart."""
+_SGLANG_NAMES = frozenset(SGLANG.names)
+_VLLM_NAMES = frozenset(VLLM.names)
 
 
 class Found(NamedTuple):
@@ -84,8 +80,8 @@ def bare_engine(words: Sequence[AnyWord], image: str = "") -> str | None:
     if known is not None:
         return known
     names = {word.partition("=")[0] for word in words if word.startswith("--")}
-    sglang, vllm = len(names & (_SGLANG_NAMES - _VLLM_NAMES)), len(names & _VLLM_NAMES)
-    if "--model-path" in names or (sglang >= 2 and not vllm):
+    sglang, vllm = len(names & (_SGLANG_NAMES - _VLLM_NAMES)), len(names & (_VLLM_NAMES - _SGLANG_NAMES))
+    if "--model-path" in names or (sglang >= 2 and sglang > vllm):
         return "sglang"
     return "vllm" if vllm and ("--model" in names or vllm >= 2) else None
 
