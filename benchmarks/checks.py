@@ -46,7 +46,7 @@ spec:
                 --max-mamba-cache-size {slots} --port 30000
           resources: {{limits: {{nvidia.com/gpu: "8"}}}}
 """
-FILLER = "            - {{name: SETTING_{index}, value: \"{index}\"}}\n"
+FILLER = '            - {{name: SETTING_{index}, value: "{index}"}}\n'
 
 
 def manifest(number: int, lines: int) -> str:

@@ -35,15 +35,24 @@ def read_baseline(path: str) -> Counter[str]:
             raise ValueError
         return Counter(str(entry["fingerprint"]) for entry in entries)
     except FileNotFoundError:
-        raise InputError(f"{path}: no such baseline", fix=f"make it: hybridcalc check --write-baseline {path}") from None
+        raise InputError(
+            f"{path}: no such baseline", fix=f"make it: hybridcalc check --write-baseline {path}"
+        ) from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(f"{path}: no baseline", fix=f"make it anew: hybridcalc check --write-baseline {path}") from None
+        raise InputError(
+            f"{path}: no baseline", fix=f"make it anew: hybridcalc check --write-baseline {path}"
+        ) from None
 
 
 def baseline_text(findings: Iterable[Located]) -> str:
     """The baseline of these findings."""
     entries = [
-        {"fingerprint": fingerprint(item), "rule": item.finding.rule, "file": item.path, "message": item.finding.message}
+        {
+            "fingerprint": fingerprint(item),
+            "rule": item.finding.rule,
+            "file": item.path,
+            "message": item.finding.message,
+        }
         for item in findings
         if item.suppressed is None
     ]

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from hybridcalc.findings import SEVERITIES, Finding
+from hybridcalc.manifests.records import Trouble
 
 
 class Edit(NamedTuple):
@@ -120,11 +121,11 @@ class Checked(NamedTuple):
 
 
 class FileResult(NamedTuple):
-    """All of one file; ``troubles`` are (path, line, message, fix, unreadable)."""
+    """All of one file; ``stray`` are findings of the file itself."""
 
     path: str
     checked: tuple[Checked, ...]
-    troubles: tuple[tuple[str, int, str, str, bool], ...]
+    troubles: tuple[Trouble, ...]
     stray: tuple[Located, ...] = ()
 
 

@@ -20,7 +20,7 @@ from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.manifests.find import find_files, read_file
 from hybridcalc.manifests.records import Trouble
-from hybridcalc.manifests.script import Outside
+from hybridcalc.manifests.variables import Outside
 
 FILES_A_PROCESS = 150
 MOST_PROCESSES = 8
@@ -81,7 +81,7 @@ def check_paths(
         checked += result.checked
         findings += result.stray
         findings += [item for one in result.checked for item in one.findings]
-        troubles += [Trouble(*trouble) for trouble in result.troubles]
+        troubles += result.troubles
     findings.sort(key=order)
     if baseline is not None:
         findings = mark_known(findings, baseline)
@@ -90,7 +90,9 @@ def check_paths(
 
 def _excluded(path: str, patterns: Iterable[str]) -> bool:
     shown = os.path.relpath(path) if path != "-" else path
-    return any(fnmatch.fnmatch(shown, pattern) or fnmatch.fnmatch(shown, f"{pattern.rstrip('/')}/*") for pattern in patterns)
+    return any(
+        fnmatch.fnmatch(shown, pattern) or fnmatch.fnmatch(shown, f"{pattern.rstrip('/')}/*") for pattern in patterns
+    )
 
 
 def _results(files: Sequence[str], settings: Settings, variables: Mapping[str, str]) -> Iterator[FileResult]:
@@ -131,7 +133,7 @@ def check_file(path: str, settings: Settings, variables: Mapping[str, str]) -> F
             own, marked = marked[: len(one.findings)], marked[len(one.findings) :]
             checked[index] = one._replace(findings=tuple(own))
         stray = [item for item in stray if settings.counts(item.finding.rule)]
-    return FileResult(contents.source.path if contents.source else path, tuple(checked), tuple(map(tuple, troubles)), tuple(stray))  # type: ignore[arg-type]
+    return FileResult(contents.source.path if contents.source else path, tuple(checked), tuple(troubles), tuple(stray))
 
 
 def _stdin(size: int) -> bytes:

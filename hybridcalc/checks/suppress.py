@@ -12,7 +12,9 @@ from hybridcalc.checks.results import Located
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.source import Source
 
-_COMMENT = re.compile(r"#[ \t]*hybridcalc:[ \t]*ignore(-file)?[ \t]*=[ \t]*(HC[0-9]{3}(?:[ \t]*,[ \t]*HC[0-9]{3})*)[ \t]*(.*)")
+_COMMENT = re.compile(
+    r"#[ \t]*hybridcalc:[ \t]*ignore(-file)?[ \t]*=[ \t]*(HC[0-9]{3}(?:[ \t]*,[ \t]*HC[0-9]{3})*)[ \t]*(.*)"
+)
 
 
 class Suppression(NamedTuple):

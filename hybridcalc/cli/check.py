@@ -1,4 +1,4 @@
-"""``hybridcalc check``: a gate for deployment files. Finds what they launch, runs every rule, says where and what to write.
+"""``hybridcalc check``: a gate for deployment files. Finds what they launch, runs every rule, says where it went wrong.
 
 Exit codes: 0 nothing counts, 1 a finding at or above --fail-on, 2 a file that cannot be read, 3 a value that stays
 unknown.
@@ -23,7 +23,8 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @app.command("check", options_metavar="[PATH]... [OPTIONS]")
 def check_command(
     paths: Annotated[
-        list[str] | None, typer.Argument(metavar="PATH", help="Files, folders, globs; - is stdin. Default: this folder.")
+        list[str] | None,
+        typer.Argument(metavar="PATH", help="Files, folders, globs; - is stdin. Default: this folder."),
     ] = None,
     output: Annotated[
         str | None,
@@ -74,7 +75,9 @@ def check_command(
     write_baseline: Annotated[
         str | None, typer.Option("--write-baseline", metavar="FILE", help="Write what is found as a baseline; exit 0.")
     ] = None,
-    fix: Annotated[bool, typer.Option("--fix", help="Show the fixes that are one value as a diff, and apply them.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Show the fixes that are one value as a diff, and apply them.")
+    ] = False,
     show_diff: Annotated[bool, typer.Option("--diff", help="Show that diff and change nothing.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also show what was read, and what waits.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of hybridcalc.yaml.")] = False,
@@ -154,9 +157,9 @@ def _print(report: Any, form: str, into: str | None, settings: Any, code: int, *
 
         text = junit(report, settings.fail_on)
     elif form in ("github", "markdown"):
-        from hybridcalc.reports.annotations import annotations, markdown
+        from hybridcalc.reports.annotations import markdown, workflow_commands
 
-        text = annotations(report) if form == "github" else markdown(report)
+        text = workflow_commands(report) if form == "github" else markdown(report)
         if form == "github":
             _step_summary(markdown(report))
     if form in ("text", "github") and into is None:

@@ -23,7 +23,9 @@ def rules_command(
     if rule is not None:
         name = rule.strip().upper()
         if name not in rules:
-            raise InputError(f"no rule {rule[:40]!r}", fix=f"the rules are {next(iter(rules))} to {next(reversed(rules))}")
+            raise InputError(
+                f"no rule {rule[:40]!r}", fix=f"the rules are {next(iter(rules))} to {next(reversed(rules))}"
+            )
         rules = {name: rules[name]}
     if as_json:
         print_json("rules", {"rules": [entry._asdict() for entry in rules.values()]})
@@ -37,5 +39,5 @@ def rules_command(
         return
     (only,) = rules.values()
     terminal.verdict(out, only.id, only.title)
-    rows = [("severity", only.severity), ("of", only.engine or "files"), ("why", only.reason), ("source", only.source)]
-    terminal.pairs(out, rows)
+    facts = [("severity", only.severity), ("of", only.engine or "files"), ("why", only.reason), ("source", only.source)]
+    terminal.pairs(out, facts)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 from hybridcalc.manifests.containers import COMPOSE, launches, resolved_words
 from hybridcalc.manifests.records import Deployment, Hardware
-from hybridcalc.manifests.script import Outside
 from hybridcalc.manifests.source import AnyWord, Setting, Source, Word
+from hybridcalc.manifests.variables import Outside
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
 
@@ -56,9 +56,7 @@ def _service(
         )
 
 
-def _environment(
-    service: Fields, lookup: Callable[[str], Setting | None], beside: ReadBeside
-) -> dict[str, Setting]:
+def _environment(service: Fields, lookup: Callable[[str], Setting | None], beside: ReadBeside) -> dict[str, Setting]:
     env: dict[str, Setting] = {}
     files = service.get("env_file")
     for item in files.items if isinstance(files, Sequence) else [files]:
@@ -76,9 +74,9 @@ def _environment(
             else:
                 env[key.value] = lookup(key.value) or Setting((), f"{key.value} comes from outside")
     for word in resolved_words(declared, COMPOSE, lookup) if isinstance(declared, Sequence) else []:
-        name, equals, value = word.partition("=")
+        name, equals, text = word.partition("=")
         if equals and isinstance(word, Word):
-            written = Word(value, word.source, min(word.begin + len(name) + 1, word.end), word.end)
+            written = Word(text, word.source, min(word.begin + len(name) + 1, word.end), word.end)
             env[name] = Setting((written,))
         elif equals:
             env[name] = Setting((word,))
@@ -89,7 +87,9 @@ def _environment(
 
 def _hardware(service: Fields) -> Hardware:
     for device in service.items("deploy", "resources", "reservations", "devices"):
-        if isinstance(device, Fields) and any(isinstance(c, Scalar) and c.value == "gpu" for c in device.items("capabilities")):
+        if isinstance(device, Fields) and any(
+            isinstance(c, Scalar) and c.value == "gpu" for c in device.items("capabilities")
+        ):
             ids, count = device.items("device_ids"), device.string("count")
             number = len(ids) if ids else int(count) if count.isdecimal() and len(count) < 5 else None
             return Hardware(None, number, device.source.place(device.begin))
@@ -114,5 +114,3 @@ def env_file(source: Source) -> dict[str, Setting]:
             values[name.strip()] = Setting((word,))
         offset += len(line)
     return values
-
-

@@ -11,14 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hybridcalc.manifests.fields import split_words
 from hybridcalc.manifests.launches import Found, bare_engine, find_launch
-from hybridcalc.manifests.script import Outside, nested_script, read_script
+from hybridcalc.manifests.script import nested_script, read_script
 from hybridcalc.manifests.source import AnyWord, Place, Setting, Text, Unknown, Word
+from hybridcalc.manifests.variables import Outside
 from hybridcalc.manifests.yamltree import Node, Scalar
 from hybridcalc.manifests.yamltree import Sequence as Items
 
 Lookup = Callable[[str], Setting | None]
 KUBERNETES = re.compile(r"\$(?:\$(?=\()|\(([A-Za-z_.][A-Za-z0-9_.-]*)\))")
 COMPOSE = re.compile(r"\$(?:\$|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?+])((?:[^{}]|\{[^{}]*\})*))?\})")
+_COMMAND_LINE = re.compile(r"(sglang|vllm).*\s", re.DOTALL)
 _WRAPPER = re.compile(r"(.*/)?(tini|dumb-init|entrypoint(\.sh)?|nvidia_entrypoint\.sh|docker-entrypoint\.sh|catatonit)")
 
 
@@ -110,11 +112,10 @@ def launches(
     if launch is not None:
         return [launch]
     for at, word in enumerate(words):  # a whole command line as one word
-        if isinstance(word, Word) and word.chars is not None and re.search(r"\s", word.strip()):
-            if "sglang" in word or "vllm" in word:
-                inner = find_launch([*split_words(word.chars), *words[at + 1 :]], env)
-                if inner is not None:
-                    return [inner]
+        if isinstance(word, Word) and word.chars is not None and _COMMAND_LINE.search(word):
+            inner = find_launch([*split_words(word.chars), *words[at + 1 :]], env)
+            if inner is not None:
+                return [inner]
     entry = [word for word in command if not _WRAPPER.fullmatch(word) and word != "--"]
     if bare and not (entry and not entry[0].startswith("-")):
         rest = [*entry, *arguments]

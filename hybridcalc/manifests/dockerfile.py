@@ -3,7 +3,7 @@ r"""Which engine does a Dockerfile or a systemd unit start? ``CMD`` and ``ENTRYP
     ENTRYPOINT ["vllm", "serve"]          ExecStart=/usr/bin/vllm serve MODEL \\
     CMD ["MODEL", "--max-num-seqs", "8"]      --max-num-seqs 8
 
-``ENV``, ``ARG`` and ``Environment=`` give variables; the last stage, the last ``CMD`` and the last ``ENTRYPOINT`` count.
+``ENV``, ``ARG`` and ``Environment=`` give variables; the last stage and its last ``CMD`` and ``ENTRYPOINT`` count.
 """
 
 import json
@@ -15,8 +15,9 @@ from hybridcalc.manifests.compose import env_file
 from hybridcalc.manifests.containers import launches
 from hybridcalc.manifests.launches import Found
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.manifests.script import Outside, read_script
+from hybridcalc.manifests.script import read_script
 from hybridcalc.manifests.source import AnyWord, Setting, Source, Text, Word
+from hybridcalc.manifests.variables import Outside
 
 _ITEM = re.compile(r'"(?:[^"\\]|\\.)*"')
 _PAIR = re.compile(r"([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|(?:[^\s\\]|\\.)*)")
@@ -51,9 +52,7 @@ def read_dockerfile(source: Source, outside: Outside) -> Iterator[Deployment]:
         elif name in ("ENV", "ARG"):
             _variables(instruction.text, env, outside, argument=name == "ARG")
     for launch in _image_launches(entrypoint, command, env, outside, image or ""):
-        yield Deployment(
-            source, "Dockerfile", image or "", launch.engine, launch.words, launch.env, launch.place
-        )
+        yield Deployment(source, "Dockerfile", image or "", launch.engine, launch.words, launch.env, launch.place)
 
 
 def _image_launches(

@@ -1,8 +1,8 @@
 """Which files hold deployments, and which deployments do they hold? Files, folders, globs and stdin.
 
-A folder is walked without following linked folders, and what its .gitignore files name is left out. Files are told apart
-by name, else by content; a search for the names of engines comes first, so that other files cost nothing. Reading is
-bounded in size, never runs anything, and what goes wrong with one file is that file's trouble alone.
+A folder is walked without following linked folders, and what its .gitignore files name is left out. Files are told
+apart by name, else by content; a search for the names of engines comes first, so that other files cost nothing.
+Reading is bounded in size, never runs anything, and what goes wrong with one file is that file's trouble alone.
 """
 
 import os
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from glob import glob, has_magic
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.compose import is_compose, read_compose
@@ -21,8 +21,9 @@ from hybridcalc.manifests.fields import engine_of_fields, field_words, model_fie
 from hybridcalc.manifests.kubernetes import config_map, read_documents
 from hybridcalc.manifests.native import is_native, read_native
 from hybridcalc.manifests.records import Deployment, Trouble
-from hybridcalc.manifests.script import Outside, read_script
+from hybridcalc.manifests.script import read_script
 from hybridcalc.manifests.source import AnyWord, Source, Text
+from hybridcalc.manifests.variables import Outside
 from hybridcalc.manifests.yamltree import Mapping, Node, documents
 
 LARGEST_FILE_BYTES = 4 * 2**20
@@ -123,7 +124,7 @@ class _Ignored:
     """What the .gitignore files from a repository's root down to a folder leave out."""
 
     def __init__(self, folder: str) -> None:
-        self._specs: list[tuple[str, "pathspec.GitIgnoreSpec"]] = []
+        self._specs: list[tuple[str, Any]] = []
         top = os.path.abspath(folder)
         above: list[str] = []
         while not os.path.isdir(os.path.join(top, ".git")):
@@ -265,7 +266,9 @@ def _documents(source: Source, outside: Outside, beside: "_Beside") -> Iterator[
 def _engine_file(node: Mapping) -> str | None:
     """The engine whose ``--config`` file a document is: most of its keys are flags, and one names a model."""
     engine = engine_of_fields(node)
-    if engine is None or any(isinstance(value, Mapping) and key.value in ("spec", "metadata") for key, value in node.entries()):
+    if engine is None or any(
+        isinstance(value, Mapping) and key.value in ("spec", "metadata") for key, value in node.entries()
+    ):
         return None
     return engine
 

@@ -1,9 +1,9 @@
 """Which engines do Kubernetes documents start? Deployments, sets, jobs, RayService, Dynamo, KServe, custom resources.
 
 Every mapping with a command or arguments is a container, whatever the kind, so that kinds nobody has named yet are read
-as well; its environment comes from ``env``, ``envFrom`` and the ConfigMaps of the same set. Custom resources that carry
-flags in typed fields (``vllmConfig.maxModelLen``) are read by their names. GPUs come from resource limits and the labels
-that select nodes. Left out: what an operator adds at run time.
+as well; its environment comes from ``env``, ``envFrom`` and the ConfigMaps of the set. Custom resources that carry
+flags in typed fields (``vllmConfig.maxModelLen``) are read by their names. GPUs come from resource limits and the
+labels that select nodes. Left out: what an operator adds at run time.
 """
 
 import re
@@ -11,21 +11,38 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from hybridcalc.manifests.containers import KUBERNETES, launches, resolved_words
-from hybridcalc.manifests.fields import engine_of_fields, extra_words, field_words, kebab, model_field, names_of, split_words
-from hybridcalc.manifests.gpus import gpu_of
+from hybridcalc.manifests.fields import (
+    engine_of_fields,
+    extra_words,
+    field_words,
+    kebab,
+    model_field,
+    names_of,
+    split_words,
+)
 from hybridcalc.manifests.launches import Found
-from hybridcalc.manifests.records import Deployment, Hardware
-from hybridcalc.manifests.script import Outside, read_script
-from hybridcalc.manifests.source import AnyWord, Place, Setting, Word
+from hybridcalc.manifests.placement import hardware, replicas
+from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests.script import read_script
+from hybridcalc.manifests.source import AnyWord, Setting, Word
+from hybridcalc.manifests.variables import Outside
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence, documents
 
 ConfigMaps = Callable[[str], Fields | None]
 """The ``data`` of a ConfigMap of the same set, by name."""
 PASSED_OVER = frozenset({
-    "exec", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "initContainers", "status", "ephemeralContainers",
+    "exec", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "initContainers", "status",
+    "ephemeralContainers",
 })  # fmt: skip
-NO_WORKER = re.compile(r"front-?end|router|planner|epp|gateway|scheduler|ingress|operator|proxy|benchmark", re.IGNORECASE)
+UNNAMED = frozenset({
+    "spec", "template", "containers", "services", "extraPodSpec", "mainContainer", "components", "podTemplate",
+    "leaderWorkerTemplate", "predictor", "model", "jobTemplate", "args", "applications",
+})  # fmt: skip
+"""Keys that say nothing in a deployment's name."""
+NO_WORKER = re.compile(
+    r"front-?end|router|planner|epp|gateway|scheduler|ingress|operator|proxy|benchmark", re.IGNORECASE
+)
 """Components beside the workers, by type or name; only arguments without a launcher are judged by it."""
 ENGINE_FIELDS = re.compile(r"(sglang|vllm)(-?(config|args|engine-args|server-args|settings|spec|options))?$")
 GENERIC_FIELDS = frozenset({"engine-kwargs", "engine-args", "engine-config", "server-args"})
@@ -117,9 +134,10 @@ def _is_container(node: Fields) -> bool:
 
 def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
     env = environment(node, reading)
-    nodes = _nodes(way)
     if "leaderWorkerTemplate" in way.keys and "LWS_GROUP_SIZE" not in env:
-        size = next((m.scalar("leaderWorkerTemplate", "size") for m in way.mappings if m.get("leaderWorkerTemplate")), None)
+        size = next(
+            (m.scalar("leaderWorkerTemplate", "size") for m in way.mappings if m.get("leaderWorkerTemplate")), None
+        )
         word = size.word() if size is not None else None
         if isinstance(word, Word):
             env["LWS_GROUP_SIZE"] = Setting((word,))
@@ -128,7 +146,8 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
     arguments = resolved_words(node.get("args"), KUBERNETES, lookup)
     image = node.string("image")
     bare = not any(
-        NO_WORKER.search(text) for text in (_component(way), node.string("name"), way.mappings[0].string("metadata", "name"))
+        NO_WORKER.search(text)
+        for text in (_component(way), node.string("name"), way.mappings[0].string("metadata", "name"))
     )
     found = launches(command, arguments, env, reading.outside, image=image, bare=bare)
     kserve = _kserve(node, way, arguments, env) if not command and (not found or not found[0].program) else None
@@ -140,7 +159,7 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
         words = (*_with_config_files(launch.words, launch.engine, reading), *_additional(env))
         yield Deployment(
             node.source, way.mappings[0].string("kind") or "container", _name(way, node), launch.engine, words,
-            launch.env, launch.place, _hardware(way, nodes), _served(way), None, _replicas(way),
+            launch.env, launch.place, hardware(way.mappings), _served(way), None, replicas(way.mappings),
         )  # fmt: skip
 
 
@@ -197,9 +216,11 @@ def _typed(key: Scalar, fields: Fields, holder: Fields, way: Way) -> Deployment 
     name = kebab(key.value)
     named = ENGINE_FIELDS.fullmatch(name)
     engine = named[1] if named is not None else engine_of_fields(fields) if name in GENERIC_FIELDS else None
-    if engine is None or _is_container(fields) and fields.get("command") is not None:
+    if engine is None or (_is_container(fields) and fields.get("command") is not None):
         return None
-    if not any(kebab(entry.value) in names_of(engine) or kebab(entry.value) == "extra-args" for entry, _ in fields.entries()):
+    if not any(
+        kebab(entry.value) in names_of(engine) or kebab(entry.value) == "extra-args" for entry, _ in fields.entries()
+    ):
         return None
     words = list(field_words(fields, engine))
     for entry, value in holder.entries():
@@ -208,7 +229,7 @@ def _typed(key: Scalar, fields: Fields, holder: Fields, way: Way) -> Deployment 
     model = model_field(fields) or _model_near(holder, way)
     return Deployment(
         key.source, way.mappings[0].string("kind") or "values", _name(way, holder), engine, tuple(words), {},
-        key.source.place(key.begin, key.end), _hardware(way, _nodes(way)), model, None, _replicas(way),
+        key.source.place(key.begin, key.end), hardware(way.mappings), model, None, replicas(way.mappings),
     )  # fmt: skip
 
 
@@ -219,7 +240,9 @@ def _model_near(holder: Fields, way: Way) -> Word | None:
         if model is not None:
             return model
         for key, value in mapping.entries():
-            if kebab(key.value) in ("model", "model-spec", "model-loading-config", "model-config") and isinstance(value, Fields):
+            if kebab(key.value) in ("model", "model-spec", "model-loading-config", "model-config") and isinstance(
+                value, Fields
+            ):
                 model = model_field(value) or _uri(value)
                 if model is not None:
                     return model
@@ -256,7 +279,11 @@ def _parallelism(way: Way) -> Iterator[AnyWord]:
     for mapping in reversed(way.mappings):
         sizes = mapping.mapping("parallelism")
         for key, value in sizes.entries() if sizes is not None else ():
-            flag = {"tensor": "--tensor-parallel-size", "data": "--data-parallel-size", "pipeline": "--pipeline-parallel-size"}.get(key.value)
+            flag = {
+                "tensor": "--tensor-parallel-size",
+                "data": "--data-parallel-size",
+                "pipeline": "--pipeline-parallel-size",
+            }.get(key.value)
             if flag is not None and isinstance(value, Scalar):
                 yield Word(flag, key.source, key.begin, key.end)
                 yield value.word()
@@ -302,7 +329,9 @@ def _scripts(name: str, data: Fields, reading: Reading) -> Iterator[Deployment]:
     for key, value in data.entries():
         if not isinstance(value, Scalar) or key.value in reading.used_scripts or "\n" not in value.value:
             continue
-        if not re.search(r"sglang|vllm", value.value) or not re.search(r"\.sh$|^#!", key.value + "\n" + value.value[:2]):
+        if not re.search(r"sglang|vllm", value.value) or not re.search(
+            r"\.sh$|^#!", key.value + "\n" + value.value[:2]
+        ):
             continue
         for launch in read_script(value.text(), {}, reading.outside):
             yield Deployment(
@@ -338,80 +367,17 @@ def _additional(env: Mapping[str, Setting]) -> Iterator[AnyWord]:
 
 
 def _component(way: Way) -> str:
-    return " ".join(mapping.string("componentType") or mapping.string("type") for mapping in way.mappings if mapping.get("componentType") or mapping.get("type"))
+    return " ".join(
+        mapping.string("componentType") or mapping.string("type")
+        for mapping in way.mappings
+        if mapping.get("componentType") or mapping.get("type")
+    )
 
 
 def _name(way: Way, node: Fields) -> str:
     """A name for people: the document's, the service's, the container's."""
-    skipped = {"spec", "template", "containers", "services", "extraPodSpec", "mainContainer", "components", "podTemplate",
-               "leaderWorkerTemplate", "predictor", "model", "jobTemplate", "args", "applications"}  # fmt: skip
     names = [way.mappings[0].string("metadata", "name")]
-    names += [key for key in way.keys if key not in skipped]
+    names += [key for key in way.keys if key not in UNNAMED]
     names += [mapping.string("name") for mapping in way.mappings[1:] if mapping.get("name")]
     names.append(node.string("name"))
     return "/".join(dict.fromkeys(name for name in names if name))[:120]
-
-
-def _hardware(way: Way, nodes: int) -> Hardware:
-    """GPU kind, GPUs a node, and nodes, from the nearest mapping that says so."""
-    label, gpus, place = None, None, None
-    for mapping in reversed(way.mappings):
-        if gpus is None:
-            gpus, place = _gpu_count(mapping)
-        if label is None:
-            label = next((text for text in _labels(mapping) if gpu_of(text) is not None), None)
-    return Hardware(label, gpus, place, nodes)
-
-
-def _gpu_count(mapping: Fields) -> tuple[int | None, Place | None]:
-    for side in ("limits", "requests"):
-        holder = mapping.mapping("resources", side)
-        for key, value in holder.entries() if holder is not None else ():
-            if re.fullmatch(r"(nvidia\.com|amd\.com)/gpu|gpu", key.value) and isinstance(value, Scalar):
-                if value.value.isdecimal() and len(value.value) < 5:
-                    return int(value.value), value.source.place(value.begin, value.end)
-    count = mapping.scalar("requestGPU")
-    if count is not None and count.value.isdecimal() and len(count.value) < 5:
-        return int(count.value), count.source.place(count.begin, count.end)
-    return None, None
-
-
-def _labels(mapping: Fields) -> Iterator[str]:
-    """Texts of a pod or a resource that may name a GPU."""
-    selector = mapping.mapping("nodeSelector")
-    for _, value in selector.entries() if selector is not None else ():
-        if isinstance(value, Scalar):
-            yield value.value
-    for name in ("accelerator_type", "acceleratorType", "gpuType", "gpu_type", "instanceType"):
-        if mapping.get(name) is not None:
-            yield mapping.string(name)
-    required = mapping.mapping("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
-    for term in required.items("nodeSelectorTerms") if required is not None else ():
-        for expression in term.items("matchExpressions") if isinstance(term, Fields) else ():
-            if isinstance(expression, Fields) and expression.string("operator") == "In":
-                values = [item.value for item in expression.items("values") if isinstance(item, Scalar)]
-                if len({gpu_of(value) for value in values}) == 1:
-                    yield values[0]
-
-
-def _nodes(way: Way) -> int:
-    for mapping in reversed(way.mappings):
-        for path in (("multinode", "nodeCount"), ("leaderWorkerTemplate", "size")):
-            count = mapping.string(*path)
-            if count.isdecimal() and len(count) < 5:
-                return max(1, int(count))
-    return 1
-
-
-def _replicas(way: Way) -> int | None:
-    for mapping in reversed(way.mappings):
-        for path in (("replicas",), ("replicaCount",), ("spec", "replicas")):
-            count = mapping.string(*path)
-            if count.isdecimal() and len(count) < 6:
-                return int(count)
-    return None
-
-
-def no_config_maps(name: str) -> Fields | None:
-    """Where no other files are known."""
-    return None

@@ -18,7 +18,7 @@ from hybridcalc.manifests.source import AnyWord, Place, Setting, Unknown, Word
 
 IMAGES = (
     (re.compile(r"(^|[/.-])sglang($|[:@/-])|sglang-runtime"), "sglang"),
-    (re.compile(r"vllm-openai|vllm-runtime|(^|/)(vllm|vllm-[a-z-]+)($|[:@])|/vllm/|lmcache/vllm|llm-d(-cuda)?($|[:@])"), "vllm"),
+    (re.compile(r"vllm-openai|vllm-runtime|(^|/)vllm(-[a-z-]+)?($|[:@/])|lmcache/vllm|llm-d(-cuda)?($|[:@])"), "vllm"),
 )  # fmt: skip
 """Names of images whose entrypoint is an engine, or into which an engine's arguments go."""
 SILENT = frozenset({

@@ -19,8 +19,8 @@ from hybridcalc.errors import InputError
 from hybridcalc.manifests.fields import field_words, plain, split_words
 from hybridcalc.manifests.launches import find_launch
 from hybridcalc.manifests.records import Deployment, Hardware
-from hybridcalc.manifests.script import Outside
 from hybridcalc.manifests.source import AnyWord, Place, Setting, Word
+from hybridcalc.manifests.variables import Outside
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
 from hybridcalc.units import MOST_RANKS, MOST_SLOTS, parse_bytes, parse_tokens
@@ -48,7 +48,9 @@ def _tokens(value: Any) -> Any:
         raise ValueError(error.message) from None
 
 
-Size = Annotated[str, BeforeValidator(_size), Field(description="80GiB (2**30), 80GB (10**9), 143771MiB or plain bytes")]
+Size = Annotated[
+    str, BeforeValidator(_size), Field(description="80GiB (2**30), 80GB (10**9), 143771MiB or plain bytes")
+]
 Tokens = Annotated[int, BeforeValidator(_tokens), Field(ge=1, description="9216, 8k (8,192) or 1M")]
 Flag = str | int | float | bool | list[str | int | float] | dict[str, Any] | None
 
@@ -60,20 +62,20 @@ class _Strict(BaseModel):
 class HardwareSettings(_Strict):
     """The GPUs of a rank, and the memory known of them."""
 
-    gpu: str | None = Field(None, description="a GPU preset, its name or its size")
-    gpus: int | None = Field(None, ge=1, le=MOST_RANKS, description="GPUs of a node")
-    nodes: int = Field(1, ge=1, le=MOST_RANKS)
-    weights: Size | None = Field(None, description="weights on one rank")
-    rest: Size | None = Field(None, description="memory left for both pools on one rank; SGLang")
-    available: Size | None = Field(None, description="memory free for the cache on one rank; vLLM")
+    gpu: str | None = Field(default=None, description="a GPU preset, its name or its size")
+    gpus: int | None = Field(default=None, ge=1, le=MOST_RANKS, description="GPUs of a node")
+    nodes: int = Field(default=1, ge=1, le=MOST_RANKS)
+    weights: Size | None = Field(default=None, description="weights on one rank")
+    rest: Size | None = Field(default=None, description="memory left for both pools on one rank; SGLang")
+    available: Size | None = Field(default=None, description="memory free for the cache on one rank; vLLM")
 
 
 class WorkloadSettings(_Strict):
     """The requests the deployment is for."""
 
     length: Tokens | None = None
-    lengths: str | None = Field(None, description="8k:20,128k:2 (length:requests)")
-    concurrency: int | None = Field(None, ge=1, le=MOST_SLOTS, description="requests that should run at once")
+    lengths: str | None = Field(default=None, description="8k:20,128k:2 (length:requests)")
+    concurrency: int | None = Field(default=None, ge=1, le=MOST_SLOTS, description="requests that should run at once")
     kind: Literal["long", "agent", "batch", "small"] | None = None
 
     @model_validator(mode="after")
@@ -98,25 +100,27 @@ class WorkloadSettings(_Strict):
 class Expectations(_Strict):
     """What must hold; each becomes a check."""
 
-    fits: bool | None = Field(None, description="whether the server starts")
-    min_requests: int | None = Field(None, ge=1, le=MOST_SLOTS, description="requests that run at once at least")
-    min_tokens: Tokens | None = Field(None, description="KV tokens at least")
-    max_idle_percent: float | None = Field(None, ge=0, le=100, description="of the pool that does not bind")
+    fits: bool | None = Field(default=None, description="whether the server starts")
+    min_requests: int | None = Field(
+        default=None, ge=1, le=MOST_SLOTS, description="requests that run at once at least"
+    )
+    min_tokens: Tokens | None = Field(default=None, description="KV tokens at least")
+    max_idle_percent: float | None = Field(default=None, ge=0, le=100, description="of the pool that does not bind")
 
 
 class NativeDeployment(_Strict):
     """One deployment: a model and flags, or a whole command."""
 
-    name: str | None = Field(None, max_length=200)
-    model: str | None = Field(None, max_length=200, description="a preset, its alias or Hugging Face id")
+    name: str | None = Field(default=None, max_length=200)
+    model: str | None = Field(default=None, max_length=200, description="a preset, its alias or Hugging Face id")
     engine: Literal["sglang", "vllm"] | None = None
-    engine_version: str | None = Field(None, max_length=40)
+    engine_version: str | None = Field(default=None, max_length=40)
     flags: dict[str, Flag] = Field(default_factory=dict, description="the engine's long flags, without dashes")
-    command: str | None = Field(None, description="a launch command, in place of engine and flags")
+    command: str | None = Field(default=None, description="a launch command, in place of engine and flags")
     env: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    hardware: HardwareSettings = Field(default_factory=HardwareSettings)
-    workload: WorkloadSettings = Field(default_factory=WorkloadSettings)
-    expect: Expectations = Field(default_factory=Expectations)
+    hardware: HardwareSettings = HardwareSettings()
+    workload: WorkloadSettings = WorkloadSettings()
+    expect: Expectations = Expectations()
 
 
 class NativeFile(_Strict):
@@ -156,10 +160,11 @@ def _deployment(fields: Fields, native: NativeDeployment, outside: Outside) -> D
             word = value.word()
             env[key.value] = Setting((word,))
     model = fields.scalar("model")
-    word = model.word() if model is not None else None
+    named = model.word() if model is not None else None
     hardware = Hardware(native.hardware.gpu, native.hardware.gpus, None, native.hardware.nodes)
     place = fields.source.place(fields.begin)
-    engine, words = native.engine, tuple[AnyWord, ...]()
+    engine: str | None = native.engine
+    words = tuple[AnyWord, ...]()
     command, flags = fields.scalar("command"), fields.mapping("flags")
     if command is not None:
         launch = find_launch(split_words(command.text()), env)
@@ -173,7 +178,7 @@ def _deployment(fields: Fields, native: NativeDeployment, outside: Outside) -> D
         words = (*words, *field_words(flags, engine, known_only=False))
     return Deployment(
         fields.source, "hybridcalc", native.name or native.model or "", engine, words, env, place, hardware,
-        word if isinstance(word, Word) else None, native, None, _marks(fields),
+        named if isinstance(named, Word) else None, native, None, _marks(fields),
     )  # fmt: skip
 
 
@@ -209,5 +214,3 @@ def schema_text() -> str:
     """The JSON Schema of a native file."""
     schema = {"$schema": SCHEMA_ID, "$id": "hybridcalc.native/1"} | NativeFile.model_json_schema()
     return json.dumps(schema, indent=2) + "\n"
-
-

@@ -15,11 +15,11 @@ from typing import NamedTuple
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.launches import Found, find_launch
 from hybridcalc.manifests.source import AnyWord, Place, Setting, Text, Unknown, Word, matched
+from hybridcalc.manifests.variables import LONGEST_VALUE, PARAMETER, REFERENCE, Outside, Variables
 from hybridcalc.shell import Operator, is_unresolved, split_placed
 
 MOST_LAUNCHES = 200
 DEEPEST_SHELL = 4
-LONGEST_VALUE = 32_768
 MOST_EXPANSIONS = 200_000
 """Words one script may expand to: arrays of arrays must not grow without end."""
 
@@ -31,27 +31,10 @@ _DECLARING = {"export", "declare", "typeset", "local", "readonly"}
 _TESTS = {"[", "[[", "test", "command", "which", "grep", "type", "!", "((", "nvidia-smi"}
 _FUNCTION = re.compile(r"[A-Za-z_][\w-]*\(\)")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]]*\])?(\+?)=")
-_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*|[0-9@*#?!$-])|\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}|\(\(([^()]*)\)\)|(\())|(`)")
-_PARAMETER = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*#])(\[[@*]\])?(?:(:?[-=?+])(.*)|(:[0-9]+)?)", re.DOTALL)
-_ARITHMETIC = re.compile(r"[\s0-9A-Za-z_$+*/%()-]{1,200}")
 _SCRIPT_OPTION = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
 _SHELL_DOCUMENT = re.compile(r"\b(ba|z|k|da)?sh\b")
 """A command that takes a here-document for a script, or a file that is named as one."""
 _HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(['\"\\]?)([A-Za-z_]\w*)\1")
-
-
-class Outside(NamedTuple):
-    """What the caller says about variables: ``--set`` and ``--env-file``."""
-
-    values: Mapping[str, str]
-    used: set[str]
-
-    def get(self, name: str) -> str | None:
-        """The value given for a variable; None where there is none."""
-        if name in self.values:
-            self.used.add(name)
-            return self.values[name]
-        return None
 
 
 def read_script(
@@ -75,10 +58,8 @@ class _Shell:
     def __init__(
         self, text: Text, env: Mapping[str, Setting], outside: Outside, arguments: Sequence[AnyWord], depth: int
     ) -> None:
-        self.env, self.outside, self.depth = dict(env), outside, depth
-        self.arguments = arguments
-        self.variables: dict[str, Setting] = {}
-        self.exported: set[str] = set()
+        self.known = Variables(text, env, outside, arguments)
+        self.depth = depth
         self.blocks: list[str] = []
         self.found: list[Found] = []
         self.expanded = 0
@@ -93,7 +74,7 @@ class _Shell:
                 chained = True
         for body in self.inner:
             if self.depth < DEEPEST_SHELL:
-                self.found += read_script(body, self._visible(), self.outside, depth=self.depth + 1)
+                self.found += read_script(body, self.known.visible(), self.known.outside, depth=self.depth + 1)
         return self.found[:MOST_LAUNCHES]
 
     def _without_documents(self, text: Text) -> Text:
@@ -226,7 +207,7 @@ class _Shell:
                 if not declaring:
                     break
                 if exports and re.fullmatch(r"[A-Za-z_]\w*", word):
-                    self.exported.add(word)
+                    self.known.exports.add(word)
                 rest = rest[1:]
                 continue
             pairs.append((match[1], self._value(word, begin, end, match), bool(match[3])))
@@ -239,7 +220,7 @@ class _Shell:
             if appended:
                 setting = self._appended(name, setting)
             if exports:
-                self.exported.add(name)
+                self.known.exports.add(name)
             self._set(name, setting, conditional)
         return []
 
@@ -259,15 +240,15 @@ class _Shell:
         value = word[match.end() :]
         if not is_unresolved(word):
             return Setting((self._word(value, start, end),), "", place)
-        text, why = self._resolved(value)
+        text, why = self.known.resolved(value)
         if text is None:
             return Setting((), why, place)
         return Setting((self._word(text, start, end),), "", place)
 
     def _appended(self, name: str, more: Setting) -> Setting:
-        before = self._lookup(name)
+        before = self.known.lookup(name)
         if before.why or more.why:
-            return more._replace(words=(), why=before.why or more.why) if name in self.variables else more
+            return more._replace(words=(), why=before.why or more.why) if name in self.known.values else more
         if before.array or more.array:
             return Setting(before.words + more.words, "", more.place, array=True)
         if before.text is None or more.text is None:
@@ -282,7 +263,7 @@ class _Shell:
         if conditional:
             line = setting.place.line if setting.place else 0
             setting = Setting((), f"a condition sets it (line {line})", setting.place)
-        self.variables[name] = setting
+        self.known.values[name] = setting
 
     def _launch(self, words: list[tuple[str, int, int]]) -> None:
         expanded: list[AnyWord] = []
@@ -291,19 +272,15 @@ class _Shell:
             expanded += [self._word(word, begin, end)] if inner else self._expand(word, begin, end)
         if not expanded or not _may_launch(expanded):
             return
-        visible = self._visible()
+        visible = self.known.visible()
         shell = nested_script(expanded)
         if shell is not None and self.depth < DEEPEST_SHELL:
             script, arguments = shell
-            self.found += read_script(script, visible, self.outside, arguments, depth=self.depth + 1)
+            self.found += read_script(script, visible, self.known.outside, arguments, depth=self.depth + 1)
             return
-        launch = find_launch(expanded, visible)
+        launch = find_launch(expanded, self.known.exported())
         if launch is not None and len(self.found) < MOST_LAUNCHES:
             self.found.append(launch)
-
-    def _visible(self) -> dict[str, Setting]:
-        """The environment of what is started here, and for scripts inside this one its other variables too."""
-        return self.env | self.variables
 
     def _word(self, text: str, begin: int, end: int) -> Word:
         raw = self.text.text[begin:end]
@@ -332,7 +309,7 @@ class _Shell:
         if array is not None:
             self.expanded += len(array)
             return array
-        text, why = self._resolved(word)
+        text, why = self.known.resolved(word)
         raw = self.text.text[begin:end]
         if text is None:
             return [self._unknown(word, begin, end, why)]
@@ -345,142 +322,40 @@ class _Shell:
 
     def _array(self, word: str, begin: int, end: int) -> list[AnyWord] | None:
         """The items of ``${NAME[@]}`` or ``$@``; None where the word is neither."""
-        match = _REFERENCE.fullmatch(word) or re.match(r"()\$\{([^{}]*)", word)
+        match = REFERENCE.fullmatch(word) or re.match(r"()\$\{([^{}]*)", word)
         if match is None:
             return None
-        parameter = _PARAMETER.match(match[1] or match[2] or "")
+        parameter = PARAMETER.match(match[1] or match[2] or "")
         if parameter is None or not (parameter[2] or parameter[1] in ("@", "*")):
             return None
-        if _REFERENCE.fullmatch(word) is None and parameter[3] is None:
+        if REFERENCE.fullmatch(word) is None and parameter[3] is None:
             return None
         name = parameter[1]
         if name in ("@", "*"):
-            if self.arguments and not parameter[5]:
-                return list(self.arguments)
+            if self.known.arguments and not parameter[5]:
+                return list(self.known.arguments)
             return [self._unknown(word, begin, end, "the script is started with it")]
-        setting = self._lookup(name)
+        setting = self.known.lookup(name)
         if setting.why:
             return [self._unknown(word, begin, end, setting.why)]
         if not setting.array:
-            return [self._unknown(word, begin, end, setting.reason)] if setting.text is None else [
-                Word(part, self.text.source, self.text.at(begin), self.text.end(end)) for part in setting.text.split()
-            ]
+            return (
+                [self._unknown(word, begin, end, setting.reason)]
+                if setting.text is None
+                else [
+                    Word(part, self.text.source, self.text.at(begin), self.text.end(end))
+                    for part in setting.text.split()
+                ]
+            )
         return list(setting.words)
 
     def _written(self, word: str) -> Word | None:
         """The literal a word's whole text comes from, where a variable holds it."""
-        match = _REFERENCE.fullmatch(word)
+        match = REFERENCE.fullmatch(word)
         name = (match[1] or match[2]) if match is not None else None
-        setting = self._known(name) if name else None
+        setting = self.known.known(name) if name else None
         first = setting.words[0] if setting is not None and len(setting.words) == 1 else None
         return first if isinstance(first, Word) else None
-
-    def _known(self, name: str) -> Setting | None:
-        return self.variables.get(name) or self.env.get(name)
-
-    def _lookup(self, name: str) -> Setting:
-        """A variable's value, or why it has none."""
-        setting = self._known(name)
-        if setting is not None and not setting.why:
-            return setting
-        given = self.outside.get(name)
-        if given is not None:
-            word = Word(given, self.text.source, self.text.at(0), self.text.at(0))
-            return Setting((word,))
-        return setting or Setting((), f"{name} comes from outside")
-
-    def _resolved(self, text: str, depth: int = 0) -> tuple[str | None, str]:
-        """A text with its variables replaced, or None and why not."""
-        parts: list[str] = []
-        at = 0
-        for match in _REFERENCE.finditer(text):
-            if match.start() < at:
-                continue
-            if match[4] or match[5]:
-                return None, self._command_reason(text[match.start() :])
-            if match[3] is not None:
-                value, why = self._calculated(match[3])
-            else:
-                value, why = self._parameter(match[1] or match[2], depth)
-            if value is None:
-                return None, why
-            parts += (text[at : match.start()], value)
-            at = match.end()
-        joined = "".join((*parts, text[at:]))
-        if len(joined) > LONGEST_VALUE:
-            return None, "its value grows too long"
-        return joined, ""
-
-    def _command_reason(self, text: str) -> str:
-        name = re.match(r"\$\(([A-Za-z_]\w*)\)", text)
-        if name is not None and name[1] in self.env:
-            return self.env[name[1]].reason or f"{name[1]} is not known"
-        return "a command's output decides it"
-
-    def _parameter(self, inside: str, depth: int) -> tuple[str | None, str]:
-        parameter = _PARAMETER.fullmatch(inside)
-        if parameter is None or depth > DEEPEST_SHELL:
-            return None, "an expansion decides it"
-        name, operator, default = parameter[1], parameter[3], parameter[4]
-        if name.isdigit() and int(name) < 100:
-            position = int(name) - 1
-            if 0 <= position < len(self.arguments):
-                item = self.arguments[position]
-                return (None, item.why) if isinstance(item, Unknown) else (str(item), "")
-            setting = Setting((), "the script is started with it")
-        elif name in ("#", "@", "*") or name.isdigit():
-            return None, "the script is started with it"
-        else:
-            setting = self._lookup(name)
-        outside = setting.why and name not in self.variables
-        if operator in (":-", "-", ":=", "=") and default is not None:
-            if (outside and name not in self.env) or (setting.text == "" and operator.startswith(":")):
-                return self._resolved(_unquoted(default), depth + 1)
-        elif operator in (":+", "+") and default is not None:
-            if outside and name not in self.env:
-                return "", ""
-            if not setting.why:
-                return self._resolved(_unquoted(default), depth + 1) if setting.text else ("", "")
-        return setting.text, setting.reason
-
-    def _calculated(self, expression: str) -> tuple[str | None, str]:
-        """Whole-number arithmetic on known variables."""
-        if not _ARITHMETIC.fullmatch(expression) or "**" in expression:
-            return None, "arithmetic decides it"
-        reasons: list[str] = []
-
-        def value(match: re.Match[str]) -> str:
-            text, why = self._parameter(match[0].lstrip("$"), 0)
-            if text is None or not text.isdecimal() or len(text) > 12:
-                reasons.append(why or "arithmetic decides it")
-                return "1"
-            return text
-
-        numbers = re.sub(r"\$?[A-Za-z_]\w*", value, expression)
-        if reasons:
-            return None, reasons[0]
-        result = calculate(numbers)
-        return (None, "arithmetic decides it") if result is None else (str(result), "")
-
-
-def calculate(text: str) -> int | None:
-    """The value of a sum of products of whole numbers, without brackets; None for anything else."""
-    total, sign = 0, 1
-    for term in re.split(r"([+-])", text.replace(" ", "")):
-        if term in ("+", "-"):
-            sign = 1 if term == "+" else -1
-            continue
-        factors = re.split(r"([*/%])", term)
-        if not all(factor.isdecimal() and len(factor) < 13 for factor in factors[::2]):
-            return None
-        product = int(factors[0])
-        for operator, factor in zip(factors[1::2], factors[2::2], strict=True):
-            number = int(factor)
-            if operator != "*" and not number:
-                return None
-            product = product * number if operator == "*" else product // number if operator == "/" else product % number
-        total += sign * product
-    return total
 
 
 def nested_script(words: Sequence[AnyWord]) -> tuple[Text, list[AnyWord]] | None:
@@ -507,7 +382,3 @@ def _takes_script(words: Sequence[AnyWord]) -> bool:
 
 def _may_launch(words: Sequence[AnyWord]) -> bool:
     return any("sglang" in word or "vllm" in word or word.rpartition("/")[2] in SHELLS for word in words)
-
-
-def _unquoted(text: str) -> str:
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text

@@ -12,7 +12,7 @@ MOST_ROWS = 200
 """Rows of a Markdown table; a comment takes 65,536 characters."""
 
 
-def annotations(report: Report) -> str:
+def workflow_commands(report: Report) -> str:
     """One workflow command a finding, unresolved values and unreadable files among them."""
     lines = [_command(item) for item in (*report.counting, *unresolved(report))]
     for trouble in report.troubles:
@@ -50,7 +50,9 @@ def markdown(report: Report) -> str:
     for item in located[:MOST_ROWS]:
         finding = item.finding
         where = _code(f"{item.path}:{item.line}")
-        lines.append(f"| {where} | {finding.severity} {finding.rule} | {_cell(finding.message)} | {_cell(finding.fix)} |")
+        lines.append(
+            f"| {where} | {finding.severity} {finding.rule} | {_cell(finding.message)} | {_cell(finding.fix)} |"
+        )
     if len(located) > MOST_ROWS:
         lines.append(f"| | | and {len(located) - MOST_ROWS:,} more | |")
     lines += ["", *waiting_lines(report)]

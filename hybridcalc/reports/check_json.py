@@ -20,7 +20,9 @@ def check_document(report: Report, exit_code: int) -> dict[str, Any]:
         "deployments": [one.to_dict() for one in report.checked],
         "findings": [item.to_dict() for item in report.findings],
         "unreadable": [
-            {"file": t.path, "line": t.line, "message": t.message, "fix": t.fix} for t in report.troubles if t.unreadable
+            {"file": t.path, "line": t.line, "message": t.message, "fix": t.fix}
+            for t in report.troubles
+            if t.unreadable
         ],
         "templates": [
             {"file": t.path, "line": t.line, "message": t.message, "fix": t.fix}

@@ -1,9 +1,9 @@
 """Findings on deployment files as text: grouped by file, the line quoted, a caret at the value, the fix beside it.
 
-    deploy/k3.yaml:42:16 error HC002  8 slots admit 1 request; 4 requests x 5 slots + 1 = 21 are needed
-       41 |             - --max-mamba-cache-size
-       42 |             - "8"
-                           ^ write 21, or 17 with --mamba-radix-cache-strategy extra_buffer_lazy
+deploy/k3.yaml:42:16 error HC002  8 slots admit 1 request; 4 requests x 5 slots + 1 = 21 are needed
+41 |             - --max-mamba-cache-size
+42 |             - "8"
+^ write 21, or 17 with --mamba-radix-cache-strategy extra_buffer_lazy
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def _finding(out: Console, located: Located) -> None:
     for number, line in located.quote:
         shown, cut = _window(line, located.column if number == located.line else 1, out.width - number_width - 3)
         shift = cut if number == located.line else shift
-        out.print(Text(f"{number:>{number_width}} | ", style=terminal.QUIET).append(shown, style="default"), soft_wrap=True)
+        out.print(
+            Text(f"{number:>{number_width}} | ", style=terminal.QUIET).append(shown, style="default"), soft_wrap=True
+        )
     if not finding.fix:
         return
     if not located.quote:
@@ -136,7 +138,10 @@ def _deployment(out: Console, one: Checked) -> None:
 
 
 def _summary(out: Console, report: Report, exit_code: int) -> None:
-    out.print(Text(summary_line(report)).append(f"   exit {exit_code}", style="bold" if exit_code else "default"), soft_wrap=True)
+    out.print(
+        Text(summary_line(report)).append(f"   exit {exit_code}", style="bold" if exit_code else "default"),
+        soft_wrap=True,
+    )
     lines = waiting_lines(report)
     for text in lines:
         for line in _wrapped(text, out.width - 2):
@@ -146,7 +151,9 @@ def _summary(out: Console, report: Report, exit_code: int) -> None:
 def summary_line(report: Report) -> str:
     """What a check came to, in one line."""
     parts = [_number(len(report.checked), "deployment")]
-    parts += [_number(count, severity) for severity in ("error", "warning", "note") if (count := report.count(severity))]
+    parts += [
+        _number(count, severity) for severity in ("error", "warning", "note") if (count := report.count(severity))
+    ]
     if report.unresolved:
         parts.append(f"{report.unresolved:,} unresolved")
     unreadable = sum(trouble.unreadable for trouble in report.troubles)

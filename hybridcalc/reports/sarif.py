@@ -89,7 +89,12 @@ def _result(item: Located, index: dict[str, int]) -> dict[str, Any]:
 
 
 def _fix(edit: Edit, text: str) -> dict[str, Any]:
-    region = {"startLine": edit.line, "startColumn": edit.column, "endLine": edit.end_line, "endColumn": edit.end_column}
+    region = {
+        "startLine": edit.line,
+        "startColumn": edit.column,
+        "endLine": edit.end_line,
+        "endColumn": edit.end_column,
+    }
     change = {"artifactLocation": {"uri": uri(edit.path)},
               "replacements": [{"deletedRegion": region, "insertedContent": {"text": edit.text}}]}  # fmt: skip
     return {"description": {"text": text}, "artifactChanges": [change]}

@@ -73,8 +73,7 @@ def decide(model: Architecture, args: ServerArgs, workload: Workload) -> Decided
     plan = _Unsized(ready, workload)
     findings = [*_explicit_slots(plan)]
     if args.max_mamba_cache_size is not None and (workload.wanted or args.max_running_requests):
-        for rule in ("HC002", "HC023"):
-            waiting.pop(rule)
+        del waiting["HC002"], waiting["HC023"]
     elif args.max_running_requests is None:
         waiting.pop("HC023")
     for rule in RULES:
@@ -118,4 +117,6 @@ def _lazy(plan: _Unsized, wanted: int) -> str:
     except HybridcalcError:
         return ""
     needed = pin(wanted, lazy.slots.count, dp=plan.args.attn_dp_size)
-    return f", or {needed} with --mamba-radix-cache-strategy {LAZY}" if lazy.slots.count < plan.slots_per_request else ""
+    return (
+        f", or {needed} with --mamba-radix-cache-strategy {LAZY}" if lazy.slots.count < plan.slots_per_request else ""
+    )

@@ -48,7 +48,7 @@ class _Unsized(Figures):
         return self.ready.length
 
     @property
-    def longest_model_len(self) -> int:  # type: ignore[override]
+    def longest_model_len(self) -> int:
         """Not known without memory."""
         return 0
 
