@@ -16,7 +16,7 @@ from hybridcalc.checks.rules import RETIRED
 from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.words import Words, environment, read, sort_out, values_after, values_of
 from hybridcalc.deployment import Workload
-from hybridcalc.errors import HybridcalcError, InputError
+from hybridcalc.errors import HybridcalcError, InputError, printable
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.gpus import gpu_of
 from hybridcalc.manifests.records import Deployment
@@ -51,7 +51,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     if args is None:
         waiting = (("all", ("flags that can be read",)),)
     elif architecture is None:
-        text = f"a model known here ({(model_name or 'none is named')[:60]})"
+        text = f"a model known here ({printable((model_name or 'none is named')[:60])})"
         waiting = (("all", (text,)),)
     elif architecture.state is None:
         notes.append(f"{architecture.name} has no recurrent state: nothing to check")
@@ -130,7 +130,7 @@ def _model(
         text = named or "the model"
         why = "a path says nothing of the model" if named else "no flag names the model"
         fix = f"give --model {text[:60]}=PRESET" if named else "give --model PRESET"
-        return named, None, None, [Open(text[:80], engine.model_flag, why, *place[:3], fix=fix)]
+        return named, None, None, [Open(printable(text[:80]), engine.model_flag, why, *place[:3], fix=fix)]
     return named or (hint or "").removeprefix("hf://") or None, None, None, []
 
 

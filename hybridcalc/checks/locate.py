@@ -132,7 +132,17 @@ def located_at(finding: Finding, place: Place, deployment: Deployment, *, edit: 
         ):
             quote = ((place.line - 1, source.line(place.line - 1)), *quote)
         width = max(1, min(place.end - place.begin, len(line) - place.column + 1))
-    return Located(finding, place.path, place.line, place.column, place.column + width, deployment.name, quote, edit)
+    return Located(
+        finding,
+        place.path,
+        place.line,
+        place.column,
+        place.column + width,
+        deployment.name,
+        quote,
+        edit,
+        deployment.place.line,
+    )
 
 
 def spelling_edit(fix: str, word: Word) -> Edit | None:

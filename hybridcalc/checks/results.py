@@ -21,7 +21,9 @@ class Edit(NamedTuple):
 
 
 class Located(NamedTuple):
-    """A finding at its place. ``suppressed`` says why it does not count: a reason given in the file, or a baseline."""
+    """A finding at its place; ``start`` is the line its deployment starts on. ``suppressed`` says why it does not
+    count: a reason given in the file, or a baseline.
+    """
 
     finding: Finding
     path: str
@@ -31,6 +33,7 @@ class Located(NamedTuple):
     deployment: str
     quote: tuple[tuple[int, str], ...] = ()
     edit: Edit | None = None
+    start: int = 0
     suppressed: str | None = None
 
     def to_dict(self) -> dict[str, Any]:

@@ -127,8 +127,10 @@ def check_file(path: str, settings: Settings, variables: Mapping[str, str]) -> F
             troubles.append(Trouble(deployment.path, deployment.place.line, error.message, error.fix))
     stray: list[Located] = []
     if contents.source is not None and (known := suppressions(contents.source)):
-        flat = [(one.line, item) for one in checked for item in one.findings]
-        marked, stray = apply(contents.source, flat, known)
+        flat = [item for one in checked for item in one.findings]
+        waiting = {rule for one in checked for rule, _ in one.waiting}
+        judged = lambda rule: settings.counts(rule) and not {rule, "all"} & waiting  # noqa: E731
+        marked, stray = apply(contents.source, flat, known, judged)
         for index, one in enumerate(checked):
             own, marked = marked[: len(one.findings)], marked[len(one.findings) :]
             checked[index] = one._replace(findings=tuple(own))

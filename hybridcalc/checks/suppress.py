@@ -5,7 +5,7 @@ holds for all of it); ``ignore-file=`` anywhere holds for the file. A reason is 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from hybridcalc.checks.results import Located
@@ -42,24 +42,25 @@ def suppressions(source: Source) -> list[Suppression]:
 
 
 def apply(
-    source: Source, located: Iterable[tuple[int, Located]], known: list[Suppression]
+    source: Source, located: Iterable[Located], known: list[Suppression], judged: Callable[[str], bool]
 ) -> tuple[list[Located], list[Located]]:
-    """Findings with what is set aside marked, and findings about the suppressions. Each comes with the line its
-    deployment starts on.
+    """Findings with what is set aside marked, and findings about the suppressions; one of a rule that was not
+    ``judged`` may yet have its effect.
     """
     used: set[int] = set()
     marked: list[Located] = []
-    for start, item in located:
+    for item in located:
         reason = None
         for index, suppression in enumerate(known):
-            if item.finding.rule in suppression.rules and _covers(source, suppression, item, start):
+            if item.finding.rule in suppression.rules and _covers(source, suppression, item):
                 used.add(index)
                 reason = suppression.reason or "no reason given"
         marked.append(item._replace(suppressed=reason))
     stray = []
     for index, suppression in enumerate(known):
-        problem = "gives no reason" if not suppression.reason else "has no effect" if index not in used else ""
-        if problem:
+        idle = index not in used and all(map(judged, suppression.rules))
+        problem = "gives no reason" if not suppression.reason else "has no effect"
+        if idle or not suppression.reason:
             names = ", ".join(sorted(suppression.rules))
             fix = "write ignore=ID and why" if not suppression.reason else "leave it out"
             finding = Finding("HC078", "warning", f"the suppression of {names} {problem}", fix)
@@ -68,7 +69,7 @@ def apply(
     return marked, stray
 
 
-def _covers(source: Source, suppression: Suppression, item: Located, start: int) -> bool:
+def _covers(source: Source, suppression: Suppression, item: Located) -> bool:
     if suppression.whole_file:
         return True
     if item.path != source.path:
@@ -78,6 +79,6 @@ def _covers(source: Source, suppression: Suppression, item: Located, start: int)
     if not suppression.own_line:
         return False
     below = suppression.line + 1
-    while below < min(item.line, start) and source.line(below).lstrip().startswith("#"):
+    while below < min(item.line, item.start) and source.line(below).lstrip().startswith("#"):
         below += 1
-    return below in (item.line, start)
+    return below in (item.line, item.start)

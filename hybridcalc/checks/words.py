@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from hybridcalc.checks.doors import Door
 from hybridcalc.checks.locate import Given, located_at, spelling_edit
 from hybridcalc.checks.results import Located, Open, Value
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, printable
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.source import AnyWord, Unknown, Word
@@ -96,13 +96,15 @@ def _is_flag(word: str) -> bool:
 
 def _open(word: Unknown, flag: str) -> Open:
     place = word.place
-    return Open(str(word)[:80], flag, word.why, place.path, place.line, place.column)
+    return Open(printable(word[:80]), flag, word.why, place.path, place.line, place.column)
 
 
 def _open_file(word: AnyWord, value: AnyWord, name: str) -> Open:
     place = word.place
     text = value.partition("=")[2] or str(value)
-    return Open(text[:80], name, "the file is not among those that were read", place.path, place.line, place.column)
+    return Open(
+        printable(text[:80]), name, "the file is not among those that were read", place.path, place.line, place.column
+    )
 
 
 def environment(deployment: Deployment, engine: Door) -> tuple[dict[str, str], list[Open]]:

@@ -235,7 +235,7 @@ def _is_script(source: Source) -> bool:
 def _looks_plain(text: str) -> bool:
     """Whether a text of unknown kind is rather a script, a unit or a Dockerfile than YAML."""
     first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
-    return not re.match(r"---|[{\[]|[\w./-]+:(\s|$)|- ", first)
+    return not re.match(r"(?!\[[A-Z]\w*\]\s*$)(?:---|[{\[]|[\w./-]+:(\s|$)|- )", first)
 
 
 def _script(source: Source, outside: Outside) -> Iterator[Deployment]:

@@ -136,16 +136,19 @@ class Mapping(Node):
         return node.items if isinstance(node, Sequence) else []
 
     def _merged(self) -> list["Mapping"]:
+        """Mappings that ``<<`` brings in, the nearest first, each once."""
         found: list[Mapping] = []
+        seen = {id(self)}
         waiting = [self]
         while waiting and len(found) < MOST_MERGES:
-            mapping = waiting.pop(0)
-            if mapping is not self:
-                found.append(mapping)
-            for key, value in mapping.pairs:
+            for key, value in waiting.pop(0).pairs:
                 if isinstance(key, Scalar) and key.value == "<<":
                     others = value.items if isinstance(value, Sequence) else [value]
-                    waiting += [other for other in others if isinstance(other, Mapping) and other not in found]
+                    fresh = [other for other in others if isinstance(other, Mapping) and id(other) not in seen]
+                    seen.update(map(id, fresh))
+                    fresh = list(dict.fromkeys(fresh))
+                    found += fresh
+                    waiting += fresh
         return found
 
 

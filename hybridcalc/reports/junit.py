@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from hybridcalc.checks.results import Located
+from hybridcalc.checks.results import Checked, Located
 from hybridcalc.checks.run import Report
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.reports.sarif import unresolved
@@ -20,7 +20,7 @@ def junit(report: Report, fail_on: str) -> str:
     suites: dict[str, list[Element]] = {}
     for one in report.checked:
         cases = suites.setdefault(one.path, [])
-        found = [item for item in report.findings if item.path == one.path and item.deployment == one.name]
+        found = [item for item in report.findings if (item.path, item.deployment, item.start) == _key(one)]
         cases += [_case(item, least) for item in found]
         if not found:
             cases.append(_element(f"{one.name or one.kind}: {one.engine}", one.path, one.line))
@@ -28,10 +28,9 @@ def junit(report: Report, fail_on: str) -> str:
             case = _element(f"{one.name or one.kind} {rule}", one.path, one.line)
             SubElement(case, "skipped", message=_text(f"needs {', '.join(needs)}"))
             cases.append(case)
-    named = {(item.path, item.deployment) for item in report.findings}
-    known = {(one.path, one.name) for one in report.checked}
+    known = {_key(one) for one in report.checked}
     for item in report.findings:
-        if (item.path, item.deployment) in named - known:
+        if (item.path, item.deployment, item.start) not in known:
             suites.setdefault(item.path, []).append(_case(item, least))
     for item in unresolved(report):
         case = _element(f"{item.deployment} {item.finding.rule}", item.path, item.line)
@@ -48,6 +47,10 @@ def junit(report: Report, fail_on: str) -> str:
         suite.extend(cases)
     indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"
+
+
+def _key(one: Checked) -> tuple[str, str, int]:
+    return one.path, one.name, one.line
 
 
 def _case(item: Located, least: int) -> Element:

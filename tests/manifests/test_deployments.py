@@ -181,7 +181,14 @@ def test_every_word_stands_where_it_says(path):
             assert word.source.text.splitlines()[place.line - 1][place.column - 1 :].startswith(text.split("\n")[0])
             known = str(word).lstrip("-").replace("no-", "", 1)
             kebab = "".join(f"-{c.lower()}" if c.isupper() else c for c in text).replace("_", "-")
-            assert text in ("", str(word)) or "$" in text or str(word) in text or known in kebab or "\\" in text or text in known
+            assert (
+                text in ("", str(word))
+                or "$" in text
+                or str(word) in text
+                or known in kebab
+                or "\\" in text
+                or text in known
+            )
 
 
 def test_a_folder_is_walked_once_and_in_order():
