@@ -172,7 +172,7 @@ def waiting_lines(report: Report) -> list[str]:
     """Which figures the rules that were not checked wait for, the most wanted first."""
     needed: Counter[str] = Counter()
     for one in report.checked:
-        for need in {need for _, needs in one.waiting for need in needs}:
+        for need in dict.fromkeys(need for _, needs in one.waiting for need in needs):
             needed[need] += 1
     if not needed:
         return []

@@ -104,7 +104,8 @@ def test_fix_shows_a_diff_and_keeps_everything_else(here):
 def test_a_fix_goes_where_the_value_is_written(here):
     (here / "a.yaml").write_text(
         "kind: Pod\nspec:\n  containers:\n    - env: [{name: K, value: '8'}]\n"
-        "      command: [sglang, serve, kimi-k3, --tp, '8', --max-running-requests, '4', --max-mamba-cache-size, $(K)]\n"
+        "      command: [sglang, serve, kimi-k3, --tp, '8', --max-running-requests, '4']\n"
+        "      args: [--max-mamba-cache-size, $(K)]\n"
     )
     assert run("check", "a.yaml").code == 1
     assert run("check", "a.yaml", "--fix").code == 0
