@@ -10,7 +10,7 @@ MLA on blocks of 64 and prints so, which changes no size since MLA blocks are mu
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, LatentKV
-from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.config import EngineArgs, Refusal, RuleSet
 from hybridcalc.errors import InputError
 
 DEFAULT_BLOCK = 16
@@ -47,7 +47,7 @@ class Backend(NamedTuple):
     layouts: tuple[str, ...]
 
 
-def attention_backend(model: Architecture, args: EngineArgs, model_dtype: str) -> Backend | None:
+def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, model_dtype: str) -> Backend | None:
     """The backend of the attention layers; None for a model that has none. Raises InputError for an unknown one."""
     if model.attention is None and model.window_attention is None:
         return None
@@ -63,7 +63,7 @@ def attention_backend(model: Architecture, args: EngineArgs, model_dtype: str) -
     if isinstance(model.attention, LatentKV):
         if major == 10:
             return Backend("FLASHINFER_MLA", 32, FREE_LAYOUTS)
-        if kv.startswith("fp8") and not args.before_0_33:
+        if kv.startswith("fp8") and rules.latent_block:
             return Backend("TRITON_MLA", 16, FREE_LAYOUTS)
         return Backend("FLASH_ATTN_MLA", 16, FREE_LAYOUTS)
     heads = model.attention if isinstance(model.attention, GroupedQueryKV) else model.window_attention
@@ -78,7 +78,7 @@ def backend_names(model: Architecture, backend: Backend | None, args: EngineArgs
     """Names of the attention and the state backend, sorted, as the engine lists them."""
     names = [backend.name] if backend is not None else []
     if model.state is not None:
-        linear = args.before_0_33 and model.family == "lightning" and not model.architecture.startswith("Bailing")
+        linear = model.family == "lightning" and not model.architecture.startswith("Bailing")
         names.append("LINEAR_ATTN" if linear else STATE_BACKENDS[model.family])
     return sorted(names)
 

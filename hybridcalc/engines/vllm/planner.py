@@ -70,18 +70,27 @@ class Prepared(NamedTuple):
     settled: dict[str, Any]
     log: tuple[str, ...]
 
+    @property
+    def seqs_checked(self) -> bool:
+        """Whether max_num_seqs may not exceed the blocks."""
+        return bool(self.state) and self.rules.seqs_refused and self.args.full_graphs
+
     def blocks_at(self, length: int) -> int:
         """Blocks that one request of ``length`` tokens holds in all groups."""
         return sum(blocks_held(group, length, self.held) for group in self.groups)
 
 
 class Sizing(NamedTuple):
-    """What the memory decides: blocks, the length served, blocks of a request of that length, and block sizes."""
+    """What the memory decides: blocks, the length served, blocks of a request of that length, and block sizes.
+
+    ``tokens`` is the token figure that the engine prints.
+    """
 
     available_bytes: int
     blocks: int
     length: int
     per_request: int
+    tokens: int
     scheduler_block: int
     hash_block: int
     hit_tokens: int
@@ -90,11 +99,6 @@ class Sizing(NamedTuple):
     def concurrency(self) -> float:
         """Requests of max_model_len that fit, as the engine divides: block 0 counts although nothing uses it."""
         return self.blocks / self.per_request
-
-    @property
-    def tokens(self) -> int:
-        """The token figure that the engine prints."""
-        return int(self.concurrency * self.length)
 
 
 def prepare(model: Architecture, args: EngineArgs) -> Prepared:
@@ -117,7 +121,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
     ssm = ssm_setting(model, args)
     log += loglines.configuration(model, args, rules, kind, ssm_setting=ssm, caching=caching, mode=mode)
-    check_configuration(model, args, rules, model_dtype, caching=caching)
+    check_configuration(model, args, model_dtype, caching=caching)
     length = model_length(model, args)
     settled |= {
         "model_dtype": f"torch.{model_dtype}", "kv_cache_dtype": args.kv_cache_dtype,
@@ -125,7 +129,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         "mamba_cache_mode": mode, "num_speculative_tokens": args.num_speculative_tokens, "group_sizes": [],
         "max_model_len": length,
     }  # fmt: skip
-    backend = attention_backend(model, args, model_dtype)
+    backend = attention_backend(model, args, rules, model_dtype)
     state, state_bytes = load(model, args, backend)
     kv_bytes = kv_bytes_per_token(model, args, model_dtype)
     settled["attention_backends"] = backend_names(model, backend, args)
@@ -135,7 +139,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     settled |= {"attn_block_size": pages.block, "mamba_block_size": pages.mamba_block}
     if pages.padded is not None:
         settled["padded_page_bytes"] = pages.padded
-    check_layer_fits(pages, state_bytes)
+    check_layer_fits(model, args, pages, state_bytes)
     if state:
         settled |= {
             "state_shapes": [list(tensor.shape) for tensor in state], "state_dtypes": [t.dtype for t in state],
@@ -156,7 +160,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     if not layers:
         raise InputError(f"{model.name} has no layer that keeps a cache")
     groups, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block)
-    if rules.one_capacity_line:
+    if rules.layout_line:
         log.append(loglines.layout(layout))
     log += loglines.padding_layers(paddings)
     page = pages.page if backend is not None else state_bytes
@@ -173,7 +177,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         "group_sizes": [group.layers for group in groups], "num_groups": len(groups),
         "bytes_per_block": bytes_per_block,
     }  # fmt: skip
-    if rules.one_capacity_line:
+    if rules.layout_line:
         settled["layout"] = layout
     ready = Prepared(
         model, args, rules, kind, model_dtype, caching, mode, length, state, state_bytes, kv_bytes, backend, layout,
@@ -194,7 +198,7 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
         if not length:
             raise _refusal(ready, available_bytes, "get_kv_cache_configs", "HC041",
                            "no length fits: the memory does not hold a request of a single token",
-                           "raise --gpu-memory-utilization")  # fmt: skip
+                           "give it more memory")  # fmt: skip
     elif usable <= 0:
         raise _refusal(ready, available_bytes, "get_kv_cache_configs", "HC040",
                        f"no memory for the cache: a block takes {per_block:,} B of {max(0, available_bytes):,} B",
@@ -202,17 +206,17 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
     per_request = ready.blocks_at(length)
     if per_request * per_block > usable:
         fits = longest_length(ready, usable, length)
-        if fits:
-            remedy = f"write --max-model-len {fits}, or raise --gpu-memory-utilization"
-        else:
-            remedy = "no length fits: raise --gpu-memory-utilization"
+        seqs = f" --max-num-seqs {blocks}" if ready.seqs_checked and args.seqs > blocks else ""
+        remedy = (
+            f"write --max-model-len {fits}{seqs}, or give it more memory" if fits else "no length fits: more memory"
+        )
         raise _refusal(
             ready, available_bytes, "get_kv_cache_configs", "HC041",
             f"one request of {length:,} tokens takes {per_request:,} blocks ({per_request * per_block / GIB:.2f} GiB); "
             f"{max(0, usable) // per_block:,} are free", remedy,
         )  # fmt: skip
     sizes = _block_sizes(ready, available_bytes, blocks, length, per_request)
-    if STATE in (group.kind for group in ready.groups) and args.full_graphs and args.seqs > blocks:
+    if ready.seqs_checked and args.seqs > blocks:
         said = "" if args.max_num_seqs is not None else ", the default,"
         raise _refusal(
             ready, available_bytes, "cudagraph_mamba_check", "HC044",
@@ -247,7 +251,7 @@ def longest_length(ready: Prepared, usable_bytes: int, most: int) -> int:
 def outputs(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
     """The engine's own figures, under their own names."""
     found = ready.settled | _sized(ready, sizing)
-    if STATE in (group.kind for group in ready.groups):
+    if ready.state and ready.rules.seqs_refused:
         found["cudagraph_mamba_check"] = "ok"
     return found | {"log": log_lines(ready, sizing)}
 
@@ -292,7 +296,8 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
     args, unit = ready.args, ready.args.prefix_match_unit
     spans = [g.block * args.decode_context_parallel_size if g.kind == FULL else g.block for g in ready.groups]
     whole = lcm(*spans)
-    sizing = Sizing(available_bytes, blocks, length, per_request, whole, whole, whole)
+    tokens = _printed_tokens(ready, blocks, length, per_request)
+    sizing = Sizing(available_bytes, blocks, length, per_request, tokens, whole, whole, whole)
     after = ("scheduler_block_size", "hash_block_size", "cache_hit_alignment_tokens", "block_table_row_len")
 
     def refuse(reason: str, fix: str) -> Refusal:
@@ -321,6 +326,14 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
         sizing = sizing._replace(hash_block=hashed, hit_tokens=hashed if fine and ready.rules.fine_hits else whole)
     _check_retention(ready, sizing)
     return sizing
+
+
+def _printed_tokens(ready: Prepared, blocks: int, length: int, per_request: int) -> int:
+    """The log's "GPU KV cache size": a length times the concurrency, before 0.20.2 the share of a group."""
+    if not ready.rules.tokens_of_pool:
+        return int(blocks / per_request * length)
+    shortest = min(group.block for group in ready.groups)
+    return blocks // len(ready.groups) * shortest * ready.args.decode_context_parallel_size
 
 
 def _in_flight_tokens(args: EngineArgs) -> int:
