@@ -4,6 +4,7 @@ Unknown words are set aside first: those that a sizing flag takes are reported, 
 the engine does not take is a finding (HC071) and is left out of what follows.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ from hybridcalc.errors import HybridcalcError, InputError, printable
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.gpus import gpu_of
 from hybridcalc.manifests.records import Deployment
+
+NOT_MODELLED = re.compile(r"is not modelled|is not known$|keeps no state|keeps a cache|does not say")
+"""Errors of a planner that does not know something which an engine may well take."""
 
 
 def judge(deployment: Deployment, settings: Settings) -> Checked:
@@ -60,7 +64,10 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
             guessed = bool(words.opened or words.refused)
             answer = engine.answer(architecture, args, Memory() if guessed else known, workload)
         except HybridcalcError as error:
-            answer = Answer((Finding("HC071", "error", error.message, error.fix),), ())
+            if NOT_MODELLED.search(error.message):  # that is about this library, not about the deployment
+                answer = Answer((), (("all", (error.message,)),))
+            else:
+                answer = Answer((Finding("HC071", "error", error.message, error.fix),), ())
         answer = _certain(answer, unsure, [*(item.text for item in words.opened), *sorted(words.refused)])
         findings += [place_finding(finding, deployment, words.given) for finding in answer.findings]
         waiting = answer.waiting
@@ -122,9 +129,10 @@ def _model(
                 return candidate, candidate, load_model(candidate), []
             except HybridcalcError:
                 continue
-    pathlike = named is None or named.startswith(("/", "./", "../", "~", "pvc://", "s3://", "gs://", "oci://"))
+    said = named or hint
+    pathlike = said is None or said.startswith(("/", "./", "../", "~", "pvc://", "s3://", "gs://", "oci://"))
     already = any(item.flag == engine.model_flag for item in words.opened)
-    if pathlike and not already and (hint or "").count("/") != 1:
+    if pathlike and not already:
         flag = words.given.get(engine.model_flag)
         place = (flag.value or flag.flag).place if flag is not None else deployment.place
         text = named or "the model"

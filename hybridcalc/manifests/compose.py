@@ -46,7 +46,7 @@ def _service(
 ) -> Iterator[Deployment]:
     env = _environment(service, lookup, beside)
     entrypoint = resolved_words(service.get("entrypoint"), COMPOSE, lookup)
-    command = resolved_words(service.get("command"), COMPOSE, lookup)
+    command = resolved_words(service.get("command"), COMPOSE, lookup, entrypoint)
     image = service.scalar("image")
     image_words = resolved_words(image, COMPOSE, lookup)
     hardware = _hardware(service)

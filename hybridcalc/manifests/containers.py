@@ -50,8 +50,12 @@ def replaced(text: Text, pattern: re.Pattern[str], lookup: Lookup) -> tuple[Text
     return text.replaced(pattern, value), missing
 
 
-def resolved_words(node: Node | None, pattern: re.Pattern[str], lookup: Lookup) -> list[AnyWord]:
-    """The words of a ``command`` or ``args``: a list of words, or one text that is split."""
+def resolved_words(
+    node: Node | None, pattern: re.Pattern[str], lookup: Lookup, before: Sequence[AnyWord] = ()
+) -> list[AnyWord]:
+    """The words of a ``command`` or ``args``, ``before`` the words of the other: a list of words, or one text that is
+    split. A script after ``bash -c`` keeps references nobody resolved: the shell sees them too.
+    """
     if isinstance(node, Scalar):
         if node.empty:
             return []
@@ -67,7 +71,7 @@ def resolved_words(node: Node | None, pattern: re.Pattern[str], lookup: Lookup) 
             words.append(word)
             continue
         text, missing = replaced(item.text(), pattern, lookup)
-        if missing and not _is_script(words):
+        if missing and not _is_script([*before, *words]):
             why = next(iter(missing.values()))
             words.append(Unknown(text.text, word.source, word.begin, word.end, why))
         else:

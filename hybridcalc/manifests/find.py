@@ -21,7 +21,7 @@ from hybridcalc.manifests.fields import engine_of_fields, field_words, model_fie
 from hybridcalc.manifests.kubernetes import config_map, read_documents
 from hybridcalc.manifests.native import is_native, read_native
 from hybridcalc.manifests.records import Deployment, Trouble
-from hybridcalc.manifests.script import read_script
+from hybridcalc.manifests.script import manifests_in, read_script
 from hybridcalc.manifests.source import AnyWord, Source, Text
 from hybridcalc.manifests.variables import Outside
 from hybridcalc.manifests.yamltree import Mapping, Node, documents
@@ -216,7 +216,7 @@ def _read(source: Source, path: str, outside: Outside) -> tuple[tuple[Deployment
     elif name.endswith(".service"):
         found = list(read_unit(source, outside, beside))
     elif _is_script(source):
-        found = list(_script(source, outside))
+        found = list(_script(source, outside, beside))
     elif name.endswith((*YAML_NAMES, ".json")) or not _looks_plain(source.text):
         found = list(_documents(source, outside, beside))
     elif re.search(r"(?m)^\[Service\]", source.text):
@@ -224,7 +224,7 @@ def _read(source: Source, path: str, outside: Outside) -> tuple[tuple[Deployment
     elif re.search(r"(?m)^FROM\s", source.text):
         found = list(read_dockerfile(source, outside))
     else:
-        found = list(_script(source, outside))
+        found = list(_script(source, outside, beside))
     return tuple(deployment._replace(words=_expanded(deployment, beside)) for deployment in found), ()
 
 
@@ -238,9 +238,11 @@ def _looks_plain(text: str) -> bool:
     return not re.match(r"(?!\[[A-Z]\w*\]\s*$)(?:---|[{\[]|[\w./-]+:(\s|$)|- )", first)
 
 
-def _script(source: Source, outside: Outside) -> Iterator[Deployment]:
+def _script(source: Source, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
     for launch in read_script(Text(source, source.text), {}, outside):
         yield Deployment(source, "script", "", launch.engine, launch.words, launch.env, launch.place)
+    for text in manifests_in(Text(source, source.text), outside):
+        yield from read_documents(documents(source, text), outside, beside.config_map)
 
 
 def _documents(source: Source, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:

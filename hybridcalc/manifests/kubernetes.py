@@ -24,7 +24,7 @@ from hybridcalc.manifests.launches import Found
 from hybridcalc.manifests.placement import hardware, replicas
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.script import read_script
-from hybridcalc.manifests.source import AnyWord, Setting, Word
+from hybridcalc.manifests.source import AnyWord, Setting, Unknown, Word
 from hybridcalc.manifests.variables import Outside
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence, documents
@@ -40,6 +40,11 @@ UNNAMED = frozenset({
     "leaderWorkerTemplate", "predictor", "model", "jobTemplate", "args", "applications",
 })  # fmt: skip
 """Keys that say nothing in a deployment's name."""
+LAUNCHER = re.compile(
+    r"\bsglang\.launch_server\b|\bsglang\s+serve\b|\bvllm\s+serve\b|\bvllm\.entrypoints\b|\bdynamo\.(sglang|vllm)\b"
+)
+"""A text that may start an engine."""
+PROSE = frozenset({"description", "annotations", "message", "notes", "summary", "title", "name", "doc", "comment"})
 NO_WORKER = re.compile(
     r"front-?end|router|planner|epp|gateway|scheduler|ingress|operator|proxy|benchmark", re.IGNORECASE
 )
@@ -79,6 +84,9 @@ def read_documents(nodes: list[Node], outside: Outside, config_maps: ConfigMaps)
         return own.get(name) or config_maps(name)
 
     reading = Reading(outside, lookup, set(), set())
+    for node in _flattened(nodes):
+        if node.string("kind") == "Workspace" and node.mapping("inference", "preset") is not None:
+            yield _kaito(node, reading)
     for node in _flattened(nodes):
         if node.string("kind") not in ("ConfigMap", "Secret"):
             yield from _walk(node, Way((), (node,)), reading)
@@ -121,11 +129,31 @@ def _walk(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
                     yield from _walk(inner, way.down(key.value, inner), reading)
             continue
         for child in value.items if isinstance(value, Sequence) else [value]:
+            if isinstance(child, Scalar) and key.value not in PROSE and LAUNCHER.search(child.value):
+                yield from _loose_script(child, node, way, reading)
             if isinstance(child, Fields):
                 typed = _typed(key, child, node, way)
                 if typed is not None:
                     yield typed
                 yield from _walk(child, way.down(key.value, child), reading)
+
+
+def _loose_script(script: Scalar, node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
+    """Launches of a script in a field of its own: ``run: |`` of a task or a workflow."""
+    env = {name: setting for mapping in way.mappings for name, setting in _plain_env(mapping)}
+    for launch in read_script(script.text(), env, reading.outside):
+        yield Deployment(
+            node.source, way.mappings[0].string("kind") or "script", _name(way, node), launch.engine, launch.words,
+            launch.env, launch.place, hardware((*way.mappings, node)), None, None, replicas(way.mappings),
+        )  # fmt: skip
+
+
+def _plain_env(mapping: Fields) -> Iterator[tuple[str, Setting]]:
+    for name in ("envs", "env"):
+        held = mapping.mapping(name)
+        for key, value in held.entries() if held is not None else ():
+            if isinstance(value, Scalar) and not value.empty:
+                yield key.value, Setting((value.word(),))
 
 
 def _is_container(node: Fields) -> bool:
@@ -143,7 +171,7 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
             env["LWS_GROUP_SIZE"] = Setting((word,))
     lookup = env.get
     command = resolved_words(node.get("command"), KUBERNETES, lookup)
-    arguments = resolved_words(node.get("args"), KUBERNETES, lookup)
+    arguments = resolved_words(node.get("args"), KUBERNETES, lookup, command)
     image = node.string("image")
     bare = not any(
         NO_WORKER.search(text)
@@ -256,7 +284,9 @@ def _model_near(holder: Fields, way: Way) -> Word | None:
 def _kserve(node: Fields, way: Way, arguments: list[AnyWord], env: Mapping[str, Setting]) -> Found | None:
     """What KServe starts where the manifest gives arguments alone, or none at all."""
     kind = way.mappings[0].string("kind")
-    if kind.startswith("LLMInferenceService") and "router" not in way.keys:
+    if (kind.startswith("LLMInferenceService") and "router" not in way.keys) or node.string(
+        "modelCommand"
+    ) == "vllmServe":
         words = list(_parallelism(way))
         place = words[0].place if words else node.source.place(node.begin)
         return Found("vllm", (*words, *arguments), dict(env), arguments[0].place if arguments else place)
@@ -305,7 +335,7 @@ def _uri(model: Fields) -> Word | None:
 def _served(way: Way) -> Word | None:
     """The model that the document itself names: KServe's ``spec.model.uri``, ``storageUri``."""
     for mapping in reversed(way.mappings):
-        model = mapping.mapping("model")
+        model = mapping.mapping("model") or mapping.mapping("modelArtifacts")
         found = _uri(model) if model is not None else _uri(mapping)
         if found is not None:
             return found
@@ -357,6 +387,24 @@ def _with_config_files(words: tuple[AnyWord, ...], engine: str, reading: Reading
             del own[at : at + (1 if equals else 2)]
         break
     yield from own
+
+
+def _kaito(node: Fields, reading: Reading) -> Deployment:
+    """What KAITO starts for a preset: its controller makes most of the arguments, which stay unknown."""
+    preset = node.scalar("inference", "preset", "name")
+    data = reading.config_maps(node.string("inference", "config"))
+    words: list[AnyWord] = []
+    for _, value in data.entries() if data is not None else ():
+        for inner in documents(value.source, value.text()) if isinstance(value, Scalar) else ():
+            fields = inner.mapping("vllm") if isinstance(inner, Fields) else None
+            words += field_words(fields, "vllm") if fields is not None else ()
+    at = preset or node
+    words.append(Unknown("the arguments", node.source, at.begin, at.end, "KAITO's controller makes them"))
+    model = preset.word() if preset is not None else None
+    return Deployment(
+        node.source, "Workspace", node.string("metadata", "name"), "vllm", tuple(words), {},
+        node.source.place(at.begin, at.end), hardware((node, node.mapping("resource") or node)), model if isinstance(model, Word) else None,
+    )  # fmt: skip
 
 
 def _additional(env: Mapping[str, Setting]) -> Iterator[AnyWord]:

@@ -32,6 +32,13 @@ def _gpu_count(mapping: Fields) -> tuple[int | None, Place | None]:
             named = re.fullmatch(r"(nvidia\.com|amd\.com)/gpu|gpu", key.value) is not None
             if named and isinstance(value, Scalar) and value.value.isdecimal() and len(value.value) < 5:
                 return int(value.value), value.source.place(value.begin, value.end)
+    for holder, name in ((mapping, "accelerators"), (mapping.mapping("resources"), "accelerators"),
+                         (mapping.mapping("resources"), "gpu")):  # fmt: skip
+        asked = holder.get(name) if holder is not None else None
+        inner = next((key for key, _ in asked.entries()), None) if isinstance(asked, Fields) else asked
+        match = re.fullmatch(r"[\w-]+:([0-9]{1,4})", inner.value) if isinstance(inner, Scalar) else None
+        if match is not None and inner is not None:
+            return int(match[1]), mapping.source.place(inner.begin, inner.end)
     count = mapping.scalar("requestGPU")
     if count is not None and count.value.isdecimal() and len(count.value) < 5:
         return int(count.value), count.source.place(count.begin, count.end)
@@ -40,10 +47,17 @@ def _gpu_count(mapping: Fields) -> tuple[int | None, Place | None]:
 
 def _labels(mapping: Fields) -> Iterator[str]:
     """Texts of a pod or a resource that may name a GPU."""
-    selector = mapping.mapping("nodeSelector")
+    selector, resources = (
+        mapping.mapping("nodeSelector"),
+        mapping.mapping("resources", "limits") or mapping.mapping("resources"),
+    )
     for _, value in selector.entries() if selector is not None else ():
         if isinstance(value, Scalar):
             yield value.value
+    asked = mapping.get("accelerators") or (resources.get("accelerators") if resources is not None else None)
+    inner = next((key for key, _ in asked.entries()), None) if isinstance(asked, Fields) else asked
+    if isinstance(inner, Scalar):
+        yield inner.value.partition(":")[0]
     for name in ("accelerator_type", "acceleratorType", "gpuType", "gpu_type", "instanceType"):
         if mapping.get(name) is not None:
             yield mapping.string(name)

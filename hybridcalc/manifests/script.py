@@ -34,6 +34,8 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]]*\])?(\+?)=")
 _SCRIPT_OPTION = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
 _SHELL_DOCUMENT = re.compile(r"\b(ba|z|k|da)?sh\b")
 """A command that takes a here-document for a script, or a file that is named as one."""
+_MANIFEST = re.compile(r"\bkubectl\b|\boc\b|\.ya?ml\b")
+"""A command that takes a here-document for a Kubernetes manifest, or a file that is named as one."""
 _HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(['\"\\]?)([A-Za-z_]\w*)\1")
 
 
@@ -45,6 +47,21 @@ def read_script(
     Raises InputError for a script that no shell could split where the launcher stands.
     """
     return _Shell(text, env, outside, arguments, depth).launches()
+
+
+def manifests_in(text: Text, outside: Outside) -> list[Text]:
+    """The manifests that a script applies from here-documents, their variables replaced where they are known."""
+    if "<<" not in text.text:
+        return []
+    shell = _Shell(text, {}, outside, (), 0)
+    if not shell.manifests:
+        return []
+    shell.launches()
+
+    def value(match: re.Match[str]) -> str | None:
+        return shell.known.resolved(match[0])[0]
+
+    return [body.replaced(REFERENCE, value) if expanded else body for body, expanded in shell.manifests]
 
 
 class _Command(NamedTuple):
@@ -64,6 +81,7 @@ class _Shell:
         self.found: list[Found] = []
         self.expanded = 0
         self.inner: list[Text] = []
+        self.manifests: list[tuple[Text, bool]] = []
         self.text = self._without_documents(text)
 
     def launches(self) -> list[Found]:
@@ -98,7 +116,9 @@ class _Shell:
             if end is None:  # it was no here-document
                 continue
             body = "\n".join(lines[number:end])
-            if _SHELL_DOCUMENT.search(opening) and ("sglang" in body or "vllm" in body):
+            if _MANIFEST.search(opening) and ("sglang" in body or "vllm" in body):
+                self.manifests.append((text.part(offset, offset + len(body)), not match[1]))
+            elif _SHELL_DOCUMENT.search(opening) and ("sglang" in body or "vllm" in body):
                 self.inner.append(text.part(offset, offset + len(body)))
             for index in range(number, end + 1):
                 offset += len(lines[index]) + 1

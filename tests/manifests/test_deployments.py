@@ -196,3 +196,43 @@ def test_a_folder_is_walked_once_and_in_order():
     assert found == sorted(found)
     assert len(found) == len(set(found))
     assert all(".env" not in path for path in found)
+
+
+def test_manifests_that_a_script_applies():
+    (pod,) = read("shell/kubectl-apply.sh")
+    assert (pod.kind, pod.words[3], flags(pod)["--max-mamba-cache-size"]) == ("Pod", "8", 11)
+
+
+def test_scripts_in_fields_of_their_own():
+    """A task's ``run: |`` under its own variables, on the accelerators it asks for."""
+    (task,) = read("custom/task.yaml")
+    assert (task.engine, task.words[1], task.hardware.label, task.hardware.gpus) == (
+        "sglang", "moonshotai/Kimi-K3", "H200", 8)  # fmt: skip
+    assert flags(task)["?$SKYPILOT_NUM_GPUS_PER_NODE"] == 11
+
+
+def test_values_of_a_chart_that_names_its_model_apart():
+    (decode,) = read("custom/model-service-values.yaml")
+    assert (decode.engine, decode.model) == ("vllm", "hf://Qwen/Qwen3.6-35B-A3B")
+    assert decode.words[:2] == ("--tensor-parallel-size", "2")
+
+
+def test_a_helper_script_before_the_launch_is_passed_over():
+    (leader,) = read("kubernetes/lws-vllm.yaml")
+    assert (leader.place.line, leader.hardware.nodes) == (25, 2)
+    assert leader.words[-2:] == ("--pipeline_parallel_size", "2")
+
+
+def test_arguments_that_a_controller_makes_are_unknown():
+    (workspace,) = read("custom/workspace.yaml")
+    assert workspace.words[-3:-1] == ("--max-model-len", "65536")
+    assert workspace.words[-1].why == "KAITO's controller makes them"
+    assert (workspace.model, workspace.hardware.label) == ("falcon-h1-7b", "Standard_NC24ads_A100_v4")
+
+
+def test_shells_inside_compose_and_both_branches_of_a_script():
+    folded, block = read("compose/shells.yaml")
+    assert flags(folded)["--max-mamba-cache-size"] == 7
+    assert block.words[:3] == ("Qwen/Qwen3.6-35B-A3B", "--max-model-len", "8192")
+    assert flags(block)["?${SEQS}"] == 19
+    assert [d.place.line for d in read("kubernetes/two-branches.yaml")] == [14, 16]
