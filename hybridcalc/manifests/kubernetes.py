@@ -7,39 +7,27 @@ labels that select nodes. Left out: what an operator adds at run time.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
 
 from hybridcalc.manifests.containers import KUBERNETES, launches, resolved_words
+from hybridcalc.manifests.controllers import additional, is_kserve_worker, kaito, kserve, served, typed
 from hybridcalc.manifests.fields import (
-    engine_of_fields,
-    extra_words,
     field_words,
-    kebab,
-    model_field,
-    names_of,
-    split_words,
 )
 from hybridcalc.manifests.launches import Found
 from hybridcalc.manifests.placement import hardware, replicas
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.script import read_script
-from hybridcalc.manifests.source import AnyWord, Setting, Unknown, Word
+from hybridcalc.manifests.source import AnyWord, Setting, Word
 from hybridcalc.manifests.variables import Outside
+from hybridcalc.manifests.way import ConfigMaps, Reading, Way, name_of
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence, documents
 
-ConfigMaps = Callable[[str], Fields | None]
-"""The ``data`` of a ConfigMap of the same set, by name."""
 PASSED_OVER = frozenset({
     "exec", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "initContainers", "status",
     "ephemeralContainers",
 })  # fmt: skip
-UNNAMED = frozenset({
-    "spec", "template", "containers", "services", "extraPodSpec", "mainContainer", "components", "podTemplate",
-    "leaderWorkerTemplate", "predictor", "model", "jobTemplate", "args", "applications",
-})  # fmt: skip
-"""Keys that say nothing in a deployment's name."""
 LAUNCHER = re.compile(
     r"\bsglang\.launch_server\b|\bsglang\s+serve\b|\bvllm\s+serve\b|\bvllm\.entrypoints\b|\bdynamo\.(sglang|vllm)\b"
 )
@@ -49,29 +37,6 @@ NO_WORKER = re.compile(
     r"front-?end|router|planner|epp|gateway|scheduler|ingress|operator|proxy|benchmark", re.IGNORECASE
 )
 """Components beside the workers, by type or name; only arguments without a launcher are judged by it."""
-ENGINE_FIELDS = re.compile(r"(sglang|vllm)(-?(config|args|engine-args|server-args|settings|spec|options))?$")
-GENERIC_FIELDS = frozenset({"engine-kwargs", "engine-args", "engine-config", "server-args"})
-ADDITIONAL = {"VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "SGLANG_EXTRA_ARGS"}
-
-
-class Way(NamedTuple):
-    """The way from a document to a node: keys and mappings, the document first."""
-
-    keys: tuple[str, ...]
-    mappings: tuple[Fields, ...]
-
-    def down(self, key: str, mapping: Fields) -> "Way":
-        """One step on."""
-        return Way((*self.keys, key), (*self.mappings, mapping))
-
-
-class Reading(NamedTuple):
-    """What all documents of a file share."""
-
-    outside: Outside
-    config_maps: ConfigMaps
-    seen: set[int]
-    used_scripts: set[str]
 
 
 def read_documents(nodes: list[Node], outside: Outside, config_maps: ConfigMaps) -> Iterator[Deployment]:
@@ -86,7 +51,7 @@ def read_documents(nodes: list[Node], outside: Outside, config_maps: ConfigMaps)
     reading = Reading(outside, lookup, set(), set())
     for node in _flattened(nodes):
         if node.string("kind") == "Workspace" and node.mapping("inference", "preset") is not None:
-            yield _kaito(node, reading)
+            yield kaito(node, reading)
     for node in _flattened(nodes):
         if node.string("kind") not in ("ConfigMap", "Secret"):
             yield from _walk(node, Way((), (node,)), reading)
@@ -117,7 +82,7 @@ def _walk(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
         return
     reading.seen.add(id(node))
     taken: set[str] = set()
-    if _is_container(node) or _is_kserve_worker(node, way):
+    if _is_container(node) or is_kserve_worker(node, way):
         yield from _container(node, way, reading)
         taken = {"command", "args", "env"}
     for key, value in node.entries():
@@ -132,9 +97,9 @@ def _walk(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
             if isinstance(child, Scalar) and key.value not in PROSE and LAUNCHER.search(child.value):
                 yield from _loose_script(child, node, way, reading)
             if isinstance(child, Fields):
-                typed = _typed(key, child, node, way)
-                if typed is not None:
-                    yield typed
+                found = typed(key, child, node, way)
+                if found is not None:
+                    yield found
                 yield from _walk(child, way.down(key.value, child), reading)
 
 
@@ -143,7 +108,7 @@ def _loose_script(script: Scalar, node: Fields, way: Way, reading: Reading) -> I
     env = {name: setting for mapping in way.mappings for name, setting in _plain_env(mapping)}
     for launch in read_script(script.text(), env, reading.outside):
         yield Deployment(
-            node.source, way.mappings[0].string("kind") or "script", _name(way, node), launch.engine, launch.words,
+            node.source, way.mappings[0].string("kind") or "script", name_of(way, node), launch.engine, launch.words,
             launch.env, launch.place, hardware((*way.mappings, node)), None, None, replicas(way.mappings),
         )  # fmt: skip
 
@@ -178,16 +143,16 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
         for text in (_component(way), node.string("name"), way.mappings[0].string("metadata", "name"))
     )
     found = launches(command, arguments, env, reading.outside, image=image, bare=bare)
-    kserve = _kserve(node, way, arguments, env) if not command and (not found or not found[0].program) else None
-    if kserve is not None:
-        found = [kserve]
+    controlled = kserve(node, way, arguments, env) if not command and (not found or not found[0].program) else None
+    if controlled is not None:
+        found = [controlled]
     if not found:
         found = _mounted_script([*command, *arguments], env, reading)
     for launch in found:
-        words = (*_with_config_files(launch.words, launch.engine, reading), *_additional(env))
+        words = (*_with_config_files(launch.words, launch.engine, reading), *additional(env))
         yield Deployment(
-            node.source, way.mappings[0].string("kind") or "container", _name(way, node), launch.engine, words,
-            launch.env, launch.place, hardware(way.mappings), _served(way), None, replicas(way.mappings),
+            node.source, way.mappings[0].string("kind") or "container", name_of(way, node), launch.engine, words,
+            launch.env, launch.place, hardware(way.mappings), served(way), None, replicas(way.mappings),
         )  # fmt: skip
 
 
@@ -239,109 +204,6 @@ def _variable(entry: Fields, env: Mapping[str, Setting], reading: Reading) -> Se
     return Setting((Word("", entry.source, entry.begin, entry.begin),), "", place)
 
 
-def _typed(key: Scalar, fields: Fields, holder: Fields, way: Way) -> Deployment | None:
-    """A deployment whose flags are fields: ``vllmConfig: {...}``, ``sglang: {...}``, ``engine_kwargs: {...}``."""
-    name = kebab(key.value)
-    named = ENGINE_FIELDS.fullmatch(name)
-    engine = named[1] if named is not None else engine_of_fields(fields) if name in GENERIC_FIELDS else None
-    if engine is None or (_is_container(fields) and fields.get("command") is not None):
-        return None
-    if not any(
-        kebab(entry.value) in names_of(engine) or kebab(entry.value) == "extra-args" for entry, _ in fields.entries()
-    ):
-        return None
-    words = list(field_words(fields, engine))
-    for entry, value in holder.entries():
-        if kebab(entry.value) in ("extra-args", "extra-engine-args", "additional-args"):
-            words += extra_words(value, engine)
-    model = model_field(fields) or _model_near(holder, way)
-    return Deployment(
-        key.source, way.mappings[0].string("kind") or "values", _name(way, holder), engine, tuple(words), {},
-        key.source.place(key.begin, key.end), hardware(way.mappings), model, None, replicas(way.mappings),
-    )  # fmt: skip
-
-
-def _model_near(holder: Fields, way: Way) -> Word | None:
-    """The model beside typed fields, or in a model section on the way to them."""
-    for mapping in (holder, *reversed(way.mappings)):
-        model = model_field(mapping)
-        if model is not None:
-            return model
-        for key, value in mapping.entries():
-            if kebab(key.value) in ("model", "model-spec", "model-loading-config", "model-config") and isinstance(
-                value, Fields
-            ):
-                model = model_field(value) or _uri(value)
-                if model is not None:
-                    return model
-                path = next((v for k, v in value.entries() if kebab(k.value) in ("path", "name", "repo")), None)
-                word = path.word() if isinstance(path, Scalar) else None
-                if isinstance(word, Word):
-                    return word
-    return None
-
-
-def _kserve(node: Fields, way: Way, arguments: list[AnyWord], env: Mapping[str, Setting]) -> Found | None:
-    """What KServe starts where the manifest gives arguments alone, or none at all."""
-    kind = way.mappings[0].string("kind")
-    if (kind.startswith("LLMInferenceService") and "router" not in way.keys) or node.string(
-        "modelCommand"
-    ) == "vllmServe":
-        words = list(_parallelism(way))
-        place = words[0].place if words else node.source.place(node.begin)
-        return Found("vllm", (*words, *arguments), dict(env), arguments[0].place if arguments else place)
-    if kind in ("InferenceService", "ServingRuntime", "ClusterServingRuntime") and arguments:
-        said = f"{node.string('runtime')} {node.string('modelFormat', 'name')}".lower()
-        engine = next((name for name in ("sglang", "vllm") if name in said), "vllm" if "huggingface" in said else None)
-        return Found(engine, tuple(arguments), dict(env), arguments[0].place) if engine is not None else None
-    return None
-
-
-def _is_kserve_worker(node: Fields, way: Way) -> bool:
-    """Whether a container without command and arguments is one that KServe starts vLLM in."""
-    kind = way.mappings[0].string("kind")
-    worker = way.keys[-1:] == ("containers",) and node.string("name") in ("main", "vllm", "kserve-container")
-    return kind == "LLMInferenceService" and worker and "router" not in way.keys
-
-
-def _parallelism(way: Way) -> Iterator[AnyWord]:
-    """Flags that KServe makes of ``spec.parallelism``."""
-    for mapping in reversed(way.mappings):
-        sizes = mapping.mapping("parallelism")
-        for key, value in sizes.entries() if sizes is not None else ():
-            flag = {
-                "tensor": "--tensor-parallel-size",
-                "data": "--data-parallel-size",
-                "pipeline": "--pipeline-parallel-size",
-            }.get(key.value)
-            if flag is not None and isinstance(value, Scalar):
-                yield Word(flag, key.source, key.begin, key.end)
-                yield value.word()
-        if sizes is not None:
-            return
-
-
-def _uri(model: Fields) -> Word | None:
-    """The model of ``uri: hf://org/name``."""
-    for name in ("uri", "storageUri", "modelURL"):
-        scalar = model.scalar(name)
-        if scalar is not None:
-            word = scalar.word()
-            if isinstance(word, Word):
-                return word
-    return None
-
-
-def _served(way: Way) -> Word | None:
-    """The model that the document itself names: KServe's ``spec.model.uri``, ``storageUri``."""
-    for mapping in reversed(way.mappings):
-        model = mapping.mapping("model") or mapping.mapping("modelArtifacts")
-        found = _uri(model) if model is not None else _uri(mapping)
-        if found is not None:
-            return found
-    return None
-
-
 def _mounted_script(words: list[AnyWord], env: Mapping[str, Setting], reading: Reading) -> list[Found]:
     """What ``bash /scripts/start.sh`` launches, where a ConfigMap of the set holds the script."""
     for word in words:
@@ -389,43 +251,9 @@ def _with_config_files(words: tuple[AnyWord, ...], engine: str, reading: Reading
     yield from own
 
 
-def _kaito(node: Fields, reading: Reading) -> Deployment:
-    """What KAITO starts for a preset: its controller makes most of the arguments, which stay unknown."""
-    preset = node.scalar("inference", "preset", "name")
-    data = reading.config_maps(node.string("inference", "config"))
-    words: list[AnyWord] = []
-    for _, value in data.entries() if data is not None else ():
-        for inner in documents(value.source, value.text()) if isinstance(value, Scalar) else ():
-            fields = inner.mapping("vllm") if isinstance(inner, Fields) else None
-            words += field_words(fields, "vllm") if fields is not None else ()
-    at = preset or node
-    words.append(Unknown("the arguments", node.source, at.begin, at.end, "KAITO's controller makes them"))
-    model = preset.word() if preset is not None else None
-    return Deployment(
-        node.source, "Workspace", node.string("metadata", "name"), "vllm", tuple(words), {},
-        node.source.place(at.begin, at.end), hardware((node, node.mapping("resource") or node)), model if isinstance(model, Word) else None,
-    )  # fmt: skip
-
-
-def _additional(env: Mapping[str, Setting]) -> Iterator[AnyWord]:
-    """Words of the variables that images append to the engine's own."""
-    for name in ADDITIONAL & env.keys():
-        for word in env[name].words:
-            yield from split_words(word.chars) if isinstance(word, Word) and word.chars is not None else (word,)
-
-
 def _component(way: Way) -> str:
     return " ".join(
         mapping.string("componentType") or mapping.string("type")
         for mapping in way.mappings
         if mapping.get("componentType") or mapping.get("type")
     )
-
-
-def _name(way: Way, node: Fields) -> str:
-    """A name for people: the document's, the service's, the container's."""
-    names = [way.mappings[0].string("metadata", "name")]
-    names += [key for key in way.keys if key not in UNNAMED]
-    names += [mapping.string("name") for mapping in way.mappings[1:] if mapping.get("name")]
-    names.append(node.string("name"))
-    return "/".join(dict.fromkeys(name for name in names if name))[:120]

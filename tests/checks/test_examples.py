@@ -22,7 +22,7 @@ BAD = {
     "hybridcalc.yaml": ({("HC010", 5), ("HC012", 5), ("HC075", 8), ("HC077", 8)}, 1),
     "kserve.yaml": ({("HC070", 6)}, 1),
     "launch.sh": (set(), 3),
-    "leader-worker-set.yaml": ({("HC070", 23)}, 1),
+    "leader-worker-set.yaml": ({("HC070", 24)}, 1),
     "ray-service.yaml": ({("HC056", 15), ("HC057", 15)}, 0),
     "sglang-config.yaml": ({("HC009", 2)}, 1),
     "sglang.service": ({("HC002", 4)}, 1),

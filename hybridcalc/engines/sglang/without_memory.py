@@ -7,10 +7,10 @@ traps that need no memory. `NEEDS` says which figure every other rule waits for.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.deployment import Workload, exact_rest
+from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
 from hybridcalc.engines.sglang.config import Refusal, ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
@@ -37,12 +37,19 @@ class Decided(NamedTuple):
     waiting: tuple[tuple[str, tuple[str, ...]], ...]
 
 
+class _NeedsMemory(Exception):
+    """A rule asks for a figure that memory decides."""
+
+
 class _Unsized(Figures):
-    """The part of a plan that memory does not change; what no rule may ask of it is not there."""
+    """The part of a plan that memory does not change; a rule that asks for more waits for the memory."""
 
     def __init__(self, ready: Prepared, workload: Workload) -> None:
         self.ready, self.model, self.args = ready, ready.model, ready.args
-        self.rest, self.workload = exact_rest(0.0), workload
+        self.workload = workload
+
+    def __getattr__(self, name: str) -> Any:
+        raise _NeedsMemory(name)
 
     @property
     def max_mamba_cache_size(self) -> int:
@@ -79,13 +86,12 @@ def decide(model: Architecture, args: ServerArgs, workload: Workload) -> Decided
     for rule in RULES:
         if rule.check is None or MEMORY in NEEDS.get(rule.id, ()) or waiting.get(rule.id):
             continue
-        if rule.id == "HC020" and not args.speculative:
-            if ready.replay_active:
-                waiting["HC020"] = (MEMORY,)
-            continue
         if rule.id == "HC013" and findings:
             continue
-        findings += [Finding(rule.id, rule.severity, message, fix) for message, fix in rule.check(plan)]
+        try:
+            findings += [Finding(rule.id, rule.severity, message, fix) for message, fix in rule.check(plan)]
+        except _NeedsMemory:
+            waiting[rule.id] = (MEMORY,)
     return Decided(tuple(findings), tuple(sorted((rule, needs) for rule, needs in waiting.items() if needs)))
 
 

@@ -5,10 +5,10 @@ the traps that need no memory: padding, block sizes, flags without effect. `NEED
 waits for. ``--num-gpu-blocks-override`` says the blocks itself, so that nothing waits for memory then.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.deployment import Workload, exact_rest
+from hybridcalc.deployment import Workload
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, Refusal, refuse_retired_mode
 from hybridcalc.engines.vllm.figures import Figures
 from hybridcalc.engines.vllm.planner import Prepared, prepare
@@ -35,12 +35,19 @@ class Decided(NamedTuple):
     bytes_of_override: int | None = None
 
 
+class _NeedsMemory(Exception):
+    """A rule asks for a figure that memory decides."""
+
+
 class _Unsized(Figures):
-    """The part of a plan that memory does not change; what no rule may ask of it is not there."""
+    """The part of a plan that memory does not change; a rule that asks for more waits for the memory."""
 
     def __init__(self, ready: Prepared, workload: Workload) -> None:
         self.ready, self.model, self.args = ready, ready.model, ready.args
-        self.rest, self.workload = exact_rest(0.0), workload
+        self.workload = workload
+
+    def __getattr__(self, name: str) -> Any:
+        raise _NeedsMemory(name)
 
     @property
     def max_model_len(self) -> int:
@@ -73,12 +80,14 @@ def decide(model: Architecture, args: EngineArgs, workload: Workload) -> Decided
         waiting.pop("HC061")
     if args.max_model_len == AUTO_FIT:
         waiting["HC062"] = (MEMORY, *waiting["HC062"])
-    findings = [
-        Finding(rule.id, rule.severity, message, fix)
-        for rule in RULES
-        if rule.check is not None and MEMORY not in NEEDS.get(rule.id, ()) and not waiting.get(rule.id)
-        for message, fix in rule.check(plan)
-    ]
+    findings: list[Finding] = []
+    for rule in RULES:
+        if rule.check is None or MEMORY in NEEDS.get(rule.id, ()) or waiting.get(rule.id):
+            continue
+        try:
+            findings += [Finding(rule.id, rule.severity, message, fix) for message, fix in rule.check(plan)]
+        except _NeedsMemory:
+            waiting[rule.id] = (MEMORY,)
     override = args.num_gpu_blocks_override
     return Decided(
         tuple(findings),
