@@ -70,8 +70,9 @@ def main() -> int:
         command = [sys.executable, "-m", "hybridcalc", "check", "--json", folder]
         ran = subprocess.run(command, stdout=subprocess.PIPE, check=False, env=os.environ | {"NO_COLOR": "1"})
         taken = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    print(f"{options.files} files of {options.lines} lines: {taken:.2f} s, exit {ran.returncode}, "
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    print(f"{options.files} files of {options.lines} lines: {taken:.2f} s ({busy:.2f} s of processor time), exit {ran.returncode}, "
           f"{len(ran.stdout):,} B of JSON, at most {peak:.0f} MiB in one process")  # fmt: skip
     return int(taken > options.most)
 

@@ -19,7 +19,6 @@ from hybridcalc.manifests.compose import is_compose, read_compose
 from hybridcalc.manifests.dockerfile import read_dockerfile, read_unit
 from hybridcalc.manifests.fields import engine_of_fields, field_words, model_field
 from hybridcalc.manifests.kubernetes import config_map, read_documents
-from hybridcalc.manifests.native import is_native, read_native
 from hybridcalc.manifests.records import Deployment, Trouble
 from hybridcalc.manifests.script import manifests_in, read_script
 from hybridcalc.manifests.source import AnyWord, Source, Text
@@ -250,7 +249,9 @@ def _documents(source: Source, outside: Outside, beside: "_Beside") -> Iterator[
     for node in documents(source):
         if not isinstance(node, Mapping):
             continue
-        if is_native(node, source.path):
+        if _is_native(node, source.path):
+            from hybridcalc.manifests.native import read_native  # pydantic: only where it is needed
+
             yield from read_native(node, outside)
         elif is_compose(node):
             yield from read_compose(node, outside, beside)
@@ -263,6 +264,17 @@ def _documents(source: Source, outside: Outside, beside: "_Beside") -> Iterator[
         else:
             others.append(node)
     yield from read_documents(others, outside, beside.config_map)
+
+
+def _is_native(node: Node, path: str) -> bool:
+    """Whether a document is hybridcalc's own: by its file's name, or by its keys."""
+    if not isinstance(node, Mapping):
+        return False
+    name = path.rpartition("/")[2]
+    if name in ("hybridcalc.yaml", "hybridcalc.yml") or name.endswith((".hybridcalc.yaml", ".hybridcalc.yml")):
+        return True
+    first = next((item for item in node.items("deployments")), None)
+    return isinstance(first, Mapping) and any(first.get(key) for key in ("expect", "hardware", "workload", "flags"))
 
 
 def _engine_file(node: Mapping) -> str | None:

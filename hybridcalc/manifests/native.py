@@ -130,17 +130,6 @@ class NativeFile(_Strict):
     deployments: list[NativeDeployment] = Field(min_length=1, max_length=1000)
 
 
-def is_native(node: Node, path: str) -> bool:
-    """Whether a document is hybridcalc's own: by its file's name, or by its keys."""
-    if not isinstance(node, Fields):
-        return False
-    name = path.rpartition("/")[2]
-    if name in ("hybridcalc.yaml", "hybridcalc.yml") or name.endswith((".hybridcalc.yaml", ".hybridcalc.yml")):
-        return True
-    first = next((item for item in node.items("deployments")), None)
-    return isinstance(first, Fields) and any(first.get(key) for key in ("expect", "hardware", "workload", "flags"))
-
-
 def read_native(node: Fields, outside: Outside) -> Iterator[Deployment]:
     """Every deployment of a native file. Raises InputError with file and line for what the schema refuses."""
     try:
