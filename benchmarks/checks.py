@@ -72,8 +72,8 @@ def main() -> int:
         taken = time.perf_counter() - start
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     busy, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
-    print(f"{options.files} files of {options.lines} lines: {taken:.2f} s ({busy:.2f} s of processor time), exit {ran.returncode}, "
-          f"{len(ran.stdout):,} B of JSON, at most {peak:.0f} MiB in one process")  # fmt: skip
+    print(f"{options.files} files of {options.lines} lines, exit {ran.returncode}: {taken:.2f} s")
+    print(f"{busy:.2f} s of processor time, {len(ran.stdout):,} B of JSON, at most {peak:.0f} MiB in one process")
     return int(taken > options.most)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
-from hybridcalc.errors import IllegalCombination
+from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.findings import Finding
 from hybridcalc.launchflags import FlagTable
 
@@ -55,6 +55,15 @@ class Door(NamedTuple):
     ranks: Callable[[Any], int]
     model_flag: str
     newest: str
+    rules_for: Callable[[str], Any]
+
+    def knows(self, version: str) -> bool:
+        """Whether there are rules for a version of the engine."""
+        try:
+            self.rules_for(version)
+        except InputError:
+            return False
+        return True
 
 
 @cache

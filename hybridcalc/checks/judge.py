@@ -20,6 +20,7 @@ from hybridcalc.deployment import Workload
 from hybridcalc.errors import HybridcalcError, InputError, printable
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.gpus import gpu_of
+from hybridcalc.manifests.launches import image_version
 from hybridcalc.manifests.records import Deployment
 
 NOT_MODELLED = re.compile(r"is not modelled|is not known$|keeps no state|keeps a cache|does not say")
@@ -29,14 +30,13 @@ NOT_MODELLED = re.compile(r"is not modelled|is not known$|keeps no state|keeps a
 def judge(deployment: Deployment, settings: Settings) -> Checked:
     """Run the rules on a deployment. Raises nothing for what a file may hold."""
     engine = door(deployment.engine)
-    name = deployment.name
     words = sort_out(deployment, engine)
     env, more = environment(deployment, engine)
     words.opened.extend(more)
     findings: list[Located] = []
     native = deployment.native
     version = native.engine_version if native is not None else None
-    version = version or getattr(settings, f"{deployment.engine}_version")
+    version = version or getattr(settings, f"{deployment.engine}_version") or _image_version(deployment.image, engine)
     model_name, args = read(deployment, engine, words, env, version, findings)
     findings += _retired(deployment, words)
     values = tuple(values_of(words))
@@ -75,14 +75,21 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
             findings += _expectations(deployment, native.expect, answer, words)
     return _checked(
         deployment, model_name, preset, values, words.opened, findings, waiting, settings,
-        env=tuple(sorted(env.items())), gpu=known.gpu or hardware.label, notes=tuple(notes), name=name,
+        env=tuple(sorted(env.items())), gpu=known.gpu or hardware.label, notes=tuple(notes),
+        version=version or engine.newest,
     )  # fmt: skip
+
+
+def _image_version(image: str, engine: Door) -> str | None:
+    """The version that the image's tag names, where its rules are known; the newest counts elsewhere."""
+    version = image_version(image)
+    return version if version is not None and engine.knows(version) else None
 
 
 def _checked(
     deployment: Deployment, model: str | None, preset: str | None, values: tuple[Value, ...], opened: Sequence[Open],
     findings: Sequence[Located], waiting: tuple[tuple[str, tuple[str, ...]], ...], settings: Settings, *,
-    env: tuple[tuple[str, str], ...] = (), gpu: str | None = None, notes: tuple[str, ...] = (), name: str = "",
+    env: tuple[tuple[str, str], ...] = (), gpu: str | None = None, notes: tuple[str, ...] = (), version: str = "",
 ) -> Checked:  # fmt: skip
     kept = []
     for item in findings:
@@ -94,7 +101,7 @@ def _checked(
         deployment.path, deployment.place.line, deployment.kind, deployment.name, deployment.engine, model, preset,
         values, tuple(item._replace(deployment=deployment.name) for item in opened), tuple(kept),
         tuple((rule, needs) for rule, needs in waiting if rule == "all" or settings.counts(rule)), env, gpu,
-        deployment.hardware.gpus, deployment.hardware.nodes, deployment.replicas, notes,
+        deployment.hardware.gpus, deployment.hardware.nodes, deployment.replicas, notes, version,
     )  # fmt: skip
 
 

@@ -109,11 +109,13 @@ class Checked(NamedTuple):
     nodes: int = 1
     replicas: int | None = None
     notes: tuple[str, ...] = ()
+    version: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
             "file": self.path, "line": self.line, "kind": self.kind, "name": self.name, "engine": self.engine,
+            "engine_version": self.version,
             "model": self.model, "preset": self.model_preset,
             "resolved": [value.to_dict() for value in self.values],
             "unresolved": [value.to_dict() for value in self.opened],

@@ -7,7 +7,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.checks.doors import Answer, Door, Figures, Memory, refusal_finding, still_waiting
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.sglang.command import TABLE, from_words
-from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, NEWEST_VERSION, Refusal, ServerArgs
+from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, NEWEST_VERSION, Refusal, ServerArgs, rules_for
 from hybridcalc.engines.sglang.memory import rest_from_gpu
 from hybridcalc.engines.sglang.rules import RULES
 from hybridcalc.engines.sglang.server_plan import plan
@@ -66,4 +66,4 @@ def ranks(args: ServerArgs) -> int:
     return args.tp_size * args.pp_size * (1 if args.enable_dp_attention else args.dp_size)
 
 
-DOOR = Door(TABLE, KNOWN_ENVIRONMENT, read, answer, ranks, "--model-path", NEWEST_VERSION)
+DOOR = Door(TABLE, KNOWN_ENVIRONMENT, read, answer, ranks, "--model-path", NEWEST_VERSION, rules_for)

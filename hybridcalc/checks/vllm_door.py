@@ -7,7 +7,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.checks.doors import Answer, Door, Figures, Memory, refusal_finding, still_waiting
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.vllm.command import TABLE, from_words
-from hybridcalc.engines.vllm.config import KNOWN_ENVIRONMENT, NEWEST_VERSION, EngineArgs, Refusal
+from hybridcalc.engines.vllm.config import KNOWN_ENVIRONMENT, NEWEST_VERSION, EngineArgs, Refusal, rules_for
 from hybridcalc.engines.vllm.memory import rest_from_flag, rest_from_gpu
 from hybridcalc.engines.vllm.rules import RULES
 from hybridcalc.engines.vllm.server_plan import plan
@@ -74,4 +74,4 @@ def ranks(args: EngineArgs) -> int:
     return args.tensor_parallel_size * args.pipeline_parallel_size * args.data_parallel_size
 
 
-DOOR = Door(TABLE, KNOWN_ENVIRONMENT, read, answer, ranks, "--model", NEWEST_VERSION)
+DOOR = Door(TABLE, KNOWN_ENVIRONMENT, read, answer, ranks, "--model", NEWEST_VERSION, rules_for)

@@ -41,6 +41,8 @@ def sort_out(deployment: Deployment, engine: Door) -> Words:
     words = list(deployment.words)
     at = 0
     before: str | None = None
+    may_be_model = deployment.engine == "vllm" and bool(words) and words[0].startswith("-")
+    positional = may_be_model
     if words and not words[0].startswith("-"):
         first = words[0]
         if isinstance(first, Unknown) and not _FREE.search(first):
@@ -61,7 +63,13 @@ def sort_out(deployment: Deployment, engine: Door) -> Words:
                 opened.append(_open(word, ""))
             continue
         if sized is None:
-            before = word if word.startswith("-") and not equals else before if word.startswith("-") else None
+            flag = _is_flag(word)
+            if not flag and may_be_model and at > 1 and isinstance(word, Word):  # MODEL after its flags
+                kept.insert(0, word)
+                may_be_model = False
+                continue
+            before = word if flag and not equals else None
+            may_be_model = may_be_model and flag and (equals or NO_VALUE.match(word)) is not None
             if name in engine.table.files:
                 value = words[at] if not equals and at < len(words) else word
                 opened.append(_open_file(word, value, name))
@@ -71,6 +79,7 @@ def sort_out(deployment: Deployment, engine: Door) -> Words:
                 kept.append(word)
             continue
         before = None
+        may_be_model = positional
         spelling, switch = sized.spellings[0], sized.kind in ("flag", "switch")
         if isinstance(word, Unknown):
             opened.append(_open(word, spelling))
@@ -131,7 +140,10 @@ def read(
             return engine.read(words.kept, env, version)
         except InputError as error:
             at = _word_of(error.message, words.kept)
-            finding = Finding("HC071", "error", error.message, error.fix)
+            severity = (
+                "warning" if " could be " in error.message else "error"
+            )  # another release may have that very flag
+            finding = Finding("HC071", severity, error.message, error.fix)
             if at is None:
                 findings.append(located_at(finding, deployment.place, deployment))
                 return None, None

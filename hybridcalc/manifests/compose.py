@@ -52,7 +52,15 @@ def _service(
     hardware = _hardware(service)
     for launch in launches(entrypoint, command, env, outside, image=str(image_words[0]) if image_words else ""):
         yield Deployment(
-            service.source, "compose", name, launch.engine, launch.words, launch.env, launch.place, hardware
+            service.source,
+            "compose",
+            name,
+            launch.engine,
+            launch.words,
+            launch.env,
+            launch.place,
+            hardware,
+            image=launch.image,
         )
 
 

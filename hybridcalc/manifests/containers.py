@@ -105,7 +105,14 @@ def launches(
     image: str = "", bare: bool = True,
 ) -> list[Found]:  # fmt: skip
     """What a container starts. ``bare`` arguments may be those of an engine that is the image's entrypoint."""
-    words = [*command, *arguments]
+    found = _launches([*command, *arguments], command, arguments, env, outside, image=image, bare=bare)
+    return [launch if launch.image else launch._replace(image=image) for launch in found]
+
+
+def _launches(
+    words: Sequence[AnyWord], command: Sequence[AnyWord], arguments: Sequence[AnyWord], env: Mapping[str, Setting],
+    outside: Outside, *, image: str, bare: bool,
+) -> list[Found]:  # fmt: skip
     if not words:
         return []
     shell = nested_script(words)

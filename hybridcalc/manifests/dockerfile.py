@@ -52,7 +52,9 @@ def read_dockerfile(source: Source, outside: Outside) -> Iterator[Deployment]:
         elif name in ("ENV", "ARG"):
             _variables(instruction.text, env, outside, argument=name == "ARG")
     for launch in _image_launches(entrypoint, command, env, outside, image or ""):
-        yield Deployment(source, "Dockerfile", image or "", launch.engine, launch.words, launch.env, launch.place)
+        yield Deployment(
+            source, "Dockerfile", image or "", launch.engine, launch.words, launch.env, launch.place, image=launch.image
+        )
 
 
 def _image_launches(
@@ -126,7 +128,7 @@ def read_unit(source: Source, outside: Outside, beside: Callable[[str], Source |
             for launch in read_script(text, env, outside):
                 yield Deployment(
                     source, "systemd", source.path.rpartition("/")[2], launch.engine, launch.words, launch.env,
-                    launch.place,
+                    launch.place, image=launch.image
                 )  # fmt: skip
 
 

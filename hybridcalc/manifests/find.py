@@ -239,7 +239,9 @@ def _looks_plain(text: str) -> bool:
 
 def _script(source: Source, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
     for launch in read_script(Text(source, source.text), {}, outside):
-        yield Deployment(source, "script", "", launch.engine, launch.words, launch.env, launch.place)
+        yield Deployment(
+            source, "script", "", launch.engine, launch.words, launch.env, launch.place, image=launch.image
+        )
     for text in manifests_in(Text(source, source.text), outside):
         yield from read_documents(documents(source, text), outside, beside.config_map)
 

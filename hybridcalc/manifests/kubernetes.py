@@ -153,6 +153,7 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
         yield Deployment(
             node.source, way.mappings[0].string("kind") or "container", name_of(way, node), launch.engine, words,
             launch.env, launch.place, hardware(way.mappings), served(way), None, replicas(way.mappings),
+            image=launch.image
         )  # fmt: skip
 
 
@@ -227,7 +228,14 @@ def _scripts(name: str, data: Fields, reading: Reading) -> Iterator[Deployment]:
             continue
         for launch in read_script(value.text(), {}, reading.outside):
             yield Deployment(
-                key.source, "ConfigMap", f"{name}/{key.value}", launch.engine, launch.words, launch.env, launch.place
+                key.source,
+                "ConfigMap",
+                f"{name}/{key.value}",
+                launch.engine,
+                launch.words,
+                launch.env,
+                launch.place,
+                image=launch.image,
             )
 
 

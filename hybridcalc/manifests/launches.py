@@ -33,19 +33,23 @@ RUNTIME_VALUES = frozenset({
     "--cap-add", "--security-opt", "--group-add", "--runtime", "-h", "--hostname", "-m", "--memory", "--cpus", "--pull",
     "--label", "-l", "--log-opt", "--log-driver", "--platform", "--health-cmd", "--tmpfs", "--add-host",
 })  # fmt: skip
+_OWN_IMAGE = re.compile(r"(?:^|/)(?:lmsysorg/sglang|vllm/vllm-openai):v?([0-9]{1,3}(?:\.[0-9]{1,3}){2})(?![0-9.])")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _SGLANG_NAMES = frozenset(SGLANG.names)
 _VLLM_NAMES = frozenset(VLLM.names)
 
 
 class Found(NamedTuple):
-    """A launch: the engine, its words, the environment it starts under, and where its first word stands."""
+    """A launch: the engine, its words, the environment it starts under, where its first word stands, and the image it
+    runs in, where that is known.
+    """
 
     engine: str
     words: tuple[AnyWord, ...]
     env: dict[str, Setting]
     place: Place
     program: tuple[str, ...] = ()
+    image: str = ""
 
 
 def find_launch(words: Sequence[AnyWord], env: Mapping[str, Setting]) -> Found | None:
@@ -72,6 +76,12 @@ def find_launch(words: Sequence[AnyWord], env: Mapping[str, Setting]) -> Found |
 def image_engine(image: str) -> str | None:
     """The engine in an image, by its name."""
     return next((engine for pattern, engine in IMAGES if pattern.search(image.lower())), None)
+
+
+def image_version(image: str) -> str | None:
+    """The engine's version in the tag of its own image; other images count their own versions."""
+    match = _OWN_IMAGE.search(image.lower())
+    return match[1] if match is not None else None
 
 
 def bare_engine(words: Sequence[AnyWord], image: str = "") -> str | None:
@@ -114,10 +124,10 @@ def _in_container(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) ->
     for start in range(len(rest)):
         program, arguments = _program_at(rest, start)
         if program:
-            return Found(LAUNCHERS[program], tuple(arguments), env, rest[start].place, program)
+            return Found(LAUNCHERS[program], tuple(arguments), env, rest[start].place, program, str(image))
     engine = image_engine(image)
     if engine is not None and rest and rest[0].startswith("-"):
-        return Found(engine, tuple(rest), env, image.place)
+        return Found(engine, tuple(rest), env, image.place, image=str(image))
     return None
 
 

@@ -17,7 +17,7 @@ class Hardware(NamedTuple):
 
 class Deployment(NamedTuple):
     """One engine that a file starts. ``model`` is what the file says it serves where no flag does; ``native`` is what a
-    hybridcalc.yaml adds (memory, workload, expectations), ``marks`` where it says so.
+    hybridcalc.yaml adds (memory, workload, expectations), ``marks`` where it says so; ``image`` is the container's.
     """
 
     source: Source
@@ -32,6 +32,7 @@ class Deployment(NamedTuple):
     native: Any = None
     replicas: int | None = None
     marks: Mapping[str, Place] = {}
+    image: str = ""
 
     @property
     def path(self) -> str:

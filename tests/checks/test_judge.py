@@ -236,3 +236,30 @@ def test_every_rule_that_waits_says_for_what(tmp_path):
     assert {rule for rule, _ in checked.waiting} == {
         "HC001", "HC002", "HC010", "HC011", "HC012", "HC016", "HC017", "HC022"}  # fmt: skip
     assert all(needs for _, needs in checked.waiting)
+
+
+def test_the_tag_of_the_engine_s_own_image_is_its_version(tmp_path):
+    """SGLang 0.5.16 has no class for Kimi-K3; a runtime image of somebody else's counts its own versions."""
+    pod = "kind: Pod\nspec:\n  containers:\n    - image: {image}\n      command: [sglang, serve, kimi-k3]\n"
+    old = check(tmp_path, pod.format(image="lmsysorg/sglang:v0.5.16-cu126"), "pod.yaml")
+    assert (old.version, set(found(old))) == ("0.5.16", {"HC024"})
+    for image in ("lmsysorg/sglang:latest", "nvcr.io/nvidia/ai-dynamo/sglang-runtime:0.5.16", "lmsysorg/sglang:v0.1.0"):
+        assert check(tmp_path, pod.format(image=image), "pod.yaml").version == "0.5.23"
+    run = check(tmp_path, "docker run lmsysorg/sglang:v0.5.16 python3 -m sglang.launch_server --model-path kimi-k3")
+    assert run.version == "0.5.16"
+
+
+def test_what_a_planner_does_not_model_is_no_finding(tmp_path):
+    checked = check(tmp_path, "vllm serve nemotron-h-8b --pipeline-parallel-size 2")
+    assert checked.findings == ()
+    assert checked.waiting == (("all", ("pipeline parallelism of vLLM is not modelled",)),)
+
+
+def test_a_model_may_follow_its_flags(tmp_path):
+    checked = check(tmp_path, "vllm serve --enforce-eager --max-num-seqs 8 nemotron-h-8b --max-model-len 8k")
+    assert (checked.model_preset, checked.findings) == ("nemotron-h-8b", ())
+
+
+def test_a_name_that_another_release_may_have_is_a_warning(tmp_path):
+    checked = check(tmp_path, "vllm serve nemotron-h-8b --device cuda")
+    assert [(f.finding.rule, f.finding.severity) for f in checked.findings] == [("HC071", "warning")]
