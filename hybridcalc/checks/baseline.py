@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from hybridcalc.checks.results import Located
+from hybridcalc.checks.results import Located, relative
 from hybridcalc.errors import InputError
 
 SCHEMA = "hybridcalc.baseline/1"
@@ -20,7 +20,7 @@ LARGEST_BASELINE_BYTES = 32 * 2**20
 def fingerprint(located: Located) -> str:
     """What stays the same of a finding while lines move."""
     finding = located.finding
-    text = "\0".join((finding.rule, located.path, located.deployment, finding.message))
+    text = "\0".join((finding.rule, relative(located.path), located.deployment, finding.message))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
 
 
@@ -50,7 +50,7 @@ def baseline_text(findings: Iterable[Located]) -> str:
         {
             "fingerprint": fingerprint(item),
             "rule": item.finding.rule,
-            "file": item.path,
+            "file": relative(item.path),
             "message": item.finding.message,
         }
         for item in findings

@@ -161,7 +161,8 @@ def _memory(deployment: Deployment, settings: Settings) -> Memory:
 def _gpu_count(deployment: Deployment, engine: Door, args: Any, words: Words, unsure: set[str]) -> list[Located]:
     """Ranks against the GPUs that are asked for."""
     hardware = deployment.hardware
-    if hardware.gpus is None or words.free or unsure & _PARALLEL:
+    elsewhere = any(word.partition("=")[0] in ELSEWHERE or word == "ray" for word in words.kept)
+    if hardware.gpus is None or words.free or elsewhere or unsure & _PARALLEL:
         return []
     nnodes = values_after(words.kept, ("--nnodes",))
     nodes = hardware.nodes
@@ -186,6 +187,11 @@ def _gpu_count(deployment: Deployment, engine: Door, args: Any, words: Words, un
     return []
 
 
+ELSEWHERE = frozenset({
+    "--data-parallel-size-local", "--data-parallel-address", "--data-parallel-rank", "--data-parallel-start-rank",
+    "--data-parallel-hybrid-lb", "--data-parallel-external-lb", "--headless",
+})  # fmt: skip
+"""Flags with which some of the ranks run in other pods."""
 _PARALLEL = frozenset({
     "--tp-size", "--pp-size", "--dp-size", "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size",
     "--attn-dp-size", "--enable-dp-attention",

@@ -1,5 +1,6 @@
 """What a check comes to, as plain data that crosses processes: findings with their place, and what was left open."""
 
+import os
 from typing import Any, NamedTuple
 
 from hybridcalc.findings import SEVERITIES, Finding
@@ -132,6 +133,16 @@ class FileResult(NamedTuple):
     checked: tuple[Checked, ...]
     troubles: tuple[Trouble, ...]
     stray: tuple[Located, ...] = ()
+
+
+def relative(path: str) -> str:
+    """A path as a repository knows it: relative to the working directory where it lies in it, with plain slashes."""
+    if path == "<stdin>":
+        return path
+    if os.path.isabs(path):
+        near = os.path.relpath(path)
+        path = path if near.startswith("..") else near
+    return os.path.normpath(path).replace(os.sep, "/")
 
 
 def order(located: Located) -> tuple[str, int, int, int]:

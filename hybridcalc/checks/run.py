@@ -19,7 +19,7 @@ from hybridcalc.checks.suppress import apply, suppressions
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.manifests.find import find_files, read_file
-from hybridcalc.manifests.records import Trouble
+from hybridcalc.manifests.records import Deployment, Trouble
 from hybridcalc.manifests.variables import Outside
 
 FILES_A_PROCESS = 150
@@ -125,6 +125,7 @@ def check_file(path: str, settings: Settings, variables: Mapping[str, str]) -> F
             checked.append(judge(deployment, settings))
         except HybridcalcError as error:
             troubles.append(Trouble(deployment.path, deployment.place.line, error.message, error.fix))
+    checked = _without_shared(checked, contents.deployments) if len(checked) == len(contents.deployments) else checked
     stray: list[Located] = []
     if contents.source is not None and (known := suppressions(contents.source)):
         flat = [item for one in checked for item in one.findings]
@@ -136,6 +137,16 @@ def check_file(path: str, settings: Settings, variables: Mapping[str, str]) -> F
             checked[index] = one._replace(findings=tuple(own))
         stray = [item for item in stray if settings.counts(item.finding.rule)]
     return FileResult(contents.source.path if contents.source else path, tuple(checked), tuple(troubles), tuple(stray))
+
+
+def _without_shared(checked: list[Checked], deployments: Sequence[Deployment]) -> list[Checked]:
+    """Without idle GPUs (HC073) where several servers share those of one container."""
+    held = Counter(deployment.hardware.gpus_place for deployment in deployments)
+    return [
+        one if held[deployment.hardware.gpus_place] == 1
+        else one._replace(findings=tuple(item for item in one.findings if item.finding.rule != "HC073"))
+        for one, deployment in zip(checked, deployments, strict=True)
+    ]  # fmt: skip
 
 
 def _stdin(size: int) -> bytes:

@@ -29,6 +29,10 @@ from hybridcalc.manifests.yamltree import Scalar, documents
 
 ENGINE_FIELDS = re.compile(r"(sglang|vllm)(-?(config|args|engine-args|server-args|settings|spec|options))?$")
 GENERIC_FIELDS = frozenset({"engine-kwargs", "engine-args", "engine-config", "server-args"})
+KSERVE_OWN = frozenset(
+    {"--model-name", "--model-dir", "--backend", "--task", "--model-revision", "--tokenizer-revision"}
+)
+"""Flags of KServe's Hugging Face server that no engine sees."""
 ADDITIONAL = {"VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "SGLANG_EXTRA_ARGS"}
 
 
@@ -86,8 +90,20 @@ def kserve(node: Fields, way: Way, arguments: list[AnyWord], env: Mapping[str, S
     if kind in ("InferenceService", "ServingRuntime", "ClusterServingRuntime") and arguments:
         said = f"{node.string('runtime')} {node.string('modelFormat', 'name')}".lower()
         engine = next((name for name in ("sglang", "vllm") if name in said), "vllm" if "huggingface" in said else None)
-        return Found(engine, tuple(arguments), dict(env), arguments[0].place) if engine is not None else None
+        if engine is not None:
+            return Found(engine, tuple(_server_words(arguments)), dict(env), arguments[0].place)
     return None
+
+
+def _server_words(arguments: list[AnyWord]) -> Iterator[AnyWord]:
+    """Arguments of KServe's own server as its engine's: ``--model_id`` is the model, others it keeps to itself."""
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        plain = name.replace("_", "-")
+        if plain == "--model-id" and equals and isinstance(word, Word):
+            yield Word(f"--model={value}", word.source, word.begin, word.end)
+        elif not (equals and plain in KSERVE_OWN):
+            yield word
 
 
 def is_kserve_worker(node: Fields, way: Way) -> bool:

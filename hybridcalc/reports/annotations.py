@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybridcalc.checks.results import Located
+from hybridcalc.checks.results import Located, relative
 from hybridcalc.checks.run import Report
 from hybridcalc.reports.check_text import summary_line, waiting_lines
 from hybridcalc.reports.sarif import unresolved
@@ -18,14 +18,16 @@ def workflow_commands(report: Report) -> str:
     for trouble in report.troubles:
         place = f",line={trouble.line}" if trouble.line else ""
         command = "error" if trouble.unreadable else "warning"
-        lines.append(f"::{command} file={_property(trouble.path)}{place},title=hybridcalc::{_data(trouble.message)}")
+        lines.append(
+            f"::{command} file={_property(relative(trouble.path))}{place},title=hybridcalc::{_data(trouble.message)}"
+        )
     return "".join(f"{line}\n" for line in lines)
 
 
 def _command(item: Located) -> str:
     finding = item.finding
     text = finding.message + (f"\n{finding.fix}" if finding.fix else "")
-    place = f"file={_property(item.path)},line={item.line},col={item.column},endColumn={item.end_column}"
+    place = f"file={_property(relative(item.path))},line={item.line},col={item.column},endColumn={item.end_column}"
     return f"::{COMMANDS[finding.severity]} {place},title={_property(f'hybridcalc {finding.rule}')}::{_data(text)}"
 
 

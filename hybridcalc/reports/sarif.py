@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from hybridcalc import __version__
 from hybridcalc.checks.baseline import fingerprint
-from hybridcalc.checks.results import Edit, Located
+from hybridcalc.checks.results import Edit, Located, relative
 from hybridcalc.checks.rules import all_rules
 from hybridcalc.checks.run import Report
 from hybridcalc.findings import Finding
@@ -106,5 +106,8 @@ def _location(path: str, line: int, column: int, end_column: int) -> dict[str, A
 
 
 def uri(path: str) -> str:
-    """A path as a relative reference."""
-    return quote(path.replace("\\", "/").encode("utf-8", "replace"), safe="/~@!$&'()*+,;=._-")
+    """A path as a relative reference, or as a file's address where it lies elsewhere."""
+    near = relative(path)
+    if near.startswith("/"):
+        return "file://" + quote(near.encode("utf-8", "replace"))
+    return quote(near.encode("utf-8", "replace"), safe="/~@!$&'()*+,;=._-")

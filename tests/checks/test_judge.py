@@ -263,3 +263,23 @@ def test_a_model_may_follow_its_flags(tmp_path):
 def test_a_name_that_another_release_may_have_is_a_warning(tmp_path):
     checked = check(tmp_path, "vllm serve nemotron-h-8b --device cuda")
     assert [(f.finding.rule, f.finding.severity) for f in checked.findings] == [("HC071", "warning")]
+
+
+def test_servers_that_share_a_container_share_its_gpus(tmp_path):
+    pod = (
+        "kind: Pod\nspec:\n  containers:\n    - command: [bash, -c]\n      resources: {limits: {nvidia.com/gpu: 8}}\n"
+        "      args:\n        - |\n          sglang serve kimi-k3 --tp 4 &\n"
+    )
+    path = tmp_path / "pod.yaml"
+    path.write_text(pod)
+    assert [f.finding.rule for f in check_file(str(path), Settings(), {}).checked[0].findings] == ["HC073"]
+    path.write_text(pod + "          sglang serve kimi-k3 --tp 4 --port 2\n")
+    assert [one.findings for one in check_file(str(path), Settings(), {}).checked] == [(), ()]
+
+
+def test_ranks_in_other_pods_are_not_counted(tmp_path):
+    pod = (
+        "kind: Pod\nspec:\n  containers:\n    - command: [vllm, serve, nemotron-h-8b, --data-parallel-size, '16', "
+        "--data-parallel-size-local, '8']\n      resources: {limits: {nvidia.com/gpu: 8}}\n"
+    )
+    assert check(tmp_path, pod, "pod.yaml").findings == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
@@ -104,4 +105,6 @@ def test_the_document_has_the_promised_keys(report):
 
 def test_paths_are_relative_references():
     assert uri("a/b c#d?.yaml") == "a/b%20c%23d%3F.yaml"
-    assert uri("deploy\\k3.yaml") == "deploy/k3.yaml"
+    assert uri("./deploy/../deploy/k3.yaml") == "deploy/k3.yaml"
+    assert uri("/etc/k3.yaml") == "file:///etc/k3.yaml"
+    assert uri(str(Path.cwd() / "deploy" / "k3.yaml")) == "deploy/k3.yaml"
