@@ -115,7 +115,7 @@ def _processors() -> int:
 
 def check_file(path: str, settings: Settings, variables: Mapping[str, str]) -> FileResult | None:
     """Check one file; None where it holds nothing."""
-    contents = read_file(path, Outside(variables, set()), stdin=_stdin)
+    contents = read_file(path, Outside(variables), stdin=_stdin)
     if not contents.deployments and not contents.troubles:
         return None
     checked: list[Checked] = []

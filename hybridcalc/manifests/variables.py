@@ -26,14 +26,10 @@ class Outside(NamedTuple):
     """What the caller says about variables: ``--set`` and ``--env-file``."""
 
     values: Mapping[str, str]
-    used: set[str]
 
     def get(self, name: str) -> str | None:
         """The value given for a variable; None where there is none."""
-        if name in self.values:
-            self.used.add(name)
-            return self.values[name]
-        return None
+        return self.values.get(name)
 
 
 class Variables:

@@ -15,7 +15,7 @@ DATA = Path(__file__).parent.parent / "data" / "manifests"
 
 def read(path, **variables):
     """The deployments of a file."""
-    contents = read_file(str(DATA / path), Outside(variables, set()))
+    contents = read_file(str(DATA / path), Outside(variables))
     assert contents.troubles == ()
     return contents.deployments
 
@@ -174,7 +174,7 @@ def test_systemd_units():
 @pytest.mark.parametrize("path", sorted(DATA.rglob("*.*")), ids=lambda path: path.name)
 def test_every_word_stands_where_it_says(path):
     """The text at a word's place is the word, or the reference it came from."""
-    for deployment in read_file(str(path), Outside({}, set())).deployments:
+    for deployment in read_file(str(path), Outside({})).deployments:
         for word in [word for word in deployment.words if "controller" not in getattr(word, "why", "")]:
             text = word.source.text[word.begin : word.end]
             place = word.place
@@ -236,3 +236,12 @@ def test_shells_inside_compose_and_both_branches_of_a_script():
     assert block.words[:3] == ("Qwen/Qwen3.6-35B-A3B", "--max-model-len", "8192")
     assert flags(block)["?${SEQS}"] == 19
     assert [d.place.line for d in read("kubernetes/two-branches.yaml")] == [14, 16]
+
+
+def test_kserve_keeps_its_own_flags(tmp_path):
+    (tmp_path / "isvc.yaml").write_text(
+        "kind: InferenceService\nspec:\n  predictor:\n    model:\n      modelFormat: {name: huggingface}\n"
+        "      args: [--model_name=x, --model_id=Qwen/Qwen3.6-35B-A3B, --max-model-len=8192]\n"
+    )
+    (service,) = read(tmp_path / "isvc.yaml")
+    assert service.words == ("--model=Qwen/Qwen3.6-35B-A3B", "--max-model-len=8192")

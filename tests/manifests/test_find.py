@@ -15,7 +15,7 @@ LAUNCH = "sglang serve kimi-k3 --tp 8\n"
 
 
 def read(path):
-    return read_file(str(path), Outside({}, set()))
+    return read_file(str(path), Outside({}))
 
 
 def names(*paths):

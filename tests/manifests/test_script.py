@@ -14,7 +14,7 @@ from hybridcalc.manifests.variables import Outside, calculate
 
 def read(script, *, arguments=(), **outside):
     source = Source("x.sh", script)
-    return read_script(Text(source, script), {}, Outside(outside, set()), arguments)
+    return read_script(Text(source, script), {}, Outside(outside), arguments)
 
 
 def words(script, **outside):
