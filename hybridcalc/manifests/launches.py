@@ -33,6 +33,8 @@ RUNTIME_VALUES = frozenset({
     "--cap-add", "--security-opt", "--group-add", "--runtime", "-h", "--hostname", "-m", "--memory", "--cpus", "--pull",
     "--label", "-l", "--log-opt", "--log-driver", "--platform", "--health-cmd", "--tmpfs", "--add-host",
 })  # fmt: skip
+MOST_BEFORE = 24
+"""Words from an interpreter to the module it runs, at most."""
 _OWN_IMAGE = re.compile(r"(?:^|/)(?:lmsysorg/sglang|vllm/vllm-openai):v?([0-9]{1,3}(?:\.[0-9]{1,3}){2})(?![0-9.])")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _SGLANG_NAMES = frozenset(SGLANG.names)
@@ -100,8 +102,11 @@ def _program_at(words: Sequence[AnyWord], at: int) -> tuple[tuple[str, ...], Seq
     head = words[at].rpartition("/")[2]
     if not head.startswith(("python", "sglang", "vllm")):
         return (), ()
-    program, rest = program_of(list(words[at:]))
-    return program, words[len(words) - len(rest) :]
+    if not head.startswith("python") and words[at + 1 : at + 2] != ["serve"] and words[at + 1 : at + 2] != ("serve",):
+        return (), ()
+    window: list[str] = list(words[at : at + MOST_BEFORE])
+    program, rest = program_of(window)
+    return program, words[at + len(window) - len(rest) :]
 
 
 def _in_container(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> Found | None:

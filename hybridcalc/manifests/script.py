@@ -18,11 +18,16 @@ from hybridcalc.manifests.source import AnyWord, Place, Setting, Text, Unknown, 
 from hybridcalc.manifests.variables import LONGEST_VALUE, PARAMETER, REFERENCE, Outside, Variables
 from hybridcalc.shell import Operator, is_unresolved, split_placed
 
-MOST_LAUNCHES = 200
+MOST_LAUNCHES = 2_000
 DEEPEST_SHELL = 4
 MOST_EXPANSIONS = 200_000
 """Words one script may expand to: arrays of arrays must not grow without end."""
 
+DEEPEST_BLOCKS = 50
+LONGEST_SCRIPT = 256 * 1024
+"""Characters of a script; long ones that are launched have some 30,000."""
+UNCONDITIONAL = ("args", "plain")
+"""Blocks that say nothing of whether their commands run: a loop over arguments that nobody gave, braces, functions."""
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
 _OPENING = {"if": "if", "while": "loop", "until": "loop", "for": "loop", "select": "loop", "case": "case"}
 _CLOSING = {"fi", "done", "esac"}
@@ -75,9 +80,12 @@ class _Shell:
     def __init__(
         self, text: Text, env: Mapping[str, Setting], outside: Outside, arguments: Sequence[AnyWord], depth: int
     ) -> None:
+        if len(text.text) > LONGEST_SCRIPT:
+            raise InputError(f"a script of {len(text.text):,} characters is longer than {LONGEST_SCRIPT:,}")
         self.known = Variables(text, env, outside, arguments)
         self.depth = depth
         self.blocks: list[str] = []
+        self.conditions = 0
         self.found: list[Found] = []
         self.expanded = 0
         self.inner: list[Text] = []
@@ -93,7 +101,9 @@ class _Shell:
         for body in self.inner:
             if self.depth < DEEPEST_SHELL:
                 self.found += read_script(body, self.known.visible(), self.known.outside, depth=self.depth + 1)
-        return self.found[:MOST_LAUNCHES]
+        if len(self.found) > MOST_LAUNCHES:
+            raise InputError(f"more than {MOST_LAUNCHES:,} launches")
+        return self.found
 
     def _without_documents(self, text: Text) -> Text:
         """The script with its here-documents blanked out; those that launch something are read on their own."""
@@ -170,11 +180,10 @@ class _Shell:
             return False
         head = words[0][0]
         if head in _CLOSING:
-            if self.blocks:
-                self.blocks.pop()
+            self._close()
             return False
-        conditional = chained or any(block not in ("args", "plain") for block in self.blocks)
-        ignored = "args" in self.blocks
+        conditional = chained or self.conditions > 0
+        ignored = "args" in self.blocks[-DEEPEST_BLOCKS:]
         if head in _DECLARING or _ASSIGNMENT.match(head):
             rest = self._assign(words, conditional, ignored)
             if not rest:
@@ -188,6 +197,14 @@ class _Shell:
         self._launch(words)
         return chained or head in _TESTS or head.startswith(("[", "((")) or head == "!"
 
+    def _open(self, block: str) -> None:
+        self.blocks.append(block)
+        self.conditions += block not in UNCONDITIONAL
+
+    def _close(self) -> None:
+        if self.blocks:
+            self.conditions -= self.blocks.pop() not in UNCONDITIONAL
+
     def _enter(self, words: list[tuple[str, int, int]], chained: bool) -> list[tuple[str, int, int]]:
         """The command without the keywords before it, which open and close blocks."""
         while words:
@@ -196,17 +213,16 @@ class _Shell:
                 block = _OPENING[head]
                 if block == "loop" and any("$#" in word for word, _, _ in words):
                     block = "args"
-                self.blocks.append(block)
+                self._open(block)
                 if head in ("for", "select") and len(words) > 1:
                     self._set(words[1][0], Setting((), "a loop sets it", self._place(words[1][1])), False)
                     return []
                 if head == "case":
                     return []
             elif head == "{":
-                self.blocks.append("group" if chained else "plain")
+                self._open("group" if chained else "plain")
             elif head == "}":
-                if self.blocks:
-                    self.blocks.pop()
+                self._close()
             elif head not in _GLUE and not _FUNCTION.fullmatch(head):
                 break
             words = words[1:]
@@ -299,7 +315,7 @@ class _Shell:
             self.found += read_script(script, visible, self.known.outside, arguments, depth=self.depth + 1)
             return
         launch = find_launch(expanded, self.known.exported())
-        if launch is not None and len(self.found) < MOST_LAUNCHES:
+        if launch is not None:
             self.found.append(launch)
 
     def _word(self, text: str, begin: int, end: int) -> Word:

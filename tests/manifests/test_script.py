@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -151,3 +153,24 @@ def test_no_script_ends_in_anything_but_words_or_an_input_error(parts):
             assert all(word.place.line >= 1 for word in launch.words)
     except InputError:
         pass
+
+
+LARGE = {
+    "assignments": "a=1\n" * 60_000 + "sglang serve kimi-k3\n", "blocks": "if x; then\n" * 20_000,
+    "launcher words": "echo; " + "sglang " * 30_000, "interpreters": "x " + "python3 -u " * 20_000,
+    "words": "sglang serve kimi-k3 " + "--x y " * 40_000, "lines in quotes": "X='" + "a b\n" * 60_000 + "'\n",
+    "unbalanced lines": "'\n" * 60_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", LARGE.values(), ids=LARGE)
+def test_large_scripts_take_bounded_time(script, within):
+    with within(10), suppress(InputError):
+        read(script)
+
+
+def test_a_script_beyond_the_bounds_is_refused_and_not_cut():
+    with pytest.raises(InputError, match="more than 2,000 launches"):
+        read("sglang serve kimi-k3\n" * 2_001)
+    with pytest.raises(InputError, match="a script of 300,021 characters is longer than 262,144"):
+        read("sglang serve kimi-k3\n" + "#" * 300_000)
