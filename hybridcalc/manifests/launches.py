@@ -35,6 +35,10 @@ RUNTIME_VALUES = frozenset({
 })  # fmt: skip
 MOST_BEFORE = 24
 """Words from an interpreter to the module it runs, at most."""
+_WRAPPED = re.compile(r"(sglang|vllm)", re.IGNORECASE)
+_NO_SERVER = re.compile(
+    r"router|gateway|bench|test|prof|front|client|eval|check|offline|omni|train|tool", re.IGNORECASE
+)
 _OWN_IMAGE = re.compile(r"(?:^|/)(?:lmsysorg/sglang|vllm/vllm-openai):v?([0-9]{1,3}(?:\.[0-9]{1,3}){2})(?![0-9.])")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _SGLANG_NAMES = frozenset(SGLANG.names)
@@ -106,7 +110,24 @@ def _program_at(words: Sequence[AnyWord], at: int) -> tuple[tuple[str, ...], Seq
         return (), ()
     window: list[str] = list(words[at : at + MOST_BEFORE])
     program, rest = program_of(window)
-    return program, words[at + len(window) - len(rest) :]
+    if program or "-m" not in window:
+        return program, words[at + len(window) - len(rest) :]
+    module = window.index("-m") + 1
+    return _own_module(words, at + module) if module < len(window) else ((), ())
+
+
+def _own_module(words: Sequence[AnyWord], at: int) -> tuple[tuple[str, ...], Sequence[AnyWord]]:
+    """The engine that a module of somebody's own wraps: its name has the engine's in it, and it is given a model."""
+    name, rest = words[at], words[at + 1 :]
+    named = _WRAPPED.search(name)
+    if named is None or _NO_SERVER.search(name):
+        return (), ()
+    if rest and rest[0] == "serve":
+        rest = rest[1:]
+    elif not any(word.partition("=")[0] in ("--model-path", "--model") for word in rest):
+        return (), ()
+    engine = named[1].lower()
+    return ("sglang", "serve") if engine == "sglang" else ("vllm", "serve"), rest
 
 
 def _in_container(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> Found | None:

@@ -51,6 +51,8 @@ SCRIPTS = {
     "interpreter of an environment": ("V=/opt/v; $V/bin/python3.12 -u -m sglang.launch_server --tp 8", ["--tp", "8"]),
     "interpreter somewhere": ('"$V/bin/python" -m sglang.launch_server --tp 8', ["--tp", "8"]),
     "image arguments": ("docker run --gpus all -p 1:1 vllm/vllm-openai:latest --model kimi-k3", ["--model", "kimi-k3"]),
+    "module that wraps an engine": ("python3 -m sglang_with_limits --model-path kimi-k3", ["--model-path", "kimi-k3"]),
+    "engine's own main module": ("python -m vllm.entrypoints.cli.main serve kimi-k3 --x", ["kimi-k3", "--x"]),
     "command in a variable": ('CMD="python3 -m sglang.launch_server"; $CMD --tp 8', ["--tp", "8"]),
     "launcher in an array": ('C=(sglang serve kimi-k3 --tp 8)\n"${C[@]}"', ["kimi-k3", "--tp", "8"]),
     "here-document for a shell": ("T=8\nbash <<EOF\nsglang serve kimi-k3 --tp $T\nEOF\n", ["kimi-k3", "--tp", "8"]),
@@ -111,7 +113,8 @@ def test_only_what_is_exported_reaches_the_engine():
     "echo python3 -m sglang.launch_server --tp 8", "pkill -f sglang.launch_server", "pip install sglang vllm",
     "python3 -m sglang.bench_serving --backend vllm", "python3 -m sglang_router.launch_router --tp 8",
     "# sglang serve kimi-k3", "cat <<'EOF'\nsglang serve kimi-k3\nEOF", "grep -q 'vllm serve x' log",
-    "python3 -m dynamo.frontend --http-port 8000",
+    "python3 -m dynamo.frontend --http-port 8000", "python -m sglang.check_env", "python -m my_sglang_tools --model x",
+    "python -m vllm.collect_env", "python -m sglang.bench_one_batch --model-path kimi-k3",
 ])  # fmt: skip
 def test_what_only_speaks_of_an_engine_starts_none(script):
     assert read(script) == []
