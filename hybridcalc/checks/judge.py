@@ -4,9 +4,10 @@ Unknown words are set aside first: those that a sizing flag takes are reported, 
 the engine does not take is a finding (HC071) and is left out of what follows.
 """
 
+import os
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, from_preset, load_model, shipped_presets
@@ -40,15 +41,16 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     model_name, args = read(deployment, engine, words, env, version, findings)
     findings += _retired(deployment, words)
     values = tuple(values_of(words))
-    model_name, preset, architecture, opened = _model(deployment, engine, words, model_name, settings)
-    words.opened.extend(opened)
+    model = _model(deployment, engine, words, model_name, settings)
+    architecture = model.architecture
+    words.opened.extend(model.opened)
     hardware = deployment.hardware
     known = _memory(deployment, settings)
     workload = (
         native.workload.workload if native is not None and native.workload.workload != Workload() else settings.workload
     )
     waiting: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    notes: list[str] = []
+    notes = list(model.notes)
     unsure = {item.flag for item in words.opened if item.flag} | words.refused
     if args is not None:
         findings += _gpu_count(deployment, engine, args, words, unsure)
@@ -73,8 +75,9 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         waiting = answer.waiting
         if native is not None:
             findings += _expectations(deployment, native.expect, answer, words)
+            waiting += _unheld(native.expect, answer)
     return _checked(
-        deployment, model_name, preset, values, words.opened, findings, waiting, settings,
+        deployment, model.name, model.preset, values, words.opened, findings, waiting, settings,
         env=tuple(sorted(env.items())), gpu=known.gpu or hardware.label, notes=tuple(notes),
         version=version or engine.newest,
     )  # fmt: skip
@@ -116,37 +119,53 @@ def _retired(deployment: Deployment, words: Words) -> list[Located]:
     return found
 
 
-def _model(
-    deployment: Deployment, engine: Door, words: Words, named: str | None, settings: Settings
-) -> tuple[str | None, str | None, Architecture | None, list[Open]]:
-    """The model a deployment serves, and its preset: what its model flag, its file or its served name says; never what
-    a path of the host holds.
+class _Model(NamedTuple):
+    """The model a deployment serves: as it is named, its preset or file, what it stores, and what is open or noted."""
+
+    name: str | None
+    preset: str | None = None
+    architecture: Architecture | None = None
+    opened: tuple[Open, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _model(deployment: Deployment, engine: Door, words: Words, named: str | None, settings: Settings) -> _Model:
+    """The model that a flag, the file or the served name says, else the end of a path; no file of the host is read for
+    it, but what the settings or a hybridcalc.yaml name themselves.
     """
     hint = str(deployment.model) if deployment.model is not None else None
     served = values_after(words.kept, ("--served-model-name", "--served_model_name"))
     for candidate in (named, hint, *served, settings.models.get("*")):
         if candidate is None:
             continue
-        candidate = settings.models.get(candidate, candidate).removeprefix("hf://")
-        found = find_preset(candidate)
+        said = settings.models.get(candidate, candidate).removeprefix("hf://")
+        found = find_preset(said)
         if found is not None:
-            return candidate, found[0], from_preset(shipped_presets()[found[0]], reading=found[1]), []
-        if candidate in settings.models.values():
+            return _Model(said, found[0], from_preset(shipped_presets()[found[0]], reading=found[1]))
+        own = os.path.join(os.path.dirname(deployment.path), said) if deployment.native is not None else said
+        if said in settings.models.values() or (deployment.native is not None and _is_path(said)):
             try:
-                return candidate, candidate, load_model(candidate), []
+                return _Model(said, said, load_model(own))
             except HybridcalcError:
                 continue
-    said = named or hint
-    pathlike = said is None or said.startswith(("/", "./", "../", "~", "pvc://", "s3://", "gs://", "oci://"))
+    text = named or hint
+    tail = find_preset("/".join(text.rstrip("/").split("/")[-2:])) if text is not None and _is_path(text) else None
+    if tail is not None:
+        note = f"{printable((text or '')[:60])} is taken for {tail[0]}, as its last part is named"
+        return _Model(text, tail[0], from_preset(shipped_presets()[tail[0]], reading=tail[1]), notes=(note,))
     already = any(item.flag == engine.model_flag for item in words.opened)
-    if pathlike and not already:
-        flag = words.given.get(engine.model_flag)
-        place = (flag.value or flag.flag).place if flag is not None else deployment.place
-        text = named or "the model"
-        why = "a path says nothing of the model" if named else "no flag names the model"
-        fix = f"give --model {text[:60]}=PRESET" if named else "give --model PRESET"
-        return named, None, None, [Open(printable(text[:80]), engine.model_flag, why, *place[:3], fix=fix)]
-    return named or (hint or "").removeprefix("hf://") or None, None, None, []
+    if (text is not None and not _is_path(text)) or already:
+        return _Model((text or "").removeprefix("hf://") or None)
+    flag = words.given.get(engine.model_flag)
+    place = (flag.value or flag.flag).place if flag is not None else deployment.place
+    why = "a path says nothing of the model" if named else "no flag names the model"
+    fix = f"give --model {named[:60]}=PRESET" if named else "give --model PRESET"
+    shown = printable((named or "the model")[:80])
+    return _Model(named, opened=(Open(shown, engine.model_flag, why, *place[:3], fix=fix),))
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith(("/", "./", "../", "~", "pvc://", "s3://", "gs://", "oci://", "file://"))
 
 
 def _memory(deployment: Deployment, settings: Settings) -> Memory:
@@ -175,16 +194,20 @@ def _gpu_count(deployment: Deployment, engine: Door, args: Any, words: Words, un
     except InputError:
         return []
     held = hardware.gpus * nodes
-    of = f"{nodes} x {hardware.gpus} GPUs" if nodes > 1 else f"{hardware.gpus} GPU{'' if hardware.gpus == 1 else 's'}"
+    of = f"{nodes} x {_gpus(hardware.gpus)}" if nodes > 1 else _gpus(hardware.gpus)
     if ranks > held:
         finding = Finding("HC070", "error", f"{ranks} ranks, and {of} to run them on",
-                          f"ask for {-(-ranks // nodes)} GPUs a node, or lower --tp")  # fmt: skip
+                          f"ask for {_gpus(-(-ranks // nodes))} a node, or lower --tp")  # fmt: skip
         return [place_finding(finding, deployment, words.given)]
     if ranks < held and hardware.gpus != 0 and hardware.gpus_place is not None and deployment.replicas != 0:
         finding = Finding("HC073", "note", f"{ranks} rank{'' if ranks == 1 else 's'} on {of}: the others idle",
-                          f"ask for {-(-ranks // nodes)} GPUs a node")  # fmt: skip
+                          f"ask for {_gpus(-(-ranks // nodes))} a node")  # fmt: skip
         return [located_at(finding, hardware.gpus_place, deployment)]
     return []
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'' if count == 1 else 's'}"
 
 
 ELSEWHERE = frozenset({
@@ -222,6 +245,15 @@ def _certain(answer: Answer, unsure: set[str], opened: Sequence[str]) -> Answer:
         else:
             kept.append(finding)
     return Answer(tuple(kept), tuple(waiting), answer.figures, answer.refused)
+
+
+def _unheld(expect: Any, answer: Answer) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Expectations that nothing is known to hold against."""
+    if answer.refused or (answer.figures is not None and answer.figures.idle_percent is not None):
+        return ()
+    missing = dict(answer.waiting).get("HC001") or dict(answer.waiting).get("HC040") or ("the length of requests",)
+    rules = ["HC077"] if answer.figures is not None else list(EXPECTED)
+    return tuple((rule, missing) for rule in rules if getattr(expect, EXPECTED[rule]) is not None)
 
 
 def _expectations(deployment: Deployment, expect: Any, answer: Answer, words: Words) -> list[Located]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hybridcalc.checks.run import check_file
@@ -158,7 +160,9 @@ MODELS = {
     "quantised": ("--model-path nvidia/Kimi-K3-NVFP4", "kimi-k3", 0),
     "path with a served name": ("--model-path /model --served-model-name moonshotai/Kimi-K3", "kimi-k3", 0),
     "path": ("--model-path /model", None, 1),
-    "path of the host": ("--model-path ./examples/qwen3.5-27b", None, 1),
+    "path that ends in a name": ("--model-path /data/models/Kimi-K3", "kimi-k3", 0),
+    "path that ends in an id": ("--model-path /hub/moonshotai/Kimi-K3/", "kimi-k3", 0),
+    "path of the host": ("--model-path ./examples/my-hybrid.yaml", None, 1),
     "unknown id": ("--model-path acme/Unheard-Of-7B", None, 0),
     "variable": ("--model-path $MODEL", None, 1),
 }
@@ -283,3 +287,17 @@ def test_ranks_in_other_pods_are_not_counted(tmp_path):
         "--data-parallel-size-local, '8']\n      resources: {limits: {nvidia.com/gpu: 8}}\n"
     )
     assert check(tmp_path, pod, "pod.yaml").findings == ()
+
+
+def test_an_expectation_that_cannot_be_held_waits(tmp_path):
+    text = (NATIVE % ("true", 51, "1M", 61)).replace("    hardware: {rest: 28.55GiB}\n", "")
+    checked = check(tmp_path, text, "hybridcalc.yaml")
+    missing = ("the GPU", "the weights on a rank", "--mem-fraction-static")
+    assert {(rule, missing) for rule in ("HC074", "HC075", "HC076", "HC077")} <= set(checked.waiting)
+
+
+def test_a_native_file_may_name_a_model_beside_it(tmp_path):
+    config = Path(__file__).parent.parent.parent / "examples" / "qwen3.5-27b" / "config.json"
+    (tmp_path / "config.json").write_bytes(config.read_bytes())
+    text = "deployments: [{model: ./config.json, engine: sglang, flags: {tp-size: 5}}]\n"
+    assert "HC009" in found(check(tmp_path, text, "hybridcalc.yaml"))
