@@ -170,7 +170,7 @@ def _print(report: Any, form: str, into: str | None, settings: Any, code: int, *
     elif into is not None and form == "text":
         raise InputError("--output takes a form for machines", fix=f"add --format {', '.join(FORMATS[1:])}")
     elif into is not None:
-        Path(into).write_text(text, encoding="utf-8")
+        Path(into).write_text(text, encoding="utf-8", errors="backslashreplace")
     else:
         sys.stdout.write(text)
 
@@ -179,7 +179,7 @@ def _step_summary(text: str) -> None:
     """Append to the summary page of a GitHub job, where it has one."""
     target = os.environ.get("GITHUB_STEP_SUMMARY")
     if target and os.environ.get("GITHUB_ACTIONS") == "true":
-        with Path(target).open("a", encoding="utf-8") as stream:
+        with Path(target).open("a", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(text)
 
 
@@ -191,7 +191,11 @@ def _fixed(report: Any, again: Any, *, apply: bool) -> Any:
     for path, edits in edits_by_file(report.findings).items():
         if not edits:
             continue
-        before, after = mended(path, edits)
+        try:
+            before, after = mended(path, edits)
+        except InputError as error:
+            typer.echo(f"error: {error.message}\n       {error.fix}", err=True)
+            continue
         sys.stderr.write(diff(path, before, after))
         if apply:
             write(path, after)

@@ -93,6 +93,8 @@ class Variables:
 
     def _parameter(self, inside: str, depth: int) -> tuple[str | None, str]:
         parameter = PARAMETER.fullmatch(inside)
+        if inside.startswith("{"):
+            return None, "a template decides it"
         if parameter is None or depth > DEEPEST_DEFAULT:
             return None, "an expansion decides it"
         name, operator, default = parameter[1], parameter[3], parameter[4]

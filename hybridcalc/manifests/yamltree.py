@@ -19,7 +19,7 @@ MOST_MERGES = 32
 """Mappings that ``<<`` may bring into one, all together."""
 
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|\r?\n[ \t]*|.)", re.DOTALL)
-_ESCAPED = {"0": "\0", "a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b"}
+_TEMPLATE = re.compile(r"(?<!\$)\{\{-?\s*[\w.$(][^{}]{0,500}\}\}")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -47,7 +47,11 @@ class Scalar(Node):
         return self.style is None and self.value in ("", "~", "null", "Null", "NULL")
 
     def text(self) -> Text:
-        """The value, with the place of each character."""
+        """The value, with the place of each character; a template's ``{{ x }}`` as an expansion nobody knows."""
+        text = self._text()
+        return text.replaced(_TEMPLATE, _as_expansion) if "{{" in self.value else text
+
+    def _text(self) -> Text:
         raw = self.source.text[self.begin : self.end]
         if self.style in ("'", '"') and raw[1:-1] == self.value:
             return Text(self.source, self.value, self.begin + 1)
@@ -62,6 +66,8 @@ class Scalar(Node):
         """The value as one word; unknown where a tag of somebody's own would make something of it."""
         if self.tag is not None and not self.tag.startswith("tag:yaml.org,2002:"):
             return Unknown(self.value, self.source, self.begin, self.end, f"the tag {self.tag[:20]} decides it")
+        if "{{" in self.value and self.style not in ("|", ">") and _TEMPLATE.search(self.value):
+            return Unknown(self.value, self.source, self.begin, self.end, "a template decides it")
         inner = 1 if self.style in ("'", '"') else 0
         text = self.text()
         begin, end = self.begin + inner, self.end - inner
@@ -254,6 +260,10 @@ class _Builder:
         self._open.pop().end = end
         self._key = self._keys.pop()
         self._top = self._open[-1] if self._open else None
+
+
+def _as_expansion(match: re.Match[str]) -> str:
+    return "${{" + re.sub(r"[^\w.]", "", match[0])[:60] + "}}"
 
 
 def _unescaped(raw: str, begin: int) -> list[int]:

@@ -104,6 +104,8 @@ def way_out(item: Open) -> str:
     variable = re.search(r"\$(?:(?=[A-Za-z_])|\{|\((?=\w+\)))([A-Za-z_]\w*)", item.text)
     if item.fix:
         return item.fix
+    if "{{" in item.text:
+        return "render the template first"
     if variable is not None:
         return f"give --set {variable[1]}=... or --env-file"
     return "give its flags in its place" if item.flag in ("--config", "--disagg-config") else "write it literally"

@@ -234,3 +234,20 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(here):
     ran = process("check", "a.sh", FORCE_COLOR="1")
     assert "\x07" not in ran.out
     assert "\x1b]" not in ran.out
+
+
+def test_a_file_that_cannot_be_rewritten_leaves_the_others(here):
+    (here / "a.sh").write_bytes(b"# caf\xe9\n" + TRAP.encode())
+    (here / "b.sh").write_text(TRAP)
+    ran = run("check", ".", "--fix")
+    assert ran.code == 1
+    assert "error: a.sh: cannot be rewritten" in ran.err
+    assert (here / "b.sh").read_text() == GOOD
+
+
+def test_names_that_are_no_text_are_written_all_the_same(here):
+    name = b"a\xff.sh".decode("utf-8", "surrogateescape")
+    (here / name).write_text(TRAP)
+    for form in ("json", "sarif", "junit", "github", "markdown"):
+        assert run("check", ".", "--format", form, "--output", "report").code == 1
+    assert process("check", ".").code == 1

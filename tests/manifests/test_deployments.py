@@ -245,3 +245,18 @@ def test_kserve_keeps_its_own_flags(tmp_path):
     )
     (service,) = read(tmp_path / "isvc.yaml")
     assert service.words == ("--model=Qwen/Qwen3.6-35B-A3B", "--max-model-len=8192")
+
+
+def test_placeholders_of_templates_are_unknown(tmp_path):
+    """{{ x }} in a list, in a script, and a workflow's ${{ x }}: never a value."""
+    (tmp_path / "pod.yaml").write_text(
+        "kind: Pod\nspec:\n  containers:\n"
+        "    - command: [sglang, serve, kimi-k3]\n"
+        "      args: [--tp, '{{ .Values.tp }}', '--page-size={{.Values.page}}']\n"
+        "    - command: [bash, -c]\n      args:\n        - |\n"
+        "          sglang serve kimi-k3 --tp {{ .Values.tp | quote }} --pp ${{ inputs.pp }}\n"
+    )
+    listed, script = read(tmp_path / "pod.yaml")
+    assert [word.why for word in listed.words[2:]] == ["a template decides it"] * 2
+    assert [word.why for word in script.words if isinstance(word, Unknown)] == ["a template decides it"] * 2
+    assert flags(script)["--pp"] == 9
