@@ -15,7 +15,7 @@ if [[ "${ENABLE_SPEC:-0}" == "1" ]]; then
   SPEC_ARGS+=(--speculative-algorithm EAGLE --speculative-num-draft-tokens 4)
 fi
 
-cat > /tmp/note <<'EOF'
+cat > note.txt <<'EOF'
 it's only a note: python3 -m sglang.launch_server --tp 99
 EOF
 
