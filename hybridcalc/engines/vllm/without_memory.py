@@ -39,12 +39,22 @@ class _NeedsMemory(Exception):
     """A rule asks for a figure that memory decides."""
 
 
+class _AnyMemory:
+    """Memory without end: whether other flags would start is asked of everything but memory."""
+
+    available_bytes = 2**50
+
+    def __getattr__(self, name: str) -> Any:
+        raise _NeedsMemory(name)
+
+
 class _Unsized(Figures):
     """The part of a plan that memory does not change; a rule that asks for more waits for the memory."""
 
     def __init__(self, ready: Prepared, workload: Workload) -> None:
         self.ready, self.model, self.args = ready, ready.model, ready.args
         self.workload = workload
+        self.sizing: Any = _AnyMemory()
 
     def __getattr__(self, name: str) -> Any:
         raise _NeedsMemory(name)
