@@ -22,7 +22,7 @@ from hybridcalc.manifests.find import find_files, read_file
 from hybridcalc.manifests.records import Deployment, Trouble
 from hybridcalc.manifests.variables import Outside
 
-FILES_A_PROCESS = 150
+FILES_A_PROCESS = 60
 MOST_PROCESSES = 8
 CHUNK = 16
 
@@ -96,7 +96,7 @@ def _excluded(path: str, patterns: Iterable[str]) -> bool:
 
 
 def _results(files: Sequence[str], settings: Settings, variables: Mapping[str, str]) -> Iterator[FileResult]:
-    check = partial(check_file, settings=settings, variables=dict(variables))
+    check = partial(_check_apart, settings=settings, variables=dict(variables))
     processes = min(_processors(), MOST_PROCESSES, len(files) // FILES_A_PROCESS)
     if processes < 2:
         yield from (result for path in files if (result := check(path)) is not None)
@@ -105,12 +105,27 @@ def _results(files: Sequence[str], settings: Settings, variables: Mapping[str, s
     from multiprocessing import get_context
 
     context = get_context("fork" if sys.platform == "linux" else "spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    try:
+        pool = ProcessPoolExecutor(processes, mp_context=context)
+    except OSError:  # a machine without semaphores: one process does it all
+        yield from (result for path in files if (result := check(path)) is not None)
+        return
+    with pool:
         yield from (result for result in pool.map(check, files, chunksize=CHUNK) if result is not None)
 
 
 def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_apart(path: str, settings: Settings, variables: Mapping[str, str]) -> FileResult | None:
+    """As `check_file`; a defect that one file brings to light keeps no other from being checked."""
+    try:
+        return check_file(path, settings, variables)
+    except Exception as failure:  # whatever it is: it is said, and the exit code is 2
+        text = " ".join(str(failure).split())[:160]
+        fix = "this is a defect of hybridcalc; leave the file out with exclude, and report it"
+        return FileResult(path, (), (Trouble(path, 0, f"{type(failure).__name__}: {text}", fix),))
 
 
 def check_file(path: str, settings: Settings, variables: Mapping[str, str]) -> FileResult | None:

@@ -108,3 +108,21 @@ def test_paths_are_relative_references():
     assert uri("./deploy/../deploy/k3.yaml") == "deploy/k3.yaml"
     assert uri("/etc/k3.yaml") == "file:///etc/k3.yaml"
     assert uri(str(Path.cwd() / "deploy" / "k3.yaml")) == "deploy/k3.yaml"
+
+
+def test_a_defect_of_one_file_keeps_no_other_from_being_checked(tmp_path, monkeypatch):
+    from hybridcalc.checks import run
+
+    judge = run.judge
+
+    def failing(deployment, settings):
+        if deployment.path.endswith("b.sh"):
+            raise ZeroDivisionError("of ours")
+        return judge(deployment, settings)
+
+    monkeypatch.setattr(run, "judge", failing)
+    for name in ("a.sh", "b.sh", "c.sh"):
+        (tmp_path / name).write_text("sglang serve kimi-k3 --tp 8\n")
+    found = check_paths([str(tmp_path)], Settings(), {})
+    assert (len(found.checked), found.exit_code("error", allow_unresolved=True)) == (2, 2)
+    assert found.troubles[0].message == "ZeroDivisionError: of ours"
