@@ -47,3 +47,22 @@ def test_pipeline_stages_hold_their_own_layers():
     held = [{t.name: t.shape[0] for t in build(subject.full)} for build in subject.stages]
     assert [stage["ssm_state"] for stage in held] == [35, 34]
     assert [sum(name.startswith("latent") for name in stage) for stage in held] == [11, 13]
+
+
+def test_decoding_by_replay_keeps_rings_for_any_family():
+    """Mamba2 too: SGLang 0.5.23's own MambaPool of two slots made these three rings for Nemotron-3-Nano-4B."""
+    args = ServerArgs(
+        enable_linear_replayssm=True, mamba_radix_cache_strategy="no_buffer", disable_overlap_schedule=True
+    )
+    subject = sglang_subject(load_model("nemotron-3-nano-4b"), args, exact_rest(20.0))
+    held = {tensor.name: tensor.shape_bytes for tensor in subject.stages[0](Sizes(slots=2, rows=2, tokens=1))}
+    rings = {name: size for name, size in held.items() if name.startswith("replayssm")}
+    assert rings == {"replayssm_d": 30_965_760, "replayssm_k": 4_128_768, "replayssm_g": 387_072}
+
+
+def test_index_keys_are_stored_pooled():
+    """GLM-5.3-Flash: sixteen tokens share a key of 132 B, 8.25 B a token and layer where 9 are priced."""
+    args = ServerArgs(page_size=1024, mamba_track_interval=1024)
+    subject = sglang_subject(load_model("glm-5.3-flash"), args, None)
+    index = next(t for t in subject.stages[0](Sizes(slots=1, rows=2, tokens=2048)) if t.name == "index[0]")
+    assert index.formula_bytes == index.shape_bytes == (2048 + 1024) // 16 * 132
