@@ -8,6 +8,7 @@ from hybridcalc import load_model, vllm
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.vllm.classes import CLASSES
 from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.units import GIB
@@ -178,6 +179,7 @@ FLAGS = st.fixed_dictionaries({
     "tensor_parallel_size": st.sampled_from([1, 2, 4, 8]),
     "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
     "max_model_len": st.sampled_from([1, 4096, 8192, 131_072]),
+    "env": st.sampled_from([{"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, {}]),
     "max_num_seqs": st.sampled_from([1, 16]),
     "enable_prefix_caching": st.sampled_from([None, True, False]),
     "mamba_cache_mode": st.sampled_from([None, "align"]),
@@ -204,10 +206,12 @@ def test_the_longest_length_and_the_most_sequences_are_exact_boundaries(model, f
         return
     if isinstance(plan, Refusal):
         return
-    longest, own = plan.longest_model_len, max(load_model(model).max_context or 2048, flags["max_model_len"])
+    longest, own = plan.longest_model_len, max(longest_of(load_model(model)) or 2048, flags["max_model_len"])
     assert not isinstance(started(model, flags | {"max_model_len": longest}, available), Refusal)
     if longest < own:
         assert started(model, flags | {"max_model_len": longest + 1}, available).rule == "HC041"
+    elif not flags["env"] and longest_of(load_model(model)):
+        assert started(model, flags | {"max_model_len": longest + 1}, available).rule == "HC051"
     if plan.most_seqs:
         assert plan.most_seqs == plan.num_blocks
         assert not isinstance(started(model, flags | {"max_num_seqs": plan.most_seqs}, available), Refusal)

@@ -73,6 +73,8 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 200_000), st.integers(1, 9)), max_si
 
 @given(st.sampled_from(PRESETS), LENGTHS, st.integers(2**26, 140 * GIB), st.fixed_dictionaries({
     "tensor_parallel_size": st.sampled_from([1, 2, 8]),
+    "max_model_len": st.just(131_072),
+    "env": st.just({"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}),
     "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
     "enable_prefix_caching": st.sampled_from([None, False, True]),
     "max_num_seqs": st.sampled_from([1, 64]),

@@ -89,6 +89,7 @@ PRESETS = [name for name in model_names() if load_model(name).architecture in CL
     st.fixed_dictionaries({
         "tensor_parallel_size": st.sampled_from([1, 2, 8]),
         "max_model_len": st.just(131_072),
+        "env": st.just({"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}),
         "max_num_seqs": st.sampled_from([1, 16, 256]),
         "block_size": st.sampled_from([None, None, 64, 512]),
         "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
