@@ -9,17 +9,19 @@ Knows no engine: a `Solver` says what one combination comes to.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError
-from hybridcalc.launchflags import FlagTable
+from hybridcalc.launchflags import LIKENESS, Flag, FlagTable
 from hybridcalc.units import parse_gib, parse_tokens
 
 MOST_POINTS = 250_000
 OPTIONS = ("gpu", "weights", "engine", "engine-version", "non-cache")
 """Options of the command, which begin like flags of an engine and cannot be swept."""
+SWITCHES = ("flag", "switch")
+"""Kinds of flags that take no value of their own."""
 LARGEST_VALUE = Decimal(10**18)
 """Beyond it, and below its inverse, no setting of a server lies."""
 
@@ -82,7 +84,7 @@ class Solver(Protocol[Args_contra]):
 def parse_axis(text: str) -> Axis:
     """``NAME=a,b,c`` or ``NAME=low:high:step``. Raises InputError for anything else, and for too many values."""
     name, equals, values = text.partition("=")
-    name = name.strip().removeprefix("--")
+    name = name.strip().lstrip("-")
     if not equals or not name or not values.strip():
         raise InputError(f"--sweep {text[:40]!r} is not NAME=values", fix="write NAME=a,b,c or NAME=low:high:step")
     if values.count(":") == 2 and "," not in values:
@@ -115,6 +117,7 @@ def sweep(
     makes no sense is a refused point; InputError is raised when none makes any.
     """
     cheap = {axis.name for axis in axes if field_of(axis.name, table) in cheap_fields}
+    switches = {axis.name: flag for axis in axes if (flag := _flag(axis.name, table)) and flag.kind in SWITCHES}
     senseless: InputError | None = None
     sense = checked = False
     for values in product(*(axis.values for axis in axes)):
@@ -125,7 +128,8 @@ def sweep(
             if not checked:
                 _check_names(given, table, memory_name)
                 checked = True
-            args = arguments([word for name, value in given.items() for word in _words(name, value, table)])
+            words = (_words(name, value, table, switches.get(name)) for name, value in given.items())
+            args = arguments(list(chain.from_iterable(words)))
             key = tuple(value for name, value in given.items() if name not in cheap)
             gib = memory(args).likely_gib if gib is None else gib
             point = _point(values, solve, args, key, gib, asked)
@@ -148,17 +152,16 @@ def _point(
         return _refused(values, refusal.message)
 
 
-def _words(name: str, value: str, table: FlagTable) -> list[str]:
-    """The words of a launch line that set ``name`` to ``value``; a switch takes true or false."""
+def _words(name: str, value: str, table: FlagTable, switch: Flag | None) -> list[str]:
+    """The words of a launch line that set ``name`` to ``value``; a ``switch`` takes true or false."""
     spelling = f"-{name}" if f"-{name}" in table.by_spelling else f"--{name}"
-    flag = table.by_spelling.get(spelling)
-    if flag is None or flag.kind not in ("flag", "switch"):
+    if switch is None:
         return [spelling, value]
     if value.lower() in ("true", "on", "yes", "1"):
         return [spelling]
     if value.lower() not in ("false", "off", "no", "0"):
         raise InputError(f"--sweep {name}={value[:20]}: a switch is true or false", fix=f"write {name}=true,false")
-    return [f"--no-{name}"] if flag.kind == "switch" else []
+    return [f"--no-{name}"] if switch.kind == "switch" else []
 
 
 def _refused(values: tuple[str, ...], reason: str) -> Point:
@@ -167,9 +170,15 @@ def _refused(values: tuple[str, ...], reason: str) -> Point:
 
 def field_of(name: str, table: FlagTable) -> str:
     """The argument that a swept name sets, whatever its spelling; the name itself where it is no flag."""
-    exact = (flag.field for flag in table.flags if {f"-{name}", f"--{name}"} & set(flag.spellings))
-    near = (flag.field for flag in table.flags if any(spelling.startswith(f"--{name}") for spelling in flag.spellings))
-    return next(exact, None) or next(near, name)
+    flag = _flag(name, table)
+    return name if flag is None else flag.field
+
+
+def _flag(name: str, table: FlagTable) -> Flag | None:
+    """The flag of a swept name: by a spelling in full, else the first that begins so."""
+    exact = (flag for flag in table.flags if {f"-{name}", f"--{name}"} & set(flag.spellings))
+    near = (flag for flag in table.flags if any(spelling.startswith(f"--{name}") for spelling in flag.spellings))
+    return next(exact, None) or next(near, None)
 
 
 def mark_front(points: Sequence[Point]) -> list[Point]:
@@ -192,9 +201,17 @@ def _check_names(names: Iterable[str], table: FlagTable, memory_name: str) -> No
             continue
         if name in OPTIONS or not any(spelling.startswith(f"--{name}") for spelling in known):
             raise InputError(
-                f"--sweep {name[:60]}: no flag that changes a plan",
-                fix=f"name a memory flag of the engine, {memory_name} or length",
+                f"--sweep {name[:60]}: no flag that changes a plan", fix=_nearest(name, known, memory_name)
             )
+
+
+def _nearest(name: str, known: Sequence[str], memory_name: str) -> str:
+    """What to write for a name that sets nothing: the spelling it comes closest to, where one is close."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(f"--{name}", known, n=1, cutoff=LIKENESS) if len(name) <= 80 else ()
+    names = f"name a memory flag of the engine, {memory_name} or length"
+    return next((f"write {spelling.lstrip('-')}" for spelling in near), names)
 
 
 def _range(text: str, values: str) -> tuple[str, ...]:

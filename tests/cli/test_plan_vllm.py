@@ -114,6 +114,9 @@ def test_weights_come_from_the_index_beside_a_config(tmp_path):
 REFUSED = {
     "one request": ((*NEMOTRON, "--available", "0.4GiB"), "HC041", "get_kv_cache_configs"),
     "no memory": ((*NEMOTRON, "--available", "-1GiB"), "HC040", "get_kv_cache_configs"),
+    "unknown hybrid": ((*VLLM, "lara-4-mini", *MEMORY), "HC043", "create_engine_config"),
+    "long": ((*VLLM, "nemotron-h-8b", "--max-model-len", "8193", *MEMORY), "HC051", "create_engine_config"),
+    "drafts": ((*NEMOTRON, *MEMORY, "--spec-tokens", "3"), "HC049", "create_engine_config"),
     "removed": ((*VLLM, "bamba-9b", *MEMORY), "HC043", "create_engine_config"),
     "retired mode": ((*NEMOTRON, *MEMORY, "--mamba-cache-mode", "all"), "HC042", "create_engine_config"),
     "sequences": ((*NEMOTRON, *MEMORY, "--max-num-seqs", "5000"), "HC044", "cudagraph_mamba_check"),
@@ -202,11 +205,20 @@ def test_bad_input_is_one_or_two_lines_and_exit_2(arguments, text):
 
 
 def test_a_hybrid_that_is_not_modelled_says_so():
-    ran = run("plan", *VLLM, "lara-4-mini", *MEMORY)
+    ran = run("plan", *VLLM, "glm-5.3-flash", *MEMORY)
     assert (ran.code, ran.err) == (
-        2, "error: the hybrid class LaraMiniForCausalLM is not modelled for vLLM\n"
+        2, "error: the hybrid class Glm5NextForConditionalGeneration is not modelled for vLLM\n"
            "       plan it for SGLang: --engine sglang\n"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("version", "note"), [
+    ("0.28.0", "vLLM 0.28.0: rules read in its source, not checked by its results"),
+    ("0.31.2", "vLLM 0.31.2: the rules of 0.30.0 are used"),
+])  # fmt: skip
+def test_a_version_without_results_of_its_own_says_what_it_rests_on(version, note):
+    assert note in plan(*NEMOTRON, *MEMORY, "--engine-version", version)["notes"]
+    assert not any("rules" in said for said in plan(*NEMOTRON, *MEMORY)["notes"])
 
 
 def test_a_comparison_equals_the_plans_of_its_sides():

@@ -4,6 +4,7 @@ every refusal with what the stages before it had settled, and the lines about ca
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,18 @@ def test_a_request_that_does_not_fit_is_told_the_length_that_does(case_id):
     assert needed and f"({float(needed[1]):.2f} GiB)" in refusal.reason
     estimate = re.search(r"estimated maximum model length is (\d+)", message)
     assert ("--max-model-len" in refusal.fix) == bool(estimate)
-    if estimate:
-        assert refusal.fix.startswith(f"write --max-model-len {estimate[1]},")
+    if not estimate:
+        return
+    said = re.fullmatch(
+        rf"write --max-model-len {estimate[1]}(?: --max-num-seqs (\d+))?, or give it more memory", refusal.fix
+    )
+    assert said
+    model, args = asked(case_id)
+    again = replace(args, max_model_len=int(estimate[1]), max_num_seqs=int(said[1] or args.seqs))
+    assert size(prepare(model, again), CASES[case_id]["available_bytes"]).length == int(estimate[1])
+    if said[1]:
+        with pytest.raises(Refusal, match=r"^max_num_seqs [0-9,]+.* exceeds the "):
+            size(prepare(model, replace(again, max_num_seqs=args.seqs)), CASES[case_id]["available_bytes"])
 
 
 def test_more_sequences_than_blocks_are_told_how_many_there_are():

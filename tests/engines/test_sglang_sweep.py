@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from fractions import Fraction
 
 import pytest
 
@@ -18,22 +17,22 @@ from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.hardware import find_gpu
 from hybridcalc.sweep import count_points, mark_front, parse_axis, sweep
 
+AT_9216 = Workload.at(9216)
 K3 = ["kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3"]
 
 
-def swept(words, specs, *, rest=None, length=Fraction(9216)):
+def swept(words, specs, *, rest=None, work=AT_9216):
     """Axes and every point of a sweep, on 28.55 GiB unless ``rest`` makes them of the arguments."""
     axes = [parse_axis(spec) for spec in specs]
     found = sweep(
         axes, lambda more: from_words([*words, *more], {})[1], SweepSolver(load_model(words[0])), TABLE,
-        memory_name="rest", cheap_fields=CHEAP_FIELDS, memory=rest or (lambda _: exact_rest(28.55)), length=length,
+        memory_name="rest", cheap_fields=CHEAP_FIELDS, memory=rest or (lambda _: exact_rest(28.55)), work=work,
     )  # fmt: skip
     return axes, list(found)
 
 
-def alone(words, more, rest_gib, length):
+def alone(words, more, rest_gib, work):
     """What a plan of the flags themselves comes to, in the form of a point's figures."""
-    work = Workload(((int(length), 1),)) if length is not None else Workload()
     try:
         plan = sglang.plan(
             load_model(words[0]), from_words([*words, *more], {})[1], rest=exact_rest(rest_gib), workload=work
@@ -61,15 +60,17 @@ SWEEPS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("length", [Fraction(9216), None], ids=["9216", "no length"])
+@pytest.mark.parametrize("work", [
+    AT_9216, Workload(), Workload(((9216, 3), (100, 2))),
+], ids=["9216", "no length", "a mix"])  # fmt: skip
 @pytest.mark.parametrize(("words", "specs"), SWEEPS.values(), ids=SWEEPS)
-def test_every_point_is_the_plan_of_its_combination_alone(words, specs, length):
+def test_every_point_is_the_plan_of_its_combination_alone(words, specs, work):
     """Slots, tokens, requests, what binds, and the reason where the engine would not start."""
-    axes, found = swept(words, specs, length=length)
+    axes, found = swept(words, specs, work=work)
     assert len(found) == count_points(axes, TABLE)
     for point in found:
         more = [word for axis, value in zip(axes, point.values, strict=True) for word in (f"--{axis.name}", value)]
-        assert point[1:6] == alone(words, more, 28.55, length), more
+        assert point[1:6] == alone(words, more, 28.55, work), more
 
 
 def test_the_sweeps_above_hold_points_of_every_kind():
@@ -86,7 +87,7 @@ def test_memory_and_length_are_swept_too():
     _, found = swept(K3, ["rest=20,28.55", "length=4k,9216"])
     for point in found:
         rest, length = point.values
-        assert point[1:6] == alone(K3, [], float(rest), Fraction(4096 if length == "4k" else 9216))
+        assert point[1:6] == alone(K3, [], float(rest), Workload.at(4096 if length == "4k" else 9216))
 
 
 def test_memory_follows_the_arguments_of_a_point():
@@ -100,7 +101,7 @@ def test_memory_follows_the_arguments_of_a_point():
     for point in found:
         more = ["--mem-fraction-static", point.values[0]]
         rest = left(from_words([*K3, *more], {})[1]).likely_gib
-        assert point[1:6] == alone(K3, more, rest, Fraction(9216))
+        assert point[1:6] == alone(K3, more, rest, Workload.at(9216))
     assert found[0].units < found[1].units
 
 
@@ -125,7 +126,7 @@ def test_a_name_that_changes_no_plan_is_refused(spec):
 
 @pytest.mark.parametrize(("spec", "text"), [
     ("max-mamba-cache-size=0", "--max-mamba-cache-size '0' is not a whole number from 1"),
-    ("max-mamba-cach-size=4", "--max-mamba-cach-size is not a flag of SGLang"),
+    ("max-mamba-cach-size=4", "--sweep max-mamba-cach-size: no flag that changes a plan"),
     ("rest=0", "--sweep rest=0: not a usable size"),
     ("rest=much", "--sweep rest=much: not a usable size"),
     ("length=0", "'0' is not a usable token count"),
@@ -134,6 +135,14 @@ def test_a_useless_value_is_refused_with_its_name(spec, text):
     with pytest.raises(InputError) as refusal:
         swept(K3, [spec])
     assert text in refusal.value.message
+
+
+def test_a_misspelt_name_is_told_the_one_it_comes_closest_to():
+    for spec, fix in (("max-mamba-cach-size=4", "write max-mamba-cache-size"),
+                      ("nonsense=3", "name a memory flag of the engine, rest or length")):  # fmt: skip
+        with pytest.raises(InputError) as refusal:
+            swept(K3, [spec])
+        assert refusal.value.fix == fix
 
 
 def test_a_combination_that_makes_no_sense_is_a_refused_point():

@@ -4,7 +4,7 @@ import pytest
 
 from hybridcalc import load_model
 from hybridcalc.architecture.presets import model_names
-from hybridcalc.engines.vllm.classes import CLASSES
+from hybridcalc.engines.vllm.classes import CLASSES, NOT_MODELLED
 from hybridcalc.engines.vllm.config import EngineArgs, Refusal
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.errors import InputError
@@ -37,11 +37,26 @@ def test_a_model_that_came_later_is_refused_with_the_version_that_first_had_it(m
     assert prepare(load_model(model), EngineArgs(engine_version=first)).bytes_per_block > 0
 
 
-def test_a_hybrid_that_is_not_modelled_is_no_refusal_of_the_engine():
-    """Nothing is said about whether vLLM has it."""
-    with pytest.raises(InputError, match=r"^the hybrid class LaraMiniForCausalLM is not modelled for vLLM$") as caught:
-        prepare(load_model("lara-4-mini"), EngineArgs())
+@pytest.mark.parametrize("model", ["glm-5.3-flash", "inkling"])
+def test_a_hybrid_that_is_not_modelled_is_no_refusal_of_the_engine(model):
+    """vLLM has it; what it keeps is not known here, so nothing is said about whether it would start."""
+    name = load_model(model).architecture
+    with pytest.raises(InputError, match=rf"^the hybrid class {name} is not modelled for vLLM$") as caught:
+        prepare(load_model(model), EngineArgs())
     assert caught.value.fix == "plan it for SGLang: --engine sglang"
+
+
+@pytest.mark.parametrize("version", ["0.33.0", "0.22.1"])
+@pytest.mark.parametrize("model", ["jet-nemotron-2b", "zaya1-8b", "lara-4-mini", "lfm3-1.7b"])
+def test_a_hybrid_that_no_registry_has_is_refused(model, version):
+    """No entry of vLLM's registry names the class: the server does not start."""
+    found, name = refusal(model, version), load_model(model).architecture
+    assert found.message == f"vLLM {version} has no hybrid class {name}"
+    assert found.fix == "plan it for SGLang: --engine sglang"
+
+
+def test_no_class_is_both_modelled_and_not():
+    assert not NOT_MODELLED & set(CLASSES)
 
 
 def test_a_class_is_not_bounded_on_both_sides_the_wrong_way():
@@ -54,8 +69,11 @@ def test_every_preset_is_planned_in_a_version_that_has_it(name):
     """A hybrid whose class has an entry, and every model of attention alone."""
     model = load_model(name)
     if model.state is not None and model.architecture not in CLASSES:
-        with pytest.raises(InputError, match=r"is not modelled for vLLM$"):
-            prepare(model, EngineArgs())
+        if model.architecture in NOT_MODELLED:
+            with pytest.raises(InputError, match=r"is not modelled for vLLM$"):
+                prepare(model, EngineArgs())
+        else:
+            refusal(name, "0.33.0")
         return
     version = CLASSES[model.architecture].last or "0.33.0" if model.state is not None else "0.33.0"
     assert prepare(model, EngineArgs(engine_version=version)).bytes_per_block > 0

@@ -1,6 +1,6 @@
 """vLLM's arguments and configuration stages: defaults, rule sets, cache mode, drafts, and what they refuse."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -13,6 +13,7 @@ from hybridcalc.engines.vllm.config import (
     refuse_retired_mode,
     rules_for,
 )
+from hybridcalc.engines.vllm.configuration import KINDS
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.errors import InputError
 
@@ -34,13 +35,48 @@ def refusal(model=NEMOTRON, **given) -> Refusal:
     ("0.33.1", "0.33.0", "vLLM 0.33.1: the rules of 0.33.0 are used"),
     ("1.0", "0.33.0", "vLLM 1.0: the rules of 0.33.0 are used"),
     ("0.22.1", "0.22.1", ""),
-    ("0.32.9", "0.22.1", "vLLM 0.32.9: the rules of 0.22.1 are used"),
-    ("0.22.0", "0.19.0", "vLLM 0.22.0: the rules of 0.19.0 are used"),
-    ("0.11.0", "0.19.0", "vLLM 0.11.0: the rules of 0.19.0 are used"),
+    ("0.32.9", "0.32.0", "vLLM 0.32.9: the rules of 0.32.0 are used"),
+    ("0.28.0", "0.28.0", "vLLM 0.28.0: rules read in its source, not checked by its results"),
+    ("0.22.0", "0.20.2", "vLLM 0.22.0: the rules of 0.20.2 are used"),
+    ("0.18.0", "0.18.0", "vLLM 0.18.0: rules read in its source, not checked by its results"),
 ])  # fmt: skip
 def test_a_version_takes_the_nearest_lower_rule_set(version, rules, note):
     found, said = rules_for(version)
     assert (found.version, said) == (rules, note)
+
+
+@pytest.mark.parametrize("version", ["0.17.1", "0.11.0", "0.1"])
+def test_a_version_older_than_every_known_one_is_refused(version):
+    """Rules of a later version would be a guess."""
+    with pytest.raises(InputError, match=rf"^vLLM {version} is older than every version known here$") as caught:
+        prepared(engine_version=version)
+    assert caught.value.fix == "known: 0.18.0 to 0.33.0"
+
+
+def test_what_results_were_recorded_of_is_what_carries_no_note():
+    """The releases in tests/data/vectors, and no other."""
+    assert [rules.version for rules in RULE_SETS if rules.recorded] == ["0.22.1", "0.33.0"]
+    assert [rules.version for rules in RULE_SETS if not rules_for(rules.version)[1]] == ["0.22.1", "0.33.0"]
+
+
+CHANGED = {
+    "seqs_refused": "0.20.0", "caches_hybrid_prefixes": "0.26.0", "fine_hits": "0.26.0", "latent_block": "0.27.0",
+    "kda_draft_rows": "0.27.0", "one_capacity_line": "0.28.0", "null_block_reserved": "0.29.0",
+    "checkpoint_blocks": "0.29.0", "shortconv_draft_rows": "0.29.0", "layout_line": "0.29.0", "group_lines": "0.30.0",
+    "kernel_blocks": "0.32.0", "class_counts_drafts": "0.32.0", "checkpoint_grid": "0.33.0",
+}  # fmt: skip
+ENDED = {"tokens_of_pool": "0.20.2", "all_by_default": "0.28.0", "modes": "0.32.0"}
+
+
+def test_every_change_of_a_rule_is_kept_by_the_releases_after_it():
+    """Each rule changes once: with its release, and for good."""
+    flags = set(RULE_SETS[0]._fields) - {"version", "recorded"}
+    assert flags == {*CHANGED, *ENDED}
+    for name in flags:
+        turn = CHANGED.get(name) or ENDED[name]
+        for rules in RULE_SETS:
+            after = [int(part) for part in rules.version.split(".")] >= [int(part) for part in turn.split(".")]
+            assert getattr(rules, name) is (after if name in CHANGED else not after), (name, rules.version)
 
 
 def test_rule_sets_are_in_order():
@@ -51,8 +87,9 @@ def test_rule_sets_are_in_order():
 
 @pytest.mark.parametrize("version", ["main", "", "0.x", "0.33.0; rm"])
 def test_what_is_no_version_is_refused(version):
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r" is not a version$") as caught:
         prepared(engine_version=version)
+    assert caught.value.fix == "write one like 0.5.23 or 0.33.0"
 
 
 @pytest.mark.parametrize(("given", "mode", "caching"), [
@@ -145,6 +182,15 @@ REFUSED = {
     "ngram without a number": ({"speculative_config": {"method": "ngram"}}, "HC049",
                                "the speculative method ngram needs a number of draft tokens",
                                {"speculative_config": {"method": "ngram", "num_speculative_tokens": 1}}),
+    "neither method nor model": ({"speculative_config": {"num_speculative_tokens": 2}}, "HC049",
+                                 "speculation names neither a method nor a draft model",
+                                 {"speculative_config": {"model": "x/y", "num_speculative_tokens": 2}}),
+    "a draft model without a number": ({"speculative_config": {"model": "x/y"}}, "HC049",
+                                       "the speculative method draft_model needs a number of draft tokens",
+                                       {"speculative_config": {"model": "x/y", "num_speculative_tokens": 1}}),
+    "longer than the model": ({"max_model_len": 8193}, "HC051",
+                              "max_model_len 8,193 is beyond the model's own 8,192",
+                              {"max_model_len": 8193, "env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}}),
     "no MTP layers": ({"model": "falcon-h1-34b", "speculative_config": {"method": "mtp"}}, "HC049",
                       "falcon-h1-34b has no MTP layers to draft with",
                       {"model": "falcon-h1-34b", "speculative_config": {"method": "mtp"}, "draft_layers": 1}),
@@ -214,6 +260,89 @@ def test_what_is_no_argument_or_not_modelled_is_an_input_error(given, text):
     with pytest.raises(InputError) as caught:
         prepared(**given)
     assert caught.value.message == text
+
+
+KINDS_OF_VALUES = {
+    "text": ["bfloat16x", 7, 1.5, True, b"fp8", ["a"], {"a": 1}, None],
+    "true or false": [0, 1, "true", 0.0, [], {}, None],
+    "a number": ["0.9", None, [0.9], {}, 1j],
+    "a mapping": ["{}", 1, [("a", 1)], True, None],
+}
+
+
+@pytest.mark.parametrize(("kinds", "what", "name"), [
+    (kinds, what, name) for kinds, what, names in KINDS for name in names
+])  # fmt: skip
+def test_a_python_caller_s_value_of_another_kind_is_an_input_error(kinds, what, name):
+    """Each argument, each kind of value: the message names both, and no other exception comes through."""
+    for value in KINDS_OF_VALUES[what]:
+        if isinstance(value, kinds):
+            continue
+        with pytest.raises(InputError) as caught:
+            prepared(**{name: value})
+        assert caught.value.message == f"{name} {str(value)!r} is not {what}"
+
+
+def test_every_argument_has_a_check_of_its_kind():
+    """Hand each a value of no kind at all: whatever is added to the arguments is checked as well."""
+    for field in fields(EngineArgs):
+        with pytest.raises(InputError, match=rf"^{field.name} .* is not "):
+            prepared(**{field.name: object()})
+
+
+@pytest.mark.parametrize(("given", "text"), [
+    ({"gpu_memory_utilization": float("nan")}, "gpu_memory_utilization nan is not above 0 and at most 1"),
+    ({"prefix_cache_retention_interval": -1},
+     "prefix_cache_retention_interval -1 is not a whole number from 0 to 1,099,511,627,776"),
+    ({"env": {"VLLM_USE_V2_MODEL_RUNNER": 0}}, "env: VLLM_USE_V2_MODEL_RUNNER '0' is not text"),
+    ({"env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": True}, "max_model_len": 9000},
+     "env: VLLM_ALLOW_LONG_MAX_MODEL_LEN 'True' is not text"),
+])  # fmt: skip
+def test_a_value_of_the_right_kind_may_still_be_none(given, text):
+    with pytest.raises(InputError) as caught:
+        prepared(**given)
+    assert caught.value.message == text
+
+
+def test_a_method_that_is_no_name_is_an_input_error():
+    with pytest.raises(InputError, match=r"^the speculative method 3 is not a name$"):
+        prepared(speculative_config={"method": 3, "num_speculative_tokens": 1})
+
+
+def test_a_state_dtype_that_a_config_declares_and_no_kernel_has_is_an_input_error():
+    """It would be a KeyError where bytes are counted; the flag wins over it."""
+    model = load_model("qwen3.5-27b")
+    odd = replace(model, declared_ssm_dtype="float128")
+    with pytest.raises(InputError, match=r"declares a state dtype 'float128'$") as caught:
+        prepare(odd, EngineArgs())
+    assert caught.value.fix.startswith("one of ")
+    assert prepare(odd, EngineArgs(mamba_ssm_cache_dtype="float32")).state[-1].dtype == "float32"
+
+
+def test_a_billion_draft_layers_in_a_config_are_an_input_error(within):
+    """Found before a list of them is made."""
+    model = replace(load_model(NEXT), draft_layers=10**9)
+    with within(5), pytest.raises(InputError, match=r"has 1,000,000,000 draft layers, beyond any model$"):
+        prepare(model, EngineArgs(speculative_config={"method": "mtp"}))
+
+
+@pytest.mark.parametrize(("model", "factor", "longest"), [(NEMOTRON, 1.0, 8192), (NEMOTRON, 4.0, 32_768)])
+def test_the_longest_length_is_that_of_the_config_times_its_rope_factor(model, factor, longest):
+    scaled = replace(load_model(model), rope_scaling_factor=factor)
+    assert prepare(scaled, EngineArgs()).length == longest
+    assert prepare(scaled, EngineArgs(max_model_len=longest)).length == longest
+    with pytest.raises(Refusal) as caught:
+        prepare(scaled, EngineArgs(max_model_len=longest + 1))
+    assert (caught.value.rule, caught.value.fix) == (
+        "HC051", f"write --max-model-len {longest}, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+    )  # fmt: skip
+    for value, starts in (("1", True), (" True ", True), ("0", False), ("", False)):
+        args = EngineArgs(max_model_len=longest + 1, env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": value})
+        if starts:
+            assert prepare(scaled, args).length == longest + 1
+        else:
+            with pytest.raises(Refusal):
+                prepare(scaled, args)
 
 
 def test_a_config_without_a_longest_sequence_is_served_at_2048_tokens():

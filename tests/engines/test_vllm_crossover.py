@@ -2,16 +2,21 @@
 
 import re
 from fractions import Fraction
+from math import lcm
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hybridcalc import load_model
 from hybridcalc.architecture.presets import model_names
+from hybridcalc.crossover import Holdings
 from hybridcalc.engines.vllm.classes import CLASSES
 from hybridcalc.engines.vllm.config import EngineArgs, Refusal
-from hybridcalc.engines.vllm.crossover import compare, holdings
+from hybridcalc.engines.vllm.crossover import compare, holdings, lighter_in_blocks
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.errors import HybridcalcError, InputError
+from hybridcalc.formulas.crossover import KvCurve
 
 NEMOTRON = "nemotron-h-8b"
 BLOCK = 17_039_360
@@ -35,7 +40,59 @@ def test_padding_moves_the_crossover():
     """LFM2 states of 8,192 B take pages of 32,768 B: four times as far, and the note says what they are."""
     answer = crossover("lfm2-1.2b", enable_prefix_caching=False)
     assert answer.state_bytes == 2 * 6 * 32_768
-    assert answer.notes[-1] == "physical: in whole padded pages; the states themselves are 81,920 B"
+    assert answer.notes[-1] == "physical: states in whole padded pages (themselves 81,920 B), KV by the token"
+
+
+def by_counting(mine, block, theirs, other_block, longest):
+    """The length from which on the first always holds less than the second, up to ``longest``; None for never."""
+
+    def holds(side, unit, tokens):
+        return side.state_bytes + -(-tokens // unit) * unit * side.curve.bytes_per_token
+
+    period = lcm(block, other_block)
+    worse = [t for t in range(1, longest + 1) if holds(mine, block, t) >= holds(theirs, other_block, t)]
+    last = max(worse, default=0)
+    return last + 1 if last <= longest - period else None
+
+
+def side(state, per_token):
+    return Holdings("", "", state, 1, "", KvCurve(per_token), 1, "")
+
+
+@given(st.integers(0, 300), st.integers(0, 20), st.integers(1, 12), st.integers(0, 300), st.integers(1, 20),
+       st.integers(1, 12))  # fmt: skip
+@settings(max_examples=400)
+def test_lighter_in_blocks_is_what_counting_every_length_gives(state, mine, block, other_state, theirs, other_block):
+    """Whole blocks on both sides; beyond the crossing by the token, plus a block of each, nothing changes any more."""
+    hybrid, other = side(state, mine), side(other_state, theirs)
+    found = lighter_in_blocks(hybrid, block, other, other_block)
+    period = lcm(block, other_block)
+    end = (state + other_state + (mine + theirs) * period) // (abs(theirs - mine) or 1) + 4 * period
+    assert found == by_counting(hybrid, block, other, other_block, end)
+
+
+@pytest.mark.parametrize(("name", "baseline"), [("nemotron-h-8b", "llama-3-8b"), ("lfm2-1.2b", "llama-3-8b"),
+                                                ("kimi-linear-48b-a3b", "deepseek-v3")])  # fmt: skip
+def test_the_note_on_whole_blocks_is_what_the_planner_counts(name, baseline):
+    """The pool loses blocks: at that length the hybrid takes fewer bytes of them, one token before it does not."""
+    answer = crossover(name, baseline)
+    found = re.search(r"^counted in whole blocks, .* holds less than .* from ([\d,]+) tokens on$", answer.notes[-1])
+    first = int(found[1].replace(",", ""))
+
+    def bytes_of(model, tokens):
+        ready = prepare(load_model(model), EngineArgs())
+        return ready.blocks_at(tokens) * ready.bytes_per_block
+
+    assert bytes_of(name, first) < bytes_of(baseline, first)
+    assert bytes_of(name, first - 1) >= bytes_of(baseline, first - 1)
+    assert all(bytes_of(name, tokens) < bytes_of(baseline, tokens) for tokens in range(first, first + 20_000, 997))
+
+
+def test_a_hybrid_whose_tokens_take_more_is_lighter_from_no_length_on():
+    """Falcon-H1's KV outweighs the latent rows of DeepSeek-V3; short or long, there is no such length."""
+    assert crossover("falcon-h1-34b", "deepseek-v3").notes[-1] == (
+        "counted in whole blocks, falcon-h1-34b holds less than deepseek-v3 from no length on"
+    )
 
 
 PRESETS = [name for name in model_names() if load_model(name).architecture in CLASSES and not CLASSES[

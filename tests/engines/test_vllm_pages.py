@@ -1,5 +1,6 @@
 """vLLM's block, page and padding: the figures of Nemotron-H-8B, checkpoint grids, and the arithmetic for any model."""
 
+from dataclasses import replace
 from math import lcm
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc import load_model
+from hybridcalc.architecture.geometry import ShortConv
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.vllm.classes import CLASSES
 from hybridcalc.engines.vllm.config import EngineArgs, Refusal
@@ -84,6 +86,18 @@ def test_a_short_convolution_wider_than_its_class_says_outgrows_the_page():
     assert caught.value.message == (
         "a layer's state of 36,864 B does not fit the page of 32,768 B that its class sizes"
     )
+
+
+def test_a_page_that_its_state_fills_exactly_is_outgrown_as_well():
+    """Four times as wide: 2 rows of 16,384 B are the page of 16 tokens, nothing is padded, and a third does not fit."""
+    lfm2 = load_model("lfm2-1.2b")
+    wide = replace(lfm2, state=ShortConv((lfm2.state.streams[0]._replace(width=8192),)))
+    exact = prepare(wide, EngineArgs())
+    assert (exact.state_bytes, exact.pages.page, exact.pages.padded) == (32_768, 32_768, None)
+    with pytest.raises(Refusal) as caught:
+        prepare(wide, EngineArgs(speculative_config={"method": "ngram", "num_speculative_tokens": 1}))
+    assert (caught.value.stage, caught.value.rule) == ("get_kv_cache_spec", "HC046")
+    assert "49,152 B does not fit the page of 32,768 B" in caught.value.message
 
 
 def test_a_kimi_state_that_only_the_class_halves_is_refused():

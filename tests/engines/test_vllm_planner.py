@@ -8,6 +8,7 @@ from hybridcalc import load_model, vllm
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.vllm.classes import CLASSES
 from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.units import GIB
@@ -49,10 +50,17 @@ def test_a_request_needs_the_null_block_beside_its_own():
     found = refusal(available=26 * BLOCK, max_num_seqs=1)
     assert (found.stage, found.rule) == ("get_kv_cache_configs", "HC041")
     assert found.reason == "one request of 8,192 tokens takes 26 blocks (0.41 GiB); 25 are free"
-    assert found.fix == "write --max-model-len 7280, or raise --gpu-memory-utilization"
+    assert found.fix == "write --max-model-len 7280, or give it more memory"
     assert f"{sized(available=27 * BLOCK, max_num_seqs=1).concurrency:.2f}" == "1.04"
     older = {"engine_version": "0.22.1", "enable_prefix_caching": True, "mamba_cache_mode": "align", "max_num_seqs": 1}
     assert sized(available=20 * BLOCK, **older).blocks == 20
+
+
+def test_a_length_that_does_not_fit_is_told_the_limit_that_starts_with_it():
+    """256 sequences by default are more than 26 blocks: both are written, and both together start."""
+    assert refusal(available=26 * BLOCK).fix == ("write --max-model-len 7280 --max-num-seqs 26, or give it more memory")
+    assert sized(available=26 * BLOCK, max_model_len=7280, max_num_seqs=26).blocks == 26
+    assert refusal(available=26 * BLOCK, max_model_len=7280, max_num_seqs=27).rule == "HC044"
 
 
 def test_auto_fit_takes_the_longest_that_fits():
@@ -74,7 +82,7 @@ def test_less_than_a_block_beside_the_null_block_is_no_memory(available):
 
 def test_a_memory_of_no_token_names_no_length():
     found = refusal(available=18 * BLOCK, max_num_seqs=1)
-    assert (found.rule, found.fix) == ("HC041", "no length fits: raise --gpu-memory-utilization")
+    assert (found.rule, found.fix) == ("HC041", "no length fits: more memory")
 
 
 def test_sequences_are_bounded_by_blocks_under_full_graphs_alone():
@@ -111,6 +119,13 @@ def test_a_match_unit_that_does_not_is_refused_with_the_nearest(unit, near):
     assert found.reason == f"prefix_match_unit {unit} does not divide the block of 1,040 tokens"
     assert found.fix == f"write --prefix-match-unit {near}, or leave it out"
     assert sized(prefix_match_unit=near).hash_block == near
+
+
+def test_a_unit_for_a_block_of_a_million_tokens_is_answered_at_once(within):
+    """The nearest divisor is found without trying every number up to it."""
+    with within(2):
+        found = refusal(1000.0, block_size=2**20, prefix_match_unit=999_983)
+    assert (found.rule, found.fix) == ("HC045", "write --prefix-match-unit 524288, or leave it out")
 
 
 def test_one_group_takes_its_own_block_for_a_unit():
@@ -164,6 +179,7 @@ FLAGS = st.fixed_dictionaries({
     "tensor_parallel_size": st.sampled_from([1, 2, 4, 8]),
     "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
     "max_model_len": st.sampled_from([1, 4096, 8192, 131_072]),
+    "env": st.sampled_from([{"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, {}]),
     "max_num_seqs": st.sampled_from([1, 16]),
     "enable_prefix_caching": st.sampled_from([None, True, False]),
     "mamba_cache_mode": st.sampled_from([None, "align"]),
@@ -190,10 +206,12 @@ def test_the_longest_length_and_the_most_sequences_are_exact_boundaries(model, f
         return
     if isinstance(plan, Refusal):
         return
-    longest, own = plan.longest_model_len, max(load_model(model).max_context or 2048, flags["max_model_len"])
+    longest, own = plan.longest_model_len, max(longest_of(load_model(model)) or 2048, flags["max_model_len"])
     assert not isinstance(started(model, flags | {"max_model_len": longest}, available), Refusal)
     if longest < own:
         assert started(model, flags | {"max_model_len": longest + 1}, available).rule == "HC041"
+    elif not flags["env"] and longest_of(load_model(model)):
+        assert started(model, flags | {"max_model_len": longest + 1}, available).rule == "HC051"
     if plan.most_seqs:
         assert plan.most_seqs == plan.num_blocks
         assert not isinstance(started(model, flags | {"max_num_seqs": plan.most_seqs}, available), Refusal)

@@ -50,11 +50,11 @@ def mended(fix: str, flags: dict) -> dict:
 
 
 def test_every_rule_has_an_id_of_its_own_and_says_why():
-    """HC040 to HC066, refusals first, each with severity, title, reason and source."""
+    """HC040 to HC067, refusals first, each with severity, title, reason and source."""
     ids = [rule.id for rule in RULES]
-    assert ids == [f"HC{number:03d}" for number in (*range(40, 51), *range(55, 67))]
+    assert ids == [f"HC{number:03d}" for number in (*range(40, 52), *range(55, 68))]
     assert all(rule.severity in SEVERITIES and rule.title and rule.reason and rule.source for rule in RULES)
-    assert [rule.id for rule in RULES if rule.check is None] == ids[:11]
+    assert [rule.id for rule in RULES if rule.check is None] == ids[:12]
 
 
 REFUSALS = [
@@ -77,6 +77,12 @@ REFUSALS = [
      {"tensor_parallel_size": 4}),
     ("HC050", "initialize_model", {"tensor_parallel_size": 16}, "vLLM runs 8 Mamba2 groups only",
      {"tensor_parallel_size": 8}),
+    ("HC051", "create_engine_config", {"max_model_len": 8193}, "max_model_len 8,193 is beyond the model's own 8,192",
+     None),
+    ("HC049", "create_engine_config", {"speculative_config": {"num_speculative_tokens": 2}},
+     "names neither a method nor a draft model", NGRAM),
+    ("HC049", "create_engine_config", {"speculative_config": {"method": "ngram"}}, "needs a number of draft tokens",
+     NGRAM),
 ]  # fmt: skip
 
 
@@ -113,7 +119,7 @@ TRAPS = [
      "--block-size 1024 grows to 2,048 tokens, in steps of its own: 1,040 would do"),
     ("HC058", "note", {"kv_cache_dtype": "fp8"}, {"kv_cache_dtype": "fp8", "model": "llama-3-8b"},
      "fp8 KV makes blocks of 2,080 tokens out of 1,040, and pages stay at 4.06 MiB"),
-    ("HC059", "warning", {"length": 1000}, {"length": 4200}, "is 132 requests of 1,000 tokens, not 794"),
+    ("HC059", "note", {"length": 1000}, {"length": 4200}, "is room for 132 requests of 1,000 tokens, not 794"),
     ("HC060", "warning", {"max_num_seqs": 436}, {"max_num_seqs": 435}, "but 109 requests of 4,200 tokens fit"),
     ("HC060", "warning", {"max_num_seqs": 27}, {"max_num_seqs": 28}, "--max-num-seqs 27 leaves room for 109 unused"),
     ("HC061", "warning", {"gib": 16.0}, {"gib": 16.0, "max_num_seqs": 256}, "and 1,008 blocks would be refused"),
@@ -128,14 +134,18 @@ TRAPS = [
     ("HC064", "warning", {"model": "lfm2-1.2b"}, {},
      "groups of 5, 6 layers share blocks of 6: 11 % of the layer slots stay empty"),
     ("HC065", "warning", {"mamba_cache_mode": "none"}, {"mamba_cache_mode": "align"},
-     "--mamba-cache-mode none has no effect: the mode is align, prefix caching decides it"),
+     "--mamba-cache-mode none has no effect: the mode is align, since prefix caching decides it"),
     ("HC065", "warning", {"model": NEXT, **OLD, "mamba_cache_mode": "all"}, {**OLD, "mamba_cache_mode": "all"},
-     "the model class does not support it"),
+     "the mode is align, the model class does not support it"),
+    ("HC065", "warning", {"mamba_cache_mode": "align", "enable_prefix_caching": False}, {"mamba_cache_mode": "align"},
+     "--mamba-cache-mode align has no effect: the mode is none, since prefix caching is off"),
     ("HC066", "warning", {"model": "lfm2-1.2b", "mamba_ssm_cache_dtype": "float32"},
      {"model": NEXT, "mamba_ssm_cache_dtype": "float32"}, "a shortconv layer keeps no temporal state"),
     ("HC066", "warning", {"model": "ling-2.6-flash", "mamba_ssm_cache_dtype": "bfloat16"},
      {"model": "kimi-k3", "tensor_parallel_size": 8, "mamba_ssm_cache_dtype": "bfloat16"},
      "a lightning layer keeps no temporal state"),
+    ("HC067", "note", NGRAM, {"model": "llama-3-8b", **NGRAM},
+     "7 draft tokens hold 7 blocks in each of 6 state groups: 714.00 MiB a request, 25.80 GiB for 37"),
 ]  # fmt: skip
 
 
@@ -183,14 +193,35 @@ def test_no_fix_is_written_that_does_not_fit():
     assert finding.fix == "use more memory, or shorten the requests"
 
 
+def test_blocks_that_drafts_take_are_counted_as_the_planner_counts_them():
+    """Without the drafts a request holds so many blocks fewer."""
+    plan = planned(**NGRAM)
+    for drafts in (1, 7):
+        some = planned(speculative_config={"method": "ngram", "num_speculative_tokens": drafts})
+        (note,) = [finding.message for finding in some.findings if finding.rule == "HC067"]
+        taken = (some.fixed_blocks - planned().fixed_blocks) * some.bytes_per_block
+        assert note.startswith(f"{drafts} draft tokens hold {drafts} blocks in each of 6 state groups: ")
+        assert f"{taken / 2**20:.2f} MiB a request, " in note
+    assert plan.fixed_blocks == 6 * 7 + planned().fixed_blocks
+
+
 def test_a_length_that_no_memory_serves_is_not_told_a_flag():
-    assert found("HC062", length=9000).fix == "shorten the requests, or use more memory"
+    """The model's own end, or what the memory holds; else the length itself."""
+    assert found("HC062", length=9000).fix == "shorten the requests: the model itself ends at 8,192"
+    small = {"model": NEXT, "gib": 2.0, "length": 100_000, "max_num_seqs": 1}
+    longest = planned(**small).longest_model_len
+    assert found("HC062", **small).fix == (f"shorten the requests, or use more memory: up to {longest:,} start on this")
+    assert planned(**small | {"max_model_len": longest}).max_model_len == longest
+    with pytest.raises(Refusal, match=r"^one request of "):
+        planned(**small | {"max_model_len": longest + 1})
     assert found("HC062", length=5000, max_model_len=4096).fix == "write --max-model-len 5000"
     assert found("HC062", length=5000, max_model_len=5000) is None
 
 
 def test_errors_come_first():
-    order = [f.severity for f in planned(concurrency=1000, kv_cache_dtype="fp8", length=1000).findings]
+    order = [
+        f.severity for f in planned(concurrency=1000, max_num_seqs=2000, kv_cache_dtype="fp8", length=1000).findings
+    ]
     assert order == sorted(order, key=("error", "warning", "note").index) and len(set(order)) == 3
 
 

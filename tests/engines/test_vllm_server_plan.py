@@ -73,6 +73,8 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 200_000), st.integers(1, 9)), max_si
 
 @given(st.sampled_from(PRESETS), LENGTHS, st.integers(2**26, 140 * GIB), st.fixed_dictionaries({
     "tensor_parallel_size": st.sampled_from([1, 2, 8]),
+    "max_model_len": st.just(131_072),
+    "env": st.just({"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}),
     "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
     "enable_prefix_caching": st.sampled_from([None, False, True]),
     "max_num_seqs": st.sampled_from([1, 64]),
@@ -137,6 +139,40 @@ def test_an_uncertain_memory_is_planned_at_both_ends():
     assert "intervals" not in planned().to_dict()
 
 
+@pytest.mark.parametrize(("rest", "work", "seqs"), [
+    (Rest(40.0, 40.0, 40.0, ""), Workload(), 2520), (Rest(40.0, 38.0, 41.0, ""), Workload(), 2394),
+    (Rest(40.0, 38.0, 41.0, ""), Workload.at(4200), 109), (Rest(40.0, 0.1, 41.0, ""), Workload(), 2520),
+    (Rest(40.0, 38.0, 41.0, ""), Workload.at(9000), 1),
+])  # fmt: skip
+def test_too_many_sequences_are_told_a_number_for_both_ends_of_the_memory(rest, work, seqs):
+    """The blocks of the low end, unless no request fits there, and no more than the workload can use."""
+    with pytest.raises(Refusal) as caught:
+        planned(rest=rest, work=work, max_num_seqs=9999)
+    assert (caught.value.rule, caught.value.fix) == ("HC044", f"write --max-num-seqs {seqs}")
+    plan = planned(rest=rest, work=work, max_num_seqs=seqs)
+    assert plan.low.blocks >= seqs or not plan.low.blocks
+    if work.lengths and plan.binding != "length":
+        assert plan.concurrency == plan.running.fits == seqs
+
+
+def test_requests_longer_than_the_server_takes_do_not_run():
+    """None of them is served, however many would fit the blocks."""
+    plan = planned(work=Workload.at(8193), max_num_seqs=64)
+    assert (plan.concurrency, plan.running.fits, plan.binding) == (0, 0, "length")
+    assert plan.to_dict()["capacity"]["concurrent_requests"] == 0
+    assert [finding.rule for finding in plan.findings if finding.severity == "error"] == ["HC062"]
+    assert planned(work=Workload.at(8192), max_num_seqs=64).concurrency == 64
+    mixed = planned(work=Workload(((100, 50), (8193, 1))))
+    assert (mixed.concurrency, mixed.binding) == (0, "length")
+
+
+@pytest.mark.parametrize("value", [40.0 * GIB, "40GiB", True, float("nan"), 10**30, [1]])
+def test_a_memory_that_is_no_whole_number_of_bytes_is_an_input_error(value):
+    """Fractions of a byte would be cut in silence."""
+    with pytest.raises(InputError, match=r" is not a whole number of bytes$"):
+        vllm.plan(load_model(NEMOTRON), EngineArgs(), available_bytes=value)
+
+
 def test_an_end_that_does_not_start_is_said():
     plan = planned(rest=Rest(40.0, 0.1, 41.0, "an estimate"))
     assert plan.low.blocks == 0
@@ -145,7 +181,8 @@ def test_an_end_that_does_not_start_is_said():
 
 @pytest.mark.parametrize(("given", "words"), [
     ({}, "max_num_seqs is not given: 256"),
-    ({"max_model_len": 200_000}, "max_model_len 200,000 is above the model's own 8,192"),
+    ({"max_model_len": 200_000, "env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}},
+     "max_model_len 200,000 is above the model's own 8,192"),
     ({"data_parallel_size": 2}, "one of 2 data-parallel replicas"),
     ({"env": {"OTHER": "1"}}, "OTHER: no switch that changes a figure here"),
     ({"hf_overrides": {"a": 1}}, "--hf-overrides are not applied here"),
@@ -171,8 +208,10 @@ def test_the_steps_compute_to_their_values():
 @pytest.mark.parametrize(("version", "line"), [
     ("0.33.0", "GPU KV cache size: 793,993 tokens, Maximum concurrency for 8,192 tokens per request: 96.92x"),
     ("0.22.1", "GPU KV cache size: 1,474,560 tokens"),
+    ("0.20.2", "GPU KV cache size: 1,474,560 tokens"),
+    ("0.20.1", "GPU KV cache size: 374,400 tokens"),
     ("0.19.0", "GPU KV cache size: 374,400 tokens"),
 ])  # fmt: skip
 def test_the_token_figure_of_a_version(version, line):
-    """Up to 0.19: 2,520 // 7 groups x 1,040 tokens, whatever a request holds."""
+    """Up to 0.20.1: 2,520 // 7 groups x 1,040 tokens, whatever a request holds."""
     assert line in planned(engine_version=version).log_lines

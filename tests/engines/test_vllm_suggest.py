@@ -20,8 +20,6 @@ from hybridcalc.units import GIB
 NEMOTRON = "nemotron-h-8b"
 REQUESTS = re.compile(r"([0-9,]+) -> ([0-9,]+) requests? of .*")
 REUSED = re.compile(r"([0-9,]+) -> ([0-9,]+) of [0-9,]+ tokens reused")
-WITHOUT = {"(without --block-size)": {"block_size": None},
-           "(without --speculative-config)": {"speculative_config": None, "num_speculative_tokens": 0}}  # fmt: skip
 
 
 def planned(model=NEMOTRON, *, gib=40.0, rest=None, work=None, args=None, **flags):
@@ -31,13 +29,11 @@ def planned(model=NEMOTRON, *, gib=40.0, rest=None, work=None, args=None, **flag
 
 
 def changed(args: EngineArgs, flags: str) -> EngineArgs:
-    """``args`` with suggested flags behind them, read as the command line reads them."""
-    for text, fields in WITHOUT.items():
-        if text in flags:
-            args, flags = replace(args, **fields), flags.replace(text, "")
+    """``args`` with suggested flags behind them, read as the command line reads them: there is nothing else in them."""
     unknown: list[str] = []
-    read, plain = from_words(flags.split(), {}, unknown=unknown)[1], EngineArgs()
-    assert not unknown
+    model, read = from_words(flags.split(), {}, unknown=unknown)
+    plain = EngineArgs()
+    assert not unknown and not model
     return replace(args, **{name: getattr(read, name) for name in EngineArgs.__slots__
                             if getattr(read, name) != getattr(plain, name)})  # fmt: skip
 
@@ -67,8 +63,8 @@ ALL = {"engine_version": "0.22.1", "enable_prefix_caching": True}
 CASES = {
     "blocks bind": ({}, {"--mamba-ssm-cache-dtype bfloat16", "--kv-cache-dtype fp8", "--no-enable-prefix-caching"}),
     "limit binds": ({"max_num_seqs": 50}, {"--max-num-seqs 109"}),
-    "drafts": (NGRAM, {"(without --speculative-config)", "--no-enable-prefix-caching"}),
-    "block size": ({"block_size": 1024}, {"(without --block-size)"}),
+    "drafts": (NGRAM, {"--no-enable-prefix-caching", "--mamba-ssm-cache-dtype bfloat16"}),
+    "block size": ({"block_size": 1024}, {"--block-size 16"}),
     "mode all": (ALL, {"--mamba-cache-mode align"}),
     "no prefixes": ({"enable_prefix_caching": False}, {"--mamba-ssm-cache-dtype bfloat16"}),
 }  # fmt: skip
@@ -93,6 +89,7 @@ PRESETS = [name for name in model_names() if load_model(name).architecture in CL
     st.fixed_dictionaries({
         "tensor_parallel_size": st.sampled_from([1, 2, 8]),
         "max_model_len": st.just(131_072),
+        "env": st.just({"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}),
         "max_num_seqs": st.sampled_from([1, 16, 256]),
         "block_size": st.sampled_from([None, None, 64, 512]),
         "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),

@@ -1,9 +1,9 @@
 """Which model classes does vLLM run, in which versions, and what does each class do in its own way?
 
 `CLASSES` has the classes whose layers hold a recurrent state; those of attention alone need no entry. A class that is
-not there yet or removed is refused; a hybrid that is missing here is not modelled, whether vLLM has it or not. Source:
-vLLM model_executor/models/registry.py, models/ (0.33.0, 0.22.1, and the registries of the releases between them for the
-bounds).
+not there yet or removed is refused, and so is a hybrid that no registry has; `NOT_MODELLED` are those that vLLM has and
+nobody can plan here. Source: vLLM model_executor/models/registry.py, models/ (0.33.0, 0.22.1, and the registries of the
+releases between them for the bounds).
 """
 
 from typing import NamedTuple
@@ -88,7 +88,9 @@ NOT_MODELLED = frozenset({
 
 
 def model_class(model: Architecture, version: str) -> ModelClass:
-    """What the version does for the model's class. Raises Refusal for a class that it does not have."""
+    """What the version does for the model's class. Raises Refusal for a class that it does not have, InputError
+    for one that is not modelled.
+    """
     name = model.architecture
     found = CLASSES.get(name)
     if found is None:

@@ -38,6 +38,8 @@ KINDS: tuple[tuple[type | tuple[type, ...], str, tuple[str, ...]], ...] = (
     ((str, type(None)), "text", ("attention_backend", "gdn_prefill_backend", "kda_prefill_backend")),
     (bool, "true or false", ("use_replayssm", "enforce_eager", "disable_hybrid_kv_cache_manager")),
     ((bool, type(None)), "true or false", ("enable_prefix_caching", "enable_chunked_prefill")),
+    ((int, float), "a number", ("gpu_memory_utilization",)),
+    ((int, float, type(None)), "a number", ("gpu_memory_gib",)),
     (Mapping, "a mapping", ("env",)),
     ((Mapping, type(None)), "a mapping",
      ("speculative_config", "additional_config", "compilation_config", "hf_overrides")),
@@ -51,6 +53,9 @@ def check_numbers(args: EngineArgs) -> None:
         for name in names:
             if not isinstance(getattr(args, name), kinds):
                 raise InputError(f"{name} {str(getattr(args, name))[:40]!r} is not {what}")
+    for name, value in args.env.items():
+        if not isinstance(value, str):
+            raise InputError(f"env: {str(name)[:40]} {str(value)[:40]!r} is not text", fix="variables hold text")
     method = (args.speculative_config or {}).get("method")
     if method is not None and not isinstance(method, str):
         raise InputError(f"the speculative method {str(method)[:40]} is not a name", fix="mtp, ngram, eagle3, ...")
@@ -62,7 +67,7 @@ def check_numbers(args: EngineArgs) -> None:
         "num_speculative_tokens": (0, MOST_DRAFTS), "replayssm_buffer_len": (1, 2**20), "block_size": (1, 2**20),
         "mamba_block_size": (1, 2**30), "prefix_match_unit": (1, 2**30), "num_gpu_blocks_override": (1, MOST_SLOTS),
         "max_num_seqs": (1, MOST_SLOTS), "max_num_batched_tokens": (1, LARGEST_TOKENS), "draft_layers": (0, 1024),
-        "kv_cache_memory_bytes": (1, LARGEST_BYTES),
+        "kv_cache_memory_bytes": (1, LARGEST_BYTES), "prefix_cache_retention_interval": (0, LARGEST_TOKENS),
     }  # fmt: skip
     for name, (least, most) in bounds.items():
         value = getattr(args, name)

@@ -275,11 +275,11 @@ RULES: tuple[Rule, ...] = (
          "A block is a page in as many layer slots as the largest group has.", PLANNING, _empty_slots),
     Rule("HC065", "warning", "cache mode not obeyed", "Prefix caching and the model class decide.",
          "vLLM model_executor/models/config.py", _mode_ignored),
-    Rule("HC067", "note", "draft tokens take blocks of states",
-         "Every draft token holds a block in every state group of every request: S x groups x block bytes.",
-         "vLLM model_executor/layers/mamba/abstract.py", _draft_blocks),
     Rule("HC066", "warning", "state dtype flag without effect",
          "KDA layers of Kimi-Linear and Ling-3 stay float32; linear attention and short convolutions take "
          "--mamba-cache-dtype.", "vLLM model_executor/layers/mamba/mamba_utils.py", _dtype_ignored),
+    Rule("HC067", "note", "draft tokens take blocks of states",
+         "Every draft token holds a block in every state group of every request: S x groups x block bytes.",
+         "vLLM model_executor/layers/mamba/abstract.py", _draft_blocks),
 )  # fmt: skip
 """Every rule, refusals first."""

@@ -116,7 +116,8 @@ def plan(
 
     Raises Refusal for what the engine does not start with, InputError for what makes no sense, and for no memory.
     """
-    if available_bytes is not None and not (isinstance(available_bytes, int) and abs(available_bytes) <= LARGEST_BYTES):
+    whole = isinstance(available_bytes, int) and not isinstance(available_bytes, bool)
+    if available_bytes is not None and not (whole and abs(available_bytes) <= LARGEST_BYTES):
         raise InputError(f"available_bytes {str(available_bytes)[:40]} is not a whole number of bytes")
     if rest is None:
         if available_bytes is None and args.kv_cache_memory_bytes is None:
