@@ -9,16 +9,19 @@ Knows no engine: a `Solver` says what one combination comes to.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
-from fractions import Fraction
-from itertools import product
+from itertools import chain, product
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from hybridcalc.deployment import Rest
+from hybridcalc.deployment import Rest, Workload
 from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError
-from hybridcalc.launchflags import FlagTable
+from hybridcalc.launchflags import LIKENESS, Flag, FlagTable
 from hybridcalc.units import parse_gib, parse_tokens
 
 MOST_POINTS = 250_000
+OPTIONS = ("gpu", "weights", "engine", "engine-version", "non-cache")
+"""Options of the command, which begin like flags of an engine and cannot be swept."""
+SWITCHES = ("flag", "switch")
+"""Kinds of flags that take no value of their own."""
 LARGEST_VALUE = Decimal(10**18)
 """Beyond it, and below its inverse, no setting of a server lies."""
 
@@ -68,12 +71,12 @@ class Point(NamedTuple):
 
 
 class Solver(Protocol[Args_contra]):
-    """What ``args`` come to with so much memory and requests of that length (None: as long as the engine lets them).
+    """What ``args`` come to with so much memory and that workload (without a length: as long as the engine lets them).
 
     ``key`` tells combinations apart whose preparation differs. Raises HybridcalcError for what does not start.
     """
 
-    def __call__(self, args: Args_contra, key: tuple[Any, ...], gib: float, length: Fraction | None) -> Outcome:
+    def __call__(self, args: Args_contra, key: tuple[Any, ...], gib: float, work: Workload) -> Outcome:
         """Solve one combination."""
         ...
 
@@ -81,7 +84,7 @@ class Solver(Protocol[Args_contra]):
 def parse_axis(text: str) -> Axis:
     """``NAME=a,b,c`` or ``NAME=low:high:step``. Raises InputError for anything else, and for too many values."""
     name, equals, values = text.partition("=")
-    name = name.strip().removeprefix("--")
+    name = name.strip().lstrip("-")
     if not equals or not name or not values.strip():
         raise InputError(f"--sweep {text[:40]!r} is not NAME=values", fix="write NAME=a,b,c or NAME=low:high:step")
     if values.count(":") == 2 and "," not in values:
@@ -106,7 +109,7 @@ def count_points(axes: Sequence[Axis], table: FlagTable) -> int:
 
 def sweep(
     axes: Sequence[Axis], arguments: Callable[[list[str]], Args], solve: Solver[Args], table: FlagTable, *,
-    memory_name: str, cheap_fields: Iterable[str], memory: Callable[[Args], Rest], length: Fraction | None,
+    memory_name: str, cheap_fields: Iterable[str], memory: Callable[[Args], Rest], work: Workload,
 ) -> Iterator[Point]:  # fmt: skip
     """Every combination in order, planned exactly on the likely ``memory``.
 
@@ -114,20 +117,22 @@ def sweep(
     makes no sense is a refused point; InputError is raised when none makes any.
     """
     cheap = {axis.name for axis in axes if field_of(axis.name, table) in cheap_fields}
+    switches = {axis.name: flag for axis in axes if (flag := _flag(axis.name, table)) and flag.kind in SWITCHES}
     senseless: InputError | None = None
     sense = checked = False
     for values in product(*(axis.values for axis in axes)):
         given = {axis.name: value for axis, value in zip(axes, values, strict=True)}
         try:
             gib = _gib(memory_name, given.pop(memory_name)) if memory_name in given else None
-            tokens = Fraction(parse_tokens(given.pop("length"))) if "length" in given else length
-            args = arguments([word for name, value in given.items() for word in (f"--{name}", value)])
+            asked = Workload.at(parse_tokens(given.pop("length"))) if "length" in given else work
             if not checked:
                 _check_names(given, table, memory_name)
                 checked = True
+            words = (_words(name, value, table, switches.get(name)) for name, value in given.items())
+            args = arguments(list(chain.from_iterable(words)))
             key = tuple(value for name, value in given.items() if name not in cheap)
             gib = memory(args).likely_gib if gib is None else gib
-            point = _point(values, solve, args, key, gib, tokens)
+            point = _point(values, solve, args, key, gib, asked)
             sense = True
         except IllegalCombination as refusal:  # the weights do not fit
             point, sense = _refused(values, refusal.message), True
@@ -139,12 +144,24 @@ def sweep(
 
 
 def _point(
-    values: tuple[str, ...], solve: Solver[Args], args: Args, key: tuple[Any, ...], gib: float, length: Fraction | None
+    values: tuple[str, ...], solve: Solver[Args], args: Args, key: tuple[Any, ...], gib: float, work: Workload
 ) -> Point:
     try:
-        return Point(values, *solve(args, key, gib, length), refusal="")
+        return Point(values, *solve(args, key, gib, work), refusal="")
     except HybridcalcError as refusal:
         return _refused(values, refusal.message)
+
+
+def _words(name: str, value: str, table: FlagTable, switch: Flag | None) -> list[str]:
+    """The words of a launch line that set ``name`` to ``value``; a ``switch`` takes true or false."""
+    spelling = f"-{name}" if f"-{name}" in table.by_spelling else f"--{name}"
+    if switch is None:
+        return [spelling, value]
+    if value.lower() in ("true", "on", "yes", "1"):
+        return [spelling]
+    if value.lower() not in ("false", "off", "no", "0"):
+        raise InputError(f"--sweep {name}={value[:20]}: a switch is true or false", fix=f"write {name}=true,false")
+    return [f"--no-{name}"] if switch.kind == "switch" else []
 
 
 def _refused(values: tuple[str, ...], reason: str) -> Point:
@@ -153,9 +170,15 @@ def _refused(values: tuple[str, ...], reason: str) -> Point:
 
 def field_of(name: str, table: FlagTable) -> str:
     """The argument that a swept name sets, whatever its spelling; the name itself where it is no flag."""
-    exact = (flag.field for flag in table.flags if f"--{name}" in flag.spellings)
-    near = (flag.field for flag in table.flags if any(spelling.startswith(f"--{name}") for spelling in flag.spellings))
-    return next(exact, None) or next(near, name)
+    flag = _flag(name, table)
+    return name if flag is None else flag.field
+
+
+def _flag(name: str, table: FlagTable) -> Flag | None:
+    """The flag of a swept name: by a spelling in full, else the first that begins so."""
+    exact = (flag for flag in table.flags if {f"-{name}", f"--{name}"} & set(flag.spellings))
+    near = (flag for flag in table.flags if any(spelling.startswith(f"--{name}") for spelling in flag.spellings))
+    return next(exact, None) or next(near, None)
 
 
 def mark_front(points: Sequence[Point]) -> list[Point]:
@@ -173,11 +196,22 @@ def _check_names(names: Iterable[str], table: FlagTable, memory_name: str) -> No
     """A swept name must set something: the engine passes over flags nobody knows, a sweep does not."""
     known = [spelling for flag in table.flags[1:] for spelling in flag.spellings]  # the first names the model
     for name in names:
-        if not any(spelling.startswith(f"--{name}") for spelling in known):
+        head = name.partition(".")[0].replace("_", "-")
+        if f"-{name}" in known or any(spelling == f"--{head}" for spelling in known if "." in name):
+            continue
+        if name in OPTIONS or not any(spelling.startswith(f"--{name}") for spelling in known):
             raise InputError(
-                f"--sweep {name[:40]}: no flag that changes a plan",
-                fix=f"name a memory flag of the engine, {memory_name} or length",
+                f"--sweep {name[:60]}: no flag that changes a plan", fix=_nearest(name, known, memory_name)
             )
+
+
+def _nearest(name: str, known: Sequence[str], memory_name: str) -> str:
+    """What to write for a name that sets nothing: the spelling it comes closest to, where one is close."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(f"--{name}", known, n=1, cutoff=LIKENESS) if len(name) <= 80 else ()
+    names = f"name a memory flag of the engine, {memory_name} or length"
+    return next((f"write {spelling.lstrip('-')}" for spelling in near), names)
 
 
 def _range(text: str, values: str) -> tuple[str, ...]:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from hybridcalc.cli.plan_engine import PlanEngine
     from hybridcalc.pictures.page import Page
 
-KIND_HELP = "What else to suggest for: long (documents), agent (short turns), batch, small (cards)."
+KIND_HELP = (
+    "long, agent, batch or small: what else to suggest for; or requests as `reuse` takes them: chat:sessions=50."
+)
 LAUNCH_WORDS = "hybridcalc.launch_words"
 
 
@@ -89,7 +91,7 @@ def plan_command(
         int | None,
         typer.Option("--concurrency", "-C", metavar="N", min=1, max=MOST_SLOTS, help="Requests that should run."),
     ] = None,
-    workload: Annotated[str | None, typer.Option("--workload", metavar="KIND", help=KIND_HELP)] = None,
+    workload: Annotated[str | None, typer.Option("--workload", metavar="W", help=KIND_HELP)] = None,
     shared_prefix: Annotated[
         str | None,
         typer.Option("--shared-prefix", metavar="TOKENS", help="vLLM: tokens of a prompt that requests share."),
@@ -156,7 +158,7 @@ def plan_command(
         fixed_memory=rest is not None or available is not None,
     )  # fmt: skip
     line = inputs.read_line(context.meta.get(LAUNCH_WORDS))
-    served = _engine(inputs.engine_of(engine, line))
+    served = engine_named(inputs.engine_of(engine, line))
     from hybridcalc.cli.plan_engine import PlanOptions
 
     extra = PlanOptions(
@@ -210,7 +212,8 @@ def plan_command(
         raise typer.Exit(1)
 
 
-def _engine(name: str) -> "PlanEngine[Any, Any]":
+def engine_named(name: str) -> "PlanEngine[Any, Any]":
+    """The engine of that name; only its modules are imported."""
     if name == "vllm":
         from hybridcalc.cli.plan_vllm import VllmEngine
 
@@ -299,7 +302,7 @@ def _sweep(
     count, length = count_points(axes, served.table), work.mean_length
     points = sweep(
         axes, arguments, served.solver(model), served.table, memory_name=served.memory_name,
-        cheap_fields=served.cheap_fields, memory=memory_left, length=length,
+        cheap_fields=served.cheap_fields, memory=memory_left, work=work,
     )  # fmt: skip
     marked = mark_front(list(plan_text.with_progress(points, count)))
     if asked_for.any:

@@ -1,5 +1,7 @@
 """A user's own preset file: what is accepted, and that anything else is refused in one line and in bounded time."""
 
+from time import process_time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -135,9 +137,11 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_an_enormous_or_bottomless_preset_is_refused_in_bounded_time(text, within):
-    """Nothing a file of a quarter MiB holds keeps the reader busy."""
-    with within(6):
+    """Nothing a file of a quarter MiB holds keeps the reader busy: 6 s of this process, however busy the machine is."""
+    started = process_time()
+    with within(60):
         refusal_of(text)
+    assert process_time() - started < 6
 
 
 def test_a_gpu_preset_needs_its_memory():

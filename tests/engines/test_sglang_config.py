@@ -32,7 +32,7 @@ def test_what_is_no_version_is_refused(version):
         rules_for(version)
     assert refusal.value.message.startswith(repr(version[:37])[:-1])
     assert refusal.value.message.endswith(" is not a version")
-    assert refusal.value.fix == "write one like 0.5.23"
+    assert refusal.value.fix == "write one like 0.5.23 or 0.33.0"
 
 
 def test_a_version_older_than_every_known_one_is_refused():

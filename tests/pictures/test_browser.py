@@ -79,11 +79,12 @@ def _page(play) -> Page:
     return Page("title", "headline", "meaning", "hybridcalc", play=play)
 
 
+DRAFTS = {"speculative_algorithm": "NEXTN", "speculative_num_draft_tokens": 4, "draft_layers": 1}
 CASES = {
     "plain": ("kimi-k3", sglang.ServerArgs(tp_size=8, kv_cache_dtype="fp8_e4m3")),
-    "drafts": ("qwen3.6-35b-a3b", sglang.ServerArgs(
-        tp_size=2, speculative_algorithm="NEXTN", speculative_num_draft_tokens=4, draft_layers=1)),
-    "rings": ("kimi-k3", sglang.ServerArgs(tp_size=8, enable_linear_replayssm=True)),
+    "drafts": ("qwen3.6-35b-a3b", sglang.ServerArgs(tp_size=2, **DRAFTS)),
+    "rings a slot": ("kimi-k3", sglang.ServerArgs(tp_size=8, enable_linear_replayssm_spec=True, **DRAFTS)),
+    "rings a request": ("qwen3.6-35b-a3b", sglang.ServerArgs(enable_linear_replayssm_spec=True, **DRAFTS)),
     "dcp, pages": ("kimi-k3", sglang.ServerArgs(tp_size=8, dcp_size=4, page_size=64)),
     "stages, limit": ("qwen3-next-80b-a3b", sglang.ServerArgs(tp_size=2, pp_size=2, max_running_requests=40)),
     "older": ("nemotron-nano-9b-v2", sglang.ServerArgs(engine_version="0.5.16", max_total_tokens=500_000)),

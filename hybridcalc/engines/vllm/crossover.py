@@ -8,6 +8,7 @@ That is what the pool loses to a request, not what its tensors hold; the steps s
 
 from dataclasses import replace
 from fractions import Fraction
+from math import gcd
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.crossover import DEFAULT_LONGEST, Crossover, Holdings
@@ -34,7 +35,7 @@ def compare(
     other = None if baseline is None else holdings(baseline, args)
     if other is not None:
         whole = lighter_in_blocks(hybrid, _block(model, args), other, _block(baseline, args))
-        said = "never" if whole is None else f"from {whole:,} tokens on"
+        said = "from no length on" if whole is None else f"from {whole:,} tokens on"
         hybrid = hybrid._replace(
             notes=(*hybrid.notes, f"counted in whole blocks, {model.name} holds less than {other.name} {said}")
         )
@@ -65,8 +66,8 @@ def holdings(model: Architecture, args: EngineArgs) -> Holdings:
 
 
 def lighter_in_blocks(hybrid: Holdings, block: int, other: Holdings, other_block: int) -> int | None:
-    """The length from which on ``hybrid`` always holds less, each request taking whole blocks; None where it never
-    does.
+    """The length from which on ``hybrid`` always holds less, each request taking whole blocks; None where there is
+    none.
 
     Within one block of the hybrid its bytes stand still, and the other's grow in steps. So for its m-th block the last
     length at which it holds no less is floor(bytes with m + 1 blocks / bytes of the other's block) other blocks; the
@@ -75,8 +76,11 @@ def lighter_in_blocks(hybrid: Holdings, block: int, other: Holdings, other_block
     mine, theirs = hybrid.curve.bytes_per_token * block, other.curve.bytes_per_token * other_block
     gain = other.curve.bytes_per_token - hybrid.curve.bytes_per_token
     lead = hybrid.state_bytes - other.state_bytes
-    if gain <= 0:
+    if gain < 0:
         return None
+    if not gain:  # both keep their distance, but for what their last blocks leave empty
+        most_behind = hybrid.curve.bytes_per_token * (block - gcd(block, other_block))
+        return 1 if lead + most_behind < 0 else None
     if lead < 0 and not mine:
         lead = max(lead, 0)
     for m in range(max(0, (lead + mine) // gain) // block + 1, -1, -1):

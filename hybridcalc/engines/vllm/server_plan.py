@@ -22,7 +22,7 @@ from hybridcalc.engines.vllm.suggest import suggest
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding, find
 from hybridcalc.plan import Step, Suggestion
-from hybridcalc.units import GIB
+from hybridcalc.units import GIB, LARGEST_BYTES
 
 
 class Plan(Figures):
@@ -70,6 +70,7 @@ class Plan(Figures):
             "engine": "vllm",
             "engine_version": self.ready.rules.version,
             "model": self.model.name,
+            "arguments": self.args.given(),
             "starts": True,
             "refusal": None,
             "padded_page_bytes": self.padded_page_bytes,
@@ -115,6 +116,9 @@ def plan(
 
     Raises Refusal for what the engine does not start with, InputError for what makes no sense, and for no memory.
     """
+    whole = isinstance(available_bytes, int) and not isinstance(available_bytes, bool)
+    if available_bytes is not None and not (whole and abs(available_bytes) <= LARGEST_BYTES):
+        raise InputError(f"available_bytes {str(available_bytes)[:40]} is not a whole number of bytes")
     if rest is None:
         if available_bytes is None and args.kv_cache_memory_bytes is None:
             raise InputError("a plan needs the memory free for the cache", fix="give available_bytes")
