@@ -177,8 +177,8 @@ def plan_command(
     memory_swept = inputs.swept(served.memory_name, axes)
     if axes:
         memory_left = served.memory(given, memory_swept, model, name)
-        _sweep(served, model, lambda flags: served.arguments(launch, extra, given, flags).args, axes, memory_left, work, asked_for,
-               as_csv=as_csv, as_json=as_json)  # fmt: skip
+        _sweep(served, model, lambda flags: served.arguments(launch, extra, given, flags).args, axes, memory_left, work,
+               asked_for, as_csv=as_csv, as_json=as_json)  # fmt: skip
         return
     first = _planned(served, model, args, served.memory(given, memory_swept, model, name), work)
     if others:
@@ -233,9 +233,7 @@ def _planned(served: "PlanEngine[Any, Any]", model: Architecture, args: Any, mem
         return refusal
 
 
-def _refusal_page(
-    served: "PlanEngine[Any, Any]", name: str, refusal: IllegalCombination, remarks: list[str]
-) -> "Page":
+def _refusal_page(served: "PlanEngine[Any, Any]", name: str, refusal: IllegalCombination, remarks: list[str]) -> "Page":
     from hybridcalc.findings import Finding
     from hybridcalc.pictures.page import Page, command_line
 

@@ -150,7 +150,8 @@ def _page(
     title = f"{answer.model or 'As logged'} on SGLang {answer.engine_version}: the balanced ratio"
     return Page(
         title, f"r* = {ratio_text(answer.ratio)}", _meaning(answer), command_line(), tuple(_figures(answer)),
-        drawn((*draw.values(), *crossed)), play, findings=findings, choices=choices, notes=tuple(notes), steps=answer.steps,
+        drawn((*draw.values(), *crossed)), play, findings=findings, choices=choices,
+        notes=tuple(notes), steps=answer.steps,
     )  # fmt: skip
 
 

@@ -102,7 +102,9 @@ def _stored_page(model: Architecture, why: HybridcalcError) -> "Page":
     rows, draw = list[tuple[str, str, str, str]](), []
     if model.attention is not None:
         cell = kv_cell(model, args, rules_for(args.engine_version)[0])
-        rows.append(("KV per token", f"{cell.bytes:,} B", format_bytes(cell.bytes), f"{cell.layers} layers, {cell.row}"))
+        rows.append(
+            ("KV per token", f"{cell.bytes:,} B", format_bytes(cell.bytes), f"{cell.layers} layers, {cell.row}")
+        )
         draw.append(lambda: kv_picture(model.name, cell.bytes))
     told = why.message[:1].upper() + why.message[1:]
     return Page(f"{model.name}: what it stores", told, why.fix, command_line(), tuple(rows), drawn(draw))

@@ -14,7 +14,7 @@ BASES = (2, 4, 8, 16, 64, 256, 4096, 2**20)
 
 
 class Axis(NamedTuple):
-    """A title, the unit its values are written in ("tokens", "bytes", "number", "ratio"), and whether it is logarithmic.
+    """A title, the unit its values are written in ("tokens", "bytes", "number", "ratio"), whether it is logarithmic.
 
     ``low`` and ``high`` bound it; None where the data decides.
     """
@@ -118,7 +118,7 @@ Picture = Chart | Bars
 
 
 def powers(low: float, high: float, *, most: int = MOST_TICKS) -> list[float]:
-    """Powers of 2, 4, 16, ... within [low, high]: as many as ``most`` allows; both ends where there are fewer than two."""
+    """Powers of 2, 4, 16, ... within [low, high]: at most ``most``; both ends where there are fewer than two."""
     if not 0 < low < high:
         return [low] if low == high else []
     for base in BASES:

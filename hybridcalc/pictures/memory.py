@@ -20,7 +20,8 @@ RATIO_FLAG = "--mamba-full-memory-ratio"
 LETTERS = {
     "weights": "W", "state pool": "S", "states": "S", "draft states": "D", "ReplaySSM rings": "R", "KV pool": "K",
     "KV": "K", "draft KV": "k", "int8 checkpoints": "8", "per-layer-embedding convolutions": "p", "request table": "t",
-    "state padding": "/", "padding": "/", "empty layer slots": "-", "free blocks": ".", "null block": "0", "not charged": "!",
+    "state padding": "/", "padding": "/", "empty layer slots": "-", "free blocks": ".", "null block": "0",
+    "not charged": "!",
     "unused": ".", "headroom": "H", "context": "C", "images": "I",
 }  # fmt: skip
 LEAST_UNUSED = 2000
@@ -47,7 +48,7 @@ def pool_parts(lines: Sequence[BudgetLine]) -> list[Part]:
 
 
 def gpu_parts(lines: Sequence[BudgetLine], rest: Rest) -> list[Part]:
-    """Everything on the GPU: weights first, the pools, what they leave, and the headroom less what it was not asked for."""
+    """Everything on the GPU: weights, pools, what they leave, and the headroom less what takes it unasked."""
     pools = pool_parts(lines)
     beyond = sum(p.bytes for p in pools if p.name == "not charged")
     taken = sum(p.bytes for p in pools) - beyond

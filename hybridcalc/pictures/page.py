@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -187,9 +188,10 @@ def _steps(steps: Sequence[Step]) -> str:
 
 
 def _value(value: Number) -> str:
-    if isinstance(value, int) or (value == int(value) and abs(value) >= 1):
-        return f"{int(value):,}"
-    return f"{float(value):,.4g}" if abs(value) < 1000 else f"{float(value):,.2f}"
+    exact = Fraction(value)
+    if isinstance(value, int) or (exact.denominator == 1 and exact >= 1):
+        return f"{int(exact):,}"
+    return f"{float(exact):,.4g}" if exact < 1000 else f"{float(exact):,.2f}"
 
 
 def _play(play: Play) -> str:
@@ -225,8 +227,8 @@ def _control(control: Control) -> str:
     step = "1" if control.whole else "any"
     return f"""<div class="control"><label for="set-{name}">{label}</label><div class="pair">
 <input type="range" id="range-{name}" min="0" max="1000" aria-label="{escape(control.label, quote=True)}, coarse">
-<input type="number" id="set-{name}" name="{name}" value="{control.value}" min="{control.low:g}" max="{control.high:.9g}"
- step="{step}" required></div></div>"""
+<input type="number" id="set-{name}" name="{name}" value="{control.value}" min="{control.low:g}"
+ max="{control.high:.9g}" step="{step}" required></div></div>"""
 
 
 def _scripts(play: Play | None) -> str:

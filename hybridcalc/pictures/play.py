@@ -1,8 +1,8 @@
-"""What a page's settings need to recompute a plan in the browser: sizes of every combination, and the pictures to redraw.
+"""What a page needs to recompute a plan in the browser: sizes of every combination, and the pictures to redraw.
 
-The browser repeats the arithmetic that depends on memory, length and ratio (web/arithmetic.js); everything that depends on
-discrete settings (ranks, dtypes, strategy) is computed here and handed over in a table. Unified memory, windows of other
-sizes and flags without a control stay as they were given.
+The browser repeats the arithmetic that depends on memory, length and ratio (web/arithmetic.js); what depends on ranks,
+dtypes and strategy is computed here and handed over in a table. Flags without a control stay as they were given;
+unified memory and a fitted max_model_len have no settings.
 """
 
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ def sglang_play(model: Architecture, args: sglang_config.ServerArgs, rest_gib: f
     args, kv = ready.args, _with(SGLANG_KV, args.kv_cache_dtype)
     dtypes = _with(STATE_DTYPES, ready.slot.ssm_dtype)
     strategies = [strategy.value for strategy in Strategy]
-    table = {}
+    table = dict[str, dict[str, Any]]()
     for tp in sorted({*RANKS, args.tp_size}):
         cells = {}
         for kv_dtype in kv:
@@ -86,7 +86,8 @@ def sglang_play(model: Architecture, args: sglang_config.ServerArgs, rest_gib: f
         Control("length", "Tokens a request holds (L)", str(length), 1, max(LONGEST, length)),
         Control("concurrency", "Requests wanted at once", str(work.wanted or 32), 1, MOST_REQUESTS),
         Control("ratio", "--mamba-full-memory-ratio", f"{args.mamba_full_memory_ratio:g}", *RATIOS, whole=False),
-        Control("memory", "Memory for both pools, GiB a rank", repr(rest_gib), LEAST_GIB, max(MOST_GIB, rest_gib), False),
+        Control("memory", "Memory for both pools, GiB a rank", repr(rest_gib), LEAST_GIB, max(MOST_GIB, rest_gib),
+                whole=False),
         Control("strategy", "Slots a request holds (S), by strategy", ready.choice.strategy, choices=tuple(
             (name, f"{name}{_slots(table, name)}") for name in strategies)),
         Control("tp", "Tensor-parallel ranks", str(args.tp_size), choices=tuple((r, f"tp {r}") for r in ranks)),
@@ -103,7 +104,8 @@ def sglang_play(model: Architecture, args: sglang_config.ServerArgs, rest_gib: f
     low, high = RATIOS
     charts: dict[str, Picture] = {
         "memory": _bar((("state pool", "state"), ("draft states", "scratch"), ("KV pool", "kv"), ("unused", "unused"))),
-        "ratios": _curves("Requests at once by memory ratio", Axis("--mamba-full-memory-ratio", "ratio", True, low, high),
+        "ratios": _curves("Requests at once by memory ratio",
+                          Axis("--mamba-full-memory-ratio", "ratio", True, low, high),
                           Axis("requests at once"), names[:2], banded=True),
         "lengths": _curves("Requests at once by length", Axis("tokens a request holds", "tokens", True, 256, LONGEST),
                            Axis("requests at once", "number", True), names),
@@ -127,7 +129,7 @@ def vllm_play(model: Architecture, args: Any, gib: float, work: Workload) -> Pla
     ssm = args.mamba_ssm_cache_dtype
     dtypes = _with(("auto", "float32", "float16") if ready.state else ("auto",), ssm)
     kv = _with(VLLM_KV, args.kv_cache_dtype)
-    table = {}
+    table = dict[str, dict[str, Any]]()
     for tp in sorted({*RANKS, args.tensor_parallel_size}):
         cells = {}
         for kv_dtype in kv:
@@ -142,7 +144,8 @@ def vllm_play(model: Architecture, args: Any, gib: float, work: Workload) -> Pla
         Control("length", "Tokens a request holds (L)", str(length), 1, max(LONGEST, length)),
         Control("seqs", "--max-num-seqs", str(args.seqs), 1, max(MOST_REQUESTS, args.seqs)),
         Control("memory", "Memory for the cache, GiB a GPU", repr(gib), LEAST_GIB, max(MOST_GIB, gib), False),
-        Control("tp", "Tensor-parallel ranks", str(args.tensor_parallel_size), choices=tuple((r, f"tp {r}") for r in ranks)),
+        Control("tp", "Tensor-parallel ranks", str(args.tensor_parallel_size),
+                choices=tuple((r, f"tp {r}") for r in ranks)),
         Control("ssm", "dtype of the state", ssm, choices=tuple((d, d) for d in dtypes)),
         Control("kv", "dtype of the KV cache", args.kv_cache_dtype, choices=tuple((d, d) for d in kv)),
     )  # fmt: skip

@@ -139,8 +139,8 @@ def ratio_chart(
     told = f"{int(length):,} tokens a request, {rest_gib:.2f} GiB for both pools; {best:,} requests at most."
     return Chart(title, told, Axis("--mamba-full-memory-ratio (state to KV)", "ratio", True, low, high),
                  Axis("requests at once", "number", False, 0, (SHOWN + 0.5) * best or 1),
-                 tuple(Series(name, role, tuple(p for p in curve if p[1] <= SHOWN * best), letter) for name, role, curve, letter in (
-                     ("state slots admit", "state", state, "s"), ("KV tokens admit", "kv", kv, "k"))),
+                 (Series("state slots admit", "state", tuple(p for p in state if p[1] <= SHOWN * best), "s"),
+                  Series("KV tokens admit", "kv", tuple(p for p in kv if p[1] <= SHOWN * best), "k")),
                  tuple(marks), tuple(band for band in bands if band.high > band.low))  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def pictures(plan: Plan) -> dict[str, Callable[[], Picture]]:
 
 
 def balance_pictures(answer: Balance, model: Architecture | None, args: ServerArgs) -> dict[str, Callable[[], Picture]]:
-    """The pictures of an answer of ``hybridcalc ratio``: over the ratio where a model and a memory are known, and r*."""
+    """The pictures of an answer of ``hybridcalc ratio``: requests over the ratio where the memory is known, and r*."""
     found: dict[str, Callable[[], Picture]] = {}
     rest, length = answer.rest_gib, answer.workload.mean_length or Fraction(1)
     if model is not None and rest is not None and answer.constants.origin == "architecture":

@@ -1,7 +1,7 @@
-"""Pictures in a terminal: curves by plotext, bars of letters. Right at 80 columns, without colour, in ASCII where needed.
+"""Pictures in a terminal: curves by plotext, bars of letters. Right at 80 columns and without colour.
 
-Series are told apart by their marker as well as by colour. Where an encoding lacks the lines of boxes, they are drawn in
-ASCII. `draw` returns None where curves are asked for and the plotting library is not installed.
+Series are told apart by their marker as well as by colour. Where an encoding lacks the lines of boxes, they are drawn
+in ASCII. `draw` returns None where curves are asked for and the plotting library is not installed.
 """
 
 from textwrap import wrap
@@ -73,10 +73,10 @@ def _chart(chart: Chart, width: int, colour: bool) -> str | None:
     plot.xlabel(chart.x.title)
     text: str = plot.build()
     text = text if colour else plot.uncolorize(text)
-    places = "; ".join(mark.label for mark in chart.marks)
+    marked = "; ".join(mark.label for mark in chart.marks)
     bands = "; ".join(f"{band.label} from {_written(chart.x, band.low)} to {_written(chart.x, band.high)}"
                       for band in chart.bands)  # fmt: skip
-    named = wrap(f"lines: {places}", min(width, WIDEST) - 3) if places else []
+    named = wrap(f"lines: {marked}", min(width, WIDEST) - 3) if marked else []
     named += wrap(bands, min(width, WIDEST) - 3) if bands else []
     return "\n".join([*text.splitlines(), *(f"  {line}" for line in named)])
 

@@ -7,7 +7,7 @@ page replaces those and leaves the rest. Vega-Lite is what https://vega.github.i
 from textwrap import wrap
 from typing import Any
 
-from hybridcalc.pictures.chart import Axis, Bars, Chart, Picture, bounds, powers
+from hybridcalc.pictures.chart import Axis, Bar, Bars, Chart, Picture, bounds, powers
 from hybridcalc.pictures.palette import LIGHT, on
 from hybridcalc.units import GIB, KIB, MIB, TIB, format_bytes
 
@@ -16,8 +16,10 @@ WIDTH, HEIGHT = 640, 340
 ROW, THICK, THIN, GAP, LINE = 64, 46, 36, 16, 15
 """Pixels: a single bar's row and thickness; thickness, gap and line of a name where there are several bars."""
 MOST_LETTERS = 100
-LEAST_LABELLED = 0.055
-"""Share of a bar below which a part has no room for its size."""
+DIGIT_PX = 6.6
+"""What a character of a size takes; a part that is narrower than its size goes without."""
+SHAPES = ("circle", "diamond", "square", "triangle-up")
+MOST_ROWS, ROW_PX = 20, 17
 LETTER_PX = 7.2
 """What a bold letter of a mark takes on average."""
 FONT = "Helvetica, Arial, Liberation Sans, DejaVu Sans, sans-serif"
@@ -120,7 +122,7 @@ def _axis(axis: Axis, low: float, high: float, *, grid: bool) -> dict[str, Any]:
     if axis.log and axis.unit in ("tokens", "bytes"):
         drawn["values"] = powers(low, high)
     elif axis.log and axis.unit == "ratio":
-        drawn["values"] = [value for value in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)]
+        drawn["values"] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
     elif axis.log:
         scale["base"] = 10
         drawn["values"] = [m * 10**e for e in range(10) for m in (1, 2, 5)]
@@ -141,138 +143,158 @@ def _linear_bytes(high: float) -> list[float]:
 
 
 def _chart(chart: Chart) -> dict[str, Any]:
-    x, y = (_axis(axis, *_bounds(chart, side), grid=side == "y")
-            for axis, side in ((chart.x, "x"), (chart.y, "y")))  # fmt: skip
-    names = [series.name for series in chart.series]
-    colour = {
-        "field": "series", "type": "nominal", "sort": None, "title": None,
-        "scale": {"domain": names, "range": [LIGHT[series.role] for series in chart.series]},
-        "legend": {"symbolType": "stroke"},
-    }  # fmt: skip
-    dash = {
-        "field": "series", "type": "nominal", "sort": None, "title": None,
-        "scale": {"domain": names, "range": [DASHES[series.style] for series in chart.series]},
-    }  # fmt: skip
-    dotted = {series.name for series in chart.series if series.style == "dots"}
-    stepped = any(series.style == "steps" for series in chart.series)
-    if chart.live:
-        y["scale"] |= {"domainMin": 1} if chart.y.log else {}
-    px, py = {"field": "x", **x}, {"field": "y", **y}
-    layers: list[dict[str, Any]] = []
-    if chart.bands:
-        layers += [
-            {"data": {"name": "bands"}, "mark": {"type": "rect", "tooltip": False},
-             "encoding": {"x": px, "x2": {"field": "x2"}, "color": {"field": "fill", "type": "nominal", "scale": None}}},
-            {"data": {"name": "bands"},
-             "mark": {"type": "text", "fontSize": 12, "fontStyle": "italic", "color": LIGHT["muted"], "baseline": "bottom"},
-             "encoding": {"x": {"field": "mid", **x}, "y": {"value": HEIGHT - 6}, "text": {"field": "label"}}},
-        ]  # fmt: skip
-    if len(dotted) < len(names):
-        line: dict[str, Any] = {"type": "line", "strokeWidth": 2.5, "clip": True}
-        only = [] if chart.live else [{"filter": {"field": "series", "oneOf": [n for n in names if n not in dotted]}}]
-        layers.append({
-            "data": {"name": "points"}, "mark": line | ({"interpolate": "step-after"} if stepped else {}),
-            "transform": only, "encoding": {"x": px, "y": py, "color": colour, "strokeDash": dash},
-        })  # fmt: skip
-    if dotted:
-        layers.append({
-            "data": {"name": "points"}, "mark": {"type": "point", "filled": True, "size": 55, "opacity": 0.9},
-            "transform": [{"filter": {"field": "series", "oneOf": sorted(dotted)}}],
-            "encoding": {"x": px, "y": py, "color": {**colour, "legend": {"symbolStrokeWidth": 0}}, "shape": {
-                **colour, "legend": {}, "scale": {"domain": names, "range": ["circle", "diamond", "square"][: len(names)]}}},
-        })  # fmt: skip
-    if chart.marks:
-        layers.append({"data": {"name": "marks"}, "mark": {"type": "rule", "color": LIGHT["text"], "strokeDash": [3, 3]},
-                       "encoding": {"x": px}})  # fmt: skip
-        for left, align, dx in ((0, "left", 5), (1, "right", -5)):
-            layers.append({
-                "data": {"name": "marks"}, "transform": [{"filter": f"datum.left == {left}"}],
-                "mark": {"type": "text", "align": align, "dx": dx, "fontSize": 12, "color": LIGHT["text"], "fontWeight": 600},
-                "encoding": {"x": px, "text": {"field": "label"},
-                             "y": {"field": "row", "type": "quantitative", "axis": None,
-                                   "scale": {"domain": [0, 20], "range": [10, 10 + 20 * 17]}}},
-            })  # fmt: skip
-    if chart.labels:
-        layers.append({
-            "data": {"name": "labels"},
-            "mark": {"type": "text", "align": "left", "dx": 7, "dy": -7, "fontSize": 11, "color": LIGHT["text"]},
-            "encoding": {"x": px, "y": py, "text": {"field": "label"}},
-        })  # fmt: skip
+    x = {"field": "x", **_axis(chart.x, *_bounds(chart, "x"), grid=False)}
+    y = {"field": "y", **_axis(chart.y, *_bounds(chart, "y"), grid=True)}
+    if chart.live and chart.y.log:
+        y["scale"] |= {"domainMin": 1}
+    curves = [*_bands(chart, x), *_curves(chart, x, y), *_dots(chart, x, y), *_labels(chart, x, y)]
     spec = _frame(chart.title, chart.told) | {
-        "width": WIDTH, "height": HEIGHT,
+        "width": WIDTH, "height": HEIGHT, "layer": curves,
         "datasets": {"points": point_rows(chart), "marks": mark_rows(chart), "bands": band_rows(chart),
-                     "labels": [{"x": px_, "y": py_, "label": text} for px_, py_, text in chart.labels]},
-        "layer": layers,
+                     "labels": [{"x": at, "y": height, "label": text} for at, height, text in chart.labels]},
     }  # fmt: skip
-    if chart.marks:
-        spec["resolve"] = {"scale": {"y": "independent"}}
-        spec["layer"] = [layer for layer in layers if layer["data"]["name"] != "marks"]
-        spec["layer"] = [{"layer": spec["layer"]}, *(layer for layer in layers if layer["data"]["name"] == "marks")]
+    if chart.marks:  # their rows have a scale of their own
+        spec |= {"layer": [{"layer": curves}, *_marks(x)], "resolve": {"scale": {"y": "independent"}}}
     return spec
+
+
+def _bands(chart: Chart, x: dict[str, Any]) -> list[dict[str, Any]]:
+    """The shaded ranges, each with its label at the foot."""
+    if not chart.bands:
+        return []
+    fill = {"field": "fill", "type": "nominal", "scale": None}
+    text = {"type": "text", "fontSize": 12, "fontStyle": "italic", "color": LIGHT["muted"], "baseline": "bottom"}
+    return [
+        {"data": {"name": "bands"}, "mark": {"type": "rect"},
+         "encoding": {"x": x, "x2": {"field": "x2"}, "color": fill}},
+        {"data": {"name": "bands"}, "mark": text,
+         "encoding": {"x": {**x, "field": "mid"}, "y": {"value": HEIGHT - 6}, "text": {"field": "label"}}},
+    ]  # fmt: skip
+
+
+def _by_series(chart: Chart, values: list[Any], **more: Any) -> dict[str, Any]:
+    """An encoding that gives each series one of ``values``."""
+    scale = {"domain": [series.name for series in chart.series], "range": values}
+    return {"field": "series", "type": "nominal", "sort": None, "title": None, "scale": scale, **more}
+
+
+def _curves(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str, Any]]:
+    """The series that are lines."""
+    names = [series.name for series in chart.series if series.style != "dots"]
+    if not names:
+        return []
+    line: dict[str, Any] = {"type": "line", "strokeWidth": 2.5, "clip": True}
+    if any(series.style == "steps" for series in chart.series):
+        line["interpolate"] = "step-after"
+    colours = [LIGHT[series.role] for series in chart.series]
+    return [{
+        "data": {"name": "points"}, "mark": line,
+        "transform": [] if chart.live else [{"filter": {"field": "series", "oneOf": names}}],
+        "encoding": {"x": x, "y": y, "color": _by_series(chart, colours, legend={"symbolType": "stroke"}),
+                     "strokeDash": _by_series(chart, [DASHES[series.style] for series in chart.series])},
+    }]  # fmt: skip
+
+
+def _dots(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str, Any]]:
+    """The series that are points, told apart by their shape as well."""
+    names = [series.name for series in chart.series if series.style == "dots"]
+    if not names:
+        return []
+    colours = [LIGHT[series.role] for series in chart.series]
+    return [{
+        "data": {"name": "points"}, "mark": {"type": "point", "filled": True, "size": 55, "opacity": 0.9},
+        "transform": [{"filter": {"field": "series", "oneOf": names}}],
+        "encoding": {"x": x, "y": y, "color": _by_series(chart, colours, legend={"symbolStrokeWidth": 0}),
+                     "shape": _by_series(chart, list(SHAPES[: len(chart.series)]), legend={})},
+    }]  # fmt: skip
+
+
+def _labels(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str, Any]]:
+    """Texts beside points."""
+    if not chart.labels:
+        return []
+    text = {"type": "text", "align": "left", "dx": 7, "dy": -7, "fontSize": 11, "color": LIGHT["text"]}
+    return [{"data": {"name": "labels"}, "mark": text, "encoding": {"x": x, "y": y, "text": {"field": "label"}}}]
+
+
+def _marks(x: dict[str, Any]) -> list[dict[str, Any]]:
+    """Vertical lines, and their labels in rows at the top."""
+    row = {"field": "row", "type": "quantitative", "axis": None,
+           "scale": {"domain": [0, MOST_ROWS], "range": [10, 10 + MOST_ROWS * ROW_PX]}}  # fmt: skip
+    rule = {"type": "rule", "color": LIGHT["text"], "strokeDash": [3, 3]}
+    layers: list[dict[str, Any]] = [{"data": {"name": "marks"}, "mark": rule, "encoding": {"x": x}}]
+    for left, align, dx in ((0, "left", 5), (1, "right", -5)):
+        text = {"type": "text", "align": align, "dx": dx, "fontSize": 12, "color": LIGHT["text"], "fontWeight": 600}
+        layers.append({
+            "data": {"name": "marks"}, "transform": [{"filter": f"datum.left == {left}"}], "mark": text,
+            "encoding": {"x": x, "y": row, "text": {"field": "label"}},
+        })  # fmt: skip
+    return layers
 
 
 def _bars(picture: Bars) -> dict[str, Any]:
     whole = max((bar.bytes for bar in picture.bars), default=1) or 1
-    rows, cuts = [], []
-    for bar in picture.bars:
-        at = 0
-        for part in bar.parts:
-            if not part.bytes:
-                continue
-            label = format_bytes(part.bytes) if part.bytes >= LEAST_LABELLED * whole * _room(part.bytes) else ""
-            rows.append({"bar": bar.name, "part": part.name, "x": at, "x2": at + part.bytes, "mid": at + part.bytes / 2,
-                         "label": label, "ink": on(part.role), "size": format_bytes(part.bytes)})  # fmt: skip
-            at += part.bytes
-        cuts += [{"bar": bar.name, "x": tick} for tick in bar.ticks]
-    parts = picture.parts
     single = len(picture.bars) == 1
     sized = single and not picture.live
-    names = [f"{part.name}  {format_bytes(part.bytes)}" if sized else part.name for part in parts]
-    named = dict(zip((part.name for part in parts), names, strict=True))
-    for row in rows:
-        row["part"] = named[row["part"]]
-    order = [bar.name for bar in picture.bars]
-    names_ = {bar.name: wrap(bar.name, MOST_LETTERS) or [""] for bar in picture.bars}
-    lines = 0 if single else max(map(len, names_.values()))
+    parts = picture.parts
+    named = {part.name: f"{part.name}  {format_bytes(part.bytes)}" if sized else part.name for part in parts}
+    names = [wrap(bar.name, MOST_LETTERS) or [""] for bar in picture.bars]
+    lines = 0 if single else max(map(len, names))
     thick, step = (THICK, ROW) if single else (THIN, THIN + GAP + LINE * lines)
     shift = 0 if single else (step - thick) // 2 - GAP // 3
+    order = [str(number) for number in range(len(picture.bars))]
     y = {"field": "bar", "type": "nominal", "sort": order, "title": None, "axis": None}
-    x = {"field": "x", **_axis(Axis(picture.axis, "bytes", low=0, high=whole), 0, whole, grid=False)}
-    if picture.live:
-        x = {"field": "x", **_axis(Axis(picture.axis), 0, whole, grid=False)}
+    axis = Axis(picture.axis) if picture.live else Axis(picture.axis, "bytes", low=0, high=whole)
+    x = {"field": "x", **_axis(axis, 0, whole, grid=False)}
     colour = {"field": "part", "type": "nominal", "sort": None, "title": None,
-              "scale": {"domain": names, "range": [LIGHT[part.role] for part in parts]},
+              "scale": {"domain": list(named.values()), "range": [LIGHT[part.role] for part in parts]},
               "legend": {"columns": 3 if sized else 4, "symbolType": "square"}}  # fmt: skip
+    cuts = [{"bar": str(number), "x": tick} for number, bar in enumerate(picture.bars) for tick in bar.ticks]
+    ink = {"field": "ink", "type": "nominal", "scale": None}
+    cut = {"type": "tick", "color": LIGHT["ground"], "opacity": 0.7, "thickness": 1, "size": thick * 0.28,
+           "yOffset": shift + round(thick * 0.36)}  # fmt: skip
     layers: list[dict[str, Any]] = [
         {"mark": {"type": "bar", "stroke": LIGHT["ground"], "strokeWidth": 1, "height": thick, "yOffset": shift},
          "encoding": {"x": x, "x2": {"field": "x2"}, "y": y, "color": colour}},
+        *([{"data": {"name": "cuts"}, "mark": cut, "encoding": {"x": x, "y": y}}] if cuts else []),
         {"mark": {"type": "text", "fontSize": 12, "yOffset": shift},
-         "encoding": {"x": {**x, "field": "mid"}, "y": y, "text": {"field": "label"},
-                      "color": {"field": "ink", "type": "nominal", "scale": None}}},
+         "encoding": {"x": {**x, "field": "mid"}, "y": y, "text": {"field": "label"}, "color": ink}},
+        *(_name_line(line, y, shift - thick // 2 - 4 - LINE * line) for line in range(lines)),
     ]  # fmt: skip
-    if cuts:
-        layers.insert(1, {"data": {"name": "cuts"}, "mark": {
-            "type": "tick", "color": LIGHT["ground"], "opacity": 0.7, "thickness": 1, "size": thick * 0.28,
-            "yOffset": shift + round(thick * 0.36)}, "encoding": {"x": x, "y": y}})  # fmt: skip
-    for line in range(lines):
-        layers.append({
-            "data": {"name": "names"}, "transform": [{"filter": f"datum.up == {line}"}],
-            "mark": {"type": "text", "align": "left", "baseline": "bottom", "fontSize": 12, "color": LIGHT["text"],
-                     "yOffset": shift - thick // 2 - 4 - LINE * line},
-            "encoding": {"x": {"value": 0}, "y": y, "text": {"field": "text"}},
-        })  # fmt: skip
     return _frame(picture.title, picture.told) | {
-        "width": WIDTH, "height": {"step": step},
-        "datasets": {"rows": rows, "cuts": cuts,
-                     "names": [{"bar": name, "text": text, "up": up} for name in order
-                               for up, text in enumerate(reversed(names_[name]))]}, "data": {"name": "rows"},
-        "layer": layers,
+        "width": WIDTH, "height": {"step": step}, "data": {"name": "rows"}, "layer": layers,
+        "datasets": {
+            "rows": [row for number, bar in enumerate(picture.bars) for row in _bar_rows(bar, number, named, whole)],
+            "cuts": cuts,
+            "names": [{"bar": str(number), "text": text, "up": up} for number, texts in enumerate(names)
+                      for up, text in enumerate(reversed(texts))],
+        },
     }  # fmt: skip
 
 
-def _room(size: int) -> float:
-    """How much wider than usual the text of a size is."""
-    return len(format_bytes(size)) / 8
+def _bar_rows(bar: Bar, number: int, named: dict[str, str], whole: int) -> list[dict[str, Any]]:
+    """One row of data a part: where it lies, and its size where that has room."""
+    rows, at = list[dict[str, Any]](), 0
+    for part in bar.parts:
+        if part.bytes:
+            size = format_bytes(part.bytes)
+            roomy = part.bytes * WIDTH >= DIGIT_PX * len(size) * whole
+            rows.append({
+                "bar": str(number), "part": named[part.name], "x": at, "x2": at + part.bytes,
+                "mid": at + part.bytes / 2, "label": size if roomy else "", "ink": on(part.role),
+            })  # fmt: skip
+            at += part.bytes
+    return rows
+
+
+def _name_line(line: int, y: dict[str, Any], offset: int) -> dict[str, Any]:
+    """One line of the names above the bars, the lowest first."""
+    text = {"type": "text", "align": "left", "baseline": "bottom", "fontSize": 12, "color": LIGHT["text"],
+            "yOffset": offset}  # fmt: skip
+    return {
+        "data": {"name": "names"}, "transform": [{"filter": f"datum.up == {line}"}], "mark": text,
+        "encoding": {"x": {"value": 0}, "y": y, "text": {"field": "text"}},
+    }  # fmt: skip
 
 
 def _frame(title: str, told: str) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def lengths_picture(plan: Plan) -> Chart:
     told = f"{plan.usable_blocks:,} usable blocks; {plan.fixed_blocks} of a request's hold its states."
     return Chart(f"Requests at once by length: {plan.model.name}, vLLM, {_flags(plan)}", told,
                  Axis("tokens a request holds", "tokens", True, SHORTEST, end),
-                 Axis("requests at once", "number", True, 1, 4.0 * max(1, limit, *(int(y) for _, y in series[0].points))),
+                 Axis("requests at once", "number", True, 1, 4 * max(1, limit, *(y for _, y in series[0].points))),
                  tuple(series), tuple(marks))  # fmt: skip
 
 

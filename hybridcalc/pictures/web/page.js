@@ -114,7 +114,7 @@
       let at = 0;
       const total = parts.reduce((sum, part) => sum + part[2], 0);
       const rows = parts.filter((part) => part[2] > 0).map(([part, role, bytes]) => {
-        const row = { bar: "", part, x: at / GIB, x2: (at + bytes) / GIB, mid: (at + bytes / 2) / GIB, ink: play.inks[role],
+        const row = { bar: "0", part, x: at / GIB, x2: (at + bytes) / GIB, mid: (at + bytes / 2) / GIB, ink: play.inks[role],
           label: bytes > 0.09 * total ? size(bytes) : "" };
         at += bytes;
         return row;

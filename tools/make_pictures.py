@@ -1,0 +1,87 @@
+"""Draw the pictures of docs/pictures/, each by the command that a reader would type.
+
+python tools/make_pictures.py            draw them
+python tools/make_pictures.py --check    exit 1 when one is not what its command draws
+
+A picture is current when its elements and texts are the same and no coordinate moved: only the width of letters, which
+depends on the fonts of a machine, may shift what stands beside a text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from hybridcalc.cli.app import execute
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
+KIMI = "kimi-k3 --tp 8 --kv-cache-dtype fp8_e4m3"
+ON_H200 = f"plan {KIMI} --gpu h200 --weights 95GiB --mem-fraction-static 0.9 -L 9216"
+QWEN = "plan --engine vllm qwen3.6-35b-a3b --tensor-parallel-size 2 --max-model-len 131072 --available 40GiB -L 8k"
+PICTURES = {
+    "memory": f"{ON_H200}",
+    "crossover": "crossover kimi-k3 --tp 8 --baseline deepseek-v3",
+    "lengths": f"{ON_H200} --figure lengths",
+    "ratios": f"ratio {KIMI} -L 9216 --rest 28.55GiB",
+    "pareto": f"plan {KIMI} --rest 28.55GiB -L 9216 --sweep mamba-full-memory-ratio=0.4:3:0.2"
+              " --sweep mamba-radix-cache-strategy=extra_buffer,extra_buffer_lazy",
+    "change": f"{ON_H200} --figure change",
+    "pages": f"{QWEN} --figure pages",
+    "slots": "reuse kimi-k3 --tp 8 --slots 320 --running 16 --workload chat:",
+}  # fmt: skip
+"""File of docs/pictures/ without its suffix, and the command line that draws it."""
+TOLERANCE_PX = 12.0
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
+
+
+def draw(name: str, target: Path) -> None:
+    """Run one command."""
+    words = [*shlex.split(PICTURES[name]), "--save", str(target), "--force"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = execute(words)
+    if code:
+        raise SystemExit(f"hybridcalc {shlex.join(words)} failed")
+
+
+def same(drawn: str, kept: str) -> bool:
+    """Whether two drawings differ in nothing but where letters push something."""
+    if _NUMBER.sub("#", _without_texts(drawn)) != _NUMBER.sub("#", _without_texts(kept)):
+        return False
+    if re.findall(r">([^<>]+)</text>", drawn) != re.findall(r">([^<>]+)</text>", kept):
+        return False
+    pairs = zip(_NUMBER.findall(_without_texts(drawn)), _NUMBER.findall(_without_texts(kept)), strict=True)
+    return all(abs(float(a) - float(b)) <= TOLERANCE_PX for a, b in pairs)
+
+
+def _without_texts(svg: str) -> str:
+    return re.sub(r">[^<>]+</text>", "></text>", svg)
+
+
+def main() -> int:
+    """Draw or check every picture."""
+    stale = 0
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in PICTURES:
+            kept, target = FOLDER / f"{name}.svg", Path(scratch) / f"{name}.svg"
+            draw(name, target)
+            drawn = target.read_text(encoding="utf-8")
+            if kept.exists() and same(drawn, kept.read_text(encoding="utf-8")):
+                continue
+            if "--check" in sys.argv:
+                print(f"docs/pictures/{name}.svg is out of date: run python tools/make_pictures.py")
+                stale = 1
+            else:
+                kept.write_text(drawn, encoding="utf-8")
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main())
