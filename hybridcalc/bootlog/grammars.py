@@ -21,10 +21,17 @@ _COMMON = (
 )
 
 
+class Needle(NamedTuple):
+    """A literal, and a letter of its lines that is rare in what a running server says (b"" where none is)."""
+
+    literal: bytes
+    rare: bytes = b""
+
+
 class Grammars(NamedTuple):
     """What to look for: ``needles``, literals of which every line keeps one; ``find`` reads plain text."""
 
-    needles: tuple[bytes, ...]
+    needles: tuple[Needle, ...]
     find: tuple[Callable[[bytes], Iterator[Found]], ...]
     samples: tuple[bytes, ...] = ()
     """Literals of lines that a running server repeats without end: a few of them are read in every stretch."""
@@ -33,9 +40,13 @@ class Grammars(NamedTuple):
 _STATEMENTS = Grammar(
     {"sglang": sglang.FORMS, "vllm": vllm.FORMS, "llama.cpp": llamacpp.FORMS, "": _COMMON}, sglang.ELSEWHERE
 )
-POOLS = Grammars(sglang_pools.ANCHORS, (sglang_pools.find,))
+POOLS = Grammars(tuple(Needle(literal) for literal in sglang_pools.ANCHORS), (sglang_pools.find,))
 EVERYTHING = Grammars(
-    tuple(dict.fromkeys((*sglang.NEEDLES, *vllm.NEEDLES, *llamacpp.NEEDLES))),
+    (Needle(b"size", b"z"), Needle(b"GB", b"B"), Needle(b"iB", b"B"), Needle(b"Mamba", b"M"), Needle(b"memory", b"E")),
     (sglang_pools.find, _STATEMENTS.find),
-    (b"#queue-req", b"Avg prompt throughput"),
+    (b"Decode batch", b"Prefill batch", b"Avg prompt throughput"),
 )
+"""Sizes with their units, "size", "memory" and "Mamba": every line that sizes memory holds one of them, or stands right
+beside one that does; "memory" without a unit is a refusal, and stands behind the name of an exception. Logs of a few
+pages are read as a whole.
+"""

@@ -42,4 +42,3 @@ FORMS = (
     Form("alloc_failed", "cudaMalloc failed: out of memory", (), 80),
     Form("ready", "server is listening", (), 60),
 )  # fmt: skip
-NEEDLES = (b"size", b"draft", b"out of mem")

@@ -24,25 +24,27 @@ from itertools import chain
 from typing import BinaryIO
 
 from hybridcalc.bootlog.forms import denied
-from hybridcalc.bootlog.grammars import POOLS, Grammars
+from hybridcalc.bootlog.grammars import POOLS, Grammars, Needle
 from hybridcalc.bootlog.paste import plain
 from hybridcalc.bootlog.records import Found, Record, Statement
 from hybridcalc.errors import InputError, printable
 
-CHUNK_BYTES = 2**20
+CHUNK_BYTES = 2**18
 """Read and searched at a time; a few times as much is held."""
 BEFORE_BYTES, AFTER_BYTES = 2**11, 2**12
 """How far a line may reach around a literal: forty pieces of a wrapped line, each behind a logger's prefix."""
 QUIET_BYTES = 2**23
 """A log that says nothing of a boot for as long after one is not read on, unless all of it is asked for."""
-SAMPLES = 8
-"""Lines of each kind that are read of every chunk of a running server's chatter, besides the last one."""
-ALL_SAMPLED_BYTES = 2**16
-"""In a log no longer than this they are all read."""
+SHORT_BYTES = 2**16
+"""A log no longer than this is read as a whole, whatever its lines hold."""
+SAMPLES, SAMPLED_CHUNKS, CHUNKS_A_SAMPLE, SAMPLE_BYTES = 8, 32, 64, 2**9
+"""Lines of each kind that are read of a running server's chatter: in each of the first chunks, and later one of so many
+chunks; and how far such a line may reach.
+"""
 _UNZIPPED_AT_ONCE = 2**14
 
-_RUNNING = frozenset({"running", "prefilling", "serving"})
-_SETTLED = frozenset({"summary", "kv_size", "ready", "kv_total", "kv_buffer"})
+RUNNING = frozenset({"running", "prefilling", "serving"})
+_SETTLED = frozenset({"pool", "summary", "kv_size", "ready", "kv_total", "kv_buffer"})
 _PROCESS = re.compile(rb"\(([A-Za-z][\w.-]{0,40}) pid=([0-9]{1,9})[^)\n]{0,60}\)")
 
 _GZIP = b"\x1f\x8b"
@@ -82,27 +84,86 @@ def scan(
     ``remarks``, ``grammars`` and ``whole`` as for read_log.
     """
     held, said = bytearray(), [] if remarks is None else remarks
-    base, line = 0, 1  # where held starts in the stream, and that place's line
-    done, settled_boot, last_said = [0] * len(grammars.find), False, 0
+    base, line, chunks = 0, 1, 0  # where held starts in the stream, and that place's line
+    done, boot_seen, last_said = [0] * len(grammars.find), False, 0
+    serving = _Serving(grammars)
     for chunk in chain(filter(None, _text(stream, said)), [b""]):
         held += chunk
         if chunk and len(held) < CHUNK_BYTES:
             continue
         settled = len(held) - AFTER_BYTES if chunk else len(held)  # what starts later may go on in the next chunk
-        for number, found in _found(held, line, grammars, everything=not chunk and not base):
+        every = serving.wanted and not chunk and not base and len(held) <= SHORT_BYTES
+        sampled = serving.wanted and not every and chunks < SAMPLED_CHUNKS
+        stretches = [(0, len(held))] if every else _stretches(held, grammars.needles)
+        if sampled:
+            stretches = list(_joined(sorted([*stretches, *serving.samples(held)])))
+        for number, found in _found(held, line, stretches, grammars):
             if done[number] <= base + found.start < base + settled:
                 done[number] = base + found.end
                 kind = found.record.kind if isinstance(found.record, Statement) else "pool"
-                if kind not in _RUNNING:
-                    last_said, settled_boot = base + found.end, settled_boot or kind in _SETTLED
+                if kind in RUNNING:
+                    serving.passed = base + found.end
+                else:
+                    yield from serving.last(before=base + found.start)
+                    last_said, boot_seen = base + found.end, boot_seen or kind in _SETTLED
                 yield found.record
-        passed = max(0, settled - BEFORE_BYTES)
+        passed, chunks = max(0, settled - BEFORE_BYTES), chunks + 1
         done = [max(one, base + settled) for one in done]  # each place in the stream is settled once
-        base, line = base + passed, line + held.count(b"\n", 0, passed)
+        line += held.count(b"\n", 0, passed)
+        if not chunk or stretches or not chunks % CHUNKS_A_SAMPLE:
+            serving.remember(held, settled, base, line, passed)
+        base += passed
         del held[:passed]
-        if chunk and not whole and settled_boot and base - last_said > QUIET_BYTES:
+        if serving.wanted and (not chunk or not chunks % CHUNKS_A_SAMPLE):
+            yield from serving.last()
+        if chunk and not whole and boot_seen and base - last_said > QUIET_BYTES:
+            yield from serving.last()
             said.append(f"read up to line {line:,}: what follows the boot is serving; --all reads the rest")
             return
+
+
+class _Serving:
+    """The lines that a running server repeats without end: the last of each kind is kept as text until it is due.
+
+    A boot's last line is due where another boot's first is found; besides that a few are read now and then.
+    """
+
+    def __init__(self, grammars: Grammars) -> None:
+        self.wanted, self.passed = bool(grammars.samples), 0
+        self._grammars = grammars
+        self._kept: dict[bytes, tuple[int, int, bytes]] = {}
+
+    def samples(self, text: bytearray) -> Iterator[tuple[int, int]]:
+        """Places of a few lines of each kind."""
+        for literal in self._grammars.samples:
+            last = text.rfind(literal)
+            parts = range(SAMPLES) if last >= 0 else range(0)
+            for place in {last, *(text.find(literal, part * len(text) // SAMPLES) for part in parts)} - {-1}:
+                yield _around(text, place, SAMPLE_BYTES, SAMPLE_BYTES)
+
+    def remember(self, text: bytearray, settled: int, base: int, line: int, passed: int) -> None:
+        """Keep the last line of each kind; ``line`` is the number of the line at ``passed``."""
+        for literal in self._grammars.samples:
+            place = text.rfind(literal, 0, settled)
+            if place >= 0 and base + place > self.passed:
+                low, high = _around(text, place, SAMPLE_BYTES, SAMPLE_BYTES)
+                lines = text.count(b"\n", min(low, passed), max(low, passed))
+                self._kept[literal] = base + low, line - lines if low < passed else line + lines, bytes(text[low:high])
+
+    def last(self, before: int | None = None) -> Iterator[Record]:
+        """The records of what is kept, up to the place ``before``."""
+        kept, self._kept = sorted(self._kept.values()), {}
+        for start, line, text in kept:
+            if before is not None and start > before:
+                continue
+            found = [
+                one for _, one in _found(bytearray(text), line, [(0, len(text))], self._grammars)
+                if isinstance(one.record, Statement) and one.record.kind in RUNNING
+                and start + one.start >= self.passed
+            ]  # fmt: skip
+            if found:
+                self.passed = start + found[-1].end
+                yield found[-1].record
 
 
 def _records(
@@ -115,13 +176,14 @@ def _records(
             raise _unreadable(name, error) from None
 
 
-def _found(text: bytearray, line: int, grammars: Grammars, *, everything: bool) -> Iterator[tuple[int, Found]]:
-    """What the grammars find in ``text``, whose first line is number ``line``, each with its grammar's number.
-
-    Where ``everything`` is at hand, a short log is read as a whole and every line of its serving with it.
+def _found(
+    text: bytearray, line: int, stretches: Iterable[tuple[int, int]], grammars: Grammars
+) -> Iterator[tuple[int, Found]]:
+    """What the grammars find in ``stretches`` of ``text``, whose first line is number ``line``; each with the number of
+    its grammar.
     """
-    counted, short = 0, everything and len(text) <= ALL_SAMPLED_BYTES
-    for start, end in [(0, len(text))] if short and grammars.samples else _neighbourhoods(text, grammars):
+    counted = 0
+    for start, end in stretches:
         line, counted = line + text.count(b"\n", counted, start), start
         raw = bytes(text[start:end])
         words, places = plain(raw)
@@ -145,44 +207,44 @@ def _with_process(record: Statement, raw: bytes, place: int) -> Statement:
     return replace(record, process=f"{name} pid={match[2].decode()}", rank=record.rank or name)
 
 
-def _neighbourhoods(text: bytearray, grammars: Grammars) -> Iterator[tuple[int, int]]:
-    """Stretches around the grammars' literals, of whole lines unless these are long; stretches that meet are one."""
+def _stretches(text: bytearray, needles: Iterable[Needle]) -> list[tuple[int, int]]:
+    """Stretches around the literals; those that meet are one.
+
+    As long as they are few, a search for each outruns one alternation of them all, above all where a rare letter of
+    the literal is missing from the chunk: a search for one byte costs nothing. A search from the end is twice as fast
+    as one from the start, and most chunks hold no literal.
+    """
+    places: list[int] = []
+    for literal, rare in needles:
+        if (rare and rare not in text) or text.rfind(literal) < 0:
+            continue
+        place = text.find(literal)
+        while place >= 0:
+            places.append(place)
+            place = text.find(literal, place + len(literal))
+    return list(_joined(_around(text, place, BEFORE_BYTES, AFTER_BYTES) for place in sorted(places)))
+
+
+def _around(text: bytearray, place: int, before: int, after: int) -> tuple[int, int]:
+    """A stretch around ``place``, of whole lines unless these are long."""
+    low, high = max(0, place - before), min(len(text), place + after)
+    if low:
+        low = text.find(b"\n", low - 1, place) + 1 or low
+    if high < len(text):
+        high = text.rfind(b"\n", place, high) + 1 or high
+    return low, high
+
+
+def _joined(stretches: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Sorted stretches, those that meet made one."""
     start, end = 0, -1
-    for anchor in sorted(_anchors(text, grammars)):
-        low, high = max(0, anchor - BEFORE_BYTES), min(len(text), anchor + AFTER_BYTES)
-        if low:
-            low = text.find(b"\n", low - 1, anchor) + 1 or low
-        if high < len(text):
-            high = text.rfind(b"\n", anchor, high) + 1 or high
+    for low, high in stretches:
         if low > end >= 0:
             yield start, end
         start = low if low > end else start
         end = max(end, high)
     if end >= 0:
         yield start, end
-
-
-def _anchors(text: bytearray, grammars: Grammars) -> Iterator[int]:
-    """Where the literals stand. As long as they are few, a search for each outruns one alternation of them all.
-
-    Most chunks hold none: a search from the end says so at twice the speed of one from the start.
-    """
-    for literal in grammars.needles:
-        if text.rfind(literal) < 0:
-            continue
-        place = text.find(literal)
-        while place >= 0:
-            yield place
-            place = text.find(literal, place + len(literal))
-    for literal in grammars.samples:
-        last = text.rfind(literal)
-        if last < 0:
-            continue
-        yield last
-        for part in range(SAMPLES):
-            place = text.find(literal, part * len(text) // SAMPLES)
-            if place >= 0:
-                yield place
 
 
 def _text(stream: BinaryIO, remarks: list[str]) -> Iterable[bytes]:

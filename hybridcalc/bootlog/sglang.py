@@ -112,5 +112,3 @@ FORMS = (
     Form("prefilling", "Prefill batch", _RUNNING, 400),
     Form("ready", "The server is fired up"),
 )
-
-NEEDLES = (b"vail", b"size", b"emory", b"mem usage", b"capped", b"total_num", b"allocated")

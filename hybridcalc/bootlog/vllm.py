@@ -92,5 +92,3 @@ FORMS = (
     ),
     Form("ready", "Application startup complete"),
 )  # fmt: skip
-
-NEEDLES = (b"GiB", b"size", b"emory", b"vail", b"oncurrency", b"waste at", b"Mamba cache")
