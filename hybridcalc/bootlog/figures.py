@@ -195,6 +195,8 @@ def _of(record: Record) -> Iterator[tuple[str, Value]]:
         yield from ((name, value) for name, value in pool_figures(record).items() if value is not None)
         return
     for figure, value in record.figures:
+        if figure == "available_bare" and record.get("available") is not None:
+            continue  # the same figure without its unit
         name = _NAMES.get((record.engine, record.kind, figure))
         if name is not None:
             yield name, value
@@ -223,9 +225,9 @@ def _roles(boot: Boot) -> dict[int, str]:
         if record.rank in begun:
             draft[id(record)] = "draft"
         begun.add(record.rank)
-    opened = min((s.line for s in boot.of("draft_context")), default=None)
-    if opened is not None:
-        for record in boot.statements:
-            if record.engine == "llama.cpp" and record.line > opened:
-                draft[id(record)] = "draft"
+    opened = False
+    for record in boot.statements if boot.engine == "llama.cpp" else []:
+        opened = opened or record.kind == "draft_context"
+        if opened:
+            draft[id(record)] = "draft"
     return draft

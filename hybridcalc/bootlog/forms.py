@@ -140,8 +140,8 @@ def _at_word(pattern: bytes) -> bytes:
 
 
 def _value(token: bytes, kind: str) -> Value | None:
-    if kind == "word":
-        return LINE_END.sub(b"", token).decode().removeprefix("torch.")
+    if kind in ("word", "dtype", "mode"):
+        return LINE_END.sub(b"", token).strip(b"'").decode().removeprefix("torch.")
     text = digits(token)
     if text is None:
         return None

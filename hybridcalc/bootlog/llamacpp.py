@@ -7,12 +7,14 @@ layers. A draft context's buffers come behind the line that announces it. "MiB" 
 from __future__ import annotations
 
 from hybridcalc.bootlog.forms import Form
-from hybridcalc.bootlog.spelling import SPACE, spelt
+from hybridcalc.bootlog.spelling import CUT, SPACE, spelt
 
 _SIZE = (("size", "size = {size}"),)
-_KV_TOTAL = spelt("llama_kv_cache") + rb"(?!\w{0,12}recurrent)\w{0,24}:" + SPACE + rb"(?=size)"
-_STATE_TOTAL = rb"l" + spelt("lama_") + rb"(?:memory|kv_cache)_recurrent:" + SPACE + rb"(?=size)"
-_COMPUTE = rb"c" + spelt("ompute buffer size")
+_KV_TOTAL = spelt("llama_kv_cache") + rb"(?!\w{0,12}recurrent)\w{0,24}:" + SPACE + rb"(?=" + spelt("size") + rb")"
+_STATE_TOTAL = (
+    spelt("llama_") + CUT + rb"(?:" + spelt("memory") + rb"|" + spelt("kv_cache") + rb")" + CUT
+    + spelt("_recurrent:") + SPACE + rb"(?=" + spelt("size") + rb")"
+)  # fmt: skip
 
 FORMS = (
     Form("loading", "llama_model_loader: loaded meta data", (), 60),
@@ -22,7 +24,7 @@ FORMS = (
     Form("weights_buffer", "model buffer size", _SIZE, 80),
     Form("kv_buffer", "KV buffer size", _SIZE, 80),
     Form("state_buffer", "RS buffer size", _SIZE, 80),
-    Form("compute_buffer", "compute buffer size", _SIZE, 80, _COMPUTE),
+    Form("compute_buffer", "compute buffer size", _SIZE, 80),
     Form(
         "kv_total", "llama_kv_cache: size",
         (

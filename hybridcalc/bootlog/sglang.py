@@ -10,11 +10,11 @@ model_executor/, mem_cache/, managers/; docs/log.md lists the forms.
 from __future__ import annotations
 
 from hybridcalc.bootlog.forms import Form
-from hybridcalc.bootlog.spelling import SPACE, spelt
+from hybridcalc.bootlog.spelling import CUT, SPACE, spelt
 
 _AVAILABLE = ("avail", "avail mem={size}")
 _USED = ("usage", "mem usage={size}")
-_GRAPH = rb"C" + spelt("apture") + SPACE + rb"(?:[A-Za-z-]+" + SPACE + rb"){0,4}[Gg]" + spelt("raph") + SPACE
+_GRAPH = spelt("Capture") + SPACE + rb"(?:[A-Za-z-]+" + SPACE + rb"){0,6}[Gg]" + CUT + spelt("raph") + SPACE
 ELSEWHERE = (
     Form("", "Mamba Cache is allocated"),
     Form("", "KV Cache is allocated"),
@@ -45,7 +45,7 @@ FORMS = (
         "Load weight end",
         (("model_class", "type={word}"), ("quant", "quant={word}"), _AVAILABLE, _USED),
     ),
-    Form("kv_dtype", "Using KV cache dtype:", (("kv_dtype", "Using KV cache dtype: {word}"),), 80),
+    Form("kv_dtype", "Using KV cache dtype:", (("kv_dtype", "Using KV cache dtype: {dtype}"),), 80),
     Form("mm_reserve", "Reserving", (("reserved", "Reserving {size} of the KV budget"),), 120),
     Form("pools_done", "Memory pool end", (_AVAILABLE,)),
     Form("graph_begin", "Capture graph begin", pattern=_GRAPH + spelt("begin")),

@@ -75,7 +75,7 @@ _IS_ALLOCATED = SPACE + rb"(?:" + spelt("is") + SPACE + rb")?" + spelt("allocate
 _K_FIGURE = rb"K" + CUT + rb"V?" + SPACE + rb"(?:" + spelt("size") + rb"|[0-9])"
 _PATTERNS = {
     "bracket": rb"\[[^\[\]]{2,48}\]",
-    "aside": rb"\([^()\n\v]{3,24}\)",
+    "aside": rb"\([^()]{3,24}\)",
     "state": spelt("Mamba Cache") + _IS_ALLOCATED,
     "kv_pool": _KV_CACHE + _IS_ALLOCATED,
     "reserved": spelt("VA upper bound"),
@@ -141,7 +141,7 @@ def _lines(text: bytes) -> Iterator[_Line]:
     for token in _TOKEN.finditer(text):
         name, start, end = token.lastgroup or "", *token.span()
         if name == "aside":
-            if line and not line.rank and _same_line(text, line.end, start):
+            if line and not line.rank and (_same_line(text, line.end, start) or not text[line.end : start].strip()):
                 line.rank = rank_in(token[0]) or ""
             continue
         if name == "bracket":
@@ -149,7 +149,7 @@ def _lines(text: bytes) -> Iterator[_Line]:
             if printed is None:
                 continue  # a shape, a clock, a source position
             rank, rank_ends = printed, end
-        elif line and _takes(line, name) and _close(text, line.end, start):
+        elif line and _takes(line, name) and (_close(text, line.end, start) or _in_prose(text, line, name, start)):
             _add(line, name, token)
             continue
         if line:
@@ -189,6 +189,13 @@ def _opens(name: str, token: bytes) -> bool:
 
 def _same_line(text: bytes, start: int, end: int) -> bool:
     return end - start <= _LONGEST_ASIDE and not LINE_END.search(text, start, end)
+
+
+def _in_prose(text: bytes, line: _Line, name: str, place: int) -> bool:
+    """Whether a state's size goes on with a sentence that was wrapped: its label is like no other."""
+    between = text[line.end : place]
+    wrapped = len(between) <= _LONGEST_ASIDE and b"\n\n" not in between and b"[" not in between
+    return name in _STATE_SIZES and "slots" in line.tokens and wrapped and len(LINE_END.findall(between)) <= 3
 
 
 def _close(text: bytes, start: int, end: int) -> bool:

@@ -7,7 +7,7 @@ A line end may fall inside a word or a number; a number is mended only if what c
 its unit, or the words that must follow. So 25|7 is 257 before ", conv_state", and 37 before a line that opens with 4.
 
 Kinds of figures: ``{size}`` with its unit (GB, MB, GiB, MiB), ``{gib}`` one whose unit stands elsewhere, ``{count}``
-a whole number, ``{number}`` one with decimals, ``{word}`` a name; ``{*}`` skips a few characters. A figure that is cut
+a whole number, ``{number}`` one with decimals, ``{word}`` a name, ``{dtype}`` and ``{mode}`` one of a few; ``{*}`` skips a few characters. A figure that is cut
 off, replaced by dots or by a ``{placeholder}`` matches none of them.
 """
 
@@ -27,16 +27,18 @@ CUT_COUNT = rb"[0-9](?:" + CUT + rb"[0-9,_']){0,16}?"
 
 _CUT_DIGITS = rb"[0-9](?:" + CUT + rb"[0-9,]){0,12}+"
 _CUT_NUMBER = _CUT_DIGITS + rb"(?:" + CUT + rb"\." + CUT + _CUT_DIGITS + rb")?+"
-SIZE = _CUT_NUMBER + SPACE + rb"[GM]i?" + CUT + rb"B"
+SIZE = _CUT_NUMBER + SPACE + rb"[GM]" + CUT + rb"(?:i" + CUT + rb")?B"
 SIZE_ENDS = rb"(?![A-Za-z0-9]|/s)"
-_NUMBER_ENDS = rb"(?![A-Za-z0-9_%{}]|\.[0-9]|,[0-9]{3}|[\x80-\xff]+[0-9])"
+_NUMBER_ENDS = rb"(?![A-Za-z0-9_%{}]|\.[\n\v]*[0-9]|,[0-9]{3}|[\x80-\xff]+[0-9])"
 _NUMBER = rb"[0-9]{1,9}(?:,[0-9]{3})*+(?:\.[0-9]{1,9})?"
 
 _DIGITS = re.compile(rb"-?[0-9][0-9,_'.]*")
 _GROUPED = re.compile(rb"[0-9]{1,3}(?:[,_'][0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?")
 _MOST_DIGITS = 4000
 """Of a number; a longer one is none, and Python would not read it either."""
-_FIGURE = re.compile(r"\{(size|gib|count|number|word)\}")
+_DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fnuz", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn_x2",
+           "fp8_e4m3", "fp8_e5m2", "fp8", "int8", "uint8")  # fmt: skip
+_FIGURE = re.compile(r"\{(size|gib|count|number|word|dtype|mode)\}")
 
 
 def spelt(words: str) -> bytes:
@@ -45,9 +47,17 @@ def spelt(words: str) -> bytes:
     return pattern.replace(CUT + rb"\ " + CUT, SPACE)
 
 
+def _any_of(names: tuple[str, ...]) -> bytes:
+    return rb"(?:" + b"|".join(spelt(name) for name in names) + rb")(?!\w)"
+
+
 def word(name: str) -> bytes:
     """``name`` spelt, where no longer word ends in it. The first letter comes first: see ``either``."""
     return re.escape(name[0].encode()) + rb"(?<![A-Za-z0-9_].)" + (CUT + spelt(name[1:]) if name[1:] else b"")
+
+
+_NAMES = {"dtype": _any_of(_DTYPES), "mode": _any_of(("align", "all", "none"))}
+"""Kinds that are one of a few names, which proves them where a line end cuts."""
 
 
 def either(patterns: dict[str, bytes]) -> re.Pattern[bytes]:
@@ -79,6 +89,8 @@ def field(template: str) -> tuple[re.Pattern[bytes], str]:
 
 
 def _figure(kind: str, after: str) -> bytes:
+    if kind in _NAMES:
+        return rb"'?(?:" + (spelt("torch.") + CUT if kind == "dtype" else rb"(?:)") + rb")?" + _NAMES[kind]
     if kind == "size":
         return rb"-?" + SIZE + SIZE_ENDS
     if kind == "word":

@@ -18,14 +18,14 @@ FORMS = (
     Form("engine_started", "Initializing a V1 LLM engine", (("version", "LLM engine ({word})"),), 120),
     Form("server_version", "vLLM API server version", (("version", "server version {word}"),), 80),
     Form("arguments", "non-default args:", (), 100),
-    Form("cache_mode", "Mamba cache mode is set to", (("mode", "is set to '{word}"),), 100),
+    Form("cache_mode", "Mamba cache mode is set to", (("mode", "is set to {mode}"),), 100),
     Form("weights_loaded", "Model loading took", (("usage", "Model loading took {size}"),), 80),
     Form("block_size", "Setting attention block size to", (("tokens", "block size to {count} tokens"),), 80),
     Form("padding", "Padding mamba page size by", (("percent", "page size by {number}%"),), 80),
     Form(
         "padding_layers", "Add N padding layers",
         (("layers", "Add {count} padding layers"), ("waste", "waste at most {number}%")),
-        120, rb"A" + spelt("dd") + SPACE + rb"(?=[0-9])",
+        120, spelt("Add") + SPACE + rb"(?=[0-9])",
     ),
     Form("available", "Available KV cache memory:", (("available", "cache memory: {size}"),), 60),
     Form(
