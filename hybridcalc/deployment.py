@@ -19,11 +19,15 @@ MOST_REQUESTS = 10**9
 
 
 class Workload(NamedTuple):
-    """Lengths in tokens with how many requests have each, the concurrency wanted, and the kind of work."""
+    """Lengths in tokens with how many requests have each, the concurrency wanted, and the kind of work; and what part
+    of a prompt requests share (``shared_prefix``) and what is each one's own (``private``), in tokens.
+    """
 
     lengths: tuple[tuple[int, int], ...] = ()
     concurrency: int | None = None
     kind: str | None = None
+    shared_prefix: int = 0
+    private: int = 0
 
     @classmethod
     def at(cls, length: int, *, concurrency: int | None = None) -> "Workload":

@@ -18,8 +18,9 @@ from published_figures import SOURCES, figures, recomputed
 from typer.main import get_command
 
 from hybridcalc.cli.app import COMMANDS, app
-from hybridcalc.engines.sglang.flags import FLAGS, Flag
+from hybridcalc.engines.sglang.flags import FLAGS
 from hybridcalc.engines.sglang.rules import RULES
+from hybridcalc.launchflags import Flag
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 EXIT_CODES = (

@@ -209,6 +209,7 @@ class GpuPreset(_Strict):
     name: Text
     aliases: list[Text] = []
     memory_mib: Size
+    compute_capability: Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")] | None = None
     bandwidth_gbs: Size | None = None
     source: Text
     confidence: Literal["verified", "second-hand"]

@@ -17,6 +17,7 @@ from hybridcalc.engines.sglang import memory
 from hybridcalc.engines.sglang.config import ServerArgs, rules_for
 from hybridcalc.engines.sglang.kv import OWN_DRAFT_CELL
 from hybridcalc.errors import InputError
+from hybridcalc.hardware import find_gpu, weights_from_index
 
 PLATFORMS = ("cuda", "hip", "npu", "xpu", "musa", "cpu")
 LARGEST_SCRIPT_BYTES = 2**20
@@ -239,7 +240,7 @@ def memory_of(given: MemoryOptions, sweep: Sequence[str], model: Architecture, n
     if boot:
         raise InputError("--avail-before and --avail-after go together", fix="give both figures of the boot log")
     if gpu is not None:
-        card = memory.find_gpu(gpu)
+        card = find_gpu(gpu)
         weighed = None if weights is None else options.gib("--weights", weights)
         return lambda args: memory.rest_from_gpu(card, _weights(weighed, name, args), model, args)
     raise InputError(
@@ -250,7 +251,7 @@ def memory_of(given: MemoryOptions, sweep: Sequence[str], model: Architecture, n
 
 def _weights(given: float | None, name: str, args: ServerArgs) -> float:
     """Weights on one rank, GiB: as given, or from the checkpoint that MODEL names."""
-    weighed = memory.weights_from_index(Path(name), args) if given is None else given
+    weighed = weights_from_index(Path(name), args.tp_size * args.pp_size) if given is None else given
     if weighed is None:
         raise InputError("--gpu needs the weights on one rank", fix="add --weights SIZE")
     return weighed

@@ -12,15 +12,13 @@ from hybridcalc import load_model
 from hybridcalc.engines.sglang.config import Refusal, ServerArgs
 from hybridcalc.engines.sglang.memory import (
     CONTEXT_GIB,
-    Gpu,
-    find_gpu,
     least_slack_gib,
     multimodal_gib,
     rest_from_boot,
     rest_from_gpu,
-    weights_from_index,
 )
 from hybridcalc.errors import InputError
+from hybridcalc.hardware import Gpu
 from hybridcalc.units import GIB
 
 K3 = load_model("kimi-k3")  # multimodal, MLA
@@ -154,69 +152,6 @@ def test_a_boot_keeps_the_larger_slack_too():
     assert small.likely_gib == pytest.approx(20 - 6784 / 1024)
 
 
-@pytest.mark.parametrize(("name", "gib", "source"), [
-    ("h200", 143_771 / 1024, "NVIDIA H200"),
-    (" H200 ", 143_771 / 1024, "NVIDIA H200"),
-    ("NVIDIA H200", 143_771 / 1024, "NVIDIA H200"),
-    ("h100-sxm5", 81_559 / 1024, "NVIDIA H100 80GB HBM3"),
-    ("a100", 80.0, "NVIDIA A100-SXM4-80GB"),
-    ("80GiB", 80.0, "as given"),
-    ("143771MiB", 143_771 / 1024, "as given"),
-    ("80GB", 80e9 / GIB, "as given"),
-])  # fmt: skip
-def test_a_gpu_is_found_by_name_alias_or_size(name, gib, source):
-    assert find_gpu(name) == Gpu(gib, source)
-
-
-@pytest.mark.parametrize(("name", "near"), [("h201", "h200"), ("rtx4091", "rtx-4090"), ("xyz", "or a size")])
-def test_an_unknown_gpu_is_refused_with_the_nearest_names(name, near):
-    with pytest.raises(InputError, match=f"^no GPU '{name}'$") as refusal:
-        find_gpu(name)
-    assert near in refusal.value.fix
-
-
-@pytest.mark.parametrize("text", ["80 apples", "0GiB", "9" * 60])
-def test_a_size_that_is_none_is_refused(text):
-    with pytest.raises(InputError):
-        find_gpu(text)
-
-
-def index(folder, text):
-    """A folder with a safetensors index of that content."""
-    (folder / "model.safetensors.index.json").write_text(text)
-    return folder
-
-
-def test_weights_are_shared_out_over_the_ranks(tmp_path):
-    """total_size over tp x pp, in GiB."""
-    folder = index(tmp_path, json.dumps({"metadata": {"total_size": 160 * GIB}, "weight_map": {}}))
-    assert weights_from_index(folder, ServerArgs()) == 160
-    assert weights_from_index(folder, ServerArgs(tp_size=8, pp_size=2)) == 10
-
-
-def test_without_an_index_nothing_is_known(tmp_path):
-    assert weights_from_index(tmp_path, ServerArgs()) is None
-    assert weights_from_index(tmp_path / "config.json", ServerArgs()) is None
-
-
-MALFORMED = {
-    "empty": "", "array": "[]", "no metadata": "{}", "no total": '{"metadata": {}}', "metadata null":
-    '{"metadata": null}', "text": '{"metadata": {"total_size": "5"}}', "true": '{"metadata": {"total_size": true}}',
-    "zero": '{"metadata": {"total_size": 0}}', "negative": '{"metadata": {"total_size": -5}}',
-    "huge": '{"metadata": {"total_size": 1e30}}', "infinite": '{"metadata": {"total_size": Infinity}}',
-    "nan": '{"metadata": {"total_size": NaN}}', "digits": '{"metadata": {"total_size": ' + "9" * 5000 + "}}",
-    "deep": "[" * 100_000,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", MALFORMED.values(), ids=MALFORMED)
-def test_an_index_without_a_usable_total_is_refused(tmp_path, text):
-    """Named with its path; never a figure made up."""
-    with pytest.raises(InputError, match=r"model\.safetensors\.index\.json: ") as refusal:
-        weights_from_index(index(tmp_path, text), ServerArgs())
-    assert refusal.value.fix == "give --weights SIZE"
-
-
 def test_the_index_beside_a_config_weighs_the_model(tmp_path, capsys):
     """MODEL is a checkpoint's folder: --gpu needs no --weights."""
     from pathlib import Path
@@ -224,7 +159,8 @@ def test_the_index_beside_a_config_weighs_the_model(tmp_path, capsys):
     from hybridcalc.cli.app import execute
 
     config = Path(__file__).resolve().parent.parent.parent / "examples" / "qwen3.5-27b" / "config.json"
-    folder = index(tmp_path, json.dumps({"metadata": {"total_size": 54 * GIB}}))
+    folder, total = tmp_path, json.dumps({"metadata": {"total_size": 54 * GIB}})
+    (folder / "model.safetensors.index.json").write_text(total)
     (folder / "config.json").write_bytes(config.read_bytes())
     for model in (folder, folder / "config.json"):
         flags = ["--tp", "2", "--gpu", "80GiB", "--mem-fraction-static", "0.8", "--json"]

@@ -8,8 +8,8 @@ import pytest
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import Refusal, ServerArgs
-from hybridcalc.engines.sglang.rules import RULES, find
-from hybridcalc.findings import SEVERITIES, Finding
+from hybridcalc.engines.sglang.rules import RULES
+from hybridcalc.findings import SEVERITIES, Finding, find
 
 K3_FLAGS = {"tp_size": 8, "mamba_ssm_dtype": "float32", "kv_cache_dtype": "fp8_e4m3"}
 SPEC = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "draft_layers": 1}
@@ -147,12 +147,12 @@ def test_a_declared_state_dtype_that_nobody_reads(field):
     """HC015: Kimi does not read mamba_ssm_dtype, no class mamba_ssm_cache_dtype; a flag settles it."""
     model = replace(load_model("kimi-k3"), **{field: "bfloat16"})
     args = ServerArgs(tp_size=8, kv_cache_dtype="fp8_e4m3")
-    finding = next(f for f in find(sglang.plan(model, args, rest_gib=28.55)) if f.rule == "HC015")
+    finding = next(f for f in find(RULES, sglang.plan(model, args, rest_gib=28.55)) if f.rule == "HC015")
     assert (finding.severity, finding.fix) == ("warning", "write --mamba-ssm-dtype bfloat16")
     assert "bfloat16" in finding.message and finding.message.endswith("the state is float32")
     for chosen in ("bfloat16", "float32"):
         plan = sglang.plan(model, replace(args, mamba_ssm_dtype=chosen), rest_gib=28.55)
-        assert not [f for f in find(plan) if f.rule == "HC015"]
+        assert not [f for f in find(RULES, plan) if f.rule == "HC015"]
 
 
 def test_a_dtype_that_its_class_reads_is_no_trap():
@@ -160,7 +160,7 @@ def test_a_dtype_that_its_class_reads_is_no_trap():
     model = replace(load_model(NEXT), declared_ssm_dtype="bfloat16")
     plan = sglang.plan(model, ServerArgs(tp_size=2), rest_gib=28.55)
     assert plan.ready.slot.ssm_dtype == "bfloat16"
-    assert not [f for f in find(plan) if f.rule == "HC015"]
+    assert not [f for f in find(RULES, plan) if f.rule == "HC015"]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from hybridcalc.engines.sglang import memory
 from hybridcalc.engines.sglang.command import from_words
 from hybridcalc.engines.sglang.sweep import MOST_POINTS, Axis, Point, count_points, mark_front, parse_axis, sweep
 from hybridcalc.errors import HybridcalcError, InputError
+from hybridcalc.hardware import find_gpu
 
 K3 = ["kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3"]
 
@@ -162,7 +163,7 @@ def test_memory_and_length_are_swept_too():
 
 def test_memory_follows_the_arguments_of_a_point():
     """A larger fraction leaves more: each point is planned with its own."""
-    gpu, model = memory.find_gpu("h200"), load_model("kimi-k3")
+    gpu, model = find_gpu("h200"), load_model("kimi-k3")
 
     def left(args: sglang.ServerArgs) -> Rest:
         return memory.rest_from_gpu(gpu, 80.0, model, args)
@@ -177,7 +178,7 @@ def test_memory_follows_the_arguments_of_a_point():
 
 def test_ranks_whose_weights_do_not_fit_are_points_that_do_not_start():
     """The other points are still answered."""
-    gpu, model = memory.find_gpu("h200"), load_model("kimi-k3")
+    gpu, model = find_gpu("h200"), load_model("kimi-k3")
 
     def left(args: sglang.ServerArgs) -> Rest:
         return memory.rest_from_gpu(gpu, 800 / args.tp_size, model, args)

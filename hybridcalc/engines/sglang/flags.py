@@ -7,28 +7,12 @@ flag from a misspelt one, and an abbreviation from an ambiguous one. Names no li
 Mirrors SGLang srt/server_args.py and srt/arg_groups/fields/ (0.5.23), with names that releases from 0.4.10 on retired.
 """
 
-from typing import NamedTuple
-
 from hybridcalc.formulas.slots import STRATEGIES
+from hybridcalc.launchflags import Flag
 from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 MOST_DRAFTS = 1024
 STATE_DTYPES = ("float32", "bfloat16", "float16")
-
-
-class Flag(NamedTuple):
-    """One flag: ``spellings`` begin with the engine's own.
-
-    ``kind``: "flag" (no value), "int", "tokens" (an int that also takes k, M, Ki, Mi), "float" or "str". Whole numbers
-    lie in [least, most], floats in (least, most]; a str is one of ``choices`` where there are any.
-    """
-
-    field: str
-    spellings: tuple[str, ...]
-    kind: str
-    least: int = 0
-    most: int = 0
-    choices: tuple[str, ...] = ()
 
 
 FLAGS = (

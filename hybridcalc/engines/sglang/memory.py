@@ -13,22 +13,15 @@ Mirrors kv_cache_configurator.py _profile_available_bytes, runtime_context.py pr
 arg_groups/overrides.py post_capture_kv_sizing_planned (0.5.23).
 """
 
-import json
-from functools import lru_cache
-from pathlib import Path
-from typing import NamedTuple
-
 from hybridcalc.architecture.geometry import Architecture, LatentKV
-from hybridcalc.architecture.presets import PRESETS
 from hybridcalc.deployment import HEADROOM, Rest
 from hybridcalc.engines.sglang.config import Refusal, ServerArgs, is_set, rules_for
 from hybridcalc.errors import InputError
-from hybridcalc.units import GIB, MIB, parse_bytes
+from hybridcalc.hardware import Gpu
 
 CONTEXT_GIB = 1.1
 """Memory a process takes before the weights: 78.5 of 79.65 GiB are free on an H100. An estimate, and said to be one."""
 HALF_CENT = 0.005
-LARGEST_INDEX_BYTES = 8 * MIB
 BIG_GPU_MB, BIG_GPU_RESERVE_MB = 60 * 1024, 10_240
 VLM_CACHE_MB, FEATURE_CACHE_MB = 100, 1024
 """Defaults of SGLANG_VLM_CACHE_SIZE_MB and SGLANG_MM_FEATURE_CACHE_MB."""
@@ -36,13 +29,6 @@ FEATURES_ON_GPU = ("cuda_ipc", "cuda_vmm")
 CHUNKS_BY_GPU_GIB = ((20, 2048), (60, 4096), (160, 8192))
 LARGEST_CHUNK = 16384
 """Tokens prefilled at once where --chunked-prefill-size is not set: by the memory of the GPU."""
-
-
-class Gpu(NamedTuple):
-    """A GPU's memory as its driver reports it, GiB, and where the figure is from."""
-
-    gib: float
-    source: str
 
 
 def rest_from_boot(
@@ -127,53 +113,6 @@ def multimodal_gib(model: Architecture, args: ServerArgs) -> float:
     if args.mm_feature_transport in FEATURES_ON_GPU:
         reserve += _megabytes(args, "SGLANG_MM_FEATURE_CACHE_MB", FEATURE_CACHE_MB)
     return reserve / 1024
-
-
-def find_gpu(name_or_size: str) -> Gpu:
-    """A GPU by the name or an alias of its preset, or by its size. Raises InputError with the nearest names."""
-    gpus = json.loads((PRESETS / "gpus.json").read_bytes())
-    wanted = _plain(name_or_size)
-    for gpu in gpus.values():
-        if wanted in map(_plain, (gpu["id"], gpu["name"], *gpu.get("aliases", ()))):
-            return Gpu(gpu["memory_mib"] / 1024, gpu["name"])
-    if wanted[:1].isdigit():
-        size = parse_bytes(name_or_size) / GIB
-        if size <= CONTEXT_GIB:
-            raise InputError(f"--gpu {name_or_size[:40]}: no GPU has so little", fix=f"write {name_or_size[:20]}GiB")
-        return Gpu(size, "as given")
-    import difflib
-
-    kin = [name for name in gpus if name.partition("-")[0] == wanted.partition("-")[0]]
-    near = list(dict.fromkeys([*kin, *difflib.get_close_matches(wanted[:40], gpus, n=3, cutoff=0.5)]))
-    known = f"nearest: {', '.join(near[:4])}; or a size" if near else f"one of {', '.join(gpus)}; or a size"
-    raise InputError(f"no GPU {name_or_size[:40]!r}", fix=known)
-
-
-def _plain(name: str) -> str:
-    """A GPU's name without its maker, case and separators apart."""
-    return "-".join(name.lower().replace("_", " ").replace("-", " ").split()).removeprefix("nvidia-")
-
-
-def weights_from_index(checkpoint: Path, args: ServerArgs) -> float | None:
-    """GiB of weights on one rank from the ``model.safetensors.index.json`` of a folder, or beside a file in it: total
-    over tp and pp; None without one.
-    """
-    index = (checkpoint.parent if checkpoint.is_file() else checkpoint) / "model.safetensors.index.json"
-    if not index.is_file() or index.stat().st_size > LARGEST_INDEX_BYTES:
-        return None
-    return _total_bytes(index) / (args.tp_size * args.pp_size) / GIB
-
-
-@lru_cache(maxsize=8)
-def _total_bytes(index: Path) -> float:
-    """metadata.total_size of an index, read once for a whole sweep."""
-    try:
-        total = json.loads(index.read_bytes())["metadata"]["total_size"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(f"{index}: not a safetensors index", fix="give --weights SIZE") from None
-    if isinstance(total, bool) or not isinstance(total, int | float) or not 0 < total < 2**60:
-        raise InputError(f"{index}: metadata.total_size is not a size", fix="give --weights SIZE")
-    return float(total)
 
 
 def _fraction(args: ServerArgs) -> float:

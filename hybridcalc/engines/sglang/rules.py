@@ -5,11 +5,10 @@ they are raised where the engine itself checks (strategy.py, pools.py, planner.p
 traps are looked for in a plan that starts. A rule is added here and nowhere else.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from math import floor
-from typing import NamedTuple
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs, with_model_defaults
@@ -17,7 +16,7 @@ from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.settings import by_model
 from hybridcalc.engines.sglang.states import READS_DECLARED_SSM_DTYPE
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.findings import Finding
+from hybridcalc.findings import Rule
 from hybridcalc.formulas.slots import pin
 from hybridcalc.units import GIB, format_bytes
 
@@ -25,30 +24,6 @@ IDLE_PERCENT = 25.0
 SCRATCH_SHARE = 0.25
 UNCHARGED_SHARE = 0.05
 GAIN_SHARE = 1.2
-
-Check = Callable[[Figures], Iterator[tuple[str, str]]]
-
-
-class Rule(NamedTuple):
-    """``check`` yields (message, fix) for a plan; None for a refusal, which its own stage raises."""
-
-    id: str
-    severity: str
-    title: str
-    reason: str
-    source: str
-    check: Check | None = None
-
-
-def find(plan: Figures) -> tuple[Finding, ...]:
-    """Every trap a plan walks into, errors first."""
-    found = [
-        Finding(rule.id, rule.severity, message, fix)
-        for rule in RULES
-        if rule.check is not None
-        for message, fix in rule.check(plan)
-    ]
-    return tuple(sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.severity)))
 
 
 def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:

@@ -15,13 +15,13 @@ from hybridcalc.engines.sglang.config import Refusal, ServerArgs, rules_for
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.notes import model_notes
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, outputs, prepare, size
-from hybridcalc.engines.sglang.rules import find
+from hybridcalc.engines.sglang.rules import RULES
 from hybridcalc.engines.sglang.settings import Setting
 from hybridcalc.engines.sglang.steps import plan_steps
 from hybridcalc.engines.sglang.suggest import balanced, suggest
 from hybridcalc.engines.sglang.unified import unified_bytes
 from hybridcalc.errors import InputError
-from hybridcalc.findings import Finding
+from hybridcalc.findings import Finding, find
 from hybridcalc.plan import Step, Suggestion
 from hybridcalc.units import format_bytes
 
@@ -37,7 +37,7 @@ class Plan(Figures):
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Traps this configuration walks into."""
-        return find(self)
+        return find(RULES, self)
 
     @cached_property
     def suggestions(self) -> tuple[Suggestion, ...]:

@@ -1,6 +1,25 @@
-"""vLLM: what its layers keep per sequence."""
+"""vLLM: its arguments, how it sizes pages and blocks for a hybrid model, and what to set.
 
-from hybridcalc.engines.vllm.config import NEWEST_VERSION, EngineArgs
+``plan(model, args, available_bytes=...)`` runs the start-up; a configuration the engine refuses raises ``Refusal``.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from hybridcalc.engines.vllm.config import NEWEST_VERSION, EngineArgs, Refusal, rules_for
 from hybridcalc.engines.vllm.states import layer_state, state_bytes_per_layer
 
-__all__ = ["NEWEST_VERSION", "EngineArgs", "layer_state", "state_bytes_per_layer"]
+if TYPE_CHECKING:
+    from hybridcalc.engines.vllm.server_plan import Plan as Plan
+    from hybridcalc.engines.vllm.server_plan import plan as plan
+
+__all__ = [
+    "NEWEST_VERSION", "EngineArgs", "Plan", "Refusal", "layer_state", "plan", "rules_for", "state_bytes_per_layer",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Plan", "plan"):
+        from hybridcalc.engines.vllm import server_plan
+
+        return getattr(server_plan, name)
+    raise AttributeError(f"module 'hybridcalc.engines.vllm' has no attribute {name!r}")

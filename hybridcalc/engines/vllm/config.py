@@ -1,34 +1,212 @@
-"""vLLM's engine arguments that decide the recurrent state, under the engine's own names and with its own defaults.
+"""vLLM's engine arguments, under the engine's own names and with its own defaults, and which rule set they meet.
 
-``model_dtype`` is the dtype argument's effect: "auto" takes the model's. ``num_speculative_tokens`` is the value inside
---speculative-config. ``engine_version`` selects a rule set; an unknown version takes the nearest lower known one.
+Only arguments that bear on memory are kept. ``env`` holds environment switches; ``engine_version`` selects a rule set
+(`rules_for`): an unknown version takes the nearest lower known one. Fields below the blank line are what the engine
+reads from elsewhere (the GPU, the draft model).
 Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it differs).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.units import version_numbers
 
 NEWEST_VERSION = "0.33.0"
+DEFAULT_UTILIZATION = 0.92
+AUTO_FIT = -1
+"""The value of max_model_len with which the engine looks for the longest that fits."""
+KNOWN_ENVIRONMENT = frozenset({"VLLM_SSM_CONV_STATE_LAYOUT", "VLLM_KV_CACHE_LAYOUT", "VLLM_USE_V2_MODEL_RUNNER"})
+"""Environment switches that change a figure or a refusal."""
+LAST_WITH_MODE_ALL = "0.31.0"
+"""The last release whose MambaCacheMode has "all"."""
+
+
+class RuleSet(NamedTuple):
+    """What a version does differently; everything else is common.
+
+    ``caches_hybrid_prefixes``: prefix caching is on by default for hybrids. ``modes``: --mamba-cache-mode is obeyed, and
+    "all" is one of them. ``checkpoint_blocks``: prefill checkpoints take a block, and their grid aligns the block.
+    ``latent_block``: MLA blocks are multiples of 128. ``null_block_reserved``: the memory check leaves out block 0.
+    ``fine_hits``: hits may land between blocks, on the hash block. ``draft_rows_everywhere``: every convolution that
+    drafts widen is widened, in the layer and in the class alike.
+    """
+
+    version: str
+    caches_hybrid_prefixes: bool
+    modes: bool
+    checkpoint_blocks: bool
+    latent_block: bool
+    null_block_reserved: bool
+    fine_hits: bool
+    draft_rows_everywhere: bool
+    one_capacity_line: bool
+
+
+RULE_SETS = (
+    RuleSet("0.22.1", caches_hybrid_prefixes=False, modes=True, checkpoint_blocks=False, latent_block=False,
+            null_block_reserved=False, fine_hits=False, draft_rows_everywhere=False, one_capacity_line=False),
+    RuleSet("0.33.0", caches_hybrid_prefixes=True, modes=False, checkpoint_blocks=True, latent_block=True,
+            null_block_reserved=True, fine_hits=True, draft_rows_everywhere=True, one_capacity_line=True),
+)  # fmt: skip
+
+
+class Refusal(IllegalCombination):
+    """A configuration vLLM does not start with: the ``stage`` of its start-up, the ``reason``, what to change.
+
+    Stages in their order: create_engine_config, initialize_model, update_block_size_for_backend, get_kv_cache_spec,
+    layout+groups, get_kv_cache_configs, resolve_kv_cache_block_sizes, retention, cudagraph_mamba_check. ``rule`` is its
+    id in rules.py, ``outputs`` what the stages before it had settled.
+    """
+
+    def __init__(self, reason: str, *, stage: str, rule: str, fix: str = "") -> None:
+        super().__init__(reason, fix=fix)
+        self.stage = stage
+        self.rule = rule
+        self.reason = self.message
+        self.outputs: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class EngineArgs:
-    """Arguments of ``vllm serve``."""
+    """Arguments of ``vllm serve``; lengths in tokens, sizes in bytes.
+
+    ``max_model_len`` None is the model's own limit, AUTO_FIT the longest that fits. ``prefix_cache_retention_interval``
+    None keeps every state, 0 the engine's choice of them. ``num_speculative_tokens`` is the value in
+    ``speculative_config``, where that has one.
+    """
 
     tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    decode_context_parallel_size: int = 1
+    data_parallel_size: int = 1
     dtype: str = "auto"
+    kv_cache_dtype: str = "auto"
+    block_size: int | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    enable_prefix_caching: bool | None = None
+    enable_chunked_prefill: bool | None = None
+    mamba_cache_mode: str | None = None
+    mamba_block_size: int | None = None
     mamba_cache_dtype: str = "auto"
     mamba_ssm_cache_dtype: str = "auto"
+    prefix_match_unit: int | None = None
+    prefix_cache_retention_interval: int | None = 0
+    num_gpu_blocks_override: int | None = None
+    gpu_memory_utilization: float = DEFAULT_UTILIZATION
+    kv_cache_memory_bytes: int | None = None
+    speculative_config: Mapping[str, Any] | None = None
     num_speculative_tokens: int = 0
     use_replayssm: bool = False
     replayssm_buffer_len: int = 16
     mamba_backend: str = "triton"
+    attention_backend: str | None = None
+    gdn_prefill_backend: str | None = None
+    kda_prefill_backend: str | None = None
+    additional_config: Mapping[str, Any] | None = None
+    compilation_config: Mapping[str, Any] | None = None
+    hf_overrides: Mapping[str, Any] | None = None
+    enforce_eager: bool = False
+    disable_hybrid_kv_cache_manager: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     engine_version: str = NEWEST_VERSION
+
+    gpu_capability: str = "9.0"
+    gpu_memory_gib: float | None = None
+    draft_layers: int | None = None
+
+    def __post_init__(self) -> None:
+        """Take the draft tokens out of the speculative configuration."""
+        drafts = (self.speculative_config or {}).get("num_speculative_tokens")
+        if drafts is not None:
+            object.__setattr__(self, "num_speculative_tokens", drafts)
+
+    @classmethod
+    def from_command(cls, text: str) -> "EngineArgs":
+        """The arguments a launch command gives: ``vllm serve MODEL ...``, ``python -m vllm.entrypoints...``.
+
+        The model it names is left out here; command.from_command returns both. Nothing is run and no variable is
+        expanded. Raises InputError for what cannot be read, for a misspelt flag and for a value the shell decides.
+        """
+        from hybridcalc.engines.vllm.command import from_command
+
+        return from_command(text)[1]
 
     @property
     def before_0_33(self) -> bool:
         """Whether the rules of 0.22.1 apply."""
         return version_numbers(self.engine_version) < (0, 33)
+
+    @property
+    def speculative_method(self) -> str | None:
+        """The method of the speculative configuration, lower case; None without one."""
+        method = (self.speculative_config or {}).get("method")
+        return str(method).lower() if method is not None else ("draft_model" if self.speculative_config else None)
+
+    @property
+    def full_graphs(self) -> bool:
+        """Whether decoding runs in full CUDA graphs, as it does unless told otherwise."""
+        mode = (self.compilation_config or {}).get("cudagraph_mode")
+        return not self.enforce_eager and (mode is None or "FULL" in str(mode).upper())
+
+    @property
+    def second_model_runner(self) -> bool:
+        """Whether model runner V2 serves, as it does unless the environment says otherwise."""
+        return self.env.get("VLLM_USE_V2_MODEL_RUNNER", "1").strip() != "0"
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Compute capability of the GPU: (9, 0) is Hopper. Raises InputError for what is none."""
+        major, _, minor = self.gpu_capability.partition(".")
+        if not (major.isdecimal() and (minor or "0").isdecimal() and len(self.gpu_capability) <= 5):
+            raise InputError(f"{self.gpu_capability[:20]!r} is no compute capability", fix="write 9.0 for Hopper")
+        return int(major), int(minor or 0)
+
+    @property
+    def default_seqs(self) -> int:
+        """max_num_seqs where it is not given: 1,024 on a GPU of 70 GiB and more, else 256; 256 for an unnamed one."""
+        large = (self.gpu_memory_gib or 0) >= 70 and self.capability != (8, 0) and self.capability != (12, 1)
+        return 1024 if large else 256
+
+    @property
+    def seqs(self) -> int:
+        """Sequences that may run at once."""
+        return self.max_num_seqs if self.max_num_seqs is not None else self.default_seqs
+
+    @property
+    def batched_tokens(self) -> int:
+        """Tokens of one step: as given, or the server's default for the GPU."""
+        if self.max_num_batched_tokens is not None:
+            return self.max_num_batched_tokens
+        if (self.gpu_memory_gib or 0) >= 160:
+            return 16384
+        return 8192 if self.default_seqs == 1024 else 2048
+
+
+@lru_cache(maxsize=64)
+def rules_for(version: str) -> tuple[RuleSet, str]:
+    """The rule set of an engine version, and a note when another version's rules stand in for it.
+
+    Raises InputError for a version that is not a version.
+    """
+    wanted = version_numbers(version)
+    known = [rules for rules in RULE_SETS if version_numbers(rules.version) <= wanted]
+    rules = known[-1] if known else RULE_SETS[0]
+    note = "" if rules.version == version else f"vLLM {version}: the rules of {rules.version} are used"
+    return rules, note
+
+
+def refuse_retired_mode(args: EngineArgs) -> None:
+    """Raise Refusal for a cache mode the version no longer has: the engine would quietly run another."""
+    if args.mamba_cache_mode == "all" and not rules_for(args.engine_version)[0].modes:
+        raise Refusal(
+            f"vLLM {args.engine_version} has no Mamba cache mode all: the last version that had it is "
+            f"{LAST_WITH_MODE_ALL}, later ones run align",
+            stage="create_engine_config",
+            rule="HC042",
+            fix=f"leave out --mamba-cache-mode, or add --engine-version {LAST_WITH_MODE_ALL}",
+        )

@@ -20,11 +20,14 @@ from hybridcalc.architecture.geometry import (
     Mamba2,
     ShortConv,
 )
+from hybridcalc.engines.vllm.classes import CLASSES, ModelClass
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.errors import IllegalCombination, InputError, ShardingError
 from hybridcalc.units import DTYPE_BYTES
 
 KDA_STATE_DTYPES = ("auto", "float32", "bfloat16")
+NEMOTRON = ("NemotronHForCausalLM", "NemotronHPuzzleForCausalLM", "NemotronH_Nano_VL_V2")
+"""Classes whose state is float32 unless their config names another dtype."""
 QWEN3_5 = (
     "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
     "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM",
@@ -95,10 +98,13 @@ def _dtypes(model: Architecture, args: EngineArgs) -> tuple[str, str]:
             raise IllegalCombination(
                 f"vLLM keeps no KDA state in {args.mamba_ssm_cache_dtype}", fix=f"one of {', '.join(KDA_STATE_DTYPES)}"
             )
-        return conv, "float32"  # the layer keeps float32 whatever the flag says
+        obeyed = (
+            CLASSES.get(model.architecture, ModelClass()).state_dtype_obeyed and args.mamba_ssm_cache_dtype != "auto"
+        )
+        return conv, args.mamba_ssm_cache_dtype if obeyed else "float32"
     if args.mamba_ssm_cache_dtype != "auto":
         return conv, args.mamba_ssm_cache_dtype
-    if model.architecture == "NemotronHForCausalLM":
+    if model.architecture in NEMOTRON:
         return conv, model.declared_ssm_cache_dtype or "float32"
     if model.architecture in QWEN3_5 and model.declared_ssm_dtype is not None:
         return conv, model.declared_ssm_dtype

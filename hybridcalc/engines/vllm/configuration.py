@@ -1,0 +1,195 @@
+"""The first stages of vLLM's start-up: drafts, prefix caching, cache mode, length, and what they refuse.
+
+    0.33.0: prefix caching is on for hybrids; the cache mode is align with it and none without, whatever was asked for
+    0.22.1: it is off for hybrids; with it the mode is all where the class supports it, align where it is asked for or not
+
+Mirrors vLLM engine/arg_utils.py, config/vllm.py, config/cache.py, model_executor/models/config.py.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hybridcalc.architecture.geometry import Architecture, KimiDelta
+from hybridcalc.engines.vllm.backends import Backend
+from hybridcalc.engines.vllm.classes import ModelClass
+from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, Refusal, RuleSet
+from hybridcalc.engines.vllm.states import KDA_STATE_DTYPES, NEMOTRON, QWEN3_5, StateTensor, layer_state
+from hybridcalc.errors import InputError, ShardingError
+from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
+
+MOST_DRAFTS = 1024
+MODES = (None, "none", "align", "all")
+REPLAYSSM_CLASSES = (*NEMOTRON, "KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
+DTYPES = ("auto", "bfloat16", "float16", "float32")
+
+
+def check_numbers(args: EngineArgs) -> None:
+    """Raise InputError for counts no deployment has, for unknown names, and for combinations that are not modelled."""
+    bounds = {
+        "tensor_parallel_size": (1, MOST_RANKS), "pipeline_parallel_size": (1, MOST_RANKS),
+        "decode_context_parallel_size": (1, MOST_RANKS), "data_parallel_size": (1, MOST_RANKS),
+        "num_speculative_tokens": (0, MOST_DRAFTS), "replayssm_buffer_len": (1, 2**20), "block_size": (1, 2**20),
+        "mamba_block_size": (1, 2**30), "prefix_match_unit": (1, 2**30), "num_gpu_blocks_override": (1, MOST_SLOTS),
+        "max_num_seqs": (1, MOST_SLOTS), "max_num_batched_tokens": (1, LARGEST_TOKENS), "draft_layers": (0, 1024),
+    }  # fmt: skip
+    for name, (least, most) in bounds.items():
+        value = getattr(args, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most):
+            raise InputError(f"{name} {value!r} is not a whole number from {least:,} to {most:,}"[:200])
+    length = args.max_model_len
+    if length is not None and length != AUTO_FIT and not 1 <= length <= LARGEST_TOKENS:
+        raise InputError(f"max_model_len {length} is not a usable length", fix="write tokens, or -1 for what fits")
+    named = {
+        "mamba_cache_mode": MODES, "dtype": DTYPES, "mamba_cache_dtype": DTYPES, "mamba_ssm_cache_dtype": DTYPES,
+    }  # fmt: skip
+    for name, values in named.items():
+        if getattr(args, name) not in values:
+            allowed = ", ".join(value for value in values if value)
+            raise InputError(f"{name} {str(getattr(args, name))[:40]!r} is not known", fix=f"one of {allowed}")
+    if args.pipeline_parallel_size > 1:
+        raise InputError("pipeline parallelism of vLLM is not modelled", fix="leave out --pipeline-parallel-size")
+
+
+def with_drafts(model: Architecture, args: EngineArgs, kind: ModelClass) -> tuple[EngineArgs, int]:
+    """``args`` with the number of draft tokens settled, and the attention layers that the draft model adds.
+
+    MTP drafts with the model's own layers, and by their number where none is given. A separate draft model (eagle,
+    draft_model) adds what ``draft_layers`` says. Raises Refusal for more drafts than its layers divide.
+    """
+    method, layers = args.speculative_method, args.draft_layers
+    if method is None or (not args.num_speculative_tokens and args.speculative_config is None):
+        return args, 0
+    if not method.endswith("mtp"):
+        return args, layers or 0
+    own = layers if layers is not None else (model.draft_layers or kind.mtp_layers)
+    if not own:
+        raise Refusal(
+            f"{model.name} has no MTP layers to draft with", stage="create_engine_config", rule="HC049",
+            fix="use another speculative method, or --draft-layers N",
+        )  # fmt: skip
+    drafts = args.num_speculative_tokens or own
+    if drafts > own and drafts % own:
+        raise Refusal(
+            f"{drafts} speculative tokens are no multiple of the {own} MTP layers", stage="create_engine_config",
+            rule="HC049", fix=f"write a multiple of {own}",
+        )  # fmt: skip
+    return replace(args, speculative_config={**(args.speculative_config or {}), "num_speculative_tokens": drafts},
+                   num_speculative_tokens=drafts), own  # fmt: skip
+
+
+def cache_mode(model: Architecture, args: EngineArgs, rules: RuleSet, kind: ModelClass) -> tuple[bool, str]:
+    """Whether prefixes are cached, and the cache mode of the states."""
+    caching = args.enable_prefix_caching
+    if caching is None:
+        hybrid = model.state is not None
+        pure = hybrid and not model.attention_layers and not model.window_layers
+        caching = not hybrid or (rules.caches_hybrid_prefixes and not pure)
+    if not caching or model.state is None:
+        return caching, "none"
+    if not rules.modes:
+        return True, "align"
+    asked = args.mamba_cache_mode
+    return True, "align" if asked == "align" or not kind.caches_all else "all"
+
+
+def ssm_setting(model: Architecture, args: EngineArgs) -> str:
+    """mamba_ssm_cache_dtype as the configuration shows it once the model's own hook has seen it."""
+    if args.mamba_ssm_cache_dtype != "auto":
+        return args.mamba_ssm_cache_dtype
+    if model.architecture in NEMOTRON:
+        return model.declared_ssm_cache_dtype or "float32"
+    return (model.declared_ssm_dtype or "auto") if model.architecture in QWEN3_5 else "auto"
+
+
+def check_configuration(
+    model: Architecture, args: EngineArgs, rules: RuleSet, model_dtype: str, *, caching: bool
+) -> None:  # fmt: skip
+    """Raise Refusal for what the configuration refuses, in its order."""
+
+    def refuse(rule: str, reason: str, fix: str) -> Refusal:
+        return Refusal(reason, stage="create_engine_config", rule=rule, fix=fix)
+
+    heads, tp = model.num_attention_heads, args.tensor_parallel_size
+    if heads and heads % tp and (model.attention_layers or model.window_layers):
+        fitting = ", ".join(str(n) for n in range(1, min(heads, 64) + 1) if heads % n == 0)
+        raise refuse("HC050", f"tensor parallel size {tp} does not divide the {heads} attention heads", f"{fitting} do")
+    if args.kv_cache_dtype in ("float16", "bfloat16") and args.kv_cache_dtype != model_dtype:
+        raise refuse("HC049", f"--kv-cache-dtype {args.kv_cache_dtype} is not the model's dtype {model_dtype}",
+                     "write auto")  # fmt: skip
+    if args.mamba_block_size not in (None, model_length(model, args)) and not caching:
+        raise refuse("HC049", "--mamba-block-size needs prefix caching", "leave it out, or --enable-prefix-caching")
+    if caching and model.state is not None and args.enable_chunked_prefill is False:
+        raise refuse("HC049", "caching prefixes of recurrent layers needs chunked prefill",
+                     "leave out --no-enable-chunked-prefill")  # fmt: skip
+    _check_replayssm(model, args, refuse, align=caching)
+    dcp = args.decode_context_parallel_size
+    if tp % dcp:
+        raise refuse("HC050", f"decode context parallel size {dcp} does not divide tensor parallel size {tp}",
+                     f"write one of {', '.join(str(n) for n in range(1, tp + 1) if tp % n == 0)}")  # fmt: skip
+
+
+def model_length(model: Architecture, args: EngineArgs) -> int:
+    """max_model_len as given, or the model's own. Raises InputError where neither is known."""
+    longest = model.max_context
+    if args.max_model_len is not None and args.max_model_len != AUTO_FIT:
+        return args.max_model_len
+    if longest is None:
+        raise InputError(f"{model.name} does not say how long a sequence may be", fix="add --max-model-len TOKENS")
+    return longest
+
+
+def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tuple[tuple[StateTensor, ...], int]:
+    """The state of one layer and its bytes. Raises Refusal for ranks or a block size that the layers refuse."""
+    state: tuple[StateTensor, ...] = ()
+    if model.state is not None:
+        known = not isinstance(model.state, KimiDelta) or args.mamba_ssm_cache_dtype in KDA_STATE_DTYPES
+        try:
+            state = layer_state(model, args if known else replace(args, mamba_ssm_cache_dtype="auto"))
+        except ShardingError as error:
+            raise Refusal(error.message, stage="initialize_model", rule="HC050", fix=error.fix) from None
+    if backend is not None and args.block_size is not None and args.block_size % backend.kernel_block:
+        near = max(1, round(args.block_size / backend.kernel_block)) * backend.kernel_block
+        raise Refusal(
+            f"{backend.name} takes no block of {args.block_size} tokens: its kernels work on {backend.kernel_block}",
+            stage="initialize_model", rule="HC047", fix=f"write --block-size {near}, or leave it out",
+        )  # fmt: skip
+    return state, sum(tensor.bytes for tensor in state)
+
+
+def check_kda_dtype(model: Architecture, args: EngineArgs) -> None:
+    """Raise Refusal for a KDA state in a dtype its kernels do not take."""
+    if isinstance(model.state, KimiDelta) and args.mamba_ssm_cache_dtype not in KDA_STATE_DTYPES:
+        raise Refusal(
+            f"vLLM keeps no KDA state in {args.mamba_ssm_cache_dtype}",
+            stage="update_block_size_for_backend", rule="HC049", fix=f"one of {', '.join(KDA_STATE_DTYPES)}",
+        )  # fmt: skip
+
+
+def _check_replayssm(
+    model: Architecture, args: EngineArgs, refuse: Callable[[str, str, str], Refusal], *, align: bool
+) -> None:
+    """ReplaySSM: which classes, backends and buffers, with speculation and without."""
+    if not args.use_replayssm:
+        return
+    flashinfer, drafts = args.mamba_backend == "flashinfer", args.num_speculative_tokens
+    if model.architecture not in REPLAYSSM_CLASSES:
+        raise refuse("HC049", f"{model.architecture} does not run ReplaySSM", "leave out --use-replayssm")
+    if flashinfer and args.replayssm_buffer_len > 16:
+        raise refuse("HC049", "FlashInfer ReplaySSM takes a buffer of 16 steps at most",
+                     "write --replayssm-buffer-len 16")  # fmt: skip
+    if isinstance(model.state, KimiDelta) and drafts:
+        return
+    if drafts and align:
+        raise refuse("HC049", "ReplaySSM with speculation does not run with prefix caching",
+                     "add --no-enable-prefix-caching")  # fmt: skip
+    if drafts and args.replayssm_buffer_len < 1 + drafts:
+        raise refuse("HC049", f"ReplaySSM needs a buffer of 1 + {drafts} steps",
+                     f"write --replayssm-buffer-len {1 + drafts}")  # fmt: skip
+    if drafts and not flashinfer:
+        raise refuse("HC049", "Triton ReplaySSM does not run with speculation", "write --mamba-backend flashinfer")
+    if flashinfer and align:
+        raise refuse("HC049", "FlashInfer ReplaySSM does not run with prefix caching",
+                     "add --no-enable-prefix-caching")  # fmt: skip
+    if not flashinfer and args.second_model_runner:
+        raise refuse("HC049", "Triton ReplaySSM does not run on model runner V2",
+                     "write --mamba-backend flashinfer, or set VLLM_USE_V2_MODEL_RUNNER=0")  # fmt: skip

@@ -1,0 +1,204 @@
+"""The figures of a vLLM start-up for a workload: blocks a request holds, what runs at once, where the memory goes.
+
+`Figures` only derives: what to make of them (findings, suggestions) builds upon it, and `server_plan.Plan` joins both.
+"""
+
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.vllm.groups import FULL, STATE, blocks_held
+from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, longest_length, usable_bytes
+from hybridcalc.plan import BudgetLine, Suggestion
+
+
+class Running(NamedTuple):
+    """What runs at once: ``fits`` by blocks, ``requests`` by blocks and max_num_seqs, and which of them binds.
+
+    ``blocks_each`` is what a request of the workload holds, on average; ``idle_percent`` the share of the blocks that no
+    request of the workload can use.
+    """
+
+    fits: int
+    requests: int
+    binding: str
+    blocks_each: Fraction
+    idle_percent: float
+
+
+class Figures:
+    """What vLLM does with ``args`` and the memory for ``model``: figures per GPU.
+
+    ``low`` and ``high`` bound the sizing over an uncertain memory; equal to ``sizing`` where it is known.
+    """
+
+    def __init__(
+        self, ready: Prepared, sizing: Sizing, low: Sizing, high: Sizing, rest: Rest, workload: Workload
+    ) -> None:
+        self.ready, self.sizing, self.low, self.high = ready, sizing, low, high
+        self.rest, self.workload = rest, workload
+        self.model, self.args = ready.model, ready.args
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of the pool, the null block included."""
+        return self.sizing.blocks
+
+    @property
+    def usable_blocks(self) -> int:
+        """Blocks that requests can hold: block 0 is never handed out."""
+        return max(0, self.sizing.blocks - 1)
+
+    @property
+    def attn_block_size(self) -> int:
+        """Tokens of an attention block."""
+        return self.ready.pages.block
+
+    @property
+    def padded_page_bytes(self) -> int | None:
+        """Page that every layer takes of a block; None where the state fills it, or there is none."""
+        return self.ready.pages.padded
+
+    @property
+    def padding_pct(self) -> float:
+        """Padding of a state, percent of the state."""
+        return float(self.ready.settled.get("padding_pct", 0.0))
+
+    @property
+    def group_sizes(self) -> list[int]:
+        """Layers of each group."""
+        return [group.layers for group in self.ready.groups]
+
+    @property
+    def bytes_per_block(self) -> int:
+        """Bytes of one block: a page in every layer slot."""
+        return self.ready.bytes_per_block
+
+    @property
+    def blocks_per_request(self) -> int:
+        """Blocks of a request of max_model_len."""
+        return self.sizing.per_request
+
+    @property
+    def max_model_len(self) -> int:
+        """The length served."""
+        return self.sizing.length
+
+    @property
+    def max_concurrency(self) -> float:
+        """Requests of max_model_len that the engine says fit."""
+        return self.sizing.concurrency
+
+    @property
+    def kv_cache_size_tokens(self) -> int:
+        """The token figure that the engine prints."""
+        return self.sizing.tokens
+
+    @cached_property
+    def fixed_blocks(self) -> int:
+        """Blocks a request holds before its length counts: those of its states."""
+        held = self.ready.held
+        if held.mode == "all":
+            return sum(held.drafts for group in self.ready.groups if group.kind == STATE)
+        return sum(blocks_held(group, 1, held) for group in self.ready.groups if group.kind == STATE)
+
+    @property
+    def fixed_bytes_per_request(self) -> int:
+        """Bytes of the fixed blocks."""
+        return self.fixed_blocks * self.bytes_per_block
+
+    @cached_property
+    def marginal_bytes_per_token(self) -> Fraction:
+        """Bytes each further token takes on a GPU, in whole blocks of all groups that grow."""
+        growing = Fraction(0)
+        for group in self.ready.groups:
+            if group.kind == FULL:
+                growing += Fraction(self.bytes_per_block, group.block * self.ready.held.dcp)
+            elif group.kind == STATE and self.ready.held.mode == "all":
+                growing += Fraction(self.bytes_per_block, group.block)
+        return growing
+
+    @cached_property
+    def running(self) -> Running:
+        """What runs at once of the workload, or of requests of max_model_len where none is given."""
+        return running(self.ready, self.sizing, self.workload)
+
+    @property
+    def concurrency(self) -> int:
+        """Requests of the workload that run at once."""
+        return self.running.requests
+
+    @property
+    def binding(self) -> str:
+        """What caps them: "blocks" or "limit" (max_num_seqs)."""
+        return self.running.binding
+
+    @property
+    def most_seqs(self) -> int:
+        """The largest max_num_seqs that starts: one block a sequence under full CUDA graphs; 0 for no bound."""
+        bound = self.args.full_graphs and any(group.kind == STATE for group in self.ready.groups)
+        return self.sizing.blocks if bound else 0
+
+    @cached_property
+    def longest_model_len(self) -> int:
+        """The longest max_model_len that starts on this memory, within the model's own limit."""
+        usable = usable_bytes(self.ready, self.sizing.available_bytes)
+        longest = max(self.model.max_context or self.ready.length, self.ready.length)
+        return longest_length(self.ready, usable, longest)
+
+    @cached_property
+    def budget(self) -> tuple[BudgetLine, ...]:
+        """Where the blocks go once the workload runs; adds up to the pool."""
+        return budget(self)
+
+    @property
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """Flags that serve the workload better, the most gain first."""
+        raise NotImplementedError
+
+    @property
+    def log_lines(self) -> list[str]:
+        """The lines about caches that the boot will print."""
+        return log_lines(self.ready, self.sizing)
+
+
+def running(ready: Prepared, sizing: Sizing, workload: Workload) -> Running:
+    """What a sizing admits of a workload: usable blocks over the mean that a request holds, and max_num_seqs."""
+    lengths = workload.lengths or ((sizing.length, 1),)
+    requests = sum(count for _, count in lengths)
+    held = sum(ready.blocks_at(tokens) * count for tokens, count in lengths)
+    each, usable = Fraction(held, requests), max(0, sizing.blocks - 1)
+    fits = int(usable // each)
+    limit = ready.args.seqs
+    idle = 0.0 if fits <= limit or not usable else float(100 * (1 - limit * each / usable))
+    return Running(fits, min(fits, limit), "limit" if limit < fits else "blocks", each, idle)
+
+
+def budget(plan: Figures) -> tuple[BudgetLine, ...]:
+    """One line a use of the pool: states, their padding, KV, slots no layer fills, what idles, and the null block."""
+    ready, count, per_block = plan.ready, plan.running.requests, plan.bytes_per_block
+    lengths = plan.workload.lengths or ((plan.sizing.length, 1),)
+    requests = sum(number for _, number in lengths)
+    page = ready.pages.page or ready.state_bytes
+    width = per_block // page
+    states = padding = kv = short = Fraction(0)
+    for group in ready.groups:
+        blocks = Fraction(sum(blocks_held(group, tokens, ready.held) * n for tokens, n in lengths), requests) * count
+        short += blocks * (width - group.layers) * page
+        if group.kind == STATE:
+            states += blocks * group.layers * ready.state_bytes
+            padding += blocks * group.layers * (page - ready.state_bytes)
+        else:
+            kv += blocks * group.layers * page
+    used = plan.running.blocks_each * count
+    free = (plan.usable_blocks - used) * per_block
+    lines = [
+        ("states", "state", states, f"{count:,} requests x {plan.fixed_blocks or 'growing'} blocks of states"),
+        ("state padding", "scratch", padding, f"{plan.padding_pct:.2f} % of a state, to fill its page"),
+        ("KV", "kv", kv, f"whole blocks of {plan.attn_block_size:,} tokens"),
+        ("empty layer slots", "other", short, f"groups of fewer than {max(plan.group_sizes)} layers"),
+        ("free blocks", "other", free, f"{int(plan.usable_blocks - used):,} blocks that no further request fills"),
+        ("null block", "other", Fraction(per_block), "block 0 is never handed out"),
+    ]
+    return tuple(BudgetLine(name, kind, int(size), int(size), why) for name, kind, size, why in lines if int(size))

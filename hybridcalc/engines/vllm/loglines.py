@@ -1,0 +1,139 @@
+"""The lines that a vLLM boot prints about its caches, word for word, without time and place.
+
+In the engine's order: configuration, block size, layout, padding layers, memory, group sizes. Wording of 0.33.0, and of
+0.22.1 where that differs. Source: the format strings of model_executor/models/config.py, platforms/interface.py,
+v1/attention/backends/utils.py, v1/core/kv_cache_planning.py and kv_cache_utils.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.engines.vllm.backends import DEFAULT_BLOCK, Backend
+from hybridcalc.engines.vllm.classes import ModelClass
+from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, RuleSet
+from hybridcalc.engines.vllm.groups import FULL, Padding
+from hybridcalc.engines.vllm.states import NEMOTRON
+from hybridcalc.units import GIB
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.vllm.pages import Pages
+    from hybridcalc.engines.vllm.planner import Prepared, Sizing
+
+
+def configuration(
+    model: Architecture,
+    args: EngineArgs,
+    rules: RuleSet,
+    kind: ModelClass,
+    *,
+    ssm_setting: str,
+    caching: bool,
+    mode: str,
+) -> list[str]:
+    """Lines of the model's own hook and of the cache mode."""
+    lines = []
+    if model.architecture in NEMOTRON and args.mamba_ssm_cache_dtype == "auto":
+        lines.append(f"Updating mamba_ssm_cache_dtype to '{ssm_setting}' for NemotronH model")
+    if model.state is None or not caching:
+        if model.state is not None and rules.modes and args.mamba_cache_mode not in (None, "none"):
+            lines.append("Mamba cache mode is set to 'none' when prefix caching is disabled")
+        return lines
+    by_default = (
+        f"Mamba cache mode is set to '{mode}' for {model.architecture} by default when prefix caching is enabled"
+    )
+    if not rules.modes:
+        return [*lines, by_default]
+    if args.mamba_cache_mode in (None, "none"):
+        lines.append(by_default)
+    if args.mamba_cache_mode == "all" and not kind.caches_all:
+        lines.append(
+            "Hybrid or mamba-based model detected without support for prefix caching with Mamba cache 'all' mode: "
+            "falling back to 'align' mode."
+        )
+    return [
+        *lines,
+        f"Warning: Prefix caching in Mamba cache '{mode}' mode is currently enabled. Its support for Mamba layers is "
+        "experimental. Please report any issues you may observe.",
+    ]
+
+
+def block_size(pages: Pages, asked: int | None, backend: Backend | None) -> list[str]:
+    """Lines of the block size: preferred by the backend, grown to cover a state, padded to the page."""
+    lines = []
+    if backend is not None and asked is None and pages.preferred != DEFAULT_BLOCK:
+        lines.append(f"Setting kv cache block size to {pages.preferred} for {backend.name} backend(s).")
+    if pages.grown:
+        lines.append(
+            f"Setting attention block size to {pages.block} tokens to ensure that attention page size is >= mamba page "
+            "size."
+        )
+    if pages.padded is not None:
+        percent = 100 * (pages.padded - pages.class_bytes) / pages.class_bytes
+        lines.append(
+            f"Padding mamba page size by {percent:.2f}% to ensure that mamba page size and attention page size are exactly "
+            "equal."
+        )
+    return lines
+
+
+def layout(name: str) -> str:
+    """The line of the cache layout."""
+    return f"Using {name} KV cache layout."
+
+
+def padding_layers(paddings: Iterable[Padding]) -> list[str]:
+    """A warning for every bucket that its groups do not fill."""
+    return [
+        f"Add {padding.slots} padding layers, may waste at most {padding.slots / padding.layers * 100:.2f}% KV cache memory"
+        for padding in paddings
+    ]
+
+
+def memory(ready: Prepared, sizing: Sizing) -> list[str]:
+    """Lines of a boot that found its memory enough."""
+    return [*_fitting(ready, sizing), *_capacity(ready, sizing)]
+
+
+def gib(size: int) -> str:
+    """GiB as vLLM prints them: rounded to two decimals, zeros at the end left out."""
+    return f"{round(size / GIB, 2)}"
+
+
+def _fitting(ready: Prepared, sizing: Sizing) -> list[str]:
+    lines = []
+    override, available = ready.args.num_gpu_blocks_override, sizing.available_bytes
+    if override is not None:
+        lines.append(
+            f"Overriding num_gpu_blocks={available // ready.bytes_per_block} with num_gpu_blocks_override={override}"
+        )
+        available = override * ready.bytes_per_block
+    if ready.args.max_model_len == AUTO_FIT:
+        free = available - ready.bytes_per_block if ready.rules.null_block_reserved else available
+        device = " GPU" if ready.rules.one_capacity_line else ""
+        if sizing.length >= ready.length:
+            lines.append(
+                f"Auto-fit max_model_len: full model context length {ready.length} fits in available KV cache memory "
+                f"({gib(free)} GiB{device})"
+            )
+        else:
+            lines.append(
+                f"Auto-fit max_model_len: reduced from {ready.length} to {sizing.length} to fit in available KV cache memory "
+                f"({gib(free)} GiB{device})"
+            )
+    return lines
+
+
+def _capacity(ready: Prepared, sizing: Sizing) -> list[str]:
+    size = f"GPU KV cache size: {sizing.tokens:,} tokens"
+    concurrency = f"Maximum concurrency for {sizing.length:,} tokens per request: {sizing.concurrency:.2f}x"
+    if not ready.rules.one_capacity_line:
+        return [size, concurrency]
+    lines = [f"{size}, {concurrency}"]
+    if len(ready.groups) > 1:
+        dcp = ready.args.decode_context_parallel_size
+        spans = tuple(group.block * dcp if group.kind == FULL else group.block for group in ready.groups)
+        lines += [f"kv cache group sizes {spans}", f"kv lcm block sizes {sizing.scheduler_block}"]
+    return lines

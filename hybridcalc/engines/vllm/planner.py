@@ -1,0 +1,342 @@
+"""vLLM's start-up in the engine's order: configuration, model, block size, specs, groups, memory, block sizes, checks.
+
+`prepare` does what no memory decides, `size` the rest: it is what a search calls again and again. A refusal carries the
+stage that raised it and what the stages before it had settled. Mirrors vLLM config/vllm.py, platforms/interface.py,
+v1/core/kv_cache_planning.py, kv_cache_utils.py, config/compilation.py (0.33.0, 0.22.1).
+"""
+
+from math import gcd, lcm
+from typing import Any, NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.engines.vllm import loglines
+from hybridcalc.engines.vllm.backends import Backend, attention_backend, backend_names, resolve_layout
+from hybridcalc.engines.vllm.classes import ModelClass, model_class
+from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, Refusal, RuleSet, rules_for
+from hybridcalc.engines.vllm.configuration import (
+    cache_mode,
+    check_configuration,
+    check_kda_dtype,
+    check_numbers,
+    load,
+    model_length,
+    ssm_setting,
+    with_drafts,
+)
+from hybridcalc.engines.vllm.groups import (
+    FULL,
+    STATE,
+    Group,
+    Padding,
+    Residency,
+    blocks_held,
+    buckets,
+    form_groups,
+    table_row,
+)
+from hybridcalc.engines.vllm.pages import (
+    Pages,
+    check_layer_fits,
+    checkpoint_grid,
+    kv_bytes_per_token,
+    resolve_pages,
+)
+from hybridcalc.engines.vllm.states import StateTensor
+from hybridcalc.errors import InputError
+from hybridcalc.units import GIB
+
+
+class Prepared(NamedTuple):
+    """What no memory decides. ``length`` is max_model_len before it may be fitted, ``log`` the lines so far."""
+
+    model: Architecture
+    args: EngineArgs
+    rules: RuleSet
+    kind: ModelClass
+    model_dtype: str
+    prefix_caching: bool
+    mode: str
+    length: int
+    state: tuple[StateTensor, ...]
+    state_bytes: int
+    kv_bytes: int
+    backend: Backend | None
+    layout: str
+    pages: Pages
+    groups: tuple[Group, ...]
+    paddings: tuple[Padding, ...]
+    bytes_per_block: int
+    held: Residency
+    settled: dict[str, Any]
+    log: tuple[str, ...]
+
+    def blocks_at(self, length: int) -> int:
+        """Blocks that one request of ``length`` tokens holds in all groups."""
+        return sum(blocks_held(group, length, self.held) for group in self.groups)
+
+
+class Sizing(NamedTuple):
+    """What the memory decides: blocks, the length served, blocks of a request of that length, and block sizes."""
+
+    available_bytes: int
+    blocks: int
+    length: int
+    per_request: int
+    scheduler_block: int
+    hash_block: int
+    hit_tokens: int
+
+    @property
+    def concurrency(self) -> float:
+        """Requests of max_model_len that fit, as the engine divides: block 0 counts although nothing uses it."""
+        return self.blocks / self.per_request
+
+    @property
+    def tokens(self) -> int:
+        """The token figure that the engine prints."""
+        return int(self.concurrency * self.length)
+
+
+def prepare(model: Architecture, args: EngineArgs) -> Prepared:
+    """Everything before memory. Raises Refusal, with the stage and what was settled; InputError for what is no size."""
+    settled: dict[str, Any] = {}
+    log: list[str] = []
+    try:
+        return _prepare(model, args, settled, log)
+    except Refusal as refusal:
+        refusal.outputs = {**settled, "log": list(log)}
+        raise
+
+
+def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log: list[str]) -> Prepared:
+    check_numbers(args)
+    rules, _ = rules_for(args.engine_version)
+    kind = model_class(model, rules, args.engine_version)
+    args, draft_layers = with_drafts(model, args, kind)
+    caching, mode = cache_mode(model, args, rules, kind)
+    model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
+    ssm = ssm_setting(model, args)
+    log += loglines.configuration(model, args, rules, kind, ssm_setting=ssm, caching=caching, mode=mode)
+    check_configuration(model, args, rules, model_dtype, caching=caching)
+    length = model_length(model, args)
+    settled |= {
+        "model_dtype": f"torch.{model_dtype}", "kv_cache_dtype": args.kv_cache_dtype,
+        "mamba_cache_dtype": args.mamba_cache_dtype, "mamba_ssm_cache_dtype": ssm, "prefix_caching": caching,
+        "mamba_cache_mode": mode, "num_speculative_tokens": args.num_speculative_tokens, "group_sizes": [],
+        "max_model_len": length,
+    }  # fmt: skip
+    backend = attention_backend(model, args, model_dtype)
+    state, state_bytes = load(model, args, backend)
+    kv_bytes = kv_bytes_per_token(model, args, model_dtype)
+    settled["attention_backends"] = backend_names(model, backend, args)
+    check_kda_dtype(model, args)
+    pages = resolve_pages(model, args, rules, kind, backend, mode=mode, kv_bytes=kv_bytes, length=length)
+    log += loglines.block_size(pages, args.block_size, backend)
+    settled |= {"attn_block_size": pages.block, "mamba_block_size": pages.mamba_block}
+    if pages.padded is not None:
+        settled["padded_page_bytes"] = pages.padded
+    check_layer_fits(pages, state_bytes)
+    if state:
+        settled |= {
+            "state_shapes": [list(tensor.shape) for tensor in state], "state_dtypes": [t.dtype for t in state],
+            "state_bytes_per_layer": state_bytes,
+        }  # fmt: skip
+    if kv_bytes:
+        settled["attn_bytes_per_token_per_layer"] = float(kv_bytes)
+    if pages.padded is not None and state_bytes:
+        settled["padding_pct"] = 100 * (pages.padded - state_bytes) / state_bytes
+    layout = resolve_layout(args, backend)
+    if args.disable_hybrid_kv_cache_manager and state and backend is not None:
+        raise Refusal(
+            "--disable-hybrid-kv-cache-manager cannot bring attention and recurrent layers to one kind of cache",
+            stage="layout+groups", rule="HC047", fix="leave it out",
+        )  # fmt: skip
+    letters = model.layers.replace("w", "a").replace("v", "b") if kind.ignores_window else model.layers
+    layers = buckets(letters, attention_first=kind.attention_first, draft_layers=draft_layers)
+    if not layers:
+        raise InputError(f"{model.name} has no layer that keeps a cache")
+    groups, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block)
+    if rules.one_capacity_line:
+        log.append(loglines.layout(layout))
+    log += loglines.padding_layers(paddings)
+    page = pages.page if backend is not None else state_bytes
+    bytes_per_block = max(group.layers for group in groups) * page
+    held = Residency(
+        mode, 0 if args.use_replayssm else args.num_speculative_tokens,
+        int(checkpoint_grid(model, args, kind, rules) is not None), args.decode_context_parallel_size, model.window or 0,
+        _in_flight_tokens(args),
+    )  # fmt: skip
+    settled |= {
+        "group_sizes": [group.layers for group in groups], "num_groups": len(groups), "bytes_per_block": bytes_per_block,
+    }  # fmt: skip
+    if rules.one_capacity_line:
+        settled["layout"] = layout
+    ready = Prepared(
+        model, args, rules, kind, model_dtype, caching, mode, length, state, state_bytes, kv_bytes, backend, layout,
+        pages, groups, paddings, bytes_per_block, held, settled, tuple(log),
+    )  # fmt: skip
+    settled["per_request_bytes"] = bytes_per_block * ready.blocks_at(length)
+    return ready
+
+
+def size(ready: Prepared, available_bytes: int) -> Sizing:
+    """Blocks of one GPU from the bytes free for them. Raises Refusal where the engine does not start."""
+    args, per_block = ready.args, ready.bytes_per_block
+    blocks = args.num_gpu_blocks_override or max(0, available_bytes) // per_block
+    usable = usable_bytes(ready, available_bytes)
+    length = ready.length
+    if args.max_model_len == AUTO_FIT:
+        length = longest_length(ready, usable, ready.length)
+        if not length:
+            raise _refusal(ready, available_bytes, "get_kv_cache_configs", "HC041",
+                           "no length fits: the memory does not hold a request of a single token",
+                           "raise --gpu-memory-utilization")  # fmt: skip
+    elif usable <= 0:
+        raise _refusal(ready, available_bytes, "get_kv_cache_configs", "HC040",
+                       f"no memory for the cache: one block takes {per_block:,} B, {max(0, available_bytes):,} B are free",
+                       "raise --gpu-memory-utilization, or free memory")  # fmt: skip
+    per_request = ready.blocks_at(length)
+    if per_request * per_block > usable:
+        fits = longest_length(ready, usable, length)
+        if fits:
+            remedy = f"write --max-model-len {fits}, or raise --gpu-memory-utilization"
+        else:
+            remedy = "no length fits: raise --gpu-memory-utilization"
+        raise _refusal(
+            ready, available_bytes, "get_kv_cache_configs", "HC041",
+            f"one request of {length:,} tokens takes {per_request:,} blocks ({per_request * per_block / GIB:.2f} GiB); "
+            f"{max(0, usable) // per_block:,} are free", remedy,
+        )  # fmt: skip
+    sizes = _block_sizes(ready, available_bytes, blocks, length, per_request)
+    if STATE in (group.kind for group in ready.groups) and args.full_graphs and args.seqs > blocks:
+        said = "" if args.max_num_seqs is not None else ", the default,"
+        raise _refusal(
+            ready, available_bytes, "cudagraph_mamba_check", "HC044",
+            f"max_num_seqs {args.seqs:,}{said} exceeds the {blocks:,} blocks: full CUDA graphs need one for each sequence",
+            f"write --max-num-seqs {blocks}", sizing=sizes,
+        )  # fmt: skip
+    return sizes
+
+
+def usable_bytes(ready: Prepared, available_bytes: int) -> int:
+    """Bytes that the memory check counts: those of the blocks that an override asks for, less the null block (0.33)."""
+    override, per_block = ready.args.num_gpu_blocks_override, ready.bytes_per_block
+    available = available_bytes if override is None else override * per_block
+    return available - per_block if ready.rules.null_block_reserved else available
+
+
+def longest_length(ready: Prepared, usable_bytes: int, most: int) -> int:
+    """The longest request of at most ``most`` tokens whose blocks fit ``usable_bytes``; 0 where none does."""
+    room = usable_bytes // ready.bytes_per_block
+    if ready.blocks_at(1) > room:
+        return 0
+    low, high = 1, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if ready.blocks_at(middle) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def outputs(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
+    """The engine's own figures, under their own names."""
+    found = ready.settled | _sized(ready, sizing)
+    if STATE in (group.kind for group in ready.groups):
+        found["cudagraph_mamba_check"] = "ok"
+    return found | {"log": log_lines(ready, sizing)}
+
+
+def log_lines(ready: Prepared, sizing: Sizing) -> list[str]:
+    """The lines of a boot that bear on memory, in their order, without time and place."""
+    return [*ready.log, *loglines.memory(ready, sizing)]
+
+
+def _sized(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "num_blocks": sizing.blocks, "allocated_bytes": sizing.blocks * ready.bytes_per_block,
+        "group_blocks_per_request": [blocks_held(group, sizing.length, ready.held) for group in ready.groups],
+        "blocks_per_request": sizing.per_request, "max_model_len": sizing.length,
+        "max_concurrency": sizing.concurrency, "kv_cache_size_tokens": sizing.tokens,
+        "scheduler_block_size": sizing.scheduler_block, "hash_block_size": sizing.hash_block,
+    }  # fmt: skip
+    if ready.rules.fine_hits:
+        found |= {
+            "cache_hit_alignment_tokens": sizing.hit_tokens,
+            "block_table_row_len": [table_row(group, sizing.length, ready.held) for group in ready.groups],
+        }
+    return found
+
+
+def _refusal(
+    ready: Prepared, available_bytes: int, stage: str, rule: str, reason: str, fix: str, *, sizing: Sizing | None = None,
+    without: tuple[str, ...] = (),
+) -> Refusal:  # fmt: skip
+    refusal = Refusal(reason, stage=stage, rule=rule, fix=fix)
+    sized = {} if sizing is None else {k: v for k, v in _sized(ready, sizing).items() if k not in without}
+    refusal.outputs = {
+        **ready.settled,
+        **sized,
+        "log": [*ready.log, *(loglines.memory(ready, sizing) if sizing else ())],
+    }
+    return refusal
+
+
+def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int, per_request: int) -> Sizing:
+    """Scheduler and hash block, and where hits land. Raises Refusal for a unit or an interval off their grid."""
+    args, unit = ready.args, ready.args.prefix_match_unit
+    spans = [g.block * args.decode_context_parallel_size if g.kind == FULL else g.block for g in ready.groups]
+    whole = lcm(*spans)
+    sizing = Sizing(available_bytes, blocks, length, per_request, whole, whole, whole)
+    after = ("scheduler_block_size", "hash_block_size", "cache_hit_alignment_tokens", "block_table_row_len")
+
+    def refuse(reason: str, fix: str) -> Refusal:
+        return _refusal(ready, available_bytes, "resolve_kv_cache_block_sizes", "HC045", reason, fix, sizing=sizing,
+                        without=after)  # fmt: skip
+
+    if len(spans) == 1:
+        if ready.prefix_caching and unit not in (None, whole):
+            raise refuse(
+                f"prefix_match_unit {unit} is not the block of {whole:,} tokens, and there is one group",
+                f"leave it out, or write --prefix-match-unit {whole}",
+            )
+    elif ready.prefix_caching and ready.mode != "all" and not (ready.mode == "none" and ready.state):
+        hashed = unit if unit is not None else gcd(*spans)
+        if any(span % hashed for span in spans):
+            units = [n for n in range(1, min(spans) + 1) if not any(span % n for span in spans)]
+            near = max(n for n in units if n <= hashed)
+            raise refuse(
+                f"prefix_match_unit {hashed} does not divide the block of {min(spans):,} tokens",
+                f"write --prefix-match-unit {near}, or leave it out",
+            )
+        fine = ready.mode == "align" and STATE in (group.kind for group in ready.groups) and (
+            ready.pages.mamba_block > hashed
+            or (args.decode_context_parallel_size > 1 and ready.pages.mamba_block >= hashed)
+        )  # fmt: skip
+        sizing = sizing._replace(hash_block=hashed, hit_tokens=hashed if fine and ready.rules.fine_hits else whole)
+    _check_retention(ready, sizing)
+    return sizing
+
+
+def _in_flight_tokens(args: EngineArgs) -> int:
+    """Tokens scheduled and not yet settled: two batches overlap under asynchronous scheduling."""
+    return 2 * args.batched_tokens
+
+
+def _check_retention(ready: Prepared, sizing: Sizing) -> None:
+    interval = ready.args.prefix_cache_retention_interval
+    if not ready.prefix_caching or not ready.rules.fine_hits or not interval:
+        return
+    kinds = {group.kind for group in ready.groups}
+    step = sizing.scheduler_block
+    reason, fix = "", ""
+    if kinds == {FULL}:
+        reason, fix = "prefix_cache_retention_interval is set, but no layer keeps a state or a window", "leave it out"
+    elif interval < 0 or interval % step:
+        near = max(step, interval // step * step)
+        reason = f"prefix_cache_retention_interval {interval:,} is no multiple of the block of {step:,} tokens"
+        fix = f"write --prefix-cache-retention-interval {near}"
+    if reason:
+        raise _refusal(ready, sizing.available_bytes, "retention", "HC048", reason, fix, sizing=sizing,
+                       without=("block_table_row_len",))  # fmt: skip

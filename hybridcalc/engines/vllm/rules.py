@@ -1,0 +1,241 @@
+"""What does vLLM refuse, and what does it start with although nobody wants it?
+
+Every rule has an id, a severity, a title, the reason with its arithmetic, and a source. Refusals have no check here: they
+are raised where the engine itself checks (configuration.py, pages.py, planner.py) and only described; traps are looked
+for in a plan that starts. A rule is added here and nowhere else.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+from hybridcalc.deployment import requests_text
+from hybridcalc.engines.vllm.figures import Figures
+from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.engines.vllm.prefix import prefix_reuse
+from hybridcalc.errors import HybridcalcError
+from hybridcalc.findings import Rule
+from hybridcalc.units import format_bytes
+
+PADDING_PERCENT = 20.0
+SLOTS_PERCENT = 10.0
+LARGE_GPU_SEQS = 1024
+FAR = 4
+"""From this factor on, max_num_seqs is far from what fits."""
+
+
+def _prefix_too_short(plan: Figures) -> Iterator[tuple[str, str]]:
+    shared, private = plan.workload.shared_prefix, plan.workload.private
+    if not shared or not plan.ready.prefix_caching:
+        return
+    reuse = prefix_reuse(plan.ready, plan.sizing, shared, private)
+    if reuse.reused:
+        return
+    units = [n for n in range(shared, 0, -1) if plan.ready.pages.block % n == 0]
+    fine = plan.ready.mode == "align" and plan.ready.rules.fine_hits and units
+    yield (
+        f"a prefix of {shared:,} shared tokens is never reused: hits land on blocks of {reuse.unit:,}",
+        f"write --prefix-match-unit {units[0]}" if fine else "share a longer prefix, or serve without prefix caching",
+    )
+
+
+def _padding(plan: Figures) -> Iterator[tuple[str, str]]:
+    if plan.padding_pct <= PADDING_PERCENT or plan.padded_page_bytes is None:
+        return
+    asked = plan.args.block_size is not None
+    yield (
+        f"a state of {plan.ready.state_bytes:,} B fills a page of {plan.padded_page_bytes:,} B: "
+        f"{plan.padding_pct:.1f} % of a state is padding",
+        "leave out --block-size" if asked else "",
+    )
+
+
+def _doubled_block(plan: Figures) -> Iterator[tuple[str, str]]:
+    asked = plan.args.block_size
+    if asked is None or not plan.ready.pages.grown:
+        return
+    least = _block_without(plan)
+    if least is not None and plan.attn_block_size >= 1.5 * least:
+        yield (
+            f"--block-size {asked} grows to {plan.attn_block_size:,} tokens, in steps of its own: {least:,} would do",
+            "leave out --block-size",
+        )
+
+
+def _block_without(plan: Figures) -> int | None:
+    try:
+        return prepare(plan.model, replace(plan.args, block_size=None)).pages.block
+    except HybridcalcError:
+        return None
+
+
+def _fp8_brings_little(plan: Figures) -> Iterator[tuple[str, str]]:
+    args, ready = plan.args, plan.ready
+    if not args.kv_cache_dtype.startswith("fp8") or not ready.state:
+        return
+    try:
+        plain = prepare(plan.model, replace(args, kv_cache_dtype="auto"))
+    except HybridcalcError:
+        return
+    if ready.bytes_per_block * 10 >= plain.bytes_per_block * 9 and ready.pages.block > plain.pages.block:
+        yield (
+            f"fp8 KV makes blocks of {ready.pages.block:,} tokens out of {plain.pages.block:,}, and pages stay at "
+            f"{format_bytes(ready.pages.page)}: the state pins them, so only requests of many blocks gain",
+            "--mamba-ssm-cache-dtype bfloat16 shrinks the page; check accuracy first"
+            if any(tensor.dtype == "float32" for tensor in ready.state) else "",
+        )  # fmt: skip
+
+
+def _misleading_concurrency(plan: Figures) -> Iterator[tuple[str, str]]:
+    length = plan.workload.mean_length
+    if length is None or not plan.fixed_blocks or length * 2 > plan.max_model_len:
+        return
+    printed, real = plan.max_concurrency, plan.running.fits
+    naive = printed * plan.max_model_len / float(length)
+    if real and naive >= 2 * real:
+        yield (
+            f"the log's {printed:.2f}x at {plan.max_model_len:,} tokens is {requests_text(real)} of "
+            f"{plan.workload.describe()}, not {naive:,.0f}: each holds {plan.fixed_blocks} blocks of states whatever its "
+            "length",
+            "",
+        )
+
+
+def _seqs_far_off(plan: Figures) -> Iterator[tuple[str, str]]:
+    asked, fits = plan.args.max_num_seqs, plan.running.fits
+    if asked is None or plan.workload.mean_length is None or not fits:
+        return
+    if asked >= FAR * fits:
+        yield (
+            f"--max-num-seqs {asked:,}, but {requests_text(fits)} of {plan.workload.describe()} fit: the others are "
+            "admitted, preempted and computed again",
+            f"write --max-num-seqs {fits}",
+        )
+    elif fits >= FAR * asked:
+        yield f"--max-num-seqs {asked:,} leaves room for {fits:,} unused", f"write --max-num-seqs {fits}"
+
+
+def _default_seqs_refused(plan: Figures) -> Iterator[tuple[str, str]]:
+    args = plan.args
+    if args.max_num_seqs is not None or args.gpu_memory_gib is not None or not plan.most_seqs:
+        return
+    if plan.num_blocks < LARGE_GPU_SEQS:
+        yield (
+            f"on a GPU of 70 GiB and more max_num_seqs is {LARGE_GPU_SEQS:,} by default, and {plan.num_blocks:,} blocks "
+            "would be refused",
+            f"write --max-num-seqs {min(plan.num_blocks, max(1, plan.running.fits))}",
+        )
+
+
+def _too_long(plan: Figures) -> Iterator[tuple[str, str]]:
+    if plan.workload.longest > plan.max_model_len:
+        yield (
+            f"requests of {plan.workload.longest:,} tokens exceed max_model_len {plan.max_model_len:,}",
+            f"write --max-model-len {plan.workload.longest}"
+            if plan.longest_model_len >= plan.workload.longest else "shorten the requests, or use more memory",
+        )  # fmt: skip
+
+
+def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
+    wanted = plan.workload.wanted
+    if wanted is None or plan.concurrency >= wanted:
+        return
+    if plan.binding == "limit":
+        text, fix = f"max_num_seqs is {plan.args.seqs:,}", f"write --max-num-seqs {wanted}"
+    else:
+        each = float(plan.running.blocks_each)
+        text, fix = f"{plan.usable_blocks:,} blocks hold {plan.running.fits:,} x {each:,.4g}", _first(plan)
+    yield f"{wanted:,} requests are wanted, {plan.concurrency:,} run: {text}", fix
+
+
+def _first(plan: Figures) -> str:
+    best = next((s for s in plan.suggestions if s.gain > 0), None)
+    return f"write {best.flags}" if best is not None else "use more memory, or shorten the requests"
+
+
+def _empty_slots(plan: Figures) -> Iterator[tuple[str, str]]:
+    sizes = plan.group_sizes
+    empty = 100 * (1 - Fraction(sum(sizes), max(sizes) * len(sizes)))
+    if empty > SLOTS_PERCENT:
+        yield (
+            f"groups of {', '.join(map(str, sorted(set(sizes))))} layers share blocks of {max(sizes)}: "
+            f"{float(empty):.0f} % of the layer slots stay empty",
+            "",
+        )
+
+
+def _mode_ignored(plan: Figures) -> Iterator[tuple[str, str]]:
+    asked, mode = plan.args.mamba_cache_mode, plan.ready.mode
+    if asked is not None and asked != mode and plan.ready.state:
+        why = "prefix caching decides it" if not plan.ready.rules.modes else "the model class does not support it"
+        yield f"--mamba-cache-mode {asked} has no effect: the mode is {mode}, {why}", "leave it out"
+
+
+def _dtype_ignored(plan: Figures) -> Iterator[tuple[str, str]]:
+    asked = plan.args.mamba_ssm_cache_dtype
+    if asked == "auto" or not plan.ready.state:
+        return
+    kept = plan.ready.state[-1].dtype if plan.model.family in ("gdn", "kda", "mamba1", "mamba2") else None
+    if kept is None or (kept != asked and not plan.args.use_replayssm):
+        what = f"the temporal state stays {kept}" if kept else f"a {plan.model.family} layer keeps no temporal state"
+        yield f"--mamba-ssm-cache-dtype {asked} has no effect: {what}", "leave it out"
+
+
+PLANNING, UTILS = "vLLM v1/core/kv_cache_planning.py", "vLLM v1/core/kv_cache_utils.py"
+INTERFACE = "vLLM platforms/interface.py"
+RULES: tuple[Rule, ...] = (
+    Rule("HC040", "error", "no memory for the cache",
+         "Weights, activations and graphs leave less than one block and the null block.", PLANNING),
+    Rule("HC041", "error", "one request does not fit",
+         "A request of max_model_len holds a fixed number of blocks for its states and ceil(L / block) for its KV; one "
+         "block more is never handed out.", PLANNING),
+    Rule("HC042", "error", "cache mode retired", "Mode all went after 0.31.0; what is left follows prefix caching.",
+         "vLLM config/cache.py"),
+    Rule("HC043", "error", "model class unknown to the version", "Releases gain classes and lose them.",
+         "vLLM model_executor/models/registry.py"),
+    Rule("HC044", "error", "max_num_seqs exceeds the blocks",
+         "Full CUDA graphs need a state block for every sequence, and all groups share one pool of blocks.",
+         "vLLM config/compilation.py"),
+    Rule("HC045", "error", "prefix match unit refused",
+         "It divides the block of every group, and is the block where there is one group.", UTILS),
+    Rule("HC046", "error", "a layer's state outgrows its page",
+         "The page is sized by the model class, the state by the layer; they count drafts and dtypes differently.",
+         "vLLM v1/kv_cache_interface.py"),
+    Rule("HC047", "error", "block size or layout refused",
+         "A block is a multiple of the backend's kernel block; both caches share one layout.",
+         "vLLM v1/attention/selector.py, v1/attention/backends/utils.py"),
+    Rule("HC048", "error", "retention interval refused", "It is a multiple of the scheduler's block.",
+         "vLLM v1/core/kv_cache_coordinator.py"),
+    Rule("HC049", "error", "flags refused together",
+         "Prefix caching of states needs chunked prefill; ReplaySSM fits few classes, backends and modes; MTP drafts "
+         "come in multiples of its layers; KDA states are float32 or bfloat16.", "vLLM config/vllm.py"),
+    Rule("HC050", "error", "ranks do not divide the model", "Heads, groups and channels are shared out exactly.",
+         "vLLM model_executor/layers/mamba/mamba_utils.py"),
+    Rule("HC055", "warning", "block longer than the shared prefix",
+         "Hits land on whole blocks, which cover a state: a shorter prefix is never found.", UTILS, _prefix_too_short),
+    Rule("HC056", "warning", "padding above 20 %", "Every state takes a whole page: 100 (page - m) / m.", INTERFACE,
+         _padding),
+    Rule("HC057", "warning", "--block-size grows by its own steps",
+         "A block that must cover a state is rounded up to a multiple of what was asked for.", INTERFACE, _doubled_block),
+    Rule("HC058", "note", "fp8 KV brings little", "The page covers the state: halving KV doubles the block.", INTERFACE,
+         _fp8_brings_little),
+    Rule("HC059", "warning", "the printed concurrency misleads for short requests",
+         "States take blocks of their own, (2 + S + C) a group in mode align, whatever the length.", UTILS,
+         _misleading_concurrency),
+    Rule("HC060", "warning", "max_num_seqs far from what fits", "Admitted requests that do not fit are preempted.",
+         "vLLM v1/core/sched/scheduler.py", _seqs_far_off),
+    Rule("HC061", "warning", "the default max_num_seqs may be refused",
+         "It is 1,024 on GPUs of 70 GiB and more but A100, else 256.", "vLLM engine/arg_utils.py", _default_seqs_refused),
+    Rule("HC062", "error", "requests longer than max_model_len", "Such a request is refused.",
+         "vLLM v1/engine/processor.py", _too_long),
+    Rule("HC063", "error", "fewer requests run than wanted", "Usable blocks over the blocks of a request.", PLANNING,
+         _fewer_than_wanted),
+    Rule("HC064", "warning", "layer slots stay empty",
+         "A block is a page in as many layer slots as the largest group has.", PLANNING, _empty_slots),
+    Rule("HC065", "warning", "cache mode not obeyed", "Prefix caching and the model class decide.",
+         "vLLM model_executor/models/config.py", _mode_ignored),
+    Rule("HC066", "warning", "state dtype flag without effect",
+         "KDA layers of Kimi-Linear and Ling-3 stay float32; linear attention and short convolutions take "
+         "--mamba-cache-dtype.", "vLLM model_executor/layers/mamba/mamba_utils.py", _dtype_ignored),
+)  # fmt: skip
+"""Every rule, refusals first."""

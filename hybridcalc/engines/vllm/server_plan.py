@@ -1,0 +1,148 @@
+"""The answer of ``hybridcalc plan`` for vLLM: pages, blocks, capacity for a workload, findings, suggestions.
+
+`plan` runs the engine's start-up (planner.py) on the likely memory and, where that is only an interval, on both ends of
+it. Findings and suggestions are computed when they are first asked for: each suggestion is a plan itself.
+"""
+
+from functools import cached_property
+from math import ceil
+from typing import Any
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.deployment import Rest, Workload, exact_rest
+from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.figures import Figures
+from hybridcalc.engines.vllm.notes import plan_notes
+from hybridcalc.engines.vllm.planner import Prepared, Sizing, outputs, prepare, size
+from hybridcalc.engines.vllm.prefix import PrefixReuse, prefix_reuse
+from hybridcalc.engines.vllm.rules import RULES
+from hybridcalc.engines.vllm.steps import plan_steps
+from hybridcalc.engines.vllm.suggest import suggest
+from hybridcalc.errors import InputError
+from hybridcalc.findings import Finding, find
+from hybridcalc.plan import Step, Suggestion
+from hybridcalc.units import GIB
+
+
+class Plan(Figures):
+    """The figures, and what they mean. Findings and suggestions are computed when they are first asked for."""
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """Traps this configuration walks into."""
+        return find(RULES, self)
+
+    @cached_property
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """Flags that serve the workload better, the most gain first."""
+        return suggest(self)
+
+    @cached_property
+    def prefix(self) -> PrefixReuse | None:
+        """What a shared prefix saves; None where the workload shares none."""
+        work = self.workload
+        if not work.shared_prefix:
+            return None
+        return prefix_reuse(self.ready, self.sizing, work.shared_prefix, work.private)
+
+    @property
+    def notes(self) -> list[str]:
+        """Limits of what is known, and flags that do nothing."""
+        notes = plan_notes(self)
+        if not self.low.blocks:
+            notes.append("at the low end of this memory the server does not start")
+        return notes
+
+    @property
+    def steps(self) -> list[Step]:
+        """Every figure with its formula, numbers, unit and source."""
+        return plan_steps(self.ready, self.sizing, self.rest)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of ``plan --json``, and the engine's own figures under their own names."""
+        found = self.running
+        document = outputs(self.ready, self.sizing) | {
+            "engine": "vllm",
+            "engine_version": self.ready.rules.version,
+            "model": self.model.name,
+            "starts": True,
+            "refusal": None,
+            "padded_page_bytes": self.padded_page_bytes,
+            "padding_pct": self.padding_pct,
+            "usable_blocks": self.usable_blocks,
+            "max_num_seqs": self.args.seqs,
+            "fixed_blocks_per_request": self.fixed_blocks,
+            "fixed_bytes_per_request": self.fixed_bytes_per_request,
+            "marginal_bytes_per_token": ceil(self.marginal_bytes_per_token),
+            "available_gib": self.rest.likely_gib,
+            "binding": self.binding,
+            "largest_max_num_seqs": self.most_seqs or None,
+            "longest_max_model_len": self.longest_model_len,
+            "capacity": {
+                "length_tokens": self.workload.longest or None,
+                "mean_length_tokens": float(self.workload.mean_length) if self.workload.mean_length else None,
+                "concurrent_requests": self.concurrency,
+                "requests_that_fit": found.fits,
+                "blocks_each": float(found.blocks_each),
+                "idle_percent": found.idle_percent,
+            },
+            "prefix": self.prefix.to_dict() if self.prefix is not None else None,
+            "budget": [line.to_dict() for line in self.budget],
+            "findings": [finding.to_dict() for finding in self.findings],
+            "suggestions": [suggestion.to_dict() for suggestion in self.suggestions],
+            "log_lines": self.log_lines,
+            "notes": self.notes,
+            "steps": [step.to_dict() for step in self.steps],
+        }
+        if not self.rest.exact:
+            document["intervals"] = {
+                "available_gib": [self.rest.low_gib, self.rest.high_gib],
+                "num_blocks": [self.low.blocks, self.high.blocks],
+            }
+        return document
+
+
+def plan(
+    model: Architecture, args: EngineArgs, *, available_bytes: int | None = None, rest: Rest | None = None,
+    workload: Workload | None = None,
+) -> Plan:  # fmt: skip
+    """Plan a server: ``available_bytes`` is the memory free for the cache on one GPU, or ``rest`` an interval of it.
+
+    Raises Refusal for what the engine does not start with, InputError for what makes no sense, and for no memory.
+    """
+    if rest is None:
+        if available_bytes is None and args.kv_cache_memory_bytes is None:
+            raise InputError("a plan needs the memory free for the cache", fix="give available_bytes")
+        free = args.kv_cache_memory_bytes if available_bytes is None else available_bytes
+        rest = exact_rest((free or 0) / GIB)
+        available_bytes = free
+    ready = prepare(model, args)
+    sizing = size(ready, int(rest.likely_gib * GIB) if available_bytes is None else available_bytes)
+    low, high = (
+        (sizing, sizing) if rest.exact else (_end(ready, rest.low_gib, sizing), _end(ready, rest.high_gib, sizing))
+    )
+    return Plan(ready, sizing, low, high, rest, workload or Workload())
+
+
+def refused(model: Architecture, args: EngineArgs, refusal: Refusal) -> dict[str, Any]:
+    """The document of a plan that does not start: the refusal, and what the stages before it settled."""
+    return {
+        "engine": "vllm",
+        "engine_version": args.engine_version,
+        "model": model.name,
+        "starts": False,
+        "refusal": {"stage": refusal.stage, "rule": refusal.rule, "reason": refusal.reason, "fix": refusal.fix},
+        "findings": [Finding(refusal.rule, "error", refusal.reason, refusal.fix).to_dict()],
+        "suggestions": [],
+        "budget": [],
+        "log_lines": refusal.outputs.get("log", []),
+        **refusal.outputs,
+    }
+
+
+def _end(ready: Prepared, gib: float, likely: Sizing) -> Sizing:
+    """The sizing at one end of an uncertain memory; no blocks where the engine would refuse that end."""
+    try:
+        return size(ready, int(gib * GIB))
+    except Refusal:
+        return likely._replace(blocks=0)

@@ -1,0 +1,59 @@
+"""Every figure of a vLLM plan as a line of arithmetic: symbol, formula, the same with numbers, value, unit, source."""
+
+from hybridcalc.deployment import Rest
+from hybridcalc.engines.vllm.groups import STATE, blocks_held
+from hybridcalc.engines.vllm.planner import Prepared, Sizing, usable_bytes
+from hybridcalc.plan import Step
+
+
+def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
+    """Steps in the order the engine takes them."""
+    engine, pages, per_block = f"vLLM {ready.rules.version}", ready.pages, ready.bytes_per_block
+    planning = f"{engine} v1/core/kv_cache_planning.py"
+    steps = [Step("available", "memory for the cache", rest.why, sizing.available_bytes, "B per GPU", planning)]
+    if ready.state:
+        parts = " + ".join(f"{' x '.join(map(str, tensor.shape))} {tensor.dtype}" for tensor in ready.state)
+        steps.append(Step("m", "state of a layer", parts, ready.state_bytes, "B per layer and GPU",
+                          f"{engine} model_executor/layers/mamba/mamba_utils.py"))  # fmt: skip
+    if ready.kv_bytes:
+        steps.append(Step("a", "KV of a token in a layer", ready.args.kv_cache_dtype, ready.kv_bytes,
+                          "B per layer and GPU", f"{engine} v1/kv_cache_interface.py"))  # fmt: skip
+        grid = f"m = {pages.class_bytes:,}, a = {ready.kv_bytes:,}" if ready.state else "no state to cover"
+        steps.append(Step("block", "least multiple with block x a >= m", grid, pages.block, "tokens",
+                          f"{engine} platforms/interface.py"))  # fmt: skip
+        steps.append(Step("page", "block x a", f"{pages.block:,} x {ready.kv_bytes:,}", pages.page,
+                          "B per layer and block", f"{engine} platforms/interface.py"))  # fmt: skip
+    if pages.padded is not None:
+        numbers = f"100 x ({pages.padded:,} - {ready.state_bytes:,}) / {ready.state_bytes:,}"
+        steps.append(Step("padding", "100 (page - m) / m", numbers, ready.settled["padding_pct"], "% of a state",
+                          f"{engine} platforms/interface.py"))  # fmt: skip
+    sizes = [group.layers for group in ready.groups]
+    page = pages.page or ready.state_bytes
+    steps += [
+        Step("groups", "buckets cut to one size", " + ".join(map(str, sizes)), len(sizes), "groups", planning),
+        Step("block bytes", "layers of the largest group x page", f"{max(sizes)} x {page:,}", per_block, "B", planning),
+        Step("blocks", *_blocks(ready, sizing), sizing.blocks, "blocks", planning),
+        Step("per request", "sum over groups", _held(ready, sizing), sizing.per_request,
+             f"blocks at {sizing.length:,} tokens", f"{engine} v1/kv_cache_interface.py"),
+        Step("concurrency", "blocks / per request", f"{sizing.blocks:,} / {sizing.per_request:,}", sizing.concurrency,
+             "requests of max_model_len", f"{engine} v1/core/kv_cache_utils.py"),
+        Step("tokens", "int(concurrency x max_model_len)", f"int({sizing.concurrency:.6f} x {sizing.length:,})",
+             sizing.tokens, "tokens", f"{engine} v1/core/kv_cache_utils.py"),
+    ]  # fmt: skip
+    return steps
+
+
+def _blocks(ready: Prepared, sizing: Sizing) -> tuple[str, str]:
+    if ready.args.num_gpu_blocks_override is not None:
+        return "as --num-gpu-blocks-override says", f"{sizing.blocks:,}"
+    left = usable_bytes(ready, sizing.available_bytes) // ready.bytes_per_block
+    checked = f"; the check counts {left:,}" if left < sizing.blocks else ""
+    return "available // block bytes", f"{sizing.available_bytes:,} // {ready.bytes_per_block:,}{checked}"
+
+
+def _held(ready: Prepared, sizing: Sizing) -> str:
+    """Blocks of the groups, those of states and of attention apart."""
+    states = [blocks_held(group, sizing.length, ready.held) for group in ready.groups if group.kind == STATE]
+    others = [blocks_held(group, sizing.length, ready.held) for group in ready.groups if group.kind != STATE]
+    terms = [f"{len(states)} x {states[0]} of states"] if states else []
+    return " + ".join([*terms, *(f"{blocks:,} of KV" for blocks in others)])
