@@ -28,7 +28,8 @@ class Form(NamedTuple):
     """One kind of line: ``opening`` in plain words, ``figures`` as (name, template) pairs.
 
     A form with figures says nothing where none of them can be read; one without is a mark. ``pattern`` replaces the
-    opening where plain words do not do; its first character stands outside every group.
+    opening where plain words do not do; its first character stands outside every group. A ``bare`` form says something
+    without any of its figures too: that an engine gave up is worth knowing.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Form(NamedTuple):
     figures: tuple[tuple[str, str], ...] = ()
     reach: int = DEFAULT_REACH
     pattern: bytes | None = None
+    bare: bool = False
 
     @property
     def opens(self) -> bytes:
@@ -117,7 +119,7 @@ class Grammar:
             if match is not None and value is not None:
                 figures.append((figure, value))
                 last = max(last, match.end())
-        if (form.figures and not figures) or denied(text, start, max(last, start + 1), end):
+        if (form.figures and not figures and not form.bare) or denied(text, start, max(last, start + 1), end):
             return None
         rank = ""
         if prefix is not None and start - prefix.end() <= _NEAR_PREFIX:
@@ -140,7 +142,7 @@ def _at_word(pattern: bytes) -> bytes:
 
 
 def _value(token: bytes, kind: str) -> Value | None:
-    if kind in ("word", "dtype", "mode"):
+    if kind in ("word", "path", "dtype", "mode"):
         return LINE_END.sub(b"", token).strip(b"'").decode().removeprefix("torch.")
     text = digits(token)
     if text is None:

@@ -14,10 +14,10 @@ from hybridcalc.bootlog.forms import Form, Grammar
 from hybridcalc.bootlog.records import Found
 
 _COMMON = (
-    Form("oom", "CUDA out of memory.", (("tried", "Tried to allocate {size}"),), 200),
-    Form("oom", "HIP out of memory.", (("tried", "Tried to allocate {size}"),), 200),
-    Form("oom", "NPU out of memory.", (("tried", "Tried to allocate {size}"),), 200),
-    Form("oom", "XPU out of memory.", (("tried", "Tried to allocate {size}"),), 200),
+    Form("oom", "CUDA out of memory.", (("tried", "Tried to allocate {size}"),), 200, bare=True),
+    Form("oom", "HIP out of memory.", (("tried", "Tried to allocate {size}"),), 200, bare=True),
+    Form("oom", "NPU out of memory.", (("tried", "Tried to allocate {size}"),), 200, bare=True),
+    Form("oom", "XPU out of memory.", (("tried", "Tried to allocate {size}"),), 200, bare=True),
 )
 
 

@@ -37,8 +37,31 @@ _RUNNING = (
     ("retracted", "#retracted-req: {count}"),
 )
 
+_ARGUMENTS = (
+    ("model_path", "model_path='{path}"),
+    ("tp_size", "tp_size={count}"),
+    ("pp_size", "pp_size={count}"),
+    ("dp_size", "dp_size={count}"),
+    ("enable_dp_attention", "enable_dp_attention={word}"),
+    ("context_length", "context_length={count}"),
+    ("mem_fraction_static", "mem_fraction_static={number}"),
+    ("max_running_requests", "max_running_requests={count}"),
+    ("max_total_tokens", "max_total_tokens={count}"),
+    ("page_size", "page_size={count}"),
+    ("kv_cache_dtype", "kv_cache_dtype='{word}"),
+    ("max_mamba_cache_size", "max_mamba_cache_size={count}"),
+    ("mamba_full_memory_ratio", "mamba_full_memory_ratio={number}"),
+    ("mamba_ssm_dtype", "mamba_ssm_dtype='{word}"),
+    ("mamba_radix_cache_strategy", "mamba_radix_cache_strategy='{word}"),
+    ("disable_radix_cache", "disable_radix_cache={word}"),
+    ("disable_overlap_schedule", "disable_overlap_schedule={word}"),
+    ("speculative_algorithm", "speculative_algorithm='{word}"),
+    ("speculative_num_draft_tokens", "speculative_num_draft_tokens={count}"),
+)
+"""Arguments that bear on memory, under their own names, as the engine echoes them at its start."""
+
 FORMS = (
-    Form("arguments", "server_args=", (), 200),
+    Form("arguments", "server_args=ServerArgs(", _ARGUMENTS, 9000, bare=True),
     Form("weights_begin", "Load weight begin", (_AVAILABLE,)),
     Form(
         "weights_loaded",
@@ -101,8 +124,15 @@ FORMS = (
             ("per_slot", "mamba_cache_per_req={size}"),
         ),
         500,
+        bare=True,
     ),
-    Form("refused_small", "state cache is too small to serve", (), 300),
+    Form(
+        "refused_small",
+        "state cache is too small to serve",
+        (("max_mamba_cache_size", "max_mamba_cache_size={count}"), ("slots_per_request", "mamba_ratio={count}")),
+        300,
+        bare=True,
+    ),
     Form("refused_tokens", "Not enough memory. Please try to increase", (), 200),
     Form("refused_weights", "Loaded weights leave no GPU memory", (), 300),
     Form("ping_pong", "Not enough space for mamba ping pong"),

@@ -7,7 +7,8 @@ A line end may fall inside a word or a number; a number is mended only if what c
 its unit, or the words that must follow. So 25|7 is 257 before ", conv_state", and 37 before a line that opens with 4.
 
 Kinds of figures: ``{size}`` with its unit (GB, MB, GiB, MiB), ``{gib}`` one whose unit stands elsewhere, ``{count}``
-a whole number, ``{number}`` one with decimals, ``{word}`` a name, ``{dtype}`` and ``{mode}`` one of a few; ``{*}`` skips a few characters. A figure that is cut
+a whole number, ``{number}`` one with decimals, ``{word}`` a name, ``{path}`` one with
+slashes, ``{dtype}`` and ``{mode}`` one of a few; ``{*}`` skips a few characters. A figure that is cut
 off, replaced by dots or by a ``{placeholder}`` matches none of them.
 """
 
@@ -38,7 +39,7 @@ _MOST_DIGITS = 4000
 """Of a number; a longer one is none, and Python would not read it either."""
 _DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fnuz", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn_x2",
            "fp8_e4m3", "fp8_e5m2", "fp8", "int8", "uint8")  # fmt: skip
-_FIGURE = re.compile(r"\{(size|gib|count|number|word|dtype|mode)\}")
+_FIGURE = re.compile(r"\{(size|gib|count|number|word|path|dtype|mode)\}")
 
 
 def spelt(words: str) -> bytes:
@@ -93,6 +94,8 @@ def _figure(kind: str, after: str) -> bytes:
         return rb"'?(?:" + (spelt("torch.") + CUT if kind == "dtype" else rb"(?:)") + rb")?" + _NAMES[kind]
     if kind == "size":
         return rb"-?" + SIZE + SIZE_ENDS
+    if kind == "path":
+        return rb"[\w./@~-][\w./@:~+-]{0,200}"
     if kind == "word":
         return rb"\w(?:[\w-]|\.(?=\w))*+(?![{}(])"
     if kind in ("number", "gib"):

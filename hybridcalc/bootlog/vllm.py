@@ -15,9 +15,28 @@ _SEQS_EXCEED = (
 )
 
 FORMS = (
-    Form("engine_started", "Initializing a V1 LLM engine", (("version", "LLM engine ({word})"),), 120),
+    Form(
+        "engine_started", "Initializing a V1 LLM engine",
+        (
+            ("version", "LLM engine ({word})"), ("model", "model='{path}"), ("max_model_len", "max_seq_len={count}"),
+            ("tensor_parallel_size", "tensor_parallel_size={count}"),
+            ("pipeline_parallel_size", "pipeline_parallel_size={count}"), ("kv_cache_dtype", "kv_cache_dtype={word}"),
+            ("enable_prefix_caching", "enable_prefix_caching={word}"), ("enforce_eager", "enforce_eager={word}"),
+        ),
+        4000, bare=True,
+    ),
     Form("server_version", "vLLM API server version", (("version", "server version {word}"),), 80),
-    Form("arguments", "non-default args:", (), 100),
+    Form(
+        "arguments", "non-default args:",
+        (
+            ("model", "model': '{path}"), ("model_tag", "model_tag': '{path}"),
+            ("max_model_len", "max_model_len': {count}"), ("max_num_seqs", "max_num_seqs': {count}"),
+            ("gpu_memory_utilization", "gpu_memory_utilization': {number}"),
+            ("tensor_parallel_size", "tensor_parallel_size': {count}"),
+            ("kv_cache_dtype", "kv_cache_dtype': '{word}"),
+        ),
+        3000, bare=True,
+    ),
     Form("cache_mode", "Mamba cache mode is set to", (("mode", "is set to {mode}"),), 100),
     Form("weights_loaded", "Model loading took", (("usage", "Model loading took {size}"),), 80),
     Form("block_size", "Setting attention block size to", (("tokens", "block size to {count} tokens"),), 80),
@@ -78,7 +97,7 @@ FORMS = (
             ("max_model_len", "max seq len ({count})"), ("needed", "({size} KV cache is needed"),
             ("available", "cache memory ({size})"), ("estimated", "maximum model length is {count}."),
         ),
-        500,
+        500, bare=True,
     ),
     Form("no_auto_fit", "Cannot auto-fit max_model_len", (), 200),
     Form(

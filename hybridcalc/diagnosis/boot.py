@@ -1,0 +1,62 @@
+"""What happened in each boot of a log? Reads it, tells the boots apart, and asks each engine's diagnosis."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from hybridcalc.bootlog import EVERYTHING, read_log
+from hybridcalc.bootlog.boots import Boot, assemble
+from hybridcalc.bootlog.figures import merged
+from hybridcalc.diagnosis.answer import Diagnosis
+from hybridcalc.diagnosis.llamacpp import diagnose_llamacpp
+from hybridcalc.diagnosis.question import Question
+from hybridcalc.diagnosis.rules import finding
+from hybridcalc.diagnosis.sglang import diagnose_sglang
+from hybridcalc.diagnosis.vllm import diagnose_vllm
+from hybridcalc.findings import Finding
+
+_ENGINES: dict[str, Callable[[Boot, Question], Diagnosis]] = {
+    "sglang": diagnose_sglang, "vllm": diagnose_vllm, "llama.cpp": diagnose_llamacpp, "": diagnose_sglang,
+}  # fmt: skip
+
+
+class LogAnswer(NamedTuple):
+    """The boots of one log, what there is to say about the log itself, and all its figures together."""
+
+    source: str
+    boots: tuple[Diagnosis, ...]
+    findings: tuple[Finding, ...]
+    figures: dict[str, Any]
+    remarks: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """One file's part of ``log --json``."""
+        return {
+            "file": self.source,
+            "boots": [boot.to_dict() for boot in self.boots],
+            "figures": self.figures,
+            "findings": [found.to_dict() for found in self.findings],
+            "remarks": list(self.remarks),
+        }
+
+
+def diagnose_log(source: str | os.PathLike[str], question: Question, *, whole: bool = False) -> LogAnswer:
+    """The answer for the log ``source`` (a path, or ``-``). Raises InputError where it cannot be read."""
+    said: list[str] = []
+    boots, dropped = assemble(read_log(source, said, grammars=EVERYTHING, whole=whole))
+    damage = [text for text in said if "gzip" in text]
+    findings = [finding("HC104", text) for text in damage]
+    if dropped:
+        findings.append(finding("HC102", f"{dropped + len(boots):,} boots are in the log: {dropped:,} in the middle are "
+                                "left out"))  # fmt: skip
+    name = "stdin" if os.fspath(source) == "-" else os.fspath(source)
+    answers = tuple(diagnose(boots, question))
+    return LogAnswer(name, answers, tuple(findings), merged(boots), tuple(text for text in said if text not in damage))
+
+
+def diagnose(boots: Iterable[Boot], question: Question) -> Iterable[Diagnosis]:
+    """The answer for each boot, in order."""
+    for boot in boots:
+        yield _ENGINES[boot.engine](boot, question)

@@ -1,0 +1,357 @@
+"""A vLLM boot: pages, blocks, what the printed tokens mean, which model has these pages, and what to set.
+
+    capacity = concurrency x max_model_len                tokens that requests of max_model_len can hold
+    printed  = capacity                                   since the capacity line counts groups
+             = num_blocks / groups x block                before: one group's share, capacity / groups
+
+Block size and padding are exact integers of the model's geometry: every preset is planned (engines/vllm) at likely
+tensor parallelism and dtypes, and those that print the same pages are candidates; memory and tokens decide between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.presets import load_model, model_names
+from hybridcalc.bootlog.boots import Boot
+from hybridcalc.bootlog.records import Printed, Value
+from hybridcalc.deployment import Rest
+from hybridcalc.diagnosis.answer import Candidate, Diagnosis, Row
+from hybridcalc.diagnosis.failures import failures
+from hybridcalc.diagnosis.question import Question
+from hybridcalc.diagnosis.rules import finding
+from hybridcalc.diagnosis.serving import serving_findings
+from hybridcalc.engines.vllm.config import RULE_SETS, EngineArgs
+from hybridcalc.engines.vllm.planner import Prepared, prepare
+from hybridcalc.engines.vllm.server_plan import Plan, plan
+from hybridcalc.errors import HybridcalcError
+from hybridcalc.units import GIB, format_bytes
+
+_TP = (1, 2, 4, 8, 16)
+MUCH_PADDING_PCT = 10
+MUCH_GRAPH = 2 * GIB
+
+
+class _Printed(NamedTuple):
+    """What the boot printed of its pages and its cache."""
+
+    block: int | None
+    padding: Printed | None
+    available: Printed | None
+    tokens: int | None
+    concurrency: Printed | None
+    length: int | None
+
+
+def diagnose_vllm(boot: Boot, question: Question) -> Diagnosis:
+    """The answer for one vLLM boot."""
+    answer = Diagnosis(boot, version=_version(boot))
+    said = _Printed(
+        _count(boot.first("block_size", "tokens")),
+        _size(boot.first("padding", "percent")),
+        _size(boot.first("available", "available") or boot.first("cpu_memory", "available")
+              or boot.first("one_request_too_big", "available") or boot.first("reserved", "available")),
+        _count(boot.first("kv_size", "tokens")),
+        _size(boot.first("concurrency", "concurrency")),
+        _count(boot.first("concurrency", "max_model_len") or boot.first("one_request_too_big", "max_model_len")),
+    )  # fmt: skip
+    args = _args(boot, question)
+    fitting = _candidates(boot, said, args, question.model)
+    answer.candidates = tuple(candidate for _, candidate, _ in fitting)
+    if fitting:
+        answer.model_guess = answer.candidates[0].describe()
+    failed = failures(answer)
+    _rows(answer, said)
+    _meaning(answer, said)
+    _notes(answer, said)
+    answer.findings += serving_findings(answer, None, None)
+    if fitting:
+        _exact(answer, fitting[0], said, question, one=len(fitting) == 1 or _alike(fitting))
+    elif said.block is not None and question.model is not None:
+        answer.findings.append(finding("HC101", f"no tp and no dtype gives {question.model.name} a block of "
+                                       f"{said.block:,} tokens with this padding"))  # fmt: skip
+    elif said.block is not None:
+        answer.findings.append(finding("HC107", "none of the known models has these pages at TP 1 to 16"))
+    _verdict(answer, said, failed)
+    return answer
+
+
+def _version(boot: Boot) -> str | None:
+    for kind in ("engine_started", "server_version"):
+        version = boot.first(kind, "version")
+        if isinstance(version, str):
+            return version.removeprefix("v")
+    return None
+
+
+def _args(boot: Boot, question: Question) -> EngineArgs:
+    """The arguments that are known: of the launch line, or as the engine echoes them."""
+    if isinstance(question.command, EngineArgs):
+        return question.command
+    fields: dict[str, object] = {}
+    for kind in ("arguments", "engine_started"):
+        for statement in boot.of(kind):
+            for name, value in statement.figures:
+                if name in EngineArgs.__dataclass_fields__ and value not in ("auto", "None"):
+                    fields[name] = _plain(value)
+    return replace(EngineArgs(), **fields)  # type: ignore[arg-type]
+
+
+def _plain(value: Value) -> object:
+    if isinstance(value, Printed):
+        return value.number
+    return {"True": True, "False": False}.get(value, value) if isinstance(value, str) else value
+
+
+_Fit = tuple[EngineArgs, Candidate, Architecture]
+
+
+def _candidates(boot: Boot, said: _Printed, args: EngineArgs, model: Architecture | None) -> list[_Fit]:
+    """Models and arguments whose pages are the printed ones, those whose tokens are printed as well first."""
+    if said.block is None or (said.padding is None and said.block % 16 == 0 and said.block <= 16):
+        return []
+    found: list[tuple[tuple[object, ...], _Fit]] = []
+    versions = _versions(_version(boot))
+    tps = (args.tensor_parallel_size,) if args.tensor_parallel_size > 1 else _TP
+    dtypes = (args.kv_cache_dtype,) if args.kv_cache_dtype != "auto" else ("auto", "fp8")
+    for architecture in _models() if model is None else (model,):
+        for tp in tps:
+            for dtype in dtypes:
+                for ssm in ("auto", "float32"):
+                    for version in versions:
+                        tried = replace(
+                            args, tensor_parallel_size=tp, kv_cache_dtype=dtype, mamba_ssm_cache_dtype=ssm,
+                            engine_version=version, max_model_len=said.length or args.max_model_len,
+                            num_speculative_tokens=args.num_speculative_tokens,
+                        )  # fmt: skip
+                        ready = _prepared(architecture, tried)
+                        if ready is None or not _same_pages(ready, said):
+                            continue
+                        planned = _planned(architecture, tried, said)
+                        told = _tells(planned, said)
+                        kv = "fp8" if dtype.startswith("fp8") else ready.model_dtype.replace("bfloat16", "bf16")
+                        fit = tried, Candidate(architecture.name, tp, "", kv, 0, 0), architecture
+                        found.append(((not told, ssm != "auto", version != versions[0], dtype != "auto", tp), fit))
+                        break
+                    else:
+                        continue
+                    break
+    found.sort(key=lambda pair: (pair[0], pair[1][1].model))
+    if found and not found[0][0][0] and said.tokens is not None:
+        found = [pair for pair in found if not pair[0][0]]
+    return list({fit[1]: fit for _, fit in found}.values())
+
+
+def _versions(printed: str | None) -> tuple[str, ...]:
+    known = tuple(rules.version for rules in reversed(RULE_SETS))
+    return (printed,) if printed and printed[0].isdigit() and printed.count(".") >= 1 and _release(printed) else known
+
+
+def _release(text: str) -> bool:
+    from hybridcalc.engines.vllm.config import rules_for
+
+    try:
+        rules_for(text)
+    except HybridcalcError:
+        return False
+    return True
+
+
+@lru_cache(maxsize=1)
+def _models() -> tuple[Architecture, ...]:
+    return tuple(model for name in model_names() if (model := load_model(name)).state is not None)
+
+
+def _prepared(model: Architecture, args: EngineArgs) -> Prepared | None:
+    try:
+        return prepare(model, args)
+    except HybridcalcError:
+        return None
+
+
+def _planned(model: Architecture, args: EngineArgs, said: _Printed) -> Plan | None:
+    if said.available is None or said.length is None:
+        return None
+    try:
+        return plan(model, args, available_bytes=int(said.available.value))
+    except HybridcalcError:
+        return None
+
+
+def _same_pages(ready: Prepared, said: _Printed) -> bool:
+    if ready.pages.block != said.block:
+        return False
+    padding = float(ready.settled.get("padding_pct", 0.0))
+    return said.padding is None or abs(padding - said.padding.number) <= 0.006
+
+
+def _tells(planned: Plan | None, said: _Printed) -> bool:
+    """Whether a plan prints the boot's concurrency, as far as memory known to two decimals decides."""
+    if planned is None or said.concurrency is None or said.available is None:
+        return False
+    share = 0.006 * GIB / max(1, int(said.available.value)) + 0.006 / max(0.01, said.concurrency.number)
+    return abs(planned.max_concurrency / max(1e-9, said.concurrency.number) - 1) <= share
+
+
+def _alike(fitting: list[_Fit]) -> bool:
+    """Whether all candidates plan alike: the same pages and groups."""
+    sizes = set()
+    for args, _, model in fitting:
+        ready = _prepared(model, args)
+        sizes.add((ready.bytes_per_block, tuple(g.layers for g in ready.groups)) if ready else None)
+    return len(sizes) == 1
+
+
+def _rows(answer: Diagnosis, said: _Printed) -> None:
+    boot = answer.boot
+    for kind, what in (("block_size", "block"), ("available", "memory"), ("kv_size", "tokens")):
+        statement = next(iter(boot.of(kind)), None)
+        if statement is None:
+            continue
+        place = f"line {statement.line}"
+        if what == "block" and said.block is not None:
+            padding = f"states padded by {said.padding.text} %" if said.padding else "states fill it exactly"
+            if not boot.of("padding"):
+                padding = "no padding line"
+            answer.rows.append(Row(place, f"{said.block:,} tokens a block", padding))
+        elif what == "memory" and said.available is not None:
+            answer.rows.append(Row(place, f"{said.available.text} GiB", "for KV and states of one GPU"))
+        elif what == "tokens" and said.tokens is not None:
+            length = f", {said.concurrency.text} requests of {said.length:,}" if said.concurrency and said.length else ""
+            answer.rows.append(Row(place, f"{said.tokens:,} tokens", f"as printed{length}"))
+
+
+def _meaning(answer: Diagnosis, said: _Printed) -> None:
+    """What the printed token figure is, and the capacity it stands for."""
+    if said.concurrency is None or said.length is None:
+        return
+    low, high = (bound * said.length for bound in said.concurrency.interval)
+    capacity = int(said.concurrency.value * said.length)
+    answer.derived["capacity_tokens"] = [int(low), int(high)]
+    answer.step("capacity", "concurrency x max_model_len", f"{said.concurrency.text} x {said.length:,}", capacity,
+                "tokens", "vLLM v1/core/kv_cache_utils.py")  # fmt: skip
+    if said.tokens is None:
+        return
+    if low - said.length / 1000 <= said.tokens <= high + said.length / 1000:
+        answer.derived["tokens_mean"] = "concurrency x max_model_len"
+        answer.findings.append(finding(
+            "HC140", f"the {said.tokens:,} tokens are {said.concurrency.text} requests of {said.length:,}: with shorter "
+            "requests they are fewer, since each holds its states"))  # fmt: skip
+        return
+    times = Fraction(capacity, max(1, said.tokens))
+    answer.derived["tokens_mean"] = "one group's share"
+    answer.derived["groups_seen"] = round(float(times), 2)
+    answer.findings.append(finding(
+        "HC140", f"the {said.tokens:,} tokens are one group's share of the blocks: requests of {said.length:,} tokens "
+        f"hold {capacity:,} together, {float(times):.1f} times as many"))  # fmt: skip
+
+
+def _notes(answer: Diagnosis, said: _Printed) -> None:
+    boot = answer.boot
+    if said.padding is not None and said.padding.number >= MUCH_PADDING_PCT:
+        answer.findings.append(finding("HC141", f"state pages are padded by {said.padding.text} %",
+                                       "another tp or KV dtype changes the padding"))  # fmt: skip
+    for statement in boot.of("padding_layers"):
+        waste = statement.get("waste")
+        if isinstance(waste, Printed):
+            answer.findings.append(finding("HC141", f"{statement.get('layers')} layers were added to even out groups: up "
+                                           f"to {waste.text} % of the cache is wasted"))  # fmt: skip
+    for statement in boot.of("graph_pool"):
+        actual, estimate = statement.get("actual"), statement.get("estimate")
+        if isinstance(actual, Printed) and isinstance(estimate, Printed) and estimate.value - actual.value > MUCH_GRAPH:
+            idle = float((estimate.value - actual.value) / GIB)
+            answer.findings.append(finding(
+                "HC142", f"graphs took {actual.text} GiB of {estimate.text} estimated: {idle:.2f} GiB of the budget idle",
+                "raise --gpu-memory-utilization by that much, or lower the largest captured batch"))  # fmt: skip
+    for statement in boot.of("graph_sizes_capped"):
+        answer.findings.append(finding(
+            "HC143", f"graphs reach batches of {statement.get('to')}, not {statement.get('from')}: there are "
+            f"{statement.get('blocks')} blocks", "more memory for the cache, or a lower --max-num-seqs"))  # fmt: skip
+    spread = {s.get("tokens") for s in boot.of("kv_size")}
+    if len(spread) > 1:
+        answer.findings.append(finding("HC103", f"engines differ in their tokens: {', '.join(map(str, spread))}"))
+
+
+def _exact(answer: Diagnosis, fit: _Fit, said: _Printed, question: Question, *, one: bool) -> None:
+    """What the planner adds where the model is known: pages, groups, blocks, capacity for a workload, flags."""
+    args, candidate, model = fit
+    ready = _prepared(model, args)
+    if ready is None:
+        return
+    state = sum(group.layers for group in ready.groups if group.kind == "state")
+    answer.constants = {
+        "state_bytes_per_slot": None, "kv_bytes_per_token": None,
+        "exact": {
+            "model": candidate.model, "bytes_per_block": ready.bytes_per_block,
+            "padded_page_bytes": ready.pages.padded, "group_sizes": [group.layers for group in ready.groups],
+            "certain": one,
+        },
+    }  # fmt: skip
+    groups = ", ".join(f"{group.layers}" for group in ready.groups)
+    answer.rows.append(Row("groups", f"{len(ready.groups)} of {groups} layers",
+                           f"a block is {format_bytes(ready.bytes_per_block)} over all of them"))  # fmt: skip
+    answer.derived["bytes_per_block"] = ready.bytes_per_block
+    answer.derived["state_layers"] = state
+    if not one:
+        names = list(dict.fromkeys(c.model for c in answer.candidates))
+        answer.findings.append(finding("HC107", f"fits {', '.join(names[:4])}"
+                                       f"{f' and {len(names) - 4} more' if len(names) > 4 else ''}",
+                                       "--model says which it is"))  # fmt: skip
+    if said.available is None:
+        return
+    half = 0.005
+    gib = float(said.available.value / GIB)
+    rest = Rest(gib, gib - half, gib + half, f"{said.available.text} GiB as printed")
+    try:
+        planned = plan(model, args, rest=rest, workload=question.workload)
+    except HybridcalcError as error:
+        answer.findings.append(finding("HC127", f"by its plan it does not start: {error.message}", severity="note"))
+        return
+    answer.derived |= {"num_blocks": planned.num_blocks, "blocks_per_request": planned.blocks_per_request,
+                       "planned_concurrency": round(planned.max_concurrency, 4)}  # fmt: skip
+    answer.rows.append(Row("blocks", f"{planned.num_blocks:,}", f"{planned.blocks_per_request:,} for a request of "
+                           f"{planned.max_model_len:,}: {planned.max_concurrency:.2f} at once"))  # fmt: skip
+    answer.steps += planned.steps
+    if _tells(planned, said):
+        answer.findings.append(finding("HC100", f"the log matches {candidate.describe()}: {planned.num_blocks:,} blocks of "
+                               f"{format_bytes(planned.bytes_per_block)}"))  # fmt: skip
+    answer.binding = "limit" if planned.binding == "limit" else "kv"
+    answer.derived["requests"] = planned.concurrency
+    if question.workload.mean_length is not None and one:
+        answer.derived["idle_percent"] = round(planned.running.idle_percent, 2)
+        answer.suggestions = list(planned.suggestions)
+
+
+def _verdict(answer: Diagnosis, said: _Printed, failed: bool) -> None:
+    version = f" {answer.version}" if answer.version else ""
+    head = f"vLLM{version}" + (f", {answer.model_guess}" if answer.model_guess else "")
+    if failed:
+        answer.headline = f"{head}: does not start"
+        answer.meaning = next(f for f in answer.findings if f.severity == "error").message
+        return
+    answer.headline = head
+    parts = list[str]()
+    if said.concurrency is not None and said.length is not None:
+        parts.append(f"{said.concurrency.text} requests of {said.length:,} tokens at once")
+        parts.append(f"{int(said.concurrency.value * said.length):,} tokens together")
+    elif said.tokens is not None:
+        parts.append(f"{said.tokens:,} tokens")
+    if not parts and said.available is not None:
+        parts.append(f"{said.available.text} GiB for KV and states")
+    if not parts and said.block is not None:
+        parts.append(f"blocks of {said.block:,} tokens; the log ends before the cache was sized")
+    answer.meaning = "; ".join(parts) or "no cache line in it"
+
+
+def _count(value: Value | None) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _size(value: Value | None) -> Printed | None:
+    return value if isinstance(value, Printed) else None
+
+
