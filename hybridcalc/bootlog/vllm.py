@@ -37,6 +37,7 @@ FORMS = (
         ),
         3000, bare=True,
     ),
+    Form("architecture", "Resolved architecture:", (("name", "architecture: {word}"),), 100),
     Form("cache_mode", "Mamba cache mode is set to", (("mode", "is set to {mode}"),), 100),
     Form("weights_loaded", "Model loading took", (("usage", "Model loading took {size}"),), 80),
     Form("block_size", "Setting attention block size to", (("tokens", "block size to {count} tokens"),), 80),

@@ -49,8 +49,8 @@ def diagnose_log(source: str | os.PathLike[str], question: Question, *, whole: b
     damage = [text for text in said if "gzip" in text]
     findings = [finding("HC104", text) for text in damage]
     if dropped:
-        findings.append(finding("HC102", f"{dropped + len(boots):,} boots are in the log: {dropped:,} in the middle are "
-                                "left out"))  # fmt: skip
+        left = f"{dropped:,} in the middle are left out"
+        findings.append(finding("HC102", f"{dropped + len(boots):,} boots are in the log: {left}"))
     name = "stdin" if os.fspath(source) == "-" else os.fspath(source)
     answers = tuple(diagnose(boots, question))
     return LogAnswer(name, answers, tuple(findings), merged(boots), tuple(text for text in said if text not in damage))

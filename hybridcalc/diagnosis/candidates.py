@@ -42,7 +42,7 @@ def sglang_candidates(
         return ()
     found: list[tuple[tuple[object, ...], Candidate]] = []
     for architecture in _models() if model is None else (model,):
-        kin = model_class is None or _same_class(architecture.architecture, model_class)
+        kin = model_class is None or same_class(architecture.architecture, model_class)
         seen: set[tuple[int, str, str]] = set()
         for tp, ssm, kv_name in _flags(dtype, args):
             tried = replace(args, tp_size=tp, mamba_ssm_dtype=ssm or None, kv_cache_dtype=kv_name)
@@ -83,7 +83,7 @@ def _flags(dtype: str | None, args: ServerArgs) -> Iterator[tuple[int, str, str]
                 yield tp, ssm, name
 
 
-def _same_class(architecture: str, printed: str) -> bool:
+def same_class(architecture: str, printed: str) -> bool:
     """Whether a printed class is a preset's: the text and the vision class of a model are one family."""
     return _stem(architecture) == _stem(printed)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from hybridcalc.bootlog.boots import Boot
-from hybridcalc.bootlog.records import Printed, Statement
+from hybridcalc.bootlog.records import Pool, Printed, Statement, StatePoolAllocated
 from hybridcalc.diagnosis.candidates import KV_DTYPES
 from hybridcalc.diagnosis.question import Launch
 from hybridcalc.diagnosis.rules import finding
@@ -65,26 +65,23 @@ def _memory(boot: Boot) -> Iterator[Finding]:
     for statement in boot.of("weights_loaded"):
         first = loaded.setdefault(statement.rank, statement)
         begun = by_rank.get(statement.rank)
-        before, after, used = begun and begun.get("avail"), statement.get("avail"), statement.get("usage")
-        if first is statement and all(isinstance(v, Printed) for v in (before, after, used)):
-            gap = before.value - after.value - used.value  # type: ignore[union-attr]
-            if abs(gap) > SLACK:
-                yield _apart(f"{before.text} - {after.text} GiB are free less",  # type: ignore[union-attr]
-                             f"the weights took {used.text} GiB (line {statement.line})")  # type: ignore[union-attr]
+        before, left, used = begun.get("avail") if begun else None, statement.get("avail"), statement.get("usage")
+        if first is not statement or not isinstance(before, Printed):
+            continue
+        if isinstance(left, Printed) and isinstance(used, Printed):
+            if abs(before.value - left.value - used.value) > SLACK:
+                yield _apart(f"{before.text} - {left.text} GiB are free less",
+                             f"the weights took {used.text} GiB (line {statement.line})")  # fmt: skip
     for rank, statement in loaded.items():
         after = statement.get("avail")
-        pools = [p for p in (*boot.states, *boot.target_kvs) if p.rank == rank]
-        sizes = [
-            part.value for pool in pools for part in (
-                (pool.conv, pool.ssm, pool.intermediate_conv, pool.intermediate_ssm) if hasattr(pool, "conv")
-                else (pool.k, pool.v, pool.kv)
-            ) if part is not None
-        ]  # fmt: skip
+        pools: list[Pool] = [*boot.states, *boot.target_kvs]
+        sizes = [part.value for pool in pools if pool.rank == rank for part in sizes_of(pool) if part is not None]
         if not isinstance(after, Printed) or not sizes:
             continue
         total = sum(sizes, start=Fraction(0))
         if total > after.value + LARGEST_DRIFT:
-            yield _apart(f"pools of {float(total / GIB):.2f} GiB", f"{after.text} GiB were free (line {statement.line})")
+            free = f"{after.text} GiB were free (line {statement.line})"
+            yield _apart(f"the pools take {float(total / GIB):.2f} GiB", free)
         ends = [s.get("avail") for s in boot.of("pools_done") if s.rank == rank]
         if ends and isinstance(ends[0], Printed) and len(boot.of("weights_loaded")) == len(loaded):
             drift = after.value - total - ends[0].value
@@ -94,6 +91,13 @@ def _memory(boot: Boot) -> Iterator[Finding]:
                     "HC116", f"{ends[0].text} GiB are free after the pools, {float(abs(drift) / GIB):.2f} {less} than "
                     f"{after.text} - {float(total / GIB):.2f}",
                 )  # fmt: skip
+
+
+def sizes_of(pool: Pool) -> tuple[Printed | None, ...]:
+    """What a pool's parts take."""
+    if isinstance(pool, StatePoolAllocated):
+        return pool.conv, pool.ssm, pool.intermediate_conv, pool.intermediate_ssm
+    return pool.k, pool.v, pool.kv
 
 
 def _flags(boot: Boot, slots: int | None, requests: int | None, launch: Launch) -> Iterator[Finding]:

@@ -90,7 +90,8 @@ def _ping_pong(boot: Boot, error: Statement) -> Finding:
 
 def _slots_exhausted(boot: Boot, error: Statement) -> Finding:
     return finding("HC123", "no free state slot for a request",
-                   "raise --max-mamba-cache-size or --mamba-full-memory-ratio, or lower --max-running-requests")  # fmt: skip
+                   "raise --max-mamba-cache-size or --mamba-full-memory-ratio, or lower --max-running-requests",
+                   )  # fmt: skip
 
 
 def _host(boot: Boot, error: Statement) -> Finding:
@@ -137,7 +138,9 @@ def _no_blocks(boot: Boot, error: Statement) -> Finding:
     if isinstance(graphs, Printed) and graphs.value > 0:
         message += f", {graphs.text} GiB of it estimated for graphs"
     fix = "raise --gpu-memory-utilization, use more GPUs or smaller weights"
-    if isinstance(available, Printed) and isinstance(asked, Printed) and isinstance(total, Printed) and total.value:
+    known = [value for value in (available, asked, total) if isinstance(value, Printed)]
+    if len(known) == 3 and known[2].value:
+        available, asked, total = known
         least = asked.number + float((Fraction(0) - available.value) / total.value)
         fix = f"--gpu-memory-utilization above {least:.2f}" if least < 1 else "the weights do not fit: use more GPUs"
     return finding("HC125", message, fix)
@@ -155,7 +158,8 @@ def _too_many_sequences(boot: Boot, error: Statement) -> Finding:
 def _one_request(boot: Boot, error: Statement) -> Finding:
     length, needed, has = error.get("max_model_len"), error.get("needed"), error.get("available")
     longest = error.get("estimated")
-    message = f"one request of {length:,} tokens does not fit" if isinstance(length, int) else "one request does not fit"
+    of = f" of {length:,} tokens" if isinstance(length, int) else ""
+    message = f"one request{of} does not fit"
     if isinstance(needed, Printed) and isinstance(has, Printed):
         message += f": {needed.text} GiB are needed, {has.text} are there"
     fix = f"--max-model-len {longest}" if isinstance(longest, int) else "lower --max-model-len"

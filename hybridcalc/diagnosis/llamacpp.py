@@ -1,7 +1,7 @@
 """A llama.cpp load: what a sequence's state and a cell of KV weigh.
 
-    state of a sequence = (R + S) / cells / (1 + rs_seq)     fp32 both; rs_seq extra copies serve drafts
-    KV of a cell        = (K + V) / cells
+state of a sequence = (R + S) / cells / (1 + rs_seq)     fp32 both; rs_seq extra copies serve drafts
+KV of a cell        = (K + V) / cells
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def diagnose_llamacpp(boot: Boot, question: Question) -> Diagnosis:
     if state is not None and (each := _per_sequence(state)) is not None:
         copies, cells = 1 + _count(state, "rs_seq"), _count(state, "cells")
         answer.derived["state_bytes_per_sequence"] = int(each)
-        text = f"{cells} cells x {copies} copies x {format_bytes(each)}" if copies > 1 else f"{cells} x {format_bytes(each)}"
+        times = f"{cells} cells x {copies} copies" if copies > 1 else f"{cells}"
+        text = f"{times} x {format_bytes(each)}"
         answer.rows.append(Row(f"line {state.line}", f"states of {cells} sequences", text))
         answer.findings.append(finding("HC150", f"a sequence's state is {format_bytes(each)}, all of it fp32"))
         parts.append(f"{format_bytes(each)} of state a sequence")

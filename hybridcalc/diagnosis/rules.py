@@ -17,7 +17,7 @@ RULES = (
     Rule("HC104", "warning", "the log was not read to its end", "A damaged or cut gzip file.", ""),
     Rule("HC105", "error", "figures of one boot contradict each other",
          "Edited by hand, or lines of two boots mixed.", _KCC),
-    Rule("HC106", "warning", "a figure that no machine can have", "A display bug or a slip: nothing is derived.", _POOL),
+    Rule("HC106", "warning", "a figure that no machine can have", "A display bug or a slip: it is not used.", _POOL),
     Rule("HC107", "note", "no preset fits, or several do", "Printed figures are intervals.", ""),
     Rule("HC108", "error", "the flags cannot have produced this log",
          "A pinned K, a limit, a dtype or a fraction that the log's figures rule out.", _KCC),

@@ -28,8 +28,8 @@ def serving_findings(answer: Diagnosis, slots: int | None, slots_per_request: in
             answer.derived["slots_from_usage"] = round(serving.most_slots / usage)
         each = serving.most_slots / max(1, serving.running_at_most_slots)
         reserved = f"; {slots_per_request} are reserved for each" if slots_per_request else ""
-        said.append(finding("HC131", f"{serving.most_slots:,} slots in use with {serving.running_at_most_slots:,} running "
-                            f"requests: {each:.1f} each, cached prefixes included{reserved}"))  # fmt: skip
+        seen = f"{serving.most_slots:,} slots in use with {serving.running_at_most_slots:,} running requests"
+        said.append(finding("HC131", f"{seen}: {each:.1f} each, cached prefixes included{reserved}"))
     if serving.peak_state_usage >= 0.95 and serving.most_queued:
         said.append(finding(
             "HC130", f"the state pool is {serving.peak_state_usage:.0%} full with {serving.peak_kv_usage:.0%} of KV in "
@@ -37,6 +37,7 @@ def serving_findings(answer: Diagnosis, slots: int | None, slots_per_request: in
             "raise --mamba-full-memory-ratio, or use --mamba-ssm-dtype bfloat16 or extra_buffer_lazy",
         ))  # fmt: skip
     elif serving.peak_kv_usage >= 0.95 and serving.most_queued:
-        said.append(finding("HC130", f"KV is {serving.peak_kv_usage:.0%} full and {serving.most_queued:,} requests wait",
+        wait = f"{serving.most_queued:,} requests wait"
+        said.append(finding("HC130", f"KV is {serving.peak_kv_usage:.0%} full and {wait}",
                             "lower --mamba-full-memory-ratio, or use fp8 KV"))  # fmt: skip
     return said

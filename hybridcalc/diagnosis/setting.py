@@ -61,8 +61,9 @@ def _reproduced(
     args = replace(
         args, tp_size=best.tp, dp_size=1, enable_dp_attention=False, kv_cache_dtype=kv_name,
         mamba_ssm_dtype=parse_dtype(best.ssm_dtype) if best.ssm_dtype else None, mem_fraction_static=None,
-        max_running_requests=_limit(pools, args, slots_per_request), max_total_tokens=None,
+        max_running_requests=None, max_total_tokens=None,
     )  # fmt: skip
+    asked = launch.args.max_running_requests
     drafts = answer.derived.get("draft_tokens")
     if pools.scratch[0] and not args.speculative:
         if not drafts:
@@ -70,6 +71,7 @@ def _reproduced(
         args = replace(args, speculative_algorithm="NEXTN", speculative_num_draft_tokens=drafts, draft_layers=0)
     if slots_per_request is not None:
         args = _with_slots(model, args, slots_per_request)
+    args = replace(args, max_running_requests=_limit(pools, asked, prepare(model, args).slots.count, launch))
     for version in dict.fromkeys((args.engine_version, NEWEST_VERSION)):
         tried = replace(args, engine_version=version)
         try:
@@ -99,13 +101,13 @@ def _ratios(answer: Diagnosis, args: ServerArgs) -> list[float]:
     return list(dict.fromkeys((args.mamba_full_memory_ratio, 0.9, round(middle, 2), round(middle, 4))))
 
 
-def _limit(pools: Pools, args: ServerArgs, slots_per_request: int | None) -> int | None:
-    """The request limit of the boot: as asked for, or the printed one where the slots would admit more."""
-    if args.max_running_requests is not None:
-        return max(1, args.max_running_requests // args.attn_dp_size)
+def _limit(pools: Pools, asked: int | None, slots_per_request: int, launch: Launch) -> int | None:
+    """The request limit of a worker: as asked for, or the printed one where the slots would admit more."""
+    if asked is not None:
+        return max(1, asked // launch.args.attn_dp_size)
     if pools.requests is None or pools.slots is None:
         return None
-    return pools.requests if slots_per_request and pools.requests < pools.slots // slots_per_request else None
+    return pools.requests if pools.requests < pools.slots // slots_per_request else None
 
 
 def _with_slots(model: Architecture, args: ServerArgs, slots_per_request: int) -> ServerArgs:
@@ -140,7 +142,7 @@ def _by_plan(answer: Diagnosis, model: Architecture, args: ServerArgs, rest_gib:
     uncharged = planned.uncharged_bytes
     said = "charged = allocated" if uncharged < 2**20 else f"{format_bytes(uncharged)} are allocated beyond the charge"
     answer.rows = [
-        row._replace(arithmetic=f"{row.arithmetic}; {said}" if row.arithmetic else said) if row.place == "split" else row
+        row._replace(arithmetic="; ".join(filter(None, (row.arithmetic, said)))) if row.place == "split" else row
         for row in answer.rows
     ]
     answer.steps += planned.steps
@@ -216,5 +218,3 @@ def _idle(answer: Diagnosis, binding: str, percent: float, workload: Workload) -
         answer.findings.append(finding("HC110", f"{percent:.0f} % of the KV idle at {workload.describe()}"))
     elif binding == "kv":
         answer.findings.append(finding("HC111", f"{percent:.0f} % of the slots idle at {workload.describe()}"))
-
-

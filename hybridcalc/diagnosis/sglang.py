@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from fractions import Fraction
-from math import ceil
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, load_model
@@ -28,9 +27,11 @@ from hybridcalc.diagnosis.question import Launch, Question, launch_of
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.diagnosis.serving import serving_findings
 from hybridcalc.diagnosis.setting import settings_for
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, RULE_SETS, ServerArgs
-from hybridcalc.engines.sglang.constants import Range
-from hybridcalc.units import GIB, MIB, format_bytes, short_dtype
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, RULE_SETS, ServerArgs, rules_for
+from hybridcalc.engines.sglang.constants import Range, architecture_constants
+from hybridcalc.errors import HybridcalcError
+from hybridcalc.findings import Finding
+from hybridcalc.units import GIB, format_bytes
 
 CLAMP_VALUES = (5, 4, 3, 2, 1)
 MOST_NAMED = 4
@@ -38,7 +39,7 @@ _RANK_NUMBER = re.compile(r"TP([0-9]+)(?:(?:\.{2,3}|-)(?:TP)?([0-9]+))?")
 
 
 class Pools:
-    """The pools of a boot that answers rest on: the state pool and the target's KV pool, and what they are priced at."""
+    """The pools of a boot that answers rest on: the state pool, the target's KV pool, and what they are priced at."""
 
     def __init__(self, boot: Boot, args: ServerArgs) -> None:
         self.state = _best_state(boot)
@@ -105,6 +106,7 @@ def diagnose_sglang(boot: Boot, question: Question) -> Diagnosis:
     if not failed:
         settings_for(answer, pools, best, model, args, launch, question.workload, slots_per_request)
     _verdict(answer, pools, best, slots_per_request, question, failed)
+    answer.findings = list(dict.fromkeys(answer.findings))
     return answer
 
 
@@ -164,18 +166,14 @@ def _identify(answer: Diagnosis, pools: Pools, args: ServerArgs, model: Architec
         return
     informative = (state is not None and (state.conv or state.ssm)) or per_slot is not None
     if named and model is not None and informative and state is not None:
-        answer.findings.append(_does_not_fit(answer, model, state, kv, args))
+        answer.findings.append(_does_not_fit(model, state, kv, args))
     elif informative:
         answer.findings.append(finding("HC107", "none of the known models fits these pools at TP 1 to 32"))
 
 
 def _does_not_fit(
-    answer: Diagnosis, model: Architecture, state: StatePoolAllocated, kv: KvPoolAllocated | None, args: ServerArgs
-):  # fmt: skip
-    from hybridcalc.engines.sglang.config import rules_for
-    from hybridcalc.engines.sglang.constants import architecture_constants
-    from hybridcalc.errors import HybridcalcError
-
+    model: Architecture, state: StatePoolAllocated, kv: KvPoolAllocated | None, args: ServerArgs
+) -> Finding:  # fmt: skip
     try:
         exact = architecture_constants(model, args, rules_for(args.engine_version)[0])
         said = "; ".join(mismatches(exact, state, kv, args))
@@ -296,7 +294,9 @@ def _memory(answer: Diagnosis, pools: Pools, best: Candidate | None, launch: Lau
     answer.derived["rest_gib"] = [round(float(end / GIB), 3) for end in rest]
     answer.step("rest", "states + draft states + KV", f"{format_bytes(states[0])} + {format_bytes(kv[0])}",
                 round(float(rest[0] / GIB), 4), "GiB", "SGLang mem_cache/kv_cache_configurator.py")  # fmt: skip
-    ratio = states[0] / kv[1], (states[1] + slot[1]) / max(kv[0] - slot[1], Fraction(1))
+    old = not rules_for(_rules_version(answer.boot, launch.args))[0].padding_slot_charged
+    given = states[0] - (slot[0] if old else 0), states[1] + (0 if old else slot[1])
+    ratio = given[0] / kv[1], given[1] / max(kv[0] - slot[1], Fraction(1))
     answer.derived["mamba_full_memory_ratio"] = [round(float(end), 4) for end in ratio]
     fraction = _fraction(answer.boot, rest)
     text = f"ratio {float(ratio[0]):.2f}" if float(ratio[1]) - float(ratio[0]) < 0.02 else (
@@ -325,7 +325,7 @@ def _point(size: int) -> Range:
 
 
 def _fraction(boot: Boot, rest: Range) -> tuple[float, float] | None:
-    """The fraction of the free memory that weights and pools took: 1 - (available after the weights - rest) / before."""
+    """The fraction of the memory that weights and pools took: 1 - (available after the weights - rest) / before."""
     before, after = boot.first("weights_begin", "avail"), boot.first("weights_loaded", "avail")
     draft = [s.get("avail") for s in boot.of("weights_loaded")]
     if len(draft) > 1 and isinstance(draft[-1], Printed) and any(boot.draft_kvs):
@@ -346,16 +346,17 @@ def _notes(answer: Diagnosis, pools: Pools, slots_per_request: int | None) -> No
             which = "; ".join(f"{pool.rank or 'a rank'} {_pool_text(pool)}" for pool in kept[:MOST_NAMED])
             said.append(finding("HC103", f"ranks differ in their {name} pools: {which}"))
     if pools.state is not None and impossible(pools.state):
-        text = f"line {pools.state.line}: a state pool of {(pools.state.ssm or pools.state.conv).text} GiB is in no GPU"
+        largest = max((p for p in (pools.state.conv, pools.state.ssm) if p is not None), key=lambda p: p.value)
+        text = f"line {pools.state.line}: a state pool of {largest.text} GiB is in no GPU"
         said.append(finding("HC106", text, "read the figure again; nothing is derived from it"))
     if len(answer.candidates) > 1:
         names = list(dict.fromkeys(candidate.model for candidate in answer.candidates))
-        sizes = {candidate.sizes for candidate in answer.candidates}
-        if len(sizes) > 1 or len(names) > 1:
+        weights = {candidate.sizes for candidate in answer.candidates}
+        if len(weights) > 1 or len(names) > 1:
             more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-            same = "all of the same sizes" if len(sizes) == 1 else "the printed figures do not decide"
+            same = "all of the same sizes" if len(weights) == 1 else "the printed figures do not decide"
             said.append(finding("HC107", f"fits {', '.join(names[:MOST_NAMED])}{more}: {same}",
-                                "" if len(sizes) == 1 else "--model says which it is"))  # fmt: skip
+                                "" if len(weights) == 1 else "--model says which it is"))  # fmt: skip
     scratch, held = pools.scratch, pools.slot
     if scratch[0] and held is not None and pools.slots:
         states = (pools.slots + 1) * held[0]
@@ -429,11 +430,9 @@ def _verdict(
             parts.append(f"{pools.requests:,} requests at most")
     serving = answer.boot.serving
     if not parts and serving.lines:
-        parts.append(f"serving: {serving.most_running} requests at most, state pool {serving.peak_state_usage:.0%} full")
+        usage = f"state pool {serving.peak_state_usage:.0%} full"
+        parts.append(f"serving: {serving.most_running} requests at most, {usage}")
     if not parts:
         weights = answer.boot.first("weights_loaded", "usage")
         parts.append(f"weights take {weights.text} GiB" if isinstance(weights, Printed) else "no pool line in it")
     answer.meaning = "; ".join(parts)
-
-
-

@@ -5,14 +5,16 @@
              = num_blocks / groups x block                before: one group's share, capacity / groups
 
 Block size and padding are exact integers of the model's geometry: every preset is planned (engines/vllm) at likely
-tensor parallelism and dtypes, and those that print the same pages are candidates; memory and tokens decide between them.
+tensor parallelism and dtypes, and those that print the same pages are candidates; memory and concurrency decide.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import product
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
@@ -21,6 +23,7 @@ from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Printed, Value
 from hybridcalc.deployment import Rest
 from hybridcalc.diagnosis.answer import Candidate, Diagnosis, Row
+from hybridcalc.diagnosis.candidates import same_class
 from hybridcalc.diagnosis.failures import failures
 from hybridcalc.diagnosis.question import Question
 from hybridcalc.diagnosis.rules import finding
@@ -29,9 +32,11 @@ from hybridcalc.engines.vllm.config import RULE_SETS, EngineArgs
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.server_plan import Plan, plan
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.units import GIB, format_bytes
+from hybridcalc.units import GIB, format_bytes, short_dtype
 
 _TP = (1, 2, 4, 8, 16)
+DRAFTS = (1, 3)
+"""Draft tokens tried where pages fit no model without any."""
 MUCH_PADDING_PCT = 10
 MUCH_GRAPH = 2 * GIB
 
@@ -61,16 +66,28 @@ def diagnose_vllm(boot: Boot, question: Question) -> Diagnosis:
     )  # fmt: skip
     args = _args(boot, question)
     fitting = _candidates(boot, said, args, question.model)
-    answer.candidates = tuple(candidate for _, candidate, _ in fitting)
-    if fitting:
+    counted = said.available is not None and said.concurrency is not None
+    known = question.model is not None or boot.first("architecture", "name") is not None
+    decided = bool(fitting) and (fitting[0].told or (known and not counted))
+    answer.candidates = tuple(fit.candidate for fit in fitting)
+    one = decided and len({fit.model.name for fit in fitting}) == 1
+    if decided:
         answer.model_guess = answer.candidates[0].describe()
     failed = failures(answer)
     _rows(answer, said)
     _meaning(answer, said)
     _notes(answer, said)
     answer.findings += serving_findings(answer, None, None)
-    if fitting:
-        _exact(answer, fitting[0], said, question, one=len(fitting) == 1 or _alike(fitting))
+    if answer.model_guess is not None:
+        _exact(answer, fitting[0], said, question, one=one or _alike(fitting))
+    elif fitting:
+        names = _names(answer)
+        why = "the log ends before the cache was sized"
+        if counted:
+            why = "its tokens are those of none of them"
+        elif said.tokens is not None:
+            why = "the memory for the cache is not printed"
+        answer.findings.append(finding("HC107", f"the pages fit {names}; {why}", "--model says which it is"))
     elif said.block is not None and question.model is not None:
         answer.findings.append(finding("HC101", f"no tp and no dtype gives {question.model.name} a block of "
                                        f"{said.block:,} tokens with this padding"))  # fmt: skip
@@ -107,48 +124,67 @@ def _plain(value: Value) -> object:
     return {"True": True, "False": False}.get(value, value) if isinstance(value, str) else value
 
 
-_Fit = tuple[EngineArgs, Candidate, Architecture]
+class _Fit(NamedTuple):
+    """Arguments under which a model prints the boot's pages; ``told``: and its concurrency, from its memory."""
+
+    args: EngineArgs
+    candidate: Candidate
+    model: Architecture
+    told: bool
 
 
 def _candidates(boot: Boot, said: _Printed, args: EngineArgs, model: Architecture | None) -> list[_Fit]:
-    """Models and arguments whose pages are the printed ones, those whose tokens are printed as well first."""
-    if said.block is None or (said.padding is None and said.block % 16 == 0 and said.block <= 16):
+    """Models and arguments whose pages are the printed ones; where memory and concurrency are printed as well, those
+    alone that give the one from the other. Drafts widen the pages: they are tried where nothing fits without.
+    """
+    if said.block is None and model is None:
         return []
-    found: list[tuple[tuple[object, ...], _Fit]] = []
-    versions = _versions(_version(boot))
+    printed = boot.first("architecture", "name")
+    kin = [m for m in _models() if not isinstance(printed, str) or same_class(m.architecture, printed)]
+    models = [model] if model is not None else kin or list(_models())
+    drafts = (args.num_speculative_tokens,) if args.num_speculative_tokens else (0, *DRAFTS)
+    best: list[_Fit] = []
+    for number in drafts:
+        found = [fit for tried in models for fit in _fits(tried, said, args, number, _version(boot))]
+        told = [fit for fit in found if fit.told]
+        if told:
+            return _ranked(told)
+        best = best or found
+    return _ranked(best)
+
+
+def _fits(model: Architecture, said: _Printed, args: EngineArgs, drafts: int, version: str | None) -> Iterator[_Fit]:
     tps = (args.tensor_parallel_size,) if args.tensor_parallel_size > 1 else _TP
     dtypes = (args.kv_cache_dtype,) if args.kv_cache_dtype != "auto" else ("auto", "fp8")
-    for architecture in _models() if model is None else (model,):
-        for tp in tps:
-            for dtype in dtypes:
-                for ssm in ("auto", "float32"):
-                    for version in versions:
-                        tried = replace(
-                            args, tensor_parallel_size=tp, kv_cache_dtype=dtype, mamba_ssm_cache_dtype=ssm,
-                            engine_version=version, max_model_len=said.length or args.max_model_len,
-                            num_speculative_tokens=args.num_speculative_tokens,
-                        )  # fmt: skip
-                        ready = _prepared(architecture, tried)
-                        if ready is None or not _same_pages(ready, said):
-                            continue
-                        planned = _planned(architecture, tried, said)
-                        told = _tells(planned, said)
-                        kv = "fp8" if dtype.startswith("fp8") else ready.model_dtype.replace("bfloat16", "bf16")
-                        fit = tried, Candidate(architecture.name, tp, "", kv, 0, 0), architecture
-                        found.append(((not told, ssm != "auto", version != versions[0], dtype != "auto", tp), fit))
-                        break
-                    else:
-                        continue
-                    break
-    found.sort(key=lambda pair: (pair[0], pair[1][1].model))
-    if found and not found[0][0][0] and said.tokens is not None:
-        found = [pair for pair in found if not pair[0][0]]
-    return list({fit[1]: fit for _, fit in found}.values())
+    caching = (True, False) if args.enable_prefix_caching is None else (args.enable_prefix_caching,)
+    for tp, dtype, ssm, release, cached in product(tps, dtypes, ("auto", "float32"), _versions(version), caching):
+        tried = replace(
+            args, tensor_parallel_size=tp, kv_cache_dtype=dtype, mamba_ssm_cache_dtype=ssm, engine_version=release,
+            max_model_len=said.length or args.max_model_len, num_speculative_tokens=drafts,
+            enable_prefix_caching=cached,
+        )  # fmt: skip
+        ready = _prepared(model, tried)
+        if ready is None or not _same_pages(ready, said):
+            continue
+        kv = "fp8" if dtype.startswith("fp8") else short_dtype(ready.model_dtype)
+        told = _tells(_planned(model, tried, said), said)
+        yield _Fit(tried, Candidate(model.name, tp, "" if ssm == "auto" else short_dtype(ssm), kv, 0, 0), model, told)
+
+
+def _ranked(fits: list[_Fit]) -> list[_Fit]:
+    """The likeliest first, one for each model with its tp and dtypes."""
+    order = sorted(
+        fits, key=lambda fit: (
+            not fit.told, fit.args.mamba_ssm_cache_dtype != "auto", fit.args.kv_cache_dtype != "auto",
+            fit.args.tensor_parallel_size, fit.model.name,
+        ),
+    )  # fmt: skip
+    return list({fit.candidate: fit for fit in reversed(order)}.values())[::-1]
 
 
 def _versions(printed: str | None) -> tuple[str, ...]:
     known = tuple(rules.version for rules in reversed(RULE_SETS))
-    return (printed,) if printed and printed[0].isdigit() and printed.count(".") >= 1 and _release(printed) else known
+    return (printed,) if printed and _release(printed) else known
 
 
 def _release(text: str) -> bool:
@@ -177,13 +213,13 @@ def _planned(model: Architecture, args: EngineArgs, said: _Printed) -> Plan | No
     if said.available is None or said.length is None:
         return None
     try:
-        return plan(model, args, available_bytes=int(said.available.value))
+        return plan(model, replace(args, max_num_seqs=1), available_bytes=int(said.available.value))
     except HybridcalcError:
         return None
 
 
 def _same_pages(ready: Prepared, said: _Printed) -> bool:
-    if ready.pages.block != said.block:
+    if said.block is not None and ready.pages.block != said.block:
         return False
     padding = float(ready.settled.get("padding_pct", 0.0))
     return said.padding is None or abs(padding - said.padding.number) <= 0.006
@@ -197,11 +233,16 @@ def _tells(planned: Plan | None, said: _Printed) -> bool:
     return abs(planned.max_concurrency / max(1e-9, said.concurrency.number) - 1) <= share
 
 
+def _names(answer: Diagnosis) -> str:
+    names = list(dict.fromkeys(candidate.model for candidate in answer.candidates))
+    return f"{', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
+
+
 def _alike(fitting: list[_Fit]) -> bool:
     """Whether all candidates plan alike: the same pages and groups."""
     sizes = set()
-    for args, _, model in fitting:
-        ready = _prepared(model, args)
+    for fit in fitting:
+        ready = _prepared(fit.model, fit.args)
         sizes.add((ready.bytes_per_block, tuple(g.layers for g in ready.groups)) if ready else None)
     return len(sizes) == 1
 
@@ -221,8 +262,9 @@ def _rows(answer: Diagnosis, said: _Printed) -> None:
         elif what == "memory" and said.available is not None:
             answer.rows.append(Row(place, f"{said.available.text} GiB", "for KV and states of one GPU"))
         elif what == "tokens" and said.tokens is not None:
-            length = f", {said.concurrency.text} requests of {said.length:,}" if said.concurrency and said.length else ""
-            answer.rows.append(Row(place, f"{said.tokens:,} tokens", f"as printed{length}"))
+            many = said.concurrency is not None and said.length is not None
+            each = f", {said.concurrency.text} requests of {said.length:,}" if many else ""  # type: ignore[union-attr]
+            answer.rows.append(Row(place, f"{said.tokens:,} tokens", f"as printed{each}"))
 
 
 def _meaning(answer: Diagnosis, said: _Printed) -> None:
@@ -239,15 +281,15 @@ def _meaning(answer: Diagnosis, said: _Printed) -> None:
     if low - said.length / 1000 <= said.tokens <= high + said.length / 1000:
         answer.derived["tokens_mean"] = "concurrency x max_model_len"
         answer.findings.append(finding(
-            "HC140", f"the {said.tokens:,} tokens are {said.concurrency.text} requests of {said.length:,}: with shorter "
+            "HC140", f"the {said.tokens:,} tokens are {said.concurrency.text} requests of {said.length:,}: of shorter "
             "requests they are fewer, since each holds its states"))  # fmt: skip
         return
     times = Fraction(capacity, max(1, said.tokens))
     answer.derived["tokens_mean"] = "one group's share"
     answer.derived["groups_seen"] = round(float(times), 2)
     answer.findings.append(finding(
-        "HC140", f"the {said.tokens:,} tokens are one group's share of the blocks: requests of {said.length:,} tokens "
-        f"hold {capacity:,} together, {float(times):.1f} times as many"))  # fmt: skip
+        "HC140", f"the {said.tokens:,} tokens are one group's share of the blocks: requests of {said.length:,} "
+        f"tokens hold {capacity:,} together, {float(times):.1f} times as many"))  # fmt: skip
 
 
 def _notes(answer: Diagnosis, said: _Printed) -> None:
@@ -258,14 +300,17 @@ def _notes(answer: Diagnosis, said: _Printed) -> None:
     for statement in boot.of("padding_layers"):
         waste = statement.get("waste")
         if isinstance(waste, Printed):
-            answer.findings.append(finding("HC141", f"{statement.get('layers')} layers were added to even out groups: up "
-                                           f"to {waste.text} % of the cache is wasted"))  # fmt: skip
+            layers = statement.get("layers")
+            added = f"{layers} layers were added to even out groups"
+            answer.findings.append(finding("HC141", f"{added}: up to {waste.text} % of the cache is wasted"))
     for statement in boot.of("graph_pool"):
         actual, estimate = statement.get("actual"), statement.get("estimate")
-        if isinstance(actual, Printed) and isinstance(estimate, Printed) and estimate.value - actual.value > MUCH_GRAPH:
+        if not isinstance(actual, Printed) or not isinstance(estimate, Printed):
+            continue
+        if estimate.value - actual.value > MUCH_GRAPH:
             idle = float((estimate.value - actual.value) / GIB)
             answer.findings.append(finding(
-                "HC142", f"graphs took {actual.text} GiB of {estimate.text} estimated: {idle:.2f} GiB of the budget idle",
+                "HC142", f"graphs took {actual.text} of {estimate.text} GiB estimated: {idle:.2f} GiB idle",
                 "raise --gpu-memory-utilization by that much, or lower the largest captured batch"))  # fmt: skip
     for statement in boot.of("graph_sizes_capped"):
         answer.findings.append(finding(
@@ -278,7 +323,7 @@ def _notes(answer: Diagnosis, said: _Printed) -> None:
 
 def _exact(answer: Diagnosis, fit: _Fit, said: _Printed, question: Question, *, one: bool) -> None:
     """What the planner adds where the model is known: pages, groups, blocks, capacity for a workload, flags."""
-    args, candidate, model = fit
+    args, candidate, model, _ = fit
     ready = _prepared(model, args)
     if ready is None:
         return
@@ -297,19 +342,20 @@ def _exact(answer: Diagnosis, fit: _Fit, said: _Printed, question: Question, *, 
     answer.derived["bytes_per_block"] = ready.bytes_per_block
     answer.derived["state_layers"] = state
     if not one:
-        names = list(dict.fromkeys(c.model for c in answer.candidates))
-        answer.findings.append(finding("HC107", f"fits {', '.join(names[:4])}"
-                                       f"{f' and {len(names) - 4} more' if len(names) > 4 else ''}",
-                                       "--model says which it is"))  # fmt: skip
+        answer.findings.append(finding("HC107", f"fits {_names(answer)}", "--model says which it is"))
     if said.available is None:
         return
     half = 0.005
     gib = float(said.available.value / GIB)
     rest = Rest(gib, gib - half, gib + half, f"{said.available.text} GiB as printed")
-    try:
-        planned = plan(model, args, rest=rest, workload=question.workload)
-    except HybridcalcError as error:
-        answer.findings.append(finding("HC127", f"by its plan it does not start: {error.message}", severity="note"))
+    planned = None
+    for seqs in (args.max_num_seqs, 1):
+        try:
+            planned = plan(model, replace(args, max_num_seqs=seqs), rest=rest, workload=question.workload)
+            break
+        except HybridcalcError:
+            continue
+    if planned is None:
         return
     answer.derived |= {"num_blocks": planned.num_blocks, "blocks_per_request": planned.blocks_per_request,
                        "planned_concurrency": round(planned.max_concurrency, 4)}  # fmt: skip
@@ -317,9 +363,9 @@ def _exact(answer: Diagnosis, fit: _Fit, said: _Printed, question: Question, *, 
                            f"{planned.max_model_len:,}: {planned.max_concurrency:.2f} at once"))  # fmt: skip
     answer.steps += planned.steps
     if _tells(planned, said):
-        answer.findings.append(finding("HC100", f"the log matches {candidate.describe()}: {planned.num_blocks:,} blocks of "
-                               f"{format_bytes(planned.bytes_per_block)}"))  # fmt: skip
-    answer.binding = "limit" if planned.binding == "limit" else "kv"
+        blocks = f"{planned.num_blocks:,} blocks of {format_bytes(planned.bytes_per_block)}"
+        answer.findings.append(finding("HC100", f"the log matches {candidate.describe()}: {blocks}"))
+    answer.binding = "limit" if planned.binding == "limit" and args.max_num_seqs is not None else "kv"
     answer.derived["requests"] = planned.concurrency
     if question.workload.mean_length is not None and one:
         answer.derived["idle_percent"] = round(planned.running.idle_percent, 2)
@@ -353,5 +399,3 @@ def _count(value: Value | None) -> int | None:
 
 def _size(value: Value | None) -> Printed | None:
     return value if isinstance(value, Printed) else None
-
-
