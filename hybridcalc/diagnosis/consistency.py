@@ -68,10 +68,11 @@ def _memory(boot: Boot) -> Iterator[Finding]:
         before, left, used = begun.get("avail") if begun else None, statement.get("avail"), statement.get("usage")
         if first is not statement or not isinstance(before, Printed):
             continue
-        if isinstance(left, Printed) and isinstance(used, Printed):
-            if abs(before.value - left.value - used.value) > SLACK:
-                yield _apart(f"{before.text} - {left.text} GiB are free less",
-                             f"the weights took {used.text} GiB (line {statement.line})")  # fmt: skip
+        if not isinstance(left, Printed) or not isinstance(used, Printed):
+            continue
+        if abs(before.value - left.value - used.value) > SLACK:
+            yield _apart(f"{before.text} - {left.text} GiB are free less",
+                         f"the weights took {used.text} GiB (line {statement.line})")  # fmt: skip
     for rank, statement in loaded.items():
         after = statement.get("avail")
         pools: list[Pool] = [*boot.states, *boot.target_kvs]
