@@ -1,5 +1,5 @@
-"""A finding: something a user should know, with a rule id, a severity, and what to write instead; and the rules that make
-findings, each with its reason and source.
+"""A finding: something a user should know, with a rule id, a severity, and what to write instead; and the rules that
+make findings, each with its reason and source.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,10 +1,10 @@
 """How does an engine's command line read its flags, and which of its words mean something to a plan?
 
 A `FlagTable` is an engine's list of flags: those a plan needs (`Flag`), those it does not (names alone), and those that
-name a file of flags, which are refused. It reads words as argparse does: ``--flag value`` and ``--flag=value``, the last
-of repeated flags, abbreviations that fit one flag alone. Flags a plan does not need, and names nobody knows, are passed
-over with their values; a name that all but spells a needed one is refused. Knows no engine: engines/*/flags.py has the
-tables, engines/*/command.py settles flags against each other.
+name a file of flags, which are refused. It reads words as argparse does: ``--flag value`` and ``--flag=value``, the
+last of repeated flags, abbreviations that fit one flag alone. Flags a plan does not need, and names nobody knows, are
+passed over with their values; a name that all but spells a needed one is refused. Knows no engine: engines/*/flags.py
+has the tables, engines/*/command.py settles flags against each other.
 """
 
 import json

@@ -18,8 +18,11 @@ from published_figures import SOURCES, figures, recomputed
 from typer.main import get_command
 
 from hybridcalc.cli.app import COMMANDS, app
-from hybridcalc.engines.sglang.flags import FLAGS
-from hybridcalc.engines.sglang.rules import RULES
+from hybridcalc.engines.sglang import flags as sglang_flags
+from hybridcalc.engines.sglang import rules as sglang_rules
+from hybridcalc.engines.vllm import flags as vllm_flags
+from hybridcalc.engines.vllm import rules as vllm_rules
+from hybridcalc.findings import Rule
 from hybridcalc.launchflags import Flag
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -42,21 +45,29 @@ traceback in place of the short error.
 
 | exit code | meaning |
 |---|---|"""
-ENGINE_FLAGS_INTRODUCTION = """### SGLang's flags
+SGLANG_FLAGS = """### SGLang's flags
 
 Taken as the engine takes them, in every spelling; `8k` tokens are 8,000 here and `8Ki` 8,192. Flags that leave memory
 alone are passed over, a misspelt one is an error.
 
 | flag | value |
 |---|---|"""
+VLLM_FLAGS = """### vLLM's flags
+
+With `--engine vllm` or on a `vllm serve` line. Underscores may stand for dashes; `--no-x`, and `--disable-x` for
+`--enable-x`, switch off; JSON values may be spelt out (`--speculative-config.method mtp`); `8k` tokens are 8,000 here
+and `8K` 8,192.
+
+| flag | value |
+|---|---|"""
 RULES_INTRODUCTION = """# Rules
 
-<!-- written by tools/make_docs.py from hybridcalc/engines/sglang/rules.py -->
+<!-- written by tools/make_docs.py from hybridcalc/engines/sglang/rules.py and hybridcalc/engines/vllm/rules.py -->
 
 What `hybridcalc plan` looks for. The engine does not start with a refusal (exit code 1); `--fail-on SEVERITY` makes the
 others count.
-
-| rule | severity | what | why | source |
+"""
+RULES_TABLE = """| rule | severity | what | why | source |
 |---|---|---|---|---|"""
 FIGURES_INTRODUCTION = """# Published figures, recomputed
 
@@ -76,7 +87,8 @@ def commands_page() -> str:
     for name in COMMANDS:
         lines += _command(f"hybridcalc {name}", root.get_command(context, name))
         if name == "plan":
-            lines += [ENGINE_FLAGS_INTRODUCTION, *(f"| {_spellings(flag)} | {_kind(flag)} |" for flag in FLAGS), ""]
+            for introduction, flags in ((SGLANG_FLAGS, sglang_flags.FLAGS), (VLLM_FLAGS, vllm_flags.FLAGS)):
+                lines += [introduction, *(f"| {_spellings(flag)} | {_kind(flag)} |" for flag in flags), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -104,16 +116,25 @@ def _spellings(flag: Flag) -> str:
 def _kind(flag: Flag) -> str:
     if flag.kind == "str":
         return ", ".join(f"`{choice}`" for choice in flag.choices) or "a name"
-    if flag.kind == "flag":
+    if flag.kind in ("flag", "switch"):
         return "none"
+    if flag.kind == "json":
+        return "a JSON object"
     kind = {"int": "a whole number", "tokens": "tokens", "float": "a number"}[flag.kind]
     return f"{kind} {'above' if flag.kind == 'float' else 'from'} {flag.least:,} to {flag.most:,}"
 
 
 def rules_page() -> str:
     """docs/rules.md: every refusal and trap."""
-    rows = (f"| {r.id} | {r.severity if r.check else 'refused'} | {r.title} | {r.reason} | {r.source} |" for r in RULES)
-    return "\n".join([RULES_INTRODUCTION, *rows]) + "\n"
+    lines = [RULES_INTRODUCTION]
+    for engine, rules in (("SGLang", sglang_rules.RULES), ("vLLM", vllm_rules.RULES)):
+        lines += [f"## {engine}", "", RULES_TABLE, *map(_rule, rules), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _rule(rule: Rule) -> str:
+    severity = rule.severity if rule.check else "refused"
+    return f"| {rule.id} | {severity} | {rule.title} | {rule.reason} | {rule.source} |"
 
 
 def _paragraphs(text: str) -> Iterator[str]:

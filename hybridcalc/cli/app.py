@@ -19,7 +19,7 @@ from typer.main import get_command
 from hybridcalc.errors import HybridcalcError
 
 COMMANDS = {
-    "plan": "what SGLang will allocate, clamp and refuse, and which flags serve better",
+    "plan": "what SGLang or vLLM will allocate, clamp and refuse, and which flags serve better",
     "log": "what a boot log says happened, and what to change",
     "ratio": "the state to KV memory ratio that serves a workload, and what to set",
     "slots": "state slots a request holds, for every strategy",

@@ -1,14 +1,16 @@
 """``hybridcalc crossover``: the length from which KV outweighs the state, in three readings, and the curve."""
 
+from collections.abc import Callable
 from fractions import Fraction
 from math import ceil
 from typing import Annotated, Any
 
 import typer
 
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
-from hybridcalc.engines.sglang.config import NEWEST_VERSION
-from hybridcalc.engines.sglang.crossover import Baseline, Crossover, compare
+from hybridcalc.crossover import Baseline, Crossover
+from hybridcalc.errors import InputError
 from hybridcalc.formulas.crossover import Span
 from hybridcalc.reports.document import print_json
 from hybridcalc.units import format_bytes
@@ -28,14 +30,27 @@ def crossover(
     length: Annotated[
         str | None, typer.Option("--length", "-L", metavar="TOKENS", help="Longest length of the curve.")
     ] = None,
+    engine: Annotated[
+        str, typer.Option("--engine", metavar="NAME", help="sglang; or vllm: what its pages and blocks take.")
+    ] = "sglang",
     tp_size: options.Tp = 1,
     dp_size: options.Dp = 1,
     enable_dp_attention: options.DpAttention = False,
     dcp_size: options.Dcp = 1,
     kv_cache_dtype: options.KvDtype = "auto",
     mamba_ssm_dtype: options.SsmDtype = None,
+    enable_prefix_caching: Annotated[
+        bool | None,
+        typer.Option(
+            "--enable-prefix-caching/--no-enable-prefix-caching",
+            help="vLLM: with it a state takes two or three blocks, without it one.",
+        ),
+    ] = None,
     env: options.Environment = None,
-    engine_version: options.EngineVersion = NEWEST_VERSION,
+    engine_version: Annotated[
+        str | None,
+        typer.Option("--engine-version", metavar="VERSION", help="Version whose rules apply; else the newest known."),
+    ] = None,
     as_json: options.Json = False,
     explain: options.Explain = False,
 ) -> None:
@@ -43,16 +58,50 @@ def crossover(
 
     Three readings: one layer pair, the whole state against the model's own KV, and the whole hybrid against a baseline.
     """
-    args = options.server_args(
-        tp_size=tp_size, dp_size=dp_size, enable_dp_attention=enable_dp_attention, dcp_size=dcp_size,
-        kv_cache_dtype=kv_cache_dtype, mamba_ssm_dtype=mamba_ssm_dtype, env=env, engine_version=engine_version,
-    )  # fmt: skip
+    chosen = options.engine("--engine", engine)
+    if chosen == "vllm":
+        if dp_size > 1 or enable_dp_attention:
+            raise InputError("--dp-size says nothing about vLLM", fix="leave it out")
+        compare = _vllm(
+            tensor_parallel_size=tp_size, decode_context_parallel_size=dcp_size, kv_cache_dtype=kv_cache_dtype,
+            mamba_ssm_cache_dtype=mamba_ssm_dtype or "auto", enable_prefix_caching=enable_prefix_caching,
+            env=options.environment(env or []), **_version(engine_version),
+        )  # fmt: skip
+    else:
+        if enable_prefix_caching is not None:
+            raise InputError("--enable-prefix-caching says nothing about SGLang", fix="add --engine vllm")
+        compare = _sglang(
+            tp_size=tp_size, dp_size=dp_size, enable_dp_attention=enable_dp_attention, dcp_size=dcp_size,
+            kv_cache_dtype=kv_cache_dtype, mamba_ssm_dtype=mamba_ssm_dtype, env=env, **_version(engine_version),
+        )  # fmt: skip
     other = options.model(baseline) if baseline is not None else None
-    answer = compare(options.model(model), other, args, longest=options.tokens("-L", length))
+    answer = compare(options.model(model), other, options.tokens("-L", length))
     if as_json:
-        print_json("crossover", answer.to_dict())
+        print_json("crossover", {"engine": chosen} | answer.to_dict())
     else:
         _print(answer, explain=explain)
+
+
+Compare = Callable[[Architecture, Architecture | None, int | None], Crossover]
+
+
+def _version(text: str | None) -> dict[str, str]:
+    return {} if text is None else {"engine_version": text}
+
+
+def _vllm(**given: Any) -> Compare:
+    from hybridcalc.engines.vllm.config import EngineArgs
+    from hybridcalc.engines.vllm.crossover import compare
+
+    args = EngineArgs(**given)
+    return lambda model, other, longest: compare(model, other, args, longest=longest)
+
+
+def _sglang(**given: Any) -> Compare:
+    from hybridcalc.engines.sglang.crossover import compare
+
+    args = options.server_args(**given)
+    return lambda model, other, longest: compare(model, other, args, longest=longest)
 
 
 def _print(answer: Crossover, *, explain: bool) -> None:

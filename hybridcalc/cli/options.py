@@ -20,6 +20,7 @@ from hybridcalc.findings import SEVERITIES
 from hybridcalc.formulas.slots import STRATEGIES
 from hybridcalc.units import GIB, MOST_RANKS, MOST_SLOTS, parse_dtype, parse_gib, parse_tokens
 
+ENGINES = ("sglang", "vllm")
 SMALLEST_MEMORY = 2**20
 """Below a MiB a unit was forgotten."""
 
@@ -207,6 +208,13 @@ def _algorithm(text: str) -> str:
             f"--speculative-algorithm {text[:40]!r} is not known", fix=f"write {', '.join(SPECULATIVE_ALGORITHMS)}"
         )
     return name
+
+
+def engine(flag: str, text: str) -> str:
+    """An engine's name. Raises InputError naming the flag."""
+    if text.lower() not in ENGINES:
+        raise InputError(f"{flag} {text[:40]!r} is not planned", fix=f"write {' or '.join(ENGINES)}")
+    return text.lower()
 
 
 def severity(flag: str, text: str) -> str:

@@ -6,9 +6,7 @@ engine takes works here; what follows ``--`` is a whole launch line.
 
 import csv
 import sys
-from collections.abc import Callable
-from fractions import Fraction
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -17,11 +15,13 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, Refusal, ServerArgs
-from hybridcalc.engines.sglang.server_plan import Plan, plan, refused
+from hybridcalc.errors import IllegalCombination
 from hybridcalc.findings import at_or_above
 from hybridcalc.reports.document import print_json
 from hybridcalc.units import MOST_SLOTS
+
+if TYPE_CHECKING:
+    from hybridcalc.cli.plan_engine import PlanEngine
 
 KIND_HELP = "What else to suggest for: long (documents), agent (short turns), batch, small (cards)."
 LAUNCH_WORDS = "hybridcalc.launch_words"
@@ -49,14 +49,27 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 )  # fmt: skip
 def plan_command(
     context: typer.Context,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="NAME", help="sglang (default) or vllm; a launch line says it.")
+    ] = None,
     rest: Annotated[
-        str | None, typer.Option("--rest", metavar="SIZE", help="Memory left for both pools on one rank.")
+        str | None, typer.Option("--rest", metavar="SIZE", help="SGLang: memory left for both pools on one rank.")
+    ] = None,
+    available: Annotated[
+        str | None, typer.Option("--available", metavar="SIZE", help="vLLM: memory free for the cache on one GPU.")
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="NAME|SIZE", help="GPU, with --weights and --mem-fraction-static.")
+        str | None,
+        typer.Option("--gpu", metavar="NAME|SIZE", help="GPU, with --weights and the engine's share of memory."),
     ] = None,
     weights: Annotated[
         str | None, typer.Option("--weights", metavar="SIZE", help="Weights on one rank (`mem usage` of a boot log).")
+    ] = None,
+    non_cache: Annotated[
+        str | None,
+        typer.Option(
+            "--non-cache", metavar="SIZE", help="vLLM: what the GPU holds beside weights and cache; else estimated."
+        ),
     ] = None,
     avail_before: Annotated[
         str | None, typer.Option("--avail-before", metavar="GIB", help="`avail mem` a boot printed before the weights.")
@@ -76,6 +89,14 @@ def plan_command(
         typer.Option("--concurrency", "-C", metavar="N", min=1, max=MOST_SLOTS, help="Requests that should run."),
     ] = None,
     workload: Annotated[str | None, typer.Option("--workload", metavar="KIND", help=KIND_HELP)] = None,
+    shared_prefix: Annotated[
+        str | None,
+        typer.Option("--shared-prefix", metavar="TOKENS", help="vLLM: tokens of a prompt that requests share."),
+    ] = None,
+    private: Annotated[
+        str | None,
+        typer.Option("--private", metavar="TOKENS", help="vLLM: tokens after them that are a request's own."),
+    ] = None,
     compare: Annotated[
         list[str] | None,
         typer.Option("--compare", metavar="FLAGS", help="Plan these engine flags as well, side by side; repeatable."),
@@ -94,10 +115,18 @@ def plan_command(
         typer.Option("--max-draft-tokens", metavar="N", min=1, max=1024, help="Most draft tokens, where they adapt."),
     ] = None,
     platform: Annotated[
-        str, typer.Option("--platform", metavar="NAME", help="cuda, hip, npu, xpu, musa or cpu.")
-    ] = "cuda",
+        str | None,
+        typer.Option("--platform", metavar="NAME", help="SGLang: cuda (default), hip, npu, xpu, musa or cpu."),
+    ] = None,
+    gpu_capability: Annotated[
+        str | None,
+        typer.Option("--gpu-capability", metavar="M.N", help="vLLM: compute capability, else that of --gpu, or 9.0."),
+    ] = None,
     env: options.Environment = None,
-    engine_version: options.EngineVersion = NEWEST_VERSION,
+    engine_version: Annotated[
+        str | None,
+        typer.Option("--engine-version", metavar="VERSION", help="Version whose rules apply; else the newest known."),
+    ] = None,
     fail_on: Annotated[
         str | None,
         typer.Option(
@@ -107,51 +136,62 @@ def plan_command(
     as_json: options.Json = False,
     explain: options.Explain = False,
 ) -> None:
-    """What SGLang will allocate, where it clamps, what it refuses, and which flags serve the workload better.
+    """What SGLang or vLLM will allocate, where it clamps, what it refuses, and which flags serve the workload better.
 
-    MODEL and the engine's own flags come as on its command line, or as a launch line after --. Memory comes from
-    --rest; or --gpu, --weights and --mem-fraction-static; or the two `avail mem` figures of a boot.
+    MODEL and the engine's own flags come as on its command line, or as a launch line after --. Memory comes for SGLang
+    from --rest; --gpu, --weights and --mem-fraction-static; or the two `avail mem` figures of a boot; for vLLM from
+    --available; or --gpu, --weights and --gpu-memory-utilization.
     """
-    extra: dict[str, Any] = {
-        "draft_layers": draft_layers, "draft_kv_bytes_per_token": draft_kv_bytes_per_token,
-        "max_draft_tokens": max_draft_tokens, "platform": platform, "engine_version": engine_version,
-    }  # fmt: skip
     severity = options.severity("--fail-on", fail_on or "error")
-    given = inputs.MemoryOptions(rest, gpu, weights, avail_before, avail_after)
+    given = inputs.MemoryOptions(rest, available, gpu, weights, non_cache, avail_before, avail_after)
     axes, others = sweep or [], compare or []
     inputs.check_together(
-        platform, given, sweep=axes, compare=others, as_csv=as_csv, as_json=as_json, fail_on=fail_on,
-        length=bool(length or lengths),
+        sweep=axes, compare=others, as_csv=as_csv, as_json=as_json, fail_on=fail_on, length=bool(length or lengths),
+        fixed_memory=rest is not None or available is not None,
     )  # fmt: skip
+    line = inputs.read_line(context.meta.get(LAUNCH_WORDS))
+    served = _engine(inputs.engine_of(engine, line))
+    from hybridcalc.cli.plan_engine import PlanOptions
+
+    extra = PlanOptions(
+        engine_version, draft_layers, draft_kv_bytes_per_token, max_draft_tokens, platform, gpu_capability,
+        options.tokens("--shared-prefix", shared_prefix), options.tokens("--private", private),
+    )  # fmt: skip
+    served.check_options(extra, given)
     own = [name for option in context.command.params for name in option.opts]
     launch = inputs.launch_words(
-        list(context.args), context.meta.get(LAUNCH_WORDS), options.environment(env or []), own
+        list(context.args), line, options.environment(env or []), own, served.table, served.model_flag
     )
-    asked = inputs.arguments(launch, extra, complete=not axes)
+    work = inputs.workload_of(length, lengths, concurrency, workload, shared=extra.shared_prefix, private=extra.private)
+    try:
+        asked = served.arguments(launch, extra, given, whole=not axes)
+    except IllegalCombination as refusal:  # refused as the command line is read
+        _print_refusal(refusal, [], as_json=as_json)
+        raise typer.Exit(1) from None
     name, args = asked.model, asked.args
     model = options.model(name)
-    work = inputs.workload_of(length, lengths, concurrency, workload)
-    memory_left = inputs.memory_of(given, axes, model, name)
+    memory_swept = inputs.swept(served.memory_name, axes)
     if axes:
-        _sweep(model, lambda flags: inputs.arguments(launch, extra, flags).args, axes, memory_left, work,
+        memory_left = served.memory(given, memory_swept, model, name)
+        _sweep(served, model, lambda flags: served.arguments(launch, extra, given, flags).args, axes, memory_left, work,
                as_csv=as_csv, as_json=as_json)  # fmt: skip
         return
-    first = _planned(model, args, memory_left, work)
+    first = _planned(served, model, args, served.memory(given, memory_swept, model, name), work)
     if others:
         sides: list[Side] = [("as given", model, args, first)]
         for flags in others:
-            more, more_env = inputs.comparison_flags(flags, own)
+            more, more_env = inputs.comparison_flags(flags, own, served.table, served.model_flag)
             changed = launch._replace(env=launch.env | more_env)
-            other_name, other, _ = inputs.arguments(changed, extra, more)
-            other_model = model if other_name == name else options.model(other_name)
-            left = inputs.memory_of(given, axes, other_model, other_name)
-            sides.append((flags, other_model, other, _planned(other_model, other, left, work)))
-        _compare(sides, as_json=as_json)
+            other = served.arguments(changed, extra, given, more)
+            other_model = model if other.model == name else options.model(other.model)
+            left = served.memory(given, memory_swept, other_model, other.model)
+            sides.append((flags, other_model, other.args, _planned(served, other_model, other.args, left, work)))
+        _compare(served, sides, as_json=as_json)
         return
-    said = inputs.remarks(asked, given)
-    if isinstance(first, Refusal):
+    said = served.said(asked, given)
+    if isinstance(first, IllegalCombination):
         if as_json:
-            print_json("plan", refused(model, args, first) | {"notes": said})
+            print_json("plan", served.refused(model, args, first) | {"notes": said})
         else:
             _print_refusal(first, said)
         raise typer.Exit(1)
@@ -159,72 +199,95 @@ def plan_command(
         document = first.to_dict()
         print_json("plan", document | {"notes": [*said, *document["notes"]]})
     else:
-        from hybridcalc.reports.plan_text import print_plan
-
-        print_plan(first, explain=explain, remarks=said)
-    if at_or_above(first.findings, severity):
+        served.print_plan(first, explain=explain, remarks=said)
+    if at_or_above(served.findings(first), severity):
         raise typer.Exit(1)
 
 
-def _planned(model: Architecture, args: ServerArgs, memory_left: inputs.Memory, work: Workload) -> Plan | Refusal:
+def _engine(name: str) -> "PlanEngine[Any, Any]":
+    if name == "vllm":
+        from hybridcalc.cli.plan_vllm import VllmEngine
+
+        return VllmEngine()
+    from hybridcalc.cli.plan_sglang import SglangEngine
+
+    return SglangEngine()
+
+
+def _planned(served: "PlanEngine[Any, Any]", model: Architecture, args: Any, memory_left: Any, work: Workload) -> Any:
+    """The plan, or the refusal of the engine or of its memory."""
     try:
-        return plan(model, args, rest=memory_left(args), workload=work)
-    except Refusal as refusal:
+        return served.plan(model, args, memory_left(args), work)
+    except IllegalCombination as refusal:
+        if not hasattr(refusal, "stage"):
+            raise
         return refusal
 
 
-def _print_refusal(refusal: Refusal, remarks: list[str]) -> None:
+def _print_refusal(refusal: IllegalCombination, remarks: list[str], *, as_json: bool = False) -> None:
+    """A refusal as text; as a document where it came before there was a model to plan."""
+    rule, stage = getattr(refusal, "rule", ""), getattr(refusal, "stage", "")
+    if as_json:
+        told = {"stage": stage, "rule": rule, "reason": refusal.message, "fix": refusal.fix}
+        print_json("plan", {"starts": False, "refusal": told})
+        return
     from hybridcalc.reports import terminal
 
     out = terminal.console()
-    terminal.verdict(out, "does not start", refusal.reason, style=terminal.TROUBLE)
-    rows = [("rule", refusal.rule, "", ""), ("stage", refusal.stage, "", "of the engine's start-up")]
+    terminal.verdict(out, "does not start", refusal.message, style=terminal.TROUBLE)
+    rows = [("rule", rule, "", ""), ("stage", stage, "", "of the engine's start-up")]
     terminal.figures(out, rows)
     if refusal.fix:
         terminal.notes(out, [refusal.fix], label="fix")
     terminal.notes(out, remarks)
 
 
-Side = tuple[str, Architecture, ServerArgs, Plan | Refusal]
-"""One side of a comparison: its flags, what was asked, and the answer."""
+Side = tuple[str, Architecture, Any, Any]
+"""One side of a comparison: its flags, what was asked, and the answer (a plan, or a refusal)."""
 
 
-def _compare(sides: list[Side], *, as_json: bool) -> None:
+def _compare(served: "PlanEngine[Any, Any]", sides: list[Side], *, as_json: bool) -> None:
     """Several plans side by side; exits with 1 when one of them does not start."""
     if as_json:
         documents = [
-            {"flags": flags} | (refused(model, args, p) if isinstance(p, Refusal) else p.to_dict())
+            {"flags": flags} | (served.refused(model, args, p) if isinstance(p, IllegalCombination) else p.to_dict())
             for flags, model, args, p in sides
         ]
         print_json("plan", {"compare": documents})
     else:
         from hybridcalc.reports.plan_text import print_comparison
 
-        print_comparison([(flags, answer) for flags, _, _, answer in sides])
-    if any(isinstance(answer, Refusal) for _, _, _, answer in sides):
+        cells = [
+            (flags, answer if isinstance(answer, IllegalCombination) else served.comparison_cells(answer))
+            for flags, _, _, answer in sides
+        ]
+        print_comparison(cells)
+    if any(isinstance(answer, IllegalCombination) for _, _, _, answer in sides):
         raise typer.Exit(1)
 
 
 def _sweep(
-    model: Architecture, arguments: Callable[[list[str]], ServerArgs], specs: list[str], memory_left: inputs.Memory,
+    served: "PlanEngine[Any, Any]", model: Architecture, arguments: Any, specs: list[str], memory_left: Any,
     work: Workload, *, as_csv: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    from hybridcalc.engines.sglang.sweep import count_points, mark_front, parse_axis, sweep
     from hybridcalc.reports import plan_text
+    from hybridcalc.sweep import count_points, mark_front, parse_axis, sweep
 
     axes = [parse_axis(spec) for spec in specs]
-    count = count_points(axes)
-    length: Fraction | None = work.mean_length
-    points = sweep(model, arguments, axes, memory=memory_left, length=length)
+    count, length = count_points(axes, served.table), work.mean_length
+    points = sweep(
+        axes, arguments, served.solver(model), served.table, memory_name=served.memory_name,
+        cheap_fields=served.cheap_fields, memory=memory_left, length=length,
+    )  # fmt: skip
     marked = mark_front(list(plan_text.with_progress(points, count)))
     if as_json:
-        print_json("plan", {"sweep": [point.to_dict(axes) for point in marked]})
+        print_json("plan", {"sweep": [point.to_dict(axes, served.sweep_names) for point in marked]})
     elif as_csv:
-        rows = [point.to_dict(axes) for point in marked]
+        rows = [point.to_dict(axes, served.sweep_names) for point in marked]
         writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
     else:
-        plan_text.print_sweep(axes, marked, length)
+        plan_text.print_sweep(axes, marked, length, served.unit)
     if all(point.refusal for point in marked):
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import ceil
 from textwrap import wrap
 
-from hybridcalc.engines.sglang.crossover import Point
+from hybridcalc.crossover import Point
 from hybridcalc.units import format_bytes
 
 HEIGHT = 18

@@ -4,15 +4,16 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybridcalc.deployment import HEADROOM, requests_text
-from hybridcalc.engines.sglang.config import Refusal
 from hybridcalc.engines.sglang.server_plan import Plan
-from hybridcalc.engines.sglang.sweep import Axis, Point
+from hybridcalc.errors import IllegalCombination
+from hybridcalc.findings import Finding
 from hybridcalc.plan import BudgetLine
 from hybridcalc.reports import terminal
 from hybridcalc.reports.memory_map import Segment, memory_map
+from hybridcalc.sweep import Axis, Point
 from hybridcalc.units import GIB, format_bytes
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ STYLES = {"state": terminal.STATE, "kv": terminal.KV, "scratch": "magenta", "oth
 LETTERS = {
     "state pool": "S", "draft states": "D", "ReplaySSM rings": "R", "KV pool": "K", "draft KV": "k",
     "int8 checkpoints": "8", "per-layer-embedding convolutions": "p", "request table": "t",
+    "states": "S", "state padding": "/", "KV": "K", "empty layer slots": "-", "free blocks": ".", "null block": "0",
 }  # fmt: skip
 SLOW_POINTS = 5_000
 MOST_REASONS = 4
@@ -35,10 +37,13 @@ def print_plan(plan: Plan, *, explain: bool, remarks: Sequence[str] = ()) -> Non
     terminal.figures(out, _figures(plan), styles=(terminal.STATE, terminal.KV))
     out.print()
     _budget(out, plan)
+    print_tail(out, plan, explain=explain, remarks=remarks)
+
+
+def print_tail(out: "Console", plan: Any, *, explain: bool, remarks: Sequence[str]) -> None:
+    """What follows the figures of any engine's plan: findings, what to set, log lines, notes, steps."""
     for severity in ("error", "warning"):
-        texts = [
-            f"{f.rule} {f.message}{'; ' + f.fix if f.fix else ''}" for f in plan.findings if f.severity == severity
-        ]
+        texts = [_told(f) for f in plan.findings if f.severity == severity]
         terminal.notes(out, texts, label=severity, style=terminal.TROUBLE)
     if plan.suggestions:
         out.print()
@@ -48,7 +53,7 @@ def print_plan(plan: Plan, *, explain: bool, remarks: Sequence[str] = ()) -> Non
     out.print("log lines to expect:", style=terminal.QUIET)
     for line in plan.log_lines:
         terminal.quoted(out, line)
-    notes = [f"{f.rule} {f.message}{'; ' + f.fix if f.fix else ''}" for f in plan.findings if f.severity == "note"]
+    notes = [_told(f) for f in plan.findings if f.severity == "note"]
     if plan.workload.mean_length is None:
         notes.append("-L TOKENS (or --lengths) shows what the pools admit, what idles, and what to set")
     terminal.notes(out, [*remarks, *notes, *plan.notes])
@@ -56,22 +61,27 @@ def print_plan(plan: Plan, *, explain: bool, remarks: Sequence[str] = ()) -> Non
         terminal.explanation(out, plan.steps)
 
 
-def print_comparison(sides: Sequence[tuple[str, Plan | Refusal]]) -> None:
+def _told(finding: Finding) -> str:
+    return f"{finding.rule} {finding.message}{'; ' + finding.fix if finding.fix else ''}"
+
+
+def print_comparison(sides: Sequence[tuple[str, dict[str, str] | IllegalCombination]]) -> None:
     """Plans side by side, the first as given: the same rows, and what changes."""
     out = terminal.console()
-    columns = [_comparison_cells(answer) for _, answer in sides]
+    columns = [{"starts": "no"} if isinstance(side, IllegalCombination) else side for _, side in sides]
     names = list(dict.fromkeys(name for cells in columns for name in cells))
     letters = [f"with {number}" for number in range(1, len(sides))] if len(sides) > 2 else ["with"]
     told = (f"{letter}: {flags}" for letter, (flags, _) in zip(letters, sides[1:], strict=True))
     terminal.verdict(out, "compare", "; ".join(("as given", *told)))
     rows = [(f"  {name}", *(cells.get(name, "-") for cells in columns), "") for name in names]
     terminal.listing(out, ("", "as given", *letters, ""), rows, right=tuple(range(1, len(sides) + 1)))
-    refusals = [(label, answer) for label, (_, answer) in zip(["as given", *letters], sides, strict=True)
-                if isinstance(answer, Refusal)]  # fmt: skip
-    terminal.notes(out, [f"{label}: {refusal.rule} {refusal.reason}" for label, refusal in refusals])
+    refusals = [(label, side) for label, (_, side) in zip(["as given", *letters], sides, strict=True)
+                if isinstance(side, IllegalCombination)]  # fmt: skip
+    reasons = [f"{label}: {getattr(refusal, 'rule', '')} {refusal.message}" for label, refusal in refusals]
+    terminal.notes(out, reasons)
 
 
-def print_sweep(axes: Sequence[Axis], points: Sequence[Point], length: Fraction | None) -> None:
+def print_sweep(axes: Sequence[Axis], points: Sequence[Point], length: Fraction | None, unit: str) -> None:
     """Every point of a sweep, or the front alone where there are too many to read."""
     out = terminal.console()
     started = [point for point in points if not point.refusal]
@@ -81,11 +91,11 @@ def print_sweep(axes: Sequence[Axis], points: Sequence[Point], length: Fraction 
     headline = f"{best.requests:,} {what} at most" if best is not None else "nothing starts"
     terminal.verdict(out, headline, f"{len(points):,} combinations, {len(points) - len(started):,} do not start")
     rows = [
-        ("  " + point.values[0], *point.values[1:], f"{point.slots:,}", f"{point.tokens:,}",
+        ("  " + point.values[0], *point.values[1:], f"{point.units:,}", f"{point.tokens:,}",
          f"{point.requests:,} {'*' if point.best else ' '}", "refused" if point.refusal else point.binding)
         for point in shown
     ]  # fmt: skip
-    header = ("  " + axes[0].name, *(axis.name for axis in axes[1:]), "slots", "KV tokens", "requests  ", "binds")
+    header = ("  " + axes[0].name, *(axis.name for axis in axes[1:]), unit, "KV tokens", "requests  ", "binds")
     terminal.listing(out, header, rows, right=tuple(range(len(axes), len(axes) + 3)))
     remarks = ["* no other combination has as many requests and tokens, and more of one"]
     reasons = list(dict.fromkeys(f"refused: {point.refusal}" for point in shown if point.refusal))
@@ -131,10 +141,10 @@ def _figures(plan: Plan) -> list[tuple[str, str, str, str]]:
         why += " and their ReplaySSM rings"
     rows = [
         ("state slots", f"{plan.max_mamba_cache_size:,}", "slots",
-         f"K{_between(plan.low.state.slots, plan.high.state.slots)}: {plan.capacity.state_requests:,} requests"
+         f"K{between(plan.low.state.slots, plan.high.state.slots)}: {plan.capacity.state_requests:,} requests"
          f" x {plan.slots_per_request} ({plan.ready.slots.reason})"),
         ("KV tokens", f"{plan.max_total_num_tokens:,}", "tokens",
-         f"T{_between(plan.low.tokens, plan.high.tokens)} on a rank, {plan.ready.cells[0].bytes:,} B each"),
+         f"T{between(plan.low.tokens, plan.high.tokens)} on a rank, {plan.ready.cells[0].bytes:,} B each"),
         ("request limit", f"{plan.max_running_requests:,}", "requests", "R: the least of limit, T // 2 and K // S"),
         ("a request takes", f"{fixed:,} B", format_bytes(fixed), f"before its first token: {why}"),
         ("and each token", f"{marginal:,} B", format_bytes(marginal), "of KV on a rank"),
@@ -147,7 +157,7 @@ def _figures(plan: Plan) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def _between(low: int, high: int) -> str:
+def between(low: int, high: int) -> str:
     """The bounds of a figure that rests on a memory printed to two decimals; nothing where they meet."""
     return "" if low == high else f" ({min(low, high):,}..{max(low, high):,})"
 
@@ -164,7 +174,7 @@ def _budget(out: "Console", plan: Plan) -> None:
         for line in plan.budget
     ]
     terminal.listing(out, ("  per rank", "charged B", "allocated B", "", "why"), rows, right=(1, 2, 3))
-    segments = [_segment(line) for line in plan.budget]
+    segments = [segment(line) for line in plan.budget]
     left = int(plan.rest.likely_gib * GIB) - sum(line.charged_bytes for line in plan.budget)
     if left > 0:
         segments.append(Segment("unused", ".", left, terminal.QUIET))
@@ -178,13 +188,13 @@ def _budget(out: "Console", plan: Plan) -> None:
         out.print(f"  {format_bytes(over)} of this are not charged: the headroom holds them", style=terminal.QUIET)
 
 
-def _segment(line: BudgetLine) -> Segment:
+def segment(line: BudgetLine) -> Segment:
+    """A line of a budget as a part of the memory map."""
     return Segment(line.name, LETTERS.get(line.name, "?"), line.allocated_bytes, STYLES[line.kind])
 
 
-def _comparison_cells(plan: Plan | Refusal) -> dict[str, str]:
-    if isinstance(plan, Refusal):
-        return {"starts": "no"}
+def comparison_cells(plan: Plan) -> dict[str, str]:
+    """One side of a comparison."""
     cells = {
         "starts": "yes",
         "state slots K": f"{plan.max_mamba_cache_size:,}",

@@ -10,7 +10,7 @@ MLA on blocks of 64 and prints so, which changes no size since MLA blocks are mu
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, LatentKV
-from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.config import EngineArgs, Refusal, RuleSet
 from hybridcalc.errors import InputError
 
 DEFAULT_BLOCK = 16
@@ -32,20 +32,22 @@ STATE_BACKENDS = {
     "mamba2": "MAMBA2_ATTN", "mamba1": "MAMBA1_ATTN", "gdn": "GDN_ATTN", "kda": "GDN_ATTN",
     "shortconv": "SHORT_CONV_ATTN", "lightning": "BAILING_LINEAR_ATTN",
 }  # fmt: skip
-FIXED_BACKENDS = {"FLASHINFER": 16, "TRITON_ATTN": 16, "FLASH_ATTN": 16, "FLEX_ATTENTION": 16,
-                  "FLASHMLA": 64, "CUTLASS_MLA": 128, "FLASHINFER_MLA": 32, "FLASH_ATTN_MLA": 16, "TRITON_MLA": 16}  # fmt: skip
+FIXED_BACKENDS = {
+    "FLASH_ATTN": 16, "FLASHINFER": 16, "TRITON_ATTN": 16, "FLEX_ATTENTION": 16,
+    "FLASH_ATTN_MLA": 16, "TRITON_MLA": 16, "FLASHINFER_MLA": 32, "FLASHMLA": 64, "CUTLASS_MLA": 128,
+}  # fmt: skip
 """Backends one can ask for -> their smallest kernel block in tokens."""
 
 
 class Backend(NamedTuple):
-    """An attention backend: its name, the smallest block of its kernels, and the layouts it reads, the default first."""
+    """An attention backend: its name, the smallest block of its kernels, the layouts it reads, the default first."""
 
     name: str
     kernel_block: int
     layouts: tuple[str, ...]
 
 
-def attention_backend(model: Architecture, args: EngineArgs, model_dtype: str) -> Backend | None:
+def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, model_dtype: str) -> Backend | None:
     """The backend of the attention layers; None for a model that has none. Raises InputError for an unknown one."""
     if model.attention is None and model.window_attention is None:
         return None
@@ -61,7 +63,7 @@ def attention_backend(model: Architecture, args: EngineArgs, model_dtype: str) -
     if isinstance(model.attention, LatentKV):
         if major == 10:
             return Backend("FLASHINFER_MLA", 32, FREE_LAYOUTS)
-        if kv.startswith("fp8") and not args.before_0_33:
+        if kv.startswith("fp8") and rules.latent_block:
             return Backend("TRITON_MLA", 16, FREE_LAYOUTS)
         return Backend("FLASH_ATTN_MLA", 16, FREE_LAYOUTS)
     heads = model.attention if isinstance(model.attention, GroupedQueryKV) else model.window_attention
@@ -76,7 +78,7 @@ def backend_names(model: Architecture, backend: Backend | None, args: EngineArgs
     """Names of the attention and the state backend, sorted, as the engine lists them."""
     names = [backend.name] if backend is not None else []
     if model.state is not None:
-        linear = args.before_0_33 and model.family == "lightning" and not model.architecture.startswith("Bailing")
+        linear = model.family == "lightning" and not model.architecture.startswith("Bailing")
         names.append("LINEAR_ATTN" if linear else STATE_BACKENDS[model.family])
     return sorted(names)
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.config import Refusal, RuleSet
+from hybridcalc.errors import InputError
 from hybridcalc.units import version_numbers
 
 
@@ -19,8 +20,9 @@ class ModelClass(NamedTuple):
     its attention layers register before its recurrent ones. ``caches_all``: 0.22.1 can keep a state at every block.
     ``class_omits_drafts``: in 0.22.1 the class sizes the page without the rows that drafts add to the layer.
     ``checkpoint``: the prefill kernel that exports states between blocks ("mamba2", "gdn" or "kda"; "" for none).
-    ``state_dtype_obeyed``: a KDA layer that takes --mamba-ssm-cache-dtype. ``default_chunk``: 2,048 tokens, whatever the
-    config says. ``ignores_window``: its window layers keep full KV. ``mtp_layers``: attention layers of its own draft model, where the config names no number.
+    ``state_dtype_obeyed``: a KDA layer that takes --mamba-ssm-cache-dtype. ``default_chunk``: 2,048 tokens, whatever
+    the config says. ``ignores_window``: its window layers keep full KV. ``mtp_layers``: attention layers of its own
+    draft model, where the config names no number.
     """
 
     first: str = ""
@@ -76,6 +78,14 @@ CLASSES: dict[str, ModelClass] = {
 """Every class with a recurrent state that is modelled here. A new one is added here."""
 
 
+NOT_MODELLED = frozenset({
+    "Glm5NextForConditionalGeneration", "Glm5NextForCausalLM", "InklingForConditionalGeneration", "InklingForCausalLM",
+    "Qwen4ExpForConditionalGeneration", "Qwen4ExpForCausalLM", "AliceAIForCausalLM",
+    "MiniCPMV4_6ForConditionalGeneration", "BailingMoeV3VLForConditionalGeneration",
+})  # fmt: skip
+"""Classes that vLLM has and whose caches no plan here knows (index caches, several kinds of state)."""
+
+
 def model_class(model: Architecture, rules: RuleSet, version: str) -> ModelClass:
     """What the version does for the model's class. Raises Refusal for a class that it does not have."""
     name = model.architecture
@@ -83,6 +93,8 @@ def model_class(model: Architecture, rules: RuleSet, version: str) -> ModelClass
     if found is None:
         if model.state is None:
             return ModelClass()
+        if name in NOT_MODELLED:
+            raise InputError(f"the caches of {name} are not modelled for vLLM", fix="plan it for SGLang")
         raise Refusal(
             f"vLLM {rules.version} has no hybrid class {name}",
             stage="create_engine_config", rule="HC043", fix="plan it for SGLang: --engine sglang",

@@ -3,7 +3,7 @@
     vllm serve MODEL -tp 2 --max-model-len 128K --speculative-config.method mtp -> MODEL, EngineArgs(...)
 
 Read as the engine reads it: underscores may stand for dashes, ``--no-x`` switches off, dotted names fill a JSON value
-(``--speculative-config.num_speculative_tokens 3``), 1k is 1,000 and 1K is 1,024. See launchflags.py for the rest. Checks
+(``--speculative-config.num_speculative_tokens 3``), 1k is 1,000 and 1K is 1,024; launchflags.py has the rest. Checks
 one flag at a time: what flags do to each other is the planner's business. A file of flags (``--config``) is not read.
 """
 

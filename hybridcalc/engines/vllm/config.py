@@ -25,32 +25,69 @@ LAST_WITH_MODE_ALL = "0.31.0"
 
 
 class RuleSet(NamedTuple):
-    """What a version does differently; everything else is common.
+    """What a version does its own way; everything else is common. ``recorded``: checked against the engine's own
+    results, not only read in its source.
 
-    ``caches_hybrid_prefixes``: prefix caching is on by default for hybrids. ``modes``: --mamba-cache-mode is obeyed, and
-    "all" is one of them. ``checkpoint_blocks``: prefill checkpoints take a block, and their grid aligns the block.
-    ``latent_block``: MLA blocks are multiples of 128. ``null_block_reserved``: the memory check leaves out block 0.
-    ``fine_hits``: hits may land between blocks, on the hash block. ``draft_rows_everywhere``: every convolution that
-    drafts widen is widened, in the layer and in the class alike.
+    ``tokens_of_pool``: the log's token figure is blocks // groups x block, not concurrency x max_model_len.
+    ``seqs_refused``: max_num_seqs above the blocks does not start. ``caches_hybrid_prefixes``: prefix caching is on by
+    default for hybrids. ``modes``: --mamba-cache-mode is obeyed. ``all_by_default``: mode all is taken where a class
+    supports it, align elsewhere. ``latent_block``: MLA blocks are multiples of 128. ``kda_draft_rows``,
+    ``shortconv_draft_rows``: drafts widen these convolutions. ``one_capacity_line``: tokens and concurrency share a
+    line. ``null_block_reserved``: the memory check leaves out block 0. ``checkpoint_blocks``: prefill checkpoints take
+    a block. ``layout_line``, ``group_lines``: lines of the log. ``fine_hits``: hits may land inside a block.
+    ``kernel_blocks``: a block is a multiple of the kernels' own. ``class_counts_drafts``: the class sizes the page
+    with the rows that drafts add. ``checkpoint_grid``: blocks lie on the grid of the prefill checkpoints.
     """
 
     version: str
-    caches_hybrid_prefixes: bool
-    modes: bool
-    checkpoint_blocks: bool
-    latent_block: bool
-    null_block_reserved: bool
-    fine_hits: bool
-    draft_rows_everywhere: bool
-    one_capacity_line: bool
+    recorded: bool = False
+    tokens_of_pool: bool = True
+    seqs_refused: bool = False
+    caches_hybrid_prefixes: bool = False
+    modes: bool = True
+    all_by_default: bool = True
+    latent_block: bool = False
+    kda_draft_rows: bool = False
+    one_capacity_line: bool = False
+    null_block_reserved: bool = False
+    checkpoint_blocks: bool = False
+    shortconv_draft_rows: bool = False
+    layout_line: bool = False
+    group_lines: bool = False
+    fine_hits: bool = False
+    kernel_blocks: bool = False
+    class_counts_drafts: bool = False
+    checkpoint_grid: bool = False
 
 
-RULE_SETS = (
-    RuleSet("0.22.1", caches_hybrid_prefixes=False, modes=True, checkpoint_blocks=False, latent_block=False,
-            null_block_reserved=False, fine_hits=False, draft_rows_everywhere=False, one_capacity_line=False),
-    RuleSet("0.33.0", caches_hybrid_prefixes=True, modes=False, checkpoint_blocks=True, latent_block=True,
-            null_block_reserved=True, fine_hits=True, draft_rows_everywhere=True, one_capacity_line=True),
+CHANGES: tuple[tuple[str, dict[str, bool]], ...] = (
+    ("0.18.0", {}),
+    ("0.20.0", {"seqs_refused": True}),
+    ("0.20.2", {"tokens_of_pool": False}),
+    ("0.22.1", {}),
+    ("0.26.0", {"caches_hybrid_prefixes": True, "fine_hits": True}),
+    ("0.27.0", {"latent_block": True, "kda_draft_rows": True}),
+    ("0.28.0", {"all_by_default": False, "one_capacity_line": True}),
+    ("0.29.0", {"null_block_reserved": True, "checkpoint_blocks": True, "shortconv_draft_rows": True,
+                "layout_line": True}),
+    ("0.30.0", {"group_lines": True}),
+    ("0.32.0", {"modes": False, "kernel_blocks": True, "class_counts_drafts": True}),
+    ("0.33.0", {"checkpoint_grid": True}),
 )  # fmt: skip
+"""Releases that changed a rule, oldest first, each with what it changed."""
+RECORDED = ("0.22.1", "0.33.0")
+"""Releases whose own results the rules are checked against."""
+
+
+def _rule_sets() -> tuple[RuleSet, ...]:
+    rules, known = list[RuleSet](), dict[str, bool]()
+    for version, changes in CHANGES:
+        known |= changes
+        rules.append(RuleSet(version, version in RECORDED, **known))
+    return tuple(rules)
+
+
+RULE_SETS = _rule_sets()
 
 
 class Refusal(IllegalCombination):
@@ -137,11 +174,6 @@ class EngineArgs:
         return from_command(text)[1]
 
     @property
-    def before_0_33(self) -> bool:
-        """Whether the rules of 0.22.1 apply."""
-        return version_numbers(self.engine_version) < (0, 33)
-
-    @property
     def speculative_method(self) -> str | None:
         """The method of the speculative configuration, lower case; None without one."""
         method = (self.speculative_config or {}).get("method")
@@ -189,15 +221,21 @@ class EngineArgs:
 
 @lru_cache(maxsize=64)
 def rules_for(version: str) -> tuple[RuleSet, str]:
-    """The rule set of an engine version, and a note when another version's rules stand in for it.
+    """The rule set of an engine version, and a note where it rests on other grounds than the engine's own results.
 
-    Raises InputError for a version that is not a version.
+    Raises InputError for a version that is not a version or older than every known one.
     """
     wanted = version_numbers(version)
     known = [rules for rules in RULE_SETS if version_numbers(rules.version) <= wanted]
-    rules = known[-1] if known else RULE_SETS[0]
-    note = "" if rules.version == version else f"vLLM {version}: the rules of {rules.version} are used"
-    return rules, note
+    if not known:
+        raise InputError(
+            f"vLLM {version} is older than every version known here",
+            fix=f"known: {RULE_SETS[0].version} to {NEWEST_VERSION}",
+        )
+    rules = known[-1]
+    if rules.version == version:
+        return rules, "" if rules.recorded else f"vLLM {version}: rules read in its source, not checked by its results"
+    return rules, f"vLLM {version}: the rules of {rules.version} are used"
 
 
 def refuse_retired_mode(args: EngineArgs) -> None:

@@ -1,7 +1,7 @@
 """The first stages of vLLM's start-up: drafts, prefix caching, cache mode, length, and what they refuse.
 
-    0.33.0: prefix caching is on for hybrids; the cache mode is align with it and none without, whatever was asked for
-    0.22.1: it is off for hybrids; with it the mode is all where the class supports it, align where it is asked for or not
+    0.33.0: prefix caching is on for hybrids; the mode is align with it and none without, whatever was asked for
+    0.22.1: it is off for hybrids; with it the mode is all where the class supports that and align is not asked for
 
 Mirrors vLLM engine/arg_utils.py, config/vllm.py, config/cache.py, model_executor/models/config.py.
 """
@@ -88,8 +88,9 @@ def cache_mode(model: Architecture, args: EngineArgs, rules: RuleSet, kind: Mode
         return caching, "none"
     if not rules.modes:
         return True, "align"
-    asked = args.mamba_cache_mode
-    return True, "align" if asked == "align" or not kind.caches_all else "all"
+    asked = args.mamba_cache_mode or "none"
+    wanted = "all" if asked == "none" and rules.all_by_default else asked
+    return True, "all" if wanted == "all" and kind.caches_all else "align"
 
 
 def ssm_setting(model: Architecture, args: EngineArgs) -> str:

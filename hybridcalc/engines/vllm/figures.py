@@ -16,8 +16,8 @@ from hybridcalc.plan import BudgetLine, Suggestion
 class Running(NamedTuple):
     """What runs at once: ``fits`` by blocks, ``requests`` by blocks and max_num_seqs, and which of them binds.
 
-    ``blocks_each`` is what a request of the workload holds, on average; ``idle_percent`` the share of the blocks that no
-    request of the workload can use.
+    ``blocks_each`` is what a request of the workload holds, on average; ``idle_percent`` the share of the blocks that
+    no request of the workload can use.
     """
 
     fits: int
@@ -137,8 +137,7 @@ class Figures:
     @property
     def most_seqs(self) -> int:
         """The largest max_num_seqs that starts: one block a sequence under full CUDA graphs; 0 for no bound."""
-        bound = self.args.full_graphs and any(group.kind == STATE for group in self.ready.groups)
-        return self.sizing.blocks if bound else 0
+        return self.sizing.blocks if self.ready.seqs_checked else 0
 
     @cached_property
     def longest_model_len(self) -> int:

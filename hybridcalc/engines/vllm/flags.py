@@ -1,9 +1,9 @@
 """Which flags does vLLM's command line take, and which of them does a memory plan need?
 
-`FLAGS` is the one place where a flag of a launch command is added: the `EngineArgs` field it sets, its spellings, how its
-value is read and within which bounds. `OTHER_FLAGS` are the names that leave memory alone, or bear on it in a way no plan
-here knows: they tell an unrelated flag from a misspelt one, and an abbreviation from an ambiguous one.
-Mirrors vLLM engine/arg_utils.py and entrypoints/common/cli_args.py (0.33.0, 0.22.1).
+`FLAGS` is the one place where a flag of a launch command is added: the `EngineArgs` field it sets, its spellings, how
+its value is read and within which bounds. `OTHER_FLAGS` are the names that leave memory alone, or bear on it in a way
+no plan here knows: they tell an unrelated flag from a misspelt one, and an abbreviation from an ambiguous one. Mirrors
+vLLM engine/arg_utils.py and entrypoints/common/cli_args.py (0.33.0, 0.22.1).
 """
 
 from hybridcalc.launchflags import Flag

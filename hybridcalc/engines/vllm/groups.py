@@ -13,7 +13,7 @@ layer slot of a group:
     state, align     2 + S + C                                    C: 1 where prefill exports checkpoints
     state, all       ceil(L / mamba block) + S
 
-Mirrors vLLM v1/core/kv_cache_planning.py, v1/kv_cache_interface.py (0.33.0). Leaves out draft layers whose pages differ.
+Mirrors vLLM v1/core/kv_cache_planning.py, v1/kv_cache_interface.py (0.33.0). Leaves out draft layers of other pages.
 """
 
 from math import ceil
@@ -39,6 +39,11 @@ class Padding(NamedTuple):
 
     slots: int
     layers: int
+
+    @property
+    def share(self) -> float:
+        """Empty slots over layers."""
+        return self.slots / self.layers
 
 
 class Residency(NamedTuple):

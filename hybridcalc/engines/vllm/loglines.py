@@ -44,15 +44,15 @@ def configuration(
     by_default = (
         f"Mamba cache mode is set to '{mode}' for {model.architecture} by default when prefix caching is enabled"
     )
-    if not rules.modes:
-        return [*lines, by_default]
-    if args.mamba_cache_mode in (None, "none"):
+    if args.mamba_cache_mode in (None, "none") or not rules.modes:
         lines.append(by_default)
-    if args.mamba_cache_mode == "all" and not kind.caches_all:
+    if rules.modes and args.mamba_cache_mode == "all" and not kind.caches_all:
         lines.append(
             "Hybrid or mamba-based model detected without support for prefix caching with Mamba cache 'all' mode: "
             "falling back to 'align' mode."
         )
+    if not rules.all_by_default:
+        return lines
     return [
         *lines,
         f"Warning: Prefix caching in Mamba cache '{mode}' mode is currently enabled. Its support for Mamba layers is "
@@ -73,8 +73,8 @@ def block_size(pages: Pages, asked: int | None, backend: Backend | None) -> list
     if pages.padded is not None:
         percent = 100 * (pages.padded - pages.class_bytes) / pages.class_bytes
         lines.append(
-            f"Padding mamba page size by {percent:.2f}% to ensure that mamba page size and attention page size are exactly "
-            "equal."
+            f"Padding mamba page size by {percent:.2f}% to ensure that mamba page size and attention page size are "
+            "exactly equal."
         )
     return lines
 
@@ -87,7 +87,7 @@ def layout(name: str) -> str:
 def padding_layers(paddings: Iterable[Padding]) -> list[str]:
     """A warning for every bucket that its groups do not fill."""
     return [
-        f"Add {padding.slots} padding layers, may waste at most {padding.slots / padding.layers * 100:.2f}% KV cache memory"
+        f"Add {padding.slots} padding layers, may waste at most {100 * padding.share:.2f}% KV cache memory"
         for padding in paddings
     ]
 
@@ -120,8 +120,8 @@ def _fitting(ready: Prepared, sizing: Sizing) -> list[str]:
             )
         else:
             lines.append(
-                f"Auto-fit max_model_len: reduced from {ready.length} to {sizing.length} to fit in available KV cache memory "
-                f"({gib(free)} GiB{device})"
+                f"Auto-fit max_model_len: reduced from {ready.length} to {sizing.length} to fit in available KV cache "
+                f"memory ({gib(free)} GiB{device})"
             )
     return lines
 
@@ -132,7 +132,7 @@ def _capacity(ready: Prepared, sizing: Sizing) -> list[str]:
     if not ready.rules.one_capacity_line:
         return [size, concurrency]
     lines = [f"{size}, {concurrency}"]
-    if len(ready.groups) > 1:
+    if ready.rules.group_lines and len(ready.groups) > 1:
         dcp = ready.args.decode_context_parallel_size
         spans = tuple(group.block * dcp if group.kind == FULL else group.block for group in ready.groups)
         lines += [f"kv cache group sizes {spans}", f"kv lcm block sizes {sizing.scheduler_block}"]

@@ -19,9 +19,9 @@ def plan_notes(plan: Figures) -> list[str]:
         notes.append("no KV of the draft model is counted: --draft-layers N adds layers of the model's own KV size")
     if any(group.kind == WINDOW for group in ready.groups):
         notes.append("a window holds the tokens in flight as well: two batches of --max-num-batched-tokens")
-    if model.architecture in QWEN3_5 and model.declared_ssm_dtype not in (None, args.mamba_ssm_cache_dtype):
-        if args.mamba_ssm_cache_dtype != "auto":
-            notes.append(f"the model declares a {model.declared_ssm_dtype} state; the flag wins, with a warning")
+    declared = model.declared_ssm_dtype if model.architecture in QWEN3_5 else None
+    if declared is not None and args.mamba_ssm_cache_dtype not in ("auto", declared):
+        notes.append(f"the model declares a {declared} state; the flag wins, with a warning")
     if args.hf_overrides:
         notes.append("--hf-overrides are not applied here: give a config.json that has them")
     if args.max_num_seqs is None and any(group.kind == STATE for group in ready.groups):

@@ -32,7 +32,8 @@ GDN_GRID, KDA_GRID = 64, 16
 class Pages(NamedTuple):
     """``block`` and ``mamba_block`` in tokens, ``page`` and ``class_bytes`` (m) in bytes of one layer on one rank.
 
-    ``preferred``: the block without a state. ``grown``: whether it became longer. ``padded``: the page where it is larger than m.
+    ``preferred``: the block without a state. ``grown``: whether it became longer. ``padded``: the page where it is
+    larger than m.
     """
 
     block: int
@@ -83,7 +84,7 @@ def class_state(model: Architecture, args: EngineArgs, kind: ModelClass, rules: 
     """The state as the model's class sizes it for the page, which is not always what the layer keeps."""
     from dataclasses import replace
 
-    if model.family == "shortconv" or (kind.class_omits_drafts and not rules.draft_rows_everywhere):
+    if model.family == "shortconv" or (kind.class_omits_drafts and not rules.class_counts_drafts):
         args = replace(args, speculative_config=None, num_speculative_tokens=0)
     tensors = layer_state(model, args)
     if model.family == "kda" and args.mamba_ssm_cache_dtype == "bfloat16":
@@ -108,7 +109,7 @@ def resolve_pages(
     unit = max(backend.kernel_block, first)
     if rules.latent_block and isinstance(model.attention, LatentKV):
         unit = max(unit, LATENT_BLOCK)
-    if mode == "align":
+    if mode == "align" and rules.checkpoint_grid:
         unit = lcm(unit, _common_grid(model, args, kind, rules))
     if mode == "all":
         chunk = lcm(args.mamba_block_size or _chunk(model, kind), unit)
@@ -116,7 +117,7 @@ def resolve_pages(
         mamba_block = block
     else:
         block = aligned_block(needed, kv_bytes, unit)
-        if rules.checkpoint_blocks:
+        if rules.kernel_blocks:
             block = backend.kernel_block * -(-block // backend.kernel_block)
     grown = block > first
     block = max(first, block)
@@ -130,9 +131,9 @@ def check_layer_fits(pages: Pages, layer_bytes: int) -> None:
     """Raise Refusal where the layer keeps more than the page that its class asked for."""
     if pages.padded is not None and layer_bytes > pages.padded:
         raise Refusal(
-            f"a layer's state of {layer_bytes:,} B does not fit the page of {pages.padded:,} B that the model class sizes",
+            f"a layer's state of {layer_bytes:,} B does not fit the page of {pages.padded:,} B that its class sizes",
             stage="get_kv_cache_spec", rule="HC046",
-            fix="leave out --mamba-ssm-cache-dtype or draft fewer tokens: the class does not count what the layer keeps",
+            fix="leave out --mamba-ssm-cache-dtype, or draft fewer tokens: the class counts less than the layer keeps",
         )  # fmt: skip
 
 

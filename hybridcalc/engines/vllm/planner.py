@@ -70,18 +70,27 @@ class Prepared(NamedTuple):
     settled: dict[str, Any]
     log: tuple[str, ...]
 
+    @property
+    def seqs_checked(self) -> bool:
+        """Whether max_num_seqs may not exceed the blocks."""
+        return bool(self.state) and self.rules.seqs_refused and self.args.full_graphs
+
     def blocks_at(self, length: int) -> int:
         """Blocks that one request of ``length`` tokens holds in all groups."""
         return sum(blocks_held(group, length, self.held) for group in self.groups)
 
 
 class Sizing(NamedTuple):
-    """What the memory decides: blocks, the length served, blocks of a request of that length, and block sizes."""
+    """What the memory decides: blocks, the length served, blocks of a request of that length, and block sizes.
+
+    ``tokens`` is the token figure that the engine prints.
+    """
 
     available_bytes: int
     blocks: int
     length: int
     per_request: int
+    tokens: int
     scheduler_block: int
     hash_block: int
     hit_tokens: int
@@ -90,11 +99,6 @@ class Sizing(NamedTuple):
     def concurrency(self) -> float:
         """Requests of max_model_len that fit, as the engine divides: block 0 counts although nothing uses it."""
         return self.blocks / self.per_request
-
-    @property
-    def tokens(self) -> int:
-        """The token figure that the engine prints."""
-        return int(self.concurrency * self.length)
 
 
 def prepare(model: Architecture, args: EngineArgs) -> Prepared:
@@ -125,7 +129,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         "mamba_cache_mode": mode, "num_speculative_tokens": args.num_speculative_tokens, "group_sizes": [],
         "max_model_len": length,
     }  # fmt: skip
-    backend = attention_backend(model, args, model_dtype)
+    backend = attention_backend(model, args, rules, model_dtype)
     state, state_bytes = load(model, args, backend)
     kv_bytes = kv_bytes_per_token(model, args, model_dtype)
     settled["attention_backends"] = backend_names(model, backend, args)
@@ -156,20 +160,24 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     if not layers:
         raise InputError(f"{model.name} has no layer that keeps a cache")
     groups, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block)
-    if rules.one_capacity_line:
+    if rules.layout_line:
         log.append(loglines.layout(layout))
     log += loglines.padding_layers(paddings)
     page = pages.page if backend is not None else state_bytes
     bytes_per_block = max(group.layers for group in groups) * page
     held = Residency(
-        mode, 0 if args.use_replayssm else args.num_speculative_tokens,
-        int(checkpoint_grid(model, args, kind, rules) is not None), args.decode_context_parallel_size, model.window or 0,
-        _in_flight_tokens(args),
-    )  # fmt: skip
+        mode=mode,
+        drafts=0 if args.use_replayssm else args.num_speculative_tokens,
+        checkpoints=int(checkpoint_grid(model, args, kind, rules) is not None),
+        dcp=args.decode_context_parallel_size,
+        window=model.window or 0,
+        in_flight_tokens=_in_flight_tokens(args),
+    )
     settled |= {
-        "group_sizes": [group.layers for group in groups], "num_groups": len(groups), "bytes_per_block": bytes_per_block,
+        "group_sizes": [group.layers for group in groups], "num_groups": len(groups),
+        "bytes_per_block": bytes_per_block,
     }  # fmt: skip
-    if rules.one_capacity_line:
+    if rules.layout_line:
         settled["layout"] = layout
     ready = Prepared(
         model, args, rules, kind, model_dtype, caching, mode, length, state, state_bytes, kv_bytes, backend, layout,
@@ -193,7 +201,7 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
                            "raise --gpu-memory-utilization")  # fmt: skip
     elif usable <= 0:
         raise _refusal(ready, available_bytes, "get_kv_cache_configs", "HC040",
-                       f"no memory for the cache: one block takes {per_block:,} B, {max(0, available_bytes):,} B are free",
+                       f"no memory for the cache: a block takes {per_block:,} B of {max(0, available_bytes):,} B",
                        "raise --gpu-memory-utilization, or free memory")  # fmt: skip
     per_request = ready.blocks_at(length)
     if per_request * per_block > usable:
@@ -208,11 +216,11 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
             f"{max(0, usable) // per_block:,} are free", remedy,
         )  # fmt: skip
     sizes = _block_sizes(ready, available_bytes, blocks, length, per_request)
-    if STATE in (group.kind for group in ready.groups) and args.full_graphs and args.seqs > blocks:
+    if ready.seqs_checked and args.seqs > blocks:
         said = "" if args.max_num_seqs is not None else ", the default,"
         raise _refusal(
             ready, available_bytes, "cudagraph_mamba_check", "HC044",
-            f"max_num_seqs {args.seqs:,}{said} exceeds the {blocks:,} blocks: full CUDA graphs need one for each sequence",
+            f"max_num_seqs {args.seqs:,}{said} exceeds the {blocks:,} blocks: full CUDA graphs need one a sequence",
             f"write --max-num-seqs {blocks}", sizing=sizes,
         )  # fmt: skip
     return sizes
@@ -243,7 +251,7 @@ def longest_length(ready: Prepared, usable_bytes: int, most: int) -> int:
 def outputs(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
     """The engine's own figures, under their own names."""
     found = ready.settled | _sized(ready, sizing)
-    if STATE in (group.kind for group in ready.groups):
+    if ready.state and ready.rules.seqs_refused:
         found["cudagraph_mamba_check"] = "ok"
     return found | {"log": log_lines(ready, sizing)}
 
@@ -270,8 +278,8 @@ def _sized(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
 
 
 def _refusal(
-    ready: Prepared, available_bytes: int, stage: str, rule: str, reason: str, fix: str, *, sizing: Sizing | None = None,
-    without: tuple[str, ...] = (),
+    ready: Prepared, available_bytes: int, stage: str, rule: str, reason: str, fix: str, *,
+    sizing: Sizing | None = None, without: tuple[str, ...] = (),
 ) -> Refusal:  # fmt: skip
     refusal = Refusal(reason, stage=stage, rule=rule, fix=fix)
     sized = {} if sizing is None else {k: v for k, v in _sized(ready, sizing).items() if k not in without}
@@ -288,7 +296,8 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
     args, unit = ready.args, ready.args.prefix_match_unit
     spans = [g.block * args.decode_context_parallel_size if g.kind == FULL else g.block for g in ready.groups]
     whole = lcm(*spans)
-    sizing = Sizing(available_bytes, blocks, length, per_request, whole, whole, whole)
+    tokens = _printed_tokens(ready, blocks, length, per_request)
+    sizing = Sizing(available_bytes, blocks, length, per_request, tokens, whole, whole, whole)
     after = ("scheduler_block_size", "hash_block_size", "cache_hit_alignment_tokens", "block_table_row_len")
 
     def refuse(reason: str, fix: str) -> Refusal:
@@ -317,6 +326,14 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
         sizing = sizing._replace(hash_block=hashed, hit_tokens=hashed if fine and ready.rules.fine_hits else whole)
     _check_retention(ready, sizing)
     return sizing
+
+
+def _printed_tokens(ready: Prepared, blocks: int, length: int, per_request: int) -> int:
+    """The log's "GPU KV cache size": a length times the concurrency, before 0.20.2 the share of a group."""
+    if not ready.rules.tokens_of_pool:
+        return int(blocks / per_request * length)
+    shortest = min(group.block for group in ready.groups)
+    return blocks // len(ready.groups) * shortest * ready.args.decode_context_parallel_size
 
 
 def _in_flight_tokens(args: EngineArgs) -> int:

@@ -3,10 +3,10 @@
     reused = floor(min(N, N + M - 1) / unit) x unit, one unit less where drafts need the block before
     unit   = the block, or prefix_match_unit where hits may land between blocks (align, 0.33)
 
-N: shared tokens, M: private ones. A hit ends where every group has something to continue from: whole attention blocks and
-a state. With sparse retention the first request keeps the state at its own end only; the second one computes the shared
-part again and leaves the state at the junction, so that the third is served. Source: vLLM v1/core/kv_cache_utils.py,
-kv_cache_coordinator.py, single_type_kv_cache_manager.py (0.33.0).
+N: shared tokens, M: private ones. A hit ends where every group has something to continue from: whole attention blocks
+and a state. With sparse retention the first request keeps the state at its own end only; the second one computes the
+shared part again and leaves the state at the junction, so that the third is served. Source: vLLM
+v1/core/kv_cache_utils.py, kv_cache_coordinator.py, single_type_kv_cache_manager.py (0.33.0).
 """
 
 from typing import Any, NamedTuple

@@ -1,8 +1,8 @@
 """What does vLLM refuse, and what does it start with although nobody wants it?
 
-Every rule has an id, a severity, a title, the reason with its arithmetic, and a source. Refusals have no check here: they
-are raised where the engine itself checks (configuration.py, pages.py, planner.py) and only described; traps are looked
-for in a plan that starts. A rule is added here and nowhere else.
+Every rule has an id, a severity, a title, the reason with its arithmetic, and a source. Refusals have no check here:
+they are raised where the engine itself checks (configuration.py, pages.py, planner.py) and only described; traps are
+looked for in a plan that starts. A rule is added here and nowhere else.
 """
 
 from collections.abc import Iterator
@@ -95,8 +95,8 @@ def _misleading_concurrency(plan: Figures) -> Iterator[tuple[str, str]]:
     if real and naive >= 2 * real:
         yield (
             f"the log's {printed:.2f}x at {plan.max_model_len:,} tokens is {requests_text(real)} of "
-            f"{plan.workload.describe()}, not {naive:,.0f}: each holds {plan.fixed_blocks} blocks of states whatever its "
-            "length",
+            f"{plan.workload.describe()}, not {naive:,.0f}: each holds {plan.fixed_blocks} blocks of states whatever "
+            "its length",
             "",
         )
 
@@ -121,8 +121,8 @@ def _default_seqs_refused(plan: Figures) -> Iterator[tuple[str, str]]:
         return
     if plan.num_blocks < LARGE_GPU_SEQS:
         yield (
-            f"on a GPU of 70 GiB and more max_num_seqs is {LARGE_GPU_SEQS:,} by default, and {plan.num_blocks:,} blocks "
-            "would be refused",
+            f"on a GPU of 70 GiB and more max_num_seqs is {LARGE_GPU_SEQS:,} by default, and {plan.num_blocks:,} "
+            "blocks would be refused",
             f"write --max-num-seqs {min(plan.num_blocks, max(1, plan.running.fits))}",
         )
 
@@ -216,7 +216,8 @@ RULES: tuple[Rule, ...] = (
     Rule("HC056", "warning", "padding above 20 %", "Every state takes a whole page: 100 (page - m) / m.", INTERFACE,
          _padding),
     Rule("HC057", "warning", "--block-size grows by its own steps",
-         "A block that must cover a state is rounded up to a multiple of what was asked for.", INTERFACE, _doubled_block),
+         "A block that must cover a state is rounded up to a multiple of what was asked for.", INTERFACE,
+         _doubled_block),
     Rule("HC058", "note", "fp8 KV brings little", "The page covers the state: halving KV doubles the block.", INTERFACE,
          _fp8_brings_little),
     Rule("HC059", "warning", "the printed concurrency misleads for short requests",
@@ -225,7 +226,8 @@ RULES: tuple[Rule, ...] = (
     Rule("HC060", "warning", "max_num_seqs far from what fits", "Admitted requests that do not fit are preempted.",
          "vLLM v1/core/sched/scheduler.py", _seqs_far_off),
     Rule("HC061", "warning", "the default max_num_seqs may be refused",
-         "It is 1,024 on GPUs of 70 GiB and more but A100, else 256.", "vLLM engine/arg_utils.py", _default_seqs_refused),
+         "It is 1,024 on GPUs of 70 GiB and more but A100, else 256.", "vLLM engine/arg_utils.py",
+         _default_seqs_refused),
     Rule("HC062", "error", "requests longer than max_model_len", "Such a request is refused.",
          "vLLM v1/engine/processor.py", _too_long),
     Rule("HC063", "error", "fewer requests run than wanted", "Usable blocks over the blocks of a request.", PLANNING,

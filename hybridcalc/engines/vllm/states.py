@@ -21,7 +21,7 @@ from hybridcalc.architecture.geometry import (
     ShortConv,
 )
 from hybridcalc.engines.vllm.classes import CLASSES, ModelClass
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.config import EngineArgs, rules_for
 from hybridcalc.errors import IllegalCombination, InputError, ShardingError
 from hybridcalc.units import DTYPE_BYTES
 
@@ -71,13 +71,13 @@ def layer_state(model: Architecture, args: EngineArgs) -> tuple[StateTensor, ...
         case KimiDelta():
             part = _divide(state.num_heads * state.head_dim, tp)
             conv = [(state.conv_kernel - 1 + extra, 3 * part)]
-            if args.before_0_33:
+            if not rules_for(args.engine_version)[0].kda_draft_rows:
                 conv = [(state.conv_kernel - 1, part)] * 3
             temporal = (_divide(state.num_heads, tp), state.head_dim, state.head_dim)
         case Lightning():
             return (StateTensor((state.num_heads // tp, state.head_dim, state.head_dim), conv_dtype),)
         case ShortConv():
-            rows = 0 if args.before_0_33 else extra
+            rows = extra if rules_for(args.engine_version)[0].shortconv_draft_rows else 0
             return tuple(
                 StateTensor(_laid_out((s.rows + rows, _divide(s.width, tp)), args), conv_dtype) for s in state.streams
             )

@@ -67,15 +67,15 @@ def serves(plan: Figures, args: EngineArgs, *, more_gib: float = 0.0) -> int | N
 def _candidates(plan: Figures) -> Iterator[Change]:
     """Changes that may admit more requests, each with its own reason."""
     args, ready = plan.args, plan.ready
-    if ready.state and ready.state[-1].dtype == "float32" and args.mamba_ssm_cache_dtype != "bfloat16":
-        if plan.model.family != "kda" or ready.kind.state_dtype_obeyed:
-            yield Change("--mamba-ssm-cache-dtype bfloat16", {"mamba_ssm_cache_dtype": "bfloat16"},
-                         "halves the temporal state, and the page with it; check accuracy first")  # fmt: skip
+    obeyed = plan.model.family != "kda" or ready.kind.state_dtype_obeyed
+    if obeyed and ready.state and ready.state[-1].dtype == "float32" and args.mamba_ssm_cache_dtype != "bfloat16":
+        yield Change("--mamba-ssm-cache-dtype bfloat16", {"mamba_ssm_cache_dtype": "bfloat16"},
+                     "halves the temporal state, and the page with it; check accuracy first")  # fmt: skip
     if args.kv_cache_dtype == "auto" and ready.kv_bytes:
         yield Change("--kv-cache-dtype fp8", {"kv_cache_dtype": "fp8"}, "halves the KV of a token")
     if ready.prefix_caching and ready.state and not plan.workload.shared_prefix:
         yield Change("--no-enable-prefix-caching", {"enable_prefix_caching": False},
-                     f"a state takes one block a group, not {plan.ready.held.checkpoints + 2}; nothing is reused")  # fmt: skip
+                     f"one block of states a group, not {ready.held.checkpoints + 2}; nothing is reused")  # fmt: skip
     if ready.mode == "all":
         yield Change("--mamba-cache-mode align", {"mamba_cache_mode": "align"},
                      "two states a group, not one for every block")  # fmt: skip

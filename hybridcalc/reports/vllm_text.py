@@ -1,0 +1,116 @@
+"""A vLLM plan as text: verdict, figures, where the blocks go with a picture, findings, what to set, log lines."""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import TYPE_CHECKING
+
+from hybridcalc.deployment import HEADROOM, requests_text
+from hybridcalc.engines.vllm.server_plan import Plan
+from hybridcalc.reports import terminal
+from hybridcalc.reports.memory_map import Segment, memory_map
+from hybridcalc.reports.plan_text import between, print_tail, segment
+from hybridcalc.units import GIB, format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_plan(plan: Plan, *, explain: bool, remarks: Sequence[str] = ()) -> None:
+    """The whole answer."""
+    out = terminal.console()
+    terminal.verdict(out, *_verdict(plan))
+    terminal.figures(out, _figures(plan), styles=(terminal.STATE, terminal.KV))
+    out.print()
+    _blocks(out, plan)
+    print_tail(out, plan, explain=explain, remarks=remarks)
+
+
+def comparison_cells(plan: Plan) -> dict[str, str]:
+    """One side of a comparison."""
+    cells = {
+        "starts": "yes",
+        "block, tokens": f"{plan.attn_block_size:,}",
+        "page": format_bytes(plan.ready.pages.page or plan.ready.state_bytes),
+        "state padding": f"{plan.padding_pct:.2f} %",
+        "groups": f"{len(plan.group_sizes)}",
+        "blocks": f"{plan.num_blocks:,}",
+        "of states a request": f"{plan.fixed_blocks}",
+        "at max_model_len": f"{plan.blocks_per_request:,}",
+        "printed concurrency": f"{plan.max_concurrency:,.2f}x",
+        "a request takes": format_bytes(plan.fixed_bytes_per_request),
+        "and each token": format_bytes(ceil(plan.marginal_bytes_per_token)),
+    }
+    if plan.workload.mean_length is not None:
+        cells |= {"requests at once": f"{plan.concurrency:,}", "binds": plan.binding}
+    if plan.prefix is not None:
+        cells["reused of a prefix"] = f"{plan.prefix.reused:,} tokens"
+    return cells
+
+
+def _verdict(plan: Plan) -> tuple[str, str]:
+    binds = "the blocks bind" if plan.binding == "blocks" else f"max_num_seqs {plan.args.seqs:,} binds"
+    if plan.workload.mean_length is None:
+        return requests_text(plan.concurrency), f"of {plan.max_model_len:,} tokens (max_model_len): {binds}"
+    text = f"of {plan.workload.describe()}: {binds}"
+    if plan.running.idle_percent >= 1:
+        text += f", {min(plan.running.idle_percent, 99.9):.0f} % of the blocks idle"
+    return requests_text(plan.concurrency), text
+
+
+def _figures(plan: Plan) -> list[tuple[str, str, str, str]]:
+    fixed, marginal = plan.fixed_bytes_per_request, ceil(plan.marginal_bytes_per_token)
+    pages, ready = plan.ready.pages, plan.ready
+    page = pages.page or ready.state_bytes
+    rows = []
+    if ready.state:
+        share = f"{100 * ready.state_bytes / page:.1f} % of " if plan.padded_page_bytes else ""
+        padding = f"fills {share}its page"
+        rows.append(("state of a layer", f"{ready.state_bytes:,} B", format_bytes(ready.state_bytes),
+                     f"{padding}; cache mode {ready.mode}"))  # fmt: skip
+    if ready.kv_bytes:
+        rows.append(("block", f"{plan.attn_block_size:,}", "tokens",
+                     f"{ready.kv_bytes:,} B of KV each in a layer: a page of {page:,} B"))  # fmt: skip
+    sizes = plan.group_sizes
+    rows += [
+        ("blocks", f"{plan.num_blocks:,}", "",
+         f"{plan.bytes_per_block:,} B each{between(plan.low.blocks, plan.high.blocks)}: {max(sizes)} layers, "
+         f"{len(sizes)} group{'' if len(sizes) == 1 else 's'} of {_sizes(sizes)}"),
+        ("a request takes", f"{plan.fixed_blocks}", "blocks",
+         f"{format_bytes(fixed)} for its states, whatever its length"),
+        ("and each token", f"{marginal:,} B", format_bytes(marginal),
+         f"in whole blocks: {plan.blocks_per_request:,} in all at {plan.max_model_len:,} tokens"),
+        ("the log says", f"{plan.max_concurrency:,.2f}x", "",
+         f"{plan.kv_cache_size_tokens:,} tokens = {plan.num_blocks:,} / {plan.blocks_per_request:,} "
+         f"x {plan.max_model_len:,}"),
+        ("starts up to", f"{plan.longest_model_len:,}", "tokens", _starts(plan)),
+    ]  # fmt: skip
+    if plan.prefix is not None:
+        told = f"of {plan.prefix.shared:,} shared; {plan.prefix.computed:,} computed: {plan.prefix.why}"
+        rows.append(("prefix reuse", f"{plan.prefix.reused:,}", "tokens", told))
+    rows.append(("memory", f"{plan.rest.likely_gib:.2f} GiB", "", plan.rest.why))
+    return rows
+
+
+def _starts(plan: Plan) -> str:
+    """What bounds max_model_len and max_num_seqs."""
+    own = plan.longest_model_len == plan.model.max_context
+    text = "--max-model-len, the model's own limit" if own else "--max-model-len on this memory"
+    return f"{text}; --max-num-seqs up to {plan.most_seqs:,}" if plan.most_seqs else text
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    """Group sizes in words: ``4``, or ``13, 12 and 11`` layers."""
+    distinct = [str(size) for size in sorted(set(sizes), reverse=True)]
+    return " and ".join([", ".join(distinct[:-1]), distinct[-1]] if len(distinct) > 1 else distinct)
+
+
+def _blocks(out: "Console", plan: Plan) -> None:
+    rows = [(f"  {line.name}", f"{line.allocated_bytes:,}", format_bytes(line.allocated_bytes), line.why)
+            for line in plan.budget]  # fmt: skip
+    terminal.listing(out, ("  the pool on one GPU", "B", "", "why"), rows, right=(1, 2))
+    segments = [segment(line) for line in plan.budget]
+    for name, gib in plan.rest.others:
+        letter = {"weights": "W", HEADROOM: "H"}.get(name, "A")
+        segments.append(Segment(name, letter, round(gib * GIB), terminal.QUIET))
+    out.print()
+    out.print(memory_map(segments, out.width))

@@ -1,0 +1,203 @@
+"""What does every combination of a few settings come to? Planned exactly, with the best trade-offs marked.
+
+    --sweep mamba-full-memory-ratio=0.5:2:0.1 --sweep kv-cache-dtype=auto,fp8_e4m3
+
+A name is a flag of the engine without its dashes, or ``length`` (tokens), or what the engine calls the memory for its
+caches (GiB). A point is on the Pareto front when no other has at least as many requests and tokens and more of one.
+Knows no engine: a `Solver` says what one combination comes to.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from itertools import product
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from hybridcalc.deployment import Rest
+from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError
+from hybridcalc.launchflags import FlagTable
+from hybridcalc.units import parse_gib, parse_tokens
+
+MOST_POINTS = 250_000
+LARGEST_VALUE = Decimal(10**18)
+"""Beyond it, and below its inverse, no setting of a server lies."""
+
+Args_contra = TypeVar("Args_contra", contravariant=True)
+Args = TypeVar("Args")
+
+
+class Axis(NamedTuple):
+    """One swept setting and its values, as text."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+class Outcome(NamedTuple):
+    """What one combination comes to: units of the pool (slots, blocks), tokens, requests, and what binds."""
+
+    units: int
+    tokens: int
+    requests: int
+    binding: str
+
+
+class Point(NamedTuple):
+    """One combination: the values, what they come to, or why the engine would not start."""
+
+    values: tuple[str, ...]
+    units: int
+    tokens: int
+    requests: int
+    binding: str
+    refusal: str
+    best: bool = False
+
+    def to_dict(self, axes: Sequence[Axis], names: tuple[str, str]) -> dict[str, Any]:
+        """Plain data, the swept settings first; ``names`` are what the engine calls its units and tokens."""
+        settings = {axis.name: value for axis, value in zip(axes, self.values, strict=True)}
+        units, tokens = names
+        return settings | {
+            units: self.units or None,
+            tokens: self.tokens or None,
+            "requests": self.requests,
+            "binding": self.binding or None,
+            "refusal": self.refusal or None,
+            "pareto": self.best,
+        }
+
+
+class Solver(Protocol[Args_contra]):
+    """What ``args`` come to with so much memory and requests of that length (None: as long as the engine lets them).
+
+    ``key`` tells combinations apart whose preparation differs. Raises HybridcalcError for what does not start.
+    """
+
+    def __call__(self, args: Args_contra, key: tuple[Any, ...], gib: float, length: Fraction | None) -> Outcome:
+        """Solve one combination."""
+        ...
+
+
+def parse_axis(text: str) -> Axis:
+    """``NAME=a,b,c`` or ``NAME=low:high:step``. Raises InputError for anything else, and for too many values."""
+    name, equals, values = text.partition("=")
+    name = name.strip().removeprefix("--")
+    if not equals or not name or not values.strip():
+        raise InputError(f"--sweep {text[:40]!r} is not NAME=values", fix="write NAME=a,b,c or NAME=low:high:step")
+    if values.count(":") == 2 and "," not in values:
+        return Axis(name, _range(text, values))
+    listed = tuple(value.strip() for value in values.split(",") if value.strip())
+    if not listed or len(listed) > MOST_POINTS:
+        raise InputError(f"--sweep {text[:40]!r} holds no usable list of values", fix="write NAME=a,b,c")
+    return Axis(name, listed)
+
+
+def count_points(axes: Sequence[Axis], table: FlagTable) -> int:
+    """Combinations of all axes. Raises InputError above MOST_POINTS and for a name given twice."""
+    if len({field_of(axis.name, table) for axis in axes}) < len(axes):
+        raise InputError("--sweep names a setting twice", fix="list all its values in one --sweep")
+    count = 1
+    for axis in axes:
+        count *= len(axis.values)
+    if count > MOST_POINTS:
+        raise InputError(f"{count:,} combinations are more than {MOST_POINTS:,}", fix="take larger steps")
+    return count
+
+
+def sweep(
+    axes: Sequence[Axis], arguments: Callable[[list[str]], Args], solve: Solver[Args], table: FlagTable, *,
+    memory_name: str, cheap_fields: Iterable[str], memory: Callable[[Args], Rest], length: Fraction | None,
+) -> Iterator[Point]:  # fmt: skip
+    """Every combination in order, planned exactly on the likely ``memory``.
+
+    ``cheap_fields`` are arguments that change only the arithmetic, not what is prepared for it. A combination that
+    makes no sense is a refused point; InputError is raised when none makes any.
+    """
+    cheap = {axis.name for axis in axes if field_of(axis.name, table) in cheap_fields}
+    senseless: InputError | None = None
+    sense = checked = False
+    for values in product(*(axis.values for axis in axes)):
+        given = {axis.name: value for axis, value in zip(axes, values, strict=True)}
+        try:
+            gib = _gib(memory_name, given.pop(memory_name)) if memory_name in given else None
+            tokens = Fraction(parse_tokens(given.pop("length"))) if "length" in given else length
+            args = arguments([word for name, value in given.items() for word in (f"--{name}", value)])
+            if not checked:
+                _check_names(given, table, memory_name)
+                checked = True
+            key = tuple(value for name, value in given.items() if name not in cheap)
+            gib = memory(args).likely_gib if gib is None else gib
+            point = _point(values, solve, args, key, gib, tokens)
+            sense = True
+        except IllegalCombination as refusal:  # the weights do not fit
+            point, sense = _refused(values, refusal.message), True
+        except InputError as error:
+            point, senseless = _refused(values, error.message), senseless or error
+        yield point
+    if senseless is not None and not sense:
+        raise senseless
+
+
+def _point(
+    values: tuple[str, ...], solve: Solver[Args], args: Args, key: tuple[Any, ...], gib: float, length: Fraction | None
+) -> Point:
+    try:
+        return Point(values, *solve(args, key, gib, length), refusal="")
+    except HybridcalcError as refusal:
+        return _refused(values, refusal.message)
+
+
+def _refused(values: tuple[str, ...], reason: str) -> Point:
+    return Point(values, 0, 0, 0, "", reason)
+
+
+def field_of(name: str, table: FlagTable) -> str:
+    """The argument that a swept name sets, whatever its spelling; the name itself where it is no flag."""
+    exact = (flag.field for flag in table.flags if f"--{name}" in flag.spellings)
+    near = (flag.field for flag in table.flags if any(spelling.startswith(f"--{name}") for spelling in flag.spellings))
+    return next(exact, None) or next(near, name)
+
+
+def mark_front(points: Sequence[Point]) -> list[Point]:
+    """The same points with those of the Pareto front over requests and tokens marked."""
+    order = sorted((p for p in points if not p.refusal), key=lambda p: (-p.requests, -p.tokens))
+    front, most = set[tuple[int, int]](), -1
+    for point in order:
+        if point.tokens > most:
+            front.add((point.requests, point.tokens))
+            most = point.tokens
+    return [p._replace(best=not p.refusal and (p.requests, p.tokens) in front) for p in points]
+
+
+def _check_names(names: Iterable[str], table: FlagTable, memory_name: str) -> None:
+    """A swept name must set something: the engine passes over flags nobody knows, a sweep does not."""
+    known = [spelling for flag in table.flags[1:] for spelling in flag.spellings]  # the first names the model
+    for name in names:
+        if not any(spelling.startswith(f"--{name}") for spelling in known):
+            raise InputError(
+                f"--sweep {name[:40]}: no flag that changes a plan",
+                fix=f"name a memory flag of the engine, {memory_name} or length",
+            )
+
+
+def _range(text: str, values: str) -> tuple[str, ...]:
+    try:
+        low, high, step = (Decimal(part.strip()) for part in values.split(":"))
+    except InvalidOperation:
+        raise InputError(f"--sweep {text[:40]!r} is no range of numbers", fix="write NAME=low:high:step") from None
+    if not (low.is_finite() and high.is_finite() and step.is_finite()) or step <= 0 or high < low:
+        raise InputError(f"--sweep {text[:40]!r} goes nowhere", fix="low <= high and a step above 0")
+    if max(-low, high, step) > LARGEST_VALUE or step < 1 / LARGEST_VALUE or high - low >= step * MOST_POINTS:
+        raise InputError(f"--sweep {text[:40]!r} has too many steps", fix=f"at most {MOST_POINTS:,}")
+    count = int((high - low) / step) + 1
+    return tuple(f"{(low + step * i).normalize():f}" for i in range(count))
+
+
+def _gib(name: str, text: str) -> float:
+    """A size; a number alone is GiB, so that a range can be swept."""
+    try:
+        return parse_gib(f"{text}GiB" if text[-1:].isdecimal() else text)
+    except InputError:
+        raise InputError(
+            f"--sweep {name}={text[:20]}: not a usable size", fix=f"write {name}=20:40:1, in GiB"
+        ) from None
