@@ -28,7 +28,7 @@ from hybridcalc.diagnosis.failures import failures
 from hybridcalc.diagnosis.question import Question
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.diagnosis.serving import serving_findings
-from hybridcalc.engines.vllm.config import RULE_SETS, EngineArgs
+from hybridcalc.engines.vllm.config import EngineArgs, rules_for
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.server_plan import Plan, plan
 from hybridcalc.errors import HybridcalcError
@@ -54,7 +54,8 @@ class _Printed(NamedTuple):
 
 def diagnose_vllm(boot: Boot, question: Question) -> Diagnosis:
     """The answer for one vLLM boot."""
-    answer = Diagnosis(boot, version=_version(boot))
+    release = release_of(boot)
+    answer = Diagnosis(boot, version=release.said)
     said = _Printed(
         _count(boot.first("block_size", "tokens")),
         _size(boot.first("padding", "percent")),
@@ -65,7 +66,7 @@ def diagnose_vllm(boot: Boot, question: Question) -> Diagnosis:
         _count(boot.first("concurrency", "max_model_len") or boot.first("one_request_too_big", "max_model_len")),
     )  # fmt: skip
     args = _args(boot, question)
-    fitting = _candidates(boot, said, args, question.model)
+    fitting = _candidates(boot, said, args, question.model, release.tried)
     counted = said.available is not None and said.concurrency is not None
     known = question.model is not None or boot.first("architecture", "name") is not None
     decided = bool(fitting) and (fitting[0].told or (known and not counted))
@@ -73,6 +74,8 @@ def diagnose_vllm(boot: Boot, question: Question) -> Diagnosis:
     one = decided and len({fit.model.name for fit in fitting}) == 1
     if decided:
         answer.model_guess = answer.candidates[0].describe()
+        if fitting[0].told and len(release.tried) > 1:
+            answer.version = f"by the rules of {fitting[0].args.engine_version}"
     failed = failures(answer)
     _rows(answer, said)
     _meaning(answer, said)
@@ -95,14 +98,6 @@ def diagnose_vllm(boot: Boot, question: Question) -> Diagnosis:
         answer.findings.append(finding("HC107", "none of the known models has these pages at TP 1 to 16"))
     _verdict(answer, said, failed)
     return answer
-
-
-def _version(boot: Boot) -> str | None:
-    for kind in ("engine_started", "server_version"):
-        version = boot.first(kind, "version")
-        if isinstance(version, str):
-            return version.removeprefix("v")
-    return None
 
 
 def _args(boot: Boot, question: Question) -> EngineArgs:
@@ -133,7 +128,9 @@ class _Fit(NamedTuple):
     told: bool
 
 
-def _candidates(boot: Boot, said: _Printed, args: EngineArgs, model: Architecture | None) -> list[_Fit]:
+def _candidates(
+    boot: Boot, said: _Printed, args: EngineArgs, model: Architecture | None, releases: tuple[str, ...]
+) -> list[_Fit]:  # fmt: skip
     """Models and arguments whose pages are the printed ones; where memory and concurrency are printed as well, those
     alone that give the one from the other. Drafts widen the pages: they are tried where nothing fits without.
     """
@@ -145,7 +142,7 @@ def _candidates(boot: Boot, said: _Printed, args: EngineArgs, model: Architectur
     drafts = (args.num_speculative_tokens,) if args.num_speculative_tokens else (0, *DRAFTS)
     best: list[_Fit] = []
     for number in drafts:
-        found = [fit for tried in models for fit in _fits(tried, said, args, number, _version(boot))]
+        found = [fit for tried in models for fit in _fits(tried, said, args, number, releases)]
         told = [fit for fit in found if fit.told]
         if told:
             return _ranked(told)
@@ -153,11 +150,13 @@ def _candidates(boot: Boot, said: _Printed, args: EngineArgs, model: Architectur
     return _ranked(best)
 
 
-def _fits(model: Architecture, said: _Printed, args: EngineArgs, drafts: int, version: str | None) -> Iterator[_Fit]:
+def _fits(
+    model: Architecture, said: _Printed, args: EngineArgs, drafts: int, releases: tuple[str, ...]
+) -> Iterator[_Fit]:
     tps = (args.tensor_parallel_size,) if args.tensor_parallel_size > 1 else _TP
     dtypes = (args.kv_cache_dtype,) if args.kv_cache_dtype != "auto" else ("auto", "fp8")
     caching = (True, False) if args.enable_prefix_caching is None else (args.enable_prefix_caching,)
-    for tp, dtype, ssm, release, cached in product(tps, dtypes, ("auto", "float32"), _versions(version), caching):
+    for tp, dtype, ssm, release, cached in product(tps, dtypes, ("auto", "float32"), releases, caching):
         tried = replace(
             args, tensor_parallel_size=tp, kv_cache_dtype=dtype, mamba_ssm_cache_dtype=ssm, engine_version=release,
             max_model_len=said.length or args.max_model_len, num_speculative_tokens=drafts,
@@ -182,14 +181,39 @@ def _ranked(fits: list[_Fit]) -> list[_Fit]:
     return list({fit.candidate: fit for fit in reversed(order)}.values())[::-1]
 
 
-def _versions(printed: str | None) -> tuple[str, ...]:
-    known = tuple(rules.version for rules in reversed(RULE_SETS))
-    return (printed,) if printed and _release(printed) else known
+class Release(NamedTuple):
+    """Which releases a boot may be of, in words, and the rule sets to try, the likeliest first."""
+
+    said: str | None
+    tried: tuple[str, ...]
+
+
+def release_of(boot: Boot) -> Release:
+    """The printed version, or what the form of the capacity lines and the meaning of the tokens leave."""
+    for kind in ("engine_started", "server_version"):
+        version = boot.first(kind, "version")
+        if isinstance(version, str) and _release(version.removeprefix("v")):
+            return Release(version.removeprefix("v"), (version.removeprefix("v"),))
+    tokens, concurrency = next(iter(boot.of("kv_size")), None), next(iter(boot.of("concurrency")), None)
+    if tokens is None or concurrency is None:
+        return Release(None, ("0.33.0", "0.28.0", "0.22.1"))
+    count, times, length = tokens.get("tokens"), concurrency.get("concurrency"), concurrency.get("max_model_len")
+    whole = isinstance(count, int) and isinstance(times, Printed) and isinstance(length, int)
+    if whole and not _is_capacity(count, times, length):  # type: ignore[arg-type]
+        return Release("0.20.1 or earlier", ("0.20.0", "0.18.0"))
+    if tokens.line == concurrency.line:
+        return Release("0.28 or later", ("0.33.0", "0.32.0", "0.29.0", "0.28.0", "0.22.1"))
+    return Release("before 0.28", ("0.27.0", "0.26.0", "0.22.1", "0.33.0"))
+
+
+def _is_capacity(tokens: int, concurrency: Printed, length: int) -> bool:
+    """Whether a printed token figure is concurrency x max_model_len, as far as two decimals tell."""
+    low, high = (bound * length for bound in concurrency.interval)
+    slack = Fraction(length, 1000)
+    return low - slack <= tokens <= high + slack
 
 
 def _release(text: str) -> bool:
-    from hybridcalc.engines.vllm.config import rules_for
-
     try:
         rules_for(text)
     except HybridcalcError:
@@ -230,7 +254,9 @@ def _tells(planned: Plan | None, said: _Printed) -> bool:
     if planned is None or said.concurrency is None or said.available is None:
         return False
     share = 0.006 * GIB / max(1, int(said.available.value)) + 0.006 / max(0.01, said.concurrency.number)
-    return abs(planned.max_concurrency / max(1e-9, said.concurrency.number) - 1) <= share
+    if abs(planned.max_concurrency / max(1e-9, said.concurrency.number) - 1) > share:
+        return False
+    return said.tokens is None or abs(planned.kv_cache_size_tokens / max(1, said.tokens) - 1) <= share
 
 
 def _names(answer: Diagnosis) -> str:
@@ -278,7 +304,7 @@ def _meaning(answer: Diagnosis, said: _Printed) -> None:
                 "tokens", "vLLM v1/core/kv_cache_utils.py")  # fmt: skip
     if said.tokens is None:
         return
-    if low - said.length / 1000 <= said.tokens <= high + said.length / 1000:
+    if _is_capacity(said.tokens, said.concurrency, said.length):
         answer.derived["tokens_mean"] = "concurrency x max_model_len"
         answer.findings.append(finding(
             "HC140", f"the {said.tokens:,} tokens are {said.concurrency.text} requests of {said.length:,}: of shorter "
@@ -390,6 +416,11 @@ def _verdict(answer: Diagnosis, said: _Printed, failed: bool) -> None:
         parts.append(f"{said.available.text} GiB for KV and states")
     if not parts and said.block is not None:
         parts.append(f"blocks of {said.block:,} tokens; the log ends before the cache was sized")
+    if not parts and said.padding is not None:
+        parts.append(f"state pages padded by {said.padding.text} %")
+    weights = answer.boot.first("weights_loaded", "usage")
+    if not parts and isinstance(weights, Printed):
+        parts.append(f"weights take {weights.text} GiB")
     answer.meaning = "; ".join(parts) or "no cache line in it"
 
 
