@@ -19,6 +19,7 @@ from typer.main import get_command
 
 from hybridcalc.cli.app import COMMANDS, app
 from hybridcalc.engines.sglang import flags as sglang_flags
+from hybridcalc.diagnosis import rules as log_rules
 from hybridcalc.engines.sglang import rules as sglang_rules
 from hybridcalc.engines.vllm import flags as vllm_flags
 from hybridcalc.engines.vllm import rules as vllm_rules
@@ -127,13 +128,13 @@ def _kind(flag: Flag) -> str:
 def rules_page() -> str:
     """docs/rules.md: every refusal and trap."""
     lines = [RULES_INTRODUCTION]
-    for engine, rules in (("SGLang", sglang_rules.RULES), ("vLLM", vllm_rules.RULES)):
+    for engine, rules in (("SGLang", sglang_rules.RULES), ("vLLM", vllm_rules.RULES), ("Boot logs", log_rules.RULES)):
         lines += [f"## {engine}", "", RULES_TABLE, *map(_rule, rules), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _rule(rule: Rule) -> str:
-    severity = rule.severity if rule.check else "refused"
+    severity = rule.severity if rule.check or rule in log_rules.RULES else "refused"
     return f"| {rule.id} | {severity} | {rule.title} | {rule.reason} | {rule.source} |"
 
 

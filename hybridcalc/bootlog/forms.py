@@ -48,7 +48,7 @@ class Form(NamedTuple):
 RANK = re.compile(rb"(?:[A-Z]{2,4}_)?(?:DP|TP|PP|EP|CP)[0-9]+(?:(?:\.{2,3}|[-/])(?:[A-Z]{2})?[0-9]+)*")
 _PREFIX_INSIDE = re.compile(rb"(?=.) *(?:[0-9]{2,4}[-/:][0-9.: ,/TZ+-]*|\.{3} *)?(?:" + RANK.pattern + rb" *)*")
 _BOUNDARY = re.compile(
-    rb"\[(?P<inside>[^\[\]\n\v]{3,48})\]"
+    rb"\[(?=[^\[\]]{0,40}(?:[0-9]:[0-9]{2}|[TDPE]P[0-9]|\.\.\.))[^\[\]]{3,64}\]"  # a clock or a rank, no list
     rb"|(?<![A-Za-z])(?:INFO|WARNING|ERROR|DEBUG)[ ]+(?:[0-9]{2}-[0-9]{2} [0-9]{2}:|\.\.\.|\[)"
 )
 _NEAR_PREFIX = 80
@@ -60,7 +60,7 @@ _DENIED_BEFORE = re.compile(
 )
 _DENIED_AFTER = re.compile(
     rb"[^\n\v.;]{0,60}?[\"'`\x9d\x99)]\s*(?:(?:line|message|warning|error)\s*)?(?:(?:must|should|may)\s+not\b|(?:is|was|are)\s+"
-    rb"(?:absent|gone|missing|not\b)|does\s*n[o']t\s+(?:appear|show)|no\s+longer|never\b|not\s+(?:present|printed|logged))",
+    rb"(?:absent|gone|missing|not\b)|does\s*n[o']t\s+(?:appear|show)|(?:is\s+|are\s+)?no\s+longer|never\b|not\s+(?:present|printed|logged))",
     re.IGNORECASE,
 )
 

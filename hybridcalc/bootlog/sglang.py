@@ -15,6 +15,7 @@ from hybridcalc.bootlog.spelling import CUT, SPACE, spelt
 _AVAILABLE = ("avail", "avail mem={size}")
 _USED = ("usage", "mem usage={size}")
 _GRAPH = spelt("Capture") + SPACE + rb"(?:[A-Za-z-]+" + SPACE + rb"){0,6}[Gg]" + CUT + spelt("raph") + SPACE
+_UNIFIED = spelt("total_bytes=") + rb"[0-9]+," + SPACE + spelt("max_total_num_tokens=")
 ELSEWHERE = (
     Form("", "Mamba Cache is allocated"),
     Form("", "KV Cache is allocated"),
@@ -78,7 +79,7 @@ FORMS = (
         "Post-capture KV sizing: max_total_num_tokens=",
         (("tokens", "max_total_num_tokens={count}"), ("free", "free memory={size}")),
     ),
-    Form("unified_pool", "total_bytes=", (("slots", "max_mamba_cache_size={count}"),), 200),
+    Form("unified_pool", "total_bytes=N, max_total_num_tokens=", pattern=_UNIFIED),
     Form(
         "summary",
         "max_total_num_tokens=",

@@ -18,7 +18,7 @@ import re
 
 CUT = rb"[\n\v]*+"
 SPACE = rb"[ \t\n\v]*+"
-ASIDE = rb"[^():\n\v]{0,16}"
+ASIDE = rb"[^():]{0,20}"
 LINE_END = re.compile(rb"[\n\v]")
 
 COUNT = rb"[0-9]{1,12}+(?:[,_'][0-9]{3}(?![0-9]))*+"
@@ -103,7 +103,7 @@ def _figure(kind: str, after: str) -> bytes:
         return rb"-?" + (mended if after else _NUMBER + _NUMBER_ENDS)
     if after:
         return rb"-?" + CUT_COUNT
-    proof = SPACE + rb"[,)]" + SPACE + rb"(?:#" + CUT + rb")?[a-z]"
+    proof = SPACE + rb"[,)]" + SPACE + rb"(?:(?:#" + CUT + rb")?[a-z]|[0-9]{1,2}" + SPACE + spelt("state") + rb")"
     return rb"-?(?:" + CUT_COUNT + rb"(?=" + proof + rb")|" + COUNT + COUNT_ENDS + rb")"
 
 

@@ -41,7 +41,9 @@ def log(
     ] = None,
     expect: Annotated[
         str | None,
-        typer.Option("--expect", metavar="PLAN", help="Compare with a `plan --json`; exit 1 where they differ."),
+        typer.Option(
+            "--expect", metavar="PLAN", help="Compare with a `plan --json` (- is stdin); exit 1 where they differ."
+        ),
     ] = None,
     whole: Annotated[
         bool, typer.Option("--all", help="Read a long log to its end, not only until a boot is followed by serving.")
@@ -59,7 +61,7 @@ def log(
     (exit 0) unless --fail-on says otherwise.
     """
     severity = options.severity("--fail-on", fail_on)
-    if files.count("-") > 1:
+    if [*files, expect].count("-") > 1:
         raise InputError("stdin is named twice", fix="give - once")
     plan = read_plan(expect) if expect is not None else None
     tokens = options.tokens("-L", length)

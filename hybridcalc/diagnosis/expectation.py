@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,9 +52,9 @@ class Compared(NamedTuple):
 
 
 def read_plan(path: str) -> dict[str, Any]:
-    """The document of ``plan --json``. Raises InputError for anything else."""
+    """The document of ``plan --json``; ``-`` is standard input. Raises InputError for anything else."""
     try:
-        with Path(path).open("rb") as stream:
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as stream:
             text = stream.read(LARGEST_PLAN_BYTES + 1)
         document = json.loads(text) if len(text) <= LARGEST_PLAN_BYTES else None
     except OSError as error:
