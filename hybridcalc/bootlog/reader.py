@@ -255,19 +255,16 @@ def _text(stream: BinaryIO, remarks: list[str]) -> Iterable[bytes]:
     for mark, encoding in _BYTE_ORDER_MARKS.items():
         if head.startswith(mark):
             return _in_utf8(chunks, encoding)
-    encoding = _unmarked_encoding(head)
-    return _in_utf8(chunks, encoding) if encoding else chunks
+    unmarked = _unmarked_encoding(head)
+    return _in_utf8(chunks, unmarked) if unmarked else chunks
 
 
 def _unmarked_encoding(head: bytes) -> str | None:
     """UTF-16 or UTF-32 without a mark: of text in ASCII every other byte, or three of four, is zero."""
     if len(head) < 8 or head[:8].count(0) < 4:
         return None
-    zeros = tuple(byte == 0 for byte in head[:8])
-    return {
-        (False, True) * 4: "utf-16-le", (True, False) * 4: "utf-16-be",
-        (False, True, True, True) * 2: "utf-32-le", (True, True, True, False) * 2: "utf-32-be",
-    }.get(zeros)  # fmt: skip
+    zeros = "".join("0" if byte == 0 else "x" for byte in head[:8])
+    return {"x0" * 4: "utf-16-le", "0x" * 4: "utf-16-be", "x000" * 2: "utf-32-le", "000x" * 2: "utf-32-be"}.get(zeros)
 
 
 def _peeked(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:

@@ -37,6 +37,7 @@ from hybridcalc.units import GIB, format_bytes, short_dtype
 _TP = (1, 2, 4, 8, 16)
 DRAFTS = (1, 3)
 """Draft tokens tried where pages fit no model without any."""
+NEAR_TOKENS = 256
 MUCH_PADDING_PCT = 10
 MUCH_GRAPH = 2 * GIB
 
@@ -110,6 +111,9 @@ def _args(boot: Boot, question: Question) -> EngineArgs:
             for name, value in statement.figures:
                 if name in EngineArgs.__dataclass_fields__ and value not in ("auto", "None"):
                     fields[name] = _plain(value)
+    mode = boot.first("cache_mode", "mode")
+    if mode is not None:
+        fields.setdefault("enable_prefix_caching", mode != "none")
     return replace(EngineArgs(), **fields)  # type: ignore[arg-type]
 
 
@@ -120,26 +124,31 @@ def _plain(value: Value) -> object:
 
 
 class _Fit(NamedTuple):
-    """Arguments under which a model prints the boot's pages; ``told``: and its concurrency, from its memory."""
+    """Arguments under which a model prints the boot's pages; ``told``: and its concurrency, from its memory, which is
+    then missed by the share ``miss``.
+    """
 
     args: EngineArgs
     candidate: Candidate
     model: Architecture
     told: bool
+    miss: float
 
 
 def _candidates(
     boot: Boot, said: _Printed, args: EngineArgs, model: Architecture | None, releases: tuple[str, ...]
 ) -> list[_Fit]:  # fmt: skip
     """Models and arguments whose pages are the printed ones; where memory and concurrency are printed as well, those
-    alone that give the one from the other. Drafts widen the pages: they are tried where nothing fits without.
+    alone that give the one from the other. Drafts widen the pages: they are tried where nothing fits without and the
+    model's class is known.
     """
     if said.block is None and model is None:
         return []
     printed = boot.first("architecture", "name")
     kin = [m for m in _models() if not isinstance(printed, str) or same_class(m.architecture, printed)]
     models = [model] if model is not None else kin or list(_models())
-    drafts = (args.num_speculative_tokens,) if args.num_speculative_tokens else (0, *DRAFTS)
+    sure = model is not None or isinstance(printed, str)
+    drafts = (args.num_speculative_tokens,) if args.num_speculative_tokens else (0, *(DRAFTS if sure else ()))
     best: list[_Fit] = []
     for number in drafts:
         found = [fit for tried in models for fit in _fits(tried, said, args, number, releases)]
@@ -156,25 +165,31 @@ def _fits(
     tps = (args.tensor_parallel_size,) if args.tensor_parallel_size > 1 else _TP
     dtypes = (args.kv_cache_dtype,) if args.kv_cache_dtype != "auto" else ("auto", "fp8")
     caching = (True, False) if args.enable_prefix_caching is None else (args.enable_prefix_caching,)
-    for tp, dtype, ssm, release, cached in product(tps, dtypes, ("auto", "float32"), releases, caching):
-        tried = replace(
-            args, tensor_parallel_size=tp, kv_cache_dtype=dtype, mamba_ssm_cache_dtype=ssm, engine_version=release,
-            max_model_len=said.length or args.max_model_len, num_speculative_tokens=drafts,
-            enable_prefix_caching=cached,
-        )  # fmt: skip
-        ready = _prepared(model, tried)
-        if ready is None or not _same_pages(ready, said):
-            continue
-        kv = "fp8" if dtype.startswith("fp8") else short_dtype(ready.model_dtype)
-        told = _tells(_planned(model, tried, said), said)
-        yield _Fit(tried, Candidate(model.name, tp, "" if ssm == "auto" else short_dtype(ssm), kv, 0, 0), model, told)
+    for tp, dtype, ssm, cached in product(tps, dtypes, ("auto", "float32"), caching):
+        for release in releases:
+            tried = replace(
+                args, tensor_parallel_size=tp, kv_cache_dtype=dtype, mamba_ssm_cache_dtype=ssm, engine_version=release,
+                max_model_len=said.length or args.max_model_len, num_speculative_tokens=drafts,
+                enable_prefix_caching=cached,
+            )  # fmt: skip
+            ready = _prepared(model, tried)
+            if ready is None:
+                continue
+            if said.block is not None and abs(ready.pages.block - said.block) > NEAR_TOKENS:
+                break  # releases differ by a granule of the block, not by more
+            if _same_pages(ready, said):
+                kv = "fp8" if dtype.startswith("fp8") else short_dtype(ready.model_dtype)
+                found = Candidate(model.name, tp, "" if ssm == "auto" else short_dtype(ssm), kv, 0, 0)
+                planned = _planned(model, tried, said)
+                yield _Fit(tried, found, model, _tells(planned, said), _miss(planned, said))
 
 
 def _ranked(fits: list[_Fit]) -> list[_Fit]:
     """The likeliest first, one for each model with its tp and dtypes."""
     order = sorted(
         fits, key=lambda fit: (
-            not fit.told, fit.args.mamba_ssm_cache_dtype != "auto", fit.args.kv_cache_dtype != "auto",
+            not fit.told, round(fit.miss, 4), fit.args.mamba_ssm_cache_dtype != "auto",
+            fit.args.kv_cache_dtype != "auto",
             fit.args.tensor_parallel_size, fit.model.name,
         ),
     )  # fmt: skip
@@ -249,12 +264,19 @@ def _same_pages(ready: Prepared, said: _Printed) -> bool:
     return said.padding is None or abs(padding - said.padding.number) <= 0.006
 
 
+def _miss(planned: Plan | None, said: _Printed) -> float:
+    """By which share a plan's concurrency is off the printed one."""
+    if planned is None or said.concurrency is None:
+        return 1.0
+    return abs(planned.max_concurrency / max(1e-9, said.concurrency.number) - 1)
+
+
 def _tells(planned: Plan | None, said: _Printed) -> bool:
     """Whether a plan prints the boot's concurrency, as far as memory known to two decimals decides."""
     if planned is None or said.concurrency is None or said.available is None:
         return False
     share = 0.006 * GIB / max(1, int(said.available.value)) + 0.006 / max(0.01, said.concurrency.number)
-    if abs(planned.max_concurrency / max(1e-9, said.concurrency.number) - 1) > share:
+    if _miss(planned, said) > share:
         return False
     return said.tokens is None or abs(planned.kv_cache_size_tokens / max(1, said.tokens) - 1) <= share
 
@@ -349,7 +371,7 @@ def _notes(answer: Diagnosis, said: _Printed) -> None:
 
 def _exact(answer: Diagnosis, fit: _Fit, said: _Printed, question: Question, *, one: bool) -> None:
     """What the planner adds where the model is known: pages, groups, blocks, capacity for a workload, flags."""
-    args, candidate, model, _ = fit
+    args, candidate, model = fit.args, fit.candidate, fit.model
     ready = _prepared(model, args)
     if ready is None:
         return

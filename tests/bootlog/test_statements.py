@@ -160,8 +160,8 @@ def test_a_boot_as_json_lines_with_colours_and_separators(text: str, expected: d
         ("Mamba cache mode is set to 'align' for Qwen3_5ForCausalLM by default when prefix caching is enabled",
          {"mamba_cache_mode": "align"}),
         ("ValueError: To serve at least one request with the model's max seq len (131072), (16.4 GiB KV cache is "
-         "needed, which is larger than the available KV cache memory (9.84 GiB). Based on the available memory, the estimated "
-         "maximum model length is 78336. Try increasing `gpu_memory_utilization`",
+         "needed, which is larger than the available KV cache memory (9.84 GiB). Based on the available memory, the "
+         "estimated maximum model length is 78336. Try increasing `gpu_memory_utilization`",
          {"max_model_len": 131_072, "kv_needed_gib": 16.4, "available_kv_gib": 9.84, "estimated_max_model_len": 78_336,
           "error": "kv_cache_below_one_request"}),
         ("Explicitly set (1.0/7.81) GiB for KV cache on node 0.", {"available_kv_gib": 1.0, "node_memory_gib": 7.81}),
