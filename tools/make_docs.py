@@ -18,8 +18,8 @@ from published_figures import SOURCES, figures, recomputed
 from typer.main import get_command
 
 from hybridcalc.cli.app import COMMANDS, app
-from hybridcalc.engines.sglang import flags as sglang_flags
 from hybridcalc.diagnosis import rules as log_rules
+from hybridcalc.engines.sglang import flags as sglang_flags
 from hybridcalc.engines.sglang import rules as sglang_rules
 from hybridcalc.engines.vllm import flags as vllm_flags
 from hybridcalc.engines.vllm import rules as vllm_rules

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from hybridcalc.bootlog.records import Found, Printed, Statement, Value
-from hybridcalc.bootlog.spelling import LINE_END, digits, either, field, spelt
+from hybridcalc.bootlog.spelling import IS, LINE_END, digits, either, field, spelt
 from hybridcalc.units import GIB, MIB
 
 DEFAULT_REACH = 600
@@ -42,7 +42,11 @@ class Form(NamedTuple):
     @property
     def opens(self) -> bytes:
         """The opening as a pattern."""
-        return self.pattern or spelt(self.opening)
+        if self.pattern:
+            return self.pattern
+        if self.opening.endswith(("=", ":")):
+            return spelt(self.opening[:-1]) + IS
+        return spelt(self.opening)
 
 
 RANK = re.compile(rb"(?:[A-Z]{2,4}_)?(?:DP|TP|PP|EP|CP)[0-9]+(?:(?:\.{2,3}|[-/])(?:[A-Z]{2})?[0-9]+)*")

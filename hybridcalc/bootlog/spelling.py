@@ -18,6 +18,7 @@ import re
 
 CUT = rb"[\n\v]*+"
 SPACE = rb"[ \t\n\v]*+"
+IS = rb"[\"']?" + SPACE + rb"[=:|]" + SPACE
 ASIDE = rb"[^():]{0,20}"
 LINE_END = re.compile(rb"[\n\v]")
 
@@ -84,9 +85,16 @@ def field(template: str) -> tuple[re.Pattern[bytes], str]:
         raise ValueError(template)
     before, kind, after = template[: match.start()].rstrip(), match[1], template[match.end() :].strip()
     free = rb"(?<![A-Za-z0-9_])" if before[:1].isalnum() else rb"(?<![0-9.,-])" if not before else b""
-    label = free + ASIDE.join(spelt(part) for part in before.split("{*}")) + (SPACE if before else b"")
+    label = free + _labelled(before) + (SPACE if before else b"")
     pattern = label + rb"(?P<figure>" + _figure(kind, after) + rb")" + (SPACE + spelt(after) if after else b"")
     return re.compile(pattern), kind
+
+
+def _labelled(words: str) -> bytes:
+    """A label as it is spelt; ``=`` and ``:`` at its end may be each other, or the edge of a table's cell."""
+    ends = IS if words[-1:] in ("=", ":") else b""
+    words = words.rstrip("=: ") if ends else words
+    return ASIDE.join(spelt(part) for part in words.split("{*}")) + ends
 
 
 def _figure(kind: str, after: str) -> bytes:
