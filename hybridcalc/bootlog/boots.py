@@ -97,9 +97,9 @@ class Boot:
     statements: list[Statement] = field(default_factory=list)
     serving: Serving = field(default_factory=Serving)
     left_out: int = 0
-    _seen: set[object] = field(default_factory=set)
-    _once: dict[tuple[str, str], object] = field(default_factory=dict)
-    _pids: dict[str, str] = field(default_factory=dict)
+    _seen: set[object] = field(default_factory=set, repr=False)
+    _once: dict[tuple[str, str], object] = field(default_factory=dict, repr=False)
+    _pids: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def line(self) -> int:

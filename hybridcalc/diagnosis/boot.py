@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hybridcalc.bootlog import EVERYTHING, read_log
@@ -16,6 +17,7 @@ from hybridcalc.diagnosis.rules import finding
 from hybridcalc.diagnosis.sglang import diagnose_sglang
 from hybridcalc.diagnosis.vllm import diagnose_vllm
 from hybridcalc.findings import Finding
+from hybridcalc.units import LARGEST_TOKENS
 
 _ENGINES: dict[str, Callable[[Boot, Question], Diagnosis]] = {
     "sglang": diagnose_sglang, "vllm": diagnose_vllm, "llama.cpp": diagnose_llamacpp, "": diagnose_sglang,
@@ -59,4 +61,30 @@ def diagnose_log(source: str | os.PathLike[str], question: Question, *, whole: b
 def diagnose(boots: Iterable[Boot], question: Question) -> Iterable[Diagnosis]:
     """The answer for each boot, in order."""
     for boot in boots:
-        yield _ENGINES[boot.engine](boot, question)
+        credible, dropped = _credible(boot)
+        answer = _ENGINES[boot.engine](credible, question)
+        answer.boot = boot
+        answer.findings += dropped
+        yield answer
+
+
+def _credible(boot: Boot) -> tuple[Boot, list[Finding]]:
+    """The boot without counts that no machine can have: nothing may be derived from them. They stay in its figures."""
+    dropped: list[Finding] = []
+
+    def kept(count: int | None, line: int) -> int | None:
+        if count is None or abs(count) <= LARGEST_TOKENS:
+            return count
+        dropped.append(finding("HC106", f"line {line}: a count of {len(str(count))} digits is none of a real boot"))
+        return None
+
+    states = [replace(pool, slots=kept(pool.slots, pool.line)) for pool in boot.states]
+    kvs = [replace(pool, tokens=kept(pool.tokens, pool.line)) for pool in boot.kvs]
+    statements = [
+        replace(s, figures=tuple(
+            (name, value) for name, value in s.figures if not isinstance(value, int) or kept(value, s.line) is not None
+        )) for s in boot.statements
+    ]  # fmt: skip
+    if not dropped:
+        return boot, []
+    return replace(boot, states=states, kvs=kvs, statements=statements), list(dict.fromkeys(dropped))

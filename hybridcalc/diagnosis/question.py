@@ -54,6 +54,6 @@ def launch_of(boot: Boot, question: Question) -> Launch:
             value, value) if isinstance(value, str) else value  # fmt: skip
     path = echoed.get("model_path")
     return Launch(
-        replace(ServerArgs(), **fields), "the arguments it echoes", path if isinstance(path, str) else None,
+        replace(ServerArgs(), **fields), "the echoed command", path if isinstance(path, str) else None,
         frozenset(fields),
     )  # fmt: skip

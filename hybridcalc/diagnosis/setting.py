@@ -181,6 +181,8 @@ def _by_sizes(
     args = _unnamed(args, slots_per_request)
     try:
         measured = log_constants(pools.state, pools.kv, args)
+        if round(measured.state_bytes) < 1 or round(measured.kv_bytes_per_token) < 1:
+            return  # the counts are too large for the sizes: nothing is left for each
         rest = answer.derived.get("rest_gib")
         observed = Observed(pools.slots or 0, pools.tokens or 0)
         balance = balance_constants(measured, args, workload, rest_gib=sum(rest) / 2 if rest else None,

@@ -371,6 +371,13 @@ def _notes(answer: Diagnosis, pools: Pools, slots_per_request: int | None) -> No
     if workers and boot.of("summary"):
         shown = f"{len(workers)} of them are in the log" if len(workers) > 1 else "one is in the log"
         said.append(finding("HC115", f"limits and tokens are per data-parallel worker; {shown}"))
+        if len(workers) > 1:
+            answer.derived["workers"] = len(workers)
+            for name, figure in (("total_tokens", "max_total_num_tokens"), ("total_requests", "max_running_requests")):
+                by_worker = {s.rank.split()[0]: s.get(figure) for s in boot.of("summary") if s.rank.startswith("DP")}
+                counts = [value for value in by_worker.values() if isinstance(value, int)]
+                if len(counts) == len(workers):
+                    answer.derived[name] = sum(counts)
     for statement in boot.of("reduced"):
         text = f"{statement.get('requested')} requests were asked for, {statement.get('effective')} run: KV is the wall"
         said.append(finding("HC112", text))

@@ -164,7 +164,7 @@ def test_the_arguments_a_server_echoes_are_used():
             "max_running_requests=200, max_mamba_cache_size=300, kv_cache_dtype='fp8_e4m3')\n")  # fmt: skip
     found = answer(echo + POOLS.format(slots=257, tokens=1167552))
     assert [finding.message for finding in found.findings if finding.rule == "HC108"] == [
-        "the arguments it echoes pins 300 slots, the log has 257"
+        "the echoed command pins 300 slots, the log has 257"
     ]
     assert {candidate.model for candidate in found.candidates} == {"kimi-k3"}
 
@@ -194,3 +194,25 @@ def test_serving_says_what_a_request_holds_and_that_requests_queue():
     assert {"HC130", "HC131"} <= set(rules(found))
     assert found.derived["serving"]["most_queued"] == 6 and found.derived["slots_from_usage"] == 20
     assert "HC130" not in rules(published("sgl-053.log"))
+
+
+@pytest.mark.parametrize("digits", ["1" + "0" * 11, "1" + ",000" * 30, "1" + ",000" * 1300])
+@pytest.mark.parametrize("figure", ["257", "1167552", "51", "9216"])
+def test_a_count_that_no_machine_can_have_is_said_and_not_used(digits: str, figure: str):
+    """Whoever edits a log, or a disk that flips its bits, may leave any figure: never an overflow."""
+    text = POOLS.format(slots=257, tokens=1167552) + SUMMARY.format(tokens=1167552, requests=51)
+    found = answer(text.replace(figure, digits), 9216)
+    assert found.to_dict()["figures"]
+    assert "HC106" in rules(found) or len(digits) < 14
+
+
+def test_data_parallel_workers_are_added_up():
+    """Limits and tokens are per worker: two of them serve twice as much."""
+    line = "[2026-10-02 00:39:31 DP{0} TP{0} EP{0}] max_total_num_tokens=2812672, max_running_requests=32\n"
+    found = answer(line.format(0) + line.format(1))
+    assert "HC115" in rules(found)
+    assert (found.derived["workers"], found.derived["total_tokens"], found.derived["total_requests"]) == (
+        2,
+        5625344,
+        64,
+    )
