@@ -109,7 +109,7 @@ def version_numbers(text: str) -> tuple[int, ...]:
     """(0, 5, 23) of an engine version ``0.5.23`` or ``v0.5.23.post1``. Raises InputError for what is no version."""
     parts = text.strip().removeprefix("v").split(".")[:3] if len(text) <= 40 else []
     if len(parts) < 2 or not all(part.isdecimal() and part.isascii() for part in parts):
-        raise InputError(f"{_shown(text)} is not a version", fix="write one like 0.5.23")
+        raise InputError(f"{_shown(text)} is not a version", fix="write one like 0.5.23 or 0.33.0")
     return tuple(int(part) for part in parts)
 
 

@@ -63,7 +63,7 @@ def plan_command(
         typer.Option("--gpu", metavar="NAME|SIZE", help="GPU, with --weights and the engine's share of memory."),
     ] = None,
     weights: Annotated[
-        str | None, typer.Option("--weights", metavar="SIZE", help="Weights on one rank (`mem usage` of a boot log).")
+        str | None, typer.Option("--weights", metavar="SIZE", help="Weights on one rank, as a boot log prints them.")
     ] = None,
     non_cache: Annotated[
         str | None,
@@ -163,11 +163,7 @@ def plan_command(
         list(context.args), line, options.environment(env or []), own, served.table, served.model_flag
     )
     work = inputs.workload_of(length, lengths, concurrency, workload, shared=extra.shared_prefix, private=extra.private)
-    try:
-        asked = served.arguments(launch, extra, given, whole=not axes)
-    except IllegalCombination as refusal:  # refused as the command line is read
-        _print_refusal(refusal, [], as_json=as_json)
-        raise typer.Exit(1) from None
+    asked = served.arguments(launch, extra, given, whole=not axes)
     name, args = asked.model, asked.args
     model = options.model(name)
     memory_swept = inputs.swept(served.memory_name, axes)
@@ -224,18 +220,16 @@ def _planned(served: "PlanEngine[Any, Any]", model: Architecture, args: Any, mem
         return refusal
 
 
-def _print_refusal(refusal: IllegalCombination, remarks: list[str], *, as_json: bool = False) -> None:
-    """A refusal as text; as a document where it came before there was a model to plan."""
+def _print_refusal(refusal: IllegalCombination, remarks: list[str]) -> None:
     rule, stage = getattr(refusal, "rule", ""), getattr(refusal, "stage", "")
-    if as_json:
-        told = {"stage": stage, "rule": rule, "reason": refusal.message, "fix": refusal.fix}
-        print_json("plan", {"starts": False, "refusal": told})
-        return
+    settled: dict[str, Any] = getattr(refusal, "outputs", {})
     from hybridcalc.reports import terminal
 
     out = terminal.console()
     terminal.verdict(out, "does not start", refusal.message, style=terminal.TROUBLE)
     rows = [("rule", rule, "", ""), ("stage", stage, "", "of the engine's start-up")]
+    if "memory_why" in settled:
+        rows.append(("memory", f"{settled['available_gib']:.2f} GiB", "", settled["memory_why"]))
     terminal.figures(out, rows)
     if refusal.fix:
         terminal.notes(out, [refusal.fix], label="fix")

@@ -187,8 +187,10 @@ def workload_of(
         raise InputError("-L and --lengths exclude each other", fix="give one of them")
     if kind is not None and kind not in KINDS:
         raise InputError(f"--workload {kind[:40]!r} is not a kind of work", fix=f"write {', '.join(KINDS)}")
-    prefix = (shared or 0, private or 0)
     given = options.tokens("-L", length)
+    if shared is not None and private is None and given is not None:
+        private = max(0, given - shared)
+    prefix = (shared or 0, private or 0)
     if given is not None and given < sum(prefix):
         raise InputError(
             f"-L {given:,} is shorter than the {sum(prefix):,} tokens of --shared-prefix and --private",

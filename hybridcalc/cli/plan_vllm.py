@@ -55,8 +55,6 @@ class VllmEngine(PlanEngine[EngineArgs, Plan]):
             gpu_memory_gib=card.gib if card is not None else None,
         )  # fmt: skip
         _ = args.capability  # raises for what is none
-        if whole:
-            refuse_retired_mode(args)
         return args
 
     def memory(self, given: MemoryOptions, swept: bool, model: Architecture, name: str) -> Callable[[EngineArgs], Rest]:
@@ -91,7 +89,8 @@ class VllmEngine(PlanEngine[EngineArgs, Plan]):
         return left
 
     def plan(self, model: Architecture, args: EngineArgs, rest: Rest, work: Workload) -> Plan:
-        """As PlanEngine."""
+        """As PlanEngine; a cache mode that would quietly become another is refused."""
+        refuse_retired_mode(args)
         return plan(model, args, rest=rest, workload=work)
 
     def refused(self, model: Architecture, args: EngineArgs, refusal: IllegalCombination) -> dict[str, Any]:

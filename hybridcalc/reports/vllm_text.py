@@ -5,6 +5,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from hybridcalc.deployment import HEADROOM, requests_text
+from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.server_plan import Plan
 from hybridcalc.reports import terminal
 from hybridcalc.reports.memory_map import Segment, memory_map
@@ -36,6 +37,7 @@ def comparison_cells(plan: Plan) -> dict[str, str]:
         "blocks": f"{plan.num_blocks:,}",
         "of states a request": f"{plan.fixed_blocks}",
         "at max_model_len": f"{plan.blocks_per_request:,}",
+        "max_num_seqs": f"{plan.args.seqs:,}",
         "printed concurrency": f"{plan.max_concurrency:,.2f}x",
         "a request takes": format_bytes(plan.fixed_bytes_per_request),
         "and each token": format_bytes(ceil(plan.marginal_bytes_per_token)),
@@ -48,7 +50,10 @@ def comparison_cells(plan: Plan) -> dict[str, str]:
 
 
 def _verdict(plan: Plan) -> tuple[str, str]:
-    binds = "the blocks bind" if plan.binding == "blocks" else f"max_num_seqs {plan.args.seqs:,} binds"
+    binds = {
+        "blocks": "the blocks bind", "limit": f"max_num_seqs {plan.args.seqs:,} binds",
+        "length": f"longer than max_model_len {plan.max_model_len:,}",
+    }[plan.binding]  # fmt: skip
     if plan.workload.mean_length is None:
         return requests_text(plan.concurrency), f"of {plan.max_model_len:,} tokens (max_model_len): {binds}"
     text = f"of {plan.workload.describe()}: {binds}"
@@ -88,12 +93,12 @@ def _figures(plan: Plan) -> list[tuple[str, str, str, str]]:
         told = f"of {plan.prefix.shared:,} shared; {plan.prefix.computed:,} computed: {plan.prefix.why}"
         rows.append(("prefix reuse", f"{plan.prefix.reused:,}", "tokens", told))
     rows.append(("memory", f"{plan.rest.likely_gib:.2f} GiB", "", plan.rest.why))
-    return rows
+    return [row for row in rows if row[0] != "a request takes" or plan.fixed_blocks]
 
 
 def _starts(plan: Plan) -> str:
     """What bounds max_model_len and max_num_seqs."""
-    own = plan.longest_model_len == plan.model.max_context
+    own = plan.longest_model_len == longest_of(plan.model)
     text = "--max-model-len, the model's own limit" if own else "--max-model-len on this memory"
     return f"{text}; --max-num-seqs up to {plan.most_seqs:,}" if plan.most_seqs else text
 

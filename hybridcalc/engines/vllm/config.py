@@ -18,7 +18,9 @@ NEWEST_VERSION = "0.33.0"
 DEFAULT_UTILIZATION = 0.92
 AUTO_FIT = -1
 """The value of max_model_len with which the engine looks for the longest that fits."""
-KNOWN_ENVIRONMENT = frozenset({"VLLM_SSM_CONV_STATE_LAYOUT", "VLLM_KV_CACHE_LAYOUT", "VLLM_USE_V2_MODEL_RUNNER"})
+KNOWN_ENVIRONMENT = frozenset({
+    "VLLM_SSM_CONV_STATE_LAYOUT", "VLLM_KV_CACHE_LAYOUT", "VLLM_USE_V2_MODEL_RUNNER", "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+})  # fmt: skip
 """Environment switches that change a figure or a refusal."""
 LAST_WITH_MODE_ALL = "0.31.0"
 """The last release whose MambaCacheMode has "all"."""

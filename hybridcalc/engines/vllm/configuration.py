@@ -18,6 +18,9 @@ from hybridcalc.errors import InputError, ShardingError
 from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 MOST_DRAFTS = 1024
+MOST_RANKS_TRIED = 128
+SUFFIX_DRAFTS = 24
+"""Draft tokens of the suffix method where none are given: the depth of its tree."""
 MODES = (None, "none", "align", "all")
 REPLAYSSM_CLASSES = (*NEMOTRON, "KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -57,9 +60,16 @@ def with_drafts(model: Architecture, args: EngineArgs, kind: ModelClass) -> tupl
     draft_model) adds what ``draft_layers`` says. Raises Refusal for more drafts than its layers divide.
     """
     method, layers = args.speculative_method, args.draft_layers
-    if method is None or (not args.num_speculative_tokens and args.speculative_config is None):
+    if method is None:
         return args, 0
+    if method == "suffix" and not args.num_speculative_tokens:
+        return _drafting(args, SUFFIX_DRAFTS), layers or 0
     if not method.endswith("mtp"):
+        if not args.num_speculative_tokens:
+            raise Refusal(
+                f"speculation by {method[:40]} has no number of draft tokens", stage="create_engine_config",
+                rule="HC049", fix="add num_speculative_tokens to --speculative-config",
+            )  # fmt: skip
         return args, layers or 0
     own = layers if layers is not None else (model.draft_layers or kind.mtp_layers)
     if not own:
@@ -73,8 +83,12 @@ def with_drafts(model: Architecture, args: EngineArgs, kind: ModelClass) -> tupl
             f"{drafts} speculative tokens are no multiple of the {own} MTP layers", stage="create_engine_config",
             rule="HC049", fix=f"write a multiple of {own}",
         )  # fmt: skip
-    return replace(args, speculative_config={**(args.speculative_config or {}), "num_speculative_tokens": drafts},
-                   num_speculative_tokens=drafts), own  # fmt: skip
+    return _drafting(args, drafts), own
+
+
+def _drafting(args: EngineArgs, drafts: int) -> EngineArgs:
+    config = {**(args.speculative_config or {}), "num_speculative_tokens": drafts}
+    return replace(args, speculative_config=config, num_speculative_tokens=drafts)
 
 
 def cache_mode(model: Architecture, args: EngineArgs, rules: RuleSet, kind: ModelClass) -> tuple[bool, str]:
@@ -102,18 +116,21 @@ def ssm_setting(model: Architecture, args: EngineArgs) -> str:
     return (model.declared_ssm_dtype or "auto") if model.architecture in QWEN3_5 else "auto"
 
 
-def check_configuration(
-    model: Architecture, args: EngineArgs, rules: RuleSet, model_dtype: str, *, caching: bool
-) -> None:  # fmt: skip
+def check_configuration(model: Architecture, args: EngineArgs, model_dtype: str, *, caching: bool) -> None:
     """Raise Refusal for what the configuration refuses, in its order."""
 
     def refuse(rule: str, reason: str, fix: str) -> Refusal:
         return Refusal(reason, stage="create_engine_config", rule=rule, fix=fix)
 
+    longest, asked = longest_of(model), args.max_model_len
+    if longest and asked is not None and asked > longest and not _allows_long(args):
+        raise refuse("HC051", f"max_model_len {asked:,} is beyond the model's own {longest:,}",
+                     f"write --max-model-len {longest}, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1")  # fmt: skip
+
     heads, tp = model.num_attention_heads, args.tensor_parallel_size
     if heads and heads % tp and (model.attention_layers or model.window_layers):
-        fitting = ", ".join(str(n) for n in range(1, min(heads, 64) + 1) if heads % n == 0)
-        raise refuse("HC050", f"tensor parallel size {tp} does not divide the {heads} attention heads", f"{fitting} do")
+        raise refuse("HC050", f"tensor parallel size {tp} does not divide the {heads} attention heads",
+                     _fitting(model, args))  # fmt: skip
     if args.kv_cache_dtype in ("float16", "bfloat16") and args.kv_cache_dtype != model_dtype:
         raise refuse("HC049", f"--kv-cache-dtype {args.kv_cache_dtype} is not the model's dtype {model_dtype}",
                      "write auto")  # fmt: skip
@@ -131,12 +148,37 @@ def check_configuration(
 
 def model_length(model: Architecture, args: EngineArgs) -> int:
     """max_model_len as given, or the model's own. Raises InputError where neither is known."""
-    longest = model.max_context
+    longest = longest_of(model)
     if args.max_model_len is not None and args.max_model_len != AUTO_FIT:
         return args.max_model_len
     if longest is None:
         raise InputError(f"{model.name} does not say how long a sequence may be", fix="add --max-model-len TOKENS")
     return longest
+
+
+def longest_of(model: Architecture) -> int | None:
+    """The longest sequence the model was made for; None where its config does not say."""
+    return int(model.max_context * model.rope_scaling_factor) if model.max_context else None
+
+
+def _allows_long(args: EngineArgs) -> bool:
+    return args.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").strip().lower() in ("1", "true")
+
+
+def _fitting(model: Architecture, args: EngineArgs) -> str:
+    """Tensor-parallel sizes that heads and layers take, in words."""
+    heads, fitting = model.num_attention_heads, list[int]()
+    for ranks in range(1, min(heads or MOST_RANKS_TRIED, MOST_RANKS_TRIED) + 1):
+        if heads and heads % ranks:
+            continue
+        changed = replace(args, tensor_parallel_size=ranks, mamba_ssm_cache_dtype="auto")
+        try:
+            if model.state is not None:
+                layer_state(model, changed)
+        except ShardingError:
+            continue
+        fitting.append(ranks)
+    return f"{', '.join(map(str, fitting))} {'do' if len(fitting) > 1 else 'does'}" if fitting else ""
 
 
 def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tuple[tuple[StateTensor, ...], int]:
@@ -147,7 +189,7 @@ def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tupl
         try:
             state = layer_state(model, args if known else replace(args, mamba_ssm_cache_dtype="auto"))
         except ShardingError as error:
-            raise Refusal(error.message, stage="initialize_model", rule="HC050", fix=error.fix) from None
+            raise Refusal(error.message, stage="initialize_model", rule="HC050", fix=_fitting(model, args)) from None
     if backend is not None and args.block_size is not None and args.block_size % backend.kernel_block:
         near = max(1, round(args.block_size / backend.kernel_block)) * backend.kernel_block
         raise Refusal(

@@ -6,12 +6,14 @@
 That is what the pool loses to a request, not what its tensors hold; the steps show both.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.crossover import Crossover, Holdings
+from hybridcalc.crossover import DEFAULT_LONGEST, Crossover, Holdings
 from hybridcalc.crossover import compare as compare_holdings
 from hybridcalc.engines.vllm.config import EngineArgs, rules_for
+from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.groups import FULL, STATE, WINDOW, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.errors import InputError
@@ -29,12 +31,19 @@ def compare(
     if model.state is None:
         raise InputError(f"{model.name} has no recurrent layer: it keeps no state")
     hybrid = holdings(model, args)
-    return compare_holdings(hybrid, None if baseline is None else holdings(baseline, args), longest=longest)
+    other = None if baseline is None else holdings(baseline, args)
+    if other is not None:
+        whole = lighter_in_blocks(hybrid, _block(model, args), other, _block(baseline, args))
+        said = "never" if whole is None else f"from {whole:,} tokens on"
+        hybrid = hybrid._replace(
+            notes=(*hybrid.notes, f"counted in whole blocks, {model.name} holds less than {other.name} {said}")
+        )
+    return compare_holdings(hybrid, other, longest=longest)
 
 
 def holdings(model: Architecture, args: EngineArgs) -> Holdings:
     """What one request takes of the pool: the bytes of its state blocks, and of its KV blocks per token."""
-    ready = prepare(model, args)
+    ready = _prepared(model, args)
     if any(group.kind == WINDOW for group in ready.groups):
         raise InputError(f"{model.name}: blocks of sliding windows have no crossover here", fix="use --engine sglang")
     if ready.mode == "all":
@@ -55,9 +64,42 @@ def holdings(model: Architecture, args: EngineArgs) -> Holdings:
     )  # fmt: skip
 
 
+def lighter_in_blocks(hybrid: Holdings, block: int, other: Holdings, other_block: int) -> int | None:
+    """The length from which on ``hybrid`` always holds less, each request taking whole blocks; None where it never
+    does.
+
+    Within one block of the hybrid its bytes stand still, and the other's grow in steps. So for its m-th block the last
+    length at which it holds no less is floor(bytes with m + 1 blocks / bytes of the other's block) other blocks; the
+    greatest such length over all m is wanted. Beyond the crossing by the token, plus one block, there is none.
+    """
+    mine, theirs = hybrid.curve.bytes_per_token * block, other.curve.bytes_per_token * other_block
+    gain = other.curve.bytes_per_token - hybrid.curve.bytes_per_token
+    lead = hybrid.state_bytes - other.state_bytes
+    if gain <= 0:
+        return None
+    if lead < 0 and not mine:
+        lead = max(lead, 0)
+    for m in range(max(0, (lead + mine) // gain) // block + 1, -1, -1):
+        last = min((m + 1) * block, (lead + (m + 1) * mine) // theirs * other_block)
+        if last > m * block:
+            return last + 1
+    return 1
+
+
+def _block(model: Architecture | None, args: EngineArgs) -> int:
+    return 1 if model is None else _prepared(model, args).pages.block
+
+
+def _prepared(model: Architecture, args: EngineArgs) -> Prepared:
+    """Prepared at a length the model has, which changes nothing of what a token or a state takes."""
+    if args.max_model_len is None and longest_of(model) is None:
+        args = replace(args, max_model_len=DEFAULT_LONGEST)
+    return prepare(model, args)
+
+
 def _padding_note(ready: Prepared, model: Architecture) -> str:
     raw = ready.state_bytes * model.state_layers
-    return f"physical: in whole padded pages; the states themselves are {raw:,} B" if raw else ""
+    return f"physical: states in whole padded pages (themselves {raw:,} B), KV by the token" if raw else ""
 
 
 def _steps(ready: Prepared, blocks: int, model: Architecture) -> tuple[Step, ...]:

@@ -8,13 +8,15 @@ from functools import cached_property
 from typing import NamedTuple
 
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.groups import FULL, STATE, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, longest_length, usable_bytes
 from hybridcalc.plan import BudgetLine, Suggestion
 
 
 class Running(NamedTuple):
-    """What runs at once: ``fits`` by blocks, ``requests`` by blocks and max_num_seqs, and which of them binds.
+    """What runs at once: ``fits`` by blocks, ``requests`` by blocks and max_num_seqs, and what binds: "blocks", "limit"
+    or, where requests are longer than max_model_len and none is served, "length".
 
     ``blocks_each`` is what a request of the workload holds, on average; ``idle_percent`` the share of the blocks that
     no request of the workload can use.
@@ -131,7 +133,7 @@ class Figures:
 
     @property
     def binding(self) -> str:
-        """What caps them: "blocks" or "limit" (max_num_seqs)."""
+        """What caps them: "blocks", "limit" (max_num_seqs) or "length" (max_model_len)."""
         return self.running.binding
 
     @property
@@ -143,7 +145,7 @@ class Figures:
     def longest_model_len(self) -> int:
         """The longest max_model_len that starts on this memory, within the model's own limit."""
         usable = usable_bytes(self.ready, self.sizing.available_bytes)
-        longest = max(self.model.max_context or self.ready.length, self.ready.length)
+        longest = max(longest_of(self.model) or self.ready.length, self.ready.length)
         return longest_length(self.ready, usable, longest)
 
     @cached_property
@@ -162,12 +164,18 @@ class Figures:
         return log_lines(self.ready, self.sizing)
 
 
+def _free(blocks: int) -> str:
+    return f"{blocks:,} block{'' if blocks == 1 else 's'} that no further request fills"
+
+
 def running(ready: Prepared, sizing: Sizing, workload: Workload) -> Running:
     """What a sizing admits of a workload: usable blocks over the mean that a request holds, and max_num_seqs."""
     lengths = workload.lengths or ((sizing.length, 1),)
     requests = sum(count for _, count in lengths)
     held = sum(ready.blocks_at(tokens) * count for tokens, count in lengths)
     each, usable = Fraction(held, requests), max(0, sizing.blocks - 1)
+    if workload.longest > sizing.length:
+        return Running(0, 0, "length", each, 0.0)
     fits = int(usable // each)
     limit = ready.args.seqs
     idle = 0.0 if fits <= limit or not usable else float(100 * (1 - limit * each / usable))
@@ -197,7 +205,7 @@ def budget(plan: Figures) -> tuple[BudgetLine, ...]:
         ("state padding", "scratch", padding, f"{plan.padding_pct:.2f} % of a state, to fill its page"),
         ("KV", "kv", kv, f"whole blocks of {plan.attn_block_size:,} tokens"),
         ("empty layer slots", "other", short, f"groups of fewer than {max(plan.group_sizes)} layers"),
-        ("free blocks", "other", free, f"{int(plan.usable_blocks - used):,} blocks that no further request fills"),
+        ("free blocks", "other", free, _free(int(plan.usable_blocks - used))),
         ("null block", "other", Fraction(per_block), "block 0 is never handed out"),
     ]
     return tuple(BudgetLine(name, kind, int(size), int(size), why) for name, kind, size, why in lines if int(size))

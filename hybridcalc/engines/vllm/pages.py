@@ -127,13 +127,14 @@ def resolve_pages(
     return Pages(block, mamba_block, page, needed, first, grown, page if page != needed else None)
 
 
-def check_layer_fits(pages: Pages, layer_bytes: int) -> None:
+def check_layer_fits(model: Architecture, args: EngineArgs, pages: Pages, layer_bytes: int) -> None:
     """Raise Refusal where the layer keeps more than the page that its class asked for."""
     if pages.padded is not None and layer_bytes > pages.padded:
+        flag = "--mamba-ssm-cache-dtype" if isinstance(model.state, KimiDelta) else "--speculative-config"
         raise Refusal(
             f"a layer's state of {layer_bytes:,} B does not fit the page of {pages.padded:,} B that its class sizes",
             stage="get_kv_cache_spec", rule="HC046",
-            fix="leave out --mamba-ssm-cache-dtype, or draft fewer tokens: the class counts less than the layer keeps",
+            fix=f"leave out {flag}: the class counts less than the layer keeps",
         )  # fmt: skip
 
 

@@ -121,7 +121,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
     ssm = ssm_setting(model, args)
     log += loglines.configuration(model, args, rules, kind, ssm_setting=ssm, caching=caching, mode=mode)
-    check_configuration(model, args, rules, model_dtype, caching=caching)
+    check_configuration(model, args, model_dtype, caching=caching)
     length = model_length(model, args)
     settled |= {
         "model_dtype": f"torch.{model_dtype}", "kv_cache_dtype": args.kv_cache_dtype,
@@ -139,7 +139,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     settled |= {"attn_block_size": pages.block, "mamba_block_size": pages.mamba_block}
     if pages.padded is not None:
         settled["padded_page_bytes"] = pages.padded
-    check_layer_fits(pages, state_bytes)
+    check_layer_fits(model, args, pages, state_bytes)
     if state:
         settled |= {
             "state_shapes": [list(tensor.shape) for tensor in state], "state_dtypes": [t.dtype for t in state],
@@ -198,7 +198,7 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
         if not length:
             raise _refusal(ready, available_bytes, "get_kv_cache_configs", "HC041",
                            "no length fits: the memory does not hold a request of a single token",
-                           "raise --gpu-memory-utilization")  # fmt: skip
+                           "give it more memory")  # fmt: skip
     elif usable <= 0:
         raise _refusal(ready, available_bytes, "get_kv_cache_configs", "HC040",
                        f"no memory for the cache: a block takes {per_block:,} B of {max(0, available_bytes):,} B",
@@ -206,10 +206,10 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
     per_request = ready.blocks_at(length)
     if per_request * per_block > usable:
         fits = longest_length(ready, usable, length)
-        if fits:
-            remedy = f"write --max-model-len {fits}, or raise --gpu-memory-utilization"
-        else:
-            remedy = "no length fits: raise --gpu-memory-utilization"
+        seqs = f" --max-num-seqs {blocks}" if ready.seqs_checked and args.seqs > blocks else ""
+        remedy = (
+            f"write --max-model-len {fits}{seqs}, or give it more memory" if fits else "no length fits: more memory"
+        )
         raise _refusal(
             ready, available_bytes, "get_kv_cache_configs", "HC041",
             f"one request of {length:,} tokens takes {per_request:,} blocks ({per_request * per_block / GIB:.2f} GiB); "

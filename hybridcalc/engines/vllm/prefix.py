@@ -15,6 +15,8 @@ from hybridcalc.engines.vllm.groups import STATE
 from hybridcalc.engines.vllm.planner import Prepared, Sizing
 from hybridcalc.formulas.pages import reused_tokens
 
+LEAST_UNIT = 16
+"""Tokens: finer hashes cost more than they find."""
 BLOCK_DROPPERS = ("mtp", "eagle", "eagle3")
 
 
@@ -38,6 +40,23 @@ class PrefixReuse(NamedTuple):
             "shared_tokens": self.shared, "private_tokens": self.private, "unit_tokens": self.unit,
             "reused_tokens": self.reused, "computed_tokens": self.computed, "why": self.why,
         }  # fmt: skip
+
+
+def finest_reuse(ready: Prepared, sizing: Sizing, shared: int, private: int) -> PrefixReuse | None:
+    """The most that a finer --prefix-match-unit reuses, at the coarsest unit that does; None where none reuses more.
+
+    Units divide the block; only states of mode align can be matched inside one.
+    """
+    if not ready.prefix_caching or ready.mode != "align" or not ready.rules.fine_hits or len(ready.groups) < 2:
+        return None
+    block, best = ready.pages.block, prefix_reuse(ready, sizing, shared, private)
+    found = None
+    for unit in range(block - 1, LEAST_UNIT - 1, -1):
+        if block % unit == 0:
+            reuse = prefix_reuse(ready, sizing._replace(hit_tokens=unit), shared, private)
+            if reuse.reused > best.reused:
+                found = best = reuse
+    return found
 
 
 def prefix_reuse(ready: Prepared, sizing: Sizing, shared: int, private: int) -> PrefixReuse:

@@ -10,9 +10,11 @@ from dataclasses import replace
 from fractions import Fraction
 
 from hybridcalc.deployment import requests_text
+from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.figures import Figures
+from hybridcalc.engines.vllm.groups import STATE
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.engines.vllm.prefix import prefix_reuse
+from hybridcalc.engines.vllm.prefix import finest_reuse, prefix_reuse
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Rule
 from hybridcalc.units import format_bytes
@@ -20,23 +22,28 @@ from hybridcalc.units import format_bytes
 PADDING_PERCENT = 20.0
 SLOTS_PERCENT = 10.0
 LARGE_GPU_SEQS = 1024
+MISLEADING = 1.5
+"""From this factor on, the printed concurrency says little about short requests."""
 FAR = 4
 """From this factor on, max_num_seqs is far from what fits."""
 
 
 def _prefix_too_short(plan: Figures) -> Iterator[tuple[str, str]]:
     shared, private = plan.workload.shared_prefix, plan.workload.private
-    if not shared or not plan.ready.prefix_caching:
+    if not shared:
+        return
+    if not plan.ready.prefix_caching:
+        yield f"a prefix of {shared:,} shared tokens is never reused: prefix caching is off", "--enable-prefix-caching"
         return
     reuse = prefix_reuse(plan.ready, plan.sizing, shared, private)
     if reuse.reused:
         return
-    units = [n for n in range(shared, 0, -1) if plan.ready.pages.block % n == 0]
-    fine = plan.ready.mode == "align" and plan.ready.rules.fine_hits and units
+    finer = finest_reuse(plan.ready, plan.sizing, shared, private)
     yield (
         f"a prefix of {shared:,} shared tokens is never reused: hits land on blocks of {reuse.unit:,}",
-        f"write --prefix-match-unit {units[0]}" if fine else "share a longer prefix, or serve without prefix caching",
-    )
+        f"write --prefix-match-unit {finer.unit}" if finer is not None
+        else "share a longer prefix, or serve without prefix caching",
+    )  # fmt: skip
 
 
 def _padding(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -92,9 +99,9 @@ def _misleading_concurrency(plan: Figures) -> Iterator[tuple[str, str]]:
         return
     printed, real = plan.max_concurrency, plan.running.fits
     naive = printed * plan.max_model_len / float(length)
-    if real and naive >= 2 * real:
+    if real and naive >= MISLEADING * real:
         yield (
-            f"the log's {printed:.2f}x at {plan.max_model_len:,} tokens is {requests_text(real)} of "
+            f"the log's {printed:.2f}x at {plan.max_model_len:,} tokens is room for {requests_text(real)} of "
             f"{plan.workload.describe()}, not {naive:,.0f}: each holds {plan.fixed_blocks} blocks of states whatever "
             "its length",
             "",
@@ -128,29 +135,38 @@ def _default_seqs_refused(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _too_long(plan: Figures) -> Iterator[tuple[str, str]]:
-    if plan.workload.longest > plan.max_model_len:
-        yield (
-            f"requests of {plan.workload.longest:,} tokens exceed max_model_len {plan.max_model_len:,}",
-            f"write --max-model-len {plan.workload.longest}"
-            if plan.longest_model_len >= plan.workload.longest else "shorten the requests, or use more memory",
-        )  # fmt: skip
+    longest, served, own = plan.workload.longest, plan.max_model_len, longest_of(plan.model)
+    if longest <= served:
+        return
+    fix = f"write --max-model-len {longest}"
+    if own is not None and longest > own:
+        fix = f"shorten the requests: the model itself ends at {own:,}"
+    elif plan.longest_model_len < longest:
+        fix = f"shorten the requests, or use more memory: up to {plan.longest_model_len:,} start on this"
+    thousands = f" ({served // 1000}k is {served:,} to vLLM, {served // 1000}K is {longest:,})"
+    said = thousands if served % 1000 == 0 and served // 1000 * 1024 == longest else ""
+    yield f"requests of {longest:,} tokens exceed max_model_len {served:,}{said}", fix
 
 
 def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
     wanted = plan.workload.wanted
-    if wanted is None or plan.concurrency >= wanted:
+    if wanted is None or plan.concurrency >= wanted or plan.binding == "length":
         return
     if plan.binding == "limit":
-        text, fix = f"max_num_seqs is {plan.args.seqs:,}", f"write --max-num-seqs {wanted}"
+        text = f"max_num_seqs is {plan.args.seqs:,}"
+        fix = f"write --max-num-seqs {wanted}" if plan.running.fits >= wanted else _way_to(plan, wanted)
     else:
         each = float(plan.running.blocks_each)
-        text, fix = f"{plan.usable_blocks:,} blocks hold {plan.running.fits:,} x {each:,.4g}", _first(plan)
+        text, fix = f"{plan.usable_blocks:,} blocks hold {plan.running.fits:,} x {each:,.4g}", _way_to(plan, wanted)
     yield f"{wanted:,} requests are wanted, {plan.concurrency:,} run: {text}", fix
 
 
-def _first(plan: Figures) -> str:
+def _way_to(plan: Figures, wanted: int) -> str:
     best = next((s for s in plan.suggestions if s.gain > 0), None)
-    return f"write {best.flags}" if best is not None else "use more memory, or shorten the requests"
+    if best is None:
+        return "use more memory, or shorten the requests"
+    most = plan.concurrency + int(best.gain)
+    return f"write {best.flags}" if most >= wanted else f"no flags here run more than {most:,}: see the suggestions"
 
 
 def _empty_slots(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -167,8 +183,12 @@ def _empty_slots(plan: Figures) -> Iterator[tuple[str, str]]:
 def _mode_ignored(plan: Figures) -> Iterator[tuple[str, str]]:
     asked, mode = plan.args.mamba_cache_mode, plan.ready.mode
     if asked is not None and asked != mode and plan.ready.state:
-        why = "prefix caching decides it" if not plan.ready.rules.modes else "the model class does not support it"
-        yield f"--mamba-cache-mode {asked} has no effect: the mode is {mode}, {why}", "leave it out"
+        why, fix = "the model class does not support it", "leave it out"
+        if not plan.ready.prefix_caching:
+            why, fix = "since prefix caching is off", "add --enable-prefix-caching, or leave it out"
+        elif not plan.ready.rules.modes or asked == "none":
+            why = "since prefix caching decides it"
+        yield f"--mamba-cache-mode {asked} has no effect: the mode is {mode}, {why}", fix
 
 
 def _dtype_ignored(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -179,6 +199,17 @@ def _dtype_ignored(plan: Figures) -> Iterator[tuple[str, str]]:
     if kept is None or (kept != asked and not plan.args.use_replayssm):
         what = f"the temporal state stays {kept}" if kept else f"a {plan.model.family} layer keeps no temporal state"
         yield f"--mamba-ssm-cache-dtype {asked} has no effect: {what}", "leave it out"
+
+
+def _draft_blocks(plan: Figures) -> Iterator[tuple[str, str]]:
+    drafts, groups = plan.ready.held.drafts, sum(group.kind == STATE for group in plan.ready.groups)
+    if drafts and groups and plan.concurrency:
+        taken = drafts * groups * plan.bytes_per_block
+        yield (
+            f"{drafts} draft tokens hold {drafts} blocks in each of {groups} state groups: {format_bytes(taken)} a "
+            f"request, {format_bytes(taken * plan.concurrency)} for {plan.concurrency:,}",
+            "",
+        )
 
 
 PLANNING, UTILS = "vLLM v1/core/kv_cache_planning.py", "vLLM v1/core/kv_cache_utils.py"
@@ -211,6 +242,8 @@ RULES: tuple[Rule, ...] = (
          "come in multiples of its layers; KDA states are float32 or bfloat16.", "vLLM config/vllm.py"),
     Rule("HC050", "error", "ranks do not divide the model", "Heads, groups and channels are shared out exactly.",
          "vLLM model_executor/layers/mamba/mamba_utils.py"),
+    Rule("HC051", "error", "longer than the model",
+         "max_model_len beyond the config's own limit needs VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.", "vLLM config/model.py"),
     Rule("HC055", "warning", "block longer than the shared prefix",
          "Hits land on whole blocks, which cover a state: a shorter prefix is never found.", UTILS, _prefix_too_short),
     Rule("HC056", "warning", "padding above 20 %", "Every state takes a whole page: 100 (page - m) / m.", INTERFACE,
@@ -220,7 +253,7 @@ RULES: tuple[Rule, ...] = (
          _doubled_block),
     Rule("HC058", "note", "fp8 KV brings little", "The page covers the state: halving KV doubles the block.", INTERFACE,
          _fp8_brings_little),
-    Rule("HC059", "warning", "the printed concurrency misleads for short requests",
+    Rule("HC059", "note", "the printed concurrency misleads for short requests",
          "States take blocks of their own, (2 + S + C) a group in mode align, whatever the length.", UTILS,
          _misleading_concurrency),
     Rule("HC060", "warning", "max_num_seqs far from what fits", "Admitted requests that do not fit are preempted.",
@@ -236,6 +269,9 @@ RULES: tuple[Rule, ...] = (
          "A block is a page in as many layer slots as the largest group has.", PLANNING, _empty_slots),
     Rule("HC065", "warning", "cache mode not obeyed", "Prefix caching and the model class decide.",
          "vLLM model_executor/models/config.py", _mode_ignored),
+    Rule("HC067", "note", "draft tokens take blocks of states",
+         "Every draft token holds a block in every state group of every request: S x groups x block bytes.",
+         "vLLM model_executor/layers/mamba/abstract.py", _draft_blocks),
     Rule("HC066", "warning", "state dtype flag without effect",
          "KDA layers of Kimi-Linear and Ling-3 stay float32; linear attention and short convolutions take "
          "--mamba-cache-dtype.", "vLLM model_executor/layers/mamba/mamba_utils.py", _dtype_ignored),

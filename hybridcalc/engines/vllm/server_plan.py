@@ -4,6 +4,7 @@
 it. Findings and suggestions are computed when they are first asked for: each suggestion is a plan itself.
 """
 
+from dataclasses import replace
 from functools import cached_property
 from math import ceil
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.vllm.config import EngineArgs, Refusal
-from hybridcalc.engines.vllm.figures import Figures
+from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.notes import plan_notes
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, outputs, prepare, size
 from hybridcalc.engines.vllm.prefix import PrefixReuse, prefix_reuse
@@ -51,6 +52,10 @@ class Plan(Figures):
         notes = plan_notes(self)
         if not self.low.blocks:
             notes.append("at the low end of this memory the server does not start")
+        elif self.ready.seqs_checked and self.args.seqs > self.low.blocks:
+            notes.append(
+                f"at the low end of this memory max_num_seqs {self.args.seqs:,} is refused: {self.low.blocks:,} blocks"
+            )
         return notes
 
     @property
@@ -116,12 +121,15 @@ def plan(
         free = args.kv_cache_memory_bytes if available_bytes is None else available_bytes
         rest = exact_rest((free or 0) / GIB)
         available_bytes = free
-    ready = prepare(model, args)
-    sizing = size(ready, int(rest.likely_gib * GIB) if available_bytes is None else available_bytes)
+    ready, work = prepare(model, args), workload or Workload()
+    try:
+        sizing = size(ready, int(rest.likely_gib * GIB) if available_bytes is None else available_bytes)
+    except Refusal as refusal:
+        raise _advised(refusal, ready, rest, work) from None
     low, high = (
         (sizing, sizing) if rest.exact else (_end(ready, rest.low_gib, sizing), _end(ready, rest.high_gib, sizing))
     )
-    return Plan(ready, sizing, low, high, rest, workload or Workload())
+    return Plan(ready, sizing, low, high, rest, work)
 
 
 def refused(model: Architecture, args: EngineArgs, refusal: Refusal) -> dict[str, Any]:
@@ -141,8 +149,31 @@ def refused(model: Architecture, args: EngineArgs, refusal: Refusal) -> dict[str
 
 
 def _end(ready: Prepared, gib: float, likely: Sizing) -> Sizing:
-    """The sizing at one end of an uncertain memory; no blocks where the engine would refuse that end."""
+    """The sizing at one end of an uncertain memory, whatever max_num_seqs; no blocks where no request would fit."""
     try:
-        return size(ready, int(gib * GIB))
+        return size(_of_one(ready), int(gib * GIB))
     except Refusal:
         return likely._replace(blocks=0)
+
+
+def _of_one(ready: Prepared) -> Prepared:
+    """The same server for one sequence, which the blocks never refuse."""
+    return ready._replace(args=replace(ready.args, max_num_seqs=1))
+
+
+def _advised(refusal: Refusal, ready: Prepared, rest: Rest, work: Workload) -> Refusal:
+    """A refusal of max_num_seqs with the number that starts at both ends of the memory and serves the workload."""
+    refusal.outputs |= {"available_gib": rest.likely_gib, "memory_why": rest.why}
+    if refusal.rule != "HC044":
+        return refusal
+    least, likely = _end(ready, rest.low_gib, _none(ready)), _end(ready, rest.likely_gib, _none(ready))
+    fits = running(_of_one(ready), likely, work).fits if work.lengths else likely.blocks
+    seqs = min(likely.blocks, least.blocks or likely.blocks, max(1, fits))
+    better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=f"write --max-num-seqs {seqs}")
+    better.outputs = refusal.outputs
+    return better
+
+
+def _none(ready: Prepared) -> Sizing:
+    """No memory at all."""
+    return Sizing(0, 0, ready.length, 1, 0, 1, 1, 1)

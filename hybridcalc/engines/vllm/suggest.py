@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hybridcalc.deployment import requests_text
+from hybridcalc.engines.vllm.backends import DEFAULT_BLOCK
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.planner import prepare, size
-from hybridcalc.engines.vllm.prefix import prefix_reuse
+from hybridcalc.engines.vllm.prefix import finest_reuse, prefix_reuse
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.plan import Suggestion
 from hybridcalc.units import GIB, MOST_SLOTS
@@ -79,22 +80,16 @@ def _candidates(plan: Figures) -> Iterator[Change]:
     if ready.mode == "all":
         yield Change("--mamba-cache-mode align", {"mamba_cache_mode": "align"},
                      "two states a group, not one for every block")  # fmt: skip
-    if args.block_size is not None:
+    if args.block_size is not None and ready.backend is not None:
+        least = max(DEFAULT_BLOCK, ready.backend.kernel_block)
         why = "the block is as long as a state needs and no longer"
-        yield Change("(without --block-size)", {"block_size": None}, why)
-    if args.num_speculative_tokens and not args.use_replayssm:
-        fewer = {"speculative_config": None, "num_speculative_tokens": 0}
-        drafts = args.num_speculative_tokens
-        yield Change("(without --speculative-config)", fewer,
-                     f"{drafts} draft tokens hold {drafts} blocks of every state group")  # fmt: skip
+        yield Change(f"--block-size {least}", {"block_size": least}, why)
 
 
 def _together(plan: Figures, changes: list[Change]) -> list[Suggestion]:
-    """As many of the changes as help on top of one another, the strongest first; drafting is kept."""
+    """As many of the changes as help on top of one another, the strongest first."""
     taken, args, best = list[Change](), plan.args, 0
     for change in changes:
-        if change.flags.startswith("(without --spec"):
-            continue
         served = serves(plan, replace(args, **change.fields))
         if served is not None and served > best:
             taken, args, best = [*taken, change], replace(args, **change.fields), served
@@ -120,25 +115,14 @@ def _larger_share(plan: Figures, best: int) -> list[Suggestion]:
 def _prefix_unit(plan: Figures) -> list[Suggestion]:
     """A finer unit for hits, where the workload shares a prefix and the engine can match inside a block."""
     shared, private = plan.workload.shared_prefix, plan.workload.private
-    ready = plan.ready
-    if not shared or not ready.prefix_caching or ready.mode != "align" or not ready.rules.fine_hits:
+    if not shared:
         return []
-    today = prefix_reuse(ready, plan.sizing, shared, private)
-    spans = [unit for unit in range(16, ready.pages.block + 1, 16) if ready.pages.block % unit == 0]
-    best = today
-    for unit in spans:
-        try:
-            args = replace(plan.args, prefix_match_unit=unit)
-            changed = prepare(plan.model, args)
-            reuse = prefix_reuse(changed, size(changed, plan.sizing.available_bytes), shared, private)
-        except HybridcalcError:
-            continue
-        if (reuse.reused, reuse.unit) > (best.reused, 0 if best is today else best.unit):
-            best = reuse
-    if best.reused <= today.reused:
+    today = prefix_reuse(plan.ready, plan.sizing, shared, private)
+    finer = finest_reuse(plan.ready, plan.sizing, shared, private)
+    if finer is None:
         return []
-    effect = f"{today.reused:,} -> {best.reused:,} of {shared + private:,} tokens reused"
-    return [Suggestion(f"--prefix-match-unit {best.unit}", effect, "hits may land between blocks")]
+    effect = f"{today.reused:,} -> {finer.reused:,} of {shared + private:,} tokens reused"
+    return [Suggestion(f"--prefix-match-unit {finer.unit}", effect, "hits may land between blocks")]
 
 
 def _with_seqs(plan: Figures, flags: str, served: int) -> str:
