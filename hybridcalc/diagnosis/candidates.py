@@ -61,6 +61,8 @@ def sglang_candidates(
     found.sort(key=lambda pair: (pair[0], pair[1].model))
     if found and not found[0][0][0]:
         found = [pair for pair in found if not pair[0][0]]  # the class is known, and a model of it fits
+    if any(candidate.tp == ranks for _, candidate in found):
+        found = [pair for pair in found if pair[1].tp == ranks]  # the log shows all of the ranks
     return tuple(candidate for _, candidate in found)
 
 

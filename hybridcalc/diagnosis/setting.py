@@ -197,6 +197,10 @@ def _by_sizes(
                        "kv_requests": today.kv_requests, "idle_percent": round(today.idle_percent, 2)}  # fmt: skip
     answer.derived.setdefault("slots_per_request", balance.slots.count)
     _idle(answer, today.binding, today.idle_percent, workload)
+    if pools.scratch[0]:
+        answer.findings.append(finding("HC113", "draft states are held, and how many is not printed: what other flags "
+                                       "would come to is left open", severity="note"))  # fmt: skip
+        return
     for label in ("set", "or"):
         setting = balance.setting(label)
         if setting is not None and setting.running > today.running:

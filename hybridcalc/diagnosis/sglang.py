@@ -18,6 +18,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, load_model
 from hybridcalc.bootlog import KvPoolAllocated, Printed, StatePoolAllocated
 from hybridcalc.bootlog.boots import Boot
+from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis.answer import Candidate, Diagnosis, Row, total_range, whole_range
 from hybridcalc.diagnosis.balance import UNKNOWN_PAGE, mismatches, slot_range, token_range
 from hybridcalc.diagnosis.candidates import sglang_candidates
@@ -92,7 +93,8 @@ def diagnose_sglang(boot: Boot, question: Question) -> Diagnosis:
     pools = Pools(boot, args)
     model = question.model or _echoed_model(launch)
     _identify(answer, pools, args, model, named=question.model is not None)
-    best = answer.candidates[0] if answer.candidates else None
+    sizes = {candidate.sizes for candidate in answer.candidates}
+    best = answer.candidates[0] if len(sizes) == 1 or (answer.candidates and question.model is not None) else None
     answer.constants = _constants(answer, pools, model)
     slots_per_request, origin = _slots_per_request(boot, pools)
     if slots_per_request is not None:
@@ -141,7 +143,11 @@ def _echoed_model(launch: Launch) -> Architecture | None:
 
 
 def ranks_of(boot: Boot) -> int | None:
-    """Tensor-parallel ranks that the log shows: one more than the highest; None where it names none."""
+    """Tensor-parallel ranks that the log shows: one more than the highest; None where it names none, or where workers
+    share them out.
+    """
+    if any(rank.startswith("DP") for rank in boot.ranks):
+        return None
     numbers = [int(n) for rank in boot.ranks for match in _RANK_NUMBER.finditer(rank) for n in match.groups() if n]
     return max(numbers) + 1 if numbers and max(numbers) > 0 else None
 
@@ -384,17 +390,18 @@ def _notes(answer: Diagnosis, pools: Pools, slots_per_request: int | None) -> No
     for statement in boot.of("capped"):
         limit, slots = statement.get("max_running_requests"), statement.get("max_mamba_cache_size")
         because = f": {slots} // {slots_per_request}" if slots and slots_per_request else ""
-        said.append(finding("HC112", f"line {statement.line}: the slots admit {limit} requests{because}"))
+        many = requests_text(limit) if isinstance(limit, int) else "fewer requests"
+        said.append(finding("HC112", f"line {statement.line}: the slots admit {many}{because}"))
     if pools.requests and pools.slots and slots_per_request:
         needed = pools.requests * slots_per_request
         if pools.slots > 2 * needed + 1:
             said.append(finding(
-                "HC111", f"{pools.requests:,} requests need {needed:,} of {pools.slots:,} slots: the others only keep "
-                "prefixes", f"--max-mamba-cache-size {needed + 1} leaves the rest to KV",
+                "HC111", f"{requests_text(pools.requests)} need {needed:,} of {pools.slots:,} slots: the others keep "
+                "prefixes alone", f"--max-mamba-cache-size {needed + 1} leaves the rest to KV",
             ))  # fmt: skip
     elif pools.requests and pools.slots and pools.slots > 12 * pools.requests:
         said.append(finding(
-            "HC111", f"{pools.requests:,} requests hold 5 slots each at most, {5 * pools.requests:,} of "
+            "HC111", f"{requests_text(pools.requests)} hold 5 slots each at most, {5 * pools.requests:,} of "
             f"{pools.slots:,}", f"--max-mamba-cache-size {5 * pools.requests + 1} leaves the rest to KV",
         ))  # fmt: skip
 
@@ -423,7 +430,7 @@ def _verdict(
     if answer.binding and "requests" in answer.derived:
         count = answer.derived["requests"]
         binds = {"state": "the state pool binds", "kv": "KV binds", "limit": "the request limit binds"}[answer.binding]
-        parts.append(f"{binds} at {count:,} requests")
+        parts.append(f"{binds} at {requests_text(count)}")
         idle = answer.derived.get("idle_percent")
         if idle and length is not None and idle >= 1:
             other = "KV" if answer.binding == "state" else "slots" if answer.binding == "kv" else "KV"
@@ -434,11 +441,14 @@ def _verdict(
         if pools.tokens is not None:
             parts.append(f"{pools.tokens:,} KV tokens")
         if pools.requests is not None:
-            parts.append(f"{pools.requests:,} requests at most")
+            parts.append(f"{requests_text(pools.requests)} at most")
     serving = answer.boot.serving
     if not parts and serving.lines:
         usage = f"state pool {serving.peak_state_usage:.0%} full"
-        parts.append(f"serving: {serving.most_running} requests at most, {usage}")
+        parts.append(f"serving: {requests_text(serving.most_running)} at most, {usage}")
+    sizes = [part for part in (pools.state.conv, pools.state.ssm) if part is not None] if pools.state else []
+    if not parts and sizes:
+        parts.append(f"a state pool of {' + '.join(part.text for part in sizes)} GiB; its slots are not printed")
     if not parts:
         weights = answer.boot.first("weights_loaded", "usage")
         parts.append(f"weights take {weights.text} GiB" if isinstance(weights, Printed) else "no pool line in it")
