@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 
 PLENTY_GIB = 4096.0
 _STRATEGIES = {5: "extra_buffer", 4: "extra_buffer_lazy"}
-CLOSE = 1
-"""Slots by which a planned K may miss the printed one: the memory is known to two decimals."""
+CLOSE, FEW_SLOTS = 1, 50
+"""Slots by which a planned K may miss the printed one, where there are more than a few: the memory is known to two
+decimals.
+"""
 
 
 def settings_for(
@@ -87,7 +89,10 @@ def _reproduced(
                 got = size(prepare(model, solved), rest)
             except HybridcalcError:
                 continue
-            if abs(got.state.slots - slots) <= CLOSE and "max_mamba_cache_size" not in launch.given:
+            if (
+                abs(got.state.slots - slots) <= (CLOSE if slots > FEW_SLOTS else 0)
+                and "max_mamba_cache_size" not in launch.given
+            ):
                 answer.derived["ratio_used"] = ratio
                 return model, solved, rest
         return model, replace(tried, max_mamba_cache_size=slots), rest
@@ -107,6 +112,8 @@ def _limit(pools: Pools, asked: int | None, slots_per_request: int, launch: Laun
         return max(1, asked // launch.args.attn_dp_size)
     if pools.requests is None or pools.slots is None:
         return None
+    if slots_per_request == 1 and pools.requests == pools.slots:
+        return pools.requests  # without prefixes the limit itself is K
     return pools.requests if pools.requests < pools.slots // slots_per_request else None
 
 

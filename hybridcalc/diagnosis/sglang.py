@@ -396,13 +396,13 @@ def _notes(answer: Diagnosis, pools: Pools, slots_per_request: int | None) -> No
         needed = pools.requests * slots_per_request
         if pools.slots > 2 * needed + 1:
             said.append(finding(
-                "HC111", f"{requests_text(pools.requests)} need {needed:,} of {pools.slots:,} slots: the others keep "
-                "prefixes alone", f"--max-mamba-cache-size {needed + 1} leaves the rest to KV",
+                "HC111", f"{pools.slots:,} slots for {requests_text(pools.requests)} at {slots_per_request}: {needed:,} "
+                "would do, the others only keep prefixes", f"--max-mamba-cache-size {needed + 1} leaves the rest to KV",
             ))  # fmt: skip
     elif pools.requests and pools.slots and pools.slots > 12 * pools.requests:
         said.append(finding(
-            "HC111", f"{requests_text(pools.requests)} hold 5 slots each at most, {5 * pools.requests:,} of "
-            f"{pools.slots:,}", f"--max-mamba-cache-size {5 * pools.requests + 1} leaves the rest to KV",
+            "HC111", f"{pools.slots:,} slots for {requests_text(pools.requests)} at 5 each at most: "
+            f"{5 * pools.requests:,} would do", f"--max-mamba-cache-size {5 * pools.requests + 1} leaves the rest to KV",
         ))  # fmt: skip
 
 
