@@ -6,6 +6,7 @@ table (sglang.py, vllm.py, llamacpp.py); what belongs to no engine is here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -35,6 +36,10 @@ class Grammars(NamedTuple):
     find: tuple[Callable[[bytes], Iterator[Found]], ...]
     samples: tuple[bytes, ...] = ()
     """Literals of lines that a running server repeats without end: a few of them are read in every stretch."""
+    fragments: re.Pattern[bytes] | None = None
+    """Pieces of the lines' own words: they decide where a chunk holds so many needles that these must be somebody's
+    prose. They begin with letters that prose begins few words with, which makes them quick to look for.
+    """
 
 
 _STATEMENTS = Grammar(
@@ -45,6 +50,10 @@ EVERYTHING = Grammars(
     (Needle(b"size", b"z"), Needle(b"GB", b"B"), Needle(b"iB", b"B"), Needle(b"Mamba", b"M"), Needle(b"memory", b"E")),
     (sglang_pools.find, _STATEMENTS.find),
     (b"Decode batch", b"Prefill batch", b"Avg prompt throughput"),
+    re.compile(
+        rb"_state|_cache|_num_tokens|#tokens|V [Cc]ache|GB|GiB|MiB|MB|Mamba|Setting att|Padding m|Memory p|Load w"
+        rb"|Capping|Maximum c|Not e|No a|CUDA|Loaded w"
+    ),
 )
 """Sizes with their units, "size", "memory" and "Mamba": every line that sizes memory holds one of them, or stands right
 beside one that does; "memory" without a unit is a refusal, and stands behind the name of an exception. Logs of a few

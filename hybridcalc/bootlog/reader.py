@@ -24,7 +24,7 @@ from itertools import chain
 from typing import BinaryIO
 
 from hybridcalc.bootlog.forms import denied
-from hybridcalc.bootlog.grammars import POOLS, Grammars, Needle
+from hybridcalc.bootlog.grammars import POOLS, Grammars
 from hybridcalc.bootlog.paste import plain
 from hybridcalc.bootlog.records import Found, Record, Statement
 from hybridcalc.errors import InputError, printable
@@ -35,6 +35,8 @@ BEFORE_BYTES, AFTER_BYTES = 2**11, 2**12
 """How far a line may reach around a literal: forty pieces of a wrapped line, each behind a logger's prefix."""
 QUIET_BYTES = 2**23
 """A log that says nothing of a boot for as long after one is not read on, unless all of it is asked for."""
+MANY = 64
+"""Literals in a chunk beyond which a log is taken to speak of other things."""
 SHORT_BYTES = 2**16
 """A log no longer than this is read as a whole, whatever its lines hold."""
 SAMPLES, SAMPLED_CHUNKS, CHUNKS_A_SAMPLE, SAMPLE_BYTES = 8, 32, 64, 2**9
@@ -94,7 +96,7 @@ def scan(
         settled = len(held) - AFTER_BYTES if chunk else len(held)  # what starts later may go on in the next chunk
         every = serving.wanted and not chunk and not base and len(held) <= SHORT_BYTES
         sampled = serving.wanted and not every and chunks < SAMPLED_CHUNKS
-        stretches = [(0, len(held))] if every else _stretches(held, grammars.needles)
+        stretches = [(0, len(held))] if every else _stretches(held, grammars)
         if sampled:
             stretches = list(_joined(sorted([*stretches, *serving.samples(held)])))
         for number, found in _found(held, line, stretches, grammars):
@@ -207,7 +209,7 @@ def _with_process(record: Statement, raw: bytes, place: int) -> Statement:
     return replace(record, process=f"{name} pid={match[2].decode()}", rank=record.rank or name)
 
 
-def _stretches(text: bytearray, needles: Iterable[Needle]) -> list[tuple[int, int]]:
+def _stretches(text: bytearray, grammars: Grammars) -> list[tuple[int, int]]:
     """Stretches around the literals; those that meet are one.
 
     As long as they are few, a search for each outruns one alternation of them all, above all where a rare letter of
@@ -215,13 +217,15 @@ def _stretches(text: bytearray, needles: Iterable[Needle]) -> list[tuple[int, in
     as one from the start, and most chunks hold no literal.
     """
     places: list[int] = []
-    for literal, rare in needles:
+    for literal, rare in grammars.needles:
         if (rare and rare not in text) or text.rfind(literal) < 0:
             continue
         place = text.find(literal)
         while place >= 0:
             places.append(place)
             place = text.find(literal, place + len(literal))
+    if len(places) > MANY and grammars.fragments is not None:
+        places = [match.start() for match in grammars.fragments.finditer(text)]
     return list(_joined(_around(text, place, BEFORE_BYTES, AFTER_BYTES) for place in sorted(places)))
 
 

@@ -136,7 +136,7 @@ def _no_blocks(boot: Boot, error: Statement) -> Finding:
     if isinstance(asked, Printed):
         message += f" at --gpu-memory-utilization {asked.number:g}"
     if isinstance(graphs, Printed) and graphs.value > 0:
-        message += f", {graphs.text} GiB of it estimated for graphs"
+        message += f", {graphs.text} GiB are kept for graphs"
     fix = "raise --gpu-memory-utilization, use more GPUs or smaller weights"
     known = [value for value in (available, asked, total) if isinstance(value, Printed)]
     if len(known) == 3 and known[2].value:

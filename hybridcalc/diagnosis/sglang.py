@@ -396,13 +396,15 @@ def _notes(answer: Diagnosis, pools: Pools, slots_per_request: int | None) -> No
         needed = pools.requests * slots_per_request
         if pools.slots > 2 * needed + 1:
             said.append(finding(
-                "HC111", f"{pools.slots:,} slots for {requests_text(pools.requests)} at {slots_per_request}: {needed:,} "
-                "would do, the others only keep prefixes", f"--max-mamba-cache-size {needed + 1} leaves the rest to KV",
+                "HC111", f"{pools.slots:,} slots for {requests_text(pools.requests)} at {slots_per_request}: "
+                f"{needed:,} would do, the others only keep prefixes",
+                f"--max-mamba-cache-size {needed + 1} leaves the rest to KV",
             ))  # fmt: skip
     elif pools.requests and pools.slots and pools.slots > 12 * pools.requests:
         said.append(finding(
             "HC111", f"{pools.slots:,} slots for {requests_text(pools.requests)} at 5 each at most: "
-            f"{5 * pools.requests:,} would do", f"--max-mamba-cache-size {5 * pools.requests + 1} leaves the rest to KV",
+            f"{5 * pools.requests:,} would do",
+            f"--max-mamba-cache-size {5 * pools.requests + 1} leaves the rest to KV",
         ))  # fmt: skip
 
 

@@ -59,7 +59,8 @@ def _print_boot(out: Console, answer: Diagnosis, *, explain: bool, length: bool)
         for suggestion in sorted(answer.suggestions, key=lambda s: ("accuracy" in s.why, -s.gain))[:MOST_SUGGESTIONS]:
             terminal.choice(out, suggestion.flags, f"{suggestion.effect}: {suggestion.why}")
     notes = [f"{f.rule} {f.message}{'; ' + f.fix if f.fix else ''}" for f in answer.findings if f.severity == "note"]
-    if not length and answer.rows and answer.boot.engine in ("sglang", "vllm"):
+    starts = not any(finding.severity == "error" for finding in answer.findings)
+    if not length and answer.rows and starts and answer.boot.engine in ("sglang", "vllm"):
         notes.append(NEEDS_LENGTH)
     terminal.notes(out, notes)
     if explain and answer.steps:
