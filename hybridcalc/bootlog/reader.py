@@ -39,7 +39,7 @@ MANY = 64
 """Literals in a chunk beyond which a log is taken to speak of other things."""
 SHORT_BYTES = 2**16
 """A log no longer than this is read as a whole, whatever its lines hold."""
-SAMPLES, SAMPLED_CHUNKS, CHUNKS_A_SAMPLE, SAMPLE_BYTES = 8, 32, 64, 2**9
+SAMPLES, SAMPLED_CHUNKS, CHUNKS_A_SAMPLE, SAMPLE_BYTES = 4, 8, 64, 2**9
 """Lines of each kind that are read of a running server's chatter: in each of the first chunks, and later one of so many
 chunks; and how far such a line may reach.
 """
