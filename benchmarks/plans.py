@@ -14,10 +14,9 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from fractions import Fraction
 
 from hybridcalc import load_model
-from hybridcalc.deployment import exact_rest
+from hybridcalc.deployment import Workload, exact_rest
 from hybridcalc.engines.sglang.command import TABLE
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import allocation, prepare, size
@@ -53,7 +52,7 @@ def stages() -> dict[str, Callable[[], object]]:
     points = lambda: list(  # noqa: E731
         sweep(
             axis, lambda _: ARGS, SweepSolver(MODEL), TABLE, memory_name="rest", cheap_fields=CHEAP_FIELDS,
-            memory=lambda _: exact_rest(28.55), length=Fraction(9216),
+            memory=lambda _: exact_rest(28.55), work=Workload.at(9216),
         )
     )  # fmt: skip
     served = vllm_planner.prepare(NEMOTRON, VLLM)

@@ -172,9 +172,11 @@ def _steps(
 ) -> list[Step]:  # fmt: skip
     source, unit, state = "docs/formulas.md, crossover", "B per sequence and rank", hybrid.state_bytes
     layers, shared = whole.state_layers, whole.ranks
-    steps = [Step("state", "layers x state of one", f"{layers} x {state // layers:,}", state, unit, source)]
+    one = Step("state", "layers x state of one", f"{layers} x {state // layers:,}", state, unit, source)
+    steps = [] if whole.steps else [one]  # an engine's own arithmetic ends in the state it holds
     if component is not None and per_layer is not None:
-        pair = f"{_ranks(state // layers, shared)} / {hybrid.curve.bytes_per_token // whole.kv_layers:,}"
+        pair = f"{_share(state, layers)}{f' x {shared}' if shared > 1 else ''} / "
+        pair += _share(hybrid.curve.bytes_per_token, whole.kv_layers)
         steps.append(Step("T*(pair)", "state of a layer / KV of a layer", pair, per_layer, "tokens", source))
     alone = _Side(state, KvCurve(0))
     if component is not None:
@@ -241,6 +243,11 @@ def _sum(terms: list[tuple[int, str, int, int]], turned: int) -> tuple[str, str]
         joint = (" + " if sign > 0 else " - ") if words else ("" if sign > 0 else "-")
         words, numbers = words + joint + name, numbers + joint + _ranks(size, ranks)
     return (f"({words})", f"({numbers})") if len(kept) > 1 else (words, numbers)
+
+
+def _share(size: int, layers: int) -> str:
+    """What one of ``layers`` has of ``size``; a division where pages do not share out evenly among them."""
+    return f"{size // layers:,}" if size % layers == 0 else f"({size:,} / {layers})"
 
 
 def _ranks(size: int, ranks: int) -> str:

@@ -20,7 +20,8 @@ MOST_REQUESTS = 10**9
 
 class Workload(NamedTuple):
     """Lengths in tokens with how many requests have each, the concurrency wanted, and the kind of work; and what part
-    of a prompt requests share (``shared_prefix``) and what is each one's own (``private``), in tokens.
+    of a prompt requests share (``shared_prefix``) and what is each one's own (``private``), in tokens. ``mix``: the
+    counts say how often a length comes, not how many requests run at once.
     """
 
     lengths: tuple[tuple[int, int], ...] = ()
@@ -28,6 +29,7 @@ class Workload(NamedTuple):
     kind: str | None = None
     shared_prefix: int = 0
     private: int = 0
+    mix: bool = False
 
     @classmethod
     def at(cls, length: int, *, concurrency: int | None = None) -> "Workload":
@@ -47,9 +49,9 @@ class Workload(NamedTuple):
 
     @property
     def wanted(self) -> int | None:
-        """Requests that should run at once: as given, or as many as the lengths list."""
+        """Requests that should run at once: as given, or as many as the lengths list unless they are a mix."""
         listed = sum(count for _, count in self.lengths)
-        return self.concurrency or (listed if listed > 1 else None)
+        return self.concurrency or (listed if listed > 1 and not self.mix else None)
 
     def describe(self) -> str:
         """The lengths in words."""

@@ -95,14 +95,14 @@ class FlagTable:
                 continue
             typed, equals, value = word.partition("=")
             name = self.spelling(typed)
-            flag = self._flag(name, seen)
+            flag, off = self._flag(name, seen)
             before, passing = f" after {name[:40]}", flag is None
             if flag is None:
                 continue
             if flag.kind in ("flag", "switch"):
                 if equals:
                     raise InputError(f"{name} takes no value, but has {shown(value)}", fix=f"write {name} alone")
-                given[flag.spellings[0]] = name not in self.switched_off
+                given[flag.spellings[0]] = not off
                 continue
             if not equals:
                 if at == len(words) or is_flag(words[at]):
@@ -143,26 +143,34 @@ class FlagTable:
         tokens = f" ({self.multiples})" if flag.kind == "tokens" else ""
         return f"a whole number from {flag.least:,} to {flag.most:,}{tokens}"
 
-    def _flag(self, name: str, unknown: set[str]) -> Flag | None:
-        """The flag a plan needs; None for one it does not. Raises InputError for a misspelt or ambiguous name."""
-        found = self.by_spelling.get(name) or self.switched_off.get(name)
-        if found is not None:
-            return found
-        if name in self.others or name in unknown:
-            return None
+    def _flag(self, name: str, unknown: set[str]) -> tuple[Flag | None, bool]:
+        """The flag a plan needs, None for one it does not, and whether the name switches it off.
+
+        Raises InputError for a misspelt or ambiguous name.
+        """
+        if name in self.by_spelling or name in self.switched_off:
+            return self._meaning(name)
+        positive = name.replace("--no-", "--", 1) if self.switched_off else name
+        if name in self.others or positive in self.others or name in unknown:
+            return None, False
         if name in self.files:
             raise InputError(f"{name} names a file of flags, which is not read", fix="give its flags in its place")
         if name == "--":
             raise InputError(f"-- stands alone: {self.engine} takes nothing but flags", fix="leave it out")
         near = self.names[bisect_left(self.names, name) : bisect_left(self.names, name + "\U0010ffff")]
-        flags = {self.by_spelling.get(full) for full in near if name.startswith("--")}
-        if len(flags) == 1:
-            return flags.pop()
-        if flags:
+        meanings = {self._meaning(full) for full in near if name.startswith("--")}
+        if len(meanings) == 1:
+            return meanings.pop()
+        if meanings:
             some = ", ".join(near[:3]) + (", ..." if len(near) > 3 else "")
             raise InputError(f"{name} could be {some}", fix="write the flag in full")
         self._check_spelling(name, unknown)
-        return None
+        return None, False
+
+    def _meaning(self, full: str) -> tuple[Flag | None, bool]:
+        """What a name in full stands for."""
+        off = self.switched_off.get(full) if full not in self.by_spelling else None
+        return self.by_spelling.get(full, off), off is not None
 
     def _check_spelling(self, name: str, unknown: set[str]) -> None:
         from difflib import get_close_matches

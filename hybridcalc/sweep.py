@@ -9,16 +9,17 @@ Knows no engine: a `Solver` says what one combination comes to.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
-from fractions import Fraction
 from itertools import product
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from hybridcalc.deployment import Rest
+from hybridcalc.deployment import Rest, Workload
 from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError
 from hybridcalc.launchflags import FlagTable
 from hybridcalc.units import parse_gib, parse_tokens
 
 MOST_POINTS = 250_000
+OPTIONS = ("gpu", "weights", "engine", "engine-version", "non-cache")
+"""Options of the command, which begin like flags of an engine and cannot be swept."""
 LARGEST_VALUE = Decimal(10**18)
 """Beyond it, and below its inverse, no setting of a server lies."""
 
@@ -68,12 +69,12 @@ class Point(NamedTuple):
 
 
 class Solver(Protocol[Args_contra]):
-    """What ``args`` come to with so much memory and requests of that length (None: as long as the engine lets them).
+    """What ``args`` come to with so much memory and that workload (without a length: as long as the engine lets them).
 
     ``key`` tells combinations apart whose preparation differs. Raises HybridcalcError for what does not start.
     """
 
-    def __call__(self, args: Args_contra, key: tuple[Any, ...], gib: float, length: Fraction | None) -> Outcome:
+    def __call__(self, args: Args_contra, key: tuple[Any, ...], gib: float, work: Workload) -> Outcome:
         """Solve one combination."""
         ...
 
@@ -106,7 +107,7 @@ def count_points(axes: Sequence[Axis], table: FlagTable) -> int:
 
 def sweep(
     axes: Sequence[Axis], arguments: Callable[[list[str]], Args], solve: Solver[Args], table: FlagTable, *,
-    memory_name: str, cheap_fields: Iterable[str], memory: Callable[[Args], Rest], length: Fraction | None,
+    memory_name: str, cheap_fields: Iterable[str], memory: Callable[[Args], Rest], work: Workload,
 ) -> Iterator[Point]:  # fmt: skip
     """Every combination in order, planned exactly on the likely ``memory``.
 
@@ -120,14 +121,14 @@ def sweep(
         given = {axis.name: value for axis, value in zip(axes, values, strict=True)}
         try:
             gib = _gib(memory_name, given.pop(memory_name)) if memory_name in given else None
-            tokens = Fraction(parse_tokens(given.pop("length"))) if "length" in given else length
-            args = arguments([word for name, value in given.items() for word in (f"--{name}", value)])
+            asked = Workload.at(parse_tokens(given.pop("length"))) if "length" in given else work
             if not checked:
                 _check_names(given, table, memory_name)
                 checked = True
+            args = arguments([word for name, value in given.items() for word in _words(name, value, table)])
             key = tuple(value for name, value in given.items() if name not in cheap)
             gib = memory(args).likely_gib if gib is None else gib
-            point = _point(values, solve, args, key, gib, tokens)
+            point = _point(values, solve, args, key, gib, asked)
             sense = True
         except IllegalCombination as refusal:  # the weights do not fit
             point, sense = _refused(values, refusal.message), True
@@ -139,12 +140,25 @@ def sweep(
 
 
 def _point(
-    values: tuple[str, ...], solve: Solver[Args], args: Args, key: tuple[Any, ...], gib: float, length: Fraction | None
+    values: tuple[str, ...], solve: Solver[Args], args: Args, key: tuple[Any, ...], gib: float, work: Workload
 ) -> Point:
     try:
-        return Point(values, *solve(args, key, gib, length), refusal="")
+        return Point(values, *solve(args, key, gib, work), refusal="")
     except HybridcalcError as refusal:
         return _refused(values, refusal.message)
+
+
+def _words(name: str, value: str, table: FlagTable) -> list[str]:
+    """The words of a launch line that set ``name`` to ``value``; a switch takes true or false."""
+    spelling = f"-{name}" if f"-{name}" in table.by_spelling else f"--{name}"
+    flag = table.by_spelling.get(spelling)
+    if flag is None or flag.kind not in ("flag", "switch"):
+        return [spelling, value]
+    if value.lower() in ("true", "on", "yes", "1"):
+        return [spelling]
+    if value.lower() not in ("false", "off", "no", "0"):
+        raise InputError(f"--sweep {name}={value[:20]}: a switch is true or false", fix=f"write {name}=true,false")
+    return [f"--no-{name}"] if flag.kind == "switch" else []
 
 
 def _refused(values: tuple[str, ...], reason: str) -> Point:
@@ -153,7 +167,7 @@ def _refused(values: tuple[str, ...], reason: str) -> Point:
 
 def field_of(name: str, table: FlagTable) -> str:
     """The argument that a swept name sets, whatever its spelling; the name itself where it is no flag."""
-    exact = (flag.field for flag in table.flags if f"--{name}" in flag.spellings)
+    exact = (flag.field for flag in table.flags if {f"-{name}", f"--{name}"} & set(flag.spellings))
     near = (flag.field for flag in table.flags if any(spelling.startswith(f"--{name}") for spelling in flag.spellings))
     return next(exact, None) or next(near, name)
 
@@ -173,9 +187,12 @@ def _check_names(names: Iterable[str], table: FlagTable, memory_name: str) -> No
     """A swept name must set something: the engine passes over flags nobody knows, a sweep does not."""
     known = [spelling for flag in table.flags[1:] for spelling in flag.spellings]  # the first names the model
     for name in names:
-        if not any(spelling.startswith(f"--{name}") for spelling in known):
+        head = name.partition(".")[0].replace("_", "-")
+        if f"-{name}" in known or any(spelling == f"--{head}" for spelling in known if "." in name):
+            continue
+        if name in OPTIONS or not any(spelling.startswith(f"--{name}") for spelling in known):
             raise InputError(
-                f"--sweep {name[:40]}: no flag that changes a plan",
+                f"--sweep {name[:60]}: no flag that changes a plan",
                 fix=f"name a memory flag of the engine, {memory_name} or length",
             )
 

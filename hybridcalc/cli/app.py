@@ -25,6 +25,7 @@ COMMANDS = {
     "slots": "state slots a request holds, for every strategy",
     "crossover": "the length from which KV outweighs the state, and a hybrid beats a baseline",
     "replayssm": "ReplaySSM ring buffers: shapes, bytes, and whether a ring length is legal",
+    "reuse": "state slots that prefix caching wants, and what they spare",
     "models": "the presets, and where each figure comes from",
 }
 """Commands in the order of the help page, each with its one line there. A new command is added here."""

@@ -64,7 +64,8 @@ def crossover(
             raise InputError("--dp-size says nothing about vLLM", fix="leave it out")
         compare = _vllm(
             tensor_parallel_size=tp_size, decode_context_parallel_size=dcp_size, kv_cache_dtype=kv_cache_dtype,
-            mamba_ssm_cache_dtype=mamba_ssm_dtype or "auto", enable_prefix_caching=enable_prefix_caching,
+            mamba_ssm_cache_dtype="auto" if mamba_ssm_dtype is None else mamba_ssm_dtype,
+            enable_prefix_caching=enable_prefix_caching,
             env=options.environment(env or []), **_version(engine_version),
         )  # fmt: skip
     else:

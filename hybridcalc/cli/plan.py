@@ -23,7 +23,9 @@ from hybridcalc.units import MOST_SLOTS
 if TYPE_CHECKING:
     from hybridcalc.cli.plan_engine import PlanEngine
 
-KIND_HELP = "What else to suggest for: long (documents), agent (short turns), batch, small (cards)."
+KIND_HELP = (
+    "long, agent, batch or small: what else to suggest for; or requests as `reuse` takes them: chat:sessions=50."
+)
 LAUNCH_WORDS = "hybridcalc.launch_words"
 
 
@@ -88,7 +90,7 @@ def plan_command(
         int | None,
         typer.Option("--concurrency", "-C", metavar="N", min=1, max=MOST_SLOTS, help="Requests that should run."),
     ] = None,
-    workload: Annotated[str | None, typer.Option("--workload", metavar="KIND", help=KIND_HELP)] = None,
+    workload: Annotated[str | None, typer.Option("--workload", metavar="W", help=KIND_HELP)] = None,
     shared_prefix: Annotated[
         str | None,
         typer.Option("--shared-prefix", metavar="TOKENS", help="vLLM: tokens of a prompt that requests share."),
@@ -271,7 +273,7 @@ def _sweep(
     count, length = count_points(axes, served.table), work.mean_length
     points = sweep(
         axes, arguments, served.solver(model), served.table, memory_name=served.memory_name,
-        cheap_fields=served.cheap_fields, memory=memory_left, length=length,
+        cheap_fields=served.cheap_fields, memory=memory_left, work=work,
     )  # fmt: skip
     marked = mark_front(list(plan_text.with_progress(points, count)))
     if as_json:

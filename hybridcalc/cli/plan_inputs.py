@@ -4,6 +4,7 @@ Everything that is no option of the command is read as the engine's own command 
 words, one quoted text, the path of a script, or ``-`` for stdin; it is read and never run.
 """
 
+import contextlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from hybridcalc.launchflags import FlagTable
 
 if TYPE_CHECKING:
     from hybridcalc.commandline import Launch
+    from hybridcalc.reuse.requests import Workload as Traffic
 
 LARGEST_SCRIPT_BYTES = 2**20
 MOST_NAMES = 100
@@ -122,6 +124,8 @@ def comparison_flags(
         env |= options.environment([words.pop(0)])
     if len(words) > 1 and not words[0].startswith("-") and not words[1].startswith("-"):
         read = read_launch(split)
+        if read.engine is not None and read.engine != table.engine.lower():
+            raise InputError(f"--compare starts {read.engine}, not {table.engine}", fix="compare flags of one engine")
         words, env = list(read.words), dict(read.env)
     if words and not words[0].startswith("-"):
         words.insert(0, model_flag)
@@ -178,6 +182,29 @@ def _axis(text: str) -> str:
     return text.partition("=")[0].strip().removeprefix("--").replace("_", "-")
 
 
+def is_traffic(text: str) -> bool:
+    """Whether a workload says what requests hold, as ``hybridcalc reuse`` takes it, and not only what kind it is."""
+    return ":" in text or _names_file(text)
+
+
+def _names_file(text: str) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        if Path(text).is_file():
+            return True
+    return "=" not in text and ("/" in text or bool(Path(text).suffix))
+
+
+def traffic(text: str, *, seed: int = 0) -> "Traffic":
+    """The requests of a synthetic workload, or of a trace. Raises InputError for what is neither."""
+    from hybridcalc.reuse.traces import read_trace
+    from hybridcalc.reuse.workloads import KINDS as GENERATORS
+    from hybridcalc.reuse.workloads import parse_workload
+
+    if text.partition(":")[0] in GENERATORS or not _names_file(text):
+        return parse_workload(text, seed=seed)
+    return read_trace(text)
+
+
 def workload_of(
     length: str | None, lengths: str | None, concurrency: int | None, kind: str | None, *, shared: int | None = None,
     private: int | None = None,
@@ -186,7 +213,15 @@ def workload_of(
     if length is not None and lengths is not None:
         raise InputError("-L and --lengths exclude each other", fix="give one of them")
     if kind is not None and kind not in KINDS:
-        raise InputError(f"--workload {kind[:40]!r} is not a kind of work", fix=f"write {', '.join(KINDS)}")
+        if not is_traffic(kind):
+            raise InputError(f"--workload {kind[:40]!r} is not a kind of work", fix=f"write {', '.join(KINDS)}")
+        if length is not None or lengths is not None:
+            raise InputError("--workload says how long requests are", fix="leave out -L and --lengths")
+        from hybridcalc.reuse.lengths import planned_workload
+
+        return planned_workload(traffic(kind), concurrency=concurrency)._replace(
+            shared_prefix=shared or 0, private=private or 0
+        )
     given = options.tokens("-L", length)
     if shared is not None and private is None and given is not None:
         private = max(0, given - shared)

@@ -61,10 +61,10 @@ class VllmEngine(PlanEngine[EngineArgs, Plan]):
         """As PlanEngine: --available, --kv-cache-memory-bytes among the flags, or --gpu with --weights."""
         if swept and given.available is None and given.gpu is None:
             return lambda _: exact_rest(1.0)  # every point brings its own
-        one_way({"--available": given.available is not None, "--gpu": given.weights is not None})
         for flag, value in (("--weights", given.weights), ("--non-cache", given.non_cache)):
             if value is not None and given.gpu is None:
                 raise InputError(f"{flag} says nothing without --gpu", fix="add --gpu NAME, or leave it out")
+        one_way({"--available": given.available is not None, "--gpu": given.weights is not None})
         if given.available is not None:
             known = exact_rest(signed_gib("--available", given.available))
             return lambda _: known

@@ -11,6 +11,7 @@ where every block keeps a state. Source: vLLM platforms/interface.py; the hybrid
 """
 
 from fractions import Fraction
+from math import isqrt
 
 
 def aligned_block(state_bytes: int, kv_bytes_per_token: int, alignment: int) -> int:
@@ -31,3 +32,9 @@ def blocks_for(tokens: int, block: int) -> int:
 def reused_tokens(shared_tokens: int, block: int) -> int:
     """Tokens of a shared prefix that come from the cache: only whole blocks do."""
     return shared_tokens // block * block
+
+
+def divisors(number: int) -> list[int]:
+    """Every divisor of a positive whole number, ascending: the units that a block can be cut into."""
+    small = [n for n in range(1, isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hybridcalc.deployment import HEADROOM, requests_text
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.server_plan import Plan
+from hybridcalc.engines.vllm.steps import tokens_in_words
 from hybridcalc.reports import terminal
 from hybridcalc.reports.memory_map import Segment, memory_map
 from hybridcalc.reports.plan_text import between, print_tail, segment
@@ -85,8 +86,7 @@ def _figures(plan: Plan) -> list[tuple[str, str, str, str]]:
         ("and each token", f"{marginal:,} B", format_bytes(marginal),
          f"in whole blocks: {plan.blocks_per_request:,} in all at {plan.max_model_len:,} tokens"),
         ("the log says", f"{plan.max_concurrency:,.2f}x", "",
-         f"{plan.kv_cache_size_tokens:,} tokens = {plan.num_blocks:,} / {plan.blocks_per_request:,} "
-         f"x {plan.max_model_len:,}"),
+         f"{plan.kv_cache_size_tokens:,} tokens = {tokens_in_words(ready, plan.sizing)[1]}"),
         ("starts up to", f"{plan.longest_model_len:,}", "tokens", _starts(plan)),
     ]  # fmt: skip
     if plan.prefix is not None:

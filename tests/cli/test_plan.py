@@ -297,9 +297,21 @@ BAD = {
                      "error: --csv and --json exclude each other\n       give one of them\n"),
     "sweep and comparison": ((*REST, "--sweep", "page-size=1", "--compare", "--tp 4"),
                              "error: --sweep and --compare exclude each other\n       give one of them\n"),
-    "launch of another engine": ((*REST, "--", "vllm", "serve", "x"),
-                                 "error: the launch line starts vllm, which is not planned yet\n"
-                                 "       give an SGLang line\n"),
+    "launch of an engine nobody knows": ((*REST, "--", "tgi", "serve", "x"),
+                                         "error: 'tgi serve x' starts no engine known here\n"
+                                         "       begin with python -m sglang.launch_server, sglang serve, python -m "
+                                         "dynamo.sglang, python -m vllm.entrypoints.openai.api_server, vllm serve, "
+                                         "python -m dynamo.vllm\n"),
+    "SGLang's memory for a vLLM line": ((*REST, "--", "vllm", "serve", "x"),
+                                        "error: --rest says nothing about vLLM\n       leave it out\n"),
+    "vLLM's options": ((*REST, "--available", "4GiB"),
+                       "error: --available says nothing about SGLang\n       leave it out\n"),
+    "a shared prefix": ((*REST, "--shared-prefix", "4000"),
+                        "error: --shared-prefix says nothing about SGLang\n       leave it out\n"),
+    "a compute capability": ((*REST, "--gpu-capability", "9.0"),
+                             "error: --gpu-capability says nothing about SGLang\n       leave it out\n"),
+    "an engine nobody knows": ((*REST, "--engine", "tgi"),
+                               "error: --engine 'tgi' is not planned\n       write sglang or vllm\n"),
 }  # fmt: skip
 
 

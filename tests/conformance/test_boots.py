@@ -1,18 +1,22 @@
-"""Real boots: what SGLang printed, against a plan of the same inputs, within the tolerance each record states."""
+"""Real boots: what SGLang and vLLM printed, against a plan of the same inputs, within the tolerance that each
+record states.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hybridcalc import Architecture, load_model, sglang
+from hybridcalc import Architecture, load_model, sglang, vllm
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.memory import rest_from_boot
-from hybridcalc.engines.vllm import EngineArgs, state_bytes_per_layer
+from hybridcalc.engines.vllm import EngineArgs
+from hybridcalc.engines.vllm.planner import prepare
 
 BOOTS: dict[str, dict[str, Any]] = {
     boot["id"]: boot
@@ -157,22 +161,67 @@ def test_c09_slots_exchange_for_tokens(slots, tokens, fewer, more):
     assert f"{rate:.2f}" == f"{boot['predicted']['tokens_per_slot']:.2f}"
 
 
-PAGES = {page["name"]: page["state_page_bytes"] for page in BOOTS["c16"]["input"]}
+def vllm_args(given: dict[str, Any], **more: Any) -> EngineArgs:
+    """Arguments of a vLLM record; 0.18 and 0.19 print tokens by the same formula."""
+    return EngineArgs(
+        tensor_parallel_size=given["tp"], max_model_len=given["max_model_len"], kv_cache_dtype=given["kv_dtype"],
+        mamba_ssm_cache_dtype=given["ssm_dtype"], engine_version="0.19.0", **more,
+    )  # fmt: skip
+
+
+def test_c12_qwen3_5_2b_prints_129472_tokens():
+    """5.95 GiB, prefix caching off: blocks of 544 tokens, 955 of them, 1.97x at 262,144 tokens."""
+    given, recorded = BOOTS["c12"]["input"], BOOTS["c12"]["output"]
+    args = vllm_args(given, enable_prefix_caching=given["prefix_caching"], max_num_seqs=256)
+    found = vllm.plan(load_model("qwen3.5-2b"), args, available_bytes=int(given["available_kv_gib"] * 2**30))
+    assert found.attn_block_size == recorded["attention_block_size"]
+    assert (found.num_blocks, found.kv_cache_size_tokens) == (
+        BOOTS["c12"]["predicted"]["blocks"], recorded["gpu_kv_cache_tokens"],
+    )  # fmt: skip
+    assert f"{found.max_concurrency:.2f}" == f"{recorded['max_concurrency']:.2f}"
+    assert f"GPU KV cache size: {recorded['gpu_kv_cache_tokens']:,} tokens" in found.log_lines
+
+
+def test_c14_qwen3_5_27b_prints_290864_tokens():
+    """1,487 blocks, the only count that gives both printed figures; its memory is not on record."""
+    given, recorded = BOOTS["c14"]["input"], BOOTS["c14"]["output"]
+    args = vllm_args(given, num_gpu_blocks_override=given["blocks"], max_num_seqs=256)
+    found = vllm.plan(load_model("qwen3.5-27b"), args, available_bytes=0)
+    assert found.attn_block_size == BOOTS["c14"]["predicted"]["attention_block_size"]
+    assert (found.num_blocks, found.kv_cache_size_tokens) == (given["blocks"], recorded["gpu_kv_cache_tokens"])
+    assert f"{found.max_concurrency:.2f}" == f"{recorded['max_concurrency']:.2f}"
+    for blocks in (given["blocks"] - 1, given["blocks"] + 1):
+        other = vllm.plan(
+            load_model("qwen3.5-27b"), replace(args, num_gpu_blocks_override=blocks), available_bytes=0
+        )  # fmt: skip
+        same = other.kv_cache_size_tokens == recorded["gpu_kv_cache_tokens"]
+        assert not same or f"{other.max_concurrency:.2f}" != f"{recorded['max_concurrency']:.2f}"
+
+
+PAGES = {page["name"]: page for page in BOOTS["c16"]["input"]}
+BLOCKS = {page["name"]: page for page in BOOTS["c16"]["output"]}
+FP8 = {"kv_cache_dtype": "fp8"}
 VLLM = {
     "Qwen3.5-4B/9B bf16 KV": [("qwen3.5-4b", {}), ("qwen3.5-9b", {})],
     "27B bf16 KV TP1 or TP2": [("qwen3.5-27b", {}), ("qwen3.8-27b", {})],
-    "27B fp8 KV": [("qwen3.5-27b", {})],
+    "27B fp8 KV": [("qwen3.5-27b", FP8)],
     "27B TP2 fp8 KV, MTP n=3 (conv 6 columns)": [
-        ("qwen3.5-27b", {"tensor_parallel_size": 2, "num_speculative_tokens": 3})
+        ("qwen3.5-27b", {"tensor_parallel_size": 2, **FP8,
+                         "speculative_config": {"method": "mtp", "num_speculative_tokens": 3}})
     ],
-    "27B bf16 KV, DFlash n=7 (conv 10 columns)": [("qwen3.5-27b", {"num_speculative_tokens": 7})],
+    "27B bf16 KV, DFlash n=7 (conv 10 columns)": [
+        ("qwen3.5-27b", {"speculative_config": {"method": "dflash", "num_speculative_tokens": 7}})
+    ],
     "27B bf16 ssm, bf16 KV, n=7": [
-        ("qwen3.5-27b", {"num_speculative_tokens": 7, "mamba_ssm_cache_dtype": "bfloat16"})
+        ("qwen3.5-27b", {"speculative_config": {"method": "dflash", "num_speculative_tokens": 7},
+                         "mamba_ssm_cache_dtype": "bfloat16"})
     ],
     "Qwen3.5-0.8B bf16 KV": [("qwen3.5-0.8b", {})],
-    "Qwen3.5-0.8B on CPU (align 128)": [("qwen3.5-0.8b", {})],
-    "35B-A3B fp8 KV (no padding line)": [("qwen3.5-35b-a3b", {})],
-    "Nemotron-3-Nano-30B fp8 KV fp32 ssm": [("nemotron-3-nano-30b-a3b", {"mamba_ssm_cache_dtype": "float32"})],
+    "Qwen3.5-0.8B on CPU (align 128)": [("qwen3.5-0.8b", {"block_size": 128})],
+    "35B-A3B fp8 KV (no padding line)": [("qwen3.5-35b-a3b", FP8)],
+    "Nemotron-3-Nano-30B fp8 KV fp32 ssm": [
+        ("nemotron-3-nano-30b-a3b", {"mamba_ssm_cache_dtype": "float32", **FP8})
+    ],
     "granite-4.0-h-small bf16": [("granite-4.0-h-small", {})],
     "LFM2.5-1.2B fp16": [("lfm2.5-1.2b", {"dtype": "float16"})],
 }  # fmt: skip
@@ -181,10 +230,23 @@ VLLM = {
 @pytest.mark.parametrize(("name", "model", "given"), [
     (name, model, given) for name, cases in VLLM.items() for model, given in cases
 ])  # fmt: skip
-def test_c16_vllm_needs_the_recorded_bytes_for_a_layers_state(name, model, given):
-    """The page a state takes before padding, whose multiple the attention block becomes."""
-    assert state_bytes_per_layer(load_model(model), EngineArgs(**given)) == PAGES[name]
+def test_c16_vllm_makes_the_recorded_blocks(name, model, given):
+    """State and KV bytes of a layer, the attention block that covers the state, and the padding that is printed."""
+    args = EngineArgs(engine_version="0.22.1", enable_prefix_caching=False, **given)
+    ready = prepare(load_model(model), args)
+    assert (ready.state_bytes, ready.kv_bytes) == (
+        PAGES[name]["state_page_bytes"], PAGES[name]["attn_bytes_per_token"],
+    )  # fmt: skip
+    assert ready.pages.block == BLOCKS[name]["attention_block_size"]
+    padding = BLOCKS[name]["mamba_padding_pct"]
+    if padding is not None:  # not in that boot's log
+        assert f"{ready.settled.get('padding_pct', 0.0):.2f}" == f"{padding:.2f}"
+    assert any(line.startswith("Padding mamba") for line in ready.log) == (padding != 0)
 
 
 def test_every_row_of_c16_is_tested_here():
-    assert set(VLLM) == set(PAGES)
+    assert set(VLLM) == set(PAGES) == set(BLOCKS)
+
+
+def test_every_vllm_boot_is_tested_here():
+    assert {boot_id for boot_id, boot in BOOTS.items() if boot["engine"].startswith("vllm")} == {"c12", "c14", "c16"}

@@ -100,6 +100,7 @@ DOCUMENTS = {
     "slots": ("slots", "--json"),
     "crossover": ("crossover", "kimi-k3", "--baseline", "deepseek-v3", "--json"),
     "replayssm": ("replayssm", "kimi-k3", "--json"),
+    "reuse": ("reuse", "kimi-k3", "--slots", "64", "--workload", "chat:sessions=20", "--json"),
     "models": ("models", "show", "kimi-k3", "--json"),
 }
 

@@ -1,4 +1,4 @@
-"""Sweeps: axes and their bounds, the Pareto front, and that every point is the plan of its combination alone."""
+"""Sweeps of SGLang: every point is the plan of its combination alone."""
 
 from __future__ import annotations
 
@@ -8,97 +8,25 @@ import json
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.sglang import memory
-from hybridcalc.engines.sglang.command import from_words
-from hybridcalc.engines.sglang.sweep import MOST_POINTS, Axis, Point, count_points, mark_front, parse_axis, sweep
+from hybridcalc.engines.sglang.command import TABLE, from_words
+from hybridcalc.engines.sglang.sweep import CHEAP_FIELDS, SweepSolver
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.hardware import find_gpu
+from hybridcalc.sweep import count_points, mark_front, parse_axis, sweep
 
 K3 = ["kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3"]
-
-
-@pytest.mark.parametrize(("text", "name", "values"), [
-    ("page-size=1,64", "page-size", ("1", "64")),
-    ("--page-size=1", "page-size", ("1",)),
-    ("kv-cache-dtype= auto , fp8_e4m3 ,", "kv-cache-dtype", ("auto", "fp8_e4m3")),
-    ("r=1:3:1", "r", ("1", "2", "3")),
-    ("r=1:4:2", "r", ("1", "3")),
-    ("r=0.1:0.5:0.1", "r", ("0.1", "0.2", "0.3", "0.4", "0.5")),
-    ("r=-1:1:1", "r", ("-1", "0", "1")),
-    ("r=5:5:1", "r", ("5",)),
-    ("r=10:100:45", "r", ("10", "55", "100")),
-    ("r=1e1:2e1:1e1", "r", ("10", "20")),
-    ("r=0.90:1:0.05", "r", ("0.9", "0.95", "1")),
-])  # fmt: skip
-def test_values_are_listed_or_ranged_over_with_both_ends(text, name, values):
-    """Decimals are exact, ends inclusive, and a value is written as one would type it."""
-    assert parse_axis(text) == Axis(name, values)
-
-
-@pytest.mark.parametrize("text", [
-    "", "=", "r", "r=", "=1,2", "r=,", "--=1", "r=1:2:0", "r=1:2:-1", "r=2:1:1", "r=a:b:c", "r=1:nan:1", "r=1:inf:1",
-    "r=::", "r=1:2:", f"r=0:{MOST_POINTS}:1", "r=0:1:1e-30", "r=0:1e300:1", "r=0:1e999999:1", "r=0:1:1e-999999",
-    "r=0:1:1e999999", "r=-1e99:1:1", "r=" + "1," * (MOST_POINTS + 1),
-], ids=lambda text: text[:12])  # fmt: skip
-def test_what_is_no_axis_is_refused_and_named(text, within):
-    """In one line, before anything is counted out."""
-    with within(5), pytest.raises(InputError, match=r"^--sweep '") as refusal:
-        parse_axis(text)
-    assert len(refusal.value.message) < 120
-
-
-@given(st.integers(-50, 50), st.integers(0, 40), st.integers(1, 9), st.integers(0, 3))
-def test_a_range_is_every_multiple_of_the_step_up_to_its_end(low, span, step, digits):
-    """Against exact fractions, with up to three decimals."""
-    scale = 10**digits
-    written = ":".join(f"{number / scale:.{digits}f}" for number in (low, low + span, step))
-    expected = [Fraction(number, scale) for number in range(low, low + span + 1, step)]
-    assert [Fraction(value) for value in parse_axis(f"r={written}").values] == expected
-
-
-def test_the_number_of_combinations_is_bounded():
-    many = tuple(str(number) for number in range(500))
-    assert count_points([Axis("a", many), Axis("b", many)]) == MOST_POINTS
-    with pytest.raises(InputError, match="500,000 combinations are more than 250,000"):
-        count_points([Axis("a", many), Axis("b", many), Axis("c", ("1", "2"))])
-    for names in (("a", "a"), ("tp", "tp-size"), ("mamba-full", "mamba-full-memory-ratio"), ("dp", "attn-dp-size")):
-        with pytest.raises(InputError, match="names a setting twice"):
-            count_points([Axis(name, ("1",)) for name in names])
-
-
-points = st.builds(
-    Point, st.just(()), st.just(1), st.integers(0, 6), st.integers(0, 6), st.just(""), st.sampled_from(["", "", "no"]),
-    st.just(False),
-)  # fmt: skip
-
-
-@given(st.lists(points, max_size=12))
-def test_the_front_is_what_no_other_point_dominates(found):
-    """By definition: no point that starts has as many requests and tokens and more of one."""
-
-    def dominated(point):
-        return any(
-            other.requests >= point.requests and other.tokens >= point.tokens and other[2:4] != point[2:4]
-            for other in found
-            if not other.refusal
-        )
-
-    marked = mark_front(found)
-    assert [point._replace(best=False) for point in marked] == found
-    assert [point.best for point in marked] == [not point.refusal and not dominated(point) for point in found]
 
 
 def swept(words, specs, *, rest=None, length=Fraction(9216)):
     """Axes and every point of a sweep, on 28.55 GiB unless ``rest`` makes them of the arguments."""
     axes = [parse_axis(spec) for spec in specs]
     found = sweep(
-        load_model(words[0]), lambda more: from_words([*words, *more], {})[1], axes,
-        memory=rest or (lambda _: exact_rest(28.55)), length=length,
+        axes, lambda more: from_words([*words, *more], {})[1], SweepSolver(load_model(words[0])), TABLE,
+        memory_name="rest", cheap_fields=CHEAP_FIELDS, memory=rest or (lambda _: exact_rest(28.55)), length=length,
     )  # fmt: skip
     return axes, list(found)
 
@@ -138,7 +66,7 @@ SWEEPS = {
 def test_every_point_is_the_plan_of_its_combination_alone(words, specs, length):
     """Slots, tokens, requests, what binds, and the reason where the engine would not start."""
     axes, found = swept(words, specs, length=length)
-    assert len(found) == count_points(axes)
+    assert len(found) == count_points(axes, TABLE)
     for point in found:
         more = [word for axis, value in zip(axes, point.values, strict=True) for word in (f"--{axis.name}", value)]
         assert point[1:6] == alone(words, more, 28.55, length), more
@@ -173,7 +101,7 @@ def test_memory_follows_the_arguments_of_a_point():
         more = ["--mem-fraction-static", point.values[0]]
         rest = left(from_words([*K3, *more], {})[1]).likely_gib
         assert point[1:6] == alone(K3, more, rest, Fraction(9216))
-    assert found[0].slots < found[1].slots
+    assert found[0].units < found[1].units
 
 
 def test_ranks_whose_weights_do_not_fit_are_points_that_do_not_start():
@@ -233,7 +161,7 @@ def test_csv_and_json_of_the_command_agree(capsys):
     ]
     assert list(rows[0])[:2] == ["mamba-radix-cache-strategy", "mamba-full-memory-ratio"]
     _, found = swept(K3, [flags[5], flags[7]])
-    figures = [(p.slots, p.requests, p.refusal, p.best) for p in mark_front(found)]
+    figures = [(p.units, p.requests, p.refusal, p.best) for p in mark_front(found)]
     assert figures == [
         (p["max_mamba_cache_size"] or 0, p["requests"], p["refusal"] or "", p["pareto"]) for p in document["sweep"]
     ]

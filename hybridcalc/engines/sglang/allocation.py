@@ -108,7 +108,7 @@ def allocate(
         intermediate_ssm=intermediate_ssm,
         intermediate_conv=intermediate_conv,
         rings=_rings(model, slot, stage_layers, pool_slots, rows, args, rules, replay_active),
-        int8=_int8_pool(slot, stage_layers, pool_slots, args),
+        int8=int8_pool(slot, stage_layers, pool_slots, args),
         ple_conv=_ple_conv(model, slot, pool_slots),
         kv=kv_tensors(model, cell, tokens, args),
         request_table=rows * (context_length + table_extra(args)) * 4,
@@ -220,7 +220,8 @@ def _rings(
     return ()
 
 
-def _int8_pool(slot: StateSlot, layers: int, pool_slots: int, args: ServerArgs) -> Int8Pool | None:
+def int8_pool(slot: StateSlot, layers: int, pool_slots: int, args: ServerArgs) -> Int8Pool | None:
+    """The int8 checkpoint pool beside ``pool_slots`` active slots, on one rank; None where it is not asked for."""
     if not args.enable_int8_mamba_checkpoint:
         return None
     slots = args.int8_mamba_ckpt_size or 2 * pool_slots

@@ -2,10 +2,10 @@
 share all that does not depend on them.
 """
 
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
 from hybridcalc.engines.sglang.config import Refusal, ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
@@ -14,6 +14,8 @@ from hybridcalc.sweep import Outcome
 
 CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "max_total_tokens")
 """Arguments that change only the arithmetic of a plan, not what is prepared for it."""
+MOST_PREPARED = 1024
+"""Preparations kept at once."""
 NAMES = ("max_mamba_cache_size", "logical_token_capacity")
 
 
@@ -31,10 +33,12 @@ class SweepSolver:
         self.model = model
         self._prepared: dict[tuple[Any, ...], _Shared | Refusal] = {}
 
-    def __call__(self, args: ServerArgs, key: tuple[Any, ...], gib: float, length: Fraction | None) -> Outcome:
+    def __call__(self, args: ServerArgs, key: tuple[Any, ...], gib: float, work: Workload) -> Outcome:
         """Slots, tokens of sequences and requests. Raises Refusal for what does not start."""
         shared = self._prepared.get(key)
         if shared is None:
+            if len(self._prepared) >= MOST_PREPARED:
+                self._prepared.clear()
             shared = self._prepared[key] = self._share(args)
         if isinstance(shared, Refusal):
             raise shared.with_traceback(None)  # the same object is raised for every point
@@ -43,6 +47,7 @@ class SweepSolver:
         if shared.unbuildable is not None:
             raise shared.unbuildable.with_traceback(None)
         slots, tokens = sizing.state.slots, sizing.tokens * args.dcp_size
+        length = work.mean_length
         if length is None:
             binding = binding_limit(slots, tokens, ready.slots.count, sizing.requests)
             return Outcome(slots, tokens, sizing.requests, binding)

@@ -1,14 +1,15 @@
 """Which model classes does vLLM run, in which versions, and what does each class do in its own way?
 
 `CLASSES` has the classes whose layers hold a recurrent state; those of attention alone need no entry. A class that is
-missing, not there yet or removed is refused. Source: vLLM model_executor/models/registry.py, models/ (0.33.0, 0.22.1,
-and the registries of the releases between them for the bounds).
+not there yet or removed is refused; a hybrid that is missing here is not modelled, whether vLLM has it or not. Source:
+vLLM model_executor/models/registry.py, models/ (0.33.0, 0.22.1, and the registries of the releases between them for the
+bounds).
 """
 
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.vllm.config import Refusal, RuleSet
+from hybridcalc.engines.vllm.config import Refusal
 from hybridcalc.errors import InputError
 from hybridcalc.units import version_numbers
 
@@ -86,7 +87,7 @@ NOT_MODELLED = frozenset({
 """Classes that vLLM has and whose caches no plan here knows (index caches, several kinds of state)."""
 
 
-def model_class(model: Architecture, rules: RuleSet, version: str) -> ModelClass:
+def model_class(model: Architecture, version: str) -> ModelClass:
     """What the version does for the model's class. Raises Refusal for a class that it does not have."""
     name = model.architecture
     found = CLASSES.get(name)
@@ -94,9 +95,11 @@ def model_class(model: Architecture, rules: RuleSet, version: str) -> ModelClass
         if model.state is None:
             return ModelClass()
         if name in NOT_MODELLED:
-            raise InputError(f"the caches of {name} are not modelled for vLLM", fix="plan it for SGLang")
+            raise InputError(
+                f"the hybrid class {name} is not modelled for vLLM", fix="plan it for SGLang: --engine sglang"
+            )
         raise Refusal(
-            f"vLLM {rules.version} has no hybrid class {name}",
+            f"vLLM {version} has no hybrid class {name}",
             stage="create_engine_config", rule="HC043", fix="plan it for SGLang: --engine sglang",
         )  # fmt: skip
     running = version_numbers(version)

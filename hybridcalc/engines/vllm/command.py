@@ -105,6 +105,8 @@ def _undotted(words: Sequence[str]) -> list[str]:
             value = words[at]
             at += 1
         flag, *path = _spelling(name).removesuffix("+").split(".")
+        if not all(path):
+            raise InputError(f"{shown(word)} names no field", fix=f"write {flag}.NAME VALUE")
         if flag in TABLE.by_spelling and TABLE.by_spelling[flag].kind == "json":
             check_resolved(value)
             _put(gathered.setdefault(flag, {}), path[:DEEPEST], _json_or_text(value))

@@ -3,9 +3,11 @@
 Only arguments that bear on memory are kept. ``env`` holds environment switches; ``engine_version`` selects a rule set
 (`rules_for`): an unknown version takes the nearest lower known one. Fields below the blank line are what the engine
 reads from elsewhere (the GPU, the draft model).
-Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it differs).
+Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it differs). Of 0.19.0 only the
+token figure that it prints is known to differ from 0.22.1 (vLLM issue 40691).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -160,7 +162,8 @@ class EngineArgs:
 
     def __post_init__(self) -> None:
         """Take the draft tokens out of the speculative configuration."""
-        drafts = (self.speculative_config or {}).get("num_speculative_tokens")
+        given = self.speculative_config
+        drafts = given.get("num_speculative_tokens") if isinstance(given, Mapping) else None
         if drafts is not None:
             object.__setattr__(self, "num_speculative_tokens", drafts)
 
@@ -196,7 +199,7 @@ class EngineArgs:
     def capability(self) -> tuple[int, int]:
         """Compute capability of the GPU: (9, 0) is Hopper. Raises InputError for what is none."""
         major, _, minor = self.gpu_capability.partition(".")
-        if not (major.isdecimal() and (minor or "0").isdecimal() and len(self.gpu_capability) <= 5):
+        if not re.fullmatch(r"[0-9]{1,2}(?:\.[0-9]{1,2})?", self.gpu_capability):
             raise InputError(f"{self.gpu_capability[:20]!r} is no compute capability", fix="write 9.0 for Hopper")
         return int(major), int(minor or 0)
 
@@ -242,7 +245,7 @@ def rules_for(version: str) -> tuple[RuleSet, str]:
 
 def refuse_retired_mode(args: EngineArgs) -> None:
     """Raise Refusal for a cache mode the version no longer has: the engine would quietly run another."""
-    if args.mamba_cache_mode == "all" and not rules_for(args.engine_version)[0].modes:
+    if args.mamba_cache_mode == "all" and version_numbers(args.engine_version) > version_numbers(LAST_WITH_MODE_ALL):
         raise Refusal(
             f"vLLM {args.engine_version} has no Mamba cache mode all: the last version that had it is "
             f"{LAST_WITH_MODE_ALL}, later ones run align",

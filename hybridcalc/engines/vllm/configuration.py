@@ -6,7 +6,7 @@
 Mirrors vLLM engine/arg_utils.py, config/vllm.py, config/cache.py, model_executor/models/config.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from hybridcalc.architecture.geometry import Architecture, KimiDelta
@@ -15,32 +15,64 @@ from hybridcalc.engines.vllm.classes import ModelClass
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, Refusal, RuleSet
 from hybridcalc.engines.vllm.states import KDA_STATE_DTYPES, NEMOTRON, QWEN3_5, StateTensor, layer_state
 from hybridcalc.errors import InputError, ShardingError
-from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
+from hybridcalc.units import LARGEST_BYTES, LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 MOST_DRAFTS = 1024
 MOST_RANKS_TRIED = 128
 SUFFIX_DRAFTS = 24
 """Draft tokens of the suffix method where none are given: the depth of its tree."""
+ASSUMED_LENGTH = 2048
+"""max_model_len of a model whose config names no longest sequence."""
+NEEDED = (
+    "tensor_parallel_size", "pipeline_parallel_size", "decode_context_parallel_size", "data_parallel_size",
+    "num_speculative_tokens", "replayssm_buffer_len",
+)  # fmt: skip
+"""Counts that are never left open."""
 MODES = (None, "none", "align", "all")
 REPLAYSSM_CLASSES = (*NEMOTRON, "KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 
 
+KINDS: tuple[tuple[type | tuple[type, ...], str, tuple[str, ...]], ...] = (
+    (str, "text", ("kv_cache_dtype", "mamba_backend", "engine_version", "gpu_capability")),
+    ((str, type(None)), "text", ("attention_backend", "gdn_prefill_backend", "kda_prefill_backend")),
+    (bool, "true or false", ("use_replayssm", "enforce_eager", "disable_hybrid_kv_cache_manager")),
+    ((bool, type(None)), "true or false", ("enable_prefix_caching", "enable_chunked_prefill")),
+    (Mapping, "a mapping", ("env",)),
+    ((Mapping, type(None)), "a mapping",
+     ("speculative_config", "additional_config", "compilation_config", "hf_overrides")),
+)  # fmt: skip
+"""What Python callers may hand in for an argument; the command line hands in nothing else."""
+
+
 def check_numbers(args: EngineArgs) -> None:
     """Raise InputError for counts no deployment has, for unknown names, and for combinations that are not modelled."""
+    for kinds, what, names in KINDS:
+        for name in names:
+            if not isinstance(getattr(args, name), kinds):
+                raise InputError(f"{name} {str(getattr(args, name))[:40]!r} is not {what}")
+    method = (args.speculative_config or {}).get("method")
+    if method is not None and not isinstance(method, str):
+        raise InputError(f"the speculative method {str(method)[:40]} is not a name", fix="mtp, ngram, eagle3, ...")
+    if not 0 < args.gpu_memory_utilization <= 1:
+        raise InputError(f"gpu_memory_utilization {args.gpu_memory_utilization} is not above 0 and at most 1")
     bounds = {
         "tensor_parallel_size": (1, MOST_RANKS), "pipeline_parallel_size": (1, MOST_RANKS),
         "decode_context_parallel_size": (1, MOST_RANKS), "data_parallel_size": (1, MOST_RANKS),
         "num_speculative_tokens": (0, MOST_DRAFTS), "replayssm_buffer_len": (1, 2**20), "block_size": (1, 2**20),
         "mamba_block_size": (1, 2**30), "prefix_match_unit": (1, 2**30), "num_gpu_blocks_override": (1, MOST_SLOTS),
         "max_num_seqs": (1, MOST_SLOTS), "max_num_batched_tokens": (1, LARGEST_TOKENS), "draft_layers": (0, 1024),
+        "kv_cache_memory_bytes": (1, LARGEST_BYTES),
     }  # fmt: skip
     for name, (least, most) in bounds.items():
         value = getattr(args, name)
+        if value is None and name in NEEDED:
+            raise InputError(f"{name} is not a whole number")
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most):
             raise InputError(f"{name} {value!r} is not a whole number from {least:,} to {most:,}"[:200])
     length = args.max_model_len
-    if length is not None and length != AUTO_FIT and not 1 <= length <= LARGEST_TOKENS:
+    whole = isinstance(length, int) and not isinstance(length, bool)
+    if length is not None and not (whole and (length == AUTO_FIT or 1 <= length <= LARGEST_TOKENS)):
         raise InputError(f"max_model_len {length} is not a usable length", fix="write tokens, or -1 for what fits")
     named = {
         "mamba_cache_mode": MODES, "dtype": DTYPES, "mamba_cache_dtype": DTYPES, "mamba_ssm_cache_dtype": DTYPES,
@@ -62,13 +94,19 @@ def with_drafts(model: Architecture, args: EngineArgs, kind: ModelClass) -> tupl
     method, layers = args.speculative_method, args.draft_layers
     if method is None:
         return args, 0
+    config = args.speculative_config or {}
+    if config.get("method") is None and config.get("model") is None:
+        raise Refusal(
+            "speculation names neither a method nor a draft model", stage="create_engine_config", rule="HC049",
+            fix='add "method" to --speculative-config: mtp, ngram, eagle3, ...',
+        )  # fmt: skip
     if method == "suffix" and not args.num_speculative_tokens:
         return _drafting(args, SUFFIX_DRAFTS), layers or 0
     if not method.endswith("mtp"):
         if not args.num_speculative_tokens:
             raise Refusal(
-                f"speculation by {method[:40]} has no number of draft tokens", stage="create_engine_config",
-                rule="HC049", fix="add num_speculative_tokens to --speculative-config",
+                f"the speculative method {method[:40]} needs a number of draft tokens", stage="create_engine_config",
+                rule="HC049", fix='add "num_speculative_tokens": N to --speculative-config',
             )  # fmt: skip
         return args, layers or 0
     own = layers if layers is not None else (model.draft_layers or kind.mtp_layers)
@@ -77,6 +115,8 @@ def with_drafts(model: Architecture, args: EngineArgs, kind: ModelClass) -> tupl
             f"{model.name} has no MTP layers to draft with", stage="create_engine_config", rule="HC049",
             fix="use another speculative method, or --draft-layers N",
         )  # fmt: skip
+    if own > MOST_DRAFTS:
+        raise InputError(f"{model.name} has {own:,} draft layers, beyond any model")
     drafts = args.num_speculative_tokens or own
     if drafts > own and drafts % own:
         raise Refusal(
@@ -130,7 +170,7 @@ def check_configuration(model: Architecture, args: EngineArgs, model_dtype: str,
     heads, tp = model.num_attention_heads, args.tensor_parallel_size
     if heads and heads % tp and (model.attention_layers or model.window_layers):
         raise refuse("HC050", f"tensor parallel size {tp} does not divide the {heads} attention heads",
-                     _fitting(model, args))  # fmt: skip
+                     ranks_that_divide(model, args))  # fmt: skip
     if args.kv_cache_dtype in ("float16", "bfloat16") and args.kv_cache_dtype != model_dtype:
         raise refuse("HC049", f"--kv-cache-dtype {args.kv_cache_dtype} is not the model's dtype {model_dtype}",
                      "write auto")  # fmt: skip
@@ -147,13 +187,10 @@ def check_configuration(model: Architecture, args: EngineArgs, model_dtype: str,
 
 
 def model_length(model: Architecture, args: EngineArgs) -> int:
-    """max_model_len as given, or the model's own. Raises InputError where neither is known."""
-    longest = longest_of(model)
+    """max_model_len as given, or the model's own, or what the engine assumes of a config that names none."""
     if args.max_model_len is not None and args.max_model_len != AUTO_FIT:
         return args.max_model_len
-    if longest is None:
-        raise InputError(f"{model.name} does not say how long a sequence may be", fix="add --max-model-len TOKENS")
-    return longest
+    return longest_of(model) or ASSUMED_LENGTH
 
 
 def longest_of(model: Architecture) -> int | None:
@@ -165,22 +202,6 @@ def _allows_long(args: EngineArgs) -> bool:
     return args.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").strip().lower() in ("1", "true")
 
 
-def _fitting(model: Architecture, args: EngineArgs) -> str:
-    """Tensor-parallel sizes that heads and layers take, in words."""
-    heads, fitting = model.num_attention_heads, list[int]()
-    for ranks in range(1, min(heads or MOST_RANKS_TRIED, MOST_RANKS_TRIED) + 1):
-        if heads and heads % ranks:
-            continue
-        changed = replace(args, tensor_parallel_size=ranks, mamba_ssm_cache_dtype="auto")
-        try:
-            if model.state is not None:
-                layer_state(model, changed)
-        except ShardingError:
-            continue
-        fitting.append(ranks)
-    return f"{', '.join(map(str, fitting))} {'do' if len(fitting) > 1 else 'does'}" if fitting else ""
-
-
 def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tuple[tuple[StateTensor, ...], int]:
     """The state of one layer and its bytes. Raises Refusal for ranks or a block size that the layers refuse."""
     state: tuple[StateTensor, ...] = ()
@@ -189,7 +210,8 @@ def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tupl
         try:
             state = layer_state(model, args if known else replace(args, mamba_ssm_cache_dtype="auto"))
         except ShardingError as error:
-            raise Refusal(error.message, stage="initialize_model", rule="HC050", fix=_fitting(model, args)) from None
+            fix = ranks_that_divide(model, args)
+            raise Refusal(error.message, stage="initialize_model", rule="HC050", fix=fix) from None
     if backend is not None and args.block_size is not None and args.block_size % backend.kernel_block:
         near = max(1, round(args.block_size / backend.kernel_block)) * backend.kernel_block
         raise Refusal(
@@ -197,6 +219,21 @@ def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tupl
             stage="initialize_model", rule="HC047", fix=f"write --block-size {near}, or leave it out",
         )  # fmt: skip
     return state, sum(tensor.bytes for tensor in state)
+
+
+def ranks_that_divide(model: Architecture, args: EngineArgs) -> str:
+    """Tensor-parallel sizes that the attention heads and the recurrent layers take, in words."""
+    heads = model.num_attention_heads if model.attention_layers or model.window_layers else None
+
+    def divides(ranks: int) -> bool:
+        try:
+            layer_state(model, replace(args, tensor_parallel_size=ranks, mamba_ssm_cache_dtype="auto"))
+        except ShardingError:
+            return False
+        return not heads or heads % ranks == 0
+
+    fitting = [str(ranks) for ranks in range(1, MOST_RANKS_TRIED + 1) if divides(ranks)]
+    return f"{', '.join(fitting)} do" if len(fitting) > 1 else "only 1 does" if fitting else ""
 
 
 def check_kda_dtype(model: Architecture, args: EngineArgs) -> None:

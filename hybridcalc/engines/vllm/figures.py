@@ -3,12 +3,13 @@
 `Figures` only derives: what to make of them (findings, suggestions) builds upon it, and `server_plan.Plan` joins both.
 """
 
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.vllm.configuration import longest_of
+from hybridcalc.engines.vllm.configuration import ASSUMED_LENGTH, longest_of
 from hybridcalc.engines.vllm.groups import FULL, STATE, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, longest_length, usable_bytes
 from hybridcalc.plan import BudgetLine, Suggestion
@@ -145,7 +146,7 @@ class Figures:
     def longest_model_len(self) -> int:
         """The longest max_model_len that starts on this memory, within the model's own limit."""
         usable = usable_bytes(self.ready, self.sizing.available_bytes)
-        longest = max(longest_of(self.model) or self.ready.length, self.ready.length)
+        longest = max(longest_of(self.model) or ASSUMED_LENGTH, self.ready.length)
         return longest_length(self.ready, usable, longest)
 
     @cached_property
@@ -208,4 +209,14 @@ def budget(plan: Figures) -> tuple[BudgetLine, ...]:
         ("free blocks", "other", free, _free(int(plan.usable_blocks - used))),
         ("null block", "other", Fraction(per_block), "block 0 is never handed out"),
     ]
-    return tuple(BudgetLine(name, kind, int(size), int(size), why) for name, kind, size, why in lines if int(size))
+    return tuple(line for line in _whole_bytes(lines) if line.allocated_bytes)
+
+
+def _whole_bytes(lines: list[tuple[str, str, Fraction, str]]) -> Iterator[BudgetLine]:
+    """Lines in whole bytes whose sum is that of the parts: requests of several lengths hold fractions on average."""
+    total, told = Fraction(0), 0
+    for name, kind, size, why in lines:
+        total += size
+        whole = int(total) - told
+        told += whole
+        yield BudgetLine(name, kind, whole, whole, why)

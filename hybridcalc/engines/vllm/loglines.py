@@ -5,22 +5,17 @@ In the engine's order: configuration, block size, layout, padding layers, memory
 v1/attention/backends/utils.py, v1/core/kv_cache_planning.py and kv_cache_utils.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.backends import DEFAULT_BLOCK, Backend
 from hybridcalc.engines.vllm.classes import ModelClass
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, RuleSet
 from hybridcalc.engines.vllm.groups import FULL, Padding
+from hybridcalc.engines.vllm.pages import Pages
+from hybridcalc.engines.vllm.prepared import Prepared, Sizing
 from hybridcalc.engines.vllm.states import NEMOTRON
 from hybridcalc.units import GIB
-
-if TYPE_CHECKING:
-    from hybridcalc.engines.vllm.pages import Pages
-    from hybridcalc.engines.vllm.planner import Prepared, Sizing
 
 
 def configuration(

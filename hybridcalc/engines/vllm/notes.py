@@ -1,6 +1,6 @@
 """What should be said beside the figures of a vLLM plan: limits of what is known, and flags that do nothing here."""
 
-from hybridcalc.engines.vllm.config import KNOWN_ENVIRONMENT
+from hybridcalc.engines.vllm.config import AUTO_FIT, KNOWN_ENVIRONMENT
 from hybridcalc.engines.vllm.figures import Figures
 from hybridcalc.engines.vllm.groups import STATE, WINDOW
 from hybridcalc.engines.vllm.states import QWEN3_5
@@ -12,6 +12,14 @@ def plan_notes(plan: Figures) -> list[str]:
     notes = [model.reading] if model.reading else []
     if model.confidence == "second-hand":
         notes.append(f"geometry is second-hand: {model.source}")
+    longest, asked = model.max_context, args.max_model_len
+    if longest is None and asked in (None, AUTO_FIT):
+        notes.append(f"{model.name} names no longest sequence: max_model_len {ready.length:,} is what vLLM assumes")
+    if longest is not None and asked is not None and asked > longest * model.rope_scaling_factor:
+        notes.append(
+            f"max_model_len {asked:,} is above the model's own {longest:,}: vLLM refuses that unless its config or "
+            "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 allows it"
+        )
     if args.data_parallel_size > 1:
         notes.append(f"figures are those of one of {args.data_parallel_size} data-parallel replicas")
     method = args.speculative_method

@@ -129,10 +129,10 @@ def resolve_pages(
 
 def check_layer_fits(model: Architecture, args: EngineArgs, pages: Pages, layer_bytes: int) -> None:
     """Raise Refusal where the layer keeps more than the page that its class asked for."""
-    if pages.padded is not None and layer_bytes > pages.padded:
+    if pages.block and layer_bytes > pages.page:
         flag = "--mamba-ssm-cache-dtype" if isinstance(model.state, KimiDelta) else "--speculative-config"
         raise Refusal(
-            f"a layer's state of {layer_bytes:,} B does not fit the page of {pages.padded:,} B that its class sizes",
+            f"a layer's state of {layer_bytes:,} B does not fit the page of {pages.page:,} B that its class sizes",
             stage="get_kv_cache_spec", rule="HC046",
             fix=f"leave out {flag}: the class counts less than the layer keeps",
         )  # fmt: skip

@@ -6,13 +6,13 @@ v1/core/kv_cache_planning.py, kv_cache_utils.py, config/compilation.py (0.33.0, 
 """
 
 from math import gcd, lcm
-from typing import Any, NamedTuple
+from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm import loglines
-from hybridcalc.engines.vllm.backends import Backend, attention_backend, backend_names, resolve_layout
-from hybridcalc.engines.vllm.classes import ModelClass, model_class
-from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, Refusal, RuleSet, rules_for
+from hybridcalc.engines.vllm.backends import attention_backend, backend_names, resolve_layout
+from hybridcalc.engines.vllm.classes import model_class
+from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, Refusal, rules_for
 from hybridcalc.engines.vllm.configuration import (
     cache_mode,
     check_configuration,
@@ -26,8 +26,6 @@ from hybridcalc.engines.vllm.configuration import (
 from hybridcalc.engines.vllm.groups import (
     FULL,
     STATE,
-    Group,
-    Padding,
     Residency,
     blocks_held,
     buckets,
@@ -35,70 +33,16 @@ from hybridcalc.engines.vllm.groups import (
     table_row,
 )
 from hybridcalc.engines.vllm.pages import (
-    Pages,
     check_layer_fits,
     checkpoint_grid,
     kv_bytes_per_token,
     resolve_pages,
 )
-from hybridcalc.engines.vllm.states import StateTensor
+from hybridcalc.engines.vllm.prepared import Prepared as Prepared
+from hybridcalc.engines.vllm.prepared import Sizing as Sizing
 from hybridcalc.errors import InputError
+from hybridcalc.formulas.pages import divisors
 from hybridcalc.units import GIB
-
-
-class Prepared(NamedTuple):
-    """What no memory decides. ``length`` is max_model_len before it may be fitted, ``log`` the lines so far."""
-
-    model: Architecture
-    args: EngineArgs
-    rules: RuleSet
-    kind: ModelClass
-    model_dtype: str
-    prefix_caching: bool
-    mode: str
-    length: int
-    state: tuple[StateTensor, ...]
-    state_bytes: int
-    kv_bytes: int
-    backend: Backend | None
-    layout: str
-    pages: Pages
-    groups: tuple[Group, ...]
-    paddings: tuple[Padding, ...]
-    bytes_per_block: int
-    held: Residency
-    settled: dict[str, Any]
-    log: tuple[str, ...]
-
-    @property
-    def seqs_checked(self) -> bool:
-        """Whether max_num_seqs may not exceed the blocks."""
-        return bool(self.state) and self.rules.seqs_refused and self.args.full_graphs
-
-    def blocks_at(self, length: int) -> int:
-        """Blocks that one request of ``length`` tokens holds in all groups."""
-        return sum(blocks_held(group, length, self.held) for group in self.groups)
-
-
-class Sizing(NamedTuple):
-    """What the memory decides: blocks, the length served, blocks of a request of that length, and block sizes.
-
-    ``tokens`` is the token figure that the engine prints.
-    """
-
-    available_bytes: int
-    blocks: int
-    length: int
-    per_request: int
-    tokens: int
-    scheduler_block: int
-    hash_block: int
-    hit_tokens: int
-
-    @property
-    def concurrency(self) -> float:
-        """Requests of max_model_len that fit, as the engine divides: block 0 counts although nothing uses it."""
-        return self.blocks / self.per_request
 
 
 def prepare(model: Architecture, args: EngineArgs) -> Prepared:
@@ -115,7 +59,7 @@ def prepare(model: Architecture, args: EngineArgs) -> Prepared:
 def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log: list[str]) -> Prepared:
     check_numbers(args)
     rules, _ = rules_for(args.engine_version)
-    kind = model_class(model, rules, args.engine_version)
+    kind = model_class(model, args.engine_version)
     args, draft_layers = with_drafts(model, args, kind)
     caching, mode = cache_mode(model, args, rules, kind)
     model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
@@ -313,8 +257,7 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
     elif ready.prefix_caching and ready.mode != "all" and not (ready.mode == "none" and ready.state):
         hashed = unit if unit is not None else gcd(*spans)
         if any(span % hashed for span in spans):
-            units = [n for n in range(1, min(spans) + 1) if not any(span % n for span in spans)]
-            near = max(n for n in units if n <= hashed)
+            near = max(unit for unit in divisors(gcd(*spans)) if unit <= hashed)
             raise refuse(
                 f"prefix_match_unit {hashed} does not divide the block of {min(spans):,} tokens",
                 f"write --prefix-match-unit {near}, or leave it out",

@@ -9,15 +9,17 @@ shared part again and leaves the state at the junction, so that the third is ser
 v1/core/kv_cache_utils.py, kv_cache_coordinator.py, single_type_kv_cache_manager.py (0.33.0).
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hybridcalc.engines.vllm.groups import STATE
-from hybridcalc.engines.vllm.planner import Prepared, Sizing
-from hybridcalc.formulas.pages import reused_tokens
+from hybridcalc.engines.vllm.planner import Prepared, Sizing, prepare, size
+from hybridcalc.errors import HybridcalcError
+from hybridcalc.formulas.pages import divisors, reused_tokens
 
-LEAST_UNIT = 16
-"""Tokens: finer hashes cost more than they find."""
 BLOCK_DROPPERS = ("mtp", "eagle", "eagle3")
+SMALLEST_UNIT = 16
+"""Tokens of the shortest unit that is suggested: an unpadded block of attention."""
 
 
 class PrefixReuse(NamedTuple):
@@ -42,23 +44,6 @@ class PrefixReuse(NamedTuple):
         }  # fmt: skip
 
 
-def finest_reuse(ready: Prepared, sizing: Sizing, shared: int, private: int) -> PrefixReuse | None:
-    """The most that a finer --prefix-match-unit reuses, at the coarsest unit that does; None where none reuses more.
-
-    Units divide the block; only states of mode align can be matched inside one.
-    """
-    if not ready.prefix_caching or ready.mode != "align" or not ready.rules.fine_hits or len(ready.groups) < 2:
-        return None
-    block, best = ready.pages.block, prefix_reuse(ready, sizing, shared, private)
-    found = None
-    for unit in range(block - 1, LEAST_UNIT - 1, -1):
-        if block % unit == 0:
-            reuse = prefix_reuse(ready, sizing._replace(hit_tokens=unit), shared, private)
-            if reuse.reused > best.reused:
-                found = best = reuse
-    return found
-
-
 def prefix_reuse(ready: Prepared, sizing: Sizing, shared: int, private: int) -> PrefixReuse:
     """What a request of ``shared`` + ``private`` tokens reuses once requests like it have been served."""
     unit = sizing.hit_tokens
@@ -66,12 +51,29 @@ def prefix_reuse(ready: Prepared, sizing: Sizing, shared: int, private: int) -> 
         return PrefixReuse(shared, private, unit, 0, "prefix caching is off")
     reused = reused_tokens(min(shared, shared + private - 1), unit)
     method = ready.args.speculative_method or ""
-    if reused and any(method.endswith(name) for name in BLOCK_DROPPERS):
-        reused -= unit
+    dropped = unit if any(method.endswith(name) for name in BLOCK_DROPPERS) else 0
+    reused = max(0, reused - dropped)
     if not reused:
-        return PrefixReuse(shared, private, unit, 0, f"a hit needs {unit:,} shared tokens")
+        return PrefixReuse(shared, private, unit, 0, f"a hit needs {unit + dropped:,} shared tokens")
     why = f"{reused // unit:,} x {unit:,} tokens"
     sparse = ready.rules.fine_hits and ready.args.prefix_cache_retention_interval == 0
     if sparse and any(group.kind == STATE for group in ready.groups):
         why += ", from the third request on: the second leaves the state where the prefix ends"
     return PrefixReuse(shared, private, unit, reused, why)
+
+
+def finest_reuse(ready: Prepared, sizing: Sizing, shared: int, private: int) -> PrefixReuse:
+    """The most that any --prefix-match-unit reuses, by the longest unit that does; today's where none reuses more."""
+    best = prefix_reuse(ready, sizing, shared, private)
+    if not ready.prefix_caching or ready.mode != "align" or not ready.rules.fine_hits:
+        return best
+    block = ready.pages.block
+    for unit in (n for n in divisors(block) if n % SMALLEST_UNIT == 0):
+        try:
+            finer = prepare(ready.model, replace(ready.args, prefix_match_unit=unit))
+            reuse = prefix_reuse(finer, size(finer, sizing.available_bytes), shared, private)
+        except HybridcalcError:
+            continue
+        if reuse.reused > best.reused or (reuse.reused == best.reused > 0 and best.unit < reuse.unit < block):
+            best = reuse
+    return best

@@ -13,7 +13,7 @@ from hybridcalc.deployment import requests_text
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.figures import Figures
 from hybridcalc.engines.vllm.groups import STATE
-from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.prefix import finest_reuse, prefix_reuse
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Rule
@@ -33,15 +33,18 @@ def _prefix_too_short(plan: Figures) -> Iterator[tuple[str, str]]:
     if not shared:
         return
     if not plan.ready.prefix_caching:
-        yield f"a prefix of {shared:,} shared tokens is never reused: prefix caching is off", "--enable-prefix-caching"
+        yield (
+            f"a prefix of {shared:,} shared tokens is never reused: prefix caching is off",
+            "write --enable-prefix-caching",
+        )
         return
     reuse = prefix_reuse(plan.ready, plan.sizing, shared, private)
     if reuse.reused:
         return
     finer = finest_reuse(plan.ready, plan.sizing, shared, private)
     yield (
-        f"a prefix of {shared:,} shared tokens is never reused: hits land on blocks of {reuse.unit:,}",
-        f"write --prefix-match-unit {finer.unit}" if finer is not None
+        f"a prefix of {shared:,} shared tokens is never reused: hits land on blocks of {reuse.unit:,}, and {reuse.why}",
+        f"write --prefix-match-unit {finer.unit}" if finer.reused
         else "share a longer prefix, or serve without prefix caching",
     )  # fmt: skip
 
@@ -49,11 +52,11 @@ def _prefix_too_short(plan: Figures) -> Iterator[tuple[str, str]]:
 def _padding(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.padding_pct <= PADDING_PERCENT or plan.padded_page_bytes is None:
         return
-    asked = plan.args.block_size is not None
+    least = _block_without(plan) if plan.args.block_size is not None else None
     yield (
         f"a state of {plan.ready.state_bytes:,} B fills a page of {plan.padded_page_bytes:,} B: "
         f"{plan.padding_pct:.1f} % of a state is padding",
-        "leave out --block-size" if asked else "",
+        "leave out --block-size" if least is not None and least < plan.attn_block_size else "",
     )
 
 
@@ -70,10 +73,13 @@ def _doubled_block(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _block_without(plan: Figures) -> int | None:
+    """Tokens of a block without --block-size; None where that does not start."""
     try:
-        return prepare(plan.model, replace(plan.args, block_size=None)).pages.block
+        ready = prepare(plan.model, replace(plan.args, block_size=None, max_num_seqs=1))
+        size(ready, plan.sizing.available_bytes)
     except HybridcalcError:
         return None
+    return ready.pages.block
 
 
 def _fp8_brings_little(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -152,21 +158,21 @@ def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
     wanted = plan.workload.wanted
     if wanted is None or plan.concurrency >= wanted or plan.binding == "length":
         return
-    if plan.binding == "limit":
-        text = f"max_num_seqs is {plan.args.seqs:,}"
-        fix = f"write --max-num-seqs {wanted}" if plan.running.fits >= wanted else _way_to(plan, wanted)
+    fits, seqs = plan.running.fits, plan.args.seqs
+    if fits >= wanted:
+        text, fix = f"max_num_seqs is {seqs:,}", f"write --max-num-seqs {wanted}"
     else:
-        each = float(plan.running.blocks_each)
-        text, fix = f"{plan.usable_blocks:,} blocks hold {plan.running.fits:,} x {each:,.4g}", _way_to(plan, wanted)
+        text = f"{plan.usable_blocks:,} blocks hold {fits:,} x {float(plan.running.blocks_each):,.4g}"
+        text += f", and max_num_seqs is {seqs:,}" if plan.binding == "limit" else ""
+        fix = _flags_that_reach(plan, wanted)
     yield f"{wanted:,} requests are wanted, {plan.concurrency:,} run: {text}", fix
 
 
-def _way_to(plan: Figures, wanted: int) -> str:
-    best = next((s for s in plan.suggestions if s.gain > 0), None)
-    if best is None:
-        return "use more memory, or shorten the requests"
-    most = plan.concurrency + int(best.gain)
-    return f"write {best.flags}" if most >= wanted else f"no flags here run more than {most:,}: see the suggestions"
+def _flags_that_reach(plan: Figures, wanted: int) -> str:
+    """What to write so that ``wanted`` requests run; no flag that falls short is named."""
+    enough = (s.flags for s in plan.suggestions if s.flags.startswith("--") and plan.concurrency + s.gain >= wanted)
+    best = next(enough, None)
+    return f"write {best}" if best is not None else "use more memory, or shorten the requests"
 
 
 def _empty_slots(plan: Figures) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,7 @@ from hybridcalc.engines.vllm.suggest import suggest
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding, find
 from hybridcalc.plan import Step, Suggestion
-from hybridcalc.units import GIB
+from hybridcalc.units import GIB, LARGEST_BYTES
 
 
 class Plan(Figures):
@@ -115,6 +115,8 @@ def plan(
 
     Raises Refusal for what the engine does not start with, InputError for what makes no sense, and for no memory.
     """
+    if available_bytes is not None and not (isinstance(available_bytes, int) and abs(available_bytes) <= LARGEST_BYTES):
+        raise InputError(f"available_bytes {str(available_bytes)[:40]} is not a whole number of bytes")
     if rest is None:
         if available_bytes is None and args.kv_cache_memory_bytes is None:
             raise InputError("a plan needs the memory free for the cache", fix="give available_bytes")

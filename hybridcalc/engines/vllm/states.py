@@ -25,6 +25,7 @@ from hybridcalc.engines.vllm.config import EngineArgs, rules_for
 from hybridcalc.errors import IllegalCombination, InputError, ShardingError
 from hybridcalc.units import DTYPE_BYTES
 
+STATE_DTYPES = ("float32", "bfloat16", "float16")
 KDA_STATE_DTYPES = ("auto", "float32", "bfloat16")
 NEMOTRON = ("NemotronHForCausalLM", "NemotronHPuzzleForCausalLM", "NemotronH_Nano_VL_V2")
 """Classes whose state is float32 unless their config names another dtype."""
@@ -105,10 +106,17 @@ def _dtypes(model: Architecture, args: EngineArgs) -> tuple[str, str]:
     if args.mamba_ssm_cache_dtype != "auto":
         return conv, args.mamba_ssm_cache_dtype
     if model.architecture in NEMOTRON:
-        return conv, model.declared_ssm_cache_dtype or "float32"
+        return conv, _declared(model, model.declared_ssm_cache_dtype or "float32")
     if model.architecture in QWEN3_5 and model.declared_ssm_dtype is not None:
-        return conv, model.declared_ssm_dtype
+        return conv, _declared(model, model.declared_ssm_dtype)
     return conv, conv
+
+
+def _declared(model: Architecture, dtype: str) -> str:
+    """A state dtype that a config names. Raises InputError for one that is none."""
+    if dtype not in STATE_DTYPES:
+        raise InputError(f"{model.name} declares a state dtype {dtype[:40]!r}", fix=f"one of {', '.join(STATE_DTYPES)}")
+    return dtype
 
 
 def _divide(total: int, tp: int) -> int:

@@ -28,19 +28,30 @@ def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
         steps.append(Step("padding", "100 (page - m) / m", numbers, ready.settled["padding_pct"], "% of a state",
                           f"{engine} platforms/interface.py"))  # fmt: skip
     sizes = [group.layers for group in ready.groups]
+    parts = f"of {', '.join(map(str, sizes))} layers"
     page = pages.page or ready.state_bytes
     steps += [
-        Step("groups", "buckets cut to one size", " + ".join(map(str, sizes)), len(sizes), "groups", planning),
+        Step("groups", "buckets cut to one size", parts, len(sizes), "groups", planning),
         Step("block bytes", "layers of the largest group x page", f"{max(sizes)} x {page:,}", per_block, "B", planning),
         Step("blocks", *_blocks(ready, sizing), sizing.blocks, "blocks", planning),
         Step("per request", "sum over groups", _held(ready, sizing), sizing.per_request,
              f"blocks at {sizing.length:,} tokens", f"{engine} v1/kv_cache_interface.py"),
         Step("concurrency", "blocks / per request", f"{sizing.blocks:,} / {sizing.per_request:,}", sizing.concurrency,
              "requests of max_model_len", f"{engine} v1/core/kv_cache_utils.py"),
-        Step("tokens", "int(concurrency x max_model_len)", f"int({sizing.concurrency:.6f} x {sizing.length:,})",
-             sizing.tokens, "tokens", f"{engine} v1/core/kv_cache_utils.py"),
+        Step("tokens", *tokens_in_words(ready, sizing), sizing.tokens, "tokens", f"{engine} v1/core/kv_cache_utils.py"),
     ]  # fmt: skip
     return steps
+
+
+def tokens_in_words(ready: Prepared, sizing: Sizing) -> tuple[str, str]:
+    """How the engine comes to the token figure that it prints: the formula, and the same with numbers."""
+    if not ready.rules.tokens_of_pool:
+        return "int(blocks / per request x max_model_len)", (
+            f"int({sizing.blocks:,} / {sizing.per_request:,} x {sizing.length:,})"
+        )
+    block, dcp = min(group.block for group in ready.groups), ready.args.decode_context_parallel_size
+    shared = f" x {dcp}" if dcp > 1 else ""
+    return "blocks // groups x block", f"{sizing.blocks:,} // {len(ready.groups)} x {block:,}{shared}"
 
 
 def _blocks(ready: Prepared, sizing: Sizing) -> tuple[str, str]:

@@ -62,7 +62,7 @@ def serves(plan: Figures, args: EngineArgs, *, more_gib: float = 0.0) -> int | N
     except HybridcalcError:
         return None
     too_long = plan.workload.longest > sizing.length
-    return None if too_long or not fits else fits
+    return None if too_long or not fits else min(fits, MOST_SLOTS)
 
 
 def _candidates(plan: Figures) -> Iterator[Change]:
@@ -118,11 +118,11 @@ def _prefix_unit(plan: Figures) -> list[Suggestion]:
     if not shared:
         return []
     today = prefix_reuse(plan.ready, plan.sizing, shared, private)
-    finer = finest_reuse(plan.ready, plan.sizing, shared, private)
-    if finer is None:
+    best = finest_reuse(plan.ready, plan.sizing, shared, private)
+    if best.reused <= today.reused:
         return []
-    effect = f"{today.reused:,} -> {finer.reused:,} of {shared + private:,} tokens reused"
-    return [Suggestion(f"--prefix-match-unit {finer.unit}", effect, "hits may land between blocks")]
+    effect = f"{today.reused:,} -> {best.reused:,} of {shared + private:,} tokens reused"
+    return [Suggestion(f"--prefix-match-unit {best.unit}", effect, "hits may land between blocks")]
 
 
 def _with_seqs(plan: Figures, flags: str, served: int) -> str:

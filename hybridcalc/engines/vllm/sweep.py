@@ -2,7 +2,6 @@
 groups.
 """
 
-from fractions import Fraction
 from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
@@ -13,8 +12,11 @@ from hybridcalc.engines.vllm.planner import Prepared, prepare, size
 from hybridcalc.sweep import Outcome
 from hybridcalc.units import GIB
 
-CHEAP_FIELDS = ("max_num_seqs", "num_gpu_blocks_override", "gpu_memory_utilization", "kv_cache_memory_bytes")
+CHEAP_FIELDS = ("max_num_seqs", "num_gpu_blocks_override", "gpu_memory_utilization", "kv_cache_memory_bytes",
+                "prefix_match_unit", "prefix_cache_retention_interval")  # fmt: skip
 """Arguments that change only the arithmetic of a plan, not what is prepared for it."""
+MOST_PREPARED = 1024
+"""Preparations kept at once."""
 NAMES = ("num_blocks", "kv_cache_size_tokens")
 
 
@@ -25,10 +27,12 @@ class SweepSolver:
         self.model = model
         self._prepared: dict[tuple[Any, ...], Prepared | Refusal] = {}
 
-    def __call__(self, args: EngineArgs, key: tuple[Any, ...], gib: float, length: Fraction | None) -> Outcome:
+    def __call__(self, args: EngineArgs, key: tuple[Any, ...], gib: float, work: Workload) -> Outcome:
         """Blocks, the engine's token figure and requests. Raises Refusal for what does not start."""
         shared = self._prepared.get(key)
         if shared is None:
+            if len(self._prepared) >= MOST_PREPARED:
+                self._prepared.clear()
             try:
                 shared = prepare(self.model, args)
             except Refusal as refusal:
@@ -38,6 +42,5 @@ class SweepSolver:
             raise shared.with_traceback(None)  # the same object is raised for every point
         ready = shared._replace(args=args)
         sizing = size(ready, int(gib * GIB))
-        work = Workload() if length is None else Workload(((int(length), 1),))
         found = running(ready, sizing, work)
         return Outcome(sizing.blocks, sizing.tokens, found.requests, found.binding)

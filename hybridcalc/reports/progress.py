@@ -1,0 +1,32 @@
+"""A bar on stderr while something long is computed; none where stderr is no terminal, so that logs stay clean."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Step = Callable[[int], None]
+
+
+@contextmanager
+def bars(total: int | None) -> Iterator[Callable[[str], Step | None]]:
+    """A function that starts a bar of ``total`` steps under a name, and gives what moves it to the steps done."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        shown: list[int] = []
+
+        def start(name: str) -> Step:
+            for task in shown:
+                progress.remove_task(task)  # type: ignore[arg-type]  # TaskID is an int by another name
+            task = progress.add_task(name, total=total)
+            shown[:] = [task]
+            return lambda done: progress.update(task, completed=done)
+
+        yield start

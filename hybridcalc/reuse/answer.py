@@ -1,0 +1,152 @@
+"""What is the answer of ``hybridcalc reuse``? What the cache did, the knee, other settings, the split, their weight.
+
+    token hit rate   hit tokens / prompt tokens          hit rate   requests with a hit / requests
+    recomputed       prompt tokens - hit tokens + replayed tokens
+
+Every figure is of the requests after the warm-up rounds. Units: slots, tokens, bytes on one rank.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from hybridcalc.errors import HybridcalcError
+from hybridcalc.plan import Step
+from hybridcalc.reuse.knee import SHARE, Bar, Knee, find_knee
+from hybridcalc.reuse.memory import Cost
+from hybridcalc.reuse.requests import Workload
+from hybridcalc.reuse.settings import Settings
+from hybridcalc.reuse.simulation import Outcome, Setup, simulate
+from hybridcalc.reuse.what_if import Row, Split, best_split, compare
+
+
+class Priced(NamedTuple):
+    """The model that slots are priced for, and what settings weigh for it on one rank (memory.py)."""
+
+    model: str
+    weigh: Callable[[Settings], Cost]
+
+    def cost(self, settings: Settings) -> Cost | None:
+        """What ``settings`` weigh; None where the engine does not start with them."""
+        try:
+            return self.weigh(settings)
+        except HybridcalcError:
+            return None
+
+
+class Reuse(NamedTuple):
+    """The answer. ``knee``, ``rows`` and ``splits`` are None where they were not asked for."""
+
+    workload: Workload
+    settings: Settings
+    setup: Setup
+    warmup_rounds: int
+    outcome: Outcome
+    knee: Knee | None
+    rows: tuple[Row, ...] | None
+    splits: tuple[Split, ...] | None
+    priced: Priced | None
+    notes: tuple[str, ...]
+
+    def price(self, settings: Settings) -> Cost | None:
+        """What ``settings`` weigh; None without a model."""
+        return None if self.priced is None else self.priced.cost(settings)
+
+    @property
+    def enough(self) -> bool | None:
+        """Whether the slots given reach the knee; None where there is none to reach."""
+        if self.knee is None or self.knee.slots is None:
+            return None
+        return self.knee.reached_by(self.outcome)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of ``reuse --json``."""
+        outcome, settings, knee = self.outcome, self.settings, self.knee
+        own = self.price(settings)
+        return {
+            "engine": settings.engine,
+            "policy": self.setup.policy.name,
+            "model": None if self.priced is None else self.priced.model,
+            "workload": {
+                "name": self.workload.name, "description": self.workload.description, "rounds": self.workload.rounds,
+                "warmup_rounds": self.warmup_rounds,
+            },
+            "slots": settings.slots,
+            "checkpoint_slots": settings.int8_slots,
+            "host_slots": settings.host_slots,
+            "running": settings.running,
+            "slots_per_request": self.setup.policy.slots_per_request,
+            "cached_slots": self.setup.cached_slots,
+            **outcome.to_dict(),
+            "knee_slots": None if knee is None else knee.slots,
+            "knee": None if knee is None else knee.to_dict(),
+            "held": [{"requests": seen, "cached": cached, "running": own} for seen, cached, own in outcome.held],
+            "what_if": [self._row(row) for row in self.rows or ()],
+            "split": [split.to_dict() for split in self.splits or ()],
+            "memory": None if own is None else own.to_dict(),
+            "notes": list(self.notes),
+            "steps": [step.to_dict() for step in self.steps],
+        }  # fmt: skip
+
+    def _row(self, row: Row) -> dict[str, Any]:
+        weighs = self.price(row.variant.settings)
+        return row.to_dict() | {"memory": None if weighs is None else weighs.to_dict()}
+
+    @property
+    def steps(self) -> list[Step]:
+        """How the figures come about."""
+        outcome, policy, setup = self.outcome, self.setup.policy, self.setup
+        source = f"simulation, {policy.name}"
+        steps = [
+            Step("hit rate", "requests with a hit / requests", f"{outcome.hits:,} / {outcome.requests:,}",
+                 outcome.hit_rate, "", source),
+            Step("token hit rate", "hit tokens / prompt tokens", f"{outcome.hit_tokens:,} / {outcome.prompt_tokens:,}",
+                 outcome.token_hit_rate, "", source),
+            Step("recomputed", "prompt tokens - hit tokens + replayed tokens",
+                 f"{outcome.prompt_tokens:,} - {outcome.hit_tokens:,} + {outcome.replayed_tokens:,}",
+                 outcome.recomputed_tokens, "tokens", source),
+            Step("cached slots", "slots - running x own slots" if setup.checkpoint_slots is None else "int8 slots",
+                 f"{setup.slots:,} - {setup.running:,} x {policy.own_slots}" if setup.checkpoint_slots is None
+                 else f"{setup.checkpoint_slots:,}", setup.cached_slots, "slots", "docs/reuse.md"),
+        ]  # fmt: skip
+        if self.knee is not None and self.knee.slots is not None:
+            limit = self.knee.limit
+            steps.append(
+                Step("knee", f"least slots with rates of at least {SHARE:g} x their limit",
+                     f"{SHARE:g} x {limit.hit_rate:.4f} of requests, {SHARE:g} x {limit.token_hit_rate:.4f} of tokens",
+                     self.knee.slots, "slots", f"{self.knee.method}; docs/reuse.md")
+            )  # fmt: skip
+        return steps
+
+
+def answer(
+    workload: Workload, settings: Settings, *, warmup_rounds: int = 0, knee: bool = True, what_if: bool = True,
+    step_tokens: int = 256, priced: Priced | None = None, bar: Bar = lambda _: None, notes: Sequence[str] = (),
+) -> Reuse:  # fmt: skip
+    """Simulate a workload, and what is asked beside. Raises InputError for settings that do not go together."""
+    setup = settings.setup
+    outcome = simulate(workload, setup, warmup_rounds=warmup_rounds, progress=bar("simulating"))
+    found = find_knee(workload, setup, warmup_rounds=warmup_rounds, progress=bar) if knee else None
+    rows: tuple[Row, ...] | None = None
+    splits: tuple[Split, ...] | None = None
+    if what_if:
+        rows = tuple(compare(workload, settings, warmup_rounds=warmup_rounds, bar=bar))
+        splits = best_split(workload, settings, warmup_rounds=warmup_rounds, step_tokens=step_tokens, bar=bar)
+    return Reuse(
+        workload, settings, setup, warmup_rounds, outcome, found, rows, splits, priced,
+        (*notes, *_notes(workload, setup, outcome, found)),
+    )  # fmt: skip
+
+
+def _notes(workload: Workload, setup: Setup, outcome: Outcome, knee: Knee | None) -> list[str]:
+    """Limits of what the figures say."""
+    said = []
+    if not setup.running:
+        own = setup.policy.own_slots
+        said.append(f"slots of running requests come on top, {own} each; --running N takes them out of --slots")
+    if not outcome.requests:
+        said.append(f"nothing is counted: the workload ends in its warm-up ({workload.rounds} rounds)")
+    if knee is not None and knee.limited:
+        said.append(f"the workload fills even {knee.limit.most_cached:,} slots: its limit may lie higher")
+    if knee is not None and knee.slots is not None and knee.method == "search":
+        said.append("the knee was searched: one slot fewer reaches less, as far as more slots never reach less")
+    return said

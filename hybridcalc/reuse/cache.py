@@ -1,0 +1,373 @@
+"""What do N state slots hold, and what do they lose? A hybrid prefix cache: slots, two LRU lists, locks, a host tier.
+
+    slots = states in the tree + slots of running requests + free       one pool; with an int8 pool the states in the
+                                                                        tree have slots of their own
+    KV    = tokens in the tree + tokens that running requests hold beside it
+
+A hit copies the state at the deepest checkpoint into a slot of the request, so that the checkpoint stays as it is, and
+makes that checkpoint the most recently used; the ones above it age. A slot that is wanted and not free is taken from
+the least recently used state that no running request holds. Where a leaf loses its state, SGLang frees its KV as well;
+a node inside keeps its KV. KV is freed from the leaf least recently used, with its state. The host tier keeps a copy of
+each state as long as it has room, and gives up first what the GPU no longer holds.
+
+Left out: what KV takes on the host, and the time that copies take. Units: slots, tokens.
+Source: SGLang mem_cache/unified_radix_cache.py, mem_cache/unified_cache/components/mamba.py (0.5.23).
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hybridcalc.reuse.policy import NO_CAP, Policy
+from hybridcalc.reuse.requests import Request
+from hybridcalc.reuse.tree import Ends, Ids, Node, RadixTree
+
+MOST_BARE_LEAVES, BARE_LEAVES_PER_SLOT = 1024, 2
+"""KV without any state below it is only good for finding branching points. Without a limit on KV the oldest is dropped
+beyond this many leaves, so that memory is bounded by the cache and not by the length of a trace."""
+
+
+class NoRoom(Exception):
+    """Every slot or KV token that a request needs is held by running requests."""
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """A running request. ``node`` is the deepest of its path that it locks; ``private`` tokens are held beside it."""
+
+    request: Request
+    node: Node
+    hit: int
+    junction: int
+    private: int
+    own: int
+
+
+class PrefixCache:
+    """A prefix cache of ``slots`` states under ``policy``.
+
+    ``checkpoint_slots`` is the size of a separate (int8) pool for the states in the tree. ``count_running`` takes the
+    slots of running requests out of ``slots``; without it they lie beside. ``kv_tokens`` None: KV is not the limit.
+    """
+
+    def __init__(
+        self, policy: Policy, slots: int, *, checkpoint_slots: int | None = None, count_running: bool = False,
+        kv_tokens: int | None = None, host_slots: int = 0,
+    ) -> None:  # fmt: skip
+        self.policy, self.slots = policy, slots
+        self.capacity = slots if checkpoint_slots is None else checkpoint_slots
+        self.shared = count_running and checkpoint_slots is None
+        self.count_running, self.kv_tokens, self.host_slots = count_running, kv_tokens, host_slots
+        self.tree = RadixTree(policy.page)
+        self.states: OrderedDict[Node, None] = OrderedDict()
+        self.kv_order: OrderedDict[Node, None] = OrderedDict()
+        self.bare: OrderedDict[Node, None] = OrderedDict()
+        self.host_only: OrderedDict[Node, None] = OrderedDict()
+        self.most_bare = max(MOST_BARE_LEAVES, BARE_LEAVES_PER_SLOT * self.capacity)
+        self.own = self.private = self.host_used = 0
+        self.evictions = self.capped = self.kv_evictions = self.host_hits = self.not_saved = self.most_cached = 0
+        self.alone = not (count_running or kv_tokens is not None or host_slots)
+
+    @property
+    def free(self) -> int:
+        """Slots that neither the tree nor, where they are counted, running requests hold."""
+        return self.capacity - len(self.states) - (self.own if self.shared else 0)
+
+    @property
+    def kv_held(self) -> int:
+        """KV tokens of the tree and of running requests."""
+        return self.tree.tokens + self.private
+
+    def serve(self, request: Request) -> int:
+        """One request from beginning to end, alone: the tokens it did not compute. Raises NoRoom."""
+        if not self.alone:
+            run = self.start(request)
+            self.prefill(run)
+            self.finish(run)
+            return run.hit
+        return self.pass_through(request.ids, request.ends, request.prompt)
+
+    def pass_through(self, ids: Ids, ends: Ends, prompt: int) -> int:
+        """`serve` where the cache is ``alone``: no locks, no limit on KV, no host tier."""
+        policy, tree, states = self.policy, self.tree, self.states
+        node, reused = tree.match(ids, ends, prompt - 1)
+        hit = reused.depth
+        if hit:
+            states.move_to_end(reused)
+        grid = policy.grid
+        junction = node.depth // grid * grid
+        if policy.at_ends or policy.on_blocks or prompt - hit > policy.prefill_chunk:
+            for depth in policy.prefill_states(hit, prompt, junction):
+                node = self._save(node, ids, ends, depth)
+        elif prompt - hit >= grid:  # SGLang's rule for a prefill of one chunk, spelt out: the bulk of all requests
+            depth = hit + (prompt - hit) // grid * grid
+            if hit < junction < depth and (junction - hit) % grid == 0:
+                depth = junction
+            node = self._save(node, ids, ends, depth)
+        total = ends[-1]
+        if policy.at_ends or policy.on_blocks:
+            for depth in policy.decode_states(prompt, total):
+                node = self._save(node, ids, ends, depth)
+        elif (depth := (total - 1) // policy.decode_grid * policy.decode_grid) > prompt:
+            self._save(node, ids, ends, depth)
+        if policy.on_blocks:
+            self._cache_kv(node, ids, ends, total - 1)
+        return hit
+
+    def start(self, request: Request) -> Run:
+        """Look the prompt up, copy the state that it hits, take slots and KV. Raises NoRoom, and then holds nothing."""
+        ids, ends, prompt, _, _ = request
+        node, reused = self.tree.match(ids, ends, prompt - 1)
+        self._touch_kv(node)
+        own = self.policy.own_slots if self.count_running else 0
+        run = Run(request, reused, reused.depth, node.depth // self.policy.grid * self.policy.grid, 0, own)
+        self._lock(reused, 1)
+        if not (self._make_own(own) and self._make_kv(prompt - reused.depth)):
+            self._lock(reused, -1)
+            raise NoRoom
+        self.own += own
+        run.private = prompt - reused.depth
+        self.private += run.private
+        if reused.depth:
+            self._use(reused)
+        return run
+
+    def prefill(self, run: Run) -> None:
+        """Compute the rest of the prompt and save its states."""
+        ids, ends, prompt, _, _ = run.request
+        for depth in self.policy.prefill_states(run.hit, prompt, run.junction):
+            self._advance(run, self._save(run.node, ids, ends, depth))
+
+    def finish(self, run: Run) -> None:
+        """Decode the answer, save its state, and let everything go. Raises NoRoom where KV for the answer lacks."""
+        ids, ends, prompt, _, _ = run.request
+        total = ends[-1]
+        grown = max(total - 1 - prompt, 0)
+        if not self._make_kv(grown):
+            raise NoRoom
+        run.private += grown
+        self.private += grown
+        self._release_own(run)
+        for depth in self.policy.decode_states(prompt, total):
+            self._advance(run, self._save(run.node, ids, ends, depth))
+        if self.policy.on_blocks:
+            self._advance(run, self._cache_kv(run.node, ids, ends, total - 1))
+        self._let_go(run)
+
+    def preempt(self, run: Run) -> None:
+        """Take a running request off: what it saved in the tree stays, as long as others leave it there."""
+        self._release_own(run)
+        self._let_go(run)
+
+    def _release_own(self, run: Run) -> None:
+        self.own -= run.own
+        run.own = 0
+
+    def _let_go(self, run: Run) -> None:
+        self._lock(run.node, -1)
+        self.private -= run.private
+        run.private = 0
+
+    def _advance(self, run: Run, node: Node) -> None:
+        """Move the lock down to ``node``; KV down to it is the tree's now (what the tree had already is freed)."""
+        if node.depth > run.node.depth:
+            taken = min(node.depth - run.node.depth, run.private)
+            run.private -= taken
+            self.private -= taken
+            self._lock(node, 1)
+            self._lock(run.node, -1)
+            run.node = node
+        self._touch_kv(node)
+
+    def _lock(self, node: Node, change: int) -> None:
+        """Hold or let go of a state and of the path to it."""
+        if self.count_running:
+            node.locks += change
+        walked: Node | None = node
+        while walked is not None:
+            walked.users += change
+            walked = walked.parent
+
+    def _use(self, node: Node) -> None:
+        """The state of ``node`` is copied: it is the most recently used one. One on the host alone comes back."""
+        if node.state:
+            self.states.move_to_end(node)
+            return
+        self.host_hits += 1
+        if self.free > 0 or self._evict():
+            self.host_only.pop(node, None)
+            node.state = True
+            self.states[node] = None
+        else:
+            self.host_only.move_to_end(node)
+
+    def _save(self, node: Node, ids: Ids, ends: Ends, depth: int) -> Node:
+        """Save the state at ``depth`` of a request of which ``node`` is on the path; the node that holds it."""
+        node = self.tree.insert(node, ids, ends, depth)
+        states = self.states
+        if node.state:
+            states.move_to_end(node)
+            return node
+        if len(states) + (self.own if self.shared else 0) >= self.capacity:
+            if not self._evict():
+                self.not_saved += 1
+                self._note_bare(node)
+                return node
+        elif len(states) >= self.most_cached:
+            self.most_cached = len(states) + 1
+        node.state = True
+        states[node] = None
+        if self.host_slots:
+            self._back_up(node)
+        if self.policy.path_cap != NO_CAP:
+            self._cap_path(node)
+        return node
+
+    def _cache_kv(self, node: Node, ids: Ids, ends: Ends, tokens: int) -> Node:
+        """KV in whole pages, without a state."""
+        depth = tokens - tokens % self.policy.page
+        if depth <= node.depth:
+            return node
+        node = self.tree.insert(node, ids, ends, depth)
+        if not node.state:
+            self._note_bare(node)
+            self._trim()
+        return node
+
+    def _make_own(self, wanted: int) -> bool:
+        """Whether a request may take ``wanted`` slots for itself, after evicting states where they share the pool."""
+        if not self.shared:
+            return not self.count_running or self.own + wanted <= self.slots
+        while self.free < wanted:
+            if not self._evict():
+                return False
+        return True
+
+    def _evict(self) -> bool:
+        """Free the slot of the least recently used state that no running request holds; False where all are held."""
+        for node in self.states:
+            if not node.locks:
+                break
+        else:
+            return False
+        self.evictions += 1
+        if node.users or node.children or self.kv_tokens is not None or not self.policy.kv_with_state or node.host:
+            self._drop(node)
+            return True
+        del self.states[node]  # a leaf that nothing else holds goes with its KV: `_drop` and `_remove`, spelt out
+        node.state = False
+        parent, tree = node.parent or self.tree.root, self.tree
+        del parent.children[node.key]
+        tree.tokens -= node.depth - parent.depth
+        node.parent = None
+        if not (parent.children or parent.state) and parent.parent is not None:
+            self.bare[parent] = None
+            if len(self.bare) > self.most_bare:
+                self._trim()
+        return True
+
+    def _drop(self, node: Node) -> None:
+        """Take the state off the GPU: it may live on in the host tier; a leaf's KV goes with it."""
+        del self.states[node]
+        node.state = False
+        if node.host:
+            self.host_only[node] = None
+        elif not node.children:
+            if self.policy.kv_with_state and not node.users:
+                self._remove(node)
+            else:
+                self._note_bare(node)
+            if len(self.bare) > self.most_bare:
+                self._trim()
+
+    def _remove(self, leaf: Node) -> None:
+        """Delete a leaf without a state; its parent may be one then."""
+        parent = leaf.parent or self.tree.root
+        self.tree.remove(leaf)
+        if self.kv_tokens is not None:
+            del self.kv_order[leaf]
+        elif not (parent.children or parent.state) and parent.parent is not None:
+            self.bare[parent] = None
+
+    def _note_bare(self, node: Node) -> None:
+        """Remember a leaf that holds no state, where no limit on KV bounds them."""
+        if self.kv_tokens is None and not node.children:
+            self.bare[node] = None
+
+    def _trim(self) -> None:
+        """Delete the oldest leaves without a state beyond their bound."""
+        bare, tree, most = self.bare, self.tree, self.most_bare
+        while len(bare) > most:
+            oldest, _ = bare.popitem(last=False)
+            parent = oldest.parent
+            if parent is None or oldest.children or oldest.state or oldest.host or oldest.users:
+                continue
+            tree.remove(oldest)
+            if not (parent.children or parent.state) and parent.parent is not None:
+                bare[parent] = None
+
+    def _cap_path(self, tail: Node) -> None:
+        """SGLang's --mamba-max-states-per-path: shallow states inside the path go; the tail, forks and locked stay."""
+        holders = [node for node in self._path(tail) if node.state]
+        excess = len(holders) - self.policy.path_cap
+        for node in reversed(holders):
+            if excess <= 0 or node is tail:
+                break
+            if node.locks or len(node.children) != 1:
+                continue
+            self._drop(node)
+            self.capped += 1
+            excess -= 1
+
+    def _path(self, node: Node) -> Iterator[Node]:
+        walked: Node | None = node
+        while walked is not None and walked.parent is not None:
+            yield walked
+            walked = walked.parent
+
+    def _back_up(self, node: Node) -> None:
+        """Copy a state to the host, over the oldest copy that the GPU no longer holds where the host is full."""
+        if node.host:
+            self.host_only.pop(node, None)
+            return
+        if self.host_used == self.host_slots:
+            if not self.host_only:
+                return
+            oldest, _ = self.host_only.popitem(last=False)
+            oldest.host = False
+            if not oldest.children and not oldest.users:
+                self._remove(oldest)
+        else:
+            self.host_used += 1
+        node.host = True
+
+    def _touch_kv(self, node: Node) -> None:
+        """A path is used: the deepest node first, so that a leaf is always older than what it hangs on."""
+        if self.kv_tokens is not None:
+            for walked in self._path(node):
+                self.kv_order[walked] = None
+                self.kv_order.move_to_end(walked)
+
+    def _make_kv(self, tokens: int) -> bool:
+        """Whether ``tokens`` of KV are free, after evicting leaves that no running request uses."""
+        if self.kv_tokens is None:
+            return True
+        while self.kv_held + tokens > self.kv_tokens:
+            leaf = next((node for node in self.kv_order if not node.users and not node.children), None)
+            if leaf is None:
+                return False
+            self._forget(leaf)
+        return True
+
+    def _forget(self, leaf: Node) -> None:
+        """Delete a leaf with its KV and whatever states it has."""
+        if leaf.state:
+            del self.states[leaf]
+            leaf.state = False
+            self.evictions += 1
+        if leaf.host:
+            self.host_only.pop(leaf, None)
+            leaf.host = False
+            self.host_used -= 1
+        self.kv_evictions += leaf.tokens
+        self._remove(leaf)

@@ -1,0 +1,231 @@
+"""How many slots does a workload want? The knee: the fewest at which reuse reaches 95 % of what any number would give.
+
+    limit   hit rates of requests and of tokens with more slots than the workload ever fills
+    knee    the smallest number of slots at which both rates are at least 0.95 * limit
+
+One pass with that many slots notes how recently each state hit was used before: its stack distance, the number of
+distinct states used since, itself included. A cache of C slots that gives up the least recently used state still has
+those at distances up to C (Mattson et al. 1970), which gives the rates at every C at once. It holds where a miss saves
+what a hit would have found; so the knee found is simulated, and one slot fewer. Where they disagree, or where locks, a
+limit on KV, a host tier or a path cap make the cache no such stack, the knee is searched from there.
+Units: slots.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hybridcalc.reuse.policy import NO_CAP
+from hybridcalc.reuse.requests import Workload
+from hybridcalc.reuse.simulation import RESUMED, Counter, Outcome, Progress, Setup, resuming, simulate
+from hybridcalc.reuse.tree import Node
+
+SHARE = 0.95
+MOST_LIMIT_SLOTS = 2**18
+"""Slots that stand for any number of them, unless the question has more: 262,144 states are some 200 MB here."""
+_FIRST_STAMPS = 2**12
+Bar = Callable[[str], Progress | None]
+"""Starts a progress bar under a name."""
+
+
+class Knee(NamedTuple):
+    """Fewest slots for states in the tree (``cached_slots``), and of the pool with running requests (``slots``).
+
+    ``at_knee`` is what they give, ``limit`` what any number would; ``limited``: the workload fills even that many.
+    None where the workload reuses nothing with any number of slots. ``method`` is "stack distance" or "search".
+    """
+
+    slots: int | None
+    cached_slots: int | None
+    limit: Outcome
+    at_knee: Outcome | None
+    method: str
+    limited: bool
+
+    def reached_by(self, outcome: Outcome) -> bool:
+        """Whether ``outcome`` is at least as good as what the knee asks for."""
+        return _near(outcome, self.limit)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures under the keys of ``reuse --json``."""
+        return {
+            "slots": self.slots, "cached_slots": self.cached_slots, "method": self.method,
+            "limit_hit_rate": self.limit.hit_rate, "limit_token_hit_rate": self.limit.token_hit_rate,
+            "limit_slots": self.limit.most_cached, "limit_reached": not self.limited,
+        }  # fmt: skip
+
+
+class StackOrder(OrderedDict[Node, None]):
+    """States in the order of their use, which also says how many have been used since the one that is used now.
+
+    A Fenwick tree counts the stamps in use; when they run out, the states in use are stamped anew.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stamps: dict[Node, int] = {}
+        self.counts = [0] * (_FIRST_STAMPS + 1)
+        self.last = self.used = 0
+
+    def move_to_end(self, node: Node, last: bool = True) -> None:
+        """Use a state that is there. ``used`` is the distance of the first one since it was set to 0: the state hit."""
+        super().move_to_end(node, last)
+        stamp = self.stamps[node]
+        self.used = self.used or len(self) - self._used_up_to(stamp) + 1
+        self._change(stamp, -1)
+        self._stamp(node)
+
+    def __setitem__(self, node: Node, value: None) -> None:
+        super().__setitem__(node, value)
+        self._stamp(node)
+
+    def __delitem__(self, node: Node) -> None:
+        super().__delitem__(node)
+        self._change(self.stamps.pop(node), -1)
+
+    def _stamp(self, node: Node) -> None:
+        if self.last == len(self.counts) - 1:
+            self._renew()
+            if node in self.stamps:
+                del self.stamps[node]
+        self.last += 1
+        self.stamps[node] = self.last
+        self._change(self.last, 1)
+
+    def _renew(self) -> None:
+        """Stamp all states 1, 2, ... in their order but the newest, which is being stamped."""
+        self.stamps = {node: stamp for stamp, node in enumerate(self, 1)}
+        newest = next(reversed(self))
+        self.last = self.stamps.pop(newest) - 1
+        size = max(_FIRST_STAMPS, 4 * self.last)
+        self.counts = [0] * (size + 1)
+        for stamp in range(1, self.last + 1):
+            self._change(stamp, 1)
+
+    def _change(self, stamp: int, by: int) -> None:
+        counts, size = self.counts, len(self.counts)
+        while stamp < size:
+            counts[stamp] += by
+            stamp += stamp & -stamp
+
+    def _used_up_to(self, stamp: int) -> int:
+        counts, total = self.counts, 0
+        while stamp:
+            total += counts[stamp]
+            stamp -= stamp & -stamp
+        return total
+
+
+class _Distances:
+    """Hits and hit tokens by stack distance."""
+
+    def __init__(self) -> None:
+        self.hits: dict[int, int] = {}
+        self.tokens: dict[int, int] = {}
+
+    def add(self, distance: int, tokens: int) -> None:
+        self.hits[distance] = self.hits.get(distance, 0) + 1
+        self.tokens[distance] = self.tokens.get(distance, 0) + tokens
+
+    def knee(self) -> int:
+        """The least distance up to which both hits and tokens are 95 % of all."""
+        hits = tokens = 0
+        wanted_hits, wanted_tokens = SHARE * sum(self.hits.values()), SHARE * sum(self.tokens.values())
+        for distance in sorted(self.hits):
+            hits += self.hits[distance]
+            tokens += self.tokens[distance]
+            if hits >= wanted_hits and tokens >= wanted_tokens:
+                return distance
+        return 0
+
+
+def is_stack(setup: Setup) -> bool:
+    """Whether the cache gives up nothing but the state least recently used."""
+    plain = setup.running == 0 and setup.kv_tokens is None and not setup.host_slots
+    return plain and setup.policy.path_cap == NO_CAP
+
+
+def find_knee(workload: Workload, setup: Setup, *, warmup_rounds: int = 0, progress: Bar = lambda _: None) -> Knee:
+    """The knee of a workload; all of ``setup`` but its slots stays. ``progress`` starts a bar for each pass."""
+    most, bar = max(MOST_LIMIT_SLOTS, setup.cached_slots), progress
+    alone = Setup(setup.policy, most)
+    distances = _Distances()
+    limit = _measure(workload, alone, distances, warmup_rounds, bar("stack distances"))
+    stack = is_stack(setup)
+    if not stack:
+        roomy = setup.with_cached(most)
+        limit = simulate(workload, roomy, warmup_rounds=warmup_rounds, progress=bar("with any number of slots"))
+    limited = limit.most_cached >= most
+    if not limit.hits:
+        return Knee(None, None, limit, None, "stack distance" if stack else "search", limited)
+    known: dict[int, Outcome] = {}
+
+    def reaches(slots: int) -> bool:
+        if slots not in known:
+            name = f"{slots:,} slots"
+            setting = setup.with_cached(slots)
+            known[slots] = simulate(workload, setting, warmup_rounds=warmup_rounds, progress=bar(name))
+        return _near(known[slots], limit)
+
+    found, high = max(distances.knee(), 1), max(limit.most_cached, 1)
+    cached = found
+    exact = stack and reaches(found) and (found == 1 or not reaches(found - 1))
+    if not exact:
+        cached = _search(reaches, min(found, high), high)
+    pool = _pool(setup.with_cached(cached))
+    if setup.checkpoint_slots is None:
+        pool = max(pool, setup.running * setup.policy.slots_per_request)
+    method = "stack distance" if exact else "search"
+    return Knee(pool, cached, limit, known.get(cached, limit), method, limited)
+
+
+def _pool(setup: Setup) -> int:
+    return setup.slots if setup.checkpoint_slots is None else setup.checkpoint_slots
+
+
+def _near(outcome: Outcome, limit: Outcome) -> bool:
+    return outcome.hits >= SHARE * limit.hits and outcome.hit_tokens >= SHARE * limit.hit_tokens
+
+
+def _search(reaches: Callable[[int], bool], guess: int, most: int) -> int:
+    """The least number up to ``most`` that reaches, where more never reach less; ``most`` does.
+
+    Steps away from the guess, each twice the last, until the number lies between two; then halves what is between.
+    """
+    step = max(guess // 16, 1)
+    low = high = guess
+    if guess == most or reaches(guess):
+        while high == low:
+            low = max(low - step, 0)
+            if low and reaches(low):
+                high = low
+            step *= 2
+    else:
+        while high == low:
+            high = min(high + step, most)
+            if high < most and not reaches(high):
+                low = high
+            step *= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        if reaches(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _measure(
+    workload: Workload, setup: Setup, distances: _Distances, warmup_rounds: int, progress: Progress | None
+) -> Outcome:
+    """The roomy pass: its outcome, and into ``distances`` how deep each state hit lay."""
+    cache, counter, order = setup.cache(), Counter(warmup_rounds, progress), StackOrder()
+    cache.states = order
+    for request in resuming(workload):
+        counter.mark(cache, request)
+        order.used = 0
+        hit = cache.serve(request)
+        counter.count(cache, request, hit)
+        if hit and request.round >= warmup_rounds and request.preempted != RESUMED:
+            distances.add(order.used, hit)
+    return counter.outcome(cache)

@@ -1,0 +1,28 @@
+"""How long are the requests of a workload, for the planners? Prompt and answer together, as `deployment.Workload`.
+
+Lengths are counted as they are up to MOST_LENGTHS different ones; beyond that, neighbours are taken together at their
+mean, rounded up, so that a plan never gets less than what the requests hold. Units: tokens.
+"""
+
+from collections import Counter
+
+from hybridcalc import deployment
+from hybridcalc.reuse.requests import Workload
+
+MOST_LENGTHS = 256
+
+
+def planned_workload(workload: Workload, *, concurrency: int | None = None) -> deployment.Workload:
+    """The lengths of a workload's requests, with how many have each, for ``hybridcalc plan``.
+
+    The counts are a mix: how often a length comes, not how many requests run at once; that is ``concurrency``.
+    """
+    counted = sorted(Counter(request.ends[-1] for request in workload.stream()).items())
+    size = -(-len(counted) // MOST_LENGTHS) if counted else 1
+    lengths = []
+    for start in range(0, len(counted), size):
+        group = counted[start : start + size]
+        requests = sum(count for _, count in group)
+        tokens = sum(length * count for length, count in group)
+        lengths.append((-(-tokens // requests), requests))
+    return deployment.Workload(tuple(lengths), concurrency, mix=True)

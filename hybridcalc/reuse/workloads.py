@@ -1,0 +1,268 @@
+"""Which requests does a kind of work send? Synthetic workloads, written ``kind:name=value,...``.
+
+    cyclic   distinct prompts, probed in turn or, with zipf, by popularity
+    chat     conversations that are open at the same time, each turn longer than the one before
+    fanout   agents that branch off a shared context and take steps of their own
+    rag      documents by popularity, each with a private question
+    shared   one prompt, or a few, in front of private ones
+
+All are seeded and streamed: what is held are the open conversations, never the requests. A run (requests.py) is named
+by a whole number; names are never used twice, so what is private stays so. Units: tokens; think time in seconds.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from heapq import heapify, heapreplace
+from itertools import accumulate, count
+from typing import NamedTuple
+
+from hybridcalc.errors import InputError
+from hybridcalc.reuse.requests import Request, Workload
+from hybridcalc.units import parse_tokens
+
+Values = dict[str, int | float]
+Runs = tuple[tuple[int, ...], tuple[int, ...]]
+MOST_OF_A_NUMBER, MOST_EXPONENT = 10**9, 10.0
+MOST_TOKENS = 2**27
+"""Tokens of one run; longer prompts than any model takes are slips of the keyboard."""
+MOST_HELD = 10**6
+"""Prompts, conversations or documents that a generator may hold at a time."""
+
+
+class Kind(NamedTuple):
+    """A kind of workload: its parameters with their defaults, what streams it, and its requests and rounds."""
+
+    defaults: Values
+    meaning: dict[str, str]
+    stream: Callable[[Values, int], Iterator[Request]]
+    requests: Callable[[Values], int]
+    rounds: Callable[[Values], int]
+
+
+COMMON: Values = {"rounds": 4, "preempt": 0.0}
+SHARES = ("preempt",)
+REALS = ("zipf", "think", "preempt")
+MAY_BE_ZERO = ("zipf", "think", "preempt", "system", "tail", "growth", "output")
+HELD = ("prefixes", "sessions", "documents", "parents", "prompts")
+
+
+def parse_workload(text: str, *, seed: int = 0) -> Workload:
+    """The workload of ``cyclic:prefixes=384,tokens=1000,rounds=4``. Raises InputError naming the part that is wrong."""
+    name, _, rest = text.partition(":")
+    if name not in KINDS:
+        raise InputError(
+            f"--workload {text[:40]!r} is neither a kind of workload nor a file",
+            fix=f"write {', '.join(f'{kind}:...' for kind in KINDS)} or the name of a trace",
+        )
+    kind = KINDS[name]
+    values = dict(kind.defaults)
+    for part in filter(None, (part.strip() for part in rest.split(","))):
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if key not in values or not equals:
+            near = get_close_matches(key, values, n=1)
+            raise InputError(
+                f"--workload {name}: {part[:40]!r} is not one of its parameters",
+                fix=f"write {near[0]}=..." if near else f"it takes {', '.join(values)}",
+            )
+        values[key] = _value(name, key, value)
+    described = ", ".join(f"{key} {value:,}" for key, value in values.items() if value)
+    return Workload(
+        name, lambda: kind.stream(values, seed), kind.requests(values), kind.rounds(values), described,
+        preempts=values["preempt"] > 0,
+    )  # fmt: skip
+
+
+def _value(kind: str, key: str, text: str) -> int | float:
+    try:
+        if key in REALS:
+            number = float(text)
+            most = 1.0 if key in SHARES else MOST_EXPONENT if key == "zipf" else float(MOST_OF_A_NUMBER)
+            if not 0 <= number <= most:
+                raise InputError(f"not a number from 0 to {most:g}")
+            return number
+        if text == "0" and key in MAY_BE_ZERO:
+            return 0
+        number = parse_tokens(text)
+        most = (
+            MOST_HELD
+            if key in HELD
+            else MOST_OF_A_NUMBER
+            if key in ("rounds", "turns", "agents", "steps")
+            else MOST_TOKENS
+        )
+        if number > most:
+            raise InputError(f"at most {most:,}")
+    except ValueError:
+        raise InputError(f"--workload {kind}: {key}={text[:20]} is not a number", fix="write one like 1.0") from None
+    except InputError as error:
+        raise InputError(f"--workload {kind}: {key}={text[:20]}: {error.message}", fix=error.fix) from None
+    return number
+
+
+class _Popularity:
+    """Draws 0 .. n - 1 in turn, or by Zipf's law with exponent ``zipf``: the k-th most popular weighs 1 / k**zipf."""
+
+    def __init__(self, number: int, zipf: float, chance: random.Random) -> None:
+        self.number, self.zipf, self.chance = number, zipf, chance
+        self.weights = list(accumulate((rank + 1) ** -zipf for rank in range(number))) if zipf else []
+
+    def round(self) -> Iterator[int]:
+        """As many draws as there are things."""
+        if not self.zipf:
+            return iter(range(self.number))
+        return iter(self.chance.choices(range(self.number), cum_weights=self.weights, k=self.number))
+
+
+def _longer(runs: Runs, name: int, tokens: int) -> Runs:
+    """Runs with one more behind; unchanged where it has no tokens."""
+    ids, ends = runs
+    if not tokens:
+        return runs
+    return (*ids, name), (*ends, (ends[-1] if ends else 0) + tokens)
+
+
+class _Writer:
+    """Makes requests: names for private runs, and by chance where one is preempted."""
+
+    def __init__(self, values: Values, seed: int, first_name: int) -> None:
+        self.chance, self.names = random.Random(seed), count(first_name)  # noqa: S311 - a simulation, seeded
+        self.preempt, self.output = float(values["preempt"]), int(values["output"])
+
+    def request(self, runs: Runs, round: int) -> tuple[Request, Runs]:
+        """A request with the prompt ``runs``, and the runs with its answer."""
+        prompt = runs[1][-1]
+        ids, ends = _longer(runs, next(self.names), self.output)
+        preempted = 0
+        if self.preempt and self.output > 1 and self.chance.random() < self.preempt:
+            preempted = self.chance.randrange(1, self.output)
+        return Request(ids, ends, prompt, round, preempted), (ids, ends)
+
+
+def _cyclic(values: Values, seed: int) -> Iterator[Request]:
+    number, tokens, tail, system = (int(values[key]) for key in ("prefixes", "tokens", "tail", "system"))
+    writer = _Writer(values, seed, number + 1)
+    popularity = _Popularity(number, float(values["zipf"]), writer.chance)
+    start = _longer(((), ()), 0, system)
+    for round in range(int(values["rounds"])):
+        for prefix in popularity.round():
+            yield writer.request(_longer(_longer(start, prefix + 1, tokens), next(writer.names), tail), round)[0]
+
+
+def _chat(values: Values, seed: int) -> Iterator[Request]:
+    """Every session is always in a conversation; ``rounds`` conversations one after another, a round is a turn."""
+    sessions, turns, user, growth = (int(values[key]) for key in ("sessions", "turns", "user", "growth"))
+    think, last = float(values["think"]), turns * int(values["rounds"])
+    writer = _Writer(values, seed, 1)
+    start = _longer(((), ()), 0, int(values["system"]))
+    history, names, output = [start] * sessions, writer.names, writer.output
+    if not think and not writer.preempt and output:  # the fast path: a named tuple's own constructor is slow
+        new = tuple.__new__
+        for turn in range(last):
+            fresh, said = turn % turns == 0, user + turn % turns * growth
+            for session in range(sessions):
+                ids, ends = start if fresh else history[session]
+                prompt = (ends[-1] if ends else 0) + said
+                ids, ends = (*ids, next(names), next(names)), (*ends, prompt, prompt + output)
+                history[session] = ids, ends
+                yield new(Request, (ids, ends, prompt, turn, 0))
+        return
+    clock = [(writer.chance.random() * think, session, 0) for session in range(sessions)]
+    heapify(clock)
+    while clock[0][0] != float("inf"):
+        now, session, turn = clock[0]
+        runs = start if turn % turns == 0 else history[session]
+        request, history[session] = writer.request(_longer(runs, next(names), user + turn % turns * growth), turn)
+        yield request
+        later = now + 1 + think * writer.chance.expovariate(1.0) if turn + 1 < last else float("inf")
+        heapreplace(clock, (later, session, turn + 1))
+
+
+def _fanout(values: Values, seed: int) -> Iterator[Request]:
+    """``parents`` contexts are worked on at a time, agents taking steps in turn; a round is one such generation."""
+    parents, agents, steps = (int(values[key]) for key in ("parents", "agents", "steps"))
+    tokens, task, growth = (int(values[key]) for key in ("tokens", "task", "growth"))
+    writer = _Writer(values, seed, 1)
+    for round in range(int(values["rounds"])):
+        contexts = [
+            _longer(_longer(((), ()), 0, int(values["system"])), next(writer.names), tokens) for _ in range(parents)
+        ]
+        history = [[context] * agents for context in contexts]
+        for step in range(steps):
+            for parent in range(parents):
+                for agent in range(agents):
+                    runs = _longer(history[parent][agent], next(writer.names), growth if step else task)
+                    request, history[parent][agent] = writer.request(runs, round)
+                    yield request
+
+
+def _rag(values: Values, seed: int) -> Iterator[Request]:
+    documents, tokens, question = (int(values[key]) for key in ("documents", "tokens", "question"))
+    writer = _Writer(values, seed, documents + 1)
+    popularity = _Popularity(documents, float(values["zipf"]), writer.chance)
+    start = _longer(((), ()), 0, int(values["system"]))
+    for round in range(int(values["rounds"])):
+        for document in popularity.round():
+            runs = _longer(_longer(start, document + 1, tokens), next(writer.names), question)
+            yield writer.request(runs, round)[0]
+
+
+def _shared(values: Values, seed: int) -> Iterator[Request]:
+    prompts, tokens, private = (int(values[key]) for key in ("prompts", "tokens", "private"))
+    writer = _Writer(values, seed, prompts + 1)
+    for round in range(int(values["rounds"])):
+        for prompt in range(prompts):
+            runs = _longer(_longer(((), ()), prompt + 1, tokens), next(writer.names), private)
+            yield writer.request(runs, round)[0]
+
+
+def _product(*keys: str) -> Callable[[Values], int]:
+    def product(values: Values) -> int:
+        result = 1
+        for key in keys:
+            result *= int(values[key])
+        return result
+
+    return product
+
+
+_ROUNDS = {
+    "rounds": "times over", "preempt": "share of requests preempted once while they answer",
+    "system": "tokens in front of every prompt", "output": "tokens of an answer",
+}  # fmt: skip
+KINDS = {
+    "cyclic": Kind(
+        {"prefixes": 384, "tokens": 1000, "tail": 0, "system": 0, "output": 1, "zipf": 0.0, **COMMON},
+        {**_ROUNDS, "prefixes": "distinct prompts", "tokens": "of each", "tail": "private tokens behind each",
+         "zipf": "exponent of their popularity; 0: in turn"},
+        _cyclic, _product("prefixes", "rounds"), _product("rounds"),
+    ),
+    "chat": Kind(
+        {"sessions": 100, "turns": 5, "system": 0, "user": 200, "growth": 0, "output": 100, "think": 0.0, **COMMON,
+         "rounds": 1},
+        {**_ROUNDS, "rounds": "conversations of a session, one after another; a warm-up round is a turn",
+         "sessions": "conversations open at a time", "turns": "of each", "user": "tokens a user adds in a turn",
+         "growth": "tokens by which each turn adds more", "think": "mean seconds between turns; 0: in turn"},
+        _chat, _product("sessions", "turns", "rounds"), _product("turns", "rounds"),
+    ),
+    "fanout": Kind(
+        {"parents": 16, "agents": 8, "steps": 3, "tokens": 4000, "task": 200, "growth": 500, "output": 100,
+         "system": 0, **COMMON},
+        {**_ROUNDS, "parents": "contexts worked on at a time", "agents": "that branch off each", "steps": "of an agent",
+         "tokens": "of a context", "task": "tokens of an agent's task", "growth": "tokens each step adds"},
+        _fanout, _product("parents", "agents", "steps", "rounds"), _product("rounds"),
+    ),
+    "rag": Kind(
+        {"documents": 200, "tokens": 4000, "question": 50, "output": 200, "system": 500, "zipf": 1.0, **COMMON},
+        {**_ROUNDS, "documents": "that are asked about", "tokens": "of each", "question": "private tokens behind it",
+         "zipf": "exponent of their popularity; 0: in turn"},
+        _rag, _product("documents", "rounds"), _product("rounds"),
+    ),
+    "shared": Kind(
+        {"tokens": 1500, "private": 700, "prompts": 1, "output": 100, **COMMON, "rounds": 100},
+        {**_ROUNDS, "tokens": "of the shared prompt", "private": "tokens behind it",
+         "prompts": "shared prompts, in turn"},
+        _shared, _product("prompts", "rounds"), _product("rounds"),
+    ),
+}  # fmt: skip
+"""Every kind of workload. A new one is added here; ``meaning`` is documented in docs/reuse.md."""

@@ -1,0 +1,360 @@
+"""`hybridcalc plan` and `crossover` for vLLM, end to end: memory, launch lines, refusals, sweeps, looks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from command_line import plan, process, run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+VLLM = ("--engine", "vllm")
+NEMOTRON = (*VLLM, "nemotron-h-8b", "--max-model-len", "8192")
+MEMORY = ("--available", "40GiB")
+LAUNCH = (
+    "--", "VLLM_USE_V2_MODEL_RUNNER=1", "vllm", "serve", "nvidia/Nemotron-H-8B-Base-8K", "--max_model_len=8192",
+    "--max-num-seqs", "64", "--port", "8000", "--trust-remote-code",
+)  # fmt: skip
+
+
+def test_nemotron_h_8b_on_40_gib():
+    """Blocks of 1,040 tokens, 26 a request, 96.92x, as vLLM 0.33.0 computes them."""
+    answer = plan(*NEMOTRON, *MEMORY, "-L", "4200")
+    assert (answer["engine"], answer["engine_version"], answer["model"]) == ("vllm", "0.33.0", "nemotron-h-8b")
+    assert (answer["attn_block_size"], answer["num_blocks"], answer["blocks_per_request"]) == (1040, 2520, 26)
+    assert f"{answer['max_concurrency']:.2f}" == "96.92"
+    assert (answer["capacity"]["concurrent_requests"], answer["binding"]) == (109, "blocks")
+
+
+def test_json_is_one_document_with_its_schema():
+    ran = run("plan", *NEMOTRON, *MEMORY, "-L", "4200", "--json")
+    answer = ran.document
+    assert answer["schema"] == "hybridcalc.plan/1" and ran.err == "" and "\x1b" not in ran.out
+    assert (answer["starts"], answer["refusal"]) == (True, None)
+    assert sum(line["allocated_bytes"] for line in answer["budget"]) == answer["allocated_bytes"]
+    assert answer["suggestions"] and all(set(s) >= {"flags", "effect", "why"} for s in answer["suggestions"])
+    assert answer["log_lines"] and answer["steps"]
+
+
+def test_a_shared_prefix_is_reused_in_whole_blocks():
+    """0.22.1, mode all: 3,840 of 4,000 tokens, 360 computed; of 900 nothing. The length follows from both."""
+    old = (*NEMOTRON, *MEMORY, "--engine-version", "0.22.1", "--enable-prefix-caching")
+    answer = plan(*old, "--shared-prefix", "4000", "--private", "200")
+    assert (answer["prefix"]["reused_tokens"], answer["prefix"]["computed_tokens"]) == (3840, 360)
+    assert answer["capacity"]["length_tokens"] == 4200
+    short = plan(*old, "--shared-prefix", "900", "--private", "200")
+    assert short["prefix"]["reused_tokens"] == 0
+    assert "HC055" in [finding["rule"] for finding in short["findings"]]
+
+
+def test_a_launch_line_says_the_engine():
+    """Model, variables, = forms and underscores; flags that leave memory alone are passed over."""
+    answer = plan(*MEMORY, *LAUNCH)
+    assert (answer["engine"], answer["model"], answer["num_blocks"]) == ("vllm", "nemotron-h-8b", 2520)
+    assert (answer["max_num_seqs"], answer["max_model_len"]) == (64, 8192)
+
+
+@pytest.mark.parametrize(("outside", "key", "value"), [
+    (("--max-num-seqs", "9"), "max_num_seqs", 9),
+    (("-tp", "2"), "attn_bytes_per_token_per_layer", 2048.0),
+    (("--no-enable-prefix-caching",), "mamba_cache_mode", "none"),
+    (("qwen3-next-80b-a3b",), "model", "qwen3-next-80b-a3b"),
+    (("--engine-version", "0.22.1"), "prefix_caching", False),
+    (("--env", "VLLM_KV_CACHE_LAYOUT=HND"), "layout", "LBHNC"),
+], ids=["limit", "tp", "switch", "MODEL", "version", "variable"])  # fmt: skip
+def test_what_stands_outside_the_launch_line_wins(outside, key, value):
+    assert plan(*outside, *MEMORY, *LAUNCH)[key] == value
+
+
+@pytest.mark.parametrize("form", ["words", "text", "script", "stdin"])
+def test_a_launch_line_comes_in_every_form(form, tmp_path):
+    text = "M=nemotron-h-8b; vllm serve $M -sc.method ngram -sc.num_speculative_tokens 2 --max-model-len 8K | tee x"
+    script = tmp_path / "launch.sh"
+    script.write_text("#!/bin/bash\n" + text.replace("--max", "\\\n  --max"), encoding="utf-8")
+    words = text.removeprefix("M=nemotron-h-8b; ").removesuffix(" | tee x").replace("$M", "nemotron-h-8b").split()
+    line = {"words": words, "text": [text], "script": [str(script)], "stdin": ["-"]}[form]
+    answer = plan(*MEMORY, "--", *line, stdin=script.read_bytes())
+    assert (answer["model"], answer["num_speculative_tokens"], answer["max_model_len"]) == ("nemotron-h-8b", 2, 8192)
+
+
+def test_a_gpu_decides_memory_kernels_and_the_default_limit():
+    """143,771 MiB x 0.9 - 16 - 4; 1,024 sequences; with the non-cache use estimated it is an interval."""
+    gpu = (*NEMOTRON, "--gpu", "h200", "--weights", "16GiB", "--gpu-memory-utilization", "0.9")
+    answer = plan(*gpu, "--non-cache", "4GiB")
+    assert answer["available_gib"] == pytest.approx(143_771 / 1024 * 0.9 - 20)
+    assert answer["max_num_seqs"] == 1024 and "intervals" not in answer
+    low, high = plan(*gpu)["intervals"]["num_blocks"]
+    assert low < answer["num_blocks"] < high
+    blackwell = plan(*VLLM, "nemotron-h-8b", "--gpu", "b200", "--weights", "16GiB", "--max-num-seqs", "64")
+    assert (blackwell["attention_backends"], blackwell["layout"]) == (["FLASHINFER", "MAMBA2_ATTN"], "LBHNC")
+    assert plan(*NEMOTRON, *MEMORY, "--gpu-capability", "10.0")["attention_backends"][0] == "FLASHINFER"
+
+
+def test_the_memory_may_stand_among_the_flags():
+    assert plan(*NEMOTRON, "--kv-cache-memory-bytes", "40G")["num_blocks"] == 2520
+    both = plan(*NEMOTRON, *MEMORY, "--kv-cache-memory-bytes", "20G")
+    assert both["num_blocks"] == 2520
+    assert "--available is given: --kv-cache-memory-bytes changes nothing here" in both["notes"]
+
+
+def test_weights_come_from_the_index_beside_a_config(tmp_path):
+    from pathlib import Path
+
+    config = Path(__file__).resolve().parent.parent.parent / "examples" / "qwen3.5-27b" / "config.json"
+    (tmp_path / "config.json").write_bytes(config.read_bytes())
+    total = json.dumps({"metadata": {"total_size": 54 * 2**30}})
+    (tmp_path / "model.safetensors.index.json").write_text(total)
+    flags = ("-tp", "2", "--gpu", "80GiB", "--non-cache", "3GiB", "--max-num-seqs", "64", "--max-model-len", "8k")
+    assert plan(*VLLM, str(tmp_path), *flags)["available_gib"] == pytest.approx(80 * 0.92 - 27 - 3)
+
+
+REFUSED = {
+    "one request": ((*NEMOTRON, "--available", "0.4GiB"), "HC041", "get_kv_cache_configs"),
+    "no memory": ((*NEMOTRON, "--available", "-1GiB"), "HC040", "get_kv_cache_configs"),
+    "removed": ((*VLLM, "bamba-9b", *MEMORY), "HC043", "create_engine_config"),
+    "retired mode": ((*NEMOTRON, *MEMORY, "--mamba-cache-mode", "all"), "HC042", "create_engine_config"),
+    "sequences": ((*NEMOTRON, *MEMORY, "--max-num-seqs", "5000"), "HC044", "cudagraph_mamba_check"),
+    "unit": ((*NEMOTRON, *MEMORY, "--prefix-match-unit", "100"), "HC045", "resolve_kv_cache_block_sizes"),
+    "ranks": ((*NEMOTRON, *MEMORY, "-tp", "3"), "HC050", "create_engine_config"),
+    "block": ((*NEMOTRON, *MEMORY, "--block-size", "24"), "HC047", "initialize_model"),
+    "weights": ((*NEMOTRON, "--gpu", "h100", "--weights", "90GiB"), "HC040", "initialize_model"),
+    "launch line": ((*MEMORY, *LAUNCH, "--mamba-cache-mode", "all"), "HC042", "create_engine_config"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "rule", "stage"), REFUSED.values(), ids=REFUSED)
+def test_what_the_engine_refuses_is_exit_1_with_a_reason_and_a_fix(arguments, rule, stage):
+    """The question is clear and the answer is no: as text and as a document."""
+    before = arguments.index("--") if "--" in arguments else len(arguments)
+    text = run("plan", *arguments)
+    document = run("plan", *arguments[:before], "--json", *arguments[before:])
+    assert (text.code, text.err, document.code, document.err) == (1, "", 1, "")
+    answer = document.document
+    assert answer["schema"] == "hybridcalc.plan/1" and answer["starts"] is False
+    refusal = answer["refusal"]
+    assert (refusal["rule"], refusal["stage"]) == (rule, stage)
+    assert refusal["reason"] and refusal["fix"]
+    assert text.out.startswith("does not start")
+    flat = " ".join(text.out.split())
+    assert refusal["reason"] in flat and f"fix: {refusal['fix']}" in flat
+
+
+def test_a_removed_model_and_a_retired_mode_start_under_the_version_that_is_named():
+    assert plan(*VLLM, "bamba-9b", *MEMORY, "--engine-version", "0.23.0")["starts"]
+    retired = (*NEMOTRON, *MEMORY, "--mamba-cache-mode", "all", "--enable-prefix-caching")
+    assert plan(*retired, "--engine-version", "0.31.0")["mamba_cache_mode"] == "all"
+    assert plan(*retired, "--engine-version", "0.32.0", code=1)["refusal"]["rule"] == "HC042"
+
+
+BAD = {
+    "no memory": ((), "error: plan needs the memory free for the cache: add --available SIZE\n"
+                      "       or --gpu with --weights, or --kv-cache-memory-bytes\n"),
+    "memory twice": ((*MEMORY, "--gpu", "h200", "--weights", "16GiB"),
+                     "error: the memory is given in more than one way\n       keep --available or --gpu\n"),
+    "no weights": (("--gpu", "h100"), "error: --gpu needs the weights on one rank\n       add --weights SIZE\n"),
+    "weights alone": ((*MEMORY, "--weights", "16GiB"),
+                      "error: --weights says nothing without --gpu\n       add --gpu NAME, or leave it out\n"),
+    "non-cache alone": ((*MEMORY, "--non-cache", "3GiB"),
+                        "error: --non-cache says nothing without --gpu\n       add --gpu NAME, or leave it out\n"),
+    "SGLang's memory": (("--rest", "40GiB"), "error: --rest says nothing about vLLM\n       leave it out\n"),
+    "SGLang's figures": (("--avail-before", "22", "--avail-after", "14"),
+                         "error: --avail-before says nothing about vLLM\n       leave it out\n"),
+    "SGLang's platform": ((*MEMORY, "--platform", "cuda"),
+                          "error: --platform says nothing about vLLM\n       leave it out\n"),
+    "SGLang's drafts": ((*MEMORY, "--max-draft-tokens", "4"),
+                        "error: --max-draft-tokens says nothing about vLLM\n       leave it out\n"),
+    "SGLang's draft KV": ((*MEMORY, "--draft-kv-bytes-per-token", "4"),
+                          "error: --draft-kv-bytes-per-token says nothing about vLLM\n       leave it out\n"),
+    "private alone": ((*MEMORY, "--private", "200"),
+                      "error: --private says nothing without --shared-prefix\n       add --shared-prefix N\n"),
+    "a length below the prefix": ((*MEMORY, "-L", "1000", "--shared-prefix", "4000"),
+                                  "error: -L 1,000 is shorter than the 4,000 tokens of --shared-prefix and "
+                                  "--private\n       leave out -L, or count the answer in: prompt and answer "
+                                  "together\n"),
+    "no capability": ((*MEMORY, "--gpu-capability", "x"),
+                      "error: 'x' is no compute capability\n       write 9.0 for Hopper\n"),
+    "no version": ((*MEMORY, "--engine-version", "main"), None),
+    "misspelt": ((*MEMORY, "--max-model-length", "7"),
+                 "error: --max-model-length is not a flag of vLLM\n       write --max-model-len\n"),
+    "unknown": ((*MEMORY, "--mem-fraction-static", "0.8"),
+                "error: --mem-fraction-static is no flag of vLLM nor of plan\n       see `hybridcalc plan --help`\n"),
+    "not modelled": ((*MEMORY, "-pp", "2"),
+                     "error: pipeline parallelism of vLLM is not modelled\n"
+                     "       leave out --pipeline-parallel-size\n"),
+    "another engine's line": ((*MEMORY, "--", "sglang", "serve", "x"),
+                              "error: the launch line starts sglang, not vllm\n       leave out --engine\n"),
+    "a sweep of a share": ((*MEMORY, "--sweep", "gpu-memory-utilization=0.8,0.9"),
+                           "error: --sweep gpu-memory-utilization changes nothing beside a given memory\n"
+                           "       give --gpu, or the avail figures\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "text"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_or_two_lines_and_exit_2(arguments, text):
+    """What, where, why, and what to write instead: word by word."""
+    ran = run("plan", *NEMOTRON, *arguments)
+    assert (ran.out, ran.code) == ("", 2)
+    assert ran.err == text if text is not None else ran.err.startswith("error: ")
+    assert len(ran.err.splitlines()) <= 2
+
+
+def test_a_hybrid_that_is_not_modelled_says_so():
+    ran = run("plan", *VLLM, "lara-4-mini", *MEMORY)
+    assert (ran.code, ran.err) == (
+        2, "error: the hybrid class LaraMiniForCausalLM is not modelled for vLLM\n"
+           "       plan it for SGLang: --engine sglang\n"
+    )  # fmt: skip
+
+
+def test_a_comparison_equals_the_plans_of_its_sides():
+    work = ("-L", "4200")
+    answer = plan(*NEMOTRON, *MEMORY, *work, "--compare", "--kv-cache-dtype fp8", "--compare", "qwen3-next-80b-a3b")
+    alone = [plan(*NEMOTRON, *MEMORY, *work), plan(*NEMOTRON, *MEMORY, *work, "--kv-cache-dtype", "fp8"),
+             plan(*VLLM, "qwen3-next-80b-a3b", "--max-model-len", "8192", *MEMORY, *work)]  # fmt: skip
+    for side, whole in zip(answer["compare"], alone, strict=True):
+        assert {k: v for k, v in side.items() if k not in ("flags", "notes")} == {
+            k: v for k, v in whole.items() if k not in ("schema", "notes")
+        }  # fmt: skip
+
+
+def test_a_comparison_with_a_side_that_does_not_start_is_exit_1():
+    ran = run("plan", *NEMOTRON, *MEMORY, "--compare", "--max-num-seqs 5000")
+    assert ran.code == 1
+    assert "HC044 max_num_seqs 5,000 exceeds the 2,520 blocks" in " ".join(ran.out.split())
+    assert plan(*NEMOTRON, *MEMORY, "--compare", "--max-num-seqs 5000", code=1)["compare"][1]["starts"] is False
+
+
+def test_every_suggestion_can_be_pasted_into_a_comparison_and_keeps_its_promise():
+    for suggestion in plan(*NEMOTRON, *MEMORY, "-L", "4200")["suggestions"]:
+        after = plan(*NEMOTRON, *MEMORY, "-L", "4200", "--compare", suggestion["flags"])["compare"][1]
+        promised = suggestion["effect"].split("-> ")[1].split()[0].replace(",", "")
+        assert after["capacity"]["concurrent_requests"] == int(promised)
+
+
+def test_csv_and_json_of_a_sweep_agree():
+    """The same rows in the same order, under the engine's own names."""
+    flags = (*NEMOTRON, *MEMORY, "-L", "4200", "--sweep", "kv-cache-dtype=auto,fp8", "--sweep",
+             "max-num-seqs=64,256,9999")  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(run("plan", *flags, "--csv").out)))
+    points = plan(*flags)["sweep"]
+    assert rows == [{k: "" if v is None else str(v) for k, v in point.items()} for point in points]
+    assert list(rows[0])[:4] == ["kv-cache-dtype", "max-num-seqs", "num_blocks", "kv_cache_size_tokens"]
+    assert [point["requests"] for point in points] == [64, 109, 0, 64, 119, 0]
+    assert "exceeds the 2,520 blocks" in points[2]["refusal"]
+
+
+def test_a_sweep_that_starts_nowhere_is_a_no():
+    assert run("plan", *NEMOTRON, *MEMORY, "--sweep", "max-num-seqs=5000,6000").code == 1
+
+
+def test_explain_adds_every_step_to_the_same_answer():
+    short, long = run("plan", *NEMOTRON, *MEMORY).out, run("plan", *NEMOTRON, *MEMORY, "--explain").out
+    assert long.startswith(short.rstrip("\n"))
+    assert "concurrency = blocks / per request\n    = 2,520 / 26" in long
+
+
+@pytest.mark.parametrize(("severity", "code"), [("note", 1), ("warning", 1), ("error", 0), ("never", 0)])
+def test_fail_on_turns_findings_into_exit_1(severity, code):
+    """--block-size 1024 doubles the page: warnings, and no error."""
+    ran = run("plan", *NEMOTRON, *MEMORY, "--block-size", "1024", "--fail-on", severity)
+    assert (ran.code, ran.err) == (code, "")
+
+
+ANSWERS = {
+    "all of it": (*NEMOTRON, *MEMORY, "-L", "4200", "--explain"),
+    "a prefix": (*NEMOTRON, *MEMORY, "--shared-prefix", "900", "--private", "200"),
+    "mode all": (*NEMOTRON, *MEMORY, "--engine-version", "0.22.1", "--enable-prefix-caching", "-L", "4200"),
+    "an interval": (*NEMOTRON, "--gpu", "h200", "--weights", "16GiB", "-L", "4200"),
+    "terabytes": (*NEMOTRON, "--available", "90000GiB", "-L", "4200"),
+    "attention alone": (*VLLM, "llama-3-8b", *MEMORY, "-L", "4200"),
+    "states alone": (*VLLM, "codestral-mamba-7b", *MEMORY, "-L", "4200", "--max-num-seqs", "64"),
+    "unequal groups": (*VLLM, "zamba2-7b", *MEMORY, "-L", "4000"),
+    "a comparison": (*NEMOTRON, *MEMORY, "-L", "4200", "--compare", "--kv-cache-dtype fp8"),
+    "a refusal": (*NEMOTRON, "--available", "0.4GiB"),
+    "a sweep": (*NEMOTRON, *MEMORY, "-L", "4200", "--sweep", "max-num-seqs=8:64:8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", ANSWERS.values(), ids=ANSWERS)
+def test_text_fits_80_columns_and_cuts_nothing(arguments):
+    """No terminal: 80 columns, no ellipsis, no trailing blanks, no escape codes, ASCII alone."""
+    out = run("plan", *arguments).out
+    assert out
+    assert max(len(line) for line in out.splitlines()) <= 80
+    assert out.isascii() and "\x1b" not in out
+    assert not any(word.endswith("...") for line in out.splitlines() if "[" not in line for word in line.split())
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+@pytest.mark.parametrize("name", ["all of it", "mode all", "terabytes", "an interval", "unequal groups"])
+def test_text_holds_every_figure_of_the_budget_whole(name):
+    """A figure cut short, or broken over two lines, would be another figure."""
+    arguments = [word for word in ANSWERS[name] if word != "--explain"]
+    answer, out = plan(*arguments), run("plan", *arguments).out
+    figures = [line["allocated_bytes"] for line in answer["budget"]]
+    figures += [answer[key] for key in ("num_blocks", "attn_block_size", "longest_max_model_len", "bytes_per_block")]
+    assert all(f"{figure:,}" in out for figure in figures)
+
+
+def test_the_map_shows_the_whole_gpu_where_it_is_known():
+    """Weights, activations and headroom beside the blocks: the columns are as their bytes."""
+    out = run("plan", *ANSWERS["an interval"]).out
+    bar = next(line for line in out.splitlines() if line.startswith("  [")).strip(" []")
+    card = 143_771 / 1024
+    for letter, gib in (("W", 16), ("H", card * 0.08), ("A", 3)):
+        assert abs(bar.count(letter) - len(bar) * gib / card) <= 1
+
+
+def test_colour_is_for_terminals():
+    """The state and the KV line; NO_COLOR and pipes are every command's (test_behaviour.py)."""
+    assert "\x1b[" in process("plan", *NEMOTRON, *MEMORY, FORCE_COLOR="1").out
+
+
+def test_crossover_counts_whole_pages():
+    """18 blocks of states with prefix caching, 6 without: 294,912 / 16,384 x ... tokens of its own KV."""
+    answer = run("crossover", "nemotron-h-8b", *VLLM, "--baseline", "llama-3-8b", "--json").document
+    assert (answer["schema"], answer["engine"]) == ("hybridcalc.crossover/1", "vllm")
+    assert (answer["state_bytes"], answer["kv_bytes_per_token"]) == (18 * 17_039_360, 16_384)
+    assert answer["component_tokens"] == 18 * 17_039_360 / 16_384 == 18_720
+    without = run("crossover", "nemotron-h-8b", *VLLM, "--no-enable-prefix-caching", "--json").document
+    assert without["component_tokens"] == 6_240
+    assert run("crossover", "nemotron-h-8b", "--json").document["engine"] == "sglang"
+
+
+@pytest.mark.parametrize(("arguments", "code", "text"), [
+    (("nemotron-h-8b", *VLLM, "--dp", "2"), 2, "error: --dp-size says nothing about vLLM\n       leave it out\n"),
+    (("nemotron-h-8b", "--enable-prefix-caching"), 2,
+     "error: --enable-prefix-caching says nothing about SGLang\n       add --engine vllm\n"),
+    (("llama-3-8b", *VLLM), 2, "error: llama-3-8b has no recurrent layer: it keeps no state\n"),
+    (("bamba-9b", *VLLM), 1,
+     "error: vLLM 0.33.0 no longer has BambaForCausalLM: the last version that had it is 0.23.0\n"
+     "       add --engine-version 0.23.0\n"),
+    (("nemotron-h-8b", "--engine", "tgi"), 2, "error: --engine 'tgi' is not planned\n       write sglang or vllm\n"),
+])  # fmt: skip
+def test_what_crossover_does_not_answer_for_vllm(arguments, code, text):
+    ran = run("crossover", *arguments)
+    assert (ran.code, ran.out, ran.err) == (code, "", text)
+
+
+flags = st.sampled_from([
+    *NEMOTRON, "--available", "40GiB", "--gpu", "h100", "--weights", "16GiB", "--non-cache", "3GiB", "-L", "8k",
+    "--lengths", "8k:3", "--shared-prefix", "4k", "--private", "200", "--compare", "--kv-cache-dtype fp8", "--sweep",
+    "max-num-seqs=1,64", "--", "vllm", "serve", "--mamba-cache-mode", "all", "-C", "9", "--csv", "--json", "-tp", "2",
+    "-sc.method", "mtp", "--engine-version", "0.22.1", "--max-model-len", "-1", "--gpu-capability", "10.0",
+])  # fmt: skip
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+
+
+@given(st.lists(flags, max_size=12), st.lists(words, max_size=2))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_command_line_ends_in_a_defect(known, typed):
+    """Whatever is typed after `plan --engine vllm`: an answer, or an error that is not ours."""
+    ran = run("plan", *VLLM, *[word for word in (*known, *typed) if word != "-"])
+    assert ran.code in (0, 1, 2)
+    assert "this is a defect" not in ran.err and "Traceback" not in ran.err
+    assert len(ran.err.splitlines()) <= 2
+    if ran.out.startswith("{"):
+        assert json.loads(ran.out)["schema"] == "hybridcalc.plan/1"

@@ -1,0 +1,158 @@
+"""`hybridcalc reuse` end to end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from command_line import run
+
+CYCLIC = "cyclic:prefixes=384,tokens=1000,rounds=4"
+PROMISED = {"slots", "requests", "hit_tokens", "hit_rate", "token_hit_rate", "recomputed_tokens", "evictions",
+            "knee_slots"}  # fmt: skip
+
+
+def reuse(*arguments, code=0):
+    ran = run("reuse", *arguments, "--json")
+    assert (ran.code, ran.err) == (code, "")
+    return ran.document
+
+
+@pytest.mark.parametrize(("slots", "rate"), [(256, 0.0), (384, 1.0), (512, 1.0)])
+def test_the_interfaces_example_answers(slots, rate):
+    answer = reuse("--slots", str(slots), "--workload", CYCLIC, "--warmup-rounds", "1")
+    assert answer.keys() >= PROMISED
+    assert answer["schema"] == "hybridcalc.reuse/1"
+    assert (answer["slots"], answer["requests"], answer["hit_rate"], answer["knee_slots"]) == (slots, 1152, rate, 384)
+    assert answer["hit_tokens"] == 1152 * 960 * rate
+    assert answer["recomputed_tokens"] == 1_152_000 - answer["hit_tokens"]
+
+
+def test_without_a_warm_up_the_first_round_counts():
+    answer = reuse("--slots", "512", "--workload", CYCLIC)
+    assert (answer["requests"], answer["hit_rate"]) == (1536, 0.75)
+
+
+def test_int8_checkpoints_have_twice_the_slots():
+    answer = reuse("--slots", "256", "--workload", CYCLIC, "--warmup-rounds", "1", "--enable-int8-mamba-checkpoint")
+    assert (answer["checkpoint_slots"], answer["hit_rate"], answer["knee_slots"]) == (512, 1.0, 384)
+
+
+@pytest.mark.parametrize("workload", ["chat:", "chat:sessions=20,turns=3", "fanout:parents=2,rounds=2", "chat",
+                                      "rag:documents=30", "shared:tokens=1500,private=700"])  # fmt: skip
+@pytest.mark.parametrize("flags", [(), ("--running", "2"), ("--engine", "vllm", "--block-size", "528"),
+                                   ("--strategy", "no_buffer", "--disable-overlap-schedule")])  # fmt: skip
+def test_every_kind_of_workload_under_every_policy(workload, flags):
+    answer = reuse("--slots", "48", "--workload", workload, *flags, "--no-what-if")
+    assert 0 <= answer["token_hit_rate"] <= answer["hit_rate"] <= 1
+    assert answer["hit_tokens"] + answer["recomputed_tokens"] == answer["prompt_tokens"]
+    assert all(point["cached"] + point["running"] <= 48 for point in answer["held"])
+
+
+def test_a_model_prices_the_slots():
+    answer = reuse(
+        "qwen3.5-35b-a3b", "--tp", "4", "--rest", "40GiB", "--slots", "256", "--workload", "cyclic:prefixes=9"
+    )
+    assert answer["memory"]["state_bytes"] == 257 * 16_097_280
+    assert answer["memory"]["kv_tokens"] > 0
+    rows = {row["name"]: row["memory"] for row in answer["what_if"]}
+    assert rows["int8 checkpoints"]["int8_bytes"] == 513 * 4_423_680
+    assert rows["host tier"]["host_bytes"] == 512 * 16_097_280
+    assert answer["policy"] == "SGLang extra_buffer"
+
+
+def test_a_models_kernel_chunk_is_the_grid():
+    """Nemotron 3 saves states every 128 tokens, where 64 is the default."""
+    answer = reuse("nemotron-3-nano-30b-a3b", "--slots", "9", "--workload", "cyclic:prefixes=9,tokens=1100",
+                   "--warmup-rounds", "1", "--no-what-if")  # fmt: skip
+    assert answer["hit_tokens"] == 27 * 1024
+
+
+def test_a_trace_file_is_replayed(tmp_path, monkeypatch):
+    path = tmp_path / "trace.jsonl"
+    lines = [{"input_length": 1200, "output_length": 9, "hash_ids": [1, 2, 3 + turn % 2]} for turn in range(40)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    answer = reuse("--slots", "8", "--workload", str(path))
+    assert (answer["requests"], answer["hit_rate"]) == (40, 0.95)
+    assert answer["workload"]["name"] == "trace"
+    assert not answer["what_if"]
+    assert any("--what-if" in note for note in answer["notes"])
+    assert reuse("--slots", "8", "--workload", str(path), "--what-if")["what_if"]
+    bare = path.rename(tmp_path / "trace")
+    monkeypatch.chdir(tmp_path)
+    assert reuse("--slots", "8", "--workload", bare.name)["requests"] == 40
+
+
+def test_the_text_says_what_is_wanted_and_what_to_set():
+    out = run("reuse", "--slots", "256", "--workload", CYCLIC, "--warmup-rounds", "1").out
+    assert out.splitlines()[:2] == ["0.0 % of prompt tokens reused   384 slots are wanted, 256 are given", ""]
+    assert "set  --max-mamba-cache-size 384" in out
+    assert "or   --enable-int8-mamba-checkpoint" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_text_of_a_workload_without_reuse():
+    out = run("reuse", "--slots", "9", "--workload", "cyclic:prefixes=5,tokens=60", "--no-what-if").out
+    assert out.splitlines()[1] == "  this workload reuses nothing with any number of slots"
+
+
+def test_explain_prints_the_steps():
+    out = run("reuse", "--slots", "9", "--workload", "cyclic:prefixes=5", "--no-what-if", "--explain").out
+    assert "recomputed = prompt tokens - hit tokens + replayed tokens" in out
+    assert "knee = least slots with rates of at least 0.95 x their limit" in out
+
+
+SLOTS = ("--slots", "100", "--workload", "cyclic")
+
+
+@pytest.mark.parametrize(("arguments", "code", "error"), [
+    ((), 2, "reuse needs the slots and a workload"),
+    (("--slots", "9"), 2, "reuse needs the slots and a workload"),
+    (("--slots", "9", "--workload", "cyclic:k=1"), 2, "--workload cyclic: 'k=1' is not one of its parameters"),
+    (("--slots", "9", "--workload", "cyclc:zipf=1.5"), 2,
+     "--workload 'cyclc:zipf=1.5' is neither a kind of workload nor a file"),
+    (("--slots", "9", "--workload", "\0"), 2, "--workload '\\x00' is neither a kind of workload nor a file"),
+    (("--slots", "9", "--workload", "x" * 9999), 2,
+     f"--workload {'x' * 40!r} is neither a kind of workload nor a file"),
+    (("--slots", "9", "--workload", "no/such.jsonl"), 2, "'no/such.jsonl' is no trace: no such file"),
+    ((*SLOTS, "--warmup-rounds", "4"), 2, "--warmup-rounds 4 leaves none of 4 rounds to count"),
+    ((*SLOTS, "--running", "21"), 2, "21 running requests need 105 slots, 5 each; 100 admit 20"),
+    ((*SLOTS, "--engine", "trt"), 2, "--engine 'trt' is not known"),
+    ((*SLOTS, "--mamba-cache-mode", "none"), 2, "--mamba-cache-mode 'none' saves no states"),
+    ((*SLOTS, "--int8-mamba-ckpt-size", "9"), 2, "--int8-mamba-ckpt-size has no effect alone"),
+    ((*SLOTS, "--enable-int8-mamba-checkpoint", "--host-slots", "9"), 1,
+     "int8 checkpoints do not run with a host tier"),
+    ((*SLOTS, "--mamba-max-states-per-path", "0"), 2, "--mamba-max-states-per-path 0 keeps no state at all"),
+    ((*SLOTS, "--strategy", "extra_buffer_lazy", "--disable-overlap-schedule"), 1,
+     "extra_buffer_lazy needs the overlap scheduler"),
+    ((*SLOTS, "--engine", "vllm", "--prefix-cache-retention-interval", "x"), 2,
+     "--prefix-cache-retention-interval 'x' is no interval"),
+    ((*SLOTS, "--rest", "40GiB"), 2, "--rest is shared between slots and KV of a model"),
+    (("llama-3-8b", *SLOTS), 2, "llama-3-8b has no recurrent layer: its prefix cache holds no states"),
+    (("falcon-mamba-7b", *SLOTS), 1, "SGLang keeps no states of FalconMambaForCausalLM for prefix reuse"),
+    ((*SLOTS, "--max-total-tokens", "500"), 2, "a prompt of 1,000 tokens does not fit the cache even alone"),
+])  # fmt: skip
+def test_what_cannot_be_is_said_in_a_line(arguments, code, error):
+    ran = run("reuse", *arguments)
+    assert (ran.code, ran.out, ran.err.splitlines()[0]) == (code, "", f"error: {error}")
+    assert len(ran.err.splitlines()) <= 2
+
+
+def test_plan_takes_the_requests_of_a_workload(tmp_path):
+    """Their lengths, as a mix; a trace as well. A word alone stays a kind of work."""
+    flags = ("plan", "qwen3.5-35b-a3b", "--tp", "4", "--rest", "40GiB", "--json", "--workload")
+    capacity = run(*flags, "shared:tokens=1500,private=700,output=100,rounds=9").document["capacity"]
+    assert (capacity["length_tokens"], capacity["mean_length_tokens"]) == (2300, 2300.0)
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"input_length": 600, "hash_ids": [1, 2], "output_length": 400}\n', encoding="utf-8")
+    assert run(*flags, str(path)).document["capacity"]["length_tokens"] == 1000
+    mixed = run(*flags, "chat:sessions=5,turns=3,user=100,output=50").document["capacity"]
+    assert (mixed["length_tokens"], mixed["mean_length_tokens"]) == (450, 300.0)
+    assert run(*flags, "agent").document["capacity"]["length_tokens"] is None
+
+
+def test_plan_refuses_two_answers_to_how_long_requests_are():
+    ran = run("plan", "kimi-k3", "--rest", "40GiB", "-L", "8k", "--workload", "chat:sessions=5")
+    assert (ran.code, ran.err) == (
+        2, "error: --workload says how long requests are\n       leave out -L and --lengths\n"
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+"""Which model classes vLLM runs in which versions: removed and missing ones are refused with the version to use."""
+
+import pytest
+
+from hybridcalc import load_model
+from hybridcalc.architecture.presets import model_names
+from hybridcalc.engines.vllm.classes import CLASSES
+from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.errors import InputError
+
+
+def refusal(model, version):
+    with pytest.raises(Refusal) as caught:
+        prepare(load_model(model), EngineArgs(engine_version=version))
+    assert (caught.value.stage, caught.value.rule) == ("create_engine_config", "HC043")
+    return caught.value
+
+
+@pytest.mark.parametrize(("model", "last", "after"), [
+    ("bamba-9b", "0.23.0", "0.23.1"), ("bamba-9b", "0.23.0", "0.33.0"), ("minimax-m1-80k", "0.23.0", "0.24.0"),
+    ("plamo-2-1b", "0.26.0", "0.33.0"),
+])  # fmt: skip
+def test_a_removed_model_is_refused_with_the_version_that_last_had_it(model, last, after):
+    """Bamba and MiniMax went after 0.23.0, Plamo2 after 0.26.0; under that version it is planned."""
+    found, name = refusal(model, after), load_model(model).architecture
+    assert found.message == f"vLLM {after} no longer has {name}: the last version that had it is {last}"
+    assert found.fix == f"add --engine-version {last}"
+    assert prepare(load_model(model), EngineArgs(engine_version=last)).bytes_per_block > 0
+
+
+@pytest.mark.parametrize(("model", "first"), [("kimi-k3", "0.27.0"), ("ling-3.0-flash", "0.28.0")])
+def test_a_model_that_came_later_is_refused_with_the_version_that_first_had_it(model, first):
+    found = refusal(model, "0.22.1")
+    assert found.message.endswith(f"yet: the first version that has it is {first}")
+    assert found.fix == f"add --engine-version {first}"
+    assert prepare(load_model(model), EngineArgs(engine_version=first)).bytes_per_block > 0
+
+
+def test_a_hybrid_that_is_not_modelled_is_no_refusal_of_the_engine():
+    """Nothing is said about whether vLLM has it."""
+    with pytest.raises(InputError, match=r"^the hybrid class LaraMiniForCausalLM is not modelled for vLLM$") as caught:
+        prepare(load_model("lara-4-mini"), EngineArgs())
+    assert caught.value.fix == "plan it for SGLang: --engine sglang"
+
+
+def test_a_class_is_not_bounded_on_both_sides_the_wrong_way():
+    for kind in CLASSES.values():
+        assert not (kind.first and kind.last)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_preset_is_planned_in_a_version_that_has_it(name):
+    """A hybrid whose class has an entry, and every model of attention alone."""
+    model = load_model(name)
+    if model.state is not None and model.architecture not in CLASSES:
+        with pytest.raises(InputError, match=r"is not modelled for vLLM$"):
+            prepare(model, EngineArgs())
+        return
+    version = CLASSES[model.architecture].last or "0.33.0" if model.state is not None else "0.33.0"
+    assert prepare(model, EngineArgs(engine_version=version)).bytes_per_block > 0

@@ -1,0 +1,395 @@
+"""vLLM launch commands -> model and EngineArgs: real-looking lines, every flag, and what is refused word for word."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridcalc.engines.vllm.command import from_command, from_words
+from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.flags import FLAG_FILES, FLAGS, OTHER_FLAGS, Flag
+from hybridcalc.errors import InputError
+
+ELSEWHERE = {"env", "engine_version", "gpu_capability", "gpu_memory_gib", "draft_layers"}
+JOINED = {"model", "method", "num_speculative_tokens", "speculative_config"}
+LOWERED = {"mamba_backend", "gdn_prefill_backend", "kda_prefill_backend"}
+SPELLINGS = [(flag, spelling) for flag in FLAGS for spelling in flag.spellings]
+
+
+def args(arguments: str) -> EngineArgs:
+    model, read = from_command(f"vllm serve m {arguments}")
+    assert model == "m"
+    return read
+
+
+def problem(arguments: str) -> tuple[str, str]:
+    with pytest.raises(InputError) as caught:
+        from_command(f"vllm serve m {arguments}")
+    return caught.value.message, caught.value.fix
+
+
+def sample(flag: Flag) -> tuple[list[str], object]:
+    """Words that give a flag a value other than its default, and that value."""
+    if flag.kind == "switch":
+        return [], True
+    if flag.kind == "json":
+        return ['{"num_speculative_tokens": 3}'], {"num_speculative_tokens": 3}
+    if flag.kind == "str":
+        text = flag.choices[-1] if flag.choices else "flashinfer"
+        return [text], {"float32": "float32"}.get(text, text)
+    return (["0.25"], 0.25) if flag.kind == "float" else (["37"], 37)
+
+
+def test_a_script_with_everything():
+    """A worker's script: a variable in front, continued lines, quotes, = forms, dotted names, flags no plan needs."""
+    model, read = from_command(
+        """
+        export VLLM_SSM_CONV_STATE_LAYOUT=DS
+        VLLM_USE_V2_MODEL_RUNNER="0" vllm serve "nvidia/Nemotron-H-8B" --served-model-name nemo \\
+          --trust-remote-code --host 0.0.0.0 --port=8000 -tp 2 -dcp 2 --dtype=half \\
+          --max_model_len 128K --max-num-batched-tokens 8k --kv-cache-dtype fp8 --gpu-memory-utilization .9 \\
+          --enable-prefix-caching --no-enable-chunked-prefill --mamba-ssm-cache-dtype bfloat16 \\
+          --speculative-config.method ngram --speculative_config.num_speculative_tokens=3 \\
+          --limit-mm-per-prompt '{"image": 2}' --compilation-config '{"cudagraph_mode": "PIECEWISE"}' \\
+          --block-size 32 --max-num-seqs 64 2>&1 | tee server.log
+        """
+    )
+    assert model == "nvidia/Nemotron-H-8B"
+    assert read == EngineArgs(
+        tensor_parallel_size=2, decode_context_parallel_size=2, dtype="float16", max_model_len=131_072,
+        max_num_batched_tokens=8000, kv_cache_dtype="fp8", gpu_memory_utilization=0.9, enable_prefix_caching=True,
+        enable_chunked_prefill=False, mamba_ssm_cache_dtype="bfloat16", block_size=32, max_num_seqs=64,
+        speculative_config={"method": "ngram", "num_speculative_tokens": 3},
+        compilation_config={"cudagraph_mode": "PIECEWISE"},
+        env={"VLLM_SSM_CONV_STATE_LAYOUT": "DS", "VLLM_USE_V2_MODEL_RUNNER": "0"},
+    )  # fmt: skip
+    assert (read.num_speculative_tokens, read.full_graphs, read.second_model_runner) == (3, False, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        ("vllm serve a/b -tp 8", "a/b"),
+        ("vllm serve --model a/b -tp 8", "a/b"),
+        ("python -m vllm.entrypoints.openai.api_server --model a/b -tp 8", "a/b"),
+        ("python3.12 -m vllm.entrypoints.openai.api_server --model=a/b -tp 8", "a/b"),
+        ("python -m dynamo.vllm --model=a/b -tp 8", "a/b"),
+        ("--model a/b -tp=8", "a/b"),
+        ("vllm serve -tp 8", None),
+    ],
+)
+def test_where_the_model_stands(text, model):
+    assert from_command(text) == (model, EngineArgs(tensor_parallel_size=8))
+
+
+def test_engine_args_reads_a_command_too():
+    assert EngineArgs.from_command("A=1 vllm serve m -tp 8") == EngineArgs(tensor_parallel_size=8, env={"A": "1"})
+
+
+def test_absent_flags_keep_the_engine_defaults():
+    """0.92 of the memory, no block size, prefix caching left to the model."""
+    read = args("")
+    assert read == EngineArgs()
+    assert (read.gpu_memory_utilization, read.block_size, read.enable_prefix_caching) == (0.92, None, None)
+
+
+@pytest.mark.parametrize(("flag", "spelling"), SPELLINGS, ids=[spelling for _, spelling in SPELLINGS])
+def test_every_flag_sets_its_field_by_every_spelling(flag, spelling):
+    """With a space and with =, with dashes and with underscores."""
+    value, expected = sample(flag)
+    under = spelling[:2] + spelling[2:].replace("-", "_")
+    forms = [[name, *value] for name in (spelling, under)] + ([[f"{spelling}={value[0]}"]] if value else [])
+    for words in forms:
+        model, read = from_words(words, {})
+        if flag.field == "model":
+            assert model == expected
+        elif flag.field == "method":
+            assert read.speculative_method == expected
+        else:
+            assert getattr(read, flag.field) == expected != getattr(EngineArgs(), flag.field)
+
+
+SWITCHES = [(flag, spelling) for flag, spelling in SPELLINGS if flag.kind == "switch"]
+
+
+@pytest.mark.parametrize(("flag", "spelling"), SWITCHES, ids=[spelling for _, spelling in SWITCHES])
+def test_every_switch_has_a_no_form(flag, spelling):
+    """The last of both wins."""
+    off = "--no-" + spelling.removeprefix("--")
+    for words, expected in (([off], False), ([spelling, off], False), ([off, spelling], True),
+                            ([off.replace("-", "_").replace("__", "--", 1)], False)):  # fmt: skip
+        assert getattr(from_words(words, {})[1], flag.field) is expected
+
+
+def test_every_field_has_a_flag():
+    fields = {field.name for field in dataclasses.fields(EngineArgs)}
+    assert {flag.field for flag in FLAGS} == fields - ELSEWHERE | {"model", "method"}
+
+
+def test_the_two_lists_of_names_do_not_meet():
+    spellings = [spelling for _, spelling in SPELLINGS]
+    assert len(set(spellings)) == len(spellings)
+    assert not OTHER_FLAGS & {*spellings, *FLAG_FILES}
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_FLAGS))
+def test_flags_of_the_engine_that_no_plan_needs_are_passed_over(name):
+    """However close their names are, and with whatever stands behind them."""
+    read = args(f"{name} value -tp 2 {name}=value {name} -dp 3 {name}")
+    assert read == EngineArgs(tensor_parallel_size=2, data_parallel_size=3)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--served-model-name a b c",
+        '--kv-transfer-config \'{"kv_connector": "Nixl"}\'',
+        "--limit-mm-per-prompt.image 3",
+        "--allowed-origins '[\"*\"]'",
+        "--no-trust-remote-code",
+        "--not-known-to-anybody 1",
+        "--kernel-config.enable_x=true",
+    ],
+)
+def test_their_values_go_with_them(arguments):
+    for line in (f"-tp 2 {arguments} -dp 3", f"-tp 2 -dp 3 {arguments}"):
+        assert args(line) == EngineArgs(tensor_parallel_size=2, data_parallel_size=3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        ("-tp 8 --tensor-parallel-size=4 --tensor_parallel_size 2", "tensor_parallel_size", 2),
+        ("--max-model-len 1k", "max_model_len", 1_000),
+        ("--max-model-len 1K", "max_model_len", 1_024),
+        ("--max-model-len 1m", "max_model_len", 1_000_000),
+        ("--max-model-len 1M", "max_model_len", 1_048_576),
+        ("--max-model-len 25.6k", "max_model_len", 25_600),
+        ("--max-model-len -1", "max_model_len", -1),
+        ("--max-model-len auto", "max_model_len", -1),
+        ("--max-num-batched-tokens 8K", "max_num_batched_tokens", 8_192),
+        ("--kv-cache-memory-bytes 40G", "kv_cache_memory_bytes", 40 * 2**30),
+        ("--kv-cache-memory-bytes 40g", "kv_cache_memory_bytes", 40 * 10**9),
+        ("--dtype half", "dtype", "float16"),
+        ("--dtype float", "dtype", "float32"),
+        ("--max-num-seqs=7", "max_num_seqs", 7),
+        ("--mamba-backend FlashInfer", "mamba_backend", "flashinfer"),
+        ("--gdn-prefill-backend TRITON", "gdn_prefill_backend", "triton"),
+        ("--device-memory-utilization 0.5", "gpu_memory_utilization", 0.5),
+        ("--prefix-cache-retention-interval 0", "prefix_cache_retention_interval", 0),
+        ("--mamba-cache-m align", "mamba_cache_mode", "align"),
+        ("--no-enable-prefix", "enable_prefix_caching", False),
+        ("--no-enable-chunked", "enable_chunked_prefill", False),
+        ("--disable-prefix-caching", "enable_prefix_caching", False),
+    ],
+)
+def test_values_are_read_as_argparse_and_the_engine_read_them(arguments, field, value):
+    """human_readable_int: a small letter is decimal, a capital is binary (vLLM engine/arg_utils.py)."""
+    assert getattr(args(arguments), field) == value
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        """--speculative-config '{"method": "mtp", "num_speculative_tokens": 3}'""",
+        """-sc '{"method": "mtp", "num_speculative_tokens": 3}'""",
+        "--speculative-config.method mtp --speculative-config.num_speculative_tokens 3",
+        "--speculative_config.method=mtp --speculative-config.num_speculative_tokens=3",
+        "-sc.method mtp -sc.num_speculative_tokens 3",
+        "--spec-method mtp --spec-tokens 3",
+        """--speculative-config '{"method": "mtp"}' --spec-tokens 3""",
+    ],
+)
+def test_drafts_in_every_form(arguments):
+    read = args(arguments)
+    assert read.speculative_config == {"method": "mtp", "num_speculative_tokens": 3}
+    assert (read.speculative_method, read.num_speculative_tokens) == ("mtp", 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        ("--hf-overrides.text_config.num_hidden_layers 4", "hf_overrides", {"text_config": {"num_hidden_layers": 4}}),
+        ("--hf-overrides.a.b x --hf-overrides.a.c 2.5", "hf_overrides", {"a": {"b": "x", "c": 2.5}}),
+        ("--hf-overrides.a 1 --hf-overrides.a.b 2", "hf_overrides", {"a": {"b": 2}}),
+        ("--additional-config.gdn_prefill_backend triton", "additional_config", {"gdn_prefill_backend": "triton"}),
+        ("-cc.cudagraph_mode NONE", "compilation_config", {"cudagraph_mode": "NONE"}),
+        ("-ac.x '[1, 2]'", "additional_config", {"x": [1, 2]}),
+        ("-ac.x 8K", "additional_config", {"x": 8192}),
+    ],
+)
+def test_dotted_names_fill_a_json_value(arguments, field, value):
+    assert getattr(args(arguments), field) == value
+
+
+@pytest.mark.parametrize(("arguments", "full"), [
+    ("", True), ("--enforce-eager", False), ("--no-enforce-eager", True), ("-cc.cudagraph_mode PIECEWISE", False),
+    ("-cc.cudagraph_mode FULL_DECODE_ONLY", True), ("-cc.cudagraph_mode none", False), ("-cc.level 3", True),
+])  # fmt: skip
+def test_full_graphs_unless_told_otherwise(arguments, full):
+    assert args(arguments).full_graphs is full
+
+
+TP = "a whole number from 1 to 4,096"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "fix"),
+    [
+        ("--max-model-length 8", "--max-model-length is not a flag of vLLM", "write --max-model-len"),
+        ("--max_num_seq_s 8", "--max-num-seq-s is not a flag of vLLM", "write --max-num-seqs"),
+        ("--enable-prefix-cachng", "--enable-prefix-cachng is not a flag of vLLM", "write --enable-prefix-caching"),
+        ("--no-enable-prefix-cachng", "--no-enable-prefix-cachng is not a flag of vLLM",
+         "write --no-enable-prefix-caching"),
+        ("\u2013tp 8", "'\u2013tp' begins with a typographic dash", "write --tp"),
+        ("--max-num 8", "--max-num could be --max-num-active-seqs, --max-num-batched-tokens, "
+                        "--max-num-partial-prefills, ...", "write the flag in full"),
+        ("-tp", "-tp has no value", f"write -tp and {TP}"),
+        ("--kv-cache-dtype", "--kv-cache-dtype has no value", "write --kv-cache-dtype and a name"),
+        ("-tp=", f"-tp '' is not {TP}", ""),
+        ("-tp eight", f"-tp 'eight' is not {TP}", ""),
+        ("-tp 0", f"-tp '0' is not {TP}", ""),
+        ("--block-size 8k", "--block-size '8k' is not a whole number from 1 to 1,048,576", ""),
+        ("--max-model-len 1.5K", "--max-model-len '1.5K' is not a whole number from -1 to 1,099,511,627,776 "
+                                 "(8k is 8,000, 8K is 8,192)", ""),
+        ("--max-model-len 8Ki", "--max-model-len '8Ki' is not a whole number from -1 to 1,099,511,627,776 "
+                                "(8k is 8,000, 8K is 8,192)", ""),
+        ("--gpu-memory-utilization 92", "--gpu-memory-utilization '92' is not a number above 0 and at most 1", ""),
+        ("--mamba-cache-mode lazy", "--mamba-cache-mode 'lazy' is not one of all, align, none", ""),
+        ("--mamba-ssm-cache-dtype fp8", "--mamba-ssm-cache-dtype 'fp8' is not one of auto, float32, bfloat16, float16",
+         ""),
+        ("--speculative-config mtp", "--speculative-config 'mtp' is not a JSON object, as {\"method\": \"mtp\"}", ""),
+        ("--speculative-config '[1]'", "--speculative-config '[1]' is not a JSON object, as {\"method\": \"mtp\"}", ""),
+        ("--speculative-config.num_speculative_tokens many",
+         "--speculative-config: num_speculative_tokens 'many' is not a whole number from 1 to 1,024", ""),
+        ("--speculative-config.num_speculative_tokens 0",
+         "--speculative-config: num_speculative_tokens '0' is not a whole number from 1 to 1,024", ""),
+        ("--speculative-config.num_speculative_tokens true",
+         "--speculative-config: num_speculative_tokens 'True' is not a whole number from 1 to 1,024", ""),
+        ("--speculative-config.method", "'--speculative-config.method' has no value", "write it after the name"),
+        ("--enforce-eager=true", "--enforce-eager takes no value, but has 'true'", "write --enforce-eager alone"),
+        ("--enforce-eager true", "'true' after --enforce-eager belongs to no flag", "leave it out, or name its flag"),
+        ("-tp 8 8", "'8' after -tp belongs to no flag", "leave it out, or name its flag"),
+        ("-- -tp 8", "-- stands alone: vLLM takes nothing but flags", "leave it out"),
+        ("--config engine.yaml", "--config names a file of flags, which is not read", "give its flags in its place"),
+        ("-tp $TP", "'$TP' is a value the shell decides", "give it literally"),
+        ("--speculative-config.method $M", "'$M' is a value the shell decides", "give it literally"),
+        ("$MODEL", "'$MODEL' is a value the shell decides", "give it literally"),
+        ("VLLM_KV_CACHE_LAYOUT=$X", "'VLLM_KV_CACHE_LAYOUT=$X' is a value the shell decides", "give it literally"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_word_by_word(arguments, message, fix):
+    if arguments.startswith("VLLM_"):
+        with pytest.raises(InputError) as caught:
+            from_command(f"{arguments} vllm serve m")
+        assert (caught.value.message, caught.value.fix) == (message, fix)
+    else:
+        assert problem(arguments) == (message, fix)
+
+
+def test_what_has_no_effect_on_memory_may_be_decided_by_the_shell():
+    """Ports, hosts and variables that no plan reads."""
+    model, read = from_command("HF_HOME=$HOME vllm serve m --host $HOST --port ${PORT:-1} -tp 8")
+    assert (model, read) == ("m", EngineArgs(tensor_parallel_size=8))
+
+
+def test_flags_that_no_release_has_are_collected():
+    """The engine would refuse them; a plan passes them over, and says so."""
+    unknown: list[str] = []
+    words = ["m", "--totally-new", "1", "-tp", "8", "--port", "1"]
+    assert from_words(words, {}, unknown=unknown)[1].tensor_parallel_size == 8
+    assert unknown == ["--totally-new"]
+
+
+def test_another_engine_is_named():
+    with pytest.raises(InputError) as caught:
+        from_command("sglang serve m")
+    assert caught.value.message == "sglang serve starts sglang, not vLLM"
+    assert caught.value.fix == "give a command of vllm serve or python -m vllm.entrypoints.openai.api_server"
+
+
+def test_hostile_texts_have_an_end(within):
+    """Many names nobody knows, a value of a megabyte, brackets without a bottom, a name of a thousand dots."""
+    with within(20), pytest.raises(InputError, match=r"^more than 100 flags are unknown to vLLM$"):
+        from_words([f"--{number:040b}" for number in range(10_000)], {})
+    with within(5), pytest.raises(InputError, match="is not a JSON object"):
+        from_words(["--speculative-config", '{"a": ' * 100_000], {})
+    with within(5), pytest.raises(InputError, match="is not a JSON object"):
+        from_words(["--hf-overrides", json.dumps({"a": "x" * 2**20})], {})
+    with within(5):
+        from_words(["--hf-overrides" + ".a" * 1000, "1"], {})
+
+
+def test_importing_it_loads_no_splitter_and_no_matcher():
+    script = (
+        "import sys, hybridcalc.engines.vllm.command; print(*(m for m in ('difflib', 'shlex') if m in sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []
+
+
+def valid(flag: Flag) -> st.SearchStrategy[tuple[Flag, list[str], object]]:
+    if flag.kind in ("int", "tokens"):
+        values = st.integers(max(flag.least, 0), flag.most).map(lambda value: (str(value), value))
+    elif flag.kind == "float":
+        values = st.floats(flag.least, flag.most, exclude_min=True).map(lambda value: (repr(value), value))
+    elif flag.kind == "json":
+        values = st.dictionaries(st.text("abc", min_size=1), st.integers(), max_size=2).map(
+            lambda value: (json.dumps(value), value)
+        )
+    elif flag.kind == "str":
+        values = st.sampled_from(flag.choices or ("a", "b/c", "d e")).map(lambda value: (value, value))
+    else:
+        return st.sampled_from([(spelling, on) for s in flag.spellings for spelling, on in
+                                ((s, True), ("--no-" + s[2:], False))]).map(
+            lambda drawn: (flag, [drawn[0]], drawn[1])
+        )  # fmt: skip
+    return st.tuples(st.sampled_from(flag.spellings), values, st.booleans()).map(
+        lambda drawn: (flag, [f"{drawn[0]}={drawn[1][0]}"] if drawn[2] else [drawn[0], drawn[1][0]], drawn[1][1])
+    )
+
+
+PLAIN = [flag for flag in FLAGS if flag.field not in JOINED | LOWERED | {"dtype"}]
+
+
+@given(st.lists(st.sampled_from(PLAIN).flatmap(valid), max_size=8))
+@settings(max_examples=40)
+def test_any_order_of_valid_flags_is_read_back(drawn):
+    """The last of repeated flags wins, whichever way each is spelt."""
+    _, read = from_words([word for _, words, _ in drawn for word in words], {})
+    assert read == EngineArgs(**{flag.field: value for flag, _, value in drawn})
+
+
+words = st.lists(
+    st.sampled_from([*(spelling for _, spelling in SPELLINGS), "--help", "--port", "--", "-", "-1", "8", "0.5", "8K",
+                     "", "{}", "--speculative-config.a", "-sc.a.b", "--hf-overrides+", "--no-enforce-eager"])
+    | st.text(max_size=12).map("-tp=".__add__)
+    | st.text(alphabet="-=.tpdzemru0189_kK$ \u00e9\u2013{}\"\n", max_size=10)
+    | st.text(max_size=10),
+    max_size=10,
+)  # fmt: skip
+
+
+@given(words, st.dictionaries(st.text(), st.text(), max_size=2))
+def test_any_words_give_arguments_or_an_input_error(drawn, env):
+    try:
+        read = from_words(drawn, env)[1]
+    except InputError as error:
+        said = error.message + error.fix
+    else:
+        said = ""
+        assert read.env == env
+    assert "\n" not in said and len(said) < 400
+
+
+@given(st.text() | words.map(" ".join).map("vllm serve m ".__add__) | st.text().map("vllm serve m ".__add__))
+def test_any_text_gives_arguments_or_an_input_error(text):
+    try:
+        _, read = from_command(text)
+    except InputError:
+        return
+    assert isinstance(read, EngineArgs)

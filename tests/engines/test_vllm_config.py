@@ -1,0 +1,232 @@
+"""vLLM's arguments and configuration stages: defaults, rule sets, cache mode, drafts, and what they refuse."""
+
+from dataclasses import replace
+
+import pytest
+
+from hybridcalc import load_model
+from hybridcalc.engines.vllm.config import (
+    LAST_WITH_MODE_ALL,
+    RULE_SETS,
+    EngineArgs,
+    Refusal,
+    refuse_retired_mode,
+    rules_for,
+)
+from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.errors import InputError
+
+NEMOTRON, NEXT, KIMI = "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
+
+
+def prepared(model=NEMOTRON, **given):
+    return prepare(load_model(model), EngineArgs(**given))
+
+
+def refusal(model=NEMOTRON, **given) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        prepared(model, **given)
+    return caught.value
+
+
+@pytest.mark.parametrize(("version", "rules", "note"), [
+    ("0.33.0", "0.33.0", ""),
+    ("0.33.1", "0.33.0", "vLLM 0.33.1: the rules of 0.33.0 are used"),
+    ("1.0", "0.33.0", "vLLM 1.0: the rules of 0.33.0 are used"),
+    ("0.22.1", "0.22.1", ""),
+    ("0.32.9", "0.22.1", "vLLM 0.32.9: the rules of 0.22.1 are used"),
+    ("0.22.0", "0.19.0", "vLLM 0.22.0: the rules of 0.19.0 are used"),
+    ("0.11.0", "0.19.0", "vLLM 0.11.0: the rules of 0.19.0 are used"),
+])  # fmt: skip
+def test_a_version_takes_the_nearest_lower_rule_set(version, rules, note):
+    found, said = rules_for(version)
+    assert (found.version, said) == (rules, note)
+
+
+def test_rule_sets_are_in_order():
+    """The search for the nearest takes the last that fits."""
+    versions = [tuple(map(int, rules.version.split("."))) for rules in RULE_SETS]
+    assert versions == sorted(set(versions))
+
+
+@pytest.mark.parametrize("version", ["main", "", "0.x", "0.33.0; rm"])
+def test_what_is_no_version_is_refused(version):
+    with pytest.raises(InputError):
+        prepared(engine_version=version)
+
+
+@pytest.mark.parametrize(("given", "mode", "caching"), [
+    ({}, "align", True),
+    ({"enable_prefix_caching": True}, "align", True),
+    ({"enable_prefix_caching": False}, "none", False),
+    ({"mamba_cache_mode": "all"}, "align", True),
+    ({"mamba_cache_mode": "all", "enable_prefix_caching": False}, "none", False),
+    ({"mamba_cache_mode": "none"}, "align", True),
+    ({"engine_version": "0.22.1"}, "none", False),
+    ({"engine_version": "0.22.1", "mamba_cache_mode": "all"}, "none", False),
+    ({"engine_version": "0.22.1", "enable_prefix_caching": True}, "all", True),
+    ({"engine_version": "0.22.1", "enable_prefix_caching": True, "mamba_cache_mode": "none"}, "all", True),
+    ({"engine_version": "0.22.1", "enable_prefix_caching": True, "mamba_cache_mode": "align"}, "align", True),
+    ({"model": NEXT, "engine_version": "0.22.1", "enable_prefix_caching": True}, "align", True),
+    ({"model": NEXT, "engine_version": "0.22.1", "enable_prefix_caching": True, "mamba_cache_mode": "all"}, "align",
+     True),
+    ({"model": "codestral-mamba-7b"}, "none", False),
+    ({"model": "codestral-mamba-7b", "enable_prefix_caching": True}, "align", True),
+    ({"model": "llama-3-8b"}, "none", True),
+    ({"model": "llama-3-8b", "engine_version": "0.22.1"}, "none", True),
+])  # fmt: skip
+def test_the_cache_mode_follows_prefix_caching(given, mode, caching):
+    """0.33.0 ignores the flag; 0.22.1 takes all where the class supports it and align is not asked for."""
+    ready = prepared(**given)
+    assert (ready.mode, ready.prefix_caching) == (mode, caching)
+
+
+@pytest.mark.parametrize("version", ["0.33.0", "0.32.0", "0.31.1"])
+def test_a_retired_mode_is_refused_where_a_command_line_asks_for_it(version):
+    """The engine would run align and warn; whoever typed it should know. A figure in Python is the engine's own."""
+    args = EngineArgs(mamba_cache_mode="all", engine_version=version)
+    with pytest.raises(Refusal) as caught:
+        refuse_retired_mode(args)
+    assert (caught.value.rule, caught.value.stage, caught.value.exit_code) == ("HC042", "create_engine_config", 1)
+    assert caught.value.message == (
+        f"vLLM {version} has no Mamba cache mode all: the last version that had it is 0.31.0, later ones run align"
+    )
+    assert caught.value.fix == "leave out --mamba-cache-mode, or add --engine-version 0.31.0"
+    refuse_retired_mode(replace(args, engine_version=LAST_WITH_MODE_ALL))
+    refuse_retired_mode(replace(args, mamba_cache_mode="align"))
+
+
+def test_the_version_that_a_retired_mode_names_runs_it():
+    ready = prepared(engine_version=LAST_WITH_MODE_ALL, enable_prefix_caching=True, mamba_cache_mode="all")
+    assert ready.mode == "all"
+
+
+@pytest.mark.parametrize(("gib", "capability", "seqs", "tokens"), [
+    (None, "9.0", 256, 2048), (24.0, "8.9", 256, 2048), (69.9, "9.0", 256, 2048), (70.0, "9.0", 1024, 8192),
+    (80.0, "8.0", 256, 2048), (128.0, "12.1", 256, 2048), (141.0, "9.0", 1024, 8192), (180.0, "10.0", 1024, 16384),
+])  # fmt: skip
+def test_defaults_follow_the_gpu(gib, capability, seqs, tokens):
+    """1,024 sequences from 70 GiB on, but on A100 and GB10; a server's batch of 8,192 tokens there, 16,384 from 160."""
+    args = EngineArgs(gpu_memory_gib=gib, gpu_capability=capability)
+    assert (args.seqs, args.batched_tokens) == (seqs, tokens)
+    given = replace(args, max_num_seqs=9, max_num_batched_tokens=77)
+    assert (given.seqs, given.batched_tokens) == (9, 77)
+
+
+@pytest.mark.parametrize("text", ["", "nine", "9.x", "9.0.0", "-9.0", "99999.0", "\u0669.0"])
+def test_what_is_no_compute_capability_is_refused(text):
+    with pytest.raises(InputError, match=r"is no compute capability$"):
+        prepared(gpu_capability=text)
+
+
+@pytest.mark.parametrize(("model", "config", "drafts", "layers"), [
+    (NEXT, {"method": "mtp"}, 1, 13),
+    (NEXT, {"method": "qwen3_next_mtp", "num_speculative_tokens": 3}, 3, 13),
+    (NEXT, {"method": "ngram", "num_speculative_tokens": 3}, 3, 12),
+    (NEXT, {"method": "suffix"}, 24, 12),
+    (NEXT, {"model": "x/y", "num_speculative_tokens": 5}, 5, 12),
+    (NEMOTRON, {"method": "mtp", "num_speculative_tokens": 2}, 2, 5),
+])  # fmt: skip
+def test_drafts_widen_the_state_and_mtp_adds_its_layers(model, config, drafts, layers):
+    """MTP attention joins the target's bucket: 12 -> 13 for Qwen3-Next."""
+    ready = prepared(model, speculative_config=config)
+    assert ready.args.num_speculative_tokens == ready.held.drafts == drafts
+    assert sum(group.layers for group in ready.groups if group.kind == "full attention") == layers
+    assert ready.state[0].shape[0] == 3 + drafts
+
+
+def test_layers_of_a_draft_model_are_counted_where_they_are_given():
+    config = {"method": "eagle3", "num_speculative_tokens": 2}
+    groups = prepared(NEXT, speculative_config=config, draft_layers=2).groups
+    assert sum(group.layers for group in groups if group.kind == "full attention") == 14
+
+
+REFUSED = {
+    "ngram without a number": ({"speculative_config": {"method": "ngram"}}, "HC049",
+                               "the speculative method ngram needs a number of draft tokens",
+                               {"speculative_config": {"method": "ngram", "num_speculative_tokens": 1}}),
+    "no MTP layers": ({"model": "falcon-h1-34b", "speculative_config": {"method": "mtp"}}, "HC049",
+                      "falcon-h1-34b has no MTP layers to draft with",
+                      {"model": "falcon-h1-34b", "speculative_config": {"method": "mtp"}, "draft_layers": 1}),
+    "no multiple of the layers": ({"model": NEXT, "draft_layers": 2, "speculative_config": {
+        "method": "mtp", "num_speculative_tokens": 3}}, "HC049",
+        "3 speculative tokens are no multiple of the 2 MTP layers",
+        {"model": NEXT, "draft_layers": 2, "speculative_config": {"method": "mtp", "num_speculative_tokens": 4}}),
+    "heads": ({"tensor_parallel_size": 3}, "HC050", "tensor parallel size 3 does not divide the 32 attention heads",
+              {"tensor_parallel_size": 4}),
+    "KV dtype": ({"kv_cache_dtype": "float16"}, "HC049", "--kv-cache-dtype float16 is not the model's dtype bfloat16",
+                 {"kv_cache_dtype": "float16", "dtype": "float16"}),
+    "mamba block": ({"mamba_block_size": 2048, "enable_prefix_caching": False}, "HC049",
+                    "--mamba-block-size needs prefix caching", {"mamba_block_size": 2048}),
+    "chunked prefill": ({"enable_chunked_prefill": False}, "HC049",
+                        "caching prefixes of recurrent layers needs chunked prefill",
+                        {"enable_chunked_prefill": False, "enable_prefix_caching": False}),
+    "dcp": ({"tensor_parallel_size": 4, "decode_context_parallel_size": 3}, "HC050",
+            "decode context parallel size 3 does not divide tensor parallel size 4",
+            {"tensor_parallel_size": 4, "decode_context_parallel_size": 2}),
+    "replay on another class": ({"model": NEXT, "use_replayssm": True}, "HC049",
+                                "Qwen3NextForCausalLM does not run ReplaySSM", {}),
+    "replay on V2": ({"use_replayssm": True}, "HC049", "Triton ReplaySSM does not run on model runner V2",
+                     {"use_replayssm": True, "env": {"VLLM_USE_V2_MODEL_RUNNER": "0"}}),
+    "replay and drafts": ({"use_replayssm": True, "enable_prefix_caching": False,
+                           "speculative_config": {"method": "ngram", "num_speculative_tokens": 2}}, "HC049",
+                          "Triton ReplaySSM does not run with speculation",
+                          {"use_replayssm": True, "mamba_backend": "flashinfer", "enable_prefix_caching": False,
+                           "speculative_config": {"method": "ngram", "num_speculative_tokens": 2}}),
+    "replay, FlashInfer and prefixes": ({"use_replayssm": True, "mamba_backend": "flashinfer"}, "HC049",
+                                        "FlashInfer ReplaySSM does not run with prefix caching",
+                                        {"use_replayssm": True, "mamba_backend": "flashinfer",
+                                         "enable_prefix_caching": False}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "rule", "reason", "instead"), REFUSED.values(), ids=REFUSED)
+def test_the_configuration_refuses(given, rule, reason, instead):
+    """At create_engine_config, with the reason and what to write; one value on it goes through."""
+    found = refusal(**given)
+    assert (found.stage, found.rule, found.reason) == ("create_engine_config", rule, reason)
+    assert found.fix
+    assert prepared(**instead).bytes_per_block > 0
+
+
+def test_a_kda_state_in_float16_is_refused_when_the_block_is_sized():
+    """vLLM: "KDA recurrent state supports only auto, float32, and bfloat16" (recorded case)."""
+    found = refusal(KIMI, mamba_ssm_cache_dtype="float16")
+    assert (found.stage, found.rule) == ("update_block_size_for_backend", "HC049")
+    assert (found.reason, found.fix) == ("vLLM keeps no KDA state in float16", "one of auto, float32, bfloat16")
+
+
+@pytest.mark.parametrize(("given", "text"), [
+    ({"tensor_parallel_size": 0}, "tensor_parallel_size 0 is not a whole number from 1 to 4,096"),
+    ({"tensor_parallel_size": True}, "tensor_parallel_size True is not a whole number from 1 to 4,096"),
+    ({"block_size": 1.5}, "block_size 1.5 is not a whole number from 1 to 1,048,576"),
+    ({"num_speculative_tokens": 4096}, "num_speculative_tokens 4096 is not a whole number from 0 to 1,024"),
+    ({"max_model_len": 0}, "max_model_len 0 is not a usable length"),
+    ({"max_model_len": -2}, "max_model_len -2 is not a usable length"),
+    ({"dtype": "fp8"}, "dtype 'fp8' is not known"),
+    ({"mamba_cache_mode": "lazy"}, "mamba_cache_mode 'lazy' is not known"),
+    ({"kv_cache_dtype": "nvfp4"}, "--kv-cache-dtype nvfp4 is not modelled"),
+    ({"pipeline_parallel_size": 2}, "pipeline parallelism of vLLM is not modelled"),
+    ({"model": "glm-5.3-flash"}, "the hybrid class Glm5NextForConditionalGeneration is not modelled for vLLM"),
+])  # fmt: skip
+def test_what_is_no_argument_or_not_modelled_is_an_input_error(given, text):
+    """No refusal of the engine: nothing is said about whether it would start."""
+    with pytest.raises(InputError) as caught:
+        prepared(**given)
+    assert caught.value.message == text
+
+
+def test_a_config_without_a_longest_sequence_is_served_at_2048_tokens():
+    """vLLM config/model.py: what it assumes where no field of the config says."""
+    assert load_model("codestral-mamba-7b").max_context is None
+    assert prepared("codestral-mamba-7b").length == 2048
+    assert prepared("codestral-mamba-7b", max_model_len=9000).length == 9000
+
+
+@pytest.mark.parametrize(("model", "given", "dtype"), [
+    (NEMOTRON, {}, "float32"), (NEMOTRON, {"mamba_ssm_cache_dtype": "bfloat16"}, "bfloat16"),
+    ("qwen3.5-27b", {}, "float32"), (NEXT, {}, "auto"), (KIMI, {}, "auto"),
+])  # fmt: skip
+def test_the_state_dtype_that_the_configuration_shows(model, given, dtype):
+    """Nemotron-H and Qwen3.5 have hooks that set it; Kimi's state is float32 although it shows auto."""
+    assert prepared(model, **given).settled["mamba_ssm_cache_dtype"] == dtype

@@ -1,0 +1,95 @@
+"""What `hybridcalc crossover` answers for vLLM: what the pool loses to a request, padding and empty slots counted."""
+
+import re
+from fractions import Fraction
+
+import pytest
+
+from hybridcalc import load_model
+from hybridcalc.architecture.presets import model_names
+from hybridcalc.engines.vllm.classes import CLASSES
+from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.crossover import compare, holdings
+from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.errors import HybridcalcError, InputError
+
+NEMOTRON = "nemotron-h-8b"
+BLOCK = 17_039_360
+
+
+def crossover(name, baseline=None, longest=None, **flags):
+    return compare(load_model(name), load_model(baseline) if baseline else None, EngineArgs(**flags), longest=longest)
+
+
+@pytest.mark.parametrize(("flags", "blocks"), [({}, 18), ({"enable_prefix_caching": False}, 6)])
+def test_nemotron_h_8b_against_llama_3_8b(flags, blocks):
+    """Whole pages: 18 blocks of states with prefix caching, 6 without, against 16,384 B a token."""
+    answer = crossover(NEMOTRON, "llama-3-8b", **flags)
+    assert (answer.state_bytes, answer.kv_bytes_per_token) == (blocks * BLOCK, 16_384)
+    assert answer.component_tokens == Fraction(blocks * BLOCK, 16_384)
+    assert answer.baseline.kv_bytes_per_token == 131_072
+    assert answer.baseline.total_tokens == Fraction(blocks * BLOCK, 131_072 - 16_384)
+
+
+def test_padding_moves_the_crossover():
+    """LFM2 states of 8,192 B take pages of 32,768 B: four times as far, and the note says what they are."""
+    answer = crossover("lfm2-1.2b", enable_prefix_caching=False)
+    assert answer.state_bytes == 2 * 6 * 32_768
+    assert answer.notes[-1] == "physical: in whole padded pages; the states themselves are 81,920 B"
+
+
+PRESETS = [name for name in model_names() if load_model(name).architecture in CLASSES and not CLASSES[
+    load_model(name).architecture].last]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_is_held_is_what_the_planner_counts(name):
+    """State: blocks at one token less the one of KV; KV: what ten thousand blocks more of length add."""
+    args = EngineArgs()
+    try:
+        held, ready = holdings(load_model(name), args), prepare(load_model(name), args)
+    except HybridcalcError as refused:
+        pytest.skip(str(refused))
+    growing = sum(1 for group in ready.groups if group.kind == "full attention")
+    assert held.state_bytes == (ready.blocks_at(1) - growing) * ready.bytes_per_block
+    span = 10_000 * ready.pages.block
+    assert held.curve.bytes_per_token * span == (ready.blocks_at(span + 1) - ready.blocks_at(1)) * ready.bytes_per_block
+
+
+@pytest.mark.parametrize("baseline", ["llama-3-8b", "deepseek-v3", "kimi-linear-48b-a3b"])
+@pytest.mark.parametrize("name", ["nemotron-h-8b", "qwen3-next-80b-a3b", "lfm2-1.2b", "falcon-h1-34b"])
+def test_the_curve_and_the_steps_agree_with_the_meeting(name, baseline):
+    """The hybrid holds no less before it and less from it on; printed numbers compute to the value."""
+    answer = crossover(name, baseline)
+    total = answer.baseline.total_tokens
+    for point in answer.curve:
+        assert (point.kv_bytes >= point.state_bytes) == (point.tokens >= answer.component_tokens)
+        if total is not None:
+            assert (point.baseline_bytes >= point.state_bytes + point.kv_bytes) == (point.tokens >= total)
+    for step in answer.steps:
+        numbers = re.sub(r"[\d,]+", lambda m: f"Fraction({m[0].replace(',', '')})", step.with_numbers)
+        assert eval(numbers.replace(" x ", " * ")) == step.value, step
+
+
+@pytest.mark.parametrize(("name", "flags", "message"), [
+    ("llama-3-8b", {}, "llama-3-8b has no recurrent layer: it keeps no state"),
+    (NEMOTRON, {"engine_version": "0.22.1", "enable_prefix_caching": True},
+     "mode all keeps states for every block: they grow with the length"),
+])  # fmt: skip
+def test_what_has_no_crossover_is_refused(name, flags, message):
+    with pytest.raises(InputError) as caught:
+        crossover(name, **flags)
+    assert caught.value.message == message
+
+
+def test_a_baseline_with_windows_is_refused_and_so_is_what_the_engine_refuses():
+    with pytest.raises(InputError, match=r"^gpt-oss-120b: blocks of sliding windows have no crossover here$"):
+        crossover(NEMOTRON, "gpt-oss-120b")
+    with pytest.raises(Refusal, match=r"does not divide the 32 attention heads"):
+        crossover(NEMOTRON, tensor_parallel_size=3)
+
+
+def test_a_pure_state_space_model_has_no_crossover_of_its_own():
+    answer = crossover("codestral-mamba-7b", "llama-3-8b")
+    assert (answer.component_tokens, answer.per_layer_tokens) == (None, None)
+    assert answer.baseline.total_tokens == Fraction(answer.state_bytes, 131_072)

@@ -1,0 +1,48 @@
+"""The memory that vLLM leaves for its cache: from a flag, from a GPU and weights, given or estimated."""
+
+import pytest
+
+from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.memory import NON_CACHE_GIB, rest_from_flag, rest_from_gpu
+from hybridcalc.errors import InputError
+from hybridcalc.hardware import Gpu
+from hybridcalc.units import GIB
+
+CARD = Gpu(80.0, "as given")
+
+
+def test_a_gpu_leaves_its_share_less_weights_and_what_lies_beside_them():
+    """80 x 0.92 - 16 - 4 = 53.6, known; every part of the card has a name."""
+    rest = rest_from_gpu(CARD, 16.0, EngineArgs(), non_cache_gib=4.0)
+    assert (rest.low_gib, rest.likely_gib, rest.high_gib) == pytest.approx((53.6,) * 3)
+    assert rest.exact and rest.before_gib == 80.0
+    assert rest.why == "80.00 GiB (as given) x 0.92 - 16.00 of weights - 4.00 beside"
+    assert sum(gib for _, gib in rest.others) + rest.likely_gib == pytest.approx(80.0)
+
+
+def test_what_lies_beside_them_is_estimated_and_said_to_be():
+    rest = rest_from_gpu(CARD, 16.0, EngineArgs(gpu_memory_utilization=0.9))
+    least, likely, most = NON_CACHE_GIB
+    assert (rest.low_gib, rest.likely_gib, rest.high_gib) == pytest.approx((56 - most, 56 - likely, 56 - least))
+    assert rest.why.endswith("about 3.0 (1.5 to 6) beside")
+    assert not rest.exact
+
+
+def test_a_flag_says_the_memory_itself():
+    assert rest_from_flag(EngineArgs()) is None
+    rest = rest_from_flag(EngineArgs(kv_cache_memory_bytes=40 * GIB))
+    assert (rest.likely_gib, rest.exact, rest.why) == (40.0, True, "--kv-cache-memory-bytes")
+
+
+@pytest.mark.parametrize(("weights", "share"), [(73.61, 0.92), (100.0, 0.92), (40.0, 0.5)])
+def test_weights_that_do_not_fit_are_refused(weights, share):
+    with pytest.raises(Refusal) as caught:
+        rest_from_gpu(CARD, weights, EngineArgs(gpu_memory_utilization=share))
+    assert (caught.value.stage, caught.value.rule) == ("initialize_model", "HC040")
+    assert caught.value.message == f"weights of {weights:.2f} GiB do not fit {80 * share:.2f} GiB ({share:g} of 80.00)"
+
+
+@pytest.mark.parametrize("share", [0.0, -0.5, 1.5, float("nan")])
+def test_a_share_must_be_one(share):
+    with pytest.raises(InputError, match=r"^--gpu-memory-utilization .* is not a share of the memory$"):
+        rest_from_gpu(CARD, 16.0, EngineArgs(gpu_memory_utilization=share))

@@ -1,0 +1,213 @@
+"""Every rule of vLLM's trap list: one configuration that it catches, one close by that it leaves alone, and its fix."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from hybridcalc import load_model, vllm
+from hybridcalc.deployment import Workload
+from hybridcalc.engines.vllm.command import from_words
+from hybridcalc.engines.vllm.config import EngineArgs, Refusal, refuse_retired_mode
+from hybridcalc.engines.vllm.rules import RULES
+from hybridcalc.findings import SEVERITIES, Finding
+from hybridcalc.units import GIB
+
+NEMOTRON, NEXT, KIMI = "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
+OLD = {"engine_version": "0.22.1", "enable_prefix_caching": True}
+NGRAM = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 7}}
+
+
+def planned(model=NEMOTRON, *, gib=40.0, length=4200, concurrency=None, shared=0, private=0, **flags):
+    """A plan of Nemotron-H-8B at 8,192 tokens, or of another model, under ``flags``."""
+    args = EngineArgs(**{"max_model_len": 8192, **flags})
+    refuse_retired_mode(args)
+    workload = Workload(((length, 1),) if length else (), concurrency, None, shared, private)
+    return vllm.plan(load_model(model), args, available_bytes=int(gib * GIB), workload=workload)
+
+
+def found(rule, **flags) -> Finding | None:
+    """The finding of one rule, or None."""
+    return next((finding for finding in planned(**flags).findings if finding.rule == rule), None)
+
+
+def mended(fix: str, flags: dict) -> dict:
+    """``flags`` as a fix rewrites them: flags to write or to add, or to leave out."""
+    changed = dict(flags)
+    for name in re.findall(r"leave out --([a-z-]+)", fix):
+        changed.pop(name.replace("-", "_"))
+    line = re.search(r"(?:write|add) (--[^,]*)", fix)
+    if line:
+        words = line[1].split()
+        if words[0] == "--engine-version":  # an option of the command, not of the engine
+            return {name: value for name, value in changed.items() if name != "engine_version"} | {
+                "engine_version": words[1]
+            }
+        read, plain = from_words(words, {})[1], EngineArgs()
+        changed |= {name: getattr(read, name) for name in EngineArgs.__slots__
+                    if getattr(read, name) != getattr(plain, name)}  # fmt: skip
+    return changed
+
+
+def test_every_rule_has_an_id_of_its_own_and_says_why():
+    """HC040 to HC066, refusals first, each with severity, title, reason and source."""
+    ids = [rule.id for rule in RULES]
+    assert ids == [f"HC{number:03d}" for number in (*range(40, 51), *range(55, 67))]
+    assert all(rule.severity in SEVERITIES and rule.title and rule.reason and rule.source for rule in RULES)
+    assert [rule.id for rule in RULES if rule.check is None] == ids[:11]
+
+
+REFUSALS = [
+    ("HC040", "get_kv_cache_configs", {"gib": 0.01, "max_num_seqs": 1}, "no memory for the cache",
+     {"gib": 1.0, "max_num_seqs": 1}),
+    ("HC041", "get_kv_cache_configs", {"gib": 0.4, "max_num_seqs": 1}, "takes 26 blocks", None),
+    ("HC042", "create_engine_config", {"mamba_cache_mode": "all"}, "has no Mamba cache mode all", None),
+    ("HC043", "create_engine_config", {"model": "bamba-9b"}, "no longer has BambaForCausalLM", None),
+    ("HC044", "cudagraph_mamba_check", {"max_num_seqs": 2521}, "exceeds the 2,520 blocks", None),
+    ("HC045", "resolve_kv_cache_block_sizes", {"prefix_match_unit": 100}, "does not divide the block", None),
+    ("HC046", "get_kv_cache_spec", {"model": "lfm2-1.2b", **NGRAM}, "does not fit the page",
+     {"model": "lfm2-1.2b"}),
+    ("HC047", "initialize_model", {"block_size": 24}, "takes no block of 24 tokens", None),
+    ("HC047", "layout+groups", {"env": {"VLLM_KV_CACHE_LAYOUT": "BHLNC"}}, "is no layout", {}),
+    ("HC047", "layout+groups", {"disable_hybrid_kv_cache_manager": True}, "one kind of cache", {}),
+    ("HC048", "retention", {"prefix_cache_retention_interval": 1000}, "no multiple of the block of 1,040", None),
+    ("HC049", "create_engine_config", {"enable_chunked_prefill": False}, "needs chunked prefill",
+     {"enable_chunked_prefill": False, "enable_prefix_caching": False}),
+    ("HC050", "create_engine_config", {"tensor_parallel_size": 3}, "does not divide the 32 attention heads",
+     {"tensor_parallel_size": 4}),
+    ("HC050", "initialize_model", {"tensor_parallel_size": 16}, "vLLM runs 8 Mamba2 groups only",
+     {"tensor_parallel_size": 8}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "stage", "flags", "reason", "instead"), REFUSALS)
+def test_a_refusal_carries_its_rule_its_stage_and_a_fix_that_starts(rule, stage, flags, reason, instead):
+    """What the engine does not start with is raised where it checks; under its own fix, or one value on, it starts."""
+    with pytest.raises(Refusal) as caught:
+        planned(**flags)
+    refusal = caught.value
+    assert (refusal.rule, refusal.stage) == (rule, stage)
+    assert reason in refusal.reason and refusal.fix
+    changed = instead if instead is not None else mended(refusal.fix.split(", or add")[0], flags)
+    assert changed != flags
+    assert planned(**changed).num_blocks > 0
+
+
+@pytest.mark.parametrize(("mode", "version"), [("all", "0.33.0")])
+def test_the_version_that_a_refusal_names_starts(mode, version):
+    with pytest.raises(Refusal) as caught:
+        planned(mamba_cache_mode=mode, engine_version=version)
+    again = mended(re.search(r"(add --engine-version .*)", caught.value.fix)[1], {"mamba_cache_mode": mode})
+    assert planned(**again).num_blocks > 0
+
+
+TRAPS = [
+    ("HC055", "warning", {"shared": 900, "private": 200, **OLD}, {"shared": 4000, "private": 200, **OLD},
+     "a prefix of 900 shared tokens is never reused: hits land on blocks of 1,280"),
+    ("HC055", "warning", {"shared": 900, "private": 200}, {"shared": 1040, "private": 200}, "blocks of 1,040"),
+    ("HC055", "warning", {"model": NEXT, "shared": 1000, "private": 200, "speculative_config": {"method": "mtp"}},
+     {"model": NEXT, "shared": 1000, "private": 200}, "a hit needs 1,152 shared tokens"),
+    ("HC056", "warning", OLD, {**OLD, "mamba_cache_mode": "align"}, "23.2 % of a state is padding"),
+    ("HC056", "warning", {"block_size": 1024}, {}, "fills a page of 8,388,608 B: 97.1 % of a state is padding"),
+    ("HC057", "warning", {"block_size": 1024}, {"block_size": 1040},
+     "--block-size 1024 grows to 2,048 tokens, in steps of its own: 1,040 would do"),
+    ("HC058", "note", {"kv_cache_dtype": "fp8"}, {"kv_cache_dtype": "fp8", "model": "llama-3-8b"},
+     "fp8 KV makes blocks of 2,080 tokens out of 1,040, and pages stay at 4.06 MiB"),
+    ("HC059", "warning", {"length": 1000}, {"length": 4200}, "is 132 requests of 1,000 tokens, not 794"),
+    ("HC060", "warning", {"max_num_seqs": 436}, {"max_num_seqs": 435}, "but 109 requests of 4,200 tokens fit"),
+    ("HC060", "warning", {"max_num_seqs": 27}, {"max_num_seqs": 28}, "--max-num-seqs 27 leaves room for 109 unused"),
+    ("HC061", "warning", {"gib": 16.0}, {"gib": 16.0, "max_num_seqs": 256}, "and 1,008 blocks would be refused"),
+    ("HC061", "warning", {"gib": 16.0}, {"gib": 17.0}, "1,024 by default"),
+    ("HC062", "error", {"length": 8193}, {"length": 8192}, "requests of 8,193 tokens exceed max_model_len 8,192"),
+    ("HC063", "error", {"concurrency": 110}, {"concurrency": 109},
+     "110 requests are wanted, 109 run: 2,519 blocks hold 109 x 23"),
+    ("HC063", "error", {"concurrency": 60, "max_num_seqs": 50}, {"concurrency": 60, "max_num_seqs": 60},
+     "60 requests are wanted, 50 run: max_num_seqs is 50"),
+    ("HC063", "error", {"concurrency": 110, "max_num_seqs": 50}, {"concurrency": 50, "max_num_seqs": 50},
+     "2,519 blocks hold 109 x 23, and max_num_seqs is 50"),
+    ("HC064", "warning", {"model": "lfm2-1.2b"}, {},
+     "groups of 5, 6 layers share blocks of 6: 11 % of the layer slots stay empty"),
+    ("HC065", "warning", {"mamba_cache_mode": "none"}, {"mamba_cache_mode": "align"},
+     "--mamba-cache-mode none has no effect: the mode is align, prefix caching decides it"),
+    ("HC065", "warning", {"model": NEXT, **OLD, "mamba_cache_mode": "all"}, {**OLD, "mamba_cache_mode": "all"},
+     "the model class does not support it"),
+    ("HC066", "warning", {"model": "lfm2-1.2b", "mamba_ssm_cache_dtype": "float32"},
+     {"model": NEXT, "mamba_ssm_cache_dtype": "float32"}, "a shortconv layer keeps no temporal state"),
+    ("HC066", "warning", {"model": "ling-2.6-flash", "mamba_ssm_cache_dtype": "bfloat16"},
+     {"model": "kimi-k3", "tensor_parallel_size": 8, "mamba_ssm_cache_dtype": "bfloat16"},
+     "a lightning layer keeps no temporal state"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "severity", "caught", "left", "words"), TRAPS)
+def test_a_trap_is_found_and_its_neighbour_is_not(rule, severity, caught, left, words):
+    """The finding names the numbers that make it one; a configuration next to it has none."""
+    finding = found(rule, **caught)
+    assert finding is not None and finding.severity == severity
+    assert words in finding.message
+    assert found(rule, **left) is None
+
+
+@pytest.mark.parametrize(("rule", "flags"), [
+    (rule, caught) for rule, _, caught, _, _ in TRAPS
+    if re.match(r"write|leave out --|leave it out", getattr(found(rule, **caught), "fix", ""))
+])  # fmt: skip
+def test_the_fix_of_a_trap_mends_it(rule, flags):
+    """Planned again under what it says, the rule has nothing more to say."""
+    fix = found(rule, **flags).fix
+    if fix == "leave it out":
+        changed = {name: value for name, value in flags.items()
+                   if name not in ("mamba_cache_mode", "mamba_ssm_cache_dtype")}  # fmt: skip
+    else:
+        changed = mended(fix, flags)
+    assert changed != flags
+    assert found(rule, **changed) is None
+
+
+def test_every_trap_above_that_has_a_fix_of_flags_is_mended():
+    """The selection above would be empty in silence otherwise."""
+    written = {rule for rule, _, caught, _, _ in TRAPS if (found(rule, **caught).fix or "share").startswith(("w", "l"))}
+    assert written == {"HC055", "HC056", "HC057", "HC060", "HC061", "HC063", "HC065", "HC066"}
+    assert {rule for rule, *_ in [*TRAPS, *REFUSALS]} == {rule.id for rule in RULES}
+
+
+@pytest.mark.parametrize("wanted", [110, 190, 225])
+def test_the_fix_for_too_few_requests_reaches_the_number_wanted(wanted):
+    finding = found("HC063", concurrency=wanted)
+    assert finding.fix.startswith("write --")
+    assert planned(**mended(finding.fix, {}), concurrency=wanted).concurrency >= wanted
+
+
+def test_no_fix_is_written_that_does_not_fit():
+    finding = found("HC063", concurrency=10_000)
+    assert finding.fix == "use more memory, or shorten the requests"
+
+
+def test_a_length_that_no_memory_serves_is_not_told_a_flag():
+    assert found("HC062", length=9000).fix == "shorten the requests, or use more memory"
+    assert found("HC062", length=5000, max_model_len=4096).fix == "write --max-model-len 5000"
+    assert found("HC062", length=5000, max_model_len=5000) is None
+
+
+def test_errors_come_first():
+    order = [f.severity for f in planned(concurrency=1000, kv_cache_dtype="fp8", length=1000).findings]
+    assert order == sorted(order, key=("error", "warning", "note").index) and len(set(order)) == 3
+
+
+def test_a_configuration_that_fits_its_workload_has_no_findings():
+    assert planned(max_num_seqs=109).findings == ()
+
+
+def test_a_state_that_pins_the_page_is_told_what_shrinks_it():
+    """A float32 state is; under a bfloat16 one there is nothing left to say."""
+    assert "--mamba-ssm-cache-dtype bfloat16" in found("HC058", kv_cache_dtype="fp8").fix
+    assert found("HC058", kv_cache_dtype="fp8", mamba_ssm_cache_dtype="bfloat16").fix == ""
+
+
+def test_a_replayed_state_of_another_dtype_is_not_called_ignored():
+    """ReplaySSM's last tensor is a ring, not the state."""
+    args = EngineArgs(max_model_len=8192, use_replayssm=True, mamba_backend="flashinfer", enable_prefix_caching=False,
+                      mamba_ssm_cache_dtype="float32")  # fmt: skip
+    plan = vllm.plan(load_model(NEMOTRON), args, available_bytes=40 * GIB)
+    assert not [f for f in plan.findings if f.rule == "HC066"]
+    assert replace(args, use_replayssm=False) != args

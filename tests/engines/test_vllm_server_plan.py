@@ -1,0 +1,178 @@
+"""A vLLM plan as a whole: where the blocks go to the byte, what runs at once, the document, steps and notes."""
+
+import json
+import re
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridcalc import load_model, vllm
+from hybridcalc.architecture.presets import model_names
+from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.vllm.classes import CLASSES
+from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.server_plan import refused
+from hybridcalc.errors import HybridcalcError, InputError
+from hybridcalc.units import GIB
+
+NEMOTRON = "nemotron-h-8b"
+
+
+def planned(model=NEMOTRON, *, gib=40.0, work=None, rest=None, **flags) -> vllm.Plan:
+    args = EngineArgs(**{"max_model_len": 8192, **flags})
+    available = None if rest is not None else int(gib * GIB)
+    return vllm.plan(load_model(model), args, available_bytes=available, rest=rest, workload=work)
+
+
+def test_nemotron_h_8b_runs_109_requests_of_4200_tokens():
+    """2,519 usable blocks over 18 of states and 5 of KV."""
+    plan = planned(work=Workload.at(4200))
+    assert (plan.fixed_blocks, plan.running.blocks_each, plan.usable_blocks) == (18, 23, 2519)
+    assert (plan.concurrency, plan.binding) == (109, "blocks")
+    assert plan.fixed_bytes_per_request == 18 * 17_039_360
+    assert plan.marginal_bytes_per_token == 16_384
+
+
+def test_mode_all_holds_a_state_for_every_block():
+    """Nothing is fixed; each token takes its share of seven groups."""
+    plan = planned(engine_version="0.22.1", enable_prefix_caching=True)
+    assert plan.fixed_blocks == 0
+    assert plan.marginal_bytes_per_token == Fraction(7 * plan.bytes_per_block, 1280)
+    assert plan.padding_pct == pytest.approx(23.19538)
+
+
+def test_the_limit_binds_where_the_blocks_hold_more():
+    plan = planned(work=Workload.at(4200), max_num_seqs=100)
+    assert (plan.concurrency, plan.running.fits, plan.binding) == (100, 109, "limit")
+    assert plan.running.idle_percent == pytest.approx(100 * (1 - 100 * 23 / 2519))
+
+
+def test_unequal_requests_weigh_by_the_blocks_they_hold():
+    """20 of 8,000 tokens hold 18 + 8 blocks, 4 of 1,000 hold 18 + 1."""
+    plan = planned(work=Workload(((8000, 20), (1000, 4))))
+    assert plan.running.blocks_each == Fraction(20 * 26 + 4 * 19, 24)
+    assert plan.concurrency == int(2519 // plan.running.blocks_each)
+
+
+def test_the_budget_names_every_use_of_the_pool():
+    """109 requests x (6 groups x 3 blocks x 4 layers of states, 5 blocks x 4 layers of KV)."""
+    plan = planned(work=Workload.at(4200))
+    lines = {line.name: line.allocated_bytes for line in plan.budget}
+    assert lines == {
+        "states": 109 * 18 * 4 * 4_255_744, "state padding": 109 * 18 * 4 * 4_096,
+        "KV": 109 * 5 * 4 * 4_259_840, "free blocks": (2519 - 109 * 23) * 17_039_360, "null block": 17_039_360,
+    }  # fmt: skip
+    assert sum(lines.values()) == 2520 * 17_039_360
+
+
+PRESETS = [name for name in model_names() if load_model(name).architecture in CLASSES or not load_model(name).state]
+LENGTHS = st.lists(st.tuples(st.integers(1, 200_000), st.integers(1, 9)), max_size=3).map(tuple)
+
+
+@given(st.sampled_from(PRESETS), LENGTHS, st.integers(2**26, 140 * GIB), st.fixed_dictionaries({
+    "tensor_parallel_size": st.sampled_from([1, 2, 8]),
+    "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
+    "enable_prefix_caching": st.sampled_from([None, False, True]),
+    "max_num_seqs": st.sampled_from([1, 64]),
+    "engine_version": st.sampled_from(["0.33.0", "0.22.1", "0.19.0"]),
+    "speculative_config": st.sampled_from([None, {"method": "ngram", "num_speculative_tokens": 3}]),
+}))  # fmt: skip
+def test_budget_lines_add_up_to_the_blocks_exactly(model, lengths, available, flags):
+    """Blocks x bytes, for any mix of lengths; no line below zero; all blocks within the memory."""
+    try:
+        plan = planned(model, gib=available / GIB, work=Workload(lengths), **flags)
+    except HybridcalcError:
+        return
+    assert sum(line.allocated_bytes for line in plan.budget) == plan.num_blocks * plan.bytes_per_block <= available
+    assert all(line.allocated_bytes > 0 and line.charged_bytes == line.allocated_bytes for line in plan.budget)
+    assert plan.concurrency * plan.running.blocks_each <= plan.usable_blocks
+    if plan.binding == "blocks":
+        assert (plan.concurrency + 1) * plan.running.blocks_each > plan.usable_blocks
+    assert 0 <= plan.running.idle_percent <= 100
+    document = json.loads(json.dumps(plan.to_dict()))
+    assert document["num_blocks"] == plan.num_blocks and document["steps"]
+
+
+def test_json_holds_every_promised_key():
+    """Names and types that scripts rely on."""
+    document = planned(work=Workload(((4200, 1),), None, None, 4000, 200)).to_dict()
+    whole = (
+        "attn_block_size", "mamba_block_size", "state_bytes_per_layer", "bytes_per_block", "num_blocks",
+        "blocks_per_request", "kv_cache_size_tokens", "scheduler_block_size", "hash_block_size", "padded_page_bytes",
+        "fixed_bytes_per_request", "marginal_bytes_per_token", "largest_max_num_seqs", "longest_max_model_len",
+    )  # fmt: skip
+    assert all(type(document[name]) is int for name in whole)
+    assert (document["starts"], document["refusal"], document["engine"]) == (True, None, "vllm")
+    assert document["prefix"]["reused_tokens"] == 3120
+    assert document["capacity"]["concurrent_requests"] == 109
+    assert document["group_sizes"] == [4] * 7
+    assert all(set(line) >= {"name", "charged_bytes", "allocated_bytes", "why"} for line in document["budget"])
+
+
+def test_a_refused_document_names_rule_stage_and_what_was_settled():
+    args = EngineArgs(max_model_len=8192, max_num_seqs=5000)
+    with pytest.raises(Refusal) as caught:
+        vllm.plan(load_model(NEMOTRON), args, available_bytes=40 * GIB)
+    document = refused(load_model(NEMOTRON), args, caught.value)
+    assert (document["starts"], document["refusal"]["rule"], document["num_blocks"]) == (False, "HC044", 2520)
+    assert [finding["rule"] for finding in document["findings"]] == ["HC044"]
+    json.dumps(document)
+
+
+def test_a_plan_without_memory_asks_for_it():
+    with pytest.raises(InputError, match=r"^a plan needs the memory free for the cache$"):
+        vllm.plan(load_model(NEMOTRON), EngineArgs())
+    plan = vllm.plan(load_model(NEMOTRON), EngineArgs(kv_cache_memory_bytes=40 * GIB, max_model_len=8192))
+    assert plan.num_blocks == 2520
+
+
+def test_an_uncertain_memory_is_planned_at_both_ends():
+    plan = planned(rest=Rest(40.0, 38.0, 41.0, "an estimate"))
+    assert plan.low.blocks < plan.num_blocks == 2520 < plan.high.blocks
+    assert plan.to_dict()["intervals"] == {
+        "available_gib": [38.0, 41.0], "num_blocks": [plan.low.blocks, plan.high.blocks],
+    }  # fmt: skip
+    assert "intervals" not in planned().to_dict()
+
+
+def test_an_end_that_does_not_start_is_said():
+    plan = planned(rest=Rest(40.0, 0.1, 41.0, "an estimate"))
+    assert plan.low.blocks == 0
+    assert plan.notes[-1] == "at the low end of this memory the server does not start"
+
+
+@pytest.mark.parametrize(("given", "words"), [
+    ({}, "max_num_seqs is not given: 256"),
+    ({"max_model_len": 200_000}, "max_model_len 200,000 is above the model's own 8,192"),
+    ({"data_parallel_size": 2}, "one of 2 data-parallel replicas"),
+    ({"env": {"OTHER": "1"}}, "OTHER: no switch that changes a figure here"),
+    ({"hf_overrides": {"a": 1}}, "--hf-overrides are not applied here"),
+    ({"speculative_config": {"method": "eagle3", "num_speculative_tokens": 2}}, "no KV of the draft model is counted"),
+    ({"model": "qwen3.5-27b", "mamba_ssm_cache_dtype": "bfloat16"}, "the model declares a float32 state"),
+    ({"model": "codestral-mamba-7b", "max_model_len": None}, "max_model_len 2,048 is what vLLM assumes"),
+    ({"model": "gpt-oss-120b", "max_model_len": 8192}, "a window holds the tokens in flight as well"),
+])  # fmt: skip
+def test_what_is_not_known_or_does_nothing_is_noted(given, words):
+    assert any(words in note for note in planned(**given).notes)
+    assert not any(words in note for note in planned(max_num_seqs=64).notes)
+
+
+def test_the_steps_compute_to_their_values():
+    """Those whose numbers are plain arithmetic."""
+    for flags in ({}, {"engine_version": "0.19.0"}, {"kv_cache_dtype": "fp8"}, {"model": "qwen3-next-80b-a3b"}):
+        for step in planned(**flags).steps:
+            if re.fullmatch(r"[\d,.\s/x()+int-]+", step.with_numbers):
+                numbers = re.sub(r"(\d),(?=\d{3})", r"\1", step.with_numbers).replace(" x ", " * ")
+                assert eval(numbers) == pytest.approx(step.value), step
+
+
+@pytest.mark.parametrize(("version", "line"), [
+    ("0.33.0", "GPU KV cache size: 793,993 tokens, Maximum concurrency for 8,192 tokens per request: 96.92x"),
+    ("0.22.1", "GPU KV cache size: 1,474,560 tokens"),
+    ("0.19.0", "GPU KV cache size: 374,400 tokens"),
+])  # fmt: skip
+def test_the_token_figure_of_a_version(version, line):
+    """Up to 0.19: 2,520 // 7 groups x 1,040 tokens, whatever a request holds."""
+    assert line in planned(engine_version=version).log_lines

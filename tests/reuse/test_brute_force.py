@@ -1,0 +1,101 @@
+"""The simulator against a model that compares every prompt with every checkpoint, on random small workloads."""
+
+from __future__ import annotations
+
+from brute_force import BruteForce, tokens_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridcalc.formulas.slots import Strategy
+from hybridcalc.reuse.cache import PrefixCache
+from hybridcalc.reuse.policy import sglang_policy, vllm_policy
+from hybridcalc.reuse.requests import Request
+
+
+@st.composite
+def requests(draw, *, longest=9):
+    """Few names, so that prompts agree often; one name may be of unequal lengths, and agrees as far as the shorter."""
+    runs = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, longest)), min_size=1, max_size=5))
+    ids, ends = [], []
+    for name, length in runs:
+        if ids and name == ids[-1]:
+            continue
+        ids.append(name)
+        ends.append((ends[-1] if ends else 0) + length)
+    prompt = draw(st.integers(1, ends[-1]))
+    return Request(tuple(ids), tuple(ends), prompt)
+
+
+WORKLOADS = st.lists(requests(), min_size=1, max_size=25)
+
+
+def agree(policy, brute, workload, slots):
+    """Both say the same of every request, and hold the same states and the same KV after it."""
+    cache = PrefixCache(policy, slots)
+    for request in workload:
+        assert cache.serve(request) == brute.serve(request)
+        assert cache.evictions == brute.evictions
+        assert [node.depth for node in cache.states] == [len(path) for path in brute.states]
+        stretches = sorted((node.parent.depth, node.depth) for node in cache.tree.nodes())
+        assert stretches == sorted((begin, len(path)) for path, begin in brute.stretches)
+
+
+@settings(max_examples=600)
+@given(WORKLOADS, st.integers(1, 6), st.integers(1, 5), st.integers(1, 4), st.sampled_from((3, 8, 10**6)))
+def test_extra_buffers_agree_with_the_brute_force(workload, slots, grid, track, chunk):
+    policy = sglang_policy(chunk=grid, track_interval=track * grid, prefill_chunk=chunk)
+    agree(policy, BruteForce("extra", slots, grid=grid, chunk=chunk, decode_grid=track * grid), workload, slots)
+
+
+@settings(max_examples=300)
+@given(WORKLOADS, st.integers(1, 6), st.sampled_from((1, 2, 4)), st.sampled_from((1, 2, 4)), st.integers(1, 3))
+def test_pages_agree_with_the_brute_force(workload, slots, page, chunk, track):
+    """KV agrees in whole pages, and the grid is the larger of page and chunk."""
+    grid = max(page, chunk)
+    policy = sglang_policy(page=page, chunk=chunk, track_interval=track * grid)
+    agree(policy, BruteForce("extra", slots, page=page, grid=grid, decode_grid=track * grid), workload, slots)
+
+
+@settings(max_examples=300)
+@given(WORKLOADS, st.integers(1, 6), st.sampled_from((3, 8, 10**6)), st.sampled_from((-1, 1, 2, 3)))
+def test_no_buffer_and_path_caps_agree_with_the_brute_force(workload, slots, chunk, cap):
+    policy = sglang_policy(Strategy.NO_BUFFER, prefill_chunk=chunk, path_cap=cap)
+    agree(policy, BruteForce("ends", slots, chunk=chunk, cap=cap), workload, slots)
+
+
+@settings(max_examples=500)
+@given(WORKLOADS, st.integers(1, 6), st.sampled_from(((4, 4), (4, 2), (4, 1), (6, 3), (8, 2))),
+       st.sampled_from((0, None, 2)))  # fmt: skip
+def test_align_mode_agrees_with_the_brute_force(workload, slots, blocks, retention):
+    block, unit = blocks
+    kept = retention * block if retention else retention
+    policy = vllm_policy(block, unit=unit, retention=kept)
+    grid = block if kept is None else kept
+    brute = BruteForce("align", slots, page=unit, grid=block, decode_grid=grid, retention=kept)
+    agree(policy, brute, workload, slots)
+
+
+@settings(max_examples=300)
+@given(WORKLOADS, st.integers(1, 6), st.sampled_from((2, 3, 5)))
+def test_all_mode_agrees_with_the_brute_force(workload, slots, block):
+    policy = vllm_policy(block, every_block=True)
+    agree(policy, BruteForce("all", slots, page=block, grid=block, decode_grid=block), workload, slots)
+
+
+@given(WORKLOADS, st.integers(1, 6), st.integers(1, 4))
+def test_a_hit_is_a_prefix_of_something_served_before(workload, slots, grid):
+    """Whatever is held: a request never reuses more tokens than it shares with an earlier one, nor its last one."""
+    cache = PrefixCache(sglang_policy(chunk=grid, track_interval=grid), slots)
+    seen: list[tuple] = []
+    for request in workload:
+        tokens = tokens_of(request)
+        shared = max((sum(1 for _ in _leading(tokens, other)) for other in seen), default=0)
+        assert cache.serve(request) <= min(shared, request.prompt - 1)
+        seen.append(tokens)
+
+
+def _leading(one, other):
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            return
+        yield a

@@ -1,0 +1,79 @@
+"""How many slots a workload wants: the stack distances against plain simulation, and the search."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridcalc.reuse.knee import SHARE, StackOrder, find_knee, is_stack
+from hybridcalc.reuse.policy import sglang_policy, vllm_policy
+from hybridcalc.reuse.simulation import Setup, simulate
+from hybridcalc.reuse.workloads import parse_workload
+
+SGLANG = sglang_policy()
+WORKLOADS = ["cyclic:prefixes=60,rounds=3", "cyclic:prefixes=60,rounds=6,zipf=1", "chat:sessions=30,turns=4",
+             "chat:sessions=30,turns=4,system=900,growth=64,think=20", "fanout:parents=4,agents=3,rounds=2",
+             "rag:documents=40", "shared:rounds=30"]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WORKLOADS)
+@pytest.mark.parametrize("setup", [
+    Setup(SGLANG, 16), Setup(SGLANG, 64, running=4), Setup(vllm_policy(256), 16),
+    Setup(SGLANG, 16, checkpoint_slots=32), Setup(sglang_policy(path_cap=2), 16), Setup(SGLANG, 16, kv_tokens=200_000),
+], ids=["alone", "running", "vllm", "int8", "capped", "kv"])  # fmt: skip
+def test_at_the_knee_reuse_reaches_95_percent_of_its_limit_and_one_slot_fewer_does_not(text, setup):
+    workload = parse_workload(text, seed=1)
+    knee = find_knee(workload, setup, warmup_rounds=1)
+    assert knee.cached_slots is not None
+
+    def enough(slots):
+        outcome = simulate(workload, setup.with_cached(slots), warmup_rounds=1)
+        return outcome.hits >= SHARE * knee.limit.hits and outcome.hit_tokens >= SHARE * knee.limit.hit_tokens
+
+    assert enough(knee.cached_slots)
+    assert knee.cached_slots == 1 or not enough(knee.cached_slots - 1)
+    assert knee.limit == simulate(workload, setup.with_cached(10**6), warmup_rounds=1)
+    if not is_stack(setup):
+        assert knee.method == "search"
+
+
+@pytest.mark.parametrize("prefixes", [1, 2, 128, 384])
+def test_the_knee_of_distinct_prefixes_is_their_number_found_in_one_pass(prefixes):
+    knee = find_knee(parse_workload(f"cyclic:prefixes={prefixes},rounds=3"), Setup(SGLANG, 7), warmup_rounds=1)
+    assert (knee.slots, knee.method) == (prefixes, "stack distance")
+
+
+def test_running_requests_come_on_top_of_the_states():
+    knee = find_knee(parse_workload("cyclic:prefixes=100"), Setup(SGLANG, 64, running=4), warmup_rounds=1)
+    assert (knee.slots, knee.cached_slots) == (112, 100)
+
+
+def test_a_workload_that_reuses_nothing_has_no_knee():
+    knee = find_knee(parse_workload("cyclic:prefixes=5,tokens=60"), Setup(SGLANG, 7))
+    assert (knee.slots, knee.limit.hits) == (None, 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["use", "drop"]), st.integers(0, 12)), max_size=400), st.integers(2, 9))
+def test_stack_distances_are_places_in_the_order_of_use(steps, size):
+    """Against a list; the stamps run out every few steps."""
+    order, plain = StackOrder(), []
+    order.counts = [0] * (size + 1)
+    for step, node in steps:
+        if step == "drop":
+            if node in plain:
+                plain.remove(node)
+                del order[node]
+        elif node in plain:
+            order.used = 0
+            order.move_to_end(node)
+            assert order.used == len(plain) - plain.index(node)
+            plain.remove(node)
+            plain.append(node)
+        else:
+            order[node] = None
+            plain.append(node)
+        assert list(order) == plain
+    assert isinstance(order, OrderedDict)

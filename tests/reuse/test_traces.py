@@ -1,0 +1,113 @@
+"""Recorded requests: every form a line may have, streamed, and what is refused with file and line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hybridcalc.errors import InputError
+from hybridcalc.reuse import traces
+from hybridcalc.reuse.policy import sglang_policy
+from hybridcalc.reuse.simulation import Setup, simulate
+from hybridcalc.reuse.traces import read_trace
+
+HASHED = [
+    {"timestamp": 0, "input_length": 1300, "output_length": 40, "hash_ids": [1, 2, 3]},
+    {"timestamp": 1, "input_length": 1536, "output_length": 7, "hash_ids": [1, 2, 9]},
+    {"timestamp": 2, "input_length": 1300, "output_length": 1, "hash_ids": [1, 2, 3]},
+]
+
+
+def written(tmp_path, lines, name="trace.jsonl"):
+    path = tmp_path / name
+    text = lines if isinstance(lines, str) else "".join(json.dumps(line) + "\n" for line in lines)
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_block_hashes_are_runs_of_512_tokens(tmp_path):
+    first, second, third = read_trace(written(tmp_path, HASHED)).stream()
+    assert (first.ids[:3], first.ends, first.prompt) == ((1, 2, 3), (512, 1024, 1300, 1340), 1300)
+    assert (second.ends, second.prompt) == ((512, 1024, 1536, 1543), 1536)
+    assert third.ids[:3] == first.ids[:3]
+    assert third.ids[3] != first.ids[3]
+
+
+def test_what_hashes_share_is_reused(tmp_path):
+    """The second shares 1,024 tokens and finds no state there; the third is the first again: 1,280 on the grid."""
+    outcome = simulate(read_trace(written(tmp_path, HASHED)), Setup(sglang_policy(), 16))
+    assert (outcome.requests, outcome.hits, outcome.hit_tokens) == (3, 1, 1280)
+
+
+def test_token_ids_agree_token_by_token(tmp_path):
+    lines = [
+        {"prompt_token_ids": list(range(200)), "output_token_ids": [900] * 100},
+        {"token_ids": [*range(200), *[900] * 80, 7], "output_length": 3},
+    ]
+    first, second = read_trace(written(tmp_path, lines)).stream()
+    assert (first.prompt, first.ends[-1], second.prompt, second.ends[-1]) == (200, 300, 281, 284)
+    cache = Setup(sglang_policy(track_interval=64), 8).cache()
+    assert [cache.serve(first), cache.serve(second)] == [0, 256]
+    assert sorted(node.depth for node in cache.states) == [192, 256]
+
+
+def test_conversations_are_a_request_for_each_answer(tmp_path):
+    talk = [{"from": "human", "value": "x" * 400}, {"from": "gpt", "value": "y" * 41}, {"from": "human", "tokens": 30},
+            {"from": "gpt", "tokens": 5}]  # fmt: skip
+    first, second = read_trace(written(tmp_path, [{"id": "a", "conversations": talk}])).stream()
+    assert (first.prompt, first.ends[-1]) == (100, 111)
+    assert (second.prompt, second.ends[-1]) == (141, 146)
+    assert second.ids[:2] == first.ids
+
+
+def test_conversations_take_turns_and_only_some_are_open(tmp_path, monkeypatch):
+    """With two open, the second turn of the first comes before anything of the third."""
+    monkeypatch.setattr(traces, "OPEN_CONVERSATIONS", 2)
+    talk = [{"from": "human", "tokens": 9}, {"from": "gpt", "tokens": 5}] * 2
+    stream = list(read_trace(written(tmp_path, [{"conversations": talk}] * 3)).stream())
+    starts = [request.ids[0] for request in stream]
+    assert len(stream) == 6
+    assert starts[0] == starts[2] != starts[1]
+
+
+def test_a_json_array_is_read_as_a_stream(tmp_path, monkeypatch):
+    monkeypatch.setattr(traces, "_READ", 7)
+    assert len(list(read_trace(written(tmp_path, "\n " + json.dumps(HASHED, indent=1) + "\n")).stream())) == 3
+
+
+@pytest.mark.parametrize(("lines", "message"), [
+    ('{"hash_ids": [1], "input_length": 5}\n{oops\n', ":2: this is not JSON"),
+    ("[1]", ":1: a request is a JSON object"),
+    ('{"a": 1}', ":1: neither hash_ids, token ids nor conversations"),
+    ('\n\n{"hash_ids": [], "input_length": 5}', ":3: hash_ids is no list with something in it"),
+    ('{"hash_ids": [1, 2], "input_length": 512}', ":1: 2 hashes of 512 tokens are more than input_length 512"),
+    ('{"hash_ids": [[1]], "input_length": 5}', ":1: hash_ids holds something else than numbers and strings"),
+    ('{"hash_ids": [1], "input_length": -5}', ":1: input_length -5 is no usable number of tokens"),
+    ('{"hash_ids": [1], "input_length": true}', ":1: input_length True is no usable number of tokens"),
+    ('{"token_ids": [1], "output_length": 1e9}', ":1: output_length 1000000000.0 is no usable number of tokens"),
+    ('{"conversations": [3]}', ":1: a turn of a conversation is an object"),
+    ('[{"hash_ids": [1], "input_length": 5},\n {"hash', ":2: this is not JSON, or it is cut off"),
+    ("[" * 100_000, "nested too deeply"),
+    ('{"a":' * 100_000, "nested too deeply"),
+    ("", ": no request in it"),
+])  # fmt: skip
+def test_what_cannot_be_read_is_named_with_file_and_line(tmp_path, lines, message):
+    path = written(tmp_path, lines)
+    with pytest.raises(InputError) as refused:
+        list(read_trace(path).stream())
+    assert message in refused.value.message
+    assert "trace.jsonl" in refused.value.message
+
+
+def test_long_lines_are_refused_before_they_are_held(tmp_path, monkeypatch):
+    monkeypatch.setattr(traces, "LARGEST_OBJECT", 1000)
+    monkeypatch.setattr(traces, "_READ", 100)
+    for text in ("{" + " " * 2000, "[{" + " " * 2000):
+        with pytest.raises(InputError, match="more than 1,000 characters"):
+            read_trace(written(tmp_path, text))
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(InputError, match="is no trace: no such file"):
+        read_trace("no/such.jsonl")

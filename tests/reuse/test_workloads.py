@@ -1,0 +1,99 @@
+"""Synthetic workloads: what they send, that they can be replayed, and what is refused."""
+
+from __future__ import annotations
+
+from itertools import islice, pairwise
+
+import pytest
+
+from hybridcalc.errors import InputError
+from hybridcalc.reuse.lengths import MOST_LENGTHS, planned_workload
+from hybridcalc.reuse.workloads import KINDS, parse_workload
+
+SMALL = {
+    "cyclic": "cyclic:prefixes=5,rounds=3,tail=10,system=7",
+    "chat": "chat:sessions=4,turns=3,growth=5,system=9,rounds=2",
+    "fanout": "fanout:parents=2,agents=3,steps=2,rounds=2", "rag": "rag:documents=6,rounds=3",
+    "shared": "shared:prompts=2,rounds=5",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("more", ["", ",preempt=0.5"])
+def test_a_workload_says_how_many_requests_and_rounds_it_has_and_replays_them(kind, more):
+    workload = parse_workload(SMALL[kind] + more, seed=5)
+    requests = list(workload.stream())
+    assert len(requests) == workload.requests
+    assert {request.round for request in requests} == set(range(workload.rounds))
+    assert requests == list(workload.stream())
+    for request in requests:
+        assert len(request.ids) == len(request.ends)
+        assert all(low < high for low, high in pairwise((0, *request.ends)))
+        assert 0 < request.prompt <= request.ends[-1]
+        assert 0 <= request.preempted < max(request.ends[-1] - request.prompt, 1)
+
+
+def test_the_seed_decides_what_is_drawn():
+    texts = [parse_workload("rag:documents=50,rounds=1", seed=seed) for seed in (1, 1, 2)]
+    first, same, other = (list(workload.stream()) for workload in texts)
+    assert first == same != other
+
+
+def test_private_runs_are_never_shared():
+    """Only what a generator says is shared has a name that comes twice in different places."""
+    requests = list(parse_workload("shared:tokens=100,private=50,rounds=30").stream())
+    names = [name for request in requests for name in request.ids[1:]]
+    assert len(names) == len(set(names))
+
+
+def test_a_turn_starts_with_all_that_was_said_before():
+    requests = list(parse_workload("chat:sessions=3,turns=4,growth=10,system=20,think=5").stream())
+    for request in requests:
+        if request.round:
+            before = [other for other in requests if other.round == request.round - 1]
+            assert any(request.ids[: len(other.ids)] == other.ids for other in before)
+
+
+def test_popular_documents_come_more_often():
+    requests = list(parse_workload("rag:documents=100,rounds=20,zipf=1.2,system=0").stream())
+    first = sum(request.ids[0] == 1 for request in requests)
+    assert first > 5 * sum(request.ids[0] == 50 for request in requests) > 0
+
+
+def test_a_million_requests_are_streamed():
+    """The first of them come at once."""
+    workload = parse_workload("chat:sessions=1000,turns=10,rounds=100")
+    assert workload.requests == 1_000_000
+    assert len(list(islice(workload.stream(), 5))) == 5
+
+
+@pytest.mark.parametrize(("text", "message", "fix"), [
+    ("cyclc:prefixes=3", "--workload 'cyclc:prefixes=3' is neither a kind of workload nor a file", "write cyclic:..."),
+    ("cyclic:prefix=3", "--workload cyclic: 'prefix=3' is not one of its parameters", "write prefixes=..."),
+    ("cyclic:prefixes", "--workload cyclic: 'prefixes' is not one of its parameters", "write prefixes=..."),
+    ("cyclic:prefixes=0", "--workload cyclic: prefixes=0: '0' is not a usable token count", "whole tokens"),
+    ("cyclic:prefixes=1.5", "--workload cyclic: prefixes=1.5: '1.5' is not a usable token count", "whole tokens"),
+    ("cyclic:prefixes=x", "--workload cyclic: prefixes=x: 'x' is not a token count", "write 9216"),
+    ("cyclic:zipf=x", "--workload cyclic: zipf=x is not a number", "write one like 1.0"),
+    ("cyclic:zipf=nan", "--workload cyclic: zipf=nan: not a number from 0 to 10", ""),
+    ("chat:preempt=2", "--workload chat: preempt=2: not a number from 0 to 1", ""),
+    ("chat:sessions=10M", "--workload chat: sessions=10M: at most 1,000,000", ""),
+])  # fmt: skip
+def test_what_is_wrong_with_a_workload_is_named(text, message, fix):
+    with pytest.raises(InputError) as refused:
+        parse_workload(text)
+    assert refused.value.message == message
+    assert refused.value.fix.startswith(fix)
+
+
+def test_lengths_of_a_workload_are_handed_to_the_planners():
+    """Prompt and answer of each request; the total never shrinks when neighbours are taken together."""
+    planned = planned_workload(parse_workload("shared:tokens=1500,private=700,output=100,rounds=7"), concurrency=3)
+    assert (planned.lengths, planned.concurrency, planned.wanted) == (((2300, 7),), 3, 3)
+    workload = parse_workload("chat:sessions=2,turns=800,user=10,output=5")
+    planned = planned_workload(workload)
+    assert planned.wanted is None
+    assert len(planned.lengths) <= MOST_LENGTHS
+    assert sum(count for _, count in planned.lengths) == 1600
+    held = sum(request.ends[-1] for request in workload.stream())
+    assert held <= sum(tokens * count for tokens, count in planned.lengths) <= held * 1.01

@@ -1,0 +1,171 @@
+"""Sweeps of any engine: axes and their bounds, the count of combinations, the Pareto front."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridcalc.deployment import exact_rest
+from hybridcalc.engines.sglang.command import TABLE as SGLANG
+from hybridcalc.engines.vllm.command import TABLE as VLLM
+from hybridcalc.errors import InputError
+from hybridcalc.launchflags import Flag, FlagTable
+from hybridcalc.sweep import MOST_POINTS, Axis, Outcome, Point, count_points, field_of, mark_front, parse_axis, sweep
+
+
+@pytest.mark.parametrize(("text", "name", "values"), [
+    ("page-size=1,64", "page-size", ("1", "64")),
+    ("--page-size=1", "page-size", ("1",)),
+    ("kv-cache-dtype= auto , fp8_e4m3 ,", "kv-cache-dtype", ("auto", "fp8_e4m3")),
+    ("r=1:3:1", "r", ("1", "2", "3")),
+    ("r=1:4:2", "r", ("1", "3")),
+    ("r=0.1:0.5:0.1", "r", ("0.1", "0.2", "0.3", "0.4", "0.5")),
+    ("r=-1:1:1", "r", ("-1", "0", "1")),
+    ("r=5:5:1", "r", ("5",)),
+    ("r=10:100:45", "r", ("10", "55", "100")),
+    ("r=1e1:2e1:1e1", "r", ("10", "20")),
+    ("r=0.90:1:0.05", "r", ("0.9", "0.95", "1")),
+])  # fmt: skip
+def test_values_are_listed_or_ranged_over_with_both_ends(text, name, values):
+    """Decimals are exact, ends inclusive, and a value is written as one would type it."""
+    assert parse_axis(text) == Axis(name, values)
+
+
+@pytest.mark.parametrize("text", [
+    "", "=", "r", "r=", "=1,2", "r=,", "--=1", "r=1:2:0", "r=1:2:-1", "r=2:1:1", "r=a:b:c", "r=1:nan:1", "r=1:inf:1",
+    "r=::", "r=1:2:", f"r=0:{MOST_POINTS}:1", "r=0:1:1e-30", "r=0:1e300:1", "r=0:1e999999:1", "r=0:1:1e-999999",
+    "r=0:1:1e999999", "r=-1e99:1:1", "r=" + "1," * (MOST_POINTS + 1),
+], ids=lambda text: text[:12])  # fmt: skip
+def test_what_is_no_axis_is_refused_and_named(text, within):
+    """In one line, before anything is counted out."""
+    with within(5), pytest.raises(InputError, match=r"^--sweep '") as refusal:
+        parse_axis(text)
+    assert len(refusal.value.message) < 120
+
+
+@given(st.integers(-50, 50), st.integers(0, 40), st.integers(1, 9), st.integers(0, 3))
+def test_a_range_is_every_multiple_of_the_step_up_to_its_end(low, span, step, digits):
+    """Against exact fractions, with up to three decimals."""
+    scale = 10**digits
+    written = ":".join(f"{number / scale:.{digits}f}" for number in (low, low + span, step))
+    expected = [Fraction(number, scale) for number in range(low, low + span + 1, step)]
+    assert [Fraction(value) for value in parse_axis(f"r={written}").values] == expected
+
+
+def test_the_number_of_combinations_is_bounded():
+    many = tuple(str(number) for number in range(500))
+    assert count_points([Axis("a", many), Axis("b", many)], VLLM) == MOST_POINTS
+    with pytest.raises(InputError, match="500,000 combinations are more than 250,000"):
+        count_points([Axis("a", many), Axis("b", many), Axis("c", ("1", "2"))], VLLM)
+
+
+@pytest.mark.parametrize(("table", "first", "second"), [
+    (SGLANG, "a", "a"), (SGLANG, "tp", "tp-size"), (SGLANG, "mamba-full", "mamba-full-memory-ratio"),
+    (SGLANG, "dp", "attn-dp-size"), (VLLM, "length", "length"),
+    (VLLM, "gpu-memory-utilization", "device-memory-utilization"), (VLLM, "max-num-s", "max-num-seqs"),
+])  # fmt: skip
+def test_a_setting_is_swept_once_whatever_its_spelling(table, first, second):
+    with pytest.raises(InputError, match=r"^--sweep names a setting twice$"):
+        count_points([Axis(first, ("1",)), Axis(second, ("1",))], table)
+
+
+@pytest.mark.parametrize(("table", "name", "field"), [
+    (SGLANG, "tp", "tp_size"), (VLLM, "block-size", "block_size"), (VLLM, "max-num-b", "max_num_batched_tokens"),
+    (VLLM, "available", "available"), (VLLM, "length", "length"),
+])  # fmt: skip
+def test_a_name_is_the_argument_it_sets(table, name, field):
+    assert field_of(name, table) == field
+
+
+points = st.builds(
+    Point, st.just(()), st.just(1), st.integers(0, 6), st.integers(0, 6), st.just(""), st.sampled_from(["", "", "no"]),
+    st.just(False),
+)  # fmt: skip
+
+
+@given(st.lists(points, max_size=12))
+def test_the_front_is_what_no_other_point_dominates(found):
+    """By definition: no point that starts has as many requests and tokens and more of one."""
+
+    def dominated(point):
+        return any(
+            other.requests >= point.requests and other.tokens >= point.tokens and other[2:4] != point[2:4]
+            for other in found
+            if not other.refusal
+        )
+
+    marked = mark_front(found)
+    assert [point._replace(best=False) for point in marked] == found
+    assert [point.best for point in marked] == [not point.refusal and not dominated(point) for point in found]
+
+
+TOY = FlagTable("Toy", (Flag("model", ("--model",), "str"), Flag("width", ("--width",), "int", 1, 99)), (), (),
+                read_tokens=int, multiples="")  # fmt: skip
+
+
+def toy(specs, *, length=None, memory=lambda _: exact_rest(4.0), cheap=()):
+    """Axes and points of an engine that answers what it was asked: width x GiB units, the length in tokens."""
+    asked = []
+
+    def solve(width, key, gib, tokens):
+        asked.append(key)
+        if width == 13:
+            raise InputError("13 is refused")
+        return Outcome(int(width * gib), int(tokens or 0), width, "units")
+
+    axes = [parse_axis(spec) for spec in specs]
+    found = sweep(axes, lambda words: TOY.read(words).get("--width", 1), solve, TOY, memory_name="room",
+                  cheap_fields=cheap, memory=memory, length=length)  # fmt: skip
+    return axes, list(found), asked
+
+
+def test_every_combination_comes_in_order_with_its_own_memory_and_length():
+    """The last axis turns fastest; what is swept wins over what is given."""
+    axes, found, _ = toy(["width=1,2", "room=2,8GiB", "length=1k,10"], length=Fraction(5))
+    assert [point.values for point in found] == [
+        (width, room, length) for width in ("1", "2") for room in ("2", "8GiB") for length in ("1k", "10")
+    ]
+    assert [(point.units, point.tokens) for point in found] == [
+        (2, 1024), (2, 10), (8, 1024), (8, 10), (4, 1024), (4, 10), (16, 1024), (16, 10),
+    ]  # fmt: skip
+    assert count_points(axes, TOY) == len(found)
+
+
+def test_what_is_not_swept_follows_the_arguments():
+    _, found, _ = toy(["width=1,3"], memory=lambda width: exact_rest(10.0 * width), length=Fraction(7))
+    assert [(point.units, point.tokens, point.requests) for point in found] == [(10, 7, 1), (90, 7, 3)]
+
+
+def test_cheap_arguments_memory_and_length_do_not_part_preparations():
+    """The key is what a solver prepares by."""
+    _, _, asked = toy(["width=1,2", "room=1,2", "length=1,2"], cheap=("width",))
+    assert set(asked) == {()}
+    _, _, asked = toy(["width=1,2", "room=1,2"])
+    assert set(asked) == {("1",), ("2",)}
+
+
+def test_a_refused_combination_is_a_point_with_the_reason():
+    _, found, _ = toy(["width=2,13,100", "room=1"])
+    assert [(point.requests, point.refusal) for point in found] == [
+        (2, ""), (0, "13 is refused"), (0, "--width '100' is not a whole number from 1 to 99"),
+    ]  # fmt: skip
+    assert found[1].to_dict([Axis("width", ()), Axis("room", ())], ("units", "words")) == {
+        "width": "13", "room": "1", "units": None, "words": None, "requests": 0, "binding": None,
+        "refusal": "13 is refused", "pareto": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("specs", "text"), [
+    (["height=1"], "--sweep height: no flag that changes a plan"),
+    (["model=a,b"], "--sweep model: no flag that changes a plan"),
+    (["width=0"], "--width '0' is not a whole number from 1 to 99"),
+    (["room=much"], "--sweep room=much: not a usable size"),
+    (["length=0"], "'0' is not a usable token count"),
+])  # fmt: skip
+def test_a_sweep_without_a_single_sensible_point_is_refused(specs, text):
+    with pytest.raises(InputError) as refusal:
+        toy(specs)
+    assert refusal.value.message == text
