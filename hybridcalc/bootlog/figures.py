@@ -171,6 +171,11 @@ def figure_list(boot: Boot) -> list[Figure]:
     return said
 
 
+def impossible_figures(boot: Boot) -> list[Figure]:
+    """Figures that no machine can have."""
+    return [figure for figure in figure_list(boot) if _impossible(figure)]
+
+
 def plain_value(value: Value, name: str) -> int | float | str:
     """A figure as JSON has it: a size in the unit its name ends in."""
     if not isinstance(value, Printed):

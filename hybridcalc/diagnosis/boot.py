@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from hybridcalc.bootlog import EVERYTHING, read_log
 from hybridcalc.bootlog.boots import Boot, assemble
-from hybridcalc.bootlog.figures import merged
+from hybridcalc.bootlog.figures import impossible_figures, merged
+from hybridcalc.bootlog.records import Printed
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.llamacpp import diagnose_llamacpp
 from hybridcalc.diagnosis.question import Question
@@ -65,6 +66,10 @@ def diagnose(boots: Iterable[Boot], question: Question) -> Iterable[Diagnosis]:
         answer = _ENGINES[boot.engine](credible, question)
         answer.boot = boot
         answer.findings += dropped
+        for figure in impossible_figures(boot):
+            size = figure.value.text if isinstance(figure.value, Printed) else figure.value
+            answer.findings.append(finding("HC106", f"line {figure.line}: {figure.name} of {size} GiB is in no GPU",
+                                           "nothing is derived from it"))  # fmt: skip
         yield answer
 
 

@@ -14,6 +14,7 @@ from hybridcalc.bootlog.records import Pool, Printed, Statement, StatePoolAlloca
 from hybridcalc.diagnosis.candidates import KV_DTYPES
 from hybridcalc.diagnosis.question import Launch
 from hybridcalc.diagnosis.rules import finding
+from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
 from hybridcalc.units import GIB, parse_dtype
 
@@ -105,22 +106,30 @@ def _flags(boot: Boot, slots: int | None, requests: int | None, launch: Launch) 
     args = launch.args
     if not launch.given:
         return
+    workers = max(1, args.attn_dp_size)
     asked = args.max_mamba_cache_size
-    if asked is not None and slots is not None and slots != asked // args.attn_dp_size:
+    if asked is not None and slots is not None and slots != asked // workers:
         yield finding("HC108", f"{launch.source} pins {asked:,} slots, the log has {slots:,}",
                       "this log is of another start")  # fmt: skip
     limit = args.max_running_requests
-    if limit is not None and requests is not None and requests > max(1, limit // args.attn_dp_size):
+    if limit is not None and requests is not None and requests > max(1, limit // workers):
         yield finding("HC108", f"{launch.source} allows {limit:,} requests, the log runs {requests:,}",
                       "this log is of another start")  # fmt: skip
-    elif limit is not None and requests is not None and requests < limit // args.attn_dp_size and not boot.of("capped"):
+    elif limit is not None and requests is not None and requests < limit // workers and not boot.of("capped"):
         yield finding("HC112", f"{limit:,} requests were asked for, {requests:,} run")
     printed = {kv.dtype for kv in boot.target_kvs if kv.dtype}
-    if "kv_cache_dtype" in launch.given and printed:
-        wanted = parse_dtype(args.kv_cache_dtype)
-        if not any(wanted in KV_DTYPES.get(dtype, (wanted,)) for dtype in printed):
-            yield finding("HC108", f"{launch.source} sets {args.kv_cache_dtype} KV, the log has {sorted(printed)[0]}",
-                          "this log is of another start")  # fmt: skip
+    wanted = _dtype(args.kv_cache_dtype) if "kv_cache_dtype" in launch.given else None
+    if wanted is not None and printed and not any(wanted in KV_DTYPES.get(dtype, (wanted,)) for dtype in printed):
+        yield finding("HC108", f"{launch.source} sets {args.kv_cache_dtype} KV, the log has {sorted(printed)[0]}",
+                      "this log is of another start")  # fmt: skip
+
+
+def _dtype(name: str) -> str | None:
+    """A dtype's full name; None for one that is not known here."""
+    try:
+        return parse_dtype(name)
+    except InputError:
+        return None
 
 
 def fraction_finding(launch: Launch, fraction: tuple[float, float]) -> Finding | None:

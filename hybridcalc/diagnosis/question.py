@@ -48,7 +48,7 @@ def launch_of(boot: Boot, question: Question) -> Launch:
         return Launch(ServerArgs(), "", None, frozenset())
     fields: dict[str, Any] = {}
     for name, value in echoed.items():
-        if name == "model_path" or value in _DTYPES_NOT_SET:
+        if name == "model_path" or value in _DTYPES_NOT_SET or (isinstance(value, int) and value < 1):
             continue
         fields[name] = value.number if isinstance(value, Printed) else {"True": True, "False": False}.get(
             value, value) if isinstance(value, str) else value  # fmt: skip

@@ -109,7 +109,7 @@ def _ratios(answer: Diagnosis, args: ServerArgs) -> list[float]:
 def _limit(pools: Pools, asked: int | None, slots_per_request: int, launch: Launch) -> int | None:
     """The request limit of a worker: as asked for, or the printed one where the slots would admit more."""
     if asked is not None:
-        return max(1, asked // launch.args.attn_dp_size)
+        return max(1, asked // max(1, launch.args.attn_dp_size))
     if pools.requests is None or pools.slots is None:
         return None
     if slots_per_request == 1 and pools.requests == pools.slots:

@@ -351,10 +351,6 @@ def _notes(answer: Diagnosis, pools: Pools, slots_per_request: int | None) -> No
         if len(sizes) > 1 and len({pool.rank for pool in kept}) > 1:
             which = "; ".join(f"{pool.rank or 'a rank'} {_pool_text(pool)}" for pool in kept[:MOST_NAMED])
             said.append(finding("HC103", f"ranks differ in their {name} pools: {which}"))
-    if pools.state is not None and impossible(pools.state):
-        largest = max((p for p in (pools.state.conv, pools.state.ssm) if p is not None), key=lambda p: p.value)
-        text = f"line {pools.state.line}: a state pool of {largest.text} GiB is in no GPU"
-        said.append(finding("HC106", text, "read the figure again; nothing is derived from it"))
     if len(answer.candidates) > 1:
         names = list(dict.fromkeys(candidate.model for candidate in answer.candidates))
         weights = {candidate.sizes for candidate in answer.candidates}

@@ -216,3 +216,11 @@ def test_data_parallel_workers_are_added_up():
         5625344,
         64,
     )
+
+
+@pytest.mark.parametrize("value", ["'fp4_e2m1'", "'x'", "None", "'auto'"])
+def test_an_echo_of_any_kind_is_taken_as_far_as_it_goes(value: str):
+    """What the echo holds is outside data: an unknown dtype or no workers at all are passed over."""
+    echo = f"server_args=ServerArgs(model_path='a/b', dp_size=0, enable_dp_attention=True, kv_cache_dtype={value})\n"
+    found = answer(echo + POOLS.format(slots=257, tokens=1167552) + SUMMARY.format(tokens=1167552, requests=51), 9216)
+    assert found.to_dict()["figures"]["kv_tokens"] == 1_167_552
