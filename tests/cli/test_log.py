@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,22 @@ def test_an_error_is_one_or_two_lines(arguments: tuple[str, ...], said: str):
     ran = run(*arguments)
     assert ran.code == 2 and ran.out == ""
     assert said.lower() in ran.err.lower() and ran.err.count("\n") <= 2
+
+
+def test_damaged_logs_are_answered_to_the_end():
+    """Cut, shuffled, flipped: the command answers or says that there is no boot, and never fails."""
+    draw = random.Random(41)
+    logs = [path.read_bytes() for path in sorted(LOGS.glob("*.log"))]
+    for number in range(60):
+        lines = draw.choice(logs).split(b"\n")
+        draw.shuffle(lines)
+        raw = bytearray(b"\n".join(lines))
+        for _ in range(3):
+            raw[draw.randrange(len(raw))] ^= 1 << draw.randrange(8)
+        ran = run(
+            "log", "-", "-L", "8k", *(["--json"] if number % 2 else []), stdin=bytes(raw[: draw.randrange(len(raw))])
+        )
+        assert ran.code in (0, 1) and ran.err == "", (ran.err, raw)
 
 
 def test_no_colour_and_a_closed_pipe_behave():
