@@ -16,7 +16,7 @@ from typing import NamedTuple
 from hybridcalc.errors import InputError
 from hybridcalc.shell import Operator, Unresolved, is_unresolved, shown, split_command
 
-__all__ = ["LAUNCHERS", "WRAPPERS", "Launch", "read_launch", "split_command"]
+__all__ = ["LAUNCHERS", "WRAPPERS", "Launch", "program_of", "read_launch", "split_command"]
 
 LAUNCHERS: dict[tuple[str, ...], str] = {
     ("python", "-m", "sglang.launch_server"): "sglang",
@@ -96,7 +96,7 @@ def read_launch(words: Sequence[str]) -> Launch:
     others: list[list[str]] = []
     for command in _commands(words):
         env, cleared, exports, rest = _unwrap([_substituted(word, known) for word in command])
-        program, arguments = _program(rest)
+        program, arguments = program_of(rest)
         if program or (rest and rest[0].startswith("-")):
             kept = {} if launches or cleared is None else {k: v for k, v in exported.items() if k not in cleared}
             launches.append(Launch(kept | env, program, tuple(arguments)))
@@ -176,7 +176,7 @@ def _unwrap(command: list[str]) -> _Command:
     return _Command(env, cleared, exported, command[at:])
 
 
-def _program(words: list[str]) -> tuple[tuple[str, ...], list[str]]:
+def program_of(words: list[str]) -> tuple[tuple[str, ...], list[str]]:
     """The launcher that ``words`` begin with and the words after it; an empty launcher where they begin with none."""
     head, rest = [word.rpartition("/")[2] for word in words[:1]] + words[1:], words
     if words and _PYTHON.fullmatch(head[0]):

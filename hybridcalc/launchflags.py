@@ -114,6 +114,16 @@ class FlagTable:
             unknown.extend(sorted(seen))
         return given
 
+    def known(self, typed: str) -> Flag | None:
+        """The flag a plan needs under a spelling or an unambiguous abbreviation of it; None for any other name."""
+        name = self.spelling(typed.partition(".")[0])
+        found = self.by_spelling.get(name) or self.switched_off.get(name)
+        if found is not None or name in self.others or not name.startswith("--"):
+            return found
+        near = self.names[bisect_left(self.names, name) : bisect_left(self.names, name + "\U0010ffff")]
+        flags = {self.by_spelling.get(full) for full in near}
+        return flags.pop() if len(flags) == 1 else None
+
     def value(self, flag: Flag, name: str, text: str) -> Any:
         """A value of a flag, read as the engine reads it. Raises InputError for one that cannot be its own."""
         check_resolved(text)

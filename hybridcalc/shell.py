@@ -47,12 +47,19 @@ def split_command(text: str) -> list[str]:
     as `Operator`, words the shell would expand as `Unresolved`. Raises InputError for an unbalanced quote or bracket
     and for a text longer than LONGEST_COMMAND.
     """
+    words = [word for word, _, _ in split_placed(text.replace("\r\n", "\n"))]
+    while words and isinstance(words[-1], Operator) and words[-1] == ";":
+        words.pop()
+    return words
+
+
+def split_placed(text: str) -> list[tuple[str, int, int]]:
+    """As `split_command`, each word with where it begins and ends in ``text``; CRLF is the caller's business."""
     if len(text) > LONGEST_COMMAND:
         raise InputError(
             f"a command of {len(text):,} characters is too long", fix=f"give at most {LONGEST_COMMAND:,} characters"
         )
-    text = text.replace("\r\n", "\n")
-    words: list[str] = []
+    words: list[tuple[str, int, int]] = []
     at = 0
     while at < len(text):
         if text[at] in " \t":
@@ -62,16 +69,15 @@ def split_command(text: str) -> list[str]:
         elif continued := _CONTINUED.match(text, at):
             at = continued.end()
         elif operator := _OPERATOR.match(text, at):
-            at = operator.end()
+            begin, at = at, operator.end()
             if operator[0] != "\n":
-                words.append(Operator(operator[0]))
-            elif words and not isinstance(words[-1], Operator):
-                words.append(Operator(";"))
+                words.append((Operator(operator[0]), begin, at))
+            elif words and not isinstance(words[-1][0], Operator):
+                words.append((Operator(";"), begin, at))
         else:
+            begin = at
             word, at = _word(text, at)
-            words.append(word)
-    while words and isinstance(words[-1], Operator) and words[-1] == ";":
-        words.pop()
+            words.append((word, begin, at))
     return words
 
 

@@ -40,3 +40,10 @@ def test_the_public_surface_is_what_it_says():
 
     assert hybridcalc.__all__ == dir(hybridcalc)
     assert all(getattr(hybridcalc, name) is not None for name in hybridcalc.__all__)
+
+
+def test_a_check_loads_no_pydantic():
+    """Only a hybridcalc.yaml is read with it."""
+    line = "['check', 'examples/deployments/good/deployment.yaml', '--json']"
+    loaded = _loaded(f"from hybridcalc.cli.app import execute; assert execute({line}) == 0")
+    assert {"pydantic", "rich", "torch", "numpy"} & loaded == set()

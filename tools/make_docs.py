@@ -17,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from published_figures import SOURCES, figures, recomputed
 from typer.main import get_command
 
+from hybridcalc.checks.rules import FILE_RULES
+from hybridcalc.checks.rules import Rule as FileRule
 from hybridcalc.cli.app import COMMANDS, app
 from hybridcalc.diagnosis import rules as log_rules
 from hybridcalc.engines.sglang import flags as sglang_flags
@@ -25,11 +27,16 @@ from hybridcalc.engines.vllm import flags as vllm_flags
 from hybridcalc.engines.vllm import rules as vllm_rules
 from hybridcalc.findings import Rule
 from hybridcalc.launchflags import Flag
+from hybridcalc.manifests.native import SCHEMA, schema_text
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 EXIT_CODES = (
     ("0", "answered"),
-    ("1", "the answer is no: a finding at or above `--fail-on`, or flags the engine refuses together"),
+    (
+        "1",
+        "the answer is no: a finding at or above `--fail-on`, flags the engine refuses together, or a byte that "
+        "`verify` finds different",
+    ),
     ("2", "bad input or usage; one or two lines on stderr say what, where, why, and what to write instead"),
 )
 
@@ -63,10 +70,14 @@ and `8K` 8,192.
 |---|---|"""
 RULES_INTRODUCTION = """# Rules
 
-<!-- written by tools/make_docs.py from hybridcalc/engines/sglang/rules.py and hybridcalc/engines/vllm/rules.py -->
+<!-- written by tools/make_docs.py from the rules of hybridcalc/engines/ and hybridcalc/checks/ -->
 
-What `hybridcalc plan` looks for. The engine does not start with a refusal (exit code 1); `--fail-on SEVERITY` makes the
-others count.
+What `hybridcalc plan` and `hybridcalc check` look for. The engine does not start with a
+refusal (exit code 1); `--fail-on SEVERITY` makes the others count.
+"""
+FILES_INTRODUCTION = """## Deployment files
+
+What `hybridcalc check` looks for beside the rules above.
 """
 RULES_TABLE = """| rule | severity | what | why | source |
 |---|---|---|---|---|"""
@@ -130,7 +141,12 @@ def rules_page() -> str:
     lines = [RULES_INTRODUCTION]
     for engine, rules in (("SGLang", sglang_rules.RULES), ("vLLM", vllm_rules.RULES), ("Boot logs", log_rules.RULES)):
         lines += [f"## {engine}", "", RULES_TABLE, *map(_rule, rules), ""]
+    lines += [FILES_INTRODUCTION, RULES_TABLE, *map(_file_rule, FILE_RULES)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _file_rule(rule: FileRule) -> str:
+    return f"| {rule.id} | {rule.severity} | {rule.title} | {rule.reason} | {rule.source} |"
 
 
 def _rule(rule: Rule) -> str:
@@ -170,14 +186,14 @@ PAGES = {"commands.md": commands_page, "rules.md": rules_page, "published-figure
 
 
 def main() -> int:
-    """Write or check the pages."""
+    """Write or check the pages, and the schema of hybridcalc.yaml."""
     stale = 0
-    for name, page in PAGES.items():
-        target = DOCS / name
+    targets = {DOCS / name: page for name, page in PAGES.items()} | {SCHEMA: schema_text}
+    for target, page in targets.items():
         if "--check" not in sys.argv:
             target.write_text(page(), encoding="utf-8")
         elif not target.exists() or target.read_text(encoding="utf-8") != page():
-            print(f"docs/{name} is out of date: run python tools/make_docs.py")
+            print(f"{target.name} is out of date: run python tools/make_docs.py")
             stale = 1
     return stale
 

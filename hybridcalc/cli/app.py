@@ -25,7 +25,10 @@ COMMANDS = {
     "slots": "state slots a request holds, for every strategy",
     "crossover": "the length from which KV outweighs the state, and a hybrid beats a baseline",
     "replayssm": "ReplaySSM ring buffers: shapes, bytes, and whether a ring length is legal",
+    "verify": "the formulas against tensors really allocated, to the byte",
     "reuse": "state slots that prefix caching wants, and what they spare",
+    "check": "a gate for deployment files: findings with file, line and what to write instead",
+    "rules": "every rule, with its arithmetic and its source",
     "models": "the presets, and where each figure comes from",
 }
 """Commands in the order of the help page, each with its one line there. A new command is added here."""

@@ -152,7 +152,7 @@ def plan_command(
         fixed_memory=rest is not None or available is not None,
     )  # fmt: skip
     line = inputs.read_line(context.meta.get(LAUNCH_WORDS))
-    served = _engine(inputs.engine_of(engine, line))
+    served = engine_named(inputs.engine_of(engine, line))
     from hybridcalc.cli.plan_engine import PlanOptions
 
     extra = PlanOptions(
@@ -202,7 +202,8 @@ def plan_command(
         raise typer.Exit(1)
 
 
-def _engine(name: str) -> "PlanEngine[Any, Any]":
+def engine_named(name: str) -> "PlanEngine[Any, Any]":
+    """The engine of that name; only its modules are imported."""
     if name == "vllm":
         from hybridcalc.cli.plan_vllm import VllmEngine
 

@@ -68,17 +68,18 @@ def engine_of(asked: str | None, line: "Launch | None") -> str:
 
 
 def launch_words(
-    words: list[str], line: "Launch | None", env: dict[str, str], own: Sequence[str], table: FlagTable, model_flag: str
-) -> LaunchWords:
-    """The engine's words; what stands outside the launch line comes last, so that it wins. ``own``: this command's
-    options, which are out of place in a launch line.
+    words: list[str], line: "Launch | None", env: dict[str, str], own: Sequence[str], table: FlagTable, model_flag: str,
+    command: str = "plan",
+) -> LaunchWords:  # fmt: skip
+    """The engine's words; what stands outside the launch line comes last, so that it wins. ``own``: the options of
+    ``command``, which are out of place in a launch line.
     """
-    _check_options(words, own, table)
+    _check_options(words, own, table, command)
     if line is None:
         return LaunchWords(tuple(words), env, True)
     for word in line.words:
         if word.partition("=")[0] in own and word.partition("=")[0] not in table.by_spelling:
-            raise InputError(f"{word[:40]} belongs to plan, not to the engine", fix="write it before the --")
+            raise InputError(f"{word[:40]} belongs to {command}, not to the engine", fix="write it before the --")
     if words and not words[0].startswith("-"):
         words = [model_flag, *words]
     return LaunchWords((*line.words, *words), {**line.env, **env}, False)
@@ -136,7 +137,7 @@ def comparison_flags(
     return words, env
 
 
-def _check_options(words: Sequence[str], own: Sequence[str], table: FlagTable) -> None:
+def _check_options(words: Sequence[str], own: Sequence[str], table: FlagTable, command: str = "plan") -> None:
     """Refuse a misspelt or shortened option of this command: it could pass for a flag of the engine."""
     from difflib import get_close_matches
 
@@ -148,7 +149,7 @@ def _check_options(words: Sequence[str], own: Sequence[str], table: FlagTable) -
             near = get_close_matches(name[:80], [*own, *engine], n=1, cutoff=0.8)
             meant = near if near and near[0] in own else []
         if meant:
-            raise InputError(f"{name[:40]} is not an option of plan", fix=f"write {meant[0]}")
+            raise InputError(f"{name[:40]} is not an option of {command}", fix=f"write {meant[0]}")
 
 
 def check_together(

@@ -11,6 +11,11 @@ SCHEMA_VERSION = 1
 
 
 def print_json(command: str, answer: Mapping[str, Any]) -> None:
-    """Print ``answer`` with its schema first. Floats stay finite; bytes stay integers."""
+    """Print ``answer`` with its schema first."""
+    sys.stdout.write(json_text(command, answer))
+
+
+def json_text(command: str, answer: Mapping[str, Any]) -> str:
+    """``answer`` as a document with its schema first. Floats stay finite; bytes stay integers."""
     document = {"schema": f"hybridcalc.{command}/{SCHEMA_VERSION}", **answer}
-    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 Step = Callable[[int], None]
 
@@ -30,3 +31,26 @@ def bars(total: int | None) -> Iterator[Callable[[str], Step | None]]:
             return lambda done: progress.update(task, completed=done)
 
         yield start
+
+
+@contextmanager
+def byte_bars(*, quiet: bool = False) -> Iterator[Callable[[Any, int], Step] | None]:
+    """What is told of a server and the bytes to come, and gives what is told of each
+    tensor's; None where nobody looks.
+    """
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(binary_units=True))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+
+        def watch(subject: Any, total: int) -> Step:
+            for task in progress.task_ids:
+                progress.remove_task(task)
+            shown = progress.add_task(subject.model.name, total=total)
+            return lambda done: progress.advance(shown, done)
+
+        yield watch

@@ -102,6 +102,8 @@ DOCUMENTS = {
     "crossover": ("crossover", "kimi-k3", "--baseline", "deepseek-v3", "--json"),
     "replayssm": ("replayssm", "kimi-k3", "--json"),
     "reuse": ("reuse", "kimi-k3", "--slots", "64", "--workload", "chat:sessions=20", "--json"),
+    "check": ("check", "examples/deployments/good/deployment.yaml", "--json"),
+    "rules": ("rules", "--json"),
     "models": ("models", "show", "kimi-k3", "--json"),
 }
 
@@ -135,3 +137,14 @@ def test_readme_opens_with_the_two_commands():
 
 def test_the_tools_are_importable_without_side_effects():
     assert importlib.util.find_spec("compile_presets") is not None
+
+
+def test_every_key_of_a_checked_deployment_is_documented(capsys):
+    import json
+
+    execute(["check", "examples/deployments/bad", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    section = (ROOT / "docs" / "json.md").read_text(encoding="utf-8").split("## check\n")[1].split("\n## ")[0]
+    keys = {key for name in ("deployments", "findings") for entry in document[name] for key in entry}
+    keys |= set(document["summary"])
+    assert [key for key in sorted(keys) if f"`{key}`" not in section] == []

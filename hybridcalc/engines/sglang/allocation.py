@@ -16,10 +16,10 @@ Mirrors mem_cache/memory_pool.py, disaggregation/decode.py, mamba_checkpoint_poo
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.families import kv_elements_per_token
-from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, KimiDelta
+from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, KimiDelta, LatentKV
 from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs
-from hybridcalc.engines.sglang.kv import KvCell
-from hybridcalc.engines.sglang.replayssm import decode_rings, is_gdn, replayssm_rings, ring_problem
+from hybridcalc.engines.sglang.kv import KvCell, index_price, index_row_bytes
+from hybridcalc.engines.sglang.replayssm import decode_rings, replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.states import StateSlot
 from hybridcalc.formulas.checkpoints import int8_slot_bytes
 from hybridcalc.formulas.replayssm import Ring
@@ -151,7 +151,8 @@ def check_kv_pages(model: Architecture, args: ServerArgs) -> None:
 def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs) -> tuple[int, ...]:
     """Bytes of the target's KV tensors: (K, V) for GQA, one for MLA; (0, 0) without attention; () where not known.
 
-    fp4 on MLA is priced at half a byte and stored in a plain pool of one byte an element.
+    fp4 on MLA is priced at half a byte and stored in a plain pool of one byte an element. Index keys of a
+    sparse-attention layer are priced in whole bytes a token, and stored as pooled keys that several tokens share.
     """
     rows = tokens + args.tokens_per_page
     if model.attention is None or not cell.layers:
@@ -167,7 +168,16 @@ def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs)
         return (k, total - k)
     if cell.dtype == "fp4_mx_block16":
         return (rows * kv_elements_per_token(model.attention, 1) * cell.layers,)
-    return (rows * cell.target_bytes,)
+    unpooled = cell.target_bytes - cell.layers * index_price(model.attention, args)
+    return (rows * unpooled + cell.layers * index_bytes(model.attention, rows, args),)
+
+
+def index_bytes(attention: LatentKV, rows: int, args: ServerArgs) -> int:
+    """Bytes of one layer's index keys and scales for ``rows`` rows of KV: whole pages of pooled keys, priced or not."""
+    if attention.indexer is None:
+        return 0
+    pages = rows * args.dcp_size // (DSA_PAGE * attention.indexer.kpool)
+    return pages * DSA_PAGE * index_row_bytes(attention.indexer)
 
 
 def table_extra(args: ServerArgs) -> int:
@@ -215,7 +225,7 @@ def _rings(
     if replay_active:
         slots = pool_slots + 1 if isinstance(model.state, KimiDelta) else rows
         return replayssm_rings(model, stage, args, slots=slots) or ()
-    if args.enable_linear_replayssm and (isinstance(model.state, KimiDelta) or is_gdn(model)):
+    if args.enable_linear_replayssm:  # the pool asks for no family here, as it does for verification
         return decode_rings(model, stage, args, slots=pool_slots + 1)
     return ()
 

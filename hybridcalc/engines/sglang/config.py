@@ -7,7 +7,7 @@ Source: SGLang srt/server_args.py, srt/environ.py (0.5.23).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -138,6 +138,14 @@ class ServerArgs:
         from hybridcalc.engines.sglang.command import from_command
 
         return from_command(text)[1]
+
+    def given(self) -> dict[str, Any]:
+        """The arguments that differ from their defaults, as plain data: what it takes to ask the same again."""
+        default = ServerArgs()
+        stated = {
+            f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != getattr(default, f.name)
+        }
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in stated.items()}
 
     @property
     def attn_dp_size(self) -> int:

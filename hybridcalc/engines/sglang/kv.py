@@ -12,7 +12,7 @@ dcp, NGRAM nothing. Mirrors model_executor/pool_configurator.py (0.5.23). Leaves
 from typing import NamedTuple
 
 from hybridcalc.architecture.families import kv_heads_on_rank
-from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, LatentKV
+from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.crossover import KvCurve
@@ -154,14 +154,25 @@ def _row(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str) -> 
     row = attention.kv_lora_rank + attention.qk_rope_head_dim
     words = f"{row} {short_dtype(dtype)}, whole on every rank"
     if attention.indexer is not None:
-        d = attention.indexer.head_dim
-        index = -(-(d + d // 128 * 4) // attention.indexer.kpool) * args.dcp_size
+        index = index_price(attention, args)
         return _dsa_row(attention, args, dtype) + index, f"{words}, {index} B of index keys"
     if dtype == "fp4_mx_block16":
         return row // 2 + row // 16, words
     if dtype == "mxfp8":
         return row + row // 32, words
     return row * DTYPE_BYTES[dtype], words
+
+
+def index_price(attention: LatentKV, args: ServerArgs) -> int:
+    """Bytes of index keys a token is priced at in a sparse-attention layer, rounded up to whole ones; 0 in others."""
+    if attention.indexer is None:
+        return 0
+    return -(-index_row_bytes(attention.indexer) // attention.indexer.kpool) * args.dcp_size
+
+
+def index_row_bytes(indexer: IndexCache) -> int:
+    """Bytes of one pooled index key: a byte a value, and four for the scale of every 128."""
+    return indexer.head_dim + indexer.head_dim // 128 * 4
 
 
 def _dsa_row(attention: LatentKV, args: ServerArgs, dtype: str) -> int:

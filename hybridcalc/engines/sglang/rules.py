@@ -114,7 +114,7 @@ def _not_a_pin(plan: Figures) -> Iterator[tuple[str, str]]:
     left = plan.max_mamba_cache_size % per_request
     spare = "none is spare" if left == 0 else f"{left} are left over"
     yield (
-        f"--max-mamba-cache-size {asked:,} is {requests:,} requests x {per_request} slots, and {spare}",
+        f"--max-mamba-cache-size {asked:,} is {requests_text(requests)} x {per_request} slots, and {spare}",
         f"write {pin(requests * dp, per_request, dp=dp)}",
     )
 

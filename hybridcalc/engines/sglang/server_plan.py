@@ -67,6 +67,7 @@ class Plan(Figures):
             "engine": "sglang",
             "engine_version": self.ready.rules.version,
             "model": self.model.name,
+            "arguments": self.args.given(),
             "starts": True,
             "refusal": None,
             "logical_token_capacity": self.logical_token_capacity,

@@ -9,7 +9,7 @@ token figure that it prints is known to differ from 0.22.1 (vLLM issue 40691).
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -177,6 +177,14 @@ class EngineArgs:
         from hybridcalc.engines.vllm.command import from_command
 
         return from_command(text)[1]
+
+    def given(self) -> dict[str, Any]:
+        """The arguments that differ from their defaults, as plain data: what it takes to ask the same again."""
+        default = EngineArgs()
+        stated = {
+            f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != getattr(default, f.name)
+        }
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in stated.items()}
 
     @property
     def speculative_method(self) -> str | None:

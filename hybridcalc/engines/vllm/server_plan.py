@@ -70,6 +70,7 @@ class Plan(Figures):
             "engine": "vllm",
             "engine_version": self.ready.rules.version,
             "model": self.model.name,
+            "arguments": self.args.given(),
             "starts": True,
             "refusal": None,
             "padded_page_bytes": self.padded_page_bytes,

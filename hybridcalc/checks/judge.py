@@ -1,0 +1,295 @@
+"""What is to be said of one deployment? Its words read by its engine, the rules run, each finding put at its place.
+
+Unknown words are set aside first: those that a sizing flag takes are reported, and no rule is judged on a guess. A flag
+the engine does not take is a finding (HC071) and is left out of what follows.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.presets import find_preset, from_preset, load_model, shipped_presets
+from hybridcalc.checks.doors import Answer, Door, Memory, door
+from hybridcalc.checks.locate import located_at, place_finding, value_edit
+from hybridcalc.checks.results import Checked, Located, Open, Value
+from hybridcalc.checks.rules import RETIRED
+from hybridcalc.checks.settings import Settings
+from hybridcalc.checks.words import Words, environment, read, sort_out, values_after, values_of
+from hybridcalc.deployment import Workload
+from hybridcalc.errors import HybridcalcError, InputError, printable
+from hybridcalc.findings import Finding
+from hybridcalc.manifests.gpus import gpu_of
+from hybridcalc.manifests.launches import image_version
+from hybridcalc.manifests.records import Deployment
+
+NOT_MODELLED = re.compile(r"is not modelled|is not known$|keeps no state|keeps a cache|does not say")
+"""Errors of a planner that does not know something which an engine may well take."""
+
+
+def judge(deployment: Deployment, settings: Settings) -> Checked:
+    """Run the rules on a deployment. Raises nothing for what a file may hold."""
+    engine = door(deployment.engine)
+    words = sort_out(deployment, engine)
+    env, more = environment(deployment, engine)
+    words.opened.extend(more)
+    findings: list[Located] = []
+    native = deployment.native
+    version = native.engine_version if native is not None else None
+    version = version or getattr(settings, f"{deployment.engine}_version") or _image_version(deployment.image, engine)
+    model_name, args = read(deployment, engine, words, env, version, findings)
+    findings += _retired(deployment, words)
+    values = tuple(values_of(words))
+    model = _model(deployment, engine, words, model_name, settings)
+    architecture = model.architecture
+    words.opened.extend(model.opened)
+    hardware = deployment.hardware
+    known = _memory(deployment, settings)
+    workload = (
+        native.workload.workload if native is not None and native.workload.workload != Workload() else settings.workload
+    )
+    waiting: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    notes = list(model.notes)
+    unsure = {item.flag for item in words.opened if item.flag} | words.refused
+    if args is not None:
+        findings += _gpu_count(deployment, engine, args, words, unsure)
+    if args is None:
+        waiting = (("all", ("flags that can be read",)),)
+    elif architecture is None:
+        text = f"a model known here ({printable((model_name or 'none is named')[:60])})"
+        waiting = (("all", (text,)),)
+    elif architecture.state is None:
+        notes.append(f"{architecture.name} has no recurrent state: nothing to check")
+    else:
+        try:
+            guessed = bool(words.opened or words.refused)
+            answer = engine.answer(architecture, args, Memory() if guessed else known, workload)
+        except HybridcalcError as error:
+            if NOT_MODELLED.search(error.message):  # that is about this library, not about the deployment
+                answer = Answer((), (("all", (error.message,)),))
+            else:
+                answer = Answer((Finding("HC071", "error", error.message, error.fix),), ())
+        answer = _certain(answer, unsure, [*(item.text for item in words.opened), *sorted(words.refused)])
+        findings += [place_finding(finding, deployment, words.given) for finding in answer.findings]
+        waiting = answer.waiting
+        if native is not None:
+            findings += _expectations(deployment, native.expect, answer, words)
+            waiting += _unheld(native.expect, answer)
+    return _checked(
+        deployment, model.name, model.preset, values, words.opened, findings, waiting, settings,
+        env=tuple(sorted(env.items())), gpu=known.gpu or hardware.label, notes=tuple(notes),
+        version=version or engine.newest,
+    )  # fmt: skip
+
+
+def _image_version(image: str, engine: Door) -> str | None:
+    """The version that the image's tag names, where its rules are known; the newest counts elsewhere."""
+    version = image_version(image)
+    return version if version is not None and engine.knows(version) else None
+
+
+def _checked(
+    deployment: Deployment, model: str | None, preset: str | None, values: tuple[Value, ...], opened: Sequence[Open],
+    findings: Sequence[Located], waiting: tuple[tuple[str, tuple[str, ...]], ...], settings: Settings, *,
+    env: tuple[tuple[str, str], ...] = (), gpu: str | None = None, notes: tuple[str, ...] = (), version: str = "",
+) -> Checked:  # fmt: skip
+    kept = []
+    for item in findings:
+        rule = item.finding.rule
+        if settings.counts(rule):
+            severity = settings.severity.get(rule, item.finding.severity)
+            kept.append(item._replace(finding=item.finding._replace(severity=severity)))
+    return Checked(
+        deployment.path, deployment.place.line, deployment.kind, deployment.name, deployment.engine, model, preset,
+        values, tuple(item._replace(deployment=deployment.name) for item in opened), tuple(kept),
+        tuple((rule, needs) for rule, needs in waiting if rule == "all" or settings.counts(rule)), env, gpu,
+        deployment.hardware.gpus, deployment.hardware.nodes, deployment.replicas, notes, version,
+    )  # fmt: skip
+
+
+def _retired(deployment: Deployment, words: Words) -> list[Located]:
+    found = []
+    for word in words.kept:
+        name, equals, _ = word.partition("=")
+        if name in RETIRED and deployment.engine == "sglang":
+            finding = Finding("HC072", "note", f"{name} is an old name of {RETIRED[name]}", f"write {RETIRED[name]}")
+            edit = None if equals else value_edit(word.place, word.source, name, RETIRED[name])
+            found.append(located_at(finding, word.place, deployment, edit=edit))
+    return found
+
+
+class _Model(NamedTuple):
+    """The model a deployment serves: as it is named, its preset or file, what it stores, and what is open or noted."""
+
+    name: str | None
+    preset: str | None = None
+    architecture: Architecture | None = None
+    opened: tuple[Open, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _model(deployment: Deployment, engine: Door, words: Words, named: str | None, settings: Settings) -> _Model:
+    """The model that a flag, the file or the served name says, else the end of a path; no file of the host is read for
+    it, but what the settings or a hybridcalc.yaml name themselves.
+    """
+    hint = str(deployment.model) if deployment.model is not None else None
+    served = values_after(words.kept, ("--served-model-name", "--served_model_name"))
+    for candidate in (named, hint, *served, settings.models.get("*")):
+        if candidate is None:
+            continue
+        said = settings.models.get(candidate, candidate).removeprefix("hf://")
+        found = find_preset(said)
+        if found is not None:
+            return _Model(said, found[0], from_preset(shipped_presets()[found[0]], reading=found[1]))
+        own = os.path.join(os.path.dirname(deployment.path), said) if deployment.native is not None else said
+        if said in settings.models.values() or (deployment.native is not None and _is_path(said)):
+            try:
+                return _Model(said, said, load_model(own))
+            except HybridcalcError:
+                continue
+    text = named or hint
+    tail = find_preset("/".join(text.rstrip("/").split("/")[-2:])) if text is not None and _is_path(text) else None
+    if tail is not None:
+        note = f"{printable((text or '')[:60])} is taken for {tail[0]}, as its last part is named"
+        return _Model(text, tail[0], from_preset(shipped_presets()[tail[0]], reading=tail[1]), notes=(note,))
+    already = any(item.flag == engine.model_flag for item in words.opened)
+    if (text is not None and not _is_path(text)) or already:
+        return _Model((text or "").removeprefix("hf://") or None)
+    flag = words.given.get(engine.model_flag)
+    place = (flag.value or flag.flag).place if flag is not None else deployment.place
+    why = "a path says nothing of the model" if named else "no flag names the model"
+    fix = f"give --model {named[:60]}=PRESET" if named else "give --model PRESET"
+    shown = printable((named or "the model")[:80])
+    return _Model(named, opened=(Open(shown, engine.model_flag, why, *place[:3], fix=fix),))
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith(("/", "./", "../", "~", "pvc://", "s3://", "gs://", "oci://", "file://"))
+
+
+def _memory(deployment: Deployment, settings: Settings) -> Memory:
+    native = deployment.native.hardware if deployment.native is not None else None
+    label = deployment.hardware.label
+    gpu = (gpu_of(label) or label) if label is not None else settings.gpu
+    if native is not None and (native.rest or native.available or native.weights):
+        return Memory(gpu, native.weights or settings.weights, native.rest, native.available)
+    return Memory(gpu, settings.weights, settings.rest, settings.available)
+
+
+def _gpu_count(deployment: Deployment, engine: Door, args: Any, words: Words, unsure: set[str]) -> list[Located]:
+    """Ranks against the GPUs that are asked for."""
+    hardware = deployment.hardware
+    elsewhere = any(word.partition("=")[0] in ELSEWHERE or word == "ray" for word in words.kept)
+    if hardware.gpus is None or words.free or elsewhere or unsure & _PARALLEL:
+        return []
+    nnodes = values_after(words.kept, ("--nnodes",))
+    nodes = hardware.nodes
+    if nnodes and nnodes[0].isdecimal() and len(nnodes[0]) < 5:
+        nodes = max(nodes, int(nnodes[0]))
+    elif any(word.startswith("--nnodes") for word in deployment.words) and nodes == 1:
+        return []
+    try:
+        ranks = engine.ranks(args)
+    except InputError:
+        return []
+    held = hardware.gpus * nodes
+    of = f"{nodes} x {_gpus(hardware.gpus)}" if nodes > 1 else _gpus(hardware.gpus)
+    if ranks > held:
+        finding = Finding("HC070", "error", f"{ranks} ranks, and {of} to run them on",
+                          f"ask for {_gpus(-(-ranks // nodes))} a node, or lower --tp")  # fmt: skip
+        return [place_finding(finding, deployment, words.given)]
+    if ranks < held and hardware.gpus != 0 and hardware.gpus_place is not None and deployment.replicas != 0:
+        finding = Finding("HC073", "note", f"{ranks} rank{'' if ranks == 1 else 's'} on {of}: the others idle",
+                          f"ask for {_gpus(-(-ranks // nodes))} a node")  # fmt: skip
+        return [located_at(finding, hardware.gpus_place, deployment)]
+    return []
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'' if count == 1 else 's'}"
+
+
+ELSEWHERE = frozenset({
+    "--data-parallel-size-local", "--data-parallel-address", "--data-parallel-rank", "--data-parallel-start-rank",
+    "--data-parallel-hybrid-lb", "--data-parallel-external-lb", "--headless",
+})  # fmt: skip
+"""Flags with which some of the ranks run in other pods."""
+_PARALLEL = frozenset({
+    "--tp-size", "--pp-size", "--dp-size", "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size",
+    "--attn-dp-size", "--enable-dp-attention",
+})  # fmt: skip
+DEPENDS = {
+    "HC002": {"--max-mamba-cache-size", "--max-running-requests", "--mamba-radix-cache-strategy", "--pp-size",
+              "--disable-overlap-schedule", "--disable-radix-cache", "--dp-size", "--enable-dp-attention",
+              "--disaggregation-mode", "--model-path", "--page-size", "--linear-attn-backend"},
+    "HC014": {"--max-mamba-cache-size", "--mamba-full-memory-ratio"},
+    "HC018": {"--speculative-algorithm", "--max-running-requests"},
+    "HC072": set(),
+    "HC071": set(),
+}  # fmt: skip
+"""Rule -> the flags it rests on; where one of them is unknown it is not judged. Other rules rest on every flag."""
+
+
+def _certain(answer: Answer, unsure: set[str], opened: Sequence[str]) -> Answer:
+    """Without the findings that a flag nobody knows could change; what waits, waits for the unknown words first."""
+    if not opened:
+        return answer
+    kept = []
+    waiting = [(rule, tuple(opened)) for rule, _ in answer.waiting]
+    for finding in answer.findings:
+        rests = DEPENDS.get(finding.rule)
+        missing = unsure if rests is None else unsure & rests
+        if missing:
+            waiting.append((finding.rule, tuple(sorted(missing))))
+        else:
+            kept.append(finding)
+    return Answer(tuple(kept), tuple(waiting), answer.figures, answer.refused)
+
+
+def _unheld(expect: Any, answer: Answer) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Expectations that nothing is known to hold against."""
+    if answer.refused or (answer.figures is not None and answer.figures.idle_percent is not None):
+        return ()
+    missing = dict(answer.waiting).get("HC001") or dict(answer.waiting).get("HC040") or ("the length of requests",)
+    rules = ["HC077"] if answer.figures is not None else list(EXPECTED)
+    return tuple((rule, missing) for rule in rules if getattr(expect, EXPECTED[rule]) is not None)
+
+
+def _expectations(deployment: Deployment, expect: Any, answer: Answer, words: Words) -> list[Located]:
+    """What a native file expects, against the plan."""
+    found: list[Finding] = []
+    figures = answer.figures
+    if expect.fits is not None and (figures is not None or answer.refused) and expect.fits == answer.refused:
+        said = "does not start" if answer.refused else "starts, and is expected not to"
+        found.append(Finding("HC074", "error", f"{deployment.name or 'the deployment'} {said}"))
+    if figures is not None:
+        if expect.min_requests is not None and figures.requests < expect.min_requests:
+            found.append(
+                Finding("HC075", "error", f"{figures.requests:,} requests run, {expect.min_requests:,} are expected")
+            )
+        if expect.min_tokens is not None and figures.tokens < expect.min_tokens:
+            found.append(Finding("HC076", "error", f"{figures.tokens:,} KV tokens, {expect.min_tokens:,} are expected"))
+        if (
+            expect.max_idle_percent is not None
+            and figures.idle_percent is not None
+            and figures.idle_percent > expect.max_idle_percent
+        ):
+            found.append(
+                Finding(
+                    "HC077",
+                    "error",
+                    f"{figures.idle_percent:.0f} % of a pool idles, {expect.max_idle_percent:g} % are allowed",
+                )
+            )
+    located = []
+    for finding in found:
+        place = deployment.marks.get(EXPECTED[finding.rule])
+        located.append(
+            place_finding(finding, deployment, words.given) if place is None else located_at(finding, place, deployment)
+        )
+    return located
+
+
+EXPECTED = {"HC074": "fits", "HC075": "min_requests", "HC076": "min_tokens", "HC077": "max_idle_percent"}
+"""Rule -> the expectation it holds."""

@@ -1,0 +1,154 @@
+"""Where does a finding stand, and which text would mend it?
+
+A finding is about a flag: the first of those its rule is about that is given, else one its words name, else the
+deployment. It stands at the flag's value. An edit replaces one value, and only where the file holds exactly that text.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from hybridcalc.checks.results import Edit, Located
+from hybridcalc.findings import Finding
+from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests.source import AnyWord, Place, Source, Word
+
+_FLAG = re.compile(r"--[a-z][a-z0-9-]*")
+_NUMBER = re.compile(r"write ([0-9][0-9.,]*)(?=$|,|;| )")
+_WRITE = re.compile(r"write (--[a-z][a-z0-9-]*) (\S+)$")
+PLACES = {
+    "HC001": ("--mem-fraction-static", "--max-mamba-cache-size", "--mamba-full-memory-ratio"),
+    "HC002": ("--max-mamba-cache-size", "--max-running-requests"),
+    "HC003": ("--mamba-radix-cache-strategy", "--disable-overlap-schedule", "--linear-attn-backend"),
+    "HC004": ("--page-size",), "HC005": ("--mamba-track-interval", "--speculative-num-draft-tokens"),
+    "HC006": ("--linear-replayssm-cache-len", "--enable-linear-replayssm", "--enable-linear-replayssm-spec"),
+    "HC009": ("--tp-size",), "HC013": ("--max-mamba-cache-size",), "HC014": ("--mamba-full-memory-ratio",),
+    "HC018": ("--speculative-algorithm",), "HC019": ("--dcp-size",), "HC020": ("--enable-linear-replayssm-spec",),
+    "HC021": ("--pp-size",), "HC022": ("--context-length",), "HC023": ("--max-running-requests",),
+    "HC040": ("--gpu-memory-utilization", "--kv-cache-memory-bytes"), "HC041": ("--max-model-len",),
+    "HC042": ("--mamba-cache-mode",), "HC044": ("--max-num-seqs",), "HC045": ("--prefix-match-unit",),
+    "HC046": ("--mamba-ssm-cache-dtype", "--speculative-config"), "HC047": ("--block-size",),
+    "HC048": ("--prefix-cache-retention-interval",), "HC050": ("--tensor-parallel-size",),
+    "HC055": ("--prefix-match-unit",), "HC056": ("--block-size",), "HC057": ("--block-size",),
+    "HC058": ("--kv-cache-dtype",), "HC060": ("--max-num-seqs",), "HC062": ("--max-model-len",),
+    "HC063": ("--max-num-seqs",), "HC065": ("--mamba-cache-mode",), "HC066": ("--mamba-ssm-cache-dtype",),
+    "HC070": ("--tp-size", "--tensor-parallel-size"), "HC073": ("--tp-size", "--tensor-parallel-size"),
+}  # fmt: skip
+"""Rule -> the flags it is about, the first that is given counts."""
+CHOICES = frozenset({"HC013"})
+"""Rules whose fix is a choice, left to whoever reads it."""
+
+
+class Given(NamedTuple):
+    """A sizing flag of a launch with its value; ``name`` is the engine's own spelling."""
+
+    name: str
+    flag: AnyWord
+    value: AnyWord | None
+    joined: bool = False
+
+
+def place_finding(finding: Finding, deployment: Deployment, given: Mapping[str, Given]) -> Located:
+    """A finding at the flag it is about."""
+    item = _flag_of(finding, given)
+    if item is None:
+        return located_at(finding, deployment.place, deployment)
+    return located_at(finding, _value_place(item), deployment, edit=_value_edit(finding, item, given))
+
+
+def _value_place(item: Given) -> Place:
+    """Where a flag's value stands; the flag itself where it takes none."""
+    if item.value is not None:
+        return item.value.place
+    chars = item.flag.chars if item.joined and isinstance(item.flag, Word) else None
+    if chars is None or chars.text != item.flag:
+        return item.flag.place
+    begin = len(item.flag.partition("=")[0]) + 1
+    return item.flag.source.place(chars.at(begin), chars.end(len(item.flag)))
+
+
+def _flag_of(finding: Finding, given: Mapping[str, Given]) -> Given | None:
+    named = [*PLACES.get(finding.rule, ()), *_FLAG.findall(finding.message), *_FLAG.findall(finding.fix)]
+    for name in named:
+        for item in given.values():
+            if name == item.name or item.flag.partition("=")[0] == name:
+                return item
+    return None
+
+
+def _value_edit(finding: Finding, item: Given, given: Mapping[str, Given]) -> Edit | None:
+    """The one value that mends it, where the fix is one. A choice (HC013) is left to whoever reads it."""
+    if finding.rule in CHOICES:
+        return None
+    whole = _WRITE.fullmatch(finding.fix)
+    if whole is not None:
+        target = next((g for g in given.values() if whole[1] in (g.name, g.flag.partition("=")[0])), None)
+        return _replace_value(target, whole[2]) if target is not None else None
+    number = _NUMBER.match(finding.fix)
+    return _replace_value(item, number[1].replace(",", "")) if number is not None else None
+
+
+def _replace_value(item: Given, text: str) -> Edit | None:
+    if item.joined and isinstance(item.flag, Word):
+        _, _, value = item.flag.partition("=")
+        chars = item.flag.chars
+        if chars is None or chars.text != item.flag:
+            return None
+        return value_edit(_value_place(item), item.flag.source, value, text) if value else None
+    if not isinstance(item.value, Word):
+        return None
+    place = item.value.written or item.value.place
+    return value_edit(place, item.value.source, str(item.value), text)
+
+
+def value_edit(place: Place, source: Source, before: str, text: str) -> Edit | None:
+    """An edit of a span that holds exactly the text that is to go, quotes aside."""
+    if place.path != source.path:
+        return None
+    raw = source.text[place.begin : place.end]
+    begin, end = place.begin, place.end
+    if raw[1:-1] == before and raw[:1] in ("'", '"'):
+        begin, end = begin + 1, end - 1
+    elif raw != before:
+        return None
+    first, last = source.place(begin), source.place(end)
+    return Edit(source.path, begin, end, first.line, first.column, last.line, last.column, before, text)
+
+
+def located_at(finding: Finding, place: Place, deployment: Deployment, *, edit: Edit | None = None) -> Located:
+    """A finding at a place, with the line it stands on, and the flag's own line above it where that is another."""
+    source = deployment.source if deployment.source.path == place.path else None
+    source = source or next((word.source for word in deployment.words if word.source.path == place.path), None)
+    quote: tuple[tuple[int, str], ...] = ()
+    width = 1
+    if source is not None:
+        line = source.line(place.line)
+        quote = ((place.line, line),)
+        if (
+            place.line > 1
+            and not line.strip().startswith("#")
+            and "--" not in line
+            and "--" in source.line(place.line - 1)
+        ):
+            quote = ((place.line - 1, source.line(place.line - 1)), *quote)
+        width = max(1, min(place.end - place.begin, len(line) - place.column + 1))
+    return Located(
+        finding,
+        place.path,
+        place.line,
+        place.column,
+        place.column + width,
+        deployment.name,
+        quote,
+        edit,
+        deployment.place.line,
+    )
+
+
+def spelling_edit(fix: str, word: Word) -> Edit | None:
+    """A flag written as the fix says."""
+    match = re.fullmatch(r"write (--[a-z][a-z0-9-]*)", fix)
+    name, equals, _ = word.partition("=")
+    if match is None or not name.startswith("--") or equals:
+        return None
+    return value_edit(word.place, word.source, str(word), match[1])

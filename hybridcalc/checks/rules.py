@@ -1,0 +1,63 @@
+"""Every rule of ``check``: those of both engines' planners, and those about deployment files themselves.
+
+HC001-HC039 are SGLang's, HC040-HC069 vLLM's, HC070-HC089 stand here. A rule about files is added here and judged in
+judge.py.
+"""
+
+from functools import cache
+from importlib import import_module
+from typing import NamedTuple
+
+
+class Rule(NamedTuple):
+    """A rule as it is explained: ``severity`` as it is reported, ``reason`` with its arithmetic, ``source``."""
+
+    id: str
+    severity: str
+    title: str
+    reason: str
+    source: str
+    engine: str = ""
+
+
+FILE_RULES = (
+    Rule("HC070", "error", "fewer GPUs than ranks",
+         "A server takes tp x pp GPUs, times dp where data parallelism is separate workers; a node has as many as the "
+         "resource limit says, times the nodes.", "Kubernetes resource limits; SGLang and vLLM launch arguments"),
+    Rule("HC071", "error", "a flag or value that the engine does not take",
+         "A misspelt flag, a value outside its choices, two flags that exclude each other: the server stops at once.",
+         "SGLang server_args.py, vLLM engine/arg_utils.py"),
+    Rule("HC072", "note", "retired flag name",
+         "It still works, and may not in the next release.", "SGLang server_args.py"),
+    Rule("HC073", "note", "more GPUs than ranks",
+         "GPUs beyond tp x pp (x dp) are held and idle.", "Kubernetes resource limits"),
+    Rule("HC074", "error", "expected to fit, and does not", "`expect: fits` in hybridcalc.yaml.", "docs/check.md"),
+    Rule("HC075", "error", "fewer requests than expected",
+         "Requests that run at once, over all attention workers, against `expect: min_requests`.", "docs/check.md"),
+    Rule("HC076", "error", "fewer KV tokens than expected", "KV tokens against `expect: min_tokens`.", "docs/check.md"),
+    Rule("HC077", "error", "more of a pool idles than expected",
+         "The share of the pool that does not bind which no request can use, against `expect: max_idle_percent`.",
+         "docs/check.md"),
+    Rule("HC078", "warning", "suppression without a reason or without effect",
+         "`# hybridcalc: ignore=ID reason`: the reason is for whoever reads it next.", "docs/check.md"),
+    Rule("HC079", "warning", "unresolved value",
+         "A shell, an environment or another file decides a value that sizing needs. Exit code 3 where nothing failed; "
+         "--set NAME=VALUE, --env-file and --model resolve it.", "docs/check.md"),
+)  # fmt: skip
+RETIRED = {
+    "--mamba-scheduler-strategy": "--mamba-radix-cache-strategy",
+    "--nsa-prefill-backend": "--dsa-prefill-backend",
+    "--nsa-decode-backend": "--dsa-decode-backend",
+    "--enable-gdn-replayssm-spec": "--enable-linear-replayssm-spec",
+}
+"""Names that releases before retired -> what took their place."""
+
+
+@cache
+def all_rules() -> dict[str, Rule]:
+    """Every rule by id, in order."""
+    found = []
+    for engine in ("sglang", "vllm"):
+        rules = import_module(f"hybridcalc.engines.{engine}.rules").RULES
+        found += [Rule(r.id, r.severity, r.title, r.reason, r.source, engine) for r in rules]
+    return {rule.id: rule for rule in sorted((*found, *FILE_RULES))}

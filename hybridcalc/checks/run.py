@@ -1,0 +1,168 @@
+"""What do these files come to? Every file found, read and judged, in processes where there are many.
+
+A file's trouble is its own: the others are still checked. Files without a deployment leave nothing behind.
+"""
+
+import fnmatch
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from hybridcalc.checks.baseline import mark_known
+from hybridcalc.checks.judge import judge
+from hybridcalc.checks.results import Checked, FileResult, Located, order
+from hybridcalc.checks.settings import Settings
+from hybridcalc.checks.suppress import apply, suppressions
+from hybridcalc.errors import HybridcalcError
+from hybridcalc.findings import SEVERITIES
+from hybridcalc.manifests.find import find_files, read_file
+from hybridcalc.manifests.records import Deployment, Trouble
+from hybridcalc.manifests.variables import Outside
+
+FILES_A_PROCESS = 60
+MOST_PROCESSES = 8
+CHUNK = 16
+
+
+class Report(NamedTuple):
+    """Everything a check found, in the order of the files."""
+
+    files: int
+    checked: tuple[Checked, ...]
+    findings: tuple[Located, ...]
+    troubles: tuple[Trouble, ...]
+
+    @property
+    def counting(self) -> tuple[Located, ...]:
+        """Findings that nobody set aside."""
+        return tuple(item for item in self.findings if item.suppressed is None)
+
+    @property
+    def unresolved(self) -> int:
+        """Values that stayed unknown, and templates that were not rendered."""
+        return sum(len(c.opened) for c in self.checked) + sum(not t.unreadable for t in self.troubles)
+
+    def count(self, severity: str) -> int:
+        """Findings of a severity that count."""
+        return sum(item.finding.severity == severity for item in self.counting)
+
+    def exit_code(self, fail_on: str, *, allow_unresolved: bool) -> int:
+        """2 for a file that could not be read, 1 for a finding that counts, 3 for a value that stayed unknown."""
+        if any(trouble.unreadable for trouble in self.troubles):
+            return 2
+        if fail_on != "never":
+            least = SEVERITIES.index(fail_on)
+            if any(SEVERITIES.index(item.finding.severity) >= least for item in self.counting):
+                return 1
+        return 3 if self.unresolved and not allow_unresolved else 0
+
+    def waiting(self) -> Counter[tuple[str, ...]]:
+        """How many rules wait for which figures."""
+        return Counter(needs for c in self.checked for _, needs in c.waiting)
+
+
+def check_paths(
+    paths: Sequence[str], settings: Settings, variables: Mapping[str, str], baseline: Counter[str] | None = None
+) -> Report:
+    """Check every file under the paths."""
+    troubles: list[Trouble] = []
+    files: list[str] = []
+    for found in find_files(paths):
+        if isinstance(found, Trouble):
+            troubles.append(found)
+        elif not _excluded(found, settings.exclude):
+            files.append(found)
+    checked: list[Checked] = []
+    findings: list[Located] = []
+    for result in _results(files, settings, variables):
+        checked += result.checked
+        findings += result.stray
+        findings += [item for one in result.checked for item in one.findings]
+        troubles += result.troubles
+    findings.sort(key=order)
+    if baseline is not None:
+        findings = mark_known(findings, baseline)
+    return Report(len(files), tuple(checked), tuple(findings), tuple(troubles))
+
+
+def _excluded(path: str, patterns: Iterable[str]) -> bool:
+    shown = os.path.relpath(path) if path != "-" else path
+    return any(
+        fnmatch.fnmatch(shown, pattern) or fnmatch.fnmatch(shown, f"{pattern.rstrip('/')}/*") for pattern in patterns
+    )
+
+
+def _results(files: Sequence[str], settings: Settings, variables: Mapping[str, str]) -> Iterator[FileResult]:
+    check = partial(_check_apart, settings=settings, variables=dict(variables))
+    processes = min(_processors(), MOST_PROCESSES, len(files) // FILES_A_PROCESS)
+    if processes < 2:
+        yield from (result for path in files if (result := check(path)) is not None)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    context = get_context("fork" if sys.platform == "linux" else "spawn")
+    try:
+        pool = ProcessPoolExecutor(processes, mp_context=context)
+    except OSError:  # a machine without semaphores: one process does it all
+        yield from (result for path in files if (result := check(path)) is not None)
+        return
+    with pool:
+        yield from (result for result in pool.map(check, files, chunksize=CHUNK) if result is not None)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_apart(path: str, settings: Settings, variables: Mapping[str, str]) -> FileResult | None:
+    """As `check_file`; a defect that one file brings to light keeps no other from being checked."""
+    try:
+        return check_file(path, settings, variables)
+    except Exception as failure:  # whatever it is: it is said, and the exit code is 2
+        text = " ".join(str(failure).split())[:160]
+        fix = "this is a defect of hybridcalc; leave the file out with exclude, and report it"
+        return FileResult(path, (), (Trouble(path, 0, f"{type(failure).__name__}: {text}", fix),))
+
+
+def check_file(path: str, settings: Settings, variables: Mapping[str, str]) -> FileResult | None:
+    """Check one file; None where it holds nothing."""
+    contents = read_file(path, Outside(variables), stdin=_stdin)
+    if not contents.deployments and not contents.troubles:
+        return None
+    checked: list[Checked] = []
+    troubles = list(contents.troubles)
+    for deployment in contents.deployments:
+        try:
+            checked.append(judge(deployment, settings))
+        except HybridcalcError as error:
+            troubles.append(Trouble(deployment.path, deployment.place.line, error.message, error.fix))
+    checked = _without_shared(checked, contents.deployments) if len(checked) == len(contents.deployments) else checked
+    stray: list[Located] = []
+    if contents.source is not None and (known := suppressions(contents.source)):
+        flat = [item for one in checked for item in one.findings]
+        waiting = {rule for one in checked for rule, _ in one.waiting}
+        judged = lambda rule: settings.counts(rule) and not {rule, "all"} & waiting  # noqa: E731
+        marked, stray = apply(contents.source, flat, known, judged)
+        for index, one in enumerate(checked):
+            own, marked = marked[: len(one.findings)], marked[len(one.findings) :]
+            checked[index] = one._replace(findings=tuple(own))
+        stray = [item for item in stray if settings.counts(item.finding.rule)]
+    return FileResult(contents.source.path if contents.source else path, tuple(checked), tuple(troubles), tuple(stray))
+
+
+def _without_shared(checked: list[Checked], deployments: Sequence[Deployment]) -> list[Checked]:
+    """Without idle GPUs (HC073) where several servers share those of one container."""
+    held = Counter(deployment.hardware.gpus_place for deployment in deployments)
+    return [
+        one if held[deployment.hardware.gpus_place] == 1
+        else one._replace(findings=tuple(item for item in one.findings if item.finding.rule != "HC073"))
+        for one, deployment in zip(checked, deployments, strict=True)
+    ]  # fmt: skip
+
+
+def _stdin(size: int) -> bytes:
+    return sys.stdin.buffer.read(size)

@@ -1,0 +1,84 @@
+"""Which findings does a file itself set aside? ``# hybridcalc: ignore=HC013,HC018 reason``.
+
+On the finding's line, on a comment line right above it, or right above the line that starts the deployment (it then
+holds for all of it); ``ignore-file=`` anywhere holds for the file. A reason is asked for, and so is an effect.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from hybridcalc.checks.results import Located
+from hybridcalc.findings import Finding
+from hybridcalc.manifests.source import Source
+
+_COMMENT = re.compile(
+    r"#[ \t]*hybridcalc:[ \t]*ignore(-file)?[ \t]*=[ \t]*(HC[0-9]{3}(?:[ \t]*,[ \t]*HC[0-9]{3})*)[ \t]*(.*)"
+)
+
+
+class Suppression(NamedTuple):
+    """A comment: the rules it sets aside, where it counts (0: the whole file), and why."""
+
+    rules: frozenset[str]
+    line: int
+    own_line: bool
+    whole_file: bool
+    reason: str
+
+
+def suppressions(source: Source) -> list[Suppression]:
+    """Every suppression of a file."""
+    if "hybridcalc:" not in source.text:
+        return []
+    found = []
+    for number, line in enumerate(source.text.split("\n"), 1):
+        match = _COMMENT.search(line)
+        if match is not None:
+            rules = frozenset(part.strip() for part in match[2].split(","))
+            alone = not line[: match.start()].strip()
+            found.append(Suppression(rules, number, alone, match[1] is not None, match[3].strip()))
+    return found
+
+
+def apply(
+    source: Source, located: Iterable[Located], known: list[Suppression], judged: Callable[[str], bool]
+) -> tuple[list[Located], list[Located]]:
+    """Findings with what is set aside marked, and findings about the suppressions; one of a rule that was not
+    ``judged`` may yet have its effect.
+    """
+    used: set[int] = set()
+    marked: list[Located] = []
+    for item in located:
+        reason = None
+        for index, suppression in enumerate(known):
+            if item.finding.rule in suppression.rules and _covers(source, suppression, item):
+                used.add(index)
+                reason = suppression.reason or "no reason given"
+        marked.append(item._replace(suppressed=reason))
+    stray = []
+    for index, suppression in enumerate(known):
+        idle = index not in used and all(map(judged, suppression.rules))
+        problem = "gives no reason" if not suppression.reason else "has no effect"
+        if idle or not suppression.reason:
+            names = ", ".join(sorted(suppression.rules))
+            fix = "write ignore=ID and why" if not suppression.reason else "leave it out"
+            finding = Finding("HC078", "warning", f"the suppression of {names} {problem}", fix)
+            quote = ((suppression.line, source.line(suppression.line)),)
+            stray.append(Located(finding, source.path, suppression.line, 1, 2, "", quote))
+    return marked, stray
+
+
+def _covers(source: Source, suppression: Suppression, item: Located) -> bool:
+    if suppression.whole_file:
+        return True
+    if item.path != source.path:
+        return False
+    if suppression.line == item.line:
+        return True
+    if not suppression.own_line:
+        return False
+    below = suppression.line + 1
+    while below < min(item.line, item.start) and source.line(below).lstrip().startswith("#"):
+        below += 1
+    return below in (item.line, item.start)

@@ -1,0 +1,197 @@
+"""What do the words of a deployment say to its engine? Sizing flags with their values, and what is not known.
+
+Unknown words are set aside first: those a sizing flag takes, and those that may hold any flag, are reported. A flag
+that the engine does not take is a finding (HC071) and is left out of what follows.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hybridcalc.checks.doors import Door
+from hybridcalc.checks.locate import Given, located_at, spelling_edit
+from hybridcalc.checks.results import Located, Open, Value
+from hybridcalc.errors import InputError, printable
+from hybridcalc.findings import Finding
+from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests.source import AnyWord, Unknown, Word
+
+MOST_REFUSED = 20
+NO_VALUE = re.compile(r"--(no-|enable-|disable-|skip-|trust-|allow-|return-|is-|show-|use-|log-requests$|enforce-)")
+"""Flags that no plan needs and that take no value, as far as their names tell."""
+_FREE = re.compile(r"\$\{?[A-Za-z_]\w*\[[@*]\]|\$[@*]|\$\{[@*]")
+
+
+class Words(NamedTuple):
+    """The words of a launch, the unknown ones set aside."""
+
+    kept: list[Word]
+    given: dict[str, Given]
+    opened: list[Open]
+    free: bool
+    refused: set[str]
+
+
+def sort_out(deployment: Deployment, engine: Door) -> Words:
+    """The words an engine can read, the sizing flags among them, and what is unknown."""
+    kept: list[Word] = []
+    given: dict[str, Given] = {}
+    opened: list[Open] = []
+    free = False
+    words = list(deployment.words)
+    at = 0
+    before: str | None = None
+    may_be_model = deployment.engine == "vllm" and bool(words) and words[0].startswith("-")
+    positional = may_be_model
+    if words and not words[0].startswith("-"):
+        first = words[0]
+        if isinstance(first, Unknown) and not _FREE.search(first):
+            opened.append(_open(first, engine.model_flag))
+            words, at = words[1:], 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        name, equals, _ = word.partition("=")
+        sized = engine.table.known(name) if word.startswith("-") else None
+        if isinstance(word, Unknown) and sized is None:
+            if word.startswith("--") and equals:  # a flag of no account
+                before = None
+            elif before is not None and not _FREE.search(word) and not NO_VALUE.match(before):
+                before = None  # the value of one
+            else:
+                free = True
+                opened.append(_open(word, ""))
+            continue
+        if sized is None:
+            flag = _is_flag(word)
+            if not flag and may_be_model and at > 1 and isinstance(word, Word):  # MODEL after its flags
+                kept.insert(0, word)
+                may_be_model = False
+                continue
+            before = word if flag and not equals else None
+            may_be_model = may_be_model and flag and (equals or NO_VALUE.match(word)) is not None
+            if name in engine.table.files:
+                value = words[at] if not equals and at < len(words) else word
+                opened.append(_open_file(word, value, name))
+                at += 0 if equals else 1
+                continue
+            if isinstance(word, Word):
+                kept.append(word)
+            continue
+        before = None
+        may_be_model = positional
+        spelling, switch = sized.spellings[0], sized.kind in ("flag", "switch")
+        if isinstance(word, Unknown):
+            opened.append(_open(word, spelling))
+            continue
+        if equals or switch or at == len(words) or _is_flag(words[at]):
+            kept.append(word)
+            given[spelling] = Given(spelling, word, None, bool(equals))
+            continue
+        value = words[at]
+        at += 1
+        if isinstance(value, Unknown):
+            opened.append(_open(value, spelling))
+            given.pop(spelling, None)
+        else:
+            kept += (word, value)
+            given[spelling] = Given(spelling, word, value)
+    return Words(kept, given, opened, free, set())
+
+
+def _is_flag(word: str) -> bool:
+    return re.match(r"-(?![0-9.])", word) is not None
+
+
+def _open(word: Unknown, flag: str) -> Open:
+    place = word.place
+    return Open(printable(word[:80]), flag, word.why, place.path, place.line, place.column)
+
+
+def _open_file(word: AnyWord, value: AnyWord, name: str) -> Open:
+    place = word.place
+    text = value.partition("=")[2] or str(value)
+    return Open(
+        printable(text[:80]), name, "the file is not among those that were read", place.path, place.line, place.column
+    )
+
+
+def environment(deployment: Deployment, engine: Door) -> tuple[dict[str, str], list[Open]]:
+    """The variables that the engine reads, and those of them that nobody knows."""
+    env: dict[str, str] = {}
+    opened: list[Open] = []
+    for name in sorted(engine.environment & deployment.env.keys()):
+        setting = deployment.env[name]
+        if setting.text is not None:
+            env[name] = setting.text
+        else:
+            place = setting.place or deployment.place
+            opened.append(Open(f"${name}", name, setting.reason, place.path, place.line, place.column))
+    return env, opened
+
+
+def read(
+    deployment: Deployment, engine: Door, words: Words, env: Mapping[str, str], version: str | None,
+    findings: list[Located],
+) -> tuple[str | None, Any]:  # fmt: skip
+    """The model and the arguments; flags that the engine refuses are reported and left out."""
+    for _ in range(MOST_REFUSED):
+        try:
+            return engine.read(words.kept, env, version)
+        except InputError as error:
+            at = _word_of(error.message, words.kept)
+            severity = (
+                "warning" if " could be " in error.message else "error"
+            )  # another release may have that very flag
+            finding = Finding("HC071", severity, error.message, error.fix)
+            if at is None:
+                findings.append(located_at(finding, deployment.place, deployment))
+                return None, None
+            word = words.kept[at]
+            flag = engine.table.known(word.partition("=")[0])
+            until = at + 1
+            while until < len(words.kept) and not words.kept[until].startswith("-"):
+                until += 1
+            shown = words.kept[at + 1] if until > at + 1 else word
+            findings.append(located_at(finding, shown.place, deployment, edit=spelling_edit(error.fix, word)))
+            if flag is not None:
+                words.given.pop(flag.spellings[0], None)
+                words.refused.add(flag.spellings[0])
+            del words.kept[at:until]
+    return None, None
+
+
+def _word_of(message: str, words: Sequence[Word]) -> int | None:
+    """The word a message speaks of: a flag it names, or a text it quotes."""
+    for name in re.findall(r"-{1,2}[\w-]+", message):
+        for at in range(len(words) - 1, -1, -1):
+            if words[at].partition("=")[0] == name or (len(name) > 30 and words[at].startswith(name)):
+                return at
+    for quoted in re.findall(r"'([^']+)'", message):
+        for at, word in enumerate(words):
+            if word == quoted or (quoted.endswith("...") and word.startswith(quoted[:-3])):
+                return at
+    return None
+
+
+def values_of(words: Words) -> list[Value]:
+    """Every sizing flag as it was read, with its place."""
+    found = []
+    for item in words.given.values():
+        text = item.flag.partition("=")[2] if item.joined else str(item.value) if item.value is not None else None
+        found.append(Value(item.name, text, *item.flag.place[:3]))
+    return found
+
+
+def values_after(words: Sequence[Word], names: tuple[str, ...]) -> list[str]:
+    """The values of a flag that no plan needs."""
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in names:
+            if equals:
+                return [value]
+            until = at + 1
+            while until < len(words) and not words[until].startswith("-"):
+                until += 1
+            return [str(item) for item in words[at + 1 : until]]
+    return []

@@ -1,0 +1,236 @@
+"""``hybridcalc check``: a gate for deployment files. Finds what they launch, runs every rule, says where it went wrong.
+
+Exit codes: 0 nothing counts, 1 a finding at or above --fail-on, 2 a file that cannot be read, 3 a value that stays
+unknown.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hybridcalc.cli import options
+from hybridcalc.errors import InputError
+
+FORMATS = ("text", "json", "sarif", "junit", "github", "markdown")
+LARGEST_ENV_BYTES = 2**20
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command("check", options_metavar="[PATH]... [OPTIONS]")
+def check_command(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH", help="Files, folders, globs; - is stdin. Default: this folder."),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--format", "-f", metavar="NAME", help="text, json, sarif, junit, github or markdown."),
+    ] = None,
+    as_json: options.Json = False,
+    into: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report there.")] = None,
+    select: Annotated[
+        list[str] | None, typer.Option("--select", metavar="ID,...", help="Only these rules; HC01 selects HC010-HC019.")
+    ] = None,
+    ignore: Annotated[list[str] | None, typer.Option("--ignore", metavar="ID,...", help="Not these rules.")] = None,
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            "--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error (default), never."
+        ),
+    ] = None,
+    allow_unresolved: Annotated[
+        bool, typer.Option("--allow-unresolved", help="Exit 0, not 3, where a value stays unknown.")
+    ] = False,
+    variables: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A variable from outside; repeatable.")
+    ] = None,
+    env_files: Annotated[
+        list[str] | None, typer.Option("--env-file", metavar="FILE", help="Variables from outside; repeatable.")
+    ] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", metavar="[PATH=]NAME", help="The model a path stands for, or of those that name none."),
+    ] = None,
+    gpu: Annotated[str | None, typer.Option("--gpu", metavar="NAME|SIZE", help="GPU, where no file says it.")] = None,
+    weights: Annotated[str | None, typer.Option("--weights", metavar="SIZE", help="Weights on one rank.")] = None,
+    rest: Annotated[
+        str | None, typer.Option("--rest", metavar="SIZE", help="Memory left for both pools on one rank (SGLang).")
+    ] = None,
+    available: Annotated[
+        str | None, typer.Option("--available", metavar="SIZE", help="Memory free for the cache on one rank (vLLM).")
+    ] = None,
+    length: Annotated[
+        str | None, typer.Option("--length", "-L", metavar="TOKENS", help="Tokens a request holds.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", "-C", metavar="N", min=1, help="Requests that should run at once.")
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="FILE", help="Findings in it are old and do not count.")
+    ] = None,
+    write_baseline: Annotated[
+        str | None, typer.Option("--write-baseline", metavar="FILE", help="Write what is found as a baseline; exit 0.")
+    ] = None,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Show the fixes that are one value as a diff, and apply them.")
+    ] = False,
+    show_diff: Annotated[bool, typer.Option("--diff", help="Show that diff and change nothing.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also show what was read, and what waits.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of hybridcalc.yaml.")] = False,
+) -> None:
+    """Findings on deployment files: what the engine refuses, and what it starts with although nobody wants it.
+
+    Reads shell scripts, Dockerfiles, systemd units, compose files, Kubernetes and custom resources, SGLang and vLLM
+    configuration files and hybridcalc.yaml; nothing is run. A value that no file decides is said to be unresolved.
+    """
+    if schema:
+        from hybridcalc.manifests.native import SCHEMA
+
+        sys.stdout.write(SCHEMA.read_text(encoding="utf-8"))
+        return
+    from hybridcalc.checks.baseline import baseline_text, read_baseline
+    from hybridcalc.checks.run import check_paths
+    from hybridcalc.checks.settings import load_settings, settings_from
+
+    if fix and show_diff:
+        raise InputError("--fix and --diff exclude each other", fix="give one of them")
+    given = {
+        "select": select, "ignore": ignore, "fail_on": fail_on, "gpu": gpu, "weights": weights, "rest": rest,
+        "available": available, "length": length, "concurrency": concurrency, "baseline": baseline,
+    }  # fmt: skip
+    settings = load_settings(Path.cwd())
+    own = settings_from({key: value for key, value in given.items() if value is not None}, "check")
+    settings = settings._replace(**{key: getattr(own, key) for key, value in given.items() if value is not None})
+    if models:
+        settings = settings._replace(models={**settings.models, **_models(models)})
+    if length is not None:
+        settings = settings._replace(lengths=None)
+    _check_rules((*settings.select, *settings.ignore, *settings.severity))
+    form = _form(output, as_json=as_json, into=into)
+    outside = dict(settings.variables) | _env_files(env_files or []) | options.environment(variables or [])
+    known = read_baseline(settings.baseline) if settings.baseline is not None and write_baseline is None else None
+    report = check_paths(paths or ["."], settings, outside, known)
+    if write_baseline is not None:
+        Path(write_baseline).write_text(baseline_text(report.findings), encoding="utf-8")
+        typer.echo(f"{len(report.counting)} findings are in {write_baseline}", err=True)
+        raise typer.Exit(2 if any(trouble.unreadable for trouble in report.troubles) else 0)
+    if fix or show_diff:
+        report = _fixed(report, lambda: check_paths(paths or ["."], settings, outside, known), apply=fix)
+    code = report.exit_code(settings.fail_on, allow_unresolved=allow_unresolved or settings.allow_unresolved)
+    _print(report, form, into, settings, code, verbose=verbose)
+    if code:
+        raise typer.Exit(code)
+
+
+def _form(output: str | None, *, as_json: bool, into: str | None) -> str:
+    """The report's form; GitHub's where its workflow runs this and nobody asked for another."""
+    if as_json:
+        if output not in (None, "json"):
+            raise InputError(f"--json and --format {output} exclude each other", fix="give one of them")
+        return "json"
+    if output is None:
+        return "github" if os.environ.get("GITHUB_ACTIONS") == "true" and into is None else "text"
+    if output not in FORMATS:
+        raise InputError(f"--format {output[:40]!r} is not known", fix=f"write {', '.join(FORMATS)}")
+    return output
+
+
+def _print(report: Any, form: str, into: str | None, settings: Any, code: int, *, verbose: bool) -> None:
+    text = ""
+    if form == "json":
+        from hybridcalc.reports.check_json import check_document
+        from hybridcalc.reports.document import json_text
+
+        text = json_text("check", check_document(report, code))
+    elif form == "sarif":
+        import json
+
+        from hybridcalc.reports.sarif import sarif
+
+        text = json.dumps(sarif(report), indent=1) + "\n"
+    elif form == "junit":
+        from hybridcalc.reports.junit import junit
+
+        text = junit(report, settings.fail_on)
+    elif form in ("github", "markdown"):
+        from hybridcalc.reports.annotations import markdown, workflow_commands
+
+        text = workflow_commands(report) if form == "github" else markdown(report)
+        if form == "github":
+            _step_summary(markdown(report))
+    if form in ("text", "github") and into is None:
+        from hybridcalc.reports.check_text import print_report
+
+        sys.stdout.write(text)
+        print_report(report, exit_code=code, verbose=verbose)
+    elif into is not None and form == "text":
+        raise InputError("--output takes a form for machines", fix=f"add --format {', '.join(FORMATS[1:])}")
+    elif into is not None:
+        Path(into).write_text(text, encoding="utf-8", errors="backslashreplace")
+    else:
+        sys.stdout.write(text)
+
+
+def _step_summary(text: str) -> None:
+    """Append to the summary page of a GitHub job, where it has one."""
+    target = os.environ.get("GITHUB_STEP_SUMMARY")
+    if target and os.environ.get("GITHUB_ACTIONS") == "true":
+        with Path(target).open("a", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(text)
+
+
+def _fixed(report: Any, again: Any, *, apply: bool) -> Any:
+    """Show the edits as a diff, and apply them: then the report of what is left."""
+    from hybridcalc.checks.fix import diff, edits_by_file, mended, write
+
+    changed = 0
+    for path, edits in edits_by_file(report.findings).items():
+        if not edits:
+            continue
+        try:
+            before, after = mended(path, edits)
+        except InputError as error:
+            typer.echo(f"error: {error.message}\n       {error.fix}", err=True)
+            continue
+        sys.stderr.write(diff(path, before, after))
+        if apply:
+            write(path, after)
+        changed += len(edits)
+    done = "made" if apply else "possible"
+    typer.echo(f"{changed} fix{'' if changed == 1 else 'es'} {done}", err=True)
+    return again() if apply and changed else report
+
+
+def _models(pairs: list[str]) -> dict[str, str]:
+    """PATH=NAME pairs; a NAME alone is for deployments that name no model."""
+    table = {}
+    for pair in pairs:
+        path, equals, name = pair.rpartition("=")
+        table[path if equals else "*"] = name
+    return table
+
+
+def _env_files(paths: list[str]) -> dict[str, str]:
+    from hybridcalc.manifests.compose import env_file
+    from hybridcalc.manifests.source import Source
+
+    values: dict[str, str] = {}
+    for path in paths:
+        with Path(path).open("rb") as stream:
+            data = stream.read(LARGEST_ENV_BYTES + 1)
+        if len(data) > LARGEST_ENV_BYTES or b"\0" in data:
+            raise InputError(f"--env-file {path[:60]} is no file of variables")
+        values |= {name: s.text or "" for name, s in env_file(Source(path, data.decode("utf-8", "replace"))).items()}
+    return values
+
+
+def _check_rules(names: tuple[str, ...]) -> None:
+    from hybridcalc.checks.rules import all_rules
+
+    for name in names:
+        if not any(rule.startswith(name) for rule in all_rules()):
+            raise InputError(f"{name[:40]!r} is no rule", fix="see `hybridcalc rules`")

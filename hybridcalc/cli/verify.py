@@ -1,0 +1,141 @@
+"""``hybridcalc verify``: allocate the tensors of a plan, read the allocator, and compare to the byte."""
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from hybridcalc.cli import options, verify_inputs
+from hybridcalc.cli import plan_inputs as inputs
+from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
+from hybridcalc.cli.plan_engine import PlanOptions
+from hybridcalc.errors import HybridcalcError
+from hybridcalc.reports.document import print_json
+from hybridcalc.units import parse_bytes
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command(
+    "verify", cls=LaunchCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    options_metavar="[MODEL] [ENGINE FLAGS] [OPTIONS] [-- LAUNCH LINE]",
+)  # fmt: skip
+def verify(
+    context: typer.Context,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            "--device", metavar="NAME", help="meta (no memory), cpu or cuda; default: cuda where there is one."
+        ),
+    ] = None,
+    scale: Annotated[
+        str,
+        typer.Option(
+            "--scale", metavar="auto|N|full", help="auto: what fits beside what is in use; N: an N-th of it all."
+        ),
+    ] = "auto",
+    memory: Annotated[str | None, typer.Option("--memory", metavar="SIZE", help="The most memory to take.")] = None,
+    plan_file: Annotated[
+        str | None,
+        typer.Option(
+            "--plan", metavar="FILE", help="Hold the tensors against this answer of plan --json; - reads stdin."
+        ),
+    ] = None,
+    all_presets: Annotated[
+        bool, typer.Option("--all", help="Every preset with a recurrent state, under these flags.")
+    ] = False,
+    engine_package: Annotated[
+        bool, typer.Option("--engine-package", help="Compare with the SGLang or vLLM installed beside hybridcalc.")
+    ] = False,
+    engine: Annotated[
+        str | None, typer.Option("--engine", metavar="NAME", help="sglang (default) or vllm; a launch line says it.")
+    ] = None,
+    rest: Annotated[
+        str | None, typer.Option("--rest", metavar="SIZE", help="SGLang: memory left for both pools on one rank.")
+    ] = None,
+    available: Annotated[
+        str | None, typer.Option("--available", metavar="SIZE", help="vLLM: memory free for the cache on one GPU.")
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option("--gpu", metavar="NAME|SIZE", help="GPU, with --weights and the engine's share of memory."),
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option("--weights", metavar="SIZE", help="Weights on one rank (`mem usage` of a boot log).")
+    ] = None,
+    non_cache: Annotated[
+        str | None,
+        typer.Option(
+            "--non-cache", metavar="SIZE", help="vLLM: what the GPU holds beside weights and cache; else estimated."
+        ),
+    ] = None,
+    avail_before: Annotated[
+        str | None, typer.Option("--avail-before", metavar="GIB", help="`avail mem` a boot printed before the weights.")
+    ] = None,
+    avail_after: Annotated[
+        str | None, typer.Option("--avail-after", metavar="GIB", help="`avail mem` a boot printed after the weights.")
+    ] = None,
+    draft_layers: options.DraftLayers = None,
+    draft_kv_bytes_per_token: options.DraftKv = None,
+    max_draft_tokens: Annotated[
+        int | None,
+        typer.Option("--max-draft-tokens", metavar="N", min=1, max=1024, help="Most draft tokens, where they adapt."),
+    ] = None,
+    platform: Annotated[
+        str | None,
+        typer.Option("--platform", metavar="NAME", help="SGLang: cuda (default), hip, npu, xpu, musa or cpu."),
+    ] = None,
+    gpu_capability: Annotated[
+        str | None,
+        typer.Option("--gpu-capability", metavar="M.N", help="vLLM: compute capability, else that of --gpu, or 9.0."),
+    ] = None,
+    env: options.Environment = None,
+    engine_version: Annotated[
+        str | None,
+        typer.Option("--engine-version", metavar="VERSION", help="Version whose rules apply; else the newest known."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Allocate every tensor of a plan and compare formula, storage and allocator to the byte.
+
+    MODEL, the engine's flags, launch lines and the memory come as for plan; without a memory the pools are sized by
+    the flags, for 64 requests. Exits with 1 when a byte differs. Needs torch: pip install 'hybridcalc[torch]'.
+    """
+    extra = PlanOptions(
+        engine_version, draft_layers, draft_kv_bytes_per_token, max_draft_tokens, platform, gpu_capability
+    )
+    given = inputs.MemoryOptions(rest, available, gpu, weights, non_cache, avail_before, avail_after)
+    own = [name for option in context.command.params for name in option.opts]
+    words = verify_inputs.Words(
+        list(context.args), context.meta.get(LAUNCH_WORDS), options.environment(env or []), own, engine
+    )
+    limit = None if memory is None else parse_bytes(memory)
+    try:
+        subjects = verify_inputs.subjects(words, extra, given, plan_file=plan_file, all_presets=all_presets)
+        answer = _run(subjects, device, scale, limit, all_presets, engine_package, quiet=as_json)
+    except HybridcalcError as error:
+        if os.environ.get("RANK", "0") != "0":
+            raise typer.Exit(error.exit_code) from None  # the first process says it
+        raise
+    if answer is None:
+        return  # another process of torchrun speaks
+    if as_json:
+        print_json("verify", answer.to_dict())
+    else:
+        from hybridcalc.reports.verify_text import print_answer
+
+        print_answer(answer)
+    if not answer.ok:
+        raise typer.Exit(1)
+
+
+def _run(
+    subjects: Any, device: str | None, scale: str, limit: int | None, many: bool, engine_package: bool, *, quiet: bool
+) -> Any:
+    from hybridcalc.crosscheck.run import run_verification  # imports torch
+    from hybridcalc.reports.progress import byte_bars
+
+    with byte_bars(quiet=quiet) as watch:
+        return run_verification(
+            subjects, device=device, scale=scale, limit=limit, many=many, engine_package=engine_package, watch=watch
+        )

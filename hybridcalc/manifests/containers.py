@@ -1,0 +1,138 @@
+"""What does a container start? Its command and arguments, under its environment, as an orchestrator joins them.
+
+    command: [bash, -c]   args: ["exec vllm serve $MODEL ..."]   env: MODEL   ->   vllm, its words
+
+Kubernetes replaces ``$(VAR)`` and compose ``${VAR}`` before anything else sees the text; ``$$`` stands for one ``$``.
+Arguments alone go to the entrypoint of the image, which is an engine where the image's name or the flags say so.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from hybridcalc.manifests.fields import split_words
+from hybridcalc.manifests.launches import Found, bare_engine, find_launch
+from hybridcalc.manifests.script import nested_script, read_script
+from hybridcalc.manifests.source import AnyWord, Place, Setting, Text, Unknown, Word
+from hybridcalc.manifests.variables import Outside
+from hybridcalc.manifests.yamltree import Node, Scalar
+from hybridcalc.manifests.yamltree import Sequence as Items
+
+Lookup = Callable[[str], Setting | None]
+KUBERNETES = re.compile(r"\$(?:\$(?=\()|\(([A-Za-z_.][A-Za-z0-9_.-]*)\))")
+COMPOSE = re.compile(r"\$(?:\$|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?+])((?:[^{}]|\{[^{}]*\})*))?\})")
+_COMMAND_LINE = re.compile(r"(sglang|vllm).*\s", re.DOTALL)
+_WRAPPER = re.compile(r"(.*/)?(tini|dumb-init|entrypoint(\.sh)?|nvidia_entrypoint\.sh|docker-entrypoint\.sh|catatonit)")
+
+
+def replaced(text: Text, pattern: re.Pattern[str], lookup: Lookup) -> tuple[Text, dict[str, str]]:
+    """A text with its references replaced, and why those that stay are not known, by name."""
+    missing: dict[str, str] = {}
+
+    def value(match: re.Match[str]) -> str | None:
+        name = match[1] or (match[2] if pattern is COMPOSE else None)
+        if name is None:
+            return "$"
+        setting = lookup(name)
+        operator, default = (match[3], match[4]) if pattern is COMPOSE else (None, None)
+        if setting is None and operator in (":-", "-") and default is not None:
+            return COMPOSE.sub(lambda inner: value(inner) or "", default)
+        if operator in (":+", "+"):
+            return (default or "") if setting is not None and setting.text else ""
+        if setting is None:
+            missing[name] = f"{name} comes from outside"
+            return None
+        if setting.text == "" and operator == ":-":
+            return default or ""
+        if setting.text is None:
+            missing[name] = setting.reason
+        return setting.text
+
+    return text.replaced(pattern, value), missing
+
+
+def resolved_words(
+    node: Node | None, pattern: re.Pattern[str], lookup: Lookup, before: Sequence[AnyWord] = ()
+) -> list[AnyWord]:
+    """The words of a ``command`` or ``args``, ``before`` the words of the other: a list of words, or one text that is
+    split. A script after ``bash -c`` keeps references nobody resolved: the shell sees them too.
+    """
+    if isinstance(node, Scalar):
+        if node.empty:
+            return []
+        text, missing = replaced(node.text(), pattern, lookup)
+        return _marked(split_words(text), missing)
+    words: list[AnyWord] = []
+    for item in node.items if isinstance(node, Items) else []:
+        if not isinstance(item, Scalar):
+            words.append(Unknown("[...]", item.source, item.begin, item.end, "it is no text"))
+            continue
+        word = item.word()
+        if isinstance(word, Unknown):
+            words.append(word)
+            continue
+        text, missing = replaced(item.text(), pattern, lookup)
+        if missing and not _is_script([*before, *words]):
+            why = next(iter(missing.values()))
+            words.append(Unknown(text.text, word.source, word.begin, word.end, why))
+        else:
+            words.append(Word(text.text, word.source, word.begin, word.end, text, _written(item, pattern, lookup)))
+    return words
+
+
+def _written(item: Scalar, pattern: re.Pattern[str], lookup: Lookup) -> Place | None:
+    """Where the value is written of an item that is one reference and nothing else."""
+    match = pattern.fullmatch(item.value)
+    name = (match[1] or (match[2] if pattern is COMPOSE else None)) if match is not None else None
+    setting = lookup(name) if name else None
+    return setting.place if setting is not None else None
+
+
+def _is_script(words: Sequence[AnyWord]) -> bool:
+    return bool(words) and re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", words[-1]) is not None
+
+
+def _marked(words: list[AnyWord], missing: Mapping[str, str]) -> list[AnyWord]:
+    """Words that hold a reference nobody resolved, with the reason why."""
+    marked: list[AnyWord] = []
+    for word in words:
+        why = next((why for name, why in missing.items() if re.search(rf"\$[({{]?{re.escape(name)}\b", word)), None)
+        marked.append(Unknown(word, word.source, word.begin, word.end, why) if why is not None else word)
+    return marked
+
+
+def launches(
+    command: Sequence[AnyWord], arguments: Sequence[AnyWord], env: Mapping[str, Setting], outside: Outside, *,
+    image: str = "", bare: bool = True,
+) -> list[Found]:  # fmt: skip
+    """What a container starts. ``bare`` arguments may be those of an engine that is the image's entrypoint."""
+    found = _launches([*command, *arguments], command, arguments, env, outside, image=image, bare=bare)
+    return [launch if launch.image else launch._replace(image=image) for launch in found]
+
+
+def _launches(
+    words: Sequence[AnyWord], command: Sequence[AnyWord], arguments: Sequence[AnyWord], env: Mapping[str, Setting],
+    outside: Outside, *, image: str, bare: bool,
+) -> list[Found]:  # fmt: skip
+    if not words:
+        return []
+    shell = nested_script(words)
+    if shell is not None:
+        script, positional = shell
+        return read_script(script, env, outside, positional)
+    launch = find_launch(words, env)
+    if launch is not None:
+        return [launch]
+    for at, word in enumerate(words):  # a whole command line as one word
+        if isinstance(word, Word) and word.chars is not None and _COMMAND_LINE.search(word):
+            inner = find_launch([*split_words(word.chars), *words[at + 1 :]], env)
+            if inner is not None:
+                return [inner]
+    entry = [word for word in command if not _WRAPPER.fullmatch(word) and word != "--"]
+    if bare and not (entry and not entry[0].startswith("-")):
+        rest = [*entry, *arguments]
+        if len(rest) == 1 and isinstance(rest[0], Word) and rest[0].chars is not None and rest[0].startswith("--"):
+            rest = split_words(rest[0].chars) if " " in rest[0] else rest
+        engine = bare_engine(rest, image)
+        if engine is not None and any(word.startswith("-") for word in rest):
+            return [Found(engine, tuple(rest), dict(env), rest[0].place)]
+    return []

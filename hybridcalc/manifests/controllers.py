@@ -1,0 +1,178 @@
+"""What do controllers start that a manifest only describes? Typed fields, KServe, KAITO, llm-d.
+
+    vllmConfig: {maxModelLen: 8192}            ->   vllm  --max-model-len 8192
+    spec.model.uri: hf://org/name, parallelism.tensor: 2   ->   vllm  --tensor-parallel-size 2, model org/name
+
+A mapping counts as an engine's by its name, or by the flags that its fields are. What a controller adds at run time is
+not known.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from hybridcalc.manifests.fields import (
+    engine_of_fields,
+    extra_words,
+    field_words,
+    kebab,
+    model_field,
+    names_of,
+    split_words,
+)
+from hybridcalc.manifests.launches import Found
+from hybridcalc.manifests.placement import hardware, replicas
+from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests.source import AnyWord, Setting, Unknown, Word
+from hybridcalc.manifests.way import Reading, Way, name_of
+from hybridcalc.manifests.yamltree import Mapping as Fields
+from hybridcalc.manifests.yamltree import Scalar, documents
+
+ENGINE_FIELDS = re.compile(r"(sglang|vllm)(-?(config|args|engine-args|server-args|settings|spec|options))?$")
+GENERIC_FIELDS = frozenset({"engine-kwargs", "engine-args", "engine-config", "server-args"})
+KSERVE_OWN = frozenset(
+    {"--model-name", "--model-dir", "--backend", "--task", "--model-revision", "--tokenizer-revision"}
+)
+"""Flags of KServe's Hugging Face server that no engine sees."""
+ADDITIONAL = {"VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "SGLANG_EXTRA_ARGS"}
+
+
+def typed(key: Scalar, fields: Fields, holder: Fields, way: Way) -> Deployment | None:
+    """A deployment whose flags are fields: ``vllmConfig: {...}``, ``sglang: {...}``, ``engine_kwargs: {...}``."""
+    name = kebab(key.value)
+    named = ENGINE_FIELDS.fullmatch(name)
+    engine = named[1] if named is not None else engine_of_fields(fields) if name in GENERIC_FIELDS else None
+    if engine is None or fields.get("command") is not None:
+        return None
+    if not any(
+        kebab(entry.value) in names_of(engine) or kebab(entry.value) == "extra-args" for entry, _ in fields.entries()
+    ):
+        return None
+    words = list(field_words(fields, engine))
+    for entry, value in holder.entries():
+        if kebab(entry.value) in ("extra-args", "extra-engine-args", "additional-args"):
+            words += extra_words(value, engine)
+    model = model_field(fields) or _model_near(holder, way)
+    return Deployment(
+        key.source, way.mappings[0].string("kind") or "values", name_of(way, holder), engine, tuple(words), {},
+        key.source.place(key.begin, key.end), hardware(way.mappings), model, None, replicas(way.mappings),
+    )  # fmt: skip
+
+
+def _model_near(holder: Fields, way: Way) -> Word | None:
+    """The model beside typed fields, or in a model section on the way to them."""
+    for mapping in (holder, *reversed(way.mappings)):
+        model = model_field(mapping)
+        if model is not None:
+            return model
+        for key, value in mapping.entries():
+            if kebab(key.value) in ("model", "model-spec", "model-loading-config", "model-config") and isinstance(
+                value, Fields
+            ):
+                model = model_field(value) or _uri(value)
+                if model is not None:
+                    return model
+                path = next((v for k, v in value.entries() if kebab(k.value) in ("path", "name", "repo")), None)
+                word = path.word() if isinstance(path, Scalar) else None
+                if isinstance(word, Word):
+                    return word
+    return None
+
+
+def kserve(node: Fields, way: Way, arguments: list[AnyWord], env: Mapping[str, Setting]) -> Found | None:
+    """What KServe starts where the manifest gives arguments alone, or none at all."""
+    kind = way.mappings[0].string("kind")
+    if (kind.startswith("LLMInferenceService") and "router" not in way.keys) or node.string(
+        "modelCommand"
+    ) == "vllmServe":
+        words = list(_parallelism(way))
+        place = words[0].place if words else node.source.place(node.begin)
+        return Found("vllm", (*words, *arguments), dict(env), arguments[0].place if arguments else place)
+    if kind in ("InferenceService", "ServingRuntime", "ClusterServingRuntime") and arguments:
+        said = f"{node.string('runtime')} {node.string('modelFormat', 'name')}".lower()
+        engine = next((name for name in ("sglang", "vllm") if name in said), "vllm" if "huggingface" in said else None)
+        if engine is not None:
+            return Found(engine, tuple(_server_words(arguments)), dict(env), arguments[0].place)
+    return None
+
+
+def _server_words(arguments: list[AnyWord]) -> Iterator[AnyWord]:
+    """Arguments of KServe's own server as its engine's: ``--model_id`` is the model, others it keeps to itself."""
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        plain = name.replace("_", "-")
+        if plain == "--model-id" and equals and isinstance(word, Word):
+            yield Word(f"--model={value}", word.source, word.begin, word.end)
+        elif not (equals and plain in KSERVE_OWN):
+            yield word
+
+
+def is_kserve_worker(node: Fields, way: Way) -> bool:
+    """Whether a container without command and arguments is one that KServe starts vLLM in."""
+    kind = way.mappings[0].string("kind")
+    worker = way.keys[-1:] == ("containers",) and node.string("name") in ("main", "vllm", "kserve-container")
+    return kind == "LLMInferenceService" and worker and "router" not in way.keys
+
+
+def _parallelism(way: Way) -> Iterator[AnyWord]:
+    """Flags that KServe makes of ``spec.parallelism``."""
+    for mapping in reversed(way.mappings):
+        sizes = mapping.mapping("parallelism")
+        for key, value in sizes.entries() if sizes is not None else ():
+            flag = {
+                "tensor": "--tensor-parallel-size",
+                "data": "--data-parallel-size",
+                "pipeline": "--pipeline-parallel-size",
+            }.get(key.value)
+            if flag is not None and isinstance(value, Scalar):
+                yield Word(flag, key.source, key.begin, key.end)
+                yield value.word()
+        if sizes is not None:
+            return
+
+
+def _uri(model: Fields) -> Word | None:
+    """The model of ``uri: hf://org/name``."""
+    for name in ("uri", "storageUri", "modelURL"):
+        scalar = model.scalar(name)
+        if scalar is not None:
+            word = scalar.word()
+            if isinstance(word, Word):
+                return word
+    return None
+
+
+def served(way: Way) -> Word | None:
+    """The model that the document itself names: KServe's ``spec.model.uri``, ``storageUri``."""
+    for mapping in reversed(way.mappings):
+        model = mapping.mapping("model") or mapping.mapping("modelArtifacts")
+        found = _uri(model) if model is not None else _uri(mapping)
+        if found is not None:
+            return found
+    return None
+
+
+def kaito(node: Fields, reading: Reading) -> Deployment:
+    """What KAITO starts for a preset: its controller makes most of the arguments, which stay unknown."""
+    preset = node.scalar("inference", "preset", "name")
+    data = reading.config_maps(node.string("inference", "config"))
+    words: list[AnyWord] = []
+    for _, value in data.entries() if data is not None else ():
+        for inner in documents(value.source, value.text()) if isinstance(value, Scalar) else ():
+            fields = inner.mapping("vllm") if isinstance(inner, Fields) else None
+            words += field_words(fields, "vllm") if fields is not None else ()
+    at = preset or node
+    words.append(Unknown("the arguments", node.source, at.begin, at.end, "KAITO's controller makes them"))
+    named = preset.word() if preset is not None else None
+    model = named if isinstance(named, Word) else None
+    where = (node, node.mapping("resource") or node)
+    return Deployment(
+        node.source, "Workspace", node.string("metadata", "name"), "vllm", tuple(words), {},
+        node.source.place(at.begin, at.end), hardware(where), model,
+    )  # fmt: skip
+
+
+def additional(env: Mapping[str, Setting]) -> Iterator[AnyWord]:
+    """Words of the variables that images append to the engine's own."""
+    for name in ADDITIONAL & env.keys():
+        for word in env[name].words:
+            yield from split_words(word.chars) if isinstance(word, Word) and word.chars is not None else (word,)

@@ -1,0 +1,161 @@
+r"""Which engine does a Dockerfile or a systemd unit start? ``CMD`` and ``ENTRYPOINT``; ``ExecStart``.
+
+    ENTRYPOINT ["vllm", "serve"]          ExecStart=/usr/bin/vllm serve MODEL \\
+    CMD ["MODEL", "--max-num-seqs", "8"]      --max-num-seqs 8
+
+``ENV``, ``ARG`` and ``Environment=`` give variables; the last stage and its last ``CMD`` and ``ENTRYPOINT`` count.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from hybridcalc.manifests.compose import env_file
+from hybridcalc.manifests.containers import launches
+from hybridcalc.manifests.launches import Found
+from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests.script import read_script
+from hybridcalc.manifests.source import AnyWord, Setting, Source, Text, Word
+from hybridcalc.manifests.variables import Outside
+
+_ITEM = re.compile(r'"(?:[^"\\]|\\.)*"')
+_PAIR = re.compile(r"([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|(?:[^\s\\]|\\.)*)")
+_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}]*))?\})")
+
+_COMMENT = re.compile(r"(?<=\n)[ \t]*#[^\n]*(\n|$)")
+
+
+class Instruction(NamedTuple):
+    """A line of a file with those that continue it: its name, and the text after it (continuations kept)."""
+
+    name: str
+    text: Text
+
+
+def read_dockerfile(source: Source, outside: Outside) -> Iterator[Deployment]:
+    """What the image of a Dockerfile starts."""
+    entrypoint = command = image = None
+    env: dict[str, Setting] = {}
+    stages: dict[str, str] = {}
+    for instruction in _instructions(source, re.compile(r"[ \t]*([A-Za-z]+)[ \t]+")):
+        name = instruction.name.upper()
+        if name == "FROM":
+            words = [word for word in instruction.text.text.split() if not word.startswith("--")]
+            image, entrypoint, command = stages.get(words[0], words[0]) if words else "", None, None
+            if len(words) == 3 and words[1].upper() == "AS":
+                stages[words[2]] = image
+        elif name == "ENTRYPOINT":
+            entrypoint, command = instruction.text, None
+        elif name == "CMD":
+            command = instruction.text
+        elif name in ("ENV", "ARG"):
+            _variables(instruction.text, env, outside, argument=name == "ARG")
+    for launch in _image_launches(entrypoint, command, env, outside, image or ""):
+        yield Deployment(
+            source, "Dockerfile", image or "", launch.engine, launch.words, launch.env, launch.place, image=launch.image
+        )
+
+
+def _image_launches(
+    entrypoint: Text | None, command: Text | None, env: dict[str, Setting], outside: Outside, image: str
+) -> list[Found]:
+    forms = [_exec_form(text) for text in (entrypoint, command) if text is not None]
+    if any(words is None for words in forms):  # a shell form: it is a script, and no CMD reaches its entrypoint
+        text = entrypoint if entrypoint is not None and _exec_form(entrypoint) is None else command
+        first = _exec_form(entrypoint) if entrypoint is not None and text is command else None
+        return read_script(text, env, outside) if text is not None and not first else []
+    words = [word for form in forms for word in form or []]
+    return launches(words, [], env, outside, image=image) or launches([], words, env, outside, image=image)
+
+
+def _exec_form(text: Text) -> list[AnyWord] | None:
+    """The words of a JSON array; None for a shell form."""
+    content = text.text.strip()
+    if not content.startswith("["):
+        return None
+    try:
+        values = json.loads(re.sub(r"\\[ \t]*\r?\n", "", content))
+    except ValueError:
+        return None
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        return None
+    words: list[AnyWord] = []
+    for value, match in zip(values, _ITEM.finditer(text.text), strict=False):
+        inner = text.part(match.start() + 1, match.end() - 1)
+        chars = inner if inner.text == value else None
+        words.append(Word(value, text.source, text.at(match.start() + 1), text.end(match.end() - 1), chars))
+    return words
+
+
+def _variables(text: Text, env: dict[str, Setting], outside: Outside, *, argument: bool) -> None:
+    pairs = list(_PAIR.finditer(text.text))
+    if not pairs and not argument:  # ENV NAME value
+        name, _, value = text.text.strip().partition(" ")
+        begin = text.text.find(value)
+        env[name] = Setting((Word(value.strip(), text.source, text.at(begin), text.end(len(text.text.rstrip()))),))
+        return
+    for pair in pairs:
+        value = pair[2][1:-1] if pair[2][:1] in ("'", '"') else pair[2]
+        given = outside.get(pair[1]) if argument else None
+        value = given if given is not None else _REFERENCE.sub(lambda m: _known(m, env), value)
+        word = Word(value, text.source, text.at(pair.start(2)), text.end(pair.end(2)))
+        env[pair[1]] = Setting((word,))
+
+
+def _known(match: re.Match[str], env: dict[str, Setting]) -> str:
+    setting = env.get(match[1] or match[2])
+    text = setting.text if setting is not None else None
+    return text if text is not None else match[3] or ""
+
+
+def read_unit(source: Source, outside: Outside, beside: Callable[[str], Source | None]) -> Iterator[Deployment]:
+    """What a systemd unit starts."""
+    env: dict[str, Setting] = {}
+    lines = list(_instructions(source, re.compile(r"[ \t]*([A-Za-z]+)[ \t]*=[ \t]*")))
+    for line in lines:
+        if line.name == "EnvironmentFile":
+            held = beside(line.text.text.strip().removeprefix("-"))
+            env |= env_file(held) if held is not None else {}
+        elif line.name == "Environment":
+            for pair in _PAIR.finditer(line.text.text.replace('"', " ").replace("'", " ")):
+                word = Word(pair[2], source, line.text.at(pair.start(2)), line.text.end(pair.end(2)))
+                env[pair[1]] = Setting((word,))
+    for line in lines:
+        if line.name == "ExecStart":
+            begin = len(line.text.text) - len(line.text.text.lstrip("-@:+! \t"))
+            text = line.text.part(begin, len(line.text.text))
+            for launch in read_script(text, env, outside):
+                yield Deployment(
+                    source, "systemd", source.path.rpartition("/")[2], launch.engine, launch.words, launch.env,
+                    launch.place, image=launch.image
+                )  # fmt: skip
+
+
+def _instructions(source: Source, head: re.Pattern[str]) -> Iterator[Instruction]:
+    """The instructions of a file, comments left out; a backslash at its end continues a line."""
+    text = source.text
+    at = 0
+    while at < len(text):
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        match = head.match(text, at, end)
+        if match is not None:
+            while end < len(text) and _goes_on(text, at, end):
+                following = text.find("\n", end + 1)
+                end = len(text) if following < 0 else following
+            content = _COMMENT.sub(lambda comment: " " * len(comment[0]), text[match.end() : end])
+            yield Instruction(match[1], Text(source, content, match.end()))
+        at = end + 1
+
+
+def _goes_on(text: str, begin: int, end: int) -> bool:
+    """Whether an instruction goes on after ``end``: its last line that is no comment ends in a backslash."""
+    while end > begin:
+        start = text.rfind("\n", begin, end) + 1
+        line = text[start:end] if start else text[begin:end]
+        if start and line.lstrip().startswith("#"):
+            end = start - 1
+            continue
+        return line.rstrip().endswith("\\")
+    return False

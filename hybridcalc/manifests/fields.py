@@ -1,0 +1,173 @@
+"""Which flags do the fields of a configuration stand for? Engine YAML and typed fields of custom resources -> words.
+
+    maxModelLen: 8192, tensor_parallel_size: 2, extraArgs: [--enforce-eager]
+    -> --max-model-len 8192 --tensor-parallel-size 2 --enforce-eager
+
+A field counts where the engine has a flag of its name. True is the flag alone; false is left out, or is vLLM's
+``--no-...``; mappings become JSON.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from hybridcalc.engines.sglang.command import TABLE as SGLANG
+from hybridcalc.engines.vllm.command import TABLE as VLLM
+from hybridcalc.errors import InputError
+from hybridcalc.manifests.source import AnyWord, Text, Unknown, Word, matched
+from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence
+from hybridcalc.shell import Operator, is_unresolved, split_placed
+
+EXTRA = frozenset({"extra-args", "extra-engine-args", "additional-args", "args", "engine-args", "server-args"})
+MODEL_FIELDS = (
+    "model-path", "model-source", "model", "model-url", "model-uri", "hf-model-id", "hf-id", "model-id", "model-name",
+)  # fmt: skip
+MOST_PLAIN = 50_000
+_FALSE, _TRUE = frozenset({"false", "no", "off"}), frozenset({"true", "yes", "on"})
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
+
+
+def kebab(name: str) -> str:
+    """A field's name as a flag's: ``memFractionStatic`` and ``mem_fraction_static`` are ``mem-fraction-static``."""
+    return _HUMP.sub("-", name).replace("--", "-").lower()
+
+
+@cache
+def names_of(engine: str) -> frozenset[str]:
+    """Flag names of an engine, without dashes."""
+    table = {"sglang": SGLANG, "vllm": VLLM}[engine]
+    return frozenset(name.removeprefix("--") for name in table.names if name.startswith("--"))
+
+
+def field_words(fields: Mapping, engine: str, *, known_only: bool = True) -> Iterator[AnyWord]:
+    """The words that fields stand for, in their order."""
+    names = names_of(engine)
+    for key, value in fields.entries():
+        name = kebab(key.value)
+        if name in EXTRA and not isinstance(value, Scalar):
+            yield from extra_words(value, engine)
+        elif name in EXTRA and isinstance(value, Scalar):
+            yield from split_words(value.text())
+        elif name in names or not known_only:
+            yield from _flag(key, name, value, engine)
+
+
+def extra_words(value: Node, engine: str) -> Iterator[AnyWord]:
+    """The words of an extra-arguments field: a list of words or of whole flags, a text, or more fields."""
+    if isinstance(value, Sequence):
+        for item in value.items:
+            if isinstance(item, Scalar):
+                word = item.word()
+                if isinstance(word, Word) and word.startswith("-") and " " in word and "{" not in word:
+                    yield from split_words(item.text())
+                else:
+                    yield word
+            elif isinstance(item, Mapping):
+                yield from field_words(item, engine)
+    elif isinstance(value, Mapping):
+        yield from field_words(value, engine, known_only=False)
+    elif isinstance(value, Scalar):
+        yield from split_words(value.text())
+
+
+def split_words(text: Text) -> list[AnyWord]:
+    """The words of a text as a shell splits them; what a shell would expand stays unknown."""
+    source = text.source
+    words: list[AnyWord] = []
+    try:
+        split = split_placed(text.text.replace("\r\n", " \n"))
+    except InputError as error:
+        place = source.place(text.at(0))
+        raise InputError(f"{place.path}:{place.line}: {error.message}", fix=error.fix) from None
+    for word, begin, end in split:
+        if isinstance(word, Operator):
+            continue
+        if is_unresolved(word) and words and re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", words[-1]):
+            at, until = text.at(begin), text.end(end)  # a script: the shell that reads it expands it
+            words.append(Word(word, source, at, until, matched(text.part(begin + 1, end - 1), word)))
+            continue
+        if is_unresolved(word):
+            words.append(Unknown(word, source, text.at(begin), text.end(end), "a variable decides it"))
+            continue
+        shift = 1 if text.text[begin] in "'\"" and end - begin - 2 == len(word) else 0
+        part = text.part(begin + shift, end - shift)
+        chars = part if part.text == word else None
+        words.append(Word(word, source, text.at(begin + shift), text.end(end - shift), chars))
+    return words
+
+
+def model_field(fields: Mapping) -> Word | None:
+    """The model that fields name."""
+    for name in MODEL_FIELDS:
+        for key, value in fields.entries():
+            if kebab(key.value) == name and isinstance(value, Scalar) and not value.empty:
+                word = value.word()
+                return word if isinstance(word, Word) else None
+    return None
+
+
+def engine_of_fields(fields: Mapping) -> str | None:
+    """The engine whose flags most of the fields are, where at least three in five are."""
+    names = [kebab(key.value) for key, _ in fields.entries()]
+    counts = {engine: sum(name in names_of(engine) for name in names) for engine in ("sglang", "vllm")}
+    engine = max(counts, key=lambda name: counts[name])
+    if counts[engine] < 2 or counts[engine] * 5 < len(names) * 3:
+        return None
+    if counts["sglang"] == counts["vllm"]:
+        return "sglang" if "model-path" in names else "vllm" if "model" in names else None
+    return engine
+
+
+def _flag(key: Scalar, name: str, value: Node, engine: str) -> Iterator[AnyWord]:
+    flag = Word(f"--{name}", key.source, key.begin, key.end)
+    if isinstance(value, Scalar):
+        text = value.value
+        if value.empty:
+            return
+        if value.style is None and text.lower() in _TRUE:
+            yield flag
+        elif value.style is None and text.lower() in _FALSE:
+            if engine == "vllm":
+                yield Word(f"--no-{name}", key.source, key.begin, key.end)
+        else:
+            yield flag
+            yield value.word()
+    elif isinstance(value, Sequence):
+        scalars = [item.word() for item in value.items if isinstance(item, Scalar)]
+        if scalars:
+            yield flag
+            yield from scalars
+    else:
+        yield flag
+        yield Word(json.dumps(plain(value)), value.source, value.begin, value.begin)
+
+
+def plain(node: Node) -> Any:
+    """A node as plain data: numbers and truth values where the text is one, unquoted. Raises InputError for one that
+    aliases unfold beyond MOST_PLAIN nodes.
+    """
+    return _plain(node, 0, [MOST_PLAIN])
+
+
+def _plain(node: Node, depth: int, left: list[int]) -> Any:
+    left[0] -= 1
+    if depth > 20 or left[0] < 0:
+        raise InputError(f"{node.source.path}: nested too deep, or more than {MOST_PLAIN:,} values")
+    if isinstance(node, Mapping):
+        return {key.value: _plain(value, depth + 1, left) for key, value in node.entries()}
+    if isinstance(node, Sequence):
+        return [_plain(item, depth + 1, left) for item in node.items]
+    assert isinstance(node, Scalar)  # noqa: S101
+    if node.style is not None:
+        return node.value
+    if node.empty:
+        return None
+    lowered = node.value.lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    for kind, pattern in ((int, r"[+-]?[0-9]{1,18}"), (float, r"[+-]?[0-9]{1,18}\.?[0-9]{0,18}([eE][+-]?[0-9]{1,3})?")):
+        if re.fullmatch(pattern, node.value):
+            return kind(node.value)
+    return node.value

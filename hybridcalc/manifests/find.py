@@ -1,0 +1,362 @@
+"""Which files hold deployments, and which deployments do they hold? Files, folders, globs and stdin.
+
+A folder is walked without following linked folders, and what its .gitignore files name is left out. Files are told
+apart by name, else by content; a search for the names of engines comes first, so that other files cost nothing.
+Reading is bounded in size, never runs anything, and what goes wrong with one file is that file's trouble alone.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hybridcalc.errors import InputError
+from hybridcalc.manifests.compose import is_compose, read_compose
+from hybridcalc.manifests.dockerfile import read_dockerfile, read_unit
+from hybridcalc.manifests.fields import engine_of_fields, field_words, model_field
+from hybridcalc.manifests.kubernetes import config_map, read_documents
+from hybridcalc.manifests.records import Deployment, Trouble
+from hybridcalc.manifests.script import manifests_in, read_script
+from hybridcalc.manifests.source import AnyWord, Source, Text
+from hybridcalc.manifests.variables import Outside
+from hybridcalc.manifests.yamltree import Mapping, Node, documents
+
+LARGEST_FILE_BYTES = 4 * 2**20
+MOST_FILES = 200_000
+MOST_BESIDE = 500
+"""Files of a folder that are looked through for a ConfigMap."""
+NEVER_WALKED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
+YAML_NAMES = (".yaml", ".yml")
+SHELL_NAMES = (".sh", ".bash", ".zsh", ".ksh", ".slurm", ".sbatch")
+_HINT = re.compile(
+    rb"sglang|vllm|model[-_]?path|tensor[-_]?parallel|mem[-_]?fraction|max[-_]?model[-_]?len|max[-_]?running"
+    rb"|engine_kwargs|llminferenceservice|expect:|deployments:", re.IGNORECASE
+)  # fmt: skip
+"""What a file must hold to be worth parsing."""
+_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%")
+_ENGINE = re.compile(r"sglang|vllm", re.IGNORECASE)
+
+
+class Contents(NamedTuple):
+    """A file that was read: its source (None where that failed), its deployments, and its troubles."""
+
+    source: Source | None
+    deployments: tuple[Deployment, ...]
+    troubles: tuple[Trouble, ...]
+
+
+def find_files(paths: Sequence[str]) -> Iterator[str | Trouble]:
+    """Every file under the paths that may hold a deployment, in order, once; a Trouble for a path that has none."""
+    seen: set[str] = set()
+    for path in paths:
+        for found in _under(path):
+            if isinstance(found, Trouble):
+                yield found
+            elif found not in seen:
+                seen.add(found)
+                yield found
+                if len(seen) > MOST_FILES:
+                    yield Trouble(path, 0, f"more than {MOST_FILES:,} files", "name the folders to check")
+                    return
+
+
+def _under(path: str) -> Iterator[str | Trouble]:
+    if path == "-":
+        yield path
+        return
+    try:
+        if not os.path.lexists(path) and has_magic(path):
+            matches = sorted(glob(path, recursive=True))
+            if not matches:
+                yield Trouble(path, 0, "no file matches")
+            for match in matches:
+                yield from _walk(match) if os.path.isdir(match) else (match,)
+        elif os.path.isdir(path):
+            yield from _walk(path)
+        else:
+            yield path
+    except (OSError, ValueError) as error:
+        yield Trouble(path[:200], 0, f"cannot be read: {_reason(error)}")
+
+
+def _walk(folder: str) -> Iterator[str | Trouble]:
+    ignored = _Ignored(folder)
+    troubles: list[Trouble] = []
+
+    def fail(error: OSError) -> None:
+        troubles.append(Trouble(str(error.filename), 0, f"cannot be read: {_reason(error)}"))
+
+    for here, folders, files in os.walk(folder, onerror=fail):
+        yield from troubles
+        troubles.clear()
+        ignored.enter(here)
+        folders[:] = sorted(
+            name for name in folders if name not in NEVER_WALKED and not ignored.matches(os.path.join(here, name) + "/")
+        )
+        for name in sorted(files):
+            path = os.path.normpath(os.path.join(here, name))
+            if _may_hold(name, path) and not ignored.matches(path):
+                yield path
+    yield from troubles
+
+
+def _may_hold(name: str, path: str) -> bool:
+    lowered = name.lower()
+    if lowered.endswith((*YAML_NAMES, *SHELL_NAMES, ".service", ".dockerfile", ".containerfile")):
+        return True
+    if lowered.startswith(("dockerfile", "containerfile")):
+        return True
+    if "." in lowered:
+        return False
+    try:
+        with open(path, "rb") as stream:
+            return stat.S_ISREG(os.fstat(stream.fileno()).st_mode) and stream.read(2) == b"#!"
+    except OSError:
+        return False
+
+
+class _Ignored:
+    """What the .gitignore files from a repository's root down to a folder leave out."""
+
+    def __init__(self, folder: str) -> None:
+        self._specs: list[tuple[str, Any]] = []
+        top = os.path.abspath(folder)
+        above: list[str] = []
+        while not os.path.isdir(os.path.join(top, ".git")):
+            parent = os.path.dirname(top)
+            if parent == top:
+                above = []
+                break
+            above.append(parent)
+            top = parent
+        for upper in reversed(above):
+            self.enter(upper)
+
+    def enter(self, folder: str) -> None:
+        """Take in the .gitignore of a folder."""
+        path = os.path.join(folder, ".gitignore")
+        if not os.path.isfile(path) or os.path.getsize(path) > 2**20:
+            return
+        import pathspec
+
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            lines = stream.read().splitlines()
+        self._specs.append((os.path.abspath(folder) + os.sep, pathspec.GitIgnoreSpec.from_lines(lines)))
+
+    def matches(self, path: str) -> bool:
+        """Whether a file, or a folder with a slash at its end, is left out."""
+        if not self._specs:
+            return False
+        full = os.path.abspath(path) + ("/" if path.endswith("/") else "")
+        verdict = False
+        for base, spec in self._specs:
+            if full.startswith(base):
+                result = spec.check_file(full[len(base) :])
+                verdict = verdict if result.include is None else bool(result.include)
+        return verdict
+
+
+def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | None = None) -> Contents:
+    """The deployments of a file. Never raises: what goes wrong comes back as its trouble."""
+    shown = "<stdin>" if path == "-" else path
+    try:
+        data = stdin(LARGEST_FILE_BYTES + 1) if path == "-" and stdin is not None else _bytes(path)
+        if len(data) > LARGEST_FILE_BYTES:
+            raise InputError(f"larger than {LARGEST_FILE_BYTES // 2**20} MiB")
+        if b"\0" in data:
+            raise InputError("a binary file")
+    except (InputError, OSError, ValueError) as error:
+        return Contents(None, (), (Trouble(shown, 0, f"cannot be read: {_reason(error)}"),))
+    if not _HINT.search(data):
+        return Contents(None, (), ())
+    source = Source(shown, data.decode("utf-8", errors="replace"))
+    try:
+        return Contents(source, *_read(source, path, outside))
+    except InputError as error:
+        if _TEMPLATE.search(source.text) and not _is_script(source):
+            line = source.text[: _TEMPLATE.search(source.text).start()].count("\n") + 1  # type: ignore[union-attr]
+            engine = _ENGINE.search(source.text) is not None
+            trouble = Trouble(shown, line, "a template", "render it: `helm template ... | hybridcalc check -`", False)
+            return Contents(source, (), (trouble,) if engine else ())
+        message = error.message.removeprefix(f"{shown}:").lstrip()
+        line_text, colon, rest = message.partition(": ")
+        line = int(line_text) if colon and line_text.isdecimal() else 0
+        return Contents(source, (), (Trouble(shown, line, rest if line else message, error.fix),))
+    except RecursionError:
+        return Contents(source, (), (Trouble(shown, 0, "nested too deep to be read"),))
+
+
+def _bytes(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with open(descriptor, "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError("not a regular file")
+        if status.st_size > LARGEST_FILE_BYTES:
+            raise InputError(f"larger than {LARGEST_FILE_BYTES // 2**20} MiB")
+        return stream.read(LARGEST_FILE_BYTES + 1)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, InputError):
+        return error.message
+    return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+def _read(source: Source, path: str, outside: Outside) -> tuple[tuple[Deployment, ...], tuple[Trouble, ...]]:
+    name = source.path.rpartition("/")[2].lower()
+    beside = _Beside(path)
+    if name.startswith(("dockerfile", "containerfile")) or name.endswith((".dockerfile", ".containerfile")):
+        found = list(read_dockerfile(source, outside))
+    elif name.endswith(".service"):
+        found = list(read_unit(source, outside, beside))
+    elif _is_script(source):
+        found = list(_script(source, outside, beside))
+    elif name.endswith((*YAML_NAMES, ".json")) or not _looks_plain(source.text):
+        found = list(_documents(source, outside, beside))
+    elif re.search(r"(?m)^\[Service\]", source.text):
+        found = list(read_unit(source, outside, beside))
+    elif re.search(r"(?m)^FROM\s", source.text):
+        found = list(read_dockerfile(source, outside))
+    else:
+        found = list(_script(source, outside, beside))
+    return tuple(deployment._replace(words=_expanded(deployment, beside)) for deployment in found), ()
+
+
+def _is_script(source: Source) -> bool:
+    return source.path.lower().endswith(SHELL_NAMES) or source.text.startswith("#!")
+
+
+def _looks_plain(text: str) -> bool:
+    """Whether a text of unknown kind is rather a script, a unit or a Dockerfile than YAML."""
+    first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
+    return not re.match(r"(?!\[[A-Z]\w*\]\s*$)(?:---|[{\[]|[\w./-]+:(\s|$)|- )", first)
+
+
+def _script(source: Source, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
+    for launch in read_script(Text(source, source.text), {}, outside):
+        yield Deployment(
+            source, "script", "", launch.engine, launch.words, launch.env, launch.place, image=launch.image
+        )
+    for text in manifests_in(Text(source, source.text), outside):
+        yield from read_documents(documents(source, text), outside, beside.config_map)
+
+
+def _documents(source: Source, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
+    others: list[Node] = []
+    for node in documents(source):
+        if not isinstance(node, Mapping):
+            continue
+        if _is_native(node, source.path):
+            from hybridcalc.manifests.native import read_native  # pydantic: only where it is needed
+
+            yield from read_native(node, outside)
+        elif is_compose(node):
+            yield from read_compose(node, outside, beside)
+        elif node.get("kind") is None and (engine := _engine_file(node)) is not None:
+            model = model_field(node)
+            place = source.place(node.begin)
+            yield Deployment(
+                source, f"{engine} --config", "", engine, tuple(field_words(node, engine)), {}, place, model=model
+            )
+        else:
+            others.append(node)
+    yield from read_documents(others, outside, beside.config_map)
+
+
+def _is_native(node: Node, path: str) -> bool:
+    """Whether a document is hybridcalc's own: by its file's name, or by its keys."""
+    if not isinstance(node, Mapping):
+        return False
+    name = path.rpartition("/")[2]
+    if name in ("hybridcalc.yaml", "hybridcalc.yml") or name.endswith((".hybridcalc.yaml", ".hybridcalc.yml")):
+        return True
+    first = next((item for item in node.items("deployments")), None)
+    return isinstance(first, Mapping) and any(first.get(key) for key in ("expect", "hardware", "workload", "flags"))
+
+
+def _engine_file(node: Mapping) -> str | None:
+    """The engine whose ``--config`` file a document is: most of its keys are flags, and one names a model."""
+    engine = engine_of_fields(node)
+    if engine is None or any(
+        isinstance(value, Mapping) and key.value in ("spec", "metadata") for key, value in node.entries()
+    ):
+        return None
+    return engine
+
+
+def _expanded(deployment: Deployment, beside: "_Beside") -> tuple[AnyWord, ...]:
+    """Words with the flags of a ``--config`` file that lies beside, in front: what the command line says wins."""
+    words = deployment.words
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name != "--config" or (not equals and at + 1 == len(words)):
+            continue
+        source = beside(value if equals else str(words[at + 1])) or beside((value or words[at + 1]).rpartition("/")[2])
+        if source is None:
+            return words
+        nodes = documents(source)
+        if not nodes or not isinstance(nodes[0], Mapping):
+            return words
+        own = (*words[:at], *words[at + (1 if equals else 2) :])
+        first = own[:1] if own and not own[0].startswith("-") else ()
+        return (*first, *field_words(nodes[0], deployment.engine), *own[len(first) :])
+    return words
+
+
+class _Beside:
+    """Files in the folder of a manifest."""
+
+    def __init__(self, path: str) -> None:
+        self._folder = None if path == "-" else os.path.dirname(path) or "."
+
+    def __call__(self, name: str) -> Source | None:
+        """The file at a relative path; None where it is none, or not small."""
+        if self._folder is None or os.path.isabs(name) or not name or "\0" in name or name.count("..") > 3:
+            return None
+        return _small_file(os.path.normpath(os.path.join(self._folder, name)))
+
+    def config_map(self, name: str) -> Mapping | None:
+        """The data of a ConfigMap in another file of the folder, by its name or (``key:``) by an entry's name."""
+        if self._folder is None or not name:
+            return None
+        for own, data in _config_maps(self._folder):
+            if name == own or (name.startswith("key:") and data.get(name[4:]) is not None):
+                return data
+        return None
+
+
+@lru_cache(maxsize=64)
+def _small_file(path: str) -> Source | None:
+    try:
+        data = _bytes(path)
+    except (OSError, InputError, ValueError):
+        return None
+    return None if b"\0" in data else Source(path, data.decode("utf-8", errors="replace"))
+
+
+@lru_cache(maxsize=16)
+def _config_maps(folder: str) -> tuple[tuple[str, Mapping], ...]:
+    """Every ConfigMap in the YAML files of a folder."""
+    found: list[tuple[str, Mapping]] = []
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.lower().endswith(YAML_NAMES))[:MOST_BESIDE]
+    except OSError:
+        return ()
+    for name in names:
+        path = os.path.join(folder, name)
+        try:
+            if Path(path).stat().st_size > 2**20:
+                continue
+            data = _bytes(path)
+            if b"ConfigMap" not in data:
+                continue
+            nodes = documents(Source(path, data.decode("utf-8", errors="replace")))
+        except (OSError, InputError, ValueError):
+            continue
+        found += [pair for node in nodes if isinstance(node, Mapping) for pair in config_map(node)]
+    return tuple(found)

@@ -1,0 +1,267 @@
+"""Which engines do Kubernetes documents start? Deployments, sets, jobs, RayService, Dynamo, KServe, custom resources.
+
+Every mapping with a command or arguments is a container, whatever the kind, so that kinds nobody has named yet are read
+as well; its environment comes from ``env``, ``envFrom`` and the ConfigMaps of the set. Custom resources that carry
+flags in typed fields (``vllmConfig.maxModelLen``) are read by their names. GPUs come from resource limits and the
+labels that select nodes. Left out: what an operator adds at run time.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from hybridcalc.manifests.containers import KUBERNETES, launches, resolved_words
+from hybridcalc.manifests.controllers import additional, is_kserve_worker, kaito, kserve, served, typed
+from hybridcalc.manifests.fields import (
+    field_words,
+)
+from hybridcalc.manifests.launches import Found
+from hybridcalc.manifests.placement import hardware, replicas
+from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests.script import read_script
+from hybridcalc.manifests.source import AnyWord, Setting, Word
+from hybridcalc.manifests.variables import Outside
+from hybridcalc.manifests.way import ConfigMaps, Reading, Way, name_of
+from hybridcalc.manifests.yamltree import Mapping as Fields
+from hybridcalc.manifests.yamltree import Node, Scalar, Sequence, documents
+
+PASSED_OVER = frozenset({
+    "exec", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "initContainers", "status",
+    "ephemeralContainers",
+})  # fmt: skip
+LAUNCHER = re.compile(
+    r"\bsglang\.launch_server\b|\bsglang\s+serve\b|\bvllm\s+serve\b|\bvllm\.entrypoints\b|\bdynamo\.(sglang|vllm)\b"
+)
+"""A text that may start an engine."""
+PROSE = frozenset({"description", "annotations", "message", "notes", "summary", "title", "name", "doc", "comment"})
+NO_WORKER = re.compile(
+    r"front-?end|router|planner|epp|gateway|scheduler|ingress|operator|proxy|benchmark", re.IGNORECASE
+)
+"""Components beside the workers, by type or name; only arguments without a launcher are judged by it."""
+
+
+def read_documents(nodes: list[Node], outside: Outside, config_maps: ConfigMaps) -> Iterator[Deployment]:
+    """Every deployment of the documents of a file."""
+    own = {name: data for node in nodes if isinstance(node, Fields) for name, data in config_map(node)}
+
+    def lookup(name: str) -> Fields | None:
+        if name.startswith("key:"):
+            return next((data for data in own.values() if data.get(name[4:]) is not None), None) or config_maps(name)
+        return own.get(name) or config_maps(name)
+
+    reading = Reading(outside, lookup, set(), set())
+    for node in _flattened(nodes):
+        if node.string("kind") == "Workspace" and node.mapping("inference", "preset") is not None:
+            yield kaito(node, reading)
+    for node in _flattened(nodes):
+        if node.string("kind") not in ("ConfigMap", "Secret"):
+            yield from _walk(node, Way((), (node,)), reading)
+    for node in _flattened(nodes):
+        for name, data in config_map(node):
+            yield from _scripts(name, data, reading)
+
+
+def config_map(node: Fields) -> Iterator[tuple[str, Fields]]:
+    """Name and data of a ConfigMap document."""
+    data = node.get("data")
+    if node.string("kind") == "ConfigMap" and isinstance(data, Fields):
+        yield node.string("metadata", "name"), data
+
+
+def _flattened(nodes: list[Node]) -> Iterator[Fields]:
+    """Documents, those of a ``kind: List`` one by one."""
+    for node in nodes:
+        if isinstance(node, Fields):
+            if node.string("kind") == "List":
+                yield from (item for item in node.items("items") if isinstance(item, Fields))
+            else:
+                yield node
+
+
+def _walk(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
+    if id(node) in reading.seen:
+        return
+    reading.seen.add(id(node))
+    taken: set[str] = set()
+    if _is_container(node) or is_kserve_worker(node, way):
+        yield from _container(node, way, reading)
+        taken = {"command", "args", "env"}
+    for key, value in node.entries():
+        if key.value in PASSED_OVER or key.value in taken:
+            continue
+        if isinstance(value, Scalar) and key.value == "serveConfigV2":
+            for inner in documents(value.source, value.text()):
+                if isinstance(inner, Fields):
+                    yield from _walk(inner, way.down(key.value, inner), reading)
+            continue
+        for child in value.items if isinstance(value, Sequence) else [value]:
+            if isinstance(child, Scalar) and key.value not in PROSE and LAUNCHER.search(child.value):
+                yield from _loose_script(child, node, way, reading)
+            if isinstance(child, Fields):
+                found = typed(key, child, node, way)
+                if found is not None:
+                    yield found
+                yield from _walk(child, way.down(key.value, child), reading)
+
+
+def _loose_script(script: Scalar, node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
+    """Launches of a script in a field of its own: ``run: |`` of a task or a workflow."""
+    env = {name: setting for mapping in way.mappings for name, setting in _plain_env(mapping)}
+    for launch in read_script(script.text(), env, reading.outside):
+        yield Deployment(
+            node.source, way.mappings[0].string("kind") or "script", name_of(way, node), launch.engine, launch.words,
+            launch.env, launch.place, hardware((*way.mappings, node)), None, None, replicas(way.mappings),
+        )  # fmt: skip
+
+
+def _plain_env(mapping: Fields) -> Iterator[tuple[str, Setting]]:
+    for name in ("envs", "env"):
+        held = mapping.mapping(name)
+        for key, value in held.entries() if held is not None else ():
+            if isinstance(value, Scalar) and not value.empty:
+                yield key.value, Setting((value.word(),))
+
+
+def _is_container(node: Fields) -> bool:
+    return any(isinstance(node.get(name), Sequence | Scalar) for name in ("command", "args"))
+
+
+def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
+    env = environment(node, reading)
+    if "leaderWorkerTemplate" in way.keys and "LWS_GROUP_SIZE" not in env:
+        size = next(
+            (m.scalar("leaderWorkerTemplate", "size") for m in way.mappings if m.get("leaderWorkerTemplate")), None
+        )
+        word = size.word() if size is not None else None
+        if isinstance(word, Word):
+            env["LWS_GROUP_SIZE"] = Setting((word,))
+    lookup = env.get
+    command = resolved_words(node.get("command"), KUBERNETES, lookup)
+    arguments = resolved_words(node.get("args"), KUBERNETES, lookup, command)
+    image = node.string("image")
+    bare = not any(
+        NO_WORKER.search(text)
+        for text in (_component(way), node.string("name"), way.mappings[0].string("metadata", "name"))
+    )
+    found = launches(command, arguments, env, reading.outside, image=image, bare=bare)
+    controlled = kserve(node, way, arguments, env) if not command and (not found or not found[0].program) else None
+    if controlled is not None:
+        found = [controlled]
+    if not found:
+        found = _mounted_script([*command, *arguments], env, reading)
+    for launch in found:
+        words = (*_with_config_files(launch.words, launch.engine, reading), *additional(env))
+        yield Deployment(
+            node.source, way.mappings[0].string("kind") or "container", name_of(way, node), launch.engine, words,
+            launch.env, launch.place, hardware(way.mappings), served(way), None, replicas(way.mappings),
+            image=launch.image
+        )  # fmt: skip
+
+
+def environment(node: Fields, reading: Reading) -> dict[str, Setting]:
+    """The variables a container gets: ``envFrom`` first, then ``env``, which may refer to those before it."""
+    env: dict[str, Setting] = {}
+    for source in node.items("envFrom"):
+        reference = source.mapping("configMapRef") if isinstance(source, Fields) else None
+        data = reading.config_maps(reference.string("name")) if reference is not None else None
+        prefix = source.string("prefix") if isinstance(source, Fields) else ""
+        for key, value in data.entries() if data is not None else ():
+            if isinstance(value, Scalar):
+                word = value.word()
+                env[prefix + key.value] = Setting((word,))
+    plain = node.mapping("env")
+    for key, value in plain.entries() if plain is not None else ():
+        if isinstance(value, Scalar):
+            word = value.word()
+            env[key.value] = Setting((word,))
+    for entry in node.items("env"):
+        if isinstance(entry, Fields):
+            env[entry.string("name")] = _variable(entry, env, reading)
+    return env
+
+
+def _variable(entry: Fields, env: Mapping[str, Setting], reading: Reading) -> Setting:
+    value = entry.get("value")
+    if not isinstance(value, Scalar):
+        value = None
+    if value is not None and "$" not in value.value:
+        word = value.word()
+        return Setting((word,))
+    if value is not None:
+        holder = Sequence(value.source, value.begin, value.end, None)
+        holder.items.append(value)
+        words = resolved_words(holder, KUBERNETES, env.get)
+        return Setting(tuple(words), "", words[0].place if words else None)
+    place = entry.source.place(entry.begin, entry.end)
+    reference = entry.mapping("valueFrom", "configMapKeyRef")
+    if reference is not None:
+        data = reading.config_maps(reference.string("name"))
+        found = data.scalar(reference.string("key")) if data is not None else None
+        if found is not None:
+            word = found.word()
+            return Setting((word,))
+        return Setting((), f"ConfigMap {reference.string('name')[:40]} is not among the files", place)
+    if entry.get("valueFrom") is not None:
+        return Setting((), "the cluster decides it", place)
+    return Setting((Word("", entry.source, entry.begin, entry.begin),), "", place)
+
+
+def _mounted_script(words: list[AnyWord], env: Mapping[str, Setting], reading: Reading) -> list[Found]:
+    """What ``bash /scripts/start.sh`` launches, where a ConfigMap of the set holds the script."""
+    for word in words:
+        base = word.rpartition("/")[2]
+        script = reading.config_maps(f"key:{base}") if base.endswith(".sh") else None
+        found = script.scalar(base) if script is not None else None
+        if found is not None:
+            reading.used_scripts.add(base)
+            return read_script(found.text(), env, reading.outside)
+    return []
+
+
+def _scripts(name: str, data: Fields, reading: Reading) -> Iterator[Deployment]:
+    """Launches of the scripts in a ConfigMap that no container of the file was seen to start."""
+    for key, value in data.entries():
+        if not isinstance(value, Scalar) or key.value in reading.used_scripts or "\n" not in value.value:
+            continue
+        if not re.search(r"sglang|vllm", value.value) or not re.search(
+            r"\.sh$|^#!", key.value + "\n" + value.value[:2]
+        ):
+            continue
+        for launch in read_script(value.text(), {}, reading.outside):
+            yield Deployment(
+                key.source,
+                "ConfigMap",
+                f"{name}/{key.value}",
+                launch.engine,
+                launch.words,
+                launch.env,
+                launch.place,
+                image=launch.image,
+            )
+
+
+def _with_config_files(words: tuple[AnyWord, ...], engine: str, reading: Reading) -> Iterator[AnyWord]:
+    """Words with the fields of a ``--config`` file that a ConfigMap of the set holds, in front."""
+    own = list(words)
+    for at, word in enumerate(own):
+        name, equals, value = word.partition("=")
+        if name != "--config" or (not equals and at + 1 == len(own)):
+            continue
+        base = (value if equals else str(own[at + 1])).rpartition("/")[2]
+        data = reading.config_maps(f"key:{base}")
+        scalar = data.scalar(base) if data is not None else None
+        if scalar is None:
+            continue
+        nodes = documents(scalar.source, scalar.text())
+        if nodes and isinstance(nodes[0], Fields):
+            yield from field_words(nodes[0], engine)
+            del own[at : at + (1 if equals else 2)]
+        break
+    yield from own
+
+
+def _component(way: Way) -> str:
+    return " ".join(
+        mapping.string("componentType") or mapping.string("type")
+        for mapping in way.mappings
+        if mapping.get("componentType") or mapping.get("type")
+    )

@@ -1,0 +1,205 @@
+"""What does a hybridcalc.yaml hold? Deployments with their memory, their workload, and what is expected of them.
+
+    deployments:
+      - {name: k3, model: kimi-k3, engine: sglang, flags: {tp-size: 8},
+         hardware: {rest: 28.55GiB}, workload: {length: 9216}, expect: {min_requests: 60}}
+
+The only place that says everything a plan needs. Checked by pydantic; its JSON Schema is native.schema.json.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from hybridcalc.deployment import Workload, parse_lengths
+from hybridcalc.errors import InputError
+from hybridcalc.manifests.fields import field_words, plain, split_words
+from hybridcalc.manifests.launches import find_launch
+from hybridcalc.manifests.records import Deployment, Hardware
+from hybridcalc.manifests.source import AnyWord, Place, Setting, Word
+from hybridcalc.manifests.variables import Outside
+from hybridcalc.manifests.yamltree import Mapping as Fields
+from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
+from hybridcalc.units import MOST_RANKS, MOST_SLOTS, parse_bytes, parse_tokens
+
+SCHEMA = Path(__file__).with_name("native.schema.json")
+SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
+
+
+def _size(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError("a size: 80GiB, 80GB, 143771MiB or plain bytes")
+    try:
+        parse_bytes(str(value))
+    except InputError as error:
+        raise ValueError(error.message) from None
+    return str(value)
+
+
+def _tokens(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ValueError("tokens: 9216, 8k or 1M")
+    try:
+        return parse_tokens(str(value))
+    except InputError as error:
+        raise ValueError(error.message) from None
+
+
+Size = Annotated[
+    str, BeforeValidator(_size), Field(description="80GiB (2**30), 80GB (10**9), 143771MiB or plain bytes")
+]
+Tokens = Annotated[int, BeforeValidator(_tokens), Field(ge=1, description="9216, 8k (8,192) or 1M")]
+Flag = str | int | float | bool | list[str | int | float] | dict[str, Any] | None
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class HardwareSettings(_Strict):
+    """The GPUs of a rank, and the memory known of them."""
+
+    gpu: str | None = Field(default=None, description="a GPU preset, its name or its size")
+    gpus: int | None = Field(default=None, ge=1, le=MOST_RANKS, description="GPUs of a node")
+    nodes: int = Field(default=1, ge=1, le=MOST_RANKS)
+    weights: Size | None = Field(default=None, description="weights on one rank")
+    rest: Size | None = Field(default=None, description="memory left for both pools on one rank; SGLang")
+    available: Size | None = Field(default=None, description="memory free for the cache on one rank; vLLM")
+
+
+class WorkloadSettings(_Strict):
+    """The requests the deployment is for."""
+
+    length: Tokens | None = None
+    lengths: str | None = Field(default=None, description="8k:20,128k:2 (length:requests)")
+    concurrency: int | None = Field(default=None, ge=1, le=MOST_SLOTS, description="requests that should run at once")
+    kind: Literal["long", "agent", "batch", "small"] | None = None
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "WorkloadSettings":
+        if self.length is not None and self.lengths is not None:
+            raise ValueError("length and lengths exclude each other")
+        if self.lengths is not None:
+            try:
+                parse_lengths(self.lengths)
+            except InputError as error:
+                raise ValueError(error.message) from None
+        return self
+
+    @property
+    def workload(self) -> Workload:
+        """As the planners take it."""
+        if self.lengths is not None:
+            return Workload(parse_lengths(self.lengths), self.concurrency, self.kind)
+        return Workload(((self.length, 1),) if self.length else (), self.concurrency, self.kind)
+
+
+class Expectations(_Strict):
+    """What must hold; each becomes a check."""
+
+    fits: bool | None = Field(default=None, description="whether the server starts")
+    min_requests: int | None = Field(
+        default=None, ge=1, le=MOST_SLOTS, description="requests that run at once at least"
+    )
+    min_tokens: Tokens | None = Field(default=None, description="KV tokens at least")
+    max_idle_percent: float | None = Field(default=None, ge=0, le=100, description="of the pool that does not bind")
+
+
+class NativeDeployment(_Strict):
+    """One deployment: a model and flags, or a whole command."""
+
+    name: str | None = Field(default=None, max_length=200)
+    model: str | None = Field(default=None, max_length=200, description="a preset, its alias or Hugging Face id")
+    engine: Literal["sglang", "vllm"] | None = None
+    engine_version: str | None = Field(default=None, max_length=40)
+    flags: dict[str, Flag] = Field(default_factory=dict, description="the engine's long flags, without dashes")
+    command: str | None = Field(default=None, description="a launch command, in place of engine and flags")
+    env: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    hardware: HardwareSettings = HardwareSettings()
+    workload: WorkloadSettings = WorkloadSettings()
+    expect: Expectations = Expectations()
+
+
+class NativeFile(_Strict):
+    """A hybridcalc.yaml."""
+
+    version: Literal[1] = 1
+    deployments: list[NativeDeployment] = Field(min_length=1, max_length=1000)
+
+
+def read_native(node: Fields, outside: Outside) -> Iterator[Deployment]:
+    """Every deployment of a native file. Raises InputError with file and line for what the schema refuses."""
+    try:
+        settings = NativeFile.model_validate(plain(node))
+    except ValidationError as error:
+        raise _refusal(node, error) from None
+    for fields, native in zip(node.items("deployments"), settings.deployments, strict=True):
+        assert isinstance(fields, Fields)  # noqa: S101
+        yield _deployment(fields, native, outside)
+
+
+def _deployment(fields: Fields, native: NativeDeployment, outside: Outside) -> Deployment:
+    env: dict[str, Setting] = {}
+    declared = fields.mapping("env")
+    for key, value in declared.entries() if declared is not None else ():
+        if isinstance(value, Scalar):
+            word = value.word()
+            env[key.value] = Setting((word,))
+    model = fields.scalar("model")
+    named = model.word() if model is not None else None
+    hardware = Hardware(native.hardware.gpu, native.hardware.gpus, None, native.hardware.nodes)
+    place = fields.source.place(fields.begin)
+    engine: str | None = native.engine
+    words = tuple[AnyWord, ...]()
+    command, flags = fields.scalar("command"), fields.mapping("flags")
+    if command is not None:
+        launch = find_launch(split_words(command.text()), env)
+        if launch is None:
+            where = command.source.place(command.begin)
+            raise InputError(f"{where.path}:{where.line}: command starts no engine known here")
+        engine, words, env = launch.engine, launch.words, launch.env
+    if engine is None:
+        raise InputError(f"{place.path}:{place.line}: a deployment needs an engine", fix="write engine: sglang or vllm")
+    if flags is not None:
+        words = (*words, *field_words(flags, engine, known_only=False))
+    return Deployment(
+        fields.source, "hybridcalc", native.name or native.model or "", engine, words, env, place, hardware,
+        named if isinstance(named, Word) else None, native, None, _marks(fields),
+    )  # fmt: skip
+
+
+def _marks(fields: Fields) -> dict[str, Place]:
+    """Where each expectation stands."""
+    expect = fields.mapping("expect")
+    pairs = expect.entries() if expect is not None else ()
+    return {key.value: value.source.place(value.begin, value.end) for key, value in pairs}
+
+
+def _refusal(node: Fields, error: ValidationError) -> InputError:
+    """The first thing that is wrong, with its line."""
+    first = error.errors(include_url=False)[0]
+    at: Node = node
+    for step in first["loc"]:
+        inner: Node | None = None
+        if isinstance(at, Fields) and isinstance(step, str):
+            inner = at.get(step) or next((key for key, _ in at.entries() if key.value == step), None)
+        elif isinstance(at, Sequence) and isinstance(step, int) and step < len(at.items):
+            inner = at.items[step]
+        if inner is None:
+            break
+        at = inner
+    place = node.source.place(at.begin)
+    where = ".".join(str(step) for step in first["loc"])
+    return InputError(
+        f"{place.path}:{place.line}: {where}: {first['msg'][:160].removeprefix('Value error, ')}",
+        fix="see `hybridcalc check --schema`",
+    )
+
+
+def schema_text() -> str:
+    """The JSON Schema of a native file."""
+    schema = {"$schema": SCHEMA_ID, "$id": "hybridcalc.native/1"} | NativeFile.model_json_schema()
+    return json.dumps(schema, indent=2) + "\n"

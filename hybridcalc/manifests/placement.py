@@ -1,0 +1,94 @@
+"""On which GPUs does a Kubernetes workload run, on how many nodes, and how often?
+
+From the nearest mapping on the way from the document to the container that says so: resource limits, node selectors and
+affinities, ``multinode.nodeCount``, the size of a LeaderWorkerSet. A pod's ``memory`` is the host's and says nothing.
+"""
+
+import re
+from collections.abc import Iterator
+
+from hybridcalc.manifests.gpus import gpu_of
+from hybridcalc.manifests.records import Hardware
+from hybridcalc.manifests.source import Place
+from hybridcalc.manifests.yamltree import Mapping as Fields
+from hybridcalc.manifests.yamltree import Scalar
+
+
+def hardware(mappings: tuple[Fields, ...]) -> Hardware:
+    """GPU kind, GPUs a node, and nodes, from the nearest mapping that says so."""
+    label, gpus, place = None, None, None
+    for mapping in reversed(mappings):
+        if gpus is None:
+            gpus, place = _gpu_count(mapping)
+        if label is None:
+            label = next((text for text in _labels(mapping) if gpu_of(text) is not None), None)
+    return Hardware(label, gpus, place, _nodes(mappings))
+
+
+def _gpu_count(mapping: Fields) -> tuple[int | None, Place | None]:
+    for side in ("limits", "requests"):
+        holder = mapping.mapping("resources", side)
+        for key, value in holder.entries() if holder is not None else ():
+            named = re.fullmatch(r"(nvidia\.com|amd\.com)/gpu|gpu", key.value) is not None
+            if named and isinstance(value, Scalar) and value.value.isdecimal() and len(value.value) < 5:
+                return int(value.value), value.source.place(value.begin, value.end)
+    for holder, name in ((mapping, "accelerators"), (mapping.mapping("resources"), "accelerators"),
+                         (mapping.mapping("resources"), "gpu")):  # fmt: skip
+        asked = holder.get(name) if holder is not None else None
+        inner = next((key for key, _ in asked.entries()), None) if isinstance(asked, Fields) else asked
+        match = re.fullmatch(r"[\w-]+:([0-9]{1,4})", inner.value) if isinstance(inner, Scalar) else None
+        if match is not None and inner is not None:
+            return int(match[1]), mapping.source.place(inner.begin, inner.end)
+    count = mapping.scalar("requestGPU")
+    if count is not None and count.value.isdecimal() and len(count.value) < 5:
+        return int(count.value), count.source.place(count.begin, count.end)
+    return None, None
+
+
+def _labels(mapping: Fields) -> Iterator[str]:
+    """Texts of a pod or a resource that may name a GPU."""
+    selector, resources = (
+        mapping.mapping("nodeSelector"),
+        mapping.mapping("resources", "limits") or mapping.mapping("resources"),
+    )
+    for _, value in selector.entries() if selector is not None else ():
+        if isinstance(value, Scalar):
+            yield value.value
+    asked = mapping.get("accelerators") or (resources.get("accelerators") if resources is not None else None)
+    inner = next((key for key, _ in asked.entries()), None) if isinstance(asked, Fields) else asked
+    if isinstance(inner, Scalar):
+        yield inner.value.partition(":")[0]
+    for name in ("accelerator_type", "acceleratorType", "gpuType", "gpu_type", "instanceType"):
+        if mapping.get(name) is not None:
+            yield mapping.string(name)
+    required = mapping.mapping("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    for term in required.items("nodeSelectorTerms") if required is not None else ():
+        for expression in term.items("matchExpressions") if isinstance(term, Fields) else ():
+            if isinstance(expression, Fields) and expression.string("operator") == "In":
+                values = [item.value for item in expression.items("values") if isinstance(item, Scalar)]
+                if len({gpu_of(value) for value in values}) == 1:
+                    yield values[0]
+
+
+def _nodes(mappings: tuple[Fields, ...]) -> int:
+    for mapping in reversed(mappings):
+        for path in (("multinode", "nodeCount"), ("leaderWorkerTemplate", "size")):
+            count = mapping.string(*path)
+            if count.isdecimal() and len(count) < 5:
+                return max(1, int(count))
+    return 1
+
+
+def replicas(mappings: tuple[Fields, ...]) -> int | None:
+    """Copies of a deployment that run; None where nothing says it."""
+    for mapping in reversed(mappings):
+        for path in (("replicas",), ("replicaCount",), ("spec", "replicas")):
+            count = mapping.string(*path)
+            if count.isdecimal() and len(count) < 6:
+                return int(count)
+    return None
+
+
+def no_config_maps(name: str) -> Fields | None:
+    """Where no other files are known."""
+    return None

@@ -1,0 +1,191 @@
+"""Where does a word stand? Files as text, pieces of it, and words that remember their place.
+
+A `Source` is a file; a `Text` a piece of one, decoded, which knows for each of its characters where it stands in the
+file; a `Word` what an engine gets, with the file and the span it was written at. Spans are character offsets; lines and
+columns count from 1.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from hybridcalc.shell import Quoted, Unresolved
+
+
+class Place(NamedTuple):
+    """A place in a file, and the span of characters that stands there."""
+
+    path: str
+    line: int
+    column: int
+    begin: int
+    end: int
+
+
+class Source:
+    """A file: its path as it was given, its text, and where its lines begin."""
+
+    __slots__ = ("_starts", "path", "text")
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path, self.text = path, text
+        self._starts: list[int] = []
+
+    def place(self, begin: int, end: int | None = None) -> Place:
+        """Line and column of a character offset."""
+        if not self._starts:
+            self._starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
+        line = bisect_right(self._starts, begin)
+        return Place(self.path, line, begin - self._starts[line - 1] + 1, begin, begin if end is None else end)
+
+    def line(self, number: int) -> str:
+        """The text of a line, without its end."""
+        if not self._starts:
+            self.place(0)
+        begin = self._starts[number - 1]
+        end = self._starts[number] if number < len(self._starts) else len(self.text)
+        return self.text[begin:end].rstrip("\r\n")
+
+
+class Text:
+    """Characters of a source: the one at ``i`` stands at ``base + i``, or at ``spots[i]`` where those are given."""
+
+    __slots__ = ("base", "source", "spots", "text")
+
+    def __init__(self, source: Source, text: str, base: int = 0, spots: Sequence[int] | None = None) -> None:
+        self.source, self.text, self.base, self.spots = source, text, base, spots
+
+    def at(self, index: int) -> int:
+        """Offset in the file of a character; just after the last one for the length."""
+        if self.spots is None:
+            return self.base + index
+        if not self.spots:
+            return self.base
+        return self.spots[index] if index < len(self.spots) else self.spots[-1] + 1
+
+    def end(self, index: int) -> int:
+        """Offset in the file just after the character before ``index``."""
+        return self.at(index - 1) + 1 if index else self.at(0)
+
+    def part(self, begin: int, end: int) -> "Text":
+        """The characters from ``begin`` to ``end``."""
+        spots = None if self.spots is None else self.spots[begin:end]
+        return Text(self.source, self.text[begin:end], self.at(begin), spots)
+
+    def replaced(self, pattern: re.Pattern[str], value: Callable[[re.Match[str]], str | None]) -> "Text":
+        """With what ``value`` makes of each match (None leaves it); replacements stand where the match stood."""
+        parts: list[str] = []
+        spots: list[int] = []
+        at = 0
+        for match in pattern.finditer(self.text):
+            new = value(match)
+            if new is None:
+                continue
+            begin, end = match.span()
+            parts += (self.text[at:begin], new)
+            spots += [self.at(index) for index in range(at, begin)]
+            spots += [self.at(begin)] * len(new)
+            at = end
+        if not parts:
+            return self
+        parts.append(self.text[at:])
+        spots += [self.at(index) for index in range(at, len(self.text))]
+        return Text(self.source, "".join(parts), self.at(0), spots)
+
+
+class Word(Quoted):
+    """A word an engine gets, literally. ``begin`` to ``end`` is where it is used, ``chars`` its characters where they
+    stand one by one in a file; ``written`` is where its text is to be changed, if that is elsewhere.
+    """
+
+    __slots__ = ("begin", "chars", "end", "source", "written")
+
+    source: Source
+    begin: int
+    end: int
+    chars: Text | None
+    written: Place | None
+
+    def __new__(
+        cls, text: str, source: Source, begin: int, end: int, chars: Text | None = None, written: Place | None = None
+    ) -> "Word":
+        """A word of ``text`` at a span of ``source``."""
+        word = str.__new__(cls, text)
+        word.source, word.begin, word.end, word.chars, word.written = source, begin, end, chars, written
+        return word
+
+    @property
+    def place(self) -> Place:
+        """Where the word stands."""
+        return self.source.place(self.begin, self.end)
+
+
+class Unknown(Unresolved):
+    """A word that the files alone do not decide: its text as written, where it is used, and ``why``."""
+
+    __slots__ = ("begin", "end", "source", "why")
+
+    source: Source
+    begin: int
+    end: int
+    why: str
+
+    def __new__(cls, text: str, source: Source, begin: int, end: int, why: str) -> "Unknown":
+        """A word of ``text`` at a span of ``source``."""
+        word = str.__new__(cls, text)
+        word.source, word.begin, word.end, word.why = source, begin, end, why
+        return word
+
+    @property
+    def place(self) -> Place:
+        """Where the word stands."""
+        return self.source.place(self.begin, self.end)
+
+
+AnyWord = Word | Unknown
+
+
+class Setting(NamedTuple):
+    """A variable's value: the words of it (one, but for arrays); none where ``why`` says that it is not known.
+
+    ``written`` is where the value is written, if not where its only word stands.
+    """
+
+    words: tuple[AnyWord, ...]
+    why: str = ""
+    written: Place | None = None
+    array: bool = False
+
+    @property
+    def place(self) -> Place | None:
+        """Where the value is written."""
+        return self.words[0].place if self.written is None and len(self.words) == 1 else self.written
+
+    @property
+    def text(self) -> str | None:
+        """The value as one text; None where it is not known."""
+        if self.why or any(isinstance(word, Unknown) for word in self.words):
+            return None
+        return " ".join(self.words)
+
+    @property
+    def reason(self) -> str:
+        """Why it is not known."""
+        return self.why or next((word.why for word in self.words if isinstance(word, Unknown)), "")
+
+
+def matched(raw: Text, text: str) -> Text | None:
+    """The characters of an unquoted or unescaped text where they stand in the raw one; None where they differ."""
+    spots: list[int] = []
+    at = 0
+    for char in text:
+        while at < len(raw.text) and raw.text[at] != char:
+            if raw.text[at] not in "\\'\"\n":
+                return None
+            at += 1
+        if at == len(raw.text):
+            return None
+        spots.append(raw.at(at))
+        at += 1
+    return Text(raw.source, text, raw.at(0), spots)

@@ -1,0 +1,304 @@
+"""What does a YAML file hold, and where? Documents as nodes whose scalars know the place of each character.
+
+Built from the parser's events, never from Python objects: tags construct nothing, an alias is its anchor's own node
+(shared, not copied, so that no bomb unfolds), and size, number and depth of nodes are bounded. Every value is text.
+"""
+
+import re
+from collections.abc import Iterator
+
+import yaml
+
+from hybridcalc.errors import InputError
+from hybridcalc.manifests.source import Source, Text, Unknown, Word
+
+MOST_NODES = 200_000
+"""Nodes of one file; a file of 1 MiB has some 60,000."""
+DEEPEST = 100
+MOST_MERGES = 32
+"""Mappings that ``<<`` may bring into one, all together."""
+
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|\r?\n[ \t]*|.)", re.DOTALL)
+_TEMPLATE = re.compile(r"(?<!\$)\{\{-?\s*[\w.$(][^{}]{0,500}\}\}")
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Node:
+    """A node: ``begin`` and ``end`` are its span in the file, ``tag`` the tag that was written, if any."""
+
+    __slots__ = ("begin", "end", "source", "tag")
+
+    def __init__(self, source: Source, begin: int, end: int, tag: str | None) -> None:
+        self.source, self.begin, self.end, self.tag = source, begin, end, tag
+
+
+class Scalar(Node):
+    """A text. ``style`` is None for a plain one, else its first character: ``'``, ``"``, ``|`` or ``>``."""
+
+    __slots__ = ("style", "value")
+
+    def __init__(self, source: Source, begin: int, end: int, tag: str | None, value: str, style: str | None) -> None:
+        self.source, self.begin, self.end, self.tag = source, begin, end, tag  # a file has thousands: no super()
+        self.value, self.style = value, style
+
+    @property
+    def empty(self) -> bool:
+        """Whether it is null or nothing."""
+        return self.style is None and self.value in ("", "~", "null", "Null", "NULL")
+
+    def text(self) -> Text:
+        """The value, with the place of each character; a template's ``{{ x }}`` as an expansion nobody knows."""
+        text = self._text()
+        return text.replaced(_TEMPLATE, _as_expansion) if "{{" in self.value else text
+
+    def _text(self) -> Text:
+        raw = self.source.text[self.begin : self.end]
+        if self.style in ("'", '"') and raw[1:-1] == self.value:
+            return Text(self.source, self.value, self.begin + 1)
+        if raw == self.value:
+            return Text(self.source, self.value, self.begin)
+        spots = _unescaped(raw, self.begin) if self.style == '"' and "\\" in raw else None
+        if spots is None or len(spots) != len(self.value):
+            spots = _lined_up(self.value, raw, self.begin, block=self.style in ("|", ">"))
+        return Text(self.source, self.value, self.begin, spots)
+
+    def word(self) -> Word | Unknown:
+        """The value as one word; unknown where a tag of somebody's own would make something of it."""
+        if self.tag is not None and not self.tag.startswith("tag:yaml.org,2002:"):
+            return Unknown(self.value, self.source, self.begin, self.end, f"the tag {self.tag[:20]} decides it")
+        if "{{" in self.value and self.style not in ("|", ">") and _TEMPLATE.search(self.value):
+            return Unknown(self.value, self.source, self.begin, self.end, "a template decides it")
+        inner = 1 if self.style in ("'", '"') else 0
+        text = self.text()
+        begin, end = self.begin + inner, self.end - inner
+        if self.style in ("|", ">") and text.text:
+            begin, end = text.at(0), text.end(len(text.text.rstrip("\n")))
+        return Word(self.value, self.source, begin, end, text)
+
+
+class Sequence(Node):
+    """A list of nodes."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, source: Source, begin: int, end: int, tag: str | None) -> None:
+        super().__init__(source, begin, end, tag)
+        self.items: list[Node] = []
+
+
+class Mapping(Node):
+    """Keys and values in their order; `get` also finds what ``<<`` merges in."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, source: Source, begin: int, end: int, tag: str | None) -> None:
+        super().__init__(source, begin, end, tag)
+        self.pairs: list[tuple[Node, Node]] = []
+
+    def entries(self) -> Iterator[tuple[Scalar, Node]]:
+        """Every entry with a text for a key, merged ones last; a key once. The last of doubled keys counts."""
+        own = {key.value: (key, value) for key, value in self.pairs if isinstance(key, Scalar) and key.value != "<<"}
+        yield from own.values()
+        seen = set(own)
+        for merged in self._merged():
+            for key, value in merged.pairs:
+                if isinstance(key, Scalar) and key.value != "<<" and key.value not in seen:
+                    seen.add(key.value)
+                    yield key, value
+
+    def get(self, name: str) -> Node | None:
+        """The value of a key; None where there is none or it is null."""
+        for key, value in reversed(self.pairs):
+            if isinstance(key, Scalar) and key.value == name:
+                return None if isinstance(value, Scalar) and value.empty else value
+        for merged in self._merged():
+            for key, value in merged.pairs:
+                if isinstance(key, Scalar) and key.value == name:
+                    return value
+        return None
+
+    def mapping(self, *names: str) -> "Mapping | None":
+        """The mapping at a path of keys; None where there is none."""
+        node: Node | None = self
+        for name in names:
+            node = node.get(name) if isinstance(node, Mapping) else None
+        return node if isinstance(node, Mapping) else None
+
+    def scalar(self, *names: str) -> Scalar | None:
+        """The scalar at a path of keys; None where there is none."""
+        holder = self.mapping(*names[:-1])
+        node = holder.get(names[-1]) if holder is not None else None
+        return node if isinstance(node, Scalar) else None
+
+    def string(self, *names: str) -> str:
+        """The text at a path of keys; empty where there is none."""
+        scalar = self.scalar(*names)
+        return "" if scalar is None else scalar.value
+
+    def items(self, *names: str) -> list[Node]:
+        """The items of the list at a path of keys."""
+        holder = self.mapping(*names[:-1])
+        node = holder.get(names[-1]) if holder is not None else None
+        return node.items if isinstance(node, Sequence) else []
+
+    def _merged(self) -> list["Mapping"]:
+        """Mappings that ``<<`` brings in, the nearest first, each once."""
+        found: list[Mapping] = []
+        seen = {id(self)}
+        waiting = [self]
+        while waiting and len(found) < MOST_MERGES:
+            for key, value in waiting.pop(0).pairs:
+                if isinstance(key, Scalar) and key.value == "<<":
+                    others = value.items if isinstance(value, Sequence) else [value]
+                    fresh = [other for other in others if isinstance(other, Mapping) and id(other) not in seen]
+                    seen.update(map(id, fresh))
+                    fresh = list(dict.fromkeys(fresh))
+                    found += fresh
+                    waiting += fresh
+        return found
+
+
+def documents(source: Source, text: Text | None = None) -> list[Node]:
+    """The documents of a file, or of a text inside it. Raises InputError naming the line for what is no YAML."""
+    content = source.text if text is None else text.text
+    if text is None and content.startswith("\ufeff"):
+        text, content = Text(source, content[1:], 1), content[1:]
+    try:
+        return _build(source, content, text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        index = min(mark.index, len(content)) if mark is not None else 0
+        line = source.place(index if text is None else text.at(index)).line
+        problem = str(getattr(error, "problem", "") or getattr(error, "reason", "") or "cannot be parsed")
+        raise InputError(f"{source.path}:{line}: no YAML: {problem[:120]}") from None
+
+
+def _build(source: Source, content: str, text: Text | None) -> list[Node]:
+    at = (lambda index: index) if text is None else text.at
+    found: list[Node] = []
+    anchors: dict[str, Node] = {}
+    builder = _Builder(source, found)
+    loader = _Loader(content)
+    scalar, end_of_stream = yaml.ScalarEvent, yaml.StreamEndEvent
+    try:
+        while (kind := type(event := loader.get_event())) is not end_of_stream:
+            if kind is scalar:
+                node: Node = Scalar(
+                    source, at(event.start_mark.index), at(event.end_mark.index), event.tag, event.value,
+                    event.style or None,
+                )  # fmt: skip
+            elif kind in _STARTS:
+                node = _STARTS[kind](source, at(event.start_mark.index), at(event.end_mark.index), event.tag)
+            elif kind is yaml.AliasEvent:
+                if event.anchor not in anchors:
+                    raise InputError(f"{source.path}: *{event.anchor[:40]} names no anchor before it")
+                builder.add(anchors[event.anchor])
+                continue
+            elif kind in _ENDS:
+                builder.close(at(event.end_mark.index))
+                continue
+            else:
+                if kind is yaml.DocumentStartEvent:
+                    anchors = {}
+                continue
+            if event.anchor is not None:
+                anchors[event.anchor] = node
+            builder.add(node)
+            if kind is not scalar:
+                builder.open(node)
+    finally:
+        loader.dispose()
+    return found
+
+
+_STARTS: dict[type, type[Sequence] | type[Mapping]] = {
+    yaml.MappingStartEvent: Mapping, yaml.SequenceStartEvent: Sequence,
+}  # fmt: skip
+_ENDS = frozenset({yaml.MappingEndEvent, yaml.SequenceEndEvent})
+
+
+class _Builder:
+    """Puts nodes into the collections that are open."""
+
+    __slots__ = ("_count", "_found", "_key", "_keys", "_open", "_source", "_top")
+
+    def __init__(self, source: Source, found: list[Node]) -> None:
+        self._source, self._found = source, found
+        self._count = 0
+        self._open: list[Node] = []
+        self._keys: list[Node | None] = []
+        self._top: Node | None = None
+        self._key: Node | None = None
+
+    def add(self, node: Node) -> None:
+        """A node where the next one belongs."""
+        self._count += 1
+        if self._count > MOST_NODES:
+            raise InputError(f"{self._source.path}: more than {MOST_NODES:,} nodes")
+        top = self._top
+        if type(top) is Mapping:
+            if self._key is None:
+                self._key = node
+            else:
+                top.pairs.append((self._key, node))
+                self._key = None
+        elif type(top) is Sequence:
+            top.items.append(node)
+        else:
+            self._found.append(node)
+
+    def open(self, node: Node) -> None:
+        """What comes next belongs into ``node``."""
+        if len(self._open) >= DEEPEST:
+            raise InputError(f"{self._source.path}: deeper than {DEEPEST}")
+        self._open.append(node)
+        self._keys.append(self._key)
+        self._top, self._key = node, None
+
+    def close(self, end: int) -> None:
+        """The innermost open collection ends."""
+        self._open.pop().end = end
+        self._key = self._keys.pop()
+        self._top = self._open[-1] if self._open else None
+
+
+def _as_expansion(match: re.Match[str]) -> str:
+    return "${{" + re.sub(r"[^\w.]", "", match[0])[:60] + "}}"
+
+
+def _unescaped(raw: str, begin: int) -> list[int]:
+    """Offsets of the characters of a double-quoted text on one line."""
+    spots: list[int] = []
+    at = 1
+    while at < len(raw) - 1:
+        escape = _ESCAPE.match(raw, at)
+        if escape is None:
+            spots.append(begin + at)
+            at += 1
+            continue
+        if not escape[1].lstrip("\r").startswith("\n"):
+            spots.append(begin + at)
+        at = escape.end()
+    return spots
+
+
+def _lined_up(value: str, raw: str, begin: int, *, block: bool) -> list[int]:
+    """Offsets of a text that runs over lines: what each line holds is found in the value, in order."""
+    spots: list[int] = []
+    offset = raw.find("\n") + 1 if block else 0
+    while offset < len(raw):
+        end = raw.find("\n", offset)
+        end = len(raw) if end < 0 else end
+        line = raw[offset:end]
+        content = line.strip()
+        if not block:
+            content = content.strip("'\"") if offset == 0 or end == len(raw) else content
+        if content:
+            found = value.find(content, len(spots))
+            if found >= 0:
+                first = begin + offset + line.find(content)
+                spots += [first] * (found - len(spots))
+                spots += range(first, first + len(content))
+        offset = end + 1
+    last = spots[-1] if spots else begin
+    return (spots + [last] * (len(value) - len(spots)))[: len(value)]

@@ -1,0 +1,46 @@
+"""A check as the document of ``check --json``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hybridcalc.checks.doors import door
+from hybridcalc.checks.run import Report
+
+
+def check_document(report: Report, exit_code: int) -> dict[str, Any]:
+    """The keys of ``check --json``."""
+    needed: dict[str, int] = {}
+    for one in report.checked:
+        for _, needs in one.waiting:
+            for need in needs:
+                needed[need] = needed.get(need, 0) + 1
+    engines = {name: door(name) for name in sorted({one.engine for one in report.checked})}
+    return {
+        "deployments": [one.to_dict() for one in report.checked],
+        "findings": [item.to_dict() for item in report.findings],
+        "unreadable": [
+            {"file": t.path, "line": t.line, "message": t.message, "fix": t.fix}
+            for t in report.troubles
+            if t.unreadable
+        ],
+        "templates": [
+            {"file": t.path, "line": t.line, "message": t.message, "fix": t.fix}
+            for t in report.troubles
+            if not t.unreadable
+        ],
+        "summary": {
+            "files": report.files,
+            "deployments": len(report.checked),
+            "errors": report.count("error"),
+            "warnings": report.count("warning"),
+            "notes": report.count("note"),
+            "suppressed": len(report.findings) - len(report.counting),
+            "unresolved": report.unresolved,
+            "unreadable": sum(trouble.unreadable for trouble in report.troubles),
+            "not_checked": sum(len(one.waiting) for one in report.checked),
+            "not_checked_for_want_of": needed,
+            "engine_versions": {name: it.newest for name, it in engines.items()},
+            "exit_code": exit_code,
+        },
+    }

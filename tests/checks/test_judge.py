@@ -1,0 +1,303 @@
+"""What is said of a deployment: the rules, their places, what is unknown, and what waits for a figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridcalc.checks.run import check_file
+from hybridcalc.checks.settings import Settings
+
+
+def check(tmp_path, text, name="run.sh", variables=(), **settings):
+    """The only deployment of a file with this text."""
+    path = tmp_path / name
+    path.write_text(text)
+    result = check_file(str(path), Settings(**settings), dict(variables))
+    assert result is not None
+    assert result.troubles == ()
+    (checked,) = result.checked
+    return checked
+
+
+def found(checked):
+    """``rule -> (line, column, message, fix)``."""
+    return {
+        f.finding.rule: (f.line, f.column, f.finding.message, f.finding.fix) for f in checked.findings
+    }  # fmt: skip
+
+
+K3 = "python3 -m sglang.launch_server --model-path moonshotai/Kimi-K3 --tp 8 "
+
+
+def test_eight_slots_for_four_requests_need_no_memory_figure(tmp_path):
+    """S = 5 with extra buffers: 8 // 5 = 1; 4 x 5 + 1 = 21, or 4 x 4 + 1 = 17 with the lazy strategy."""
+    checked = check(tmp_path, K3 + "\\\n  --max-running-requests 4 \\\n  --max-mamba-cache-size 8\n")
+    assert found(checked) == {
+        "HC002": (3, 26, "8 slots admit 1 request; 4 requests x 5 slots + 1 = 21 are needed",
+                  "write 21, or 17 with --mamba-radix-cache-strategy extra_buffer_lazy")}  # fmt: skip
+    edit = checked.findings[0].edit
+    assert edit is not None
+    assert (edit.before, edit.text, edit.line, edit.column) == ("8", "21", 3, 26)
+
+
+S_CASES = {
+    "lazy": ("--mamba-radix-cache-strategy extra_buffer_lazy", 4, 17),
+    "no overlap": ("--disable-overlap-schedule --mamba-radix-cache-strategy extra_buffer", 4, 17),
+    "no overlap, auto": ("--disable-overlap-schedule", 3, 13),
+    "radix off": ("--disable-radix-cache", 1, None),
+    "pipeline": ("--pp 2", 4, 17),
+    "decode server": ("--disaggregation-mode decode", 1, None),
+    "old name": ("--mamba-scheduler-strategy extra_buffer", 5, 21),
+    "workers": ("--dp 2 --enable-dp-attention", 5, 22),
+}
+
+
+@pytest.mark.parametrize(("flags", "slots", "needed"), S_CASES.values(), ids=S_CASES)
+def test_the_slots_of_a_request_follow_the_flags(tmp_path, flags, slots, needed):
+    checked = check(tmp_path, f"{K3} --max-running-requests 4 --max-mamba-cache-size 8 {flags}")
+    if needed is None:
+        assert "HC002" not in found(checked)
+    else:
+        message = found(checked)["HC002"][2]
+        assert f"x {slots} slots" in message
+        assert f"= {needed} are needed" in message
+
+
+def test_the_environment_of_the_file_counts_and_that_of_the_host_does_not(tmp_path, monkeypatch):
+    monkeypatch.setenv("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK", "1")
+    monkeypatch.setenv("K", "21")
+    command = f"{K3} --max-running-requests 4 --max-mamba-cache-size 8"
+    assert "4 requests x 5 slots" in found(check(tmp_path, command))["HC002"][2]
+    own = check(tmp_path, f"export SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1\n{command}")
+    assert "4 requests x 4 slots" in found(own)["HC002"][2]
+    (opened,) = check(tmp_path, f"{K3} --max-mamba-cache-size $K").opened
+    assert (opened.text, opened.flag, opened.why) == ("$K", "--max-mamba-cache-size", "K comes from outside")
+
+
+def test_what_rests_on_an_unknown_value_is_not_judged(tmp_path):
+    """An unknown tp leaves K against the requests certain; an unknown limit does not."""
+    command = "python3 -m sglang.launch_server --model-path kimi-k3 --max-mamba-cache-size 8 --page-size 1 "
+    certain = check(tmp_path, command + "--max-running-requests 4 --tp $TP")
+    assert set(found(certain)) == {"HC002"}
+    unsure = check(tmp_path, command + "--tp 8 --max-running-requests $N")
+    assert found(unsure) == {}
+    assert ("HC002", ("$N",)) in unsure.waiting
+    given = check(tmp_path, command + "--tp 8 --max-running-requests $N", variables={"N": "4"})
+    assert set(found(given)) == {"HC002"}
+    assert given.opened == ()
+
+
+def test_a_value_of_no_account_may_stay_unknown(tmp_path):
+    checked = check(tmp_path, f"{K3} --port $PORT --host=$HOST --trust-remote-code --node-rank $RANK")
+    assert checked.opened == ()
+    checked = check(tmp_path, f"{K3} --trust-remote-code $EXTRA")
+    assert [(o.text, o.flag) for o in checked.opened] == [("$EXTRA", "")]
+
+
+REFUSED = {
+    "misspelt": ("--max-mamba-cach-size 8", "HC071", "--max-mamba-cach-size is not a flag of SGLang"),
+    "no choice": ("--mamba-ssm-dtype int4", "HC071", "--mamba-ssm-dtype 'int4' is not one of"),
+    "no number": ("--max-running-requests=many", "HC071", "--max-running-requests 'many' is not"),
+    "empty": ("--mamba-full-memory-ratio=", "HC071", "--mamba-full-memory-ratio '' is not a number"),
+    "tp": ("--tp 5", "HC009", "--tp 5 does not divide"),
+    "page": ("--mamba-radix-cache-strategy no_buffer --page-size 16", "HC004", "no_buffer needs --page-size 1"),
+    "lazy": ("--mamba-radix-cache-strategy extra_buffer_lazy --disable-overlap-schedule", "HC003", "lazy"),
+}
+
+
+@pytest.mark.parametrize(("flags", "rule", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_the_engine_refuses_is_found_without_memory(tmp_path, flags, rule, message):
+    checked = check(tmp_path, f"{K3} \\\n  {flags}")
+    assert message in found(checked)[rule][2]
+    assert found(checked)[rule][0] == 2
+
+
+def test_a_misspelt_flag_is_mended_where_it_stands(tmp_path):
+    (finding,) = check(tmp_path, f"{K3} --max-mamba-cach-size 41").findings
+    assert finding.edit is not None
+    assert (finding.edit.before, finding.edit.text) == ("--max-mamba-cach-size", "--max-mamba-cache-size")
+
+
+def test_memory_makes_every_rule_judge(tmp_path):
+    """Kimi-K3 on TP8 with 28.55 GiB: the state pool binds (as plan says)."""
+    checked = check(tmp_path, f"{K3} --kv-cache-dtype fp8_e4m3", rest="28.55GiB", length=9216, concurrency=40)
+    assert {"HC010", "HC012"} <= set(found(checked))
+    assert checked.waiting == ()
+    less = check(tmp_path, f"{K3} --kv-cache-dtype fp8_e4m3", gpu="h200", weights="96GiB")
+    assert ("HC001", ("--mem-fraction-static",)) in less.waiting
+
+
+def test_vllm_is_judged_by_its_own_rules(tmp_path):
+    command = "vllm serve nemotron-h-8b --max-model-len 8192 --max-num-seqs 512 "
+    checked = check(tmp_path, command + "--block-size 1024")
+    assert "HC057" in found(checked)
+    assert ("HC044", ("the GPU", "the weights on a rank")) in checked.waiting
+    sized = check(tmp_path, command + "--num-gpu-blocks-override 100")
+    assert found(sized)["HC044"][:2] == (1, 62)
+    known = check(tmp_path, command, available="4GiB")
+    assert "HC044" in found(known)
+
+
+def test_ranks_and_gpus_are_counted(tmp_path):
+    pod = (
+        "kind: Pod\nspec:\n  containers:\n    - command: [sglang, serve, kimi-k3]\n      args: [--tp, '{tp}'{more}]\n"
+        "      resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}\n"
+    )
+    fewer = check(tmp_path, pod.format(tp=8, gpus=4, more=""), "pod.yaml")
+    assert found(fewer)["HC070"][:3] == (5, 21, "8 ranks, and 4 GPUs to run them on")
+    more = check(tmp_path, pod.format(tp=4, gpus=8, more=""), "pod.yaml")
+    assert found(more)["HC073"][:3] == (6, 44, "4 ranks on 8 GPUs: the others idle")
+    nodes = check(tmp_path, pod.format(tp=16, gpus=8, more=", --nnodes, '2'"), "pod.yaml")
+    assert {"HC070", "HC073"} & set(found(nodes)) == set()
+    unknown = check(tmp_path, pod.format(tp=16, gpus=8, more=", --nnodes, $(N)"), "pod.yaml")
+    assert "HC070" not in found(unknown)
+
+
+MODELS = {
+    "id": ("--model-path moonshotai/Kimi-K3", "kimi-k3", 0),
+    "quantised": ("--model-path nvidia/Kimi-K3-NVFP4", "kimi-k3", 0),
+    "path with a served name": ("--model-path /model --served-model-name moonshotai/Kimi-K3", "kimi-k3", 0),
+    "path": ("--model-path /model", None, 1),
+    "path that ends in a name": ("--model-path /data/models/Kimi-K3", "kimi-k3", 0),
+    "path that ends in an id": ("--model-path /hub/moonshotai/Kimi-K3/", "kimi-k3", 0),
+    "path of the host": ("--model-path ./examples/my-hybrid.yaml", None, 1),
+    "unknown id": ("--model-path acme/Unheard-Of-7B", None, 0),
+    "variable": ("--model-path $MODEL", None, 1),
+}
+
+
+@pytest.mark.parametrize(("flags", "preset", "opened"), MODELS.values(), ids=MODELS)
+def test_the_model_is_what_the_file_says(tmp_path, flags, preset, opened):
+    checked = check(tmp_path, f"sglang serve {flags}")
+    assert (checked.model_preset, len(checked.opened)) == (preset, opened)
+    if preset is None:
+        assert checked.waiting[0][0] == "all"
+
+
+def test_a_path_is_given_a_model_by_the_settings(tmp_path):
+    assert check(tmp_path, "sglang serve --model-path /model", models={"/model": "kimi-k3"}).model_preset == "kimi-k3"
+    assert check(tmp_path, "sglang serve --tp 8", models={"*": "kimi-k3"}).model_preset == "kimi-k3"
+
+
+def test_a_model_without_state_has_nothing_to_check(tmp_path):
+    checked = check(tmp_path, "vllm serve meta-llama/Llama-3.1-8B-Instruct")
+    assert checked.findings == ()
+    assert checked.notes == ("llama-3.1-8b has no recurrent state: nothing to check",)
+
+
+NATIVE = """\
+deployments:
+  - name: k3
+    model: kimi-k3
+    engine: sglang
+    flags: {tp-size: 8, kv-cache-dtype: fp8_e4m3}
+    hardware: {rest: 28.55GiB}
+    workload: {length: 9216}
+    expect:
+      fits: %s
+      min_requests: %s
+      min_tokens: %s
+      max_idle_percent: %s
+"""
+
+
+def test_expectations_are_checks(tmp_path):
+    good = check(tmp_path, NATIVE % ("true", 51, "1M", 61), "hybridcalc.yaml", ignore=("HC010", "HC012"))
+    assert found(good) == {}
+    bad = check(tmp_path, NATIVE % ("false", 52, "2M", 59), "hybridcalc.yaml", ignore=("HC010", "HC012"))
+    assert {rule: place[0] for rule, place in found(bad).items()} == {"HC074": 9, "HC075": 10, "HC076": 11, "HC077": 12}
+    assert found(bad)["HC075"][2] == "51 requests run, 52 are expected"
+
+
+@pytest.mark.parametrize(("line", "message"), [
+    ("engine: sglang\n    flag: {}", "5: deployments.0.flag: Extra inputs are not permitted"),
+    ("engine: tgi", "4: deployments.0.engine: Input should be 'sglang' or 'vllm'"),
+    ("hardware: {rest: lots}", "4: deployments.0.hardware.rest: 'lots' is not a size"),
+    ("workload: {length: 8k, lengths: '8k:2'}", "4: deployments.0.workload: length and lengths exclude each other"),
+    ("flags: {tp: 8}", "2: a deployment needs an engine"),
+])  # fmt: skip
+def test_a_native_file_is_strict_and_names_the_line(tmp_path, line, message):
+    path = tmp_path / "hybridcalc.yaml"
+    path.write_text(f"deployments:\n  - name: a\n    model: kimi-k3\n    {line}\n")
+    result = check_file(str(path), Settings(), {})
+    (trouble,) = result.troubles
+    assert f"{trouble.line}: {trouble.message}" == message
+
+
+def test_rules_are_selected_ignored_and_weighed(tmp_path):
+    command = f"{K3} --max-running-requests 4 --max-mamba-cache-size 8 --mamba-scheduler-strategy extra_buffer"
+    assert set(found(check(tmp_path, command))) == {"HC002", "HC072"}
+    assert set(found(check(tmp_path, command, select=("HC07",)))) == {"HC072"}
+    assert set(found(check(tmp_path, command, ignore=("HC072",)))) == {"HC002"}
+    weighed = check(tmp_path, command, severity={"HC002": "note"})
+    assert [f.finding.severity for f in weighed.findings if f.finding.rule == "HC002"] == ["note"]
+
+
+def test_every_rule_that_waits_says_for_what(tmp_path):
+    checked = check(tmp_path, K3)
+    assert {rule for rule, _ in checked.waiting} == {
+        "HC001", "HC002", "HC010", "HC011", "HC012", "HC016", "HC017", "HC022"}  # fmt: skip
+    assert all(needs for _, needs in checked.waiting)
+
+
+def test_the_tag_of_the_engine_s_own_image_is_its_version(tmp_path):
+    """SGLang 0.5.16 has no class for Kimi-K3; a runtime image of somebody else's counts its own versions."""
+    pod = "kind: Pod\nspec:\n  containers:\n    - image: {image}\n      command: [sglang, serve, kimi-k3]\n"
+    old = check(tmp_path, pod.format(image="lmsysorg/sglang:v0.5.16-cu126"), "pod.yaml")
+    assert (old.version, set(found(old))) == ("0.5.16", {"HC024"})
+    for image in ("lmsysorg/sglang:latest", "nvcr.io/nvidia/ai-dynamo/sglang-runtime:0.5.16", "lmsysorg/sglang:v0.1.0"):
+        assert check(tmp_path, pod.format(image=image), "pod.yaml").version == "0.5.23"
+    run = check(tmp_path, "docker run lmsysorg/sglang:v0.5.16 python3 -m sglang.launch_server --model-path kimi-k3")
+    assert run.version == "0.5.16"
+
+
+def test_what_a_planner_does_not_model_is_no_finding(tmp_path):
+    checked = check(tmp_path, "vllm serve nemotron-h-8b --pipeline-parallel-size 2")
+    assert checked.findings == ()
+    assert checked.waiting == (("all", ("pipeline parallelism of vLLM is not modelled",)),)
+
+
+def test_a_model_may_follow_its_flags(tmp_path):
+    checked = check(tmp_path, "vllm serve --enforce-eager --max-num-seqs 8 nemotron-h-8b --max-model-len 8k")
+    assert (checked.model_preset, checked.findings) == ("nemotron-h-8b", ())
+
+
+def test_a_name_that_another_release_may_have_is_a_warning(tmp_path):
+    checked = check(tmp_path, "vllm serve nemotron-h-8b --device cuda")
+    assert [(f.finding.rule, f.finding.severity) for f in checked.findings] == [("HC071", "warning")]
+
+
+def test_servers_that_share_a_container_share_its_gpus(tmp_path):
+    pod = (
+        "kind: Pod\nspec:\n  containers:\n    - command: [bash, -c]\n      resources: {limits: {nvidia.com/gpu: 8}}\n"
+        "      args:\n        - |\n          sglang serve kimi-k3 --tp 4 &\n"
+    )
+    path = tmp_path / "pod.yaml"
+    path.write_text(pod)
+    assert [f.finding.rule for f in check_file(str(path), Settings(), {}).checked[0].findings] == ["HC073"]
+    path.write_text(pod + "          sglang serve kimi-k3 --tp 4 --port 2\n")
+    assert [one.findings for one in check_file(str(path), Settings(), {}).checked] == [(), ()]
+
+
+def test_ranks_in_other_pods_are_not_counted(tmp_path):
+    pod = (
+        "kind: Pod\nspec:\n  containers:\n    - command: [vllm, serve, nemotron-h-8b, --data-parallel-size, '16', "
+        "--data-parallel-size-local, '8']\n      resources: {limits: {nvidia.com/gpu: 8}}\n"
+    )
+    assert check(tmp_path, pod, "pod.yaml").findings == ()
+
+
+def test_an_expectation_that_cannot_be_held_waits(tmp_path):
+    text = (NATIVE % ("true", 51, "1M", 61)).replace("    hardware: {rest: 28.55GiB}\n", "")
+    checked = check(tmp_path, text, "hybridcalc.yaml")
+    missing = ("the GPU", "the weights on a rank", "--mem-fraction-static")
+    assert {(rule, missing) for rule in ("HC074", "HC075", "HC076", "HC077")} <= set(checked.waiting)
+
+
+def test_a_native_file_may_name_a_model_beside_it(tmp_path):
+    config = Path(__file__).parent.parent.parent / "examples" / "qwen3.5-27b" / "config.json"
+    (tmp_path / "config.json").write_bytes(config.read_bytes())
+    text = "deployments: [{model: ./config.json, engine: sglang, flags: {tp-size: 5}}]\n"
+    assert "HC009" in found(check(tmp_path, text, "hybridcalc.yaml"))

@@ -1,0 +1,110 @@
+"""The rules of torch's CUDA caching allocator, as a pure function: figures worked out by hand from its constants."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridcalc.crosscheck.caching_allocator import Block, Settings, predict, read_settings, round_size
+from hybridcalc.units import KIB, MIB
+
+sizes = st.integers(0, 200 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("size", "block"), [(1, 512), (511, 512), (512, 512), (513, 1024), (MIB, MIB), (MIB + 1, MIB + 512)]
+)
+def test_blocks_round_up_to_512_bytes(size, block):
+    assert round_size(size, Settings()) == block
+
+
+def test_nothing_takes_nothing():
+    """An empty tensor has no block: LFM2's temporal state is (1, hidden, 0)."""
+    assert predict([0, 0]) == ((0, 0), ())
+
+
+def test_small_allocations_share_a_segment_of_2_mib():
+    """Up to 1 MiB: two fit a segment, the third asks for another."""
+    found = predict([MIB, MIB, 512])
+    assert found.blocks == (MIB, MIB, 512)
+    assert found.segments == (2 * MIB, 2 * MIB)
+
+
+def test_below_10_mib_a_segment_has_20():
+    """3 MiB leave 17, split off; 16 more leave 1 MiB, which is not above 1 MiB: the block keeps it."""
+    found = predict([3 * MIB, 16 * MIB])
+    assert found.blocks == (3 * MIB, 17 * MIB)
+    assert found.segments == (20 * MIB,)
+
+
+def test_from_10_mib_a_segment_is_the_block_up_to_2_mib():
+    """11 MiB and 512 B ask for 12 MiB; the rest, below 1 MiB, stays in the block."""
+    found = predict([11 * MIB + 1])
+    assert (found.blocks, found.segments) == ((12 * MIB,), (12 * MIB,))
+
+
+def test_the_smallest_free_block_that_holds_it_is_taken():
+    free = (Block(8 * MIB, False), Block(5 * MIB, False), Block(2 * MIB, True))
+    assert predict([4 * MIB], free=free) == ((5 * MIB,), ())
+    assert predict([6 * MIB + 1], free=free) == ((6 * MIB + 512,), ())
+
+
+def test_small_and_large_blocks_do_not_mix():
+    assert predict([KIB], free=[Block(8 * MIB, False)]).segments == (2 * MIB,)
+
+
+def test_max_split_size_keeps_large_blocks_whole():
+    """A block at or above the limit is not split, and only requests as large, within 20 MiB, may reuse one."""
+    limited = Settings(max_split=32 * MIB)
+    assert predict([33 * MIB], limited).blocks == (34 * MIB,)
+    assert predict([4 * MIB], limited, [Block(40 * MIB, False)]).segments == (20 * MIB,)
+    assert predict([36 * MIB], limited, [Block(40 * MIB, False)]) == ((40 * MIB,), ())
+    assert predict([36 * MIB], limited, [Block(64 * MIB, False)]).segments == (36 * MIB,)
+
+
+def test_expandable_segments_grow_by_pieces_and_reuse_their_tail():
+    """30 MiB map 40; 15 more use the 10 that are left and one piece of 20; small ones grow by 2 MiB."""
+    grown = predict([30 * MIB, 15 * MIB, 600], Settings(expandable_segments=True))
+    assert grown.blocks == (30 * MIB, 15 * MIB, 1024)
+    assert grown.segments == (40 * MIB, 20 * MIB, 2 * MIB)
+
+
+def test_power_of_two_divisions():
+    """1,200 KiB in quarters of the octave from 1 MiB: up to 1,280 KiB. A power of two stays."""
+    settings = read_settings({"PYTORCH_CUDA_ALLOC_CONF": "roundup_power2_divisions:[256:4,512:2,>:1]"})
+    assert settings.power2_divisions == (4,) * 9 + (2,) + (1,) * 6
+    assert round_size(1200 * KIB, settings) == 1280 * KIB
+    assert round_size(2 * MIB, settings) == 2 * MIB
+    assert round_size(600 * MIB, settings) == 768 * MIB
+    assert round_size(3000 * MIB, settings) == 3000 * MIB
+    assert read_settings({"PYTORCH_ALLOC_CONF": "roundup_power2_divisions:8"}).power2_divisions == (8,) * 16
+
+
+def test_settings_are_read_from_the_variable_that_counts():
+    read = read_settings({
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False",
+        "PYTORCH_ALLOC_CONF": "expandable_segments:True, max_split_size_mb:64,large_segment_size_mb:40",
+    })  # fmt: skip
+    assert (read.source, read.expandable_segments) == ("PYTORCH_ALLOC_CONF", True)
+    assert (read.max_split, read.large_segment) == (64 * MIB, 40 * MIB)
+    assert read_settings({}) == Settings()
+    assert read_settings({"PYTORCH_HIP_ALLOC_CONF": "expandable_segments:true"}).expandable_segments
+
+
+def test_the_driver_s_own_allocator_is_not_predicted():
+    settings = read_settings({"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"})
+    assert not settings.predictable
+    with pytest.raises(ValueError, match="cudaMallocAsync"):
+        predict([1], settings)
+
+
+@given(st.lists(sizes, max_size=30), st.booleans())
+def test_no_block_is_smaller_than_asked_and_segments_hold_them_all(asked, expandable):
+    """At least the request, at most 1 MiB more than its rounding; what is allocated lies in what is reserved."""
+    settings = Settings(expandable_segments=expandable)
+    found = predict(asked, settings)
+    for size, block in zip(asked, found.blocks, strict=True):
+        rounded = round_size(size, settings) if size else 0
+        assert block == rounded if expandable else rounded <= block <= rounded + MIB
+    assert found.allocated <= found.reserved

@@ -1,0 +1,344 @@
+"""``hybridcalc verify`` as it is typed: answers, refusals, plans, torchrun, Ctrl-C, and what is said without torch."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridcalc.cli.app import execute
+from hybridcalc.crosscheck import run as crosscheck_run
+from hybridcalc.crosscheck.backend import torch
+from hybridcalc.crosscheck.devices import Check
+from hybridcalc.reports.progress import byte_bars
+
+K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "--max-mamba-cache-size", "257", "--rest", "28.55GiB")
+
+
+def answer(capsys, *arguments: str, code: int = 0) -> dict:
+    assert execute(["verify", "--json", *arguments]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def text(capsys, *arguments: str, code: int = 0) -> str:
+    assert execute(["verify", *arguments]) == code
+    return capsys.readouterr().out
+
+
+def complaint(capsys, *arguments: str, code: int = 2) -> str:
+    assert execute(["verify", *arguments]) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    return printed.err
+
+
+def process(*arguments: str, **options) -> subprocess.CompletedProcess:
+    environment = os.environ | {"PYTHONWARNINGS": "ignore"} | options.pop("environment", {})
+    return subprocess.run(
+        arguments, capture_output=True, text=True, check=False, timeout=120, env=environment, **options
+    )
+
+
+def test_kimi_k3_on_meta(capsys):
+    """The published boot's 257 slots and one that pads, 56,171,520 B each."""
+    document = answer(capsys, *K3, "--device", "meta")
+    assert (document["schema"], document["ok"], document["device"]) == ("hybridcalc.verify/1", True, "meta")
+    states = [row for row in document["rows"] if row["pool"] == "state"]
+    assert sum(row["storage_bytes"] for row in states) == 258 * 56_171_520
+    assert document["totals"]["figures"]["alloc_kv"] == sum(
+        row["formula_bytes"] for row in document["rows"] if row["figure"] == "alloc_kv"
+    )
+    assert all(row["allocator_bytes"] is None for row in document["rows"])
+    assert {"tensor", "shape", "dtype", "formula_bytes", "storage_bytes", "allocator_bytes", "ok"} <= set(states[0])
+    assert "258 x 56,171,520 B; one pads" in text(capsys, *K3, "--device", "meta")
+
+
+def test_a_plan_and_its_verification_agree(capsys):
+    """The planner's own figures, from a launch line, come out of the tensors."""
+    assert execute(["plan", *K3, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    document = answer(
+        capsys, "--rest", "28.55GiB", "--device", "meta", "--", "python -m sglang.launch_server --model-path "
+        "moonshotai/Kimi-K3 --tp 8 --kv-cache-dtype fp8_e4m3 --max-mamba-cache-size 257",
+    )  # fmt: skip
+    figures = document["totals"]["figures"]
+    assert figures["conv_state"] == plan["alloc_mamba"]["conv_state"]
+    assert figures["alloc_kv"] == plan["alloc_kv"]
+    assert figures["alloc_req_to_token"] == plan["alloc_req_to_token"]
+
+
+def test_on_cpu_every_page_is_there(capsys):
+    document = answer(capsys, "qwen3.5-0.8b", "--device", "cpu", "--memory", "120MiB")
+    assert 0 < document["scale"] < 1
+    assert document["totals"]["storage_bytes"] <= 120 * 2**20
+    assert all(row["allocator_bytes"] == row["expected_allocator_bytes"] for row in document["rows"])
+    assert document["memory_stats"]["resident_held_bytes"] > document["memory_stats"]["resident_before_bytes"]
+    assert all(row["full_bytes"] == row["full_formula_bytes"] for row in document["rows"])
+
+
+def test_every_preset_agrees_on_meta(capsys):
+    document = answer(capsys, "--all", "--device", "meta")
+    assert len(document["models"]) > 60
+    assert document["ok"] and all(model["ok"] for model in document["models"])
+    assert "glm-5.3-flash" in {model["model"] for model in document["models"]}
+    assert all(entry["reason"] for entry in document["skipped"])
+    assert text(capsys, "--all", "--device", "meta").startswith("every byte agrees")
+
+
+def test_vllm_s_blocks_from_a_launch_line(capsys):
+    """One buffer, and on it the states and pages of all 40 layers: two state tensors each, or keys and values."""
+    line = "vllm serve Qwen/Qwen3.6-35B-A3B --max-model-len 131072"
+    document = answer(capsys, "--available", "40GiB", "--device", "meta", "--", line)
+    (row,) = document["rows"]
+    assert (document["engine"], row["shape"]) == ("vllm", [row["storage_bytes"]])
+    assert len(row["views"]) == 30 * 2 + 10
+    assert row["slope_bytes"] * document["sizes"]["blocks"] == row["storage_bytes"]
+    said = " ".join(text(capsys, "--available", "40GiB", "--device", "meta", "--", line).split())
+    assert "views 70 states and attention pages of every layer" in said
+
+
+def test_a_vllm_plan_is_read_back(capsys, tmp_path):
+    line = ("--max-model-len", "32768", "--available", "20GiB", "--tensor-parallel-size", "2")
+    assert execute(["plan", "kimi-linear-48b-a3b", "--engine", "vllm", *line, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan))
+    document = answer(capsys, "--plan", str(path), "--device", "meta")
+    assert document["plan"][0]["stated_bytes"] == plan["num_blocks"] * plan["bytes_per_block"]
+    path.write_text(json.dumps(plan | {"allocated_bytes": plan["allocated_bytes"] + 1}))
+    assert not answer(capsys, "--plan", str(path), "--device", "meta", code=1)["ok"]
+
+
+def test_a_byte_bars_only_where_somebody_looks(monkeypatch):
+    """On a terminal's stderr the model and its bytes, both sizes together; none with --json, none in a pipe."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    subject = SimpleNamespace(model=SimpleNamespace(name="kimi-k3"))
+    with byte_bars() as watch:
+        watch(subject, 3 * 2**20)(3 * 2**20)
+    assert "kimi-k3" in sys.stderr.getvalue() and "3.0/3.0 MiB" in sys.stderr.getvalue()
+    with byte_bars(quiet=True) as watch:
+        assert watch is None
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with byte_bars() as watch:
+        assert watch is None
+
+
+def test_presets_that_do_not_fit_are_passed_over_by_name(capsys):
+    """One slot of Kimi-K3 on one rank is 449 MB; 48 MiB hold a few small models."""
+    document = answer(capsys, "--all", "--device", "cpu", "--memory", "48MiB")
+    reasons = {entry["model"]: entry["reason"] for entry in document["skipped"]}
+    assert "even one slot and one page need" in reasons["kimi-k3"]
+    assert document["models"] and document["ok"]
+
+
+class TestPlanFiles:
+    @pytest.fixture
+    def plan(self, tmp_path, capsys):
+        flags = ("--speculative-algorithm", "EAGLE", "--speculative-num-draft-tokens", "4")
+        assert execute(["plan", "qwen3.6-27b", "--tp", "2", "--rest", "20GiB", *flags, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+
+        def write(**changed):
+            path = tmp_path / "plan.json"
+            path.write_text(json.dumps(document | changed))
+            return str(path)
+
+        write.document = document
+        return write
+
+    def test_the_figures_it_states_are_held_against_the_tensors(self, plan, capsys):
+        document = answer(capsys, "--plan", plan(), "--device", "meta")
+        assert {figure["figure"] for figure in document["plan"]} >= {"conv_state", "intermediate_ssm", "alloc_kv"}
+        assert document["ok"] and all(figure["ok"] for figure in document["plan"])
+
+    def test_a_figure_that_is_off_is_named_with_its_difference(self, plan, capsys):
+        states = plan.document["alloc_mamba"]
+        wrong = states | {"ssm_state": states["ssm_state"] - 512}
+        said = text(capsys, "--plan", plan(alloc_mamba=wrong), "--device", "meta", code=1)
+        assert said.startswith("the tensors agree, a check does not")
+        assert f"ssm_state: the plan states {wrong['ssm_state']:,} B" in " ".join(said.split())
+        assert "512 B more" in said
+
+    def test_a_plan_is_read_from_a_pipe(self, plan):
+        launched = [sys.executable, "-m", "hybridcalc", "verify", "--plan", "-", "--device", "meta"]
+        ran = process(*launched, input=json.dumps(plan.document))
+        assert (ran.returncode, ran.stdout.splitlines()[0]) == (0, "every byte agrees")
+
+    @pytest.mark.parametrize(
+        ("changed", "said"),
+        [
+            ({"schema": "hybridcalc.ratio/1"}, "is no answer of plan --json"),
+            ({"starts": False}, "does not start"),
+            ({"arguments": None}, "states no arguments"),
+            ({"arguments": {"tp": 2}}, "arguments.tp is no argument of SGLang"),
+            ({"arguments": {"tp_size": "two"}}, "arguments.tp_size: Input should be a valid integer"),
+            ({"max_mamba_cache_size": -1}, "max_mamba_cache_size is no count"),
+            ({"max_total_num_tokens": True}, "max_total_num_tokens is no count"),
+            ({"max_total_num_tokens": 10**18}, "max_total_num_tokens is no count"),
+            ({"model": "no-such-model"}, "no-such-model"),
+        ],
+    )
+    def test_what_is_no_plan(self, plan, changed, said, capsys):
+        assert said in complaint(capsys, "--plan", plan(**changed), "--device", "meta")
+
+    def test_a_plan_brings_its_own_flags(self, plan, capsys):
+        assert "brings its own flags" in complaint(capsys, "--plan", plan(), "--tp", "4")
+        assert "leave out the launch line" in complaint(capsys, "--plan", plan(), "--rest", "4GiB")
+        assert "exclude each other" in complaint(capsys, "--plan", plan(), "--all")
+
+    @given(st.binary(max_size=60))
+    def test_any_bytes_get_one_line(self, data):
+        path = Path(tempfile.gettempdir()) / f"hybridcalc-{os.getpid()}.json"
+        path.write_bytes(data)
+        try:
+            assert execute(["verify", "--plan", str(path)]) == 2
+        finally:
+            path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((), 2, "verify needs a MODEL"),
+        (("kimi-k3", "--device", "tpu"), 2, "--device 'tpu' is not known"),
+        (("kimi-k3", "--device", "cuda"), 2, "finds no GPU"),
+        (("kimi-k3", "--scale", "half"), 2, "--scale 'half' is not a scale"),
+        (("kimi-k3", "--all"), 2, "--all verifies every preset"),
+        (("kimi-k3", "--devise", "meta"), 2, "--devise is not an option of verify"),
+        (("kimi-k3", "--tp", "5"), 1, "--tp 5 does not divide"),
+        (("llama-3.1-8b",), 2, "no recurrent layer"),
+        (("kimi-k3", "--device", "cpu", "--memory", "1MiB", "--scale", "full"), 2, "even one slot and one page need"),
+        (("qwen3.5-0.8b", "--device", "cpu", "--memory", "200MiB", "--scale", "full"), 2, "MiB may be taken"),
+        (("kimi-k3", "--engine-package", "--device", "meta"), 2, "no sglang is installed beside hybridcalc"),
+        (("kimi-k3", "--platform", "abacus"), 2, "--platform 'abacus' is not known"),
+    ],
+)
+def test_what_cannot_be_verified_gets_one_or_two_lines(arguments, code, said, capsys):
+    printed = complaint(capsys, *arguments, code=code)
+    assert said in printed
+    assert len(printed.splitlines()) <= 2
+
+
+def test_a_check_that_does_not_hold_is_exit_code_1(capsys, monkeypatch):
+    monkeypatch.setattr(crosscheck_run, "behaviour_checks", lambda model: [Check("ring replay", 1e-12, 0.5, "<=")])
+    said = text(capsys, "kimi-k3", "--device", "meta", code=1)
+    assert said.startswith("the tensors agree, a check does not")
+    assert "differs: ring replay: 0.5, bound 1e-12" in said
+
+
+def test_without_torch_one_line_names_the_extra(tmp_path):
+    """A torch that does not import stands for none: two lines, exit code 2, and the other commands still answer."""
+    (tmp_path / "torch.py").write_text("raise ImportError('No module named torch')")
+    path = {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    ran = process(sys.executable, "-m", "hybridcalc", "verify", "kimi-k3", environment=path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.splitlines()[1].strip() == "pip install 'hybridcalc[torch]'"
+    assert process(sys.executable, "-m", "hybridcalc", "models", environment=path).returncode == 0
+
+
+def test_a_world_that_is_no_number_is_named():
+    ran = process(sys.executable, "-m", "hybridcalc", "verify", "kimi-k3", environment={"WORLD_SIZE": "four"})
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "WORLD_SIZE='four' is no number" in ran.stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU would be verified, for minutes")
+def test_the_script_for_gpus_says_that_there_is_none():
+    script = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "gpu_verify.sh"
+    ran = process("bash", str(script), environment={"PYTHON": sys.executable})
+    assert (ran.returncode, ran.stdout) == (0, "skipped: torch finds no GPU here\n")
+
+
+def test_help_needs_no_torch():
+    ran = process(sys.executable, "-X", "importtime", "-m", "hybridcalc", "verify", "--help")
+    assert ran.returncode == 0
+    assert " torch\n" not in ran.stderr
+
+
+def test_ctrl_c_ends_quietly_while_memory_is_touched():
+    """Interrupted in the middle of 60 GiB of address space on cpu: no traceback, exit code 130."""
+    started = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert started.stdout is not None
+    started.stdout.readline()
+    time.sleep(0.3)
+    started.send_signal(signal.SIGINT)
+    out, err = started.communicate(timeout=60)
+    assert (started.returncode, err) == (130, "")
+    assert out == "resident memory is back\n"
+
+
+SLOW = """
+import sys
+from hybridcalc.crosscheck import devices
+from hybridcalc.cli.app import execute
+
+write_all = devices.write_all
+before = None
+
+def announce(tensor):
+    global before
+    if before is None:
+        before = devices.resident_bytes()
+        print("touching", flush=True)
+    while True:
+        write_all(tensor)
+
+devices.write_all = announce
+code = execute(["verify", "qwen3.5-0.8b", "--device", "cpu", "--memory", "300MiB"])
+if devices.resident_bytes() - before < 64 * 2**20:
+    print("resident memory is back")
+sys.exit(code)
+"""
+
+
+def torchrun(*arguments: str) -> subprocess.CompletedProcess:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
+    return process(*launcher, "-m", "hybridcalc", "verify", *arguments)
+
+
+def test_torchrun_gathers_every_rank():
+    """Two stages of two ranks: each process its own shard, one document, and the stages differ in layers."""
+    ran = torchrun("kimi-linear-48b-a3b", "--tp", "2", "--pp", "2", "--device", "cpu", "--memory", "480MiB", "--json")
+    assert ran.returncode == 0, ran.stderr
+    document = json.loads(ran.stdout)
+    assert (document["processes"], document["ok"]) == (4, True)
+    assert [(rank["rank"], rank["stage"], rank["tp_rank"]) for rank in document["ranks"]] == [
+        (0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 1, 1),
+    ]  # fmt: skip
+    sizes = [rank["totals"]["full_bytes"] for rank in document["ranks"]]
+    assert sizes[0] == sizes[1] != sizes[2] == sizes[3]
+    assert document["totals"]["all_ranks_full_bytes"] == sum(sizes)
+    assert all(rank["memory_stats"]["resident_held_bytes"] for rank in document["ranks"])
+
+
+def test_fewer_processes_than_ranks_take_turns():
+    """Eight ranks with attention over two workers on four processes."""
+    ran = torchrun("kimi-k3", "--tp", "8", "--dp", "2", "--enable-dp-attention", "--device", "meta")
+    assert ran.returncode == 0, ran.stderr
+    rows = [line.split() for line in ran.stdout.split("rank  stage")[1].splitlines()[1:9]]
+    assert [(row[0], row[2], row[3]) for row in rows] == [(str(i), str(i), str(i // 4)) for i in range(8)]
+
+
+def test_under_torchrun_an_error_is_said_once():
+    ran = torchrun("kimi-k3", "--tp", "5", "--device", "meta")
+    assert ran.returncode == 1
+    assert ran.stderr.count("--tp 5 does not divide") == 1

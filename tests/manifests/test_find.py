@@ -1,0 +1,123 @@
+"""Files are found, told apart and read within bounds; what goes wrong with one is that one's trouble."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from hybridcalc.manifests.find import LARGEST_FILE_BYTES, find_files, read_file
+from hybridcalc.manifests.records import Trouble
+from hybridcalc.manifests.variables import Outside
+
+LAUNCH = "sglang serve kimi-k3 --tp 8\n"
+
+
+def read(path):
+    return read_file(str(path), Outside({}))
+
+
+def names(*paths):
+    return [os.path.basename(p) for p in find_files([str(path) for path in paths]) if isinstance(p, str)]
+
+
+def test_a_walk_takes_deployment_files_and_leaves_the_rest(tmp_path):
+    for name in ("a.yaml", "b.yml", "c.sh", "Dockerfile", "Dockerfile.cuda", "d.service", "notes.md", "x.py", "y.json"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / "run").write_text("#!/bin/sh\n")
+    (tmp_path / "data").write_text("no script")
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "z.yaml").write_text("x")
+    assert names(tmp_path) == ["Dockerfile", "Dockerfile.cuda", "a.yaml", "b.yml", "c.sh", "d.service", "run"]
+    assert names(tmp_path / "*.y*ml", tmp_path / "a.yaml") == ["a.yaml", "b.yml"]
+
+
+def test_gitignore_is_obeyed_from_the_root_of_the_repository_down(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / ".gitignore").write_text("build/\n*.local.yaml\n")
+    for path in ("build/a.yaml", "deploy/b.yaml", "deploy/c.local.yaml", "deploy/keep/d.yaml", "deploy/keep/e.yaml"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("x")
+    (tmp_path / "deploy" / "keep" / ".gitignore").write_text("*.yaml\n!d.yaml\n")
+    assert names(tmp_path) == ["b.yaml", "d.yaml"]
+    assert names(tmp_path / "deploy") == ["b.yaml", "d.yaml"]
+    assert names(tmp_path / "build" / "a.yaml") == ["a.yaml"]  # named, so meant
+
+
+def test_links_are_not_followed_in_circles(tmp_path):
+    (tmp_path / "a.yaml").write_text("x")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "self.yaml").symlink_to(tmp_path / "self.yaml")
+    found = names(tmp_path)
+    assert found == ["a.yaml", "self.yaml"]
+    (trouble,) = read(tmp_path / "self.yaml").troubles
+    assert "too many levels of symbolic links" in trouble.message
+
+
+def test_what_cannot_be_read_is_named(tmp_path, within):
+    (tmp_path / "huge.yaml").write_bytes(b"sglang: x\n")
+    with (tmp_path / "huge.yaml").open("r+b") as stream:
+        stream.truncate(100 * 2**20)
+    (tmp_path / "binary.yaml").write_bytes(b"sglang\0" * 100)
+    (tmp_path / "broken.yaml").write_text("# sglang\na: [\n")
+    os.mkfifo(tmp_path / "pipe.yaml")
+    expected = {
+        "huge.yaml": "larger than 4 MiB", "binary.yaml": "a binary file", "broken.yaml": "no YAML",
+        "pipe.yaml": "not a regular file", "gone.yaml": "no such file",
+    }  # fmt: skip
+    for name, message in expected.items():
+        with within(2):
+            (trouble,) = read(tmp_path / name).troubles
+        assert (message in trouble.message, trouble.unreadable, trouble.path) == (True, True, str(tmp_path / name))
+    assert LARGEST_FILE_BYTES < 100 * 2**20
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_without_permission_is_named(tmp_path):
+    (tmp_path / "a.yaml").write_text(LAUNCH)
+    (tmp_path / "a.yaml").chmod(0)
+    (trouble,) = read(tmp_path / "a.yaml").troubles
+    assert "permission denied" in trouble.message
+
+
+def test_a_path_that_is_not_there_is_trouble_of_its_own(tmp_path):
+    (trouble,) = [found for found in find_files([str(tmp_path / "*.none")]) if isinstance(found, Trouble)]
+    assert trouble.message == "no file matches"
+
+
+def test_a_template_is_to_be_rendered(tmp_path):
+    chart = tmp_path / "deployment.yaml"
+    chart.write_text("kind: Deployment\nspec:\n  {{- if .Values.sglang }}\n  a: b\n  {{- end }}\n")
+    (trouble,) = read(chart).troubles
+    assert (trouble.line, trouble.message, trouble.unreadable) == (3, "a template", False)
+    assert "helm template" in trouble.fix
+
+
+CONTENTS = {
+    "script without a name": ("#!/bin/bash\n" + LAUNCH, "script"),
+    "script by content": (LAUNCH, "script"),
+    "unit by content": ("[Unit]\nA=b\n[Service]\nExecStart=/usr/bin/" + LAUNCH, "systemd"),
+    "dockerfile by content": ("FROM lmsysorg/sglang\nCMD " + LAUNCH, "Dockerfile"),
+    "yaml by content": ("command: [sglang, serve, kimi-k3]\nargs: [--tp, '8']\n", "container"),
+    "json by content": ('{"kind": "Pod", "spec": {"containers": [{"command": ["sglang", "serve", "x"]}]}}', "Pod"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "kind"), CONTENTS.values(), ids=CONTENTS)
+def test_files_are_told_apart_by_content(tmp_path, text, kind):
+    (tmp_path / "file").write_text(text)
+    (deployment,) = read(tmp_path / "file").deployments
+    assert (deployment.kind, deployment.engine) == (kind, "sglang")
+
+
+def test_a_config_map_of_a_neighbour_is_found_and_a_host_file_is_not(tmp_path):
+    (tmp_path / "env.yaml").write_text("kind: ConfigMap\nmetadata: {name: sizes}\ndata: {TP: '4'}\n")
+    (tmp_path / "pod.yaml").write_text(
+        "kind: Pod\nspec:\n  containers:\n"
+        "    - command: [sglang, serve, kimi-k3, --tp, $(TP), --config, /etc/hostname]\n"
+        "      envFrom: [{configMapRef: {name: sizes}}]\n"
+    )
+    (pod,) = read(tmp_path / "pod.yaml").deployments
+    assert pod.words[:3] == ("kimi-k3", "--tp", "4")
+    assert pod.words[3:] == ("--config", "/etc/hostname")
