@@ -20,6 +20,7 @@ from typer.main import get_command
 from hybridcalc.checks.rules import FILE_RULES
 from hybridcalc.checks.rules import Rule as FileRule
 from hybridcalc.cli.app import COMMANDS, app
+from hybridcalc.diagnosis import rules as log_rules
 from hybridcalc.engines.sglang import flags as sglang_flags
 from hybridcalc.engines.sglang import rules as sglang_rules
 from hybridcalc.engines.vllm import flags as vllm_flags
@@ -138,7 +139,7 @@ def _kind(flag: Flag) -> str:
 def rules_page() -> str:
     """docs/rules.md: every refusal and trap."""
     lines = [RULES_INTRODUCTION]
-    for engine, rules in (("SGLang", sglang_rules.RULES), ("vLLM", vllm_rules.RULES)):
+    for engine, rules in (("SGLang", sglang_rules.RULES), ("vLLM", vllm_rules.RULES), ("Boot logs", log_rules.RULES)):
         lines += [f"## {engine}", "", RULES_TABLE, *map(_rule, rules), ""]
     lines += [FILES_INTRODUCTION, RULES_TABLE, *map(_file_rule, FILE_RULES)]
     return "\n".join(lines).rstrip() + "\n"
@@ -149,7 +150,7 @@ def _file_rule(rule: FileRule) -> str:
 
 
 def _rule(rule: Rule) -> str:
-    severity = rule.severity if rule.check else "refused"
+    severity = rule.severity if rule.check or rule in log_rules.RULES else "refused"
     return f"| {rule.id} | {severity} | {rule.title} | {rule.reason} | {rule.source} |"
 
 

@@ -6,33 +6,48 @@ A log is megabytes of serving chatter around a few lines that matter. Each gramm
 do without; they are looked for at memory speed, and only their neighbourhoods are cleaned (paste.py) and parsed.
 Memory is bounded by the chunk whatever the file holds: no newline at all, a gzip bomb, one literal after another.
 
-An engine's lines are added in ``_GRAMMARS``: its literals, and the function that finds its records in plain text.
+What a running server repeats without end is sampled: a few lines of every chunk, and the last one. Which literals and
+which grammars there are is said in grammars.py.
 """
 
 from __future__ import annotations
 
 import codecs
 import os
+import re
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain
 from typing import BinaryIO
 
-from hybridcalc.bootlog import sglang
+from hybridcalc.bootlog.forms import denied
+from hybridcalc.bootlog.grammars import POOLS, Grammars
 from hybridcalc.bootlog.paste import plain
-from hybridcalc.bootlog.records import Found, Record
+from hybridcalc.bootlog.records import Found, Record, Statement
 from hybridcalc.errors import InputError, printable
 
-_GRAMMARS: tuple[tuple[tuple[bytes, ...], Callable[[bytes], Iterator[Found]]], ...] = ((sglang.ANCHORS, sglang.find),)
-
-CHUNK_BYTES = 2**20
+CHUNK_BYTES = 2**18
 """Read and searched at a time; a few times as much is held."""
 BEFORE_BYTES, AFTER_BYTES = 2**11, 2**12
 """How far a line may reach around a literal: forty pieces of a wrapped line, each behind a logger's prefix."""
+QUIET_BYTES = 2**23
+"""A log that says nothing of a boot for as long after one is not read on, unless all of it is asked for."""
+MANY = 64
+"""Literals in a chunk beyond which a log is taken to speak of other things."""
+SHORT_BYTES = 2**16
+"""A log no longer than this is read as a whole, whatever its lines hold."""
+SAMPLES, SAMPLED_CHUNKS, CHUNKS_A_SAMPLE, SAMPLE_BYTES = 4, 8, 64, 2**9
+"""Lines of each kind that are read of a running server's chatter: in each of the first chunks, and later one of so many
+chunks; and how far such a line may reach.
+"""
 _UNZIPPED_AT_ONCE = 2**14
+
+RUNNING = frozenset({"running", "prefilling", "serving"})
+_SETTLED = frozenset({"pool", "summary", "kv_size", "ready", "kv_total", "kv_buffer"})
+_PROCESS = re.compile(rb"\(([A-Za-z][\w.-]{0,40}) pid=([0-9]{1,9})[^)\n]{0,60}\)")
 
 _GZIP = b"\x1f\x8b"
 _BYTE_ORDER_MARKS = {
@@ -41,92 +56,199 @@ _BYTE_ORDER_MARKS = {
 }  # fmt: skip
 
 
-def read_log(path: str | os.PathLike[str], remarks: list[str] | None = None) -> Iterator[Record]:
+def read_log(
+    path: str | os.PathLike[str], remarks: list[str] | None = None, *, grammars: Grammars = POOLS, whole: bool = True
+) -> Iterator[Record]:
     """Records of the log at ``path``, in its order; ``-`` is standard input. Gzip and UTF-16 are read as they come.
 
     The file is opened at once and read as records are asked for. Raises InputError where there is no such file, where
     it is a directory and where it cannot be read. A file with no line known here has no records. What keeps a file
-    from being read to its end, damage to its compression, is added to ``remarks`` when it is met.
+    from being read to its end, damage to its compression, is added to ``remarks`` when it is met. Where not the
+    ``whole`` is wanted, a log that turns quiet after a boot is not read on, and a remark says so.
     """
     name = os.fspath(path)
     if name == "-":
-        return _records(sys.stdin.buffer, name, remarks, close=False)
+        return _records(sys.stdin.buffer, name, remarks, grammars, whole, close=False)
     if not name:
         raise InputError("the name of the log file is empty", fix="name a file, or - for standard input")
     try:
         stream = open(name, "rb")  # noqa: SIM115 - _records closes it after the last record
     except (OSError, ValueError) as error:
         raise _unreadable(name, error) from None
-    return _records(stream, name, remarks, close=True)
+    return _records(stream, name, remarks, grammars, whole, close=True)
 
 
-def scan(stream: BinaryIO, remarks: list[str] | None = None) -> Iterator[Record]:
+def scan(
+    stream: BinaryIO, remarks: list[str] | None = None, *, grammars: Grammars = POOLS, whole: bool = True
+) -> Iterator[Record]:
     """Records of a binary stream, in its order: read once, in bounded memory. Junk has no records and never raises.
 
-    ``remarks`` as for read_log.
+    ``remarks``, ``grammars`` and ``whole`` as for read_log.
     """
-    held = bytearray()
-    base, line, done = 0, 1, 0  # where held starts in the stream, that place's line, and where the last record ended
-    for chunk in chain(filter(None, _text(stream, [] if remarks is None else remarks)), [b""]):
+    held, said = bytearray(), [] if remarks is None else remarks
+    base, line, chunks = 0, 1, 0  # where held starts in the stream, and that place's line
+    done, boot_seen, last_said = [0] * len(grammars.find), False, 0
+    serving = _Serving(grammars)
+    for chunk in chain(filter(None, _text(stream, said)), [b""]):
         held += chunk
         if chunk and len(held) < CHUNK_BYTES:
             continue
         settled = len(held) - AFTER_BYTES if chunk else len(held)  # what starts later may go on in the next chunk
-        for found in _found(held, line):
-            if done <= base + found.start < base + settled:
-                done = base + found.end
+        every = serving.wanted and not chunk and not base and len(held) <= SHORT_BYTES
+        sampled = serving.wanted and not every and chunks < SAMPLED_CHUNKS
+        stretches = [(0, len(held))] if every else _stretches(held, grammars)
+        if sampled:
+            stretches = list(_joined(sorted([*stretches, *serving.samples(held)])))
+        for number, found in _found(held, line, stretches, grammars):
+            if done[number] <= base + found.start < base + settled:
+                done[number] = base + found.end
+                kind = found.record.kind if isinstance(found.record, Statement) else "pool"
+                if kind in RUNNING:
+                    serving.passed = base + found.end
+                else:
+                    yield from serving.last(before=base + found.start)
+                    last_said, boot_seen = base + found.end, boot_seen or kind in _SETTLED
                 yield found.record
-        passed = max(0, settled - BEFORE_BYTES)
-        done = max(done, base + settled)  # each place in the stream is settled once
-        base, line = base + passed, line + held.count(b"\n", 0, passed)
+        passed, chunks = max(0, settled - BEFORE_BYTES), chunks + 1
+        done = [max(one, base + settled) for one in done]  # each place in the stream is settled once
+        line += held.count(b"\n", 0, passed)
+        if not chunk or stretches or not chunks % CHUNKS_A_SAMPLE:
+            serving.remember(held, settled, base, line, passed)
+        base += passed
         del held[:passed]
+        if serving.wanted and (not chunk or not chunks % CHUNKS_A_SAMPLE):
+            yield from serving.last()
+        if chunk and not whole and boot_seen and base - last_said > QUIET_BYTES:
+            yield from serving.last()
+            said.append(f"read up to line {line:,}: what follows the boot is serving; --all reads the rest")
+            return
 
 
-def _records(stream: BinaryIO, name: str, remarks: list[str] | None, *, close: bool) -> Iterator[Record]:
+class _Serving:
+    """The lines that a running server repeats without end: the last of each kind is kept as text until it is due.
+
+    A boot's last line is due where another boot's first is found; besides that a few are read now and then.
+    """
+
+    def __init__(self, grammars: Grammars) -> None:
+        self.wanted, self.passed = bool(grammars.samples), 0
+        self._grammars = grammars
+        self._kept: dict[bytes, tuple[int, int, bytes]] = {}
+
+    def samples(self, text: bytearray) -> Iterator[tuple[int, int]]:
+        """Places of a few lines of each kind."""
+        for literal in self._grammars.samples:
+            last = text.rfind(literal)
+            parts = range(SAMPLES) if last >= 0 else range(0)
+            for place in {last, *(text.find(literal, part * len(text) // SAMPLES) for part in parts)} - {-1}:
+                yield _around(text, place, SAMPLE_BYTES, SAMPLE_BYTES)
+
+    def remember(self, text: bytearray, settled: int, base: int, line: int, passed: int) -> None:
+        """Keep the last line of each kind; ``line`` is the number of the line at ``passed``."""
+        for literal in self._grammars.samples:
+            place = text.rfind(literal, 0, settled)
+            if place >= 0 and base + place > self.passed:
+                low, high = _around(text, place, SAMPLE_BYTES, SAMPLE_BYTES)
+                lines = text.count(b"\n", min(low, passed), max(low, passed))
+                self._kept[literal] = base + low, line - lines if low < passed else line + lines, bytes(text[low:high])
+
+    def last(self, before: int | None = None) -> Iterator[Record]:
+        """The records of what is kept, up to the place ``before``."""
+        kept, self._kept = sorted(self._kept.values()), {}
+        for start, line, text in kept:
+            if before is not None and start > before:
+                continue
+            found = [
+                one for _, one in _found(bytearray(text), line, [(0, len(text))], self._grammars)
+                if isinstance(one.record, Statement) and one.record.kind in RUNNING
+                and start + one.start >= self.passed
+            ]  # fmt: skip
+            if found:
+                self.passed = start + found[-1].end
+                yield found[-1].record
+
+
+def _records(
+    stream: BinaryIO, name: str, remarks: list[str] | None, grammars: Grammars, whole: bool, *, close: bool
+) -> Iterator[Record]:
     with stream if close else nullcontext():
         try:
-            yield from scan(stream, remarks)
+            yield from scan(stream, remarks, grammars=grammars, whole=whole)
         except OSError as error:
             raise _unreadable(name, error) from None
 
 
-def _found(text: bytearray, line: int) -> Iterator[Found]:
-    """What the grammars find in ``text``, whose first line is number ``line``."""
+def _found(
+    text: bytearray, line: int, stretches: Iterable[tuple[int, int]], grammars: Grammars
+) -> Iterator[tuple[int, Found]]:
+    """What the grammars find in ``stretches`` of ``text``, whose first line is number ``line``; each with the number of
+    its grammar.
+    """
     counted = 0
-    for start, end in _neighbourhoods(text):
+    for start, end in stretches:
         line, counted = line + text.count(b"\n", counted, start), start
-        words, places = plain(bytes(text[start:end]))
-        found = [one for _, find in _GRAMMARS for one in find(words)]
-        for one in sorted(found, key=lambda one: one.start):
+        raw = bytes(text[start:end])
+        words, places = plain(raw)
+        found = [(number, one) for number, find in enumerate(grammars.find) for one in find(words)]
+        for number, one in sorted(found, key=lambda pair: pair[1].start):
+            if not isinstance(one.record, Statement) and denied(words, one.start, one.end, one.end):
+                continue
             record = replace(one.record, line=line + one.record.line - 1)
-            yield Found(start + places[one.start], start + places[one.end - 1] + 1, record)
+            if isinstance(record, Statement):
+                record = _with_process(record, raw, places[one.start])
+            yield number, Found(start + places[one.start], start + places[one.end - 1] + 1, record)
 
 
-def _neighbourhoods(text: bytearray) -> Iterator[tuple[int, int]]:
-    """Stretches around the grammars' literals, of whole lines unless these are long; stretches that meet are one."""
+def _with_process(record: Statement, raw: bytes, place: int) -> Statement:
+    """The statement with the process that vLLM names in front of its line, and the rank in that name."""
+    named = list(_PROCESS.finditer(raw, max(raw.rfind(b"\n", 0, place), place - 400, 0), place))
+    if not named:
+        return record
+    match = named[-1]
+    name = match[1].decode()
+    return replace(record, process=f"{name} pid={match[2].decode()}", rank=record.rank or name)
+
+
+def _stretches(text: bytearray, grammars: Grammars) -> list[tuple[int, int]]:
+    """Stretches around the literals; those that meet are one.
+
+    As long as they are few, a search for each outruns one alternation of them all, above all where a rare letter of
+    the literal is missing from the chunk: a search for one byte costs nothing. A search from the end is twice as fast
+    as one from the start, and most chunks hold no literal.
+    """
+    places: list[int] = []
+    for literal, rare in grammars.needles:
+        if (rare and rare not in text) or text.rfind(literal) < 0:
+            continue
+        place = text.find(literal)
+        while place >= 0:
+            places.append(place)
+            place = text.find(literal, place + len(literal))
+    if len(places) > MANY and grammars.fragments is not None:
+        places = [match.start() for match in grammars.fragments.finditer(text)]
+    return list(_joined(_around(text, place, BEFORE_BYTES, AFTER_BYTES) for place in sorted(places)))
+
+
+def _around(text: bytearray, place: int, before: int, after: int) -> tuple[int, int]:
+    """A stretch around ``place``, of whole lines unless these are long."""
+    low, high = max(0, place - before), min(len(text), place + after)
+    if low:
+        low = text.find(b"\n", low - 1, place) + 1 or low
+    if high < len(text):
+        high = text.rfind(b"\n", place, high) + 1 or high
+    return low, high
+
+
+def _joined(stretches: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Sorted stretches, those that meet made one."""
     start, end = 0, -1
-    for anchor in sorted(_anchors(text)):
-        low, high = max(0, anchor - BEFORE_BYTES), min(len(text), anchor + AFTER_BYTES)
-        if low:
-            low = text.find(b"\n", low - 1, anchor) + 1 or low
-        if high < len(text):
-            high = text.rfind(b"\n", anchor, high) + 1 or high
+    for low, high in stretches:
         if low > end >= 0:
             yield start, end
         start = low if low > end else start
         end = max(end, high)
     if end >= 0:
         yield start, end
-
-
-def _anchors(text: bytearray) -> Iterator[int]:
-    """Where the literals stand. As long as they are few, a find for each outruns one alternation of them all."""
-    for literals, _ in _GRAMMARS:
-        for literal in literals:
-            place = text.find(literal)
-            while place >= 0:
-                yield place
-                place = text.find(literal, place + len(literal))
 
 
 def _text(stream: BinaryIO, remarks: list[str]) -> Iterable[bytes]:
@@ -137,7 +259,16 @@ def _text(stream: BinaryIO, remarks: list[str]) -> Iterable[bytes]:
     for mark, encoding in _BYTE_ORDER_MARKS.items():
         if head.startswith(mark):
             return _in_utf8(chunks, encoding)
-    return chunks
+    unmarked = _unmarked_encoding(head)
+    return _in_utf8(chunks, unmarked) if unmarked else chunks
+
+
+def _unmarked_encoding(head: bytes) -> str | None:
+    """UTF-16 or UTF-32 without a mark: of text in ASCII every other byte, or three of four, is zero."""
+    if len(head) < 8 or head[:8].count(0) < 4:
+        return None
+    zeros = "".join("0" if byte == 0 else "x" for byte in head[:8])
+    return {"x0" * 4: "utf-16-le", "0x" * 4: "utf-16-be", "x000" * 2: "utf-32-le", "000x" * 2: "utf-32-be"}.get(zeros)
 
 
 def _peeked(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
@@ -145,7 +276,7 @@ def _peeked(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
     head = b""
     for chunk in chunks:
         head += chunk
-        if len(head) >= 4:
+        if len(head) >= 8:
             break
     return head, chain([head], chunks)
 

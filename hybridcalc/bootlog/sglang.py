@@ -1,296 +1,145 @@
-r"""Which lines of an SGLang log say what was allocated, and what do they say?
+"""Which other lines of an SGLang log say something, from 0.5.6 to 0.5.23 and its forks?
 
-State pool, 0.5.6 to 0.5.23 (one line; the second row only under speculative decoding; no space before GB):
+Memory by stage (weights, pools, graphs), the summary, the clamps, every refusal, the host pools of HiCache, and what a
+running server reports. The two pool lines have a grammar of their own (sglang_pools.py): people mangle them most.
 
-    Mamba Cache is allocated. max_mamba_cache_size: 257, conv_state size: 0.46GB, ssm_state size: 13.04GB
-        intermediate_ssm_state_cache size: 1.05GB intermediate_conv_window_cache size: 0.02GB
-
-KV pool (0.5.16 prints a dtype, older logs none; since 0.5.23 a label may stand before it; MLA has one figure):
-
-    KV Cache is allocated. #tokens: 399740, K size: 1.52 GB, V size: 1.52 GB
-    KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 1167552, KV size: 15.03 GB
-    Post-capture KV sizing: KV cache allocated. dtype: fp8, #tokens: 65536, KV size: 0.84 GB, avail mem=9.10 GB
-
-"GB" is GiB, and sizes are those of K + 1 slots and of a page more than the tokens. The text is read as tokens
-(announcement, label with its figure), and tokens that follow one another closely make a line, since people shorten,
-reorder and wrap these lines in every way: within a line of text anything may stand between two tokens, across a line
-end only punctuation. A line end may also fall inside a word or a number; a number is mended only if what comes after
-it proves that it goes on. Not read: ``max_mamba_cache_size=`` (a setting, a limit or a refusal), "VA upper bound"
-(an address range, not memory), source code with its placeholders, figures replaced by dots.
+"GB" is GiB everywhere but in the two HiCache lines, which count 10**9 (``host_gb``). Source: SGLang 0.5.16 and 0.5.23,
+model_executor/, mem_cache/, managers/; docs/log.md lists the forms.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-
-from hybridcalc.bootlog.records import Found, KvPoolAllocated, Printed, Record, StatePoolAllocated
-from hybridcalc.units import GIB, MIB
-
-ANCHORS = (b"allocated", b"_cache_size", b"_state", b"#tokens", b"V size")
-"""Literals of which every line to be read keeps at least one, wherever it is coloured, cut or wrapped at 30 columns."""
-
-_CUT = rb"[\n\v]*+"
-_SPACE = rb"[ \t\n\v]*+"
-_LONGEST_ASIDE = 200
-"""Bytes that may stand between two tokens of one line; whatever is farther apart is another statement."""
-
-
-def _spelt(words: str) -> bytes:
-    """A pattern for ``words`` where a line end may fall between any two letters, or take a space's place."""
-    spelt = _CUT.join(re.escape(letter.encode()) for letter in words)
-    return spelt.replace(_CUT + rb"\ " + _CUT, _SPACE)
-
-
-_IS = _SPACE + rb"[:|]" + _SPACE
-
-_COUNT = rb"[0-9]{1,12}+(?:[,_'][0-9]{3}(?![0-9]))*+"
-_COUNT_ENDS = rb"(?![A-Za-z_%{}]|[^\s]?[0-9]|[ \t]+[0-9]|[\x80-\xff]+[0-9])"
-"""No unit, no decimals, no further digits behind whatever byte got in between: then it would be another number."""
-_CUT_COUNT = rb"[0-9](?:" + _CUT + rb"[0-9,_']){0,16}?"
-
-_CUT_DIGITS = rb"[0-9](?:" + _CUT + rb"[0-9,]){0,12}+"
-_SIZE = _CUT_DIGITS + rb"(?:" + _CUT + rb"\." + _CUT + _CUT_DIGITS + rb")?+" + _SPACE + rb"[GM]i?" + _CUT + rb"B"
-_SIZE_ENDS = rb"(?![A-Za-z0-9]|/s)"
-
-
-def _word(word: str) -> bytes:
-    """``word`` spelt, where no longer word ends in it. The first letter comes first: see _TOKEN."""
-    return word[0].encode() + rb"(?<![A-Za-z0-9_].)" + (_CUT + _spelt(word[1:]) if word[1:] else b"")
-
-
-def _count_after(label: str, follower: bytes) -> bytes:
-    """``label: 257``. Digits behind a line end belong to it only if a comma and ``follower`` come after them."""
-    proof = _SPACE + rb"[,|]" + _SPACE + follower
-    return _spelt(label) + _IS + rb"(?:" + _CUT_COUNT + rb"(?=" + proof + rb")|" + _COUNT + _COUNT_ENDS + rb")"
-
-
-def _size_after(label: str) -> bytes:
-    """``label size: 0.46GB``, ``label 0.46 GB``, ``label: 0.46GB``. The unit proves a number that a line end cuts."""
-    labelled = _word(label) + rb"(?:" + _SPACE + _spelt("size") + rb")?" + _SPACE + rb"[:=|]?" + _SPACE
-    return labelled + _SIZE + _SIZE_ENDS
-
-
-def _dtype_after(label: str, follower: bytes) -> bytes:
-    """``label torch.bfloat16``: a word with a digit in it, mended across line ends only before ``follower``."""
-    cut_word = rb"[a-z](?:" + _CUT + rb"[a-z0-9_]){1,40}?(?=" + _SPACE + rb"," + _SPACE + follower + rb")"
-    torch = rb"(?:" + _spelt("torch.") + _CUT + rb")?"
-    return _word(label) + _SPACE + torch + rb"(?:" + cut_word + rb"|[a-z]+[0-9]\w*)"
-
-
-_KV_CACHE = _spelt("KV") + _SPACE + rb"[Cc]" + _CUT + _spelt("ache")
-_IS_ALLOCATED = _SPACE + rb"(?:" + _spelt("is") + _SPACE + rb")?" + _spelt("allocated")
-_K_FIGURE = rb"K" + _CUT + rb"V?" + _SPACE + rb"(?:" + _spelt("size") + rb"|[0-9])"
-_PATTERNS = {
-    "bracket": rb"\[[^\[\]]{2,48}\]",
-    "aside": rb"\([^()\n\v]{3,24}\)",
-    "state": _spelt("Mamba Cache") + _IS_ALLOCATED,
-    "kv_pool": _KV_CACHE + _IS_ALLOCATED,
-    "reserved": _spelt("VA upper bound"),
-    "slots": _count_after("max_mamba_cache_size", _spelt("conv_state")),
-    "intermediate_ssm": _size_after("intermediate_ssm_state_cache"),
-    "intermediate_conv": _size_after("intermediate_conv_window_cache"),
-    "conv": _size_after("conv_state"),
-    "ssm": _size_after("ssm_state"),
-    "tokens": rb"#" + _CUT + _count_after("tokens", _K_FIGURE),
-    "dtype": _dtype_after("dtype:", _spelt("#tokens")),
-    "kv": _size_after("KV"),
-    "k": _size_after("K"),
-    "v": _size_after("V"),
-    "template": rb":(?<=size:|kens:|type:)" + _SPACE + rb"[{%$<]",
-}
-
-
-def _either(patterns: dict[str, bytes]) -> re.Pattern[bytes]:
-    """One pattern for all, which names the one that matched.
-
-    Each begins with one character, kept in front of its group: so the engine passes over all others at once, where a
-    group in front would have it try every pattern at every character (ten times slower).
-    """
-    alternatives = []
-    for name, pattern in patterns.items():
-        first = 2 if pattern.startswith(b"\\") else 1
-        alternatives.append(pattern[:first] + b"(?P<%s>%s)" % (name.encode(), pattern[first:]))
-    return re.compile(b"|".join(alternatives))
-
-
-_TOKEN = _either(_PATTERNS)
-
-_STATE_SIZES = ("conv", "ssm", "intermediate_ssm", "intermediate_conv")
-_KV_SIZES = ("k", "v", "kv")
-_SIZES = (*_STATE_SIZES, *_KV_SIZES)
-_FAMILY = dict.fromkeys(("slots", *_STATE_SIZES), "state") | dict.fromkeys(("tokens", "dtype", *_KV_SIZES), "kv_pool")
-_ANNOUNCEMENTS = ("state", "kv_pool", "reserved", "template")
-
-_RANK = re.compile(rb"(?:[A-Z]{2,4}_)?(?:DP|TP|PP|EP|CP)[0-9]+(?:(?:\.{2,3}|[-/])(?:[A-Z]{2})?[0-9]+)*")
-_PREFIX = re.compile(rb"(?=.) *(?:[0-9]{2,4}[-/:][0-9.: ,/TZ+-]*|\.{3} *)?(?:" + _RANK.pattern + rb" *)*")
-_PUNCTUATION = re.compile(rb"(?:[\s,.;|\"'\\-]|\xe2\x80\xa6)*")
-_LINE_END = re.compile(rb"[\n\v]")
-_NUMBER = re.compile(rb"[0-9][0-9,_'.]*")
-_GROUPED = re.compile(rb"[0-9]{1,3}(?:[,_'][0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?")
-
-
-_MOST_DIGITS = 4000
-"""Of a number; a longer one is none, and Python would not read it either."""
-
-
-@dataclass(slots=True)
-class _Line:
-    """A log line being put together from its tokens. ``kind`` is a family, "reserved" or "template"."""
-
-    kind: str
-    rank: str
-    start: int
-    end: int
-    tokens: dict[str, bytes] = field(default_factory=dict)
-
-
-def find(text: bytes) -> Iterator[Found]:
-    r"""The allocations that ``text`` reports, in its order; lines are counted from 1 within it. Never raises.
-
-    ``text`` is a stretch of a log as paste.plain leaves it: ``\n`` and ``\v`` end a line, prefixes are gone, SGLang's
-    own ``[2026-02-01 00:05:02 TP0]`` still stands. Source: SGLang mem_cache/memory_pool.py (0.5.16, 0.5.23).
-    """
-    number, counted = 1, 0
-    for line in _lines(text):
-        number, counted = number + text.count(b"\n", counted, line.start), line.start
-        build = _BUILDERS.get(line.kind)
-        record = build(line, number) if build else None
-        if record is not None:
-            yield Found(line.start, line.end, record)
-
-
-def _lines(text: bytes) -> Iterator[_Line]:
-    """Tokens that belong together, as lines; a line is given out once it can take no more."""
-    line: _Line | None = None
-    rank, rank_ends = "", 0
-    for token in _TOKEN.finditer(text):
-        name, start, end = token.lastgroup or "", *token.span()
-        if name == "aside":
-            if line and not line.rank and _same_line(text, line.end, start):
-                line.rank = _rank_in(token[0]) or ""
-            continue
-        if name == "bracket":
-            printed = _rank_in(token[0])
-            if printed is None:
-                continue  # a shape, a clock, a source position
-            rank, rank_ends = printed, end
-        elif line and _takes(line, name) and _close(text, line.end, start):
-            _add(line, name, token)
-            continue
-        if line:
-            yield line
-        line = None
-        if name in _ANNOUNCEMENTS or _opens(name, token[0]):
-            line = _Line(_FAMILY.get(name, name), rank if _close(text, rank_ends, start) else "", start, end)
-            _add(line, name, token)
-    if line:
-        yield line
-
-
-def _takes(line: _Line, name: str) -> bool:
-    """Whether a token may follow in ``line``: each figure once, the pool's count before its sizes."""
-    if name == "template" or line.kind == "template":
-        return name == "template" or name not in _ANNOUNCEMENTS
-    if _FAMILY.get(name) != ("kv_pool" if line.kind == "reserved" else line.kind) or name in line.tokens:
-        return False
-    announced = line.kind in line.tokens
-    return not (name in ("slots", "tokens") and announced and any(size in line.tokens for size in _SIZES))
-
-
-def _add(line: _Line, name: str, token: re.Match[bytes]) -> None:
-    if name == "template":
-        line.kind = "template"  # from here on it is source code, whatever figures stand beside the placeholder
-    line.tokens[name] = token[0]
-    line.end = token.end()
-
-
-def _opens(name: str, token: bytes) -> bool:
-    """Whether a figure says enough by itself where its announcement is cut away.
-
-    A lone "K 1.37 GB" could be anything, and so could "ssm_state 4.59 GB" in a sentence.
-    """
-    return name in ("slots", "tokens") or (name in ("conv", "ssm") and (b":" in token or b"|" in token))
-
-
-def _same_line(text: bytes, start: int, end: int) -> bool:
-    return end - start <= _LONGEST_ASIDE and not _LINE_END.search(text, start, end)
-
-
-def _close(text: bytes, start: int, end: int) -> bool:
-    """Whether what follows at ``end`` may still belong to what ended at ``start``."""
-    punctuation = end - start <= _LONGEST_ASIDE and _PUNCTUATION.fullmatch(text, start, end) is not None
-    return punctuation or _same_line(text, start, end)
-
-
-def _rank_in(token: bytes) -> str | None:
-    """The ranks in ``[2026-02-01 00:05:02 DP1 TP0]`` or ``(TP0)``; None if the brackets hold something else."""
-    inner = _LINE_END.sub(b"", token[1:-1])
-    if not _PREFIX.fullmatch(inner):
-        return None
-    return b" ".join(_RANK.findall(inner)).decode()
-
-
-def _state_pool(line: _Line, number: int) -> Record | None:
-    record = StatePoolAllocated(
-        slots=_count(line, "slots"),
-        conv=_printed(line, "conv"),
-        ssm=_printed(line, "ssm"),
-        intermediate_ssm=_printed(line, "intermediate_ssm"),
-        intermediate_conv=_printed(line, "intermediate_conv"),
-        rank=line.rank,
-        line=number,
-    )
-    figures = (record.slots, record.conv, record.ssm, record.intermediate_ssm, record.intermediate_conv)
-    return record if any(figure is not None for figure in figures) else None
-
-
-def _kv_pool(line: _Line, number: int) -> Record | None:
-    """A bare ``#tokens: 4096`` is a pool only beside a size; an announced one may be cut off after its dtype."""
-    record = KvPoolAllocated(
-        tokens=_count(line, "tokens"),
-        dtype=_dtype(line),
-        k=_printed(line, "k"),
-        v=_printed(line, "v"),
-        kv=_printed(line, "kv"),
-        rank=line.rank,
-        line=number,
-    )
-    sized = record.k or record.v or record.kv
-    announced = "kv_pool" in line.tokens and (record.tokens is not None or record.dtype is not None)
-    return record if sized or announced else None
-
-
-_BUILDERS: dict[str, Callable[[_Line, int], Record | None]] = {"state": _state_pool, "kv_pool": _kv_pool}
-"""What becomes of a finished line. A reserved address range and a template have no builder: they become nothing."""
-
-
-def _digits(token: bytes) -> str | None:
-    """The number in a token, without line ends and thousands separators; None if these do not stand between threes.
-
-    None as well where it is endless: whether a number makes sense is not for a grammar to say, but it must be one.
-    """
-    number = _NUMBER.search(_LINE_END.sub(b"", token))
-    if not number or not _GROUPED.fullmatch(number[0]):
-        return None
-    digits = number[0].translate(None, b",_'").decode()
-    return digits if len(digits) <= _MOST_DIGITS else None
-
-
-def _count(line: _Line, name: str) -> int | None:
-    digits = _digits(line.tokens.get(name, b""))
-    return int(digits) if digits else None
-
-
-def _printed(line: _Line, name: str) -> Printed | None:
-    token = line.tokens.get(name, b"")
-    text = _digits(token)
-    if text is None:
-        return None
-    return Printed(text, MIB if b"M" in token else GIB, len(text.partition(".")[2]))
-
-
-def _dtype(line: _Line) -> str | None:
-    token = _LINE_END.sub(b"", line.tokens.get("dtype", b""))
-    return token.partition(b":")[2].strip().removeprefix(b"torch.").decode() or None
+from hybridcalc.bootlog.forms import Form
+from hybridcalc.bootlog.spelling import CUT, SPACE, spelt
+
+_AVAILABLE = ("avail", "avail mem={size}")
+_USED = ("usage", "mem usage={size}")
+_GRAPH = spelt("Capture") + SPACE + rb"(?:[A-Za-z-]+" + SPACE + rb"){0,6}[Gg]" + CUT + spelt("raph") + SPACE
+_UNIFIED = spelt("total_bytes=") + rb"[0-9]+," + SPACE + spelt("max_total_num_tokens=")
+ELSEWHERE = (
+    Form("", "Mamba Cache is allocated"),
+    Form("", "KV Cache is allocated"),
+    Form("", "KV cache allocated"),
+    Form("", "KV Cache VA upper bound"),
+    Form("", "Capturing"),
+    Form("", "Init torch distributed"),
+    Form("", "Tree cache initialized"),
+    Form("", "LoRA adapter loading"),
+)
+"""Openings of lines that sglang_pools.py reads, or nobody: the statement before them ends there."""
+
+_RUNNING = (
+    ("running_req", "#running-req: {count}"),
+    ("queue_req", "#queue-req: {count}"),
+    ("full_tokens", "#full token: {count}"),
+    ("full_token_usage", "full token usage: {number}"),
+    ("mamba_num", "mamba num: {count}"),
+    ("mamba_usage", "mamba usage: {number}"),
+    ("retracted", "#retracted-req: {count}"),
+)
+
+_ARGUMENTS = (
+    ("model_path", "model_path='{path}"),
+    ("tp_size", "tp_size={count}"),
+    ("pp_size", "pp_size={count}"),
+    ("dp_size", "dp_size={count}"),
+    ("enable_dp_attention", "enable_dp_attention={word}"),
+    ("context_length", "context_length={count}"),
+    ("mem_fraction_static", "mem_fraction_static={number}"),
+    ("max_running_requests", "max_running_requests={count}"),
+    ("max_total_tokens", "max_total_tokens={count}"),
+    ("page_size", "page_size={count}"),
+    ("kv_cache_dtype", "kv_cache_dtype='{word}"),
+    ("max_mamba_cache_size", "max_mamba_cache_size={count}"),
+    ("mamba_full_memory_ratio", "mamba_full_memory_ratio={number}"),
+    ("mamba_ssm_dtype", "mamba_ssm_dtype='{word}"),
+    ("mamba_radix_cache_strategy", "mamba_radix_cache_strategy='{word}"),
+    ("disable_radix_cache", "disable_radix_cache={word}"),
+    ("disable_overlap_schedule", "disable_overlap_schedule={word}"),
+    ("speculative_algorithm", "speculative_algorithm='{word}"),
+    ("speculative_num_draft_tokens", "speculative_num_draft_tokens={count}"),
+)
+"""Arguments that bear on memory, under their own names, as the engine echoes them at its start."""
+
+FORMS = (
+    Form("arguments", "server_args=ServerArgs(", _ARGUMENTS, 9000, bare=True),
+    Form("weights_begin", "Load weight begin", (_AVAILABLE,)),
+    Form(
+        "weights_loaded",
+        "Load weight end",
+        (("model_class", "type={word}"), ("quant", "quant={word}"), _AVAILABLE, _USED),
+    ),
+    Form("kv_dtype", "Using KV cache dtype:", (("kv_dtype", "Using KV cache dtype: {dtype}"),), 80),
+    Form("mm_reserve", "Reserving", (("reserved", "Reserving {size} of the KV budget"),), 120),
+    Form("pools_done", "Memory pool end", (_AVAILABLE,)),
+    Form("graph_begin", "Capture graph begin", pattern=_GRAPH + spelt("begin")),
+    Form("graph_captured", "Capture graph end", (_USED, _AVAILABLE), pattern=_GRAPH + spelt("end")),
+    Form(
+        "post_capture",
+        "Post-capture KV sizing: max_total_num_tokens=",
+        (("tokens", "max_total_num_tokens={count}"), ("free", "free memory={size}")),
+    ),
+    Form("unified_pool", "total_bytes=N, max_total_num_tokens=", pattern=_UNIFIED),
+    Form(
+        "summary",
+        "max_total_num_tokens=",
+        (
+            ("max_total_num_tokens", "max_total_num_tokens={count}"),
+            ("chunked_prefill_size", "chunked_prefill_size={count}"),
+            ("max_running_requests", "max_running_requests={count}"),
+            ("context_len", "context_len={count}"),
+            ("available", "available_gpu_mem={size}"),
+            ("available_bare", "available_gpu_mem={number}"),
+        ),
+        400,
+    ),
+    Form(
+        "capped",
+        "max_running_requests is capped to",
+        (
+            ("max_running_requests", "capped to {count} by the mamba state"),
+            ("max_mamba_cache_size", "max_mamba_cache_size={count}"),
+            ("slots_per_request", ", {count} state slots per request"),
+        ),
+        300,
+    ),
+    Form(
+        "reduced",
+        "max_running_requests was reduced",
+        (("requested", "from the requested {count} to"), ("effective", "to {count} (per dp worker)")),
+        200,
+    ),
+    Form(
+        "hicache_kv",
+        "hierarchical KV host pool:",
+        (("tokens", "host pool: {count} tokens"), ("host_gb", "{size} host memory")),
+        200,
+    ),
+    Form("hicache_mamba", "Allocating", (("host_gb", "Allocating {size} host memory for hierarchical Mamba"),), 120),
+    Form(
+        "refused_hybrid",
+        "Not enough GPU memory for hybrid",
+        (
+            ("max_mamba_cache_size", "max_mamba_cache_size={count}"),
+            ("total_rest_memory", "total_rest_memory={size}"),
+            ("per_slot", "mamba_cache_per_req={size}"),
+        ),
+        500,
+        bare=True,
+    ),
+    Form(
+        "refused_small",
+        "state cache is too small to serve",
+        (("max_mamba_cache_size", "max_mamba_cache_size={count}"), ("slots_per_request", "mamba_ratio={count}")),
+        300,
+        bare=True,
+    ),
+    Form("refused_tokens", "Not enough memory. Please try to increase", (), 200),
+    Form("refused_weights", "Loaded weights leave no GPU memory", (), 300),
+    Form("ping_pong", "Not enough space for mamba ping pong"),
+    Form("slots_exhausted", "Not enough space for mamba cache"),
+    Form("no_host_memory", "No host memory is left for HiCache"),
+    Form("running", "Decode batch", _RUNNING, 400),
+    Form("prefilling", "Prefill batch", _RUNNING, 400),
+    Form("ready", "The server is fired up"),
+)

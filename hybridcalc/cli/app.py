@@ -20,6 +20,7 @@ from hybridcalc.errors import HybridcalcError
 
 COMMANDS = {
     "plan": "what SGLang or vLLM will allocate, clamp and refuse, and which flags serve better",
+    "log": "what a boot log says happened, and what to change",
     "ratio": "the state to KV memory ratio that serves a workload, and what to set",
     "slots": "state slots a request holds, for every strategy",
     "crossover": "the length from which KV outweighs the state, and a hybrid beats a baseline",

@@ -98,6 +98,12 @@ def settings(out: Console, rows: Iterable[tuple[str, str, str]]) -> None:
     _print_grid(out, cells, ("left", "left", "left"))
 
 
+def evidence(out: Console, rows: Iterable[tuple[str, str, str]]) -> None:
+    """Rows of where a figure was read, what it says, and the arithmetic behind it; the last wraps."""
+    cells = [(Text(INDENT + place, style=QUIET), Text(what), Text(why)) for place, what, why in rows]
+    _print_grid(out, cells, ("left", "left", "left"))
+
+
 def choice(out: Console, flags: str, effect: str) -> None:
     """Flags to paste, and what they would do under them."""
     lead = f"{INDENT}set   "

@@ -14,7 +14,7 @@ from itertools import product
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.bootlog import KvPoolAllocated, Printed, Record, StatePoolAllocated, read_log
+from hybridcalc.bootlog import KvPoolAllocated, Printed, Record, Statement, StatePoolAllocated, read_log
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.balance import Balance, Observed, balance_constants, balance_model
 from hybridcalc.engines.sglang.config import RuleSet, ServerArgs, rules_for
@@ -97,6 +97,8 @@ def split_boots(records: Iterable[Record]) -> Iterator[Boot]:
     states: dict[str, StatePoolAllocated] = {}
     kvs: dict[tuple[str, bool], KvPoolAllocated] = {}
     for record in records:
+        if isinstance(record, Statement):
+            continue
         if isinstance(record, KvPoolAllocated):
             kvs.setdefault((record.rank, _has_sizes(record)), record)
         elif record.rank in states:

@@ -1,0 +1,257 @@
+r"""Which lines of an SGLang log say what was allocated, and what do they say?
+
+State pool, 0.5.6 to 0.5.23 (one line; the second row only under speculative decoding; no space before GB):
+
+    Mamba Cache is allocated. max_mamba_cache_size: 257, conv_state size: 0.46GB, ssm_state size: 13.04GB
+        intermediate_ssm_state_cache size: 1.05GB intermediate_conv_window_cache size: 0.02GB
+
+KV pool (0.5.16 prints a dtype, older logs none; since 0.5.23 a label may stand before it; MLA has one figure):
+
+    KV Cache is allocated. #tokens: 399740, K size: 1.52 GB, V size: 1.52 GB
+    KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 1167552, KV size: 15.03 GB
+    Post-capture KV sizing: KV cache allocated. dtype: fp8, #tokens: 65536, KV size: 0.84 GB, avail mem=9.10 GB
+
+"GB" is GiB, and sizes are those of K + 1 slots and of a page more than the tokens. The text is read as tokens
+(announcement, label with its figure), and tokens that follow one another closely make a line, since people shorten,
+reorder and wrap these lines in every way: within a line of text anything may stand between two tokens, across a line
+end only punctuation. A line end may also fall inside a word or a number; a number is mended only if what comes after
+it proves that it goes on. Not read: ``max_mamba_cache_size=`` (a setting, a limit or a refusal), "VA upper bound"
+(an address range, not memory), source code with its placeholders, figures replaced by dots.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from hybridcalc.bootlog.forms import rank_in
+from hybridcalc.bootlog.records import Found, KvPoolAllocated, Printed, Record, StatePoolAllocated
+from hybridcalc.bootlog.spelling import (
+    COUNT,
+    COUNT_ENDS,
+    CUT,
+    CUT_COUNT,
+    LINE_END,
+    SIZE,
+    SIZE_ENDS,
+    SPACE,
+    digits,
+    either,
+    spelt,
+    word,
+)
+from hybridcalc.units import GIB, MIB
+
+ANCHORS = (b"allocated", b"_cache_size", b"_state", b"#tokens", b"V size")
+"""Literals of which every line to be read keeps at least one, wherever it is coloured, cut or wrapped at 30 columns."""
+
+_LONGEST_ASIDE = 200
+"""Bytes that may stand between two tokens of one line; whatever is farther apart is another statement."""
+_IS = SPACE + rb"[:|]" + SPACE
+
+
+def _count_after(label: str, follower: bytes) -> bytes:
+    """``label: 257``. Digits behind a line end belong to it only if a comma and ``follower`` come after them."""
+    proof = SPACE + rb"[,|]" + SPACE + follower
+    return spelt(label) + _IS + rb"(?:" + CUT_COUNT + rb"(?=" + proof + rb")|" + COUNT + COUNT_ENDS + rb")"
+
+
+def _size_after(label: str) -> bytes:
+    """``label size: 0.46GB``, ``label 0.46 GB``, ``label: 0.46GB``. The unit proves a number that a line end cuts."""
+    labelled = word(label) + rb"(?:" + SPACE + spelt("size") + rb")?" + SPACE + rb"[:=|]?" + SPACE
+    return labelled + SIZE + SIZE_ENDS
+
+
+def _dtype_after(label: str, follower: bytes) -> bytes:
+    """``label torch.bfloat16``: a word with a digit in it, mended across line ends only before ``follower``."""
+    cut_word = rb"[a-z](?:" + CUT + rb"[a-z0-9_]){1,40}?(?=" + SPACE + rb"," + SPACE + follower + rb")"
+    torch = rb"(?:" + spelt("torch.") + CUT + rb")?"
+    return word(label) + SPACE + torch + rb"(?:" + cut_word + rb"|[a-z]+[0-9]\w*)"
+
+
+_KV_CACHE = spelt("KV") + SPACE + rb"[Cc]" + CUT + spelt("ache")
+_IS_ALLOCATED = SPACE + rb"(?:" + spelt("is") + SPACE + rb")?" + spelt("allocated")
+_K_FIGURE = rb"K" + CUT + rb"V?" + SPACE + rb"(?:" + spelt("size") + rb"|[0-9])"
+_PATTERNS = {
+    "bracket": rb"\[[^\[\]]{2,48}\]",
+    "aside": rb"\([^()]{3,24}\)",
+    "state": spelt("Mamba Cache") + _IS_ALLOCATED,
+    "kv_pool": _KV_CACHE + _IS_ALLOCATED,
+    "reserved": spelt("VA upper bound"),
+    "limit": spelt("max_running_requests=") + SPACE + COUNT + COUNT_ENDS,
+    "slots": _count_after("max_mamba_cache_size", spelt("conv_state")),
+    "intermediate_ssm": _size_after("intermediate_ssm_state_cache"),
+    "intermediate_conv": _size_after("intermediate_conv_window_cache"),
+    "conv": _size_after("conv_state"),
+    "ssm": _size_after("ssm_state"),
+    "tokens": rb"#" + CUT + _count_after("tokens", _K_FIGURE),
+    "dtype": _dtype_after("dtype:", spelt("#tokens")),
+    "kv": _size_after("KV"),
+    "k": _size_after("K"),
+    "v": _size_after("V"),
+    "template": rb":(?<=size:|kens:|type:)" + SPACE + rb"[{%$<]",
+}
+
+
+_TOKEN = either(_PATTERNS)
+
+_STATE_SIZES = ("conv", "ssm", "intermediate_ssm", "intermediate_conv")
+_KV_SIZES = ("k", "v", "kv")
+_SIZES = (*_STATE_SIZES, *_KV_SIZES)
+_FAMILY = {
+    **dict.fromkeys(("slots", "limit", *_STATE_SIZES), "state"),
+    **dict.fromkeys(("tokens", "dtype", *_KV_SIZES), "kv_pool"),
+}
+_ANNOUNCEMENTS = ("state", "kv_pool", "reserved", "template")
+
+_PUNCTUATION = re.compile(rb"(?:[\s,.;|\"'\\-]|\xe2\x80\xa6)*")
+
+
+@dataclass(slots=True)
+class _Line:
+    """A log line being put together from its tokens. ``kind`` is a family, "reserved" or "template"."""
+
+    kind: str
+    rank: str
+    start: int
+    end: int
+    tokens: dict[str, bytes] = field(default_factory=dict)
+
+
+def find(text: bytes) -> Iterator[Found]:
+    r"""The allocations that ``text`` reports, in its order; lines are counted from 1 within it. Never raises.
+
+    ``text`` is a stretch of a log as paste.plain leaves it: ``\n`` and ``\v`` end a line, prefixes are gone, SGLang's
+    own ``[2026-02-01 00:05:02 TP0]`` still stands. Source: SGLang mem_cache/memory_pool.py (0.5.16, 0.5.23).
+    """
+    number, counted = 1, 0
+    for line in _lines(text):
+        number, counted = number + text.count(b"\n", counted, line.start), line.start
+        build = _BUILDERS.get(line.kind)
+        record = build(line, number) if build else None
+        if record is not None:
+            yield Found(line.start, line.end, record)
+
+
+def _lines(text: bytes) -> Iterator[_Line]:
+    """Tokens that belong together, as lines; a line is given out once it can take no more."""
+    line: _Line | None = None
+    rank, rank_ends = "", 0
+    for token in _TOKEN.finditer(text):
+        name, start, end = token.lastgroup or "", *token.span()
+        if name == "aside":
+            if line and not line.rank and (_same_line(text, line.end, start) or not text[line.end : start].strip()):
+                line.rank = rank_in(token[0]) or ""
+            continue
+        if name == "bracket":
+            printed = rank_in(token[0])
+            if printed is None:
+                continue  # a shape, a clock, a source position
+            rank, rank_ends = printed, end
+        elif line and _takes(line, name) and (_close(text, line.end, start) or _in_prose(text, line, name, start)):
+            _add(line, name, token)
+            continue
+        if line:
+            yield line
+        line = None
+        if name in _ANNOUNCEMENTS or _opens(name, token[0]):
+            line = _Line(_FAMILY.get(name, name), rank if _close(text, rank_ends, start) else "", start, end)
+            _add(line, name, token)
+    if line:
+        yield line
+
+
+def _takes(line: _Line, name: str) -> bool:
+    """Whether a token may follow in ``line``: each figure once, the pool's count before its sizes."""
+    if name == "template" or line.kind == "template":
+        return name == "template" or name not in _ANNOUNCEMENTS
+    if _FAMILY.get(name) != ("kv_pool" if line.kind == "reserved" else line.kind) or name in line.tokens:
+        return False
+    announced = line.kind in line.tokens
+    return not (name in ("slots", "tokens") and announced and any(size in line.tokens for size in _SIZES))
+
+
+def _add(line: _Line, name: str, token: re.Match[bytes]) -> None:
+    if name == "template":
+        line.kind = "template"  # from here on it is source code, whatever figures stand beside the placeholder
+    line.tokens[name] = token[0]
+    line.end = token.end()
+
+
+def _opens(name: str, token: bytes) -> bool:
+    """Whether a figure says enough by itself where its announcement is cut away.
+
+    A lone "K 1.37 GB" could be anything, and so could "ssm_state 4.59 GB" in a sentence.
+    """
+    return name in ("slots", "tokens") or (name in ("conv", "ssm") and (b":" in token or b"|" in token))
+
+
+def _same_line(text: bytes, start: int, end: int) -> bool:
+    return end - start <= _LONGEST_ASIDE and not LINE_END.search(text, start, end)
+
+
+def _in_prose(text: bytes, line: _Line, name: str, place: int) -> bool:
+    """Whether a state's size goes on with a sentence that was wrapped: its label is like no other."""
+    between = text[line.end : place]
+    wrapped = len(between) <= _LONGEST_ASIDE and b"\n\n" not in between and b"[" not in between
+    return name in _STATE_SIZES and "slots" in line.tokens and wrapped and len(LINE_END.findall(between)) <= 3
+
+
+def _close(text: bytes, start: int, end: int) -> bool:
+    """Whether what follows at ``end`` may still belong to what ended at ``start``."""
+    punctuation = end - start <= _LONGEST_ASIDE and _PUNCTUATION.fullmatch(text, start, end) is not None
+    return punctuation or _same_line(text, start, end)
+
+
+def _state_pool(line: _Line, number: int) -> Record | None:
+    record = StatePoolAllocated(
+        slots=_count(line, "slots"),
+        conv=_printed(line, "conv"),
+        ssm=_printed(line, "ssm"),
+        intermediate_ssm=_printed(line, "intermediate_ssm"),
+        intermediate_conv=_printed(line, "intermediate_conv"),
+        rank=line.rank,
+        line=number,
+        limit=_count(line, "limit"),
+    )
+    figures = (record.slots, record.conv, record.ssm, record.intermediate_ssm, record.intermediate_conv)
+    return record if any(figure is not None for figure in figures) else None
+
+
+def _kv_pool(line: _Line, number: int) -> Record | None:
+    """A bare ``#tokens: 4096`` is a pool only beside a size; an announced one may be cut off after its dtype."""
+    record = KvPoolAllocated(
+        tokens=_count(line, "tokens"),
+        dtype=_dtype(line),
+        k=_printed(line, "k"),
+        v=_printed(line, "v"),
+        kv=_printed(line, "kv"),
+        rank=line.rank,
+        line=number,
+    )
+    sized = record.k or record.v or record.kv
+    announced = "kv_pool" in line.tokens and (record.tokens is not None or record.dtype is not None)
+    return record if sized or announced else None
+
+
+_BUILDERS: dict[str, Callable[[_Line, int], Record | None]] = {"state": _state_pool, "kv_pool": _kv_pool}
+"""What becomes of a finished line. A reserved address range and a template have no builder: they become nothing."""
+
+
+def _count(line: _Line, name: str) -> int | None:
+    text = digits(line.tokens.get(name, b""))
+    return int(text) if text else None
+
+
+def _printed(line: _Line, name: str) -> Printed | None:
+    token = line.tokens.get(name, b"")
+    text = digits(token)
+    if text is None:
+        return None
+    return Printed(text, MIB if b"M" in token else GIB, len(text.partition(".")[2]))
+
+
+def _dtype(line: _Line) -> str | None:
+    token = LINE_END.sub(b"", line.tokens.get("dtype", b""))
+    return token.partition(b":")[2].strip().removeprefix(b"torch.").decode() or None

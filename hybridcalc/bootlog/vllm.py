@@ -1,0 +1,114 @@
+"""Which lines of a vLLM log say what its pages and blocks are, from 0.8 to 0.33?
+
+The block size that attention is given, the padding of state pages, the memory for the cache, its tokens and
+concurrency, the graphs, and every refusal. Byte counts behind ``--kv-cache-memory`` and the utilization it advises are
+not read: they are advice. Source: vLLM 0.22 and 0.33 (v1/core, v1/worker, config, platforms); docs/log.md lists them.
+"""
+
+from __future__ import annotations
+
+from hybridcalc.bootlog.forms import Form
+from hybridcalc.bootlog.spelling import CUT_COUNT, SPACE, spelt
+
+_SEQS_EXCEED = (
+    spelt("max_num_seqs") + SPACE + rb"\(" + CUT_COUNT + rb"\)" + SPACE + spelt("exceeds available Mamba cache blocks")
+)
+
+FORMS = (
+    Form(
+        "engine_started", "Initializing a V1 LLM engine",
+        (
+            ("version", "LLM engine ({word})"), ("model", "model='{path}"), ("max_model_len", "max_seq_len={count}"),
+            ("tensor_parallel_size", "tensor_parallel_size={count}"),
+            ("pipeline_parallel_size", "pipeline_parallel_size={count}"), ("kv_cache_dtype", "kv_cache_dtype={word}"),
+            ("enable_prefix_caching", "enable_prefix_caching={word}"), ("enforce_eager", "enforce_eager={word}"),
+        ),
+        4000, bare=True,
+    ),
+    Form("server_version", "vLLM API server version", (("version", "server version {word}"),), 80),
+    Form(
+        "arguments", "non-default args:",
+        (
+            ("model", "model': '{path}"), ("model_tag", "model_tag': '{path}"),
+            ("max_model_len", "max_model_len': {count}"), ("max_num_seqs", "max_num_seqs': {count}"),
+            ("gpu_memory_utilization", "gpu_memory_utilization': {number}"),
+            ("tensor_parallel_size", "tensor_parallel_size': {count}"),
+            ("kv_cache_dtype", "kv_cache_dtype': '{word}"),
+        ),
+        3000, bare=True,
+    ),
+    Form("architecture", "Resolved architecture:", (("name", "architecture: {word}"),), 100),
+    Form("cache_mode", "Mamba cache mode is set to", (("mode", "is set to {mode}"),), 100),
+    Form("weights_loaded", "Model loading took", (("usage", "Model loading took {size}"),), 80),
+    Form("block_size", "Setting attention block size to", (("tokens", "block size to {count} tokens"),), 80),
+    Form("padding", "Padding mamba page size by", (("percent", "page size by {number}%"),), 80),
+    Form(
+        "padding_layers", "Add N padding layers",
+        (("layers", "Add {count} padding layers"), ("waste", "waste at most {number}%")),
+        120, spelt("Add") + SPACE + rb"(?=[0-9])",
+    ),
+    Form("available", "Available KV cache memory:", (("available", "cache memory: {size}"),), 60),
+    Form(
+        "reserved", "Initial free memory",
+        (("free", "free memory {size}"), ("available", "reserved {size} memory for KV")), 200,
+    ),
+    Form(
+        "cpu_memory", "Explicitly set",
+        (("available", "set ({gib}/"), ("node", "/{gib}) GiB for KV cache")), 100,
+    ),
+    Form("graph_estimate", "Estimated CUDA graph memory:", (("estimate", "graph memory: {size} total"),), 80),
+    Form(
+        "graph_pool", "CUDA graph pool memory:",
+        (("actual", "{size} (actual)"), ("estimate", "{size} (estimated)")), 140,
+    ),
+    Form("kv_size", "KV cache size:", (("tokens", "KV cache size: {count} tokens"),), 80),
+    Form(
+        "concurrency", "Maximum concurrency for",
+        (("max_model_len", "concurrency for {count} tokens"), ("concurrency", "per request: {number}x")), 120,
+    ),
+    Form(
+        "free_memory", "Free memory on device",
+        (
+            ("free", "({gib}/"), ("total", "/{size})"), ("utilization", "utilization is ({number},"),
+            ("requested", ", {size})."), ("consumed", "{size} for consumed memory"),
+            ("activation", "{size} for peak activation"), ("graphs", "{size} for CUDAGraph memory"),
+            ("in_use", "kv cache memory in use is {size}"),
+        ),
+        900,
+    ),
+    Form(
+        "utilization", "The current --gpu-memory-utilization=",
+        (("utilization", "current --gpu-memory-utilization={number} is"),
+         ("effective", "equivalent to --gpu-memory-utilization={number} without")), 260,
+    ),
+    Form(
+        "seqs_exceed_blocks", "max_num_seqs (A) exceeds available Mamba cache blocks",
+        (("max_num_seqs", "max_num_seqs ({count}) exceeds"), ("blocks", "cache blocks ({count})")), 160,
+        _SEQS_EXCEED,
+    ),
+    Form("seqs_exceed_blocks", "exceeds available Mamba cache blocks", (("blocks", "cache blocks ({count})"),), 100),
+    Form(
+        "graph_sizes_capped", "Capping cudagraph capture sizes",
+        (("from", "from max {count} to"), ("to", "to {count} to fit"), ("blocks", "({count} blocks available)")), 160,
+    ),
+    Form("no_memory", "No available memory for the cache blocks", (), 200),
+    Form(
+        "one_request_too_big", "To serve at least one request",
+        (
+            ("max_model_len", "max seq len ({count})"), ("needed", "({size} KV cache is needed"),
+            ("available", "cache memory ({size})"), ("estimated", "maximum model length is {count}."),
+        ),
+        500, bare=True,
+    ),
+    Form("no_auto_fit", "Cannot auto-fit max_model_len", (), 200),
+    Form(
+        "auto_fit", "Auto-fit max_model_len: reduced from",
+        (("from", "reduced from {count} to"), ("to", "to {count} to fit")), 200,
+    ),
+    Form(
+        "serving", "Avg prompt throughput:",
+        (("running", "Running: {count} reqs"), ("waiting", "Waiting: {count} reqs"),
+         ("usage", "KV cache usage: {number}%")), 300,
+    ),
+    Form("ready", "Application startup complete"),
+)  # fmt: skip

@@ -1,0 +1,121 @@
+"""``hybridcalc log``: what a boot log says happened, and what to change."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hybridcalc.architecture.presets import find_preset, load_model
+from hybridcalc.cli import options
+from hybridcalc.deployment import Workload
+from hybridcalc.diagnosis.boot import diagnose_log
+from hybridcalc.diagnosis.expectation import compare, read_plan
+from hybridcalc.diagnosis.question import Question
+from hybridcalc.errors import InputError
+from hybridcalc.findings import at_or_above
+from hybridcalc.reports.document import print_json
+from hybridcalc.units import MOST_SLOTS
+
+LARGEST_SCRIPT_BYTES = 2**20
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def log(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Boot logs, plain or gzip; - is stdin.")],
+    length: Annotated[
+        str | None, typer.Option("--length", "-L", metavar="TOKENS", help="Tokens a request holds: prompt and answer.")
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", "-C", metavar="N", min=1, max=MOST_SLOTS, help="Requests that should run."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="MODEL", help="The model of the log, where its figures leave doubt."),
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option("--command", metavar="LINE|FILE", help="The launch line of the boot, as text or in a script."),
+    ] = None,
+    expect: Annotated[
+        str | None,
+        typer.Option(
+            "--expect", metavar="PLAN", help="Compare with a `plan --json` (- is stdin); exit 1 where they differ."
+        ),
+    ] = None,
+    whole: Annotated[
+        bool, typer.Option("--all", help="Read a long log to its end, not only until a boot is followed by serving.")
+    ] = False,
+    fail_on: Annotated[
+        str,
+        typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never."),
+    ] = "never",
+    as_json: options.Json = False,
+    explain: options.Explain = False,
+) -> None:
+    """What happened in a boot of SGLang, vLLM or llama.cpp: pools, constants, what binds, why it failed, what to set.
+
+    Logs are read as people paste them: prefixes, colours, wrapped lines, several boots. A failed boot is an answer too
+    (exit 0) unless --fail-on says otherwise.
+    """
+    severity = options.severity("--fail-on", fail_on)
+    if [*files, expect].count("-") > 1:
+        raise InputError("stdin is named twice", fix="give - once")
+    plan = read_plan(expect) if expect is not None else None
+    tokens = options.tokens("-L", length)
+    launched, named = _launch(command) if command is not None else (None, None)
+    architecture = options.model(model) if model is not None else None
+    if architecture is None and named is not None and (preset := find_preset(named)):
+        architecture = load_model(preset[0])
+    work = Workload(((tokens, 1),) if tokens else (), concurrency)
+    question = Question(architecture, work, launched)
+    answers = [diagnose_log(name, question, whole=whole) for name in files]
+    boots = [(answer, boot) for answer in answers for boot in answer.boots]
+    compared = [compare(boot.boot, plan) for _, boot in boots] if plan is not None else []
+    if as_json:
+        documents = [{"file": answer.source, **boot.to_dict()} for answer, boot in boots]
+        for document, rows in zip(documents, compared, strict=False):
+            document["expected"] = [row.to_dict() for row in rows]
+        figures: dict[str, Any] = answers[0].figures if len(answers) == 1 else {}
+        print_json("log", {
+            "boots": documents,
+            "figures": figures,
+            "files": [{key: value for key, value in answer.to_dict().items() if key != "boots"} for answer in answers],
+        })  # fmt: skip
+    else:
+        from hybridcalc.reports.log_text import print_log
+
+        print_log(answers, explain=explain, length=tokens is not None, compared=compared)
+    findings = tuple(found for _, boot in boots for found in boot.findings)
+    parted = any(row.agrees is False for rows in compared for row in rows)
+    if not boots or parted or at_or_above(findings, severity):
+        raise typer.Exit(1)
+
+
+def _launch(text: str) -> tuple[Any, str | None]:
+    """The arguments of a launch line and the model it names; a word that is a file's name is read as a script."""
+    from hybridcalc.commandline import read_launch
+    from hybridcalc.engines.sglang.command import from_words as sglang_words
+    from hybridcalc.engines.vllm.command import from_words as vllm_words
+    from hybridcalc.shell import split_command
+
+    if not any(letter.isspace() for letter in text):
+        text = _script(text)
+    launch = read_launch(split_command(text))
+    passed_over: list[str] = []
+    read = vllm_words if launch.engine == "vllm" else sglang_words
+    named, args = read(list(launch.words), launch.env, unknown=passed_over)
+    return args, named
+
+
+def _script(name: str) -> str:
+    try:
+        with Path(name).open("rb") as stream:
+            data = stream.read(LARGEST_SCRIPT_BYTES + 1)
+    except (OSError, ValueError):
+        raise InputError(f"--command {name[:40]!r} is neither a launch line nor a file") from None
+    if len(data) > LARGEST_SCRIPT_BYTES or b"\0" in data:
+        raise InputError(f"--command {name[:40]!r} is no launch script", fix="give a text of at most 1 MiB")
+    return data.decode("utf-8", errors="replace")

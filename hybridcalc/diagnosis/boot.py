@@ -1,0 +1,95 @@
+"""What happened in each boot of a log? Reads it, tells the boots apart, and asks each engine's diagnosis."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from hybridcalc.bootlog import EVERYTHING, read_log
+from hybridcalc.bootlog.boots import Boot, assemble
+from hybridcalc.bootlog.figures import impossible_figures, merged
+from hybridcalc.bootlog.records import Printed
+from hybridcalc.diagnosis.answer import Diagnosis
+from hybridcalc.diagnosis.llamacpp import diagnose_llamacpp
+from hybridcalc.diagnosis.question import Question
+from hybridcalc.diagnosis.rules import finding
+from hybridcalc.diagnosis.sglang import diagnose_sglang
+from hybridcalc.diagnosis.vllm import diagnose_vllm
+from hybridcalc.findings import Finding
+from hybridcalc.units import LARGEST_TOKENS
+
+_ENGINES: dict[str, Callable[[Boot, Question], Diagnosis]] = {
+    "sglang": diagnose_sglang, "vllm": diagnose_vllm, "llama.cpp": diagnose_llamacpp, "": diagnose_sglang,
+}  # fmt: skip
+
+
+class LogAnswer(NamedTuple):
+    """The boots of one log, what there is to say about the log itself, and all its figures together."""
+
+    source: str
+    boots: tuple[Diagnosis, ...]
+    findings: tuple[Finding, ...]
+    figures: dict[str, Any]
+    remarks: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """One file's part of ``log --json``."""
+        return {
+            "file": self.source,
+            "boots": [boot.to_dict() for boot in self.boots],
+            "figures": self.figures,
+            "findings": [found.to_dict() for found in self.findings],
+            "remarks": list(self.remarks),
+        }
+
+
+def diagnose_log(source: str | os.PathLike[str], question: Question, *, whole: bool = False) -> LogAnswer:
+    """The answer for the log ``source`` (a path, or ``-``). Raises InputError where it cannot be read."""
+    said: list[str] = []
+    boots, dropped = assemble(read_log(source, said, grammars=EVERYTHING, whole=whole))
+    damage = [text for text in said if "gzip" in text]
+    findings = [finding("HC104", text) for text in damage]
+    if dropped:
+        left = f"{dropped:,} in the middle are left out"
+        findings.append(finding("HC102", f"{dropped + len(boots):,} boots are in the log: {left}"))
+    name = "stdin" if os.fspath(source) == "-" else os.fspath(source)
+    answers = tuple(diagnose(boots, question))
+    return LogAnswer(name, answers, tuple(findings), merged(boots), tuple(text for text in said if text not in damage))
+
+
+def diagnose(boots: Iterable[Boot], question: Question) -> Iterable[Diagnosis]:
+    """The answer for each boot, in order."""
+    for boot in boots:
+        credible, dropped = _credible(boot)
+        answer = _ENGINES[boot.engine](credible, question)
+        answer.boot = boot
+        answer.findings += dropped
+        for figure in impossible_figures(boot):
+            size = figure.value.text if isinstance(figure.value, Printed) else figure.value
+            answer.findings.append(finding("HC106", f"line {figure.line}: {figure.name} of {size} GiB is in no GPU",
+                                           "nothing is derived from it"))  # fmt: skip
+        yield answer
+
+
+def _credible(boot: Boot) -> tuple[Boot, list[Finding]]:
+    """The boot without counts that no machine can have: nothing may be derived from them. They stay in its figures."""
+    dropped: list[Finding] = []
+
+    def kept(count: int | None, line: int) -> int | None:
+        if count is None or abs(count) <= LARGEST_TOKENS:
+            return count
+        dropped.append(finding("HC106", f"line {line}: a count of {len(str(count))} digits is none of a real boot"))
+        return None
+
+    states = [replace(pool, slots=kept(pool.slots, pool.line)) for pool in boot.states]
+    kvs = [replace(pool, tokens=kept(pool.tokens, pool.line)) for pool in boot.kvs]
+    statements = [
+        replace(s, figures=tuple(
+            (name, value) for name, value in s.figures if not isinstance(value, int) or kept(value, s.line) is not None
+        )) for s in boot.statements
+    ]  # fmt: skip
+    if not dropped:
+        return boot, []
+    return replace(boot, states=states, kvs=kvs, statements=statements), list(dict.fromkeys(dropped))

@@ -1,0 +1,145 @@
+"""Do the figures of a boot agree with one another, and with the flags it was started with?
+
+Each check names the two figures that part. What may differ is left alone: free memory moves by what loaders give back,
+and an engine may run fewer requests than its pools admit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from hybridcalc.bootlog.boots import Boot
+from hybridcalc.bootlog.records import Pool, Printed, Statement, StatePoolAllocated
+from hybridcalc.diagnosis.candidates import KV_DTYPES
+from hybridcalc.diagnosis.question import Launch
+from hybridcalc.diagnosis.rules import finding
+from hybridcalc.errors import InputError
+from hybridcalc.findings import Finding
+from hybridcalc.units import GIB, parse_dtype
+
+SLACK = Fraction(5, 100) * GIB
+"""Free memory may move by as much between two lines without anything being wrong."""
+LARGEST_DRIFT = 2 * GIB
+
+
+def contradictions(
+    boot: Boot, slots: int | None, tokens: int | None, requests: int | None, slots_per_request: int | None,
+    launch: Launch,
+) -> list[Finding]:  # fmt: skip
+    """What cannot all be true of one boot, and what the flags rule out."""
+    return [
+        *_within(boot, slots, tokens, requests, slots_per_request),
+        *_memory(boot),
+        *_flags(boot, slots, requests, launch),
+    ]
+
+
+def _within(
+    boot: Boot, slots: int | None, tokens: int | None, requests: int | None, slots_per_request: int | None
+) -> Iterator[Finding]:
+    for statement in boot.of("summary"):
+        said = statement.get("max_total_num_tokens")
+        pools = [kv.tokens for kv in boot.target_kvs if kv.tokens]
+        if isinstance(said, int) and pools and said not in pools and not boot.of("post_capture"):
+            yield _apart(f"the KV pool holds {pools[0]:,} tokens (line {boot.target_kvs[0].line})",
+                         f"the summary says {said:,} (line {statement.line})")  # fmt: skip
+    for statement in boot.of("capped"):
+        said, limit = statement.get("max_mamba_cache_size"), statement.get("max_running_requests")
+        states = [state.slots for state in boot.states if state.slots is not None]
+        if isinstance(said, int) and states and said not in states:
+            yield _apart(f"the state pool has {states[0]:,} slots", f"the clamp says {said:,} (line {statement.line})")
+        per = statement.get("slots_per_request")
+        if isinstance(said, int) and isinstance(per, int) and isinstance(limit, int) and per and said // per != limit:
+            yield _apart(f"{said:,} // {per} is {said // per:,}",
+                         f"the clamp says {limit:,} (line {statement.line})")  # fmt: skip
+    if slots is not None and requests is not None and slots_per_request and requests > slots // slots_per_request:
+        yield _apart(f"{requests:,} requests run", f"{slots:,} slots admit {slots // slots_per_request:,}")
+    elif slots is not None and requests is not None and 0 <= slots < requests:
+        yield _apart(f"{requests:,} requests run", f"there are {slots:,} slots, and each needs one at least")
+
+
+def _memory(boot: Boot) -> Iterator[Finding]:
+    """Free memory before and after each step, against what the step says it took."""
+    by_rank = {s.rank: s for s in reversed(boot.of("weights_begin"))}
+    loaded: dict[str, Statement] = {}
+    for statement in boot.of("weights_loaded"):
+        first = loaded.setdefault(statement.rank, statement)
+        begun = by_rank.get(statement.rank)
+        before, left, used = begun.get("avail") if begun else None, statement.get("avail"), statement.get("usage")
+        if first is not statement or not isinstance(before, Printed):
+            continue
+        if not isinstance(left, Printed) or not isinstance(used, Printed):
+            continue
+        if abs(before.value - left.value - used.value) > SLACK:
+            yield _apart(f"{before.text} - {left.text} GiB are free less",
+                         f"the weights took {used.text} GiB (line {statement.line})")  # fmt: skip
+    for rank, statement in loaded.items():
+        after = statement.get("avail")
+        pools: list[Pool] = [*boot.states, *boot.target_kvs]
+        sizes = [part.value for pool in pools if pool.rank == rank for part in sizes_of(pool) if part is not None]
+        if not isinstance(after, Printed) or not sizes:
+            continue
+        total = sum(sizes, start=Fraction(0))
+        if total > after.value + LARGEST_DRIFT:
+            free = f"{after.text} GiB were free (line {statement.line})"
+            yield _apart(f"the pools take {float(total / GIB):.2f} GiB", free)
+        ends = [s.get("avail") for s in boot.of("pools_done") if s.rank == rank]
+        if ends and isinstance(ends[0], Printed) and len(boot.of("weights_loaded")) == len(loaded):
+            drift = after.value - total - ends[0].value
+            if abs(drift) > LARGEST_DRIFT / 8:
+                less = "more" if drift < 0 else "less"
+                yield finding(
+                    "HC116", f"{ends[0].text} GiB are free after the pools, {float(abs(drift) / GIB):.2f} {less} than "
+                    f"{after.text} - {float(total / GIB):.2f}",
+                )  # fmt: skip
+
+
+def sizes_of(pool: Pool) -> tuple[Printed | None, ...]:
+    """What a pool's parts take."""
+    if isinstance(pool, StatePoolAllocated):
+        return pool.conv, pool.ssm, pool.intermediate_conv, pool.intermediate_ssm
+    return pool.k, pool.v, pool.kv
+
+
+def _flags(boot: Boot, slots: int | None, requests: int | None, launch: Launch) -> Iterator[Finding]:
+    args = launch.args
+    if not launch.given:
+        return
+    workers = max(1, args.attn_dp_size)
+    asked = args.max_mamba_cache_size
+    if asked is not None and slots is not None and slots != asked // workers:
+        yield finding("HC108", f"{launch.source} pins {asked:,} slots, the log has {slots:,}",
+                      "this log is of another start")  # fmt: skip
+    limit = args.max_running_requests
+    if limit is not None and requests is not None and requests > max(1, limit // workers):
+        yield finding("HC108", f"{launch.source} allows {limit:,} requests, the log runs {requests:,}",
+                      "this log is of another start")  # fmt: skip
+    elif limit is not None and requests is not None and requests < limit // workers and not boot.of("capped"):
+        yield finding("HC112", f"{limit:,} requests were asked for, {requests:,} run")
+    printed = {kv.dtype for kv in boot.target_kvs if kv.dtype}
+    wanted = _dtype(args.kv_cache_dtype) if "kv_cache_dtype" in launch.given else None
+    if wanted is not None and printed and not any(wanted in KV_DTYPES.get(dtype, (wanted,)) for dtype in printed):
+        yield finding("HC108", f"{launch.source} sets {args.kv_cache_dtype} KV, the log has {sorted(printed)[0]}",
+                      "this log is of another start")  # fmt: skip
+
+
+def _dtype(name: str) -> str | None:
+    """A dtype's full name; None for one that is not known here."""
+    try:
+        return parse_dtype(name)
+    except InputError:
+        return None
+
+
+def fraction_finding(launch: Launch, fraction: tuple[float, float]) -> Finding | None:
+    """Whether the fraction that was asked for leaves the memory that the pools took."""
+    asked = launch.args.mem_fraction_static
+    if asked is None or fraction[0] - 0.02 <= asked <= fraction[1] + 0.02:
+        return None
+    return finding("HC108", f"{launch.source} gives --mem-fraction-static {asked:g}, the pools need about "
+                   f"{sum(fraction) / 2:.2f}", "this log is of another start")  # fmt: skip
+
+
+def _apart(one: str, other: str) -> Finding:
+    return finding("HC105", f"inconsistent: {one}, but {other}", "the log was edited, or holds lines of two boots")

@@ -1,0 +1,188 @@
+"""Why did a boot fail, at which step, and which flag changes that?
+
+Every refusal that the engines print has its cause here, with the figures the log gives for it. An out-of-memory error
+names no step: the line before it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from hybridcalc.bootlog.boots import Boot
+from hybridcalc.bootlog.records import Printed, Statement
+from hybridcalc.diagnosis.answer import Diagnosis
+from hybridcalc.diagnosis.rules import finding
+from hybridcalc.findings import Finding
+from hybridcalc.units import GIB, format_bytes
+
+_STEPS = {
+    "weights_begin": "while the weights were loaded",
+    "weights_loaded": "between the weights and the pools",
+    "pool": "after the pools were allocated",
+    "pools_done": "after the pools were allocated",
+    "graph_begin": "while graphs were captured",
+    "graph_captured": "after graphs were captured",
+    "summary": "after start-up",
+    "ready": "while serving",
+    "available": "after the cache was sized",
+    "kv_size": "after the cache was allocated",
+    "block_size": "before the cache was sized",
+    "free_memory": "after start-up",
+    "graph_pool": "after graphs were captured",
+}
+"""What the last line before a failure says about when it happened."""
+
+
+def failures(answer: Diagnosis) -> bool:
+    """Add what the boot died of to the findings; whether it did."""
+    boot = answer.boot
+    for error in boot.errors:
+        explain = _CAUSES.get(error.kind)
+        if explain is not None:
+            answer.findings.append(explain(boot, error))
+    return bool(boot.errors)
+
+
+def _refused_hybrid(boot: Boot, error: Statement) -> Finding:
+    slots, rest, per = error.get("max_mamba_cache_size"), error.get("total_rest_memory"), error.get("per_slot")
+    message = "no memory for the state pool"
+    if isinstance(rest, Printed):
+        message += f": {rest.text} GiB are left for both pools"
+        message += f", K comes out at {slots:,}" if isinstance(slots, int) else ""
+        if isinstance(per, Printed):
+            message += f" of slots of {per.text} MiB"
+    fix = "raise --mem-fraction-static, use more GPUs or smaller weights"
+    before = boot.first("weights_begin", "avail")
+    if isinstance(rest, Printed) and isinstance(before, Printed) and rest.value < 0 and before.value > 0:
+        fix = f"raise --mem-fraction-static by more than {float(-rest.value / before.value):.2f}, or use more GPUs"
+    elif isinstance(rest, Printed) and rest.value < 0:
+        fix = f"{float(-rest.value / GIB):.2f} GiB and more are missing: {fix}"
+    return finding("HC120", message, fix)
+
+
+def _refused_small(boot: Boot, error: Statement) -> Finding:
+    slots, per = error.get("max_mamba_cache_size"), error.get("slots_per_request")
+    numbers = f": {slots} slots at {per} a request" if isinstance(slots, int) and isinstance(per, int) else ""
+    fix = f"--max-mamba-cache-size {per + 1} at least, " if isinstance(per, int) else ""
+    return finding("HC121", f"the state pool serves no request{numbers}", fix + "or more memory for the pools")
+
+
+def _refused_tokens(boot: Boot, error: Statement) -> Finding:
+    return finding("HC122", "nothing is left for KV tokens", "raise --mem-fraction-static, or lower the state's share: "
+                   "--mamba-full-memory-ratio or --max-mamba-cache-size")  # fmt: skip
+
+
+def _refused_weights(boot: Boot, error: Statement) -> Finding:
+    return finding("HC122", "weights and slack leave no memory for the pools",
+                   "raise --mem-fraction-static, use more GPUs or smaller weights")  # fmt: skip
+
+
+def _ping_pong(boot: Boot, error: Statement) -> Finding:
+    usage = boot.serving.peak_state_usage
+    seen = f" at {usage:.0%} of the pool with {boot.serving.most_running} running" if usage else ""
+    return finding(
+        "HC123", f"no free slot for a request's tracking states{seen}",
+        "raise --max-mamba-cache-size where it is set (the ratio the message names has no effect then), else "
+        "--mamba-full-memory-ratio; or lower --max-running-requests, or use extra_buffer_lazy",
+    )  # fmt: skip
+
+
+def _slots_exhausted(boot: Boot, error: Statement) -> Finding:
+    return finding("HC123", "no free state slot for a request",
+                   "raise --max-mamba-cache-size or --mamba-full-memory-ratio, or lower --max-running-requests",
+                   )  # fmt: skip
+
+
+def _host(boot: Boot, error: Statement) -> Finding:
+    return finding("HC124", "no host memory is left for HiCache", "lower --hicache-size or --hicache-ratio")
+
+
+def _oom(boot: Boot, error: Statement) -> Finding:
+    tried = error.get("tried")
+    what = f" on {format_bytes(tried.value)}" if isinstance(tried, Printed) else ""
+    step, left = _step_before(boot, error)
+    free = f", with {left.text} GiB free before it" if left is not None else ""
+    lower = "--gpu-memory-utilization" if boot.engine == "vllm" else "--mem-fraction-static"
+    if boot.engine == "llama.cpp":
+        fix = "offload fewer layers (-ngl), or a shorter context (-c) or fewer sequences (-np)"
+    elif step == _STEPS["weights_begin"]:
+        fix = "the weights do not fit: more GPUs or smaller weights"
+    else:
+        fix = f"lower {lower}, the largest batch that is captured, or what is not charged (draft states, rings)"
+    return finding("HC124", f"out of memory{what} {step}{free}".rstrip(), fix)
+
+
+def _step_before(boot: Boot, error: Statement) -> tuple[str, Printed | None]:
+    """When it failed, by the last line before, and the free memory that was printed last."""
+    step, left = "", None
+    for record in boot.records():
+        if record is error or record.line > error.line:
+            break
+        kind = record.kind if isinstance(record, Statement) else "pool"
+        step = _STEPS.get(kind, step)
+        if isinstance(record, Statement) and isinstance(found := record.get("avail"), Printed):
+            left = found
+    return step, left
+
+
+def _no_blocks(boot: Boot, error: Statement) -> Finding:
+    available = boot.first("available", "available")
+    asked, total = boot.first("utilization", "utilization"), boot.first("free_memory", "total")
+    graphs = boot.first("graph_estimate", "estimate")
+    message = "no memory for the cache"
+    if isinstance(available, Printed):
+        message += f": {available.text} GiB"
+    if isinstance(asked, Printed):
+        message += f" at --gpu-memory-utilization {asked.number:g}"
+    if isinstance(graphs, Printed) and graphs.value > 0:
+        message += f", {graphs.text} GiB are kept for graphs"
+    fix = "raise --gpu-memory-utilization, use more GPUs or smaller weights"
+    known = [value for value in (available, asked, total) if isinstance(value, Printed)]
+    if len(known) == 3 and known[2].value:
+        available, asked, total = known
+        least = asked.number + float((Fraction(0) - available.value) / total.value)
+        fix = f"--gpu-memory-utilization above {least:.2f}" if least < 1 else "the weights do not fit: use more GPUs"
+    return finding("HC125", message, fix)
+
+
+def _too_many_sequences(boot: Boot, error: Statement) -> Finding:
+    asked, blocks = error.get("max_num_seqs"), error.get("blocks")
+    shown = f"{asked:,} sequences" if isinstance(asked, int) else "the sequences"
+    has = f", there are {blocks:,}" if isinstance(blocks, int) else ""
+    fix = f"--max-num-seqs {blocks}" if isinstance(blocks, int) else "lower --max-num-seqs"
+    return finding("HC126", f"{shown} need a block each{has}",
+                   f"{fix}, a higher --gpu-memory-utilization, or piecewise graphs")  # fmt: skip
+
+
+def _one_request(boot: Boot, error: Statement) -> Finding:
+    length, needed, has = error.get("max_model_len"), error.get("needed"), error.get("available")
+    longest = error.get("estimated")
+    of = f" of {length:,} tokens" if isinstance(length, int) else ""
+    message = f"one request{of} does not fit"
+    if isinstance(needed, Printed) and isinstance(has, Printed):
+        message += f": {needed.text} GiB are needed, {has.text} are there"
+    fix = f"--max-model-len {longest}" if isinstance(longest, int) else "lower --max-model-len"
+    return finding("HC127", message, f"{fix}, or raise --gpu-memory-utilization")
+
+
+def _no_token(boot: Boot, error: Statement) -> Finding:
+    return finding("HC127", "not even one token fits", "raise --gpu-memory-utilization, or use more GPUs")
+
+
+_CAUSES: dict[str, Callable[[Boot, Statement], Finding]] = {
+    "refused_hybrid": _refused_hybrid,
+    "refused_small": _refused_small,
+    "refused_tokens": _refused_tokens,
+    "refused_weights": _refused_weights,
+    "ping_pong": _ping_pong,
+    "slots_exhausted": _slots_exhausted,
+    "no_host_memory": _host,
+    "oom": _oom,
+    "alloc_failed": _oom,
+    "no_memory": _no_blocks,
+    "seqs_exceed_blocks": _too_many_sequences,
+    "one_request_too_big": _one_request,
+    "no_auto_fit": _no_token,
+}
+"""A kind of refusal -> what to say about it. A new one is added here and in boots.ERRORS."""

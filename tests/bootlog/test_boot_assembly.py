@@ -1,0 +1,81 @@
+"""Several boots, engines and ranks in one log, and draft models beside their targets."""
+
+from __future__ import annotations
+
+import io
+
+from test_statements import SGLANG, VLLM
+
+from hybridcalc.bootlog import EVERYTHING, scan
+from hybridcalc.bootlog.boots import MOST_BOOTS, Boot, assemble
+from hybridcalc.bootlog.figures import figures
+
+
+def boots(text: str) -> list[Boot]:
+    return assemble(scan(io.BytesIO(text.encode()), grammars=EVERYTHING)).boots
+
+
+def test_each_start_is_a_boot_of_its_own():
+    again = SGLANG.replace("124", "200").replace("330323", "250000")
+    found = boots(SGLANG + again)
+    assert [figures(boot)["max_mamba_cache_size"] for boot in found] == [124, 200]
+    assert [figures(boot)["max_total_num_tokens"] for boot in found] == [330_323, 250_000]
+
+
+def test_the_same_start_pasted_twice_adds_nothing():
+    """Where the engine says nothing of a new start, a repeated line is a repetition."""
+    pools = "".join(line + "\n" for line in SGLANG.splitlines() if "allocated" in line or "max_total" in line)
+    assert len(boots(pools + pools)) == 1
+    assert figures(boots(pools + pools)[0]) == figures(boots(pools)[0])
+
+
+def test_engines_in_one_file_stay_apart():
+    found = boots(
+        "\n".join(line for pair in zip(SGLANG.splitlines(), VLLM.splitlines(), strict=False) for line in pair)
+    )
+    assert [boot.engine for boot in found] == ["sglang", "vllm"]
+
+
+def test_another_pid_is_another_vllm_start():
+    found = boots(VLLM + VLLM.replace("pid=90", "pid=91").replace("516,180", "350,043"))
+    assert [figures(boot)["gpu_kv_cache_tokens"] for boot in found] == [516_180, 350_043]
+
+
+def test_ranks_of_one_boot_are_one_boot():
+    """Equal ranks give one value; uneven ones a list, and no draft."""
+    both = SGLANG + SGLANG.replace("TP0", "TP1").replace("K size: 10.08", "K size: 5.04").replace(
+        "V size: 10.08", "V size: 5.04"
+    )
+    found = boots("\n".join(sorted(both.splitlines(), key=lambda line: line[:20])))
+    assert len(found) == 1 and found[0].ranks == ["TP0", "TP1"]
+    said = figures(found[0])
+    assert (said["k_gib"], said["kv_tokens"]) == ([10.08, 5.04], 330_323)
+    assert "draft_k_gib" not in said
+
+
+def test_a_draft_model_keeps_its_own_names():
+    draft = (
+        "[2026-10-02 00:39:42 TP0] Load weight end. elapsed=1 s, type=Qwen3_5MTP, avail mem=62.00 GB, "
+        "mem usage=3.30 GB.\n"
+        "[2026-10-02 00:39:42 TP0] KV Cache is allocated. dtype: torch.bfloat16, #tokens: 330323, K size: 0.63 GB, "
+        "V size: 0.63 GB\n[2026-10-02 00:39:42 TP0] Memory pool end. avail mem=24.85 GB\n"
+    )
+    lines = SGLANG.splitlines(keepends=True)
+    [boot] = boots("".join([*lines[:6], draft, *lines[6:]]))
+    said = figures(boot)
+    assert (said["weights_gib"], said["draft_weights_gib"]) == (28.47, 3.3)
+    assert (said["k_gib"], said["draft_k_gib"], said["draft_kv_tokens"]) == (10.08, 0.63, 330_323)
+    assert (said["mem_pool_end_avail_gib"], said["draft_mem_pool_end_avail_gib"]) == (26.11, 24.85)
+
+
+def test_an_impossible_figure_gives_way_to_a_possible_one():
+    decoy = "(Worker_DP1 pid=3) INFO 08-13 11:26:35 [a.py:1] Model loading took 999.99 GiB memory\n"
+    assert figures(boots(decoy + VLLM)[0])["weights_gib"] == 15.26
+    assert figures(boots(decoy)[0])["weights_gib"] == 999.99
+
+
+def test_what_is_held_of_many_boots_is_bounded():
+    line = "Mamba Cache is allocated. max_mamba_cache_size: {0}, conv_state size: 0.34GB, ssm_state size: 17.58GB\n"
+    found = assemble(scan(io.BytesIO("".join(map(line.format, range(1, 3000))).encode()), grammars=EVERYTHING))
+    assert len(found.boots) == MOST_BOOTS and found.dropped == 2999 - MOST_BOOTS
+    assert (found.boots[0].states[0].slots, found.boots[-1].states[0].slots) == (1, 2999)

@@ -1,0 +1,88 @@
+"""Twenty thousand damaged logs: no traceback, and no figure that is not in the text."""
+
+from __future__ import annotations
+
+import io
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from hybridcalc.bootlog import EVERYTHING, KvPoolAllocated, Printed, Record, StatePoolAllocated, scan
+from hybridcalc.bootlog.boots import assemble
+from hybridcalc.bootlog.figures import figure_list, merged
+
+LOGS = [path.read_bytes() for path in sorted((Path(__file__).parent.parent / "data" / "bootlogs").glob("*.log"))]
+MUTATIONS, PARTS = 20_000, 8
+INSERTED = (
+    b"\n",
+    b"\r",
+    b"\r\n  ",
+    b"\x1b[31m",
+    b"`",
+    b"> ",
+    b"\xff",
+    b"|",
+    b"...",
+    b"{x}",
+    b"\0",
+    b"**",
+    b"\xef\xbb\xbf",
+)
+PREFIXES = (b"> ", b"2026-02-01T00:05:03Z ", b"pod-1  | ", b"# ")
+
+
+def mutated(draw: random.Random) -> bytes:
+    """A real log or two, cut, shuffled, flipped, prefixed, repeated."""
+    raw = bytearray(b"\n".join(draw.choice(LOGS) for _ in range(draw.choice((1, 1, 1, 2)))))
+    for _ in range(draw.randint(1, 8)):
+        at = draw.randrange(len(raw) + 1)
+        edit = draw.randrange(8)
+        if edit == 0:
+            raw[at:at] = draw.choice(INSERTED)
+        elif edit == 1:
+            del raw[at : at + draw.randint(1, 60)]
+        elif edit == 2 and at < len(raw):
+            raw[at] ^= 1 << draw.randrange(8)
+        elif edit == 3:
+            lines = raw.split(b"\n")
+            draw.shuffle(lines)
+            raw = bytearray(b"\n".join(lines))
+        elif edit == 4:
+            raw = raw[:at]
+        elif edit == 5:
+            raw = raw[at:]
+        elif edit == 6:
+            prefix = draw.choice(PREFIXES)
+            raw = bytearray(b"\n".join(prefix + line for line in raw.split(b"\n")))
+        else:
+            raw[at:at] = raw[at : at + 200]
+    return bytes(raw)
+
+
+def printed(record: Record) -> list[str]:
+    """The numbers of a record, as text."""
+    if isinstance(record, StatePoolAllocated):
+        values = [record.slots, record.conv, record.ssm, record.intermediate_conv, record.intermediate_ssm]
+    elif isinstance(record, KvPoolAllocated):
+        values = [record.tokens, record.k, record.v, record.kv]
+    else:
+        values = [value for _, value in record.figures]
+    return [v.text if isinstance(v, Printed) else str(v) for v in values if isinstance(v, Printed | int)]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_damage_raises_and_none_invents_a_figure(part: int):
+    """Each number's digits stand in the text in a row, but for line ends, prefixes, colours and separators."""
+    draw = random.Random(part)
+    for _ in range(MUTATIONS // PARTS):
+        raw = mutated(draw)
+        bare = re.sub(rb"\x1b\[31m|(?m:^(?:> |2026-02-01T00:05:03Z |pod-1  \| |# )+)", b"", raw)
+        digits = re.sub(rb"[^0-9]", b"", bare).decode()
+        records = list(scan(io.BytesIO(raw), grammars=EVERYTHING))
+        for record in records:
+            for text in printed(record):
+                assert re.sub("[^0-9]", "", text) in digits, (text, raw)
+        boots = assemble(records).boots
+        assert len(merged(boots)) <= sum(len(figure_list(boot)) for boot in boots)

@@ -1,0 +1,157 @@
+"""``hybridcalc log``: text, JSON, several files, stdin, gzip, the comparison with a plan, and its errors."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import pytest
+from command_line import process, run
+
+LOGS = Path(__file__).resolve().parent.parent / "data" / "bootlogs"
+K3 = str(LOGS / "sgl-015.log")
+FIGURES = json.loads((LOGS / "figures.json").read_text())
+
+
+def test_the_answer_opens_with_the_verdict_and_ends_with_flags():
+    ran = run("log", K3, "-L", "9216")
+    assert (ran.code, ran.err) == (0, "")
+    lines = ran.out.splitlines()
+    assert lines[0] == "SGLang 0.5.16 or later, kimi-k3 on TP8, fp32 state, fp8 KV"
+    assert lines[1] == "  the state pool binds at 51 requests; 60 % of the KV idle at 9,216 tokens"
+    assert "258 x 56,171,520 B = 13.50 GiB" in ran.out
+    assert "--mamba-radix-cache-strategy extra_buffer_lazy" in ran.out
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_the_document_has_the_promised_keys():
+    document = run("log", K3, "-L", "9216", "--json").document
+    assert document["schema"] == "hybridcalc.log/1"
+    [boot] = document["boots"]
+    promised = {
+        "engine",
+        "version",
+        "model_guess",
+        "ranks",
+        "records",
+        "constants",
+        "binding",
+        "findings",
+        "suggestions",
+    }
+    assert promised <= set(boot)
+    assert (boot["engine"], boot["binding"]) == ("sglang", "state")
+    low, high = boot["constants"]["state_bytes_per_slot"]
+    assert low <= 56_171_520 <= high
+    assert boot["constants"]["exact"]["kv_bytes_per_token"] == 13_824
+    record = next(record for record in boot["records"] if record["key"] == "ssm_gib")
+    assert (record["value"], record["text"], record["decimals"], record["line"]) == (13.04, "13.04", 2, 1)
+    assert boot["steps"] and boot["suggestions"]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_published_log_is_answered_in_both_forms(name: str):
+    """JSON carries each expected figure under its name; the text never fails."""
+    document = run("log", str(LOGS / name), "--json").document
+    assert document["figures"] == FIGURES[name]
+    text = run("log", str(LOGS / name), "-L", "8k", "--explain")
+    assert (text.code, text.err) == (0, "") and text.out.strip()
+
+
+def test_several_files_stdin_and_gzip(tmp_path: Path):
+    packed = tmp_path / "boot.log.gz"
+    packed.write_bytes(gzip.compress(Path(K3).read_bytes()))
+    document = run("log", str(packed), "-", "--json", stdin=(LOGS / "vllm-012.log").read_bytes()).document
+    assert [(boot["file"], boot["engine"]) for boot in document["boots"]] == [
+        (str(packed), "sglang"),
+        ("stdin", "vllm"),
+    ]
+    assert [entry["file"] for entry in document["files"]] == [str(packed), "stdin"]
+    packed.write_bytes(gzip.compress(Path(K3).read_bytes())[:-4])
+    assert run("log", str(packed), "--json").document["files"][0]["findings"][0]["rule"] == "HC104"
+
+
+def test_a_launch_line_is_held_against_the_log(tmp_path: Path):
+    line = "python -m sglang.launch_server --model-path moonshotai/Kimi-K3 --tp 8 --max-mamba-cache-size 64"
+    script = tmp_path / "serve.sh"
+    script.write_text(line + "\n")
+    for command in (line, str(script)):
+        ran = run("log", K3, "--command", command)
+        assert "HC108 the launch line pins 64 slots, the log has 257" in " ".join(ran.out.split())
+    assert run("log", K3, "--command", line, "--fail-on", "error").code == 1
+
+
+def test_a_failed_boot_is_an_answer_unless_told_otherwise():
+    path = str(LOGS / "vllm-003.log")
+    assert run("log", path).code == 0
+    assert run("log", path, "--fail-on", "error").code == 1
+
+
+def test_a_boot_is_compared_with_a_plan(tmp_path: Path):
+    """The drift alarm: 0 where the boot is as planned, 1 where it parts, whichever way the plan comes."""
+    flags = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3")
+    right = run("plan", *flags, "--rest", "28.5287GiB", "--json").out
+    wrong = run("plan", *flags, "--rest", "30GiB", "--json").out
+    path = tmp_path / "plan.json"
+    path.write_text(right)
+    agreed = run("log", K3, "--expect", str(path), "--json")
+    assert agreed.code == 0
+    assert {row["figure"]: row["agrees"] for row in agreed.document["boots"][0]["expected"]}["kv_tokens"] is True
+    assert run("log", K3, "--expect", "-", stdin=right.encode()).code == 0
+    ran = run("log", K3, "--expect", "-", stdin=wrong.encode())
+    assert ran.code == 1 and "differs" in ran.out
+    path.write_text("{}")
+    assert run("log", K3, "--expect", str(path)).err == (
+        f"error: {str(path)[:80]} is no plan\n       write one with `hybridcalc plan ... --json`\n"
+    )
+
+
+def test_a_log_without_a_boot_says_so(tmp_path: Path):
+    path = tmp_path / "boot.log"
+    path.write_text("INFO: nothing to see\n")
+    ran = run("log", str(path))
+    assert (ran.code, ran.err) == (1, "")
+    assert ran.out.startswith("no boot in it")
+    assert run("log", str(path), "--json").document["boots"] == []
+
+
+ERRORS = {
+    ("log",): "Missing argument",
+    ("log", "no/such/file"): "no/such/file: no such file",
+    ("log", "-", "-"): "stdin is named twice",
+    ("log", K3, "-L", "long"): "-L: 'long' is not a token count",
+    ("log", K3, "--model", "kimi-k33"): "kimi-k33",
+    ("log", K3, "--command", "nothing.sh"): "--command 'nothing.sh' is neither a launch line nor a file",
+    ("log", K3, "--fail-on", "all"): "--fail-on 'all' is not a severity",
+    ("log", K3, "--expect", "no/plan"): "no/plan: cannot be read",
+}
+
+
+@pytest.mark.parametrize(("arguments", "said"), ERRORS.items(), ids=[" ".join(a[1:])[-30:] for a in ERRORS])
+def test_an_error_is_one_or_two_lines(arguments: tuple[str, ...], said: str):
+    ran = run(*arguments)
+    assert ran.code == 2 and ran.out == ""
+    assert said.lower() in ran.err.lower() and ran.err.count("\n") <= 2
+
+
+def test_damaged_logs_are_answered_to_the_end():
+    """Cut, shuffled, flipped: the command answers or says that there is no boot, and never fails."""
+    draw = random.Random(41)
+    logs = [path.read_bytes() for path in sorted(LOGS.glob("*.log"))]
+    for number in range(60):
+        lines = draw.choice(logs).split(b"\n")
+        draw.shuffle(lines)
+        raw = bytearray(b"\n".join(lines))
+        for _ in range(3):
+            raw[draw.randrange(len(raw))] ^= 1 << draw.randrange(8)
+        ran = run(
+            "log", "-", "-L", "8k", *(["--json"] if number % 2 else []), stdin=bytes(raw[: draw.randrange(len(raw))])
+        )
+        assert ran.code in (0, 1) and ran.err == "", (ran.err, raw)
+
+
+def test_no_colour_and_a_closed_pipe_behave():
+    ran = process("log", K3, NO_COLOR="1", FORCE_COLOR="1")
+    assert ran.code == 0 and "\x1b" not in ran.out

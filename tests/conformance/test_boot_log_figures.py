@@ -1,0 +1,25 @@
+"""Real boot logs of three engines: every figure that a log prints is found, and none that it does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hybridcalc.bootlog import EVERYTHING, read_log
+from hybridcalc.bootlog.boots import assemble
+from hybridcalc.bootlog.figures import merged
+
+LOGS = Path(__file__).resolve().parent.parent / "data" / "bootlogs"
+EXPECTED: dict[str, dict[str, object]] = json.loads((LOGS / "figures.json").read_text())
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_printed_figure_is_found_and_no_other(name: str):
+    boots = assemble(read_log(LOGS / name, grammars=EVERYTHING)).boots
+    assert merged(boots) == EXPECTED[name]
+
+
+def test_every_log_has_its_figures():
+    assert sorted(EXPECTED) == sorted(path.name for path in LOGS.glob("*.log"))

@@ -1,0 +1,226 @@
+"""An SGLang boot: which model, S, ratio and memory, what binds, what contradicts, what to set."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridcalc import load_model
+from hybridcalc.bootlog import EVERYTHING, scan
+from hybridcalc.bootlog.boots import assemble
+from hybridcalc.deployment import Workload
+from hybridcalc.diagnosis.answer import Diagnosis
+from hybridcalc.diagnosis.boot import diagnose, diagnose_log
+from hybridcalc.diagnosis.question import Question
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.server_plan import plan
+from hybridcalc.errors import HybridcalcError
+
+LOGS = Path(__file__).resolve().parent.parent / "data" / "bootlogs"
+
+
+def published(name: str, length: int | None = None, **question: object) -> Diagnosis:
+    work = Workload.at(length) if length else Workload()
+    return diagnose_log(LOGS / name, Question(workload=work, **question)).boots[0]  # type: ignore[arg-type]
+
+
+def answer(text: str, length: int | None = None, **question: object) -> Diagnosis:
+    work = Workload.at(length) if length else Workload()
+    boots = assemble(scan(io.BytesIO(text.encode()), grammars=EVERYTHING)).boots
+    return next(iter(diagnose(boots, Question(workload=work, **question))))  # type: ignore[arg-type]
+
+
+def rules(found: Diagnosis) -> list[str]:
+    return [finding.rule for finding in found.findings]
+
+
+def test_the_published_kimi_boot_is_explained_to_the_byte():
+    """257 slots + 1 of 56,171,520 B, 1,167,552 tokens of 13,824 B, ratio 0.9: the state binds at 51 requests."""
+    found = published("sgl-015.log", 9216)
+    assert found.model_guess == "kimi-k3 on TP8, fp32 state, fp8 KV"
+    assert found.constants is not None
+    assert found.constants["exact"] == {
+        "model": "kimi-k3", "state_bytes_per_slot": 56_171_520, "kv_bytes_per_token": 13_824, "certain": True,
+    }  # fmt: skip
+    assert (found.binding, found.derived["requests"], found.derived["slots_per_request"]) == ("state", 51, 5)
+    assert found.derived["ratio_used"] == 0.9
+    low, high = found.derived["mamba_full_memory_ratio"]
+    assert low <= 0.9 <= high
+    assert "--mamba-radix-cache-strategy extra_buffer_lazy --mamba-full-memory-ratio 1.76" in [
+        suggestion.flags for suggestion in found.suggestions
+    ]
+
+
+MODELS = {
+    "sgl-002.log": "granite-4.0-h-micro on TP1", "sgl-004.log": "ling-3.0-flash on TP1",
+    "sgl-012.log": "qwen3.5-397b-a17b on TP2", "sgl-016.log": "qwen3.5-27b on TP1",
+    "sgl-030.log": "glm-5.3-flash on TP4", "sgl-020.log": "qwen3.5-27b on TP1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "model"), MODELS.items())
+def test_published_boots_name_their_model(name: str, model: str):
+    """By the pools, by the class of the weights line, or by the size of a slot that a refusal prints."""
+    assert (published(name).model_guess or "").startswith(model)
+
+
+def test_constants_hold_the_exact_sizes():
+    """The printed intervals of a boot contain the sizes of the model that made it."""
+    constants = published("sgl-016.log").constants
+    assert constants is not None
+    exact = constants["exact"]
+    for name in ("state_bytes_per_slot", "kv_bytes_per_token"):
+        low, high = constants[name]
+        assert low <= exact[name] <= high
+
+
+@given(
+    st.sampled_from(["kimi-k3", "qwen3.5-27b", "qwen3-next-80b-a3b", "nemotron-3-super-120b-a12b", "ling-3.0-flash"]),
+    st.sampled_from([1, 2, 4, 8]), st.sampled_from(["auto", "fp8_e4m3"]), st.floats(20, 90), st.floats(0.3, 3.0),
+)  # fmt: skip
+def test_what_a_plan_prints_is_diagnosed_back(model, tp, dtype, rest, ratio):
+    """Plan, print, read, diagnose: the model is among the candidates, K and the ratio come out, nothing contradicts."""
+    args = ServerArgs(tp_size=tp, kv_cache_dtype=dtype, mamba_full_memory_ratio=round(ratio, 2))
+    try:
+        made = plan(load_model(model), args, rest_gib=rest)
+    except HybridcalcError:
+        return
+    found = answer("".join(f"[2026-10-02 00:39:31 TP0] {line}\n" for line in made.log_lines))
+    assert model in [candidate.model for candidate in found.candidates]
+    assert not [finding for finding in found.findings if finding.severity == "error"]
+    low, high = found.derived["mamba_full_memory_ratio"]
+    assert low - 0.03 <= args.mamba_full_memory_ratio <= high + 0.03
+    assert (
+        found.derived["rest_gib"][0] - 0.1
+        <= rest
+        <= found.derived["rest_gib"][1] + 0.1 + 2 * made.bytes_per_slot / 2**30
+    )
+
+
+POOLS = (
+    "Mamba Cache is allocated. max_mamba_cache_size: {slots}, conv_state size: 0.46GB, ssm_state size: 13.04GB\n"
+    "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: {tokens}, KV size: 15.03 GB\n"
+)
+SUMMARY = (
+    "max_total_num_tokens={tokens}, max_running_requests={requests}, context_len=9216, available_gpu_mem=9.00 GB\n"
+)
+
+
+def test_s_is_the_only_one_that_gives_the_printed_limit():
+    """257 // 4 is 64 and nothing else is: extra_buffer_lazy."""
+    found = answer(POOLS.format(slots=257, tokens=1167552) + SUMMARY.format(tokens=1167552, requests=64), 9216)
+    assert (found.derived["slots_per_request"], found.derived["requests"]) == (4, 64)
+
+
+def test_a_limit_below_the_slots_is_what_binds():
+    found = answer(POOLS.format(slots=257, tokens=1167552) + SUMMARY.format(tokens=1167552, requests=8), 9216)
+    assert found.binding == "limit" and "HC111" in rules(found)
+
+
+CONTRADICTIONS = {
+    "tokens": (POOLS.format(slots=257, tokens=1167552) + SUMMARY.format(tokens=1167000, requests=51),
+               "the KV pool holds 1,167,552 tokens (line 2), but the summary says 1,167,000"),
+    "slots": (POOLS.format(slots=257, tokens=1167552) + "max_running_requests is capped to 40 by the mamba state cache "
+              "(max_mamba_cache_size=200, 5 state slots per request).\n", "has 257 slots, but the clamp says 200"),
+    "clamp": ("max_running_requests is capped to 50 by the mamba state cache (max_mamba_cache_size=200, 5 state slots "
+              "per request).\n", "200 // 5 is 40, but the clamp says 50"),
+    "requests": (POOLS.format(slots=257, tokens=1167552) + SUMMARY.format(tokens=1167552, requests=400),
+                 "400 requests run, but there are 257 slots"),
+    "weights": ("Load weight begin. avail mem=90.00 GB\nLoad weight end. avail mem=50.00 GB, mem usage=28.47 GB.\n",
+                "90.00 - 50.00 GiB are free less, but the weights took 28.47 GiB"),
+    "pools": ("Load weight end. avail mem=20.00 GB, mem usage=28.47 GB.\n" + POOLS.format(slots=257, tokens=1167552),
+              "the pools take 28.53 GiB, but 20.00 GiB were free"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_figures_that_cannot_be_of_one_boot_are_named(text: str, said: str):
+    found = answer(text)
+    assert "HC105" in rules(found)
+    assert any(said in finding.message for finding in found.findings)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in LOGS.glob("sgl-*.log")))
+def test_no_published_boot_is_called_inconsistent(name: str):
+    for boot in diagnose_log(LOGS / name, Question()).boots:
+        assert not {"HC101", "HC105"} & set(rules(boot))
+
+
+def test_flags_that_cannot_have_produced_the_log_are_named():
+    """The command of the published Ling boot pins 64 slots and a fraction of 0.8; the log has 117 and needs 0.89."""
+    command = ServerArgs(mem_fraction_static=0.8, max_mamba_cache_size=64, max_running_requests=1, page_size=64)
+    found = published("sgl-004.log", command=command)
+    said = " ".join(finding.message for finding in found.findings if finding.rule == "HC108")
+    assert "pins 64 slots, the log has 117" in said
+    assert "--mem-fraction-static 0.8, the pools need about 0.89" in said
+
+
+def test_the_arguments_a_server_echoes_are_used():
+    echo = ("server_args=ServerArgs(model_path='moonshotai/Kimi-K3', tp_size=8, mem_fraction_static=None, "
+            "max_running_requests=200, max_mamba_cache_size=300, kv_cache_dtype='fp8_e4m3')\n")  # fmt: skip
+    found = answer(echo + POOLS.format(slots=257, tokens=1167552))
+    assert [finding.message for finding in found.findings if finding.rule == "HC108"] == [
+        "the echoed command pins 300 slots, the log has 257"
+    ]
+    assert {candidate.model for candidate in found.candidates} == {"kimi-k3"}
+
+
+def test_a_model_that_is_named_is_held_against_the_log():
+    assert "HC101" in rules(published("sgl-015.log", model=load_model("qwen3.5-27b")))
+    assert "HC101" not in rules(published("sgl-015.log", model=load_model("kimi-k3")))
+
+
+def test_uneven_ranks_and_impossible_pools_are_said_to_be_so():
+    assert "HC103" in rules(published("sgl-026.log"))
+    impossible = published("sgl-060.log")
+    assert rules(impossible) == ["HC106"] and impossible.candidates == ()
+
+
+def test_drafts_are_counted_from_their_scratch():
+    """(R + 1) x D states: 64 requests, 16 draft tokens, 48.75 GiB."""
+    text = (LOGS / "sgl-042.log").read_text()
+    kept = "".join(line for line in text.splitlines(keepends=True) if "exception" not in line and "OutOf" not in line)
+    found = answer(kept + "[2026-10-02 00:40:10] max_total_num_tokens=295950, max_running_requests=64\n")
+    assert found.derived["draft_tokens"] == 16
+    assert {"HC113", "HC114"} <= set(rules(found))
+
+
+def test_serving_says_what_a_request_holds_and_that_requests_queue():
+    found = published("sgl-052.log")
+    assert {"HC130", "HC131"} <= set(rules(found))
+    assert found.derived["serving"]["most_queued"] == 6 and found.derived["slots_from_usage"] == 20
+    assert "HC130" not in rules(published("sgl-053.log"))
+
+
+@pytest.mark.parametrize("digits", ["1" + "0" * 11, "1" + ",000" * 30, "1" + ",000" * 1300])
+@pytest.mark.parametrize("figure", ["257", "1167552", "51", "9216"])
+def test_a_count_that_no_machine_can_have_is_said_and_not_used(digits: str, figure: str):
+    """Whoever edits a log, or a disk that flips its bits, may leave any figure: never an overflow."""
+    text = POOLS.format(slots=257, tokens=1167552) + SUMMARY.format(tokens=1167552, requests=51)
+    found = answer(text.replace(figure, digits), 9216)
+    assert found.to_dict()["figures"]
+    assert "HC106" in rules(found) or len(digits) < 14
+
+
+def test_data_parallel_workers_are_added_up():
+    """Limits and tokens are per worker: two of them serve twice as much."""
+    line = "[2026-10-02 00:39:31 DP{0} TP{0} EP{0}] max_total_num_tokens=2812672, max_running_requests=32\n"
+    found = answer(line.format(0) + line.format(1))
+    assert "HC115" in rules(found)
+    assert (found.derived["workers"], found.derived["total_tokens"], found.derived["total_requests"]) == (
+        2,
+        5625344,
+        64,
+    )
+
+
+@pytest.mark.parametrize("value", ["'fp4_e2m1'", "'x'", "None", "'auto'"])
+def test_an_echo_of_any_kind_is_taken_as_far_as_it_goes(value: str):
+    """What the echo holds is outside data: an unknown dtype or no workers at all are passed over."""
+    echo = f"server_args=ServerArgs(model_path='a/b', dp_size=0, enable_dp_attention=True, kv_cache_dtype={value})\n"
+    found = answer(echo + POOLS.format(slots=257, tokens=1167552) + SUMMARY.format(tokens=1167552, requests=51), 9216)
+    assert found.to_dict()["figures"]["kv_tokens"] == 1_167_552

@@ -1,0 +1,96 @@
+"""A vLLM boot: what the tokens mean, which model has the pages, blocks and groups."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybridcalc import load_model, vllm
+from hybridcalc.bootlog import EVERYTHING, scan
+from hybridcalc.bootlog.boots import assemble
+from hybridcalc.deployment import Workload
+from hybridcalc.diagnosis.answer import Diagnosis
+from hybridcalc.diagnosis.boot import diagnose, diagnose_log
+from hybridcalc.diagnosis.question import Question
+from hybridcalc.errors import HybridcalcError
+
+LOGS = Path(__file__).resolve().parent.parent / "data" / "bootlogs"
+
+
+def answer(text: str, **question: object) -> Diagnosis:
+    boots = assemble(scan(io.BytesIO(text.encode()), grammars=EVERYTHING)).boots
+    return next(iter(diagnose(boots, Question(**question))))  # type: ignore[arg-type]
+
+
+def published(name: str, **question: object) -> Diagnosis:
+    return diagnose_log(LOGS / name, Question(**question)).boots[0]  # type: ignore[arg-type]
+
+
+def test_an_old_token_figure_is_a_quarter_of_the_capacity():
+    """Published: 129,472 tokens printed, 517,888 held; 955 blocks of which a request takes 485."""
+    found = published("vllm-025.log", model=load_model("qwen3.5-2b"), workload=Workload.at(32_768))
+    assert (found.version, found.derived["tokens_mean"]) == ("by the rules of 0.20.0", "one group's share")
+    assert found.derived["groups_seen"] == pytest.approx(4, abs=0.02)
+    assert (found.derived["num_blocks"], found.derived["blocks_per_request"]) == (955, 485)
+    low, high = found.derived["capacity_tokens"]
+    assert low <= 955 / 485 * 262_144 <= high
+    assert found.suggestions
+
+
+def test_a_new_token_figure_is_the_capacity():
+    found = published("vllm-016.log")
+    assert found.model_guess == "qwen3.5-0.8b on TP1, bf16 KV"
+    assert found.derived["tokens_mean"] == "concurrency x max_model_len"
+    assert "HC100" in [finding.rule for finding in found.findings]
+    assert found.constants is not None and found.constants["exact"]["group_sizes"] == [6, 6, 6, 6]
+
+
+def test_pages_alone_name_no_model():
+    """Many geometries share a block of 544 tokens; which fit is said, none is chosen."""
+    found = published("vllm-036.log")
+    assert found.model_guess is None and len(found.candidates) > 1
+    assert [finding.rule for finding in found.findings] == ["HC107"]
+
+
+def test_the_printed_class_narrows_the_models():
+    assert {candidate.model for candidate in published("vllm-018.log").candidates} <= {
+        "nemotron-3-nano-30b-a3b", "nemotron-3.5-lightning-30b-a3b",
+    }  # fmt: skip
+
+
+WARNED = {"vllm-015.log": "HC142", "vllm-017.log": "HC141", "vllm-027.log": "HC141", "vllm-031.log": "HC143"}
+
+
+@pytest.mark.parametrize(("name", "rule"), WARNED.items())
+def test_what_wastes_memory_is_said(name: str, rule: str):
+    assert rule in [finding.rule for finding in published(name).findings]
+
+
+@settings(max_examples=25)
+@given(
+    st.sampled_from(["qwen3.5-27b", "qwen3-next-80b-a3b", "nemotron-3-nano-30b-a3b", "qwen3.5-35b-a3b"]),
+    st.sampled_from([1, 2, 4]), st.sampled_from(["auto", "fp8"]), st.integers(12, 60), st.sampled_from([8192, 65_536]),
+)  # fmt: skip
+def test_what_a_plan_prints_is_diagnosed_back(model, tp, dtype, gib, length):
+    """Plan, print, read, diagnose: with the model named, blocks and concurrency come out."""
+    args = vllm.EngineArgs(tensor_parallel_size=tp, kv_cache_dtype=dtype, max_model_len=length, max_num_seqs=16)
+    try:
+        made = vllm.plan(load_model(model), args, available_bytes=gib * 2**30)
+    except HybridcalcError:
+        return
+    lines = [*made.log_lines, f"Available KV cache memory: {gib} GiB"]
+    found = answer("".join(f"INFO 09-18 22:23:41 [a.py:1] {line}\n" for line in lines), model=load_model(model))
+    assert found.derived["num_blocks"] == made.num_blocks
+    assert found.derived["planned_concurrency"] == pytest.approx(made.max_concurrency, abs=0.01)
+    assert "HC100" in [finding.rule for finding in found.findings]
+
+
+def test_llama_cpp_states_are_fp32_and_drafts_multiply_them():
+    """1795.5 MiB are 4 cells of 1 + 2 copies: 149.62 MiB a sequence, published as such for one cell."""
+    found = published("lcpp-002.log")
+    assert found.derived["state_bytes_per_sequence"] == int(1795.5 * 2**20 / 12)
+    assert [finding.rule for finding in found.findings] == ["HC150"]
