@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from hybridcalc.architecture.presets import find_preset, load_model
-from hybridcalc.cli import options
+from hybridcalc.cli import options, pictures
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.boot import diagnose_log
 from hybridcalc.diagnosis.expectation import compare, read_plan
@@ -52,6 +52,10 @@ def log(
         str,
         typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never."),
     ] = "never",
+    save: pictures.Save = None,
+    figure: pictures.Figure = None,
+    theme: pictures.Theme = "auto",
+    force: pictures.Force = False,
     as_json: options.Json = False,
     explain: options.Explain = False,
 ) -> None:
@@ -61,6 +65,7 @@ def log(
     (exit 0) unless --fail-on says otherwise.
     """
     severity = options.severity("--fail-on", fail_on)
+    asked_for = pictures.wanted(save, figure, theme, force=force)
     if [*files, expect].count("-") > 1:
         raise InputError("stdin is named twice", fix="give - once")
     plan = read_plan(expect) if expect is not None else None
@@ -74,6 +79,13 @@ def log(
     answers = [diagnose_log(name, question, whole=whole) for name in files]
     boots = [(answer, boot) for answer in answers for boot in answer.boots]
     compared = [compare(boot.boot, plan) for _, boot in boots] if plan is not None else []
+    if asked_for.any:
+        from hybridcalc.pictures.log import log_page, told_boot
+        from hybridcalc.pictures.log import pictures as boot_pictures
+
+        told = told_boot(answers)
+        draw = boot_pictures(told) if told is not None else {}
+        pictures.deliver(asked_for, draw, lambda: log_page(answers), quiet=as_json)
     if as_json:
         documents = [{"file": answer.source, **boot.to_dict()} for answer, boot in boots]
         for document, rows in zip(documents, compared, strict=False):
@@ -84,7 +96,7 @@ def log(
             "figures": figures,
             "files": [{key: value for key, value in answer.to_dict().items() if key != "boots"} for answer in answers],
         })  # fmt: skip
-    else:
+    elif not asked_for.any:
         from hybridcalc.reports.log_text import print_log
 
         print_log(answers, explain=explain, length=tokens is not None, compared=compared)

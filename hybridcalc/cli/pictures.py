@@ -87,7 +87,7 @@ def deliver(asked: Wanted, draw: Draw, page: "Callable[[], Page] | None" = None,
 
 def _chosen(asked: Wanted, draw: Draw) -> "Picture":
     if not draw:
-        raise InputError("it does not start: there is nothing to draw", fix="the answer without --save says why")
+        raise InputError("there is nothing to draw", fix="the answer without --save says why")
     name = asked.figure or next(iter(draw))
     if name not in draw:
         raise InputError(f"--figure {name[:40]!r} is no picture of this answer", fix=f"write {', '.join(draw)}")

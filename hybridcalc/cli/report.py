@@ -49,7 +49,7 @@ def report(
     """One page with the verdict, pictures, settings to try, the budget, findings, steps and flags to copy.
 
     Options of the command that answers come along: those of `log` for a boot log, of `plan` for a launch line or where
-    memory is given (--rest, --gpu, ...), else those of `ratio`.
+    memory is given (--rest, --gpu, ...), else those of `ratio`. Requests of 8k tokens are taken unless -L says more.
     """
     from hybridcalc.cli.app import run
 
@@ -118,7 +118,8 @@ def _command(target: str | None, words: list[str], launch: list[str] | None, sav
     if len(target.split()) > 1 or target.endswith(".sh"):
         return ["plan", *words, *save, "--", target]
     if target == "-" or _is_log(target):
-        return ["log", target, *words, *save]
+        given = any(word.partition("=")[0] in LENGTHS for word in words)
+        return ["log", target, *words, *([] if given else ["-L", DEFAULT_LENGTH]), *save]
     if any(word.partition("=")[0] in MEMORY for word in words):
         return ["plan", target, *words, *save]
     model = options.model(target)

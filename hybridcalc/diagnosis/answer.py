@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.figures import figure_list, figures
 from hybridcalc.engines.sglang.constants import Range
+from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.findings import Finding
 from hybridcalc.plan import Step, Suggestion
 
@@ -54,7 +55,9 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Diagnosis:
-    """The answer for one boot. ``derived`` holds what follows from the printed figures, by name."""
+    """The answer for one boot. ``derived`` holds what follows from the printed figures, by name; ``planned`` is the
+    plan that reproduces an SGLang boot, where one does.
+    """
 
     boot: Boot
     version: str | None = None
@@ -69,6 +72,7 @@ class Diagnosis:
     suggestions: list[Suggestion] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     derived: dict[str, Any] = field(default_factory=dict)
+    planned: Plan | None = None
 
     def step(self, symbol: str, formula: str, numbers: str, value: Any, unit: str, source: str) -> None:
         """Note one piece of arithmetic."""

@@ -139,6 +139,7 @@ def _with_slots(model: Architecture, args: ServerArgs, slots_per_request: int) -
 
 def _by_plan(answer: Diagnosis, model: Architecture, args: ServerArgs, rest_gib: float, workload: Workload) -> None:
     planned: Plan = plan(model, args, rest_gib=rest_gib, workload=workload)
+    answer.planned = planned
     answer.derived |= {
         "slots_per_request": planned.slots_per_request,
         "slots_reason": planned.ready.slots.reason,

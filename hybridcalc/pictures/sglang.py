@@ -153,8 +153,8 @@ def sized_at(ready: Prepared, ratio: float, rest_gib: float) -> Sizing | None:
         return None
 
 
-def change_picture(plan: Plan) -> Bars:
-    """The pools as planned, and after each of the best suggested flags."""
+def change_picture(plan: Plan, now: str = "as planned") -> Bars:
+    """The pools ``now``, and after each of the best suggested flags."""
     from hybridcalc.engines.sglang.command import from_words
     from hybridcalc.engines.sglang.server_plan import plan as make_plan
 
@@ -163,7 +163,7 @@ def change_picture(plan: Plan) -> Bars:
     )
     if not after:
         raise InputError("no flags serve this workload better", fix="leave out --figure change")
-    found = comparison_picture([("as planned", plan), *after])
+    found = comparison_picture([(now, plan), *after])
     return found._replace(title=f"Pools before and after: {plan.model.name}, {_flags(plan.args)}")
 
 

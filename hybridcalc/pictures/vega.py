@@ -16,6 +16,7 @@ WIDTH, HEIGHT = 640, 340
 ROW, THICK, THIN, GAP, LINE = 64, 46, 36, 16, 15
 """Pixels: a single bar's row and thickness; thickness, gap and line of a name where there are several bars."""
 MOST_LETTERS = 100
+TITLE_LETTERS, TOLD_LETTERS = 76, 105
 DIGIT_PX = 6.6
 """What a character of a size takes; a part that is narrower than its size goes without."""
 SHAPES = ("circle", "diamond", "square", "triangle-up")
@@ -300,5 +301,5 @@ def _name_line(line: int, y: dict[str, Any], offset: int) -> dict[str, Any]:
 def _frame(title: str, told: str) -> dict[str, Any]:
     return {
         "$schema": SCHEMA, "config": CONFIG, "description": f"{title}. {told}",
-        "title": {"text": title, "subtitle": wrap(told, 105)} if told else title,
+        "title": {"text": wrap(title, TITLE_LETTERS), "subtitle": wrap(told, TOLD_LETTERS) if told else ""},
     }  # fmt: skip

@@ -1,0 +1,71 @@
+"""`hybridcalc report` on what people have: boot logs of every engine, presets, launch lines; and pictures of a boot."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "cli"))
+
+from command_line import run  # noqa: E402
+
+LOGS = sorted((ROOT / "tests" / "data" / "bootlogs").glob("*.log"))
+LOG = str(ROOT / "examples" / "kimi-k3-boot.log")
+
+
+def _report(tmp_path, *arguments, code=0):
+    target = tmp_path / "report.html"
+    ran = run("report", "-o", str(target), "--force", *arguments)
+    assert (ran.code, ran.err) == (code, ""), ran.err
+    text = target.read_text(encoding="utf-8")
+    assert len(text) < 3 * 2**20
+    return text
+
+
+@pytest.mark.parametrize("log", LOGS, ids=[log.name for log in LOGS])
+def test_every_boot_log_has_a_report(log, tmp_path):
+    text = _report(tmp_path, str(log))
+    assert text.count("<h1>") == 1 and re.search(r"<h1>(SGLang|vLLM|llama\.cpp)", text)
+
+
+def test_a_boots_report_shows_the_pools_before_and_after(tmp_path):
+    """The published boot: 51 requests as booted; what other flags come to; settings start from the boot's own."""
+    text = _report(tmp_path, LOG, "-L", "9216")
+    assert "51 at once as booted" in text
+    assert "Memory as printed" in text
+    assert re.search(r'name="length" value="9216"', text)
+    assert "256 x 56,171,520" in text or "258 x 56,171,520 B" in text
+
+
+def test_figures_of_a_log(tmp_path):
+    svg = tmp_path / "x.svg"
+    assert run("log", LOG, "-L", "9216", "--save", str(svg)).code == 0
+    assert "as booted" in svg.read_text(encoding="utf-8")
+    printed = run("log", LOG, "--figure", "printed")
+    assert printed.code == 0 and "S state pool 13.50 GiB" in printed.out
+
+
+@pytest.mark.parametrize("name", ["kimi-k3", "llama-3-8b", "mamba-2.8b", "glm-5.3-flash", "plamo-2-1b", "inkling"])
+def test_every_kind_of_preset_has_a_report(name, tmp_path):
+    """With a state and KV, without a state, without KV, with pages it insists on, with windows alone."""
+    assert name in _report(tmp_path, name)
+
+
+def test_a_launch_line_has_a_report(tmp_path):
+    line = ("python", "-m", "sglang.launch_server", "--model-path", "moonshotai/Kimi-K3", "--tp", "8")
+    assert "kimi-k3 on SGLang" in _report(tmp_path, "--rest", "28GiB", "-L", "9216", "--", *line)
+    text = _report(tmp_path, "vllm serve Qwen/Qwen3.6-35B-A3B --max-model-len 131072", "--available", "40GiB")
+    assert "qwen3.6-35b-a3b on vLLM" in text
+
+
+def test_no_boot_and_no_target_are_said(tmp_path):
+    empty = tmp_path / "empty.log"
+    empty.write_text("nothing here\n", encoding="utf-8")
+    assert "No boot in it" in _report(tmp_path, str(empty), code=1)
+    ran = run("report", "no-such-model", "-o", str(tmp_path / "x.html"))
+    assert ran.code == 2 and ran.err.startswith("error: no model 'no-such-model'")
+    assert not (tmp_path / "x.html").exists()
