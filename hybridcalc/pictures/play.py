@@ -77,7 +77,7 @@ def sglang_play(model: Architecture, args: sglang_config.ServerArgs, rest_gib: f
                 for strategy in strategies:
                     changed = replace(args, tp_size=tp, kv_cache_dtype=kv_dtype, mamba_ssm_dtype=ssm,
                                       mamba_radix_cache_strategy=strategy)  # fmt: skip
-                    cells["|".join((str(tp), kv_dtype, ssm, strategy))] = _sglang_sizes(model, changed)
+                    cells["|".join((str(tp), kv_dtype, ssm, strategy))] = sglang_sizes(model, changed)
         if tp == args.tp_size or not all("refused" in cell for cell in cells.values()):
             table |= cells
     ranks = list(dict.fromkeys(key.split("|")[0] for key in table))
@@ -111,7 +111,7 @@ def sglang_play(model: Architecture, args: sglang_config.ServerArgs, rest_gib: f
                            Axis("requests at once", "number", True), names),
     }  # fmt: skip
     return Play(controls, results, charts, {
-        "engine": "sglang", "table": table, "constants": _sglang_constants(ready), "slots": args.max_mamba_cache_size,
+        "engine": "sglang", "table": table, "constants": sglang_constants(ready), "slots": args.max_mamba_cache_size,
         "longest": LONGEST, "ratios": RATIOS, "series": {"ratios": names[:2], "lengths": names},
         "bands": {role: {"fill": LIGHT[f"{role} band"], "label": label} for role, label in (
             ("state", "state pool binds"), ("kv", "KV pool binds"), ("limit", "request limit binds"))},
@@ -135,7 +135,7 @@ def vllm_play(model: Architecture, args: Any, gib: float, work: Workload) -> Pla
         for kv_dtype in kv:
             for dtype in dtypes:
                 changed = replace(args, tensor_parallel_size=tp, kv_cache_dtype=kv_dtype, mamba_ssm_cache_dtype=dtype)
-                cells["|".join((str(tp), kv_dtype, dtype))] = _vllm_sizes(model, changed)
+                cells["|".join((str(tp), kv_dtype, dtype))] = vllm_sizes(model, changed)
         if tp == args.tensor_parallel_size or not all("refused" in cell for cell in cells.values()):
             table |= cells
     ranks = list(dict.fromkeys(key.split("|")[0] for key in table))
@@ -159,9 +159,9 @@ def vllm_play(model: Architecture, args: Any, gib: float, work: Workload) -> Pla
         "lengths": _curves("Requests at once by length", Axis("tokens a request holds", "tokens", True, 256, LONGEST),
                            Axis("requests at once", "number", True), names, roles=("kv", "balanced")),
     }  # fmt: skip
-    constants = {"override": args.num_gpu_blocks_override, "nullReserved": ready.rules.null_block_reserved}
     return Play(controls, results, charts, {
-        "engine": "vllm", "table": table, "constants": constants, "longest": LONGEST, "series": {"lengths": names},
+        "engine": "vllm", "table": table, "constants": vllm_constants(ready),
+        "longest": LONGEST, "series": {"lengths": names},
     })  # fmt: skip
 
 
@@ -177,7 +177,8 @@ def script_data(play: Play, compiled: dict[str, Any], width: int) -> dict[str, A
     }  # fmt: skip
 
 
-def _sglang_sizes(model: Architecture, args: sglang_config.ServerArgs) -> dict[str, Any]:
+def sglang_sizes(model: Architecture, args: sglang_config.ServerArgs) -> dict[str, Any]:
+    """Sizes of one combination of settings, or why the engine refuses it before memory counts."""
     try:
         ready = prepare(model, args)
         check_allocation(model, ready.args, replay_active=ready.replay_active)
@@ -194,7 +195,8 @@ def _sglang_sizes(model: Architecture, args: sglang_config.ServerArgs) -> dict[s
     }  # fmt: skip
 
 
-def _sglang_constants(ready: Prepared) -> dict[str, Any]:
+def sglang_constants(ready: Prepared) -> dict[str, Any]:
+    """What no control of the page changes of an SGLang plan."""
     args, model = ready.args, ready.model
     window = None
     if model.window_attention is not None and model.window_layers:
@@ -207,7 +209,13 @@ def _sglang_constants(ready: Prepared) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _vllm_sizes(model: Architecture, args: Any) -> dict[str, Any]:
+def vllm_constants(ready: Any) -> dict[str, Any]:
+    """What no control of the page changes of a vLLM plan."""
+    return {"override": ready.args.num_gpu_blocks_override, "nullReserved": ready.rules.null_block_reserved}
+
+
+def vllm_sizes(model: Architecture, args: Any) -> dict[str, Any]:
+    """Blocks of one combination of settings, or why the engine refuses it whatever the memory."""
     from hybridcalc.engines.vllm.planner import prepare as prepare_vllm
     from hybridcalc.engines.vllm.planner import size
 

@@ -7,20 +7,37 @@ from __future__ import annotations
 
 import random
 import shutil
+import sys
 from dataclasses import replace
 from fractions import Fraction
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "conformance"))
+
+import sglang_cases
+import test_vllm_vectors as vllm_cases
+
 from hybridcalc import load_model, sglang, vllm
 from hybridcalc.deployment import Workload, exact_rest
+from hybridcalc.engines.sglang import planner as sglang_planner
 from hybridcalc.engines.sglang.balance import balance_model
 from hybridcalc.engines.sglang.server_plan import plan as sglang_plan
+from hybridcalc.engines.vllm import planner as vllm_planner
 from hybridcalc.engines.vllm.server_plan import plan as vllm_plan
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.slots import pin
 from hybridcalc.pictures.page import Page, render
-from hybridcalc.pictures.play import sglang_play, vllm_play
+from hybridcalc.pictures.play import (
+    sglang_constants,
+    sglang_play,
+    sglang_sizes,
+    vllm_constants,
+    vllm_play,
+    vllm_sizes,
+)
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 if CHROMIUM is None:
@@ -142,6 +159,60 @@ def test_sglang_settings_come_to_what_python_plans(opened, case):
 def _is(text: str, exact: Fraction) -> bool:
     """Whether three significant digits are shown of it."""
     return abs(float(text.replace(",", "")) - float(exact)) <= 0.0051 * float(exact)
+
+
+@pytest.fixture(scope="module")
+def arithmetic(browser):
+    """A blank tab that knows the page's arithmetic."""
+    tab = browser.new_page()
+    tab.add_script_tag(content=(files("hybridcalc.pictures") / "web" / "arithmetic.js").read_text(encoding="utf-8"))
+    yield tab
+    tab.close()
+
+
+def test_sglangs_recorded_start_ups_come_out_in_the_browser(arithmetic):
+    """Every recorded K, T and R of the engine's own classes, where start-up gets as far as counting memory."""
+    asked, recorded = [], []
+    for case_id, case in sglang_cases.CASES.items():
+        outputs, model, args = case["outputs"], sglang_cases.model_of(case_id), sglang_cases.arguments_of(case_id)
+        if sglang_cases.refused_at(case_id) == "alloc":
+            continue
+        try:
+            ready = sglang_planner.prepare(model, args)
+            sizes = sglang_sizes(model, args)
+        except HybridcalcError:
+            continue
+        if "refused" in sizes:
+            continue
+        ready_args = ready.args
+        asked.append([sizes, sglang_constants(ready), case["inputs"]["budget_gib"],
+                      ready_args.mamba_full_memory_ratio, ready_args.max_mamba_cache_size])  # fmt: skip
+        refused = bool(sglang_cases.refused_at(case_id))
+        names = ("max_mamba_cache_size", "max_total_num_tokens", "max_running_requests")
+        recorded.append((case_id, None if refused else [outputs[name] for name in names]))
+    shown = arithmetic.evaluate("""cases => cases.map(([e, c, gib, ratio, slots]) => {
+      try { const s = sglangSize(e, c, gib, ratio, slots); return [s.K, s.T, s.R]; }
+      catch (error) { if (error instanceof Refused) { return null; } throw error; } })""", asked)  # fmt: skip
+    assert len(recorded) > 140
+    assert [(case_id, found) for (case_id, _), found in zip(recorded, shown, strict=True)] == recorded
+
+
+def test_vllms_recorded_start_ups_come_out_in_the_browser(arithmetic):
+    asked, recorded = [], []
+    for case_id, case in vllm_cases.CASES.items():
+        model, args = vllm_cases.asked(case_id)
+        outputs = case["outputs"] or {}
+        if case.get("error") or not outputs.get("num_blocks") or args.max_model_len == -1:
+            continue
+        ready = vllm_planner.prepare(model, args)
+        sizes = vllm_sizes(model, args)
+        assert "refused" not in sizes, case_id
+        asked.append([sizes, vllm_constants(ready), case["available_bytes"] / 2**30, ready.args.seqs])
+        recorded.append((case_id, [outputs["num_blocks"], sum(outputs["group_blocks_per_request"])]))
+    shown = arithmetic.evaluate("""cases => cases.map(([e, c, gib, seqs]) => {
+      const s = vllmServe(e, c, gib, seqs, 1); return [s.blocks, s.perRequest]; })""", asked)  # fmt: skip
+    assert len(recorded) > 50
+    assert [(case_id, found) for (case_id, _), found in zip(recorded, shown, strict=True)] == recorded
 
 
 VLLM_CASES = {

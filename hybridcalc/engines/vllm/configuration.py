@@ -8,6 +8,7 @@ Mirrors vLLM engine/arg_utils.py, config/vllm.py, config/cache.py, model_executo
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from hybridcalc.architecture.geometry import Architecture, KimiDelta
 from hybridcalc.engines.vllm.backends import Backend
@@ -175,7 +176,7 @@ def check_configuration(model: Architecture, args: EngineArgs, model_dtype: str,
     heads, tp = model.num_attention_heads, args.tensor_parallel_size
     if heads and heads % tp and (model.attention_layers or model.window_layers):
         raise refuse("HC050", f"tensor parallel size {tp} does not divide the {heads} attention heads",
-                     ranks_that_divide(model, args))  # fmt: skip
+                     ranks_that_divide(model))  # fmt: skip
     if args.kv_cache_dtype in ("float16", "bfloat16") and args.kv_cache_dtype != model_dtype:
         raise refuse("HC049", f"--kv-cache-dtype {args.kv_cache_dtype} is not the model's dtype {model_dtype}",
                      "write auto")  # fmt: skip
@@ -215,7 +216,7 @@ def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tupl
         try:
             state = layer_state(model, args if known else replace(args, mamba_ssm_cache_dtype="auto"))
         except ShardingError as error:
-            fix = ranks_that_divide(model, args)
+            fix = ranks_that_divide(model)
             raise Refusal(error.message, stage="initialize_model", rule="HC050", fix=fix) from None
     if backend is not None and args.block_size is not None and args.block_size % backend.kernel_block:
         near = max(1, round(args.block_size / backend.kernel_block)) * backend.kernel_block
@@ -226,13 +227,17 @@ def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tupl
     return state, sum(tensor.bytes for tensor in state)
 
 
-def ranks_that_divide(model: Architecture, args: EngineArgs) -> str:
-    """Tensor-parallel sizes that the attention heads and the recurrent layers take, in words."""
+@lru_cache(maxsize=256)
+def ranks_that_divide(model: Architecture) -> str:
+    """Tensor-parallel sizes that the attention heads and the recurrent layers take, in words.
+
+    Kept for a model: a search over flags is refused often, each time with this remedy.
+    """
     heads = model.num_attention_heads if model.attention_layers or model.window_layers else None
 
     def divides(ranks: int) -> bool:
         try:
-            layer_state(model, replace(args, tensor_parallel_size=ranks, mamba_ssm_cache_dtype="auto"))
+            layer_state(model, EngineArgs(tensor_parallel_size=ranks))
         except ShardingError:
             return False
         return not heads or heads % ranks == 0
