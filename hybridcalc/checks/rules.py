@@ -4,6 +4,7 @@ HC001-HC039 are SGLang's, HC040-HC069 vLLM's, HC070-HC089 stand here. A rule abo
 judge.py.
 """
 
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module
 from typing import NamedTuple
@@ -55,9 +56,21 @@ RETIRED = {
 
 @cache
 def all_rules() -> dict[str, Rule]:
-    """Every rule by id, in order."""
-    found = []
-    for engine in ("sglang", "vllm"):
-        rules = import_module(f"hybridcalc.engines.{engine}.rules").RULES
-        found += [Rule(r.id, r.severity, r.title, r.reason, r.source, engine) for r in rules]
-    return {rule.id: rule for rule in sorted((*found, *FILE_RULES))}
+    """Every rule that is judged on a deployment, by id, in order."""
+    return _by_id((*_of("sglang", "hybridcalc.engines.sglang.rules"), *_of("vllm", "hybridcalc.engines.vllm.rules"),
+                   *FILE_RULES))  # fmt: skip
+
+
+def explained_rules() -> dict[str, Rule]:
+    """Every rule there is, those of boot logs included, by id, in order."""
+    return _by_id((*all_rules().values(), *_of("logs", "hybridcalc.diagnosis.rules")))
+
+
+def _of(whose: str, module: str) -> Iterator[Rule]:
+    """The rules of a module that is only imported for them."""
+    for rule in import_module(module).RULES:
+        yield Rule(rule.id, rule.severity, rule.title, rule.reason, rule.source, whose)
+
+
+def _by_id(rules: Iterable[Rule]) -> dict[str, Rule]:
+    return {rule.id: rule for rule in sorted(rules)}

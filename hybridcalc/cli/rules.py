@@ -15,11 +15,11 @@ def rules_command(
     rule: Annotated[str | None, typer.Argument(metavar="ID", help="One rule, for example HC002.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Every rule of plan and check; with an ID, that rule explained."""
-    from hybridcalc.checks.rules import all_rules
+    """Every rule of plan, check and log; with an ID, that rule explained."""
+    from hybridcalc.checks.rules import explained_rules
     from hybridcalc.reports.document import print_json
 
-    rules = all_rules()
+    rules = explained_rules()
     if rule is not None:
         name = rule.strip().upper()
         if name not in rules:
