@@ -28,7 +28,7 @@ def test_crossover_of_one_layer_pair_is_not_that_of_the_model():
 
 def test_crossover_draws_state_and_kv():
     out = run("crossover", "nemotron-h-8b", "--baseline", "llama-3-8b").out
-    assert "KV = state at 6,234; hybrid = llama-3-8b at 891" in out
+    assert "T*: KV = state at 6,234; T*: hybrid = llama-3-8b at 891" in out
     assert all(f"{letter * 2} " in out for letter in "skb")
     assert max(len(line) for line in out.splitlines()) <= 80
 
