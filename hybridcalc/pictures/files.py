@@ -6,6 +6,7 @@ An SVG follows the reader's light or dark scheme unless a theme is asked for; a 
 import re
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from hybridcalc.errors import InputError
 from hybridcalc.pictures.chart import Picture
@@ -35,7 +36,7 @@ def check_target(name: str, *, force: bool) -> Path:
 def draw_svg(picture: Picture, theme: str = "auto") -> str:
     """The picture as SVG. Raises InputError where the plotting library is not installed."""
     svg: str = converter().vegalite_to_svg(specification(picture))
-    svg = _accessible(svg, picture)
+    svg = _named_clips(_accessible(svg, picture), picture.title)
     if theme == "dark":
         return darkened(svg)
     if theme == "auto":
@@ -59,6 +60,18 @@ def converter() -> Any:
     except ImportError:
         raise InputError("pictures in files need the plotting library", fix=MISSING) from None
     return vl_convert
+
+
+def _named_clips(svg: str, title: str) -> str:
+    """The drawing with names of its own for its clips: the library counts on from picture to picture, and a page holds
+    several.
+    """
+    names = list(dict.fromkeys(re.findall(r'<clipPath id="([^"]+)"', svg)))
+    own = f"c{crc32(title.encode()):08x}"
+    for number, name in enumerate(names):
+        for before, after in ((f'id="{name}"', f'id="{own}-{number}"'), (f"url(#{name})", f"url(#{own}-{number})")):
+            svg = svg.replace(before, after)
+    return svg
 
 
 def _accessible(svg: str, picture: Picture) -> str:
