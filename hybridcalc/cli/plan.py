@@ -6,6 +6,7 @@ engine takes works here; what follows ``--`` is a whole launch line.
 
 import csv
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,10 +24,13 @@ from hybridcalc.units import MOST_SLOTS
 if TYPE_CHECKING:
     from hybridcalc.cli.plan_engine import PlanEngine
     from hybridcalc.pictures.page import Page
+    from hybridcalc.sweep import Axis, Point
 
 KIND_HELP = (
     "long, agent, batch or small: what else to suggest for; or requests as `reuse` takes them: chat:sessions=50."
 )
+MOST_LISTED = 200
+"""Rows of a sweep's page."""
 LAUNCH_WORDS = "hybridcalc.launch_words"
 
 
@@ -244,6 +248,40 @@ def _refusal_page(served: "PlanEngine[Any, Any]", name: str, refusal: IllegalCom
                 notes=tuple(remarks))  # fmt: skip
 
 
+def _comparison_page(served: "PlanEngine[Any, Any]", sides: "list[Side]", draw: pictures.Draw) -> "Page":
+    from hybridcalc.pictures.page import Page, Table, command_line
+    from hybridcalc.pictures.pages import drawn
+
+    columns = [
+        {"starts": "no", "why": answer.message} if isinstance(answer, IllegalCombination)
+        else served.comparison_cells(answer) for _, _, _, answer in sides
+    ]  # fmt: skip
+    names = dict.fromkeys(name for cells in columns for name in cells)
+    rows = tuple((name, *(cells.get(name, "-") for cells in columns)) for name in names)
+    table = Table("Side by side", ("", *(flags for flags, *_ in sides)), rows)
+    title, headline = f"{sides[0][1].name} on {served.title}", f"{len(sides)} settings side by side"
+    return Page(title, headline, "", command_line(), pictures=drawn(tuple(draw.values())), tables=(table,))
+
+
+def _sweep_page(
+    served: "PlanEngine[Any, Any]", axes: "list[Axis]", points: "list[Point]", name: str, draw: pictures.Draw
+) -> "Page":
+    from hybridcalc.pictures.page import Page, Table, command_line
+    from hybridcalc.pictures.pages import drawn
+
+    best = sorted((p for p in points if p.best), key=lambda p: (-p.requests, -p.tokens))[:MOST_LISTED]
+    rows = tuple(
+        (p.values[0], *p.values[1:], f"{p.units:,}", f"{p.tokens:,}", f"{p.requests:,}", p.binding) for p in best
+    )
+    header = (*(axis.name for axis in axes), served.unit, "KV tokens", "requests", "binds")
+    count = len(axes)
+    table = Table("Best trade-offs", header, rows, tuple(range(count, count + 3)))
+    most = f"{best[0].requests:,} requests at most" if best else "Nothing starts"
+    told = f"{len(points):,} combinations, {sum(bool(p.refusal) for p in points):,} do not start"
+    return Page(f"{name} on {served.title}", most, told, command_line(), pictures=drawn(tuple(draw.values())),
+                tables=(table,))  # fmt: skip
+
+
 def _print_refusal(refusal: IllegalCombination, remarks: list[str]) -> None:
     rule, stage = getattr(refusal, "rule", ""), getattr(refusal, "stage", "")
     settled: dict[str, Any] = getattr(refusal, "outputs", {})
@@ -270,7 +308,8 @@ def _compare(served: "PlanEngine[Any, Any]", sides: list[Side], asked_for: pictu
         from hybridcalc.pictures.memory import comparison_picture
 
         started = [(flags, answer) for flags, _, _, answer in sides if not isinstance(answer, IllegalCombination)]
-        pictures.deliver(asked_for, {"compare": lambda: comparison_picture(started)}, quiet=as_json)
+        draw = {"compare": lambda: comparison_picture(started)}
+        pictures.deliver(asked_for, draw, lambda: _comparison_page(served, sides, draw), quiet=as_json)
     if as_json:
         documents = [
             {"flags": flags} | (served.refused(model, args, p) if isinstance(p, IllegalCombination) else p.to_dict())
@@ -307,7 +346,8 @@ def _sweep(
         from hybridcalc.pictures.sweep import pareto_picture
 
         draw = {"pareto": lambda: pareto_picture(axes, marked, model.name)}
-        pictures.deliver(asked_for, draw, quiet=as_json or as_csv)
+        page = partial(_sweep_page, served, axes, marked, model.name, draw)
+        pictures.deliver(asked_for, draw, page, quiet=as_json or as_csv)
     if as_json:
         print_json("plan", {"sweep": [point.to_dict(axes, served.sweep_names) for point in marked]})
     elif as_csv:

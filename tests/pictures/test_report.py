@@ -62,6 +62,18 @@ def test_a_launch_line_has_a_report(tmp_path):
     assert "qwen3.6-35b-a3b on vLLM" in text
 
 
+@pytest.mark.parametrize(("flags", "said"), [
+    (("--compare", "--kv-cache-dtype fp8_e4m3"), ("2 settings side by side", "state slots K", "Pools side by side")),
+    (("--sweep", "mamba-full-memory-ratio=0.5:2.5:0.5"), ("requests at most", "Best trade-offs", "5 combinations")),
+])  # fmt: skip
+def test_comparisons_and_sweeps_have_pages(flags, said, tmp_path):
+    target = tmp_path / "x.html"
+    ran = run("plan", "kimi-k3", "--tp", "8", "--rest", "28GiB", "-L", "9216", *flags, "--save", str(target))
+    assert (ran.code, ran.err) == (0, "")
+    text = target.read_text(encoding="utf-8")
+    assert [words for words in said if words not in text] == []
+
+
 def test_no_boot_and_no_target_are_said(tmp_path):
     empty = tmp_path / "empty.log"
     empty.write_text("nothing here\n", encoding="utf-8")
