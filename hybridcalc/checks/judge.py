@@ -23,6 +23,7 @@ from hybridcalc.findings import Finding
 from hybridcalc.manifests.gpus import gpu_of
 from hybridcalc.manifests.launches import image_version
 from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests.source import Word
 
 NOT_MODELLED = re.compile(r"is not modelled|is not known$|keeps no state|keeps a cache|does not say")
 """Errors of a planner that does not know something which an engine may well take."""
@@ -40,6 +41,8 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     version = version or getattr(settings, f"{deployment.engine}_version") or _image_version(deployment.image, engine)
     model_name, args = read(deployment, engine, words, env, version, findings)
     findings += _retired(deployment, words)
+    if deployment.orphan is not None:
+        findings.append(_orphaned(deployment, deployment.orphan))
     values = tuple(values_of(words))
     model = _model(deployment, engine, words, model_name, settings)
     architecture = model.architecture
@@ -119,6 +122,18 @@ def _retired(deployment: Deployment, words: Words) -> list[Located]:
     return found
 
 
+def _orphaned(deployment: Deployment, flag: Word) -> Located:
+    """A line of flags with no backslash before it."""
+    line = flag.place.line - 1
+    while line > 1 and not flag.source.line(line).strip():
+        line -= 1
+    why, fix = f"line {line} does not end in a backslash", f"end line {line} in a backslash"
+    if flag.source.line(line).lstrip().startswith("#"):
+        why, fix = f"the comment on line {line} ends the one before it", "move the comment above the command"
+    message = f"{printable(flag[:40])} belongs to no command: {why}"
+    return located_at(Finding("HC080", "error", message, fix), flag.place, deployment)
+
+
 class _Model(NamedTuple):
     """The model a deployment serves: as it is named, its preset or file, what it stores, and what is open or noted."""
 
@@ -148,17 +163,19 @@ def _model(deployment: Deployment, engine: Door, words: Words, named: str | None
                 return _Model(said, said, load_model(own))
             except HybridcalcError:
                 continue
-    text = named or hint
-    tail = find_preset("/".join(text.rstrip("/").split("/")[-2:])) if text is not None and _is_path(text) else None
-    if tail is not None:
+    for text in (named, hint):
+        tail = find_preset("/".join(text.rstrip("/").split("/")[-2:])) if text is not None and _is_path(text) else None
+        if tail is None:
+            continue
         note = f"{printable((text or '')[:60])} is taken for {tail[0]}, as its last part is named"
         return _Model(text, tail[0], from_preset(shipped_presets()[tail[0]], reading=tail[1]), notes=(note,))
+    text = named or hint
     already = any(item.flag == engine.model_flag for item in words.opened)
     if (text is not None and not _is_path(text)) or already:
         return _Model((text or "").removeprefix("hf://") or None)
     flag = words.given.get(engine.model_flag)
     place = (flag.value or flag.flag).place if flag is not None else deployment.place
-    why = "a path says nothing of the model" if named else "no flag names the model"
+    why = "no preset has the name of this path's last part" if named else "no flag names the model"
     fix = f"give --model {named[:60]}=PRESET" if named else "give --model PRESET"
     shown = printable((named or "the model")[:80])
     return _Model(named, opened=(Open(shown, engine.model_flag, why, *place[:3], fix=fix),))
@@ -171,10 +188,17 @@ def _is_path(text: str) -> bool:
 def _memory(deployment: Deployment, settings: Settings) -> Memory:
     native = deployment.native.hardware if deployment.native is not None else None
     label = deployment.hardware.label
-    gpu = (gpu_of(label) or label) if label is not None else settings.gpu
+    gpu = label
+    if label is None or native is None:
+        gpu = (gpu_of(label) if label is not None else None) or settings.gpu or _unclear(label)
     if native is not None and (native.rest or native.available or native.weights):
         return Memory(gpu, native.weights or settings.weights, native.rest, native.available)
     return Memory(gpu, settings.weights, settings.rest, settings.available)
+
+
+def _unclear(label: str | None) -> str | None:
+    """A label that names no GPU for certain, so that no preset of that name is taken for it."""
+    return f"{printable(label[:40])}, of which there are several" if label is not None else None
 
 
 def _gpu_count(deployment: Deployment, engine: Door, args: Any, words: Words, unsure: set[str]) -> list[Located]:

@@ -71,14 +71,14 @@ def _flag_of(finding: Finding, given: Mapping[str, Given]) -> Given | None:
     named = [*PLACES.get(finding.rule, ()), *_FLAG.findall(finding.message), *_FLAG.findall(finding.fix)]
     for name in named:
         for item in given.values():
-            if name == item.name or item.flag.partition("=")[0] == name:
+            if name == item.name.partition(".")[0] or item.flag.partition("=")[0] == name:
                 return item
     return None
 
 
 def _value_edit(finding: Finding, item: Given, given: Mapping[str, Given]) -> Edit | None:
     """The one value that mends it, where the fix is one. A choice (HC013) is left to whoever reads it."""
-    if finding.rule in CHOICES:
+    if finding.rule in CHOICES or "." in item.name:
         return None
     whole = _WRITE.fullmatch(finding.fix)
     if whole is not None:

@@ -14,7 +14,7 @@ from hybridcalc.manifests.controllers import additional, is_kserve_worker, kaito
 from hybridcalc.manifests.fields import (
     field_words,
 )
-from hybridcalc.manifests.launches import Found
+from hybridcalc.manifests.launches import LAUNCHER, Found
 from hybridcalc.manifests.placement import hardware, replicas
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.script import read_script
@@ -28,10 +28,6 @@ PASSED_OVER = frozenset({
     "exec", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "initContainers", "status",
     "ephemeralContainers",
 })  # fmt: skip
-LAUNCHER = re.compile(
-    r"\bsglang\.launch_server\b|\bsglang\s+serve\b|\bvllm\s+serve\b|\bvllm\.entrypoints\b|\bdynamo\.(sglang|vllm)\b"
-)
-"""A text that may start an engine."""
 PROSE = frozenset({"description", "annotations", "message", "notes", "summary", "title", "name", "doc", "comment"})
 NO_WORKER = re.compile(
     r"front-?end|router|planner|epp|gateway|scheduler|ingress|operator|proxy|benchmark", re.IGNORECASE
@@ -134,7 +130,12 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
         word = size.word() if size is not None else None
         if isinstance(word, Word):
             env["LWS_GROUP_SIZE"] = Setting((word,))
-    lookup = env.get
+
+    def lookup(name: str) -> Setting | None:
+        held = env.get(name)
+        given = reading.outside.get(name) if held is None or held.text is None else None
+        return held if given is None else Setting((Word(given, node.source, node.begin, node.begin),))
+
     command = resolved_words(node.get("command"), KUBERNETES, lookup)
     arguments = resolved_words(node.get("args"), KUBERNETES, lookup, command)
     image = node.string("image")

@@ -7,7 +7,7 @@ affinities, ``multinode.nodeCount``, the size of a LeaderWorkerSet. A pod's ``me
 import re
 from collections.abc import Iterator
 
-from hybridcalc.manifests.gpus import gpu_of
+from hybridcalc.manifests.gpus import gpu_of, names_gpu
 from hybridcalc.manifests.records import Hardware
 from hybridcalc.manifests.source import Place
 from hybridcalc.manifests.yamltree import Mapping as Fields
@@ -20,8 +20,10 @@ def hardware(mappings: tuple[Fields, ...]) -> Hardware:
     for mapping in reversed(mappings):
         if gpus is None:
             gpus, place = _gpu_count(mapping)
-        if label is None:
-            label = next((text for text in _labels(mapping) if gpu_of(text) is not None), None)
+        if label is None or gpu_of(label) is None:
+            texts = list(_labels(mapping))
+            known = next((text for text in texts if gpu_of(text) is not None), None)
+            label = known or label or next(filter(names_gpu, texts), None)
     return Hardware(label, gpus, place, _nodes(mappings))
 
 
@@ -57,7 +59,8 @@ def _labels(mapping: Fields) -> Iterator[str]:
     asked = mapping.get("accelerators") or (resources.get("accelerators") if resources is not None else None)
     inner = next((key for key, _ in asked.entries()), None) if isinstance(asked, Fields) else asked
     if isinstance(inner, Scalar):
-        yield inner.value.partition(":")[0]
+        kind = inner.value.partition(":")[0]
+        yield "A100-40GB" if kind == "A100" and mapping.get("accelerators") is not None else kind  # SkyPilot's names
     for name in ("accelerator_type", "acceleratorType", "gpuType", "gpu_type", "instanceType"):
         if mapping.get(name) is not None:
             yield mapping.string(name)
@@ -77,6 +80,23 @@ def _nodes(mappings: tuple[Fields, ...]) -> int:
             if count.isdecimal() and len(count) < 5:
                 return max(1, int(count))
     return 1
+
+
+_SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(--?[a-zA-Z-]+)(?:[= \t][ \t]*|(?<=-[A-Z]))(\S+)")
+
+
+def slurm(text: str) -> Hardware:
+    """The GPUs that a batch script asks for: ``#SBATCH --gres=gpu:h100:8``, ``--gpus-per-node=8``, ``--nodes=2``."""
+    asked = {match[1]: match[2] for match in _SLURM.finditer(text)} if "#SBATCH" in text else {}
+    nodes = asked.get("--nodes") or asked.get("-N") or "1"
+    count = int(nodes) if nodes.isdecimal() and len(nodes) < 5 else 1
+    label, gpus = asked.get("--constraint") or asked.get("-C"), None
+    for name in ("--gpus", "-G", "--gres", "--gpus-per-node"):
+        match = re.fullmatch(r"(?:gpu:)?(?:([A-Za-z][\w.-]*):)?([0-9]{1,4})", asked.get(name, ""))
+        if match is not None and (name != "--gres" or asked[name].startswith("gpu")):
+            label = match[1] or label
+            gpus = int(match[2]) // (count if name in ("--gpus", "-G") else 1)
+    return Hardware(label if label is not None and names_gpu(label) else None, gpus, None, max(1, count))
 
 
 def replicas(mappings: tuple[Fields, ...]) -> int | None:

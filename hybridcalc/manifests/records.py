@@ -17,7 +17,8 @@ class Hardware(NamedTuple):
 
 class Deployment(NamedTuple):
     """One engine that a file starts. ``model`` is what the file says it serves where no flag does; ``native`` is what a
-    hybridcalc.yaml adds (memory, workload, expectations), ``marks`` where it says so; ``image`` is the container's.
+    hybridcalc.yaml adds (memory, workload, expectations), ``marks`` where it says so; ``image`` is the container's,
+    ``orphan`` a line of flags behind the launch that belongs to no command.
     """
 
     source: Source
@@ -33,6 +34,7 @@ class Deployment(NamedTuple):
     replicas: int | None = None
     marks: Mapping[str, Place] = {}
     image: str = ""
+    orphan: Word | None = None
 
     @property
     def path(self) -> str:

@@ -19,6 +19,7 @@ from hybridcalc.checks.results import Checked, Located, Open
 from hybridcalc.checks.run import Report
 from hybridcalc.errors import printable
 from hybridcalc.manifests.records import Trouble
+from hybridcalc.manifests.templates import names_in
 from hybridcalc.reports import terminal
 
 STYLES = {"error": terminal.TROUBLE, "warning": terminal.KV, "note": terminal.QUIET}
@@ -108,6 +109,9 @@ def way_out(item: Open) -> str:
         return "render the template first"
     if variable is not None:
         return f"give --set {variable[1]}=... or --env-file"
+    named = next(names_in(item.text), None)
+    if named is not None:
+        return f"give --set {named}=... or --env-file"
     return "give its flags in its place" if item.flag in ("--config", "--disagg-config") else "write it literally"
 
 

@@ -301,3 +301,42 @@ def test_a_native_file_may_name_a_model_beside_it(tmp_path):
     (tmp_path / "config.json").write_bytes(config.read_bytes())
     text = "deployments: [{model: ./config.json, engine: sglang, flags: {tp-size: 5}}]\n"
     assert "HC009" in found(check(tmp_path, text, "hybridcalc.yaml"))
+
+
+def test_fields_of_a_json_flag_stand_side_by_side(tmp_path):
+    checked = check(
+        tmp_path,
+        "vllm serve Qwen/Qwen3.6-35B-A3B --speculative_config.num_speculative_tokens 3 --speculative_config.model X "
+        "-sc.method=mtp",
+    )
+    assert [(value.flag, value.value) for value in checked.values] == [
+        ("--speculative-config.num_speculative_tokens", "3"), ("--speculative-config.model", "X"),
+        ("--speculative-config.method", "mtp"),
+    ]  # fmt: skip
+
+
+def test_a_line_of_flags_that_belongs_to_no_command_is_found(tmp_path):
+    lost = "vllm serve Qwen/Qwen3.6-35B-A3B \n    --tensor-parallel-size 8\n"
+    assert found(check(tmp_path, lost))["HC080"] == (
+        2, 5, "--tensor-parallel-size belongs to no command: line 1 does not end in a backslash",
+        "end line 1 in a backslash",
+    )  # fmt: skip
+    comment = "vllm serve Qwen/Qwen3.6-35B-A3B \\\n # ranks\n --tensor-parallel-size 8\n"
+    assert found(check(tmp_path, comment))["HC080"][2:] == (
+        "--tensor-parallel-size belongs to no command: the comment on line 2 ends the one before it",
+        "move the comment above the command",
+    )
+
+
+def test_a_gpu_that_is_none_for_certain_is_named(tmp_path):
+    checked = check(tmp_path, "#SBATCH --gres=gpu:a100:8\nvllm serve Qwen/Qwen3.6-35B-A3B\n", name="a.sbatch")
+    assert checked.gpu == "a100, of which there are several"
+    checked = check(
+        tmp_path, "#SBATCH --gres=gpu:a100:8\nvllm serve Qwen/Qwen3.6-35B-A3B\n", name="a.sbatch", gpu="h200"
+    )
+    assert checked.gpu == "h200"
+
+
+def test_a_mount_says_which_model_a_path_holds(tmp_path):
+    checked = check(tmp_path, "docker run -v /data/Kimi-K3:/model lmsysorg/sglang sglang serve --model-path /model")
+    assert (checked.model_preset, checked.opened) == ("kimi-k3", ())
