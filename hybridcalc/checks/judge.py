@@ -221,7 +221,7 @@ def _gpu_count(deployment: Deployment, engine: Door, args: Any, words: Words, un
     of = f"{nodes} x {_gpus(hardware.gpus)}" if nodes > 1 else _gpus(hardware.gpus)
     if ranks > held:
         finding = Finding("HC070", "error", f"{ranks} ranks, and {of} to run them on",
-                          f"ask for {_gpus(-(-ranks // nodes))} a node, or lower --tp")  # fmt: skip
+                          f"ask for {_gpus(-(-ranks // nodes))} a node, or run fewer ranks")  # fmt: skip
         return [place_finding(finding, deployment, words.given)]
     if ranks < held and hardware.gpus != 0 and hardware.gpus_place is not None and deployment.replicas != 0:
         finding = Finding("HC073", "note", f"{ranks} rank{'' if ranks == 1 else 's'} on {of}: the others idle",

@@ -18,7 +18,7 @@ from hybridcalc.errors import InputError
 from hybridcalc.manifests.compose import is_compose, read_compose
 from hybridcalc.manifests.dockerfile import read_dockerfile, read_unit
 from hybridcalc.manifests.fields import engine_of_fields, field_words, model_field
-from hybridcalc.manifests.kubernetes import config_map, read_documents
+from hybridcalc.manifests.kubernetes import read_documents, shared
 from hybridcalc.manifests.placement import slurm
 from hybridcalc.manifests.records import Deployment, Trouble
 from hybridcalc.manifests.script import files_in, read_script
@@ -40,6 +40,7 @@ _HINT = re.compile(
 )  # fmt: skip
 """What a file must hold to be worth parsing."""
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%")
+_SHARED = re.compile(rb"ConfigMap|ServingRuntime|runtime:")
 _ENGINE = re.compile(r"sglang|vllm", re.IGNORECASE)
 
 
@@ -359,7 +360,7 @@ def _small_file(path: str) -> Source | None:
 
 @lru_cache(maxsize=16)
 def _config_maps(folder: str) -> tuple[tuple[str, Mapping], ...]:
-    """Every ConfigMap in the YAML files of a folder."""
+    """What manifests in the YAML files of a folder share."""
     found: list[tuple[str, Mapping]] = []
     try:
         names = sorted(name for name in os.listdir(folder) if name.lower().endswith(YAML_NAMES))[:MOST_BESIDE]
@@ -371,10 +372,10 @@ def _config_maps(folder: str) -> tuple[tuple[str, Mapping], ...]:
             if Path(path).stat().st_size > 2**20:
                 continue
             data = _bytes(path)
-            if b"ConfigMap" not in data:
+            if not _SHARED.search(data):
                 continue
             nodes = documents(Source(path, data.decode("utf-8", errors="replace")))
         except (OSError, InputError, ValueError):
             continue
-        found += [pair for node in nodes if isinstance(node, Mapping) for pair in config_map(node)]
+        found += [pair for node in nodes if isinstance(node, Mapping) for pair in shared(node)]
     return tuple(found)

@@ -102,7 +102,8 @@ def _open(out: Console, item: Open) -> None:
 
 def way_out(item: Open) -> str:
     """What resolves an unknown value."""
-    variable = re.search(r"\$(?:(?=[A-Za-z_])|\{|\((?=\w+\)))([A-Za-z_]\w*)", item.text)
+    outside = re.match(r"(\w+) comes from outside$", item.why)
+    variable = outside or re.search(r"\$(?:(?=[A-Za-z_])|\{|\((?=\w+\)))([A-Za-z_]\w*)", item.text)
     if item.fix:
         return item.fix
     if "{{" in item.text:

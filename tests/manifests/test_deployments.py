@@ -208,7 +208,7 @@ def test_scripts_in_fields_of_their_own():
     (task,) = read("custom/task.yaml")
     assert (task.engine, task.words[1], task.hardware.label, task.hardware.gpus) == (
         "sglang", "moonshotai/Kimi-K3", "H200", 8)  # fmt: skip
-    assert flags(task)["?$SKYPILOT_NUM_GPUS_PER_NODE"] == 11
+    assert flags(task)["8"] == 11
 
 
 def test_values_of_a_chart_that_names_its_model_apart():
@@ -356,3 +356,82 @@ def test_a_recipe_fills_its_command_from_its_defaults(tmp_path):
     assert (recipe.words[2], recipe.words[2].written.line, recipe.words[-1]) == ("4", 3, '{"method": "mtp"}')
     (recipe,) = write(tmp_path, "a.yaml", text, seqs="8", tp="2")
     assert ("8" in recipe.words, recipe.words[2]) == (True, "2")
+
+
+RUNTIME = """apiVersion: serving.kserve.io/v1alpha1
+kind: ServingRuntime
+metadata: {name: rt}
+spec:
+  containers:
+    - name: kserve-container
+      image: vllm/vllm-openai:v0.24.0
+      command: [python, -m, vllm.entrypoints.openai.api_server]
+      args: [--model=/mnt/models, --max-num-seqs=64]
+      env: [{name: A, value: "1"}]
+"""
+SERVICE = """apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: svc}
+spec:
+  predictor:
+    model:
+      runtime: rt
+      modelFormat: {name: vllm}
+      storageUri: hf://moonshotai/Kimi-K3
+      args: [--max-model-len=8192]
+"""
+
+
+@pytest.mark.parametrize("service", [SERVICE, SERVICE.replace("      args: [--max-model-len=8192]\n", "")])
+def test_a_service_is_read_with_the_runtime_it_names(tmp_path, service):
+    """In one file or two; the runtime alone is then no deployment of its own."""
+    (one,) = write(tmp_path, "a.yaml", RUNTIME + "---\n" + service)
+    own = ("--max-model-len=8192",) if "args" in service else ()
+    assert one.words == ("--model=/mnt/models", "--max-num-seqs=64", *own)
+    assert (one.name, one.model, one.image, one.env["A"].text) == (
+        "svc", "hf://moonshotai/Kimi-K3", "vllm/vllm-openai:v0.24.0", "1")  # fmt: skip
+    (tmp_path / "apart").mkdir()
+    (tmp_path / "apart" / "service.yaml").write_text(service)
+    assert write(tmp_path / "apart", "runtime.yaml", RUNTIME) == ()
+    (apart,) = read(tmp_path / "apart" / "service.yaml")
+    assert (apart.words, apart.image) == (one.words, one.image)
+
+
+PARALLEL = {
+    "workers on nodes": ("{tensor: 4, data: 8, dataLocal: 2}", "", 4),
+    "all on one": ("{tensor: 4, data: 2}", "", 1),
+    "stages on nodes": ("{tensor: 8, pipeline: 2}", "  worker: {containers: [{name: main}]}\n", 2),
+    "stages on one": ("{tensor: 4, pipeline: 2}", "", 1), "nonsense": ("{data: 8, dataLocal: 0}", "", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sizes", "more", "nodes"), PARALLEL.values(), ids=PARALLEL)
+def test_kserve_spreads_a_server_over_nodes(tmp_path, sizes, more, nodes):
+    server, *_ = write(tmp_path, "a.yaml", (
+        "kind: LLMInferenceService\nmetadata: {name: a}\nspec:\n"
+        f"  model: {{uri: 'oci://registry/modelcar:1', name: kimi-k3}}\n  parallelism: {sizes}\n{more}"
+        "  template:\n    containers:\n      - {name: main, resources: {limits: {nvidia.com/gpu: '8'}}}\n"
+    ))  # fmt: skip
+    assert (server.hardware.nodes, server.model) == (nodes, "kimi-k3")
+
+
+def test_the_image_of_chart_values(tmp_path):
+    entry, block = write(tmp_path, "values.yaml", (
+        "servingEngineSpec:\n  modelSpec:\n    - repository: vllm/vllm-openai\n      tag: v0.24.0\n"
+        "      modelURL: kimi-k3\n      vllmConfig: {maxModelLen: 8192, extraArgs: [--mamba-cache-mode, all]}\n"
+        "other:\n  image: {repository: vllm/vllm-openai, tag: v0.25.0}\n"
+        "  vllmConfig: {model: kimi-k3, maxModelLen: 8192}\n"
+    ))  # fmt: skip
+    assert (entry.image, block.image) == ("vllm/vllm-openai:v0.24.0", "vllm/vllm-openai:v0.25.0")
+
+
+def test_skypilot_and_dstack_tasks(tmp_path):
+    (sky,) = write(tmp_path, "sky.yaml", (
+        "resources: {accelerators: 'A100:8'}\nenvs: {M: kimi-k3}\n"
+        "run: |\n  vllm serve $M --data-parallel-size $((SKYPILOT_NUM_GPUS_PER_NODE / 2))\n"
+    ))  # fmt: skip
+    assert (sky.hardware.label, sky.hardware.gpus, sky.words[-1]) == ("A100-40GB", 8, "4")
+    (dstack,) = write(tmp_path, "task.dstack.yml", (
+        "type: task\nenv:\n  - M=kimi-k3\ncommands:\n  - pip install sglang\n  - sglang serve $M --tp 8\n"
+    ))  # fmt: skip
+    assert (dstack.words, dstack.words[0].place.line) == (("kimi-k3", "--tp", "8"), 6)
