@@ -6,14 +6,14 @@ the engine does not take is a finding (HC071) and is left out of what follows.
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, from_preset, load_model, shipped_presets
 from hybridcalc.checks.doors import Answer, Door, Memory, door
-from hybridcalc.checks.locate import located_at, place_finding, value_edit
-from hybridcalc.checks.results import Checked, Located, Open, Value
+from hybridcalc.checks.locate import image_place, located_at, place_finding, value_edit
+from hybridcalc.checks.results import EXPECT, Checked, Located, Open, Value
 from hybridcalc.checks.rules import RETIRED
 from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.words import Words, environment, read, sort_out, values_after, values_of
@@ -70,20 +70,41 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
             answer = engine.answer(architecture, args, Memory() if guessed else known, workload)
         except HybridcalcError as error:
             if NOT_MODELLED.search(error.message):  # that is about this library, not about the deployment
-                answer = Answer((), (("all", (error.message,)),))
+                answer = Answer((), (("all", (_lacking(error.message),)),))
             else:
                 answer = Answer((Finding("HC071", "error", error.message, error.fix),), ())
         answer = _certain(answer, unsure, [*(item.text for item in words.opened), *sorted(words.refused)])
-        findings += [place_finding(finding, deployment, words.given) for finding in answer.findings]
+        findings += [
+            located_at(finding, tagged, deployment)
+            if "--engine-version" in finding.fix and (tagged := image_place(deployment)) is not None
+            else place_finding(_versioned(finding), deployment, words.given)
+            for finding in answer.findings
+        ]
+        findings = [item._replace(finding=_versioned(item.finding)) for item in findings]
         waiting = answer.waiting
         if native is not None:
             findings += _expectations(deployment, native.expect, answer, words)
-            waiting += _unheld(native.expect, answer)
+            unheld = _unheld(native.expect, answer)
+            waiting += unheld
+            if not words.opened:
+                words.opened.extend(_unjudged(deployment, [item for item in unheld if settings.counts(item[0])]))
     return _checked(
         deployment, model.name, model.preset, values, words.opened, findings, waiting, settings,
         env=tuple(sorted(env.items())), gpu=known.gpu or hardware.label, notes=tuple(notes),
         version=version or engine.newest,
     )  # fmt: skip
+
+
+def _versioned(finding: Finding) -> Finding:
+    """A fix that names a release, as a deployment file can follow it: by the image's tag."""
+    fix = re.sub(r"(?:add|use) --engine-version (\S+)", r"run release \1 (the tag of its image)", finding.fix)
+    return finding._replace(fix=fix)
+
+
+def _lacking(message: str) -> str:
+    """What this library lacks, as something to wait for."""
+    subject, modelled, _ = message.partition(" is not modelled")
+    return f"rules for {subject}" if modelled else f"rules for this model: {message}"
 
 
 def _image_version(image: str, engine: Door) -> str | None:
@@ -278,6 +299,14 @@ def _unheld(expect: Any, answer: Answer) -> tuple[tuple[str, tuple[str, ...]], .
     missing = dict(answer.waiting).get("HC001") or dict(answer.waiting).get("HC040") or ("the length of requests",)
     rules = ["HC077"] if answer.figures is not None else list(EXPECTED)
     return tuple((rule, missing) for rule in rules if getattr(expect, EXPECTED[rule]) is not None)
+
+
+def _unjudged(deployment: Deployment, unheld: Sequence[tuple[str, tuple[str, ...]]]) -> Iterator[Open]:
+    """Expectations that wait for a figure: they are not met as long as nobody knows."""
+    for rule, missing in unheld:
+        place = deployment.marks.get(EXPECTED[rule], deployment.place)
+        needs = ", ".join(missing)
+        yield Open(f"expect: {EXPECTED[rule]}", EXPECT, "figures are missing", *place[:3], fix=f"give {needs}")
 
 
 def _expectations(deployment: Deployment, expect: Any, answer: Answer, words: Words) -> list[Located]:

@@ -101,6 +101,18 @@ def _replace_value(item: Given, text: str) -> Edit | None:
     return value_edit(place, item.value.source, str(item.value), text)
 
 
+def image_place(deployment: Deployment) -> Place | None:
+    """Where the image's tag stands, the nearest to the launch; None where the file does not say it in one piece."""
+    source, near = deployment.source, deployment.place.begin
+    tag = deployment.image.rpartition(":")[2] if ":" in deployment.image else ""
+    for text in (deployment.image, tag):
+        spots = [match.start() for match in re.finditer(re.escape(text), source.text)] if text else []
+        if spots:
+            begin = min(spots, key=lambda at: abs(at - near))
+            return source.place(begin, begin + len(text))
+    return None
+
+
 def value_edit(place: Place, source: Source, before: str, text: str) -> Edit | None:
     """An edit of a span that holds exactly the text that is to go, quotes aside."""
     if place.path != source.path:

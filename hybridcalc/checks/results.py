@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 from hybridcalc.findings import SEVERITIES, Finding
 from hybridcalc.manifests.records import Trouble
 
+EXPECT = "expect"
+"""The flag of an expectation that nothing is known to hold against."""
+
 
 class Edit(NamedTuple):
     """Text to put in place of the characters from ``begin`` to ``end`` of a file."""
@@ -67,6 +70,13 @@ class Open(NamedTuple):
     column: int
     deployment: str = ""
     fix: str = ""
+
+    @property
+    def effect(self) -> str:
+        """What it does, as words behind its text."""
+        if self.flag == EXPECT:
+            return " cannot be judged"
+        return f" decides {self.flag}" if self.flag else " may hold any flag"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from hybridcalc.checks.baseline import mark_known
 from hybridcalc.checks.judge import judge
 from hybridcalc.checks.results import Checked, FileResult, Located, order
+from hybridcalc.checks.rules import all_rules
 from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.suppress import apply, suppressions
 from hybridcalc.errors import HybridcalcError
@@ -58,6 +59,13 @@ class Report(NamedTuple):
             if any(SEVERITIES.index(item.finding.severity) >= least for item in self.counting):
                 return 1
         return 3 if self.unresolved and not allow_unresolved else 0
+
+    @property
+    def not_checked(self) -> int:
+        """Rules that were not checked; where none of an engine's was, all of them."""
+        waiting = [(one.engine, rule) for one in self.checked for rule, _ in one.waiting]
+        sizes = Counter(rule.engine for rule in all_rules().values()) if any(r == "all" for _, r in waiting) else {}
+        return sum(sizes[engine] if rule == "all" else 1 for engine, rule in waiting)
 
     def waiting(self) -> Counter[tuple[str, ...]]:
         """How many rules wait for which figures."""

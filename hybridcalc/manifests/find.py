@@ -138,6 +138,16 @@ class _Ignored:
             top = parent
         for upper in reversed(above):
             self.enter(upper)
+        if self._ignores(os.path.abspath(folder)):  # it is asked for by name
+            self._specs = []
+
+    def _ignores(self, folder: str) -> bool:
+        """Whether a folder, or one that holds it, is left out."""
+        while folder != os.path.dirname(folder):
+            if self.matches(folder + "/"):
+                return True
+            folder = os.path.dirname(folder)
+        return False
 
     def enter(self, folder: str) -> None:
         """Take in the .gitignore of a folder."""

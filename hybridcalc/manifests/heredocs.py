@@ -21,6 +21,10 @@ _KINDS = (
 _HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(['\"\\]?)([A-Za-z_]\w*)\1")
 
 
+ESCAPE = re.compile(r"\\(?:([\\$`])|\r?\n)")
+"""What a backslash hides from the shell in a here-document that it expands."""
+
+
 class HereDocument(NamedTuple):
     """A here-document: ``kind`` is "yaml", "unit", "dockerfile" or "script"; ``expanded`` whether the shell replaces
     the variables in it.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.branches import DEEPEST, Branches
-from hybridcalc.manifests.heredocs import HereDocument, without_documents
+from hybridcalc.manifests.heredocs import ESCAPE, HereDocument, without_documents
 from hybridcalc.manifests.launches import ENGINE_FLAGS, Found, find_launch
 from hybridcalc.manifests.nested import SHELLS, handed_on, is_command_line, nested_script, takes_script
 from hybridcalc.manifests.source import AnyWord, Place, Setting, Text, Unknown, Word, matched
@@ -29,6 +29,7 @@ LONGEST_SCRIPT = 256 * 1024
 """Characters of a script; long ones that are launched have some 30,000."""
 _OPENING = {"if": "if", "while": "loop", "until": "loop", "for": "loop", "select": "loop", "case": "case"}
 _CLOSING = {"fi", "done", "esac"}
+_EXPANDED = re.compile(rf"(?:{ESCAPE.pattern})|(?:{REFERENCE.pattern})")
 _GLUE = {"then", "else", "elif", "do", "!", "time", "{", "}", "function", "in"}
 _DECLARING = {"export", "declare", "typeset", "local", "readonly"}
 _TESTS = {"[", "[[", "test", "command", "which", "grep", "type", "!", "((", "nvidia-smi"}
@@ -57,9 +58,11 @@ def files_in(text: Text, outside: Outside) -> list[HereDocument]:
     shell.launches()
 
     def value(match: re.Match[str]) -> str | None:
+        if match[0].startswith("\\"):
+            return match[0][1:].strip()
         return shell.known.resolved(match[0])[0]
 
-    return [one._replace(text=one.text.replaced(REFERENCE, value)) if one.expanded else one for one in files]
+    return [one._replace(text=one.text.replaced(_EXPANDED, value)) if one.expanded else one for one in files]
 
 
 class _Command(NamedTuple):
@@ -92,7 +95,8 @@ class _Shell:
                 self.branches.turn()
         for document in self.documents:
             if document.kind == "script":
-                self._read_inside(document.text)
+                body = document.text
+                self._read_inside(body.replaced(ESCAPE, lambda match: match[1]) if document.expanded else body)
         if len(self.found) > MOST_LAUNCHES:
             raise InputError(f"more than {MOST_LAUNCHES:,} launches")
         return self.found

@@ -38,7 +38,7 @@ def check_document(report: Report, exit_code: int) -> dict[str, Any]:
             "suppressed": len(report.findings) - len(report.counting),
             "unresolved": report.unresolved,
             "unreadable": sum(trouble.unreadable for trouble in report.troubles),
-            "not_checked": sum(len(one.waiting) for one in report.checked),
+            "not_checked": report.not_checked,
             "not_checked_for_want_of": needed,
             "engine_versions": {name: it.newest for name, it in engines.items()},
             "exit_code": exit_code,

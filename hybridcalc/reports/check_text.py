@@ -95,8 +95,7 @@ def _headline(out: Console, head: str, label: str, message: str, style: str) -> 
 
 
 def _open(out: Console, item: Open) -> None:
-    flag = f" decides {item.flag}" if item.flag else " may hold any flag"
-    message = f"{printable(item.text)}{flag}: {item.why}; {way_out(item)}"
+    message = f"{printable(item.text)}{item.effect}: {item.why}; {way_out(item)}"
     _headline(out, f"{printable(item.path)}:{item.line}:{item.column} ", "unresolved", message, terminal.KV)
 
 
@@ -129,7 +128,9 @@ def _deployment(out: Console, one: Checked) -> None:
     count = f" x {one.gpus}" if one.gpus else ""
     out.print(
         Text(f"{printable(one.path)}:{one.line} ", style="bold")
-        .append(f"{one.kind} {printable(one.name)}: {one.engine}, ", style="default")
+        .append(
+            f"{' '.join(filter(None, (one.kind, printable(one.name))))}: {one.engine} {one.version}, ", style="default"
+        )
         .append(printable(one.model_preset or one.model or "no model"), style="default")
         .append(f"{gpu}{count}", style="default"),
         soft_wrap=True,
@@ -150,6 +151,8 @@ def _summary(out: Console, report: Report, exit_code: int) -> None:
         soft_wrap=True,
     )
     lines = waiting_lines(report)
+    if not report.checked and not report.troubles:
+        lines = [f"nothing in {_number(report.files, 'file')} that was looked through starts an engine known here"]
     for text in lines:
         for line in _wrapped(text, out.width - 2):
             out.print(Text(terminal.INDENT + line, style=terminal.QUIET), soft_wrap=True)
@@ -169,9 +172,8 @@ def summary_line(report: Report) -> str:
     suppressed = len(report.findings) - len(report.counting)
     if suppressed:
         parts.append(f"{suppressed:,} suppressed")
-    waiting = sum(len(one.waiting) for one in report.checked)
-    if waiting:
-        parts.append(f"{_number(waiting, 'rule')} not checked")
+    if report.not_checked:
+        parts.append(f"{_number(report.not_checked, 'rule')} not checked")
     return ", ".join(parts)
 
 

@@ -256,7 +256,7 @@ def test_the_tag_of_the_engine_s_own_image_is_its_version(tmp_path):
 def test_what_a_planner_does_not_model_is_no_finding(tmp_path):
     checked = check(tmp_path, "vllm serve nemotron-h-8b --pipeline-parallel-size 2")
     assert checked.findings == ()
-    assert checked.waiting == (("all", ("pipeline parallelism of vLLM is not modelled",)),)
+    assert checked.waiting == (("all", ("rules for pipeline parallelism of vLLM",)),)
 
 
 def test_a_model_may_follow_its_flags(tmp_path):
@@ -340,3 +340,48 @@ def test_a_gpu_that_is_none_for_certain_is_named(tmp_path):
 def test_a_mount_says_which_model_a_path_holds(tmp_path):
     checked = check(tmp_path, "docker run -v /data/Kimi-K3:/model lmsysorg/sglang sglang serve --model-path /model")
     assert (checked.model_preset, checked.opened) == ("kimi-k3", ())
+
+
+@pytest.mark.parametrize(("slots", "needed"), [("1", 6), ("4", 6), ("5", None)])
+def test_slots_that_admit_no_request_are_found_without_a_limit(tmp_path, slots, needed):
+    checked = check(tmp_path, f"{K3} --max-mamba-cache-size {slots}")
+    if needed is None:
+        assert "HC002" not in found(checked)
+        return
+    said = found(checked)
+    assert set(said) == {"HC002"}
+    assert said["HC002"][2:] == (
+        f"{slots} slots admit no request; 1 request x 5 slots + 1 = 6 are needed",
+        "write 6, or 5 with --mamba-radix-cache-strategy extra_buffer_lazy",
+    )
+
+
+def test_slots_that_admit_no_request_are_found_once(tmp_path):
+    checked = check(tmp_path, f"{K3} --max-mamba-cache-size 4", rest="28.55GiB")
+    assert [item.finding.rule for item in checked.findings] == ["HC002"]
+
+
+def test_a_refusal_says_that_nothing_else_was_checked(tmp_path):
+    checked = check(tmp_path, "vllm serve Qwen/Qwen3.6-35B-A3B --mamba-cache-mode all --max-num-seqs 8")
+    assert set(found(checked)) == {"HC042"}
+    assert checked.waiting == (("all", ("a launch that HC042 does not stop",)),)
+
+
+FIGURES = """deployments:
+  - model: kimi-k3
+    engine: sglang
+    flags: {tp-size: 8%s}
+    hardware: {gpu: h200, weights: 96GiB}
+    workload: {length: 9216}
+    expect: {fits: true, min_requests: 4}
+"""
+
+
+def test_an_expectation_that_cannot_be_judged_is_not_met(tmp_path):
+    opened = check(tmp_path, FIGURES % "", name="hybridcalc.yaml").opened
+    assert [(item.text, item.line, item.column, item.fix) for item in opened] == [
+        ("expect: fits", 7, 20, "give --mem-fraction-static"),
+        ("expect: min_requests", 7, 40, "give --mem-fraction-static"),
+    ]
+    assert check(tmp_path, FIGURES % ", mem-fraction-static: 0.85", name="hybridcalc.yaml").opened == ()
+    assert check(tmp_path, FIGURES % "", name="hybridcalc.yaml", ignore=("HC07",)).opened == ()

@@ -208,7 +208,8 @@ def test_scripts_in_fields_of_their_own():
     (task,) = read("custom/task.yaml")
     assert (task.engine, task.words[1], task.hardware.label, task.hardware.gpus) == (
         "sglang", "moonshotai/Kimi-K3", "H200", 8)  # fmt: skip
-    assert flags(task)["8"] == 11
+    assert flags(task)["8"] == 12  # N slots; the accelerators above say the ranks
+    assert task.words[2:4] == ("--tp", "8")
 
 
 def test_values_of_a_chart_that_names_its_model_apart():
@@ -271,14 +272,15 @@ def write(tmp_path, name, text, **variables):
 def test_files_that_a_script_writes(tmp_path):
     """A unit, a compose file and a Dockerfile in here-documents, each at its own lines."""
     unit, compose, image = write(tmp_path, "install.sh", (
-        "TP=8\ncat > /etc/systemd/system/k3.service <<EOF\n[Service]\nExecStart=/x/sglang serve kimi-k3 --tp $TP\nEOF\n"
+        "TP=8\ncat > /etc/systemd/system/k3.service <<EOF\n[Service]\n"
+        "ExecStart=/x/sglang serve kimi-k3 \\\\\n --tp $TP\nEOF\n"
         "cat <<'EOF' | tee compose.yaml\nservices:\n  a:\n    image: lmsysorg/sglang\n"
         "    command: --model-path kimi-k3 --tp ${TP:-4}\nEOF\n"
         'cat > Dockerfile <<EOF\nFROM lmsysorg/sglang\nCMD ["sglang", "serve", "kimi-k3"]\nEOF\n'
     ))  # fmt: skip
-    assert (unit.kind, unit.words, unit.words[2].place.line) == ("systemd", ("kimi-k3", "--tp", "8"), 4)
-    assert (compose.kind, compose.words[-1], compose.words[-1].place.line) == ("compose", "4", 10)
-    assert (image.kind, image.words[0].place.line) == ("Dockerfile", 14)
+    assert (unit.kind, unit.words, unit.words[2].place.line) == ("systemd", ("kimi-k3", "--tp", "8"), 5)
+    assert (compose.kind, compose.words[-1], compose.words[-1].place.line) == ("compose", "4", 11)
+    assert (image.kind, image.words[0].place.line) == ("Dockerfile", 15)
 
 
 def test_containers_that_units_start(tmp_path):
