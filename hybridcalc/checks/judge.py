@@ -76,11 +76,13 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         answer = _certain(answer, unsure, [*(item.text for item in words.opened), *sorted(words.refused)])
         findings += [
             located_at(finding, tagged, deployment)
-            if "--engine-version" in finding.fix and (tagged := image_place(deployment)) is not None
-            else place_finding(_versioned(finding), deployment, words.given)
+            if "--engine-version" in finding.fix
+            and image_version(deployment.image)
+            and (tagged := image_place(deployment)) is not None
+            else place_finding(finding, deployment, words.given)
             for finding in answer.findings
         ]
-        findings = [item._replace(finding=_versioned(item.finding)) for item in findings]
+        findings = [item._replace(finding=_versioned(item.finding, deployment)) for item in findings]
         waiting = answer.waiting
         if native is not None:
             findings += _expectations(deployment, native.expect, answer, words)
@@ -95,9 +97,10 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     )  # fmt: skip
 
 
-def _versioned(finding: Finding) -> Finding:
+def _versioned(finding: Finding, deployment: Deployment) -> Finding:
     """A fix that names a release, as a deployment file can follow it: by the image's tag."""
-    fix = re.sub(r"(?:add|use) --engine-version (\S+)", r"run release \1 (the tag of its image)", finding.fix)
+    tag = " (the tag of its image)" if image_version(deployment.image) else f" of {deployment.engine}"
+    fix = re.sub(r"(?:add|use) --engine-version (\S+)", rf"run release \1{tag}", finding.fix)
     return finding._replace(fix=fix)
 
 

@@ -154,6 +154,7 @@ def located_at(finding: Finding, place: Place, deployment: Deployment, *, edit: 
         quote,
         edit,
         deployment.place.line,
+        heads=deployment.heads,
     )
 
 

@@ -25,7 +25,8 @@ class Edit(NamedTuple):
 
 
 class Located(NamedTuple):
-    """A finding at its place; ``start`` is the line its deployment starts on. ``suppressed`` says why it does not
+    """A finding at its place; ``start`` is the line its deployment starts on,
+    ``heads`` where what holds it begins. ``suppressed`` says why it does not
     count: a reason given in the file, or a baseline.
     """
 
@@ -39,6 +40,7 @@ class Located(NamedTuple):
     edit: Edit | None = None
     start: int = 0
     suppressed: str | None = None
+    heads: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -137,12 +139,15 @@ class Checked(NamedTuple):
 
 
 class FileResult(NamedTuple):
-    """All of one file; ``stray`` are findings of the file itself."""
+    """All of one file; ``stray`` are findings of the file itself, ``unread`` says that it speaks of a launch and that
+    none was read in it.
+    """
 
     path: str
     checked: tuple[Checked, ...]
     troubles: tuple[Trouble, ...]
     stray: tuple[Located, ...] = ()
+    unread: bool = False
 
 
 def relative(path: str) -> str:

@@ -1,7 +1,8 @@
 """Which findings does a file itself set aside? ``# hybridcalc: ignore=HC013,HC018 reason``.
 
-On the finding's line, on a comment line right above it, or right above the line that starts the deployment (it then
-holds for all of it); ``ignore-file=`` anywhere holds for the file. A reason is asked for, and so is an effect.
+On the finding's line, on a comment line right above it, or right above the line that starts the deployment or what
+holds it, as ``kind:`` or ``- name:`` (it then holds for all of it); ``ignore-file=`` anywhere holds for the file. A
+reason is asked for, and so is an effect.
 """
 
 import re
@@ -97,6 +98,6 @@ def _covers(source: Source, suppression: Suppression, item: Located) -> bool:
     if not suppression.own_line:
         return False
     below = suppression.line + 1
-    while below < min(item.line, item.start) and source.line(below).lstrip().startswith("#"):
+    while below < min(item.line, item.start or item.line) and source.line(below).lstrip().startswith("#"):
         below += 1
-    return below in (item.line, item.start)
+    return below in (item.line, item.start, *item.heads)

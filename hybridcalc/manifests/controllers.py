@@ -24,7 +24,7 @@ from hybridcalc.manifests.launches import Found
 from hybridcalc.manifests.placement import hardware, replicas
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.source import AnyWord, Setting, Unknown, Word
-from hybridcalc.manifests.way import Reading, Way, image_near, name_of
+from hybridcalc.manifests.way import Reading, Way, heads, image_near, name_of
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Scalar, documents
 
@@ -58,7 +58,7 @@ def typed(key: Scalar, fields: Fields, holder: Fields, way: Way) -> Deployment |
     return Deployment(
         key.source, way.mappings[0].string("kind") or "values", name_of(way, holder), engine, tuple(words), {},
         key.source.place(key.begin, key.end), hardware(way.mappings), model, None, replicas(way.mappings),
-        image=image_near(way.mappings),
+        image=image_near(way.mappings), heads=heads(way.mappings),
     )  # fmt: skip
 
 

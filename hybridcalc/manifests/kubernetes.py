@@ -20,7 +20,7 @@ from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.script import read_script
 from hybridcalc.manifests.source import AnyWord, Setting, Word
 from hybridcalc.manifests.variables import Outside
-from hybridcalc.manifests.way import ConfigMaps, Reading, Way, image_near, name_of
+from hybridcalc.manifests.way import ConfigMaps, Reading, Way, heads, image_near, name_of
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence, documents
 
@@ -128,6 +128,7 @@ def _loose_script(script: Scalar, node: Fields, way: Way, reading: Reading) -> I
             node.source, way.mappings[0].string("kind") or "script", name_of(way, node), launch.engine, launch.words,
             launch.env, launch.place, gpus, launch.model, None, replicas(way.mappings),
             image=launch.image or image_near((*way.mappings, node)), orphan=launch.orphan,
+            heads=heads((*way.mappings, node)),
         )  # fmt: skip
 
 
@@ -189,7 +190,8 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
         yield Deployment(
             node.source, way.mappings[0].string("kind") or "container", name_of(way, node), launch.engine, words,
             launch.env, launch.place, hardware(way.mappings), served(way) or launch.model, None,
-            replicas(way.mappings), image=launch.image or image_near(way.mappings), orphan=launch.orphan
+            replicas(way.mappings), image=launch.image or image_near(way.mappings), orphan=launch.orphan,
+            heads=heads(way.mappings),
         )  # fmt: skip
 
 

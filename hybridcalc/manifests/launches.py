@@ -47,6 +47,8 @@ HANDING_ON = frozenset({
 """Commands that hand a text on to a shell."""
 MOST_BEFORE = 24
 """Words from an interpreter to the module it runs, at most."""
+_SAID = re.compile(r"\s*([-*]\s+)?(#|//|>|(echo|printf|say|log\w*|info|warn|die|description|message|name|title)\b)")
+"""How a line begins that only speaks of something."""
 _VOLUME = re.compile(r"(.+?):(/[^:,]*)(?::[\w,]+)?")
 _VERBS = frozenset({"run", "exec", "create"})
 _WRAPPED = re.compile(r"(sglang|vllm)", re.IGNORECASE)
@@ -97,6 +99,13 @@ def find_launch(words: Sequence[AnyWord], env: Mapping[str, Setting]) -> Found |
             if inner is not None:
                 return inner
     return None
+
+
+def speaks_of_launch(text: str) -> bool:
+    """Whether a line of a text looks like a launch: neither a comment nor something that is printed."""
+    return LAUNCHER.search(text) is not None and any(
+        LAUNCHER.search(line) is not None and _SAID.match(line) is None for line in text.splitlines()
+    )
 
 
 def image_engine(image: str) -> str | None:
@@ -203,7 +212,9 @@ def model_of(words: Sequence[AnyWord], mounts: Sequence[tuple[str, Word]]) -> Wo
         if named.rstrip("/") == path or (path and named.startswith(path + "/")):
             said = f"{host.rstrip('/')}/{named[len(path) :].strip('/')}".rstrip("/")
             if "$" not in said.rpartition("/")[2]:
-                return Word(said if said.startswith("/") else f"./{said}", host.source, host.begin, host.end)
+                return Word(
+                    said if said.startswith(("/", ".", "~")) else f"./{said}", host.source, host.begin, host.end
+                )
     return None
 
 

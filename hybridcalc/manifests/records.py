@@ -18,7 +18,8 @@ class Hardware(NamedTuple):
 class Deployment(NamedTuple):
     """One engine that a file starts. ``model`` is what the file says it serves where no flag does; ``native`` is what a
     hybridcalc.yaml adds (memory, workload, expectations), ``marks`` where it says so; ``image`` is the container's,
-    ``orphan`` a line of flags behind the launch that belongs to no command.
+    ``orphan`` a line of flags behind the launch that belongs to no command, ``heads`` the lines where the document and
+    the mappings around the launch begin.
     """
 
     source: Source
@@ -35,6 +36,7 @@ class Deployment(NamedTuple):
     marks: Mapping[str, Place] = {}
     image: str = ""
     orphan: Word | None = None
+    heads: tuple[int, ...] = ()
 
     @property
     def path(self) -> str:

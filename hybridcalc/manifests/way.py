@@ -45,6 +45,11 @@ def name_of(way: Way, node: Fields) -> str:
     return "/".join(dict.fromkeys(name for name in names if name))[:120]
 
 
+def heads(mappings: tuple[Fields, ...]) -> tuple[int, ...]:
+    """The lines where mappings begin: a document's first key, a container's ``- name:``."""
+    return tuple(dict.fromkeys(mapping.source.place(mapping.begin).line for mapping in mappings))
+
+
 def image_near(mappings: tuple[Fields, ...]) -> str:
     """The image that the nearest mapping names: a text, or a repository and its tag as charts write them."""
     for mapping in reversed(mappings):

@@ -37,6 +37,7 @@ def check_document(report: Report, exit_code: int) -> dict[str, Any]:
             "notes": report.count("note"),
             "suppressed": len(report.findings) - len(report.counting),
             "unresolved": report.unresolved,
+            "unread": list(report.unread),
             "unreadable": sum(trouble.unreadable for trouble in report.troubles),
             "not_checked": report.not_checked,
             "not_checked_for_want_of": needed,

@@ -24,6 +24,7 @@ from hybridcalc.reports import terminal
 
 STYLES = {"error": terminal.TROUBLE, "warning": terminal.KV, "note": terminal.QUIET}
 MOST_WAITING = 4
+MOST_UNREAD = 6
 TAB = "    "
 
 
@@ -153,6 +154,7 @@ def _summary(out: Console, report: Report, exit_code: int) -> None:
     lines = waiting_lines(report)
     if not report.checked and not report.troubles:
         lines = [f"nothing in {_number(report.files, 'file')} that was looked through starts an engine known here"]
+    lines += unread_lines(report)
     for text in lines:
         for line in _wrapped(text, out.width - 2):
             out.print(Text(terminal.INDENT + line, style=terminal.QUIET), soft_wrap=True)
@@ -188,6 +190,16 @@ def waiting_lines(report: Report) -> list[str]:
     shown = [f"{need} ({_number(count, 'deployment')})" for need, count in needed.most_common(MOST_WAITING)]
     more = ", ..." if len(needed) > MOST_WAITING else ""
     return [f"not checked for want of {', '.join(shown)}{more}"]
+
+
+def unread_lines(report: Report) -> list[str]:
+    """Files that speak of a launch and hold none that was read."""
+    if not report.unread:
+        return []
+    shown = [printable(path) for path in report.unread[:MOST_UNREAD]]
+    more = ", ..." if len(report.unread) > MOST_UNREAD else ""
+    verb = "looks like a launch and is" if len(report.unread) == 1 else "look like launches and are"
+    return [f"{verb} not read: {', '.join(shown)}{more}"]
 
 
 def _number(count: int, name: str) -> str:

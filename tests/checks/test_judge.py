@@ -212,8 +212,11 @@ def test_expectations_are_checks(tmp_path):
 
 
 @pytest.mark.parametrize(("line", "message"), [
-    ("engine: sglang\n    flag: {}", "5: deployments.0.flag: Extra inputs are not permitted"),
-    ("engine: tgi", "4: deployments.0.engine: Input should be 'sglang' or 'vllm'"),
+    ("engine: sglang\n    flag: {}", "5: deployments.0.flag: no such key (write flags)"),
+    ("engine: tgi", "4: deployments.0.engine: not one of its values (write sglang or vllm)"),
+    ("hardware: {gpus: many}", "4: deployments.0.hardware.gpus: not a whole number"),
+    ("hardware: {gpus: 0}", "4: deployments.0.hardware.gpus: below 1"),
+    ("expect: {min_request: 4}", "4: deployments.0.expect.min_request: no such key (write min_requests)"),
     ("hardware: {rest: lots}", "4: deployments.0.hardware.rest: 'lots' is not a size"),
     ("workload: {length: 8k, lengths: '8k:2'}", "4: deployments.0.workload: length and lengths exclude each other"),
     ("flags: {tp: 8}", "2: a deployment needs an engine"),
@@ -223,7 +226,8 @@ def test_a_native_file_is_strict_and_names_the_line(tmp_path, line, message):
     path.write_text(f"deployments:\n  - name: a\n    model: kimi-k3\n    {line}\n")
     result = check_file(str(path), Settings(), {})
     (trouble,) = result.troubles
-    assert f"{trouble.line}: {trouble.message}" == message
+    fix = f" ({trouble.fix})" if trouble.fix.startswith("write") and "(" in message else ""
+    assert f"{trouble.line}: {trouble.message}{fix}" == message
 
 
 def test_rules_are_selected_ignored_and_weighed(tmp_path):
@@ -351,7 +355,7 @@ def test_slots_that_admit_no_request_are_found_without_a_limit(tmp_path, slots, 
     said = found(checked)
     assert set(said) == {"HC002"}
     assert said["HC002"][2:] == (
-        f"{slots} slots admit no request; 1 request x 5 slots + 1 = 6 are needed",
+        f"{slots} slot{' admits' if slots == '1' else 's admit'} no request; 1 request x 5 slots + 1 = 6 are needed",
         "write 6, or 5 with --mamba-radix-cache-strategy extra_buffer_lazy",
     )
 

@@ -65,6 +65,26 @@ def test_nothing_to_check_is_said(here):
     assert (ran.code, ran.out) == (0, f"0 deployments   exit 0\n  {said}\n")
 
 
+def test_what_looks_like_a_launch_and_is_not_read_is_named(here):
+    """A file of a kind that is not read; what is commented out or printed is no launch."""
+    (here / "a.sh").write_text("# vllm serve kimi-k3\necho 'vllm serve kimi-k3'\n")
+    (here / "b.sh").write_text("cat > run.py <<EOF\nos.system('vllm serve kimi-k3')\nEOF\n")
+    ran = run("check")
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "  looks like a launch and is not read: b.sh")
+    assert run("check", "--json").document["summary"]["unread"] == ["b.sh"]
+
+
+def test_a_suppression_above_the_document_or_the_container(here):
+    text = (DATA / "kubernetes" / "k3-eight-slots.yaml").read_text()
+    for line in ("apiVersion:", "      containers:", "        - name:"):
+        comment = "# hybridcalc: ignore=HC002 four requests never come\n"
+        assert text.count("\n" + line) <= 1
+        (here / "a.yaml").write_text(text.replace(line, comment + line, 1) if text.startswith(line) else
+                                     text.replace("\n" + line, "\n" + comment + line))  # fmt: skip
+        expected = 1 if "containers" in line else 0
+        assert run("check", "a.yaml").code == expected, line
+
+
 def test_an_ignored_folder_is_read_where_it_is_named(here):
     (here / ".git").mkdir()
     (here / ".gitignore").write_text("build/\n")

@@ -437,3 +437,13 @@ def test_skypilot_and_dstack_tasks(tmp_path):
         "type: task\nenv:\n  - M=kimi-k3\ncommands:\n  - pip install sglang\n  - sglang serve $M --tp 8\n"
     ))  # fmt: skip
     assert (dstack.words, dstack.words[0].place.line) == (("kimi-k3", "--tp", "8"), 6)
+
+
+def test_compose_mounts_name_the_model(tmp_path):
+    short, long = write(tmp_path, "compose.yaml", (
+        "services:\n  a:\n    image: lmsysorg/sglang\n    command: --model-path /model --tp 8\n"
+        "    volumes: ['${HF:-/data}/Kimi-K3:/model:ro']\n"
+        "  b:\n    image: lmsysorg/sglang\n    command: --model-path /m/x --tp 8\n"
+        "    volumes: [{type: bind, source: ./models, target: /m}]\n"
+    ))  # fmt: skip
+    assert (short.model, long.model) == ("/data/Kimi-K3", "./models/x")

@@ -109,7 +109,7 @@ def _explicit_slots(plan: _Unsized) -> list[Finding]:
     wanted = wanted or dp
     needed = pin(wanted, per_request, dp=dp)
     message = (
-        f"{asked:,} slots admit {_requests(admitted) if admitted else 'no request'}"
+        f"{asked:,} slot{'s admit' if asked != 1 else ' admits'} {_requests(admitted) if admitted else 'no request'}"
         f"{f' on {dp} workers' if dp > 1 else ''}; {_requests(wanted)} x {per_request} slots + {dp} = {needed:,} are "
         "needed"
     )
