@@ -27,6 +27,8 @@ MOST_EXPANSIONS = 200_000
 
 LONGEST_SCRIPT = 256 * 1024
 """Characters of a script; long ones that are launched have some 30,000."""
+MOST_INSIDE = LONGEST_SCRIPT
+"""Characters of all texts in a script that are scripts themselves."""
 _OPENING = {"if": "if", "while": "loop", "until": "loop", "for": "loop", "select": "loop", "case": "case"}
 _CLOSING = {"fi", "done", "esac"}
 _EXPANDED = re.compile(rf"(?:{ESCAPE.pattern})|(?:{REFERENCE.pattern})")
@@ -83,6 +85,7 @@ class _Shell:
         self.branches = Branches(self.known.values)
         self.found: list[Found] = []
         self.expanded = 0
+        self.inside = 0
         self.text, self.documents = without_documents(text)
 
     def launches(self) -> list[Found]:
@@ -225,6 +228,8 @@ class _Shell:
 
     def _own_reference(self, word: str, match: re.Match[str]) -> int:
         """How many characters of a value repeat what the variable held: ``A="$A --x"``, ``A=("${A[@]}" --x)``."""
+        if match[1] not in word[match.end() : match.end() + len(match[1]) + 8]:
+            return 0
         held = re.compile(rf"(\(\s*)?\"?\$(?:{match[1]}\b(?!\[)|\{{{match[1]}(\[[@*]\])?\}})\"?(?=[\s)])")
         own = held.match(word, match.end()) if not match[2] and not match[3] else None
         return own.end() - match.end() if own is not None else 0
@@ -313,6 +318,9 @@ class _Shell:
 
     def _read_inside(self, script: Text, arguments: Sequence[AnyWord] = ()) -> None:
         """Read a script inside the script, which sees its variables."""
+        self.inside += len(script.text)
+        if self.inside > MOST_INSIDE:
+            raise InputError(f"the scripts inside it come to more than {MOST_INSIDE:,} characters")
         if self.depth < DEEPEST_SHELL:
             visible = self.known.visible()
             self.found += read_script(script, visible, self.known.outside, arguments, depth=self.depth + 1)

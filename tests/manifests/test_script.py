@@ -251,6 +251,9 @@ LARGE = {
     "assignments": "a=1\n" * 60_000 + "sglang serve kimi-k3\n", "blocks": "if x; then\n" * 20_000,
     "launcher words": "echo; " + "sglang " * 30_000, "interpreters": "x " + "python3 -u " * 20_000,
     "words": "sglang serve kimi-k3 " + "--x y " * 40_000, "lines in quotes": "X='" + "a b\n" * 60_000 + "'\n",
+    "scripts in a variable": f"A='vllm serve kimi-k3 {'--x y ' * 5_000}'\n" + 'tmux "$A"\n' * 20_000,
+    "names": "".join(f"a{n}=$a{n}x\n" for n in range(15_000)) + "sglang serve kimi-k3\n",
+    "additions": "A=(1)\nif x; then\n" + "A+=($B)\n" * 20_000 + 'fi\nsglang serve "${A[@]}"\n',
     "unbalanced lines": "'\n" * 60_000,
 }  # fmt: skip
 
