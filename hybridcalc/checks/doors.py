@@ -78,6 +78,11 @@ def refusal_finding(refusal: IllegalCombination) -> Finding:
     return Finding(getattr(refusal, "rule", "HC071"), "error", refusal.message, refusal.fix)
 
 
+def behind(rule: str) -> Waiting:
+    """What waits where the engine does not even start: every other rule."""
+    return (("all", (f"a launch that {rule} does not stop",)),)
+
+
 def still_waiting(waiting: Waiting, figure: str, instead: Sequence[str]) -> Waiting:
     """What waits, with ``instead`` in place of a figure; without what waits for nothing any more."""
     replaced = (

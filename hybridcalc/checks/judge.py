@@ -6,14 +6,14 @@ the engine does not take is a finding (HC071) and is left out of what follows.
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, from_preset, load_model, shipped_presets
 from hybridcalc.checks.doors import Answer, Door, Memory, door
-from hybridcalc.checks.locate import located_at, place_finding, value_edit
-from hybridcalc.checks.results import Checked, Located, Open, Value
+from hybridcalc.checks.locate import image_place, located_at, place_finding, value_edit
+from hybridcalc.checks.results import EXPECT, Checked, Located, Open, Value
 from hybridcalc.checks.rules import RETIRED
 from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.words import Words, environment, read, sort_out, values_after, values_of
@@ -23,6 +23,7 @@ from hybridcalc.findings import Finding
 from hybridcalc.manifests.gpus import gpu_of
 from hybridcalc.manifests.launches import image_version
 from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests.source import Word
 
 NOT_MODELLED = re.compile(r"is not modelled|is not known$|keeps no state|keeps a cache|does not say")
 """Errors of a planner that does not know something which an engine may well take."""
@@ -40,6 +41,8 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     version = version or getattr(settings, f"{deployment.engine}_version") or _image_version(deployment.image, engine)
     model_name, args = read(deployment, engine, words, env, version, findings)
     findings += _retired(deployment, words)
+    if deployment.orphan is not None:
+        findings.append(_orphaned(deployment, deployment.orphan))
     values = tuple(values_of(words))
     model = _model(deployment, engine, words, model_name, settings)
     architecture = model.architecture
@@ -67,20 +70,44 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
             answer = engine.answer(architecture, args, Memory() if guessed else known, workload)
         except HybridcalcError as error:
             if NOT_MODELLED.search(error.message):  # that is about this library, not about the deployment
-                answer = Answer((), (("all", (error.message,)),))
+                answer = Answer((), (("all", (_lacking(error.message),)),))
             else:
                 answer = Answer((Finding("HC071", "error", error.message, error.fix),), ())
         answer = _certain(answer, unsure, [*(item.text for item in words.opened), *sorted(words.refused)])
-        findings += [place_finding(finding, deployment, words.given) for finding in answer.findings]
+        findings += [
+            located_at(finding, tagged, deployment)
+            if "--engine-version" in finding.fix
+            and image_version(deployment.image)
+            and (tagged := image_place(deployment)) is not None
+            else place_finding(finding, deployment, words.given)
+            for finding in answer.findings
+        ]
+        findings = [item._replace(finding=_versioned(item.finding, deployment)) for item in findings]
         waiting = answer.waiting
         if native is not None:
             findings += _expectations(deployment, native.expect, answer, words)
-            waiting += _unheld(native.expect, answer)
+            unheld = _unheld(native.expect, answer)
+            waiting += unheld
+            if not words.opened:
+                words.opened.extend(_unjudged(deployment, [item for item in unheld if settings.counts(item[0])]))
     return _checked(
         deployment, model.name, model.preset, values, words.opened, findings, waiting, settings,
         env=tuple(sorted(env.items())), gpu=known.gpu or hardware.label, notes=tuple(notes),
         version=version or engine.newest,
     )  # fmt: skip
+
+
+def _versioned(finding: Finding, deployment: Deployment) -> Finding:
+    """A fix that names a release, as a deployment file can follow it: by the image's tag."""
+    tag = " (the tag of its image)" if image_version(deployment.image) else f" of {deployment.engine}"
+    fix = re.sub(r"(?:add|use) --engine-version (\S+)", rf"run release \1{tag}", finding.fix)
+    return finding._replace(fix=fix)
+
+
+def _lacking(message: str) -> str:
+    """What this library lacks, as something to wait for."""
+    subject, modelled, _ = message.partition(" is not modelled")
+    return f"rules for {subject}" if modelled else f"rules for this model: {message}"
 
 
 def _image_version(image: str, engine: Door) -> str | None:
@@ -119,6 +146,18 @@ def _retired(deployment: Deployment, words: Words) -> list[Located]:
     return found
 
 
+def _orphaned(deployment: Deployment, flag: Word) -> Located:
+    """A line of flags with no backslash before it."""
+    line = flag.place.line - 1
+    while line > 1 and not flag.source.line(line).strip():
+        line -= 1
+    why, fix = f"line {line} does not end in a backslash", f"end line {line} in a backslash"
+    if flag.source.line(line).lstrip().startswith("#"):
+        why, fix = f"the comment on line {line} ends the one before it", "move the comment above the command"
+    message = f"{printable(flag[:40])} belongs to no command: {why}"
+    return located_at(Finding("HC080", "error", message, fix), flag.place, deployment)
+
+
 class _Model(NamedTuple):
     """The model a deployment serves: as it is named, its preset or file, what it stores, and what is open or noted."""
 
@@ -148,17 +187,19 @@ def _model(deployment: Deployment, engine: Door, words: Words, named: str | None
                 return _Model(said, said, load_model(own))
             except HybridcalcError:
                 continue
-    text = named or hint
-    tail = find_preset("/".join(text.rstrip("/").split("/")[-2:])) if text is not None and _is_path(text) else None
-    if tail is not None:
+    for text in (named, hint):
+        tail = find_preset("/".join(text.rstrip("/").split("/")[-2:])) if text is not None and _is_path(text) else None
+        if tail is None:
+            continue
         note = f"{printable((text or '')[:60])} is taken for {tail[0]}, as its last part is named"
         return _Model(text, tail[0], from_preset(shipped_presets()[tail[0]], reading=tail[1]), notes=(note,))
+    text = named or hint
     already = any(item.flag == engine.model_flag for item in words.opened)
     if (text is not None and not _is_path(text)) or already:
         return _Model((text or "").removeprefix("hf://") or None)
     flag = words.given.get(engine.model_flag)
     place = (flag.value or flag.flag).place if flag is not None else deployment.place
-    why = "a path says nothing of the model" if named else "no flag names the model"
+    why = "no preset has the name of this path's last part" if named else "no flag names the model"
     fix = f"give --model {named[:60]}=PRESET" if named else "give --model PRESET"
     shown = printable((named or "the model")[:80])
     return _Model(named, opened=(Open(shown, engine.model_flag, why, *place[:3], fix=fix),))
@@ -171,10 +212,17 @@ def _is_path(text: str) -> bool:
 def _memory(deployment: Deployment, settings: Settings) -> Memory:
     native = deployment.native.hardware if deployment.native is not None else None
     label = deployment.hardware.label
-    gpu = (gpu_of(label) or label) if label is not None else settings.gpu
+    gpu = label
+    if label is None or native is None:
+        gpu = (gpu_of(label) if label is not None else None) or settings.gpu or _unclear(label)
     if native is not None and (native.rest or native.available or native.weights):
         return Memory(gpu, native.weights or settings.weights, native.rest, native.available)
     return Memory(gpu, settings.weights, settings.rest, settings.available)
+
+
+def _unclear(label: str | None) -> str | None:
+    """A label that names no GPU for certain, so that no preset of that name is taken for it."""
+    return f"{printable(label[:40])}, of which there are several" if label is not None else None
 
 
 def _gpu_count(deployment: Deployment, engine: Door, args: Any, words: Words, unsure: set[str]) -> list[Located]:
@@ -197,7 +245,7 @@ def _gpu_count(deployment: Deployment, engine: Door, args: Any, words: Words, un
     of = f"{nodes} x {_gpus(hardware.gpus)}" if nodes > 1 else _gpus(hardware.gpus)
     if ranks > held:
         finding = Finding("HC070", "error", f"{ranks} ranks, and {of} to run them on",
-                          f"ask for {_gpus(-(-ranks // nodes))} a node, or lower --tp")  # fmt: skip
+                          f"ask for {_gpus(-(-ranks // nodes))} a node, or run fewer ranks")  # fmt: skip
         return [place_finding(finding, deployment, words.given)]
     if ranks < held and hardware.gpus != 0 and hardware.gpus_place is not None and deployment.replicas != 0:
         finding = Finding("HC073", "note", f"{ranks} rank{'' if ranks == 1 else 's'} on {of}: the others idle",
@@ -254,6 +302,14 @@ def _unheld(expect: Any, answer: Answer) -> tuple[tuple[str, tuple[str, ...]], .
     missing = dict(answer.waiting).get("HC001") or dict(answer.waiting).get("HC040") or ("the length of requests",)
     rules = ["HC077"] if answer.figures is not None else list(EXPECTED)
     return tuple((rule, missing) for rule in rules if getattr(expect, EXPECTED[rule]) is not None)
+
+
+def _unjudged(deployment: Deployment, unheld: Sequence[tuple[str, tuple[str, ...]]]) -> Iterator[Open]:
+    """Expectations that wait for a figure: they are not met as long as nobody knows."""
+    for rule, missing in unheld:
+        place = deployment.marks.get(EXPECTED[rule], deployment.place)
+        needs = ", ".join(missing)
+        yield Open(f"expect: {EXPECTED[rule]}", EXPECT, "figures are missing", *place[:3], fix=f"give {needs}")
 
 
 def _expectations(deployment: Deployment, expect: Any, answer: Answer, words: Words) -> list[Located]:

@@ -71,14 +71,14 @@ def _flag_of(finding: Finding, given: Mapping[str, Given]) -> Given | None:
     named = [*PLACES.get(finding.rule, ()), *_FLAG.findall(finding.message), *_FLAG.findall(finding.fix)]
     for name in named:
         for item in given.values():
-            if name == item.name or item.flag.partition("=")[0] == name:
+            if name == item.name.partition(".")[0] or item.flag.partition("=")[0] == name:
                 return item
     return None
 
 
 def _value_edit(finding: Finding, item: Given, given: Mapping[str, Given]) -> Edit | None:
     """The one value that mends it, where the fix is one. A choice (HC013) is left to whoever reads it."""
-    if finding.rule in CHOICES:
+    if finding.rule in CHOICES or "." in item.name:
         return None
     whole = _WRITE.fullmatch(finding.fix)
     if whole is not None:
@@ -99,6 +99,18 @@ def _replace_value(item: Given, text: str) -> Edit | None:
         return None
     place = item.value.written or item.value.place
     return value_edit(place, item.value.source, str(item.value), text)
+
+
+def image_place(deployment: Deployment) -> Place | None:
+    """Where the image's tag stands, the nearest to the launch; None where the file does not say it in one piece."""
+    source, near = deployment.source, deployment.place.begin
+    tag = deployment.image.rpartition(":")[2] if ":" in deployment.image else ""
+    for text in (deployment.image, tag):
+        spots = [match.start() for match in re.finditer(re.escape(text), source.text)] if text else []
+        if spots:
+            begin = min(spots, key=lambda at: abs(at - near))
+            return source.place(begin, begin + len(text))
+    return None
 
 
 def value_edit(place: Place, source: Source, before: str, text: str) -> Edit | None:
@@ -142,6 +154,7 @@ def located_at(finding: Finding, place: Place, deployment: Deployment, *, edit: 
         quote,
         edit,
         deployment.place.line,
+        heads=deployment.heads,
     )
 
 

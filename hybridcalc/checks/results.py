@@ -6,6 +6,9 @@ from typing import Any, NamedTuple
 from hybridcalc.findings import SEVERITIES, Finding
 from hybridcalc.manifests.records import Trouble
 
+EXPECT = "expect"
+"""The flag of an expectation that nothing is known to hold against."""
+
 
 class Edit(NamedTuple):
     """Text to put in place of the characters from ``begin`` to ``end`` of a file."""
@@ -22,7 +25,8 @@ class Edit(NamedTuple):
 
 
 class Located(NamedTuple):
-    """A finding at its place; ``start`` is the line its deployment starts on. ``suppressed`` says why it does not
+    """A finding at its place; ``start`` is the line its deployment starts on,
+    ``heads`` where what holds it begins. ``suppressed`` says why it does not
     count: a reason given in the file, or a baseline.
     """
 
@@ -36,6 +40,7 @@ class Located(NamedTuple):
     edit: Edit | None = None
     start: int = 0
     suppressed: str | None = None
+    heads: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -67,6 +72,13 @@ class Open(NamedTuple):
     column: int
     deployment: str = ""
     fix: str = ""
+
+    @property
+    def effect(self) -> str:
+        """What it does, as words behind its text."""
+        if self.flag == EXPECT:
+            return " cannot be judged"
+        return f" decides {self.flag}" if self.flag else " may hold any flag"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -127,12 +139,15 @@ class Checked(NamedTuple):
 
 
 class FileResult(NamedTuple):
-    """All of one file; ``stray`` are findings of the file itself."""
+    """All of one file; ``stray`` are findings of the file itself, ``unread`` says that it speaks of a launch and that
+    none was read in it.
+    """
 
     path: str
     checked: tuple[Checked, ...]
     troubles: tuple[Trouble, ...]
     stray: tuple[Located, ...] = ()
+    unread: bool = False
 
 
 def relative(path: str) -> str:

@@ -44,6 +44,9 @@ FILE_RULES = (
     Rule("HC079", "warning", "unresolved value",
          "A shell, an environment or another file decides a value that sizing needs. Exit code 3 where nothing failed; "
          "--set NAME=VALUE, --env-file and --model resolve it.", "docs/check.md"),
+    Rule("HC080", "error", "a line of flags that belongs to no command",
+         "The line above does not end in a backslash: the server starts without these flags, and the shell looks for a "
+         "command of their name.", "POSIX shell command language"),
 )  # fmt: skip
 RETIRED = {
     "--mamba-scheduler-strategy": "--mamba-radix-cache-strategy",

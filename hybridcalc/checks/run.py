@@ -14,11 +14,13 @@ from typing import NamedTuple
 from hybridcalc.checks.baseline import mark_known
 from hybridcalc.checks.judge import judge
 from hybridcalc.checks.results import Checked, FileResult, Located, order
+from hybridcalc.checks.rules import all_rules
 from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.suppress import apply, suppressions
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.manifests.find import find_files, read_file
+from hybridcalc.manifests.launches import speaks_of_launch
 from hybridcalc.manifests.records import Deployment, Trouble
 from hybridcalc.manifests.variables import Outside
 
@@ -28,12 +30,15 @@ CHUNK = 16
 
 
 class Report(NamedTuple):
-    """Everything a check found, in the order of the files."""
+    """Everything a check found, in the order of the files; ``unread`` are those that speak of a launch and hold none
+    that was read.
+    """
 
     files: int
     checked: tuple[Checked, ...]
     findings: tuple[Located, ...]
     troubles: tuple[Trouble, ...]
+    unread: tuple[str, ...] = ()
 
     @property
     def counting(self) -> tuple[Located, ...]:
@@ -59,6 +64,13 @@ class Report(NamedTuple):
                 return 1
         return 3 if self.unresolved and not allow_unresolved else 0
 
+    @property
+    def not_checked(self) -> int:
+        """Rules that were not checked; where none of an engine's was, all of them."""
+        waiting = [(one.engine, rule) for one in self.checked for rule, _ in one.waiting]
+        sizes = Counter(rule.engine for rule in all_rules().values()) if any(r == "all" for _, r in waiting) else {}
+        return sum(sizes[engine] if rule == "all" else 1 for engine, rule in waiting)
+
     def waiting(self) -> Counter[tuple[str, ...]]:
         """How many rules wait for which figures."""
         return Counter(needs for c in self.checked for _, needs in c.waiting)
@@ -77,7 +89,9 @@ def check_paths(
             files.append(found)
     checked: list[Checked] = []
     findings: list[Located] = []
+    unread: list[str] = []
     for result in _results(files, settings, variables):
+        unread += [result.path] if result.unread else []
         checked += result.checked
         findings += result.stray
         findings += [item for one in result.checked for item in one.findings]
@@ -85,7 +99,7 @@ def check_paths(
     findings.sort(key=order)
     if baseline is not None:
         findings = mark_known(findings, baseline)
-    return Report(len(files), tuple(checked), tuple(findings), tuple(troubles))
+    return Report(len(files), tuple(checked), tuple(findings), tuple(troubles), tuple(unread))
 
 
 def _excluded(path: str, patterns: Iterable[str]) -> bool:
@@ -132,7 +146,8 @@ def check_file(path: str, settings: Settings, variables: Mapping[str, str]) -> F
     """Check one file; None where it holds nothing."""
     contents = read_file(path, Outside(variables), stdin=_stdin)
     if not contents.deployments and not contents.troubles:
-        return None
+        unread = contents.source is not None and speaks_of_launch(contents.source.text)
+        return FileResult(path, (), (), unread=True) if unread else None
     checked: list[Checked] = []
     troubles = list(contents.troubles)
     for deployment in contents.deployments:

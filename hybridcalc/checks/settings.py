@@ -79,9 +79,14 @@ def settings_from(section: Any, where: str) -> Settings:
         name = str(key).replace("-", "_")
         name = "variables" if name == "set" else name
         if name not in Settings._fields:
-            raise InputError(f"{where}: {key!s:.40} is no setting", fix=f"one of {', '.join(Settings._fields)}")
+            raise InputError(f"{where}: {key!s:.40} is no setting", fix=f"one of {', '.join(_names())}")
         given[name] = _checked(name, value, f"{where}: {key}")
     return Settings(**given)
+
+
+def _names() -> list[str]:
+    """The settings as they are written."""
+    return ["set" if name == "variables" else name.replace("_", "-") for name in Settings._fields]
 
 
 def _checked(name: str, value: Any, where: str) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.checks.doors import Answer, Door, Figures, Memory, refusal_finding, still_waiting
+from hybridcalc.checks.doors import Answer, Door, Figures, Memory, behind, refusal_finding, still_waiting
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.sglang.command import TABLE, from_words
 from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, NEWEST_VERSION, Refusal, ServerArgs, rules_for
@@ -28,18 +28,21 @@ def read(words: Sequence[str], env: Mapping[str, str], version: str | None) -> t
 def answer(model: Architecture, args: ServerArgs, known: Memory, workload: Workload) -> Answer:
     """What is to be said of these arguments."""
     decided = decide(model, args, workload)
-    if any(finding.rule in REFUSALS for finding in decided.findings):
-        return Answer(decided.findings, (), refused=True)
+    refusing = next((finding.rule for finding in decided.findings if finding.rule in REFUSALS), None)
+    if refusing is not None:
+        return Answer(decided.findings, behind(refusing), refused=True)
     try:
         rest, missing = _rest(model, args, known)
         if rest is None:
             return Answer(decided.findings, still_waiting(decided.waiting, MEMORY, missing))
         planned = plan(model, args, rest=rest, workload=workload)
     except Refusal as refusal:
-        return Answer((*decided.findings, refusal_finding(refusal)), (), refused=True)
+        said = refusal_finding(refusal)
+        again = any(finding.rule == said.rule for finding in decided.findings)
+        return Answer((*decided.findings, *(() if again else (said,))), behind(said.rule), refused=True)
     own = {finding.rule for finding in decided.findings}
     settled = {"HC023", "HC013"} if "HC002" in own else set()
-    more = [finding for finding in planned.findings if finding.rule not in own | settled]
+    more = tuple(finding for finding in planned.findings if finding.rule not in own | settled)
     idle = planned.capacity.idle_percent if workload.lengths else None
     figures = Figures(planned.concurrency * args.attn_dp_size, planned.logical_token_capacity, idle)
     return Answer((*decided.findings, *more), still_waiting(decided.waiting, MEMORY, ()), figures)

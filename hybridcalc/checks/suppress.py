@@ -1,7 +1,8 @@
 """Which findings does a file itself set aside? ``# hybridcalc: ignore=HC013,HC018 reason``.
 
-On the finding's line, on a comment line right above it, or right above the line that starts the deployment (it then
-holds for all of it); ``ignore-file=`` anywhere holds for the file. A reason is asked for, and so is an effect.
+On the finding's line, on a comment line right above it, or right above the line that starts the deployment or what
+holds it, as ``kind:`` or ``- name:`` (it then holds for all of it); ``ignore-file=`` anywhere holds for the file. A
+reason is asked for, and so is an effect.
 """
 
 import re
@@ -9,12 +10,13 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from hybridcalc.checks.results import Located
+from hybridcalc.checks.rules import all_rules
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.source import Source
 
-_COMMENT = re.compile(
-    r"#[ \t]*hybridcalc:[ \t]*ignore(-file)?[ \t]*=[ \t]*(HC[0-9]{3}(?:[ \t]*,[ \t]*HC[0-9]{3})*)[ \t]*(.*)"
-)
+_COMMENT = re.compile(r"#[ \t]*hybridcalc:[ \t]*ignore(-file)?[ \t]*=[ \t]*([\w-]+(?:[ \t]*,[ \t]*[\w-]+)*)?[ \t]*(.*)")
+
+_ID = re.compile(r"HC[0-9]{0,3}")
 
 
 class Suppression(NamedTuple):
@@ -25,6 +27,11 @@ class Suppression(NamedTuple):
     own_line: bool
     whole_file: bool
     reason: str
+    column: int = 1
+
+    def names(self, rule: str) -> bool:
+        """Whether it sets a rule aside: by its id, or by a prefix of it."""
+        return any(rule.startswith(name) for name in self.rules if _ID.fullmatch(name))
 
 
 def suppressions(source: Source) -> list[Suppression]:
@@ -35,9 +42,9 @@ def suppressions(source: Source) -> list[Suppression]:
     for number, line in enumerate(source.text.split("\n"), 1):
         match = _COMMENT.search(line)
         if match is not None:
-            rules = frozenset(part.strip() for part in match[2].split(","))
+            rules = frozenset(part.strip() for part in (match[2] or "").split(",") if part.strip())
             alone = not line[: match.start()].strip()
-            found.append(Suppression(rules, number, alone, match[1] is not None, match[3].strip()))
+            found.append(Suppression(rules, number, alone, match[1] is not None, match[3].strip(), match.start() + 1))
     return found
 
 
@@ -52,21 +59,33 @@ def apply(
     for item in located:
         reason = None
         for index, suppression in enumerate(known):
-            if item.finding.rule in suppression.rules and _covers(source, suppression, item):
+            if suppression.names(item.finding.rule) and _covers(source, suppression, item):
                 used.add(index)
                 reason = suppression.reason or "no reason given"
         marked.append(item._replace(suppressed=reason))
     stray = []
     for index, suppression in enumerate(known):
-        idle = index not in used and all(map(judged, suppression.rules))
-        problem = "gives no reason" if not suppression.reason else "has no effect"
-        if idle or not suppression.reason:
-            names = ", ".join(sorted(suppression.rules))
-            fix = "write ignore=ID and why" if not suppression.reason else "leave it out"
-            finding = Finding("HC078", "warning", f"the suppression of {names} {problem}", fix)
-            quote = ((suppression.line, source.line(suppression.line)),)
-            stray.append(Located(finding, source.path, suppression.line, 1, 2, "", quote))
+        known_rules = [rule for rule in all_rules() if suppression.names(rule)]
+        idle = index not in used and all(map(judged, known_rules))
+        problem, fix = "gives no reason", "write ignore=ID and why"
+        unknown = sorted(name for name in suppression.rules if not any(map(_prefixed(name), all_rules())))
+        if unknown or not suppression.rules:
+            problem, fix = "names no rule", "write ignore=ID and why; `hybridcalc rules` lists the ids"
+        elif suppression.reason and idle:
+            problem, fix = "has no effect", "leave it out"
+        elif suppression.reason:
+            continue
+        names = ", ".join(unknown or sorted(suppression.rules)) or "nothing"
+        finding = Finding("HC078", "warning", f"the suppression of {names} {problem}", fix)
+        line = source.line(suppression.line)
+        quote = ((suppression.line, line),)
+        at = suppression.column
+        stray.append(Located(finding, source.path, suppression.line, at, len(line.rstrip()) + 1, "", quote))
     return marked, stray
+
+
+def _prefixed(name: str) -> Callable[[str], bool]:
+    return lambda rule: _ID.fullmatch(name) is not None and rule.startswith(name)
 
 
 def _covers(source: Source, suppression: Suppression, item: Located) -> bool:
@@ -79,6 +98,6 @@ def _covers(source: Source, suppression: Suppression, item: Located) -> bool:
     if not suppression.own_line:
         return False
     below = suppression.line + 1
-    while below < min(item.line, item.start) and source.line(below).lstrip().startswith("#"):
+    while below < min(item.line, item.start or item.line) and source.line(below).lstrip().startswith("#"):
         below += 1
-    return below in (item.line, item.start)
+    return below in (item.line, item.start, *item.heads)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.checks.doors import Answer, Door, Figures, Memory, refusal_finding, still_waiting
+from hybridcalc.checks.doors import Answer, Door, Figures, Memory, behind, refusal_finding, still_waiting
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.vllm.command import TABLE, from_words
 from hybridcalc.engines.vllm.config import KNOWN_ENVIRONMENT, NEWEST_VERSION, EngineArgs, Refusal, rules_for
@@ -31,8 +31,9 @@ def answer(model: Architecture, args: EngineArgs, known: Memory, workload: Workl
     if card is not None:
         args = replace(args, gpu_memory_gib=card.gib, gpu_capability=card.capability or args.gpu_capability)
     decided = decide(model, args, workload)
-    if any(finding.rule in REFUSALS for finding in decided.findings):
-        return Answer(decided.findings, (), refused=True)
+    refusing = next((finding.rule for finding in decided.findings if finding.rule in REFUSALS), None)
+    if refusing is not None:
+        return Answer(decided.findings, behind(refusing), refused=True)
     try:
         rest, missing = _rest(args, known, card)
         if rest is None and decided.bytes_of_override is None:
@@ -40,7 +41,9 @@ def answer(model: Architecture, args: EngineArgs, known: Memory, workload: Workl
         planned = plan(model, args, rest=rest, available_bytes=decided.bytes_of_override, workload=workload)
         findings = planned.findings
     except Refusal as refusal:
-        return Answer((*decided.findings, refusal_finding(refusal)), (), refused=True)
+        said = refusal_finding(refusal)
+        again = any(finding.rule == said.rule for finding in decided.findings)
+        return Answer((*decided.findings, *(() if again else (said,))), behind(said.rule), refused=True)
     idle = planned.running.idle_percent if workload.lengths else None
     figures = Figures(planned.concurrency, planned.kv_cache_size_tokens, idle)
     return Answer(findings, still_waiting(decided.waiting, MEMORY, ()), figures)

@@ -81,21 +81,22 @@ def sort_out(deployment: Deployment, engine: Door) -> Words:
         before = None
         may_be_model = positional
         spelling, switch = sized.spellings[0], sized.kind in ("flag", "switch")
+        key = spelling + "".join(name.partition(".")[1:])  # fields of a JSON flag are flags of their own
         if isinstance(word, Unknown):
             opened.append(_open(word, spelling))
             continue
         if equals or switch or at == len(words) or _is_flag(words[at]):
             kept.append(word)
-            given[spelling] = Given(spelling, word, None, bool(equals))
+            given[key] = Given(key, word, None, bool(equals))
             continue
         value = words[at]
         at += 1
         if isinstance(value, Unknown):
             opened.append(_open(value, spelling))
-            given.pop(spelling, None)
+            given.pop(key, None)
         else:
             kept += (word, value)
-            given[spelling] = Given(spelling, word, value)
+            given[key] = Given(key, word, value)
     return Words(kept, given, opened, free, set())
 
 
@@ -155,7 +156,7 @@ def read(
             shown = words.kept[at + 1] if until > at + 1 else word
             findings.append(located_at(finding, shown.place, deployment, edit=spelling_edit(error.fix, word)))
             if flag is not None:
-                words.given.pop(flag.spellings[0], None)
+                words.given.pop(flag.spellings[0] + "".join(word.partition("=")[0].partition(".")[1:]), None)
                 words.refused.add(flag.spellings[0])
             del words.kept[at:until]
     return None, None
@@ -169,7 +170,7 @@ def _word_of(message: str, words: Sequence[Word]) -> int | None:
                 return at
     for quoted in re.findall(r"'([^']+)'", message):
         for at, word in enumerate(words):
-            if word == quoted or (quoted.endswith("...") and word.startswith(quoted[:-3])):
+            if quoted in (word, word.partition("=")[2]) or (quoted.endswith("...") and word.startswith(quoted[:-3])):
                 return at
     return None
 

@@ -6,8 +6,9 @@ unknown.
 
 import os
 import sys
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -78,7 +79,7 @@ def check_command(
     fix: Annotated[
         bool, typer.Option("--fix", help="Show the fixes that are one value as a diff, and apply them.")
     ] = False,
-    show_diff: Annotated[bool, typer.Option("--diff", help="Show that diff and change nothing.")] = False,
+    show_diff: Annotated[bool, typer.Option("--diff", help="Print that diff, a patch, and change nothing.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also show what was read, and what waits.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of hybridcalc.yaml.")] = False,
 ) -> None:
@@ -116,12 +117,15 @@ def check_command(
     report = check_paths(paths or ["."], settings, outside, known)
     if write_baseline is not None:
         Path(write_baseline).write_text(baseline_text(report.findings), encoding="utf-8")
-        typer.echo(f"{len(report.counting)} findings are in {write_baseline}", err=True)
+        count = len(report.counting)
+        typer.echo(f"{count} finding{' is' if count == 1 else 's are'} in {write_baseline}", err=True)
         raise typer.Exit(2 if any(trouble.unreadable for trouble in report.troubles) else 0)
     if fix or show_diff:
-        report = _fixed(report, lambda: check_paths(paths or ["."], settings, outside, known), apply=fix)
+        patch = sys.stdout if show_diff and form == "text" and into is None else sys.stderr
+        report = _fixed(report, lambda: check_paths(paths or ["."], settings, outside, known), apply=fix, patch=patch)
     code = report.exit_code(settings.fail_on, allow_unresolved=allow_unresolved or settings.allow_unresolved)
-    _print(report, form, into, settings, code, verbose=verbose)
+    with redirect_stdout(sys.stderr) if show_diff and form == "text" else nullcontext():  # stdout is the patch
+        _print(report, form, into, settings, code, verbose=verbose)
     if code:
         raise typer.Exit(code)
 
@@ -183,7 +187,7 @@ def _step_summary(text: str) -> None:
             stream.write(text)
 
 
-def _fixed(report: Any, again: Any, *, apply: bool) -> Any:
+def _fixed(report: Any, again: Any, *, apply: bool, patch: TextIO) -> Any:
     """Show the edits as a diff, and apply them: then the report of what is left."""
     from hybridcalc.checks.fix import diff, edits_by_file, mended, write
 
@@ -196,7 +200,7 @@ def _fixed(report: Any, again: Any, *, apply: bool) -> Any:
         except InputError as error:
             typer.echo(f"error: {error.message}\n       {error.fix}", err=True)
             continue
-        sys.stderr.write(diff(path, before, after))
+        patch.write(diff(path, before, after))
         if apply:
             write(path, after)
         changed += len(edits)

@@ -8,6 +8,7 @@ Compose replaces ``${VAR}`` from ``.env`` and the caller's environment; of that,
 from collections.abc import Callable, Iterator
 
 from hybridcalc.manifests.containers import COMPOSE, launches, resolved_words
+from hybridcalc.manifests.launches import model_of, mounted
 from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.source import AnyWord, Setting, Source, Word
 from hybridcalc.manifests.variables import Outside
@@ -50,6 +51,7 @@ def _service(
     image = service.scalar("image")
     image_words = resolved_words(image, COMPOSE, lookup)
     hardware = _hardware(service)
+    mounts = [mount for item in service.items("volumes") for mount in _mount(item, lookup)]
     for launch in launches(entrypoint, command, env, outside, image=str(image_words[0]) if image_words else ""):
         yield Deployment(
             service.source,
@@ -60,7 +62,10 @@ def _service(
             launch.env,
             launch.place,
             hardware,
+            model=launch.model or model_of(launch.words, mounts),
             image=launch.image,
+            orphan=launch.orphan,
+            heads=(service.source.place(service.begin).line - 1, service.source.place(service.begin).line),
         )
 
 
@@ -91,6 +96,17 @@ def _environment(service: Fields, lookup: Callable[[str], Setting | None], besid
         else:
             env[name] = lookup(name) or Setting((), f"{name} comes from outside")
     return env
+
+
+def _mount(item: Node, lookup: Callable[[str], Setting | None]) -> Iterator[tuple[str, Word]]:
+    """What is mounted, in the short form and the long one."""
+    if isinstance(item, Fields):
+        source = item.scalar("source")
+        if source is not None:
+            yield from mounted(f"source={source.value},target={item.string('target')}", source.word())
+        return
+    for word in resolved_words(item, COMPOSE, lookup):
+        yield from mounted(word, word)
 
 
 def _hardware(service: Fields) -> Hardware:

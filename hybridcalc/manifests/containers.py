@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hybridcalc.manifests.fields import split_words
 from hybridcalc.manifests.launches import Found, bare_engine, find_launch
-from hybridcalc.manifests.script import nested_script, read_script
+from hybridcalc.manifests.nested import nested_script
+from hybridcalc.manifests.script import read_script
 from hybridcalc.manifests.source import AnyWord, Place, Setting, Text, Unknown, Word
 from hybridcalc.manifests.variables import Outside
 from hybridcalc.manifests.yamltree import Node, Scalar

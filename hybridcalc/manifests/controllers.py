@@ -10,6 +10,7 @@ not known.
 import re
 from collections.abc import Iterator, Mapping
 
+from hybridcalc.architecture.presets import find_preset
 from hybridcalc.manifests.fields import (
     engine_of_fields,
     extra_words,
@@ -23,7 +24,7 @@ from hybridcalc.manifests.launches import Found
 from hybridcalc.manifests.placement import hardware, replicas
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.source import AnyWord, Setting, Unknown, Word
-from hybridcalc.manifests.way import Reading, Way, name_of
+from hybridcalc.manifests.way import Reading, Way, heads, image_near, name_of
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Scalar, documents
 
@@ -33,6 +34,8 @@ KSERVE_OWN = frozenset(
     {"--model-name", "--model-dir", "--backend", "--task", "--model-revision", "--tokenizer-revision"}
 )
 """Flags of KServe's Hugging Face server that no engine sees."""
+_STORES = ("oci://", "pvc://", "s3://", "gs://")
+"""Stores whose paths need not say which model they hold; its name beside them may."""
 ADDITIONAL = {"VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "SGLANG_EXTRA_ARGS"}
 
 
@@ -55,6 +58,7 @@ def typed(key: Scalar, fields: Fields, holder: Fields, way: Way) -> Deployment |
     return Deployment(
         key.source, way.mappings[0].string("kind") or "values", name_of(way, holder), engine, tuple(words), {},
         key.source.place(key.begin, key.end), hardware(way.mappings), model, None, replicas(way.mappings),
+        image=image_near(way.mappings), heads=heads(way.mappings),
     )  # fmt: skip
 
 
@@ -147,7 +151,9 @@ def served(way: Way) -> Word | None:
         model = mapping.mapping("model") or mapping.mapping("modelArtifacts")
         found = _uri(model) if model is not None else _uri(mapping)
         if found is not None:
-            return found
+            name = model.scalar("name") if model is not None and found.startswith(_STORES) else None
+            word = name.word() if name is not None and find_preset(name.value) is not None else None
+            return word if isinstance(word, Word) else found
     return None
 
 

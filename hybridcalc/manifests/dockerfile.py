@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from hybridcalc.manifests.compose import env_file
 from hybridcalc.manifests.containers import launches
-from hybridcalc.manifests.launches import Found
+from hybridcalc.manifests.fields import split_words
+from hybridcalc.manifests.launches import Found, model_of, mounted
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.script import read_script
 from hybridcalc.manifests.source import AnyWord, Setting, Source, Text, Word
@@ -33,12 +34,12 @@ class Instruction(NamedTuple):
     text: Text
 
 
-def read_dockerfile(source: Source, outside: Outside) -> Iterator[Deployment]:
+def read_dockerfile(file: Text, outside: Outside) -> Iterator[Deployment]:
     """What the image of a Dockerfile starts."""
     entrypoint = command = image = None
     env: dict[str, Setting] = {}
     stages: dict[str, str] = {}
-    for instruction in _instructions(source, re.compile(r"[ \t]*([A-Za-z]+)[ \t]+")):
+    for instruction in _instructions(file, re.compile(r"[ \t]*([A-Za-z]+)[ \t]+")):
         name = instruction.name.upper()
         if name == "FROM":
             words = [word for word in instruction.text.text.split() if not word.startswith("--")]
@@ -53,7 +54,14 @@ def read_dockerfile(source: Source, outside: Outside) -> Iterator[Deployment]:
             _variables(instruction.text, env, outside, argument=name == "ARG")
     for launch in _image_launches(entrypoint, command, env, outside, image or ""):
         yield Deployment(
-            source, "Dockerfile", image or "", launch.engine, launch.words, launch.env, launch.place, image=launch.image
+            file.source,
+            "Dockerfile",
+            image or "",
+            launch.engine,
+            launch.words,
+            launch.env,
+            launch.place,
+            image=launch.image,
         )
 
 
@@ -109,10 +117,11 @@ def _known(match: re.Match[str], env: dict[str, Setting]) -> str:
     return text if text is not None else match[3] or ""
 
 
-def read_unit(source: Source, outside: Outside, beside: Callable[[str], Source | None]) -> Iterator[Deployment]:
-    """What a systemd unit starts."""
+def read_unit(file: Text, outside: Outside, beside: Callable[[str], Source | None]) -> Iterator[Deployment]:
+    """What a systemd unit starts; a Quadlet's ``Image`` with its ``Exec``."""
+    source = file.source
     env: dict[str, Setting] = {}
-    lines = list(_instructions(source, re.compile(r"[ \t]*([A-Za-z]+)[ \t]*=[ \t]*")))
+    lines = list(_instructions(file, re.compile(r"[ \t]*([A-Za-z]+)[ \t]*=[ \t]*")))
     for line in lines:
         if line.name == "EnvironmentFile":
             held = beside(line.text.text.strip().removeprefix("-"))
@@ -121,20 +130,35 @@ def read_unit(source: Source, outside: Outside, beside: Callable[[str], Source |
             for pair in _PAIR.finditer(line.text.text.replace('"', " ").replace("'", " ")):
                 word = Word(pair[2], source, line.text.at(pair.start(2)), line.text.end(pair.end(2)))
                 env[pair[1]] = Setting((word,))
+    last = {line.name: line.text for line in lines}
+    image, execute = last.get("Image"), last.get("Exec")
+    name = source.path.rpartition("/")[2]
+    if image is not None and execute is not None:
+        words = split_words(execute)
+        mounts = [
+            mount for line in lines if line.name == "Volume"
+            for word in split_words(line.text) for mount in mounted(word, word)
+        ]  # fmt: skip
+        for launch in launches([], words, env, outside, image=image.text.strip()):
+            model = model_of(launch.words, mounts)
+            yield Deployment(
+                source, "quadlet", name, launch.engine, launch.words, launch.env, launch.place, model=model,
+                image=launch.image, orphan=launch.orphan
+            )  # fmt: skip
     for line in lines:
         if line.name == "ExecStart":
             begin = len(line.text.text) - len(line.text.text.lstrip("-@:+! \t"))
             text = line.text.part(begin, len(line.text.text))
             for launch in read_script(text, env, outside):
                 yield Deployment(
-                    source, "systemd", source.path.rpartition("/")[2], launch.engine, launch.words, launch.env,
-                    launch.place, image=launch.image
+                    source, "systemd", name, launch.engine, launch.words, launch.env, launch.place,
+                    model=launch.model, image=launch.image, orphan=launch.orphan
                 )  # fmt: skip
 
 
-def _instructions(source: Source, head: re.Pattern[str]) -> Iterator[Instruction]:
+def _instructions(file: Text, head: re.Pattern[str]) -> Iterator[Instruction]:
     """The instructions of a file, comments left out; a backslash at its end continues a line."""
-    text = source.text
+    text = file.text
     at = 0
     while at < len(text):
         end = text.find("\n", at)
@@ -145,7 +169,8 @@ def _instructions(source: Source, head: re.Pattern[str]) -> Iterator[Instruction
                 following = text.find("\n", end + 1)
                 end = len(text) if following < 0 else following
             content = _COMMENT.sub(lambda comment: " " * len(comment[0]), text[match.end() : end])
-            yield Instruction(match[1], Text(source, content, match.end()))
+            held = file.part(match.end(), end)
+            yield Instruction(match[1], Text(file.source, content, held.base, held.spots))
         at = end + 1
 
 

@@ -17,6 +17,7 @@ from hybridcalc.engines.sglang.command import TABLE as SGLANG
 from hybridcalc.engines.vllm.command import TABLE as VLLM
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.source import AnyWord, Text, Unknown, Word, matched
+from hybridcalc.manifests.variables import A_VARIABLE
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence
 from hybridcalc.shell import Operator, is_unresolved, split_placed
 
@@ -89,7 +90,7 @@ def split_words(text: Text) -> list[AnyWord]:
             words.append(Word(word, source, at, until, matched(text.part(begin + 1, end - 1), word)))
             continue
         if is_unresolved(word):
-            words.append(Unknown(word, source, text.at(begin), text.end(end), "a variable decides it"))
+            words.append(Unknown(word, source, text.at(begin), text.end(end), A_VARIABLE))
             continue
         shift = 1 if text.text[begin] in "'\"" and end - begin - 2 == len(word) else 0
         part = text.part(begin + shift, end - shift)

@@ -18,10 +18,12 @@ from hybridcalc.errors import InputError
 from hybridcalc.manifests.compose import is_compose, read_compose
 from hybridcalc.manifests.dockerfile import read_dockerfile, read_unit
 from hybridcalc.manifests.fields import engine_of_fields, field_words, model_field
-from hybridcalc.manifests.kubernetes import config_map, read_documents
+from hybridcalc.manifests.kubernetes import read_documents, shared
+from hybridcalc.manifests.placement import slurm
 from hybridcalc.manifests.records import Deployment, Trouble
-from hybridcalc.manifests.script import manifests_in, read_script
+from hybridcalc.manifests.script import files_in, read_script
 from hybridcalc.manifests.source import AnyWord, Source, Text
+from hybridcalc.manifests.templates import defaults_of, filled
 from hybridcalc.manifests.variables import Outside
 from hybridcalc.manifests.yamltree import Mapping, Node, documents
 
@@ -38,6 +40,7 @@ _HINT = re.compile(
 )  # fmt: skip
 """What a file must hold to be worth parsing."""
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%")
+_SHARED = re.compile(rb"ConfigMap|ServingRuntime|runtime:")
 _ENGINE = re.compile(r"sglang|vllm", re.IGNORECASE)
 
 
@@ -106,7 +109,7 @@ def _walk(folder: str) -> Iterator[str | Trouble]:
 
 def _may_hold(name: str, path: str) -> bool:
     lowered = name.lower()
-    if lowered.endswith((*YAML_NAMES, *SHELL_NAMES, ".service", ".dockerfile", ".containerfile")):
+    if lowered.endswith((*YAML_NAMES, *SHELL_NAMES, ".service", ".container", ".dockerfile", ".containerfile")):
         return True
     if lowered.startswith(("dockerfile", "containerfile")):
         return True
@@ -135,6 +138,16 @@ class _Ignored:
             top = parent
         for upper in reversed(above):
             self.enter(upper)
+        if self._ignores(os.path.abspath(folder)):  # it is asked for by name
+            self._specs = []
+
+    def _ignores(self, folder: str) -> bool:
+        """Whether a folder, or one that holds it, is left out."""
+        while folder != os.path.dirname(folder):
+            if self.matches(folder + "/"):
+                return True
+            folder = os.path.dirname(folder)
+        return False
 
     def enter(self, folder: str) -> None:
         """Take in the .gitignore of a folder."""
@@ -211,20 +224,21 @@ def _read(source: Source, path: str, outside: Outside) -> tuple[tuple[Deployment
     name = source.path.rpartition("/")[2].lower()
     beside = _Beside(path)
     if name.startswith(("dockerfile", "containerfile")) or name.endswith((".dockerfile", ".containerfile")):
-        found = list(read_dockerfile(source, outside))
-    elif name.endswith(".service"):
-        found = list(read_unit(source, outside, beside))
+        found = list(read_dockerfile(Text(source, source.text), outside))
+    elif name.endswith((".service", ".container")):
+        found = list(read_unit(Text(source, source.text), outside, beside))
     elif _is_script(source):
         found = list(_script(source, outside, beside))
     elif name.endswith((*YAML_NAMES, ".json")) or not _looks_plain(source.text):
-        found = list(_documents(source, outside, beside))
-    elif re.search(r"(?m)^\[Service\]", source.text):
-        found = list(read_unit(source, outside, beside))
+        found = list(_documents(Text(source, source.text), outside, beside))
+    elif re.search(r"(?m)^\[(Service|Container)\]", source.text):
+        found = list(read_unit(Text(source, source.text), outside, beside))
     elif re.search(r"(?m)^FROM\s", source.text):
-        found = list(read_dockerfile(source, outside))
+        found = list(read_dockerfile(Text(source, source.text), outside))
     else:
         found = list(_script(source, outside, beside))
-    return tuple(deployment._replace(words=_expanded(deployment, beside)) for deployment in found), ()
+    held = (filled(deployment, outside, {}, variables=False) for deployment in found)
+    return tuple(deployment._replace(words=_expanded(deployment, beside)) for deployment in held), ()
 
 
 def _is_script(source: Source) -> bool:
@@ -238,17 +252,32 @@ def _looks_plain(text: str) -> bool:
 
 
 def _script(source: Source, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
-    for launch in read_script(Text(source, source.text), {}, outside):
+    text = Text(source, source.text)
+    gpus = slurm(source.text)
+    for launch in read_script(text, {}, outside):
         yield Deployment(
-            source, "script", "", launch.engine, launch.words, launch.env, launch.place, image=launch.image
-        )
-    for text in manifests_in(Text(source, source.text), outside):
-        yield from read_documents(documents(source, text), outside, beside.config_map)
+            source, "script", "", launch.engine, launch.words, launch.env, launch.place, gpus, launch.model,
+            image=launch.image, orphan=launch.orphan
+        )  # fmt: skip
+    for document in files_in(text, outside):
+        if document.kind == "yaml":
+            yield from _documents(document.text, outside, beside)
+        elif document.kind == "unit":
+            yield from read_unit(document.text, outside, beside)
+        else:
+            yield from read_dockerfile(document.text, outside)
 
 
-def _documents(source: Source, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
+def _documents(text: Text, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
+    nodes = documents(text.source, None if text.text is text.source.text else text)
+    defaults = defaults_of(nodes)
+    for deployment in _of_nodes(text.source, nodes, outside, beside):
+        yield filled(deployment, outside, defaults, variables=deployment.kind != "compose")
+
+
+def _of_nodes(source: Source, nodes: list[Node], outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
     others: list[Node] = []
-    for node in documents(source):
+    for node in nodes:
         if not isinstance(node, Mapping):
             continue
         if _is_native(node, source.path):
@@ -341,7 +370,7 @@ def _small_file(path: str) -> Source | None:
 
 @lru_cache(maxsize=16)
 def _config_maps(folder: str) -> tuple[tuple[str, Mapping], ...]:
-    """Every ConfigMap in the YAML files of a folder."""
+    """What manifests in the YAML files of a folder share."""
     found: list[tuple[str, Mapping]] = []
     try:
         names = sorted(name for name in os.listdir(folder) if name.lower().endswith(YAML_NAMES))[:MOST_BESIDE]
@@ -353,10 +382,10 @@ def _config_maps(folder: str) -> tuple[tuple[str, Mapping], ...]:
             if Path(path).stat().st_size > 2**20:
                 continue
             data = _bytes(path)
-            if b"ConfigMap" not in data:
+            if not _SHARED.search(data):
                 continue
             nodes = documents(Source(path, data.decode("utf-8", errors="replace")))
         except (OSError, InputError, ValueError):
             continue
-        found += [pair for node in nodes if isinstance(node, Mapping) for pair in config_map(node)]
+        found += [pair for node in nodes if isinstance(node, Mapping) for pair in shared(node)]
     return tuple(found)

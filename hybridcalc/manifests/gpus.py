@@ -22,6 +22,8 @@ _INSTANCES = (
 )  # fmt: skip
 """Instance types, by how they begin."""
 _KINDS = re.compile(r"gb300|gb200|b300|b200|h200|h100|h20|a100|a10g|l40s|l4|t4|gb10|mi300x|mi325x|mi355x")
+_SEVERAL = frozenset({"a100"})
+"""Names of boards that come with one memory or another."""
 _SLICED = re.compile(r"mig|shared|nvl\b|slice|vgpu|\d+g\.\d+gb")
 
 
@@ -39,7 +41,7 @@ def gpu_of(label: str) -> str | None:
     if len(plain) > 100:
         return None
     known = _names()
-    if plain in known:
+    if plain in known and plain not in _SEVERAL:
         return known[plain]
     for pattern, preset in _INSTANCES:
         if re.match(pattern, label.strip().lower()):
@@ -56,6 +58,12 @@ def gpu_of(label: str) -> str | None:
     if kind == "h20":
         return "h20-141gb" if re.search(r"141g|3e", plain) else "h20-96gb"
     return kind if kind in known.values() else None
+
+
+def names_gpu(label: str) -> bool:
+    """Whether a label speaks of a GPU, known here or not."""
+    plain = _plain(label[:100])
+    return gpu_of(label) is not None or any(_KINDS.fullmatch(token) for token in re.split(r"[^a-z0-9]+", plain))
 
 
 def _plain(name: str) -> str:

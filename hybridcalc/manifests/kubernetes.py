@@ -14,13 +14,13 @@ from hybridcalc.manifests.controllers import additional, is_kserve_worker, kaito
 from hybridcalc.manifests.fields import (
     field_words,
 )
-from hybridcalc.manifests.launches import Found
+from hybridcalc.manifests.launches import LAUNCHER, Found
 from hybridcalc.manifests.placement import hardware, replicas
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.script import read_script
 from hybridcalc.manifests.source import AnyWord, Setting, Word
 from hybridcalc.manifests.variables import Outside
-from hybridcalc.manifests.way import ConfigMaps, Reading, Way, name_of
+from hybridcalc.manifests.way import ConfigMaps, Reading, Way, heads, image_near, name_of
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence, documents
 
@@ -28,11 +28,8 @@ PASSED_OVER = frozenset({
     "exec", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "initContainers", "status",
     "ephemeralContainers",
 })  # fmt: skip
-LAUNCHER = re.compile(
-    r"\bsglang\.launch_server\b|\bsglang\s+serve\b|\bvllm\s+serve\b|\bvllm\.entrypoints\b|\bdynamo\.(sglang|vllm)\b"
-)
-"""A text that may start an engine."""
 PROSE = frozenset({"description", "annotations", "message", "notes", "summary", "title", "name", "doc", "comment"})
+RUNTIMES = frozenset({"ServingRuntime", "ClusterServingRuntime"})
 NO_WORKER = re.compile(
     r"front-?end|router|planner|epp|gateway|scheduler|ingress|operator|proxy|benchmark", re.IGNORECASE
 )
@@ -41,7 +38,7 @@ NO_WORKER = re.compile(
 
 def read_documents(nodes: list[Node], outside: Outside, config_maps: ConfigMaps) -> Iterator[Deployment]:
     """Every deployment of the documents of a file."""
-    own = {name: data for node in nodes if isinstance(node, Fields) for name, data in config_map(node)}
+    own = {name: data for node in nodes if isinstance(node, Fields) for name, data in shared(node)}
 
     def lookup(name: str) -> Fields | None:
         if name.startswith("key:"):
@@ -53,11 +50,24 @@ def read_documents(nodes: list[Node], outside: Outside, config_maps: ConfigMaps)
         if node.string("kind") == "Workspace" and node.mapping("inference", "preset") is not None:
             yield kaito(node, reading)
     for node in _flattened(nodes):
+        if node.string("kind") in RUNTIMES and lookup(f"uses:{node.string('metadata', 'name')}") is not None:
+            continue  # read where a service names it
         if node.string("kind") not in ("ConfigMap", "Secret"):
             yield from _walk(node, Way((), (node,)), reading)
     for node in _flattened(nodes):
         for name, data in config_map(node):
             yield from _scripts(name, data, reading)
+
+
+def shared(node: Fields) -> Iterator[tuple[str, Fields]]:
+    """What other documents of a set may refer to: ConfigMaps, KServe's runtimes, and which runtimes are used."""
+    yield from config_map(node)
+    kind, spec = node.string("kind"), node.mapping("spec")
+    runtime = node.string("spec", "predictor", "model", "runtime")
+    if kind in RUNTIMES and spec is not None:
+        yield f"runtime:{node.string('metadata', 'name')}", spec
+    elif kind == "InferenceService" and runtime:
+        yield f"uses:{runtime}", node
 
 
 def config_map(node: Fields) -> Iterator[tuple[str, Fields]]:
@@ -82,7 +92,8 @@ def _walk(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
         return
     reading.seen.add(id(node))
     taken: set[str] = set()
-    if _is_container(node) or is_kserve_worker(node, way):
+    runtime = _runtime(node, way, reading)
+    if _is_container(node) or runtime is not None or is_kserve_worker(node, way):
         yield from _container(node, way, reading)
         taken = {"command", "args", "env"}
     for key, value in node.entries():
@@ -106,10 +117,18 @@ def _walk(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
 def _loose_script(script: Scalar, node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
     """Launches of a script in a field of its own: ``run: |`` of a task or a workflow."""
     env = {name: setting for mapping in way.mappings for name, setting in _plain_env(mapping)}
+    gpus = hardware((*way.mappings, node))
+    if gpus.gpus is not None and gpus.gpus_place is not None:  # SkyPilot tells it to what it runs
+        place = gpus.gpus_place
+        env.setdefault(
+            "SKYPILOT_NUM_GPUS_PER_NODE", Setting((Word(str(gpus.gpus), node.source, place.begin, place.end),))
+        )
     for launch in read_script(script.text(), env, reading.outside):
         yield Deployment(
             node.source, way.mappings[0].string("kind") or "script", name_of(way, node), launch.engine, launch.words,
-            launch.env, launch.place, hardware((*way.mappings, node)), None, None, replicas(way.mappings),
+            launch.env, launch.place, gpus, launch.model, None, replicas(way.mappings),
+            image=launch.image or image_near((*way.mappings, node)), orphan=launch.orphan,
+            heads=heads((*way.mappings, node)),
         )  # fmt: skip
 
 
@@ -119,6 +138,15 @@ def _plain_env(mapping: Fields) -> Iterator[tuple[str, Setting]]:
         for key, value in held.entries() if held is not None else ():
             if isinstance(value, Scalar) and not value.empty:
                 yield key.value, Setting((value.word(),))
+        for item in mapping.items(name):
+            held_value = item.scalar("value") if isinstance(item, Fields) else None
+            if isinstance(item, Fields) and held_value is not None:
+                yield item.string("name"), Setting((held_value.word(),))
+            word = item.word() if isinstance(item, Scalar) else None
+            if isinstance(word, Word) and "=" in word:
+                variable, _, text = word.partition("=")
+                begin = min(word.begin + len(variable) + 1, word.end)
+                yield variable, Setting((Word(text, word.source, begin, word.end),))
 
 
 def _is_container(node: Fields) -> bool:
@@ -126,7 +154,8 @@ def _is_container(node: Fields) -> bool:
 
 
 def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
-    env = environment(node, reading)
+    runtime = _runtime(node, way, reading)
+    env = (environment(runtime, reading) if runtime is not None else {}) | environment(node, reading)
     if "leaderWorkerTemplate" in way.keys and "LWS_GROUP_SIZE" not in env:
         size = next(
             (m.scalar("leaderWorkerTemplate", "size") for m in way.mappings if m.get("leaderWorkerTemplate")), None
@@ -134,10 +163,18 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
         word = size.word() if size is not None else None
         if isinstance(word, Word):
             env["LWS_GROUP_SIZE"] = Setting((word,))
-    lookup = env.get
-    command = resolved_words(node.get("command"), KUBERNETES, lookup)
-    arguments = resolved_words(node.get("args"), KUBERNETES, lookup, command)
-    image = node.string("image")
+
+    def lookup(name: str) -> Setting | None:
+        held = env.get(name)
+        given = reading.outside.get(name) if held is None or held.text is None else None
+        return held if given is None else Setting((Word(given, node.source, node.begin, node.begin),))
+
+    base = runtime or node
+    command = resolved_words(node.get("command") or base.get("command"), KUBERNETES, lookup)
+    arguments = resolved_words(base.get("args"), KUBERNETES, lookup, command)
+    if runtime is not None:  # what the service adds stands behind the runtime's own
+        arguments += resolved_words(node.get("args"), KUBERNETES, lookup, [*command, *arguments])
+    image = node.string("image") or base.string("image")
     bare = not any(
         NO_WORKER.search(text)
         for text in (_component(way), node.string("name"), way.mappings[0].string("metadata", "name"))
@@ -152,9 +189,21 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
         words = (*_with_config_files(launch.words, launch.engine, reading), *additional(env))
         yield Deployment(
             node.source, way.mappings[0].string("kind") or "container", name_of(way, node), launch.engine, words,
-            launch.env, launch.place, hardware(way.mappings), served(way), None, replicas(way.mappings),
-            image=launch.image
+            launch.env, launch.place, hardware(way.mappings), served(way) or launch.model, None,
+            replicas(way.mappings), image=launch.image or image_near(way.mappings), orphan=launch.orphan,
+            heads=heads(way.mappings),
         )  # fmt: skip
+
+
+def _runtime(node: Fields, way: Way, reading: Reading) -> Fields | None:
+    """The container of the KServe runtime that a service's model names, where it is among the files."""
+    if way.keys[-2:] != ("predictor", "model") or not node.string("runtime"):
+        return None
+    spec = reading.config_maps(f"runtime:{node.string('runtime')}")
+    containers = [item for item in spec.items("containers") if isinstance(item, Fields)] if spec is not None else []
+    return next(
+        (item for item in containers if item.string("name") == "kserve-container"), next(iter(containers), None)
+    )
 
 
 def environment(node: Fields, reading: Reading) -> dict[str, Setting]:

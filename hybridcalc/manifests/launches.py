@@ -8,7 +8,7 @@ that only speak of a launcher (``echo``, ``pkill``) start nothing.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from hybridcalc.commandline import LAUNCHERS, program_of
@@ -33,8 +33,24 @@ RUNTIME_VALUES = frozenset({
     "--cap-add", "--security-opt", "--group-add", "--runtime", "-h", "--hostname", "-m", "--memory", "--cpus", "--pull",
     "--label", "-l", "--log-opt", "--log-driver", "--platform", "--health-cmd", "--tmpfs", "--add-host",
 })  # fmt: skip
+MOST_OPTIONS = 6
+"""Words between a container runtime and its ``run``, at most."""
+LAUNCHER = re.compile(
+    r"\bsglang\.launch_server\b|\bsglang\s+serve\b|\bvllm\s+serve\b|\bvllm\.entrypoints\b"
+    r"|\bdynamo\.(sglang|vllm)\b"
+)
+"""A text that may start an engine."""
+HANDING_ON = frozenset({
+    "tmux", "screen", "byobu", "zellij", "ssh", "su", "runuser", "sbatch", "srun", "parallel", "pdsh", "clush", "watch",
+    "script", "gcloud", "kubectl", "mosh",
+})  # fmt: skip
+"""Commands that hand a text on to a shell."""
 MOST_BEFORE = 24
 """Words from an interpreter to the module it runs, at most."""
+_SAID = re.compile(r"\s*([-*]\s+)?(#|//|>|(echo|printf|say|log\w*|info|warn|die|description|message|name|title)\b)")
+"""How a line begins that only speaks of something."""
+_VOLUME = re.compile(r"(.+?):(/[^:,]*)(?::[\w,]+)?")
+_VERBS = frozenset({"run", "exec", "create"})
 _WRAPPED = re.compile(r"(sglang|vllm)", re.IGNORECASE)
 _NO_SERVER = re.compile(
     r"router|gateway|bench|test|prof|front|client|eval|check|offline|omni|train|tool", re.IGNORECASE
@@ -43,11 +59,14 @@ _OWN_IMAGE = re.compile(r"(?:^|/)(?:lmsysorg/sglang|vllm/vllm-openai):v?([0-9]{1
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _SGLANG_NAMES = frozenset(SGLANG.names)
 _VLLM_NAMES = frozenset(VLLM.names)
+ENGINE_FLAGS = frozenset(name for name in _SGLANG_NAMES | _VLLM_NAMES if name.startswith("--"))
+"""Flags of either engine."""
 
 
 class Found(NamedTuple):
     """A launch: the engine, its words, the environment it starts under, where its first word stands, and the image it
-    runs in, where that is known.
+    runs in, where that is known. ``model`` is what is mounted where the engine looks for its model, ``orphan`` a line
+    of flags behind it that no backslash joins to it.
     """
 
     engine: str
@@ -56,6 +75,8 @@ class Found(NamedTuple):
     place: Place
     program: tuple[str, ...] = ()
     image: str = ""
+    model: Word | None = None
+    orphan: Word | None = None
 
 
 def find_launch(words: Sequence[AnyWord], env: Mapping[str, Setting]) -> Found | None:
@@ -72,11 +93,19 @@ def find_launch(words: Sequence[AnyWord], env: Mapping[str, Setting]) -> Found |
         assigned = _ASSIGNMENT.fullmatch(word)
         if assigned is not None:
             own[assigned[1]] = _setting(word, assigned)
-        elif word in RUNTIMES and at + 1 < len(words) and words[at + 1] in ("run", "exec", "create"):
-            inner = _in_container(words, at + 2, own)
+        elif word.rpartition("/")[2] in RUNTIMES:
+            verb = next((i for i in range(at + 1, min(at + MOST_OPTIONS, len(words))) if words[i] in _VERBS), None)
+            inner = _in_container(words, verb + 1, own) if verb is not None else None
             if inner is not None:
                 return inner
     return None
+
+
+def speaks_of_launch(text: str) -> bool:
+    """Whether a line of a text looks like a launch: neither a comment nor something that is printed."""
+    return LAUNCHER.search(text) is not None and any(
+        LAUNCHER.search(line) is not None and _SAID.match(line) is None for line in text.splitlines()
+    )
 
 
 def image_engine(image: str) -> str | None:
@@ -132,6 +161,7 @@ def _own_module(words: Sequence[AnyWord], at: int) -> tuple[tuple[str, ...], Seq
 
 def _in_container(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> Found | None:
     """What a ``docker run`` starts: its options up to the image are read, then the arguments of the image."""
+    mounts: list[tuple[str, Word]] = []
     while at < len(words) and (words[at].startswith("-") or isinstance(words[at], Unknown)):
         if isinstance(words[at], Unknown) and not words[at].startswith("-"):
             at += 1  # options from an array nobody knows
@@ -143,6 +173,9 @@ def _in_container(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) ->
             assigned = _ASSIGNMENT.fullmatch(text)
             if assigned is not None:
                 env[assigned[1]] = _setting(pair, assigned)
+        if name in ("-v", "--volume", "--mount"):
+            held = words[at] if equals else words[at + 1] if at + 1 < len(words) else words[at]
+            mounts += mounted(value if equals else str(held), held)
         at += 2 if name in RUNTIME_VALUES and not equals else 1
     if at >= len(words):
         return None
@@ -150,10 +183,38 @@ def _in_container(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) ->
     for start in range(len(rest)):
         program, arguments = _program_at(rest, start)
         if program:
-            return Found(LAUNCHERS[program], tuple(arguments), env, rest[start].place, program, str(image))
+            model = model_of(arguments, mounts)
+            return Found(LAUNCHERS[program], tuple(arguments), env, rest[start].place, program, str(image), model)
     engine = image_engine(image)
     if engine is not None and rest and rest[0].startswith("-"):
-        return Found(engine, tuple(rest), env, image.place, image=str(image))
+        return Found(engine, tuple(rest), env, image.place, image=str(image), model=model_of(rest, mounts))
+    return None
+
+
+def mounted(text: str, word: AnyWord) -> Iterator[tuple[str, Word]]:
+    """A mount as the path in the container, and the path that stands there: ``HOST:PATH:ro``, ``source=,target=``."""
+    match = _VOLUME.fullmatch(text)
+    fields = dict(part.partition("=")[::2] for part in text.split(","))
+    host = match[1] if match is not None else fields.get("source") or fields.get("src")
+    path = match[2] if match is not None else fields.get("target") or fields.get("dst") or fields.get("destination")
+    if host and path and path.startswith("/"):
+        yield path.rstrip("/"), Word(host, word.source, word.begin, word.end)
+
+
+def model_of(words: Sequence[AnyWord], mounts: Sequence[tuple[str, Word]]) -> Word | None:
+    """What is mounted where an engine's arguments look for the model."""
+    named = next((str(word) for word in words[:1] if word.startswith("/")), "")
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name in ("--model", "--model-path"):
+            named = value if equals else str(words[at + 1]) if at + 1 < len(words) else ""
+    for path, host in mounts:
+        if named.rstrip("/") == path or (path and named.startswith(path + "/")):
+            said = f"{host.rstrip('/')}/{named[len(path) :].strip('/')}".rstrip("/")
+            if "$" not in said.rpartition("/")[2]:
+                return Word(
+                    said if said.startswith(("/", ".", "~")) else f"./{said}", host.source, host.begin, host.end
+                )
     return None
 
 

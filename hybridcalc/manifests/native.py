@@ -9,13 +9,14 @@ The only place that says everything a plan needs. Checked by pydantic; its JSON 
 
 import json
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from hybridcalc.deployment import Workload, parse_lengths
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, printable
 from hybridcalc.manifests.fields import field_words, plain, split_words
 from hybridcalc.manifests.launches import find_launch
 from hybridcalc.manifests.records import Deployment, Hardware
@@ -130,6 +131,20 @@ class NativeFile(_Strict):
     deployments: list[NativeDeployment] = Field(min_length=1, max_length=1000)
 
 
+_SECTIONS: dict[str, type[BaseModel]] = {
+    "deployments": NativeDeployment, "hardware": HardwareSettings, "workload": WorkloadSettings, "expect": Expectations,
+}  # fmt: skip
+_KINDS = {
+    "missing": "is missing", "int_type": "not a whole number", "int_parsing": "not a whole number",
+    "int_from_float": "not a whole number", "float_type": "not a number", "float_parsing": "not a number",
+    "string_type": "not a text", "bool_type": "not true or false", "bool_parsing": "not true or false",
+    "list_type": "not a list", "dict_type": "not a mapping", "model_type": "not a mapping",
+    "model_attributes_type": "not a mapping", "too_short": "empty", "string_too_long": "too long",
+    "too_long": "too long",
+}  # fmt: skip
+"""Kinds of errors of the schema, in a few words."""
+
+
 def read_native(node: Fields, outside: Outside) -> Iterator[Deployment]:
     """Every deployment of a native file. Raises InputError with file and line for what the schema refuses."""
     try:
@@ -193,10 +208,29 @@ def _refusal(node: Fields, error: ValidationError) -> InputError:
         at = inner
     place = node.source.place(at.begin)
     where = ".".join(str(step) for step in first["loc"])
+    message, fix = _said(first)
     return InputError(
-        f"{place.path}:{place.line}: {where}: {first['msg'][:160].removeprefix('Value error, ')}",
-        fix="see `hybridcalc check --schema`",
+        f"{place.path}:{place.line}: {printable(where[:120])}: {message}", fix=fix or "see `hybridcalc check --schema`"
     )
+
+
+def _said(error: Any) -> tuple[str, str]:
+    """What is wrong, in words of this library, and what to write instead where that is known."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        names = [str(step) for step in error["loc"] if isinstance(step, str)]
+        model = _SECTIONS.get(names[-2] if len(names) > 1 else "", NativeFile)
+        near = get_close_matches(names[-1][:60], list(model.model_fields), n=1)
+        keys = ", ".join(model.model_fields)
+        return "no such key", f"write {near[0]}" if near else f"one of {keys}"
+    if kind in _KINDS:
+        return _KINDS[kind], ""
+    if kind == "literal_error":
+        return "not one of its values", "write " + str(context.get("expected", "")).replace("'", "")[:80]
+    if kind in ("greater_than_equal", "less_than_equal"):
+        limit = context.get("ge", context.get("le"))
+        return f"{'below' if 'ge' in context else 'above'} {limit}", ""
+    return error["msg"][:160].removeprefix("Value error, "), ""
 
 
 def schema_text() -> str:

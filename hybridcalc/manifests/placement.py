@@ -7,11 +7,11 @@ affinities, ``multinode.nodeCount``, the size of a LeaderWorkerSet. A pod's ``me
 import re
 from collections.abc import Iterator
 
-from hybridcalc.manifests.gpus import gpu_of
+from hybridcalc.manifests.gpus import gpu_of, names_gpu
 from hybridcalc.manifests.records import Hardware
 from hybridcalc.manifests.source import Place
 from hybridcalc.manifests.yamltree import Mapping as Fields
-from hybridcalc.manifests.yamltree import Scalar
+from hybridcalc.manifests.yamltree import Node, Scalar
 
 
 def hardware(mappings: tuple[Fields, ...]) -> Hardware:
@@ -20,8 +20,10 @@ def hardware(mappings: tuple[Fields, ...]) -> Hardware:
     for mapping in reversed(mappings):
         if gpus is None:
             gpus, place = _gpu_count(mapping)
-        if label is None:
-            label = next((text for text in _labels(mapping) if gpu_of(text) is not None), None)
+        if label is None or gpu_of(label) is None:
+            texts = list(_labels(mapping))
+            known = next((text for text in texts if gpu_of(text) is not None), None)
+            label = known or label or next(filter(names_gpu, texts), None)
     return Hardware(label, gpus, place, _nodes(mappings))
 
 
@@ -35,7 +37,7 @@ def _gpu_count(mapping: Fields) -> tuple[int | None, Place | None]:
     for holder, name in ((mapping, "accelerators"), (mapping.mapping("resources"), "accelerators"),
                          (mapping.mapping("resources"), "gpu")):  # fmt: skip
         asked = holder.get(name) if holder is not None else None
-        inner = next((key for key, _ in asked.entries()), None) if isinstance(asked, Fields) else asked
+        inner = _only(asked)
         match = re.fullmatch(r"[\w-]+:([0-9]{1,4})", inner.value) if isinstance(inner, Scalar) else None
         if match is not None and inner is not None:
             return int(match[1]), mapping.source.place(inner.begin, inner.end)
@@ -43,6 +45,12 @@ def _gpu_count(mapping: Fields) -> tuple[int | None, Place | None]:
     if count is not None and count.value.isdecimal() and len(count.value) < 5:
         return int(count.value), count.source.place(count.begin, count.end)
     return None, None
+
+
+def _only(asked: Node | None) -> Node | None:
+    """What is asked for, where it is one thing and not a choice of several."""
+    keys = [key for key, _ in asked.entries()] if isinstance(asked, Fields) else []
+    return asked if not isinstance(asked, Fields) else keys[0] if len(keys) == 1 else None
 
 
 def _labels(mapping: Fields) -> Iterator[str]:
@@ -55,9 +63,10 @@ def _labels(mapping: Fields) -> Iterator[str]:
         if isinstance(value, Scalar):
             yield value.value
     asked = mapping.get("accelerators") or (resources.get("accelerators") if resources is not None else None)
-    inner = next((key for key, _ in asked.entries()), None) if isinstance(asked, Fields) else asked
+    inner = _only(asked)
     if isinstance(inner, Scalar):
-        yield inner.value.partition(":")[0]
+        kind = inner.value.partition(":")[0]
+        yield "A100-40GB" if kind == "A100" else kind  # as SkyPilot names the smaller one
     for name in ("accelerator_type", "acceleratorType", "gpuType", "gpu_type", "instanceType"):
         if mapping.get(name) is not None:
             yield mapping.string(name)
@@ -72,11 +81,43 @@ def _labels(mapping: Fields) -> Iterator[str]:
 
 def _nodes(mappings: tuple[Fields, ...]) -> int:
     for mapping in reversed(mappings):
+        sizes = mapping.mapping("parallelism")
+        if sizes is not None:
+            return _kserve_nodes(sizes, several=mapping.get("worker") is not None)
         for path in (("multinode", "nodeCount"), ("leaderWorkerTemplate", "size")):
             count = mapping.string(*path)
             if count.isdecimal() and len(count) < 5:
                 return max(1, int(count))
     return 1
+
+
+def _kserve_nodes(sizes: Fields, *, several: bool) -> int:
+    """Nodes that KServe spreads a server over: the data-parallel workers, ``dataLocal`` of them each, else stages."""
+    data, local, stages = (sizes.string(name) for name in ("data", "dataLocal", "pipeline"))
+    if _is_count(data) and _is_count(local):
+        return max(1, -(-int(data) // int(local)))
+    return int(stages) if several and _is_count(stages) else 1
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and 0 < len(text) < 5 and int(text) > 0
+
+
+_SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(--?[a-zA-Z-]+)(?:[= \t][ \t]*|(?<=-[A-Z]))(\S+)")
+
+
+def slurm(text: str) -> Hardware:
+    """The GPUs that a batch script asks for: ``#SBATCH --gres=gpu:h100:8``, ``--gpus-per-node=8``, ``--nodes=2``."""
+    asked = {match[1]: match[2] for match in _SLURM.finditer(text)} if "#SBATCH" in text else {}
+    nodes = asked.get("--nodes") or asked.get("-N") or "1"
+    count = int(nodes) if nodes.isdecimal() and len(nodes) < 5 else 1
+    label, gpus = asked.get("--constraint") or asked.get("-C"), None
+    for name in ("--gpus", "-G", "--gres", "--gpus-per-node"):
+        match = re.fullmatch(r"(?:gpu:)?(?:([A-Za-z][\w.-]*):)?([0-9]{1,4})", asked.get(name, ""))
+        if match is not None and (name != "--gres" or asked[name].startswith("gpu")):
+            label = match[1] or label
+            gpus = int(match[2]) // (count if name in ("--gpus", "-G") else 1)
+    return Hardware(label if label is not None and names_gpu(label) else None, gpus, None, max(1, count))
 
 
 def replicas(mappings: tuple[Fields, ...]) -> int | None:

@@ -17,7 +17,9 @@ class Hardware(NamedTuple):
 
 class Deployment(NamedTuple):
     """One engine that a file starts. ``model`` is what the file says it serves where no flag does; ``native`` is what a
-    hybridcalc.yaml adds (memory, workload, expectations), ``marks`` where it says so; ``image`` is the container's.
+    hybridcalc.yaml adds (memory, workload, expectations), ``marks`` where it says so; ``image`` is the container's,
+    ``orphan`` a line of flags behind the launch that belongs to no command, ``heads`` the lines where the document and
+    the mappings around the launch begin.
     """
 
     source: Source
@@ -33,6 +35,8 @@ class Deployment(NamedTuple):
     replicas: int | None = None
     marks: Mapping[str, Place] = {}
     image: str = ""
+    orphan: Word | None = None
+    heads: tuple[int, ...] = ()
 
     @property
     def path(self) -> str:

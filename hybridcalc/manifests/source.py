@@ -149,13 +149,15 @@ AnyWord = Word | Unknown
 class Setting(NamedTuple):
     """A variable's value: the words of it (one, but for arrays); none where ``why`` says that it is not known.
 
-    ``written`` is where the value is written, if not where its only word stands.
+    ``written`` is where the value is written, if not where its only word stands. ``more`` is why further words may
+    follow those that are known.
     """
 
     words: tuple[AnyWord, ...]
     why: str = ""
     written: Place | None = None
     array: bool = False
+    more: str = ""
 
     @property
     def place(self) -> Place | None:
@@ -165,14 +167,27 @@ class Setting(NamedTuple):
     @property
     def text(self) -> str | None:
         """The value as one text; None where it is not known."""
-        if self.why or any(isinstance(word, Unknown) for word in self.words):
+        if self.why or self.more or any(isinstance(word, Unknown) for word in self.words):
             return None
         return " ".join(self.words)
 
     @property
     def reason(self) -> str:
         """Why it is not known."""
-        return self.why or next((word.why for word in self.words if isinstance(word, Unknown)), "")
+        return self.why or next((word.why for word in self.words if isinstance(word, Unknown)), self.more)
+
+    @property
+    def parts(self) -> tuple[AnyWord, ...]:
+        """The words it becomes where nothing quotes it."""
+        if self.array:
+            return self.words
+        return tuple(
+            word
+            if isinstance(word, Unknown) or word.split() == [word]
+            else Word(part, word.source, word.begin, word.end)
+            for word in self.words
+            for part in ([word] if isinstance(word, Unknown) else word.split())
+        )
 
 
 def matched(raw: Text, text: str) -> Text | None:

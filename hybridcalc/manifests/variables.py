@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from hybridcalc.manifests.source import AnyWord, Setting, Text, Unknown, Word
 
+A_VARIABLE = "a variable decides it"
+"""Why a word is not known that nobody has looked up yet."""
 LONGEST_VALUE = 32_768
 DEEPEST_DEFAULT = 4
 """Defaults inside defaults."""
@@ -55,11 +57,13 @@ class Variables:
     def lookup(self, name: str) -> Setting:
         """A variable's value, or why it has none."""
         setting = self.known(name)
-        if setting is not None and not setting.why:
+        if setting is not None and not setting.why and not setting.more:
             return setting
         given = self.outside.get(name)
         if given is not None:
             word = Word(given, self.text.source, self.text.at(0), self.text.at(0))
+            if setting is not None and setting.more:  # the part that is known stays
+                return setting._replace(words=(*setting.parts, *Setting((word,)).parts), more="", array=True)
             return Setting((word,))
         return setting or Setting((), f"{name} comes from outside")
 

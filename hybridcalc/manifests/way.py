@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from hybridcalc.manifests.variables import Outside
 from hybridcalc.manifests.yamltree import Mapping as Fields
+from hybridcalc.manifests.yamltree import Scalar
 
 ConfigMaps = Callable[[str], Fields | None]
 """The ``data`` of a ConfigMap of the same set, by name."""
@@ -42,3 +43,21 @@ def name_of(way: Way, node: Fields) -> str:
     names += [mapping.string("name") for mapping in way.mappings[1:] if mapping.get("name")]
     names.append(node.string("name"))
     return "/".join(dict.fromkeys(name for name in names if name))[:120]
+
+
+def heads(mappings: tuple[Fields, ...]) -> tuple[int, ...]:
+    """The lines where mappings begin: a document's first key, a container's ``- name:``."""
+    return tuple(dict.fromkeys(mapping.source.place(mapping.begin).line for mapping in mappings))
+
+
+def image_near(mappings: tuple[Fields, ...]) -> str:
+    """The image that the nearest mapping names: a text, or a repository and its tag as charts write them."""
+    for mapping in reversed(mappings):
+        image = mapping.get("image")
+        holder = image if isinstance(image, Fields) else mapping
+        if isinstance(image, Scalar):
+            return image.value
+        repository, tag = holder.string("repository"), holder.string("tag")
+        if repository:
+            return f"{repository}:{tag}" if tag else repository
+    return ""

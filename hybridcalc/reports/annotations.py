@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hybridcalc.checks.results import Located, relative
 from hybridcalc.checks.run import Report
-from hybridcalc.reports.check_text import summary_line, waiting_lines
+from hybridcalc.reports.check_text import summary_line, unread_lines, waiting_lines
 from hybridcalc.reports.sarif import unresolved
 
 COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
@@ -57,7 +57,7 @@ def markdown(report: Report) -> str:
         )
     if len(located) > MOST_ROWS:
         lines.append(f"| | | and {len(located) - MOST_ROWS:,} more | |")
-    lines += ["", *waiting_lines(report)]
+    lines += ["", *waiting_lines(report), *unread_lines(report)]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -19,10 +19,12 @@ from hybridcalc.checks.results import Checked, Located, Open
 from hybridcalc.checks.run import Report
 from hybridcalc.errors import printable
 from hybridcalc.manifests.records import Trouble
+from hybridcalc.manifests.templates import names_in
 from hybridcalc.reports import terminal
 
 STYLES = {"error": terminal.TROUBLE, "warning": terminal.KV, "note": terminal.QUIET}
 MOST_WAITING = 4
+MOST_UNREAD = 6
 TAB = "    "
 
 
@@ -94,20 +96,23 @@ def _headline(out: Console, head: str, label: str, message: str, style: str) -> 
 
 
 def _open(out: Console, item: Open) -> None:
-    flag = f" decides {item.flag}" if item.flag else " may hold any flag"
-    message = f"{printable(item.text)}{flag}: {item.why}; {way_out(item)}"
+    message = f"{printable(item.text)}{item.effect}: {item.why}; {way_out(item)}"
     _headline(out, f"{printable(item.path)}:{item.line}:{item.column} ", "unresolved", message, terminal.KV)
 
 
 def way_out(item: Open) -> str:
     """What resolves an unknown value."""
-    variable = re.search(r"\$(?:(?=[A-Za-z_])|\{|\((?=\w+\)))([A-Za-z_]\w*)", item.text)
+    outside = re.match(r"(\w+) comes from outside$", item.why)
+    variable = outside or re.search(r"\$(?:(?=[A-Za-z_])|\{|\((?=\w+\)))([A-Za-z_]\w*)", item.text)
     if item.fix:
         return item.fix
     if "{{" in item.text:
         return "render the template first"
     if variable is not None:
         return f"give --set {variable[1]}=... or --env-file"
+    named = next(names_in(item.text), None)
+    if named is not None:
+        return f"give --set {named}=... or --env-file"
     return "give its flags in its place" if item.flag in ("--config", "--disagg-config") else "write it literally"
 
 
@@ -124,7 +129,9 @@ def _deployment(out: Console, one: Checked) -> None:
     count = f" x {one.gpus}" if one.gpus else ""
     out.print(
         Text(f"{printable(one.path)}:{one.line} ", style="bold")
-        .append(f"{one.kind} {printable(one.name)}: {one.engine}, ", style="default")
+        .append(
+            f"{' '.join(filter(None, (one.kind, printable(one.name))))}: {one.engine} {one.version}, ", style="default"
+        )
         .append(printable(one.model_preset or one.model or "no model"), style="default")
         .append(f"{gpu}{count}", style="default"),
         soft_wrap=True,
@@ -145,6 +152,9 @@ def _summary(out: Console, report: Report, exit_code: int) -> None:
         soft_wrap=True,
     )
     lines = waiting_lines(report)
+    if not report.checked and not report.troubles:
+        lines = [f"nothing in {_number(report.files, 'file')} that was looked through starts an engine known here"]
+    lines += unread_lines(report)
     for text in lines:
         for line in _wrapped(text, out.width - 2):
             out.print(Text(terminal.INDENT + line, style=terminal.QUIET), soft_wrap=True)
@@ -164,9 +174,8 @@ def summary_line(report: Report) -> str:
     suppressed = len(report.findings) - len(report.counting)
     if suppressed:
         parts.append(f"{suppressed:,} suppressed")
-    waiting = sum(len(one.waiting) for one in report.checked)
-    if waiting:
-        parts.append(f"{_number(waiting, 'rule')} not checked")
+    if report.not_checked:
+        parts.append(f"{_number(report.not_checked, 'rule')} not checked")
     return ", ".join(parts)
 
 
@@ -181,6 +190,16 @@ def waiting_lines(report: Report) -> list[str]:
     shown = [f"{need} ({_number(count, 'deployment')})" for need, count in needed.most_common(MOST_WAITING)]
     more = ", ..." if len(needed) > MOST_WAITING else ""
     return [f"not checked for want of {', '.join(shown)}{more}"]
+
+
+def unread_lines(report: Report) -> list[str]:
+    """Files that speak of a launch and hold none that was read."""
+    if not report.unread:
+        return []
+    shown = [printable(path) for path in report.unread[:MOST_UNREAD]]
+    more = ", ..." if len(report.unread) > MOST_UNREAD else ""
+    verb = "looks like a launch and is" if len(report.unread) == 1 else "look like launches and are"
+    return [f"{verb} not read: {', '.join(shown)}{more}"]
 
 
 def _number(count: int, name: str) -> str:

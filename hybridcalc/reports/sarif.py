@@ -62,8 +62,7 @@ def unresolved(report: Report) -> list[Located]:
     found = []
     for one in report.checked:
         for item in one.opened:
-            flag = f" decides {item.flag}" if item.flag else " may hold any flag"
-            finding = Finding("HC079", "warning", f"{item.text}{flag}: {item.why}", way_out(item))
+            finding = Finding("HC079", "warning", f"{item.text}{item.effect}: {item.why}", way_out(item))
             found.append(Located(finding, item.path, item.line, item.column, item.column + len(item.text), one.name))
     return found
 

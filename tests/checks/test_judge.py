@@ -212,8 +212,11 @@ def test_expectations_are_checks(tmp_path):
 
 
 @pytest.mark.parametrize(("line", "message"), [
-    ("engine: sglang\n    flag: {}", "5: deployments.0.flag: Extra inputs are not permitted"),
-    ("engine: tgi", "4: deployments.0.engine: Input should be 'sglang' or 'vllm'"),
+    ("engine: sglang\n    flag: {}", "5: deployments.0.flag: no such key (write flags)"),
+    ("engine: tgi", "4: deployments.0.engine: not one of its values (write sglang or vllm)"),
+    ("hardware: {gpus: many}", "4: deployments.0.hardware.gpus: not a whole number"),
+    ("hardware: {gpus: 0}", "4: deployments.0.hardware.gpus: below 1"),
+    ("expect: {min_request: 4}", "4: deployments.0.expect.min_request: no such key (write min_requests)"),
     ("hardware: {rest: lots}", "4: deployments.0.hardware.rest: 'lots' is not a size"),
     ("workload: {length: 8k, lengths: '8k:2'}", "4: deployments.0.workload: length and lengths exclude each other"),
     ("flags: {tp: 8}", "2: a deployment needs an engine"),
@@ -223,7 +226,8 @@ def test_a_native_file_is_strict_and_names_the_line(tmp_path, line, message):
     path.write_text(f"deployments:\n  - name: a\n    model: kimi-k3\n    {line}\n")
     result = check_file(str(path), Settings(), {})
     (trouble,) = result.troubles
-    assert f"{trouble.line}: {trouble.message}" == message
+    fix = f" ({trouble.fix})" if trouble.fix.startswith("write") and "(" in message else ""
+    assert f"{trouble.line}: {trouble.message}{fix}" == message
 
 
 def test_rules_are_selected_ignored_and_weighed(tmp_path):
@@ -256,7 +260,7 @@ def test_the_tag_of_the_engine_s_own_image_is_its_version(tmp_path):
 def test_what_a_planner_does_not_model_is_no_finding(tmp_path):
     checked = check(tmp_path, "vllm serve nemotron-h-8b --pipeline-parallel-size 2")
     assert checked.findings == ()
-    assert checked.waiting == (("all", ("pipeline parallelism of vLLM is not modelled",)),)
+    assert checked.waiting == (("all", ("rules for pipeline parallelism of vLLM",)),)
 
 
 def test_a_model_may_follow_its_flags(tmp_path):
@@ -301,3 +305,87 @@ def test_a_native_file_may_name_a_model_beside_it(tmp_path):
     (tmp_path / "config.json").write_bytes(config.read_bytes())
     text = "deployments: [{model: ./config.json, engine: sglang, flags: {tp-size: 5}}]\n"
     assert "HC009" in found(check(tmp_path, text, "hybridcalc.yaml"))
+
+
+def test_fields_of_a_json_flag_stand_side_by_side(tmp_path):
+    checked = check(
+        tmp_path,
+        "vllm serve Qwen/Qwen3.6-35B-A3B --speculative_config.num_speculative_tokens 3 --speculative_config.model X "
+        "-sc.method=mtp",
+    )
+    assert [(value.flag, value.value) for value in checked.values] == [
+        ("--speculative-config.num_speculative_tokens", "3"), ("--speculative-config.model", "X"),
+        ("--speculative-config.method", "mtp"),
+    ]  # fmt: skip
+
+
+def test_a_line_of_flags_that_belongs_to_no_command_is_found(tmp_path):
+    lost = "vllm serve Qwen/Qwen3.6-35B-A3B \n    --tensor-parallel-size 8\n"
+    assert found(check(tmp_path, lost))["HC080"] == (
+        2, 5, "--tensor-parallel-size belongs to no command: line 1 does not end in a backslash",
+        "end line 1 in a backslash",
+    )  # fmt: skip
+    comment = "vllm serve Qwen/Qwen3.6-35B-A3B \\\n # ranks\n --tensor-parallel-size 8\n"
+    assert found(check(tmp_path, comment))["HC080"][2:] == (
+        "--tensor-parallel-size belongs to no command: the comment on line 2 ends the one before it",
+        "move the comment above the command",
+    )
+
+
+def test_a_gpu_that_is_none_for_certain_is_named(tmp_path):
+    checked = check(tmp_path, "#SBATCH --gres=gpu:a100:8\nvllm serve Qwen/Qwen3.6-35B-A3B\n", name="a.sbatch")
+    assert checked.gpu == "a100, of which there are several"
+    checked = check(
+        tmp_path, "#SBATCH --gres=gpu:a100:8\nvllm serve Qwen/Qwen3.6-35B-A3B\n", name="a.sbatch", gpu="h200"
+    )
+    assert checked.gpu == "h200"
+
+
+def test_a_mount_says_which_model_a_path_holds(tmp_path):
+    checked = check(tmp_path, "docker run -v /data/Kimi-K3:/model lmsysorg/sglang sglang serve --model-path /model")
+    assert (checked.model_preset, checked.opened) == ("kimi-k3", ())
+
+
+@pytest.mark.parametrize(("slots", "needed"), [("1", 6), ("4", 6), ("5", None)])
+def test_slots_that_admit_no_request_are_found_without_a_limit(tmp_path, slots, needed):
+    checked = check(tmp_path, f"{K3} --max-mamba-cache-size {slots}")
+    if needed is None:
+        assert "HC002" not in found(checked)
+        return
+    said = found(checked)
+    assert set(said) == {"HC002"}
+    assert said["HC002"][2:] == (
+        f"{slots} slot{' admits' if slots == '1' else 's admit'} no request; 1 request x 5 slots + 1 = 6 are needed",
+        "write 6, or 5 with --mamba-radix-cache-strategy extra_buffer_lazy",
+    )
+
+
+def test_slots_that_admit_no_request_are_found_once(tmp_path):
+    checked = check(tmp_path, f"{K3} --max-mamba-cache-size 4", rest="28.55GiB")
+    assert [item.finding.rule for item in checked.findings] == ["HC002"]
+
+
+def test_a_refusal_says_that_nothing_else_was_checked(tmp_path):
+    checked = check(tmp_path, "vllm serve Qwen/Qwen3.6-35B-A3B --mamba-cache-mode all --max-num-seqs 8")
+    assert set(found(checked)) == {"HC042"}
+    assert checked.waiting == (("all", ("a launch that HC042 does not stop",)),)
+
+
+FIGURES = """deployments:
+  - model: kimi-k3
+    engine: sglang
+    flags: {tp-size: 8%s}
+    hardware: {gpu: h200, weights: 96GiB}
+    workload: {length: 9216}
+    expect: {fits: true, min_requests: 4}
+"""
+
+
+def test_an_expectation_that_cannot_be_judged_is_not_met(tmp_path):
+    opened = check(tmp_path, FIGURES % "", name="hybridcalc.yaml").opened
+    assert [(item.text, item.line, item.column, item.fix) for item in opened] == [
+        ("expect: fits", 7, 20, "give --mem-fraction-static"),
+        ("expect: min_requests", 7, 40, "give --mem-fraction-static"),
+    ]
+    assert check(tmp_path, FIGURES % ", mem-fraction-static: 0.85", name="hybridcalc.yaml").opened == ()
+    assert check(tmp_path, FIGURES % "", name="hybridcalc.yaml", ignore=("HC07",)).opened == ()

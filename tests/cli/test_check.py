@@ -61,7 +61,77 @@ def test_exit_codes(here):
 def test_nothing_to_check_is_said(here):
     (here / "a.yaml").write_text("a: b\n")
     ran = run("check")
-    assert (ran.code, ran.out) == (0, "0 deployments   exit 0\n")
+    said = "nothing in 1 file that was looked through starts an engine known here"
+    assert (ran.code, ran.out) == (0, f"0 deployments   exit 0\n  {said}\n")
+
+
+def test_what_looks_like_a_launch_and_is_not_read_is_named(here):
+    """A file of a kind that is not read; what is commented out or printed is no launch."""
+    (here / "a.sh").write_text("# vllm serve kimi-k3\necho 'vllm serve kimi-k3'\n")
+    (here / "b.sh").write_text("cat > run.py <<EOF\nos.system('vllm serve kimi-k3')\nEOF\n")
+    ran = run("check")
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "  looks like a launch and is not read: b.sh")
+    assert run("check", "--json").document["summary"]["unread"] == ["b.sh"]
+
+
+def test_a_suppression_above_the_document_or_the_container(here):
+    text = (DATA / "kubernetes" / "k3-eight-slots.yaml").read_text()
+    for line in ("apiVersion:", "      containers:", "        - name:"):
+        comment = "# hybridcalc: ignore=HC002 four requests never come\n"
+        assert text.count("\n" + line) <= 1
+        (here / "a.yaml").write_text(text.replace(line, comment + line, 1) if text.startswith(line) else
+                                     text.replace("\n" + line, "\n" + comment + line))  # fmt: skip
+        expected = 1 if "containers" in line else 0
+        assert run("check", "a.yaml").code == expected, line
+
+
+def test_an_ignored_folder_is_read_where_it_is_named(here):
+    (here / ".git").mkdir()
+    (here / ".gitignore").write_text("build/\n")
+    (here / "build" / "deep").mkdir(parents=True)
+    (here / "build" / "deep" / "a.sh").write_text(TRAP)
+    assert run("check").code == 0
+    assert run("check", "build").code == 1
+    assert run("check", "build/deep").code == 1
+
+
+def test_a_patch_is_all_that_diff_prints(here):
+    (here / "a.sh").write_text(TRAP)
+    ran = run("check", "a.sh", "--diff")
+    assert (ran.code, ran.out.splitlines()[0], ran.out.splitlines()[-1]) == (
+        1, "--- a/a.sh", "+" + TRAP.strip().replace("size 8", "size 21"))  # fmt: skip
+    assert "HC002" in ran.err
+    assert run("check", "a.sh", "--diff", "--json").document["findings"] != []
+
+
+def test_nothing_that_is_not_checked_passes_in_silence(here):
+    """A refusal, and what the planner does not model, leave all rules of the engine unchecked."""
+    (here / "a.sh").write_text("vllm serve Qwen/Qwen3.6-35B-A3B --pipeline-parallel-size 2\n")
+    document = run("check", "a.sh", "--json").document["summary"]
+    assert document["not_checked"] > 20
+    assert list(document["not_checked_for_want_of"]) == ["rules for pipeline parallelism of vLLM"]
+    assert "for want of rules for pipeline parallelism of vLLM (1 deployment)" in run("check", "a.sh").out
+
+
+def test_prefixes_of_ids_set_findings_aside_and_others_name_no_rule(here):
+    (here / "a.sh").write_text("# hybridcalc: ignore=HC00 four requests never come\n" + TRAP)
+    assert run("check", "a.sh").code == 0
+    for name in ("XC002", "HC2", "all"):
+        (here / "a.sh").write_text(f"# hybridcalc: ignore={name} four requests never come\n" + TRAP)
+        ran = run("check", "a.sh", "--json")
+        stray = next(item for item in ran.document["findings"] if item["rule"] == "HC078")
+        assert (ran.code, stray["message"]) == (1, f"the suppression of {name} names no rule")
+
+
+def test_a_release_is_asked_for_at_the_image(here):
+    (here / "a.yaml").write_text(
+        "kind: Pod\nspec:\n  containers:\n    - image: vllm/vllm-openai:v0.33.0\n"
+        "      args: [--model, Qwen/Qwen3.6-35B-A3B, --mamba-cache-mode, all]\n"
+    )
+    (finding,) = run("check", "a.yaml", "--json").document["findings"]
+    assert (finding["rule"], finding["line"], finding["column"]) == ("HC042", 4, 14)
+    assert "--engine-version" not in finding["fix"]
+    assert "(the tag of its image)" in finding["fix"]
 
 
 def test_an_unresolved_value_names_its_line_and_what_resolves_it(here):
@@ -88,7 +158,7 @@ def test_fix_shows_a_diff_and_keeps_everything_else(here):
     (here / "b.yaml").chmod(0o640)
     shown = run("check", ".", "--diff")
     assert shown.code == 1
-    assert '-            - "8"\n+            - "21"\n' in shown.err
+    assert '-            - "8"\n+            - "21"\n' in shown.out
     assert (here / "a.sh").read_bytes() == text.encode()
     fixed = run("check", ".", "--fix")
     assert (fixed.code, fixed.err.splitlines()[-1]) == (0, "2 fixes made")
@@ -150,7 +220,7 @@ def test_settings_come_from_the_project_and_options_win(here):
     assert run("check", ".").code == 0
     assert run("check", ".", "--ignore", "HC009").code == 1
     (here / ".hybridcalc.yaml").write_text("exclude: [sub]\n")
-    assert run("check", ".").out == "0 deployments   exit 0\n"
+    assert run("check", ".").out.startswith("0 deployments   exit 0\n")
     (here / ".hybridcalc.yaml").write_text("ignroe: [HC002]\n")
     assert run("check", ".").err.startswith("error: .hybridcalc.yaml: ignroe is no setting\n")
 

@@ -91,7 +91,7 @@ def test_a_script_with_arrays_and_a_condition():
     found = flags(server)
     assert (found["--tp-size"], found["--max-mamba-cache-size"], found["/models/kimi-k3"]) == (10, 25, 8)
     assert found["?${SPEC_ARGS[@]}"] == 26
-    assert server.words[-3].why == "a condition sets it (line 15)"
+    assert server.words[-3].why == "a condition adds to it (line 15)"
     assert server.env["SGLANG_MAMBA_CONV_DTYPE"].text == "bfloat16"
     (given,) = read("shell/launch-k3.sh", SPEC_ARGS="--speculative-algorithm EAGLE")
     assert "--speculative-algorithm" in given.words
@@ -208,7 +208,8 @@ def test_scripts_in_fields_of_their_own():
     (task,) = read("custom/task.yaml")
     assert (task.engine, task.words[1], task.hardware.label, task.hardware.gpus) == (
         "sglang", "moonshotai/Kimi-K3", "H200", 8)  # fmt: skip
-    assert flags(task)["?$SKYPILOT_NUM_GPUS_PER_NODE"] == 11
+    assert flags(task)["8"] == 12  # N slots; the accelerators above say the ranks
+    assert task.words[2:4] == ("--tp", "8")
 
 
 def test_values_of_a_chart_that_names_its_model_apart():
@@ -260,3 +261,189 @@ def test_placeholders_of_templates_are_unknown(tmp_path):
     assert [word.why for word in listed.words[2:]] == ["a template decides it"] * 2
     assert [word.why for word in script.words if isinstance(word, Unknown)] == ["a template decides it"] * 2
     assert flags(script)["--pp"] == 9
+
+
+def write(tmp_path, name, text, **variables):
+    """The deployments of a file with this text."""
+    (tmp_path / name).write_text(text)
+    return read(tmp_path / name, **variables)
+
+
+def test_files_that_a_script_writes(tmp_path):
+    """A unit, a compose file and a Dockerfile in here-documents, each at its own lines."""
+    unit, compose, image = write(tmp_path, "install.sh", (
+        "TP=8\ncat > /etc/systemd/system/k3.service <<EOF\n[Service]\n"
+        "ExecStart=/x/sglang serve kimi-k3 \\\\\n --tp $TP\nEOF\n"
+        "cat <<'EOF' | tee compose.yaml\nservices:\n  a:\n    image: lmsysorg/sglang\n"
+        "    command: --model-path kimi-k3 --tp ${TP:-4}\nEOF\n"
+        'cat > Dockerfile <<EOF\nFROM lmsysorg/sglang\nCMD ["sglang", "serve", "kimi-k3"]\nEOF\n'
+    ))  # fmt: skip
+    assert (unit.kind, unit.words, unit.words[2].place.line) == ("systemd", ("kimi-k3", "--tp", "8"), 5)
+    assert (compose.kind, compose.words[-1], compose.words[-1].place.line) == ("compose", "4", 11)
+    assert (image.kind, image.words[0].place.line) == ("Dockerfile", 15)
+
+
+def test_containers_that_units_start(tmp_path):
+    (unit,) = write(tmp_path, "a.service", (
+        "[Service]\nExecStart=/usr/bin/docker run --rm --gpus all -v /d/Kimi-K3:/m \\\n"
+        "  vllm/vllm-openai:v0.24.0 --model /m --max-num-seqs 8\n"
+    ))  # fmt: skip
+    assert (unit.engine, unit.image, unit.model) == ("vllm", "vllm/vllm-openai:v0.24.0", "/d/Kimi-K3")
+    (quadlet,) = write(tmp_path, "b.container", (
+        "[Container]\nImage=docker.io/lmsysorg/sglang:v0.5.16\nVolume=/d/Kimi-K3:/m:ro\nEnvironment=A=1\n"
+        "Exec=sglang serve --model-path /m \\\n  --tp 8\n"
+    ))  # fmt: skip
+    assert (quadlet.words, quadlet.words[-1].place.line) == (("--model-path", "/m", "--tp", "8"), 6)
+    assert (quadlet.model, quadlet.env["A"].text) == ("/d/Kimi-K3", "1")
+
+
+SLURM = {
+    "gres": ("--gres=gpu:h100:2", "h100", 2, 1), "nodes": ("-N 2\n#SBATCH --gpus-per-node=8", None, 8, 2),
+    "total": ("--nodes=2\n#SBATCH --gpus=h200:16", "h200", 8, 2), "no gpu": ("--gres=nic:2", None, None, 1),
+    "constraint": ("-C h100\n#SBATCH -G4", "h100", 4, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "label", "gpus", "nodes"), SLURM.values(), ids=SLURM)
+def test_gpus_of_a_batch_job(tmp_path, line, label, gpus, nodes):
+    (job,) = write(tmp_path, "a.sbatch", f"#!/bin/bash\n#SBATCH {line}\nsrun vllm serve kimi-k3 --max-num-seqs 8\n")
+    assert (job.hardware.label, job.hardware.gpus, job.hardware.nodes) == (label, gpus, nodes)
+
+
+def opened(deployment):
+    """Unknown words and why."""
+    return {str(word): word.why for word in deployment.words if isinstance(word, Unknown)}
+
+
+ARGUMENTS = """kind: Pod
+spec:
+  containers:
+    - command: [sglang, serve]
+      env: [{name: M, value: "${MODEL}"}]
+      args: [%s]
+"""
+
+
+@pytest.mark.parametrize("argument", [
+    '"--max-mamba-cache-size=${SLOTS}"', '--max-mamba-cache-size, "$SLOTS"', '--max-mamba-cache-size, "${SLOTS:=4}"',
+    '"--max-mamba-cache-size=$(SLOTS)"', '--max-mamba-cache-size, "{SLOTS}"', '--max-mamba-cache-size, "<SLOTS>"',
+    '"--max-mamba-cache-size=@SLOTS@"', '--max-mamba-cache-size, "__SLOTS__"',
+])  # fmt: skip
+def test_references_that_no_shell_reads_are_templates(tmp_path, argument):
+    """Flux, envsubst, kustomize and their like fill them in; --set does so here."""
+    (pod,) = write(tmp_path, "a.yaml", ARGUMENTS % argument)
+    (text,) = opened(pod)
+    assert ("SLOTS" in text, next(w for w in pod.words if w == text).place.line) == (True, 6)
+    (pod,) = write(tmp_path, "a.yaml", ARGUMENTS % argument, SLOTS="8")
+    assert "=".join(pod.words) == "--max-mamba-cache-size=8"
+
+
+def test_a_model_that_a_template_names(tmp_path):
+    (pod,) = write(tmp_path, "a.yaml", ARGUMENTS % "--model-path, $(M)")
+    assert opened(pod) == {"${MODEL}": "MODEL comes from outside"}
+    values = "engine:\n  vllmConfig: {maxModelLen: 8192, maxNumSeqs: 8}\n  modelURL: ${MODEL}\n"
+    (typed,) = write(tmp_path, "b.yaml", values)
+    assert (typed.model, opened(typed)) == (None, {"${MODEL}": "MODEL comes from outside"})
+    (typed,) = write(tmp_path, "b.yaml", values, MODEL="kimi-k3")
+    assert typed.model == "kimi-k3"
+
+
+def test_a_recipe_fills_its_command_from_its_defaults(tmp_path):
+    text = (
+        'model: kimi-k3\ndefaults:\n  tp: 4\n  spec: \'{"method": "mtp"}\'\ncommand: |\n'
+        "  vllm serve kimi-k3 --tensor-parallel-size {tp} --max-num-seqs {seqs} --speculative-config {spec}\n"
+    )
+    (recipe,) = write(tmp_path, "a.yaml", text)
+    assert opened(recipe) == {"{seqs}": "a template decides it"}
+    assert (recipe.words[2], recipe.words[2].written.line, recipe.words[-1]) == ("4", 3, '{"method": "mtp"}')
+    (recipe,) = write(tmp_path, "a.yaml", text, seqs="8", tp="2")
+    assert ("8" in recipe.words, recipe.words[2]) == (True, "2")
+
+
+RUNTIME = """apiVersion: serving.kserve.io/v1alpha1
+kind: ServingRuntime
+metadata: {name: rt}
+spec:
+  containers:
+    - name: kserve-container
+      image: vllm/vllm-openai:v0.24.0
+      command: [python, -m, vllm.entrypoints.openai.api_server]
+      args: [--model=/mnt/models, --max-num-seqs=64]
+      env: [{name: A, value: "1"}]
+"""
+SERVICE = """apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: svc}
+spec:
+  predictor:
+    model:
+      runtime: rt
+      modelFormat: {name: vllm}
+      storageUri: hf://moonshotai/Kimi-K3
+      args: [--max-model-len=8192]
+"""
+
+
+@pytest.mark.parametrize("service", [SERVICE, SERVICE.replace("      args: [--max-model-len=8192]\n", "")])
+def test_a_service_is_read_with_the_runtime_it_names(tmp_path, service):
+    """In one file or two; the runtime alone is then no deployment of its own."""
+    (one,) = write(tmp_path, "a.yaml", RUNTIME + "---\n" + service)
+    own = ("--max-model-len=8192",) if "args" in service else ()
+    assert one.words == ("--model=/mnt/models", "--max-num-seqs=64", *own)
+    assert (one.name, one.model, one.image, one.env["A"].text) == (
+        "svc", "hf://moonshotai/Kimi-K3", "vllm/vllm-openai:v0.24.0", "1")  # fmt: skip
+    (tmp_path / "apart").mkdir()
+    (tmp_path / "apart" / "service.yaml").write_text(service)
+    assert write(tmp_path / "apart", "runtime.yaml", RUNTIME) == ()
+    (apart,) = read(tmp_path / "apart" / "service.yaml")
+    assert (apart.words, apart.image) == (one.words, one.image)
+
+
+PARALLEL = {
+    "workers on nodes": ("{tensor: 4, data: 8, dataLocal: 2}", "", 4),
+    "all on one": ("{tensor: 4, data: 2}", "", 1),
+    "stages on nodes": ("{tensor: 8, pipeline: 2}", "  worker: {containers: [{name: main}]}\n", 2),
+    "stages on one": ("{tensor: 4, pipeline: 2}", "", 1), "nonsense": ("{data: 8, dataLocal: 0}", "", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sizes", "more", "nodes"), PARALLEL.values(), ids=PARALLEL)
+def test_kserve_spreads_a_server_over_nodes(tmp_path, sizes, more, nodes):
+    server, *_ = write(tmp_path, "a.yaml", (
+        "kind: LLMInferenceService\nmetadata: {name: a}\nspec:\n"
+        f"  model: {{uri: 'oci://registry/modelcar:1', name: kimi-k3}}\n  parallelism: {sizes}\n{more}"
+        "  template:\n    containers:\n      - {name: main, resources: {limits: {nvidia.com/gpu: '8'}}}\n"
+    ))  # fmt: skip
+    assert (server.hardware.nodes, server.model) == (nodes, "kimi-k3")
+
+
+def test_the_image_of_chart_values(tmp_path):
+    entry, block = write(tmp_path, "values.yaml", (
+        "servingEngineSpec:\n  modelSpec:\n    - repository: vllm/vllm-openai\n      tag: v0.24.0\n"
+        "      modelURL: kimi-k3\n      vllmConfig: {maxModelLen: 8192, extraArgs: [--mamba-cache-mode, all]}\n"
+        "other:\n  image: {repository: vllm/vllm-openai, tag: v0.25.0}\n"
+        "  vllmConfig: {model: kimi-k3, maxModelLen: 8192}\n"
+    ))  # fmt: skip
+    assert (entry.image, block.image) == ("vllm/vllm-openai:v0.24.0", "vllm/vllm-openai:v0.25.0")
+
+
+def test_skypilot_and_dstack_tasks(tmp_path):
+    (sky,) = write(tmp_path, "sky.yaml", (
+        "resources: {accelerators: 'A100:8'}\nenvs: {M: kimi-k3}\n"
+        "run: |\n  vllm serve $M --data-parallel-size $((SKYPILOT_NUM_GPUS_PER_NODE / 2))\n"
+    ))  # fmt: skip
+    assert (sky.hardware.label, sky.hardware.gpus, sky.words[-1]) == ("A100-40GB", 8, "4")
+    (dstack,) = write(tmp_path, "task.dstack.yml", (
+        "type: task\nenv:\n  - M=kimi-k3\ncommands:\n  - pip install sglang\n  - sglang serve $M --tp 8\n"
+    ))  # fmt: skip
+    assert (dstack.words, dstack.words[0].place.line) == (("kimi-k3", "--tp", "8"), 6)
+
+
+def test_compose_mounts_name_the_model(tmp_path):
+    short, long = write(tmp_path, "compose.yaml", (
+        "services:\n  a:\n    image: lmsysorg/sglang\n    command: --model-path /model --tp 8\n"
+        "    volumes: ['${HF:-/data}/Kimi-K3:/model:ro']\n"
+        "  b:\n    image: lmsysorg/sglang\n    command: --model-path /m/x --tp 8\n"
+        "    volumes: [{type: bind, source: ./models, target: /m}]\n"
+    ))  # fmt: skip
+    assert (short.model, long.model) == ("/data/Kimi-K3", "./models/x")

@@ -14,7 +14,7 @@ from hybridcalc.manifests.gpus import gpu_of
     ("NVIDIA-GB200", "gb200"), ("NVIDIA-H20", "h20-96gb"), ("NVIDIA-H20-3e", "h20-141gb"),
     ("AMD_Instinct_MI300X_OAM", "mi300x"), ("p5.48xlarge", "h100"), ("p5en.48xlarge", "h200"),
     ("a3-ultragpu-8g", "h200"), ("Standard_ND96isr_H100_v5", "h100"), ("g6e.xlarge", "l40s"),
-    ("NVIDIA-A100-SXM4", None), ("NVIDIA-H100-NVL", None), ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", None),
+    ("NVIDIA-A100-SXM4", None), ("A100", None), ("NVIDIA-H100-NVL", None), ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", None),
     ("NVIDIA-H100-80GB-HBM3-SHARED", None), ("true", None), ("", None), ("x" * 500, None), ("m5.large", None),
     ("nodepool-h100-h200", None),
 ])  # fmt: skip

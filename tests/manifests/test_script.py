@@ -56,6 +56,18 @@ SCRIPTS = {
     "command in a variable": ('CMD="python3 -m sglang.launch_server"; $CMD --tp 8', ["--tp", "8"]),
     "launcher in an array": ('C=(sglang serve kimi-k3 --tp 8)\n"${C[@]}"', ["kimi-k3", "--tp", "8"]),
     "here-document for a shell": ("T=8\nbash <<EOF\nsglang serve kimi-k3 --tp $T\nEOF\n", ["kimi-k3", "--tp", "8"]),
+    "text for another shell": (
+        'T=8; tmux new -d -s k3 "A=1 /x/sglang serve kimi-k3 --tp $T 2>&1 | tee $LOG"',
+        ["kimi-k3", "--tp", "8"],
+    ),
+    "text for another host": ("ssh host 'cd /x && sglang serve kimi-k3 --tp 8'", ["kimi-k3", "--tp", "8"]),
+    "here-document for another host": ("ssh host <<'EOF'\nsglang serve kimi-k3 --tp 8\nEOF", ["kimi-k3", "--tp", "8"]),
+    "option of a batch system": ('sbatch -N 1 --wrap="sglang serve kimi-k3 --tp 8"', ["kimi-k3", "--tp", "8"]),
+    "text for a function": ("in_background 'sglang serve kimi-k3 --tp 8'", ["kimi-k3", "--tp", "8"]),
+    "container runtime by its path": (
+        "/usr/bin/docker --context x run --rm --gpus all vllm/vllm-openai:v1 --model kimi-k3",
+        ["--model", "kimi-k3"],
+    ),
     "function": ("run() {\n  TP=8\n  sglang serve kimi-k3 --tp $TP\n}\nrun\n", ["kimi-k3", "--tp", "8"]),
     "arguments loop": (
         'TP=8\nwhile [[ $# -gt 0 ]]; do case $1 in --tp) TP="$2"; shift 2;; esac; done\nsglang serve kimi-k3 --tp $TP',
@@ -73,8 +85,11 @@ def test_a_script_is_read_as_bash_would(script, expected):
 UNKNOWN = {
     "from outside": ("sglang serve kimi-k3 --tp $TP", "$TP", "TP comes from outside"),
     "condition": ("TP=8\nif x; then TP=4; fi\nsglang serve kimi-k3 --tp $TP", "$TP", "a condition sets it (line 2)"),
+    "after the branches": ("N=4; if x; then N=8; else N=2; fi; sglang serve kimi-k3 --tp $N", "$N",
+                           "a condition sets it (line 1)"),
+    "text in quotes, known in part": ('A="--tp $TP --pp 2"; sglang serve kimi-k3 "$A"', "$A", "TP comes from outside"),
     "array by a condition": ('A=()\nif x; then\n A+=(--tp 8)\nfi\nsglang serve kimi-k3 "${A[@]}"', "${A[@]}",
-                             "a condition sets it (line 3)"),
+                             "a condition adds to it (line 3)"),
     "and-list": ('[ -n "$X" ] && A=(--tp 8)\nsglang serve kimi-k3 "${A[@]}"', "${A[@]}",
                  "a condition sets it (line 1)"),
     "group after and": ("T=1; [ -n x ] && { U=2; T=2; }\nsglang serve kimi-k3 --tp $T", "$T",
@@ -97,6 +112,78 @@ def test_what_a_script_leaves_open_is_unknown(script, text, why):
     assert found == (text, why)
 
 
+IN_BRANCHES = {
+    "in its branch": "N=4; if x; then N=8; sglang serve kimi-k3 --tp $N; fi",
+    "the branch before it does not count": "N=8; if x; then N=4; else sglang serve kimi-k3 --tp $N; fi",
+    "nor the branch before in a case": "N=8\ncase $1 in\n a) N=1\n ;;\n b)\n sglang serve kimi-k3 --tp $N;; esac",
+    "in a loop": "for x in a b; do N=8; sglang serve kimi-k3 --tp $N; done",
+    "in a group": "[ -n x ] && { N=8; sglang serve kimi-k3 --tp $N; }",
+    "from the branch outside": "if x; then N=8; if y; then sglang serve kimi-k3 --tp $N; fi; fi",
+    "set again behind": "if x; then N=4; fi; N=8; sglang serve kimi-k3 --tp $N",
+}
+
+
+@pytest.mark.parametrize("script", IN_BRANCHES.values(), ids=IN_BRANCHES)
+def test_a_value_is_known_in_its_own_branch(script):
+    assert words(script) == ["kimi-k3", "--tp", "8"]
+
+
+ADDED = {
+    "array": ('A=(--tp 8)\nif x; then A+=(--pp 2); fi\nsglang serve kimi-k3 "${A[@]}" --x 1', "${A[@]}"),
+    "array, and-list": ('A=(--tp 8)\n[ x ] && A+=(--pp 2)\nsglang serve kimi-k3 "${A[@]}" --x 1', "${A[@]}"),
+    "array, written out": (
+        'A=(--tp 8)\nif x; then A=("${A[@]}" --pp 2); fi\nsglang serve kimi-k3 "${A[@]}" --x 1', "${A[@]}"),
+    "text": ('A="--tp 8"\nif x; then A+=" --pp 2"; fi\nsglang serve kimi-k3 $A --x 1', "$A"),
+    "text, written out": ('A="--tp 8"\nif x; then A="$A --pp 2"; fi\nsglang serve kimi-k3 $A --x 1', "$A"),
+    "twice": ('A=(--tp 8)\nif x; then A+=(1); if y; then A+=(2); fi; fi\nsglang serve kimi-k3 "${A[@]}" --x 1',
+              "${A[@]}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "text"), ADDED.values(), ids=ADDED)
+def test_what_a_variable_held_stays_where_a_condition_only_adds_to_it(script, text):
+    assert words(script) == ["kimi-k3", "--tp", "8", (text, "a condition adds to it (line 2)"), "--x", "1"]
+    assert words(script, A="--dp 2") == ["kimi-k3", "--tp", "8", "--dp", "2", "--x", "1"]
+    assert words(script, A="") == ["kimi-k3", "--tp", "8", "--x", "1"]
+
+
+def test_branches_that_set_and_add_leave_nothing_known():
+    script = 'A=(1)\nif x; then A+=(2); else A=(3); fi\nsglang serve "${A[@]}"'
+    assert words(script) == [("${A[@]}", "a condition sets it (line 2)")]
+
+
+def test_a_command_in_a_text_that_is_known_in_part():
+    script = 'CMD="sglang serve kimi-k3 --tp $TP"\nCMD="$CMD --pp ${PP}"\n$CMD --x 1'
+    outside = "comes from outside"
+    assert words(script) == [
+        "kimi-k3",
+        "--tp",
+        ("$TP", f"TP {outside}"),
+        "--pp",
+        ("${PP}", f"PP {outside}"),
+        "--x",
+        "1",
+    ]
+    assert words(script.replace("$CMD --x", 'eval "$CMD" --x'), TP="8", PP="2")[2:5] == ["8", "--pp", "2"]
+
+
+def test_flags_behind_a_launch_that_no_backslash_joins_to_it():
+    (launch,) = read("vllm serve kimi-k3 \n    --port 8000 \\\n --tensor-parallel-size 8\necho x")
+    assert (launch.orphan, launch.orphan.place.line, launch.words) == ("--port", 2, ("kimi-k3",))
+    for script in (
+        "case $1 in\n x) sglang serve kimi-k3 ;;\n --tp|--tp-size) shift;;\nesac", "sglang serve kimi-k3\n--x 1",
+        "sglang serve kimi-k3 \\\n --tp 8",
+    ):  # fmt: skip
+        assert read(script)[0].orphan is None
+
+
+def test_what_is_mounted_names_the_model():
+    (launch,) = read("docker run -v ${HF:-/data}/Kimi-K3:/model:ro lmsysorg/sglang sglang serve --model-path /model")
+    assert launch.model == "/data/Kimi-K3"
+    (launch,) = read("docker run --mount type=bind,src=/d,dst=/m vllm/vllm-openai --model=/m/Kimi-K3 --max-num-seqs 1")
+    assert launch.model == "/d/Kimi-K3"
+
+
 def test_the_caller_resolves_what_is_open_and_overrules_nothing():
     assert words("sglang serve kimi-k3 --tp $TP", TP="8") == ["kimi-k3", "--tp", "8"]
     assert words("TP=${TP:-8}; sglang serve kimi-k3 --tp $TP", TP="4") == ["kimi-k3", "--tp", "4"]
@@ -114,7 +201,9 @@ def test_only_what_is_exported_reaches_the_engine():
     "python3 -m sglang.bench_serving --backend vllm", "python3 -m sglang_router.launch_router --tp 8",
     "# sglang serve kimi-k3", "cat <<'EOF'\nsglang serve kimi-k3\nEOF", "grep -q 'vllm serve x' log",
     "python3 -m dynamo.frontend --http-port 8000", "python -m sglang.check_env", "python -m my_sglang_tools --model x",
-    "python -m vllm.collect_env", "python -m sglang.bench_one_batch --model-path kimi-k3",
+    "log 'Starting vllm serve kimi-k3 --tp 8'", "tmux kill-session -t 'vllm'", "git commit -m 'python -m vllm serve'",
+    "echo 'vllm serve kimi-k3 --tp 8' | tee notes", "python -m vllm.collect_env",
+    "python -m sglang.bench_one_batch --model-path kimi-k3",
 ])  # fmt: skip
 def test_what_only_speaks_of_an_engine_starts_none(script):
     assert read(script) == []
@@ -162,6 +251,9 @@ LARGE = {
     "assignments": "a=1\n" * 60_000 + "sglang serve kimi-k3\n", "blocks": "if x; then\n" * 20_000,
     "launcher words": "echo; " + "sglang " * 30_000, "interpreters": "x " + "python3 -u " * 20_000,
     "words": "sglang serve kimi-k3 " + "--x y " * 40_000, "lines in quotes": "X='" + "a b\n" * 60_000 + "'\n",
+    "scripts in a variable": f"A='vllm serve kimi-k3 {'--x y ' * 5_000}'\n" + 'tmux "$A"\n' * 20_000,
+    "names": "".join(f"a{n}=$a{n}x\n" for n in range(15_000)) + "sglang serve kimi-k3\n",
+    "additions": "A=(1)\nif x; then\n" + "A+=($B)\n" * 20_000 + 'fi\nsglang serve "${A[@]}"\n',
     "unbalanced lines": "'\n" * 60_000,
 }  # fmt: skip
 

@@ -79,7 +79,8 @@ def decide(model: Architecture, args: ServerArgs, workload: Workload) -> Decided
         return Decided(found, ())  # it does not start: nothing else is asked of it
     plan = _Unsized(ready, workload)
     findings = [*_explicit_slots(plan)]
-    if args.max_mamba_cache_size is not None and (workload.wanted or args.max_running_requests):
+    asked = workload.wanted or args.max_running_requests
+    if findings or (args.max_mamba_cache_size is not None and asked):
         del waiting["HC002"], waiting["HC023"]
     elif args.max_running_requests is None:
         waiting.pop("HC023")
@@ -96,22 +97,27 @@ def decide(model: Architecture, args: ServerArgs, workload: Workload) -> Decided
 
 
 def _explicit_slots(plan: _Unsized) -> list[Finding]:
-    """K given by hand against the requests it must admit: C x S slots, and one a worker to spare."""
+    """K given by hand against the requests it must admit, one at least: C x S slots, and one a worker to spare."""
     args, per_request, dp = plan.args, plan.slots_per_request, plan.args.attn_dp_size
     wanted = plan.workload.wanted or args.max_running_requests
     asked = args.max_mamba_cache_size
-    if asked is None or wanted is None:
+    if asked is None:
         return []
     admitted = plan.max_mamba_cache_size // per_request * dp
-    if admitted >= wanted:
+    if admitted >= (wanted or 1):
         return []
+    wanted = wanted or dp
     needed = pin(wanted, per_request, dp=dp)
-    workers = f" on {dp} workers" if dp > 1 else ""
     message = (
-        f"{asked:,} slots admit {admitted:,} request{'' if admitted == 1 else 's'}{workers}; {wanted:,} requests x "
-        f"{per_request} slots + {dp} = {needed:,} are needed"
+        f"{asked:,} slot{'s admit' if asked != 1 else ' admits'} {_requests(admitted) if admitted else 'no request'}"
+        f"{f' on {dp} workers' if dp > 1 else ''}; {_requests(wanted)} x {per_request} slots + {dp} = {needed:,} are "
+        "needed"
     )
     return [Finding("HC002", "error", message, f"write {needed}{_lazy(plan, wanted)}")]
+
+
+def _requests(count: int) -> str:
+    return f"{count:,} request{'' if count == 1 else 's'}"
 
 
 def _lazy(plan: _Unsized, wanted: int) -> str:

@@ -15,6 +15,7 @@ from hybridcalc.engines.vllm.figures import Figures
 from hybridcalc.engines.vllm.groups import STATE
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.prefix import finest_reuse, prefix_reuse
+from hybridcalc.engines.vllm.prepared import Prepared
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Rule
 from hybridcalc.units import format_bytes
@@ -52,11 +53,13 @@ def _prefix_too_short(plan: Figures) -> Iterator[tuple[str, str]]:
 def _padding(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.padding_pct <= PADDING_PERCENT or plan.padded_page_bytes is None:
         return
-    least = _block_without(plan) if plan.args.block_size is not None else None
+    other = _without_block(plan) if plan.args.block_size is not None else None
     yield (
         f"a state of {plan.ready.state_bytes:,} B fills a page of {plan.padded_page_bytes:,} B: "
         f"{plan.padding_pct:.1f} % of a state is padding",
-        "leave out --block-size" if least is not None and least < plan.attn_block_size else "",
+        "leave out --block-size"
+        if other is not None and other.settled.get("padding_pct", 0) <= PADDING_PERCENT
+        else "",
     )
 
 
@@ -64,7 +67,8 @@ def _doubled_block(plan: Figures) -> Iterator[tuple[str, str]]:
     asked = plan.args.block_size
     if asked is None or not plan.ready.pages.grown:
         return
-    least = _block_without(plan)
+    other = _without_block(plan)
+    least = other.pages.block if other is not None else None
     if least is not None and plan.attn_block_size >= 1.5 * least:
         yield (
             f"--block-size {asked} grows to {plan.attn_block_size:,} tokens, in steps of its own: {least:,} would do",
@@ -72,14 +76,14 @@ def _doubled_block(plan: Figures) -> Iterator[tuple[str, str]]:
         )
 
 
-def _block_without(plan: Figures) -> int | None:
-    """Tokens of a block without --block-size; None where that does not start."""
+def _without_block(plan: Figures) -> Prepared | None:
+    """The same launch without --block-size; None where that does not start."""
     try:
         ready = prepare(plan.model, replace(plan.args, block_size=None, max_num_seqs=1))
         size(ready, plan.sizing.available_bytes)
     except HybridcalcError:
         return None
-    return ready.pages.block
+    return ready
 
 
 def _fp8_brings_little(plan: Figures) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,87 @@
+"""Which words does somebody fill in before an engine starts? ``${SLOTS}`` of envsubst or Flux, ``{tp}`` of a recipe.
+
+    --max-running-requests=${SLOTS}      --tp {tensor_parallel}, defaults: {tensor_parallel: 4}      --tp <TP>
+
+No shell reads an argument list, so a reference in one is a template's. ``--set`` and ``--env-file`` give its value, and
+so do the ``defaults`` of the same file; without either it is not known.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests.source import AnyWord, Setting, Unknown, Word
+from hybridcalc.manifests.variables import A_VARIABLE, Outside
+from hybridcalc.manifests.yamltree import Mapping as Fields
+from hybridcalc.manifests.yamltree import Node, Scalar
+
+PLACEHOLDER = re.compile(
+    r"(?<![\w${])\{([A-Za-z_]\w*)\}(?!\})|(?<!\S)<([A-Za-z_][\w-]*)>(?!\S)|(?<!\w)@([A-Za-z_]\w*)@(?!\w)"
+    r"|(?<!\w)__([A-Z][A-Z0-9_]*?)__(?!\w)"
+)
+"""A name between the marks that templates use."""
+VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?[-=?][^{}]*)?\})")
+_EITHER = re.compile(f"{VARIABLE.pattern}|{PLACEHOLDER.pattern}")
+_MODEL = {"sglang": "--model-path", "vllm": "--model"}
+Values = Mapping[str, Word]
+
+
+def filled(deployment: Deployment, outside: Outside, defaults: Values, *, variables: bool) -> Deployment:
+    """A deployment with what is known of its placeholders; ``variables`` says that ``$NAME`` is one as well."""
+    pattern = _EITHER if variables else PLACEHOLDER
+    words = tuple(_filled(word, pattern, outside, defaults) for word in deployment.words)
+    model = _filled(deployment.model, pattern, outside, defaults) if deployment.model is not None else None
+    if isinstance(model, Unknown):
+        flag = Word(_MODEL[deployment.engine], model.source, model.begin, model.end)
+        named = bool(words) and not words[0].startswith("-")
+        named = named or any(word.partition("=")[0] in ("--model", "--model-path") for word in words)
+        words, model = words if named else (flag, model, *words), None
+    env = deployment.env
+    if variables and any("$" in word for setting in env.values() for word in setting.words):
+        env = {name: _setting(setting, pattern, outside, defaults) for name, setting in env.items()}
+    return deployment._replace(words=words, model=model, env=env)
+
+
+def defaults_of(nodes: list[Node]) -> dict[str, Word]:
+    """The ``defaults`` of a file's documents, which a recipe fills its command from."""
+    return {
+        key.value: word
+        for node in nodes
+        if isinstance(node, Fields) and (held := node.mapping("defaults")) is not None
+        for key, value in held.entries()
+        if isinstance(value, Scalar) and isinstance(word := value.word(), Word)
+    }
+
+
+def names_in(text: str) -> Iterator[str]:
+    """Names of the variables and placeholders in a text."""
+    for match in _EITHER.finditer(text):
+        yield next(name for name in match.groups() if name)
+
+
+def _setting(setting: Setting, pattern: re.Pattern[str], outside: Outside, defaults: Values) -> Setting:
+    return setting._replace(words=tuple(_filled(word, pattern, outside, defaults) for word in setting.words))
+
+
+def _filled(word: AnyWord, pattern: re.Pattern[str], outside: Outside, defaults: Values) -> AnyWord:
+    """A word with its placeholders replaced, as far as all of them are known."""
+    if (isinstance(word, Unknown) and word.why != A_VARIABLE) or pattern.search(word) is None:
+        return word
+    written: list[Word] = []
+    missing: list[str] = []
+
+    def value(match: re.Match[str]) -> str:
+        name = next(group for group in match.groups() if group)
+        given = outside.get(name)
+        if given is None and name in defaults:
+            written.append(defaults[name])
+            given = str(defaults[name])
+        if given is None:
+            missing.append(f"{name} comes from outside" if match[0].startswith("$") else "a template decides it")
+        return given or ""
+
+    text = pattern.sub(value, word)
+    if missing:
+        return Unknown(word, word.source, word.begin, word.end, missing[0])
+    place = written[0].place if written and pattern.fullmatch(word) else None
+    return Word(text, word.source, word.begin, word.end, None, place)
