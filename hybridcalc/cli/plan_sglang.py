@@ -13,14 +13,13 @@ from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.sglang import memory
 from hybridcalc.engines.sglang.command import TABLE, from_words
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, Refusal, ServerArgs, rules_for
+from hybridcalc.engines.sglang.flags import PLATFORMS
 from hybridcalc.engines.sglang.kv import OWN_DRAFT_CELL
 from hybridcalc.engines.sglang.server_plan import Plan, plan, refused
 from hybridcalc.engines.sglang.sweep import CHEAP_FIELDS, NAMES, SweepSolver
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.findings import Finding
 from hybridcalc.hardware import find_gpu, weights_from_index
-
-PLATFORMS = ("cuda", "hip", "npu", "xpu", "musa", "cpu")
 
 
 class SglangEngine(PlanEngine[ServerArgs, Plan]):

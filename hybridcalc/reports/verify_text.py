@@ -9,8 +9,10 @@ from itertools import groupby
 
 from rich.console import Console
 
+from hybridcalc.crosscheck.plan_figures import Stated
 from hybridcalc.crosscheck.run import Answer, RankResult, Verified
 from hybridcalc.crosscheck.verification import Row, Shard, percent
+from hybridcalc.errors import quoted_value
 from hybridcalc.reports import terminal
 from hybridcalc.units import format_bytes, short_dtype
 
@@ -140,6 +142,13 @@ def _print_pools(out: Console, server: Verified, shard: Shard) -> None:
         )
         out.print()
         terminal.figures(out, [(said, same, "", names)])
+    if server.stated:
+        wrong = sum(not figure.ok for figure in server.stated)
+        shown = sum(figure.held_against == "tensors" for figure in server.stated)
+        names = f"{shown} against the tensors, {len(server.stated) - shown} against the rules"
+        out.print()
+        said = f"{wrong} of {len(server.stated)} differ" if wrong else f"{len(server.stated)} figures hold"
+        terminal.figures(out, [("plan", said, "", names)])
     if server.behaviour:
         failed = [check.name for check in server.behaviour if not check.ok]
         names = ", ".join(check.name for check in server.behaviour)
@@ -189,18 +198,26 @@ def _print_problems(out: Console, server: Verified) -> None:
         ]
     for figure in server.stated:
         if not figure.ok:
-            more = figure.tensor_bytes - figure.stated_bytes
-            found.append(
-                f"{figure.figure}: the plan states {figure.stated_bytes:,} B, the tensors are "
-                f"{figure.tensor_bytes:,} B, "
-                f"{abs(more):,} B {'more' if more > 0 else 'less'}"
-            )
+            found.append(_stated(figure))
     if server.engine is not None:
         said = f"{server.engine.package} {server.engine.version}"
         found += [f"{row.name}: {said} {row.engine}, here {row.here}" for row in server.engine.rows if not row.ok]
     found += [f"{c.name}: {c.found:.3g}, bound {c.expected:.3g}" for c in server.behaviour if not c.ok]
     rest = [f"and {len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
     terminal.notes(out, found[:MOST_PROBLEMS] + rest, label="differs", style=terminal.TROUBLE)
+
+
+def _stated(figure: Stated) -> str:
+    """What a plan states and what it should be; the difference, where both are whole numbers."""
+    stated, expected = figure.stated, figure.expected
+    said = f"{figure.figure}: the plan states {_value(stated)}, the {figure.held_against} give {_value(expected)}"
+    if type(stated) is int and type(expected) is int:
+        said += f", {abs(expected - stated):,} {'more' if expected > stated else 'less'}"
+    return said
+
+
+def _value(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else quoted_value(value)
 
 
 def _row_problems(shard: Shard) -> Iterator[tuple[str, str]]:
