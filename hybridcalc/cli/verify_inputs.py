@@ -77,12 +77,12 @@ def _of_presets(words: Words, extra: PlanOptions, given: inputs.MemoryOptions) -
     for name in model_names():
         model = load_model(name)
         if model.state is None:
-            yield Skipped(name, "no recurrent state")
+            yield Skipped(name, "no recurrent state", "no state")
             continue
         try:
             yield _of_words(words._replace(words=[name, *words.words, *_index_pages(model, words.words)]), extra, given)
         except HybridcalcError as error:
-            yield Skipped(name, error.message)
+            yield Skipped(name, error.message, "refused")
 
 
 def _index_pages(model: Architecture, words: list[str]) -> list[str]:

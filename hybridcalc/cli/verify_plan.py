@@ -1,4 +1,4 @@
-"""A saved answer of ``plan --json``, read back for ``hybridcalc verify --plan``: its server, and every figure it states.
+"""A saved answer of ``plan --json``, read back for ``verify --plan``: its server, and every figure it states.
 
 What stands in the file is data from outside: size, schema, model, arguments and figures are checked here or by those
 that own the rules, and each complaint names its place in the document.
@@ -75,7 +75,11 @@ def _read(path: str, where: str) -> Mapping[str, Any]:
     if len(data) > LARGEST_PLAN_BYTES:
         raise InputError(f"{where} has more than {LARGEST_PLAN_BYTES // MIB} MiB: no plan is as long", fix=ANEW)
     if not data.strip():
-        fix = "the plan before the pipe failed, or wrote no --json" if path == "-" else "hybridcalc plan ... --json > FILE"
+        fix = (
+            "the plan before the pipe failed, or wrote no --json"
+            if path == "-"
+            else "hybridcalc plan ... --json > FILE"
+        )
         raise InputError(f"{where} is empty", fix=fix)
     try:
         document = json.loads(data)

@@ -7,13 +7,14 @@ against the engine's rules, run again on the memory the plan states. Figures are
 binding, findings, suggestions), steps and sentences.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import ceil, isfinite
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.crosscheck.verification import Row, Shard
 from hybridcalc.deployment import Workload, exact_rest
 from hybridcalc.engines.sglang import figures as sglang_figures
 from hybridcalc.engines.sglang import planner as sglang
@@ -21,6 +22,9 @@ from hybridcalc.engines.vllm import figures as vllm_figures
 from hybridcalc.engines.vllm import planner as vllm
 from hybridcalc.errors import InputError, quoted_value
 from hybridcalc.units import GIB
+
+if TYPE_CHECKING:  # a plan is read, and refused, without torch
+    from hybridcalc.crosscheck.verification import Row, Shard
 
 LARGEST_GIB = 2.0**30
 CLOSED = ("alloc_mamba", "budget")
@@ -245,7 +249,7 @@ def _paired(document: Mapping[str, Any], found: Mapping[str, Any], where: str) -
 
 
 def _flat(part: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of a document under dotted names. Lines of a budget go by their own names; their sentences are left out."""
+    """Leaves of a document under dotted names. Lines of a budget go by their names; their sentences are left out."""
     if isinstance(part, Mapping) and part:
         for name, value in part.items():
             if name not in ("why", "kind", "name"):

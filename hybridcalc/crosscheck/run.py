@@ -106,8 +106,15 @@ class Answer(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether every server agrees."""
-        return all(server.ok for server in self.servers)
+        """Whether every server that was verified agrees, and one was."""
+        return bool(self.servers) and all(server.ok for server in self.servers)
+
+    @property
+    def exit_code(self) -> int:
+        """1 where a byte differs; 2 where memory was too little for a preset, or nothing was verified; else 0."""
+        if any(not server.ok for server in self.servers):
+            return 1
+        return 2 if not self.servers or any(skipped.kind == "memory" for skipped in self.skipped) else 0
 
     def to_dict(self) -> dict[str, Any]:
         """The document: of one server, or a list of them under "models"."""
@@ -142,7 +149,7 @@ def run_verification(
             except NoMemory as error:
                 if not many:
                     raise
-                skipped.append(Skipped(subject.model.name, error.message))
+                skipped.append(Skipped(subject.model.name, error.message, "memory"))
                 continue
             if verified is not None:
                 found.append(verified)

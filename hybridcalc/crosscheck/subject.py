@@ -39,10 +39,11 @@ class Rank(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """A preset that is passed over, and why."""
+    """A preset that is passed over, and why: ``kind`` is "no state", "refused" or "memory"."""
 
     model: str
     reason: str
+    kind: str
 
 
 class Subject(NamedTuple):

@@ -265,7 +265,7 @@ def test_room_on_a_gpu_keeps_some_for_the_driver():
 
 
 def test_free_blocks_are_those_of_this_device_outside_private_pools():
-    assert [tuple(block) for block in free_blocks(FakeCuda((), 0).memory_snapshot(), 0)] == [(13 * MIB, False)]
+    assert [tuple(block) for block in free_blocks(FakeCuda((), 0).memory_snapshot(), 0)] == [(13 * MIB, False, False)]
 
 
 def test_contiguous_strides():

@@ -60,7 +60,9 @@ def check_numbers(args: EngineArgs) -> None:
     if method is not None and not isinstance(method, str):
         raise InputError(f"the speculative method {quoted_value(method)} is not a name", fix="mtp, ngram, eagle3, ...")
     if not 0 < args.gpu_memory_utilization <= 1:
-        raise InputError(f"gpu_memory_utilization {quoted_value(args.gpu_memory_utilization)} is not above 0 and at most 1")
+        raise InputError(
+            f"gpu_memory_utilization {quoted_value(args.gpu_memory_utilization)} is not above 0 and at most 1"
+        )
     bounds = {
         "tensor_parallel_size": (1, MOST_RANKS), "pipeline_parallel_size": (1, MOST_RANKS),
         "decode_context_parallel_size": (1, MOST_RANKS), "data_parallel_size": (1, MOST_RANKS),
@@ -78,7 +80,9 @@ def check_numbers(args: EngineArgs) -> None:
     length = args.max_model_len
     whole = isinstance(length, int) and not isinstance(length, bool)
     if length is not None and not (whole and (length == AUTO_FIT or 1 <= length <= LARGEST_TOKENS)):
-        raise InputError(f"max_model_len {quoted_value(length)} is not a usable length", fix="write tokens, or -1 for what fits")
+        raise InputError(
+            f"max_model_len {quoted_value(length)} is not a usable length", fix="write tokens, or -1 for what fits"
+        )
     named = {
         "mamba_cache_mode": MODES, "dtype": DTYPES, "mamba_cache_dtype": DTYPES, "mamba_ssm_cache_dtype": DTYPES,
     }  # fmt: skip
