@@ -105,7 +105,8 @@ def verify(
     """Allocate every tensor of a plan and compare formula, storage and allocator to the byte.
 
     MODEL, the engine's flags, launch lines and the memory come as for plan; without a memory the pools are sized by
-    the flags, for 64 requests. Exits with 1 when a byte differs, with 2 for too little memory. Needs torch: pip install 'hybridcalc[torch]'.
+    the flags, for 64 requests. Exits with 1 when a byte differs, with 2 for too little memory. Needs torch:
+    pip install 'hybridcalc[torch]'.
     """
     extra = PlanOptions(
         engine_version, draft_layers, draft_kv_bytes_per_token, max_draft_tokens, platform, gpu_capability

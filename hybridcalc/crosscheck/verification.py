@@ -256,7 +256,7 @@ def _smallest_divisor(needs: Callable[[Fraction], int], most: int, meter: Meter)
     while needs(Fraction(1, high)) > most:
         if high >= LARGEST_DIVISOR:
             raise NoMemory(
-                f"even one slot and one page, and two of each after them, need "
+                f"even one slot and one page, and two of each to draw the line, need "
                 f"{format_bytes(needs(Fraction(1, high)))} of {meter.device} memory, and {format_bytes(most)} may be "
                 f"taken",
                 fix="free memory, or write --device meta",

@@ -163,7 +163,7 @@ def test_auto_takes_a_quarter_of_a_host_and_shares_it_out():
 
 
 def test_not_even_one_slot():
-    with pytest.raises(NoMemory, match=r"even one slot and one page need 4\.00 KiB"):
+    with pytest.raises(NoMemory, match=r"two of each to draw the line, need 4\.00 KiB"):
         find_scale(pool, Sizes(slots=7), 1, Room(1000), "auto", None)
 
 
