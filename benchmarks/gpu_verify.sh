@@ -19,7 +19,11 @@ failed=0
 verify() {
   local name=$1 start=$SECONDS
   shift
-  if "$python" -m hybridcalc verify "$@" --device cuda --json > "$folder/$name.json"; then said=agrees; else said="DIFFERS (exit $?)"; failed=1; fi
+  local code=0
+  "$python" -m hybridcalc verify "$@" --device cuda --json > "$folder/$name.json" || code=$?
+  if [ $code = 0 ]; then said=agrees
+  elif [ $code = 2 ] && grep -q '^  "ok": true' "$folder/$name.json"; then said="agrees; the memory is too little for some"
+  else said="DIFFERS (exit $code)"; failed=1; fi
   printf '%-32s %s, %d s\n' "$name" "$said" $((SECONDS - start))
 }
 

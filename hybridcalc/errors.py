@@ -21,6 +21,17 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
+def quoted_value(value: object, most: int = 40) -> str:
+    """A value as Python writes it, at most ``most`` characters of it. Numbers of thousands of digits have no text."""
+    if isinstance(value, int) and value.bit_length() > 1024:
+        return "a number of hundreds of digits"
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a long number, or a list without end, inside something
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
 class InputError(HybridcalcError):
     """A file, a flag or a value that cannot be read as what it should be."""
 

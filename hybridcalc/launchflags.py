@@ -10,7 +10,7 @@ has the tables, engines/*/command.py settles flags against each other.
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import InputError
@@ -42,6 +42,36 @@ class Flag(NamedTuple):
     least: int = 0
     most: int = 0
     choices: tuple[str, ...] = ()
+
+
+def wanted(flag: Flag) -> str:
+    """What a flag takes, in words."""
+    if flag.choices:
+        return f"one of {', '.join(flag.choices)}"
+    if flag.kind == "str":
+        return "a name"
+    if flag.kind == "json":
+        return 'a JSON object, as {"method": "mtp"}'
+    if flag.kind in ("flag", "switch"):
+        return "true or false"
+    if flag.kind == "float":
+        return f"a number above {flag.least} and at most {flag.most:,}"
+    return f"a whole number from {flag.least:,} to {flag.most:,}"
+
+
+def holds(flag: Flag, value: object) -> bool:
+    """Whether a value that no command line was read for, from Python or a file, is one the flag takes."""
+    if flag.kind in ("flag", "switch"):
+        return isinstance(value, bool)
+    if flag.kind == "str":
+        return isinstance(value, str) and bool(value) and (not flag.choices or value in flag.choices)
+    if flag.kind == "json":
+        return isinstance(value, Mapping)
+    if isinstance(value, bool):
+        return False
+    if flag.kind == "float":
+        return isinstance(value, int | float) and flag.least < value <= flag.most
+    return isinstance(value, int) and flag.least <= value <= flag.most
 
 
 class FlagTable:
@@ -141,17 +171,7 @@ class FlagTable:
         return value
 
     def _wanted(self, flag: Flag) -> str:
-        """What a flag takes, in words."""
-        if flag.choices:
-            return f"one of {', '.join(flag.choices)}"
-        if flag.kind == "str":
-            return "a name"
-        if flag.kind == "json":
-            return 'a JSON object, as {"method": "mtp"}'
-        if flag.kind == "float":
-            return f"a number above {flag.least} and at most {flag.most:,}"
-        tokens = f" ({self.multiples})" if flag.kind == "tokens" else ""
-        return f"a whole number from {flag.least:,} to {flag.most:,}{tokens}"
+        return wanted(flag) + (f" ({self.multiples})" if flag.kind == "tokens" else "")
 
     def _flag(self, name: str, unknown: set[str]) -> tuple[Flag | None, bool]:
         """The flag a plan needs, None for one it does not, and whether the name switches it off.

@@ -110,15 +110,20 @@ def _command(path: str, command: Any) -> Iterator[str]:
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
     yield from ("| flag | default | meaning |", "|---|---|---|")
     for parameter in arguments:
-        yield f"| `{parameter.metavar}` | | {parameter.help} |"
+        yield f"| `{_cell(parameter.metavar)}` | | {_cell(parameter.help)} |"
     for parameter in options:
-        value = f" {parameter.metavar}" if parameter.metavar else ""
+        value = f" {_cell(parameter.metavar)}" if parameter.metavar else ""
         flags = ", ".join(f"`{flag}`" for flag in parameter.opts)
         default = "" if parameter.default in (None, False) or parameter.is_flag else f"`{parameter.default}`"
-        yield f"| {flags}{value} | {default} | {parameter.help} |"
+        yield f"| {flags}{value} | {default} | {_cell(parameter.help)} |"
     yield ""
     for name, inner in getattr(command, "commands", {}).items():
         yield from _command(f"{path} {name}", inner)
+
+
+def _cell(text: str) -> str:
+    """Text for a cell of a table: a bar in it would begin the next."""
+    return text.replace("|", "\\|")
 
 
 def _spellings(flag: Flag) -> str:
@@ -167,7 +172,7 @@ def figures_page() -> str:
         for entry in figures():
             if entry["source"] == letter:
                 cells = (entry["id"], entry["claim"], _shown(recomputed(entry)), entry["verdict"], entry.get("why", ""))
-                lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+                lines.append("| " + " | ".join(map(_cell, cells)) + " |")
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 

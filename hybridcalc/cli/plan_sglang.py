@@ -13,6 +13,7 @@ from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.sglang import memory
 from hybridcalc.engines.sglang.command import TABLE, from_words
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, Refusal, ServerArgs, rules_for
+from hybridcalc.engines.sglang.flags import PLATFORMS
 from hybridcalc.engines.sglang.kv import OWN_DRAFT_CELL
 from hybridcalc.engines.sglang.server_plan import Plan, plan, refused
 from hybridcalc.engines.sglang.sweep import CHEAP_FIELDS, NAMES, SweepSolver
@@ -20,12 +21,15 @@ from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.findings import Finding
 from hybridcalc.hardware import find_gpu, weights_from_index
 
+<<<<<<< HEAD
 if TYPE_CHECKING:
     from hybridcalc.cli.pictures import Draw
     from hybridcalc.pictures.page import Page
 
 PLATFORMS = ("cuda", "hip", "npu", "xpu", "musa", "cpu")
 
+=======
+>>>>>>> f4180a3d69611a92567e6359ea84d98d0dbd7024
 
 class SglangEngine(PlanEngine[ServerArgs, Plan]):
     """SGLang's server."""

@@ -1,6 +1,7 @@
 """``hybridcalc verify``: allocate the tensors of a plan, read the allocator, and compare to the byte."""
 
 import os
+import time
 from typing import Annotated, Any
 
 import typer
@@ -9,10 +10,14 @@ from hybridcalc.cli import options, verify_inputs
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.cli.plan_engine import PlanOptions
-from hybridcalc.errors import HybridcalcError
+from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.reports.document import print_json
 from hybridcalc.units import parse_bytes
 
+GIVE_WAY_SECONDS = 10.0
+"""How long a process of torchrun that fails waits for the first to say so: the first exit code that torchrun sees ends
+the others, with their words unsaid. One that fails alone speaks after it.
+"""
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
@@ -95,11 +100,13 @@ def verify(
         typer.Option("--engine-version", metavar="VERSION", help="Version whose rules apply; else the newest known."),
     ] = None,
     as_json: options.Json = False,
+    explain: options.Explain = False,
 ) -> None:
     """Allocate every tensor of a plan and compare formula, storage and allocator to the byte.
 
     MODEL, the engine's flags, launch lines and the memory come as for plan; without a memory the pools are sized by
-    the flags, for 64 requests. Exits with 1 when a byte differs. Needs torch: pip install 'hybridcalc[torch]'.
+    the flags, for 64 requests. Exits with 1 when a byte differs, with 2 for too little memory. Needs torch:
+    pip install 'hybridcalc[torch]'.
     """
     extra = PlanOptions(
         engine_version, draft_layers, draft_kv_bytes_per_token, max_draft_tokens, platform, gpu_capability
@@ -109,13 +116,16 @@ def verify(
     words = verify_inputs.Words(
         list(context.args), context.meta.get(LAUNCH_WORDS), options.environment(env or []), own, engine
     )
+    if explain and all_presets:
+        raise InputError("--explain shows the steps of one server, --all verifies many", fix="leave one of them out")
     limit = None if memory is None else parse_bytes(memory)
     try:
         subjects = verify_inputs.subjects(words, extra, given, plan_file=plan_file, all_presets=all_presets)
         answer = _run(subjects, device, scale, limit, all_presets, engine_package, quiet=as_json)
     except HybridcalcError as error:
         if os.environ.get("RANK", "0") != "0":
-            raise typer.Exit(error.exit_code) from None  # the first process says it
+            time.sleep(GIVE_WAY_SECONDS)  # torchrun ends this process once the first has said what is wrong
+            error.message = f"rank {os.environ['RANK'][:8]}: {error.message}"
         raise
     if answer is None:
         return  # another process of torchrun speaks
@@ -124,9 +134,9 @@ def verify(
     else:
         from hybridcalc.reports.verify_text import print_answer
 
-        print_answer(answer)
-    if not answer.ok:
-        raise typer.Exit(1)
+        print_answer(answer, explain=explain)
+    if answer.exit_code:
+        raise typer.Exit(answer.exit_code)
 
 
 def _run(

@@ -14,9 +14,13 @@ try:
         warnings.simplefilter("ignore")  # torch warns at import where numpy is missing; nothing here needs numpy
         import torch
         import torch.distributed
-except ImportError as error:
+
+        version, empty = torch.__version__, torch.empty
+except Exception as error:  # a library that is missing, built for another system, or not torch at all
+    said = " ".join(str(error).split())[:160] or "it says nothing"
+    named = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
     raise TorchMissing(
-        f"verify allocates with torch, which does not import: {error}", fix="pip install 'hybridcalc[torch]'"
+        f"verify allocates with torch, which does not import: {named}{said}", fix="pip install 'hybridcalc[torch]'"
     ) from error
 
 __all__ = ["TorchMissing", "torch"]

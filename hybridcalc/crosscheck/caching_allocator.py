@@ -29,10 +29,26 @@ POWER_INTERVALS = 16
 """roundup_power2_divisions knows the powers of two from 1 MiB to 64 GiB, the last one for all above."""
 VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 """The first that is set counts."""
+LONGEST_TEXT = 4096
+BACKENDS = ("native", "cudaMallocAsync")
+SIZES = {
+    "max_split_size_mb": ("max_split", 20), "max_non_split_rounding_mb": ("max_non_split_rounding", 20),
+    "large_segment_size_mb": ("large_segment", 11),
+}  # fmt: skip
+"""Settings in MiB: the field, and the least that torch takes."""
+WITHOUT_SIZE = (
+    "garbage_collection_threshold", "pinned_use_cuda_host_register", "pinned_num_register_threads",
+    "pinned_use_hip_host_register", "pinned_use_background_threads", "pinned_reserve_segment_size_mb",
+    "release_lock_on_cudamalloc", "release_lock_on_hipmalloc", "graph_capture_record_stream_reuse",
+    "per_process_memory_fraction", "throw_on_cudamalloc_oom",
+)  # fmt: skip
+"""Settings that leave the size of every block and segment as it is."""
 
 
 class Settings(NamedTuple):
-    """Settings that change a size. ``max_split`` is None without a limit; ``text`` is what ``source`` says."""
+    """Settings that change a size. ``max_split`` is None without a limit; ``text`` is what ``source`` says; ``refused``
+    what torch does not start with, ``unread`` names that are not known here.
+    """
 
     expandable_segments: bool = False
     max_split: int | None = None
@@ -42,6 +58,8 @@ class Settings(NamedTuple):
     backend: str = "native"
     text: str = ""
     source: str = ""
+    refused: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def predictable(self) -> bool:
@@ -50,10 +68,11 @@ class Settings(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A free block the allocator holds already."""
+    """A free block the allocator holds already. ``tail``: it ends an expandable segment, which can grow behind it."""
 
     size: int
     small: bool
+    tail: bool = False
 
 
 class Prediction(NamedTuple):
@@ -74,27 +93,43 @@ class Prediction(NamedTuple):
 
 
 def read_settings(environment: Mapping[str, str]) -> Settings:
-    """The settings in the environment; what cannot be read is left at its default, as text that torch itself judges."""
-    source = next((name for name in VARIABLES if environment.get(name)), "")
+    """The settings in the environment. What torch refuses, or what is not known here, stays at its default and is said
+    in ``refused`` and ``unread``. A variable that is set and empty counts as set: torch then reads no other.
+    """
+    source = next((name for name in VARIABLES if name in environment), "")
     if not source:
         return Settings()
     text = environment[source]
     found = Settings(text=text, source=source)
-    for key, listed, value in re.findall(r"(\w+)\s*:\s*(?:\[([^\]]*)\]|([^,\[\]]+))", text[:4096]):
-        value = value.strip()
+    refused, unread = [], []
+    left = text[:LONGEST_TEXT]
+    for match in re.finditer(r"(\w+)\s*:\s*(?:\[([^\]]*)\]|([^,\[\]]+))", left):
+        key, listed, value = match[1], match[2] or "", (match[3] or "").strip().strip("'\"")
+        said = f"{key}:{value or f'[{listed}]'}"[:60]
         if key == "expandable_segments":
-            found = found._replace(expandable_segments=value.lower() == "true")
+            found = found._replace(expandable_segments=value == "True")
+            refused += [f"{said} is neither True nor False"] * (value not in ("True", "False"))
         elif key == "backend":
             found = found._replace(backend=value)
+            refused += [f"{said} is none of {', '.join(BACKENDS)}"] * (value not in BACKENDS)
         elif key == "roundup_power2_divisions":
-            found = found._replace(power2_divisions=_divisions(listed, value))
-        elif key == "max_split_size_mb" and value.isdecimal():
-            found = found._replace(max_split=int(value) * MIB)
-        elif key == "max_non_split_rounding_mb" and value.isdecimal():
-            found = found._replace(max_non_split_rounding=int(value) * MIB)
-        elif key == "large_segment_size_mb" and value.isdecimal():
-            found = found._replace(large_segment=int(value) * MIB)
-    return found
+            divisions = _divisions(listed, value)
+            if divisions and all(part & (part - 1) == 0 for part in divisions):
+                found = found._replace(power2_divisions=divisions)
+            else:
+                refused.append(f"{said} is no power of two, or list of them")
+        elif key in SIZES:
+            name, least = SIZES[key]
+            if value.isascii() and value.isdecimal() and len(value) < 16 and int(value) >= least:
+                found = Settings(**(found._asdict() | {name: int(value) * MIB}))
+            else:
+                refused.append(f"{said} is not {least} or more")
+        elif key not in WITHOUT_SIZE:
+            unread.append(said)
+    rest = re.sub(r"\w+\s*:\s*(?:\[[^\]]*\]|[^,\[\]]+)", "", left).replace(",", " ").split()
+    refused += [f"{word[:40]!r} is no NAME:value" for word in rest[:3]]
+    unread += ["all beyond its first 4,096 characters"] * (len(text) > LONGEST_TEXT)
+    return found._replace(refused=tuple(refused), unread=tuple(unread))
 
 
 def round_size(size: int, settings: Settings) -> int:
@@ -124,9 +159,9 @@ def predict(sizes: Sequence[int], settings: Settings | None = None, free: Iterab
     settings = settings or Settings()
     if not settings.predictable:
         raise ValueError(f"the sizes of backend {settings.backend} are the driver's")
-    held: dict[bool, list[int]] = {True: [], False: []}
+    held: dict[bool, list[Block]] = {True: [], False: []}
     for block in free:
-        held[block.small].append(block.size)
+        held[block.small].append(block)
     blocks: list[int] = []
     segments: list[int] = []
     for size in sizes:
@@ -134,44 +169,51 @@ def predict(sizes: Sequence[int], settings: Settings | None = None, free: Iterab
             blocks.append(0)
             continue
         wanted = round_size(size, settings)
-        pool = held[wanted <= LARGEST_SMALL]
+        small = wanted <= LARGEST_SMALL
+        pool = held[small]
         found = _best_fit(pool, wanted, settings)
         if found is None and settings.expandable_segments:
             found = _expand(pool, wanted, segments, settings)
         elif found is None:
-            found = segment_size(wanted, settings)
-            segments.append(found)
-        left = found - wanted
+            found = Block(segment_size(wanted, settings), small)
+            segments.append(found.size)
+        left = found.size - wanted
         if left and _splits(wanted, left, settings):
-            pool.append(left)
+            pool.append(Block(left, small, found.tail))  # what is left lies behind what is taken
             blocks.append(wanted)
         else:
-            blocks.append(found)
+            blocks.append(found.size)
     return Prediction(tuple(blocks), tuple(segments))
 
 
-def _best_fit(pool: list[int], wanted: int, settings: Settings) -> int | None:
+def _best_fit(pool: list[Block], wanted: int, settings: Settings) -> Block | None:
     """The smallest free block that holds ``wanted``, taken out of the pool; None where none does or may."""
-    fitting = [size for size in pool if size >= wanted]
+    fitting = [block for block in pool if block.size >= wanted]
     if not fitting:
         return None
-    best, limit = min(fitting), settings.max_split
+    best, limit = min(fitting, key=lambda block: (block.size, block.tail)), settings.max_split
     if limit is not None:
-        if wanted < limit <= best:
+        if wanted < limit <= best.size:
             return None
-        if wanted >= limit and best >= wanted + settings.max_non_split_rounding:
+        if wanted >= limit and best.size >= wanted + settings.max_non_split_rounding:
             return None
     pool.remove(best)
     return best
 
 
-def _expand(pool: list[int], wanted: int, segments: list[int], settings: Settings) -> int:
-    """Grow the expandable segment behind its free tail; the block that results, whole pieces long."""
-    piece = SMALL_SEGMENT if wanted <= LARGEST_SMALL else settings.large_segment
-    tail = pool.pop() if pool else 0
-    grown = -(-(wanted - tail) // piece) * piece
+def _expand(pool: list[Block], wanted: int, segments: list[int], settings: Settings) -> Block:
+    """Grow the expandable segment behind its free tail; the block that results, whole pieces long. Holes between
+    blocks in use are no part of it.
+    """
+    small = wanted <= LARGEST_SMALL
+    piece = SMALL_SEGMENT if small else settings.large_segment
+    tail = next((block for block in pool if block.tail), None)
+    if tail is not None:
+        pool.remove(tail)
+    before = 0 if tail is None else tail.size
+    grown = -(-(wanted - before) // piece) * piece
     segments.append(grown)
-    return tail + grown
+    return Block(before + grown, small, tail=True)
 
 
 def _splits(wanted: int, left: int, settings: Settings) -> bool:

@@ -107,7 +107,10 @@ def find_device(name: str | None) -> str:
 def meter(device: str) -> "Meter":
     """The meter of a device; a GPU is that of this process (torch.cuda.current_device)."""
     if device == "cuda":
-        return CudaMeter(torch.cuda, read_settings(os.environ))
+        settings = read_settings(os.environ)
+        if settings.refused:
+            raise InputError(f"{settings.source}: torch refuses {settings.refused[0]}", fix="mend it, or unset it")
+        return CudaMeter(torch.cuda, settings)
     return CpuMeter() if device == "cpu" else MetaMeter()
 
 
@@ -278,10 +281,14 @@ def free_blocks(snapshot: Sequence[Mapping[str, Any]], device: int) -> list[Bloc
     keeps for themselves (CUDA graphs) are left out.
     """
     return [
-        Block(block["size"], segment["segment_type"] == "small")
+        Block(
+            block["size"],
+            segment["segment_type"] == "small",
+            bool(segment.get("is_expandable")) and place == len(segment["blocks"]) - 1,
+        )
         for segment in snapshot
         if segment.get("device", device) == device and tuple(segment.get("segment_pool_id", (0, 0))) == (0, 0)
-        for block in segment["blocks"]
+        for place, block in enumerate(segment["blocks"])
         if block["state"] == "inactive"
     ]
 
@@ -296,6 +303,8 @@ def settings_dict(settings: Settings) -> dict[str, Any]:
         "max_split_size_bytes": settings.max_split,
         "roundup_power2_divisions": list(settings.power2_divisions),
         "large_segment_bytes": settings.large_segment,
+        "refused": list(settings.refused),
+        "unread": list(settings.unread),
     }
 
 

@@ -8,6 +8,7 @@ from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.behaviour import behaviour_checks
 from hybridcalc.crosscheck.devices import Check, find_device, meter
 from hybridcalc.crosscheck.engine_package import EngineComparison, compare_with_engine
+from hybridcalc.crosscheck.plan_figures import Stated, held_figures
 from hybridcalc.crosscheck.ranks import Process, processes
 from hybridcalc.crosscheck.subject import Rank, Skipped, Subject
 from hybridcalc.crosscheck.verification import NoMemory, Progress, Row, Shard, verify_shard
@@ -33,23 +34,6 @@ class RankResult(NamedTuple):
             "checks": [check.to_dict() for check in self.shard.checks],
             "ok": self.shard.ok,
         }
-
-
-class Stated(NamedTuple):
-    """A figure that a plan states, and what the tensors come to."""
-
-    figure: str
-    stated_bytes: int
-    tensor_bytes: int
-
-    @property
-    def ok(self) -> bool:
-        """Whether they agree."""
-        return self.stated_bytes == self.tensor_bytes
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {**self._asdict(), "ok": self.ok}
 
 
 class Verified(NamedTuple):
@@ -122,8 +106,15 @@ class Answer(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether every server agrees."""
-        return all(server.ok for server in self.servers)
+        """Whether every server that was verified agrees, and one was."""
+        return bool(self.servers) and all(server.ok for server in self.servers)
+
+    @property
+    def exit_code(self) -> int:
+        """1 where a byte differs; 2 where memory was too little for a preset, or nothing was verified; else 0."""
+        if any(not server.ok for server in self.servers):
+            return 1
+        return 2 if not self.servers or any(skipped.kind == "memory" for skipped in self.skipped) else 0
 
     def to_dict(self) -> dict[str, Any]:
         """The document: of one server, or a list of them under "models"."""
@@ -158,7 +149,7 @@ def run_verification(
             except NoMemory as error:
                 if not many:
                     raise
-                skipped.append(Skipped(subject.model.name, error.message))
+                skipped.append(Skipped(subject.model.name, error.message, "memory"))
                 continue
             if verified is not None:
                 found.append(verified)
@@ -186,13 +177,13 @@ def _verify(
     if process.rank:
         return None
     results = sorted((result for part in gathered for result in part), key=lambda result: result.rank.rank)
-    first = results[0].shard
+    stages = {result.rank.stage: result.shard for result in reversed(results)}
     return Verified(
         subject=subject,
         device=device,
         processes=process.world,
         ranks=tuple(results),
-        stated=tuple(Stated(name, size, first.figure(name)) for name, size in subject.stated.items()),
+        stated=() if subject.plan is None else held_figures(subject.plan, subject.engine, stages),
         behaviour=tuple(behaviour_checks(subject.model)),
         engine=compare_with_engine(subject) if engine_package else None,
     )

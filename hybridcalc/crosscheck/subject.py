@@ -4,12 +4,12 @@ A `Subject` is the same for both engines: a builder of tensors for each pipeline
 the ranks that share each stage. Ranks of a stage are alike: attention and state are cut evenly, or refused.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.crosscheck.plan_figures import PlanFigures
 from hybridcalc.crosscheck.sglang_tensors import full_sizes, stage_tensors
 from hybridcalc.crosscheck.tensors import Builder, Sizes
 from hybridcalc.crosscheck.vllm_tensors import block_tensors
@@ -20,7 +20,7 @@ from hybridcalc.engines.sglang.planner import Prepared, allocation, prepare, siz
 from hybridcalc.engines.sglang.pools import limit_is_slots, per_worker_limit
 from hybridcalc.engines.sglang.unified import is_unified
 from hybridcalc.engines.vllm import planner as vllm
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.config import EngineArgs, refuse_retired_mode
 from hybridcalc.units import GIB
 
 ASSUMED_REQUESTS, ASSUMED_TOKENS = 64, 4096
@@ -39,14 +39,15 @@ class Rank(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """A preset that is passed over, and why."""
+    """A preset that is passed over, and why: ``kind`` is "no state", "refused" or "memory"."""
 
     model: str
     reason: str
+    kind: str
 
 
 class Subject(NamedTuple):
-    """A server to verify. ``stated`` are figures of stage 0 that a plan states, to be held against it."""
+    """A server to verify. ``plan`` has the figures that a saved plan states, to be held against it."""
 
     engine: str
     engine_version: str
@@ -56,12 +57,12 @@ class Subject(NamedTuple):
     full: Sizes
     page: int
     ranks: tuple[Rank, ...]
-    stated: Mapping[str, int]
+    plan: PlanFigures | None
     notes: tuple[str, ...]
 
 
 def sglang_subject(
-    model: Architecture, args: ServerArgs, rest: Rest | None, *, stated: Mapping[str, int] | None = None,
+    model: Architecture, args: ServerArgs, rest: Rest | None, *, plan: PlanFigures | None = None,
     counts: tuple[int, int, int] | None = None, notes: tuple[str, ...] = (),
 ) -> Subject:  # fmt: skip
     """An SGLang server: with ``rest`` as its start-up sizes it, with ``counts`` (K, T, R) as a plan says, else as the
@@ -91,18 +92,19 @@ def sglang_subject(
         full=full_sizes(ready, sizing, pools),
         page=args.tokens_per_page,
         ranks=_ranks(args),
-        stated=stated or {},
+        plan=plan,
         notes=notes,
     )
 
 
 def vllm_subject(
-    model: Architecture, args: EngineArgs, rest: Rest | None, *, stated: Mapping[str, int] | None = None,
+    model: Architecture, args: EngineArgs, rest: Rest | None, *, plan: PlanFigures | None = None,
     blocks: int | None = None, notes: tuple[str, ...] = (),
 ) -> Subject:  # fmt: skip
     """A vLLM server: with ``rest`` as its start-up sizes it, with ``blocks`` as a plan says, else for 64 requests.
     Raises Refusal for what the engine does not start with.
     """
+    refuse_retired_mode(args)
     ready = vllm.prepare(model, args)
     if blocks is not None:
         sizing = vllm.size(ready, blocks * ready.bytes_per_block)._replace(blocks=blocks)
@@ -123,7 +125,7 @@ def vllm_subject(
         full=full_blocks(sizing),
         page=1,
         ranks=tuple(Rank(rank, 0, rank, 0) for rank in range(args.tensor_parallel_size)),
-        stated=stated or {},
+        plan=plan,
         notes=notes,
     )
 

@@ -156,7 +156,9 @@ def verify_shard(
     other = second_size(sizes, page)
     first, second = build(sizes), build(other)
     needed = meter.needs([tensor.shape_bytes for tensor in first])
-    progress = None if watch is None else watch(sum(tensor.shape_bytes for tensor in (*first, *second)))
+    progress = None if watch is None or meter.device == "meta" else watch(
+        sum(tensor.shape_bytes for tensor in (*first, *second))
+    )  # fmt: skip  # both sizes are written; on meta neither is
     try:
         readings, stats, checks = measure(first, meter, progress)
         others, _, more = measure(second, meter, progress)
@@ -228,7 +230,8 @@ def find_scale(
         fitting = _smallest_divisor(needs, most, meter)
         raise NoMemory(
             f"--scale {scale} needs {format_bytes(needs(part))} of {meter.device} memory, and {format_bytes(most)} "
-            + ("may be taken" if most == limit else "are free"),
+            + ("may be taken" if most == limit else "are free")
+            + (f" by each of the {sharers} processes that share it" if sharers > 1 else ""),
             fix=f"--scale {fitting} needs {format_bytes(needs(Fraction(1, fitting)))} and fits",
         )
     return part
@@ -253,8 +256,9 @@ def _smallest_divisor(needs: Callable[[Fraction], int], most: int, meter: Meter)
     while needs(Fraction(1, high)) > most:
         if high >= LARGEST_DIVISOR:
             raise NoMemory(
-                f"even one slot and one page need {format_bytes(needs(Fraction(1, high)))} of {meter.device} memory, "
-                f"and {format_bytes(most)} may be taken",
+                f"even one slot and one page, and two of each to draw the line, need "
+                f"{format_bytes(needs(Fraction(1, high)))} of {meter.device} memory, and {format_bytes(most)} may be "
+                f"taken",
                 fix="free memory, or write --device meta",
             )
         low, high = high, high * 2

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
+from typing import Any
 
 from rich.console import Console
 
+from hybridcalc.crosscheck.plan_figures import Stated
 from hybridcalc.crosscheck.run import Answer, RankResult, Verified
 from hybridcalc.crosscheck.verification import Row, Shard, percent
+from hybridcalc.errors import quoted_value
+from hybridcalc.plan import Step
 from hybridcalc.reports import terminal
 from hybridcalc.units import format_bytes, short_dtype
 
@@ -25,13 +29,15 @@ POOL_NAMES = {
 POOL_STYLES = {"state": terminal.STATE, "kv": terminal.KV}
 
 
-def print_answer(answer: Answer) -> None:
-    """One server in full, or a line for each of many."""
+def print_answer(answer: Answer, *, explain: bool = False) -> None:
+    """One server in full, with every step where asked, or a line for each of many."""
     out = terminal.console()
     if answer.many:
         _print_many(out, answer)
         return
     _print_server(out, answer.servers[0])
+    if explain:
+        terminal.explanation(out, [step for shard in answer.servers[0].shards for step in _steps(shard)])
 
 
 def _print_server(out: Console, server: Verified) -> None:
@@ -49,7 +55,21 @@ def _print_server(out: Console, server: Verified) -> None:
         out.print()
         _print_ranks(out, server.ranks)
     _print_problems(out, server)
-    terminal.notes(out, server.subject.notes)
+    terminal.notes(out, [*server.subject.notes, *_allocator_notes(shards[0].memory_stats)])
+
+
+def _steps(shard: Shard) -> Iterator[Step]:
+    """The line through both sizes of each kind of tensor, and where it leads at full scale."""
+    for name, alike in _alike(shard.rows):
+        row, unit = alike[0], alike[0].tensor.grows_with
+        if row.slope_bytes is None or row.intercept_bytes is None:
+            numbers = f"there is one size of it: {row.full_bytes:,}"
+        else:
+            padding = terminal.number(row.intercept_bytes)
+            numbers = f"{terminal.number(row.slope_bytes)} x {row.full_units:,} + {padding}"
+        source = f"torch: {row.storage_bytes:,} B at {row.units:,}; formula {row.full_formula_bytes:,} B"
+        symbol = name if len(alike) == 1 else f"{name}, each of {len(alike)}"
+        yield Step(symbol, f"bytes a {unit} x {unit}s + those that pad", numbers, row.full_bytes, "B", source)
 
 
 def _verdict(out: Console, server: Verified) -> None:
@@ -73,15 +93,22 @@ def _verdict(out: Console, server: Verified) -> None:
     terminal.verdict(out, headline, where, style=terminal.TROUBLE)
 
 
+def _shape(row: Row, times: str) -> str:
+    return f"{short_dtype(row.tensor.dtype)} {times.join(str(n) for n in row.tensor.shape)}"
+
+
 def _print_tensors(out: Console, shard: Shard) -> None:
-    rows = []
+    rows, spaced = [], []
     for name, alike in _alike(shard.rows):
         first, many = alike[0], len(alike)
         label = name if many == 1 else f"{name} x {many}"
         size = sum(row.storage_bytes for row in alike)
         each = "" if first.slope_bytes is None else f"{_slope(alike)} a {first.tensor.grows_with}"
-        shape = "x".join(str(n) for n in first.tensor.shape)
-        rows.append((terminal.INDENT + label, f"{size:,}", each, f"{short_dtype(first.tensor.dtype)} {shape}"))
+        rows.append((terminal.INDENT + label, f"{size:,}", each, _shape(first, "x")))
+        spaced.append((*rows[-1][:-1], _shape(first, " x ")))
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    if max(len(" grows by"), widths[2]) + widths[0] + widths[1] + widths[3] + 6 > out.width:
+        rows = spaced  # lines break between the dimensions, not inside one
     terminal.listing(out, (terminal.INDENT + "tensor", "bytes", "grows by", "dtype and shape"), rows, right=(1, 2))
 
 
@@ -140,6 +167,13 @@ def _print_pools(out: Console, server: Verified, shard: Shard) -> None:
         )
         out.print()
         terminal.figures(out, [(said, same, "", names)])
+    if server.stated:
+        wrong = sum(not figure.ok for figure in server.stated)
+        shown = sum(figure.held_against == "tensors" for figure in server.stated)
+        names = f"{shown} against the tensors, {len(server.stated) - shown} against the rules"
+        out.print()
+        said = f"{wrong} of {len(server.stated)} differ" if wrong else f"{len(server.stated)} figures hold"
+        terminal.figures(out, [("plan", said, "", names)])
     if server.behaviour:
         failed = [check.name for check in server.behaviour if not check.ok]
         names = ", ".join(check.name for check in server.behaviour)
@@ -176,8 +210,41 @@ def _print_ranks(out: Console, ranks: Sequence[RankResult]) -> None:
     terminal.listing(out, header, rows, right=(0, 1, 2, 3, 4))
 
 
+def _allocator_notes(stats: Mapping[str, Any]) -> list[str]:
+    """What the environment says to torch's allocator, and what of it counts here; nothing where it says nothing."""
+    settings = stats.get("allocator_settings") or {}
+    if not settings.get("variable"):
+        return []
+    name = settings["variable"]
+    found = [f"{name} is {settings['text'][:200]}"] if settings["text"] else [f"{name} is set, and empty"]
+    found += [f"{name}: torch refuses it on a GPU: {problem}" for problem in settings["refused"]]
+    found += [f"{name}: {said} is not known here, and changes nothing" for said in settings["unread"]]
+    if settings["backend"] != "native" and not settings["refused"]:
+        found.append(f"the blocks of {settings['backend'][:40]} are the driver's: none are predicted")
+    return found
+
+
+def _models(count: int) -> str:
+    return f"{count} model" if count == 1 else f"{count} models"
+
+
+def _passed_over(answer: Answer) -> str:
+    """How many presets were passed over, and for what."""
+    words = {"memory": "for too little memory", "refused": "refused under these flags", "no state": "without a state"}
+    kinds = [skipped.kind for skipped in answer.skipped]
+    parts = [f"{kinds.count(kind)} {said}" for kind, said in words.items() if kind in kinds]
+    return f"{len(kinds)} passed over: {', '.join(parts)}"
+
+
 def _print_problems(out: Console, server: Verified) -> None:
     """What does not agree, the first dozen of it."""
+    found = _problems(server)
+    rest = [f"and {len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
+    terminal.notes(out, found[:MOST_PROBLEMS] + rest, label="differs", style=terminal.TROUBLE)
+
+
+def _problems(server: Verified) -> list[str]:
+    """What does not agree, with the differences."""
     found = []
     for result in server.ranks:
         where = f"rank {result.rank.rank} " if len(server.ranks) > 1 else ""
@@ -189,18 +256,24 @@ def _print_problems(out: Console, server: Verified) -> None:
         ]
     for figure in server.stated:
         if not figure.ok:
-            more = figure.tensor_bytes - figure.stated_bytes
-            found.append(
-                f"{figure.figure}: the plan states {figure.stated_bytes:,} B, the tensors are "
-                f"{figure.tensor_bytes:,} B, "
-                f"{abs(more):,} B {'more' if more > 0 else 'less'}"
-            )
+            found.append(_stated(figure))
     if server.engine is not None:
         said = f"{server.engine.package} {server.engine.version}"
         found += [f"{row.name}: {said} {row.engine}, here {row.here}" for row in server.engine.rows if not row.ok]
-    found += [f"{c.name}: {c.found:.3g}, bound {c.expected:.3g}" for c in server.behaviour if not c.ok]
-    rest = [f"and {len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
-    terminal.notes(out, found[:MOST_PROBLEMS] + rest, label="differs", style=terminal.TROUBLE)
+    return found + [f"{c.name}: {c.found:.3g}, bound {c.expected:.3g}" for c in server.behaviour if not c.ok]
+
+
+def _stated(figure: Stated) -> str:
+    """What a plan states and what it should be; the difference, where both are whole numbers."""
+    stated, expected = figure.stated, figure.expected
+    said = f"{figure.figure}: the plan states {_value(stated)}, the {figure.held_against} give {_value(expected)}"
+    if type(stated) is int and type(expected) is int:
+        said += f", {abs(expected - stated):,} {'more' if expected > stated else 'less'}"
+    return said
+
+
+def _value(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else quoted_value(value)
 
 
 def _row_problems(shard: Shard) -> Iterator[tuple[str, str]]:
@@ -216,16 +289,24 @@ def _print_many(out: Console, answer: Answer) -> None:
     tensors = sum(len(result.shard.rows) for server in answer.servers for result in server.ranks)
     if wrong:
         headline, style = f"{wrong} of {len(answer.servers)} models differ", terminal.TROUBLE
-    else:
+    elif answer.servers:
         headline, style = "every byte agrees", "bold"
-    device = answer.servers[0].device if answer.servers else ""
-    terminal.verdict(out, headline, f"{len(answer.servers)} models, {tensors:,} tensors on {device}", style=style)
+    else:
+        headline, style = "nothing is verified", terminal.TROUBLE
+    device = answer.servers[0].device if answer.servers else "no device"
+    over = f"; {_passed_over(answer)}" if answer.skipped else ""
+    terminal.verdict(
+        out, headline, f"{_models(len(answer.servers))}, {tensors:,} tensors on {device}{over}", style=style
+    )
     rows = []
     for server in answer.servers:
         first, size = server.ranks[0].shard, server.all_bytes
         scale = "full" if first.scale == 1 else percent(first.scale)
-        problems = [f"{row.tensor.name} {row.problems[0]}" for row in first.rows if not row.ok]
         rows.append((terminal.INDENT + server.subject.model.name, str(len(first.rows)), f"{size:,}", scale,
-                     "agrees" if server.ok else "; ".join(problems[:2]) or "differs"))  # fmt: skip
-    terminal.listing(out, (terminal.INDENT + "model", "tensors", "bytes", "scale", ""), rows, right=(1, 2, 3))
+                     "agrees" if server.ok else "differs"))  # fmt: skip
+    if rows:
+        terminal.listing(out, (terminal.INDENT + "model", "tensors", "bytes", "scale", ""), rows, right=(1, 2, 3))
+    found = [f"{server.subject.model.name}: {problem}" for server in answer.servers for problem in _problems(server)]
+    rest = [f"and {len(found) - MOST_PROBLEMS} more"] if len(found) > MOST_PROBLEMS else []
+    terminal.notes(out, found[:MOST_PROBLEMS] + rest, label="differs", style=terminal.TROUBLE)
     terminal.notes(out, [f"{skipped.model} is passed over: {skipped.reason}" for skipped in answer.skipped])

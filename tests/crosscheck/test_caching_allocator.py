@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.caching_allocator import Block, Settings, predict, read_settings, round_size
 from hybridcalc.units import KIB, MIB
 
@@ -89,7 +90,7 @@ def test_settings_are_read_from_the_variable_that_counts():
     assert (read.source, read.expandable_segments) == ("PYTORCH_ALLOC_CONF", True)
     assert (read.max_split, read.large_segment) == (64 * MIB, 40 * MIB)
     assert read_settings({}) == Settings()
-    assert read_settings({"PYTORCH_HIP_ALLOC_CONF": "expandable_segments:true"}).expandable_segments
+    assert read_settings({"PYTORCH_HIP_ALLOC_CONF": "expandable_segments:True"}).expandable_segments
 
 
 def test_the_driver_s_own_allocator_is_not_predicted():
@@ -108,3 +109,53 @@ def test_no_block_is_smaller_than_asked_and_segments_hold_them_all(asked, expand
         rounded = round_size(size, settings) if size else 0
         assert block == rounded if expandable else rounded <= block <= rounded + MIB
     assert found.allocated <= found.reserved
+
+
+@pytest.mark.parametrize("size", [15 * MIB, 30 * MIB])
+def test_a_hole_does_not_grow_and_a_tail_does(size):
+    """5 MiB free between blocks in use are no part of what grows; at the end of the segment they are."""
+    expandable = Settings(expandable_segments=True)
+    hole, tail = Block(5 * MIB, False), Block(5 * MIB, False, tail=True)
+    whole = -(-size // (20 * MIB)) * 20 * MIB
+    assert predict([size], expandable, [hole]) == ((size,), (whole,))
+    assert predict([size], expandable, [hole, tail]) == ((size,), (-(-(size - 5 * MIB) // (20 * MIB)) * 20 * MIB,))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "expandable_segments:True", "expandable_segments:true", "expandable_segments:maybe", "max_split_size_mb:1",
+        "max_split_size_mb:19", "max_split_size_mb:20", "max_non_split_rounding_mb:19", "max_non_split_rounding_mb:20",
+        "roundup_power2_divisions:7", "roundup_power2_divisions:8", "roundup_power2_divisions:[256:1,512:2,>:4]",
+        "roundup_power2_divisions:[256:3,>:4]", "large_segment_size_mb:0", "large_segment_size_mb:10",
+        "large_segment_size_mb:11", "large_segment_size_mb:40", "nonsense",
+        "expandable_segments:True,max_split_size_mb:64", "garbage_collection_threshold:0.8, max_split_size_mb : 64",
+    ],
+)  # fmt: skip
+def test_what_torch_refuses_is_refused(text):
+    """torch's own reader is the judge, where it can be asked without a GPU; what it refuses stays at its default."""
+    judge = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+    if judge is None:
+        pytest.skip("this torch cannot be asked")
+    try:
+        judge(text)
+        taken = True
+    except (ValueError, RuntimeError):
+        taken = False
+    finally:
+        judge("expandable_segments:False")
+    found = read_settings({"PYTORCH_ALLOC_CONF": text})
+    assert (not found.refused) == taken
+    if not taken:
+        assert found._replace(text="", source="", refused=()) == Settings()
+
+
+def test_a_variable_that_is_set_and_empty_counts():
+    """torch asks whether it is set, and reads no other then."""
+    found = read_settings({"PYTORCH_ALLOC_CONF": "", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+    assert (found.source, found.expandable_segments) == ("PYTORCH_ALLOC_CONF", False)
+
+
+def test_names_that_are_not_known_are_said():
+    found = read_settings({"PYTORCH_ALLOC_CONF": "foo:1,garbage_collection_threshold:0.8"})
+    assert (found.unread, found.refused) == (("foo:1",), ())

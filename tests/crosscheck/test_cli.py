@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybridcalc.cli import verify, verify_plan
 from hybridcalc.cli.app import execute
 from hybridcalc.crosscheck import run as crosscheck_run
 from hybridcalc.crosscheck.backend import torch
@@ -93,6 +94,7 @@ def test_every_preset_agrees_on_meta(capsys):
     assert document["ok"] and all(model["ok"] for model in document["models"])
     assert "glm-5.3-flash" in {model["model"] for model in document["models"]}
     assert all(entry["reason"] for entry in document["skipped"])
+    assert {entry["kind"] for entry in document["skipped"]} == {"no state"}
     assert text(capsys, "--all", "--device", "meta").startswith("every byte agrees")
 
 
@@ -115,7 +117,9 @@ def test_a_vllm_plan_is_read_back(capsys, tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(plan))
     document = answer(capsys, "--plan", str(path), "--device", "meta")
-    assert document["plan"][0]["stated_bytes"] == plan["num_blocks"] * plan["bytes_per_block"]
+    held = {figure["figure"]: figure for figure in document["plan"]}
+    assert held["allocated_bytes"]["stated"] == plan["num_blocks"] * plan["bytes_per_block"]
+    assert held["allocated_bytes"]["held_against"] == held["state_shapes"]["held_against"] == "tensors"
     path.write_text(json.dumps(plan | {"allocated_bytes": plan["allocated_bytes"] + 1}))
     assert not answer(capsys, "--plan", str(path), "--device", "meta", code=1)["ok"]
 
@@ -142,10 +146,30 @@ def test_a_byte_bars_only_where_somebody_looks(monkeypatch):
 
 def test_presets_that_do_not_fit_are_passed_over_by_name(capsys):
     """One slot of Kimi-K3 on one rank is 449 MB; 48 MiB hold a few small models."""
-    document = answer(capsys, "--all", "--device", "cpu", "--memory", "48MiB")
+    document = answer(capsys, "--all", "--device", "cpu", "--memory", "48MiB", code=2)
     reasons = {entry["model"]: entry["reason"] for entry in document["skipped"]}
-    assert "even one slot and one page need" in reasons["kimi-k3"]
+    assert "even one slot and one page, and two of each to draw the line, need" in reasons["kimi-k3"]
     assert document["models"] and document["ok"]
+    short = sum(entry["kind"] == "memory" for entry in document["skipped"])
+    said = " ".join(text(capsys, "--all", "--device", "cpu", "--memory", "48MiB", code=2).split("  model")[0].split())
+    assert said.startswith("every byte agrees") and f"{short} for too little memory" in said
+
+
+def test_flags_that_every_preset_refuses_verify_nothing(capsys):
+    """Not one server is left: that is no agreement."""
+    flags = ("--all", "--device", "meta", "--engine", "vllm", "--pipeline-parallel-size", "2")
+    document = answer(capsys, *flags, code=2)
+    assert (document["models"], document["ok"]) == ([], False)
+    assert text(capsys, *flags, code=2).startswith("nothing is verified")
+
+
+def leaves(part, place=()):
+    """Places of all whole numbers in a document."""
+    if isinstance(part, int) and not isinstance(part, bool):
+        yield place
+    elif isinstance(part, dict | list):
+        for step, value in part.items() if isinstance(part, dict) else enumerate(part):
+            yield from leaves(value, (*place, step))
 
 
 class TestPlanFiles:
@@ -165,7 +189,10 @@ class TestPlanFiles:
 
     def test_the_figures_it_states_are_held_against_the_tensors(self, plan, capsys):
         document = answer(capsys, "--plan", plan(), "--device", "meta")
-        assert {figure["figure"] for figure in document["plan"]} >= {"conv_state", "intermediate_ssm", "alloc_kv"}
+        assert {figure["figure"] for figure in document["plan"]} >= {
+            "alloc_mamba.conv_state", "alloc_mamba.intermediate_ssm", "alloc_kv", "bytes_per_slot", "uncharged_bytes",
+            "budget.draft states.charged_bytes",
+        }  # fmt: skip
         assert document["ok"] and all(figure["ok"] for figure in document["plan"])
 
     def test_a_figure_that_is_off_is_named_with_its_difference(self, plan, capsys):
@@ -173,8 +200,9 @@ class TestPlanFiles:
         wrong = states | {"ssm_state": states["ssm_state"] - 512}
         said = text(capsys, "--plan", plan(alloc_mamba=wrong), "--device", "meta", code=1)
         assert said.startswith("the tensors agree, a check does not")
-        assert f"ssm_state: the plan states {wrong['ssm_state']:,} B" in " ".join(said.split())
-        assert "512 B more" in said
+        said = " ".join(said.split())
+        assert f"alloc_mamba.ssm_state: the plan states {wrong['ssm_state']:,}, the tensors give" in said
+        assert ", 512 more" in said
 
     def test_a_plan_is_read_from_a_pipe(self, plan):
         launched = [sys.executable, "-m", "hybridcalc", "verify", "--plan", "-", "--device", "meta"]
@@ -188,10 +216,21 @@ class TestPlanFiles:
             ({"starts": False}, "does not start"),
             ({"arguments": None}, "states no arguments"),
             ({"arguments": {"tp": 2}}, "arguments.tp is no argument of SGLang"),
-            ({"arguments": {"tp_size": "two"}}, "arguments.tp_size: Input should be a valid integer"),
-            ({"max_mamba_cache_size": -1}, "max_mamba_cache_size is no count"),
-            ({"max_total_num_tokens": True}, "max_total_num_tokens is no count"),
-            ({"max_total_num_tokens": 10**18}, "max_total_num_tokens is no count"),
+            ({"arguments": {"tp_size": "two"}}, "arguments.tp_size 'two' is not a whole number from 1 to 4,096"),
+            ({"arguments": {"tp_size": 0}}, "arguments.tp_size 0 is not a whole number"),
+            ({"arguments": {"tp_size": 10**400}}, "arguments.tp_size a number of hundreds of digits is not"),
+            ({"arguments": {"mamba_radix_cache_strategy": "x"}}, "mamba_radix_cache_strategy 'x' is not one of"),
+            ({"engine": "trt"}, "engine 'trt' is not sglang or vllm"),
+            ({"schema": "hybridcalc.plan/2"}, "has schema 'hybridcalc.plan/2'; hybridcalc.plan/1 is read here"),
+            ({"compare": []}, "answers plan --compare: that is many plans"),
+            ({"max_mamba_cache_size": -1}, "max_mamba_cache_size -1 is no count"),
+            ({"max_total_num_tokens": True}, "max_total_num_tokens True is no count"),
+            ({"max_total_num_tokens": 10**18}, "max_total_num_tokens 1000000000000000000 is no count"),
+            ({"alloc_mamba": 5}, "alloc_mamba.pool_size is absent"),
+            ({"bytes_per_slot": None}, "bytes_per_slot None is not a whole number"),
+            ({"uncharged_bytes": "9"}, "uncharged_bytes '9' is not a whole number"),
+            ({"budget": []}, "budget.state pool.charged_bytes is absent"),
+            ({"rest_gib": "20"}, "rest_gib '20' is no memory"),
             ({"model": "no-such-model"}, "no-such-model"),
         ],
     )
@@ -202,6 +241,41 @@ class TestPlanFiles:
         assert "brings its own flags" in complaint(capsys, "--plan", plan(), "--tp", "4")
         assert "leave out the launch line" in complaint(capsys, "--plan", plan(), "--rest", "4GiB")
         assert "exclude each other" in complaint(capsys, "--plan", plan(), "--all")
+        assert "brings its own model, not kimi-k3" in complaint(capsys, "kimi-k3", "--plan", plan())
+        assert "environment and version" in complaint(capsys, "--plan", plan(), "--engine-version", "0.5.16")
+
+    def test_every_figure_it_states_is_held(self, plan, capsys):
+        """Each number of the plan, one more than it was: a difference, named in the answer."""
+        unheld = {"schema", "steps", "capacity", "findings", "suggestions", "notes", "log", "log_lines", "arguments"}
+        for name, value in plan.document.items():
+            for place in leaves(value) if name not in unheld else ():
+                changed = json.loads(json.dumps(plan.document))
+                *path, last = name, *place
+                part = changed
+                for step in path:
+                    part = part[step]
+                part[last] += 1
+                assert execute(["verify", "--plan", plan(**changed), "--device", "meta", "--json"]) == 1, (name, place)
+                held = json.loads(capsys.readouterr().out)["plan"]
+                assert not all(figure["ok"] for figure in held), (name, place)
+
+    def test_a_plan_that_is_cut_short_or_endless_says_where(self, tmp_path, capsys, monkeypatch):
+        path = tmp_path / "plan.json"
+        monkeypatch.chdir(tmp_path)
+        path.write_text('{"schema":\n')
+        assert "plan.json:2:1 is not JSON from there on" in complaint(capsys, "--plan", path.name)
+        path.write_text(" ")
+        assert "plan.json is empty" in complaint(capsys, "--plan", path.name)
+        path.write_bytes(b"[" * 100_000)
+        assert "nests too deep" in complaint(capsys, "--plan", path.name)
+        monkeypatch.setattr(verify_plan, "LARGEST_PLAN_BYTES", 2**20)
+        path.write_bytes(b" " * (2**20 + 1))
+        assert "has more than 1 MiB" in complaint(capsys, "--plan", path.name)
+        assert "cannot be read: no such file" in complaint(capsys, "--plan", "none.json")
+
+    def test_a_pipe_whose_plan_failed_is_empty(self):
+        ran = process(sys.executable, "-m", "hybridcalc", "verify", "--plan", "-", input="")
+        assert (ran.returncode, ran.stderr.splitlines()[0]) == (2, "error: --plan - is empty")
 
     @given(st.binary(max_size=60))
     def test_any_bytes_get_one_line(self, data):
@@ -224,7 +298,11 @@ class TestPlanFiles:
         (("kimi-k3", "--devise", "meta"), 2, "--devise is not an option of verify"),
         (("kimi-k3", "--tp", "5"), 1, "--tp 5 does not divide"),
         (("llama-3.1-8b",), 2, "no recurrent layer"),
-        (("kimi-k3", "--device", "cpu", "--memory", "1MiB", "--scale", "full"), 2, "even one slot and one page need"),
+        (
+            ("kimi-k3", "--device", "cpu", "--memory", "1MiB", "--scale", "full"),
+            2,
+            "and two of each to draw the line, need",
+        ),
         (("qwen3.5-0.8b", "--device", "cpu", "--memory", "200MiB", "--scale", "full"), 2, "MiB may be taken"),
         (("kimi-k3", "--engine-package", "--device", "meta"), 2, "no sglang is installed beside hybridcalc"),
         (("kimi-k3", "--platform", "abacus"), 2, "--platform 'abacus' is not known"),
@@ -234,6 +312,45 @@ def test_what_cannot_be_verified_gets_one_or_two_lines(arguments, code, said, ca
     printed = complaint(capsys, *arguments, code=code)
     assert said in printed
     assert len(printed.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--available", "40GiB", "--", "vllm", "serve", "Qwen/Qwen3.6-35B-A3B", "--mamba-cache-mode", "all"),
+        ("--available", "40GiB", "--", "vllm", "serve", "Qwen/Qwen3.6-35B-A3B", "--block-size", "7"),
+        ("--rest", "1MiB", "--", "python -m sglang.launch_server --model-path moonshotai/Kimi-K3 --tp 8"),
+        ("--rest", "28GiB", "--", "sglang", "serve", "moonshotai/Kimi-K3", "--tp", "5"),
+    ],
+    ids=["retired mode", "block size", "too little memory", "ranks"],
+)
+def test_what_plan_refuses_is_not_verified(words, capsys):
+    """In the words of the plan."""
+    assert execute(["plan", "--json", *words]) == 1
+    refusal = json.loads(capsys.readouterr().out)["refusal"]
+    assert refusal["reason"][1:] in complaint(capsys, "--device", "meta", *words, code=1)
+
+
+def test_the_steps_lead_to_full_scale(capsys):
+    """257 slots of 54,263,808 B and one that pads."""
+    assert "= 54,263,808 x 257 + 54,263,808" in text(capsys, *K3, "--device", "meta", "--explain")
+    assert "--all verifies many" in complaint(capsys, "--all", "--explain")
+
+
+def test_a_narrow_page_breaks_a_shape_between_its_dimensions(capsys):
+    said = text(capsys, "kimi-k3", "--tp", "8", "--rest", "1000000TiB", "--device", "meta")
+    assert "9271981555 x 3 x" in said
+
+
+def test_allocator_settings_are_said(capsys, monkeypatch):
+    """What the variable holds, what torch refuses of it, and that another allocator is not predicted."""
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:1,foo:1")
+    said = " ".join(text(capsys, "kimi-k3", "--device", "meta").split())
+    assert "PYTORCH_ALLOC_CONF is max_split_size_mb:1,foo:1" in said
+    assert "torch refuses it on a GPU: max_split_size_mb:1 is not 20 or more" in said
+    assert "foo:1 is not known here" in said
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "backend:cudaMallocAsync")
+    assert "are the driver's: none are predicted" in " ".join(text(capsys, "kimi-k3", "--device", "meta").split())
 
 
 def test_a_check_that_does_not_hold_is_exit_code_1(capsys, monkeypatch):
@@ -251,6 +368,23 @@ def test_without_torch_one_line_names_the_extra(tmp_path):
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.splitlines()[1].strip() == "pip install 'hybridcalc[torch]'"
     assert process(sys.executable, "-m", "hybridcalc", "models", environment=path).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("raise OSError('libcudart.so.13: cannot open shared object file')", "OSError: libcudart.so.13: cannot open"),
+        ("raise RuntimeError('built for another numpy')", "RuntimeError: built for another numpy"),
+        ("", "does not import"),
+    ],
+    ids=["missing library", "refuses", "not torch at all"],
+)
+def test_a_torch_that_is_broken_stands_for_none(source, said, tmp_path):
+    (tmp_path / "torch.py").write_text(source)
+    path = {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    ran = process(sys.executable, "-m", "hybridcalc", "verify", "kimi-k3", environment=path)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert said in ran.stderr and "pip install" in ran.stderr.splitlines()[1]
 
 
 def test_a_world_that_is_no_number_is_named():
@@ -336,6 +470,25 @@ def test_fewer_processes_than_ranks_take_turns():
     assert ran.returncode == 0, ran.stderr
     rows = [line.split() for line in ran.stdout.split("rank  stage")[1].splitlines()[1:9]]
     assert [(row[0], row[2], row[3]) for row in rows] == [(str(i), str(i), str(i // 4)) for i in range(8)]
+
+
+def test_a_rank_that_fails_gives_way_to_the_first(capsys, monkeypatch):
+    """It waits to be ended, and speaks only where nobody ends it: torchrun takes the first exit for the whole."""
+    waited: list[float] = []
+    monkeypatch.setattr(verify.time, "sleep", waited.append)
+    monkeypatch.setenv("RANK", "3")
+    assert "error: rank 3: --tp 5 does not divide" in complaint(capsys, "kimi-k3", "--tp", "5", code=1)
+    assert waited == [verify.GIVE_WAY_SECONDS]
+    monkeypatch.setenv("RANK", "0")
+    assert "error: --tp 5 does not divide" in complaint(capsys, "kimi-k3", "--tp", "5", code=1)
+    assert len(waited) == 1
+
+
+def test_under_torchrun_too_little_memory_says_who_shares_it():
+    ran = torchrun("kimi-linear-48b-a3b", "--tp", "4", "--device", "cpu", "--memory", "400MiB", "--scale", "full")
+    assert ran.returncode == 1
+    assert "may be taken by each of the 4 processes that share it" in ran.stderr
+    assert ran.stderr.count("error: --scale full needs") == 1
 
 
 def test_under_torchrun_an_error_is_said_once():

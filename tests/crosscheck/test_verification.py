@@ -163,7 +163,7 @@ def test_auto_takes_a_quarter_of_a_host_and_shares_it_out():
 
 
 def test_not_even_one_slot():
-    with pytest.raises(NoMemory, match=r"even one slot and one page need 4\.00 KiB"):
+    with pytest.raises(NoMemory, match=r"two of each to draw the line, need 4\.00 KiB"):
         find_scale(pool, Sizes(slots=7), 1, Room(1000), "auto", None)
 
 
@@ -265,7 +265,7 @@ def test_room_on_a_gpu_keeps_some_for_the_driver():
 
 
 def test_free_blocks_are_those_of_this_device_outside_private_pools():
-    assert [tuple(block) for block in free_blocks(FakeCuda((), 0).memory_snapshot(), 0)] == [(13 * MIB, False)]
+    assert [tuple(block) for block in free_blocks(FakeCuda((), 0).memory_snapshot(), 0)] == [(13 * MIB, False, False)]
 
 
 def test_contiguous_strides():

@@ -15,7 +15,7 @@ from hybridcalc.engines.vllm.config import (
 )
 from hybridcalc.engines.vllm.configuration import KINDS
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted_value
 
 NEMOTRON, NEXT, KIMI = "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
 
@@ -280,7 +280,7 @@ def test_a_python_caller_s_value_of_another_kind_is_an_input_error(kinds, what, 
             continue
         with pytest.raises(InputError) as caught:
             prepared(**{name: value})
-        assert caught.value.message == f"{name} {str(value)!r} is not {what}"
+        assert caught.value.message == f"{name} {quoted_value(value)} is not {what}"
 
 
 def test_every_argument_has_a_check_of_its_kind():
@@ -294,9 +294,9 @@ def test_every_argument_has_a_check_of_its_kind():
     ({"gpu_memory_utilization": float("nan")}, "gpu_memory_utilization nan is not above 0 and at most 1"),
     ({"prefix_cache_retention_interval": -1},
      "prefix_cache_retention_interval -1 is not a whole number from 0 to 1,099,511,627,776"),
-    ({"env": {"VLLM_USE_V2_MODEL_RUNNER": 0}}, "env: VLLM_USE_V2_MODEL_RUNNER '0' is not text"),
+    ({"env": {"VLLM_USE_V2_MODEL_RUNNER": 0}}, "env: 'VLLM_USE_V2_MODEL_RUNNER': 0 is not text"),
     ({"env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": True}, "max_model_len": 9000},
-     "env: VLLM_ALLOW_LONG_MAX_MODEL_LEN 'True' is not text"),
+     "env: 'VLLM_ALLOW_LONG_MAX_MODEL_LEN': True is not text"),
 ])  # fmt: skip
 def test_a_value_of_the_right_kind_may_still_be_none(given, text):
     with pytest.raises(InputError) as caught:

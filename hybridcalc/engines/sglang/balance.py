@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
+from hybridcalc.engines.sglang.arguments import check_arguments
 from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs, rules_for, with_model_defaults
 from hybridcalc.engines.sglang.constants import Constants, architecture_constants, draft_kv_bytes, draft_states
 from hybridcalc.engines.sglang.notes import model_notes
@@ -152,6 +153,7 @@ def balance_model(
     ``observed`` is what a boot printed, shown as today's setting; ``constants`` replaces the architecture's (a log that
     disagrees with it). Raises InputError, ShardingError and Refusal for what the model or the engine does not do.
     """
+    check_arguments(args)
     rules, note = rules_for(args.engine_version)
     args = with_model_defaults(model.architecture, args)
     measured = constants or architecture_constants(model, args, rules)
@@ -181,6 +183,7 @@ def balance_constants(
 
     Raises Refusal for flags that the engine starts no model with.
     """
+    check_arguments(args)
     rules, note = rules_for(args.engine_version)
     typed, notes = args.mamba_radix_cache_strategy, [note]
     if typed == "auto" and args.radix_cache:

@@ -3,6 +3,7 @@
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.crossover import Crossover, Holdings
 from hybridcalc.crossover import compare as compare_holdings
+from hybridcalc.engines.sglang.arguments import check_arguments
 from hybridcalc.engines.sglang.config import ServerArgs, check_model, rules_for
 from hybridcalc.engines.sglang.kv import kv_curve, kv_layers, kv_row
 from hybridcalc.engines.sglang.states import slot_parts, state_slot
@@ -16,6 +17,7 @@ def compare(
 
     Raises InputError for a model without a state, ShardingError for a tp that does not divide.
     """
+    check_arguments(args)
     rules, note = rules_for(args.engine_version)
     check_model(rules, model.architecture)
     slot, own = state_slot(model, args), kv_curve(model, args)

@@ -73,6 +73,15 @@ FLAGS = (
     Flag("enable_two_batch_overlap", ("--enable-two-batch-overlap",), "flag"),
 )  # fmt: skip
 
+PLATFORMS = ("cuda", "hip", "npu", "xpu", "musa", "cpu")
+ELSEWHERE = (
+    Flag("draft_layers", ("--draft-layers",), "int", 0, 4096),
+    Flag("draft_kv_bytes_per_token", ("--draft-kv-bytes-per-token",), "int", 0, 2**40),
+    Flag("max_draft_tokens", ("--max-draft-tokens",), "int", 1, MOST_DRAFTS),
+    Flag("platform", ("--platform",), "str", choices=PLATFORMS),
+)
+"""Arguments that SGLang reads from elsewhere than its command line, under the names that hybridcalc gives them."""
+
 FLAG_FILES = ("--config", "--disagg-config")
 """Flags whose file holds more flags: SGLang's own and Dynamo's. Without it the command is not the whole answer."""
 

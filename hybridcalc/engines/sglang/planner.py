@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture, KimiDelta, LatentKV
 from hybridcalc.engines.sglang import loglines
 from hybridcalc.engines.sglang.allocation import Allocation, allocate, check_kv_pages
+from hybridcalc.engines.sglang.arguments import check_arguments
 from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs, check_model, rules_for, with_model_defaults
 from hybridcalc.engines.sglang.kv import KvCell, stage_cell
 from hybridcalc.engines.sglang.pools import (
@@ -71,6 +72,7 @@ class Sizing(NamedTuple):
 
 def prepare(model: Architecture, args: ServerArgs) -> Prepared:
     """Stages arguments to ratio. Raises Refusal and InputError."""
+    check_arguments(args)
     rules, _ = rules_for(args.engine_version)
     check_model(rules, model.architecture)
     args = with_model_defaults(model.architecture, args)

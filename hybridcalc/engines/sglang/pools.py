@@ -18,7 +18,7 @@ Leaves out: what the pools really take (allocation.py) and unified memory.
 from typing import NamedTuple
 
 from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs
-from hybridcalc.units import GIB
+from hybridcalc.units import GIB, format_bytes
 
 SPECULATIVE_REQUEST_LIMIT = 48
 """max_running_requests the engine sets when speculation is on and none is given."""
@@ -95,7 +95,7 @@ def solve_state_pool(
         slots = _by_ratio(rest_gib, slot_bytes, slots_per_request, reserved, each, fixed_ring, args, rules)
     if slots <= 0:
         raise Refusal(
-            f"no room for a state slot: {rest_gib:.2f} GiB give {slots:,} slots of {slot_bytes:,} B",
+            f"no room for a state slot: {_memory(rest_gib, slot_bytes)} give {slots:,} slots of {slot_bytes:,} B",
             stage="solve",
             rule="HC001",
             fix="raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs",
@@ -109,6 +109,13 @@ def solve_state_pool(
     rest_after = rest_gib - drafts / GIB if reserved else rest_gib
     rest_after -= charged / GIB
     return StatePool(slots, charged, drafts, rest_after, int(rest_after * GIB), f"mamba_pool.{branch}")
+
+
+def _memory(rest_gib: float, slot_bytes: int) -> str:
+    """The memory in words: one that the engine's two decimals would round away, or that is none, is named."""
+    if not 0 < rest_gib * GIB < slot_bytes:
+        return f"{rest_gib:.2f} GiB"
+    return f"{format_bytes(int(rest_gib * GIB))}, less than one, by the engine's own arithmetic"
 
 
 def check_left_over(pool: StatePool, rest_gib: float) -> None:

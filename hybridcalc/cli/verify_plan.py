@@ -1,0 +1,112 @@
+"""A saved answer of ``plan --json``, read back for ``verify --plan``: its server, and every figure it states.
+
+What stands in the file is data from outside: size, schema, model, arguments and figures are checked here or by those
+that own the rules, and each complaint names its place in the document.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hybridcalc.cli import options
+from hybridcalc.crosscheck.plan_figures import sglang_plan, vllm_plan
+from hybridcalc.crosscheck.subject import Subject, sglang_subject, vllm_subject
+from hybridcalc.engines.sglang import planner as sglang
+from hybridcalc.engines.sglang.arguments import check_arguments
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.vllm import planner as vllm
+from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.configuration import check_numbers
+from hybridcalc.errors import InputError, quoted_value
+from hybridcalc.units import LARGEST_TOKENS, MIB
+
+Args = TypeVar("Args", ServerArgs, EngineArgs)
+LARGEST_PLAN_BYTES = 16 * MIB
+PLAN_SCHEMA = "hybridcalc.plan/1"
+COUNTS = ("max_mamba_cache_size", "max_total_num_tokens", "max_running_requests")
+ANEW = "write it anew with plan --json"
+
+
+def subject_of_plan(path: str) -> Subject:
+    """The server of a plan, at the sizes it states, with the figures to hold. Raises InputError and Refusal."""
+    where = "--plan -" if path == "-" else path[:60]
+    document = _read(path, where)
+    for several in ("compare", "sweep"):
+        if several in document:
+            raise InputError(f"{where} answers plan --{several}: that is many plans", fix="give the answer of one")
+    if document.get("starts") is not True:
+        raise InputError(f"{where} is a plan that does not start: there is nothing to allocate")
+    name, arguments = document.get("model"), document.get("arguments")
+    if not isinstance(arguments, dict) or not isinstance(name, str):
+        raise InputError(f"{where} states no arguments", fix="write it anew with this version's plan --json")
+    model = options.model(name)
+    if document.get("engine") == "vllm":
+        engine_args = _arguments(where, arguments, EngineArgs, check_numbers, "vLLM")
+        blocks = _count(where, document, "num_blocks")
+        stated = vllm_plan(document, vllm.prepare(model, engine_args), where)
+        return vllm_subject(model, engine_args, None, blocks=blocks, plan=stated)
+    if document.get("engine") != "sglang":
+        raise InputError(f"{where}: engine {quoted_value(document.get('engine'))} is not sglang or vllm", fix=ANEW)
+    args = _arguments(where, arguments, ServerArgs, check_arguments, "SGLang")
+    options.check_arguments(args)
+    slots, tokens, requests = (_count(where, document, key) for key in COUNTS)
+    figures = sglang_plan(document, sglang.prepare(model, args), where)
+    return sglang_subject(model, args, None, counts=(slots, tokens, requests), plan=figures)
+
+
+def _count(where: str, document: Mapping[str, Any], key: str) -> int:
+    """A count of a plan: K, T or R, or blocks."""
+    count = document.get(key)
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= LARGEST_TOKENS:
+        raise InputError(f"{where}: {key} {quoted_value(count)} is no count", fix=ANEW)
+    return count
+
+
+def _read(path: str, where: str) -> Mapping[str, Any]:
+    """The document in a file or on stdin."""
+    try:
+        with sys.stdin.buffer if path == "-" else Path(path).open("rb") as stream:
+            data = stream.read(LARGEST_PLAN_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"--plan {path[:60]} cannot be read: {(error.strerror or 'no such file').lower()}") from None
+    if len(data) > LARGEST_PLAN_BYTES:
+        raise InputError(f"{where} has more than {LARGEST_PLAN_BYTES // MIB} MiB: no plan is as long", fix=ANEW)
+    if not data.strip():
+        fix = (
+            "the plan before the pipe failed, or wrote no --json"
+            if path == "-"
+            else "hybridcalc plan ... --json > FILE"
+        )
+        raise InputError(f"{where} is empty", fix=fix)
+    try:
+        document = json.loads(data)
+    except UnicodeDecodeError:
+        raise InputError(f"{where} is no text", fix="hybridcalc plan ... --json > plan.json") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}:{error.lineno}:{error.colno} is not JSON from there on", fix=ANEW) from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{where} nests too deep, or has a number too long, for a plan", fix=ANEW) from None
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema == PLAN_SCHEMA:
+        return document  # type: ignore[no-any-return]  # a dictionary: only that has a schema
+    if isinstance(schema, str) and schema.startswith(PLAN_SCHEMA.partition("/")[0] + "/"):
+        raise InputError(f"{where} has schema {quoted_value(schema)}; {PLAN_SCHEMA} is read here", fix=ANEW)
+    raise InputError(f"{where} is no answer of plan --json", fix="hybridcalc plan ... --json > plan.json")
+
+
+def _arguments(
+    where: str, arguments: Mapping[str, Any], kind: type[Args], check: Callable[[Args], None], title: str
+) -> Args:
+    """The engine's arguments of a plan, held to what its command line takes."""
+    unknown = sorted(set(arguments) - {field.name for field in fields(kind)})
+    if unknown:
+        raise InputError(f"{where}: arguments.{unknown[0][:40]} is no argument of {title} known here")
+    args = kind(**arguments)
+    try:
+        check(args)
+    except InputError as error:
+        raise InputError(f"{where}: arguments.{error.message}", fix=error.fix) from None
+    return args
