@@ -21,15 +21,10 @@ from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.findings import Finding
 from hybridcalc.hardware import find_gpu, weights_from_index
 
-<<<<<<< HEAD
 if TYPE_CHECKING:
     from hybridcalc.cli.pictures import Draw
     from hybridcalc.pictures.page import Page
 
-PLATFORMS = ("cuda", "hip", "npu", "xpu", "musa", "cpu")
-
-=======
->>>>>>> f4180a3d69611a92567e6359ea84d98d0dbd7024
 
 class SglangEngine(PlanEngine[ServerArgs, Plan]):
     """SGLang's server."""

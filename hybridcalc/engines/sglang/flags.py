@@ -66,7 +66,7 @@ FLAGS = (
     Flag("disaggregation_decode_extra_slots", ("--disaggregation-decode-extra-slots",), "int", 0, MOST_SLOTS),
     Flag("disaggregation_decode_enable_radix_cache", ("--disaggregation-decode-enable-radix-cache",), "flag"),
     Flag("enable_int8_mamba_checkpoint", ("--enable-int8-mamba-checkpoint",), "flag"),
-    Flag("int8_mamba_ckpt_size", ("--int8-mamba-ckpt-size",), "int", 1, MOST_SLOTS),
+    Flag("int8_mamba_ckpt_size", ("--int8-mamba-ckpt-size",), "int", 0, MOST_SLOTS),
     Flag("enable_hierarchical_cache", ("--enable-hierarchical-cache", "--enable-hicache"), "flag"),
     Flag("enable_lmcache", ("--enable-lmcache",), "flag"),
     Flag("enable_unified_memory", ("--enable-unified-memory",), "flag"),
