@@ -132,7 +132,7 @@ class BruteForce:
             self.stretches = [stretch for stretch in self.stretches if stretch[0] != path]
 
     def _trim(self, spared=None):
-        """Of the stretches that nothing follows and whose end has no state, those longest so go beyond ``most_bare``."""
+        """Of stretches that nothing follows and whose end has no state, the longest so go beyond ``most_bare``."""
         while True:
             ends = [
                 path
