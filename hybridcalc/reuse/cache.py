@@ -280,7 +280,6 @@ class PrefixCache:
         elif not node.children:
             if self.policy.kv_with_state and not node.users:
                 self._remove(node)
-                self._trim()
             else:
                 self._note_bare(node)
 
@@ -292,8 +291,7 @@ class PrefixCache:
             del self.kv_order[leaf]
         else:
             self.bare.pop(leaf, None)
-            if _is_bare(parent):
-                self.bare[parent] = None
+            self._note_bare(parent)
 
     def _note_bare(self, node: Node) -> None:
         """Remember a leaf that holds no state and that nothing uses, where no limit on KV bounds them."""
