@@ -4,7 +4,7 @@
 
 Short conversations of two or three turns, whole: the workload is made, looked up, saved and evicted. The least CPU
 time of all rounds counts (a shared machine only ever adds time). Beside it, longer and branching workloads, and the
-nodes the tree holds after ten times the requests. Exits with 1 when the slower of the short conversations is below
+nodes the tree holds after three times the requests. Exits with 1 when the slower of the short conversations is below
 ``--least``, or when the tree has grown with the trace.
 """
 
@@ -31,7 +31,7 @@ OTHERS = (
     ("rag:documents=2000,rounds=25", 2_000),
 )
 GROWTH = 1.1
-"""The tree may hold so much more after ten times the requests."""
+"""The tree may hold so much more after three times the requests."""
 
 
 def rate(workload: Workload, slots: int, rounds: int) -> float:
@@ -63,9 +63,9 @@ def main() -> int:
         rates.append(rate(parse_workload(text), slots, options.rounds))
         print(f"{rates[-1]:10,.0f} requests a second   {slots:6,} slots   {text}")
     short = min(rates[: len(SHORT)])
-    few = nodes("chat:sessions=300,turns=3,rounds=10", 600)
-    many = nodes("chat:sessions=300,turns=3,rounds=100", 600)
-    print(f"{few:,} nodes in the tree after 9,000 requests, {many:,} after 90,000")
+    few = nodes("chat:sessions=300,turns=3,rounds=100", 600)
+    many = nodes("chat:sessions=300,turns=3,rounds=300", 600)
+    print(f"{few:,} nodes in the tree after 90,000 requests, {many:,} after 270,000")
     print(f"{short:,.0f} short requests a second; at least {options.least:,} are wanted")
     return int(short < options.least or many > GROWTH * few)
 

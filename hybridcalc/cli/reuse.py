@@ -1,5 +1,6 @@
 """``hybridcalc reuse``: how many state slots prefix caching wants, and what they spare."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +11,8 @@ from hybridcalc.cli.plan_inputs import traffic
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_for
 from hybridcalc.engines.sglang.strategy import chunk_size, resolve_strategy, uses_radix_cache
 from hybridcalc.engines.vllm.config import NEWEST_VERSION as VLLM_VERSION
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.config import EngineArgs, refuse_retired_mode
+from hybridcalc.engines.vllm.config import rules_for as vllm_rules_for
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reports.document import print_json
@@ -19,18 +21,26 @@ from hybridcalc.reuse.memory import sglang_cost, vllm_cost, vllm_settings
 from hybridcalc.reuse.policy import DEFAULT_CHUNK, NO_CAP
 from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.settings import ENGINES, INT8_FACTOR, VLLM_BLOCK, Settings
-from hybridcalc.units import GIB, MOST_SLOTS
+from hybridcalc.units import GIB, MOST_SLOTS, format_bytes
 
 MOST_SIMULATED_SLOTS = 10**7
 QUICK_REQUESTS = 10_000
 """Up to so many requests, other settings are simulated without being asked for: some seconds."""
 DENSE = "dense"
+TITLES = {"sglang": "SGLang", "vllm": "vLLM"}
+ONLY = {
+    "sglang": ("strategy", "disable_overlap_schedule", "page_size", "mamba_track_interval", "mamba_max_states_per_path",
+               "enable_int8_mamba_checkpoint", "int8_mamba_ckpt_size"),
+    "vllm": ("block_size", "prefix_match_unit", "prefix_cache_retention_interval", "mamba_cache_mode"),
+}  # fmt: skip
+"""Parameters that one engine alone has."""
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command()
 def reuse(
+    context: typer.Context,
     model: options.OptionalModel = None,
     slots: Annotated[
         int | None,
@@ -132,10 +142,14 @@ def reuse(
         )
     if engine not in ENGINES:
         raise InputError(f"--engine {engine[:40]!r} is not known", fix=f"write {' or '.join(ENGINES)}")
+    _check_engine(engine, context)
     if mamba_cache_mode not in ("align", "all"):
         raise InputError(f"--mamba-cache-mode {mamba_cache_mode[:40]!r} saves no states", fix="write align or all")
     if int8_mamba_ckpt_size is not None and not enable_int8_mamba_checkpoint:
         raise InputError("--int8-mamba-ckpt-size has no effect alone", fix="add --enable-int8-mamba-checkpoint")
+    known = EngineArgs(engine_version=engine_version or VLLM_VERSION, mamba_cache_mode=mamba_cache_mode)
+    version_note = (vllm_rules_for if engine == "vllm" else rules_for)(engine_version)[1] if engine_version else ""
+    refuse_retired_mode(known)
     if enable_int8_mamba_checkpoint and host_slots:
         raise IllegalCombination("int8 checkpoints do not run with a host tier", fix="drop one of them")
     if mamba_max_states_per_path == 0:
@@ -168,7 +182,13 @@ def reuse(
         )  # fmt: skip
         settings = vllm_settings(architecture, served, settings)
     _ = settings.setup  # what does not go together is said before anything is read
+    priced = _priced(architecture, served or args, options.gib("--rest", rest))
+    _check_room(settings, priced)
     traffic, notes = _workload(workload, seed, warmup_rounds)
+    notes += [version_note] if version_note else []
+    if traffic.at_once is not None and running > traffic.at_once:
+        notes.append(f"{traffic.name} sends {traffic.at_once:,} requests at once: with {running:,} running some start "
+                     "before the answer that they follow on is made")  # fmt: skip
     size = traffic.requests
     if what_if is None:
         what_if = size is not None and size <= QUICK_REQUESTS
@@ -177,7 +197,7 @@ def reuse(
     with bars(size) as bar:
         found = answer(
             traffic, settings, warmup_rounds=warmup_rounds, knee=knee, what_if=what_if, bar=bar, notes=notes,
-            step_tokens=decode_step_tokens, priced=_priced(architecture, served or args, options.gib("--rest", rest)),
+            step_tokens=decode_step_tokens, priced=priced,
         )  # fmt: skip
     if asked_for.any:
         from hybridcalc.pictures.reuse import reuse_page, slots_picture
@@ -200,6 +220,9 @@ def _resolved(settings: Settings, model: Architecture | None, args: ServerArgs) 
         typed = args.mamba_radix_cache_strategy
         fallback = Strategy.EXTRA_BUFFER if overlap or settings.page_size > 1 else Strategy.NO_BUFFER
         chosen = fallback if typed == "auto" else Strategy(typed)
+        if chosen is Strategy.NO_BUFFER and overlap:
+            raise IllegalCombination("no_buffer does not run under the overlap scheduler",
+                                     fix="add --disable-overlap-schedule")  # fmt: skip
         return settings._replace(
             strategy=chosen, overlap=overlap and chosen is not Strategy.NO_BUFFER, chunk=DEFAULT_CHUNK
         )
@@ -212,9 +235,33 @@ def _resolved(settings: Settings, model: Architecture | None, args: ServerArgs) 
     return settings._replace(strategy=chosen, overlap=resolved.overlap, chunk=chunk_size(model))
 
 
+def _check_engine(engine: str, context: typer.Context) -> None:
+    """Raise InputError for a flag that only the other engine has."""
+    for command_option in context.command.params:
+        name = command_option.name or ""
+        owner = next((owner for owner, names in ONLY.items() if name in names), engine)
+        source = context.get_parameter_source(name)
+        if owner != engine and source is not None and source.name == "COMMANDLINE":
+            flag = command_option.opts[0]
+            raise InputError(f"{flag} is no flag of {TITLES[engine]}", fix=f"leave it out, or write --engine {owner}")
+
+
+def _check_room(settings: Settings, priced: Priced | None) -> None:
+    """Raise IllegalCombination for slots that leave no KV in the memory given."""
+    weighs = priced.cost(settings) if priced is not None else None
+    if weighs is not None and weighs.kv_tokens == 0:
+        raise IllegalCombination(
+            f"{settings.slots:,} slots weigh {format_bytes(weighs.gpu_bytes)}: --rest leaves no KV beside them",
+            fix="give fewer --slots, or more --rest",
+        )
+
+
 def _workload(text: str, seed: int, warmup_rounds: int) -> tuple[Workload, list[str]]:
     """The workload, and what there is to say of it."""
     found = traffic(text, seed=seed)
+    kind = text.partition(":")[0]
+    shadowed = kind == text and found.rounds is not None and Path(text).is_file()
+    notes = [f"{text} is taken for the kind of workload; for the file write ./{text}"] if shadowed else []
     if found.rounds is None and warmup_rounds:
         raise InputError("a trace has no rounds to leave out", fix="drop --warmup-rounds")
     if found.rounds is not None and warmup_rounds >= found.rounds:
@@ -222,7 +269,7 @@ def _workload(text: str, seed: int, warmup_rounds: int) -> tuple[Workload, list[
             f"--warmup-rounds {warmup_rounds} leaves none of {found.rounds} rounds to count",
             fix=f"write {found.rounds - 1} or less, or more rounds",
         )
-    return found, []
+    return found, notes
 
 
 def _retention(text: str) -> int | None:

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from hybridcalc.reports import terminal
 from hybridcalc.reuse.answer import Reuse
+from hybridcalc.reuse.knee import Knee
 from hybridcalc.reuse.memory import Cost
+from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.simulation import Outcome
 from hybridcalc.reuse.what_if import Split
 from hybridcalc.units import format_bytes
@@ -53,13 +55,15 @@ def reuse_verdict(answer: Reuse) -> tuple[str, str]:
     if knee is None:
         return headline, f"{_percent(outcome.hit_rate)} of requests hit, with {given:,} slots"
     if knee.slots is None:
-        return headline, "this workload reuses nothing with any number of slots"
-    pool = given if answer.settings.int8_slots is None else answer.settings.int8_slots
-    given_text = f"{pool:,} {'is' if pool == 1 else 'are'} given"
-    if answer.enough:
-        one = knee.slots == 1
-        return headline, f"{knee.slots:,} slot{' suffices' if one else 's suffice'}, {given_text}"
-    return headline, f"{knee.slots:,} slots are wanted, {given_text}"
+        capped = answer.setup.policy.path_cap != NO_CAP and not answer.settings.running
+        alone = ", one request at a time" if capped else ""
+        return headline, f"this workload reuses nothing with any number of slots{alone}"
+    int8 = answer.settings.int8_slots
+    pool, kind = (given, "") if int8 is None else (int8, "int8 ")
+    given_text = f"{pool:,} {'is' if pool == 1 else 'are'} given" if int8 is None else f"the int8 pool has {pool:,}"
+    one = knee.slots == 1
+    verb = ("suffices" if one else "suffice") if answer.enough else ("is wanted" if one else "are wanted")
+    return headline, f"{knee.slots:,} {kind}slot{'' if one else 's'} {verb}, {given_text}"
 
 
 def reuse_figures(answer: Reuse) -> list[tuple[str, str, str, str]]:
@@ -73,11 +77,13 @@ def reuse_figures(answer: Reuse) -> list[tuple[str, str, str, str]]:
         ("hit tokens", f"{outcome.hit_tokens:,}", "tokens", f"of {outcome.prompt_tokens:,} in prompts"),
         ("recomputed", f"{outcome.recomputed_tokens:,}", "tokens", _replayed(outcome)),
         ("evictions", f"{outcome.evictions:,}", "states", _other_losses(outcome)),
-        ("held", f"{outcome.most_cached:,}", "slots", f"at most, of {pool:,}; {_course(outcome)}"),
-    ]
+        ("held", f"{outcome.most_cached:,}", "slots",
+         f"by cached states at most, of {pool:,}; {_course(outcome)}"),
+    ]  # fmt: skip
     if settings.running:
         each, count = answer.setup.policy.own_slots, answer.setup.policy.slots_per_request
-        why = f"of {settings.running:,} requests, {each} each and what they lock (S = {count})"
+        requests = "1 request" if settings.running == 1 else f"{settings.running:,} requests"
+        why = f"of {requests}, {each} each beside the states they lock; the engine counts {count} each"
         rows.append(("running", f"{settings.running * each:,}", "slots", why))
     if knee is not None and knee.slots is not None and knee.at_knee is not None:
         rate, most = _percent(knee.at_knee.token_hit_rate), _percent(knee.limit.token_hit_rate)
@@ -118,12 +124,26 @@ def _course(outcome: Outcome) -> str:
 def reuse_choices(answer: Reuse) -> Iterator[tuple[str, str, str]]:
     """Flags that reach the knee, where the slots given do not: more slots, and each other setting that does."""
     knee, settings = answer.knee, answer.settings
-    if knee is None or knee.slots is None or knee.at_knee is None or answer.enough or settings.engine != "sglang":
+    if knee is None or knee.slots is None or knee.at_knee is None or answer.enough:
+        return
+    if settings.engine == "vllm":
+        wanted = settings._replace(slots=knee.slots)
+        yield (
+            "want",
+            f"{knee.slots:,} blocks for each group of state layers",
+            _effect(knee.at_knee, answer.price(wanted)),
+        )
+        yield from _others(answer, knee)
         return
     int8 = settings.int8_slots is not None
     wanted = settings._replace(int8_slots=knee.slots) if int8 else settings._replace(slots=knee.slots)
     flag = "--int8-mamba-ckpt-size" if int8 else "--max-mamba-cache-size"
     yield "set", f"{flag} {knee.slots}", _effect(knee.at_knee, answer.price(wanted))
+    yield from _others(answer, knee)
+
+
+def _others(answer: Reuse, knee: Knee) -> Iterator[tuple[str, str, str]]:
+    """Other settings that reach the knee with the slots given."""
     for row in answer.rows or ():
         if knee.reached_by(row.outcome) and not row.variant.flags.startswith("--slots"):
             yield "or", row.variant.flags, _effect(row.outcome, answer.price(row.variant.settings))
@@ -151,12 +171,16 @@ def _cells(outcome: Outcome) -> tuple[str, str]:
 def _price(answer: Reuse, weighs: Cost | None) -> tuple[str, ...]:
     if answer.priced is None:
         return ()
-    return ("refused",) if weighs is None else (format_bytes(weighs.gpu_bytes),)
+    return ("refused",) if weighs is None else (_memory(weighs, host=False),)
 
 
-def _memory(weighs: Cost) -> str:
-    gpu = format_bytes(weighs.gpu_bytes)
-    return f"{gpu}, host {format_bytes(weighs.host_bytes)}" if weighs.host_bytes else gpu
+def _memory(weighs: Cost, *, host: bool = True) -> str:
+    parts = [format_bytes(weighs.gpu_bytes)]
+    if host and weighs.host_bytes:
+        parts.append(f"host {format_bytes(weighs.host_bytes)}")
+    if weighs.kv_tokens == 0:
+        parts.append("no KV left")
+    return ", ".join(parts)
 
 
 def _percent(share: float) -> str:

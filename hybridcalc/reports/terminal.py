@@ -172,7 +172,8 @@ def listing(out: Console, header: Sequence[str], rows: Iterable[Sequence[str]], 
             min_width=None if last else least,
         )
         words = [len(word) for row in cells for word in row[number].plain.split()]
-        needed += min(max(words, default=0), LONGEST_FIGURE) if last else least + 2
+        flags = [len(word) for row in cells for word in row[number].plain.split() if word.startswith("--")]
+        needed += max(min(max(words, default=0), LONGEST_FIGURE), *flags, 0) if last else least + 2
     if needed > out.width:
         _paragraphs(out, header, cells)
         return

@@ -13,6 +13,7 @@ from hybridcalc.errors import HybridcalcError
 from hybridcalc.plan import Step
 from hybridcalc.reuse.knee import SHARE, Bar, Knee, find_knee
 from hybridcalc.reuse.memory import Cost
+from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.settings import Settings
 from hybridcalc.reuse.simulation import Outcome, Setup, simulate
@@ -125,11 +126,12 @@ def answer(
     """Simulate a workload, and what is asked beside. Raises InputError for settings that do not go together."""
     setup = settings.setup
     outcome = simulate(workload, setup, warmup_rounds=warmup_rounds, progress=bar("simulating"))
-    found = find_knee(workload, setup, warmup_rounds=warmup_rounds, progress=bar) if knee else None
+    found = find_knee(workload, setup, warmup_rounds=warmup_rounds, progress=bar, given=outcome) if knee else None
     rows: tuple[Row, ...] | None = None
     splits: tuple[Split, ...] | None = None
     if what_if:
-        rows = tuple(compare(workload, settings, warmup_rounds=warmup_rounds, bar=bar))
+        compared, left = compare(workload, settings, warmup_rounds=warmup_rounds, bar=bar)
+        rows, notes = tuple(compared), (*notes, *(f"not tried: {variant.flags}: {why}" for variant, why in left))
         splits = best_split(workload, settings, warmup_rounds=warmup_rounds, step_tokens=step_tokens, bar=bar)
     return Reuse(
         workload, settings, setup, warmup_rounds, outcome, found, rows, splits, priced,
@@ -141,12 +143,16 @@ def _notes(workload: Workload, setup: Setup, outcome: Outcome, knee: Knee | None
     """Limits of what the figures say."""
     said = []
     if not setup.running:
-        own = setup.policy.own_slots
-        said.append(f"slots of running requests come on top, {own} each; --running N takes them out of --slots")
+        own, least = setup.policy.own_slots, setup.policy.slots_per_request
+        said.append(f"slots of running requests come on top, {own} each; --running R takes them out of --slots, which "
+                    f"must be R x {least} at least")  # fmt: skip
     if not outcome.requests:
         said.append(f"nothing is counted: the workload ends in its warm-up ({workload.rounds} rounds)")
     if knee is not None and knee.limited:
         said.append(f"the workload fills even {knee.limit.most_cached:,} slots: its limit may lie higher")
     if knee is not None and knee.slots is not None and knee.method == "search":
-        said.append("the knee was searched: one slot fewer reaches less, as far as more slots never reach less")
+        said.append("the knee was found by trial: one slot fewer falls short; not every smaller number was tried")
+    if not setup.running and setup.policy.path_cap != NO_CAP and knee is not None and not knee.limit.hits:
+        said.append("the path cap gives up each state before it is used again; requests that run at once lock theirs: "
+                    "--running R shows what that spares")  # fmt: skip
     return said

@@ -24,7 +24,8 @@ from hybridcalc.reuse.tree import Ends, Ids, Node, RadixTree
 
 MOST_BARE_LEAVES, BARE_LEAVES_PER_SLOT = 1024, 2
 """KV without any state below it is only good for finding branching points. Without a limit on KV the oldest is dropped
-beyond this many leaves, so that memory is bounded by the cache and not by the length of a trace."""
+beyond this many leaves that no running request uses, so that memory is bounded by the cache and not by the length of a
+trace. A leaf is as old as the moment since which it has had no state."""
 
 
 class NoRoom(Exception):
@@ -111,7 +112,7 @@ class PrefixCache:
         elif (depth := (total - 1) // policy.decode_grid * policy.decode_grid) > prompt:
             self._save(node, ids, ends, depth)
         if policy.on_blocks:
-            self._cache_kv(node, ids, ends, total - 1)
+            self._note_bare(self._cache_kv(node, ids, ends, total - 1))
         return hit
 
     def start(self, request: Request) -> Run:
@@ -165,6 +166,7 @@ class PrefixCache:
 
     def _let_go(self, run: Run) -> None:
         self._lock(run.node, -1)
+        self._note_bare(run.node)
         self.private -= run.private
         run.private = 0
 
@@ -208,14 +210,20 @@ class PrefixCache:
         if node.state:
             states.move_to_end(node)
             return node
+        bare = self.bare
+        if bare:  # neither the node, which will hold a state, nor its parent is a leaf without one
+            if node in bare:
+                del bare[node]
+            elif node.parent is not None and node.parent in bare:
+                del bare[node.parent]
+        node.state = True  # before anything is evicted: what evicting drops beside may be any leaf without a state
         if len(states) + (self.own if self.shared else 0) >= self.capacity:
             if not self._evict():
                 self.not_saved += 1
-                self._note_bare(node)
+                node.state = False
                 return node
         elif len(states) >= self.most_cached:
             self.most_cached = len(states) + 1
-        node.state = True
         states[node] = None
         if self.host_slots:
             self._back_up(node)
@@ -224,14 +232,11 @@ class PrefixCache:
         return node
 
     def _cache_kv(self, node: Node, ids: Ids, ends: Ends, tokens: int) -> Node:
-        """KV in whole pages, without a state."""
+        """KV in whole pages, without a state; whoever asks for it notes that, when nothing locks the node."""
         depth = tokens - tokens % self.policy.page
-        if depth <= node.depth:
-            return node
-        node = self.tree.insert(node, ids, ends, depth)
-        if not node.state:
-            self._note_bare(node)
-            self._trim()
+        if depth > node.depth:
+            node = self.tree.insert(node, ids, ends, depth)
+            self.bare.pop(node.parent or node, None)
         return node
 
     def _make_own(self, wanted: int) -> bool:
@@ -260,7 +265,7 @@ class PrefixCache:
         del parent.children[node.key]
         tree.tokens -= node.depth - parent.depth
         node.parent = None
-        if not (parent.children or parent.state) and parent.parent is not None:
+        if not (parent.children or parent.state or parent.users or parent.host) and parent.parent is not None:
             self.bare[parent] = None
             if len(self.bare) > self.most_bare:
                 self._trim()
@@ -277,8 +282,6 @@ class PrefixCache:
                 self._remove(node)
             else:
                 self._note_bare(node)
-            if len(self.bare) > self.most_bare:
-                self._trim()
 
     def _remove(self, leaf: Node) -> None:
         """Delete a leaf without a state; its parent may be one then."""
@@ -286,24 +289,26 @@ class PrefixCache:
         self.tree.remove(leaf)
         if self.kv_tokens is not None:
             del self.kv_order[leaf]
-        elif not (parent.children or parent.state) and parent.parent is not None:
-            self.bare[parent] = None
+        else:
+            self.bare.pop(leaf, None)
+            self._note_bare(parent)
 
     def _note_bare(self, node: Node) -> None:
-        """Remember a leaf that holds no state, where no limit on KV bounds them."""
-        if self.kv_tokens is None and not node.children:
+        """Remember a leaf that holds no state and that nothing uses, where no limit on KV bounds them."""
+        if self.kv_tokens is None and _is_bare(node):
             self.bare[node] = None
+            self._trim()
 
     def _trim(self) -> None:
         """Delete the oldest leaves without a state beyond their bound."""
         bare, tree, most = self.bare, self.tree, self.most_bare
         while len(bare) > most:
             oldest, _ = bare.popitem(last=False)
-            parent = oldest.parent
-            if parent is None or oldest.children or oldest.state or oldest.host or oldest.users:
-                continue
+            if oldest.users:
+                continue  # noted again when it is let go
+            parent = oldest.parent or tree.root
             tree.remove(oldest)
-            if not (parent.children or parent.state) and parent.parent is not None:
+            if _is_bare(parent):
                 bare[parent] = None
 
     def _cap_path(self, tail: Node) -> None:
@@ -371,3 +376,8 @@ class PrefixCache:
             self.host_used -= 1
         self.kv_evictions += leaf.tokens
         self._remove(leaf)
+
+
+def _is_bare(node: Node) -> bool:
+    """Whether a node is a leaf of the tree without a state that nothing uses."""
+    return not (node.children or node.state or node.host or node.users) and node.parent is not None

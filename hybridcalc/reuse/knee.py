@@ -145,8 +145,14 @@ def is_stack(setup: Setup) -> bool:
     return plain and setup.policy.path_cap == NO_CAP
 
 
-def find_knee(workload: Workload, setup: Setup, *, warmup_rounds: int = 0, progress: Bar = lambda _: None) -> Knee:
-    """The knee of a workload; all of ``setup`` but its slots stays. ``progress`` starts a bar for each pass."""
+def find_knee(
+    workload: Workload, setup: Setup, *, warmup_rounds: int = 0, progress: Bar = lambda _: None,
+    given: Outcome | None = None,
+) -> Knee:  # fmt: skip
+    """The knee of a workload; all of ``setup`` but its slots stays. ``progress`` starts a bar for each pass.
+
+    ``given`` is what ``setup`` itself came to, where that is known: the knee is never more than slots that reach it.
+    """
     most, bar = max(MOST_LIMIT_SLOTS, setup.cached_slots), progress
     alone = Setup(setup.policy, most)
     distances = _Distances()
@@ -155,10 +161,12 @@ def find_knee(workload: Workload, setup: Setup, *, warmup_rounds: int = 0, progr
     if not stack:
         roomy = setup.with_cached(most)
         limit = simulate(workload, roomy, warmup_rounds=warmup_rounds, progress=bar("with any number of slots"))
+    if not stack and given is not None and (given.hit_tokens, given.hits) > (limit.hit_tokens, limit.hits):
+        limit = given  # a cap on paths may keep more of fewer
     limited = limit.most_cached >= most
     if not limit.hits:
         return Knee(None, None, limit, None, "stack distance" if stack else "search", limited)
-    known: dict[int, Outcome] = {}
+    known: dict[int, Outcome] = {} if given is None else {setup.cached_slots: given}
 
     def reaches(slots: int) -> bool:
         if slots not in known:
@@ -167,16 +175,24 @@ def find_knee(workload: Workload, setup: Setup, *, warmup_rounds: int = 0, progr
             known[slots] = simulate(workload, setting, warmup_rounds=warmup_rounds, progress=bar(name))
         return _near(known[slots], limit)
 
-    found, high = max(distances.knee(), 1), max(limit.most_cached, 1)
-    cached = found
-    exact = stack and reaches(found) and (found == 1 or not reaches(found - 1))
-    if not exact:
-        cached = _search(reaches, min(found, high), high)
-    pool = _pool(setup.with_cached(cached))
-    if setup.checkpoint_slots is None:
-        pool = max(pool, setup.running * setup.policy.slots_per_request)
+    least = least_cached(setup)
+    found, high = max(distances.knee(), least), max(limit.most_cached, least)
+    exact = stack and reaches(found) and (found == least or not reaches(found - 1))
+    if limit is given:
+        high = max(setup.cached_slots, least)
+    guess = min(found, high)
+    if given is not None and setup.cached_slots < guess and _near(given, limit):
+        exact, guess, high = False, setup.cached_slots, setup.cached_slots
+    cached = found if exact else _search(reaches, guess, high, least)
     method = "stack distance" if exact else "search"
-    return Knee(pool, cached, limit, known.get(cached, limit), method, limited)
+    return Knee(_pool(setup.with_cached(cached)), cached, limit, known.get(cached, limit), method, limited)
+
+
+def least_cached(setup: Setup) -> int:
+    """The fewest slots for states that may be asked about: one, or what the running requests that must fit leave."""
+    if setup.checkpoint_slots is not None or not setup.running:
+        return 1
+    return setup.running * (setup.policy.slots_per_request - setup.policy.own_slots)
 
 
 def _pool(setup: Setup) -> int:
@@ -187,8 +203,8 @@ def _near(outcome: Outcome, limit: Outcome) -> bool:
     return outcome.hits >= SHARE * limit.hits and outcome.hit_tokens >= SHARE * limit.hit_tokens
 
 
-def _search(reaches: Callable[[int], bool], guess: int, most: int) -> int:
-    """The least number up to ``most`` that reaches, where more never reach less; ``most`` does.
+def _search(reaches: Callable[[int], bool], guess: int, most: int, least: int) -> int:
+    """The least number from ``least`` to ``most`` that reaches, where more never reach less; ``most`` does.
 
     Steps away from the guess, each twice the last, until the number lies between two; then halves what is between.
     """
@@ -196,8 +212,8 @@ def _search(reaches: Callable[[int], bool], guess: int, most: int) -> int:
     low = high = guess
     if guess == most or reaches(guess):
         while high == low:
-            low = max(low - step, 0)
-            if low and reaches(low):
+            low = max(low - step, least - 1)
+            if low >= least and reaches(low):
                 high = low
             step *= 2
     else:

@@ -5,19 +5,31 @@ mean, rounded up, so that a plan never gets less than what the requests hold. Un
 """
 
 from collections import Counter
+from itertools import islice
 
 from hybridcalc import deployment
+from hybridcalc.errors import InputError
 from hybridcalc.reuse.requests import Workload
 
 MOST_LENGTHS = 256
+MOST_PLANNED = 2**22
+"""Requests whose lengths are counted: some seconds."""
 
 
 def planned_workload(workload: Workload, *, concurrency: int | None = None) -> deployment.Workload:
     """The lengths of a workload's requests, with how many have each, for ``hybridcalc plan``.
 
+    Raises InputError for more requests than are counted.
+
     The counts are a mix: how often a length comes, not how many requests run at once; that is ``concurrency``.
     """
-    counted = sorted(Counter(request.ends[-1] for request in workload.stream()).items())
+    counts: Counter[int] = Counter()
+    if (workload.requests or 0) <= MOST_PLANNED:
+        counts.update(request.ends[-1] for request in islice(workload.stream(), MOST_PLANNED + 1))
+    if max(counts.total(), workload.requests or 0) > MOST_PLANNED:
+        raise InputError(f"--workload {workload.name} sends more than {MOST_PLANNED:,} requests, too many to count",
+                         fix="write fewer of them: what counts is how often each length comes")  # fmt: skip
+    counted = sorted(counts.items())
     size = -(-len(counted) // MOST_LENGTHS) if counted else 1
     lengths = []
     for start in range(0, len(counted), size):

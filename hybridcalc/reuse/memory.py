@@ -67,6 +67,10 @@ def vllm_settings(model: Architecture, args: EngineArgs, settings: Settings) -> 
     Raises Refusal, and IllegalCombination where it saves no states.
     """
     ready = vllm.prepare(model, args)
+    asked = args.mamba_cache_mode
+    if ready.prefix_caching and asked == "all" and ready.mode != asked:
+        raise IllegalCombination(f"vLLM {ready.rules.version} runs {model.name} in mode {ready.mode}, not {asked}",
+                                 fix="leave out --mamba-cache-mode")  # fmt: skip
     if not ready.prefix_caching or ready.mode not in ("align", "all"):
         raise IllegalCombination(f"vLLM {ready.rules.version} saves no states of {model.name} for prefix reuse")
     return settings._replace(

@@ -27,6 +27,8 @@ LIVE, BASE, VLLM_OWN = 1, 3, 2
 """Slots of a running request: its live state; SGLang's base of S, which is the live state, the one that the tree keeps
 for it and a copy; what vLLM's align mode holds."""
 NO_CAP = -1
+MOST_STATES = 2**14
+"""States that one request may leave: a million tokens in chunks of 64."""
 
 
 class Policy(NamedTuple):
@@ -56,6 +58,7 @@ class Policy(NamedTuple):
 
         ``junction`` is how far the KV of other requests agrees, a grid multiple; at most ``start`` if no further.
         """
+        self._check_number(prompt - start, self.grid if self.every_block else self.prefill_chunk)
         if self.every_block:
             return list(range((start // self.grid + 1) * self.grid, prompt + 1, self.grid))
         if self.on_blocks:
@@ -79,9 +82,21 @@ class Policy(NamedTuple):
             return [total - 1] if total - 1 > prompt else []
         if not self.decode_grid:
             return []
+        if not self.on_blocks:
+            last = (total - 1) // self.decode_grid * self.decode_grid
+            return [last] if last > prompt else []
+        self._check_number(total - prompt, self.decode_grid)
         first = (prompt // self.decode_grid + 1) * self.decode_grid
-        states = list(range(first, total, self.decode_grid))
-        return states if self.on_blocks else states[-1:]
+        return list(range(first, total, self.decode_grid))
+
+    def _check_number(self, tokens: int, step: int) -> None:
+        """Raise InputError for a request that would leave more states than are simulated."""
+        if tokens > MOST_STATES * step:
+            flag = "--chunked-prefill-size" if step == self.prefill_chunk else "--block-size"
+            raise InputError(
+                f"{tokens:,} tokens in steps of {step:,} leave more than {MOST_STATES:,} states of one request",
+                fix=f"write a larger {flag} or shorter requests",
+            )
 
     def _block_states(self, start: int, prompt: int, junction: int) -> list[int]:
         """The ends of chunks that lie on the block grid, as far as retention keeps them (vLLM's align mode)."""

@@ -27,7 +27,8 @@ class Request(NamedTuple):
 
 class Workload(NamedTuple):
     """Requests that can be replayed: ``stream`` starts them anew, always the same. ``requests`` is None if unknown;
-    ``preempts`` says whether any of them may be preempted.
+    ``preempts`` says whether any of them may be preempted, ``at_once`` how many may run at a time, since each of the
+    others follows on the answer of one that does; None where none does, or it is not known.
     """
 
     name: str
@@ -36,3 +37,4 @@ class Workload(NamedTuple):
     rounds: int | None
     description: str
     preempts: bool = False
+    at_once: int | None = None

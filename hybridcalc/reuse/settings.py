@@ -71,9 +71,11 @@ class Settings(NamedTuple):
         policy = self.policy
         each = policy.slots_per_request
         if self.running * each > self.slots:
+            admitted, wanted = self.slots // each, self.running * each
+            requests = "1 running request needs" if self.running == 1 else f"{self.running:,} running requests need"
             raise InputError(
-                f"{self.running:,} running requests need {self.running * each:,} slots, {each} each; {self.slots:,} "
-                f"admit {self.slots // each:,}",
-                fix=f"write --slots {self.running * each}, or --running {max(self.slots // each, 1)}",
+                f"{requests} {wanted:,} slots, {each} each under {policy.name}; {self.slots:,} "
+                f"{'admits' if self.slots == 1 else 'admit'} {admitted:,}",
+                fix=f"write --slots {wanted}" + (f", or --running {admitted}" if admitted else ""),
             )
         return Setup(policy, self.slots, self.int8_slots, self.running, self.kv_tokens, self.host_slots)

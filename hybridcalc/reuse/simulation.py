@@ -262,14 +262,23 @@ def _begin(cache: PrefixCache, request: Request, runs: deque[Run], waiting: dequ
             run = cache.start(request)
         except NoRoom:
             if not runs:
-                raise InputError(
-                    f"a prompt of {request.prompt:,} tokens does not fit the cache even alone",
-                    fix="give more --slots or --kv-tokens",
-                ) from None
+                raise _too_large(cache, request.prompt, "a prompt") from None
             _end_oldest(cache, runs, waiting)
         else:
             cache.prefill(run)
             return run
+
+
+def _too_large(cache: PrefixCache, tokens: int, what: str) -> InputError:
+    """What to say where a request does not even fit alone: KV is what it lacks, unless that has no limit."""
+    if cache.kv_tokens is not None:
+        return InputError(
+            f"{what} takes {tokens:,} tokens of KV, more than the {cache.kv_tokens:,} of --max-total-tokens",
+            fix=f"write --max-total-tokens {tokens} or more",
+        )
+    each = cache.policy.own_slots
+    return InputError(f"a running request holds {each} slots, more than the {cache.slots:,} given",
+                      fix=f"write --slots {each} or more")  # fmt: skip
 
 
 def _end_oldest(cache: PrefixCache, runs: deque[Run], waiting: deque[Request]) -> None:
@@ -279,10 +288,7 @@ def _end_oldest(cache: PrefixCache, runs: deque[Run], waiting: deque[Request]) -
             cache.finish(runs[0])
         except NoRoom:
             if len(runs) == 1:
-                total = runs[0].request.ends[-1]
-                raise InputError(
-                    f"a request of {total:,} tokens does not fit the KV even alone", fix="give more --kv-tokens"
-                ) from None
+                raise _too_large(cache, runs[0].request.ends[-1] - 1, "a request") from None
             youngest = runs.pop()
             cache.preempt(youngest)
             waiting.appendleft(youngest.request._replace(preempted=RESUMED))

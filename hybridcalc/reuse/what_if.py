@@ -14,6 +14,7 @@ Units: slots, tokens, prompt tokens of work.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.knee import Bar
 from hybridcalc.reuse.policy import NO_CAP
@@ -49,6 +50,13 @@ class Row(NamedTuple):
             "name": self.variant.name, "flags": self.variant.flags, "slots": settings.slots,
             "checkpoint_slots": settings.int8_slots, "host_slots": settings.host_slots, **self.outcome.to_dict(),
         }  # fmt: skip
+
+
+class Left(NamedTuple):
+    """A variant that cannot be, and why."""
+
+    variant: Variant
+    why: str
 
 
 class Split(NamedTuple):
@@ -120,22 +128,33 @@ def _vllm(now: Settings) -> Iterator[Variant]:
         yield Variant("match unit", "--prefix-match-unit 16", now._replace(match_unit=16))
 
 
-def compare(workload: Workload, now: Settings, *, warmup_rounds: int, bar: Bar) -> list[Row]:
-    """Every variant through the workload."""
-    rows = []
+def compare(workload: Workload, now: Settings, *, warmup_rounds: int, bar: Bar) -> tuple[list[Row], list[Left]]:
+    """Every variant through the workload; and those that the slots or the KV have no room for."""
+    rows, left = [], []
     for variant in variants(now):
         name = f"{variant.name}: {variant.flags}"
-        outcome = simulate(workload, variant.settings.setup, warmup_rounds=warmup_rounds, progress=bar(name))
-        rows.append(Row(variant, outcome))
-    return rows
+        try:
+            outcome = simulate(workload, variant.settings.setup, warmup_rounds=warmup_rounds, progress=bar(name))
+        except HybridcalcError as error:
+            left.append(Left(variant, error.message))
+        else:
+            rows.append(Row(variant, outcome))
+    return rows, left
 
 
 def best_split(
     workload: Workload, now: Settings, *, warmup_rounds: int, step_tokens: int = STEP_TOKENS, bar: Bar
 ) -> tuple[Split, ...]:
-    """Ways to share ``now.slots`` between running requests and states, least work first; empty where none fits one."""
-    most = now.slots // now.policy.slots_per_request
-    answers = sum(request.ends[-1] - request.prompt for request in workload.stream() if request.round >= warmup_rounds)
+    """Ways to share ``now.slots`` between running requests and states, least work first; empty where none fits one.
+
+    No more run than the workload sends at once: its requests, and of those that follow on each other one.
+    """
+    requests = answers = 0
+    for request in workload.stream():
+        if request.round >= warmup_rounds:
+            requests += 1
+            answers += request.ends[-1] - request.prompt
+    most = min(now.slots // now.policy.slots_per_request, workload.at_once or requests, requests)
     found: dict[int, Split] = {}
 
     def split(running: int) -> Split:

@@ -28,23 +28,39 @@ MOST_TOKENS = 2**27
 """Tokens of one run; longer prompts than any model takes are slips of the keyboard."""
 MOST_HELD = 10**6
 """Prompts, conversations or documents that a generator may hold at a time."""
+MOST_TURNS = 1000
+"""Turns of one conversation, steps of one agent: each is looked up through all that were before it."""
+MOST_OPEN_TURNS = 10**7
+"""Turns of all that is open at a time, which is what a generator holds: some 2 GB."""
+MOST_REQUESTS = 10**8
+"""Requests of a workload: ten minutes' simulation."""
 
 
 class Kind(NamedTuple):
-    """A kind of workload: its parameters with their defaults, what streams it, and its requests and rounds."""
+    """A kind of workload: its parameters with their defaults, what streams it, and its requests and rounds.
+
+    Where a request follows on another: how many may run at once is the product of ``at_once``, and ``turns`` is how
+    many follow on each other.
+    """
 
     defaults: Values
     meaning: dict[str, str]
     stream: Callable[[Values, int], Iterator[Request]]
     requests: Callable[[Values], int]
     rounds: Callable[[Values], int]
+    at_once: tuple[str, ...] = ()
+    turns: str = ""
 
 
 COMMON: Values = {"rounds": 4, "preempt": 0.0}
 SHARES = ("preempt",)
 REALS = ("zipf", "think", "preempt")
 MAY_BE_ZERO = ("zipf", "think", "preempt", "system", "tail", "growth", "output")
-HELD = ("prefixes", "sessions", "documents", "parents", "prompts")
+LIMITS = {
+    **dict.fromkeys(("prefixes", "sessions", "documents", "parents", "prompts", "agents"), MOST_HELD),
+    **dict.fromkeys(("turns", "steps"), MOST_TURNS), "rounds": MOST_OF_A_NUMBER,
+}  # fmt: skip
+"""The most of what is counted; else MOST_TOKENS."""
 
 
 def parse_workload(text: str, *, seed: int = 0) -> Workload:
@@ -56,48 +72,66 @@ def parse_workload(text: str, *, seed: int = 0) -> Workload:
             fix=f"write {', '.join(f'{kind}:...' for kind in KINDS)} or the name of a trace",
         )
     kind = KINDS[name]
-    values = dict(kind.defaults)
+    values, typed = dict(kind.defaults), set[str]()
     for part in filter(None, (part.strip() for part in rest.split(","))):
         key, equals, value = (piece.strip() for piece in part.partition("="))
-        if key not in values or not equals:
+        if key in values and not equals:
+            raise InputError(f"--workload {name}: {key} has no value", fix=f"write {key}={kind.defaults[key]}")
+        if key not in values:
             near = get_close_matches(key, values, n=1)
             raise InputError(
                 f"--workload {name}: {part[:40]!r} is not one of its parameters",
                 fix=f"write {near[0]}=..." if near else f"it takes {', '.join(values)}",
             )
+        if key in typed:
+            raise InputError(f"--workload {name}: {key} is given twice", fix="leave one of them")
+        typed.add(key)
         values[key] = _value(name, key, value)
+    at_once = _product(*kind.at_once)(values) if kind.at_once else None
+    _check_size(name, kind, values, at_once or 0)
     described = ", ".join(f"{key} {value:,}" for key, value in values.items() if value)
     return Workload(
         name, lambda: kind.stream(values, seed), kind.requests(values), kind.rounds(values), described,
-        preempts=values["preempt"] > 0,
+        preempts=values["preempt"] > 0, at_once=at_once,
     )  # fmt: skip
 
 
+def _check_size(name: str, kind: Kind, values: Values, at_once: int) -> None:
+    """Raise InputError for a workload that would take too much memory or time."""
+    held = at_once * int(values.get(kind.turns, 0))
+    if held > MOST_OPEN_TURNS:
+        product = " x ".join((*kind.at_once, kind.turns))
+        raise InputError(f"--workload {name}: {product} is {held:,}", fix=f"at most {MOST_OPEN_TURNS:,} are simulated")
+    requests = kind.requests(values)
+    if requests > MOST_REQUESTS:
+        raise InputError(f"--workload {name}: that is {requests:,} requests; at most {MOST_REQUESTS:,} are simulated",
+                         fix="write fewer rounds")  # fmt: skip
+
+
 def _value(kind: str, key: str, text: str) -> int | float:
+    where = f"--workload {kind}: {key}={text[:20]}"
+    if key in REALS:
+        try:
+            number = float(text) if text.isascii() else float("")
+        except ValueError:
+            raise InputError(f"{where} is not a number", fix="write one like 1.0") from None
+        most = 1.0 if key in SHARES else MOST_EXPONENT if key == "zipf" else float(MOST_OF_A_NUMBER)
+        if not 0 <= number <= most:
+            raise InputError(f"{where}: not a number from 0 to {most:g}")
+        return number
+    whole = 0 if text == "0" else _whole(where, text)
+    least, most = int(key not in MAY_BE_ZERO), LIMITS.get(key, MOST_TOKENS)
+    if not least <= whole <= most:
+        raise InputError(f"{where}: not a whole number from {least} to {most:,}")
+    return whole
+
+
+def _whole(where: str, text: str) -> int:
     try:
-        if key in REALS:
-            number = float(text)
-            most = 1.0 if key in SHARES else MOST_EXPONENT if key == "zipf" else float(MOST_OF_A_NUMBER)
-            if not 0 <= number <= most:
-                raise InputError(f"not a number from 0 to {most:g}")
-            return number
-        if text == "0" and key in MAY_BE_ZERO:
-            return 0
-        number = parse_tokens(text)
-        most = (
-            MOST_HELD
-            if key in HELD
-            else MOST_OF_A_NUMBER
-            if key in ("rounds", "turns", "agents", "steps")
-            else MOST_TOKENS
-        )
-        if number > most:
-            raise InputError(f"at most {most:,}")
-    except ValueError:
-        raise InputError(f"--workload {kind}: {key}={text[:20]} is not a number", fix="write one like 1.0") from None
+        return parse_tokens(text)
     except InputError as error:
-        raise InputError(f"--workload {kind}: {key}={text[:20]}: {error.message}", fix=error.fix) from None
-    return number
+        fix = error.fix if error.message.endswith("is not a token count") else "write a whole number"
+        raise InputError(f"{where}: {error.message}", fix=fix) from None
 
 
 class _Popularity:
@@ -243,14 +277,14 @@ KINDS = {
         {**_ROUNDS, "rounds": "conversations of a session, one after another; a warm-up round is a turn",
          "sessions": "conversations open at a time", "turns": "of each", "user": "tokens a user adds in a turn",
          "growth": "tokens by which each turn adds more", "think": "mean seconds between turns; 0: in turn"},
-        _chat, _product("sessions", "turns", "rounds"), _product("turns", "rounds"),
+        _chat, _product("sessions", "turns", "rounds"), _product("turns", "rounds"), ("sessions",), "turns",
     ),
     "fanout": Kind(
         {"parents": 16, "agents": 8, "steps": 3, "tokens": 4000, "task": 200, "growth": 500, "output": 100,
          "system": 0, **COMMON},
         {**_ROUNDS, "parents": "contexts worked on at a time", "agents": "that branch off each", "steps": "of an agent",
          "tokens": "of a context", "task": "tokens of an agent's task", "growth": "tokens each step adds"},
-        _fanout, _product("parents", "agents", "steps", "rounds"), _product("rounds"),
+        _fanout, _product("parents", "agents", "steps", "rounds"), _product("rounds"), ("parents", "agents"), "steps",
     ),
     "rag": Kind(
         {"documents": 200, "tokens": 4000, "question": 50, "output": 200, "system": 500, "zipf": 1.0, **COMMON},

@@ -116,9 +116,25 @@ SLOTS = ("--slots", "100", "--workload", "cyclic")
      f"--workload {'x' * 40!r} is neither a kind of workload nor a file"),
     (("--slots", "9", "--workload", "no/such.jsonl"), 2, "'no/such.jsonl' is no trace: no such file"),
     ((*SLOTS, "--warmup-rounds", "4"), 2, "--warmup-rounds 4 leaves none of 4 rounds to count"),
-    ((*SLOTS, "--running", "21"), 2, "21 running requests need 105 slots, 5 each; 100 admit 20"),
+    ((*SLOTS, "--running", "21"), 2,
+     "21 running requests need 105 slots, 5 each under SGLang extra_buffer; 100 admit 20"),
     ((*SLOTS, "--engine", "trt"), 2, "--engine 'trt' is not known"),
-    ((*SLOTS, "--mamba-cache-mode", "none"), 2, "--mamba-cache-mode 'none' saves no states"),
+    ((*SLOTS, "--engine", "vllm", "--mamba-cache-mode", "none"), 2, "--mamba-cache-mode 'none' saves no states"),
+    ((*SLOTS, "--engine", "vllm", "--mamba-cache-mode", "all"), 1,
+     "vLLM 0.33.0 has no Mamba cache mode all: the last version that had it is 0.31.0, later ones run align"),
+    ((*SLOTS, "--engine", "vllm", "--mamba-cache-mode", "all", "--engine-version", "0.33.0"), 1,
+     "vLLM 0.33.0 has no Mamba cache mode all: the last version that had it is 0.31.0, later ones run align"),
+    (("kimi-k3", *SLOTS, "--engine", "vllm", "--mamba-cache-mode", "all", "--engine-version", "0.31.0"), 1,
+     "vLLM 0.30.0 runs kimi-k3 in mode align, not all"),
+    ((*SLOTS, "--engine-version", "0.1"), 2, "SGLang 0.1 is older than every version known here"),
+    ((*SLOTS, "--engine", "vllm", "--engine-version", "0.1"), 2, "vLLM 0.1 is older than every version known here"),
+    ((*SLOTS, "--engine", "vllm", "--engine-version", "x"), 2, "'x' is not a version"),
+    ((*SLOTS, "--strategy", "no_buffer"), 1, "no_buffer does not run under the overlap scheduler"),
+    (("qwen3.5-35b-a3b", *SLOTS, "--strategy", "no_buffer"), 1, "no_buffer does not run under the overlap scheduler"),
+    (("qwen3.5-35b-a3b", "--slots", "400", "--workload", "cyclic", "--rest", "1GiB"), 1,
+     "400 slots weigh 24.05 GiB: --rest leaves no KV beside them"),
+    (("nemotron-h-8b", "--slots", "4000", "--workload", "cyclic", "--rest", "1GiB", "--engine", "vllm"), 1,
+     "4,000 slots weigh 380.86 GiB: --rest leaves no KV beside them"),
     ((*SLOTS, "--int8-mamba-ckpt-size", "9"), 2, "--int8-mamba-ckpt-size has no effect alone"),
     ((*SLOTS, "--enable-int8-mamba-checkpoint", "--host-slots", "9"), 1,
      "int8 checkpoints do not run with a host tier"),
@@ -130,12 +146,90 @@ SLOTS = ("--slots", "100", "--workload", "cyclic")
     ((*SLOTS, "--rest", "40GiB"), 2, "--rest is shared between slots and KV of a model"),
     (("llama-3-8b", *SLOTS), 2, "llama-3-8b has no recurrent layer: its prefix cache holds no states"),
     (("falcon-mamba-7b", *SLOTS), 1, "SGLang keeps no states of FalconMambaForCausalLM for prefix reuse"),
-    ((*SLOTS, "--max-total-tokens", "500"), 2, "a prompt of 1,000 tokens does not fit the cache even alone"),
+    ((*SLOTS, "--max-total-tokens", "500"), 2,
+     "a prompt takes 1,000 tokens of KV, more than the 500 of --max-total-tokens"),
+    (("--slots", "100", "--workload", "cyclic:output=500", "--max-total-tokens", "1200"), 2,
+     "a request takes 1,499 tokens of KV, more than the 1,200 of --max-total-tokens"),
+    ((*SLOTS, "--chunked-prefill-size", "1", "--workload", "cyclic:tokens=1M"), 2,
+     "1,048,576 tokens in steps of 1 leave more than 16,384 states of one request"),
 ])  # fmt: skip
 def test_what_cannot_be_is_said_in_a_line(arguments, code, error):
     ran = run("reuse", *arguments)
     assert (ran.code, ran.out, ran.err.splitlines()[0]) == (code, "", f"error: {error}")
     assert len(ran.err.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(("engine", "flag"), [
+    ("vllm", ("--strategy", "no_buffer")), ("vllm", ("--mamba-radix-cache-strategy", "auto")),
+    ("vllm", ("--disable-overlap-schedule",)), ("vllm", ("--page-size", "1")),
+    ("vllm", ("--mamba-track-interval", "256")),
+    ("vllm", ("--mamba-max-states-per-path", "-1")), ("vllm", ("--enable-int8-mamba-checkpoint",)),
+    ("vllm", ("--int8-mamba-ckpt-size", "9")), ("sglang", ("--block-size", "64")),
+    ("sglang", ("--prefix-match-unit", "4")),
+    ("sglang", ("--prefix-cache-retention-interval", "0")), ("sglang", ("--mamba-cache-mode", "align")),
+])  # fmt: skip
+def test_a_flag_that_only_the_other_engine_has_is_refused(engine, flag):
+    """Even with the value that it has by itself: what is typed is meant to say something."""
+    ran = run("reuse", *SLOTS, "--engine", engine, *flag)
+    title, other = ("vLLM", "sglang") if engine == "vllm" else ("SGLang", "vllm")
+    assert (ran.code, ran.out) == (2, "")
+    assert f" is no flag of {title}" in ran.err
+    assert f"write --engine {other}" in ran.err
+
+
+def test_what_the_slots_have_no_room_for_is_left_out_of_the_comparison():
+    answer = reuse("--slots", "40", "--running", "10", "--strategy", "extra_buffer_lazy", "--workload",
+                   "chat:sessions=30")  # fmt: skip
+    assert answer["running"] == 10
+    assert "--strategy extra_buffer" not in [row["flags"] for row in answer["what_if"]]
+    assert any(note.startswith("not tried: --strategy extra_buffer: 10 running") for note in answer["notes"])
+
+
+def test_what_suffices_is_never_more_than_what_is_given():
+    answer = reuse("--slots", "8", "--running", "4", "--engine", "vllm", "--workload", "shared:tokens=1600")
+    assert (answer["knee_slots"], answer["cached_slots"]) == (8, 0)
+    out = run("reuse", "--slots", "8", "--running", "4", "--engine", "vllm", "--workload", "shared:tokens=1600").out
+    assert "8 slots suffice, 8 are given" in out
+
+
+def test_the_int8_pool_is_named_where_it_is_what_suffices():
+    out = run("reuse", "--slots", "256", "--workload", CYCLIC, "--enable-int8-mamba-checkpoint", "--no-what-if").out
+    assert "384 int8 slots suffice, the int8 pool has 512" in out
+
+
+def test_vllm_is_told_what_is_wanted_too():
+    out = run("reuse", "--slots", "9", "--engine", "vllm", "--workload", "cyclic:prefixes=20,tokens=2000").out
+    assert "want  20 blocks for each group of state layers" in out
+
+
+def test_a_path_cap_that_spares_nothing_says_what_running_requests_would():
+    answer = reuse("--slots", "100", "--workload", "rag:", "--mamba-max-states-per-path", "1", "--no-what-if")
+    assert answer["knee_slots"] is None
+    assert any("--running R" in note and "path cap" in note for note in answer["notes"])
+    out = run("reuse", "--slots", "100", "--workload", "rag:", "--mamba-max-states-per-path", "1", "--no-what-if").out
+    assert "reuses nothing with any number of slots, one request at a time" in out
+
+
+def test_more_running_requests_than_the_workload_sends_at_once_are_remarked():
+    answer = reuse("--slots", "64", "--running", "4", "--workload", "chat:sessions=2,turns=3", "--no-what-if")
+    assert any(note.startswith("chat sends 2 requests at once") for note in answer["notes"])
+
+
+def test_a_file_that_bears_the_name_of_a_workload_is_read_by_its_path(tmp_path, monkeypatch):
+    (tmp_path / "chat").write_text('{"hash_ids": [1]}\n', encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert any("write ./chat" in note for note in reuse("--slots", "8", "--workload", "chat")["notes"])
+    assert reuse("--slots", "8", "--workload", "./chat")["requests"] == 1
+    assert not any("./chat" in note for note in reuse("--slots", "8", "--workload", "chat:")["notes"])
+
+
+@pytest.mark.parametrize("columns", ["40", "60", "80"])
+def test_flags_are_never_broken(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    out = run("reuse", "--slots", "256", "--workload", CYCLIC, "--warmup-rounds", "1").out
+    words = {word.strip(";") for word in out.split() if word.startswith("--")}
+    assert words >= {"--mamba-max-states-per-path", "--mamba-track-interval", "--enable-hierarchical-cache",
+                     "--enable-int8-mamba-checkpoint", "--disable-overlap-schedule"}  # fmt: skip
 
 
 def test_plan_takes_the_requests_of_a_workload(tmp_path):

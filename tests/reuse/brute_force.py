@@ -27,10 +27,13 @@ def agreement(one, other):
 class BruteForce:
     """``kind``: "extra" (SGLang's extra buffers), "ends" (its no_buffer), "align" or "all" (vLLM)."""
 
-    def __init__(self, kind, slots, *, page=1, grid=1, chunk=10**9, decode_grid=0, retention=0, cap=-1):
+    def __init__(
+        self, kind, slots, *, page=1, grid=1, chunk=10**9, decode_grid=0, retention=0, cap=-1, most_bare=10**9
+    ):
         self.kind, self.slots, self.page, self.grid, self.chunk = kind, slots, page, grid, chunk
         self.decode_grid, self.retention, self.cap = decode_grid, retention, cap
         self.stretches, self.states, self.evictions = [], [], 0
+        self.most_bare, self.bare, self.trimmed = most_bare, [], 0
 
     def serve(self, request):
         tokens, prompt = tokens_of(request), request.prompt
@@ -50,6 +53,7 @@ class BruteForce:
             whole = (len(tokens) - 1) // self.page * self.page
             if whole > 0:
                 self._keep(tokens[:whole])
+        self._trim()
         return hit
 
     def _prefill(self, hit, prompt, junction):
@@ -104,6 +108,7 @@ class BruteForce:
         while len(self.states) >= self.slots:
             self._lose(self.states[0])
             self.evictions += 1
+            self._trim(spared=path)
         self.states.append(path)
         if self.cap >= 0:
             on_path = [state for state in self.states if state == path[: len(state)]]
@@ -125,6 +130,21 @@ class BruteForce:
         self.states.remove(path)
         if self.kind in ("extra", "ends") and not self._branches(path):
             self.stretches = [stretch for stretch in self.stretches if stretch[0] != path]
+
+    def _trim(self, spared=None):
+        """Of stretches that nothing follows and whose end has no state, the longest so go beyond ``most_bare``."""
+        while True:
+            ends = [
+                path
+                for path, _ in self.stretches
+                if path not in self.states and path != spared and not self._branches(path)
+            ]
+            self.bare = [path for path in self.bare if path in ends]
+            self.bare += [path for path in ends if path not in self.bare]
+            if len(self.bare) <= self.most_bare:
+                return
+            self.stretches = [stretch for stretch in self.stretches if stretch[0] != self.bare[0]]
+            self.trimmed += 1
 
     def _split(self, path):
         """End a stretch at ``path`` where one runs through it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from brute_force import BruteForce, tokens_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,8 @@ from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.cache import PrefixCache
 from hybridcalc.reuse.policy import sglang_policy, vllm_policy
 from hybridcalc.reuse.requests import Request
+from hybridcalc.reuse.settings import Settings
+from hybridcalc.reuse.workloads import parse_workload
 
 
 @st.composite
@@ -32,6 +35,7 @@ WORKLOADS = st.lists(requests(), min_size=1, max_size=25)
 def agree(policy, brute, workload, slots):
     """Both say the same of every request, and hold the same states and the same KV after it."""
     cache = PrefixCache(policy, slots)
+    cache.most_bare = brute.most_bare
     for request in workload:
         assert cache.serve(request) == brute.serve(request)
         assert cache.evictions == brute.evictions
@@ -80,6 +84,40 @@ def test_align_mode_agrees_with_the_brute_force(workload, slots, blocks, retenti
 def test_all_mode_agrees_with_the_brute_force(workload, slots, block):
     policy = vllm_policy(block, every_block=True)
     agree(policy, BruteForce("all", slots, page=block, grid=block, decode_grid=block), workload, slots)
+
+
+@settings(max_examples=800)
+@given(WORKLOADS, st.integers(1, 6), st.sampled_from(("extra", "paged", "ends", "align", "all")), st.integers(2, 4),
+       st.sampled_from((4, 10**6)), st.sampled_from((-1, 1)), st.integers(0, 3))  # fmt: skip
+def test_kv_beyond_the_bound_goes_as_in_the_brute_force(workload, slots, kind, grid, chunk, cap, most_bare):
+    """The bound is so low that leaves without a state go all the time, up their paths too."""
+    if kind == "ends":
+        policy = sglang_policy(Strategy.NO_BUFFER, prefill_chunk=chunk, path_cap=cap)
+        brute = BruteForce("ends", slots, chunk=chunk, cap=cap, most_bare=most_bare)
+    elif kind in ("align", "all"):
+        policy = vllm_policy(grid, every_block=kind == "all")
+        track = grid if kind == "all" else 0
+        brute = BruteForce(kind, slots, page=grid, grid=grid, decode_grid=track, most_bare=most_bare)
+    else:
+        page = grid if kind == "paged" else 1
+        policy = sglang_policy(page=page, chunk=grid, track_interval=grid, prefill_chunk=chunk, path_cap=cap)
+        chunk = max(chunk // page * page, page)
+        brute = BruteForce("extra", slots, page=page, grid=grid, chunk=chunk, decode_grid=grid, cap=cap,
+                           most_bare=most_bare)  # fmt: skip
+    agree(policy, brute, workload, slots)
+
+
+@pytest.mark.parametrize("flags", [{"page_size": 256}, {"page_size": 64, "slots": 40}, {"slots": 3}])
+def test_a_long_workload_stays_within_the_bound_on_kv_without_states(flags):
+    """Pages far larger than the turns leave branching points everywhere: more than the bound holds."""
+    now = Settings("sglang", **{"slots": 200, **flags})
+    cache = now.setup.cache()
+    for request in parse_workload("chat:sessions=2000,turns=5,think=5").stream():
+        cache.serve(request)
+    nodes = list(cache.tree.nodes())
+    assert {node for node in nodes if node.state} == set(cache.states)
+    assert {node for node in nodes if not (node.state or node.children)} == set(cache.bare)
+    assert len(cache.bare) <= cache.most_bare
 
 
 @given(WORKLOADS, st.integers(1, 6), st.integers(1, 4))

@@ -19,9 +19,9 @@ class Serving(RuleBasedStateMachine):
     @initialize(
         kind=st.sampled_from(("extra", "lazy", "no_buffer", "align")), slots=st.integers(8, 14),
         int8=st.sampled_from((None, 2, 5)), kv=st.sampled_from((None, 60, 120)), host=st.sampled_from((0, 2, 6)),
-        cap=st.sampled_from((-1, 1, 2)), grid=st.integers(1, 3),
+        cap=st.sampled_from((-1, 1, 2)), grid=st.integers(1, 3), most_bare=st.sampled_from((0, 1, 3, 1000)),
     )  # fmt: skip
-    def begin(self, kind, slots, int8, kv, host, cap, grid):
+    def begin(self, kind, slots, int8, kv, host, cap, grid, most_bare):
         if kind == "align":
             policy = vllm_policy(grid)
         elif kind == "no_buffer":
@@ -32,6 +32,7 @@ class Serving(RuleBasedStateMachine):
         self.cache = PrefixCache(
             policy, slots, checkpoint_slots=int8, count_running=True, kv_tokens=kv, host_slots=host
         )
+        self.cache.most_bare = most_bare
         self.started, self.runs, self.seen = [], [], []
 
     @rule(request=requests(longest=5))
@@ -88,6 +89,17 @@ class Serving(RuleBasedStateMachine):
         for node in nodes:
             assert node.parent.children[node.key] is node
             assert node.parent.depth < node.depth == node.ends[-1]
+
+    @invariant()
+    def leaves_without_a_state_are_bounded(self):
+        cache = self.cache
+        bare = {n for n in cache.tree.nodes() if not (n.state or n.host or n.children or n.users)}
+        if cache.kv_tokens is None:
+            assert bare <= set(cache.bare)
+            assert len(cache.bare) <= cache.most_bare
+            assert all(node.parent is not None for node in cache.bare)
+        else:
+            assert not cache.bare
 
     @invariant()
     def what_runs_is_locked_and_still_there(self):

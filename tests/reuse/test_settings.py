@@ -27,7 +27,9 @@ QUIET = {"warmup_rounds": 1, "bar": lambda _: None}
     (lambda: vllm_policy(1040, retention=1000),
      "--prefix-cache-retention-interval 1000 is no multiple of the block of 1040 tokens"),
     (lambda: Settings("sglang", 39, running=8).setup,
-     "8 running requests need 40 slots, 5 each; 39 admit 7"),
+     "8 running requests need 40 slots, 5 each under SGLang extra_buffer; 39 admit 7"),
+    (lambda: Settings("sglang", 1, running=1).setup,
+     "1 running request needs 5 slots, 5 each under SGLang extra_buffer; 1 admits 0"),
 ])  # fmt: skip
 def test_settings_that_do_not_go_together_are_named(make, message):
     with pytest.raises(InputError) as refused:
@@ -57,21 +59,23 @@ def test_every_variant_changes_something_and_can_be_simulated(now):
     base = simulate(workload, now.setup, warmup_rounds=1)
     changed = list(variants(now))
     assert len({variant.flags for variant in changed}) == len(changed) > 1
-    for row in compare(workload, now, **QUIET):
+    rows, left = compare(workload, now, **QUIET)
+    assert (len(rows), left) == (len(changed), [])
+    for row in rows:
         assert row.variant.settings != now
         assert row.outcome.requests == base.requests
         assert row.outcome.prompt_tokens == base.prompt_tokens
 
 
 def test_what_an_int8_pool_a_host_tier_and_twice_the_slots_change_is_the_same_here():
-    rows = compare(parse_workload("cyclic:prefixes=60"), Settings("sglang", 40), **QUIET)
+    rows, _ = compare(parse_workload("cyclic:prefixes=60"), Settings("sglang", 40), **QUIET)
     by_name = {row.variant.name: row.outcome.hit_rate for row in rows}
     assert by_name["twice the slots"] == by_name["int8 checkpoints"] == by_name["host tier"] == 1
     assert by_name["page"] == by_name["track interval"] == 0
 
 
 def test_a_smaller_block_finds_a_shorter_prefix():
-    rows = compare(parse_workload("shared:tokens=600,private=900"), Settings("vllm", 40, block_size=1056), **QUIET)
+    rows, _ = compare(parse_workload("shared:tokens=600,private=900"), Settings("vllm", 40, block_size=1056), **QUIET)
     by_flags = {row.variant.flags: row.outcome.hits for row in rows}
     assert by_flags["a block of 528 tokens"] > 0 == by_flags["a block of 2,112 tokens"]
 
@@ -88,6 +92,36 @@ def test_the_best_split_does_the_least_work_of_all_splits():
     assert splits[0].work_tokens == work[splits[0].running]
     assert splits[0].work_tokens <= min(work.values()) * 1.02
     assert all(split.cached_slots == 100 - 3 * split.running for split in splits)
+
+
+@pytest.mark.parametrize("now", [
+    Settings("sglang", 40, running=10, strategy=Strategy.EXTRA_BUFFER_LAZY),
+    Settings("sglang", 3, running=1, strategy=Strategy.NO_BUFFER, overlap=False),
+    Settings("vllm", 1, running=1, every_block=True),
+])  # fmt: skip
+def test_a_variant_that_the_slots_have_no_room_for_is_left_out_and_named(now):
+    """The settings as asked have room; a strategy or mode that holds more slots for a request has none."""
+    rows, left = compare(parse_workload("chat:sessions=3,user=1000"), now, **QUIET)
+    assert len(rows) + len(left) == len(list(variants(now)))
+    assert [variant.name for variant, _ in left] == ["align mode" if now.engine == "vllm" else "buffers"]
+    assert all("running request" in why and " each under " in why for _, why in left)
+
+
+def test_what_is_refused_as_impossible_names_nothing_that_is_impossible_too():
+    for slots in (1, 4):
+        with pytest.raises(InputError) as refused:
+            _ = Settings("sglang", slots, running=1).setup
+        assert refused.value.fix == "write --slots 5"
+
+
+@pytest.mark.parametrize(("text", "most"), [
+    ("chat:sessions=2,turns=3", 2), ("shared:rounds=3", 3), ("fanout:parents=2,agents=2,rounds=1", 4),
+    ("cyclic:prefixes=2,rounds=4", 8), ("chat:sessions=40,turns=2", 12),
+])  # fmt: skip
+def test_no_split_runs_more_requests_than_the_workload_sends_at_once(text, most):
+    """A turn follows on the answer before it; what remains is bounded by the requests there are, or by the slots."""
+    splits = best_split(parse_workload(text), Settings("sglang", 64), warmup_rounds=0, bar=lambda _: None)
+    assert max(split.running for split in splits) == most
 
 
 def test_no_split_where_no_request_fits():

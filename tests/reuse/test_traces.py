@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +91,19 @@ def test_a_json_array_is_read_as_a_stream(tmp_path, monkeypatch):
     ('{"token_ids": [1], "output_length": 1e9}', ":1: output_length 1000000000.0 is no usable number of tokens"),
     ('{"conversations": [3]}', ":1: a turn of a conversation is an object"),
     ('[{"hash_ids": [1], "input_length": 5},\n {"hash', ":2: this is not JSON, or it is cut off"),
+    ('[{"hash_ids": [1]}]\n[{"hash_ids": [1]}, {"hash_ids": [1]}]', ":2: something stands behind the end of the array"),
+    ('[{"hash_ids": [1]}] garbage', ":1: something stands behind the end of the array"),
+    ('[{"hash_ids": [1]}\n{"hash_ids": [1]}]', ":2: this is not JSON: '{' where a comma or ] belongs"),
+    ('[{"hash_ids": [1]},\n,{"hash_ids": [1]}]', ":2: this is not JSON: Expecting value"),
+    ('[{"hash_ids": [1]},]', ":1: this is not JSON"),
+    ('[,{"hash_ids": [1]}]', ":1: this is not JSON: Expecting value"),
+    ('[{"hash_ids": [1]}', ":1: this is not JSON: it is cut off: a comma or ] belongs"),
+    ('[{"hash_ids": [1]}, {"hash_ids": [1 2], "more": [' + "1," * 50 + '1]}]', ":1: this is not JSON: Expect"),
+    ('{\n "hash_ids": [1]\n}', ":1: this is not JSON: Expecting property name"),
+    ('{"hash_ids": [1], "hash_ids": [2]}', ":1: this is not JSON: 'hash_ids' is there twice"),
+    ('[{"hash_ids": [1], "hash_ids": [2]}]', ":1: this is not JSON: 'hash_ids' is there twice"),
+    ('{"hash_ids": [true, 1]}', ":1: hash_ids holds something else than numbers and strings"),
+    ('{"token_ids": [1], "output_token_ids": 3}', ":1: output_token_ids is no list"),
     ("[" * 100_000, "nested too deeply"),
     ('{"a":' * 100_000, "nested too deeply"),
     ("", ": no request in it"),
@@ -103,9 +119,55 @@ def test_what_cannot_be_read_is_named_with_file_and_line(tmp_path, lines, messag
 def test_long_lines_are_refused_before_they_are_held(tmp_path, monkeypatch):
     monkeypatch.setattr(traces, "LARGEST_OBJECT", 1000)
     monkeypatch.setattr(traces, "_READ", 100)
-    for text in ("{" + " " * 2000, "[{" + " " * 2000):
+    for text in ("{" + " " * 2000, "[{" + " " * 2000, '[{"hash_ids": [' + "1," * 700 + "1]}]"):
         with pytest.raises(InputError, match="more than 1,000 characters"):
             read_trace(written(tmp_path, text))
+
+
+def test_arrays_are_read_in_linear_time(tmp_path, within):
+    """Many small objects, and one that is a million tokens long, in one array."""
+    many = written(tmp_path, "[" + ",".join(['{"hash_ids":[1]}'] * 200_000) + "]", "many.json")
+    long = written(tmp_path, '[{"token_ids":[' + "7," * 1_000_000 + "7]}]", "long.json")
+    with within(20):
+        assert sum(1 for _ in read_trace(many).stream()) == 200_000
+        assert [request.prompt for request in read_trace(long).stream()] == [1_000_001]
+
+
+def test_what_one_object_holds_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(traces, "MOST_RUNS", 9)
+    monkeypatch.setattr(traces, "MOST_TURNS", 3)
+    for item, message in (
+        ({"token_ids": [1] * 10}, "token_ids holds 10; at most 9 are simulated"),
+        ({"conversations": [{"from": "gpt"}] * 4}, "a conversation of 4 turns; at most 3 are simulated"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read_trace(written(tmp_path, [item]))
+
+
+def test_a_packed_trace_is_read_as_it_is_and_one_that_is_cut_is_refused(tmp_path):
+    plain = written(tmp_path, HASHED * 50)
+    packed = tmp_path / "trace.jsonl.gz"
+    packed.write_bytes(gzip.compress(Path(plain).read_bytes()))
+    assert len(list(read_trace(str(packed)).stream())) == 150
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(InputError, match="cannot be read to its end"):
+        list(read_trace(str(packed)).stream())
+
+
+def test_what_is_no_regular_file_is_said_so(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for name in (tmp_path / "fifo", tmp_path, "/dev/zero"):
+        with pytest.raises(InputError, match="is no regular file: a trace is read more than once"):
+            read_trace(str(name))
+
+
+def test_an_answer_may_be_empty_and_a_turn_in_parts(tmp_path):
+    (request,) = read_trace(written(tmp_path, [{"token_ids": [1, 2], "output_token_ids": []}])).stream()
+    assert (request.prompt, request.ends) == (2, (1, 2))
+    talk = [{"role": "user", "content": [{"type": "text", "text": "x" * 40}, "y" * 40, {"type": "image_url"}]},
+            {"role": "assistant", "content": "z" * 8}]  # fmt: skip
+    (request,) = read_trace(written(tmp_path, [{"conversations": talk}])).stream()
+    assert (request.prompt, request.ends[-1]) == (20, 22)
 
 
 def test_a_missing_file_is_named():
