@@ -23,6 +23,8 @@ MOST_RECORDS = 20_000
 LARGEST_GPU_GIB = 1024
 """No rank's memory is larger: a figure beyond is a slip, and counts only where no other is printed."""
 
+_ALIKE = ("VllmWorkerProcess", "RayWorkerWrapper")
+"""What all workers of a boot are called, before vLLM gave them ranks."""
 _SERVING = frozenset({"running", "prefilling", "serving"})
 _STARTS = frozenset({"arguments", "weights_begin", "engine_started", "server_version", "loading"})
 ERRORS = {
@@ -41,6 +43,7 @@ ERRORS = {
     "no_auto_fit": "no_token_fits",
     "startup_refused": "",
     "compute_failed": "",
+    "weights_failed": "",
     "exception": "",
     "engine_failed": "",
 }
@@ -169,7 +172,7 @@ class Boot:
         if record.kind == "loading" and self.of("kv_buffer") and not self.of("draft_context"):
             return True
         name, _, pid = record.process.partition(" pid=")
-        if self._pids.get(name, pid) != pid:
+        if name not in _ALIKE and self._pids.get(name, pid) != pid:
             return True
         return record.kind not in _MANY and self._repeats(record, record.kind)
 

@@ -29,8 +29,8 @@ class Form(NamedTuple):
 
     A form with figures says nothing where none of them can be read; one without is a mark. ``pattern`` replaces the
     opening where plain words do not do; its first character stands outside every group. A ``bare`` form says something
-    without any of its figures too: that an engine gave up is worth knowing. ``before`` is how many bytes in front of the
-    opening, and behind the statement before it, may hold a figure.
+    without any of its figures too: that an engine gave up is worth knowing. ``before`` is how many bytes in front of
+    the opening, and behind the statement before it, may hold a figure.
     """
 
     kind: str

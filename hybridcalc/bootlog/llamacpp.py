@@ -1,7 +1,8 @@
 """Which lines of a llama.cpp log say what its buffers are?
 
-Before b5600 the KV total was called "KV self size". Each device prints its model, KV, RS (recurrent state) and compute buffers; each cache prints its total with cells and
-layers. A draft context's buffers come behind the line that announces it. "MiB" is 2**20. Source: llama.cpp src/llama-*.
+Before b5600 the KV total was called "KV self size". Each device prints its model, KV, RS (recurrent state) and
+compute buffers; each cache prints its total with cells and layers. A draft context's buffers come behind the line
+that announces it. "MiB" is 2**20. Source: llama.cpp src/llama-*.
 """
 
 from __future__ import annotations
@@ -55,5 +56,6 @@ FORMS = (
     ),
     Form("alloc_failed", "cudaMalloc failed: out of memory", (), 80),
     Form("compute_failed", "failed to allocate compute"),
+    Form("weights_failed", "error loading model: unable to allocate"),
     Form("ready", "server is listening", (), 60),
 )  # fmt: skip

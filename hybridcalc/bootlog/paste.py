@@ -9,7 +9,8 @@ cuts in half stay cut: mending them is the grammars' business, who know what may
 
 Handled: colour codes, raw or escaped; CR and CRLF; JSON log lines; indentation; ``>`` quotes; ``#``, ``//`` comments,
 bullets and string quotes; table pipes; grep's numbers and file names; prefixes of docker compose, containerd, kubectl,
-journald, syslog, Ray and srun; backticks, bold, no-break spaces fullwidth punctuation, and lines that a screen filled up with blanks.
+journald, syslog, Ray and srun; backticks, bold, no-break spaces, fullwidth punctuation; lines that a screen filled
+up with blanks.
 Left out: prefixes not in that list, where they are repeated in the middle of a wrapped line.
 """
 

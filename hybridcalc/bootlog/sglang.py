@@ -72,8 +72,25 @@ _ARGUMENTS = (
 )
 """Arguments that bear on memory, under their own names, as the engine echoes them at its start."""
 
+_FLAGS = (
+    ("tp_size", "--tp-size", "count"), ("tp_size", "--tp", "count"), ("pp_size", "--pp-size", "count"),
+    ("dp_size", "--dp-size", "count"), ("dp_size", "--dp", "count"), ("context_length", "--context-length", "count"),
+    ("mem_fraction_static", "--mem-fraction-static", "number"),
+    ("max_running_requests", "--max-running-requests", "count"),
+    ("max_total_tokens", "--max-total-tokens", "count"), ("page_size", "--page-size", "count"),
+    ("kv_cache_dtype", "--kv-cache-dtype", "word"), ("max_mamba_cache_size", "--max-mamba-cache-size", "count"),
+    ("mamba_full_memory_ratio", "--mamba-full-memory-ratio", "number"),
+    ("mamba_ssm_dtype", "--mamba-ssm-dtype", "word"),
+    ("mamba_radix_cache_strategy", "--mamba-radix-cache-strategy", "word"),
+    ("speculative_algorithm", "--speculative-algorithm", "word"),
+    ("speculative_num_draft_tokens", "--speculative-num-draft-tokens", "count"),
+)  # fmt: skip
+_COMMAND = tuple((name, f"{flag}{sign}{{{kind}}}") for name, flag, kind in _FLAGS for sign in (" ", "="))
+"""The same as people type them, where a log begins with its launch line."""
+
 FORMS = (
     Form("arguments", "server_args=ServerArgs(", _ARGUMENTS, 9000, bare=True),
+    Form("arguments", "sglang.launch_server", (("model_path", "--model-path {path}"), *_COMMAND), 3000),
     Form("weights_begin", "Load weight begin", (_AVAILABLE,)),
     Form(
         "weights_loaded",
@@ -165,7 +182,13 @@ FORMS = (
     Form("ping_pong", "Not enough space for mamba ping pong"),
     Form("slots_exhausted", "Not enough space for mamba cache"),
     Form("no_host_memory", "No host memory is left for HiCache"),
-    Form("exception", "Scheduler hit an exception", (("raised", "{error}"),), 8000, bare=True),
+    Form(
+        "exception",
+        "Scheduler hit an exception",
+        (("raised", "{error}"), ("page_size", "page_size {*}= {count}")),
+        8000,
+        bare=True,
+    ),
     Form("running", "Decode batch", _RUNNING, 400, spelt("Decode batch") + _TO_SLOTS),
     Form("prefilling", "Prefill batch", _RUNNING, 400, spelt("Prefill batch") + _TO_SLOTS),
     Form("running", "mamba num:", _RUNNING, 200),

@@ -8,8 +8,8 @@ its unit, or the words that must follow. So 25|7 is 257 before ", conv_state", a
 
 Kinds of figures: ``{size}`` with its unit (GB, MB, GiB, MiB), ``{gib}`` and ``{mib}`` one whose unit stands elsewhere,
 ``{count}`` a whole number, ``{number}`` one with decimals, ``{word}`` a name, ``{path}`` one with slashes, ``{dtype}``
-and ``{mode}`` one of a few, ``{error}`` the exception that a line opens with; ``{*}`` skips a few characters. A figure that is cut
-off, replaced by dots or by a ``{placeholder}`` matches none of them.
+and ``{mode}`` one of a few, ``{error}`` the exception that a line opens with; ``{*}`` skips a few characters. A
+figure that is cut off, replaced by dots or by a ``{placeholder}`` matches none of them.
 """
 
 from __future__ import annotations

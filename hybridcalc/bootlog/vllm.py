@@ -11,13 +11,9 @@ from hybridcalc.bootlog.forms import Form
 from hybridcalc.bootlog.spelling import CUT_COUNT, SPACE, spelt
 
 _ONE_REQUEST = (
-    spelt("To serve at least one request")
-    + rb"(?:(?!"
-    + spelt("To serve")
-    + rb")[^\[\]]){0,200}?(?:"
-    + spelt("is needed, which is larger")
-    + rb"|)"
-)
+    spelt("To serve at least one request") + rb"(?:(?:(?!" + spelt("To serve") + rb")[^\[\]]){0,200}?"
+    + spelt("is needed, which is larger") + rb")?"
+)  # fmt: skip
 """Up to the words by which a quotation without the first ones is known."""
 _SEQS_EXCEED = (
     spelt("max_num_seqs") + SPACE + rb"\(" + CUT_COUNT + rb"\)" + SPACE + spelt("exceeds available Mamba cache blocks")
@@ -133,7 +129,8 @@ FORMS = (
     ),
     Form(
         "one_request_too_big", "The model's max seq len",
-        (("max_model_len", "max seq len ({count})"), ("stored", "stored in KV cache ({count})")), 300, _STORED, bare=True,
+        (("max_model_len", "max seq len ({count})"), ("stored", "stored in KV cache ({count})")), 300, _STORED,
+        bare=True,
     ),
     Form("no_auto_fit", "Cannot auto-fit max_model_len", (), 200),
     Form(

@@ -21,6 +21,8 @@ RULES = (
     Rule("HC107", "note", "no preset fits, or several do", "Printed figures are intervals.", ""),
     Rule("HC108", "error", "the flags cannot have produced this log",
          "A pinned K, a limit, a dtype or a fraction that the log's figures rule out.", _KCC),
+    Rule("HC109", "note", "the tokens look pinned",
+         "A small round T beside much larger states: --max-total-tokens, or a share of the memory nobody asks for.", _KCC),
     Rule("HC110", "warning", "KV idles while the state pool binds", "Requests stop at K // S.", _KCC),
     Rule("HC111", "warning", "state slots idle while KV or the limit binds",
          "Slots beyond requests x S hold nothing but cached prefixes.", _KCC),
@@ -42,6 +44,10 @@ RULES = (
          "Full CUDA graphs need a block for each sequence of the largest batch.", "vLLM config/compilation.py"),
     Rule("HC127", "error", "one request does not fit", "A request of max_model_len needs more blocks than there are.",
          _VLLM),
+    Rule("HC128", "error", "an exception ended the boot", "The traceback's last line names it.", ""),
+    Rule("HC129", "error", "the GPU is not free enough at the start",
+         "The fraction is one of all its memory, and must be free before anything is loaded.",
+         "vLLM v1/worker/gpu_worker.py"),
     Rule("HC130", "warning", "requests queue at a full state pool", "Slots, not tokens, are the wall.", _POOL),
     Rule("HC131", "note", "what a running request holds", "mamba num over running requests, cached states included.",
          _POOL),
@@ -53,6 +59,8 @@ RULES = (
          "vLLM v1/worker/gpu_worker.py"),
     Rule("HC143", "warning", "graph sizes were capped to the blocks", "Batches beyond run without a graph.",
          "vLLM config/compilation.py"),
+    Rule("HC151", "warning", "a request does not fit the cells", "A sequence holds at most as many tokens as there are "
+         "cells.", "llama.cpp src/llama-kv-cache.cpp"),
     Rule("HC150", "note", "llama.cpp keeps its states in fp32", "R (convolution) and S of every cell.",
          "llama.cpp src/llama-memory-recurrent.cpp"),
 )  # fmt: skip
