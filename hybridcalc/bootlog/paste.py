@@ -72,8 +72,8 @@ _LINE_PREFIX = re.compile(
     % {b"clock": rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"},
     re.VERBOSE,
 )
-_PADDED = re.compile(rb"(?<=[\w,.=:])[ ]{40,}(?=[\w,.])")
-"""A screen's line filled up with blanks, and the next one behind it: a line end that was lost."""
+_PADDED = re.compile(rb"(?<=[0-9])[ ]{40,}(?=[0-9]{1,9},[ ][a-z_]{1,40}=)")
+"""A screen's line filled up with blanks in the middle of a number, and what follows it: a line end that was lost."""
 _BLANKS = bytes.maketrans(b" \t", b"\0\0")
 _STRING_END = re.compile(rb"""["'],?[\x20\t]*(?=[\n\v]|\Z)""")
 

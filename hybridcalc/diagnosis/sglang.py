@@ -322,8 +322,8 @@ def _memory(answer: Diagnosis, pools: Pools, best: Candidate | None, launch: Lau
                                f"{format_bytes(states[0])} of states beside them"))  # fmt: skip
         if "max_total_tokens" not in launch.given:
             answer.findings.append(finding(
-                "HC109", f"{pools.tokens:,} tokens beside {format_bytes(states[0])} of states: --max-total-tokens looks "
-                "pinned, and then no ratio moves the tokens", "--command says what the boot was started with",
+                "HC109", f"{pools.tokens:,} tokens beside {format_bytes(states[0])} of states: --max-total-tokens "
+                "looks pinned, and then no ratio moves the tokens", "--command says what the boot was started with",
             ))  # fmt: skip
         return
     notes = "the default" if answer.derived.get("ratio_is_default") else ""
@@ -336,7 +336,7 @@ def _memory(answer: Diagnosis, pools: Pools, best: Candidate | None, launch: Lau
 
 
 def tokens_pinned(pools: Pools, launch: Launch, ratio: Fraction) -> bool:
-    """Whether the tokens were set by hand: as the flags say, or by a small round count that only an absurd ratio gives."""
+    """Whether the tokens were set by hand: by the flags, or by a small round count that only an absurd ratio gives."""
     tokens = pools.tokens or 0
     if "max_total_tokens" in launch.given:
         return launch.args.max_total_tokens == tokens
@@ -464,7 +464,7 @@ def _verdict(
         if pools.requests is not None:
             parts.append(f"{requests_text(pools.requests)} at most")
     serving = answer.boot.serving
-    if not parts and serving.lines:
+    if not parts and serving.lines and serving.most_running:
         usage = f"state pool {serving.peak_state_usage:.0%} full"
         parts.append(f"serving: {requests_text(serving.most_running)} at most, {usage}")
     sizes = [part for part in (pools.state.conv, pools.state.ssm) if part is not None] if pools.state else []
