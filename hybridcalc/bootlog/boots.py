@@ -23,6 +23,8 @@ MOST_RECORDS = 20_000
 LARGEST_GPU_GIB = 1024
 """No rank's memory is larger: a figure beyond is a slip, and counts only where no other is printed."""
 
+_ALIKE = ("VllmWorkerProcess", "RayWorkerWrapper")
+"""What all workers of a boot are called, before vLLM gave them ranks."""
 _SERVING = frozenset({"running", "prefilling", "serving"})
 _STARTS = frozenset({"arguments", "weights_begin", "engine_started", "server_version", "loading"})
 ERRORS = {
@@ -39,14 +41,21 @@ ERRORS = {
     "seqs_exceed_blocks": "max_num_seqs_exceeds_mamba_blocks",
     "one_request_too_big": "kv_cache_below_one_request",
     "no_auto_fit": "no_token_fits",
+    "startup_refused": "",
+    "compute_failed": "",
+    "weights_failed": "",
+    "exception": "",
+    "engine_failed": "",
 }
-"""What each refusal is called in ``figures``."""
+"""What each refusal is called in ``figures``; "" where the line says no more than that it failed."""
+_UNSAID = ("exception", "engine_failed")
+"""What a boot ends with whatever the reason: it says something only where nothing else does."""
 _DONE = frozenset({"summary", "ready", "kv_size", *ERRORS})
 _MANY = frozenset({
     "weights_begin", "weights_loaded", "pools_done", "graph_captured", "graph_begin", "oom", "exception", "ready",
     "arguments", "mm_reserve", "loading", "draft_context", "weights_buffer", "kv_buffer", "state_buffer", "kv_total",
     "compute_buffer", "hicache_kv", "hicache_mamba", "kv_dtype", "state_total", "post_capture", "engine_started",
-    "server_version", "unified_pool",
+    "server_version", "unified_pool", "context", "engine_failed", "alloc_failed", "compute_failed",
 })  # fmt: skip
 """Kinds that a boot may print more than once with different figures: draft models, captures, devices."""
 
@@ -138,12 +147,15 @@ class Boot:
     def errors(self) -> list[Statement]:
         """What it died of: refusals and failures, unless it was up and running after them."""
         ready = max((s.line for s in self.of("ready")), default=0)
-        return [s for s in self.statements if s.kind in ERRORS and s.line > ready]
+        failed = [s for s in self.statements if s.line > ready and (s.kind in ERRORS or _admits_none(s))]
+        said = [s for s in failed if s.kind not in _UNSAID]
+        went_on = max((r.line for r in self.records() if _goes_on(r)), default=0)
+        return said or [s for s in failed if s.line >= went_on][:1]
 
     @property
     def empty(self) -> bool:
         """Whether nothing but marks was read."""
-        marks = {"arguments", "ready", "exception", "graph_begin", "loading", "draft_context", "oom", "refused_tokens"}
+        marks = {"arguments", "ready", "graph_begin", "loading", "draft_context", "oom", "refused_tokens", "context"}
         failed = any(s.kind in ("oom", "refused_tokens") for s in self.statements)
         said = any(s.kind not in marks for s in self.statements)
         return not (self.states or self.kvs or self.serving.lines or said or failed)
@@ -160,7 +172,7 @@ class Boot:
         if record.kind == "loading" and self.of("kv_buffer") and not self.of("draft_context"):
             return True
         name, _, pid = record.process.partition(" pid=")
-        if self._pids.get(name, pid) != pid:
+        if name not in _ALIKE and self._pids.get(name, pid) != pid:
             return True
         return record.kind not in _MANY and self._repeats(record, record.kind)
 
@@ -228,6 +240,16 @@ def assemble(records: Iterable[Record]) -> Assembly:
     for record in waiting:
         boots[0].add(record)
     return Assembly([boot for boot in boots if not boot.empty], dropped)
+
+
+def _admits_none(record: Statement) -> bool:
+    """Whether a clamp leaves no request: the engine gives up there."""
+    return record.kind == "capped" and record.get("max_running_requests") == 0
+
+
+def _goes_on(record: Record) -> bool:
+    """Whether a boot was still under way when it printed this."""
+    return not isinstance(record, Statement) or record.kind in _SERVING or record.kind in ("summary", "kv_size")
 
 
 def _said(record: Record) -> object:

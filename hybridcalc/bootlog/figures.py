@@ -63,6 +63,8 @@ _NAMES: dict[tuple[str, str, str], str] = {
     ("vllm", "free_memory", "activation"): "peak_activation_gib",
     ("vllm", "free_memory", "graphs"): "cuda_graph_gib",
     ("vllm", "free_memory", "in_use"): "kv_in_use_gib",
+    ("vllm", "startup_refused", "utilization"): "gpu_memory_utilization",
+    ("vllm", "startup_refused", "requested"): "requested_gib",
     ("vllm", "utilization", "utilization"): "gpu_memory_utilization",
     ("vllm", "utilization", "effective"): "gpu_memory_utilization_effective",
     ("vllm", "seqs_exceed_blocks", "max_num_seqs"): "max_num_seqs",
@@ -167,7 +169,8 @@ def figure_list(boot: Boot) -> list[Figure]:
             line = max((number for number, record in last.items() if record.get(name) is not None), default=0)
             said.append(Figure(name, value, last[line].rank, line))
     for error in boot.errors:
-        said.append(Figure("error", ERRORS[error.kind], error.rank, error.line))
+        if named := ERRORS.get(error.kind):
+            said.append(Figure("error", named, error.rank, error.line))
     return said
 
 

@@ -29,7 +29,8 @@ class Form(NamedTuple):
 
     A form with figures says nothing where none of them can be read; one without is a mark. ``pattern`` replaces the
     opening where plain words do not do; its first character stands outside every group. A ``bare`` form says something
-    without any of its figures too: that an engine gave up is worth knowing.
+    without any of its figures too: that an engine gave up is worth knowing. ``before`` is how many bytes in front of
+    the opening, and behind the statement before it, may hold a figure.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Form(NamedTuple):
     reach: int = DEFAULT_REACH
     pattern: bytes | None = None
     bare: bool = False
+    before: int = 0
 
     @property
     def opens(self) -> bytes:
@@ -108,17 +110,19 @@ class Grammar:
                 end = min(end, boundaries[ahead].start())
             number, counted = number + text.count(b"\n", counted, start), start
             before = boundaries[passed - 1] if passed else None
-            found = self._statement(text, name, start, max(end, match.end()), before, number)
+            low = max(start - self._forms[name][1].before, openings[position - 1].end() if position else 0)
+            low = max(low, before.end() if before else 0)
+            found = self._statement(text, name, min(low, start), start, max(end, match.end()), before, number)
             if found is not None:
                 yield found
 
     def _statement(
-        self, text: bytes, name: str, start: int, end: int, prefix: re.Match[bytes] | None, number: int
+        self, text: bytes, name: str, low: int, start: int, end: int, prefix: re.Match[bytes] | None, number: int
     ) -> Found | None:
         engine, form = self._forms[name]
         figures, last = list[tuple[str, Value]](), start
         for figure, pattern, kind in self._figures[name]:
-            match = pattern.search(text, start, end)
+            match = pattern.search(text, low, end)
             value = _value(match["figure"], kind) if match else None
             if match is not None and value is not None:
                 figures.append((figure, value))
@@ -146,14 +150,14 @@ def _at_word(pattern: bytes) -> bytes:
 
 
 def _value(token: bytes, kind: str) -> Value | None:
-    if kind in ("word", "path", "dtype", "mode"):
+    if kind in ("word", "path", "dtype", "mode", "error"):
         return LINE_END.sub(b"", token).strip(b"'").decode().removeprefix("torch.")
     text = digits(token)
     if text is None:
         return None
     if kind == "count":
         return int(text) if "." not in text else None
-    unit = GIB if kind == "gib" else 1
+    unit = {"gib": GIB, "mib": MIB}.get(kind, 1)
     if kind == "size":
         unit = MIB if b"M" in token else GIB
     return Printed(text, unit, len(text.partition(".")[2]))

@@ -1,7 +1,8 @@
 """Which lines of a llama.cpp log say what its buffers are?
 
-Each device prints its model, KV, RS (recurrent state) and compute buffers; each cache prints its total with cells and
-layers. A draft context's buffers come behind the line that announces it. "MiB" is 2**20. Source: llama.cpp src/llama-*.
+Before b5600 the KV total was called "KV self size". Each device prints its model, KV, RS (recurrent state) and
+compute buffers; each cache prints its total with cells and layers. A draft context's buffers come behind the line
+that announces it. "MiB" is 2**20. Source: llama.cpp src/llama-*.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ _STATE_TOTAL = (
     spelt("llama_") + CUT + rb"(?:" + spelt("memory") + rb"|" + spelt("kv_cache") + rb")" + CUT
     + spelt("_recurrent:") + SPACE + rb"(?=" + spelt("size") + rb")"
 )  # fmt: skip
+_ALLOCATING = (
+    spelt("allocating") + SPACE + rb"[0-9.]{1,12}" + SPACE + spelt("MiB on device") + SPACE + rb"[0-9]{1,3}:" + SPACE
+    + rb"\w{0,12}" + spelt("alloc failed")
+)  # fmt: skip
+_K_AND_V = (("k", "K ({*}): {size}"), ("v", "V ({*}): {size}"), ("k", "K ({*}) {mib}"), ("v", "V ({*}) {mib}"))
+"""As llama.cpp prints them, and as people shorten them: the unit is the total's."""
 
 FORMS = (
     Form("loading", "llama_model_loader: loaded meta data", (), 60),
@@ -28,19 +35,27 @@ FORMS = (
     Form(
         "kv_total", "llama_kv_cache: size",
         (
-            ("size", "size = {size}"), ("cells", "{count} cells"), ("layers", "{count} layers"),
-            ("k", "K ({*}): {size}"), ("v", "V ({*}): {size}"),
+            ("size", "size = {size}"), ("cells", "{count} cell"), ("layers", "{count} layer"), *_K_AND_V,
         ),
         240, _KV_TOTAL,
     ),
+    Form("kv_total", "KV self size", (("size", "self size = {size}"), *_K_AND_V), 160),
     Form(
         "state_total", "llama_memory_recurrent: size",
         (
-            ("size", "size = {size}"), ("cells", "{count} cells"), ("layers", "{count} layers"),
+            ("size", "size = {size}"), ("cells", "{count} cell"), ("layers", "{count} layer"),
             ("seqs", "{count} seqs"), ("rs_seq", "{count} rs_seq"), ("r", "R ({*}): {size}"), ("s", "S ({*}): {size}"),
+            ("r", "R ({*}) {mib}"), ("s", "S ({*}) {mib}"),
         ),
         240, _STATE_TOTAL,
     ),
+    Form("context", "llama_context: n_ubatch", (("n_ubatch", "n_ubatch = {count}"),), 60),
+    Form(
+        "alloc_failed", "allocating N MiB on device",
+        (("tried", "allocating {size} on device"), ("device", "on device {count}:")), 160, _ALLOCATING,
+    ),
     Form("alloc_failed", "cudaMalloc failed: out of memory", (), 80),
+    Form("compute_failed", "failed to allocate compute"),
+    Form("weights_failed", "error loading model: unable to allocate"),
     Form("ready", "server is listening", (), 60),
 )  # fmt: skip

@@ -9,7 +9,8 @@ cuts in half stay cut: mending them is the grammars' business, who know what may
 
 Handled: colour codes, raw or escaped; CR and CRLF; JSON log lines; indentation; ``>`` quotes; ``#``, ``//`` comments,
 bullets and string quotes; table pipes; grep's numbers and file names; prefixes of docker compose, containerd, kubectl,
-journald, syslog, Ray and srun; backticks, bold, no-break spaces and fullwidth punctuation.
+journald, syslog, Ray and srun; backticks, bold, no-break spaces, fullwidth punctuation; lines that a screen filled
+up with blanks.
 Left out: prefixes not in that list, where they are repeated in the middle of a wrapped line.
 """
 
@@ -71,6 +72,8 @@ _LINE_PREFIX = re.compile(
     % {b"clock": rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?"},
     re.VERBOSE,
 )
+_PADDED = re.compile(rb"(?<=[0-9])[ ]{40,}(?=[0-9]{1,9},[ ][a-z_]{1,40}=)")
+"""A screen's line filled up with blanks in the middle of a number, and what follows it: a line end that was lost."""
 _BLANKS = bytes.maketrans(b" \t", b"\0\0")
 _STRING_END = re.compile(rb"""["'],?[\x20\t]*(?=[\n\v]|\Z)""")
 
@@ -88,10 +91,15 @@ def plain(raw: bytes) -> Plain:
     text = _JSON_LINE.sub(_without_json, text)
     text = _BACKSLASHED.sub(_unescaped, text)
     text = text.replace(b"\r", b"\v")
+    text = _PADDED.sub(_line_end, text)
     text = _LOOKALIKE.sub(_in_ascii, text)
     text = _STRING_END.sub(_blank, text)  # first, or the quote behind a "\n" would pass for an opening one
     text = _LINE_PREFIX.sub(_without_prefix, b"\n" + text)[1:]
     return Plain(text.translate(None, b"\0"), array("Q", compress(range(len(text)), text)))
+
+
+def _line_end(match: re.Match[bytes]) -> bytes:
+    return b"\v".ljust(len(match[0]), b"\0")
 
 
 def _blank(match: re.Match[bytes]) -> bytes:

@@ -10,12 +10,23 @@ model_executor/, mem_cache/, managers/; docs/log.md lists the forms.
 from __future__ import annotations
 
 from hybridcalc.bootlog.forms import Form
-from hybridcalc.bootlog.spelling import CUT, SPACE, spelt
+from hybridcalc.bootlog.spelling import CUT, CUT_COUNT, SPACE, spelt
 
 _AVAILABLE = ("avail", "avail mem={size}")
 _USED = ("usage", "mem usage={size}")
 _GRAPH = spelt("Capture") + SPACE + rb"(?:[A-Za-z-]+" + SPACE + rb"){0,6}[Gg]" + CUT + spelt("raph") + SPACE
 _UNIFIED = spelt("total_bytes=") + rb"[0-9]+," + SPACE + spelt("max_total_num_tokens=")
+_TO_SLOTS = rb"(?:(?:(?!(?:Decode|Prefill) batch|\[[^\[\]]{0,40}[:P])[\s\S]){0,240}?" + spelt("mamba num:") + rb")?"
+"""The rest of a serving line up to the slots: only where its head is lost do they open a line of their own."""
+_REFUSED = (
+    ("max_mamba_cache_size", "max_mamba_cache_size={count}"),
+    ("total_rest_memory", "total_rest_memory={size}"),
+    ("per_slot", "mamba_cache_per_req={size}"),
+)
+_TO_REST = rb"(?:[^\[\]]{0,200}?" + spelt("total_rest_memory=") + rb")?"
+_REST_ALONE = (
+    spelt("max_mamba_cache_size=") + rb"-?" + CUT_COUNT + SPACE + rb"[(,]" + SPACE + spelt("total_rest_memory=")
+)  # fmt: skip
 ELSEWHERE = (
     Form("", "Mamba Cache is allocated"),
     Form("", "KV Cache is allocated"),
@@ -61,8 +72,25 @@ _ARGUMENTS = (
 )
 """Arguments that bear on memory, under their own names, as the engine echoes them at its start."""
 
+_FLAGS = (
+    ("tp_size", "--tp-size", "count"), ("tp_size", "--tp", "count"), ("pp_size", "--pp-size", "count"),
+    ("dp_size", "--dp-size", "count"), ("dp_size", "--dp", "count"), ("context_length", "--context-length", "count"),
+    ("mem_fraction_static", "--mem-fraction-static", "number"),
+    ("max_running_requests", "--max-running-requests", "count"),
+    ("max_total_tokens", "--max-total-tokens", "count"), ("page_size", "--page-size", "count"),
+    ("kv_cache_dtype", "--kv-cache-dtype", "word"), ("max_mamba_cache_size", "--max-mamba-cache-size", "count"),
+    ("mamba_full_memory_ratio", "--mamba-full-memory-ratio", "number"),
+    ("mamba_ssm_dtype", "--mamba-ssm-dtype", "word"),
+    ("mamba_radix_cache_strategy", "--mamba-radix-cache-strategy", "word"),
+    ("speculative_algorithm", "--speculative-algorithm", "word"),
+    ("speculative_num_draft_tokens", "--speculative-num-draft-tokens", "count"),
+)  # fmt: skip
+_COMMAND = tuple((name, f"{flag}{sign}{{{kind}}}") for name, flag, kind in _FLAGS for sign in (" ", "="))
+"""The same as people type them, where a log begins with its launch line."""
+
 FORMS = (
     Form("arguments", "server_args=ServerArgs(", _ARGUMENTS, 9000, bare=True),
+    Form("arguments", "sglang.launch_server", (("model_path", "--model-path {path}"), *_COMMAND), 3000),
     Form("weights_begin", "Load weight begin", (_AVAILABLE,)),
     Form(
         "weights_loaded",
@@ -119,14 +147,12 @@ FORMS = (
     Form(
         "refused_hybrid",
         "Not enough GPU memory for hybrid",
-        (
-            ("max_mamba_cache_size", "max_mamba_cache_size={count}"),
-            ("total_rest_memory", "total_rest_memory={size}"),
-            ("per_slot", "mamba_cache_per_req={size}"),
-        ),
+        _REFUSED,
         500,
+        spelt("Not enough GPU memory for hybrid") + _TO_REST,
         bare=True,
     ),
+    Form("refused_hybrid", "max_mamba_cache_size=N (total_rest_memory=", _REFUSED, 200, _REST_ALONE),
     Form(
         "refused_small",
         "state cache is too small to serve",
@@ -134,12 +160,37 @@ FORMS = (
         300,
         bare=True,
     ),
-    Form("refused_tokens", "Not enough memory. Please try to increase", (), 200),
+    Form(
+        "refused_tokens",
+        "Not enough memory. Please try to increase",
+        (("mem_fraction_static", "mem_fraction_static={number}"),),
+        200,
+        bare=True,
+    ),
+    Form(
+        "profiled",
+        "Memory profiling: available_gpu_memory=",
+        (
+            ("available", "available_gpu_memory={size}"),
+            ("total", "total_gpu_memory={size}"),
+            ("mem_fraction_static", "mem_fraction_static={number}"),
+            ("rest", "rest_memory={size}"),
+        ),
+        300,
+    ),
     Form("refused_weights", "Loaded weights leave no GPU memory", (), 300),
     Form("ping_pong", "Not enough space for mamba ping pong"),
     Form("slots_exhausted", "Not enough space for mamba cache"),
     Form("no_host_memory", "No host memory is left for HiCache"),
-    Form("running", "Decode batch", _RUNNING, 400),
-    Form("prefilling", "Prefill batch", _RUNNING, 400),
+    Form(
+        "exception",
+        "Scheduler hit an exception",
+        (("raised", "{error}"), ("page_size", "page_size {*}= {count}")),
+        8000,
+        bare=True,
+    ),
+    Form("running", "Decode batch", _RUNNING, 400, spelt("Decode batch") + _TO_SLOTS),
+    Form("prefilling", "Prefill batch", _RUNNING, 400, spelt("Prefill batch") + _TO_SLOTS),
+    Form("running", "mamba num:", _RUNNING, 200),
     Form("ready", "The server is fired up"),
 )

@@ -6,10 +6,10 @@ r"""How is a line matched that a line end may cut anywhere, and when is a number
 A line end may fall inside a word or a number; a number is mended only if what comes after it proves that it goes on:
 its unit, or the words that must follow. So 25|7 is 257 before ", conv_state", and 37 before a line that opens with 4.
 
-Kinds of figures: ``{size}`` with its unit (GB, MB, GiB, MiB), ``{gib}`` one whose unit stands elsewhere, ``{count}``
-a whole number, ``{number}`` one with decimals, ``{word}`` a name, ``{path}`` one with
-slashes, ``{dtype}`` and ``{mode}`` one of a few; ``{*}`` skips a few characters. A figure that is cut
-off, replaced by dots or by a ``{placeholder}`` matches none of them.
+Kinds of figures: ``{size}`` with its unit (GB, MB, GiB, MiB), ``{gib}`` and ``{mib}`` one whose unit stands elsewhere,
+``{count}`` a whole number, ``{number}`` one with decimals, ``{word}`` a name, ``{path}`` one with slashes, ``{dtype}``
+and ``{mode}`` one of a few, ``{error}`` the exception that a line opens with; ``{*}`` skips a few characters. A
+figure that is cut off, replaced by dots or by a ``{placeholder}`` matches none of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST_DIGITS = 4000
 """Of a number; a longer one is none, and Python would not read it either."""
 _DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fnuz", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn_x2",
            "fp8_e4m3", "fp8_e5m2", "fp8", "int8", "uint8")  # fmt: skip
-_FIGURE = re.compile(r"\{(size|gib|count|number|word|path|dtype|mode)\}")
+_FIGURE = re.compile(r"\{(size|gib|mib|count|number|word|path|dtype|mode|error)\}")
 
 
 def spelt(words: str) -> bytes:
@@ -106,6 +106,10 @@ def _figure(kind: str, after: str) -> bytes:
         return rb"[\w./@~-][\w./@:~+-]{0,200}"
     if kind == "word":
         return rb"\w(?:[\w-]|\.(?=\w))*+(?![{}(])"
+    if kind == "error":
+        return rb"(?<=[\n\v])[A-Za-z_][\w.]{0,60}(?:Error|Exception|Interrupt)(?=[:\s]|\Z)"
+    if kind == "mib":
+        return _NUMBER + _NUMBER_ENDS + rb"(?!" + SPACE + rb"[A-LN-Za-z]*B)"
     if kind in ("number", "gib"):
         mended = _CUT_NUMBER.replace(b"[0-9,]", b"[0-9]") if after.startswith(",") else _CUT_NUMBER
         return rb"-?" + (mended if after else _NUMBER + _NUMBER_ENDS)

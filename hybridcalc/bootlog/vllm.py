@@ -10,9 +10,17 @@ from __future__ import annotations
 from hybridcalc.bootlog.forms import Form
 from hybridcalc.bootlog.spelling import CUT_COUNT, SPACE, spelt
 
+_ONE_REQUEST = (
+    spelt("To serve at least one request") + rb"(?:(?:(?!" + spelt("To serve") + rb")[^\[\]]){0,200}?"
+    + spelt("is needed, which is larger") + rb")?"
+)  # fmt: skip
+"""Up to the words by which a quotation without the first ones is known."""
 _SEQS_EXCEED = (
     spelt("max_num_seqs") + SPACE + rb"\(" + CUT_COUNT + rb"\)" + SPACE + spelt("exceeds available Mamba cache blocks")
 )
+
+_STORED = spelt("The model") + rb".{1,3}" + spelt("s max seq len (") + CUT_COUNT + rb"\)" + SPACE + spelt("is larger")
+_CONCURRENCY = (("max_model_len", "concurrency for {count} tokens"), ("concurrency", "per request: {number}x"))
 
 FORMS = (
     Form(
@@ -40,7 +48,11 @@ FORMS = (
     Form("architecture", "Resolved architecture:", (("name", "architecture: {word}"),), 100),
     Form("cache_mode", "Mamba cache mode is set to", (("mode", "is set to {mode}"),), 100),
     Form("weights_loaded", "Model loading took", (("usage", "Model loading took {size}"),), 80),
-    Form("block_size", "Setting attention block size to", (("tokens", "block size to {count} tokens"),), 80),
+    Form("weights_loaded", "Loading model weights took", (("usage", "model weights took {size}"),), 80),
+    Form(
+        "block_size", "Setting attention block size to",
+        (("tokens", "block size to {count} tokens"), ("before", "tokens (was {count})")), 80,
+    ),
     Form("padding", "Padding mamba page size by", (("percent", "page size by {number}%"),), 80),
     Form(
         "padding_layers", "Add N padding layers",
@@ -48,6 +60,7 @@ FORMS = (
         120, spelt("Add") + SPACE + rb"(?=[0-9])",
     ),
     Form("available", "Available KV cache memory:", (("available", "cache memory: {size}"),), 60),
+    Form("available", "Available KV cache memory (", (("available", "cache memory ({size})"),), 60),
     Form(
         "reserved", "Initial free memory",
         (("free", "free memory {size}"), ("available", "reserved {size} memory for KV")), 200,
@@ -61,11 +74,13 @@ FORMS = (
         "graph_pool", "CUDA graph pool memory:",
         (("actual", "{size} (actual)"), ("estimate", "{size} (estimated)")), 140,
     ),
-    Form("kv_size", "KV cache size:", (("tokens", "KV cache size: {count} tokens"),), 80),
+    Form("graph_pool", "Graph capturing finished in", (("actual", "took {size}"),), 120),
     Form(
-        "concurrency", "Maximum concurrency for",
-        (("max_model_len", "concurrency for {count} tokens"), ("concurrency", "per request: {number}x")), 120,
+        "kv_size", "KV cache size:",
+        (("tokens", "KV cache size: {count} token"), ("goes_on", "KV cache size: {count} tokens,")), 80,
     ),
+    Form("concurrency", "Maximum concurrency for", _CONCURRENCY, 120),
+    Form("concurrency", "maximum concurrency for", _CONCURRENCY, 120),
     Form(
         "free_memory", "Free memory on device",
         (
@@ -75,6 +90,10 @@ FORMS = (
             ("in_use", "kv cache memory in use is {size}"),
         ),
         900,
+    ),
+    Form(
+        "startup_refused", "less than desired GPU memory utilization",
+        (("utilization", "memory utilization ({number},"), ("requested", ", {size})")), 120, bare=True,
     ),
     Form(
         "utilization", "The current --gpu-memory-utilization=",
@@ -95,10 +114,23 @@ FORMS = (
     Form(
         "one_request_too_big", "To serve at least one request",
         (
-            ("max_model_len", "max seq len ({count})"), ("needed", "({size} KV cache is needed"),
+            ("max_model_len", "max seq len ({count})"), ("needed", "{size} KV cache is needed"),
             ("available", "cache memory ({size})"), ("estimated", "maximum model length is {count}."),
         ),
-        500, bare=True,
+        500, _ONE_REQUEST, bare=True,
+    ),
+    Form(
+        "one_request_too_big", "is needed, which is larger than the available KV cache memory",
+        (
+            ("needed", "{size} KV cache is needed"), ("available", "cache memory ({size})"),
+            ("estimated", "maximum model length is {count}."),
+        ),
+        500, before=40,
+    ),
+    Form(
+        "one_request_too_big", "The model's max seq len",
+        (("max_model_len", "max seq len ({count})"), ("stored", "stored in KV cache ({count})")), 300, _STORED,
+        bare=True,
     ),
     Form("no_auto_fit", "Cannot auto-fit max_model_len", (), 200),
     Form(
@@ -111,4 +143,8 @@ FORMS = (
          ("usage", "KV cache usage: {number}%")), 300,
     ),
     Form("ready", "Application startup complete"),
+    Form("engine_failed", "EngineCore failed to start"),
+    Form("engine_failed", "Engine core initialization failed"),
+    Form("engine_failed", "EngineCore encountered a fatal error"),
+    Form("engine_failed", "EngineCore encountered an issue"),
 )  # fmt: skip

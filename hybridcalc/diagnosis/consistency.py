@@ -30,7 +30,7 @@ def contradictions(
     """What cannot all be true of one boot, and what the flags rule out."""
     return [
         *_within(boot, slots, tokens, requests, slots_per_request),
-        *_memory(boot),
+        *_once(list(_memory(boot))),
         *_flags(boot, slots, requests, launch),
     ]
 
@@ -57,6 +57,15 @@ def _within(
         yield _apart(f"{requests:,} requests run", f"{slots:,} slots admit {slots // slots_per_request:,}")
     elif slots is not None and requests is not None and 0 <= slots < requests:
         yield _apart(f"{requests:,} requests run", f"there are {slots:,} slots, and each needs one at least")
+
+
+def _once(found: list[Finding]) -> list[Finding]:
+    """Notes that differ from rank to rank by a cent, as one."""
+    notes = [one for one in found if one.rule == "HC116"]
+    if len(notes) < 2:
+        return found
+    first = notes[0]._replace(message=f"{notes[0].message}; about so on {len(notes)} ranks")
+    return [first if one is notes[0] else one for one in found if one.rule != "HC116" or one is notes[0]]
 
 
 def _memory(boot: Boot) -> Iterator[Finding]:

@@ -29,7 +29,8 @@ def serving_findings(answer: Diagnosis, slots: int | None, slots_per_request: in
         each = serving.most_slots / max(1, serving.running_at_most_slots)
         reserved = f"; {slots_per_request} are reserved for each" if slots_per_request else ""
         seen = f"{serving.most_slots:,} slots in use with {serving.running_at_most_slots:,} running requests"
-        said.append(finding("HC131", f"{seen}: {each:.1f} each, cached prefixes included{reserved}"))
+        if serving.most_running:
+            said.append(finding("HC131", f"{seen}: {each:.1f} each, cached prefixes included{reserved}"))
     if serving.peak_state_usage >= 0.95 and serving.most_queued:
         said.append(finding(
             "HC130", f"the state pool is {serving.peak_state_usage:.0%} full with {serving.peak_kv_usage:.0%} of KV in "

@@ -74,6 +74,7 @@ def _reproduced(
     if slots_per_request is not None:
         args = _with_slots(model, args, slots_per_request)
     args = replace(args, max_running_requests=_limit(pools, asked, prepare(model, args).slots.count, launch))
+    pinned_tokens = answer.derived.get("tokens_pinned")
     for version in dict.fromkeys((args.engine_version, NEWEST_VERSION)):
         tried = replace(args, engine_version=version)
         try:
@@ -83,6 +84,8 @@ def _reproduced(
         except HybridcalcError:
             continue
         rest = (charged + int((tokens + 0.5) * cell)) / GIB
+        if pinned_tokens:
+            return model, replace(tried, max_mamba_cache_size=slots, max_total_tokens=pinned_tokens), rest
         for ratio in _ratios(answer, tried):
             solved = replace(tried, mamba_full_memory_ratio=ratio, max_mamba_cache_size=None)
             try:
@@ -167,7 +170,7 @@ def _by_plan(answer: Diagnosis, model: Architecture, args: ServerArgs, rest_gib:
         "idle_percent": round(planned.capacity.idle_percent, 2),
     }
     _idle(answer, planned.binding, planned.capacity.idle_percent, workload)
-    answer.suggestions = list(planned.suggestions)
+    answer.suggestions = [] if answer.derived.get("tokens_pinned") else list(planned.suggestions)
     if planned.args.dp_size > 1:
         answer.rows.append(Row("workers", f"{planned.args.dp_size}", "figures are per worker"))
 
@@ -200,11 +203,19 @@ def _by_sizes(
     today = balance.setting("today")
     if today is None:
         return
+    limit = pools.requests
+    if limit is not None and limit < today.running:
+        answer.binding = "limit"
+        answer.derived |= {"requests": limit, "state_requests": today.state_requests,
+                           "kv_requests": today.kv_requests}  # fmt: skip
+        return  # no other split of the memory runs more than the limit
     answer.binding = today.binding
     answer.derived |= {"requests": today.running, "state_requests": today.state_requests,
                        "kv_requests": today.kv_requests, "idle_percent": round(today.idle_percent, 2)}  # fmt: skip
     answer.derived.setdefault("slots_per_request", balance.slots.count)
     _idle(answer, today.binding, today.idle_percent, workload)
+    if answer.derived.get("tokens_pinned"):
+        return  # no ratio moves them
     if pools.scratch[0]:
         answer.findings.append(finding("HC113", "draft states are held, and how many is not printed: what other flags "
                                        "would come to is left open", severity="note"))  # fmt: skip

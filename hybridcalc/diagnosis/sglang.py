@@ -18,6 +18,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, load_model
 from hybridcalc.bootlog import KvPoolAllocated, Printed, StatePoolAllocated
 from hybridcalc.bootlog.boots import Boot
+from hybridcalc.bootlog.figures import figure_list
 from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis.answer import Candidate, Diagnosis, Row, total_range, whole_range
 from hybridcalc.diagnosis.balance import UNKNOWN_PAGE, mismatches, slot_range, token_range
@@ -36,6 +37,8 @@ from hybridcalc.units import GIB, format_bytes
 
 CLAMP_VALUES = (5, 4, 3, 2, 1)
 MOST_NAMED = 4
+LARGEST_PINNED, ABSURD_RATIO = 2**17, 4
+"""Tokens up to which a round count looks set by hand, and a ratio beyond which nobody splits memory on purpose."""
 _RANK_NUMBER = re.compile(r"TP([0-9]+)(?:(?:\.{2,3}|-)(?:TP)?([0-9]+))?")
 
 
@@ -312,6 +315,17 @@ def _memory(answer: Diagnosis, pools: Pools, best: Candidate | None, launch: Lau
         answer.derived["ratio_is_default"] = True
     elif "max_mamba_cache_size" in launch.given:
         text = f"pinned, as ratio {float(ratio[0]):.2f} would"
+    if tokens_pinned(pools, launch, ratio[0]):
+        answer.derived["tokens_pinned"] = pools.tokens
+        del answer.derived["mamba_full_memory_ratio"]
+        answer.rows.append(Row("split", f"{pools.tokens:,} tokens pinned",
+                               f"{format_bytes(states[0])} of states beside them"))  # fmt: skip
+        if "max_total_tokens" not in launch.given:
+            answer.findings.append(finding(
+                "HC109", f"{pools.tokens:,} tokens beside {format_bytes(states[0])} of states: --max-total-tokens "
+                "looks pinned, and then no ratio moves the tokens", "--command says what the boot was started with",
+            ))  # fmt: skip
+        return
     notes = "the default" if answer.derived.get("ratio_is_default") else ""
     if fraction is not None:
         answer.derived["mem_fraction_static"] = [round(end, 4) for end in fraction]
@@ -319,6 +333,15 @@ def _memory(answer: Diagnosis, pools: Pools, best: Candidate | None, launch: Lau
         answer.findings += [wrong] if wrong else []
         notes = f"{notes + '; ' if notes else ''}a --mem-fraction-static of about {sum(fraction) / 2:.2f}"
     answer.rows.append(Row("split", f"{text} of {float(rest[0] / GIB):.2f} GiB", notes))
+
+
+def tokens_pinned(pools: Pools, launch: Launch, ratio: Fraction) -> bool:
+    """Whether the tokens were set by hand: by the flags, or by a small round count that only an absurd ratio gives."""
+    tokens = pools.tokens or 0
+    if "max_total_tokens" in launch.given:
+        return launch.args.max_total_tokens == tokens
+    few = 0 < tokens <= LARGEST_PINNED and (tokens % 1000 == 0 or tokens % 1024 == 0)
+    return few and ratio > ABSURD_RATIO and "mamba_full_memory_ratio" not in launch.given
 
 
 def impossible_pool(pools: Pools) -> bool:
@@ -383,7 +406,7 @@ def _notes(answer: Diagnosis, pools: Pools, slots_per_request: int | None) -> No
     for statement in boot.of("reduced"):
         text = f"{statement.get('requested')} requests were asked for, {statement.get('effective')} run: KV is the wall"
         said.append(finding("HC112", text))
-    for statement in boot.of("capped"):
+    for statement in (s for s in boot.of("capped") if s.get("max_running_requests") != 0):
         limit, slots = statement.get("max_running_requests"), statement.get("max_mamba_cache_size")
         because = f": {slots} // {slots_per_request}" if slots and slots_per_request else ""
         many = requests_text(limit) if isinstance(limit, int) else "fewer requests"
@@ -441,13 +464,18 @@ def _verdict(
         if pools.requests is not None:
             parts.append(f"{requests_text(pools.requests)} at most")
     serving = answer.boot.serving
-    if not parts and serving.lines:
+    if not parts and serving.lines and serving.most_running:
         usage = f"state pool {serving.peak_state_usage:.0%} full"
         parts.append(f"serving: {requests_text(serving.most_running)} at most, {usage}")
     sizes = [part for part in (pools.state.conv, pools.state.ssm) if part is not None] if pools.state else []
     if not parts and sizes:
         parts.append(f"a state pool of {' + '.join(part.text for part in sizes)} GiB; its slots are not printed")
     if not parts:
-        weights = answer.boot.first("weights_loaded", "usage")
-        parts.append(f"weights take {weights.text} GiB" if isinstance(weights, Printed) else "no pool line in it")
+        printed = {figure.name: figure.value for figure in reversed(figure_list(answer.boot))}
+        for name, what in (("weights_gib", "weights"), ("draft_weights_gib", "the draft model's weights")):
+            weights = printed.get(name)
+            if not parts and isinstance(weights, Printed):
+                parts.append(f"{what} take {weights.text} GiB")
+    if not parts:
+        parts.append("no pool line in it")
     answer.meaning = "; ".join(parts)

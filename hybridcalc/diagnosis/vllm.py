@@ -39,6 +39,9 @@ DRAFTS = (1, 3)
 """Draft tokens tried where pages fit no model without any."""
 NEAR_TOKENS = 256
 MUCH_PADDING_PCT = 10
+ONE_GROUP = Fraction(5, 100)
+_OF_STATES = ("block_size", "padding", "cache_mode", "padding_layers", "seqs_exceed_blocks", "graph_sizes_capped")
+"""Lines that only a model with states prints."""
 MUCH_GRAPH = 2 * GIB
 
 
@@ -58,7 +61,8 @@ def diagnose_vllm(boot: Boot, question: Question) -> Diagnosis:
     release = release_of(boot)
     answer = Diagnosis(boot, version=release.said)
     said = _Printed(
-        _count(boot.first("block_size", "tokens")),
+        None if boot.of("block_size") and boot.first("block_size", "before") is not None
+        else _count(boot.first("block_size", "tokens")),  # another program's pages say nothing of the model
         _size(boot.first("padding", "percent")),
         _size(boot.first("available", "available") or boot.first("cpu_memory", "available")
               or boot.first("one_request_too_big", "available") or boot.first("reserved", "available")),
@@ -216,7 +220,7 @@ def release_of(boot: Boot) -> Release:
     whole = isinstance(count, int) and isinstance(times, Printed) and isinstance(length, int)
     if whole and not _is_capacity(count, times, length):  # type: ignore[arg-type]
         return Release("0.20.1 or earlier", ("0.20.0", "0.18.0"))
-    if tokens.line == concurrency.line:
+    if tokens.line == concurrency.line and tokens.get("goes_on") is not None:
         return Release("0.28 or later", ("0.33.0", "0.32.0", "0.29.0", "0.28.0", "0.22.1"))
     return Release("before 0.28", ("0.27.0", "0.26.0", "0.22.1", "0.33.0"))
 
@@ -328,13 +332,17 @@ def _meaning(answer: Diagnosis, said: _Printed) -> None:
         return
     if _is_capacity(said.tokens, said.concurrency, said.length):
         answer.derived["tokens_mean"] = "concurrency x max_model_len"
-        answer.findings.append(finding(
-            "HC140", f"the {said.tokens:,} tokens are {said.concurrency.text} requests of {said.length:,}: of shorter "
-            "requests they are fewer, since each holds its states"))  # fmt: skip
+        boot = answer.boot
+        if any(boot.of(kind) for kind in _OF_STATES) or answer.candidates:
+            answer.findings.append(finding(
+                "HC140", f"the {said.tokens:,} tokens are {said.concurrency.text} requests of {said.length:,}: of "
+                "shorter requests they are fewer, since each holds its states"))  # fmt: skip
         return
     times = Fraction(capacity, max(1, said.tokens))
     answer.derived["tokens_mean"] = "one group's share"
     answer.derived["groups_seen"] = round(float(times), 2)
+    if abs(times - 1) < ONE_GROUP:
+        return  # one group: its share is all of it
     answer.findings.append(finding(
         "HC140", f"the {said.tokens:,} tokens are one group's share of the blocks: requests of {said.length:,} "
         f"tokens hold {capacity:,} together, {float(times):.1f} times as many"))  # fmt: skip
@@ -424,7 +432,7 @@ def _verdict(answer: Diagnosis, said: _Printed, failed: bool) -> None:
     version = f" {answer.version}" if answer.version else ""
     head = f"vLLM{version}" + (f", {answer.model_guess}" if answer.model_guess else "")
     if failed:
-        answer.headline = f"{head}: does not start"
+        answer.headline = f"{head}: {'failed while serving' if answer.boot.serving.lines else 'does not start'}"
         answer.meaning = next(f for f in answer.findings if f.severity == "error").message
         return
     answer.headline = head

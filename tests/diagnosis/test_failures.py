@@ -57,6 +57,35 @@ CASES = {
         "estimated maximum model length is 78336. \n",
         "HC127", "131,072 tokens does not fit: 16.4 GiB are needed, 9.84 are there", "--max-model-len 78336",
     ),
+    "not free": (
+        "ValueError: Free memory on device cuda:0 (100.94/121.69 GiB) on startup is less\nthan desired GPU memory "
+        "utilization (0.835, 101.61 GiB).\n", "HC129", "100.94 GiB are free at the start, 101.61 are asked for",
+        "--gpu-memory-utilization 0.829 at most",
+    ),
+    "negative": ("Available KV cache memory: -0.53 GiB\nERROR EngineCore failed to start.\n", "HC125", "-0.53",
+                 "raise"),
+    "engine": ("Available KV cache memory: 3.00 GiB\nERROR EngineCore failed to start.\n", "HC128", "failed", "above"),
+    "clamped to none": (
+        "max_running_requests is capped to 0 by the mamba state cache (max_mamba_cache_size=2, 5 state slots per "
+        "request).\n", "HC121", "2 slots at 5 a request", "--max-mamba-cache-size 5 at least",
+    ),
+    "exception": (
+        POOLS + "Scheduler hit an exception: Traceback (most recent call last):\n  File \"x.py\", line 425\n"
+        "    self.page_size == 1\nAssertionError\n", "HC128", "AssertionError", "--page-size 1",
+    ),
+    "old length": ("The model's max seq len (4096) is larger than the maximum number of tokens that can be stored in "
+                   "KV cache (3664).\n", "HC127", "4,096 tokens does not fit: 3,664", "--max-model-len 3664"),
+    "no tokens, measured": (
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.\nCurrent value: "
+        "self.server_args.mem_fraction_static=0.805\n\nMemory profiling: available_gpu_memory=11.66 GB, "
+        "total_gpu_memory=77.80 GB,\nmem_fraction_static=0.81, rest_memory=-3.51 GB\n",
+        "HC122", "-3.51 GiB at --mem-fraction-static 0.805, 11.66 of 77.80", "above 0.85, more GPUs",
+    ),
+    "compute buffer": (
+        "llama_context: n_ubatch      = 1024\nggml_backend_cuda_buffer_type_alloc_buffer: allocating 1401.75 MiB on "
+        "device 0: cudaMalloc failed: out of memory\ngraph_reserve: failed to allocate compute buffers\n",
+        "HC124", "1.37 GiB of device 0: the compute buffer at n_ubatch = 1,024", "-ub 512",
+    ),
     "llama.cpp": ("llama_kv_cache: CUDA0 KV buffer size = 2048.00 MiB\nggml: cudaMalloc failed: out of memory\n",
                   "HC124", "out of memory", "-ngl"),
 }  # fmt: skip
@@ -75,7 +104,16 @@ def test_each_refusal_has_its_cause_and_its_flag(text: str, rule: str, said: str
     assert "does not start" in found.headline and found.meaning == error.message
 
 
-FAILED = ["sgl-020.log", "sgl-038.log", "sgl-042.log", "vllm-003.log", "vllm-009.log", "vllm-019.log", "vllm-029.log"]
+FAILED = [
+    "sgl-020.log",
+    "sgl-038.log",
+    "sgl-042.log",
+    "sgl-052.log",
+    "vllm-003.log",
+    "vllm-009.log",
+    "vllm-019.log",
+    "vllm-029.log",
+]
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in LOGS.glob("*.log")))
@@ -84,3 +122,22 @@ def test_published_boots_fail_where_they_did(name: str):
     failed = any(finding.severity == "error" for boot in boots for finding in boot.findings)
     refused = name in FAILED or name in ("vllm-004.log", "vllm-005.log", "vllm-006.log", "vllm-008.log")
     assert failed == refused
+
+
+def test_an_exception_before_a_boot_went_on_is_no_failure():
+    text = "Scheduler hit an exception: Traceback\nmax_total_num_tokens=5000, max_running_requests=8\n"
+    assert not [one for one in diagnosed(text).findings if one.severity == "error"]
+
+
+def test_advice_of_one_answer_goes_one_way():
+    text = (
+        "torch.OutOfMemoryError: CUDA out of memory.\nTo serve at least one request with the models's max seq len "
+        "(16384),\n(1.71 GiB KV cache is needed, which is larger than the available KV cache memory (1.23 GiB).\n"
+    )
+    fixes = " ".join(one.fix for one in diagnosed(text).findings)
+    assert "--gpu-memory-utilization" not in fixes and "--max-model-len" in fixes
+
+
+def test_pages_of_another_program_name_no_model():
+    found = diagnosed("Setting attention block size to 1024 tokens (was 784) so the KV unit\n")
+    assert not found.candidates and found.to_dict()["figures"] == {"attention_block_size": 1024}

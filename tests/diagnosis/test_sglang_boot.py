@@ -224,3 +224,27 @@ def test_an_echo_of_any_kind_is_taken_as_far_as_it_goes(value: str):
     echo = f"server_args=ServerArgs(model_path='a/b', dp_size=0, enable_dp_attention=True, kv_cache_dtype={value})\n"
     found = answer(echo + POOLS.format(slots=257, tokens=1167552) + SUMMARY.format(tokens=1167552, requests=51), 9216)
     assert found.to_dict()["figures"]["kv_tokens"] == 1_167_552
+
+
+def test_the_printed_limit_binds_where_no_model_fits():
+    text = (
+        "Mamba Cache is allocated. max_mamba_cache_size: 97, conv_state size: 0.10GB, ssm_state size: 5.17GB\n"
+        "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 484032, K size: 2.77 GB, V size: 2.77 GB\n"
+        "max_total_num_tokens=484032, max_running_requests=6, context_len=262144, available_gpu_mem=19.86 GB\n"
+    )
+    found = answer(text, 8192)
+    assert (found.binding, found.derived["requests"], found.suggestions) == ("limit", 6, [])
+
+
+PINNED = (
+    "Mamba Cache is allocated. max_mamba_cache_size: 32, conv_state size: 0.05GB, ssm_state size: 1.93GB\n"
+    "KV Cache is allocated. #tokens: 4096, K size: 0.04 GB, V size: 0.04 GB\n"
+)
+
+
+@pytest.mark.parametrize("command", ["", "python -m sglang.launch_server --model-path x --max-total-tokens 4096\n"])
+def test_pinned_tokens_are_not_promised_away(command: str):
+    """Said by the launch line in the log, or by a round count that no ratio gives."""
+    found = answer(command + PINNED, 2048)
+    assert not found.suggestions and "mamba_full_memory_ratio" not in found.derived
+    assert ("HC109" in rules(found)) == (not command)
