@@ -108,6 +108,37 @@ def test_a_boot_is_compared_with_a_plan(tmp_path: Path):
     )
 
 
+NO_PLANS = {
+    '{"log_lines": ["\\ud800"]}': "predicts no figure of a log",
+    '{"log_lines": []}': "predicts no figure of a log",
+    '{"log_lines": [], "max_mamba_cache_size": 1' + "0" * 400 + "}": "is no plan",
+    '{"log_lines": ["KV Cache is allocated. #tokens: 1' + ",000" * 300 + ', KV size: 15.03 GB"]}': "is no plan",
+    '{"log_lines": ["' + "x" * 70_000 + '"]}': "is no plan",
+    '{"log_lines": 1' + "0" * 5000 + "}": "is no plan",
+}
+
+
+@pytest.mark.parametrize(("document", "said"), NO_PLANS.items(), ids=range(len(NO_PLANS)))
+def test_a_plan_that_predicts_nothing_or_nonsense_is_refused(document: str, said: str):
+    ran = run("log", K3, "--expect", "-", stdin=document.encode())
+    assert (ran.code, ran.out) == (2, "") and said in ran.err and ran.err.count("\n") == 2
+
+
+def test_a_comparison_that_compares_nothing_is_no_agreement():
+    """Another engine, a start that failed, a boot that prints none of the figures: each is a parting."""
+    flags = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "--rest", "28.5287GiB", "--json")
+    planned = run("plan", *flags).out.encode()
+    ran = run("log", str(LOGS / "vllm-003.log"), "--expect", "-", "--json", stdin=planned)
+    rows = {row["figure"]: row for row in ran.document["boots"][0]["expected"]}
+    assert ran.code == 1
+    assert (rows["engine"]["printed"], rows["starts"]["printed"]) == ("vllm", False)
+    only = b'{"log_lines": [], "engine": "sglang", "starts": true, "attn_block_size": 1072}'
+    ran = run("log", K3, "--expect", "-", stdin=only)
+    assert ran.code == 1 and "the boot prints nothing that the plan predicts" in ran.out
+    refused = b'{"log_lines": [], "engine": "sglang", "starts": false}'
+    assert run("log", str(LOGS / "sgl-016.log"), "--expect", "-", stdin=refused).code == 1
+
+
 def test_a_log_without_a_boot_says_so(tmp_path: Path):
     path = tmp_path / "boot.log"
     path.write_text("INFO: nothing to see\n")
