@@ -119,7 +119,8 @@ class Boot:
     @property
     def draft_kvs(self) -> list[KvPoolAllocated]:
         """KV pools of a draft model."""
-        return [pool for pool in self.kvs if pool not in self.target_kvs]
+        targets = {id(pool) for pool in self.target_kvs}
+        return [pool for pool in self.kvs if id(pool) not in targets]
 
     def records(self) -> list[Record]:
         """Everything it printed, by line."""

@@ -128,26 +128,22 @@ class Figure(NamedTuple):
 
 def figures(boot: Boot) -> dict[str, Any]:
     """A boot's figures: name -> value, or the list of its distinct values."""
-    found: dict[str, list[Any]] = {}
-    impossible: dict[str, list[Any]] = {}
+    found: dict[str, dict[Any, None]] = {}
+    impossible: dict[str, dict[Any, None]] = {}
     for figure in figure_list(boot):
         into = impossible if _impossible(figure) else found
-        value = plain_value(figure.value, figure.name)
-        values = into.setdefault(figure.name, [])
-        if value not in values:
-            values.append(value)
+        into.setdefault(figure.name, {})[plain_value(figure.value, figure.name)] = None
     found |= {name: values for name, values in impossible.items() if name not in found}
-    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+    return {name: next(iter(values)) if len(values) == 1 else list(values) for name, values in found.items()}
 
 
 def merged(boots: Iterable[Boot]) -> dict[str, Any]:
     """The figures of several boots together, in the same form."""
-    found: dict[str, list[Any]] = {}
+    found: dict[str, dict[Any, None]] = {}
     for boot in boots:
         for name, value in figures(boot).items():
-            values = found.setdefault(name, [])
-            values += [one for one in (value if isinstance(value, list) else [value]) if one not in values]
-    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+            found.setdefault(name, {}).update(dict.fromkeys(value if isinstance(value, list) else [value]))
+    return {name: next(iter(values)) if len(values) == 1 else list(values) for name, values in found.items()}
 
 
 def figure_list(boot: Boot) -> list[Figure]:

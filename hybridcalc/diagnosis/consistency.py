@@ -38,17 +38,19 @@ def contradictions(
 def _within(
     boot: Boot, slots: int | None, tokens: int | None, requests: int | None, slots_per_request: int | None
 ) -> Iterator[Finding]:
+    targets = boot.target_kvs
+    pools = dict.fromkeys(kv.tokens for kv in targets if kv.tokens)
+    resized = boot.of("post_capture")
     for statement in boot.of("summary"):
         said = statement.get("max_total_num_tokens")
-        pools = [kv.tokens for kv in boot.target_kvs if kv.tokens]
-        if isinstance(said, int) and pools and said not in pools and not boot.of("post_capture"):
-            yield _apart(f"the KV pool holds {pools[0]:,} tokens (line {boot.target_kvs[0].line})",
+        if isinstance(said, int) and pools and said not in pools and not resized:
+            yield _apart(f"the KV pool holds {next(iter(pools)):,} tokens (line {targets[0].line})",
                          f"the summary says {said:,} (line {statement.line})")  # fmt: skip
+    states = dict.fromkeys(state.slots for state in boot.states if state.slots is not None)
     for statement in boot.of("capped"):
         said, limit = statement.get("max_mamba_cache_size"), statement.get("max_running_requests")
-        states = [state.slots for state in boot.states if state.slots is not None]
         if isinstance(said, int) and states and said not in states:
-            yield _apart(f"the state pool has {states[0]:,} slots", f"the clamp says {said:,} (line {statement.line})")
+            yield _apart(f"the state pool has {next(iter(states)):,} slots", f"the clamp says {said:,} (line {statement.line})")
         per = statement.get("slots_per_request")
         if isinstance(said, int) and isinstance(per, int) and isinstance(limit, int) and per and said // per != limit:
             yield _apart(f"{said:,} // {per} is {said // per:,}",
@@ -74,23 +76,27 @@ def _memory(boot: Boot) -> Iterator[Finding]:
         if abs(before.value - left.value - used.value) > SLACK:
             yield _apart(f"{before.text} - {left.text} GiB are free less",
                          f"the weights took {used.text} GiB (line {statement.line})")  # fmt: skip
+    sizes_by_rank: dict[str, list[Fraction]] = {}
+    pools: list[Pool] = [*boot.states, *boot.target_kvs]
+    for pool in pools:
+        sizes_by_rank.setdefault(pool.rank, []).extend(part.value for part in sizes_of(pool) if part is not None)
+    ended = {s.rank: s for s in reversed(boot.of("pools_done"))}
+    alone = len(boot.of("weights_loaded")) == len(loaded)
     for rank, statement in loaded.items():
-        after = statement.get("avail")
-        pools: list[Pool] = [*boot.states, *boot.target_kvs]
-        sizes = [part.value for pool in pools if pool.rank == rank for part in sizes_of(pool) if part is not None]
+        after, sizes = statement.get("avail"), sizes_by_rank.get(rank)
         if not isinstance(after, Printed) or not sizes:
             continue
         total = sum(sizes, start=Fraction(0))
         if total > after.value + LARGEST_DRIFT:
             free = f"{after.text} GiB were free (line {statement.line})"
             yield _apart(f"the pools take {float(total / GIB):.2f} GiB", free)
-        ends = [s.get("avail") for s in boot.of("pools_done") if s.rank == rank]
-        if ends and isinstance(ends[0], Printed) and len(boot.of("weights_loaded")) == len(loaded):
-            drift = after.value - total - ends[0].value
+        left_over = ended[rank].get("avail") if rank in ended else None
+        if isinstance(left_over, Printed) and alone:
+            drift = after.value - total - left_over.value
             if abs(drift) > LARGEST_DRIFT / 8:
                 less = "more" if drift < 0 else "less"
                 yield finding(
-                    "HC116", f"{ends[0].text} GiB are free after the pools, {float(abs(drift) / GIB):.2f} {less} than "
+                    "HC116", f"{left_over.text} GiB are free after the pools, {float(abs(drift) / GIB):.2f} {less} than "
                     f"{after.text} - {float(total / GIB):.2f}",
                 )  # fmt: skip
 
