@@ -50,7 +50,9 @@ def _within(
     for statement in boot.of("capped"):
         said, limit = statement.get("max_mamba_cache_size"), statement.get("max_running_requests")
         if isinstance(said, int) and states and said not in states:
-            yield _apart(f"the state pool has {next(iter(states)):,} slots", f"the clamp says {said:,} (line {statement.line})")
+            yield _apart(
+                f"the state pool has {next(iter(states)):,} slots", f"the clamp says {said:,} (line {statement.line})"
+            )
         per = statement.get("slots_per_request")
         if isinstance(said, int) and isinstance(per, int) and isinstance(limit, int) and per and said // per != limit:
             yield _apart(f"{said:,} // {per} is {said // per:,}",
@@ -90,13 +92,13 @@ def _memory(boot: Boot) -> Iterator[Finding]:
         if total > after.value + LARGEST_DRIFT:
             free = f"{after.text} GiB were free (line {statement.line})"
             yield _apart(f"the pools take {float(total / GIB):.2f} GiB", free)
-        left_over = ended[rank].get("avail") if rank in ended else None
-        if isinstance(left_over, Printed) and alone:
-            drift = after.value - total - left_over.value
+        kept = ended[rank].get("avail") if rank in ended else None
+        if isinstance(kept, Printed) and alone:
+            drift = after.value - total - kept.value
             if abs(drift) > LARGEST_DRIFT / 8:
                 less = "more" if drift < 0 else "less"
                 yield finding(
-                    "HC116", f"{left_over.text} GiB are free after the pools, {float(abs(drift) / GIB):.2f} {less} than "
+                    "HC116", f"{kept.text} GiB are free after the pools, {float(abs(drift) / GIB):.2f} {less} than "
                     f"{after.text} - {float(total / GIB):.2f}",
                 )  # fmt: skip
 
