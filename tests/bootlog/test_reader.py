@@ -355,3 +355,16 @@ def test_records_come_as_they_are_found():
             return next(self.chunks)
 
     assert texts(next(scan(cast(BinaryIO, Endless())))) == FIGURES[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("max_running_requests is capped to 1 by the mamba state cache", "capped"),
+        ("RuntimeError: Not enough space for mamba ping pong idx", "ping_pong"),
+    ],
+)
+def test_a_line_that_stands_alone_in_a_long_log_is_found(line: str, kind: str):
+    chatter = b'INFO:     127.0.0.1:1234 - "GET /health HTTP/1.1" 200 OK\n' * 3000
+    found = list(scan(io.BytesIO(chatter + line.encode() + b"\n" + chatter), grammars=EVERYTHING))
+    assert [record.kind for record in found if isinstance(record, Statement)] == [kind]
