@@ -32,9 +32,7 @@ _LINE_IS_OVER = rb"(?=[ \t]*(?:[\"'`]?[ \t]*(?:[\n\v]|\Z)|,?[ \t]*\.\.\.|->|\(=)
 SPLIT_COUNT = (
     rb"[0-9][0-9,_']{0,14}+(?:" + _ONE_END + rb"[0-9,_']{0,12}[0-9](?![0-9_']|,[0-9])" + _LINE_IS_OVER + rb")++"
 )
-"""A count at the end of a line whose last digits are a line of their own, or stand before dots or an arrow: nothing else opens
-a line like that.
-"""
+"""A count at a line's end whose last digits are the next line, or open it before dots or an arrow: none else does."""
 _SPLIT_NUMBER = (
     rb"[0-9]{1,9}(?:\.[0-9]{0,9})?+(?:"
     + _ONE_END

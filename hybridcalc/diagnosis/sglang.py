@@ -90,6 +90,7 @@ def diagnose_sglang(boot: Boot, question: Question) -> Diagnosis:
     answer = Diagnosis(boot, version=version_of(boot))
     launch = launch_of(boot, question)
     args = replace(launch.args, engine_version=_rules_version(boot, launch.args))
+    answer.derived["rules_of_version"] = args.engine_version
     pools = Pools(boot, args)
     model = question.model or _echoed_model(launch)
     _identify(answer, pools, args, model, named=question.model is not None)

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from published_boot import BOOT, CHATTER, FIGURES, KV, STATE, read, texts
 
-from hybridcalc.bootlog import KvPoolAllocated, StatePoolAllocated, read_log, scan
+from hybridcalc.bootlog import EVERYTHING, KvPoolAllocated, Statement, StatePoolAllocated, read_log, scan
 from hybridcalc.bootlog.reader import AFTER_BYTES, BEFORE_BYTES, CHUNK_BYTES
 from hybridcalc.errors import InputError
 
