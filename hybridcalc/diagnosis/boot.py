@@ -17,6 +17,7 @@ from hybridcalc.diagnosis.question import Question
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.diagnosis.sglang import diagnose_sglang
 from hybridcalc.diagnosis.vllm import diagnose_vllm
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.findings import Finding
 from hybridcalc.units import LARGEST_TOKENS
 
@@ -83,6 +84,10 @@ def diagnose(boots: Sequence[Boot], question: Question) -> Iterable[Diagnosis]:
             size = figure.value.text if isinstance(figure.value, Printed) else figure.value
             answer.findings.append(finding("HC106", f"line {figure.line}: {figure.name} of {size} GiB is in no GPU",
                                            "nothing is derived from it"))  # fmt: skip
+        launched = "sglang" if isinstance(question.command, ServerArgs) else "vllm"
+        if question.command is not None and boot.engine not in ("", launched):
+            answer.findings.append(finding("HC108", f"the launch line is of {launched}, the log of {boot.engine}",
+                                           "this log is of another start"))  # fmt: skip
         answer.findings = list(_no_more_than(answer.findings))
         yield answer
 

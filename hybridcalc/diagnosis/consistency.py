@@ -6,17 +6,18 @@ and an engine may run fewer requests than its pools admit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Pool, Printed, Statement, StatePoolAllocated
+from hybridcalc.diagnosis.answer import Candidate
 from hybridcalc.diagnosis.candidates import KV_DTYPES
 from hybridcalc.diagnosis.question import Launch
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
-from hybridcalc.units import GIB, parse_dtype
+from hybridcalc.units import GIB, parse_dtype, short_dtype
 
 SLACK = Fraction(5, 100) * GIB
 """Free memory may move by as much between two lines without anything being wrong."""
@@ -130,6 +131,30 @@ def _flags(boot: Boot, slots: int | None, requests: int | None, launch: Launch) 
     if wanted is not None and printed and not any(wanted in KV_DTYPES.get(dtype, (wanted,)) for dtype in printed):
         yield finding("HC108", f"{launch.source} sets {args.kv_cache_dtype} KV, the log has {sorted(printed)[0]}",
                       "this log is of another start")  # fmt: skip
+
+
+def ruled_out(
+    launch: Launch, fitting: Sequence[Candidate], tokens: int | None, ratio: Sequence[float] | None
+) -> Iterator[Finding]:
+    """Flags that no model which fits the log agrees with, and a split or a cap that the pools do not keep."""
+    args, other = launch.args, "this log is of another start"
+    if "tp_size" in launch.given and args.attn_dp_size <= 1 and fitting and args.tp_size not in {c.tp for c in fitting}:
+        yield finding("HC108", f"{launch.source} sets --tp {args.tp_size}, the pools are of TP{fitting[0].tp}", other)
+    wanted = _dtype(args.mamba_ssm_dtype) if args.mamba_ssm_dtype else None
+    printed = {candidate.ssm_dtype for candidate in fitting if candidate.ssm_dtype}
+    if "mamba_ssm_dtype" in launch.given and wanted and printed and short_dtype(wanted) not in printed:
+        yield finding(
+            "HC108", f"{launch.source} sets {short_dtype(wanted)} states, the pools hold {min(printed)}", other
+        )
+    if args.max_total_tokens is not None and tokens is not None and tokens > args.max_total_tokens:
+        yield finding(
+            "HC108", f"{launch.source} caps tokens at {args.max_total_tokens:,}, the log has {tokens:,}", other
+        )
+    pinned = args.max_mamba_cache_size is not None or args.max_total_tokens is not None or args.disable_radix_cache
+    asked = args.mamba_full_memory_ratio
+    held = "mamba_full_memory_ratio" in launch.given and not pinned
+    if held and ratio and not ratio[0] * 0.95 <= asked <= ratio[1] * 1.05:
+        yield finding("HC108", f"{launch.source} splits at {asked:g}, the pools at {sum(ratio) / 2:.2f}", other)
 
 
 def _dtype(name: str) -> str | None:

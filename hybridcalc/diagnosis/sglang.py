@@ -22,7 +22,7 @@ from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis.answer import Candidate, Diagnosis, Row, total_range, whole_range
 from hybridcalc.diagnosis.balance import UNKNOWN_PAGE, mismatches, slot_range, token_range
 from hybridcalc.diagnosis.candidates import sglang_candidates
-from hybridcalc.diagnosis.consistency import contradictions, fraction_finding
+from hybridcalc.diagnosis.consistency import contradictions, fraction_finding, ruled_out
 from hybridcalc.diagnosis.failures import failures
 from hybridcalc.diagnosis.question import Launch, Question, launch_of
 from hybridcalc.diagnosis.rules import finding
@@ -104,6 +104,9 @@ def diagnose_sglang(boot: Boot, question: Question) -> Diagnosis:
     _memory(answer, pools, best, launch)
     failed = failures(answer)
     answer.findings += contradictions(boot, pools.slots, pools.tokens, pools.requests, slots_per_request, launch)
+    if isinstance(question.command, ServerArgs):
+        ratio = answer.derived.get("mamba_full_memory_ratio")
+        answer.findings += ruled_out(launch, answer.candidates, pools.tokens, ratio)
     _notes(answer, pools, slots_per_request)
     answer.findings += serving_findings(answer, pools.slots, slots_per_request)
     if not failed:

@@ -83,6 +83,17 @@ def test_a_launch_line_is_held_against_the_log(tmp_path: Path):
     assert run("log", K3, "--command", line, "--fail-on", "error").code == 1
 
 
+@pytest.mark.parametrize(
+    "flag", ["--tp 4", "--tp 8 --mamba-ssm-dtype bfloat16", "--tp 8 --mamba-full-memory-ratio 2",
+             "--tp 8 --max-total-tokens 1000"],
+)  # fmt: skip
+def test_flags_that_cannot_have_produced_the_log_are_said(flag: str):
+    command = f"python -m sglang.launch_server --model-path moonshotai/Kimi-K3 {flag}"
+    assert "HC108" in run("log", K3, "--command", command).out
+    right = command.replace(flag, "--tp 8 --kv-cache-dtype fp8_e4m3")
+    assert "HC108" not in run("log", K3, "--command", right).out
+
+
 def test_a_failed_boot_is_an_answer_unless_told_otherwise():
     path = str(LOGS / "vllm-003.log")
     assert run("log", path).code == 0
