@@ -11,8 +11,10 @@ may come in any order and twice. A boot's memory is bounded: what a running serv
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import NamedTuple
 
 from hybridcalc.bootlog.records import KvPoolAllocated, Pool, Printed, Record, Statement, StatePoolAllocated, Value
@@ -50,6 +52,15 @@ ERRORS = {
 """What each refusal is called in ``figures``; "" where the line says no more than that it failed."""
 _UNSAID = ("exception", "engine_failed")
 """What a boot ends with whatever the reason: it says something only where nothing else does."""
+_REFUSALS = ("refused_hybrid", "refused_small", "refused_tokens", "refused_weights")
+_FATAL = ("oom", "ping_pong", "slots_exhausted", "no_host_memory")
+"""What a process may die of after its pools stood: another rank's unnamed words say nothing of this one."""
+_STEPS_OF_A_START = frozenset({
+    "arguments", "weights_begin", "weights_loaded", "kv_dtype", "pools_done", "graph_begin", "graph_captured",
+    "summary", "capped", "ready",
+})  # fmt: skip
+"""Lines of SGLang that a process which refused to start does not come to."""
+_DRAFT_CLASS = re.compile(r"NextN|MTP|Draft|Eagle", re.IGNORECASE)
 _DONE = frozenset({"summary", "ready", "kv_size", *ERRORS})
 _MANY = frozenset({
     "weights_begin", "weights_loaded", "pools_done", "graph_captured", "graph_begin", "oom", "exception", "ready",
@@ -109,6 +120,8 @@ class Boot:
     _seen: set[object] = field(default_factory=set, repr=False)
     _once: dict[tuple[str, str], object] = field(default_factory=dict, repr=False)
     _pids: dict[str, str] = field(default_factory=dict, repr=False)
+    _firsts: dict[str, dict[str, Record]] = field(default_factory=dict, repr=False)
+    _kinds: set[str] = field(default_factory=set, repr=False)
 
     @property
     def line(self) -> int:
@@ -128,7 +141,8 @@ class Boot:
     @property
     def draft_kvs(self) -> list[KvPoolAllocated]:
         """KV pools of a draft model."""
-        return [pool for pool in self.kvs if pool not in self.target_kvs]
+        targets = {id(pool) for pool in self.target_kvs}
+        return [pool for pool in self.kvs if id(pool) not in targets]
 
     def records(self) -> list[Record]:
         """Everything it printed, by line."""
@@ -162,11 +176,15 @@ class Boot:
 
     def begins_anew(self, record: Record) -> bool:
         """Whether ``record`` can only belong to a later start of this engine."""
+        if isinstance(record, Statement) and record.kind in _SERVING:
+            return False
+        if self.engine == "sglang" and (self._refused(record) or self._of_another_model(record)):
+            return True
+        if self.engine == "llama.cpp" and isinstance(record, Statement) and self._behind_the_draft(record):
+            return True
         if not isinstance(record, Statement):
             return self._repeats(record, "state" if isinstance(record, StatePoolAllocated) else "")
-        if record.kind in _SERVING:
-            return False
-        done = any(statement.kind in _DONE for statement in self.statements)
+        done = not self._kinds.isdisjoint(_DONE)
         if record.kind in _STARTS and done and self.engine != "llama.cpp":
             return _not_repeated(record, self.statements)
         if record.kind == "loading" and self.of("kv_buffer") and not self.of("draft_context"):
@@ -178,7 +196,72 @@ class Boot:
 
     def _repeats(self, record: Record, kind: str) -> bool:
         before = self._once.get((kind, record.rank)) if kind else None
-        return before is not None and before != _said(record)
+        if before is not None:
+            return before != _said(record)
+        other = self._first(kind, record.rank) if kind and self.engine == "sglang" else None
+        return other is not None and not _may_be_one(other, record)
+
+    def _first(self, kind: str, rank: str) -> Record | None:
+        """The first record of a kind that the rank printed, or, where one of the two is not named, may have."""
+        firsts = self._firsts.get(kind, {})
+        if not rank:
+            return next(iter(firsts.values()), None)
+        return firsts.get(rank) or firsts.get("")
+
+    def _refused(self, record: Record) -> bool:
+        """Whether a rank that gave up goes on, which only a later start does."""
+        if isinstance(record, Statement) and record.kind not in _STEPS_OF_A_START:
+            return False
+        if any(self._first(kind, record.rank) is not None for kind in _REFUSALS if kind in self._kinds):
+            return True
+        begins = not isinstance(record, Statement) or record.kind == "weights_loaded"
+        fatal = [self._firsts[kind] for kind in _FATAL if kind in self._kinds] if begins else []
+        return any(not record.rank or record.rank in ranks for ranks in fatal)
+
+    def _of_another_model(self, record: Record) -> bool:
+        """Whether weights or a KV pool are neither the target's nor a draft's: a draft is smaller, loads into what the
+        target left, and is there before the rank is up.
+        """
+        kind = _kind(record)
+        first = self._first(kind, record.rank) if kind in ("kv", "weights_loaded") else None
+        if first is None:
+            return False
+        if isinstance(record, KvPoolAllocated) and isinstance(first, KvPoolAllocated):
+            bare = record.tokens is None and not _bytes(record)
+            if bare and record.dtype and not first.dtype:
+                return True  # its dtype alone: a draft's line has sizes
+        if _may_be_one(first, record):
+            return False
+        if isinstance(record, Statement) and isinstance(first, Statement):
+            if is_draft(record) or same_model(first, record):
+                return False
+            size, target = _size(record, "usage"), _size(first, "usage")
+            left, before = _size(record, "avail"), _size(first, "avail")
+            if size is not None and target is not None and 2 * size > target:
+                return True
+            if target is None and size is not None and (record.get("model_class") or not first.figures):
+                return True
+            if left is not None and before is not None and left > before:
+                return True
+        elif isinstance(record, KvPoolAllocated) and isinstance(first, KvPoolAllocated):
+            other_tokens = record.tokens is not None and first.tokens is not None and record.tokens != first.tokens
+            if other_tokens and _bytes(record) >= _bytes(first):
+                return True
+            if record.dtype and first.dtype and record.dtype != first.dtype and record.tokens != first.tokens:
+                return True
+        up = self._first("summary", record.rank) or self._first("ready", "")
+        return up is not None and up.line > first.line
+
+    def _behind_the_draft(self, record: Statement) -> bool:
+        """Whether a load of llama.cpp follows the draft context of the one before, which is the last it creates."""
+        opened = self._first("draft_context", "")
+        drafts = self._firsts.get("draft_kv")
+        if opened is None or drafts is None:
+            return False
+        if record.kind in ("loading", "weights_buffer"):
+            return True
+        largest = max((_size(s, "size") or 0 for s in self.of("kv_buffer") if s.line < opened.line), default=0)
+        return record.kind == "kv_buffer" and (_size(record, "size") or 0) >= largest > 0
 
     def add(self, record: Record) -> None:
         """Take a record in; one that says what was said before adds nothing."""
@@ -192,6 +275,11 @@ class Boot:
             self.left_out += 1
             return
         self._seen.add(said)
+        kind = _kind(record)
+        if kind == "kv_buffer" and "draft_context" in self._kinds:
+            kind = "draft_kv"
+        self._kinds.add(kind)
+        self._firsts.setdefault(kind, {}).setdefault(record.rank, record)
         if isinstance(record, Statement):
             self.statements.append(record)
             self._once.setdefault((record.kind, record.rank), said)
@@ -257,6 +345,41 @@ def _said(record: Record) -> object:
     if isinstance(record, Statement):
         return (record.kind, record.figures, record.rank, record.process)
     return replace(record, line=0)
+
+
+def _kind(record: Record) -> str:
+    if isinstance(record, Statement):
+        return record.kind
+    return "state" if isinstance(record, StatePoolAllocated) else "kv"
+
+
+def _may_be_one(first: Record, second: Record) -> bool:
+    """Whether two records differ in nothing that both print: one may be what another rank or a quotation repeats."""
+    said = [dict(r.figures) if isinstance(r, Statement) else pool_figures(r) for r in (first, second)]
+    return all(
+        said[0][name] in (None, value) for name, value in said[1].items() if value is not None and name in said[0]
+    )
+
+
+def _size(record: Statement, name: str) -> Fraction | None:
+    value = record.get(name)
+    return value.value if isinstance(value, Printed) else None
+
+
+def _bytes(pool: KvPoolAllocated) -> Fraction:
+    return sum((part.value for part in (pool.k, pool.v, pool.kv) if part is not None), Fraction(0))
+
+
+def is_draft(record: Statement) -> bool:
+    """Whether weights are a draft model's by the name of their class."""
+    return _DRAFT_CLASS.search(str(record.get("model_class") or "")) is not None
+
+
+def same_model(first: Statement, second: Statement) -> bool:
+    """Whether two weight lines without a rank are two ranks of one model: the same class and about the same size."""
+    one, other = _size(first, "usage"), _size(second, "usage")
+    named = first.get("model_class") is not None and first.get("model_class") == second.get("model_class")
+    return named and not first.rank and one is not None and other is not None and 2 * min(one, other) > max(one, other)
 
 
 def _not_repeated(record: Statement, before: list[Statement]) -> bool:

@@ -7,11 +7,10 @@ only if the text prints it; which line prints which is in docs/log.md.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from hybridcalc.bootlog.boots import ERRORS, LARGEST_GPU_GIB, Boot, pool_figures
+from hybridcalc.bootlog.boots import ERRORS, LARGEST_GPU_GIB, Boot, is_draft, pool_figures, same_model
 from hybridcalc.bootlog.records import Printed, Record, Statement, Value
 from hybridcalc.units import GIB, MIB
 
@@ -104,7 +103,6 @@ _DRAFT_NAMES = {
     "kv_buffer_mib": "draft_kv_buffer_mib",
 }
 """What a draft model's figures are called; what it shares with the target is not said twice."""
-_DRAFT_CLASS = re.compile(r"NextN|MTP|Draft|Eagle", re.IGNORECASE)
 _SERVING_NAMES = frozenset({
     "mamba_num", "mamba_usage", "full_tokens", "full_token_usage", "running_req", "queue_req",
 })  # fmt: skip
@@ -130,26 +128,22 @@ class Figure(NamedTuple):
 
 def figures(boot: Boot) -> dict[str, Any]:
     """A boot's figures: name -> value, or the list of its distinct values."""
-    found: dict[str, list[Any]] = {}
-    impossible: dict[str, list[Any]] = {}
+    found: dict[str, dict[Any, None]] = {}
+    impossible: dict[str, dict[Any, None]] = {}
     for figure in figure_list(boot):
         into = impossible if _impossible(figure) else found
-        value = plain_value(figure.value, figure.name)
-        values = into.setdefault(figure.name, [])
-        if value not in values:
-            values.append(value)
+        into.setdefault(figure.name, {})[plain_value(figure.value, figure.name)] = None
     found |= {name: values for name, values in impossible.items() if name not in found}
-    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+    return {name: next(iter(values)) if len(values) == 1 else list(values) for name, values in found.items()}
 
 
 def merged(boots: Iterable[Boot]) -> dict[str, Any]:
     """The figures of several boots together, in the same form."""
-    found: dict[str, list[Any]] = {}
+    found: dict[str, dict[Any, None]] = {}
     for boot in boots:
         for name, value in figures(boot).items():
-            values = found.setdefault(name, [])
-            values += [one for one in (value if isinstance(value, list) else [value]) if one not in values]
-    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+            found.setdefault(name, {}).update(dict.fromkeys(value if isinstance(value, list) else [value]))
+    return {name: next(iter(values)) if len(values) == 1 else list(values) for name, values in found.items()}
 
 
 def figure_list(boot: Boot) -> list[Figure]:
@@ -210,23 +204,14 @@ def _of(record: Record) -> Iterator[tuple[str, Value]]:
             yield name, value
 
 
-def _same_model(first: Statement, second: Statement) -> bool:
-    """Whether two weight lines without a rank are two ranks of one model: the same class and about the same size."""
-    sizes = [record.get("usage") for record in (first, second)]
-    one, other = (size.value if isinstance(size, Printed) else None for size in sizes)
-    named = first.get("model_class") is not None and first.get("model_class") == second.get("model_class")
-    return named and not first.rank and one is not None and other is not None and 2 * min(one, other) > max(one, other)
-
-
 def _roles(boot: Boot) -> dict[int, str]:
     """Which records are a draft model's: the second of their kind on a rank, or those whose class says so."""
     draft: dict[int, str] = {id(pool): "draft" for pool in boot.draft_kvs}
     seen: dict[tuple[str, str], Statement] = {}
     for kind in ("weights_loaded", "pools_done"):
         for record in boot.of(kind) if boot.engine == "sglang" else []:
-            named = _DRAFT_CLASS.search(str(record.get("model_class") or "")) is not None
             target = seen.setdefault((kind, record.rank), record)
-            if named or (target is not record and not _same_model(target, record)):
+            if is_draft(record) or (target is not record and not same_model(target, record)):
                 draft[id(record)] = "draft"
     begun = set[str]()
     for record in boot.of("weights_begin"):

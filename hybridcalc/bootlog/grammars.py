@@ -47,15 +47,23 @@ _STATEMENTS = Grammar(
 )
 POOLS = Grammars(tuple(Needle(literal) for literal in sglang_pools.ANCHORS), (sglang_pools.find,))
 EVERYTHING = Grammars(
-    (Needle(b"size", b"z"), Needle(b"GB", b"B"), Needle(b"iB", b"B"), Needle(b"Mamba", b"M"), Needle(b"memory", b"E")),
+    (
+        Needle(b"size", b"z"),
+        Needle(b"GB", b"B"),
+        Needle(b"iB", b"B"),
+        Needle(b"Mamba", b"M"),
+        Needle(b"memory", b"E"),
+        Needle(b"is capped"),
+        Needle(b"Not enough"),
+    ),
     (sglang_pools.find, _STATEMENTS.find),
     (b"Decode batch", b"Prefill batch", b"Avg prompt throughput"),
     re.compile(
         rb"_state|_cache|_num_tokens|#tokens|V [Cc]ache|GB|GiB|MiB|MB|Mamba|Setting att|Padding m|Memory p|Load w"
-        rb"|Capping|Maximum c|Not e|No a|CUDA|Loaded w"
+        rb"|Capping|Maximum c|Not e|No a|CUDA|Loaded w|is capped"
     ),
 )
 """Sizes with their units, "size", "memory" and "Mamba": every line that sizes memory holds one of them, or stands right
-beside one that does; "memory" without a unit is a refusal, and stands behind the name of an exception. Logs of a few
-pages are read as a whole.
+beside one that does; "memory" without a unit is a refusal, and stands behind the name of an exception. The clamp and
+two refusals hold none and have their own. Logs of a few pages are read as a whole.
 """

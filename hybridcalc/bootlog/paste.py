@@ -65,7 +65,7 @@ _LINE_PREFIX = re.compile(
          | [\w.-]{1,64}\x20[\w.@/-]{1,64}\[[0-9]{1,9}\]:\x20)?     # journald
       | [A-Z][a-z]{2}\x20{1,2}[0-9]{1,2}\x20%(clock)s\x20           # journald, syslog
         [\w.-]{1,64}\x20[\w.@/-]{1,64}(?:\[[0-9]{1,9}\])?:\x20
-      | %(clock)s\x20
+      | %(clock)s\x20 | \[%(clock)s\]\x20                           # ts
       | \[(?:pod|container)/[^\]\n]{1,200}\]                       # kubectl --prefix
       | \((?:[\w.:-]{1,64}\x20)?pid=[0-9]{1,9}(?:,\x20ip=[0-9a-f.:]{1,40})?\)              # Ray and its like
     )+)"""

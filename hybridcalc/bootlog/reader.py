@@ -15,6 +15,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
@@ -35,6 +36,10 @@ BEFORE_BYTES, AFTER_BYTES = 2**11, 2**12
 """How far a line may reach around a literal: forty pieces of a wrapped line, each behind a logger's prefix."""
 QUIET_BYTES = 2**23
 """A log that says nothing of a boot for as long after one is not read on, unless all of it is asked for."""
+PARSED_BYTES, SILENT_BYTES = 2**25, 2**34
+"""Nor is one read on that says something of memory in every line, once so much of it was parsed, or that is longer than
+any log and holds no boot.
+"""
 MANY = 64
 """Literals in a chunk beyond which a log is taken to speak of other things."""
 SHORT_BYTES = 2**16
@@ -72,6 +77,8 @@ def read_log(
     if not name:
         raise InputError("the name of the log file is empty", fix="name a file, or - for standard input")
     try:
+        if name != os.devnull and stat.S_ISCHR(os.stat(name).st_mode) and not os.path.samefile(name, "/dev/stdin"):
+            raise InputError(f"{printable(name)} is a device, not a log")
         stream = open(name, "rb")  # noqa: SIM115 - _records closes it after the last record
     except (OSError, ValueError) as error:
         raise _unreadable(name, error) from None
@@ -87,7 +94,7 @@ def scan(
     """
     held, said = bytearray(), [] if remarks is None else remarks
     base, line, chunks = 0, 1, 0  # where held starts in the stream, and that place's line
-    done, boot_seen, last_said = [0] * len(grammars.find), False, 0
+    done, boot_seen, last_said, parsed = [0] * len(grammars.find), False, 0, 0
     serving = _Serving(grammars)
     for chunk in chain(filter(None, _text(stream, said)), [b""]):
         held += chunk
@@ -109,6 +116,7 @@ def scan(
                     yield from serving.last(before=base + found.start)
                     last_said, boot_seen = base + found.end, boot_seen or kind in _SETTLED
                 yield found.record
+        parsed += sum(end - start for start, end in stretches)
         passed, chunks = max(0, settled - BEFORE_BYTES), chunks + 1
         done = [max(one, base + settled) for one in done]  # each place in the stream is settled once
         line += held.count(b"\n", 0, passed)
@@ -121,6 +129,10 @@ def scan(
         if chunk and not whole and boot_seen and base - last_said > QUIET_BYTES:
             yield from serving.last()
             said.append(f"read up to line {line:,}: what follows the boot is serving; --all reads the rest")
+            return
+        if chunk and not whole and (parsed > PARSED_BYTES or base > SILENT_BYTES):
+            yield from serving.last()
+            said.append(f"read up to line {line:,}, {base >> 20:,} MiB; --all reads the rest")
             return
 
 

@@ -32,10 +32,13 @@ from hybridcalc.bootlog.spelling import (
     COUNT_ENDS,
     CUT,
     CUT_COUNT,
+    DTYPES,
     LINE_END,
     SIZE,
     SIZE_ENDS,
     SPACE,
+    SPLIT_COUNT,
+    any_of,
     digits,
     either,
     spelt,
@@ -54,7 +57,20 @@ _IS = SPACE + rb"[:|]" + SPACE
 def _count_after(label: str, follower: bytes) -> bytes:
     """``label: 257``. Digits behind a line end belong to it only if a comma and ``follower`` come after them."""
     proof = SPACE + rb"[,|]" + SPACE + follower
-    return spelt(label) + _IS + rb"(?:" + CUT_COUNT + rb"(?=" + proof + rb")|" + COUNT + COUNT_ENDS + rb")"
+    return (
+        spelt(label)
+        + _IS
+        + rb"(?:"
+        + CUT_COUNT
+        + rb"(?="
+        + proof
+        + rb")|"
+        + SPLIT_COUNT
+        + rb"|"
+        + COUNT
+        + COUNT_ENDS
+        + rb")"
+    )
 
 
 def _size_after(label: str) -> bytes:
@@ -64,10 +80,13 @@ def _size_after(label: str) -> bytes:
 
 
 def _dtype_after(label: str, follower: bytes) -> bytes:
-    """``label torch.bfloat16``: a word with a digit in it, mended across line ends only before ``follower``."""
+    """``label torch.bfloat16``: a dtype that is known, wherever it is cut, or another word with a digit in it, mended
+    across line ends only before ``follower``.
+    """
     cut_word = rb"[a-z](?:" + CUT + rb"[a-z0-9_]){1,40}?(?=" + SPACE + rb"," + SPACE + follower + rb")"
     torch = rb"(?:" + spelt("torch.") + CUT + rb")?"
-    return word(label) + SPACE + torch + rb"(?:" + cut_word + rb"|[a-z]+[0-9]\w*)"
+    known = any_of(DTYPES)
+    return word(label) + SPACE + torch + rb"(?:" + known + rb"|" + cut_word + rb"|[a-z]+[0-9]\w*+(?![\n\v][a-z0-9_]))"
 
 
 _KV_CACHE = spelt("KV") + SPACE + rb"[Cc]" + CUT + spelt("ache")
@@ -79,7 +98,7 @@ _PATTERNS = {
     "state": spelt("Mamba Cache") + _IS_ALLOCATED,
     "kv_pool": _KV_CACHE + _IS_ALLOCATED,
     "reserved": spelt("VA upper bound"),
-    "limit": spelt("max_running_requests=") + SPACE + COUNT + COUNT_ENDS,
+    "limit": spelt("max_running_requests=") + SPACE + rb"(?:" + SPLIT_COUNT + rb"|" + COUNT + COUNT_ENDS + rb")",
     "slots": _count_after("max_mamba_cache_size", spelt("conv_state")),
     "intermediate_ssm": _size_after("intermediate_ssm_state_cache"),
     "intermediate_conv": _size_after("intermediate_conv_window_cache"),

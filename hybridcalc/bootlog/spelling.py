@@ -27,6 +27,20 @@ COUNT_ENDS = rb"(?![A-Za-z_%{}]|[^\s]?[0-9]|[ \t]+[0-9]|[\x80-\xff]+[0-9])"
 """No unit, no decimals, no further digits behind whatever byte got in between: then it would be another number."""
 CUT_COUNT = rb"[0-9](?:" + CUT + rb"[0-9,_']){0,16}?"
 
+_ONE_END = rb"(?:\v?\n|\v)"
+_LINE_IS_OVER = rb"(?=[ \t]*(?:[\"'`]?[ \t]*(?:[\n\v]|\Z)|,?[ \t]*\.\.\.|->|\(=))"
+SPLIT_COUNT = (
+    rb"[0-9][0-9,_']{0,14}+(?:" + _ONE_END + rb"[0-9,_']{0,12}[0-9](?![0-9_']|,[0-9])" + _LINE_IS_OVER + rb")++"
+)
+"""A count at a line's end whose last digits are the next line, or open it before dots or an arrow: none else does."""
+_SPLIT_NUMBER = (
+    rb"[0-9]{1,9}(?:\.[0-9]{0,9})?+(?:"
+    + _ONE_END
+    + rb"[0-9.]{0,9}[0-9](?![0-9.])(?=[ \t]*,|"
+    + _LINE_IS_OVER
+    + rb"))++"
+)
+
 _CUT_DIGITS = rb"[0-9](?:" + CUT + rb"[0-9,]){0,12}+"
 _CUT_NUMBER = _CUT_DIGITS + rb"(?:" + CUT + rb"\." + CUT + _CUT_DIGITS + rb")?+"
 SIZE = _CUT_NUMBER + SPACE + rb"[GM]" + CUT + rb"(?:i" + CUT + rb")?B"
@@ -38,7 +52,7 @@ _DIGITS = re.compile(rb"-?[0-9][0-9,_'.]*")
 _GROUPED = re.compile(rb"[0-9]{1,3}(?:[,_'][0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?")
 _MOST_DIGITS = 4000
 """Of a number; a longer one is none, and Python would not read it either."""
-_DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fnuz", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn_x2",
+DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fnuz", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn_x2",
            "fp8_e4m3", "fp8_e5m2", "fp8", "int8", "uint8")  # fmt: skip
 _FIGURE = re.compile(r"\{(size|gib|mib|count|number|word|path|dtype|mode|error)\}")
 
@@ -49,7 +63,8 @@ def spelt(words: str) -> bytes:
     return pattern.replace(CUT + rb"\ " + CUT, SPACE)
 
 
-def _any_of(names: tuple[str, ...]) -> bytes:
+def any_of(names: tuple[str, ...]) -> bytes:
+    """One of the names, wherever a line end cuts it; where one begins another, the longer stands first."""
     return rb"(?:" + b"|".join(spelt(name) for name in names) + rb")(?!\w)"
 
 
@@ -58,7 +73,7 @@ def word(name: str) -> bytes:
     return re.escape(name[0].encode()) + rb"(?<![A-Za-z0-9_].)" + (CUT + spelt(name[1:]) if name[1:] else b"")
 
 
-_NAMES = {"dtype": _any_of(_DTYPES), "mode": _any_of(("align", "all", "none"))}
+_NAMES = {"dtype": any_of(DTYPES), "mode": any_of(("align", "all", "none"))}
 """Kinds that are one of a few names, which proves them where a line end cuts."""
 
 
@@ -112,11 +127,25 @@ def _figure(kind: str, after: str) -> bytes:
         return _NUMBER + _NUMBER_ENDS + rb"(?!" + SPACE + rb"[A-LN-Za-z]*B)"
     if kind in ("number", "gib"):
         mended = _CUT_NUMBER.replace(b"[0-9,]", b"[0-9]") if after.startswith(",") else _CUT_NUMBER
-        return rb"-?" + (mended if after else _NUMBER + _NUMBER_ENDS)
+        return rb"-?" + (mended if after else rb"(?:" + _SPLIT_NUMBER + rb"|" + _NUMBER + _NUMBER_ENDS + rb")")
     if after:
         return rb"-?" + CUT_COUNT
     proof = SPACE + rb"[,)]" + SPACE + rb"(?:(?:#" + CUT + rb")?[a-z]|[0-9]{1,2}" + SPACE + spelt("state") + rb")"
-    return rb"-?(?:" + CUT_COUNT + rb"(?=" + proof + rb")|" + COUNT + COUNT_ENDS + rb")"
+    proof = rb"(?:" + proof + rb"|" + SPACE + spelt("(total_rest_memory") + rb")"
+    return (
+        rb"(?:-"
+        + CUT
+        + rb")?(?:"
+        + CUT_COUNT
+        + rb"(?="
+        + proof
+        + rb")|"
+        + SPLIT_COUNT
+        + rb"|"
+        + COUNT
+        + COUNT_ENDS
+        + rb")"
+    )
 
 
 def digits(token: bytes) -> str | None:

@@ -101,7 +101,8 @@ def log(
 
         print_log(answers, explain=explain, length=tokens is not None, compared=compared)
     findings = tuple(found for _, boot in boots for found in boot.findings)
-    parted = any(row.agrees is False for rows in compared for row in rows)
+    verdicts = [row.agrees for rows in compared for row in rows]
+    parted = plan is not None and (False in verdicts or True not in verdicts)
     if not boots or parted or at_or_above(findings, severity):
         raise typer.Exit(1)
 

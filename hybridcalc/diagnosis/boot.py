@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,12 +17,19 @@ from hybridcalc.diagnosis.question import Question
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.diagnosis.sglang import diagnose_sglang
 from hybridcalc.diagnosis.vllm import diagnose_vllm
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.findings import Finding
 from hybridcalc.units import LARGEST_TOKENS
 
 _ENGINES: dict[str, Callable[[Boot, Question], Diagnosis]] = {
     "sglang": diagnose_sglang, "vllm": diagnose_vllm, "llama.cpp": diagnose_llamacpp, "": diagnose_sglang,
 }  # fmt: skip
+
+
+MOST_DIAGNOSED = 100
+"""Boots of a log that are answered in full, from both its ends: each takes a planner's run or two."""
+MOST_OF_A_RULE = 5
+"""Findings of one rule in a boot, which may have a thousand ranks; what is beyond is counted."""
 
 
 class LogAnswer(NamedTuple):
@@ -54,14 +61,21 @@ def diagnose_log(source: str | os.PathLike[str], question: Question, *, whole: b
     if dropped:
         left = f"{dropped:,} in the middle are left out"
         findings.append(finding("HC102", f"{dropped + len(boots):,} boots are in the log: {left}"))
+    if len(boots) > MOST_DIAGNOSED:
+        only = f"the first {MOST_DIAGNOSED // 2} and the last {MOST_DIAGNOSED // 2} are diagnosed"
+        findings.append(finding("HC102", f"{len(boots):,} boots are read: {only}, of the others the figures are given"))
     name = "stdin" if os.fspath(source) == "-" else os.fspath(source)
     answers = tuple(diagnose(boots, question))
     return LogAnswer(name, answers, tuple(findings), merged(boots), tuple(text for text in said if text not in damage))
 
 
-def diagnose(boots: Iterable[Boot], question: Question) -> Iterable[Diagnosis]:
-    """The answer for each boot, in order."""
-    for boot in boots:
+def diagnose(boots: Sequence[Boot], question: Question) -> Iterable[Diagnosis]:
+    """The answer for each boot, in order; where they are very many, those in the middle have their figures alone."""
+    left_out = range(MOST_DIAGNOSED // 2, len(boots) - MOST_DIAGNOSED // 2)
+    for number, boot in enumerate(boots):
+        if number in left_out:
+            yield Diagnosis(boot, headline=f"{boot.engine or 'a boot'}: not diagnosed", meaning="its figures are read")
+            continue
         credible, dropped = _credible(boot)
         answer = _ENGINES[boot.engine](credible, question)
         answer.boot = boot
@@ -70,7 +84,25 @@ def diagnose(boots: Iterable[Boot], question: Question) -> Iterable[Diagnosis]:
             size = figure.value.text if isinstance(figure.value, Printed) else figure.value
             answer.findings.append(finding("HC106", f"line {figure.line}: {figure.name} of {size} GiB is in no GPU",
                                            "nothing is derived from it"))  # fmt: skip
+        launched = "sglang" if isinstance(question.command, ServerArgs) else "vllm"
+        if question.command is not None and boot.engine not in ("", launched):
+            answer.findings.append(finding("HC108", f"the launch line is of {launched}, the log of {boot.engine}",
+                                           "this log is of another start"))  # fmt: skip
+        answer.findings = list(_no_more_than(answer.findings))
         yield answer
+
+
+def _no_more_than(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """The findings, of each rule the first few; the last of these says how many there are beyond."""
+    by_rule: dict[str, list[Finding]] = {}
+    for found in findings:
+        by_rule.setdefault(found.rule, []).append(found)
+    for group in by_rule.values():
+        more = len(group) - MOST_OF_A_RULE
+        yield from group[: MOST_OF_A_RULE - (more > 0)]
+        if more > 0:
+            last = group[MOST_OF_A_RULE - 1]
+            yield last._replace(message=f"{last.message} ({more:,} more of this kind)")
 
 
 def _credible(boot: Boot) -> tuple[Boot, list[Finding]]:

@@ -6,17 +6,18 @@ and an engine may run fewer requests than its pools admit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Pool, Printed, Statement, StatePoolAllocated
+from hybridcalc.diagnosis.answer import Candidate
 from hybridcalc.diagnosis.candidates import KV_DTYPES
 from hybridcalc.diagnosis.question import Launch
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
-from hybridcalc.units import GIB, parse_dtype
+from hybridcalc.units import GIB, parse_dtype, short_dtype
 
 SLACK = Fraction(5, 100) * GIB
 """Free memory may move by as much between two lines without anything being wrong."""
@@ -38,17 +39,21 @@ def contradictions(
 def _within(
     boot: Boot, slots: int | None, tokens: int | None, requests: int | None, slots_per_request: int | None
 ) -> Iterator[Finding]:
+    targets = boot.target_kvs
+    pools = dict.fromkeys(kv.tokens for kv in targets if kv.tokens)
+    resized = boot.of("post_capture")
     for statement in boot.of("summary"):
         said = statement.get("max_total_num_tokens")
-        pools = [kv.tokens for kv in boot.target_kvs if kv.tokens]
-        if isinstance(said, int) and pools and said not in pools and not boot.of("post_capture"):
-            yield _apart(f"the KV pool holds {pools[0]:,} tokens (line {boot.target_kvs[0].line})",
+        if isinstance(said, int) and pools and said not in pools and not resized:
+            yield _apart(f"the KV pool holds {next(iter(pools)):,} tokens (line {targets[0].line})",
                          f"the summary says {said:,} (line {statement.line})")  # fmt: skip
+    states = dict.fromkeys(state.slots for state in boot.states if state.slots is not None)
     for statement in boot.of("capped"):
         said, limit = statement.get("max_mamba_cache_size"), statement.get("max_running_requests")
-        states = [state.slots for state in boot.states if state.slots is not None]
         if isinstance(said, int) and states and said not in states:
-            yield _apart(f"the state pool has {states[0]:,} slots", f"the clamp says {said:,} (line {statement.line})")
+            yield _apart(
+                f"the state pool has {next(iter(states)):,} slots", f"the clamp says {said:,} (line {statement.line})"
+            )
         per = statement.get("slots_per_request")
         if isinstance(said, int) and isinstance(per, int) and isinstance(limit, int) and per and said // per != limit:
             yield _apart(f"{said:,} // {per} is {said // per:,}",
@@ -83,23 +88,27 @@ def _memory(boot: Boot) -> Iterator[Finding]:
         if abs(before.value - left.value - used.value) > SLACK:
             yield _apart(f"{before.text} - {left.text} GiB are free less",
                          f"the weights took {used.text} GiB (line {statement.line})")  # fmt: skip
+    sizes_by_rank: dict[str, list[Fraction]] = {}
+    pools: list[Pool] = [*boot.states, *boot.target_kvs]
+    for pool in pools:
+        sizes_by_rank.setdefault(pool.rank, []).extend(part.value for part in sizes_of(pool) if part is not None)
+    ended = {s.rank: s for s in reversed(boot.of("pools_done"))}
+    alone = len(boot.of("weights_loaded")) == len(loaded)
     for rank, statement in loaded.items():
-        after = statement.get("avail")
-        pools: list[Pool] = [*boot.states, *boot.target_kvs]
-        sizes = [part.value for pool in pools if pool.rank == rank for part in sizes_of(pool) if part is not None]
+        after, sizes = statement.get("avail"), sizes_by_rank.get(rank)
         if not isinstance(after, Printed) or not sizes:
             continue
         total = sum(sizes, start=Fraction(0))
         if total > after.value + LARGEST_DRIFT:
             free = f"{after.text} GiB were free (line {statement.line})"
             yield _apart(f"the pools take {float(total / GIB):.2f} GiB", free)
-        ends = [s.get("avail") for s in boot.of("pools_done") if s.rank == rank]
-        if ends and isinstance(ends[0], Printed) and len(boot.of("weights_loaded")) == len(loaded):
-            drift = after.value - total - ends[0].value
+        kept = ended[rank].get("avail") if rank in ended else None
+        if isinstance(kept, Printed) and alone:
+            drift = after.value - total - kept.value
             if abs(drift) > LARGEST_DRIFT / 8:
                 less = "more" if drift < 0 else "less"
                 yield finding(
-                    "HC116", f"{ends[0].text} GiB are free after the pools, {float(abs(drift) / GIB):.2f} {less} than "
+                    "HC116", f"{kept.text} GiB are free after the pools, {float(abs(drift) / GIB):.2f} {less} than "
                     f"{after.text} - {float(total / GIB):.2f}",
                 )  # fmt: skip
 
@@ -131,6 +140,30 @@ def _flags(boot: Boot, slots: int | None, requests: int | None, launch: Launch) 
     if wanted is not None and printed and not any(wanted in KV_DTYPES.get(dtype, (wanted,)) for dtype in printed):
         yield finding("HC108", f"{launch.source} sets {args.kv_cache_dtype} KV, the log has {sorted(printed)[0]}",
                       "this log is of another start")  # fmt: skip
+
+
+def ruled_out(
+    launch: Launch, fitting: Sequence[Candidate], tokens: int | None, ratio: Sequence[float] | None
+) -> Iterator[Finding]:
+    """Flags that no model which fits the log agrees with, and a split or a cap that the pools do not keep."""
+    args, other = launch.args, "this log is of another start"
+    if "tp_size" in launch.given and args.attn_dp_size <= 1 and fitting and args.tp_size not in {c.tp for c in fitting}:
+        yield finding("HC108", f"{launch.source} sets --tp {args.tp_size}, the pools are of TP{fitting[0].tp}", other)
+    wanted = _dtype(args.mamba_ssm_dtype) if args.mamba_ssm_dtype else None
+    printed = {candidate.ssm_dtype for candidate in fitting if candidate.ssm_dtype}
+    if "mamba_ssm_dtype" in launch.given and wanted and printed and short_dtype(wanted) not in printed:
+        yield finding(
+            "HC108", f"{launch.source} sets {short_dtype(wanted)} states, the pools hold {min(printed)}", other
+        )
+    if args.max_total_tokens is not None and tokens is not None and tokens > args.max_total_tokens:
+        yield finding(
+            "HC108", f"{launch.source} caps tokens at {args.max_total_tokens:,}, the log has {tokens:,}", other
+        )
+    pinned = args.max_mamba_cache_size is not None or args.max_total_tokens is not None or args.disable_radix_cache
+    asked = args.mamba_full_memory_ratio
+    held = "mamba_full_memory_ratio" in launch.given and not pinned
+    if held and ratio and not ratio[0] * 0.95 <= asked <= ratio[1] * 1.05:
+        yield finding("HC108", f"{launch.source} splits at {asked:g}, the pools at {sum(ratio) / 2:.2f}", other)
 
 
 def _dtype(name: str) -> str | None:

@@ -17,6 +17,8 @@ from hybridcalc.diagnosis.rules import finding
 from hybridcalc.findings import Finding
 from hybridcalc.units import GIB, format_bytes
 
+MOST_ERRORS = 20
+"""Of a boot that are explained."""
 _STEPS = {
     "weights_begin": "while the weights were loaded",
     "weights_loaded": "between the weights and the pools",
@@ -41,12 +43,17 @@ _STEPS = {
 def failures(answer: Diagnosis) -> bool:
     """Add what the boot died of to the findings; whether it did."""
     boot = answer.boot
-    for error in boot.errors:
+    for error in _distinct(boot.errors):
         explain = _CAUSES.get(error.kind)
         if explain is not None:
             answer.findings.append(explain(boot, error))
     answer.findings = list(dict.fromkeys(answer.findings))
     return bool(boot.errors)
+
+
+def _distinct(errors: list[Statement]) -> list[Statement]:
+    """The first of each kind and rank's figures, so many of them: a thousand ranks die of the same."""
+    return list({(e.kind, e.figures): e for e in reversed(errors)}.values())[::-1][:MOST_ERRORS]
 
 
 def _refused_hybrid(boot: Boot, error: Statement) -> Finding:

@@ -23,7 +23,7 @@ from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis.answer import Candidate, Diagnosis, Row, total_range, whole_range
 from hybridcalc.diagnosis.balance import UNKNOWN_PAGE, mismatches, slot_range, token_range
 from hybridcalc.diagnosis.candidates import sglang_candidates
-from hybridcalc.diagnosis.consistency import contradictions, fraction_finding
+from hybridcalc.diagnosis.consistency import contradictions, fraction_finding, ruled_out
 from hybridcalc.diagnosis.failures import failures
 from hybridcalc.diagnosis.question import Launch, Question, launch_of
 from hybridcalc.diagnosis.rules import finding
@@ -93,6 +93,7 @@ def diagnose_sglang(boot: Boot, question: Question) -> Diagnosis:
     answer = Diagnosis(boot, version=version_of(boot))
     launch = launch_of(boot, question)
     args = replace(launch.args, engine_version=_rules_version(boot, launch.args))
+    answer.derived["rules_of_version"] = args.engine_version
     pools = Pools(boot, args)
     model = question.model or _echoed_model(launch)
     _identify(answer, pools, args, model, named=question.model is not None)
@@ -106,6 +107,9 @@ def diagnose_sglang(boot: Boot, question: Question) -> Diagnosis:
     _memory(answer, pools, best, launch)
     failed = failures(answer)
     answer.findings += contradictions(boot, pools.slots, pools.tokens, pools.requests, slots_per_request, launch)
+    if isinstance(question.command, ServerArgs):
+        ratio = answer.derived.get("mamba_full_memory_ratio")
+        answer.findings += ruled_out(launch, answer.candidates, pools.tokens, ratio)
     _notes(answer, pools, slots_per_request)
     answer.findings += serving_findings(answer, pools.slots, slots_per_request)
     if not failed:

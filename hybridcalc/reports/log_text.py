@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.boot import LogAnswer
 from hybridcalc.diagnosis.expectation import Compared
+from hybridcalc.errors import printable
 from hybridcalc.reports import terminal
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 MOST_SUGGESTIONS = 3
 """Shown of a boot; those that leave accuracy alone come first."""
 MOST_BOOTS = 20
+LONGEST_CELL = 24
 NEEDS_LENGTH = "-L TOKENS shows what the pools admit, what idles, and what to set"
 
 
@@ -27,7 +29,7 @@ def print_log(
     several, number = sum(len(answer.boots) for answer in answers) > 1, 0
     for answer in answers:
         if len(answers) > 1:
-            out.print(f"{answer.source}", style="bold")
+            out.print(printable(answer.source), style="bold")
         if not answer.boots:
             terminal.verdict(out, "no boot in it", "no line of SGLang, vLLM or llama.cpp that sizes memory")
         for boot in answer.boots[:MOST_BOOTS]:
@@ -70,6 +72,16 @@ def _print_boot(out: Console, answer: Diagnosis, *, explain: bool, length: bool)
 def _print_comparison(out: Console, compared: Sequence[Compared]) -> None:
     out.print()
     words = {True: "as planned", False: "differs", None: "not printed"}
-    rows = [(f"  {c.name}", f"{c.expected}", "-" if c.printed is None else f"{c.printed}", words[c.agrees])
+    rows = [(f"  {c.name}", _shown(c.expected), "-" if c.printed is None else _shown(c.printed), words[c.agrees])
             for c in compared]  # fmt: skip
     terminal.listing(out, ("  figure", "planned", "printed", ""), rows, right=(1, 2))
+    if not any(c.agrees is not None for c in compared):
+        terminal.notes(out, ["the boot prints nothing that the plan predicts"], label="error", style=terminal.TROUBLE)
+
+
+def _shown(value: Any) -> str:
+    """A figure in a cell: one that is too long for any machine, by its length."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 3] + "..."

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import itertools
+from dataclasses import replace
+from pathlib import Path
 
 from test_statements import SGLANG, VLLM
 
 from hybridcalc.bootlog import EVERYTHING, scan
 from hybridcalc.bootlog.boots import MOST_BOOTS, Boot, assemble
-from hybridcalc.bootlog.figures import figures
+from hybridcalc.bootlog.figures import figures, merged
 
 
 def boots(text: str) -> list[Boot]:
@@ -79,3 +82,51 @@ def test_what_is_held_of_many_boots_is_bounded():
     found = assemble(scan(io.BytesIO("".join(map(line.format, range(1, 3000))).encode()), grammars=EVERYTHING))
     assert len(found.boots) == MOST_BOOTS and found.dropped == 2999 - MOST_BOOTS
     assert (found.boots[0].states[0].slots, found.boots[-1].states[0].slots) == (1, 2999)
+
+
+RUNNING_LINES = {"mamba_num", "mamba_usage", "full_tokens", "full_token_usage", "running_req", "queue_req"}
+
+
+def flat(said: dict[str, object]) -> set[tuple[str, object]]:
+    """Names with their single values; what a running server says is the last word alone, and left out."""
+    return {
+        (name, one)
+        for name, value in said.items()
+        if name not in RUNNING_LINES
+        for one in (value if isinstance(value, list) else [value])
+    }
+
+
+def test_any_two_logs_in_one_file_keep_their_figures_and_names():
+    """Thousands of pairs: no boot lends another its ranks, its draft or its end."""
+    paths = sorted((Path(__file__).parent.parent / "data" / "bootlogs").glob("*.log"))
+    read = {path.stem: list(scan(io.BytesIO(path.read_bytes()), grammars=EVERYTHING)) for path in paths}
+    alone = {name: flat(merged(assemble(records).boots)) for name, records in read.items()}
+    wrong = []
+    for first, second in itertools.permutations(read, 2):
+        behind = max((record.line for record in read[first]), default=0) + 1
+        records = [*read[first], *(replace(record, line=record.line + behind) for record in read[second])]
+        if flat(merged(assemble(records).boots)) != alone[first] | alone[second]:
+            wrong.append((first, second))
+    assert wrong == UNDECIDED
+
+
+UNDECIDED = [
+    ("sgl-022", "sgl-016"), ("sgl-022", "sgl-025"), ("sgl-022", "sgl-043"), ("sgl-022", "sgl-044"),
+    ("sgl-038", "sgl-007"), ("sgl-042", "sgl-007"),
+]  # fmt: skip
+"""Weights whose line elides all figures, beside others of that class or of none; and a log that is pasted backwards:
+"ready" comes first, behind the error of the log before.
+"""
+
+
+def test_a_load_behind_a_draft_context_is_no_draft():
+    llama = (
+        "llama_kv_cache: CUDA0 KV buffer size = 512.00 MiB\ncreating MTP draft context against the target model\n"
+        "llama_kv_cache: CUDA0 KV buffer size = 32.00 MiB\n"
+    )
+    later = "llama_kv_cache: CUDA0 KV buffer size = 640.00 MiB\n"
+    for between in ("", "load_tensors: CUDA0 model buffer size = 16028.79 MiB\n"):
+        first, second = boots(llama + between + later)
+        assert figures(first) == {"kv_buffer_mib": 512.0, "draft_kv_buffer_mib": 32.0}
+        assert figures(second)["kv_buffer_mib"] == 640.0

@@ -2,13 +2,17 @@
 
 import gzip
 import tracemalloc
+from pathlib import Path
 from typing import BinaryIO, cast
 
 import pytest
 from published_boot import BOOT, CHATTER, FIGURES, Within, read, texts
 
-from hybridcalc.bootlog import scan
+from hybridcalc.bootlog import EVERYTHING, reader, scan
 from hybridcalc.bootlog.reader import CHUNK_BYTES
+from hybridcalc.diagnosis.boot import diagnose_log
+from hybridcalc.diagnosis.question import Question
+from hybridcalc.errors import InputError
 
 
 class Stream:
@@ -86,3 +90,44 @@ def test_a_gzip_bomb_is_unpacked_a_chunk_at_a_time(within: Within):
         tracemalloc.stop()
     assert [texts(record) for record in found] == FIGURES
     assert peak < 16 * 2**20
+
+
+@pytest.mark.parametrize("unit", [("\n".join(BOOT) + "\n").encode(), b"allocated\n"], ids=["boots", "literals"])
+def test_what_is_parsed_of_a_log_is_bounded_unless_all_is_asked_for(
+    unit: bytes, within: Within, monkeypatch: pytest.MonkeyPatch
+):
+    """A log that speaks of memory in every line is read up to a point, and says so."""
+    monkeypatch.setattr(reader, "PARSED_BYTES", 2**20)
+    remarks: list[str] = []
+    with within(20):
+        list(scan(cast(BinaryIO, Stream(unit, 2**40)), remarks, grammars=EVERYTHING, whole=False))
+    assert len(remarks) == 1 and remarks[0].endswith("--all reads the rest")
+
+
+def test_an_endless_stream_and_a_device_end(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(reader, "SILENT_BYTES", 2**22)
+    remarks: list[str] = []
+    assert list(scan(cast(BinaryIO, Stream(b"\0", 2**50)), remarks, grammars=EVERYTHING, whole=False)) == []
+    assert len(remarks) == 1
+    with pytest.raises(InputError, match="is a device"):
+        reader.read_log("/dev/zero")
+
+
+MANY_RECORDS = {
+    "drafts": "[2026-02-01 00:05:02 TP0] KV Cache is allocated. #tokens: 5000, KV size: {0}.{1:02} GB",
+    "ranks": "[2026-02-01 00:05:02 DP{0} TP{0}] KV Cache is allocated. #tokens: {0}000, KV size: 15.03 GB\n"
+    "[2026-02-01 00:05:02 DP{0} TP{0}] max_total_num_tokens={0}, max_running_requests={0}",
+    "graphs": "[2026-02-01 00:05:02 TP0] Capture cuda graph end. mem usage={0}.00 GB. avail mem={1}.00 GB.",
+    "errors": "[2026-02-01 00:05:02 TP{0}] CUDA out of memory. Tried to allocate {0}.00 GiB",
+    "boots": "Mamba Cache is allocated. max_mamba_cache_size: {0}, conv_state size: 0.34GB, ssm_state size: 17.58GB",
+}
+
+
+@pytest.mark.parametrize("line", MANY_RECORDS.values(), ids=MANY_RECORDS)
+def test_a_log_of_thousands_of_records_is_answered_at_once(line: str, tmp_path: Path, within: Within):
+    path = tmp_path / "boot.log"
+    path.write_text("\n".join(line.format(number, number % 100) for number in range(4000, 1, -1)))
+    with within(20):
+        answer = diagnose_log(path, Question())
+    assert answer.boots and answer.figures
+    assert all(len(boot.findings) < 40 for boot in answer.boots)

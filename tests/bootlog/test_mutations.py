@@ -86,3 +86,25 @@ def test_no_damage_raises_and_none_invents_a_figure(part: int):
                 assert re.sub("[^0-9]", "", text) in digits, (text, raw)
         boots = assemble(records).boots
         assert len(merged(boots)) <= sum(len(figure_list(boot)) for boot in boots)
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["lf", "crlf"])
+def test_a_line_end_anywhere_in_a_word_or_number_changes_no_figure(line_end: bytes):
+    """Numbers and dtypes are whole again, and none is reported by half."""
+    draw, invented, lost = random.Random(10), [], []
+    for raw in LOGS:
+        said = _flat(raw)
+        inside = [
+            at for at in range(1, len(raw)) if raw[at - 1 : at].isalnum() and re.match(rb"[\w.,-]", raw[at : at + 1])
+        ]
+        for at in draw.sample(inside, min(len(inside), 30)):
+            cut = _flat(raw[:at] + line_end + raw[at:])
+            invented += [(raw[at - 20 : at], raw[at : at + 20], cut - said)] if cut - said else []
+            lost += [(raw[at - 20 : at], raw[at : at + 20], said - cut)] if said - cut else []
+    assert not invented
+    assert len(lost) <= 2
+
+
+def _flat(raw: bytes) -> set[tuple[str, object]]:
+    said = merged(assemble(scan(io.BytesIO(raw), grammars=EVERYTHING)).boots)
+    return {(name, one) for name, value in said.items() for one in (value if isinstance(value, list) else [value])}

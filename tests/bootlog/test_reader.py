@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from published_boot import BOOT, CHATTER, FIGURES, KV, STATE, read, texts
 
-from hybridcalc.bootlog import KvPoolAllocated, StatePoolAllocated, read_log, scan
+from hybridcalc.bootlog import EVERYTHING, KvPoolAllocated, Statement, StatePoolAllocated, read_log, scan
 from hybridcalc.bootlog.reader import AFTER_BYTES, BEFORE_BYTES, CHUNK_BYTES
 from hybridcalc.errors import InputError
 
@@ -355,3 +355,16 @@ def test_records_come_as_they_are_found():
             return next(self.chunks)
 
     assert texts(next(scan(cast(BinaryIO, Endless())))) == FIGURES[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("max_running_requests is capped to 1 by the mamba state cache", "capped"),
+        ("RuntimeError: Not enough space for mamba ping pong idx", "ping_pong"),
+    ],
+)
+def test_a_line_that_stands_alone_in_a_long_log_is_found(line: str, kind: str):
+    chatter = b'INFO:     127.0.0.1:1234 - "GET /health HTTP/1.1" 200 OK\n' * 3000
+    found = list(scan(io.BytesIO(chatter + line.encode() + b"\n" + chatter), grammars=EVERYTHING))
+    assert [record.kind for record in found if isinstance(record, Statement)] == [kind]

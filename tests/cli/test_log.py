@@ -83,6 +83,17 @@ def test_a_launch_line_is_held_against_the_log(tmp_path: Path):
     assert run("log", K3, "--command", line, "--fail-on", "error").code == 1
 
 
+@pytest.mark.parametrize(
+    "flag", ["--tp 4", "--tp 8 --mamba-ssm-dtype bfloat16", "--tp 8 --mamba-full-memory-ratio 2",
+             "--tp 8 --max-total-tokens 1000"],
+)  # fmt: skip
+def test_flags_that_cannot_have_produced_the_log_are_said(flag: str):
+    command = f"python -m sglang.launch_server --model-path moonshotai/Kimi-K3 {flag}"
+    assert "HC108" in run("log", K3, "--command", command).out
+    right = command.replace(flag, "--tp 8 --kv-cache-dtype fp8_e4m3")
+    assert "HC108" not in run("log", K3, "--command", right).out
+
+
 def test_a_failed_boot_is_an_answer_unless_told_otherwise():
     path = str(LOGS / "vllm-003.log")
     assert run("log", path).code == 0
@@ -106,6 +117,37 @@ def test_a_boot_is_compared_with_a_plan(tmp_path: Path):
     assert run("log", K3, "--expect", str(path)).err == (
         f"error: {str(path)[:80]} is no plan\n       write one with `hybridcalc plan ... --json`\n"
     )
+
+
+NO_PLANS = {
+    '{"log_lines": ["\\ud800"]}': "predicts no figure of a log",
+    '{"log_lines": []}': "predicts no figure of a log",
+    '{"log_lines": [], "max_mamba_cache_size": 1' + "0" * 400 + "}": "is no plan",
+    '{"log_lines": ["KV Cache is allocated. #tokens: 1' + ",000" * 300 + ', KV size: 15.03 GB"]}': "is no plan",
+    '{"log_lines": ["' + "x" * 70_000 + '"]}': "is no plan",
+    '{"log_lines": 1' + "0" * 5000 + "}": "is no plan",
+}
+
+
+@pytest.mark.parametrize(("document", "said"), NO_PLANS.items(), ids=range(len(NO_PLANS)))
+def test_a_plan_that_predicts_nothing_or_nonsense_is_refused(document: str, said: str):
+    ran = run("log", K3, "--expect", "-", stdin=document.encode())
+    assert (ran.code, ran.out) == (2, "") and said in ran.err and ran.err.count("\n") == 2
+
+
+def test_a_comparison_that_compares_nothing_is_no_agreement():
+    """Another engine, a start that failed, a boot that prints none of the figures: each is a parting."""
+    flags = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "--rest", "28.5287GiB", "--json")
+    planned = run("plan", *flags).out.encode()
+    ran = run("log", str(LOGS / "vllm-003.log"), "--expect", "-", "--json", stdin=planned)
+    rows = {row["figure"]: row for row in ran.document["boots"][0]["expected"]}
+    assert ran.code == 1
+    assert (rows["engine"]["printed"], rows["starts"]["printed"]) == ("vllm", False)
+    only = b'{"log_lines": [], "engine": "sglang", "starts": true, "attn_block_size": 1072}'
+    ran = run("log", K3, "--expect", "-", stdin=only)
+    assert ran.code == 1 and "the boot prints nothing that the plan predicts" in ran.out
+    refused = b'{"log_lines": [], "engine": "sglang", "starts": false}'
+    assert run("log", str(LOGS / "sgl-016.log"), "--expect", "-", stdin=refused).code == 1
 
 
 def test_a_log_without_a_boot_says_so(tmp_path: Path):
