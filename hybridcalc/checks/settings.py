@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from hybridcalc.deployment import Workload, parse_lengths
 from hybridcalc.errors import InputError
 from hybridcalc.findings import SEVERITIES
+from hybridcalc.manifests.source import Source, file_bytes
 from hybridcalc.units import parse_bytes, parse_tokens
 
 LARGEST_SETTINGS_BYTES = 2**20
@@ -62,7 +63,8 @@ def load_settings(start: Path) -> Settings:
             return settings_from(_yaml(own), str(own.name))
         project = folder / "pyproject.toml"
         if project.is_file():
-            section = _toml(project).get("tool", {}).get("hybridcalc")
+            tools = _toml(project).get("tool")
+            section = tools.get("hybridcalc") if isinstance(tools, dict) else None
             if section is not None:
                 return settings_from(section, "pyproject.toml [tool.hybridcalc]")
         if (folder / ".git").exists():
@@ -116,24 +118,22 @@ def _checked(name: str, value: Any, where: str) -> Any:
 
 
 def _bytes(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        data = stream.read(LARGEST_SETTINGS_BYTES + 1)
-    if len(data) > LARGEST_SETTINGS_BYTES:
-        raise InputError(f"{path}: larger than 1 MiB")
-    return data
+    try:
+        return file_bytes(str(path), LARGEST_SETTINGS_BYTES)
+    except InputError as error:
+        raise InputError(f"{path}: {error.message}") from None
 
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(_bytes(path).decode("utf-8"))
+        return tomllib.loads(_bytes(path).decode("utf-8").removeprefix("\ufeff"))
     except (ValueError, RecursionError, OSError):
         raise InputError(f"{os.path.relpath(path)}: no TOML") from None
 
 
 def _yaml(path: Path) -> Any:
     from hybridcalc.manifests.fields import plain
-    from hybridcalc.manifests.source import Source
     from hybridcalc.manifests.yamltree import documents
 
-    nodes = documents(Source(path.name, _bytes(path).decode("utf-8", errors="replace")))
+    nodes = documents(Source.of_bytes(path.name, _bytes(path)))
     return plain(nodes[0]) if nodes else {}

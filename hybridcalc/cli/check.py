@@ -216,15 +216,17 @@ def _models(pairs: list[str]) -> dict[str, str]:
 
 def _env_files(paths: list[str]) -> dict[str, str]:
     from hybridcalc.manifests.compose import env_file
-    from hybridcalc.manifests.source import Source
+    from hybridcalc.manifests.source import Source, file_bytes
 
     values: dict[str, str] = {}
     for path in paths:
-        with Path(path).open("rb") as stream:
-            data = stream.read(LARGEST_ENV_BYTES + 1)
-        if len(data) > LARGEST_ENV_BYTES or b"\0" in data:
+        try:
+            data = file_bytes(path, LARGEST_ENV_BYTES)
+        except InputError as error:
+            raise InputError(f"--env-file {path[:60]}: {error.message}") from None
+        if b"\0" in data:
             raise InputError(f"--env-file {path[:60]} is no file of variables")
-        values |= {name: s.text or "" for name, s in env_file(Source(path, data.decode("utf-8", "replace"))).items()}
+        values |= {name: s.text or "" for name, s in env_file(Source.of_bytes(path, data)).items()}
     return values
 
 

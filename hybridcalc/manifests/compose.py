@@ -8,6 +8,7 @@ Compose replaces ``${VAR}`` from ``.env`` and the caller's environment; of that,
 from collections.abc import Callable, Iterator
 
 from hybridcalc.manifests.containers import COMPOSE, launches, resolved_words
+from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.source import AnyWord, Setting, Source, Word
 from hybridcalc.manifests.variables import Outside
@@ -70,10 +71,13 @@ def _environment(service: Fields, lookup: Callable[[str], Setting | None], besid
     for item in files.items if isinstance(files, Sequence) else [files]:
         named = item.string("path") if isinstance(item, Fields) else item.value if isinstance(item, Scalar) else ""
         source = beside(named) if named else None
-        env |= env_file(source) if source is not None else {}
+        held = env_file(source) if source is not None else {}
+        spend(words=len(held))
+        env |= held
     declared = service.get("environment")
     if isinstance(declared, Fields):
         for key, value in declared.entries():
+            spend(words=1)
             if isinstance(value, Scalar) and not value.empty:
                 holder = Sequence(value.source, value.begin, value.end, None)
                 holder.items.append(value)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from hybridcalc.commandline import LAUNCHERS, program_of
 from hybridcalc.engines.sglang.command import TABLE as SGLANG
 from hybridcalc.engines.vllm.command import TABLE as VLLM
+from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.source import AnyWord, Place, Setting, Unknown, Word
 
 IMAGES = (
@@ -62,6 +63,7 @@ def find_launch(words: Sequence[AnyWord], env: Mapping[str, Setting]) -> Found |
     """The launch a command makes; None where it starts no engine."""
     if not words or (not isinstance(words[0], Unknown) and words[0].rpartition("/")[2] in SILENT):
         return None
+    spend(visits=len(env))
     own = dict(env)
     for at, word in enumerate(words):
         program, arguments = _program_at(words, at)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.source import AnyWord, Setting, Text, Unknown, Word
 
 LONGEST_VALUE = 32_768
@@ -39,13 +40,16 @@ class Variables:
         self.text, self.env, self.outside, self.arguments = text, dict(env), outside, arguments
         self.values: dict[str, Setting] = {}
         self.exports: set[str] = set()
+        self.gone: set[str] = set()
 
     def exported(self) -> dict[str, Setting]:
         """The environment of what is started."""
+        spend(visits=len(self.env) + len(self.values))
         return self.env | {name: s for name, s in self.values.items() if name in self.exports or name in self.env}
 
     def visible(self) -> dict[str, Setting]:
         """What scripts inside the script see: a here-document is expanded before it is read."""
+        spend(visits=len(self.env) + len(self.values))
         return self.env | self.values
 
     def known(self, name: str) -> Setting | None:
@@ -57,7 +61,7 @@ class Variables:
         setting = self.known(name)
         if setting is not None and not setting.why:
             return setting
-        given = self.outside.get(name)
+        given = self.outside.get(name) if name not in self.gone else None
         if given is not None:
             word = Word(given, self.text.source, self.text.at(0), self.text.at(0))
             return Setting((word,))
@@ -83,6 +87,7 @@ class Variables:
         joined = "".join((*parts, text[at:]))
         if len(joined) > LONGEST_VALUE:
             return None, "its value grows too long"
+        spend(characters=len(joined))
         return joined, ""
 
     def _command_reason(self, text: str) -> str:

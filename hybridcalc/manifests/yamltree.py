@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import yaml
 
 from hybridcalc.errors import InputError
+from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.source import Source, Text, Unknown, Word
 
 MOST_NODES = 200_000
@@ -89,32 +90,40 @@ class Sequence(Node):
 class Mapping(Node):
     """Keys and values in their order; `get` also finds what ``<<`` merges in."""
 
-    __slots__ = ("pairs",)
+    __slots__ = ("_others", "_own", "pairs")
 
     def __init__(self, source: Source, begin: int, end: int, tag: str | None) -> None:
         super().__init__(source, begin, end, tag)
         self.pairs: list[tuple[Node, Node]] = []
+        self._own: dict[str, tuple[Scalar, Node]] | None = None
+        self._others: list[Mapping] | None = None
 
     def entries(self) -> Iterator[tuple[Scalar, Node]]:
         """Every entry with a text for a key, merged ones last; a key once. The last of doubled keys counts."""
-        own = {key.value: (key, value) for key, value in self.pairs if isinstance(key, Scalar) and key.value != "<<"}
+        own = self._table()
         yield from own.values()
+        others = self._merged()
+        if not others:
+            return
         seen = set(own)
-        for merged in self._merged():
-            for key, value in merged.pairs:
-                if isinstance(key, Scalar) and key.value != "<<" and key.value not in seen:
-                    seen.add(key.value)
-                    yield key, value
+        for merged in others:
+            held = merged._table()
+            spend(visits=len(held))
+            for name, pair in held.items():
+                if name not in seen:
+                    seen.add(name)
+                    yield pair
 
     def get(self, name: str) -> Node | None:
         """The value of a key; None where there is none or it is null."""
-        for key, value in reversed(self.pairs):
-            if isinstance(key, Scalar) and key.value == name:
-                return None if isinstance(value, Scalar) and value.empty else value
+        pair = self._table().get(name)
+        if pair is not None:
+            value = pair[1]
+            return None if isinstance(value, Scalar) and value.empty else value
         for merged in self._merged():
-            for key, value in merged.pairs:
-                if isinstance(key, Scalar) and key.value == name:
-                    return value
+            pair = merged._table().get(name)
+            if pair is not None:
+                return pair[1]
         return None
 
     def mapping(self, *names: str) -> "Mapping | None":
@@ -141,8 +150,21 @@ class Mapping(Node):
         node = holder.get(names[-1]) if holder is not None else None
         return node.items if isinstance(node, Sequence) else []
 
+    def _table(self) -> dict[str, tuple[Scalar, Node]]:
+        """The entries of its own by their keys, the last of doubled ones; made once, as what is read stays."""
+        if self._own is None:
+            self._own = {
+                key.value: (key, value) for key, value in self.pairs if type(key) is Scalar and key.value != "<<"
+            }
+        return self._own
+
     def _merged(self) -> list["Mapping"]:
         """Mappings that ``<<`` brings in, the nearest first, each once."""
+        if self._others is None:
+            self._others = [] if len(self._table()) == len(self.pairs) else self._found()
+        return self._others
+
+    def _found(self) -> list["Mapping"]:
         found: list[Mapping] = []
         seen = {id(self)}
         waiting = [self]
