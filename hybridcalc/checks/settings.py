@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hybridcalc.architecture.presets import find_preset, load_model
+from hybridcalc.checks.doors import door
 from hybridcalc.deployment import Workload, parse_lengths
-from hybridcalc.errors import InputError
+from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import SEVERITIES
+from hybridcalc.hardware import find_gpu
 from hybridcalc.manifests.source import Source, file_bytes
 from hybridcalc.units import parse_bytes, parse_tokens
 
@@ -99,6 +102,9 @@ def _checked(name: str, value: Any, where: str) -> Any:
         table = {str(key): str(item) for key, item in value.items()}
         if name == "severity" and any(item not in SEVERITIES for item in table.values()):
             raise InputError(f"{where}: not a severity", fix=f"write {', '.join(SEVERITIES)}")
+        if name == "models":
+            for item in table.values():
+                _known(where, item)
         return table
     if isinstance(default, bool):
         if not isinstance(value, bool):
@@ -108,6 +114,13 @@ def _checked(name: str, value: Any, where: str) -> Any:
         raise InputError(f"{where}: not a severity", fix=f"write {', '.join(SEVERITIES)} or never")
     if name in ("weights", "rest", "available"):
         parse_bytes(str(value))
+    if name == "gpu":
+        try:
+            find_gpu(str(value))
+        except InputError as error:
+            raise InputError(f"{where}: {error.message}", fix=error.fix) from None
+    if name in ("sglang_version", "vllm_version"):
+        door(name.removesuffix("_version")).rules_for(str(value))
     if name == "length":
         return parse_tokens(str(value))
     if name == "lengths":
@@ -115,6 +128,15 @@ def _checked(name: str, value: Any, where: str) -> Any:
     if name == "concurrency" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise InputError(f"{where}: not a number of requests")
     return value if name == "concurrency" else str(value)
+
+
+def _known(where: str, name: str) -> None:
+    """Raises InputError for what names no model: a preset, or a file or folder that describes one."""
+    if find_preset(name.removeprefix("hf://")) is None:
+        try:
+            load_model(name)
+        except HybridcalcError as error:
+            raise InputError(f"{where}: {error.message}", fix=error.fix) from None
 
 
 def _bytes(path: Path) -> bytes:

@@ -30,7 +30,7 @@ MOST_FILES = 200_000
 MOST_BESIDE = 500
 """Files of a folder that are looked through for a ConfigMap."""
 MOST_STARS = 4
-"""Stars of a line in a .gitignore, ``**`` aside: a pattern of many takes time without end on a name that is made for it."""
+"""Stars of a line in a .gitignore, ``**`` aside: a pattern of many takes time without end on a name made for it."""
 JSON_HEAD_BYTES = 65_536
 """Where a JSON manifest says that it is one."""
 NEVER_WALKED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
@@ -201,7 +201,7 @@ def _template_at(text: str) -> int | None:
     """Where the first ``{{ ... }}`` on one line or ``{%`` begins; None where there is none."""
     block = text.find("{%")
     at = text.find("{{")
-    while 0 <= at and (block < 0 or at < block):
+    while at >= 0 and (block < 0 or at < block):
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
         if text.find("}}", at + 2, end) >= 0:
@@ -251,23 +251,33 @@ def _reason(error: Exception) -> str:
 
 
 def _read(source: Source, path: str, outside: Outside) -> tuple[tuple[Deployment, ...], tuple[Trouble, ...]]:
-    name = source.path.rpartition("/")[2].lower()
     beside = _Beside(path)
-    if name.startswith(("dockerfile", "containerfile")) or name.endswith((".dockerfile", ".containerfile")):
+    form = form_of(source)
+    if form == "dockerfile":
         found = list(read_dockerfile(source, outside))
-    elif name.endswith(".service"):
+    elif form == "unit":
         found = list(read_unit(source, outside, beside))
-    elif _is_script(source):
+    elif form == "script":
         found = list(_script(source, outside, beside))
-    elif name.endswith((*YAML_NAMES, ".json")) or not _looks_plain(source.text):
-        found = list(_documents(source, outside, beside))
-    elif re.search(r"(?m)^\[Service\]", source.text):
-        found = list(read_unit(source, outside, beside))
-    elif re.search(r"(?m)^FROM\s", source.text):
-        found = list(read_dockerfile(source, outside))
     else:
-        found = list(_script(source, outside, beside))
+        found = list(_documents(source, outside, beside))
     return tuple(deployment._replace(words=_expanded(deployment, beside)) for deployment in found), ()
+
+
+def form_of(source: Source) -> str:
+    """What a file is, by its name, else by its content: ``dockerfile``, ``unit``, ``script`` or ``documents``."""
+    name = source.path.rpartition("/")[2].lower()
+    if name.startswith(("dockerfile", "containerfile")) or name.endswith((".dockerfile", ".containerfile")):
+        return "dockerfile"
+    if name.endswith(".service"):
+        return "unit"
+    if _is_script(source):
+        return "script"
+    if name.endswith((*YAML_NAMES, ".json")) or not _looks_plain(source.text):
+        return "documents"
+    if re.search(r"(?m)^\[Service\]", source.text):
+        return "unit"
+    return "dockerfile" if re.search(r"(?m)^FROM\s", source.text) else "script"
 
 
 def _is_script(source: Source) -> bool:

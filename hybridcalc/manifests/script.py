@@ -85,7 +85,10 @@ def comments_in(text: Text, starts: Sequence[int]) -> list[tuple[int, int]]:
         shell = _Shell(text, {}, Outside({}), (), 0)
     except InputError:
         return []
-    return [place for part in (shell.text, *shell.inner) for place in _comments(part, starts, 0)]
+    applied = (
+        body for body, _ in shell.manifests if any(body.at(0) <= start < body.end(len(body.text)) for start in starts)
+    )
+    return [place for part in (shell.text, *shell.inner, *applied) for place in _comments(part, starts, 0)]
 
 
 def _comments(text: Text, starts: Sequence[int], depth: int) -> Iterator[tuple[int, int]]:

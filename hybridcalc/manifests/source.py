@@ -41,8 +41,8 @@ class Place(NamedTuple):
 
 
 class Source:
-    """A file: its path as it was given, its text, and where its lines begin. ``exact`` is false where bytes of it are no
-    UTF-8, so that its text is not the file's.
+    """A file: its path as it was given, its text, and where its lines begin. ``exact`` is false where bytes of it are
+    no UTF-8, so that its text is not the file's.
     """
 
     __slots__ = ("_starts", "exact", "path", "text")
@@ -65,6 +65,12 @@ class Source:
             self._starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
         line = bisect_right(self._starts, begin)
         return Place(self.path, line, begin - self._starts[line - 1] + 1, begin, begin if end is None else end)
+
+    def offset(self, line: int, column: int) -> int:
+        """Character offset of a line and column."""
+        if not self._starts:
+            self.place(0)
+        return self._starts[line - 1] + column - 1
 
     def line(self, number: int) -> str:
         """The text of a line, without its end."""

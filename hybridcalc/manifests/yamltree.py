@@ -19,7 +19,17 @@ DEEPEST = 100
 MOST_MERGES = 32
 """Mappings that ``<<`` may bring into one, all together."""
 
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|\r?\n[ \t]*|.)", re.DOTALL)
+_ESCAPE = re.compile(
+    r"\\(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|\r?\n[ \t]*|.)",
+    re.DOTALL,
+)
+_JSON = re.compile(r"\"(?:[^\"\\]|\\.)*\"|\t")
+_SURROGATES = re.compile(
+    r"\\(?:(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+_FOLD = re.compile(r"[ \t]*\r?\n(?:[ \t]*\r?\n)*[ \t]*")
+"""Line ends in a quoted text, with the blanks around them: one is a space, more are one line end less."""
+_PROPERTIES = re.compile(r"(?:[!&]\S*\s+)+")
 _TEMPLATE = re.compile(r"(?<!\$)\{\{-?\s*[\w.$(][^{}]{0,500}\}\}")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -58,7 +68,7 @@ class Scalar(Node):
             return Text(self.source, self.value, self.begin + 1)
         if raw == self.value:
             return Text(self.source, self.value, self.begin)
-        spots = _unescaped(raw, self.begin) if self.style == '"' and "\\" in raw else None
+        spots = _unescaped(raw, self.begin) if self.style in ("'", '"') else None
         if spots is None or len(spots) != len(self.value):
             spots = _lined_up(self.value, raw, self.begin, block=self.style in ("|", ">"))
         return Text(self.source, self.value, self.begin, spots)
@@ -180,19 +190,65 @@ class Mapping(Node):
         return found
 
 
+def scalars(nodes: list[Node]) -> Iterator[Scalar]:
+    """Every scalar of documents, keys too, each once."""
+    waiting, seen = list(nodes), set[int]()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Scalar):
+            yield node
+        elif isinstance(node, Sequence):
+            waiting += node.items
+        elif isinstance(node, Mapping):
+            waiting += [part for pair in node.pairs for part in pair]
+
+
 def documents(source: Source, text: Text | None = None) -> list[Node]:
     """The documents of a file, or of a text inside it. Raises InputError naming the line for what is no YAML."""
     content = source.text if text is None else text.text
     if text is None and content.startswith("\ufeff"):
         text, content = Text(source, content[1:], 1), content[1:]
     try:
-        return _build(source, content, text)
+        try:
+            return _build(source, content, text)
+        except yaml.YAMLError:
+            plain = _as_yaml(text or Text(source, content))
+            if plain is None:
+                raise
+            return _build(source, plain.text, plain)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         index = min(mark.index, len(content)) if mark is not None else 0
         line = source.place(index if text is None else text.at(index)).line
         problem = str(getattr(error, "problem", "") or getattr(error, "reason", "") or "cannot be parsed")
         raise InputError(f"{source.path}:{line}: no YAML: {problem[:120]}") from None
+
+
+def _whole(match: re.Match[str]) -> str:
+    """An escape as YAML knows it: both halves of a character as one, half a one as the mark of what is no character."""
+    if match[1] is not None:
+        high, low = int(match[0][2:6], 16), int(match[0][8:12], 16)
+        return f"\\U{0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00):08x}"
+    return "\\ufffd" if match[2] is not None else match[0]
+
+
+def _as_yaml(text: Text) -> Text | None:
+    """JSON that YAML does not take as it is: halves of characters in escapes, tabs between values. None for no JSON."""
+    if text.text.lstrip()[:1] not in ("{", "["):
+        return None
+
+    def value(match: re.Match[str]) -> str | None:
+        if match[0] == "\t":
+            return " "
+        if "\\u" not in match[0]:
+            return None
+        return _SURROGATES.sub(_whole, match[0])
+
+    new = text.replaced(_JSON, value)
+    return None if new is text else new
 
 
 def _build(source: Source, content: str, text: Text | None) -> list[Node]:
@@ -205,8 +261,12 @@ def _build(source: Source, content: str, text: Text | None) -> list[Node]:
     try:
         while (kind := type(event := loader.get_event())) is not end_of_stream:
             if kind is scalar:
+                begin = event.start_mark.index
+                if event.tag is not None or event.anchor is not None:  # they stand before the value
+                    properties = _PROPERTIES.match(content, begin, event.end_mark.index)
+                    begin = properties.end() if properties is not None else begin
                 node: Node = Scalar(
-                    source, at(event.start_mark.index), at(event.end_mark.index), event.tag, event.value,
+                    source, at(begin), at(event.end_mark.index), event.tag, event.value,
                     event.style or None,
                 )  # fmt: skip
             elif kind in _STARTS:
@@ -289,18 +349,20 @@ def _as_expansion(match: re.Match[str]) -> str:
 
 
 def _unescaped(raw: str, begin: int) -> list[int]:
-    """Offsets of the characters of a double-quoted text on one line."""
+    """Offsets of the characters of a quoted text."""
     spots: list[int] = []
+    double = raw[0] == '"'
     at = 1
     while at < len(raw) - 1:
-        escape = _ESCAPE.match(raw, at)
-        if escape is None:
-            spots.append(begin + at)
-            at += 1
+        char = raw[at]
+        if char in " \t\r\n" and (fold := _FOLD.match(raw, at, len(raw) - 1)) is not None:
+            spots += [begin + at] * max(1, fold[0].count("\n") - 1)
+            at = fold.end()
             continue
-        if not escape[1].lstrip("\r").startswith("\n"):
+        escape = _ESCAPE.match(raw, at) if double else None
+        if escape is None or not escape[1].lstrip("\r").startswith("\n"):
             spots.append(begin + at)
-        at = escape.end()
+        at = escape.end() if escape is not None else at + (2 if char == "'" and not double else 1)
     return spots
 
 
