@@ -16,7 +16,7 @@ MOST_WORDS = 200_000
 """Words of commands, items of lists and variables that one file may come to."""
 MOST_CHARACTERS = 8 * 2**20
 """Characters of values in whose text a variable was replaced."""
-MOST_VISITS = 2_000_000
+MOST_VISITS = 1_000_000
 """Entries of merged mappings and of environments that are gone through, each time counted."""
 
 _left: ContextVar[list[int] | None] = ContextVar("left", default=None)

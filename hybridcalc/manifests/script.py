@@ -25,6 +25,8 @@ DEEPEST_SHELL = 4
 DEEPEST_BLOCKS = 50
 DEEPEST_CALLS = 20
 """Functions that call functions."""
+CALL_WORDS = 10
+"""Words that a call counts for."""
 LONGEST_SCRIPT = 256 * 1024
 """Characters of a script; long ones that are launched have some 30,000."""
 UNCONDITIONAL = ("args", "plain")
@@ -169,7 +171,7 @@ class _Shell:
         while at < len(commands):
             command = commands[at]
             at += 1
-            calculated = ("(", "(") in zip(command.before, command.before[1:], strict=False)
+            calculated = "((" in command.before
             if calculated:
                 self._calculated(command.words)
             self._brackets(command.before)
@@ -249,7 +251,7 @@ class _Shell:
         self.called.add(name)
         if len(self.active) >= DEEPEST_CALLS or any(name == running for running, _ in self.active):
             return
-        spend(words=1)
+        spend(words=CALL_WORDS)
         if all(isinstance(word, Unknown) and word.why == _FROM_CALLER for word in arguments):
             arguments = ()
         outer, self.known.arguments = self.known.arguments, arguments
@@ -313,6 +315,7 @@ class _Shell:
         words: list[tuple[str, int, int]] = []
         before: list[str] = []
         redirected = False
+        last = -1
         for word, begin, end in _split(self.text):
             if isinstance(word, Operator):
                 redirected = "<" in word or ">" in word
@@ -321,7 +324,10 @@ class _Shell:
                 if words:
                     yield _Command(words, str(word), tuple(before))
                     words, before = [], []
+                if word == "(" and begin == last and before[-1:] == ["("]:
+                    before.append("((")  # arithmetic, and no subshell in a subshell
                 before.append(str(word))
+                last = end
             elif redirected:
                 redirected = False
             else:

@@ -20,15 +20,15 @@ MOST_MERGES = 32
 """Mappings that ``<<`` may bring into one, all together."""
 
 _ESCAPE = re.compile(
-    r"\\(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|\r?\n[ \t]*|.)",
-    re.DOTALL,
-)
-_JSON = re.compile(r"\"(?:[^\"\\]|\\.)*\"|\t")
+    r"\\(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}"
+    r"|\r?\n[ \t]*|.)", re.DOTALL,
+)  # fmt: skip
+_JSON = re.compile(r"\"(?:[^\"\\]|\\.)*+(?:\"|\Z)|\t", re.DOTALL)
 _SURROGATES = re.compile(
     r"\\(?:(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
-_FOLD = re.compile(r"[ \t]*\r?\n(?:[ \t]*\r?\n)*[ \t]*")
-"""Line ends in a quoted text, with the blanks around them: one is a space, more are one line end less."""
+_BLANKS = re.compile(r"[ \t\r\n]+")
+"""In a quoted text a line end with the blanks around it is a space, more of them are one line end less."""
 _PROPERTIES = re.compile(r"(?:[!&]\S*\s+)+")
 _TEMPLATE = re.compile(r"(?<!\$)\{\{-?\s*[\w.$(][^{}]{0,500}\}\}")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -355,9 +355,11 @@ def _unescaped(raw: str, begin: int) -> list[int]:
     at = 1
     while at < len(raw) - 1:
         char = raw[at]
-        if char in " \t\r\n" and (fold := _FOLD.match(raw, at, len(raw) - 1)) is not None:
-            spots += [begin + at] * max(1, fold[0].count("\n") - 1)
-            at = fold.end()
+        blanks = _BLANKS.match(raw, at, len(raw) - 1)
+        if blanks is not None:
+            lines = blanks[0].count("\n")
+            spots += [begin + at] * max(1, lines - 1) if lines else range(begin + at, begin + blanks.end())
+            at = blanks.end()
             continue
         escape = _ESCAPE.match(raw, at) if double else None
         if escape is None or not escape[1].lstrip("\r").startswith("\n"):
