@@ -8,6 +8,7 @@ would expand keeps its text and comes marked. Here-documents and ``$'...'`` are 
 """
 
 import re
+from collections.abc import Iterator
 
 from hybridcalc.errors import InputError
 
@@ -53,8 +54,10 @@ def split_command(text: str) -> list[str]:
     return words
 
 
-def split_placed(text: str) -> list[tuple[str, int, int]]:
-    """As `split_command`, each word with where it begins and ends in ``text``; CRLF is the caller's business."""
+def split_placed(text: str, comments: list[tuple[int, int]] | None = None) -> list[tuple[str, int, int]]:
+    """As `split_command`, each word with where it begins and ends in ``text``; CRLF is the caller's business. Where the
+    comments stand is added to ``comments``.
+    """
     if len(text) > LONGEST_COMMAND:
         raise InputError(
             f"a command of {len(text):,} characters is too long", fix=f"give at most {LONGEST_COMMAND:,} characters"
@@ -65,7 +68,9 @@ def split_placed(text: str) -> list[tuple[str, int, int]]:
         if text[at] in " \t":
             at += 1
         elif text[at] == "#":
-            at = _find(text, "\n", at)
+            begin, at = at, _find(text, "\n", at)
+            if comments is not None:
+                comments.append((begin, at))
         elif continued := _CONTINUED.match(text, at):
             at = continued.end()
         elif operator := _OPERATOR.match(text, at):
@@ -79,6 +84,27 @@ def split_placed(text: str) -> list[tuple[str, int, int]]:
             word, at = _word(text, at)
             words.append((word, begin, at))
     return words
+
+
+def substitutions(text: str) -> Iterator[tuple[int, int]]:
+    """Where the commands in ``$(...)`` and backticks of a text begin and end; single quotes hold none."""
+    at, quoted = 0, False
+    while at < len(text):
+        char = text[at]
+        if char == "\\":
+            at += 2
+        elif char == "'" and not quoted:
+            at = _closing(text, "'", at + 1)
+        elif char == "`":
+            begin, at = at + 1, _closing(text, "`", at + 1)
+            yield begin, at - 1
+        elif text.startswith("$(", at):
+            begin, at = at + 2, _balanced(text, at + 1)
+            if text[begin : begin + 1] != "(":
+                yield begin, at - 1
+        else:
+            quoted = quoted != (char == '"')
+            at += 1
 
 
 def is_unresolved(word: str) -> bool:

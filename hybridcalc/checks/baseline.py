@@ -8,10 +8,10 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 
 from hybridcalc.checks.results import Located, relative
 from hybridcalc.errors import InputError
+from hybridcalc.manifests.source import file_bytes
 
 SCHEMA = "hybridcalc.baseline/1"
 LARGEST_BASELINE_BYTES = 32 * 2**20
@@ -27,17 +27,17 @@ def fingerprint(located: Located) -> str:
 def read_baseline(path: str) -> Counter[str]:
     """The fingerprints of a baseline, each as often as it is known."""
     try:
-        with Path(path).open("rb") as stream:
-            data = stream.read(LARGEST_BASELINE_BYTES + 1)
-        document = json.loads(data)
+        document = json.loads(file_bytes(path, LARGEST_BASELINE_BYTES))
         entries = document["findings"]
-        if document["schema"] != SCHEMA or len(data) > LARGEST_BASELINE_BYTES:
+        if document["schema"] != SCHEMA:
             raise ValueError
         return Counter(str(entry["fingerprint"]) for entry in entries)
     except FileNotFoundError:
         raise InputError(
             f"{path}: no such baseline", fix=f"make it: hybridcalc check --write-baseline {path}"
         ) from None
+    except InputError as error:
+        raise InputError(f"{path}: {error.message}", fix=error.fix) from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(
             f"{path}: no baseline", fix=f"make it anew: hybridcalc check --write-baseline {path}"

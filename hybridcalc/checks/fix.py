@@ -5,12 +5,17 @@ Edits that overlap, that contradict each other, or whose file has changed since 
 
 import difflib
 import os
+import re
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from hybridcalc.checks.results import Edit, Located
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, printable
+from hybridcalc.manifests.find import LARGEST_FILE_BYTES
+from hybridcalc.manifests.source import file_bytes
+
+_CONTROL = re.compile(r"\r(?!\n)|[^\r\n\t\x20-\x7e]")
 
 
 def edits_by_file(findings: Iterable[Located]) -> dict[str, list[Edit]]:
@@ -33,35 +38,57 @@ def _apart(edits: list[Edit]) -> list[Edit]:
 def mended(path: str, edits: list[Edit]) -> tuple[str, str]:
     """The text of a file before and after. Raises InputError for one that is not UTF-8 or has changed."""
     try:
-        before = Path(path).read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError):
+        before = file_bytes(path, LARGEST_FILE_BYTES).decode("utf-8")
+    except (OSError, UnicodeDecodeError, InputError):
         raise InputError(f"{path}: cannot be rewritten", fix="it is not UTF-8, or not there any more") from None
+    mark = len(before) - len(before.removeprefix("\ufeff"))  # places do not count a byte order mark
     parts: list[str] = []
     at = 0
     for edit in edits:
-        if before[edit.begin : edit.end] != edit.before:
+        begin, end = edit.begin + mark, edit.end + mark
+        if before[begin:end] != edit.before:
             raise InputError(f"{path}: changed while it was checked", fix="run it again")
-        parts += (before[at : edit.begin], edit.text)
-        at = edit.end
+        parts += (before[at:begin], edit.text)
+        at = end
     return before, "".join((*parts, before[at:]))
 
 
-def diff(path: str, before: str, after: str) -> str:
-    """A unified diff of a file."""
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}", n=2
-    )
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+def diff(path: str, before: str, after: str, *, exact: bool = False) -> str:
+    """A unified diff of a file. Control characters do not reach a terminal; an ``exact`` one is for a program."""
+    name = printable(path)
+    lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{name}", f"b/{name}", n=2)
+    shown = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    if exact:
+        return shown
+    return _CONTROL.sub(lambda match: match[0] if match[0].isprintable() else "?", shown)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as editors and diffs count them: a form feed ends none."""
+    return re.findall(r"[^\n]*\n|[^\n]+\Z", text)
 
 
 def write(path: str, text: str) -> None:
-    """Put a text in a file's place as a whole; its mode stays. A link stays a link."""
+    """Put a text in a file's place, as a whole; its owner and mode stay, a link stays a link, and other names of the
+    file keep naming it. Raises InputError for a file that is write-protected, OSError for one that cannot be written.
+    """
     target = Path(os.path.realpath(path))
-    mode = target.stat().st_mode & 0o7777
+    status = target.stat()
+    mode = status.st_mode & 0o7777
+    if not mode & 0o222 or not os.access(target, os.W_OK):
+        raise InputError(f"{path}: cannot be rewritten", fix="it is write-protected")
+    if status.st_nlink > 1:
+        with target.open("r+b") as stream:
+            stream.write(text.encode("utf-8"))
+            stream.truncate()
+        return
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:80]}.")
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(text.encode("utf-8"))
+        made = os.stat(name)
+        if hasattr(os, "chown") and (made.st_uid, made.st_gid) != (status.st_uid, status.st_gid):
+            os.chown(name, status.st_uid, status.st_gid)
         os.chmod(name, mode)
         os.replace(name, target)
     except OSError:

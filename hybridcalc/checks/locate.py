@@ -62,9 +62,19 @@ def _value_place(item: Given) -> Place:
         return item.value.place
     chars = item.flag.chars if item.joined and isinstance(item.flag, Word) else None
     if chars is None or chars.text != item.flag:
-        return item.flag.place
+        return _after_equals(item) if item.joined else item.flag.place
     begin = len(item.flag.partition("=")[0]) + 1
     return item.flag.source.place(chars.at(begin), chars.end(len(item.flag)))
+
+
+def _after_equals(item: Given) -> Place:
+    """Where the value of ``--flag=$N`` stands, which a variable gives."""
+    place, name = item.flag.place, item.flag.partition("=")[0]
+    written = item.flag.source.text[place.begin : place.end]
+    quote = len(written) - len(written.lstrip("'\""))
+    if not written.startswith(f"{name}=", quote):
+        return place
+    return item.flag.source.place(place.begin + quote + len(name) + 1, place.end - quote)
 
 
 def _flag_of(finding: Finding, given: Mapping[str, Given]) -> Given | None:
@@ -124,7 +134,7 @@ def value_edit(place: Place, source: Source, before: str, text: str) -> Edit | N
     elif raw != before:
         return None
     first, last = source.place(begin), source.place(end)
-    return Edit(source.path, begin, end, first.line, first.column, last.line, last.column, before, text)
+    return Edit(source.path, begin, end, first.line, first.column, last.line, last.column, before, text, source.exact)
 
 
 def located_at(finding: Finding, place: Place, deployment: Deployment, *, edit: Edit | None = None) -> Located:

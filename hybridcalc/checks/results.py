@@ -11,7 +11,9 @@ EXPECT = "expect"
 
 
 class Edit(NamedTuple):
-    """Text to put in place of the characters from ``begin`` to ``end`` of a file."""
+    """Text to put in place of the characters from ``begin`` to ``end`` of a file; ``exact`` is false for a file that is
+    not UTF-8, which is not rewritten.
+    """
 
     path: str
     begin: int
@@ -22,6 +24,7 @@ class Edit(NamedTuple):
     end_column: int
     before: str
     text: str
+    exact: bool = True
 
 
 class Located(NamedTuple):
@@ -55,7 +58,7 @@ class Located(NamedTuple):
             "fix": self.finding.fix,
             "suppressed": self.suppressed,
         }
-        if self.edit is not None:
+        if self.edit is not None and self.edit.exact:
             document["edit"] = {"line": self.edit.line, "column": self.edit.column, "before": self.edit.before,
                                 "text": self.edit.text}  # fmt: skip
         return document

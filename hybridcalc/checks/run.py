@@ -7,9 +7,10 @@ import fnmatch
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybridcalc.checks.baseline import mark_known
 from hybridcalc.checks.judge import judge
@@ -124,8 +125,34 @@ def _results(files: Sequence[str], settings: Settings, variables: Mapping[str, s
     except OSError:  # a machine without semaphores: one process does it all
         yield from (result for path in files if (result := check(path)) is not None)
         return
-    with pool:
-        yield from (result for result in pool.map(check, files, chunksize=CHUNK) if result is not None)
+    done = 0
+    try:
+        with pool:
+            for result in pool.map(check, files, chunksize=CHUNK):
+                done += 1
+                if result is not None:
+                    yield result
+    except BrokenExecutor:  # a process was ended from outside, for want of memory as a rule: find the file it had
+        yield from _one_by_one(files[done:], check, context)
+
+
+def _one_by_one(files: Sequence[str], check: Callable[[str], FileResult | None], context: Any) -> Iterator[FileResult]:
+    """The results of files that are checked in a process beside this one; a file that ends the process is named."""
+    from concurrent.futures import ProcessPoolExecutor
+
+    at = 0
+    while at < len(files):
+        try:
+            with ProcessPoolExecutor(1, mp_context=context) as pool:
+                while at < len(files):
+                    result = pool.submit(check, files[at]).result()
+                    at += 1
+                    if result is not None:
+                        yield result
+        except BrokenExecutor:
+            path, at = files[at], at + 1
+            fix = "leave the file out with exclude, or check it with more memory"
+            yield FileResult(path, (), (Trouble(path, 0, "the process that read it was ended", fix),))
 
 
 def _processors() -> int:
@@ -157,11 +184,13 @@ def check_file(path: str, settings: Settings, variables: Mapping[str, str]) -> F
             troubles.append(Trouble(deployment.path, deployment.place.line, error.message, error.fix))
     checked = _without_shared(checked, contents.deployments) if len(checked) == len(contents.deployments) else checked
     stray: list[Located] = []
-    if contents.source is not None and (known := suppressions(contents.source)):
-        flat = [item for one in checked for item in one.findings]
+    source = contents.source
+    flat = [item for one in checked for item in one.findings]
+    known = suppressions(source, contents.deployments, flat) if source is not None else []
+    if source is not None and known:
         waiting = {rule for one in checked for rule, _ in one.waiting}
         judged = lambda rule: settings.counts(rule) and not {rule, "all"} & waiting  # noqa: E731
-        marked, stray = apply(contents.source, flat, known, judged)
+        marked, stray = apply(source, flat, known, judged)
         for index, one in enumerate(checked):
             own, marked = marked[: len(one.findings)], marked[len(one.findings) :]
             checked[index] = one._replace(findings=tuple(own))

@@ -10,9 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hybridcalc.architecture.presets import find_preset, load_model
+from hybridcalc.checks.doors import door
 from hybridcalc.deployment import Workload, parse_lengths
-from hybridcalc.errors import InputError
+from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import SEVERITIES
+from hybridcalc.hardware import find_gpu
+from hybridcalc.manifests.source import Source, file_bytes
 from hybridcalc.units import parse_bytes, parse_tokens
 
 LARGEST_SETTINGS_BYTES = 2**20
@@ -62,7 +66,8 @@ def load_settings(start: Path) -> Settings:
             return settings_from(_yaml(own), str(own.name))
         project = folder / "pyproject.toml"
         if project.is_file():
-            section = _toml(project).get("tool", {}).get("hybridcalc")
+            tools = _toml(project).get("tool")
+            section = tools.get("hybridcalc") if isinstance(tools, dict) else None
             if section is not None:
                 return settings_from(section, "pyproject.toml [tool.hybridcalc]")
         if (folder / ".git").exists():
@@ -102,6 +107,9 @@ def _checked(name: str, value: Any, where: str) -> Any:
         table = {str(key): str(item) for key, item in value.items()}
         if name == "severity" and any(item not in SEVERITIES for item in table.values()):
             raise InputError(f"{where}: not a severity", fix=f"write {', '.join(SEVERITIES)}")
+        if name == "models":
+            for item in table.values():
+                _known(where, item)
         return table
     if isinstance(default, bool):
         if not isinstance(value, bool):
@@ -111,6 +119,13 @@ def _checked(name: str, value: Any, where: str) -> Any:
         raise InputError(f"{where}: not a severity", fix=f"write {', '.join(SEVERITIES)} or never")
     if name in ("weights", "rest", "available"):
         parse_bytes(str(value))
+    if name == "gpu":
+        try:
+            find_gpu(str(value))
+        except InputError as error:
+            raise InputError(f"{where}: {error.message}", fix=error.fix) from None
+    if name in ("sglang_version", "vllm_version"):
+        door(name.removesuffix("_version")).rules_for(str(value))
     if name == "length":
         return parse_tokens(str(value))
     if name == "lengths":
@@ -120,25 +135,32 @@ def _checked(name: str, value: Any, where: str) -> Any:
     return value if name == "concurrency" else str(value)
 
 
+def _known(where: str, name: str) -> None:
+    """Raises InputError for what names no model: a preset, or a file or folder that describes one."""
+    if find_preset(name.removeprefix("hf://")) is None:
+        try:
+            load_model(name)
+        except HybridcalcError as error:
+            raise InputError(f"{where}: {error.message}", fix=error.fix) from None
+
+
 def _bytes(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        data = stream.read(LARGEST_SETTINGS_BYTES + 1)
-    if len(data) > LARGEST_SETTINGS_BYTES:
-        raise InputError(f"{path}: larger than 1 MiB")
-    return data
+    try:
+        return file_bytes(str(path), LARGEST_SETTINGS_BYTES)
+    except InputError as error:
+        raise InputError(f"{path}: {error.message}") from None
 
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(_bytes(path).decode("utf-8"))
+        return tomllib.loads(_bytes(path).decode("utf-8").removeprefix("\ufeff"))
     except (ValueError, RecursionError, OSError):
         raise InputError(f"{os.path.relpath(path)}: no TOML") from None
 
 
 def _yaml(path: Path) -> Any:
     from hybridcalc.manifests.fields import plain
-    from hybridcalc.manifests.source import Source
     from hybridcalc.manifests.yamltree import documents
 
-    nodes = documents(Source(path.name, _bytes(path).decode("utf-8", errors="replace")))
+    nodes = documents(Source.of_bytes(path.name, _bytes(path)))
     return plain(nodes[0]) if nodes else {}

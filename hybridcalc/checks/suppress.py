@@ -2,17 +2,24 @@
 
 On the finding's line, on a comment line right above it, or right above the line that starts the deployment or what
 holds it, as ``kind:`` or ``- name:`` (it then holds for all of it); ``ignore-file=`` anywhere holds for the file. A
-reason is asked for, and so is an effect.
+reason is asked for, and so is an effect. Only a comment counts: what stands in a string or a here-document is said to
+somebody else.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from hybridcalc.checks.results import Located
 from hybridcalc.checks.rules import all_rules
+from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
-from hybridcalc.manifests.source import Source
+from hybridcalc.manifests.find import form_of
+from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests.script import comments_in
+from hybridcalc.manifests.source import Source, Text
+from hybridcalc.manifests.yamltree import documents, scalars
 
 _COMMENT = re.compile(r"#[ \t]*hybridcalc:[ \t]*ignore(-file)?[ \t]*=[ \t]*([\w-]+(?:[ \t]*,[ \t]*[\w-]+)*)?[ \t]*(.*)")
 
@@ -34,18 +41,46 @@ class Suppression(NamedTuple):
         return any(rule.startswith(name) for name in self.rules if _ID.fullmatch(name))
 
 
-def suppressions(source: Source) -> list[Suppression]:
-    """Every suppression of a file."""
-    if "hybridcalc:" not in source.text:
+def suppressions(source: Source, deployments: Iterable[Deployment], located: Iterable[Located]) -> list[Suppression]:
+    """Every suppression of a file; the places of its deployments and findings tell scripts in it from other texts."""
+    if _COMMENT.search(source.text) is None:
         return []
+    starts = [item.place.begin for item in deployments if item.place.path == source.path]
+    starts += [source.offset(item.line, item.column) for item in located if item.path == source.path]
+    is_comment = _comments(source, sorted(set(starts)))
     found = []
     for number, line in enumerate(source.text.split("\n"), 1):
         match = _COMMENT.search(line)
-        if match is not None:
+        if match is not None and is_comment(source.offset(number, 1) + match.start()):
             rules = frozenset(part.strip() for part in (match[2] or "").split(",") if part.strip())
             alone = not line[: match.start()].strip()
             found.append(Suppression(rules, number, alone, match[1] is not None, match[3].strip(), match.start() + 1))
     return found
+
+
+def _comments(source: Source, starts: list[int]) -> Callable[[int], bool]:
+    """Whether a comment stands at an offset of a file."""
+    if form_of(source) != "documents":
+        return _within(comments_in(Text(source, source.text), starts))
+    try:
+        texts = [node for node in scalars(documents(source)) if "hybridcalc:" in node.value]
+    except InputError:
+        return lambda offset: True
+    spans = [(node.begin, node.end) for node in texts]
+    scripts = [node for node in texts if any(node.begin <= start < node.end for start in starts)]
+    inner = _within([span for node in scripts for span in comments_in(node.text(), starts)])
+    return lambda offset: inner(offset) or not any(begin <= offset < end for begin, end in spans)
+
+
+def _within(spans: list[tuple[int, int]]) -> Callable[[int], bool]:
+    begins = sorted(begin for begin, _ in spans)
+    ends = dict(spans)
+
+    def within(offset: int) -> bool:
+        at = bisect_right(begins, offset) - 1
+        return at >= 0 and offset < ends[begins[at]]
+
+    return within
 
 
 def apply(

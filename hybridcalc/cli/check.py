@@ -5,15 +5,17 @@ unknown.
 """
 
 import os
+import stat
 import sys
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
 
 from hybridcalc.cli import options
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, printable
 
 FORMATS = ("text", "json", "sarif", "junit", "github", "markdown")
 LARGEST_ENV_BYTES = 2**20
@@ -99,6 +101,9 @@ def check_command(
 
     if fix and show_diff:
         raise InputError("--fix and --diff exclude each other", fix="give one of them")
+    if write_baseline is not None and (fix or show_diff):
+        raise InputError(f"--write-baseline and {'--fix' if fix else '--diff'} exclude each other",
+                         fix="give one of them; fix first")  # fmt: skip
     given = {
         "select": select, "ignore": ignore, "fail_on": fail_on, "gpu": gpu, "weights": weights, "rest": rest,
         "available": available, "length": length, "concurrency": concurrency, "baseline": baseline,
@@ -107,12 +112,15 @@ def check_command(
     own = settings_from({key: value for key, value in given.items() if value is not None}, "check")
     settings = settings._replace(**{key: getattr(own, key) for key, value in given.items() if value is not None})
     if models:
-        settings = settings._replace(models={**settings.models, **_models(models)})
+        named = settings_from({"models": _models(models)}, "check").models
+        settings = settings._replace(models={**settings.models, **named})
     if length is not None:
         settings = settings._replace(lengths=None)
     _check_rules((*settings.select, *settings.ignore, *settings.severity))
     form = _form(output, as_json=as_json, into=into)
-    outside = dict(settings.variables) | _env_files(env_files or []) | options.environment(variables or [])
+    if into is not None and form == "text":
+        raise InputError("--output takes a form for machines", fix=f"add --format {', '.join(FORMATS[1:])}")
+    outside = dict(settings.variables) | _env_files(env_files or []) | options.environment(variables or [], "--set")
     known = read_baseline(settings.baseline) if settings.baseline is not None and write_baseline is None else None
     report = check_paths(paths or ["."], settings, outside, known)
     if write_baseline is not None:
@@ -137,7 +145,7 @@ def _form(output: str | None, *, as_json: bool, into: str | None) -> str:
             raise InputError(f"--json and --format {output} exclude each other", fix="give one of them")
         return "json"
     if output is None:
-        return "github" if os.environ.get("GITHUB_ACTIONS") == "true" and into is None else "text"
+        return "github" if _in_workflow() and into is None else "text"
     if output not in FORMATS:
         raise InputError(f"--format {output[:40]!r} is not known", fix=f"write {', '.join(FORMATS)}")
     return output
@@ -170,19 +178,36 @@ def _print(report: Any, form: str, into: str | None, settings: Any, code: int, *
         from hybridcalc.reports.check_text import print_report
 
         sys.stdout.write(text)
-        print_report(report, exit_code=code, verbose=verbose)
-    elif into is not None and form == "text":
-        raise InputError("--output takes a form for machines", fix=f"add --format {', '.join(FORMATS[1:])}")
+        with _no_commands():
+            print_report(report, exit_code=code, verbose=verbose)
     elif into is not None:
         Path(into).write_text(text, encoding="utf-8", errors="backslashreplace")
     else:
         sys.stdout.write(text)
 
 
+@contextmanager
+def _no_commands() -> Iterator[None]:
+    """Keep what files hold from being taken for commands of a GitHub workflow, which a line of a log may be."""
+    if not _in_workflow():
+        yield
+        return
+    from secrets import token_hex
+
+    token = token_hex(16)
+    sys.stdout.write(f"::stop-commands::{token}\n")
+    yield
+    sys.stdout.write(f"::{token}::\n")
+
+
+def _in_workflow() -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
 def _step_summary(text: str) -> None:
     """Append to the summary page of a GitHub job, where it has one."""
     target = os.environ.get("GITHUB_STEP_SUMMARY")
-    if target and os.environ.get("GITHUB_ACTIONS") == "true":
+    if target and _in_workflow():
         with Path(target).open("a", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(text)
 
@@ -197,16 +222,29 @@ def _fixed(report: Any, again: Any, *, apply: bool, patch: TextIO) -> Any:
             continue
         try:
             before, after = mended(path, edits)
-        except InputError as error:
-            typer.echo(f"error: {error.message}\n       {error.fix}", err=True)
+            exact = _is_file(patch)
+            shown = diff(path, before, after, exact=exact)
+            harmless = shown.replace("::", ":\u200b:").replace("##[", "##\u200b[")
+            patch.write(harmless if _in_workflow() and not exact else shown)
+            if apply:
+                write(path, after)
+        except (InputError, OSError) as error:
+            message = error.message if isinstance(error, InputError) else f"{printable(path)}: cannot be rewritten"
+            fix = error.fix if isinstance(error, InputError) else (error.strerror or str(error)).lower()
+            typer.echo(f"error: {message}\n       {fix}", err=True)
             continue
-        patch.write(diff(path, before, after))
-        if apply:
-            write(path, after)
         changed += len(edits)
     done = "made" if apply else "possible"
     typer.echo(f"{changed} fix{'' if changed == 1 else 'es'} {done}", err=True)
     return again() if apply and changed else report
+
+
+def _is_file(stream: TextIO) -> bool:
+    """Whether a stream ends in a file, which takes any character, rather than in a terminal or a log."""
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def _models(pairs: list[str]) -> dict[str, str]:
@@ -220,15 +258,17 @@ def _models(pairs: list[str]) -> dict[str, str]:
 
 def _env_files(paths: list[str]) -> dict[str, str]:
     from hybridcalc.manifests.compose import env_file
-    from hybridcalc.manifests.source import Source
+    from hybridcalc.manifests.source import Source, file_bytes
 
     values: dict[str, str] = {}
     for path in paths:
-        with Path(path).open("rb") as stream:
-            data = stream.read(LARGEST_ENV_BYTES + 1)
-        if len(data) > LARGEST_ENV_BYTES or b"\0" in data:
+        try:
+            data = file_bytes(path, LARGEST_ENV_BYTES)
+        except InputError as error:
+            raise InputError(f"--env-file {path[:60]}: {error.message}") from None
+        if b"\0" in data:
             raise InputError(f"--env-file {path[:60]} is no file of variables")
-        values |= {name: s.text or "" for name, s in env_file(Source(path, data.decode("utf-8", "replace"))).items()}
+        values |= {name: s.text or "" for name, s in env_file(Source.of_bytes(path, data)).items()}
     return values
 
 

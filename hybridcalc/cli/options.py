@@ -243,11 +243,11 @@ def check_arguments(args: ServerArgs) -> None:
     _ = args.attn_tp_size  # raises when the workers do not share out the ranks
 
 
-def environment(pairs: list[str]) -> dict[str, str]:
+def environment(pairs: list[str], flag: str = "--env") -> dict[str, str]:
     """Switches given as NAME=VALUE. Raises InputError for anything else."""
     for pair in pairs:
         if "=" not in pair or pair.startswith("="):
-            raise InputError(f"--env {pair[:40]!r} is not NAME=VALUE")
+            raise InputError(f"{flag} {pair[:40]!r} is not NAME=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)
 
 

@@ -8,6 +8,7 @@ Compose replaces ``${VAR}`` from ``.env`` and the caller's environment; of that,
 from collections.abc import Callable, Iterator
 
 from hybridcalc.manifests.containers import COMPOSE, launches, resolved_words
+from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.launches import model_of, mounted
 from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.source import AnyWord, Setting, Source, Word
@@ -75,10 +76,13 @@ def _environment(service: Fields, lookup: Callable[[str], Setting | None], besid
     for item in files.items if isinstance(files, Sequence) else [files]:
         named = item.string("path") if isinstance(item, Fields) else item.value if isinstance(item, Scalar) else ""
         source = beside(named) if named else None
-        env |= env_file(source) if source is not None else {}
+        held = env_file(source) if source is not None else {}
+        spend(words=len(held))
+        env |= held
     declared = service.get("environment")
     if isinstance(declared, Fields):
         for key, value in declared.entries():
+            spend(words=1)
             if isinstance(value, Scalar) and not value.empty:
                 holder = Sequence(value.source, value.begin, value.end, None)
                 holder.items.append(value)
@@ -100,6 +104,7 @@ def _environment(service: Fields, lookup: Callable[[str], Setting | None], besid
 
 def _mount(item: Node, lookup: Callable[[str], Setting | None]) -> Iterator[tuple[str, Word]]:
     """What is mounted, in the short form and the long one."""
+    spend(words=1)
     if isinstance(item, Fields):
         source = item.scalar("source")
         if source is not None:

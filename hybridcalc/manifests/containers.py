@@ -10,18 +10,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from hybridcalc.manifests.fields import split_words
+from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.launches import Found, bare_engine, find_launch
 from hybridcalc.manifests.nested import nested_script
 from hybridcalc.manifests.script import read_script
 from hybridcalc.manifests.source import AnyWord, Place, Setting, Text, Unknown, Word
-from hybridcalc.manifests.variables import Outside
+from hybridcalc.manifests.variables import LONGEST_VALUE, Outside
 from hybridcalc.manifests.yamltree import Node, Scalar
 from hybridcalc.manifests.yamltree import Sequence as Items
 
 Lookup = Callable[[str], Setting | None]
 KUBERNETES = re.compile(r"\$(?:\$(?=\()|\(([A-Za-z_.][A-Za-z0-9_.-]*)\))")
 COMPOSE = re.compile(r"\$(?:\$|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?+])((?:[^{}]|\{[^{}]*\})*))?\})")
-_COMMAND_LINE = re.compile(r"(sglang|vllm).*\s", re.DOTALL)
+_ENGINE = re.compile(r"sglang|vllm")
 _WRAPPER = re.compile(r"(.*/)?(tini|dumb-init|entrypoint(\.sh)?|nvidia_entrypoint\.sh|docker-entrypoint\.sh|catatonit)")
 
 
@@ -48,7 +49,19 @@ def replaced(text: Text, pattern: re.Pattern[str], lookup: Lookup) -> tuple[Text
             missing[name] = setting.reason
         return setting.text
 
-    return text.replaced(pattern, value), missing
+    length = 0
+
+    def grown(match: re.Match[str]) -> str | None:
+        nonlocal length
+        new = value(match)
+        length += len(new or "")
+        if length <= LONGEST_VALUE:
+            spend(characters=len(new or ""))
+            return new
+        missing[match[1] or (match[2] if pattern is COMPOSE else None) or "$"] = "its value grows too long"
+        return None
+
+    return text.replaced(pattern, grown), missing
 
 
 def resolved_words(
@@ -64,6 +77,7 @@ def resolved_words(
         return _marked(split_words(text), missing)
     words: list[AnyWord] = []
     for item in node.items if isinstance(node, Items) else []:
+        spend(words=1)
         if not isinstance(item, Scalar):
             words.append(Unknown("[...]", item.source, item.begin, item.end, "it is no text"))
             continue
@@ -86,6 +100,12 @@ def _written(item: Scalar, pattern: re.Pattern[str], lookup: Lookup) -> Place | 
     name = (match[1] or (match[2] if pattern is COMPOSE else None)) if match is not None else None
     setting = lookup(name) if name else None
     return setting.place if setting is not None else None
+
+
+def _is_command_line(word: str) -> bool:
+    """Whether blanks follow the name of an engine."""
+    named = _ENGINE.search(word)
+    return named is not None and any(char.isspace() for char in word[named.end() :])
 
 
 def _is_script(words: Sequence[AnyWord]) -> bool:
@@ -124,7 +144,7 @@ def _launches(
     if launch is not None:
         return [launch]
     for at, word in enumerate(words):  # a whole command line as one word
-        if isinstance(word, Word) and word.chars is not None and _COMMAND_LINE.search(word):
+        if isinstance(word, Word) and word.chars is not None and _is_command_line(word):
             inner = find_launch([*split_words(word.chars), *words[at + 1 :]], env)
             if inner is not None:
                 return [inner]

@@ -179,6 +179,6 @@ def kaito(node: Fields, reading: Reading) -> Deployment:
 
 def additional(env: Mapping[str, Setting]) -> Iterator[AnyWord]:
     """Words of the variables that images append to the engine's own."""
-    for name in ADDITIONAL & env.keys():
+    for name in (name for name in env if name in ADDITIONAL):
         for word in env[name].words:
             yield from split_words(word.chars) if isinstance(word, Word) and word.chars is not None else (word,)

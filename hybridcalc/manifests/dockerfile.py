@@ -14,14 +14,15 @@ from typing import NamedTuple
 from hybridcalc.manifests.compose import env_file
 from hybridcalc.manifests.containers import launches
 from hybridcalc.manifests.fields import split_words
+from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.launches import Found, model_of, mounted
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.script import read_script
 from hybridcalc.manifests.source import AnyWord, Setting, Source, Text, Word
-from hybridcalc.manifests.variables import Outside
+from hybridcalc.manifests.variables import LONGEST_VALUE, Outside
 
 _ITEM = re.compile(r'"(?:[^"\\]|\\.)*"')
-_PAIR = re.compile(r"([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|(?:[^\s\\]|\\.)*)")
+_PAIR = re.compile(r"(?<!\w)([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|(?:[^\s\\]|\\.)*)")
 _REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}]*))?\})")
 
 _COMMENT = re.compile(r"(?<=\n)[ \t]*#[^\n]*(\n|$)")
@@ -106,9 +107,23 @@ def _variables(text: Text, env: dict[str, Setting], outside: Outside, *, argumen
     for pair in pairs:
         value = pair[2][1:-1] if pair[2][:1] in ("'", '"') else pair[2]
         given = outside.get(pair[1]) if argument else None
-        value = given if given is not None else _REFERENCE.sub(lambda m: _known(m, env), value)
+        known = given if given is not None else _replaced(value, env)
+        if known is None:
+            place = text.source.place(text.at(pair.start(2)), text.end(pair.end(2)))
+            env[pair[1]] = Setting((), "its value grows too long", place)
+            continue
+        value = known
         word = Word(value, text.source, text.at(pair.start(2)), text.end(pair.end(2)))
         env[pair[1]] = Setting((word,))
+
+
+def _replaced(value: str, env: dict[str, Setting]) -> str | None:
+    """A value with its references replaced; None where that grows too long."""
+    if "$" not in value:
+        return value
+    new = _REFERENCE.sub(lambda m: _known(m, env), value)
+    spend(characters=len(new))
+    return new if len(new) <= LONGEST_VALUE else None
 
 
 def _known(match: re.Match[str], env: dict[str, Setting]) -> str:
@@ -125,7 +140,9 @@ def read_unit(file: Text, outside: Outside, beside: Callable[[str], Source | Non
     for line in lines:
         if line.name == "EnvironmentFile":
             held = beside(line.text.text.strip().removeprefix("-"))
-            env |= env_file(held) if held is not None else {}
+            values = env_file(held) if held is not None else {}
+            spend(words=len(values))
+            env |= values
         elif line.name == "Environment":
             for pair in _PAIR.finditer(line.text.text.replace('"', " ").replace("'", " ")):
                 word = Word(pair[2], source, line.text.at(pair.start(2)), line.text.end(pair.end(2)))
@@ -168,8 +185,8 @@ def _instructions(file: Text, head: re.Pattern[str]) -> Iterator[Instruction]:
             while end < len(text) and _goes_on(text, at, end):
                 following = text.find("\n", end + 1)
                 end = len(text) if following < 0 else following
-            content = _COMMENT.sub(lambda comment: " " * len(comment[0]), text[match.end() : end])
-            held = file.part(match.end(), end)
+            content = _COMMENT.sub(lambda comment: " " * len(comment[0]), text[match.end() : end]).removesuffix("\r")
+            held = file.part(match.end(), match.end() + len(content))
             yield Instruction(match[1], Text(file.source, content, held.base, held.spots))
         at = end + 1
 

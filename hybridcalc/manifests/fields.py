@@ -16,6 +16,7 @@ from typing import Any
 from hybridcalc.engines.sglang.command import TABLE as SGLANG
 from hybridcalc.engines.vllm.command import TABLE as VLLM
 from hybridcalc.errors import InputError
+from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.source import AnyWord, Text, Unknown, Word, matched
 from hybridcalc.manifests.variables import A_VARIABLE
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence
@@ -26,6 +27,8 @@ MODEL_FIELDS = (
     "model-path", "model-source", "model", "model-url", "model-uri", "hf-model-id", "hf-id", "model-id", "model-name",
 )  # fmt: skip
 MOST_PLAIN = 50_000
+RETURN = re.compile(r"\r(?=\n|\Z)")
+"""A carriage return that belongs to the end of a line."""
 _FALSE, _TRUE = frozenset({"false", "no", "off"}), frozenset({"true", "yes", "on"})
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
 
@@ -58,6 +61,7 @@ def field_words(fields: Mapping, engine: str, *, known_only: bool = True) -> Ite
 def extra_words(value: Node, engine: str) -> Iterator[AnyWord]:
     """The words of an extra-arguments field: a list of words or of whole flags, a text, or more fields."""
     if isinstance(value, Sequence):
+        spend(words=len(value.items))
         for item in value.items:
             if isinstance(item, Scalar):
                 word = item.word()
@@ -78,10 +82,11 @@ def split_words(text: Text) -> list[AnyWord]:
     source = text.source
     words: list[AnyWord] = []
     try:
-        split = split_placed(text.text.replace("\r\n", " \n"))
+        split = split_placed(RETURN.sub(" ", text.text))
     except InputError as error:
         place = source.place(text.at(0))
         raise InputError(f"{place.path}:{place.line}: {error.message}", fix=error.fix) from None
+    spend(words=len(split))
     for word, begin, end in split:
         if isinstance(word, Operator):
             continue
@@ -136,6 +141,7 @@ def _flag(key: Scalar, name: str, value: Node, engine: str) -> Iterator[AnyWord]
             yield flag
             yield value.word()
     elif isinstance(value, Sequence):
+        spend(words=len(value.items))
         scalars = [item.word() for item in value.items if isinstance(item, Scalar)]
         if scalars:
             yield flag

@@ -11,18 +11,18 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from glob import glob, has_magic
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.compose import is_compose, read_compose
 from hybridcalc.manifests.dockerfile import read_dockerfile, read_unit
 from hybridcalc.manifests.fields import engine_of_fields, field_words, model_field
+from hybridcalc.manifests.growth import allowance
 from hybridcalc.manifests.kubernetes import read_documents, shared
 from hybridcalc.manifests.placement import slurm
 from hybridcalc.manifests.records import Deployment, Trouble
 from hybridcalc.manifests.script import files_in, read_script
-from hybridcalc.manifests.source import AnyWord, Source, Text
+from hybridcalc.manifests.source import AnyWord, Source, Text, file_bytes
 from hybridcalc.manifests.templates import defaults_of, filled
 from hybridcalc.manifests.variables import Outside
 from hybridcalc.manifests.yamltree import Mapping, Node, documents
@@ -31,6 +31,10 @@ LARGEST_FILE_BYTES = 4 * 2**20
 MOST_FILES = 200_000
 MOST_BESIDE = 500
 """Files of a folder that are looked through for a ConfigMap."""
+MOST_STARS = 4
+"""Stars of a line in a .gitignore, ``**`` aside: a pattern of many takes time without end on a name made for it."""
+JSON_HEAD_BYTES = 65_536
+"""Where a JSON manifest says that it is one."""
 NEVER_WALKED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
 YAML_NAMES = (".yaml", ".yml")
 SHELL_NAMES = (".sh", ".bash", ".zsh", ".ksh", ".slurm", ".sbatch")
@@ -39,9 +43,9 @@ _HINT = re.compile(
     rb"|engine_kwargs|llminferenceservice|expect:|deployments:", re.IGNORECASE
 )  # fmt: skip
 """What a file must hold to be worth parsing."""
-_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%")
 _SHARED = re.compile(rb"ConfigMap|ServingRuntime|runtime:")
 _ENGINE = re.compile(r"sglang|vllm", re.IGNORECASE)
+_STAR = re.compile(r"(?<!\*)\*(?!\*)")
 
 
 class Contents(NamedTuple):
@@ -54,22 +58,34 @@ class Contents(NamedTuple):
 
 def find_files(paths: Sequence[str]) -> Iterator[str | Trouble]:
     """Every file under the paths that may hold a deployment, in order, once; a Trouble for a path that has none."""
-    seen: set[str] = set()
+    seen: set[object] = set()
     for path in paths:
         for found in _under(path):
             if isinstance(found, Trouble):
                 yield found
-            elif found not in seen:
-                seen.add(found)
+            elif (itself := _itself(found)) not in seen:
+                seen.add(itself)
                 yield found
                 if len(seen) > MOST_FILES:
                     yield Trouble(path, 0, f"more than {MOST_FILES:,} files", "name the folders to check")
                     return
 
 
+def _itself(path: str) -> object:
+    """What tells a file from others, whatever name or link leads to it."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return path
+    return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(path)
+
+
 def _under(path: str) -> Iterator[str | Trouble]:
     if path == "-":
         yield path
+        return
+    if not path:
+        yield Trouble("''", 0, "cannot be read: an empty path", "name a file or a folder")
         return
     try:
         if not os.path.lexists(path) and has_magic(path):
@@ -113,11 +129,14 @@ def _may_hold(name: str, path: str) -> bool:
         return True
     if lowered.startswith(("dockerfile", "containerfile")):
         return True
-    if "." in lowered:
+    json = lowered.endswith(".json")
+    if "." in lowered and not json:
         return False
     try:
-        with open(path, "rb") as stream:
-            return stat.S_ISREG(os.fstat(stream.fileno()).st_mode) and stream.read(2) == b"#!"
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                return False
+            return b'"apiVersion"' in stream.read(JSON_HEAD_BYTES) if json else stream.read(2) == b"#!"
     except OSError:
         return False
 
@@ -152,13 +171,20 @@ class _Ignored:
     def enter(self, folder: str) -> None:
         """Take in the .gitignore of a folder."""
         path = os.path.join(folder, ".gitignore")
-        if not os.path.isfile(path) or os.path.getsize(path) > 2**20:
-            return
+        try:
+            if not os.path.isfile(path):
+                return
+            text = file_bytes(path, 2**20).decode("utf-8", errors="replace")
+        except (OSError, InputError):
+            return  # as git does: it leaves nothing out then
         import pathspec
 
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            lines = stream.read().splitlines()
-        self._specs.append((os.path.abspath(folder) + os.sep, pathspec.GitIgnoreSpec.from_lines(lines)))
+        lines = [line for line in text.split("\n") if len(_STAR.findall(line)) <= MOST_STARS]
+        try:
+            spec = pathspec.GitIgnoreSpec.from_lines(lines)
+        except (ValueError, re.error):
+            spec = pathspec.GitIgnoreSpec.from_lines(filter(_is_pattern, lines))
+        self._specs.append((os.path.abspath(folder) + os.sep, spec))
 
     def matches(self, path: str) -> bool:
         """Whether a file, or a folder with a slash at its end, is left out."""
@@ -173,11 +199,37 @@ class _Ignored:
         return verdict
 
 
+def _is_pattern(line: str) -> bool:
+    """Whether a line of a .gitignore is one that means something; git passes over others as well."""
+    import pathspec
+
+    try:
+        pathspec.GitIgnoreSpec.from_lines([line])
+    except (ValueError, re.error):
+        return False
+    return True
+
+
+def _template_at(text: str) -> int | None:
+    """Where the first ``{{ ... }}`` on one line or ``{%`` begins; None where there is none."""
+    block = text.find("{%")
+    at = text.find("{{")
+    while at >= 0 and (block < 0 or at < block):
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        if text.find("}}", at + 2, end) >= 0:
+            return at
+        at = text.find("{{", end)
+    return block if block >= 0 else None
+
+
 def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | None = None) -> Contents:
     """The deployments of a file. Never raises: what goes wrong comes back as its trouble."""
     shown = "<stdin>" if path == "-" else path
     try:
-        data = stdin(LARGEST_FILE_BYTES + 1) if path == "-" and stdin is not None else _bytes(path)
+        data = (
+            stdin(LARGEST_FILE_BYTES + 1) if path == "-" and stdin is not None else file_bytes(path, LARGEST_FILE_BYTES)
+        )
         if len(data) > LARGEST_FILE_BYTES:
             raise InputError(f"larger than {LARGEST_FILE_BYTES // 2**20} MiB")
         if b"\0" in data:
@@ -186,12 +238,14 @@ def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | No
         return Contents(None, (), (Trouble(shown, 0, f"cannot be read: {_reason(error)}"),))
     if not _HINT.search(data):
         return Contents(None, (), ())
-    source = Source(shown, data.decode("utf-8", errors="replace"))
+    source = Source.of_bytes(shown, data)
     try:
-        return Contents(source, *_read(source, path, outside))
+        with allowance():
+            return Contents(source, *_read(source, path, outside))
     except InputError as error:
-        if _TEMPLATE.search(source.text) and not _is_script(source):
-            line = source.text[: _TEMPLATE.search(source.text).start()].count("\n") + 1  # type: ignore[union-attr]
+        template = None if _is_script(source) else _template_at(source.text)
+        if template is not None:
+            line = source.place(template).line
             engine = _ENGINE.search(source.text) is not None
             trouble = Trouble(shown, line, "a template", "render it: `helm template ... | hybridcalc check -`", False)
             return Contents(source, (), (trouble,) if engine else ())
@@ -203,17 +257,6 @@ def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | No
         return Contents(source, (), (Trouble(shown, 0, "nested too deep to be read"),))
 
 
-def _bytes(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    with open(descriptor, "rb") as stream:
-        status = os.fstat(stream.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError("not a regular file")
-        if status.st_size > LARGEST_FILE_BYTES:
-            raise InputError(f"larger than {LARGEST_FILE_BYTES // 2**20} MiB")
-        return stream.read(LARGEST_FILE_BYTES + 1)
-
-
 def _reason(error: Exception) -> str:
     if isinstance(error, InputError):
         return error.message
@@ -221,24 +264,35 @@ def _reason(error: Exception) -> str:
 
 
 def _read(source: Source, path: str, outside: Outside) -> tuple[tuple[Deployment, ...], tuple[Trouble, ...]]:
-    name = source.path.rpartition("/")[2].lower()
     beside = _Beside(path)
-    if name.startswith(("dockerfile", "containerfile")) or name.endswith((".dockerfile", ".containerfile")):
-        found = list(read_dockerfile(Text(source, source.text), outside))
-    elif name.endswith((".service", ".container")):
-        found = list(read_unit(Text(source, source.text), outside, beside))
-    elif _is_script(source):
+    form = form_of(source)
+    whole = Text(source, source.text)
+    if form == "dockerfile":
+        found = list(read_dockerfile(whole, outside))
+    elif form == "unit":
+        found = list(read_unit(whole, outside, beside))
+    elif form == "script":
         found = list(_script(source, outside, beside))
-    elif name.endswith((*YAML_NAMES, ".json")) or not _looks_plain(source.text):
-        found = list(_documents(Text(source, source.text), outside, beside))
-    elif re.search(r"(?m)^\[(Service|Container)\]", source.text):
-        found = list(read_unit(Text(source, source.text), outside, beside))
-    elif re.search(r"(?m)^FROM\s", source.text):
-        found = list(read_dockerfile(Text(source, source.text), outside))
     else:
-        found = list(_script(source, outside, beside))
+        found = list(_documents(whole, outside, beside))
     held = (filled(deployment, outside, {}, variables=False) for deployment in found)
     return tuple(deployment._replace(words=_expanded(deployment, beside)) for deployment in held), ()
+
+
+def form_of(source: Source) -> str:
+    """What a file is, by its name, else by its content: ``dockerfile``, ``unit``, ``script`` or ``documents``."""
+    name = source.path.rpartition("/")[2].lower()
+    if name.startswith(("dockerfile", "containerfile")) or name.endswith((".dockerfile", ".containerfile")):
+        return "dockerfile"
+    if name.endswith((".service", ".container")):
+        return "unit"
+    if _is_script(source):
+        return "script"
+    if name.endswith((*YAML_NAMES, ".json")) or not _looks_plain(source.text):
+        return "documents"
+    if re.search(r"(?m)^\[(Service|Container)\]", source.text):
+        return "unit"
+    return "dockerfile" if re.search(r"(?m)^FROM\s", source.text) else "script"
 
 
 def _is_script(source: Source) -> bool:
@@ -362,10 +416,10 @@ class _Beside:
 @lru_cache(maxsize=64)
 def _small_file(path: str) -> Source | None:
     try:
-        data = _bytes(path)
+        data = file_bytes(path, LARGEST_FILE_BYTES)
     except (OSError, InputError, ValueError):
         return None
-    return None if b"\0" in data else Source(path, data.decode("utf-8", errors="replace"))
+    return None if b"\0" in data else Source.of_bytes(path, data)
 
 
 @lru_cache(maxsize=16)
@@ -379,12 +433,10 @@ def _config_maps(folder: str) -> tuple[tuple[str, Mapping], ...]:
     for name in names:
         path = os.path.join(folder, name)
         try:
-            if Path(path).stat().st_size > 2**20:
-                continue
-            data = _bytes(path)
+            data = file_bytes(path, 2**20)
             if not _SHARED.search(data):
                 continue
-            nodes = documents(Source(path, data.decode("utf-8", errors="replace")))
+            nodes = documents(Source.of_bytes(path, data))
         except (OSError, InputError, ValueError):
             continue
         found += [pair for node in nodes if isinstance(node, Mapping) for pair in shared(node)]

@@ -14,6 +14,7 @@ from hybridcalc.manifests.controllers import additional, is_kserve_worker, kaito
 from hybridcalc.manifests.fields import (
     field_words,
 )
+from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.launches import LAUNCHER, Found
 from hybridcalc.manifests.placement import hardware, replicas
 from hybridcalc.manifests.records import Deployment
@@ -214,15 +215,18 @@ def environment(node: Fields, reading: Reading) -> dict[str, Setting]:
         data = reading.config_maps(reference.string("name")) if reference is not None else None
         prefix = source.string("prefix") if isinstance(source, Fields) else ""
         for key, value in data.entries() if data is not None else ():
+            spend(words=1)
             if isinstance(value, Scalar):
                 word = value.word()
                 env[prefix + key.value] = Setting((word,))
     plain = node.mapping("env")
     for key, value in plain.entries() if plain is not None else ():
+        spend(words=1)
         if isinstance(value, Scalar):
             word = value.word()
             env[key.value] = Setting((word,))
     for entry in node.items("env"):
+        spend(words=1)
         if isinstance(entry, Fields):
             env[entry.string("name")] = _variable(entry, env, reading)
     return env

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from hybridcalc.commandline import LAUNCHERS, program_of
 from hybridcalc.engines.sglang.command import TABLE as SGLANG
 from hybridcalc.engines.vllm.command import TABLE as VLLM
+from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.source import AnyWord, Place, Setting, Unknown, Word
 
 IMAGES = (
@@ -83,6 +84,7 @@ def find_launch(words: Sequence[AnyWord], env: Mapping[str, Setting]) -> Found |
     """The launch a command makes; None where it starts no engine."""
     if not words or (not isinstance(words[0], Unknown) and words[0].rpartition("/")[2] in SILENT):
         return None
+    spend(visits=len(env))
     own = dict(env)
     for at, word in enumerate(words):
         program, arguments = _program_at(words, at)
@@ -203,6 +205,7 @@ def mounted(text: str, word: AnyWord) -> Iterator[tuple[str, Word]]:
 
 def model_of(words: Sequence[AnyWord], mounts: Sequence[tuple[str, Word]]) -> Word | None:
     """What is mounted where an engine's arguments look for the model."""
+    spend(visits=len(words) + len(mounts))
     named = next((str(word) for word in words[:1] if word.startswith("/")), "")
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")

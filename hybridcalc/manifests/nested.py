@@ -15,7 +15,7 @@ SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
 
 _COMMAND = re.compile(r"\s*((cd|export|source|\.|exec|env|nohup|sudo|\w+=)\b|[\w./${}-]*(python[0-9.]*|vllm|sglang)\s)")
 """How a text begins that is rather a command line than a message."""
-_SCRIPT_OPTION = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
+SCRIPT_OPTION = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
 
 
 def nested_script(words: Sequence[AnyWord]) -> tuple[Text, list[AnyWord]] | None:
@@ -26,7 +26,7 @@ def nested_script(words: Sequence[AnyWord]) -> tuple[Text, list[AnyWord]] | None
         option = at + 1
         while option < len(words) and words[option].startswith(("-", "+")):
             letters = words[option]
-            if _SCRIPT_OPTION.fullmatch(letters) and option + 1 < len(words):
+            if SCRIPT_OPTION.fullmatch(letters) and option + 1 < len(words):
                 script = words[option + 1]
                 chars = script.chars if isinstance(script, Word) else None
                 text = chars or Text(script.source, str(script), script.begin, [script.begin] * len(script))
@@ -58,4 +58,4 @@ def is_command_line(word: str) -> bool:
 
 def takes_script(words: Sequence[AnyWord]) -> bool:
     """Whether the next word is a script: the shell that reads it expands it, with the same variables."""
-    return _SCRIPT_OPTION.fullmatch(words[-1]) is not None and any(w.rpartition("/")[2] in SHELLS for w in words[:-1])
+    return SCRIPT_OPTION.fullmatch(words[-1]) is not None and any(w.rpartition("/")[2] in SHELLS for w in words[:-1])

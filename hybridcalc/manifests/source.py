@@ -5,12 +5,29 @@ file; a `Word` what an engine gets, with the file and the span it was written at
 columns count from 1.
 """
 
+import os
 import re
+import stat
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from hybridcalc.errors import InputError
 from hybridcalc.shell import Quoted, Unresolved
+
+
+def file_bytes(path: str, largest: int) -> bytes:
+    """A regular file of at most ``largest`` bytes. Raises InputError for any other: a pipe would be waited for."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with open(descriptor, "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError("not a regular file")
+        data = b"" if status.st_size > largest else stream.read(largest + 1)
+        if status.st_size > largest or len(data) > largest:
+            size = f"{largest // 2**20} MiB" if largest >= 2**20 else f"{largest:,} bytes"
+            raise InputError(f"larger than {size}")
+        return data
 
 
 class Place(NamedTuple):
@@ -24,13 +41,23 @@ class Place(NamedTuple):
 
 
 class Source:
-    """A file: its path as it was given, its text, and where its lines begin."""
+    """A file: its path as it was given, its text, and where its lines begin. ``exact`` is false where bytes of it are
+    no UTF-8, so that its text is not the file's.
+    """
 
-    __slots__ = ("_starts", "path", "text")
+    __slots__ = ("_starts", "exact", "path", "text")
 
-    def __init__(self, path: str, text: str) -> None:
-        self.path, self.text = path, text
+    def __init__(self, path: str, text: str, *, exact: bool = True) -> None:
+        self.path, self.text, self.exact = path, text, exact
         self._starts: list[int] = []
+
+    @classmethod
+    def of_bytes(cls, path: str, data: bytes) -> "Source":
+        """The source of a file's bytes; a byte order mark is no part of its text."""
+        try:
+            return cls(path, data.decode("utf-8").removeprefix("\ufeff"))
+        except UnicodeDecodeError:
+            return cls(path, data.decode("utf-8", errors="replace").removeprefix("\ufeff"), exact=False)
 
     def place(self, begin: int, end: int | None = None) -> Place:
         """Line and column of a character offset."""
@@ -38,6 +65,12 @@ class Source:
             self._starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
         line = bisect_right(self._starts, begin)
         return Place(self.path, line, begin - self._starts[line - 1] + 1, begin, begin if end is None else end)
+
+    def offset(self, line: int, column: int) -> int:
+        """Character offset of a line and column."""
+        if not self._starts:
+            self.place(0)
+        return self._starts[line - 1] + column - 1
 
     def line(self, number: int) -> str:
         """The text of a line, without its end."""

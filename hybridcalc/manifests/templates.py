@@ -9,6 +9,7 @@ so do the ``defaults`` of the same file; without either it is not known.
 import re
 from collections.abc import Iterator, Mapping
 
+from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.source import AnyWord, Setting, Unknown, Word
 from hybridcalc.manifests.variables import A_VARIABLE, Outside
@@ -37,6 +38,7 @@ def filled(deployment: Deployment, outside: Outside, defaults: Values, *, variab
         named = named or any(word.partition("=")[0] in ("--model", "--model-path") for word in words)
         words, model = words if named else (flag, model, *words), None
     env = deployment.env
+    spend(visits=len(env))
     if variables and any("$" in word for setting in env.values() for word in setting.words):
         env = {name: _setting(setting, pattern, outside, defaults) for name, setting in env.items()}
     return deployment._replace(words=words, model=model, env=env)
@@ -78,6 +80,7 @@ def _filled(word: AnyWord, pattern: re.Pattern[str], outside: Outside, defaults:
             given = str(defaults[name])
         if given is None:
             missing.append(f"{name} comes from outside" if match[0].startswith("$") else "a template decides it")
+        spend(characters=len(given or ""))
         return given or ""
 
     text = pattern.sub(value, word)

@@ -10,8 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.source import AnyWord, Setting, Text, Unknown, Word
 
+FROM_CALLER = "the script is started with it"
 A_VARIABLE = "a variable decides it"
 """Why a word is not known that nobody has looked up yet."""
 LONGEST_VALUE = 32_768
@@ -41,13 +43,16 @@ class Variables:
         self.text, self.env, self.outside, self.arguments = text, dict(env), outside, arguments
         self.values: dict[str, Setting] = {}
         self.exports: set[str] = set()
+        self.gone: dict[str, bool] = {}
 
     def exported(self) -> dict[str, Setting]:
         """The environment of what is started."""
+        spend(visits=len(self.env) + len(self.values))
         return self.env | {name: s for name, s in self.values.items() if name in self.exports or name in self.env}
 
     def visible(self) -> dict[str, Setting]:
         """What scripts inside the script see: a here-document is expanded before it is read."""
+        spend(visits=len(self.env) + len(self.values))
         return self.env | self.values
 
     def known(self, name: str) -> Setting | None:
@@ -59,7 +64,7 @@ class Variables:
         setting = self.known(name)
         if setting is not None and not setting.why and not setting.more:
             return setting
-        given = self.outside.get(name)
+        given = self.outside.get(name) if name not in self.gone else None
         if given is not None:
             word = Word(given, self.text.source, self.text.at(0), self.text.at(0))
             if setting is not None and setting.more:  # the part that is known stays
@@ -87,6 +92,7 @@ class Variables:
         joined = "".join((*parts, text[at:]))
         if len(joined) > LONGEST_VALUE:
             return None, "its value grows too long"
+        spend(characters=len(joined))
         return joined, ""
 
     def _command_reason(self, text: str) -> str:
@@ -107,9 +113,9 @@ class Variables:
             if 0 <= position < len(self.arguments):
                 item = self.arguments[position]
                 return (None, item.why) if isinstance(item, Unknown) else (str(item), "")
-            setting = Setting((), "the script is started with it")
+            setting = Setting((), FROM_CALLER)
         elif name in ("#", "@", "*") or name.isdigit():
-            return None, "the script is started with it"
+            return None, FROM_CALLER
         else:
             setting = self.lookup(name)
         outside = setting.why and name not in self.values

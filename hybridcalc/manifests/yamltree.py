@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import yaml
 
 from hybridcalc.errors import InputError
+from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.source import Source, Text, Unknown, Word
 
 MOST_NODES = 200_000
@@ -18,7 +19,17 @@ DEEPEST = 100
 MOST_MERGES = 32
 """Mappings that ``<<`` may bring into one, all together."""
 
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|\r?\n[ \t]*|.)", re.DOTALL)
+_ESCAPE = re.compile(
+    r"\\(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}"
+    r"|\r?\n[ \t]*|.)", re.DOTALL,
+)  # fmt: skip
+_JSON = re.compile(r"\"(?:[^\"\\]|\\.)*+(?:\"|\Z)|\t", re.DOTALL)
+_SURROGATES = re.compile(
+    r"\\(?:(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+_BLANKS = re.compile(r"[ \t\r\n]+")
+"""In a quoted text a line end with the blanks around it is a space, more of them are one line end less."""
+_PROPERTIES = re.compile(r"(?:[!&]\S*\s+)+")
 _TEMPLATE = re.compile(r"(?<!\$)\{\{-?\s*[\w.$(][^{}]{0,500}\}\}")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -57,7 +68,7 @@ class Scalar(Node):
             return Text(self.source, self.value, self.begin + 1)
         if raw == self.value:
             return Text(self.source, self.value, self.begin)
-        spots = _unescaped(raw, self.begin) if self.style == '"' and "\\" in raw else None
+        spots = _unescaped(raw, self.begin) if self.style in ("'", '"') else None
         if spots is None or len(spots) != len(self.value):
             spots = _lined_up(self.value, raw, self.begin, block=self.style in ("|", ">"))
         return Text(self.source, self.value, self.begin, spots)
@@ -89,32 +100,40 @@ class Sequence(Node):
 class Mapping(Node):
     """Keys and values in their order; `get` also finds what ``<<`` merges in."""
 
-    __slots__ = ("pairs",)
+    __slots__ = ("_others", "_own", "pairs")
 
     def __init__(self, source: Source, begin: int, end: int, tag: str | None) -> None:
         super().__init__(source, begin, end, tag)
         self.pairs: list[tuple[Node, Node]] = []
+        self._own: dict[str, tuple[Scalar, Node]] | None = None
+        self._others: list[Mapping] | None = None
 
     def entries(self) -> Iterator[tuple[Scalar, Node]]:
         """Every entry with a text for a key, merged ones last; a key once. The last of doubled keys counts."""
-        own = {key.value: (key, value) for key, value in self.pairs if isinstance(key, Scalar) and key.value != "<<"}
+        own = self._table()
         yield from own.values()
+        others = self._merged()
+        if not others:
+            return
         seen = set(own)
-        for merged in self._merged():
-            for key, value in merged.pairs:
-                if isinstance(key, Scalar) and key.value != "<<" and key.value not in seen:
-                    seen.add(key.value)
-                    yield key, value
+        for merged in others:
+            held = merged._table()
+            spend(visits=len(held))
+            for name, pair in held.items():
+                if name not in seen:
+                    seen.add(name)
+                    yield pair
 
     def get(self, name: str) -> Node | None:
         """The value of a key; None where there is none or it is null."""
-        for key, value in reversed(self.pairs):
-            if isinstance(key, Scalar) and key.value == name:
-                return None if isinstance(value, Scalar) and value.empty else value
+        pair = self._table().get(name)
+        if pair is not None:
+            value = pair[1]
+            return None if isinstance(value, Scalar) and value.empty else value
         for merged in self._merged():
-            for key, value in merged.pairs:
-                if isinstance(key, Scalar) and key.value == name:
-                    return value
+            pair = merged._table().get(name)
+            if pair is not None:
+                return pair[1]
         return None
 
     def mapping(self, *names: str) -> "Mapping | None":
@@ -141,8 +160,21 @@ class Mapping(Node):
         node = holder.get(names[-1]) if holder is not None else None
         return node.items if isinstance(node, Sequence) else []
 
+    def _table(self) -> dict[str, tuple[Scalar, Node]]:
+        """The entries of its own by their keys, the last of doubled ones; made once, as what is read stays."""
+        if self._own is None:
+            self._own = {
+                key.value: (key, value) for key, value in self.pairs if type(key) is Scalar and key.value != "<<"
+            }
+        return self._own
+
     def _merged(self) -> list["Mapping"]:
         """Mappings that ``<<`` brings in, the nearest first, each once."""
+        if self._others is None:
+            self._others = [] if len(self._table()) == len(self.pairs) else self._found()
+        return self._others
+
+    def _found(self) -> list["Mapping"]:
         found: list[Mapping] = []
         seen = {id(self)}
         waiting = [self]
@@ -158,19 +190,65 @@ class Mapping(Node):
         return found
 
 
+def scalars(nodes: list[Node]) -> Iterator[Scalar]:
+    """Every scalar of documents, keys too, each once."""
+    waiting, seen = list(nodes), set[int]()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Scalar):
+            yield node
+        elif isinstance(node, Sequence):
+            waiting += node.items
+        elif isinstance(node, Mapping):
+            waiting += [part for pair in node.pairs for part in pair]
+
+
 def documents(source: Source, text: Text | None = None) -> list[Node]:
     """The documents of a file, or of a text inside it. Raises InputError naming the line for what is no YAML."""
     content = source.text if text is None else text.text
     if text is None and content.startswith("\ufeff"):
         text, content = Text(source, content[1:], 1), content[1:]
     try:
-        return _build(source, content, text)
+        try:
+            return _build(source, content, text)
+        except yaml.YAMLError:
+            plain = _as_yaml(text or Text(source, content))
+            if plain is None:
+                raise
+            return _build(source, plain.text, plain)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         index = min(mark.index, len(content)) if mark is not None else 0
         line = source.place(index if text is None else text.at(index)).line
         problem = str(getattr(error, "problem", "") or getattr(error, "reason", "") or "cannot be parsed")
         raise InputError(f"{source.path}:{line}: no YAML: {problem[:120]}") from None
+
+
+def _whole(match: re.Match[str]) -> str:
+    """An escape as YAML knows it: both halves of a character as one, half a one as the mark of what is no character."""
+    if match[1] is not None:
+        high, low = int(match[0][2:6], 16), int(match[0][8:12], 16)
+        return f"\\U{0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00):08x}"
+    return "\\ufffd" if match[2] is not None else match[0]
+
+
+def _as_yaml(text: Text) -> Text | None:
+    """JSON that YAML does not take as it is: halves of characters in escapes, tabs between values. None for no JSON."""
+    if text.text.lstrip()[:1] not in ("{", "["):
+        return None
+
+    def value(match: re.Match[str]) -> str | None:
+        if match[0] == "\t":
+            return " "
+        if "\\u" not in match[0]:
+            return None
+        return _SURROGATES.sub(_whole, match[0])
+
+    new = text.replaced(_JSON, value)
+    return None if new is text else new
 
 
 def _build(source: Source, content: str, text: Text | None) -> list[Node]:
@@ -183,8 +261,12 @@ def _build(source: Source, content: str, text: Text | None) -> list[Node]:
     try:
         while (kind := type(event := loader.get_event())) is not end_of_stream:
             if kind is scalar:
+                begin = event.start_mark.index
+                if event.tag is not None or event.anchor is not None:  # they stand before the value
+                    properties = _PROPERTIES.match(content, begin, event.end_mark.index)
+                    begin = properties.end() if properties is not None else begin
                 node: Node = Scalar(
-                    source, at(event.start_mark.index), at(event.end_mark.index), event.tag, event.value,
+                    source, at(begin), at(event.end_mark.index), event.tag, event.value,
                     event.style or None,
                 )  # fmt: skip
             elif kind in _STARTS:
@@ -267,18 +349,22 @@ def _as_expansion(match: re.Match[str]) -> str:
 
 
 def _unescaped(raw: str, begin: int) -> list[int]:
-    """Offsets of the characters of a double-quoted text on one line."""
+    """Offsets of the characters of a quoted text."""
     spots: list[int] = []
+    double = raw[0] == '"'
     at = 1
     while at < len(raw) - 1:
-        escape = _ESCAPE.match(raw, at)
-        if escape is None:
-            spots.append(begin + at)
-            at += 1
+        char = raw[at]
+        blanks = _BLANKS.match(raw, at, len(raw) - 1)
+        if blanks is not None:
+            lines = blanks[0].count("\n")
+            spots += [begin + at] * max(1, lines - 1) if lines else range(begin + at, begin + blanks.end())
+            at = blanks.end()
             continue
-        if not escape[1].lstrip("\r").startswith("\n"):
+        escape = _ESCAPE.match(raw, at) if double else None
+        if escape is None or not escape[1].lstrip("\r").startswith("\n"):
             spots.append(begin + at)
-        at = escape.end()
+        at = escape.end() if escape is not None else at + (2 if char == "'" and not double else 1)
     return spots
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hybridcalc.checks.results import Located, relative
 from hybridcalc.checks.run import Report
+from hybridcalc.errors import printable
 from hybridcalc.reports.check_text import summary_line, unread_lines, waiting_lines
 from hybridcalc.reports.sarif import unresolved
 
@@ -32,7 +33,8 @@ def _command(item: Located) -> str:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    """A text as a command carries it; control characters, and bytes of a name that are no text, as ``?``."""
+    return "%0A".join(printable(line).replace("%", "%25") for line in text.split("\n"))
 
 
 def _property(text: str) -> str:
@@ -57,7 +59,7 @@ def markdown(report: Report) -> str:
         )
     if len(located) > MOST_ROWS:
         lines.append(f"| | | and {len(located) - MOST_ROWS:,} more | |")
-    lines += ["", *waiting_lines(report), *unread_lines(report)]
+    lines += ["", *map(_cell, (*waiting_lines(report), *unread_lines(report)))]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -18,9 +18,12 @@ def junit(report: Report, fail_on: str) -> str:
     least = len(SEVERITIES) if fail_on == "never" else SEVERITIES.index(fail_on)
     root = Element("testsuites", name="hybridcalc check")
     suites: dict[str, list[Element]] = {}
+    by_deployment: dict[tuple[str, str, int], list[Located]] = {}
+    for item in report.findings:
+        by_deployment.setdefault((item.path, item.deployment, item.start), []).append(item)
     for one in report.checked:
         cases = suites.setdefault(one.path, [])
-        found = [item for item in report.findings if (item.path, item.deployment, item.start) == _key(one)]
+        found = by_deployment.get(_key(one), [])
         cases += [_case(item, least) for item in found]
         if not found:
             cases.append(_element(f"{one.name or one.kind}: {one.engine}", one.path, one.line))

@@ -79,7 +79,7 @@ def _result(item: Located, index: dict[str, int]) -> dict[str, Any]:
     }
     if finding.rule in index:
         result["ruleIndex"] = index[finding.rule]
-    if item.edit is not None:
+    if item.edit is not None and item.edit.exact:
         result["fixes"] = [_fix(item.edit, finding.fix)]
     if item.suppressed is not None:
         kind = "external" if item.suppressed == "in the baseline" else "inSource"
@@ -108,5 +108,13 @@ def uri(path: str) -> str:
     """A path as a relative reference, or as a file's address where it lies elsewhere."""
     near = relative(path)
     if near.startswith("/"):
-        return "file://" + quote(near.encode("utf-8", "replace"))
-    return quote(near.encode("utf-8", "replace"), safe="/~@!$&'()*+,;=._-")
+        return "file://" + quote(_bytes_of(near))
+    return quote(_bytes_of(near), safe="/~@!$&'()*+,;=._-")
+
+
+def _bytes_of(path: str) -> bytes:
+    """A path as the file system has it: a name need not be text."""
+    try:
+        return path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return path.encode("utf-8", "replace")

@@ -76,6 +76,62 @@ SCRIPTS = {
     "odd syntax elsewhere": ("x='it''s'\necho \"a\n(b\"\n[[ a =~ ^(b|c)$ ]]\nsglang serve kimi-k3", ["kimi-k3"]),
 }
 
+RUN = "sglang serve kimi-k3 --tp"
+SCOPES = {
+    "subshell": (f"N=8; (N=40); {RUN} $N", ["8"]),
+    "in the subshell": (f"N=8; (N=40; {RUN} $N)", ["40"]),
+    "function never called": (f"N=8; f() {{ N=40; }}\n{RUN} $N", ["8"]),
+    "function called": (f"N=8\nfunction f {{\n N=40\n}}\nf\n{RUN} $N", ["40"]),
+    "function with a space": (f"N=8\nf () {{ N=40; }}; f; {RUN} $N", ["40"]),
+    "function called on a condition": (f"N=8; f() {{ N=40; }}; if x; then f; fi; {RUN} $N", ["$N"]),
+    "function in a pipe": (f"N=8; f() {{ N=40; }}; f | cat; {RUN} $N", ["8"]),
+    "local": (f"N=8; f() {{ local N=40; {RUN} $N; }}; f; {RUN} $N", ["40", "8"]),
+    "arguments of a function": (f'f() {{ local n=$1; shift; {RUN} $n "$@"; }}; f 4 x; f 8', ["4", "8"]),
+    "function that nothing here calls": (f"N=8; f() {{ {RUN} $N; }}", ["8"]),
+    "function that calls itself": (f"f() {{ f; f; {RUN} 8; }}; f", ["8"]),
+    "pipe": (f"N=40; N=8 | cat; {RUN} $N", ["40"]),
+    "end of a pipe": (f"N=40; cat x | N=8; {RUN} $N", ["40"]),
+    "background": (f"N=40; {{ N=8; }} & {RUN} $N", ["40"]),
+    "background job": (f"N=40; N=8 & {RUN} $N", ["40"]),
+    "loop in a pipe": (f"N=40; cat x | while read l; do N=8; done; {RUN} $N", ["40"]),
+    "block into a pipe": (f"N=40\nif x; then N=8; fi 2>&1 | tee log\n{RUN} $N", ["40"]),
+    "braces": (f"N=40; {{ N=8; }}; {RUN} $N", ["8"]),
+    "unset": (f"N=8; unset N; {RUN} ${{N:-40}}", ["40"]),
+    "unset on a condition": (f"N=8; x && unset N; [ a ] && unset N; {RUN} $N", ["$N"]),
+    "case in a subshell": (f"N=8; ( case $x in a) M=1;; b) M=2;; esac; N=40 ); {RUN} $N", ["8"]),
+    "pattern that is named as a function": (f"N=8; go() {{ N=40; }}; case $1 in go) x;; esac; {RUN} $N", ["8"]),
+    "arithmetic": (f"N=8; ((N = 40)); {RUN} $N", ["$N"]),
+    "let": (f"N=8; let N=40; {RUN} $N", ["$N"]),
+    "printf": (f"N=8; printf -v N 40; {RUN} $N", ["$N"]),
+    "subshell in a branch": (f"N=8; if x; then (N=40); {RUN} $N; fi; {RUN} $N", ["8", "8"]),
+    "branch in a subshell": (f"N=8; (if x; then N=40; {RUN} $N; fi); {RUN} $N", ["40", "8"]),
+    "branch in a pipe": (f"N=8; if x; then N=40; fi | cat; {RUN} $N", ["8"]),
+    "local in a branch": (f"f() {{ local N=40; }}; N=8; if x; then f; fi; {RUN} $N", ["8"]),
+    "branch in a function": (f"f() {{ local N=8; if x; then N=4; fi; {RUN} $N; }}; N=2; f; {RUN} $N", ["$N", "2"]),
+    "function in its branch": (
+        f"f() {{ N=8; }}; if x; then f; {RUN} $N; else {RUN} $N; fi; {RUN} $N",
+        ["8", "$N", "$N"],
+    ),
+    "subshell in a case": (f"N=8; case $1 in a) N=4;; b|c) (N=2); {RUN} $N;; esac; {RUN} $N", ["8", "$N"]),
+    "unset in a branch": (f"N=8; if x; then unset N; fi; {RUN} ${{N:-40}}", ["${N:-40}"]),
+    "unset in a subshell": (f"N=8; (unset N; {RUN} ${{N:-4}}); {RUN} $N", ["4", "8"]),
+    "text of a function": (f'f() {{ eval "{RUN} $1"; }}; f 8; f 4', ["8", "4"]),
+    "text for a host in a function": (f'f() {{ ssh h "{RUN} $N"; }}; N=8; f', ["8"]),
+    "command substitution that is handed on": (f'ssh h "$({RUN} 8)"', ["8"]),
+    "subshells": (f"N=8; ( (N=40); {RUN} $N )", ["8"]),
+    "command substitution": (f"N=8; OUT=$({RUN} $N)", ["8"]),
+    "backticks": (f"N=8; echo `{RUN} $N`", ["8"]),
+    "second here-document": (f"cat <<A <<B\nx\nA\n{RUN} 4\nB\n{RUN} 8", ["8"]),
+    "blank in the end of a here-document": (f"cat <<'E O'\n{RUN} 4\nE O\n{RUN} 8", ["8"]),
+    "here-document of CRLF": (f"bash <<E\r\n{RUN} 8\r\nE\r\n", ["8"]),
+}
+
+
+@pytest.mark.parametrize(("script", "sizes"), SCOPES.values(), ids=SCOPES)
+def test_a_variable_holds_where_bash_holds_it(script, sizes):
+    """What bash prints for each of them; ``$N`` where bash alone knows."""
+    assert [str(launch.words[2]) for launch in read(script)] == sizes
+
 
 @pytest.mark.parametrize(("script", "expected"), SCRIPTS.values(), ids=SCRIPTS)
 def test_a_script_is_read_as_bash_would(script, expected):
