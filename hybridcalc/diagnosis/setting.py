@@ -7,13 +7,13 @@ Where no single model fits, the measured sizes are used: they give a ratio and a
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.answer import Candidate, Diagnosis, Row
 from hybridcalc.diagnosis.balance import log_constants
+from hybridcalc.diagnosis.pools import Pools
 from hybridcalc.diagnosis.question import Launch
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.engines.sglang.balance import Observed, balance_constants
@@ -23,9 +23,6 @@ from hybridcalc.engines.sglang.server_plan import Plan, plan
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.plan import Suggestion
 from hybridcalc.units import GIB, format_bytes, parse_dtype
-
-if TYPE_CHECKING:
-    from hybridcalc.diagnosis.sglang import Pools
 
 PLENTY_GIB = 4096.0
 _STRATEGIES = {5: "extra_buffer", 4: "extra_buffer_lazy"}

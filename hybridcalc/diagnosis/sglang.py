@@ -20,11 +20,12 @@ from hybridcalc.bootlog import KvPoolAllocated, Printed, StatePoolAllocated
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.figures import figure_list
 from hybridcalc.deployment import requests_text
-from hybridcalc.diagnosis.answer import Candidate, Diagnosis, Row, total_range, whole_range
-from hybridcalc.diagnosis.balance import UNKNOWN_PAGE, mismatches, slot_range, token_range
+from hybridcalc.diagnosis.answer import Candidate, Diagnosis, Row, whole_range
+from hybridcalc.diagnosis.balance import UNKNOWN_PAGE, mismatches
 from hybridcalc.diagnosis.candidates import sglang_candidates
 from hybridcalc.diagnosis.consistency import contradictions, fraction_finding, ruled_out
 from hybridcalc.diagnosis.failures import failures
+from hybridcalc.diagnosis.pools import Pools
 from hybridcalc.diagnosis.question import Launch, Question, launch_of
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.diagnosis.serving import serving_findings
@@ -40,52 +41,6 @@ MOST_NAMED = 4
 LARGEST_PINNED, ABSURD_RATIO = 2**17, 4
 """Tokens up to which a round count looks set by hand, and a ratio beyond which nobody splits memory on purpose."""
 _RANK_NUMBER = re.compile(r"TP([0-9]+)(?:(?:\.{2,3}|-)(?:TP)?([0-9]+))?")
-
-
-class Pools:
-    """The pools of a boot that answers rest on: the state pool, the target's KV pool, and what they are priced at."""
-
-    def __init__(self, boot: Boot, args: ServerArgs) -> None:
-        self.state = _best_state(boot)
-        self.kv = next((kv for kv in boot.target_kvs if kv.tokens and (kv.kv or (kv.k and kv.v))), None)
-        self.kv = self.kv or next((kv for kv in boot.target_kvs if kv.tokens), None)
-        self.args = args
-        self.slots = self.state.slots if self.state else None
-        clamp = boot.first("capped", "max_mamba_cache_size")
-        if self.slots is None and isinstance(clamp, int):
-            self.slots = clamp
-        printed = boot.first("summary", "max_total_num_tokens")
-        self.tokens = self.kv.tokens if self.kv else printed if isinstance(printed, int) else None
-        limit = boot.first("summary", "max_running_requests") or boot.first("capped", "max_running_requests")
-        limit = limit or (self.state.limit if self.state else None)
-        self.requests = limit if isinstance(limit, int) else None
-
-    @property
-    def conv(self) -> Range | None:
-        """Bytes of a slot's convolution part."""
-        return slot_range(self.state, "conv") if self.state else None
-
-    @property
-    def ssm(self) -> Range | None:
-        """Bytes of a slot's recurrent part."""
-        return slot_range(self.state, "ssm") if self.state else None
-
-    @property
-    def slot(self) -> Range | None:
-        """Bytes of a slot."""
-        return total_range([self.conv, self.ssm])
-
-    @property
-    def cell(self) -> Range | None:
-        """Bytes of a token."""
-        return token_range(self.kv, self.args)
-
-    @property
-    def scratch(self) -> Range:
-        """Bytes of the draft states; nothing where none are printed."""
-        parts = (self.state.intermediate_ssm, self.state.intermediate_conv) if self.state else ()
-        printed = [part.interval for part in parts if part is not None]
-        return sum((p[0] for p in printed), Fraction(0)), sum((p[1] for p in printed), Fraction(0))
 
 
 def diagnose_sglang(boot: Boot, question: Question) -> Diagnosis:
@@ -133,11 +88,6 @@ def _rules_version(boot: Boot, args: ServerArgs) -> str:
         return args.engine_version
     old = boot.kvs and not any(kv.dtype for kv in boot.kvs) and not boot.of("capped")
     return RULE_SETS[0].version if old else NEWEST_VERSION
-
-
-def _best_state(boot: Boot) -> StatePoolAllocated | None:
-    sized = [s for s in boot.states if s.slots is not None and (s.conv is not None or s.ssm is not None)]
-    return next(iter(sized or boot.states), None)
 
 
 def _echoed_model(launch: Launch) -> Architecture | None:
