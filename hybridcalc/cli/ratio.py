@@ -84,7 +84,7 @@ def ratio(
     r* = (S + D) x state x dcp / (KV per token x L). Name a MODEL, or give a boot log, or both: then they are compared.
     """
     severity = options.severity("--fail-on", fail_on)
-    asked_for = pictures.wanted(save, figure, theme, force=force)
+    asked_for = pictures.wanted(save, figure, theme, force=force, document=as_json, explain=explain)
     args = options.server_args(
         tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, enable_dp_attention=enable_dp_attention, dcp_size=dcp_size,
         kv_cache_dtype=kv_cache_dtype, mamba_ssm_dtype=mamba_ssm_dtype, mamba_radix_cache_strategy=strategy,

@@ -137,6 +137,19 @@ def bounds(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
     return low, high if high > low else low * 2 or 1.0
 
 
+def cut(curve: Sequence[tuple[float, float]], top: float) -> tuple[tuple[float, float], ...]:
+    """A curve over a logarithmic axis that runs to ``top`` and ends there where it rises above."""
+    kept = list[tuple[float, float]]()
+    for i, (x, y) in enumerate(curve):
+        if y <= top:
+            kept.append((x, y))
+            continue
+        near = next((p for p in (*curve[max(0, i - 1) : i], *curve[i + 1 : i + 2]) if p[1] <= top), None)
+        if near is not None:
+            kept.append((near[0] * (x / near[0]) ** ((top - near[1]) / (y - near[1])), top))
+    return tuple(kept)
+
+
 def lengths(low: int, high: int, points: int) -> list[int]:
     """Whole lengths from ``low`` to ``high`` at equal steps of a logarithmic axis."""
     if high <= low:

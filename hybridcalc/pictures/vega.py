@@ -4,6 +4,7 @@ Everything that changes with the data lies in named datasets (``points``, ``mark
 page replaces those and leaves the rest. Vega-Lite is what https://vega.github.io/vega-lite/ describes.
 """
 
+from itertools import pairwise
 from textwrap import wrap
 from typing import Any
 
@@ -16,7 +17,7 @@ WIDTH, HEIGHT = 640, 340
 ROW, THICK, THIN, GAP, LINE = 64, 46, 36, 16, 15
 """Pixels: a single bar's row and thickness; thickness, gap and line of a name where there are several bars."""
 MOST_LETTERS = 100
-TITLE_LETTERS, TOLD_LETTERS = 76, 105
+TITLE_LETTERS, TOLD_LETTERS = 66, 100
 DIGIT_PX = 6.6
 """What a character of a size takes; a part that is narrower than its size goes without."""
 SHAPES = ("circle", "diamond", "square", "triangle-up")
@@ -78,26 +79,31 @@ def point_rows(chart: Chart) -> list[dict[str, Any]]:
 
 
 def mark_rows(chart: Chart) -> list[dict[str, Any]]:
-    """The dataset ``marks``: each label on a line of its own, on the side that has room."""
+    """The dataset ``marks``: labels in rows above the picture, row 0 the lowest, where no line crosses them.
+
+    A line begins at its own label. Labels to the right of their lines go down from the left, so that the lines to their
+    right begin below them; one that finds no room lies to the left of its line, over all those.
+    """
     low, high = _bounds(chart, "x")
     shown = sorted((mark for mark in chart.marks if low <= mark.at <= high), key=lambda mark: mark.at)
-    places = [_share(chart.x, mark.at, low, high) * WIDTH for mark in shown]
-    rows = []
-    for row, (mark, place) in enumerate(zip(shown, places, strict=True)):
-        wide = 10 + LETTER_PX * len(mark.label)
-        crossed = [sum(a < other < b for other in places) + 9 * (a < 0 or b > WIDTH)
-                   for a, b in ((place, place + wide), (place - wide, place))]  # fmt: skip
-        rows.append({"x": mark.at, "label": mark.label, "row": row, "left": int(crossed[1] < crossed[0])})
-    return rows
+    sided = [(mark, int(_share(chart.x, mark.at, low, high) * WIDTH + 10 + LETTER_PX * len(mark.label) > WIDTH))
+             for mark in shown]  # fmt: skip
+    upwards = [*(pair for pair in reversed(sided) if not pair[1]), *(pair for pair in sided if pair[1])]
+    return [{"x": mark.at, "label": mark.label, "row": row, "left": left} for row, (mark, left) in enumerate(upwards)]
 
 
 def band_rows(chart: Chart) -> list[dict[str, Any]]:
-    """The dataset ``bands``."""
-    return [
-        {"x": band.low, "x2": band.high, "label": band.label, "fill": LIGHT[f"{band.role} band"],
-         "mid": (band.low * band.high) ** 0.5 if chart.x.log else (band.low + band.high) / 2}
-        for band in chart.bands
-    ]  # fmt: skip
+    """The dataset ``bands``: each label in the widest stretch between marked lines, where it has room."""
+    low, high = _bounds(chart, "x")
+    rows = []
+    for band in chart.bands:
+        inside = sorted(mark.at for mark in chart.marks if band.low < mark.at < band.high)
+        edges = [(_share(chart.x, at, low, high) * WIDTH, at) for at in (band.low, *inside, band.high)]
+        wide, one, other = max((b[0] - a[0], a[1], b[1]) for a, b in pairwise(edges))
+        rows.append({"x": band.low, "x2": band.high, "fill": LIGHT[f"{band.role} band"],
+                     "mid": (one * other) ** 0.5 if chart.x.log else (one + other) / 2,
+                     "label": band.label if wide > DIGIT_PX * len(band.label) else ""})  # fmt: skip
+    return rows
 
 
 def _share(axis: Axis, value: float, low: float, high: float) -> float:
@@ -148,6 +154,8 @@ def _chart(chart: Chart) -> dict[str, Any]:
     y = {"field": "y", **_axis(chart.y, *_bounds(chart, "y"), grid=True)}
     if chart.live and chart.y.log:
         y["scale"] |= {"domainMin": 1}
+    elif chart.live:
+        y["scale"] |= {"nice": False}
     curves = [*_bands(chart, x), *_curves(chart, x, y), *_dots(chart, x, y), *_labels(chart, x, y)]
     spec = _frame(chart.title, chart.told) | {
         "width": WIDTH, "height": HEIGHT, "layer": curves,
@@ -219,11 +227,13 @@ def _labels(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str
 
 
 def _marks(x: dict[str, Any]) -> list[dict[str, Any]]:
-    """Vertical lines, and their labels in rows at the top."""
+    """Vertical lines from their labels down, and these in rows above the picture."""
     row = {"field": "row", "type": "quantitative", "axis": None,
-           "scale": {"domain": [0, MOST_ROWS], "range": [10, 10 + MOST_ROWS * ROW_PX]}}  # fmt: skip
+           "scale": {"domain": [0, MOST_ROWS], "range": [-10, -10 - MOST_ROWS * ROW_PX]}}  # fmt: skip
     rule = {"type": "rule", "color": LIGHT["text"], "strokeDash": [3, 3]}
-    layers: list[dict[str, Any]] = [{"data": {"name": "marks"}, "mark": rule, "encoding": {"x": x}}]
+    layers: list[dict[str, Any]] = [
+        {"data": {"name": "marks"}, "mark": rule, "encoding": {"x": x, "y": row, "y2": {"value": HEIGHT}}}
+    ]
     for left, align, dx in ((0, "left", 5), (1, "right", -5)):
         text = {"type": "text", "align": align, "dx": dx, "fontSize": 12, "color": LIGHT["text"], "fontWeight": 600}
         layers.append({
