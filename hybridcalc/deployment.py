@@ -56,7 +56,8 @@ class Workload(NamedTuple):
     def describe(self) -> str:
         """The lengths in words."""
         if len(self.lengths) == 1:
-            return f"{self.lengths[0][0]:,} tokens"
+            tokens = self.lengths[0][0]
+            return f"{tokens:,} token{'s' if tokens != 1 else ''}"
         mean = self.mean_length
         return "no length" if mean is None else f"{float(mean):,.0f} tokens on average"
 

@@ -279,7 +279,8 @@ def _sweep_page(
     count = len(axes)
     table = Table("Best trade-offs", header, rows, tuple(range(count, count + 3)))
     most = f"{best[0].requests:,} requests at most" if best else "Nothing starts"
-    told = f"{len(points):,} combinations, {sum(bool(p.refusal) for p in points):,} do not start"
+    counted = f"{len(points):,} combination{'s' if len(points) != 1 else ''}"
+    told = f"{counted}, {sum(bool(p.refusal) for p in points):,} do not start"
     return Page(f"{name} on {served.title}", most, told, command_line(), pictures=drawn(tuple(draw.values())),
                 tables=(table,))  # fmt: skip
 

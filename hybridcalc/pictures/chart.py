@@ -6,7 +6,7 @@ vega.py draws them for files and pages, terminal.py for a terminal; figures of e
 """
 
 from collections.abc import Sequence
-from math import ceil, floor, log
+from math import ceil, floor, log, log10
 from typing import NamedTuple
 
 MOST_TICKS = 9
@@ -95,13 +95,17 @@ class Bar(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """Rows of parts on one scale of bytes; those of a ``live`` picture are drawn by a page's script, in GiB."""
+    """Rows of parts on one scale of bytes; those of a ``live`` picture are drawn by a page's script, in GiB.
+
+    ``cuts`` says what the ticks of the bars are, where they are drawn.
+    """
 
     title: str
     told: str
     axis: str
     bars: tuple[Bar, ...]
     live: bool = False
+    cuts: str = ""
 
     @property
     def parts(self) -> list[Part]:
@@ -127,6 +131,26 @@ def powers(low: float, high: float, *, most: int = MOST_TICKS) -> list[float]:
             ticks = [float(base) ** exponent for exponent in range(first, last + 1)]
             return ticks if len(ticks) > 1 else [low, high]
     return [low, high]
+
+
+def decimals(low: float, high: float, *, most: int = 12) -> list[float]:
+    """1, 2 and 5 times powers of ten within [low, high]; powers alone, or every so many, where there would be more."""
+    if not 0 < low <= high:
+        return []
+    first, last = floor(log10(low) + 1e-9), ceil(log10(high) - 1e-9)
+    step = max(1, -(-(last - first) // most))
+    factors = (1, 2, 5) if 3 * (last - first) <= most + 3 else (1,)
+    ticks = [m * 10**e if e >= 0 else m / 10**-e for e in range(first, last + 1, step) for m in factors]
+    return [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
+
+
+def round_steps(low: float, high: float, *, most: int = 5) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten within [low, high], at most ``most`` and one."""
+    if not low < high:
+        return [low]
+    ten = 10.0 ** floor(log10((high - low) / most))
+    step = next(m * ten for m in (1, 2, 5, 10) if m * ten * most >= high - low)
+    return [i * step for i in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)]
 
 
 def bounds(axis: Axis, values: Sequence[float]) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.deployment import HEADROOM, requests_text
+from hybridcalc.deployment import HEADROOM, Workload, requests_text
 from hybridcalc.engines.sglang.balance import Balance
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import draft_kv_bytes, draft_states
@@ -40,11 +40,11 @@ def memory_picture(plan: Plan) -> Bars:
     whole = HEADROOM in dict(plan.rest.others)
     told = (
         f"{plan.max_mamba_cache_size:,} state slots = {plan.capacity.state_requests:,} requests x "
-        f"{plan.slots_per_request} slots{_cut(cut)}; {plan.max_total_num_tokens:,} KV tokens of "
+        f"{plan.slots_per_request} slots; {plan.max_total_num_tokens:,} KV tokens of "
         f"{plan.ready.cells[0].bytes:,} B. {_runs(plan)}"
     )
     title = f"{'One GPU' if whole else 'Memory for the pools of one GPU'}: {plan.model.name}, {_flags(plan.args)}"
-    return Bars(title, told, "memory of one GPU" if whole else "memory of the pools", (bar,))
+    return Bars(title, told, "memory of one GPU" if whole else "memory of the pools", (bar,), cuts=_cut(cut))
 
 
 def lengths_picture(plan: Plan) -> Chart:
@@ -67,7 +67,7 @@ def lengths_picture(plan: Plan) -> Chart:
         marks.append(Mark(tokens / by_state, f"pools balanced at {tokens // by_state:,} tokens"))
     if plan.workload.mean_length is not None:
         name = "mean L" if len(plan.workload.lengths) > 1 else "L"
-        marks.append(Mark(float(length), f"{name} = {int(length):,}: {requests_text(plan.concurrency)}"))
+        marks.append(Mark(float(length), f"{name} = {float(length):,.0f}: {requests_text(plan.concurrency)}"))
     told = f"What each pool admits at ratio {_ratio(plan.args)}: the lower curve counts."
     return Chart(title, told, Axis("tokens a request holds", "tokens", True, SHORTEST, end),
                  Axis("requests at once", "number", True, 1, 1.2 * max(1, *(y for s in series for _, y in s.points))),
@@ -93,17 +93,18 @@ def balanced_at(ready: Prepared, rest_gib: float) -> Callable[[int], int]:
 
 def ratios_picture(plan: Plan) -> Chart:
     """Requests at once over --mamba-full-memory-ratio, the binding pool shaded."""
-    length = plan.workload.mean_length or Fraction(DEFAULT_LENGTH)
-    star = _balanced_ratio(plan.ready, length)
+    work = plan.workload if plan.workload.lengths else Workload.at(DEFAULT_LENGTH)
+    star = _balanced_ratio(plan.ready, work.mean_length or Fraction(DEFAULT_LENGTH))
     today = plan.args.mamba_full_memory_ratio if plan.args.max_mamba_cache_size is None else None
-    return ratio_chart(plan.model.name, plan.args, plan.ready, plan.rest.likely_gib, length, star, today)
+    return ratio_chart(plan.model.name, plan.args, plan.ready, plan.rest.likely_gib, work, star, today)
 
 
 def ratio_chart(
-    name: str, args: ServerArgs, ready: Prepared, rest_gib: float, length: Fraction, star: Fraction | None,
+    name: str, args: ServerArgs, ready: Prepared, rest_gib: float, work: Workload, star: Fraction | None,
     today: float | None,
 ) -> Chart:  # fmt: skip
     """Both caps over the ratio, from the engine's own solver; where it refuses there is no curve."""
+    length = work.mean_length or Fraction(DEFAULT_LENGTH)
     if star is None:
         raise InputError(f"{name} has no ratio to draw", fix="it needs a state and KV that grows")
     low, high = min(LOWEST_RATIO, float(star) / 4), max(HIGHEST_RATIO, float(star) * 4)
@@ -138,7 +139,7 @@ def ratio_chart(
         marks.append(Mark(today, f"ratio {today:g}: {requests_text(min(caps))}"))
         top = max(top, min(MOST_SHOWN * max(1, best), 1.1 * max(caps[:2])))
     title = f"Requests at once by memory ratio: {name}, {_flags(args)}"
-    told = f"{int(length):,} tokens a request, {rest_gib:.2f} GiB for both pools; {_most(max(served), best)}."
+    told = f"Requests of {work.describe()}; {rest_gib:.2f} GiB for both pools; {_most(max(served), best)}."
     return Chart(title, told, Axis("--mamba-full-memory-ratio (state to KV)", "ratio", True, low, high),
                  Axis("requests at once", "number", False, 0, top),
                  (Series("state slots admit", "state", cut(state, top), "s"),
@@ -184,7 +185,9 @@ def balance_pictures(answer: Balance, model: Architecture | None, args: ServerAr
     if model is not None and rest is not None and answer.constants.origin == "architecture":
         ready = prepare(model, args)
         today = ready.args.mamba_full_memory_ratio if ready.args.max_mamba_cache_size is None else None
-        found["ratios"] = lambda: ratio_chart(answer.model, ready.args, ready, rest, length, answer.ratio, today)
+        found["ratios"] = lambda: ratio_chart(
+            answer.model, ready.args, ready, rest, answer.workload, answer.ratio, today
+        )
     found["balance"] = lambda: _ratio_by_length(answer, length)
     return found
 
@@ -229,7 +232,7 @@ def _ratio_by_length(answer: Balance, length: Fraction) -> Chart:
 
 def _cut(group: int) -> str:
     """How the state pool is cut."""
-    return f" (a line every {requests_text(group) if group > 1 else 'request'})" if group else ""
+    return f"A line in the state pool every {requests_text(group) if group > 1 else 'request'}." if group else ""
 
 
 def _runs(plan: Plan) -> str:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from textwrap import wrap
 from typing import Any
 
-from hybridcalc.pictures.chart import Axis, Bar, Bars, Chart, Picture, bounds, powers
+from hybridcalc.pictures.chart import Axis, Bar, Bars, Chart, Picture, bounds, decimals, powers
 from hybridcalc.pictures.palette import LIGHT, on
 from hybridcalc.units import GIB, KIB, MIB, TIB, format_bytes
 
@@ -22,6 +22,10 @@ DIGIT_PX = 6.6
 """What a character of a size takes; a part that is narrower than its size goes without."""
 SHAPES = ("circle", "diamond", "square", "triangle-up")
 MOST_ROWS, ROW_PX = 20, 17
+LABEL_PX, SPILL_PX = 5.6, 60
+"""What a letter beside a point takes, and how far such a text may leave the plot."""
+SIDES = ((7, -7), (-7, -7), (9, 4), (-9, 4), (7, 14), (-7, 14))
+"""Where a text lies beside its point, pixels to the right and down."""
 LETTER_PX = 7.2
 """What a bold letter of a mark takes on average."""
 FONT = "Helvetica, Arial, Liberation Sans, DejaVu Sans, sans-serif"
@@ -92,6 +96,29 @@ def mark_rows(chart: Chart) -> list[dict[str, Any]]:
     return [{"x": mark.at, "label": mark.label, "row": row, "left": left} for row, (mark, left) in enumerate(upwards)]
 
 
+def label_rows(chart: Chart) -> list[dict[str, Any]]:
+    """The dataset ``labels``: each on the first of SIDES that is free of points and of other labels."""
+
+    def place(at: float, height: float) -> tuple[float, float]:
+        return _share(chart.x, at, *x) * WIDTH, HEIGHT - _share(chart.y, height, *y) * HEIGHT
+
+    x, y = _bounds(chart, "x"), _bounds(chart, "y")
+    points = [place(*point) for series in chart.series for point in series.points] if chart.labels else []
+    taken, rows = list[tuple[float, float, float]](), list[dict[str, Any]]()
+    for at, height, text in chart.labels:
+        across, down = place(at, height)
+        wide = LABEL_PX * len(text)
+        for side, (dx, dy) in enumerate(SIDES):
+            left, line = across + dx - (wide if dx < 0 else 0), down + dy
+            struck = any(left < px + 4 and px - 4 < left + wide and abs(py - line) < 8 for px, py in points)
+            crossed = any(left < a + w and a < left + wide and abs(line - b) < 12 for a, b, w in taken)
+            if not (struck or crossed or left < 0 or left + wide > WIDTH + SPILL_PX):
+                taken.append((left, line, wide))
+                rows.append({"x": at, "y": height, "label": text, "side": side})
+                break
+    return rows
+
+
 def band_rows(chart: Chart) -> list[dict[str, Any]]:
     """The dataset ``bands``: each label in the widest stretch between marked lines, where it has room."""
     low, high = _bounds(chart, "x")
@@ -119,7 +146,7 @@ def _bounds(chart: Chart, side: str) -> tuple[float, float]:
     return bounds(chart.y if side == "y" else chart.x, values)
 
 
-def _axis(axis: Axis, low: float, high: float, *, grid: bool) -> dict[str, Any]:
+def _axis(axis: Axis, low: float, high: float, *, grid: bool, live: bool = False) -> dict[str, Any]:
     scale: dict[str, Any] = {"type": "log", "base": 2} if axis.log else {"zero": True}
     if axis.low is not None or axis.high is not None:
         scale |= {"domain": [low, high], "nice": False}
@@ -129,10 +156,10 @@ def _axis(axis: Axis, low: float, high: float, *, grid: bool) -> dict[str, Any]:
     if axis.log and axis.unit in ("tokens", "bytes"):
         drawn["values"] = powers(low, high)
     elif axis.log and axis.unit == "ratio":
-        drawn["values"] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
+        drawn["values"] = decimals(low, high)
     elif axis.log:
         scale["base"] = 10
-        drawn["values"] = [m * 10**e for e in range(10) for m in (1, 2, 5)]
+        drawn["values"] = decimals(1, max(high, 10.0**10 if live else 1))
     elif axis.unit == "bytes":
         drawn["values"] = _linear_bytes(high)
     else:
@@ -151,7 +178,7 @@ def _linear_bytes(high: float) -> list[float]:
 
 def _chart(chart: Chart) -> dict[str, Any]:
     x = {"field": "x", **_axis(chart.x, *_bounds(chart, "x"), grid=False)}
-    y = {"field": "y", **_axis(chart.y, *_bounds(chart, "y"), grid=True)}
+    y = {"field": "y", **_axis(chart.y, *_bounds(chart, "y"), grid=True, live=chart.live)}
     if chart.live and chart.y.log:
         y["scale"] |= {"domainMin": 1}
     elif chart.live:
@@ -160,7 +187,7 @@ def _chart(chart: Chart) -> dict[str, Any]:
     spec = _frame(chart.title, chart.told) | {
         "width": WIDTH, "height": HEIGHT, "layer": curves,
         "datasets": {"points": point_rows(chart), "marks": mark_rows(chart), "bands": band_rows(chart),
-                     "labels": [{"x": at, "y": height, "label": text} for at, height, text in chart.labels]},
+                     "labels": label_rows(chart)},
     }  # fmt: skip
     if chart.marks:  # their rows have a scale of their own
         spec |= {"layer": [{"layer": curves}, *_marks(x)], "resolve": {"scale": {"y": "independent"}}}
@@ -168,16 +195,16 @@ def _chart(chart: Chart) -> dict[str, Any]:
 
 
 def _bands(chart: Chart, x: dict[str, Any]) -> list[dict[str, Any]]:
-    """The shaded ranges, each with its label at the foot."""
+    """The shaded ranges, each with its label at the top."""
     if not chart.bands:
         return []
     fill = {"field": "fill", "type": "nominal", "scale": None}
-    text = {"type": "text", "fontSize": 12, "fontStyle": "italic", "color": LIGHT["muted"], "baseline": "bottom"}
+    text = {"type": "text", "fontSize": 12, "fontStyle": "italic", "color": LIGHT["muted"], "baseline": "top"}
     return [
         {"data": {"name": "bands"}, "mark": {"type": "rect"},
          "encoding": {"x": x, "x2": {"field": "x2"}, "color": fill}},
         {"data": {"name": "bands"}, "mark": text,
-         "encoding": {"x": {**x, "field": "mid"}, "y": {"value": HEIGHT - 6}, "text": {"field": "label"}}},
+         "encoding": {"x": {**x, "field": "mid"}, "y": {"value": 6}, "text": {"field": "label"}}},
     ]  # fmt: skip
 
 
@@ -222,8 +249,13 @@ def _labels(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str
     """Texts beside points."""
     if not chart.labels:
         return []
-    text = {"type": "text", "align": "left", "dx": 7, "dy": -7, "fontSize": 11, "color": LIGHT["text"]}
-    return [{"data": {"name": "labels"}, "mark": text, "encoding": {"x": x, "y": y, "text": {"field": "label"}}}]
+    return [
+        {"data": {"name": "labels"}, "transform": [{"filter": f"datum.side == {side}"}],
+         "mark": {"type": "text", "align": "right" if dx < 0 else "left", "dx": dx, "dy": dy, "fontSize": 11,
+                  "color": LIGHT["text"]},
+         "encoding": {"x": x, "y": y, "text": {"field": "label"}}}
+        for side, (dx, dy) in enumerate(SIDES)
+    ]  # fmt: skip
 
 
 def _marks(x: dict[str, Any]) -> list[dict[str, Any]]:
@@ -272,7 +304,7 @@ def _bars(picture: Bars) -> dict[str, Any]:
          "encoding": {"x": {**x, "field": "mid"}, "y": y, "text": {"field": "label"}, "color": ink}},
         *(_name_line(line, y, shift - thick // 2 - 4 - LINE * line) for line in range(lines)),
     ]  # fmt: skip
-    return _frame(picture.title, picture.told) | {
+    return _frame(picture.title, f"{picture.told} {picture.cuts}".strip()) | {
         "width": WIDTH, "height": {"step": step}, "data": {"name": "rows"}, "layer": layers,
         "datasets": {
             "rows": [row for number, bar in enumerate(picture.bars) for row in _bar_rows(bar, number, named, whole)],

@@ -77,7 +77,7 @@ def lengths_picture(plan: Plan) -> Chart:
 
 def _workload_mark(plan: Plan) -> str:
     work, name = plan.workload, "mean L" if len(plan.workload.lengths) > 1 else "L"
-    return f"{name} = {int(work.mean_length or 1):,}: {requests_text(plan.concurrency)}"
+    return f"{name} = {float(work.mean_length or 1):,.0f}: {requests_text(plan.concurrency)}"
 
 
 def change_picture(plan: Plan) -> Bars:
