@@ -145,10 +145,10 @@ def decimals(low: float, high: float, *, most: int = 12) -> list[float]:
 
 
 def round_steps(low: float, high: float, *, most: int = 5) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten within [low, high], at most ``most`` and one."""
+    """Whole multiples of 1, 2 or 5 times a power of ten within [low, high], at most ``most`` and one."""
     if not low < high:
         return [low]
-    ten = 10.0 ** floor(log10((high - low) / most))
+    ten = max(1.0, 10.0 ** floor(log10((high - low) / most)))
     step = next(m * ten for m in (1, 2, 5, 10) if m * ten * most >= high - low)
     return [i * step for i in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)]
 

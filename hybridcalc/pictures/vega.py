@@ -163,7 +163,7 @@ def _axis(axis: Axis, low: float, high: float, *, grid: bool, live: bool = False
     elif axis.unit == "bytes":
         drawn["values"] = _linear_bytes(high)
     else:
-        drawn["tickCount"] = 5
+        drawn |= {"tickCount": 5, "tickMinStep": 1}
     return {"type": "quantitative", "scale": scale, "axis": drawn}
 
 
