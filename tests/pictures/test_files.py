@@ -223,8 +223,9 @@ def test_what_is_no_regular_file_is_not_written(tmp_path, force):
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])
-@pytest.mark.parametrize("flags", [(), ("--compare", "--max-running-requests 4"),
-                                   ("--sweep", "mamba-full-memory-ratio=1,2")], ids=["plan", "compare", "sweep"])  # fmt: skip
+@pytest.mark.parametrize("flags", [
+    (), ("--compare", "--max-running-requests 4"), ("--sweep", "mamba-full-memory-ratio=1,2"),
+], ids=["plan", "compare", "sweep"])  # fmt: skip
 def test_what_does_not_start_says_so_in_place_of_a_picture(tmp_path, flags, suffix):
     asked = ("plan", "kimi-k3", "--tp", "8", "--rest", "0.3GiB", "-L", "9216", *flags)
     plain, target = run(*asked), tmp_path / f"x.{suffix}"
@@ -250,14 +251,15 @@ def test_both_curves_are_seen_at_todays_ratio(model):
         xs, ys = zip(*points, strict=True)
         assert max(ys) <= picture.y.high * (1 + 1e-12)
         for at in marks:
-            assert xs[0] <= at <= xs[-1], (name, at)
-        if xs[0] > picture.x.low * 1.5:
-            assert ys[0] == pytest.approx(picture.y.high) or ys[0] <= 1
+            nearest = min(points, key=lambda point, at=at: abs(point[0] - at))
+            assert xs[0] <= at <= xs[-1] or nearest[1] == pytest.approx(picture.y.high), (name, at)
+    if model != "lfm2-1.2b":  # there state slots admit sixty times what KV does
+        assert all(points[0][0] <= 0.9 <= points[-1][0] for points in _curves(picture).values())
 
 
 def test_the_most_that_runs_counts_the_request_limit(tmp_path):
     texts = _texts(_drawn(tmp_path, "plan", "lfm2-8b-a1b", "--rest", "28GiB", "-L", "16", "--figure", "ratios"))
-    assert any("4,096 requests at most, where the pools hold 46,830" in text for text in texts)
+    assert "4,096 requests at most, where the pools hold" in " ".join(texts)
     assert "request limit binds" in texts and "state pool binds" not in texts  # the band is too narrow
 
 
@@ -270,12 +272,9 @@ def test_every_part_of_a_memory_map_has_a_colour_of_its_own(tmp_path):
 def test_trade_offs_at_the_right_edge_are_named_too(tmp_path):
     flags = ("--sweep", "mamba-full-memory-ratio=0.4:3:0.2", "--sweep",
              "mamba-radix-cache-strategy=extra_buffer,extra_buffer_lazy")  # fmt: skip
-    asked = ("plan", "kimi-k3", "--tp", "8", "-L", "9216", "--rest", "28.55GiB", *flags)
-    texts = _texts(_drawn(tmp_path, *asked))
-    best = {(p["requests"], p["logical_token_capacity"]) for p in run(*asked, "--json").document["sweep"] if p["best"]}
-    assert sum(
-        "extra_buffer_lazy" in text and text[0].isdigit() and "combinations" not in text for text in texts
-    ) == len(best)
+    texts = _texts(_drawn(tmp_path, "plan", "kimi-k3", "--tp", "8", "-L", "9216", "--rest", "28.55GiB", *flags))
+    named = [text for text in texts if re.fullmatch(r"[\d.]+, extra_buffer(_lazy)?", text)]
+    assert sorted(named) == ["0.4, extra_buffer_lazy", "0.6, extra_buffer_lazy", "0.8, extra_buffer_lazy"]
 
 
 def test_a_document_stays_alone_on_stdout(tmp_path):
