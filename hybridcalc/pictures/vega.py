@@ -8,7 +8,7 @@ from itertools import pairwise
 from textwrap import wrap
 from typing import Any
 
-from hybridcalc.pictures.chart import Axis, Bar, Bars, Chart, Picture, bounds, decimals, powers
+from hybridcalc.pictures.chart import Axis, Bar, Bars, Chart, Picture, bounds, decimals, powers, round_steps
 from hybridcalc.pictures.palette import LIGHT, on
 from hybridcalc.units import GIB, KIB, MIB, TIB, format_bytes
 
@@ -163,7 +163,7 @@ def _axis(axis: Axis, low: float, high: float, *, grid: bool, live: bool = False
     elif axis.unit == "bytes":
         drawn["values"] = _linear_bytes(high)
     else:
-        drawn |= {"tickCount": 5, "tickMinStep": 1}
+        drawn |= {"tickCount": 5} if live else {"values": round_steps(low, high)}
     return {"type": "quantitative", "scale": scale, "axis": drawn}
 
 
@@ -190,21 +190,24 @@ def _chart(chart: Chart) -> dict[str, Any]:
                      "labels": label_rows(chart)},
     }  # fmt: skip
     if chart.marks:  # their rows have a scale of their own
-        spec |= {"layer": [{"layer": curves}, *_marks(x)], "resolve": {"scale": {"y": "independent"}}}
+        spec |= {
+            "layer": [{"layer": curves}, *_marks(x, ROW_PX if chart.bands else 0)],
+            "resolve": {"scale": {"y": "independent"}},
+        }
     return spec
 
 
 def _bands(chart: Chart, x: dict[str, Any]) -> list[dict[str, Any]]:
-    """The shaded ranges, each with its label at the top."""
+    """The shaded ranges, each with its label above it, where no curve comes."""
     if not chart.bands:
         return []
     fill = {"field": "fill", "type": "nominal", "scale": None}
-    text = {"type": "text", "fontSize": 12, "fontStyle": "italic", "color": LIGHT["muted"], "baseline": "top"}
+    text = {"type": "text", "fontSize": 12, "fontStyle": "italic", "color": LIGHT["muted"], "baseline": "bottom"}
     return [
         {"data": {"name": "bands"}, "mark": {"type": "rect"},
          "encoding": {"x": x, "x2": {"field": "x2"}, "color": fill}},
         {"data": {"name": "bands"}, "mark": text,
-         "encoding": {"x": {**x, "field": "mid"}, "y": {"value": 6}, "text": {"field": "label"}}},
+         "encoding": {"x": {**x, "field": "mid"}, "y": {"value": -5}, "text": {"field": "label"}}},
     ]  # fmt: skip
 
 
@@ -258,10 +261,10 @@ def _labels(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str
     ]  # fmt: skip
 
 
-def _marks(x: dict[str, Any]) -> list[dict[str, Any]]:
-    """Vertical lines from their labels down, and these in rows above the picture."""
+def _marks(x: dict[str, Any], up: int) -> list[dict[str, Any]]:
+    """Vertical lines from their labels down, and these in rows above the picture, ``up`` pixels over it."""
     row = {"field": "row", "type": "quantitative", "axis": None,
-           "scale": {"domain": [0, MOST_ROWS], "range": [-10, -10 - MOST_ROWS * ROW_PX]}}  # fmt: skip
+           "scale": {"domain": [0, MOST_ROWS], "range": [-10 - up, -10 - up - MOST_ROWS * ROW_PX]}}  # fmt: skip
     rule = {"type": "rule", "color": LIGHT["text"], "strokeDash": [3, 3]}
     layers: list[dict[str, Any]] = [
         {"data": {"name": "marks"}, "mark": rule, "encoding": {"x": x, "y": row, "y2": {"value": HEIGHT}}}

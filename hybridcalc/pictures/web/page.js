@@ -24,6 +24,7 @@
   const field = (name) => document.getElementById(`set-${name}`);
   const say = document.getElementById("play-said");
   const whole = (n) => n.toLocaleString("en");
+  const counted = (n, what) => `${whole(n)} ${what}${n === 1 ? "" : "s"}`;
   const size = (n) => {
     for (const [unit, name] of [[2 ** 40, "TiB"], [GIB, "GiB"], [2 ** 20, "MiB"], [1024, "KiB"]]) {
       if (n >= unit) { return `${(n / unit).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} ${name}`; }
@@ -84,7 +85,7 @@
       draw.memory([...rows, ["unused", "unused", Math.max(0, Math.trunc(left))]]);
       const enough = served.atOnce >= s.concurrency ? "" : `, fewer than the ${whole(s.concurrency)} wanted`;
       const binds = { state: "the state pool binds", kv: "the KV pool binds", limit: "the request limit binds" };
-      return `${whole(served.atOnce)} requests of ${whole(s.length)} tokens at once${enough}: ${binds[served.binding]}.`;
+      return `${counted(served.atOnce, "request")} of ${counted(s.length, "token")} at once${enough}: ${binds[served.binding]}.`;
     },
     vllm(s) {
       const e = play.table[[s.tp, s.kv, s.ssm].join("|")], c = play.constants;
@@ -99,7 +100,7 @@
       draw.memory([["blocks of states", "state", state * served.atOnce * block],
         ["blocks of KV", "kv", (used - state * served.atOnce) * block], ["free", "unused", (served.blocks - used) * block]]);
       const binds = { blocks: "the blocks bind", limit: "max_num_seqs binds", length: "longer than max_model_len" };
-      return `${whole(served.atOnce)} requests of ${whole(s.length)} tokens at once: ${binds[served.binding]}.`;
+      return `${counted(served.atOnce, "request")} of ${counted(s.length, "token")} at once: ${binds[served.binding]}.`;
     },
   };
 
