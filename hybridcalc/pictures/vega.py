@@ -159,7 +159,7 @@ def _axis(axis: Axis, low: float, high: float, *, grid: bool, live: bool = False
         drawn["values"] = decimals(low, high)
     elif axis.log:
         scale["base"] = 10
-        drawn["values"] = decimals(1, max(high, 10.0**10 if live else 1))
+        drawn["values"] = decimals(1, 10.0**10, most=40) if live else decimals(1, high)
     elif axis.unit == "bytes":
         drawn["values"] = _linear_bytes(high)
     else:
@@ -291,7 +291,7 @@ def _bars(picture: Bars) -> dict[str, Any]:
     order = [str(number) for number in range(len(picture.bars))]
     y = {"field": "bar", "type": "nominal", "sort": order, "title": None, "axis": None}
     axis = Axis(picture.axis) if picture.live else Axis(picture.axis, "bytes", low=0, high=whole)
-    x = {"field": "x", **_axis(axis, 0, whole, grid=False)}
+    x = {"field": "x", **_axis(axis, 0, whole, grid=False, live=picture.live)}
     colour = {"field": "part", "type": "nominal", "sort": None, "title": None,
               "scale": {"domain": list(named.values()), "range": [LIGHT[part.role] for part in parts]},
               "legend": {"columns": 3 if sized else 4, "symbolType": "square"}}  # fmt: skip

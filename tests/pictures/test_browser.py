@@ -309,6 +309,7 @@ def test_pictures_are_redrawn(opened, kimi):
     tab.wait_for_timeout(200)
     for name, drawn in before.items():
         assert tab.inner_html(f"#chart-{name}") != drawn, name
+    assert tab.inner_text("#chart-memory").split()[:7] == ["0", "10", "20", "30", "40", "50", "60"]
     assert "L = 65,536" in tab.inner_text("#chart-lengths")
     assert "ratio 3" in tab.inner_text("#chart-ratios")
 
