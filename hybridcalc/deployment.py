@@ -56,7 +56,7 @@ class Workload(NamedTuple):
     def describe(self) -> str:
         """The lengths in words."""
         if len(self.lengths) == 1:
-            return f"{self.lengths[0][0]:,} tokens"
+            return tokens_text(self.lengths[0][0])
         mean = self.mean_length
         return "no length" if mean is None else f"{float(mean):,.0f} tokens on average"
 
@@ -92,6 +92,11 @@ class Rest(NamedTuple):
 def exact_rest(gib: float, why: str = "as given") -> Rest:
     """Memory that is known."""
     return Rest(gib, gib, gib, why)
+
+
+def tokens_text(count: int) -> str:
+    """``1 token``, ``9,216 tokens``."""
+    return f"{count:,} token{'s' if count != 1 else ''}"
 
 
 def requests_text(count: int) -> str:

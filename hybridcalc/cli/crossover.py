@@ -65,7 +65,7 @@ def crossover(
 
     Three readings: one layer pair, the whole state against the model's own KV, and the whole hybrid against a baseline.
     """
-    asked_for = pictures.wanted(save, figure, theme, force=force)
+    asked_for = pictures.wanted(save, figure, theme, force=force, document=as_json, explain=explain)
     chosen = options.engine("--engine", engine)
     if chosen == "vllm":
         if dp_size > 1 or enable_dp_attention:

@@ -65,7 +65,7 @@ def log(
     (exit 0) unless --fail-on says otherwise.
     """
     severity = options.severity("--fail-on", fail_on)
-    asked_for = pictures.wanted(save, figure, theme, force=force)
+    asked_for = pictures.wanted(save, figure, theme, force=force, document=as_json, explain=explain)
     if [*files, expect].count("-") > 1:
         raise InputError("stdin is named twice", fix="give - once")
     plan = read_plan(expect) if expect is not None else None
@@ -79,7 +79,10 @@ def log(
     answers = [diagnose_log(name, question, whole=whole) for name in files]
     boots = [(answer, boot) for answer in answers for boot in answer.boots]
     compared = [compare(boot.boot, plan) for _, boot in boots] if plan is not None else []
-    if asked_for.any:
+    pictured = asked_for.any and (asked_for.page or bool(boots))
+    if not pictured:
+        pictures.nothing_drawn(asked_for, "there is no boot in it")
+    else:
         from hybridcalc.pictures.log import log_page, told_boot
         from hybridcalc.pictures.log import pictures as boot_pictures
 
@@ -96,7 +99,7 @@ def log(
             "figures": figures,
             "files": [{key: value for key, value in answer.to_dict().items() if key != "boots"} for answer in answers],
         })  # fmt: skip
-    elif not asked_for.any:
+    elif not pictured:
         from hybridcalc.reports.log_text import print_log
 
         print_log(answers, explain=explain, length=tokens is not None, compared=compared)

@@ -45,17 +45,40 @@ class Wanted(NamedTuple):
         return self.target is not None or self.figure is not None
 
     @property
-    def file(self) -> bool:
-        """Whether it goes into a file, in place of the answer's text."""
-        return self.target is not None
+    def page(self) -> bool:
+        """Whether it is a page."""
+        return self.target is not None and self.target.suffix.lower() == ".html"
 
 
-def wanted(save: str | None, figure: str | None, theme: str, *, force: bool) -> Wanted:
-    """The options as typed, checked. Raises InputError for what cannot be written or is not known."""
+def wanted(
+    save: str | None, figure: str | None, theme: str, *, force: bool, document: bool = False, explain: bool = False
+) -> Wanted:
+    """The options as typed, checked. ``document``: JSON or CSV is printed; ``explain``: the steps are.
+
+    Raises InputError for what cannot be written or is not known, and for options that would be passed over.
+    """
     if save is None:
+        for name, idle in (("--theme", theme != "auto"), ("--force", force)):
+            if idle:
+                raise InputError(
+                    f"{name} is about a saved picture, and none is", fix="add --save FILE.svg, or leave it out"
+                )
+        if figure is not None and document:
+            raise InputError(
+                "--figure prints a picture where a document is printed", fix="add --save FILE.svg, or leave out one"
+            )
+        if figure is not None and explain:
+            raise InputError("--figure takes the place of what --explain explains", fix="leave out one")
         return Wanted(None, figure, theme)
     from hybridcalc.pictures.files import THEMES, check_target
 
+    page = save.lower().endswith(".html")
+    if page and figure is not None:
+        raise InputError("a page holds every picture", fix="leave out --figure, or save FILE.svg")
+    if page and theme != "auto":
+        raise InputError("a page follows its reader's scheme", fix="leave out --theme, or save FILE.svg")
+    if explain and not page and not document:
+        raise InputError("--save takes the place of what --explain explains", fix="leave out one, or save FILE.html")
     if theme not in THEMES:
         raise InputError(f"--theme {theme[:40]!r} is not known", fix=f"write {', '.join(THEMES)}")
     return Wanted(check_target(save, force=force), figure, theme)
@@ -63,7 +86,7 @@ def wanted(save: str | None, figure: str | None, theme: str, *, force: bool) -> 
 
 def deliver(asked: Wanted, draw: Draw, page: "Callable[[], Page] | None" = None, *, quiet: bool = False) -> None:
     """Write the file and say so, or print the picture. ``quiet``: stdout holds a document, so speak on stderr."""
-    if asked.target is not None and asked.target.suffix.lower() == ".html":
+    if asked.target is not None and asked.page:
         if page is None:
             raise InputError("this answer has no page", fix="write FILE.svg or FILE.png")
         from hybridcalc.pictures.page import write_page
@@ -83,6 +106,12 @@ def deliver(asked: Wanted, draw: Draw, page: "Callable[[], Page] | None" = None,
     else:
         asked.target.write_text(draw_svg(picture, asked.theme), encoding="utf-8")
     _say(asked.target, picture.title, quiet)
+
+
+def nothing_drawn(asked: Wanted, why: str = "nothing starts") -> None:
+    """Say why no picture comes, where the answer's text stands in its place."""
+    if asked.any:
+        print(f"no picture: {why}", file=sys.stderr)
 
 
 def _chosen(asked: Wanted, draw: Draw) -> "Picture":

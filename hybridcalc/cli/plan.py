@@ -154,7 +154,7 @@ def plan_command(
     --available; or --gpu, --weights and --gpu-memory-utilization.
     """
     severity = options.severity("--fail-on", fail_on or "error")
-    asked_for = pictures.wanted(save, figure, theme, force=force)
+    asked_for = pictures.wanted(save, figure, theme, force=force, document=as_json or as_csv, explain=explain)
     given = inputs.MemoryOptions(rest, available, gpu, weights, non_cache, avail_before, avail_after)
     axes, others = sweep or [], compare or []
     inputs.check_together(
@@ -198,12 +198,14 @@ def plan_command(
         return
     said = served.said(asked, given)
     if isinstance(first, IllegalCombination):
-        if asked_for.file:
+        if asked_for.page:
             pictures.deliver(asked_for, {}, lambda: _refusal_page(served, name, first, said), quiet=as_json)
         if as_json:
             print_json("plan", served.refused(model, args, first) | {"notes": said})
-        elif not asked_for.file:
+        elif not asked_for.page:
             _print_refusal(first, said)
+        if not asked_for.page:
+            pictures.nothing_drawn(asked_for)
         raise typer.Exit(1)
     if asked_for.any:
         pictures.deliver(asked_for, served.pictures(first), lambda: served.page(first, said), quiet=as_json)
@@ -277,7 +279,8 @@ def _sweep_page(
     count = len(axes)
     table = Table("Best trade-offs", header, rows, tuple(range(count, count + 3)))
     most = f"{best[0].requests:,} requests at most" if best else "Nothing starts"
-    told = f"{len(points):,} combinations, {sum(bool(p.refusal) for p in points):,} do not start"
+    counted = f"{len(points):,} combination{'s' if len(points) != 1 else ''}"
+    told = f"{counted}, {sum(bool(p.refusal) for p in points):,} do not start"
     return Page(f"{name} on {served.title}", most, told, command_line(), pictures=drawn(tuple(draw.values())),
                 tables=(table,))  # fmt: skip
 
@@ -304,10 +307,13 @@ Side = tuple[str, Architecture, Any, Any]
 
 def _compare(served: "PlanEngine[Any, Any]", sides: list[Side], asked_for: pictures.Wanted, *, as_json: bool) -> None:
     """Several plans side by side; exits with 1 when one of them does not start."""
-    if asked_for.any:
+    started = [(flags, answer) for flags, _, _, answer in sides if not isinstance(answer, IllegalCombination)]
+    pictured = asked_for.any and (asked_for.page or bool(started))
+    if not pictured:
+        pictures.nothing_drawn(asked_for)
+    else:
         from hybridcalc.pictures.memory import comparison_picture
 
-        started = [(flags, answer) for flags, _, _, answer in sides if not isinstance(answer, IllegalCombination)]
         draw = {"compare": lambda: comparison_picture(started)}
         pictures.deliver(asked_for, draw, lambda: _comparison_page(served, sides, draw), quiet=as_json)
     if as_json:
@@ -316,7 +322,7 @@ def _compare(served: "PlanEngine[Any, Any]", sides: list[Side], asked_for: pictu
             for flags, model, args, p in sides
         ]
         print_json("plan", {"compare": documents})
-    elif not asked_for.any:
+    elif not pictured:
         from hybridcalc.reports.plan_text import print_comparison
 
         cells = [
@@ -342,7 +348,11 @@ def _sweep(
         cheap_fields=served.cheap_fields, memory=memory_left, work=work,
     )  # fmt: skip
     marked = mark_front(list(plan_text.with_progress(points, count)))
-    if asked_for.any:
+    starts = any(not point.refusal for point in marked)
+    pictured = asked_for.any and (asked_for.page or starts)
+    if not pictured:
+        pictures.nothing_drawn(asked_for)
+    else:
         from hybridcalc.pictures.sweep import pareto_picture
 
         draw = {"pareto": lambda: pareto_picture(axes, marked, model.name)}
@@ -355,7 +365,7 @@ def _sweep(
         writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    elif not asked_for.any:
+    elif not pictured:
         plan_text.print_sweep(axes, marked, length, served.unit)
-    if all(point.refusal for point in marked):
+    if not starts:
         raise typer.Exit(1)

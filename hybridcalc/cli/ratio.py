@@ -7,7 +7,7 @@ import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options, pictures
-from hybridcalc.deployment import Workload, requests_text
+from hybridcalc.deployment import Workload, requests_text, tokens_text
 from hybridcalc.engines.sglang.balance import Balance, balance_model
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
 from hybridcalc.engines.sglang.settings import Setting, ratio_text
@@ -84,7 +84,7 @@ def ratio(
     r* = (S + D) x state x dcp / (KV per token x L). Name a MODEL, or give a boot log, or both: then they are compared.
     """
     severity = options.severity("--fail-on", fail_on)
-    asked_for = pictures.wanted(save, figure, theme, force=force)
+    asked_for = pictures.wanted(save, figure, theme, force=force, document=as_json, explain=explain)
     args = options.server_args(
         tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, enable_dp_attention=enable_dp_attention, dcp_size=dcp_size,
         kv_cache_dtype=kv_cache_dtype, mamba_ssm_dtype=mamba_ssm_dtype, mamba_radix_cache_strategy=strategy,
@@ -178,8 +178,8 @@ def _meaning(answer: Balance) -> str:
     if best is None and answer.rest_gib is not None:
         return f"does not fit: no ratio starts in {format_bytes(round(answer.rest_gib * GIB))}"
     if best is None:
-        return f"both pools fill together at {length:,} tokens a request"
-    text = f"{requests_text(best.requests)} of {length:,} tokens"
+        return f"both pools fill together at {tokens_text(length)} a request"
+    text = f"{requests_text(best.requests)} of {tokens_text(length)}"
     if today is None:
         return text
     return f"{text}; today {today.requests:,}, {_idle(today) or 'balanced'}"

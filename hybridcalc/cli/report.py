@@ -4,6 +4,7 @@ It only decides what the target is and asks the command that answers it for its 
 memory is known, else `ratio`, or `crossover` for a model that keeps only a state or only KV.
 """
 
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options, pictures
+from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.errors import HybridcalcError, InputError
 
@@ -24,6 +26,8 @@ MEMORY = (
 DEFAULT_LENGTH = "8k"
 CONFIGS = (".json", ".yaml", ".yml")
 LENGTHS = ("-L", "--length", "--lengths")
+OWN_LENGTHS = ("--shared-prefix", "--private")
+"""Options of a plan that say how long requests are."""
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -49,7 +53,8 @@ def report(
     """One page with the verdict, pictures, settings to try, the budget, findings, steps and flags to copy.
 
     Options of the command that answers come along: those of `log` for a boot log, of `plan` for a launch line or where
-    memory is given (--rest, --gpu, ...), else those of `ratio`. Requests of 8k tokens are taken unless -L says more.
+    memory is given (--rest, --gpu, ...), else those of `ratio`. Requests of 8k tokens are taken unless -L says more, on
+    vLLM those of max_model_len.
     """
     from hybridcalc.cli.app import run
 
@@ -113,20 +118,39 @@ def _stored_page(model: Architecture, why: HybridcalcError) -> "Page":
 def _command(target: str | None, words: list[str], launch: list[str] | None, save: list[str]) -> list[str]:
     """The command line that answers."""
     if launch is not None:
-        return ["plan", *([target] if target is not None else []), *words, *save, "--", *launch]
+        named = [target] if target is not None else []
+        return ["plan", *named, *words, *_length(words, launch), *save, "--", *launch]
     assert target is not None  # noqa: S101  (asked for before)
     if len(target.split()) > 1 or target.endswith(".sh"):
-        return ["plan", *words, *save, "--", target]
+        return ["plan", *words, *_length(words, [target]), *save, "--", target]
     if target == "-" or _is_log(target):
-        given = any(word.partition("=")[0] in LENGTHS for word in words)
-        return ["log", target, *words, *([] if given else ["-L", DEFAULT_LENGTH]), *save]
+        return ["log", target, *words, *_length(words), *save]
     if any(word.partition("=")[0] in MEMORY for word in words):
-        return ["plan", target, *words, *save]
+        return ["plan", target, *words, *_length(words, []), *save]
     model = options.model(target)
     if model.state is None or model.attention is None:
         return ["crossover", target, *words, *save]
-    given = any(word.partition("=")[0] in LENGTHS for word in words)
-    return ["ratio", target, *words, *([] if given else ["-L", DEFAULT_LENGTH]), *save]
+    return ["ratio", target, *words, *_length(words), *save]
+
+
+def _length(words: list[str], launch: list[str] | None = None) -> list[str]:
+    """The length that is taken where none is given; ``launch``: a plan's launch line, whose vLLM has max_model_len."""
+    names = [word.partition("=")[0] for word in words]
+    given = any(name in LENGTHS or name.startswith("-L") for name in names)
+    if launch is None:
+        return [] if given else ["-L", DEFAULT_LENGTH]
+    given |= any(name in OWN_LENGTHS for name in names) or inputs.swept("length", _values(words, "--sweep"))
+    given |= any(inputs.is_traffic(kind) for kind in _values(words, "--workload"))
+    if given or launch == ["-"]:
+        return []
+    engine = next(iter(_values(words, "--engine")), None)
+    return [] if inputs.engine_of(engine, inputs.read_line(launch or None)) == "vllm" else ["-L", DEFAULT_LENGTH]
+
+
+def _values(words: list[str], name: str) -> list[str]:
+    """What an option is given, each time."""
+    joined = [word.partition("=")[2] for word in words if word.startswith(f"{name}=")]
+    return joined + [value for word, value in pairwise(words) if word == name]
 
 
 def _is_log(target: str) -> bool:

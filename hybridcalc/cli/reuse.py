@@ -135,7 +135,7 @@ def reuse(
     """
     from hybridcalc.reports.progress import bars
 
-    asked_for = pictures.wanted(save, figure, theme, force=force)
+    asked_for = pictures.wanted(save, figure, theme, force=force, document=as_json, explain=explain)
     if slots is None or workload is None:
         raise InputError(
             "reuse needs the slots and a workload", fix="add --slots 256 --workload cyclic:prefixes=384,tokens=1000"

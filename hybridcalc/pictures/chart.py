@@ -6,7 +6,7 @@ vega.py draws them for files and pages, terminal.py for a terminal; figures of e
 """
 
 from collections.abc import Sequence
-from math import ceil, floor, log
+from math import ceil, floor, log, log10
 from typing import NamedTuple
 
 MOST_TICKS = 9
@@ -95,13 +95,17 @@ class Bar(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """Rows of parts on one scale of bytes; those of a ``live`` picture are drawn by a page's script, in GiB."""
+    """Rows of parts on one scale of bytes; those of a ``live`` picture are drawn by a page's script, in GiB.
+
+    ``cuts`` says what the ticks of the bars are, where they are drawn.
+    """
 
     title: str
     told: str
     axis: str
     bars: tuple[Bar, ...]
     live: bool = False
+    cuts: str = ""
 
     @property
     def parts(self) -> list[Part]:
@@ -129,12 +133,45 @@ def powers(low: float, high: float, *, most: int = MOST_TICKS) -> list[float]:
     return [low, high]
 
 
+def decimals(low: float, high: float, *, most: int = 12) -> list[float]:
+    """1, 2 and 5 times powers of ten within [low, high]; powers alone, or every so many, where there would be more."""
+    if not 0 < low <= high:
+        return []
+    first, last = floor(log10(low) + 1e-9), ceil(log10(high) - 1e-9)
+    step = max(1, -(-(last - first) // most))
+    factors = (1, 2, 5) if 3 * (last - first) <= most + 3 else (1,)
+    ticks = [m * 10**e if e >= 0 else m / 10**-e for e in range(first, last + 1, step) for m in factors]
+    return [tick for tick in ticks if low * (1 - 1e-9) <= tick <= high * (1 + 1e-9)]
+
+
+def round_steps(low: float, high: float, *, most: int = 5) -> list[float]:
+    """Whole multiples of 1, 2 or 5 times a power of ten within [low, high], at most ``most`` and one."""
+    if not low < high:
+        return [low]
+    ten = max(1.0, 10.0 ** floor(log10((high - low) / most)))
+    step = next(m * ten for m in (1, 2, 5, 10) if m * ten * most >= high - low)
+    return [i * step for i in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)]
+
+
 def bounds(axis: Axis, values: Sequence[float]) -> tuple[float, float]:
     """The range of an axis: as it says, else that of the values it can show."""
     shown = [value for value in values if value > 0 or not axis.log] or [1.0]
     low = axis.low if axis.low is not None else (min(shown) if axis.log else 0.0)
     high = axis.high if axis.high is not None else max(shown)
     return low, high if high > low else low * 2 or 1.0
+
+
+def cut(curve: Sequence[tuple[float, float]], top: float) -> tuple[tuple[float, float], ...]:
+    """A curve over a logarithmic axis that runs to ``top`` and ends there where it rises above."""
+    kept = list[tuple[float, float]]()
+    for i, (x, y) in enumerate(curve):
+        if y <= top:
+            kept.append((x, y))
+            continue
+        near = next((p for p in (*curve[max(0, i - 1) : i], *curve[i + 1 : i + 2]) if p[1] <= top), None)
+        if near is not None:
+            kept.append((near[0] * (x / near[0]) ** ((top - near[1]) / (y - near[1])), top))
+    return tuple(kept)
 
 
 def lengths(low: int, high: int, points: int) -> list[int]:

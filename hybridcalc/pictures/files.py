@@ -23,13 +23,21 @@ def check_target(name: str, *, force: bool) -> Path:
     """The file to write, before anything is computed. Raises InputError for another format, and for a file that is
     there unless ``force`` says that it may go.
     """
-    path = Path(name)
+    path, shown = Path(name), f"{name[:60]!r}"
     if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{name[:60]!r} is no picture", fix="write FILE.svg, FILE.png or FILE.html")
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"{name[:60]!r} cannot be written", fix="its folder must exist, and it must not be one")
-    if path.exists() and not force:
-        raise InputError(f"{name[:60]!r} is there already", fix="add --force to write over it")
+        raise InputError(f"{shown} is no picture", fix="write FILE.svg, FILE.png or FILE.html")
+    try:
+        if path.is_dir() or not path.parent.is_dir():
+            raise InputError(f"{shown} cannot be written", fix="its folder must exist, and it must not be one")
+        if path.is_symlink() and not path.exists() and not force:
+            raise InputError(f"{shown} is a link to a file that is not there", fix="add --force to write through it")
+        if path.exists() and not path.is_file():
+            raise InputError(f"{shown} is no regular file", fix="write FILE.svg, FILE.png or FILE.html elsewhere")
+        if path.exists() and not force:
+            raise InputError(f"{shown} is there already", fix="add --force to write over it")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "no name of a file"
+        raise InputError(f"{shown} cannot be written: {why}", fix="choose another name") from None
     return path
 
 

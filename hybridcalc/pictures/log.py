@@ -20,14 +20,14 @@ from hybridcalc.units import GIB, MIB
 
 PRINTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("weights", "weights", ("weights_gib", "weights_buffer_mib")),
-    ("draft weights", "other", ("draft_weights_gib",)),
+    ("draft weights", "headroom", ("draft_weights_gib",)),
     ("state pool", "state", ("conv_gib", "ssm_gib", "rs_buffer_mib")),
     ("draft states", "scratch", ("intermediate_ssm_gib", "intermediate_conv_gib")),
     ("KV pool", "kv", ("kv_gib", "k_gib", "v_gib", "kv_buffer_mib")),
     ("draft KV", "kv", ("draft_k_gib", "draft_v_gib", "draft_kv_buffer_mib")),
     ("blocks of states and KV", "kv", ("available_kv_gib",)),
     ("activations", "other", ("peak_activation_gib", "compute_buffer_mib")),
-    ("CUDA graphs", "other", ("cuda_graph_gib",)),
+    ("CUDA graphs", "context", ("cuda_graph_gib",)),
     ("free", "unused", ("avail_mem_after_graph_gib",)),
 )
 """Parts of a bar: what they are called, what they stand for, and the printed figures that they add up."""

@@ -29,7 +29,7 @@ LEAST_UNUSED = 2000
 GROUPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 10**6)
 MOST_CUTS = 160
 """Requests in one piece of the state pool, and how many pieces a bar's width can show."""
-ROLES = {"weights": "weights", HEADROOM: "headroom", "free blocks": "unused"}
+ROLES = {"weights": "weights", HEADROOM: "headroom", "free blocks": "unused", "context": "context"}
 
 
 def part(name: str, role: str, size: int) -> Part:
@@ -82,12 +82,18 @@ def comparison_picture(sides: Sequence[tuple[str, Any]]) -> Bars:
         raise InputError("nothing starts: there is nothing to draw")
     first = sides[0][1]
     bars = [
-        pools_bar(f"{plan.concurrency:,} at once {'with ' if row else ''}{flags}", plan)
+        pools_bar(f"{plan.concurrency:,} at once {'with ' if row else ''}{flags}{_tokens(plan)}", plan)
         for row, (flags, plan) in enumerate(sides)
     ]
     work = first.workload
     told = f"Requests of {work.describe()}." if work.lengths else ""
     return Bars(f"Pools side by side: {first.model.name}", told, "memory of the pools on one GPU", tuple(bars))
+
+
+def _tokens(plan: Any) -> str:
+    """What all KV of a rank's pool holds, where context parallelism makes that more than the bytes show."""
+    tokens = getattr(plan, "logical_token_capacity", None)
+    return "" if tokens is None else f" ({tokens:,} KV tokens)"
 
 
 def after_suggestions(

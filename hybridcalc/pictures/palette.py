@@ -8,18 +8,20 @@ rule of the SVG itself (`prefers-color-scheme`), in a page by the page's.
 LIGHT = {
     "state": "#0072b2", "kv": "#e69f00", "scratch": "#cc79a7", "trouble": "#d55e00", "baseline": "#007d5c",
     "balanced": "#5b4a9e", "weights": "#77818c", "other": "#a3acb5", "headroom": "#cbd2d9", "unused": "#eceff2",
+    "context": "#4b5560",
     "text": "#1f2328", "muted": "#57606a", "grid": "#dde2e7", "ground": "#ffffff",
     "state band": "#e1eef8", "kv band": "#fcf0d6", "limit band": "#e9ecef", "on dark": "#fefefe", "on light": "#010101",
 }  # fmt: skip
 DARK = {
     "state": "#4aa5e6", "kv": "#f0b429", "scratch": "#dd93bd", "trouble": "#ff7b39", "baseline": "#35c79b",
     "balanced": "#a99af0", "weights": "#8b949e", "other": "#69727c", "headroom": "#434b54", "unused": "#252c34",
+    "context": "#b4bdc6",
     "text": "#e6edf3", "muted": "#9aa4af", "grid": "#2f363d", "ground": "#0d1117",
     "state band": "#12293d", "kv band": "#35290c", "limit band": "#20272e", "on dark": "#010102", "on light": "#020101",
 }  # fmt: skip
 """Roles on a dark ground; text on a filled part is dark there, since the fills are light."""
 
-ON_DARK = ("state", "trouble", "weights", "baseline", "balanced")
+ON_DARK = ("state", "trouble", "weights", "context", "baseline", "balanced")
 """Fills that carry light text on a light ground."""
 
 

@@ -19,7 +19,7 @@ from hybridcalc.engines.sglang.planner import Prepared, prepare
 from hybridcalc.engines.sglang.pools import per_worker_limit
 from hybridcalc.engines.sglang.unified import is_unified
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.formulas.slots import Strategy
+from hybridcalc.formulas.slots import STRATEGIES
 from hybridcalc.pictures.chart import Axis, Bar, Bars, Chart, Mark, Picture, Series
 from hybridcalc.pictures.memory import part
 from hybridcalc.pictures.palette import LIGHT, on
@@ -63,12 +63,12 @@ class Play(NamedTuple):
 
 def sglang_play(model: Architecture, args: sglang_config.ServerArgs, rest_gib: float, work: Workload) -> Play | None:
     """The settings of an SGLang plan; None where the browser could not follow it."""
-    ready = prepare(model, args)
+    ready, typed = prepare(model, args), args.mamba_radix_cache_strategy
     if is_unified(ready) or model.state is None or not any(cell.price for cell in ready.cells):
         return None
     args, kv = ready.args, _with(SGLANG_KV, args.kv_cache_dtype)
     dtypes = _with(STATE_DTYPES, ready.slot.ssm_dtype)
-    strategies = [strategy.value for strategy in Strategy]
+    strategies = [*STRATEGIES]
     table = dict[str, dict[str, Any]]()
     for tp in sorted({*RANKS, args.tp_size}):
         cells = {}
@@ -88,8 +88,8 @@ def sglang_play(model: Architecture, args: sglang_config.ServerArgs, rest_gib: f
         Control("ratio", "--mamba-full-memory-ratio", f"{args.mamba_full_memory_ratio:g}", *RATIOS, whole=False),
         Control("memory", "Memory for both pools, GiB a rank", repr(rest_gib), LEAST_GIB, max(MOST_GIB, rest_gib),
                 whole=False),
-        Control("strategy", "Slots a request holds (S), by strategy", ready.choice.strategy, choices=tuple(
-            (name, f"{name}{_slots(table, name)}") for name in strategies)),
+        Control("strategy", "Slots a request holds (S), by strategy", typed, choices=tuple(
+            (name, f"{name}{_slots(table, name)}{_resolved(model, args, name)}") for name in strategies)),
         Control("tp", "Tensor-parallel ranks", str(args.tp_size), choices=tuple((r, f"tp {r}") for r in ranks)),
         Control("ssm", "dtype of the state", ready.slot.ssm_dtype, choices=tuple((d, d) for d in dtypes)),
         Control("kv", "dtype of the KV cache", args.kv_cache_dtype, choices=tuple((d, d) for d in kv)),
@@ -139,7 +139,7 @@ def vllm_play(model: Architecture, args: Any, gib: float, work: Workload) -> Pla
         if tp == args.tensor_parallel_size or not all("refused" in cell for cell in cells.values()):
             table |= cells
     ranks = list(dict.fromkeys(key.split("|")[0] for key in table))
-    length = int(work.mean_length or min(8192, ready.length))
+    length = int(work.mean_length or ready.length)
     controls = (
         Control("length", "Tokens a request holds (L)", str(length), 1, max(LONGEST, length)),
         Control("seqs", "--max-num-seqs", str(args.seqs), 1, max(MOST_REQUESTS, args.seqs)),
@@ -244,7 +244,16 @@ def _with(usual: Sequence[str], own: str) -> list[str]:
 
 def _slots(table: dict[str, dict[str, Any]], strategy: str) -> str:
     counts = {cell["S"] for key, cell in table.items() if key.endswith(f"|{strategy}") and "S" in cell}
-    return f": {min(counts)} slots" if len(counts) == 1 else ""
+    return f": {min(counts)} slot{'s' if min(counts) > 1 else ''}" if len(counts) == 1 else ""
+
+
+def _resolved(model: Architecture, args: sglang_config.ServerArgs, strategy: str) -> str:
+    """What the engine makes of a strategy that it chooses itself."""
+    try:
+        found = prepare(model, replace(args, mamba_radix_cache_strategy=strategy)).choice.strategy
+    except HybridcalcError:
+        return ""
+    return f" ({found})" if found != strategy else ""
 
 
 def _bar(parts: Sequence[tuple[str, str]]) -> Bars:

@@ -11,15 +11,16 @@ def slots_picture(answer: Reuse) -> Chart:
     held, settings, knee = answer.outcome.held, answer.settings, answer.knee
     own_pool = settings.int8_slots is not None
     pool = settings.int8_slots if settings.int8_slots is not None else settings.slots
-    end = max(2, answer.outcome.requests, *(seen for seen, _, _ in held)) if held else 2
-    series = [Series("cached states", "state", tuple((seen, cached) for seen, cached, _ in held), "c", "steps")]
+    end = max(1, answer.outcome.requests, *(seen for seen, _, _ in held)) if held else 1
+    first = ((0, 0),)
+    series = [Series("cached states", "state", first + tuple((seen, cached) for seen, cached, _ in held), "c", "steps")]
     if not own_pool and any(running for _, _, running in held):
-        whole = tuple((seen, cached + running) for seen, cached, running in held)
+        whole = first + tuple((seen, cached + running) for seen, cached, running in held)
         series.append(Series("with running requests", "scratch", whole, "r", "steps"))
-    series.append(Series(f"given: {pool:,}", "other", ((1, pool), (end, pool)), "g", "dashed"))
+    series.append(Series(f"given: {pool:,}", "other", ((0, pool), (end, pool)), "g", "dashed"))
     if knee is not None and knee.slots is not None:
         wanted = f"suffices: {knee.slots:,}"
-        series.append(Series(wanted, "balanced", ((1, knee.slots), (end, knee.slots)), "k", "dashed"))
+        series.append(Series(wanted, "balanced", ((0, knee.slots), (end, knee.slots)), "k", "dashed"))
     outcome = answer.outcome
     told = (
         f"{answer.workload.name}: {answer.workload.description}. {100 * outcome.token_hit_rate:.0f} % of prompt tokens "

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.deployment import HEADROOM, requests_text
+from hybridcalc.deployment import HEADROOM, Workload, requests_text
 from hybridcalc.engines.sglang.balance import Balance
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import draft_kv_bytes, draft_states
@@ -18,7 +18,7 @@ from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.sglang.settings import ratio_text
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.formulas.balance import balanced_ratio, balanced_requests
-from hybridcalc.pictures.chart import Axis, Band, Bar, Bars, Chart, Mark, Picture, Series, lengths
+from hybridcalc.pictures.chart import Axis, Band, Bar, Bars, Chart, Mark, Picture, Series, cut, lengths
 from hybridcalc.pictures.memory import after_suggestions, comparison_picture, gpu_parts, request_cuts
 from hybridcalc.units import GIB, format_bytes
 
@@ -26,8 +26,9 @@ SHORTEST, LEAST_END = 256, 131_072
 POINTS = 65
 LOWEST_RATIO, HIGHEST_RATIO = 0.05, 20.0
 DEFAULT_LENGTH = 8192
-SHOWN = 2.2
-"""Curves over the ratio end at so many times what runs at most: beyond, a pool only waits for the other."""
+SHOWN, MOST_SHOWN = 2.2, 8.0
+"""Curves over the ratio leave the picture at so many times what the pools hold at most: beyond, a pool only waits for
+the other; higher, up to the second, where today's ratio wants both to be seen."""
 BINDS = {"state": "state pool binds", "kv": "KV pool binds", "limit": "request limit binds"}
 
 
@@ -39,11 +40,11 @@ def memory_picture(plan: Plan) -> Bars:
     whole = HEADROOM in dict(plan.rest.others)
     told = (
         f"{plan.max_mamba_cache_size:,} state slots = {plan.capacity.state_requests:,} requests x "
-        f"{plan.slots_per_request} slots{_cut(cut)}; {plan.max_total_num_tokens:,} KV tokens of "
+        f"{plan.slots_per_request} slots; {plan.max_total_num_tokens:,} KV tokens of "
         f"{plan.ready.cells[0].bytes:,} B. {_runs(plan)}"
     )
     title = f"{'One GPU' if whole else 'Memory for the pools of one GPU'}: {plan.model.name}, {_flags(plan.args)}"
-    return Bars(title, told, "memory of one GPU" if whole else "memory of the pools", (bar,))
+    return Bars(title, told, "memory of one GPU" if whole else "memory of the pools", (bar,), cuts=_cut(cut))
 
 
 def lengths_picture(plan: Plan) -> Chart:
@@ -65,10 +66,11 @@ def lengths_picture(plan: Plan) -> Chart:
     if by_state:
         marks.append(Mark(tokens / by_state, f"pools balanced at {tokens // by_state:,} tokens"))
     if plan.workload.mean_length is not None:
-        marks.append(Mark(float(length), f"L = {int(length):,}: {requests_text(plan.concurrency)}"))
+        name = "mean L" if len(plan.workload.lengths) > 1 else "L"
+        marks.append(Mark(float(length), f"{name} = {float(length):,.0f}: {requests_text(plan.concurrency)}"))
     told = f"What each pool admits at ratio {_ratio(plan.args)}: the lower curve counts."
     return Chart(title, told, Axis("tokens a request holds", "tokens", True, SHORTEST, end),
-                 Axis("requests at once", "number", True, 1, 4 * max(1, *(y for s in series for _, y in s.points))),
+                 Axis("requests at once", "number", True, 1, 1.2 * max(1, *(y for s in series for _, y in s.points))),
                  tuple(series), tuple(marks))  # fmt: skip
 
 
@@ -91,34 +93,33 @@ def balanced_at(ready: Prepared, rest_gib: float) -> Callable[[int], int]:
 
 def ratios_picture(plan: Plan) -> Chart:
     """Requests at once over --mamba-full-memory-ratio, the binding pool shaded."""
-    length = plan.workload.mean_length or Fraction(DEFAULT_LENGTH)
-    star = _balanced_ratio(plan.ready, length)
+    work = plan.workload if plan.workload.lengths else Workload.at(DEFAULT_LENGTH)
+    star = _balanced_ratio(plan.ready, work.mean_length or Fraction(DEFAULT_LENGTH))
     today = plan.args.mamba_full_memory_ratio if plan.args.max_mamba_cache_size is None else None
-    return ratio_chart(plan.model.name, plan.args, plan.ready, plan.rest.likely_gib, length, star, today)
+    return ratio_chart(plan.model.name, plan.args, plan.ready, plan.rest.likely_gib, work, star, today)
 
 
 def ratio_chart(
-    name: str, args: ServerArgs, ready: Prepared, rest_gib: float, length: Fraction, star: Fraction | None,
+    name: str, args: ServerArgs, ready: Prepared, rest_gib: float, work: Workload, star: Fraction | None,
     today: float | None,
 ) -> Chart:  # fmt: skip
     """Both caps over the ratio, from the engine's own solver; where it refuses there is no curve."""
+    length = work.mean_length or Fraction(DEFAULT_LENGTH)
     if star is None:
         raise InputError(f"{name} has no ratio to draw", fix="it needs a state and KV that grows")
     low, high = min(LOWEST_RATIO, float(star) / 4), max(HIGHEST_RATIO, float(star) * 4)
     if today is not None:
         low, high = min(low, today / 2), max(high, today * 2)
     ratios = [low * (high / low) ** (i / (2 * POINTS - 2)) for i in range(2 * POINTS - 1)]
-    state, kv, bands = [], [], list[Band]()
-    limit = None
+    state, kv, served, bands = [], [], [], list[Band]()
     for ratio in ratios:
         sizing = sized_at(ready, ratio, rest_gib)
         if sizing is None:
             continue
-        by_state = sizing.state.slots // ready.slots.count
-        by_kv = int(sizing.tokens * args.dcp_size / length)
-        limit = min(sizing.asked, sizing.tokens // 2)
+        by_state, by_kv, limit = _caps(sizing, ready, length)
         state.append((ratio, by_state))
         kv.append((ratio, by_kv))
+        served.append(min(by_state, by_kv, limit))
         binding = "state" if by_state <= by_kv else "kv"
         if limit < min(by_state, by_kv):
             binding = "limit"
@@ -132,15 +133,17 @@ def ratio_chart(
         raise InputError(f"no ratio starts in {format_bytes(int(rest_gib * GIB))}", fix="give more memory")
     best = max(min(s, k) for (_, s), (_, k) in zip(state, kv, strict=True))
     marks = [Mark(float(star), f"r* = {ratio_text(star)}")]
-    if today is not None and sized_at(ready, today, rest_gib) is not None:
-        served = _requests_at(ready, today, rest_gib, length)
-        marks.append(Mark(today, f"ratio {today:g}: {requests_text(served)}"))
+    top = SHOWN * max(1, best)
+    if today is not None and (sizing := sized_at(ready, today, rest_gib)) is not None:
+        caps = _caps(sizing, ready, length)
+        marks.append(Mark(today, f"ratio {today:g}: {requests_text(min(caps))}"))
+        top = max(top, min(MOST_SHOWN * max(1, best), 1.1 * max(caps[:2])))
     title = f"Requests at once by memory ratio: {name}, {_flags(args)}"
-    told = f"{int(length):,} tokens a request, {rest_gib:.2f} GiB for both pools; {best:,} requests at most."
+    told = f"Requests of {work.describe()}; {rest_gib:.2f} GiB for both pools; {_most(max(served), best)}."
     return Chart(title, told, Axis("--mamba-full-memory-ratio (state to KV)", "ratio", True, low, high),
-                 Axis("requests at once", "number", False, 0, (SHOWN + 0.5) * best or 1),
-                 (Series("state slots admit", "state", tuple(p for p in state if p[1] <= SHOWN * best), "s"),
-                  Series("KV tokens admit", "kv", tuple(p for p in kv if p[1] <= SHOWN * best), "k")),
+                 Axis("requests at once", "number", False, 0, top),
+                 (Series("state slots admit", "state", cut(state, top), "s"),
+                  Series("KV tokens admit", "kv", cut(kv, top), "k")),
                  tuple(marks), tuple(band for band in bands if band.high > band.low))  # fmt: skip
 
 
@@ -182,17 +185,23 @@ def balance_pictures(answer: Balance, model: Architecture | None, args: ServerAr
     if model is not None and rest is not None and answer.constants.origin == "architecture":
         ready = prepare(model, args)
         today = ready.args.mamba_full_memory_ratio if ready.args.max_mamba_cache_size is None else None
-        found["ratios"] = lambda: ratio_chart(answer.model, ready.args, ready, rest, length, answer.ratio, today)
+        found["ratios"] = lambda: ratio_chart(
+            answer.model, ready.args, ready, rest, answer.workload, answer.ratio, today
+        )
     found["balance"] = lambda: _ratio_by_length(answer, length)
     return found
 
 
-def _requests_at(ready: Prepared, ratio: float, rest_gib: float, length: Fraction) -> int:
-    sizing = sized_at(ready, ratio, rest_gib)
-    if sizing is None:
-        return 0
+def _caps(sizing: Sizing, ready: Prepared, length: Fraction) -> tuple[int, int, int]:
+    """Requests that the state slots, the KV tokens and the request limit admit."""
     by_kv = int(sizing.tokens * ready.args.dcp_size / length)
-    return min(sizing.state.slots // ready.slots.count, by_kv, sizing.asked)
+    return sizing.state.slots // ready.slots.count, by_kv, min(sizing.asked, sizing.tokens // 2)
+
+
+def _most(served: int, pools: int) -> str:
+    """What runs at most at any ratio, and what keeps it below what the pools hold."""
+    limited = f", where the pools hold {pools:,}: the request limit binds" if served < pools else ""
+    return f"{requests_text(served)} at most{limited}"
 
 
 def _balanced_ratio(ready: Prepared, length: Fraction) -> Fraction | None:
@@ -223,7 +232,7 @@ def _ratio_by_length(answer: Balance, length: Fraction) -> Chart:
 
 def _cut(group: int) -> str:
     """How the state pool is cut."""
-    return f" (a line every {requests_text(group) if group > 1 else 'request'})" if group else ""
+    return f"A line in the state pool every {requests_text(group) if group > 1 else 'request'}." if group else ""
 
 
 def _runs(plan: Plan) -> str:

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 
 from hybridcalc.errors import InputError
 from hybridcalc.pictures.chart import Axis, Chart, Series
-from hybridcalc.pictures.vega import HEIGHT, WIDTH
 from hybridcalc.sweep import Axis as Swept
 from hybridcalc.sweep import Point
 
 MOST_LABELS = 12
 MOST_DRAWN = 2000
-LABEL_PX, LINE_PX = 6.2, 16
 
 
 def pareto_picture(axes: Sequence[Swept], points: Sequence[Point], model: str) -> Chart:
@@ -23,7 +21,8 @@ def pareto_picture(axes: Sequence[Swept], points: Sequence[Point], model: str) -
     if len(others) > MOST_DRAWN:
         others = others[:: -(-len(others) // MOST_DRAWN)]
     names = ", ".join(axis.name for axis in axes)
-    told = f"{len(points):,} combinations of {names}; {len(points) - len(started):,} do not start."
+    count = f"{len(points):,} combination{'s' if len(points) != 1 else ''}"
+    told = f"{count} of {names}; {len(points) - len(started):,} do not start."
     series = [Series("other combinations", "other", tuple(others), ".", "dots")] if others else []
     series.append(Series("best trade-offs", "state", tuple(best), "*", "dots"))
     return Chart(f"Requests against KV tokens: {model}", told, Axis("KV tokens", "number"), Axis("requests at once"),
@@ -31,22 +30,10 @@ def pareto_picture(axes: Sequence[Swept], points: Sequence[Point], model: str) -
 
 
 def _labels(points: Sequence[Point]) -> tuple[tuple[float, float, str], ...]:
-    """The settings of the best points, as far as they stand apart."""
+    """The settings of the best points."""
     best: dict[tuple[int, int], str] = {}
     for point in points:
         if point.best:
             best.setdefault((point.tokens, point.requests), ", ".join(point.values))
-    wide, high = max(p.tokens for p in points) or 1, max(p.requests for p in points) or 1
-    placed = list[tuple[float, float, float]]()
-    found = []
-    for (tokens, requests), text in sorted(best.items(), key=lambda item: -item[0][1]):
-        x, y, length = tokens / wide * WIDTH, HEIGHT - requests / high * HEIGHT, len(text) * LABEL_PX
-        if any(x < px + plength and px < x + length and abs(y - py) < LINE_PX for px, py, plength in placed):
-            continue
-        if x + length > WIDTH + 90:
-            continue
-        placed.append((x, y, length))
-        found.append((float(tokens), float(requests), text))
-        if len(found) == MOST_LABELS:
-            break
-    return tuple(found)
+    ordered = sorted(best.items(), key=lambda item: -item[0][1])
+    return tuple((float(tokens), float(requests), text) for (tokens, requests), text in ordered[:MOST_LABELS])

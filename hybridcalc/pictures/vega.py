@@ -4,10 +4,11 @@ Everything that changes with the data lies in named datasets (``points``, ``mark
 page replaces those and leaves the rest. Vega-Lite is what https://vega.github.io/vega-lite/ describes.
 """
 
+from itertools import pairwise
 from textwrap import wrap
 from typing import Any
 
-from hybridcalc.pictures.chart import Axis, Bar, Bars, Chart, Picture, bounds, powers
+from hybridcalc.pictures.chart import Axis, Bar, Bars, Chart, Picture, bounds, decimals, powers, round_steps
 from hybridcalc.pictures.palette import LIGHT, on
 from hybridcalc.units import GIB, KIB, MIB, TIB, format_bytes
 
@@ -16,11 +17,15 @@ WIDTH, HEIGHT = 640, 340
 ROW, THICK, THIN, GAP, LINE = 64, 46, 36, 16, 15
 """Pixels: a single bar's row and thickness; thickness, gap and line of a name where there are several bars."""
 MOST_LETTERS = 100
-TITLE_LETTERS, TOLD_LETTERS = 76, 105
+TITLE_LETTERS, TOLD_LETTERS = 66, 100
 DIGIT_PX = 6.6
 """What a character of a size takes; a part that is narrower than its size goes without."""
 SHAPES = ("circle", "diamond", "square", "triangle-up")
 MOST_ROWS, ROW_PX = 20, 17
+LABEL_PX, SPILL_PX = 5.6, 60
+"""What a letter beside a point takes, and how far such a text may leave the plot."""
+SIDES = ((7, -7), (-7, -7), (9, 4), (-9, 4), (7, 14), (-7, 14))
+"""Where a text lies beside its point, pixels to the right and down."""
 LETTER_PX = 7.2
 """What a bold letter of a mark takes on average."""
 FONT = "Helvetica, Arial, Liberation Sans, DejaVu Sans, sans-serif"
@@ -78,26 +83,54 @@ def point_rows(chart: Chart) -> list[dict[str, Any]]:
 
 
 def mark_rows(chart: Chart) -> list[dict[str, Any]]:
-    """The dataset ``marks``: each label on a line of its own, on the side that has room."""
+    """The dataset ``marks``: labels in rows above the picture, row 0 the lowest, where no line crosses them.
+
+    A line begins at its own label. Labels to the right of their lines go down from the left, so that the lines to their
+    right begin below them; one that finds no room lies to the left of its line, over all those.
+    """
     low, high = _bounds(chart, "x")
     shown = sorted((mark for mark in chart.marks if low <= mark.at <= high), key=lambda mark: mark.at)
-    places = [_share(chart.x, mark.at, low, high) * WIDTH for mark in shown]
-    rows = []
-    for row, (mark, place) in enumerate(zip(shown, places, strict=True)):
-        wide = 10 + LETTER_PX * len(mark.label)
-        crossed = [sum(a < other < b for other in places) + 9 * (a < 0 or b > WIDTH)
-                   for a, b in ((place, place + wide), (place - wide, place))]  # fmt: skip
-        rows.append({"x": mark.at, "label": mark.label, "row": row, "left": int(crossed[1] < crossed[0])})
+    sided = [(mark, int(_share(chart.x, mark.at, low, high) * WIDTH + 10 + LETTER_PX * len(mark.label) > WIDTH))
+             for mark in shown]  # fmt: skip
+    upwards = [*(pair for pair in reversed(sided) if not pair[1]), *(pair for pair in sided if pair[1])]
+    return [{"x": mark.at, "label": mark.label, "row": row, "left": left} for row, (mark, left) in enumerate(upwards)]
+
+
+def label_rows(chart: Chart) -> list[dict[str, Any]]:
+    """The dataset ``labels``: each on the first of SIDES that is free of points and of other labels."""
+
+    def place(at: float, height: float) -> tuple[float, float]:
+        return _share(chart.x, at, *x) * WIDTH, HEIGHT - _share(chart.y, height, *y) * HEIGHT
+
+    x, y = _bounds(chart, "x"), _bounds(chart, "y")
+    points = [place(*point) for series in chart.series for point in series.points] if chart.labels else []
+    taken, rows = list[tuple[float, float, float]](), list[dict[str, Any]]()
+    for at, height, text in chart.labels:
+        across, down = place(at, height)
+        wide = LABEL_PX * len(text)
+        for side, (dx, dy) in enumerate(SIDES):
+            left, line = across + dx - (wide if dx < 0 else 0), down + dy
+            struck = any(left < px + 4 and px - 4 < left + wide and abs(py - line) < 8 for px, py in points)
+            crossed = any(left < a + w and a < left + wide and abs(line - b) < 12 for a, b, w in taken)
+            if not (struck or crossed or left < 0 or left + wide > WIDTH + SPILL_PX):
+                taken.append((left, line, wide))
+                rows.append({"x": at, "y": height, "label": text, "side": side})
+                break
     return rows
 
 
 def band_rows(chart: Chart) -> list[dict[str, Any]]:
-    """The dataset ``bands``."""
-    return [
-        {"x": band.low, "x2": band.high, "label": band.label, "fill": LIGHT[f"{band.role} band"],
-         "mid": (band.low * band.high) ** 0.5 if chart.x.log else (band.low + band.high) / 2}
-        for band in chart.bands
-    ]  # fmt: skip
+    """The dataset ``bands``: each label in the widest stretch between marked lines, where it has room."""
+    low, high = _bounds(chart, "x")
+    rows = []
+    for band in chart.bands:
+        inside = sorted(mark.at for mark in chart.marks if band.low < mark.at < band.high)
+        edges = [(_share(chart.x, at, low, high) * WIDTH, at) for at in (band.low, *inside, band.high)]
+        wide, one, other = max((b[0] - a[0], a[1], b[1]) for a, b in pairwise(edges))
+        rows.append({"x": band.low, "x2": band.high, "fill": LIGHT[f"{band.role} band"],
+                     "mid": (one * other) ** 0.5 if chart.x.log else (one + other) / 2,
+                     "label": band.label if wide > DIGIT_PX * len(band.label) else ""})  # fmt: skip
+    return rows
 
 
 def _share(axis: Axis, value: float, low: float, high: float) -> float:
@@ -113,7 +146,7 @@ def _bounds(chart: Chart, side: str) -> tuple[float, float]:
     return bounds(chart.y if side == "y" else chart.x, values)
 
 
-def _axis(axis: Axis, low: float, high: float, *, grid: bool) -> dict[str, Any]:
+def _axis(axis: Axis, low: float, high: float, *, grid: bool, live: bool = False) -> dict[str, Any]:
     scale: dict[str, Any] = {"type": "log", "base": 2} if axis.log else {"zero": True}
     if axis.low is not None or axis.high is not None:
         scale |= {"domain": [low, high], "nice": False}
@@ -123,14 +156,14 @@ def _axis(axis: Axis, low: float, high: float, *, grid: bool) -> dict[str, Any]:
     if axis.log and axis.unit in ("tokens", "bytes"):
         drawn["values"] = powers(low, high)
     elif axis.log and axis.unit == "ratio":
-        drawn["values"] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
+        drawn["values"] = decimals(low, high)
     elif axis.log:
         scale["base"] = 10
-        drawn["values"] = [m * 10**e for e in range(10) for m in (1, 2, 5)]
+        drawn["values"] = decimals(1, 10.0**10, most=40) if live else decimals(1, high)
     elif axis.unit == "bytes":
         drawn["values"] = _linear_bytes(high)
     else:
-        drawn["tickCount"] = 5
+        drawn |= {"tickCount": 5} if live else {"values": round_steps(low, high)}
     return {"type": "quantitative", "scale": scale, "axis": drawn}
 
 
@@ -145,22 +178,27 @@ def _linear_bytes(high: float) -> list[float]:
 
 def _chart(chart: Chart) -> dict[str, Any]:
     x = {"field": "x", **_axis(chart.x, *_bounds(chart, "x"), grid=False)}
-    y = {"field": "y", **_axis(chart.y, *_bounds(chart, "y"), grid=True)}
+    y = {"field": "y", **_axis(chart.y, *_bounds(chart, "y"), grid=True, live=chart.live)}
     if chart.live and chart.y.log:
         y["scale"] |= {"domainMin": 1}
+    elif chart.live:
+        y["scale"] |= {"nice": False}
     curves = [*_bands(chart, x), *_curves(chart, x, y), *_dots(chart, x, y), *_labels(chart, x, y)]
     spec = _frame(chart.title, chart.told) | {
         "width": WIDTH, "height": HEIGHT, "layer": curves,
         "datasets": {"points": point_rows(chart), "marks": mark_rows(chart), "bands": band_rows(chart),
-                     "labels": [{"x": at, "y": height, "label": text} for at, height, text in chart.labels]},
+                     "labels": label_rows(chart)},
     }  # fmt: skip
     if chart.marks:  # their rows have a scale of their own
-        spec |= {"layer": [{"layer": curves}, *_marks(x)], "resolve": {"scale": {"y": "independent"}}}
+        spec |= {
+            "layer": [{"layer": curves}, *_marks(x, ROW_PX if chart.bands else 0)],
+            "resolve": {"scale": {"y": "independent"}},
+        }
     return spec
 
 
 def _bands(chart: Chart, x: dict[str, Any]) -> list[dict[str, Any]]:
-    """The shaded ranges, each with its label at the foot."""
+    """The shaded ranges, each with its label above it, where no curve comes."""
     if not chart.bands:
         return []
     fill = {"field": "fill", "type": "nominal", "scale": None}
@@ -169,7 +207,7 @@ def _bands(chart: Chart, x: dict[str, Any]) -> list[dict[str, Any]]:
         {"data": {"name": "bands"}, "mark": {"type": "rect"},
          "encoding": {"x": x, "x2": {"field": "x2"}, "color": fill}},
         {"data": {"name": "bands"}, "mark": text,
-         "encoding": {"x": {**x, "field": "mid"}, "y": {"value": HEIGHT - 6}, "text": {"field": "label"}}},
+         "encoding": {"x": {**x, "field": "mid"}, "y": {"value": -5}, "text": {"field": "label"}}},
     ]  # fmt: skip
 
 
@@ -214,16 +252,23 @@ def _labels(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str
     """Texts beside points."""
     if not chart.labels:
         return []
-    text = {"type": "text", "align": "left", "dx": 7, "dy": -7, "fontSize": 11, "color": LIGHT["text"]}
-    return [{"data": {"name": "labels"}, "mark": text, "encoding": {"x": x, "y": y, "text": {"field": "label"}}}]
+    return [
+        {"data": {"name": "labels"}, "transform": [{"filter": f"datum.side == {side}"}],
+         "mark": {"type": "text", "align": "right" if dx < 0 else "left", "dx": dx, "dy": dy, "fontSize": 11,
+                  "color": LIGHT["text"]},
+         "encoding": {"x": x, "y": y, "text": {"field": "label"}}}
+        for side, (dx, dy) in enumerate(SIDES)
+    ]  # fmt: skip
 
 
-def _marks(x: dict[str, Any]) -> list[dict[str, Any]]:
-    """Vertical lines, and their labels in rows at the top."""
+def _marks(x: dict[str, Any], up: int) -> list[dict[str, Any]]:
+    """Vertical lines from their labels down, and these in rows above the picture, ``up`` pixels over it."""
     row = {"field": "row", "type": "quantitative", "axis": None,
-           "scale": {"domain": [0, MOST_ROWS], "range": [10, 10 + MOST_ROWS * ROW_PX]}}  # fmt: skip
+           "scale": {"domain": [0, MOST_ROWS], "range": [-10 - up, -10 - up - MOST_ROWS * ROW_PX]}}  # fmt: skip
     rule = {"type": "rule", "color": LIGHT["text"], "strokeDash": [3, 3]}
-    layers: list[dict[str, Any]] = [{"data": {"name": "marks"}, "mark": rule, "encoding": {"x": x}}]
+    layers: list[dict[str, Any]] = [
+        {"data": {"name": "marks"}, "mark": rule, "encoding": {"x": x, "y": row, "y2": {"value": HEIGHT}}}
+    ]
     for left, align, dx in ((0, "left", 5), (1, "right", -5)):
         text = {"type": "text", "align": align, "dx": dx, "fontSize": 12, "color": LIGHT["text"], "fontWeight": 600}
         layers.append({
@@ -246,7 +291,7 @@ def _bars(picture: Bars) -> dict[str, Any]:
     order = [str(number) for number in range(len(picture.bars))]
     y = {"field": "bar", "type": "nominal", "sort": order, "title": None, "axis": None}
     axis = Axis(picture.axis) if picture.live else Axis(picture.axis, "bytes", low=0, high=whole)
-    x = {"field": "x", **_axis(axis, 0, whole, grid=False)}
+    x = {"field": "x", **_axis(axis, 0, whole, grid=False, live=picture.live)}
     colour = {"field": "part", "type": "nominal", "sort": None, "title": None,
               "scale": {"domain": list(named.values()), "range": [LIGHT[part.role] for part in parts]},
               "legend": {"columns": 3 if sized else 4, "symbolType": "square"}}  # fmt: skip
@@ -262,7 +307,7 @@ def _bars(picture: Bars) -> dict[str, Any]:
          "encoding": {"x": {**x, "field": "mid"}, "y": y, "text": {"field": "label"}, "color": ink}},
         *(_name_line(line, y, shift - thick // 2 - 4 - LINE * line) for line in range(lines)),
     ]  # fmt: skip
-    return _frame(picture.title, picture.told) | {
+    return _frame(picture.title, f"{picture.told} {picture.cuts}".strip()) | {
         "width": WIDTH, "height": {"step": step}, "data": {"name": "rows"}, "layer": layers,
         "datasets": {
             "rows": [row for number, bar in enumerate(picture.bars) for row in _bar_rows(bar, number, named, whole)],

@@ -67,12 +67,17 @@ def lengths_picture(plan: Plan) -> Chart:
         meeting = plan.fixed_bytes_per_request / plan.marginal_bytes_per_token
         marks.append(Mark(float(meeting), f"states = KV at {int(meeting):,}"))
     if plan.workload.lengths:
-        marks.append(Mark(float(plan.workload.mean_length or 1), f"L: {requests_text(plan.concurrency)}"))
+        marks.append(Mark(float(plan.workload.mean_length or 1), _workload_mark(plan)))
     told = f"{plan.usable_blocks:,} usable blocks; {plan.fixed_blocks} of a request's hold its states."
     return Chart(f"Requests at once by length: {plan.model.name}, vLLM, {_flags(plan)}", told,
                  Axis("tokens a request holds", "tokens", True, SHORTEST, end),
-                 Axis("requests at once", "number", True, 1, 4 * max(1, limit, *(y for _, y in series[0].points))),
+                 Axis("requests at once", "number", True, 1, 1.2 * max(1, limit, *(y for _, y in series[0].points))),
                  tuple(series), tuple(marks))  # fmt: skip
+
+
+def _workload_mark(plan: Plan) -> str:
+    work, name = plan.workload, "mean L" if len(plan.workload.lengths) > 1 else "L"
+    return f"{name} = {float(work.mean_length or 1):,.0f}: {requests_text(plan.concurrency)}"
 
 
 def change_picture(plan: Plan) -> Bars:

@@ -309,8 +309,36 @@ def test_pictures_are_redrawn(opened, kimi):
     tab.wait_for_timeout(200)
     for name, drawn in before.items():
         assert tab.inner_html(f"#chart-{name}") != drawn, name
+    assert tab.inner_text("#chart-memory").split()[:7] == ["0", "10", "20", "30", "40", "50", "60"]
     assert "L = 65,536" in tab.inner_text("#chart-lengths")
     assert "ratio 3" in tab.inner_text("#chart-ratios")
+
+
+@pytest.mark.parametrize("name", ["lfm2-1.2b", "jet-nemotron-2b", "kimi-k3"])
+def test_a_page_opens_at_the_plan_it_is_about(opened, name):
+    """Whatever strategy the engine chooses itself, with or without the overlap scheduler."""
+    model, args, work = load_model(name), sglang.ServerArgs(tp_size=8 if name == "kimi-k3" else 1), Workload.at(8192)
+    plan = sglang_plan(model, args, rest=exact_rest(28.0), workload=work)
+    tab = opened(_page(sglang_play(model, args, 28.0, work)))
+    assert _number(tab.inner_text("#result-at-once")) == plan.concurrency
+    assert plan.ready.choice.strategy in tab.inner_text("#set-strategy option:checked")
+    tab.evaluate(SET, {"strategy": "no_buffer"})
+    assert "no_buffer does not run under the overlap scheduler" in tab.inner_text("#play-said")
+
+
+def test_settings_that_do_not_start_show_no_pictures(opened, kimi):
+    """A picture that cannot be drawn of the settings is hidden; it comes back with settings that start."""
+    tab = opened(_page(kimi))
+    seen = """() => Object.fromEntries([...document.querySelectorAll("[id^=chart-]")].map(
+      e => [e.id.slice(6), getComputedStyle(e).visibility === "visible"]))"""
+    assert set(tab.evaluate(seen).values()) == {True}
+    for values, visible in (
+        ({"memory": "0.1"}, set()), ({"memory": "0.5"}, {"ratios", "lengths"}), ({"memory": "28", "length": ""}, set()),
+        ({"length": "9216", "strategy": "no_buffer"}, set()), ({"strategy": "auto"}, {"memory", "ratios", "lengths"}),
+    ):  # fmt: skip
+        tab.evaluate(SET, values)
+        assert {name for name, shown in tab.evaluate(seen).items() if shown} <= visible, values
+    assert set(tab.evaluate(seen).values()) == {True}
 
 
 def test_every_field_has_a_name_for_readers_of_screens(opened, kimi):

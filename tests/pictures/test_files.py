@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import sys
@@ -17,7 +18,12 @@ sys.path[:0] = [str(ROOT / "tests" / "cli"), str(ROOT / "tools")]
 import make_pictures  # noqa: E402
 from command_line import run  # noqa: E402
 
+from hybridcalc import load_model  # noqa: E402
+from hybridcalc.deployment import Workload, exact_rest  # noqa: E402
+from hybridcalc.engines.sglang.config import ServerArgs  # noqa: E402
+from hybridcalc.engines.sglang.server_plan import plan as sglang_plan  # noqa: E402
 from hybridcalc.pictures.palette import DARK, LIGHT  # noqa: E402
+from hybridcalc.pictures.sglang import ratios_picture  # noqa: E402
 
 SVG = "{http://www.w3.org/2000/svg}"
 K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "-L", "9216")
@@ -162,6 +168,24 @@ def test_png_is_a_png_of_the_same_drawing(tmp_path):
      "error: --theme 'sepia' is not known\n       write auto, light, dark\n"),
     ((*PLAN, "--save", "x.svg", "--figure", "cake"),
      "error: --figure 'cake' is no picture of this answer\n       write memory, lengths, ratios, change\n"),
+    ((*PLAN, "--figure", "memory", "--json"),
+     "error: --figure prints a picture where a document is printed\n       add --save FILE.svg, or leave out one\n"),
+    ((*PLAN, "--sweep", "mamba-full-memory-ratio=1,2", "--figure", "pareto", "--csv"),
+     "error: --figure prints a picture where a document is printed\n       add --save FILE.svg, or leave out one\n"),
+    ((*PLAN, "--figure", "memory", "--explain"),
+     "error: --figure takes the place of what --explain explains\n       leave out one\n"),
+    ((*PLAN, "--save", "x.svg", "--explain"),
+     "error: --save takes the place of what --explain explains\n       leave out one, or save FILE.html\n"),
+    ((*PLAN, "--theme", "dark"),
+     "error: --theme is about a saved picture, and none is\n       add --save FILE.svg, or leave it out\n"),
+    ((*PLAN, "--force"),
+     "error: --force is about a saved picture, and none is\n       add --save FILE.svg, or leave it out\n"),
+    ((*PLAN, "--save", "x.html", "--theme", "dark"),
+     "error: a page follows its reader's scheme\n       leave out --theme, or save FILE.svg\n"),
+    ((*PLAN, "--save", "x.html", "--figure", "memory"),
+     "error: a page holds every picture\n       leave out --figure, or save FILE.svg\n"),
+    ((*PLAN, "--save", "a" * 300 + ".svg"),
+     f"error: {'a' * 60!r} cannot be written: File name too long\n       choose another name\n"),
     (("report", "kimi-k3"), "error: report needs a file to write\n       add -o report.html\n"),
     (("report", "kimi-k3", "-o", "x.svg"), "error: -o 'x.svg' is no page\n       write -o FILE.html\n"),
     (("report", "-o", "x.html"),
@@ -183,6 +207,74 @@ def test_no_file_is_written_over_without_force(tmp_path, arguments):
     assert target.read_text(encoding="utf-8") == "mine"
     assert run(*arguments, str(target), "--force").code == 0
     assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "force"])
+def test_what_is_no_regular_file_is_not_written(tmp_path, force):
+    """A FIFO would wait for its reader for ever; a link to nowhere is followed only when told to."""
+    fifo, link = tmp_path / "fifo.svg", tmp_path / "link.svg"
+    os.mkfifo(fifo)
+    link.symlink_to(tmp_path / "nowhere.svg")
+    ran = run(*PLAN, "--save", str(fifo), *force)
+    assert ran.code == 2 and "is no regular file" in ran.err
+    ran = run(*PLAN, "--save", str(link), *force)
+    assert ran.code == (0 if force else 2)
+    assert (tmp_path / "nowhere.svg").exists() == bool(force)
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+@pytest.mark.parametrize("flags", [
+    (), ("--compare", "--max-running-requests 4"), ("--sweep", "mamba-full-memory-ratio=1,2"),
+], ids=["plan", "compare", "sweep"])  # fmt: skip
+def test_what_does_not_start_says_so_in_place_of_a_picture(tmp_path, flags, suffix):
+    asked = ("plan", "kimi-k3", "--tp", "8", "--rest", "0.3GiB", "-L", "9216", *flags)
+    plain, target = run(*asked), tmp_path / f"x.{suffix}"
+    for wanted in (("--save", str(target)), ("--figure", "change")):
+        ran = run(*asked, *wanted)
+        assert (ran.code, ran.out, ran.err) == (1, plain.out, "no picture: nothing starts\n")
+    assert not target.exists()
+
+
+def _curves(picture):
+    return {series.name: series.points for series in picture.series}
+
+
+@pytest.mark.parametrize("model", ["granite-4.0-h-small", "kimi-k3", "lfm2-1.2b"])
+def test_both_curves_are_seen_at_todays_ratio(model):
+    """Each curve has points on either side of the marked ratios, or runs to the upper edge and ends there."""
+    plan = sglang_plan(load_model(model), ServerArgs(tp_size=8 if model == "kimi-k3" else 1),
+                       rest=exact_rest(28.55), workload=Workload.at(9216))  # fmt: skip
+    picture = ratios_picture(plan)
+    marks = [mark.at for mark in picture.marks]
+    assert len(marks) == 2
+    for name, points in _curves(picture).items():
+        xs, ys = zip(*points, strict=True)
+        assert max(ys) <= picture.y.high * (1 + 1e-12)
+        for at in marks:
+            nearest = min(points, key=lambda point, at=at: abs(point[0] - at))
+            assert xs[0] <= at <= xs[-1] or nearest[1] == pytest.approx(picture.y.high), (name, at)
+    if model != "lfm2-1.2b":  # there state slots admit sixty times what KV does
+        assert all(points[0][0] <= 0.9 <= points[-1][0] for points in _curves(picture).values())
+
+
+def test_the_most_that_runs_counts_the_request_limit(tmp_path):
+    texts = _texts(_drawn(tmp_path, "plan", "lfm2-8b-a1b", "--rest", "28GiB", "-L", "16", "--figure", "ratios"))
+    assert "4,096 requests at most, where the pools hold" in " ".join(texts)
+    assert "request limit binds" in texts and "state pool binds" not in texts  # the band is too narrow
+
+
+def test_every_part_of_a_memory_map_has_a_colour_of_its_own(tmp_path):
+    svg = _drawn(tmp_path, *PLAN)
+    bars = [path.get("fill") for path in svg.iter(f"{SVG}path") if path.get("aria-roledescription") == "bar"]
+    assert len(bars) == len(set(bars)) == 7
+
+
+def test_trade_offs_at_the_right_edge_are_named_too(tmp_path):
+    flags = ("--sweep", "mamba-full-memory-ratio=0.4:3:0.2", "--sweep",
+             "mamba-radix-cache-strategy=extra_buffer,extra_buffer_lazy")  # fmt: skip
+    texts = _texts(_drawn(tmp_path, "plan", "kimi-k3", "--tp", "8", "-L", "9216", "--rest", "28.55GiB", *flags))
+    named = [text for text in texts if re.fullmatch(r"[\d.]+, extra_buffer(_lazy)?", text)]
+    assert sorted(named) == ["0.4, extra_buffer_lazy", "0.6, extra_buffer_lazy", "0.8, extra_buffer_lazy"]
 
 
 def test_a_document_stays_alone_on_stdout(tmp_path):

@@ -55,6 +55,25 @@ def test_every_kind_of_preset_has_a_report(name, tmp_path):
     assert name in _report(tmp_path, name)
 
 
+@pytest.mark.parametrize(("arguments", "said"), [
+    (("lfm2-8b-a1b", "--rest", "28GiB"), "of 8,192 tokens"),
+    (("lfm2-8b-a1b", "--rest", "28GiB", "-L", "4k"), "of 4,096 tokens"),
+    (("lfm2-8b-a1b", "--rest", "28GiB", "--lengths", "2k:3,4k:3"), "of 3,072 tokens on average"),
+    (("lfm2-8b-a1b", "--rest", "28GiB", "--workload", "batch"), "of 8,192 tokens"),
+    (("--engine", "vllm", "--available", "40GiB", "--max-model-len", "4096", "qwen3.6-35b-a3b"), "4,096 tokens"),
+])  # fmt: skip
+def test_requests_of_a_plan_hold_8k_tokens_unless_a_length_is_given(arguments, said, tmp_path):
+    """Verdict, pictures and settings speak of the same length."""
+    target = tmp_path / "x.html"
+    if arguments[0] == "--engine":
+        arguments = (arguments[-1], *arguments[:-1])
+    assert run("report", *arguments, "-o", str(target)).code == 0
+    text = target.read_text(encoding="utf-8")
+    assert said in re.search(r'<p class="lead">(.*?)</p>', text)[1]
+    length = re.search(r"([\d,]+) tokens", said)[1].replace(",", "")
+    assert f'name="length" value="{length}"' in text
+
+
 def test_a_launch_line_has_a_report(tmp_path):
     line = ("python", "-m", "sglang.launch_server", "--model-path", "moonshotai/Kimi-K3", "--tp", "8")
     assert "kimi-k3 on SGLang" in _report(tmp_path, "--rest", "28GiB", "-L", "9216", "--", *line)

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "tests" / "cli"))
 
 from command_line import process, run  # noqa: E402
 
-from hybridcalc.pictures.chart import Axis, Bar, Bars, Chart, Mark, Part, Series, powers  # noqa: E402
+from hybridcalc.pictures.chart import Axis, Bar, Bars, Chart, Mark, Part, Series, cut, decimals, powers, round_steps  # noqa: E402
 from hybridcalc.pictures.terminal import draw  # noqa: E402
 from hybridcalc.pictures.vega import LETTER_PX, WIDTH, mark_rows  # noqa: E402
 
@@ -102,6 +102,50 @@ def test_labels_of_marks_stay_inside_where_there_is_room(places):
         at = log(row["x"]) / log(1000) * WIDTH
         wide = 10 + LETTER_PX * len(row["label"])
         assert at - wide >= 0 if row["left"] else at + wide <= WIDTH
+
+
+@given(st.lists(st.floats(1, 1000), min_size=1, max_size=5, unique=True))
+def test_no_line_strikes_a_label_to_its_right(places):
+    """Lines begin at their own labels: none to the right of one reaches up to it, as far as labels lie on the right."""
+    series = (Series("s", "state", ((1, 1), (1000, 2)), "s"),)
+    chart = Chart("t", "", Axis("x", log=True, low=1, high=1000), Axis("y"), series,
+                  tuple(Mark(place, "label") for place in places))  # fmt: skip
+    rows = mark_rows(chart)
+    assert sorted(row["row"] for row in rows) == list(range(len(places)))
+    right = [row for row in rows if not row["left"]]
+    for one in right:
+        assert all(other["row"] < one["row"] for other in right if other["x"] > one["x"])
+    for one in (row for row in rows if row["left"]):
+        assert all(other["row"] < one["row"] for other in rows if other["x"] < one["x"])
+
+
+@given(st.floats(1e-9, 1e6), st.floats(1.5, 1e9))
+def test_decimals_are_inside_and_increasing(low, factor):
+    ticks = decimals(low, low * factor)
+    assert ticks == sorted(set(ticks)) and len(ticks) <= 30
+    assert all(low * 0.999 <= tick <= low * factor * 1.001 for tick in ticks)
+    assert ticks or factor < 2.6
+
+
+@given(st.floats(0, 1e6), st.floats(1, 1e9))
+def test_round_steps_are_whole_and_few(low, wide):
+    ticks = round_steps(low, low + wide)
+    assert len(ticks) <= 6 and all(tick == round(tick) for tick in ticks)
+
+
+@given(st.lists(st.floats(0, 100), min_size=2, max_size=20), st.floats(1, 99))
+def test_a_cut_curve_ends_at_the_edge(heights, top):
+    curve = [(2.0**i, y) for i, y in enumerate(heights)]
+    shown = cut(curve, top)
+    assert all(y <= top for _, y in shown)
+    assert {point for point in curve if point[1] <= top} <= set(shown)
+    if heights[0] > top >= heights[1]:
+        assert shown[0][1] == top and 1 <= shown[0][0] <= 2
+
+
+def test_a_part_too_thin_to_draw_is_said():
+    out = run("plan", "kimi-k3", "--tp", "8", "--rest", "28.55GiB", "-L", "9216", "--figure", "memory").out
+    assert "(thin) not charged" in out and "!" not in out and "a line every" not in out
 
 
 def test_curves_need_the_library_and_bars_do_not(monkeypatch):

@@ -24,6 +24,7 @@
   const field = (name) => document.getElementById(`set-${name}`);
   const say = document.getElementById("play-said");
   const whole = (n) => n.toLocaleString("en");
+  const counted = (n, what) => `${whole(n)} ${what}${n === 1 ? "" : "s"}`;
   const size = (n) => {
     for (const [unit, name] of [[2 ** 40, "TiB"], [GIB, "GiB"], [2 ** 20, "MiB"], [1024, "KiB"]]) {
       if (n >= unit) { return `${(n / unit).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} ${name}`; }
@@ -41,18 +42,23 @@
   const set = (name, text) => { document.getElementById(`result-${name}`).textContent = text; };
   const points = (count, low, high) => Array.from({ length: count }, (_, i) => low * (high / low) ** (i / (count - 1)));
 
-  // Labels of marked lines, each on its own row and on the side where it crosses fewer lines (vega.py mark_rows).
+  // Labels of marked lines above the picture, from the left each below the one before; those that lie to the left of
+  // their line come on top (vega.py mark_rows).
   const markRows = (marks, low, high) => {
     const at = (x) => Math.log(x / low) / Math.log(high / low) * play.width;
     const shown = marks.filter((m) => m.x >= low && m.x <= high).sort((a, b) => a.x - b.x);
-    const crossed = (a, b) => shown.filter((m) => a < at(m.x) && at(m.x) < b).length + (a < 0 || b > play.width ? 9 : 0);
-    return shown.map((m, row) => {
-      const wide = 10 + 7.2 * m.label.length, x = at(m.x);
-      return { ...m, row, left: Number(crossed(x - wide, x) < crossed(x, x + wide)) };
-    });
+    const sided = shown.map((m) => ({ ...m, left: Number(at(m.x) + 10 + 7.2 * m.label.length > play.width) }));
+    const upwards = [...sided.filter((m) => !m.left).reverse(), ...sided.filter((m) => m.left)];
+    return upwards.map((m, row) => ({ ...m, row }));
   };
-  // A single point that no line reaches makes room for the labels above the curves.
+  // A single point that no line reaches sets how high the axis is.
   const withRoom = (rows, x, factor) => [...rows, { x, y: factor * Math.max(1, ...rows.map((row) => row.y)), series: "" }];
+  // A curve that rises over `top` runs to the upper edge and ends there (chart.py cut).
+  const cut = (curve, top) => curve.flatMap(([x, y], i) => {
+    if (y <= top) { return [[x, y]]; }
+    const near = [curve[i - 1], curve[i + 1]].find((other) => other && other[1] <= top);
+    return near ? [[near[0] * (x / near[0]) ** ((top - near[1]) / (y - near[1])), top]] : [];
+  });
   const lengthsOf = (longest) => [...new Set(points(65, 256, longest).map((x) => Math.min(longest, Math.round(x))))];
 
   const engines = {
@@ -79,7 +85,7 @@
       draw.memory([...rows, ["unused", "unused", Math.max(0, Math.trunc(left))]]);
       const enough = served.atOnce >= s.concurrency ? "" : `, fewer than the ${whole(s.concurrency)} wanted`;
       const binds = { state: "the state pool binds", kv: "the KV pool binds", limit: "the request limit binds" };
-      return `${whole(served.atOnce)} requests of ${whole(s.length)} tokens at once${enough}: ${binds[served.binding]}.`;
+      return `${counted(served.atOnce, "request")} of ${counted(s.length, "token")} at once${enough}: ${binds[served.binding]}.`;
     },
     vllm(s) {
       const e = play.table[[s.tp, s.kv, s.ssm].join("|")], c = play.constants;
@@ -94,7 +100,7 @@
       draw.memory([["blocks of states", "state", state * served.atOnce * block],
         ["blocks of KV", "kv", (used - state * served.atOnce) * block], ["free", "unused", (served.blocks - used) * block]]);
       const binds = { blocks: "the blocks bind", limit: "max_num_seqs binds", length: "longer than max_model_len" };
-      return `${whole(served.atOnce)} requests of ${whole(s.length)} tokens at once: ${binds[served.binding]}.`;
+      return `${counted(served.atOnce, "request")} of ${counted(s.length, "token")} at once: ${binds[served.binding]}.`;
     },
   };
 
@@ -103,9 +109,12 @@
   for (const [name, spec] of Object.entries(play.charts)) {
     views[name] = (await vegaEmbed(`#chart-${name}`, spec, drawn)).view;
   }
+  // A picture is seen while it shows the settings: what cannot be drawn of them is hidden, not left as it was.
+  let fresh = new Set();
   const update = (name, data) => {
     const view = views[name];
     if (!view) { return; }
+    fresh.add(name);
     for (const [key, rows] of Object.entries(data)) { view.data(key, rows); }
     view.runAsync();
   };
@@ -136,7 +145,9 @@
         const balanced = sized.T * c.dcp / floordiv(sized.K, e.S);
         marks.push({ x: balanced, label: `pools balanced at ${whole(Math.floor(balanced))} tokens` });
       }
-      update("lengths", { points: withRoom(rows.filter((row) => row.y >= 1), 256, 4), marks: markRows(marks, 256, longest) });
+      const seen = rows.filter((row) => row.y >= 1);
+      if (!seen.length) { return; }
+      update("lengths", { points: withRoom(seen, 256, 1), marks: markRows(marks, 256, longest) });
     },
     ratios(s, e, c, star) {
       const [low, high] = play.ratios, rows = [], bands = [], names = play.series.ratios, found = [];
@@ -150,17 +161,27 @@
         } catch (error) { if (!(error instanceof Refused)) { throw error; } }
       }
       const best = Math.max(1, ...found.map(([, served]) => Math.min(served.byState, served.byKv)));
-      for (const [x, served] of found) {
-        if (served.byState <= 2.2 * best) { rows.push({ x, y: served.byState, series: names[0] }); }
-        if (served.byKv <= 2.2 * best) { rows.push({ x, y: served.byKv, series: names[1] }); }
-      }
-      for (const band of bands) {
-        band.mid = Math.sqrt(band.x * band.x2); band.fill = play.bands[band.binding].fill;
-        band.label = Math.log(band.x2 / band.x) / Math.log(high / low) > 0.2 ? play.bands[band.binding].label : "";
+      const today = found.reduce((near, one) => (!near || Math.abs(Math.log(one[0] / s.ratio)) < Math.abs(Math.log(near[0] / s.ratio))
+        ? one : near), null);
+      const seen = today && play.slots === null ? 1.1 * Math.max(today[1].byState, today[1].byKv) : 0;
+      const top = Math.max(2.2 * best, Math.min(8 * best, seen));
+      for (const [number, key] of [[0, "byState"], [1, "byKv"]]) {
+        const curve = found.map(([x, served]) => [x, served[key]]);
+        for (const [x, y] of cut(curve, top)) { rows.push({ x, y, series: names[number] }); }
       }
       const marks = [{ x: star, label: `r* = ${star.toLocaleString("en", { maximumSignificantDigits: 3 })}` }];
       if (play.slots === null) { marks.push({ x: s.ratio, label: `ratio ${s.ratio}` }); }
-      update("ratios", { points: withRoom(rows, low, 1.2), bands, marks: markRows(marks, low, high) });
+      for (const band of bands) {
+        // The label lies in the widest stretch between marked lines, where it has room (vega.py band_rows).
+        const inside = marks.map((m) => m.x).filter((x) => band.x < x && x < band.x2).sort((a, b) => a - b);
+        const edges = [band.x, ...inside, band.x2];
+        const [share, one] = edges.slice(1).map((x, i) => [x / edges[i], edges[i]]).reduce((a, b) => (b[0] > a[0] ? b : a));
+        band.mid = one * Math.sqrt(share); band.fill = play.bands[band.binding].fill;
+        const wide = Math.log(share) / Math.log(high / low) * play.width, text = play.bands[band.binding].label;
+        band.label = wide > 6.6 * text.length ? text : "";
+      }
+      if (!found.length) { return; }
+      update("ratios", { points: withRoom(rows, low, 1), bands, marks: markRows(marks, low, high) });
     },
     blocks(s, e, c) {
       const rows = [], names = play.series.lengths;
@@ -170,7 +191,8 @@
         catch (error) { if (!(error instanceof Refused)) { throw error; } }
         rows.push({ x, y: s.seqs, series: names[1] });
       }
-      update("lengths", { points: withRoom(rows.filter((row) => row.y >= 1), 256, 4),
+      if (!rows.some((row) => row.y >= 1)) { return; }
+      update("lengths", { points: withRoom(rows.filter((row) => row.y >= 1), 256, 1),
         marks: markRows([{ x: s.length, label: `L = ${whole(s.length)}` }], 256, play.longest) });
     },
   };
@@ -178,6 +200,13 @@
   let waiting = false;
   const recompute = () => {
     waiting = false;
+    fresh = new Set();
+    answer();
+    for (const name of Object.keys(views)) {
+      document.getElementById(`chart-${name}`).parentElement.style.visibility = fresh.has(name) ? "" : "hidden";
+    }
+  };
+  const answer = () => {
     const s = settings();
     const wrong = play.controls.find((control) => !control.choices && !field(control.name).checkValidity());
     for (const name of play.results) { set(name, "-"); }
