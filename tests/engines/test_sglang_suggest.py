@@ -18,7 +18,7 @@ K3 = "--tp 8 --mamba-ssm-dtype float32 --kv-cache-dtype fp8_e4m3"
 EAGLE = "--speculative-algorithm EAGLE --speculative-num-draft-tokens 4"
 DSPARK = "--speculative-algorithm DSPARK --speculative-dspark-block-size 3"
 WORKERS = "--tp 16 --dp 2 --enable-dp-attention"
-EFFECT = re.compile(r"([0-9,]+) -> ([0-9,]+) requests? of [0-9,]+ tokens")
+EFFECT = re.compile(r"([0-9,]+) -> ([0-9,]+) requests? of [0-9,]+ tokens?")
 
 
 def arguments(flags, draft_layers=0):
@@ -79,6 +79,7 @@ CASES = {
     "decode server": ("kimi-k3", f"{K3} --disaggregation-mode decode --max-running-requests 24", 28.55, 9216),
     "no attention": ("falcon-mamba-7b", "", 0.34, 5),
     "unified": ("kimi-k3", f"{K3} --enable-unified-memory", 28.55, 9216),
+    "one token": ("kimi-k3", "--tp 8", 1.0, 1),
 }
 
 

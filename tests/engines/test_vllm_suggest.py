@@ -19,7 +19,7 @@ from hybridcalc.units import GIB
 
 NEMOTRON = "nemotron-h-8b"
 REQUESTS = re.compile(r"([0-9,]+) -> ([0-9,]+) requests? of .*")
-REUSED = re.compile(r"([0-9,]+) -> ([0-9,]+) of [0-9,]+ tokens reused")
+REUSED = re.compile(r"([0-9,]+) -> ([0-9,]+) of [0-9,]+ tokens? reused")
 
 
 def planned(model=NEMOTRON, *, gib=40.0, rest=None, work=None, args=None, **flags):
