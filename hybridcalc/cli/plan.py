@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.cli import options, pictures
+from hybridcalc.cli import options, pictures, server_options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.deployment import Workload
 from hybridcalc.errors import IllegalCombination
@@ -56,34 +56,14 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 )  # fmt: skip
 def plan_command(
     context: typer.Context,
-    engine: Annotated[
-        str | None, typer.Option("--engine", metavar="NAME", help="sglang (default) or vllm; a launch line says it.")
-    ] = None,
-    rest: Annotated[
-        str | None, typer.Option("--rest", metavar="SIZE", help="SGLang: memory left for both pools on one rank.")
-    ] = None,
-    available: Annotated[
-        str | None, typer.Option("--available", metavar="SIZE", help="vLLM: memory free for the cache on one GPU.")
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option("--gpu", metavar="NAME|SIZE", help="GPU, with --weights and the engine's share of memory."),
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option("--weights", metavar="SIZE", help="Weights on one rank, as a boot log prints them.")
-    ] = None,
-    non_cache: Annotated[
-        str | None,
-        typer.Option(
-            "--non-cache", metavar="SIZE", help="vLLM: what the GPU holds beside weights and cache; else estimated."
-        ),
-    ] = None,
-    avail_before: Annotated[
-        str | None, typer.Option("--avail-before", metavar="GIB", help="`avail mem` a boot printed before the weights.")
-    ] = None,
-    avail_after: Annotated[
-        str | None, typer.Option("--avail-after", metavar="GIB", help="`avail mem` a boot printed after the weights.")
-    ] = None,
+    engine: server_options.EngineName = None,
+    rest: server_options.Rest = None,
+    available: server_options.Available = None,
+    gpu: server_options.Gpu = None,
+    weights: server_options.Weights = None,
+    non_cache: server_options.NonCache = None,
+    avail_before: server_options.AvailBefore = None,
+    avail_after: server_options.AvailAfter = None,
     length: Annotated[
         str | None, typer.Option("--length", "-L", metavar="TOKENS", help="Tokens a request holds: prompt and answer.")
     ] = None,
@@ -117,23 +97,11 @@ def plan_command(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a sweep as CSV.")] = False,
     draft_layers: options.DraftLayers = None,
     draft_kv_bytes_per_token: options.DraftKv = None,
-    max_draft_tokens: Annotated[
-        int | None,
-        typer.Option("--max-draft-tokens", metavar="N", min=1, max=1024, help="Most draft tokens, where they adapt."),
-    ] = None,
-    platform: Annotated[
-        str | None,
-        typer.Option("--platform", metavar="NAME", help="SGLang: cuda (default), hip, npu, xpu, musa or cpu."),
-    ] = None,
-    gpu_capability: Annotated[
-        str | None,
-        typer.Option("--gpu-capability", metavar="M.N", help="vLLM: compute capability, else that of --gpu, or 9.0."),
-    ] = None,
+    max_draft_tokens: server_options.MaxDraftTokens = None,
+    platform: server_options.PlatformName = None,
+    gpu_capability: server_options.GpuCapability = None,
     env: options.Environment = None,
-    engine_version: Annotated[
-        str | None,
-        typer.Option("--engine-version", metavar="VERSION", help="Version whose rules apply; else the newest known."),
-    ] = None,
+    engine_version: server_options.RulesVersion = None,
     fail_on: Annotated[
         str | None,
         typer.Option(
