@@ -51,10 +51,16 @@ def stages() -> dict[str, Callable[[], object]]:
     axis = (Axis("rest", tuple(f"{20 + step / 100:.2f}" for step in range(100))),)
     points = lambda: list(  # noqa: E731
         sweep(
-            axis, lambda _: ARGS, SweepSolver(MODEL), TABLE, memory_name="rest", cheap_fields=CHEAP_FIELDS,
-            memory=lambda _: exact_rest(28.55), work=Workload.at(9216),
+            axis,
+            lambda _: ARGS,
+            SweepSolver(MODEL),
+            TABLE,
+            memory_name="rest",
+            cheap_fields=CHEAP_FIELDS,
+            memory=lambda _: exact_rest(28.55),
+            work=Workload.at(9216),
         )
-    )  # fmt: skip
+    )
     served = vllm_planner.prepare(NEMOTRON, VLLM)
     return {
         "unit": unit,
@@ -90,8 +96,10 @@ def main() -> int:
     for name, taken in least.items():
         print(f"{name:22} {1e6 * taken:9.2f} us   {taken / least['unit']:7.2f} x 1,000 additions")
     slowest = max(least["size"], least["vLLM size"])
-    print(f"{1 / least['size']:,.0f} exact plans a second for SGLang, {1 / least['vLLM size']:,.0f} for vLLM; "
-          f"at least {options.least:,} are wanted")  # fmt: skip
+    print(
+        f"{1 / least['size']:,.0f} exact plans a second for SGLang, {1 / least['vLLM size']:,.0f} for vLLM; "
+        f"at least {options.least:,} are wanted"
+    )
     return int(1 / slowest < options.least)
 
 

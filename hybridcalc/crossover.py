@@ -139,11 +139,18 @@ def compare(hybrid: Holdings, baseline: Holdings | None, *, longest: int | None 
         for tokens in curve_lengths(marks, end)
     )
     return Crossover(
-        model=hybrid.name, state_bytes=hybrid.state_bytes, state_why=hybrid.state_why,
-        kv_bytes_per_token=own.bytes_per_token, kv_why=hybrid.kv_why, component_tokens=component,
-        per_layer_tokens=per_layer, baseline=other, curve=curve, notes=hybrid.notes,
+        model=hybrid.name,
+        state_bytes=hybrid.state_bytes,
+        state_why=hybrid.state_why,
+        kv_bytes_per_token=own.bytes_per_token,
+        kv_why=hybrid.kv_why,
+        component_tokens=component,
+        per_layer_tokens=per_layer,
+        baseline=other,
+        curve=curve,
+        notes=hybrid.notes,
         steps=(*hybrid.steps, *_steps(hybrid, one, component, per_layer, other, side)),
-    )  # fmt: skip
+    )
 
 
 def _baseline(model: Holdings | None, hybrid: _Side, shared: int) -> tuple[Baseline | None, _Side | None]:
@@ -167,9 +174,13 @@ def _outweighs(state_bytes: int, curve: KvCurve) -> Fraction | None:
 
 
 def _steps(
-    whole: Holdings, hybrid: _Side, component: Fraction | None, per_layer: Fraction | None, other: Baseline | None,
+    whole: Holdings,
+    hybrid: _Side,
+    component: Fraction | None,
+    per_layer: Fraction | None,
+    other: Baseline | None,
     side: _Side | None,
-) -> list[Step]:  # fmt: skip
+) -> list[Step]:
     source, unit, state = "docs/formulas.md, crossover", "B per sequence and rank", hybrid.state_bytes
     layers, shared = whole.state_layers, whole.ranks
     one = Step("state", "layers x state of one", f"{layers} x {state // layers:,}", state, unit, source)
@@ -212,9 +223,11 @@ def _meeting(
     full, slope = hybrid.curve.line(near)
     other_full, other_slope = other.curve.line(near)
     terms = [
-        (1, "state", hybrid.state_bytes, shared), (1, "full windows", full, 1),
-        (-1, f"{whose}state", other.state_bytes, shared), (-1, f"{whose}full windows", other_full, 1),
-    ]  # fmt: skip
+        (1, "state", hybrid.state_bytes, shared),
+        (1, "full windows", full, 1),
+        (-1, f"{whose}state", other.state_bytes, shared),
+        (-1, f"{whose}full windows", other_full, 1),
+    ]
     rates = [
         (1, f"{whose}KV{_filling(other.curve, near)} per token", other_slope, 1),
         (-1, f"own KV{_filling(hybrid.curve, near)} per token", slope, 1),

@@ -98,8 +98,12 @@ class FlagTable:
         self.switched_off = {off: flag for flag in flags if flag.kind == "switch" for off in _negations(flag)}
         self.names = sorted({*self.by_spelling, *self.switched_off, *others})
         self._readers: dict[str, Callable[[str], Any]] = {
-            "int": _whole, "float": _number, "tokens": read_tokens, "json": _object, "str": str,
-        }  # fmt: skip
+            "int": _whole,
+            "float": _number,
+            "tokens": read_tokens,
+            "json": _object,
+            "str": str,
+        }
 
     def read(self, words: Sequence[str], *, unknown: list[str] | None = None) -> dict[str, Any]:
         """Values by the first spelling of their flags; the first word may be the model, which stands under "".

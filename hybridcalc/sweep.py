@@ -108,9 +108,16 @@ def count_points(axes: Sequence[Axis], table: FlagTable) -> int:
 
 
 def sweep(
-    axes: Sequence[Axis], arguments: Callable[[list[str]], Args], solve: Solver[Args], table: FlagTable, *,
-    memory_name: str, cheap_fields: Iterable[str], memory: Callable[[Args], Rest], work: Workload,
-) -> Iterator[Point]:  # fmt: skip
+    axes: Sequence[Axis],
+    arguments: Callable[[list[str]], Args],
+    solve: Solver[Args],
+    table: FlagTable,
+    *,
+    memory_name: str,
+    cheap_fields: Iterable[str],
+    memory: Callable[[Args], Rest],
+    work: Workload,
+) -> Iterator[Point]:
     """Every combination in order, planned exactly on the likely ``memory``.
 
     ``cheap_fields`` are arguments that change only the arithmetic, not what is prepared for it. A combination that

@@ -266,11 +266,7 @@ def test_what_does_not_reach_the_engine_may_be_unresolved(text):
         ("python -m", "'python -m' starts no engine known here", f"begin with {KNOWN}"),
         ("sglang generate", "'sglang generate' starts no engine known here", f"begin with {KNOWN}"),
         ("sglang serve a; sglang serve b", "2 launch commands are given", "give one of them"),
-        (
-            "sglang serve m\n  --tp 8",
-            "'--tp' starts a command of its own",
-            "end the line before it with a backslash",
-        ),
+        ("sglang serve m\n  --tp 8", "'--tp' starts a command of its own", "end the line before it with a backslash"),
     ],
 )
 def test_what_is_no_launch_is_said_word_by_word(text, message, fix):

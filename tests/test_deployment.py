@@ -35,23 +35,32 @@ def test_lengths_are_read_with_their_requests(text, lengths):
         ("", "'' holds no lengths", "write 8k:20,128k:2 (length:requests, ...)"),
         (" , ", "' , ' holds no lengths", "write 8k:20,128k:2 (length:requests, ...)"),
         ("8,192:5", "'8,192:5': a comma parts lengths, not thousands", "write 8192:5, or 128:1,256:1"),
-        ("8k:" + "1" * 5000, "'8k:" + "1" * 37 + "': the requests of a length are a whole number",
-         "write 8k:20,128k:2"),
-        ("8k:00000000019999999999", "'8k:00000000019999999999': the requests of a length are a whole number",
-         "write 8k:20,128k:2"),
+        (
+            "8k:" + "1" * 5000,
+            "'8k:" + "1" * 37 + "': the requests of a length are a whole number",
+            "write 8k:20,128k:2",
+        ),
+        (
+            "8k:00000000019999999999",
+            "'8k:00000000019999999999': the requests of a length are a whole number",
+            "write 8k:20,128k:2",
+        ),
         ("8k,8k:0", "'8k:0': the requests of a length are a whole number", "write 8k:20,128k:2"),
         ("8k:", "'8k:': the requests of a length are a whole number", "write 8k:20,128k:2"),
         ("8k:-1", "'8k:-1': the requests of a length are a whole number", "write 8k:20,128k:2"),
         ("8k:1.5", "'8k:1.5': the requests of a length are a whole number", "write 8k:20,128k:2"),
         ("8k:²", "'8k:²': the requests of a length are a whole number", "write 8k:20,128k:2"),
         ("8k:2:3", "'8k:2:3': the requests of a length are a whole number", "write 8k:20,128k:2"),
-        (f"8k:{MOST_REQUESTS + 1}", "'8k:1000000001': the requests of a length are a whole number",
-         "write 8k:20,128k:2"),
+        (
+            f"8k:{MOST_REQUESTS + 1}",
+            "'8k:1000000001': the requests of a length are a whole number",
+            "write 8k:20,128k:2",
+        ),
         (":3", "'' is not a token count", "write 9216, 8k (8,192) or 1M (1,048,576)"),
         ("8x:3", "'8x' is not a token count", "write 9216, 8k (8,192) or 1M (1,048,576)"),
         ("0:3", "'0' is not a usable token count", f"whole tokens from 1 to {LARGEST_TOKENS:,}"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_list_of_lengths_is_refused_by_the_part_that_is_not(text, message, fix):
     """The part at fault is quoted, the form is shown."""
     with pytest.raises(InputError) as error:

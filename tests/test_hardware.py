@@ -9,16 +9,19 @@ from hybridcalc.hardware import find_gpu, weights_from_index
 from hybridcalc.units import GIB
 
 
-@pytest.mark.parametrize(("name", "gib", "source"), [
-    ("h200", 143_771 / 1024, "NVIDIA H200"),
-    (" H200 ", 143_771 / 1024, "NVIDIA H200"),
-    ("NVIDIA H200", 143_771 / 1024, "NVIDIA H200"),
-    ("h100-sxm5", 81_559 / 1024, "NVIDIA H100 80GB HBM3"),
-    ("a100", 80.0, "NVIDIA A100-SXM4-80GB"),
-    ("80GiB", 80.0, "as given"),
-    ("143771MiB", 143_771 / 1024, "as given"),
-    ("80GB", 80e9 / GIB, "as given"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "gib", "source"),
+    [
+        ("h200", 143_771 / 1024, "NVIDIA H200"),
+        (" H200 ", 143_771 / 1024, "NVIDIA H200"),
+        ("NVIDIA H200", 143_771 / 1024, "NVIDIA H200"),
+        ("h100-sxm5", 81_559 / 1024, "NVIDIA H100 80GB HBM3"),
+        ("a100", 80.0, "NVIDIA A100-SXM4-80GB"),
+        ("80GiB", 80.0, "as given"),
+        ("143771MiB", 143_771 / 1024, "as given"),
+        ("80GB", 80e9 / GIB, "as given"),
+    ],
+)
 def test_a_gpu_is_found_by_name_alias_or_size(name, gib, source):
     assert find_gpu(name)[:2] == (gib, source)
 

@@ -27,30 +27,57 @@ from hybridcalc.sweep import (
 )
 
 
-@pytest.mark.parametrize(("text", "name", "values"), [
-    ("page-size=1,64", "page-size", ("1", "64")),
-    ("--page-size=1", "page-size", ("1",)),
-    ("-tp=1,2", "tp", ("1", "2")),
-    ("kv-cache-dtype= auto , fp8_e4m3 ,", "kv-cache-dtype", ("auto", "fp8_e4m3")),
-    ("r=1:3:1", "r", ("1", "2", "3")),
-    ("r=1:4:2", "r", ("1", "3")),
-    ("r=0.1:0.5:0.1", "r", ("0.1", "0.2", "0.3", "0.4", "0.5")),
-    ("r=-1:1:1", "r", ("-1", "0", "1")),
-    ("r=5:5:1", "r", ("5",)),
-    ("r=10:100:45", "r", ("10", "55", "100")),
-    ("r=1e1:2e1:1e1", "r", ("10", "20")),
-    ("r=0.90:1:0.05", "r", ("0.9", "0.95", "1")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "name", "values"),
+    [
+        ("page-size=1,64", "page-size", ("1", "64")),
+        ("--page-size=1", "page-size", ("1",)),
+        ("-tp=1,2", "tp", ("1", "2")),
+        ("kv-cache-dtype= auto , fp8_e4m3 ,", "kv-cache-dtype", ("auto", "fp8_e4m3")),
+        ("r=1:3:1", "r", ("1", "2", "3")),
+        ("r=1:4:2", "r", ("1", "3")),
+        ("r=0.1:0.5:0.1", "r", ("0.1", "0.2", "0.3", "0.4", "0.5")),
+        ("r=-1:1:1", "r", ("-1", "0", "1")),
+        ("r=5:5:1", "r", ("5",)),
+        ("r=10:100:45", "r", ("10", "55", "100")),
+        ("r=1e1:2e1:1e1", "r", ("10", "20")),
+        ("r=0.90:1:0.05", "r", ("0.9", "0.95", "1")),
+    ],
+)
 def test_values_are_listed_or_ranged_over_with_both_ends(text, name, values):
     """Decimals are exact, ends inclusive, and a value is written as one would type it."""
     assert parse_axis(text) == Axis(name, values)
 
 
-@pytest.mark.parametrize("text", [
-    "", "=", "r", "r=", "=1,2", "r=,", "--=1", "r=1:2:0", "r=1:2:-1", "r=2:1:1", "r=a:b:c", "r=1:nan:1", "r=1:inf:1",
-    "r=::", "r=1:2:", f"r=0:{MOST_POINTS}:1", "r=0:1:1e-30", "r=0:1e300:1", "r=0:1e999999:1", "r=0:1:1e-999999",
-    "r=0:1:1e999999", "r=-1e99:1:1", "r=" + "1," * (MOST_POINTS + 1),
-], ids=lambda text: text[:12])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "=",
+        "r",
+        "r=",
+        "=1,2",
+        "r=,",
+        "--=1",
+        "r=1:2:0",
+        "r=1:2:-1",
+        "r=2:1:1",
+        "r=a:b:c",
+        "r=1:nan:1",
+        "r=1:inf:1",
+        "r=::",
+        "r=1:2:",
+        f"r=0:{MOST_POINTS}:1",
+        "r=0:1:1e-30",
+        "r=0:1e300:1",
+        "r=0:1e999999:1",
+        "r=0:1:1e-999999",
+        "r=0:1:1e999999",
+        "r=-1e99:1:1",
+        "r=" + "1," * (MOST_POINTS + 1),
+    ],
+    ids=lambda text: text[:12],
+)
 def test_what_is_no_axis_is_refused_and_named(text, within):
     """In one line, before anything is counted out."""
     with within(5), pytest.raises(InputError, match=r"^--sweep '") as refusal:
@@ -74,20 +101,34 @@ def test_the_number_of_combinations_is_bounded():
         count_points([Axis("a", many), Axis("b", many), Axis("c", ("1", "2"))], VLLM)
 
 
-@pytest.mark.parametrize(("table", "first", "second"), [
-    (SGLANG, "a", "a"), (SGLANG, "tp", "tp-size"), (SGLANG, "mamba-full", "mamba-full-memory-ratio"),
-    (SGLANG, "dp", "attn-dp-size"), (VLLM, "length", "length"),
-    (VLLM, "gpu-memory-utilization", "device-memory-utilization"), (VLLM, "max-num-s", "max-num-seqs"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("table", "first", "second"),
+    [
+        (SGLANG, "a", "a"),
+        (SGLANG, "tp", "tp-size"),
+        (SGLANG, "mamba-full", "mamba-full-memory-ratio"),
+        (SGLANG, "dp", "attn-dp-size"),
+        (VLLM, "length", "length"),
+        (VLLM, "gpu-memory-utilization", "device-memory-utilization"),
+        (VLLM, "max-num-s", "max-num-seqs"),
+    ],
+)
 def test_a_setting_is_swept_once_whatever_its_spelling(table, first, second):
     with pytest.raises(InputError, match=r"^--sweep names a setting twice$"):
         count_points([Axis(first, ("1",)), Axis(second, ("1",))], table)
 
 
-@pytest.mark.parametrize(("table", "name", "field"), [
-    (SGLANG, "tp", "tp_size"), (VLLM, "block-size", "block_size"), (VLLM, "max-num-b", "max_num_batched_tokens"),
-    (VLLM, "available", "available"), (VLLM, "length", "length"), (VLLM, "tp", "tensor_parallel_size"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("table", "name", "field"),
+    [
+        (SGLANG, "tp", "tp_size"),
+        (VLLM, "block-size", "block_size"),
+        (VLLM, "max-num-b", "max_num_batched_tokens"),
+        (VLLM, "available", "available"),
+        (VLLM, "length", "length"),
+        (VLLM, "tp", "tensor_parallel_size"),
+    ],
+)
 def test_a_name_is_the_argument_it_sets(table, name, field):
     assert field_of(name, table) == field
 
@@ -153,8 +194,15 @@ def test_every_combination_comes_in_order_with_its_own_memory_and_length():
         (width, room, length) for width in ("1", "2") for room in ("2", "8GiB") for length in ("1k", "10")
     ]
     assert [(point.units, point.tokens) for point in found] == [
-        (2, 1024), (2, 10), (8, 1024), (8, 10), (4, 1024), (4, 10), (16, 1024), (16, 10),
-    ]  # fmt: skip
+        (2, 1024),
+        (2, 10),
+        (8, 1024),
+        (8, 10),
+        (4, 1024),
+        (4, 10),
+        (16, 1024),
+        (16, 10),
+    ]
     assert count_points(axes, TOY) == len(found)
 
 
@@ -173,19 +221,32 @@ def test_a_mix_of_lengths_is_handed_on_whole_and_a_swept_length_replaces_it():
 
     for specs in (["width=1"], ["length=10,20"]):
         axes = [parse_axis(spec) for spec in specs]
-        list(sweep(axes, lambda _: 1, solve, TOY, memory_name="room", cheap_fields=(),
-                   memory=lambda _: exact_rest(1.0), work=mix))  # fmt: skip
+        list(
+            sweep(
+                axes,
+                lambda _: 1,
+                solve,
+                TOY,
+                memory_name="room",
+                cheap_fields=(),
+                memory=lambda _: exact_rest(1.0),
+                work=mix,
+            )
+        )
     assert asked == [mix, Workload.at(10), Workload.at(20)]
 
 
-@pytest.mark.parametrize(("specs", "before", "units"), [
-    (["doubled-up=true,false"], (), [8, 4]),
-    (["doubled-up=false,true"], ("--doubled-up",), [4, 8]),
-    (["doubled=ON,no"], (), [8, 4]),
-    (["tripled=yes,off,1,0"], (), [12, 4, 12, 4]),
-    (["w=2,3"], (), [8, 12]),
-    (["-w=2", "tripled=true"], (), [24]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("specs", "before", "units"),
+    [
+        (["doubled-up=true,false"], (), [8, 4]),
+        (["doubled-up=false,true"], ("--doubled-up",), [4, 8]),
+        (["doubled=ON,no"], (), [8, 4]),
+        (["tripled=yes,off,1,0"], (), [12, 4, 12, 4]),
+        (["w=2,3"], (), [8, 12]),
+        (["-w=2", "tripled=true"], (), [24]),
+    ],
+)
 def test_switches_and_short_names_are_swept_too(specs, before, units):
     """On and off in any of the usual words; a switch that the launch line sets is off again where false is swept."""
     _, found, _ = toy(specs, before=before)
@@ -201,8 +262,18 @@ def test_names_are_checked_before_any_argument_is_read():
 
     for spec in ("height=1", "gpu=h100", "doubled=2"):
         with pytest.raises(InputError, match=r"^--sweep "):
-            list(sweep([parse_axis(spec)], arguments, lambda *_: Outcome(1, 1, 1, ""), TOY, memory_name="room",
-                       cheap_fields=(), memory=lambda _: exact_rest(1.0), work=NO_LENGTH))  # fmt: skip
+            list(
+                sweep(
+                    [parse_axis(spec)],
+                    arguments,
+                    lambda *_: Outcome(1, 1, 1, ""),
+                    TOY,
+                    memory_name="room",
+                    cheap_fields=(),
+                    memory=lambda _: exact_rest(1.0),
+                    work=NO_LENGTH,
+                )
+            )
 
 
 def test_cheap_arguments_memory_and_length_do_not_part_preparations():
@@ -216,24 +287,35 @@ def test_cheap_arguments_memory_and_length_do_not_part_preparations():
 def test_a_refused_combination_is_a_point_with_the_reason():
     _, found, _ = toy(["width=2,13,100", "room=1"])
     assert [(point.requests, point.refusal) for point in found] == [
-        (2, ""), (0, "13 is refused"), (0, "--width '100' is not a whole number from 1 to 99"),
-    ]  # fmt: skip
+        (2, ""),
+        (0, "13 is refused"),
+        (0, "--width '100' is not a whole number from 1 to 99"),
+    ]
     assert found[1].to_dict([Axis("width", ()), Axis("room", ())], ("units", "words")) == {
-        "width": "13", "room": "1", "units": None, "words": None, "requests": 0, "binding": None,
-        "refusal": "13 is refused", "pareto": False,
-    }  # fmt: skip
+        "width": "13",
+        "room": "1",
+        "units": None,
+        "words": None,
+        "requests": 0,
+        "binding": None,
+        "refusal": "13 is refused",
+        "pareto": False,
+    }
 
 
-@pytest.mark.parametrize(("specs", "text"), [
-    (["height=1"], "--sweep height: no flag that changes a plan"),
-    (["model=a,b"], "--sweep model: no flag that changes a plan"),
-    *(([f"{option}=1"], f"--sweep {option}: no flag that changes a plan") for option in OPTIONS),
-    (["doubled-up=2"], "--sweep doubled-up=2: a switch is true or false"),
-    (["tripled=maybe"], "--sweep tripled=maybe: a switch is true or false"),
-    (["width=0"], "--width '0' is not a whole number from 1 to 99"),
-    (["room=much"], "--sweep room=much: not a usable size"),
-    (["length=0"], "'0' is not a usable token count"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("specs", "text"),
+    [
+        (["height=1"], "--sweep height: no flag that changes a plan"),
+        (["model=a,b"], "--sweep model: no flag that changes a plan"),
+        *(([f"{option}=1"], f"--sweep {option}: no flag that changes a plan") for option in OPTIONS),
+        (["doubled-up=2"], "--sweep doubled-up=2: a switch is true or false"),
+        (["tripled=maybe"], "--sweep tripled=maybe: a switch is true or false"),
+        (["width=0"], "--width '0' is not a whole number from 1 to 99"),
+        (["room=much"], "--sweep room=much: not a usable size"),
+        (["length=0"], "'0' is not a usable token count"),
+    ],
+)
 def test_a_sweep_without_a_single_sensible_point_is_refused(specs, text):
     with pytest.raises(InputError) as refusal:
         toy(specs)

@@ -67,9 +67,13 @@ def _a4(_: Mapping[str, Any]) -> dict[str, int]:
 
 def _a7(inputs: Mapping[str, Any]) -> int:
     rings = kda_rings(
-        layers=inputs["layers"], slots=inputs["slots"], heads=inputs["heads"], head_dim=inputs["head_dim"],
-        cache_len=inputs["cache_len"], conv_dtype="bfloat16",
-    )  # fmt: skip
+        layers=inputs["layers"],
+        slots=inputs["slots"],
+        heads=inputs["heads"],
+        head_dim=inputs["head_dim"],
+        cache_len=inputs["cache_len"],
+        conv_dtype="bfloat16",
+    )
     return sum(ring.bytes for ring in rings)
 
 
@@ -97,9 +101,12 @@ def _b3(_: Mapping[str, Any]) -> dict[str, float]:
 def _b4(inputs: Mapping[str, Any]) -> dict[str, float]:
     def at(dcp: int) -> Fraction:
         return balanced_ratio(
-            state_slot(K3, K3_TP8).bytes, 13824, slots_per_request=inputs["slots_per_request"],
-            length_tokens=inputs["length"], dcp=dcp,
-        )  # fmt: skip
+            state_slot(K3, K3_TP8).bytes,
+            13824,
+            slots_per_request=inputs["slots_per_request"],
+            length_tokens=inputs["length"],
+            dcp=dcp,
+        )
 
     return {"dcp1": round(float(at(1)), 4), "dcp8": round(float(at(8)), 3)}
 
@@ -121,19 +128,18 @@ def _c2(inputs: Mapping[str, Any]) -> dict[str, float]:
 def _c3(inputs: Mapping[str, Any]) -> dict[str, float]:
     hybrid = memory_of([inputs["tokens"]], NEMOTRON_8B.bytes, 16384)
     base = memory_of([inputs["tokens"]], 0, 131072)
-    return {
-        "baseline_gib": base / GIB, "hybrid_gib": round(hybrid / GIB, 6), "factor": round(base / hybrid, 5),
-    }  # fmt: skip
+    return {"baseline_gib": base / GIB, "hybrid_gib": round(hybrid / GIB, 6), "factor": round(base / hybrid, 5)}
 
 
 def _c5(inputs: Mapping[str, Any]) -> dict[str, float]:
     page, kv = inputs["state_page"], inputs["attn_bytes_per_token"]
     align, every = aligned_block(page, kv, inputs["alignment"]), aligned_block(page, kv, inputs["chunk"])
     return {
-        "align_block": align, "all_block": every,
+        "align_block": align,
+        "all_block": every,
         "all_padding": round(float(padding_share(page, every * kv)), 6),
         "align_padding": round(float(padding_share(page, align * kv)), 6),
-    }  # fmt: skip
+    }
 
 
 def _c6(inputs: Mapping[str, Any]) -> dict[str, float]:
@@ -144,9 +150,7 @@ def _c6(inputs: Mapping[str, Any]) -> dict[str, float]:
 
 def _c7(inputs: Mapping[str, Any]) -> dict[str, int]:
     reused, short = reused_tokens(4000, inputs["block"]), reused_tokens(900, inputs["block"])
-    return {
-        "reused": reused, "recomputed": 4200 - reused, "short_reused": short, "short_recomputed": 1100 - short,
-    }  # fmt: skip
+    return {"reused": reused, "recomputed": 4200 - reused, "short_reused": short, "short_recomputed": 1100 - short}
 
 
 def _d1(inputs: Mapping[str, Any]) -> dict[str, float]:

@@ -402,10 +402,11 @@ def pool_figures(pool: Pool) -> dict[str, Value | None]:
     """A pool's figures under their names in ``figures``."""
     if isinstance(pool, StatePoolAllocated):
         return {
-            "max_mamba_cache_size": pool.slots, "conv_gib": pool.conv, "ssm_gib": pool.ssm,
-            "intermediate_ssm_gib": pool.intermediate_ssm, "intermediate_conv_gib": pool.intermediate_conv,
+            "max_mamba_cache_size": pool.slots,
+            "conv_gib": pool.conv,
+            "ssm_gib": pool.ssm,
+            "intermediate_ssm_gib": pool.intermediate_ssm,
+            "intermediate_conv_gib": pool.intermediate_conv,
             "max_running_requests": pool.limit,
-        }  # fmt: skip
-    return {
-        "kv_tokens": pool.tokens, "kv_dtype": pool.dtype, "k_gib": pool.k, "v_gib": pool.v, "kv_gib": pool.kv,
-    }  # fmt: skip
+        }
+    return {"kv_tokens": pool.tokens, "kv_dtype": pool.dtype, "k_gib": pool.k, "v_gib": pool.v, "kv_gib": pool.kv}

@@ -13,13 +13,32 @@ from hybridcalc.bootlog.spelling import CUT, SPACE, spelt
 _SIZE = (("size", "size = {size}"),)
 _KV_TOTAL = spelt("llama_kv_cache") + rb"(?!\w{0,12}recurrent)\w{0,24}:" + SPACE + rb"(?=" + spelt("size") + rb")"
 _STATE_TOTAL = (
-    spelt("llama_") + CUT + rb"(?:" + spelt("memory") + rb"|" + spelt("kv_cache") + rb")" + CUT
-    + spelt("_recurrent:") + SPACE + rb"(?=" + spelt("size") + rb")"
-)  # fmt: skip
+    spelt("llama_")
+    + CUT
+    + rb"(?:"
+    + spelt("memory")
+    + rb"|"
+    + spelt("kv_cache")
+    + rb")"
+    + CUT
+    + spelt("_recurrent:")
+    + SPACE
+    + rb"(?="
+    + spelt("size")
+    + rb")"
+)
 _ALLOCATING = (
-    spelt("allocating") + SPACE + rb"[0-9.]{1,12}" + SPACE + spelt("MiB on device") + SPACE + rb"[0-9]{1,3}:" + SPACE
-    + rb"\w{0,12}" + spelt("alloc failed")
-)  # fmt: skip
+    spelt("allocating")
+    + SPACE
+    + rb"[0-9.]{1,12}"
+    + SPACE
+    + spelt("MiB on device")
+    + SPACE
+    + rb"[0-9]{1,3}:"
+    + SPACE
+    + rb"\w{0,12}"
+    + spelt("alloc failed")
+)
 _K_AND_V = (("k", "K ({*}): {size}"), ("v", "V ({*}): {size}"), ("k", "K ({*}) {mib}"), ("v", "V ({*}) {mib}"))
 """As llama.cpp prints them, and as people shorten them: the unit is the total's."""
 

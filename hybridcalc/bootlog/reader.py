@@ -171,10 +171,10 @@ class _Serving:
             if before is not None and start > before:
                 continue
             found = [
-                one for _, one in _found(bytearray(text), line, [(0, len(text))], self._grammars)
-                if isinstance(one.record, Statement) and one.record.kind in RUNNING
-                and start + one.start >= self.passed
-            ]  # fmt: skip
+                one
+                for _, one in _found(bytearray(text), line, [(0, len(text))], self._grammars)
+                if isinstance(one.record, Statement) and one.record.kind in RUNNING and start + one.start >= self.passed
+            ]
             if found:
                 self.passed = start + found[-1].end
                 yield found[-1].record

@@ -26,7 +26,7 @@ _REFUSED = (
 _TO_REST = rb"(?:[^\[\]]{0,200}?" + spelt("total_rest_memory=") + rb")?"
 _REST_ALONE = (
     spelt("max_mamba_cache_size=") + rb"-?" + CUT_COUNT + SPACE + rb"[(,]" + SPACE + spelt("total_rest_memory=")
-)  # fmt: skip
+)
 ELSEWHERE = (
     Form("", "Mamba Cache is allocated"),
     Form("", "KV Cache is allocated"),

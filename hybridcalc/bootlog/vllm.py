@@ -11,9 +11,13 @@ from hybridcalc.bootlog.forms import Form
 from hybridcalc.bootlog.spelling import CUT_COUNT, SPACE, spelt
 
 _ONE_REQUEST = (
-    spelt("To serve at least one request") + rb"(?:(?:(?!" + spelt("To serve") + rb")[^\[\]]){0,200}?"
-    + spelt("is needed, which is larger") + rb")?"
-)  # fmt: skip
+    spelt("To serve at least one request")
+    + rb"(?:(?:(?!"
+    + spelt("To serve")
+    + rb")[^\[\]]){0,200}?"
+    + spelt("is needed, which is larger")
+    + rb")?"
+)
 """Up to the words by which a quotation without the first ones is known."""
 _SEQS_EXCEED = (
     spelt("max_num_seqs") + SPACE + rb"\(" + CUT_COUNT + rb"\)" + SPACE + spelt("exceeds available Mamba cache blocks")

@@ -91,10 +91,19 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
             if not words.opened:
                 words.opened.extend(_unjudged(deployment, [item for item in unheld if settings.counts(item[0])]))
     return _checked(
-        deployment, model.name, model.preset, values, words.opened, findings, waiting, settings,
-        env=tuple(sorted(env.items())), gpu=known.gpu or hardware.label, notes=tuple(notes),
+        deployment,
+        model.name,
+        model.preset,
+        values,
+        words.opened,
+        findings,
+        waiting,
+        settings,
+        env=tuple(sorted(env.items())),
+        gpu=known.gpu or hardware.label,
+        notes=tuple(notes),
         version=version or engine.newest,
-    )  # fmt: skip
+    )
 
 
 def _versioned(finding: Finding, deployment: Deployment) -> Finding:
@@ -117,10 +126,20 @@ def _image_version(image: str, engine: Door) -> str | None:
 
 
 def _checked(
-    deployment: Deployment, model: str | None, preset: str | None, values: tuple[Value, ...], opened: Sequence[Open],
-    findings: Sequence[Located], waiting: tuple[tuple[str, tuple[str, ...]], ...], settings: Settings, *,
-    env: tuple[tuple[str, str], ...] = (), gpu: str | None = None, notes: tuple[str, ...] = (), version: str = "",
-) -> Checked:  # fmt: skip
+    deployment: Deployment,
+    model: str | None,
+    preset: str | None,
+    values: tuple[Value, ...],
+    opened: Sequence[Open],
+    findings: Sequence[Located],
+    waiting: tuple[tuple[str, tuple[str, ...]], ...],
+    settings: Settings,
+    *,
+    env: tuple[tuple[str, str], ...] = (),
+    gpu: str | None = None,
+    notes: tuple[str, ...] = (),
+    version: str = "",
+) -> Checked:
     kept = []
     for item in findings:
         rule = item.finding.rule
@@ -128,11 +147,25 @@ def _checked(
             severity = settings.severity.get(rule, item.finding.severity)
             kept.append(item._replace(finding=item.finding._replace(severity=severity)))
     return Checked(
-        deployment.path, deployment.place.line, deployment.kind, deployment.name, deployment.engine, model, preset,
-        values, tuple(item._replace(deployment=deployment.name) for item in opened), tuple(kept),
-        tuple((rule, needs) for rule, needs in waiting if rule == "all" or settings.counts(rule)), env, gpu,
-        deployment.hardware.gpus, deployment.hardware.nodes, deployment.replicas, notes, version,
-    )  # fmt: skip
+        deployment.path,
+        deployment.place.line,
+        deployment.kind,
+        deployment.name,
+        deployment.engine,
+        model,
+        preset,
+        values,
+        tuple(item._replace(deployment=deployment.name) for item in opened),
+        tuple(kept),
+        tuple((rule, needs) for rule, needs in waiting if rule == "all" or settings.counts(rule)),
+        env,
+        gpu,
+        deployment.hardware.gpus,
+        deployment.hardware.nodes,
+        deployment.replicas,
+        notes,
+        version,
+    )
 
 
 def _retired(deployment: Deployment, words: Words) -> list[Located]:
@@ -244,12 +277,20 @@ def _gpu_count(deployment: Deployment, engine: Door, args: Any, words: Words, un
     held = hardware.gpus * nodes
     of = f"{nodes} x {_gpus(hardware.gpus)}" if nodes > 1 else _gpus(hardware.gpus)
     if ranks > held:
-        finding = Finding("HC070", "error", f"{ranks} ranks, and {of} to run them on",
-                          f"ask for {_gpus(-(-ranks // nodes))} a node, or run fewer ranks")  # fmt: skip
+        finding = Finding(
+            "HC070",
+            "error",
+            f"{ranks} ranks, and {of} to run them on",
+            f"ask for {_gpus(-(-ranks // nodes))} a node, or run fewer ranks",
+        )
         return [place_finding(finding, deployment, words.given)]
     if ranks < held and hardware.gpus != 0 and hardware.gpus_place is not None and deployment.replicas != 0:
-        finding = Finding("HC073", "note", f"{ranks} rank{'' if ranks == 1 else 's'} on {of}: the others idle",
-                          f"ask for {_gpus(-(-ranks // nodes))} a node")  # fmt: skip
+        finding = Finding(
+            "HC073",
+            "note",
+            f"{ranks} rank{'' if ranks == 1 else 's'} on {of}: the others idle",
+            f"ask for {_gpus(-(-ranks // nodes))} a node",
+        )
         return [located_at(finding, hardware.gpus_place, deployment)]
     return []
 

@@ -59,8 +59,12 @@ class Located(NamedTuple):
             "suppressed": self.suppressed,
         }
         if self.edit is not None and self.edit.exact:
-            document["edit"] = {"line": self.edit.line, "column": self.edit.column, "before": self.edit.before,
-                                "text": self.edit.text}  # fmt: skip
+            document["edit"] = {
+                "line": self.edit.line,
+                "column": self.edit.column,
+                "before": self.edit.before,
+                "text": self.edit.text,
+            }
         return document
 
 
@@ -86,9 +90,13 @@ class Open(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
-            "name": self.text, "flag": self.flag, "reason": self.why, "file": self.path, "line": self.line,
+            "name": self.text,
+            "flag": self.flag,
+            "reason": self.why,
+            "file": self.path,
+            "line": self.line,
             "column": self.column,
-        }  # fmt: skip
+        }
 
 
 class Value(NamedTuple):
@@ -130,15 +138,24 @@ class Checked(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
-            "file": self.path, "line": self.line, "kind": self.kind, "name": self.name, "engine": self.engine,
+            "file": self.path,
+            "line": self.line,
+            "kind": self.kind,
+            "name": self.name,
+            "engine": self.engine,
             "engine_version": self.version,
-            "model": self.model, "preset": self.model_preset,
+            "model": self.model,
+            "preset": self.model_preset,
             "resolved": [value.to_dict() for value in self.values],
             "unresolved": [value.to_dict() for value in self.opened],
-            "env": dict(self.env), "gpu": self.gpu, "gpus": self.gpus, "nodes": self.nodes, "replicas": self.replicas,
+            "env": dict(self.env),
+            "gpu": self.gpu,
+            "gpus": self.gpus,
+            "nodes": self.nodes,
+            "replicas": self.replicas,
             "not_checked": [{"rule": rule, "needs": list(needs)} for rule, needs in self.waiting],
             "notes": list(self.notes),
-        }  # fmt: skip
+        }
 
 
 class FileResult(NamedTuple):

@@ -60,8 +60,9 @@ RETIRED = {
 @cache
 def all_rules() -> dict[str, Rule]:
     """Every rule that is judged on a deployment, by id, in order."""
-    return _by_id((*_of("sglang", "hybridcalc.engines.sglang.rules"), *_of("vllm", "hybridcalc.engines.vllm.rules"),
-                   *FILE_RULES))  # fmt: skip
+    return _by_id(
+        (*_of("sglang", "hybridcalc.engines.sglang.rules"), *_of("vllm", "hybridcalc.engines.vllm.rules"), *FILE_RULES)
+    )
 
 
 def explained_rules() -> dict[str, Rule]:

@@ -202,10 +202,11 @@ def _without_shared(checked: list[Checked], deployments: Sequence[Deployment]) -
     """Without idle GPUs (HC073) where several servers share those of one container."""
     held = Counter(deployment.hardware.gpus_place for deployment in deployments)
     return [
-        one if held[deployment.hardware.gpus_place] == 1
+        one
+        if held[deployment.hardware.gpus_place] == 1
         else one._replace(findings=tuple(item for item in one.findings if item.finding.rule != "HC073"))
         for one, deployment in zip(checked, deployments, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _stdin(size: int) -> bytes:

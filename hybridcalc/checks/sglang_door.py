@@ -52,8 +52,11 @@ def _rest(model: Architecture, args: ServerArgs, known: Memory) -> tuple[Rest | 
     """The memory left, or the figures that are missing for it."""
     if known.rest is not None:
         return exact_rest(parse_bytes(known.rest) / GIB), []
-    wanted = {"the GPU": known.gpu, "the weights on a rank": known.weights,
-              "--mem-fraction-static": args.mem_fraction_static}  # fmt: skip
+    wanted = {
+        "the GPU": known.gpu,
+        "the weights on a rank": known.weights,
+        "--mem-fraction-static": args.mem_fraction_static,
+    }
     missing = [name for name, value in wanted.items() if value is None]
     if missing or known.gpu is None or known.weights is None:
         return None, missing

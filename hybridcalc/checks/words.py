@@ -132,9 +132,13 @@ def environment(deployment: Deployment, engine: Door) -> tuple[dict[str, str], l
 
 
 def read(
-    deployment: Deployment, engine: Door, words: Words, env: Mapping[str, str], version: str | None,
+    deployment: Deployment,
+    engine: Door,
+    words: Words,
+    env: Mapping[str, str],
+    version: str | None,
     findings: list[Located],
-) -> tuple[str | None, Any]:  # fmt: skip
+) -> tuple[str | None, Any]:
     """The model and the arguments; flags that the engine refuses are reported and left out."""
     for _ in range(MOST_REFUSED):
         try:

@@ -128,8 +128,10 @@ def _report(failure: Exception) -> int:
     if isinstance(failure, OSError):
         _complain((failure.strerror or str(failure)).lower(), str(failure.filename or ""))
         return USAGE_ERROR
-    _complain(f"hybridcalc failed: {type(failure).__name__}: {' '.join(str(failure).split())[:200]}",
-              "this is a defect; run again with --debug for the traceback")  # fmt: skip
+    _complain(
+        f"hybridcalc failed: {type(failure).__name__}: {' '.join(str(failure).split())[:200]}",
+        "this is a defect; run again with --debug for the traceback",
+    )
     return USAGE_ERROR
 
 

@@ -30,8 +30,7 @@ def check_command(
         typer.Argument(metavar="PATH", help="Files, folders, globs; - is stdin. Default: this folder."),
     ] = None,
     output: Annotated[
-        str | None,
-        typer.Option("--format", "-f", metavar="NAME", help="text, json, sarif, junit, github or markdown."),
+        str | None, typer.Option("--format", "-f", metavar="NAME", help="text, json, sarif, junit, github or markdown.")
     ] = None,
     as_json: options.Json = False,
     into: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report there.")] = None,
@@ -102,12 +101,21 @@ def check_command(
     if fix and show_diff:
         raise InputError("--fix and --diff exclude each other", fix="give one of them")
     if write_baseline is not None and (fix or show_diff):
-        raise InputError(f"--write-baseline and {'--fix' if fix else '--diff'} exclude each other",
-                         fix="give one of them; fix first")  # fmt: skip
+        raise InputError(
+            f"--write-baseline and {'--fix' if fix else '--diff'} exclude each other", fix="give one of them; fix first"
+        )
     given = {
-        "select": select, "ignore": ignore, "fail_on": fail_on, "gpu": gpu, "weights": weights, "rest": rest,
-        "available": available, "length": length, "concurrency": concurrency, "baseline": baseline,
-    }  # fmt: skip
+        "select": select,
+        "ignore": ignore,
+        "fail_on": fail_on,
+        "gpu": gpu,
+        "weights": weights,
+        "rest": rest,
+        "available": available,
+        "length": length,
+        "concurrency": concurrency,
+        "baseline": baseline,
+    }
     settings = load_settings(Path.cwd())
     own = settings_from({key: value for key, value in given.items() if value is not None}, "check")
     settings = settings._replace(**{key: getattr(own, key) for key, value in given.items() if value is not None})

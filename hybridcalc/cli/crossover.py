@@ -71,18 +71,27 @@ def crossover(
         if dp_size > 1 or enable_dp_attention:
             raise InputError("--dp-size says nothing about vLLM", fix="leave it out")
         compare = _vllm(
-            tensor_parallel_size=tp_size, decode_context_parallel_size=dcp_size, kv_cache_dtype=kv_cache_dtype,
+            tensor_parallel_size=tp_size,
+            decode_context_parallel_size=dcp_size,
+            kv_cache_dtype=kv_cache_dtype,
             mamba_ssm_cache_dtype="auto" if mamba_ssm_dtype is None else mamba_ssm_dtype,
             enable_prefix_caching=enable_prefix_caching,
-            env=options.environment(env or []), **_version(engine_version),
-        )  # fmt: skip
+            env=options.environment(env or []),
+            **_version(engine_version),
+        )
     else:
         if enable_prefix_caching is not None:
             raise InputError("--enable-prefix-caching says nothing about SGLang", fix="add --engine vllm")
         compare = _sglang(
-            tp_size=tp_size, dp_size=dp_size, enable_dp_attention=enable_dp_attention, dcp_size=dcp_size,
-            kv_cache_dtype=kv_cache_dtype, mamba_ssm_dtype=mamba_ssm_dtype, env=env, **_version(engine_version),
-        )  # fmt: skip
+            tp_size=tp_size,
+            dp_size=dp_size,
+            enable_dp_attention=enable_dp_attention,
+            dcp_size=dcp_size,
+            kv_cache_dtype=kv_cache_dtype,
+            mamba_ssm_dtype=mamba_ssm_dtype,
+            env=env,
+            **_version(engine_version),
+        )
     other = options.model(baseline) if baseline is not None else None
     answer = compare(options.model(model), other, options.tokens("-L", length))
     if asked_for.any:
@@ -147,8 +156,17 @@ def crossover_page(answer: Crossover) -> "Page":
     header, points = _points(answer)
     table = Table("Curve", tuple(cell.strip() for cell in header), tuple(points), tuple(range(1, len(header))))
     title = f"{answer.model}: state against KV"
-    return Page(title, *_verdict(answer), command_line(), tuple(_figures(answer)), (crossover_picture(answer),), None,
-                (table,), notes=tuple(answer.notes), steps=tuple(answer.steps))  # fmt: skip
+    return Page(
+        title,
+        *_verdict(answer),
+        command_line(),
+        tuple(_figures(answer)),
+        (crossover_picture(answer),),
+        None,
+        (table,),
+        notes=tuple(answer.notes),
+        steps=tuple(answer.steps),
+    )
 
 
 def _verdict(answer: Crossover) -> tuple[str, str]:

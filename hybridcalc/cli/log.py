@@ -49,8 +49,7 @@ def log(
         bool, typer.Option("--all", help="Read a long log to its end, not only until a boot is followed by serving.")
     ] = False,
     fail_on: Annotated[
-        str,
-        typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never."),
+        str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
     ] = "never",
     save: pictures.Save = None,
     figure: pictures.Figure = None,
@@ -94,11 +93,16 @@ def log(
         for document, rows in zip(documents, compared, strict=False):
             document["expected"] = [row.to_dict() for row in rows]
         figures: dict[str, Any] = answers[0].figures if len(answers) == 1 else {}
-        print_json("log", {
-            "boots": documents,
-            "figures": figures,
-            "files": [{key: value for key, value in answer.to_dict().items() if key != "boots"} for answer in answers],
-        })  # fmt: skip
+        print_json(
+            "log",
+            {
+                "boots": documents,
+                "figures": figures,
+                "files": [
+                    {key: value for key, value in answer.to_dict().items() if key != "boots"} for answer in answers
+                ],
+            },
+        )
     elif not pictured:
         from hybridcalc.reports.log_text import print_log
 

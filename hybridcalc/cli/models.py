@@ -46,11 +46,15 @@ def models(
 
     out = terminal.console()
     rows = [
-        (e["name"] + ("" if e["confidence"] == "verified" else " *"), e["family"], _layers(e),
-         format_bytes(e["state_bytes"]) if e["state_bytes"] else "-",
-         f"{e['kv_bytes_per_token']:,} B" if e["kv_bytes_per_token"] else "-")
+        (
+            e["name"] + ("" if e["confidence"] == "verified" else " *"),
+            e["family"],
+            _layers(e),
+            format_bytes(e["state_bytes"]) if e["state_bytes"] else "-",
+            f"{e['kv_bytes_per_token']:,} B" if e["kv_bytes_per_token"] else "-",
+        )
         for e in entries
-    ]  # fmt: skip
+    ]
     terminal.listing(out, ("model", "family", "layers", "state", "KV a token"), rows, right=(2, 3, 4))
     texts = ["layers are recurrent + attention; sizes are those of a single rank", "* second-hand geometry"]
     terminal.notes(out, [*texts, f"{len(rows)} presets; `hybridcalc models show NAME` tells where each comes from"])

@@ -10,11 +10,7 @@ import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model, model_names
-from hybridcalc.engines.sglang.config import (
-    NEWEST_VERSION,
-    SPECULATIVE_ALGORITHMS,
-    ServerArgs,
-)
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, SPECULATIVE_ALGORITHMS, ServerArgs
 from hybridcalc.errors import InputError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.formulas.slots import STRATEGIES
@@ -37,17 +33,19 @@ def _ranks(*names: str, help: str) -> Any:
 Model = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", autocompletion=complete_model,
+        metavar="MODEL",
+        autocompletion=complete_model,
         help="Preset name, Hugging Face id, preset YAML, config.json or its folder; - reads a config from stdin.",
     ),
-]  # fmt: skip
+]
 OptionalModel = Annotated[
     str | None,
     typer.Argument(
-        metavar="[MODEL]", autocompletion=complete_model,
+        metavar="[MODEL]",
+        autocompletion=complete_model,
         help="Preset name, Hugging Face id, preset YAML, config.json or its folder; - reads a config from stdin.",
     ),
-]  # fmt: skip
+]
 Tp = Annotated[int, _ranks("--tp-size", "--tp", "--tensor-parallel-size", help="Tensor-parallel ranks.")]
 Pp = Annotated[
     int, _ranks("--pp-size", "--pp", "--pipeline-parallel-size", help="Pipeline stages; above 1 overlap is off.")
@@ -72,10 +70,13 @@ SsmDtype = Annotated[
 StrategyFlag = Annotated[
     str,
     typer.Option(
-        "--mamba-radix-cache-strategy", "--strategy", "--mamba-scheduler-strategy", metavar="NAME",
+        "--mamba-radix-cache-strategy",
+        "--strategy",
+        "--mamba-scheduler-strategy",
+        metavar="NAME",
         help="auto, no_buffer, extra_buffer or extra_buffer_lazy.",
     ),
-]  # fmt: skip
+]
 NoOverlap = Annotated[bool, typer.Option("--disable-overlap-schedule", help="Run without the overlap scheduler.")]
 NoRadix = Annotated[bool, typer.Option("--disable-radix-cache", help="Run without prefix caching: one slot a request.")]
 PageSize = Annotated[

@@ -51,9 +51,11 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command(
-    "plan", cls=LaunchCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    "plan",
+    cls=LaunchCommand,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     options_metavar="[MODEL] [ENGINE FLAGS] [OPTIONS] [-- LAUNCH LINE]",
-)  # fmt: skip
+)
 def plan_command(
     context: typer.Context,
     engine: server_options.EngineName = None,
@@ -126,17 +128,28 @@ def plan_command(
     given = inputs.MemoryOptions(rest, available, gpu, weights, non_cache, avail_before, avail_after)
     axes, others = sweep or [], compare or []
     inputs.check_together(
-        sweep=axes, compare=others, as_csv=as_csv, as_json=as_json, fail_on=fail_on, length=bool(length or lengths),
+        sweep=axes,
+        compare=others,
+        as_csv=as_csv,
+        as_json=as_json,
+        fail_on=fail_on,
+        length=bool(length or lengths),
         fixed_memory=rest is not None or available is not None,
-    )  # fmt: skip
+    )
     line = inputs.read_line(context.meta.get(LAUNCH_WORDS))
     served = engine_named(inputs.engine_of(engine, line))
     from hybridcalc.cli.plan_engine import PlanOptions
 
     extra = PlanOptions(
-        engine_version, draft_layers, draft_kv_bytes_per_token, max_draft_tokens, platform, gpu_capability,
-        options.tokens("--shared-prefix", shared_prefix), options.tokens("--private", private),
-    )  # fmt: skip
+        engine_version,
+        draft_layers,
+        draft_kv_bytes_per_token,
+        max_draft_tokens,
+        platform,
+        gpu_capability,
+        options.tokens("--shared-prefix", shared_prefix),
+        options.tokens("--private", private),
+    )
     served.check_options(extra, given)
     own = [name for option in context.command.params for name in option.opts]
     launch = inputs.launch_words(
@@ -149,8 +162,17 @@ def plan_command(
     memory_swept = inputs.swept(served.memory_name, axes)
     if axes:
         memory_left = served.memory(given, memory_swept, model, name)
-        _sweep(served, model, lambda flags: served.arguments(launch, extra, given, flags).args, axes, memory_left, work,
-               asked_for, as_csv=as_csv, as_json=as_json)  # fmt: skip
+        _sweep(
+            served,
+            model,
+            lambda flags: served.arguments(launch, extra, given, flags).args,
+            axes,
+            memory_left,
+            work,
+            asked_for,
+            as_csv=as_csv,
+            as_json=as_json,
+        )
         return
     first = _planned(served, model, args, served.memory(given, memory_swept, model, name), work)
     if others:
@@ -214,8 +236,15 @@ def _refusal_page(served: "PlanEngine[Any, Any]", name: str, refusal: IllegalCom
     found = Finding(getattr(refusal, "rule", ""), "error", refusal.message, refusal.fix)
     lines = getattr(refusal, "outputs", {}).get("log", [])
     title = f"{name} on {served.title}"
-    return Page(title, "Does not start", refusal.message, command_line(), findings=(found,), log_lines=tuple(lines),
-                notes=tuple(remarks))  # fmt: skip
+    return Page(
+        title,
+        "Does not start",
+        refusal.message,
+        command_line(),
+        findings=(found,),
+        log_lines=tuple(lines),
+        notes=tuple(remarks),
+    )
 
 
 def _comparison_page(served: "PlanEngine[Any, Any]", sides: "list[Side]", draw: pictures.Draw) -> "Page":
@@ -223,9 +252,11 @@ def _comparison_page(served: "PlanEngine[Any, Any]", sides: "list[Side]", draw: 
     from hybridcalc.pictures.pages import drawn
 
     columns = [
-        {"starts": "no", "why": answer.message} if isinstance(answer, IllegalCombination)
-        else served.comparison_cells(answer) for _, _, _, answer in sides
-    ]  # fmt: skip
+        {"starts": "no", "why": answer.message}
+        if isinstance(answer, IllegalCombination)
+        else served.comparison_cells(answer)
+        for _, _, _, answer in sides
+    ]
     names = dict.fromkeys(name for cells in columns for name in cells)
     rows = tuple((name, *(cells.get(name, "-") for cells in columns)) for name in names)
     table = Table("Side by side", ("", *(flags for flags, *_ in sides)), rows)
@@ -249,8 +280,9 @@ def _sweep_page(
     most = f"{best[0].requests:,} requests at most" if best else "Nothing starts"
     counted = f"{len(points):,} combination{'s' if len(points) != 1 else ''}"
     told = f"{counted}, {sum(bool(p.refusal) for p in points):,} do not start"
-    return Page(f"{name} on {served.title}", most, told, command_line(), pictures=drawn(tuple(draw.values())),
-                tables=(table,))  # fmt: skip
+    return Page(
+        f"{name} on {served.title}", most, told, command_line(), pictures=drawn(tuple(draw.values())), tables=(table,)
+    )
 
 
 def _print_refusal(refusal: IllegalCombination, remarks: list[str]) -> None:
@@ -303,18 +335,32 @@ def _compare(served: "PlanEngine[Any, Any]", sides: list[Side], asked_for: pictu
 
 
 def _sweep(
-    served: "PlanEngine[Any, Any]", model: Architecture, arguments: Any, specs: list[str], memory_left: Any,
-    work: Workload, asked_for: pictures.Wanted, *, as_csv: bool, as_json: bool,
-) -> None:  # fmt: skip
+    served: "PlanEngine[Any, Any]",
+    model: Architecture,
+    arguments: Any,
+    specs: list[str],
+    memory_left: Any,
+    work: Workload,
+    asked_for: pictures.Wanted,
+    *,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
     from hybridcalc.reports import plan_text
     from hybridcalc.sweep import count_points, mark_front, parse_axis, sweep
 
     axes = [parse_axis(spec) for spec in specs]
     count, length = count_points(axes, served.table), work.mean_length
     points = sweep(
-        axes, arguments, served.solver(model), served.table, memory_name=served.memory_name,
-        cheap_fields=served.cheap_fields, memory=memory_left, work=work,
-    )  # fmt: skip
+        axes,
+        arguments,
+        served.solver(model),
+        served.table,
+        memory_name=served.memory_name,
+        cheap_fields=served.cheap_fields,
+        memory=memory_left,
+        work=work,
+    )
     marked = mark_front(list(plan_text.with_progress(points, count)))
     starts = any(not point.refusal for point in marked)
     pictured = asked_for.any and (asked_for.page or starts)

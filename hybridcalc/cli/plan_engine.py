@@ -112,9 +112,14 @@ class PlanEngine(ABC, Generic[Args, Answer]):
         """The findings of a plan."""
 
     def arguments(
-        self, launch: LaunchWords, options: PlanOptions, given: MemoryOptions, more: Sequence[str] = (), *,
+        self,
+        launch: LaunchWords,
+        options: PlanOptions,
+        given: MemoryOptions,
+        more: Sequence[str] = (),
+        *,
         whole: bool = True,
-    ) -> Asked[Args]:  # fmt: skip
+    ) -> Asked[Args]:
         """MODEL and arguments of the words and ``more`` of them. What is not ``whole``, because a sweep adds to it, is
         not checked as a whole.
         """
@@ -126,8 +131,7 @@ class PlanEngine(ABC, Generic[Args, Answer]):
             )
         if model is None:
             raise InputError(
-                "plan needs a MODEL",
-                fix=f"name a preset (`hybridcalc models`), a config.json, or {self.model_flag}",
+                "plan needs a MODEL", fix=f"name a preset (`hybridcalc models`), a config.json, or {self.model_flag}"
             )
         if len(model.split()) > 1 or model.endswith(".sh"):
             raise InputError(f"MODEL {model[:40]!r} looks like a launch line", fix="write it after --")

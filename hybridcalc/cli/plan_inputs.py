@@ -68,9 +68,14 @@ def engine_of(asked: str | None, line: "Launch | None") -> str:
 
 
 def launch_words(
-    words: list[str], line: "Launch | None", env: dict[str, str], own: Sequence[str], table: FlagTable, model_flag: str,
+    words: list[str],
+    line: "Launch | None",
+    env: dict[str, str],
+    own: Sequence[str],
+    table: FlagTable,
+    model_flag: str,
     command: str = "plan",
-) -> LaunchWords:  # fmt: skip
+) -> LaunchWords:
     """The engine's words; what stands outside the launch line comes last, so that it wins. ``own``: the options of
     ``command``, which are out of place in a launch line.
     """
@@ -153,9 +158,15 @@ def _check_options(words: Sequence[str], own: Sequence[str], table: FlagTable, c
 
 
 def check_together(
-    *, sweep: Sequence[str], compare: Sequence[str], as_csv: bool, as_json: bool, fail_on: str | None, length: bool,
+    *,
+    sweep: Sequence[str],
+    compare: Sequence[str],
+    as_csv: bool,
+    as_json: bool,
+    fail_on: str | None,
+    length: bool,
     fixed_memory: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Refuse options of which one would be passed over. ``fixed_memory``: no flag of the engine changes the memory."""
     if sweep and compare:
         raise InputError("--sweep and --compare exclude each other", fix="give one of them")
@@ -207,9 +218,14 @@ def traffic(text: str, *, seed: int = 0) -> "Traffic":
 
 
 def workload_of(
-    length: str | None, lengths: str | None, concurrency: int | None, kind: str | None, *, shared: int | None = None,
+    length: str | None,
+    lengths: str | None,
+    concurrency: int | None,
+    kind: str | None,
+    *,
+    shared: int | None = None,
     private: int | None = None,
-) -> Workload:  # fmt: skip
+) -> Workload:
     """The workload, from -L or --lengths; a shared prefix and its private rest are a length where none is given."""
     if length is not None and lengths is not None:
         raise InputError("-L and --lengths exclude each other", fix="give one of them")

@@ -40,10 +40,16 @@ class SglangEngine(PlanEngine[ServerArgs, Plan]):
 
     def check_options(self, options: PlanOptions, given: MemoryOptions) -> None:
         """As PlanEngine; and the platform."""
-        foreign({
-            "--available": given.available, "--non-cache": given.non_cache, "--gpu-capability": options.gpu_capability,
-            "--shared-prefix": options.shared_prefix, "--private": options.private,
-        }, self.title)  # fmt: skip
+        foreign(
+            {
+                "--available": given.available,
+                "--non-cache": given.non_cache,
+                "--gpu-capability": options.gpu_capability,
+                "--shared-prefix": options.shared_prefix,
+                "--private": options.private,
+            },
+            self.title,
+        )
         if options.platform is not None and options.platform not in PLATFORMS:
             raise InputError(f"--platform {options.platform[:40]!r} is not known", fix=f"write {', '.join(PLATFORMS)}")
 
@@ -54,10 +60,13 @@ class SglangEngine(PlanEngine[ServerArgs, Plan]):
     def complete(self, args: ServerArgs, options: PlanOptions, given: MemoryOptions, *, whole: bool) -> ServerArgs:
         """As PlanEngine."""
         args = replace(
-            args, draft_layers=options.draft_layers, draft_kv_bytes_per_token=options.draft_kv_bytes_per_token,
-            max_draft_tokens=options.max_draft_tokens, platform=options.platform or "cuda",
+            args,
+            draft_layers=options.draft_layers,
+            draft_kv_bytes_per_token=options.draft_kv_bytes_per_token,
+            max_draft_tokens=options.max_draft_tokens,
+            platform=options.platform or "cuda",
             engine_version=options.engine_version or NEWEST_VERSION,
-        )  # fmt: skip
+        )
         if whole:
             shared_options.check_arguments(args)
         algorithm = args.speculative_algorithm

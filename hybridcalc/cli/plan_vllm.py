@@ -38,11 +38,17 @@ class VllmEngine(PlanEngine[EngineArgs, Plan]):
 
     def check_options(self, options: PlanOptions, given: MemoryOptions) -> None:
         """As PlanEngine."""
-        foreign({
-            "--rest": given.rest, "--avail-before": given.avail_before, "--avail-after": given.avail_after,
-            "--platform": options.platform, "--max-draft-tokens": options.max_draft_tokens,
-            "--draft-kv-bytes-per-token": options.draft_kv_bytes_per_token,
-        }, self.title)  # fmt: skip
+        foreign(
+            {
+                "--rest": given.rest,
+                "--avail-before": given.avail_before,
+                "--avail-after": given.avail_after,
+                "--platform": options.platform,
+                "--max-draft-tokens": options.max_draft_tokens,
+                "--draft-kv-bytes-per-token": options.draft_kv_bytes_per_token,
+            },
+            self.title,
+        )
         if options.private is not None and options.shared_prefix is None:
             raise InputError("--private says nothing without --shared-prefix", fix="add --shared-prefix N")
 
@@ -54,10 +60,12 @@ class VllmEngine(PlanEngine[EngineArgs, Plan]):
         """As PlanEngine; the GPU decides kernels and the default of max_num_seqs."""
         card = find_gpu(given.gpu) if given.gpu is not None else None
         args = replace(
-            args, draft_layers=options.draft_layers, engine_version=options.engine_version or NEWEST_VERSION,
+            args,
+            draft_layers=options.draft_layers,
+            engine_version=options.engine_version or NEWEST_VERSION,
             gpu_capability=options.gpu_capability or (card and card.capability) or EngineArgs().gpu_capability,
             gpu_memory_gib=card.gib if card is not None else None,
-        )  # fmt: skip
+        )
         _ = args.capability  # raises for what is none
         return args
 

@@ -86,16 +86,30 @@ def ratio(
     severity = options.severity("--fail-on", fail_on)
     asked_for = pictures.wanted(save, figure, theme, force=force, document=as_json, explain=explain)
     args = options.server_args(
-        tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, enable_dp_attention=enable_dp_attention, dcp_size=dcp_size,
-        kv_cache_dtype=kv_cache_dtype, mamba_ssm_dtype=mamba_ssm_dtype, mamba_radix_cache_strategy=strategy,
-        disable_overlap_schedule=disable_overlap_schedule, disable_radix_cache=disable_radix_cache, page_size=page_size,
-        speculative_algorithm=speculative_algorithm, speculative_num_draft_tokens=speculative_num_draft_tokens,
-        draft_layers=draft_layers, draft_kv_bytes_per_token=draft_kv_bytes_per_token,
+        tp_size=tp_size,
+        pp_size=pp_size,
+        dp_size=dp_size,
+        enable_dp_attention=enable_dp_attention,
+        dcp_size=dcp_size,
+        kv_cache_dtype=kv_cache_dtype,
+        mamba_ssm_dtype=mamba_ssm_dtype,
+        mamba_radix_cache_strategy=strategy,
+        disable_overlap_schedule=disable_overlap_schedule,
+        disable_radix_cache=disable_radix_cache,
+        page_size=page_size,
+        speculative_algorithm=speculative_algorithm,
+        speculative_num_draft_tokens=speculative_num_draft_tokens,
+        draft_layers=draft_layers,
+        draft_kv_bytes_per_token=draft_kv_bytes_per_token,
         enable_linear_replayssm_spec=enable_linear_replayssm_spec,
-        linear_replayssm_cache_len=linear_replayssm_cache_len, mamba_full_memory_ratio=mamba_full_memory_ratio,
-        max_mamba_cache_size=max_mamba_cache_size, max_running_requests=max_running_requests,
-        max_total_tokens=max_total_tokens, env=env, engine_version=engine_version,
-    )  # fmt: skip
+        linear_replayssm_cache_len=linear_replayssm_cache_len,
+        mamba_full_memory_ratio=mamba_full_memory_ratio,
+        max_mamba_cache_size=max_mamba_cache_size,
+        max_running_requests=max_running_requests,
+        max_total_tokens=max_total_tokens,
+        env=env,
+        engine_version=engine_version,
+    )
     if length is None:
         raise InputError("ratio needs the tokens a request holds", fix="add -L TOKENS, for example -L 8k")
     if model is None and log is None:
@@ -149,10 +163,18 @@ def _page(
     crossed = () if model is None else (lambda: crossover_picture(compare(model, None, args)),)
     title = f"{answer.model or 'As logged'} on SGLang {answer.engine_version}: the balanced ratio"
     return Page(
-        title, f"r* = {ratio_text(answer.ratio)}", _meaning(answer), command_line(), tuple(_figures(answer)),
-        drawn((*draw.values(), *crossed)), play, findings=findings, choices=choices,
-        notes=tuple(notes), steps=answer.steps,
-    )  # fmt: skip
+        title,
+        f"r* = {ratio_text(answer.ratio)}",
+        _meaning(answer),
+        command_line(),
+        tuple(_figures(answer)),
+        drawn((*draw.values(), *crossed)),
+        play,
+        findings=findings,
+        choices=choices,
+        notes=tuple(notes),
+        steps=answer.steps,
+    )
 
 
 def _print(answer: Balance, findings: tuple[Finding, ...], *, explain: bool) -> None:

@@ -39,9 +39,13 @@ def replayssm(
     length would be refused.
     """
     args = options.server_args(
-        tp_size=tp_size, dp_size=dp_size, enable_dp_attention=enable_dp_attention, env=env,
-        linear_replayssm_cache_len=linear_replayssm_cache_len, engine_version=engine_version,
-    )  # fmt: skip
+        tp_size=tp_size,
+        dp_size=dp_size,
+        enable_dp_attention=enable_dp_attention,
+        env=env,
+        linear_replayssm_cache_len=linear_replayssm_cache_len,
+        engine_version=engine_version,
+    )
     architecture = options.model(model)
     check_model(rules_for(engine_version)[0], architecture.architecture)
     answer = _answer(architecture, args, slots, speculative_num_draft_tokens or 0)

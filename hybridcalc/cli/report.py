@@ -33,15 +33,18 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command(
-    "report", cls=LaunchCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    "report",
+    cls=LaunchCommand,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     options_metavar="[TARGET] -o FILE [OPTIONS OF THE COMMAND THAT ANSWERS] [-- LAUNCH LINE]",
-)  # fmt: skip
+)
 def report(
     context: typer.Context,
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TARGET]", autocompletion=options.complete_model,
+            metavar="[TARGET]",
+            autocompletion=options.complete_model,
             help="A MODEL, a boot log, or a launch line (quoted, or the path of a script).",
         ),
     ] = None,
@@ -49,7 +52,7 @@ def report(
         str | None, typer.Option("--output", "-o", metavar="FILE", help="The page to write, FILE.html.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over the page where there is one.")] = False,
-) -> None:  # fmt: skip
+) -> None:
     """One page with the verdict, pictures, settings to try, the budget, findings, steps and flags to copy.
 
     Options of the command that answers come along: those of `log` for a boot log, of `plan` for a launch line or where

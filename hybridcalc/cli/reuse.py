@@ -44,59 +44,106 @@ def reuse(
     model: options.OptionalModel = None,
     slots: Annotated[
         int | None,
-        typer.Option("--slots", metavar="N", min=1, max=MOST_SIMULATED_SLOTS,
-                     help="State slots: for cached states, and with --running for running requests too."),
+        typer.Option(
+            "--slots",
+            metavar="N",
+            min=1,
+            max=MOST_SIMULATED_SLOTS,
+            help="State slots: for cached states, and with --running for running requests too.",
+        ),
     ] = None,
     workload: Annotated[
         str | None,
-        typer.Option("--workload", metavar="W",
-                     help="cyclic:prefixes=384,tokens=1000,rounds=4; chat:, fanout:, rag:, shared:; or a trace file."),
+        typer.Option(
+            "--workload",
+            metavar="W",
+            help="cyclic:prefixes=384,tokens=1000,rounds=4; chat:, fanout:, rag:, shared:; or a trace file.",
+        ),
     ] = None,
     warmup_rounds: Annotated[
         int, typer.Option("--warmup-rounds", metavar="N", min=0, max=10**9, help="Rounds that are not counted.")
     ] = 0,
     running: Annotated[
-        int, typer.Option("--running", metavar="N", min=0, max=10**6,
-                          help="Requests at once, their slots taken from --slots; 0: one, its slots beside.")
+        int,
+        typer.Option(
+            "--running",
+            metavar="N",
+            min=0,
+            max=10**6,
+            help="Requests at once, their slots taken from --slots; 0: one, its slots beside.",
+        ),
     ] = 0,
     engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="sglang or vllm.")] = "sglang",
     strategy: options.StrategyFlag = "auto",
     disable_overlap_schedule: options.NoOverlap = False,
     page_size: options.PageSize = None,
     chunked_prefill_size: Annotated[
-        int, typer.Option("--chunked-prefill-size", "--max-num-batched-tokens", metavar="N", min=-1, max=2**30,
-                          help="Tokens of one prefill chunk; -1: no chunks.")
+        int,
+        typer.Option(
+            "--chunked-prefill-size",
+            "--max-num-batched-tokens",
+            metavar="N",
+            min=-1,
+            max=2**30,
+            help="Tokens of one prefill chunk; -1: no chunks.",
+        ),
     ] = 8192,
     mamba_track_interval: Annotated[
-        int, typer.Option("--mamba-track-interval", metavar="N", min=1, max=2**30,
-                          help="Tokens of decode between two states.")
+        int,
+        typer.Option(
+            "--mamba-track-interval", metavar="N", min=1, max=2**30, help="Tokens of decode between two states."
+        ),
     ] = 256,
     mamba_max_states_per_path: Annotated[
-        int, typer.Option("--mamba-max-states-per-path", metavar="N", min=-1, max=MOST_SLOTS,
-                          help="States kept on one path; -1: no cap.")
+        int,
+        typer.Option(
+            "--mamba-max-states-per-path",
+            metavar="N",
+            min=-1,
+            max=MOST_SLOTS,
+            help="States kept on one path; -1: no cap.",
+        ),
     ] = NO_CAP,
     enable_int8_mamba_checkpoint: Annotated[
         bool, typer.Option("--enable-int8-mamba-checkpoint", help="Keep cached states in an int8 pool of their own.")
     ] = False,
     int8_mamba_ckpt_size: Annotated[
-        int | None, typer.Option("--int8-mamba-ckpt-size", metavar="N", min=1, max=MOST_SIMULATED_SLOTS,
-                                 help="Slots of the int8 pool; default twice --slots.")
+        int | None,
+        typer.Option(
+            "--int8-mamba-ckpt-size",
+            metavar="N",
+            min=1,
+            max=MOST_SIMULATED_SLOTS,
+            help="Slots of the int8 pool; default twice --slots.",
+        ),
     ] = None,
     host_slots: Annotated[
-        int, typer.Option("--host-slots", metavar="N", min=0, max=MOST_SIMULATED_SLOTS,
-                          help="States that a host tier holds.")
+        int,
+        typer.Option(
+            "--host-slots", metavar="N", min=0, max=MOST_SIMULATED_SLOTS, help="States that a host tier holds."
+        ),
     ] = 0,
     max_total_tokens: options.TotalTokens = None,
     block_size: Annotated[
-        int | None, typer.Option("--block-size", metavar="N", min=1, max=2**24,
-                                 help="vLLM: tokens of a block; a MODEL makes them as many as its state weighs.")
+        int | None,
+        typer.Option(
+            "--block-size",
+            metavar="N",
+            min=1,
+            max=2**24,
+            help="vLLM: tokens of a block; a MODEL makes them as many as its state weighs.",
+        ),
     ] = None,
     prefix_match_unit: Annotated[
         int | None, typer.Option("--prefix-match-unit", metavar="N", min=1, max=2**24, help="vLLM: tokens of a match.")
     ] = None,
     prefix_cache_retention_interval: Annotated[
-        str, typer.Option("--prefix-cache-retention-interval", metavar="N",
-                          help="vLLM: tokens between states kept; 0: only where prompts end and part; dense: all.")
+        str,
+        typer.Option(
+            "--prefix-cache-retention-interval",
+            metavar="N",
+            help="vLLM: tokens between states kept; 0: only where prompts end and part; dense: all.",
+        ),
     ] = "0",
     mamba_cache_mode: Annotated[
         str, typer.Option("--mamba-cache-mode", metavar="MODE", help="vLLM: align, or all (0.22 to 0.31).")
@@ -105,21 +152,31 @@ def reuse(
     kv_cache_dtype: options.KvDtype = "auto",
     mamba_ssm_dtype: options.SsmDtype = None,
     rest: Annotated[
-        str | None, typer.Option("--rest", "--available", metavar="SIZE",
-                                 help="Memory of slots and KV on one rank: tells the KV left.")
+        str | None,
+        typer.Option(
+            "--rest", "--available", metavar="SIZE", help="Memory of slots and KV on one rank: tells the KV left."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the synthetic workloads.")] = 0,
     decode_step_tokens: Annotated[
-        int, typer.Option("--decode-step-tokens", metavar="N", min=1, max=10**6,
-                          help="Prompt tokens computed in the time of one decode step; for the split.")
+        int,
+        typer.Option(
+            "--decode-step-tokens",
+            metavar="N",
+            min=1,
+            max=10**6,
+            help="Prompt tokens computed in the time of one decode step; for the split.",
+        ),
     ] = 256,
     knee: Annotated[bool, typer.Option("--knee/--no-knee", help="Find the slots that suffice.")] = True,
     what_if: Annotated[
         bool | None, typer.Option("--what-if/--no-what-if", help="Simulate other settings and splits too.")
     ] = None,
     engine_version: Annotated[
-        str | None, typer.Option("--engine-version", metavar="VERSION",
-                                 help="Version whose rules apply; the newest known of the engine.")
+        str | None,
+        typer.Option(
+            "--engine-version", metavar="VERSION", help="Version whose rules apply; the newest known of the engine."
+        ),
     ] = None,
     save: pictures.Save = None,
     figure: pictures.Figure = None,
@@ -127,7 +184,7 @@ def reuse(
     force: pictures.Force = False,
     as_json: options.Json = False,
     explain: options.Explain = False,
-) -> None:  # fmt: skip
+) -> None:
     """How many slots prefix caching wants: hits, recomputed tokens and evictions of a workload, and the knee.
 
     The knee is the smallest number of slots at which reuse reaches 95 % of what any number would give. With a MODEL
@@ -155,31 +212,49 @@ def reuse(
     if mamba_max_states_per_path == 0:
         raise InputError("--mamba-max-states-per-path 0 keeps no state at all", fix="write -1 (no cap), 1 or more")
     args = options.server_args(
-        mamba_radix_cache_strategy=strategy, disable_overlap_schedule=disable_overlap_schedule, page_size=page_size,
-        tp_size=tp_size, kv_cache_dtype=kv_cache_dtype, mamba_ssm_dtype=mamba_ssm_dtype,
-        mamba_track_interval=mamba_track_interval, max_total_tokens=max_total_tokens,
+        mamba_radix_cache_strategy=strategy,
+        disable_overlap_schedule=disable_overlap_schedule,
+        page_size=page_size,
+        tp_size=tp_size,
+        kv_cache_dtype=kv_cache_dtype,
+        mamba_ssm_dtype=mamba_ssm_dtype,
+        mamba_track_interval=mamba_track_interval,
+        max_total_tokens=max_total_tokens,
         engine_version=(engine == "sglang" and engine_version) or NEWEST_VERSION,
         mamba_max_states_per_path=mamba_max_states_per_path,
-    )  # fmt: skip
+    )
     architecture = options.model(model) if model is not None else None
     settings = Settings(
-        engine, slots, running, page_size=page_size or 1, track_interval=mamba_track_interval,
-        prefill_chunk=chunked_prefill_size, max_states_per_path=mamba_max_states_per_path,
+        engine,
+        slots,
+        running,
+        page_size=page_size or 1,
+        track_interval=mamba_track_interval,
+        prefill_chunk=chunked_prefill_size,
+        max_states_per_path=mamba_max_states_per_path,
         int8_slots=(int8_mamba_ckpt_size or INT8_FACTOR * slots) if enable_int8_mamba_checkpoint else None,
-        host_slots=host_slots, kv_tokens=args.max_total_tokens, block_size=block_size or VLLM_BLOCK,
+        host_slots=host_slots,
+        kv_tokens=args.max_total_tokens,
+        block_size=block_size or VLLM_BLOCK,
         match_unit=prefix_match_unit,
-        retention=_retention(prefix_cache_retention_interval), every_block=mamba_cache_mode == "all",
-    )  # fmt: skip
+        retention=_retention(prefix_cache_retention_interval),
+        every_block=mamba_cache_mode == "all",
+    )
     served = None
     if engine == "sglang":
         settings = _resolved(settings, architecture, args)
     elif architecture is not None:
         served = EngineArgs(
-            tensor_parallel_size=tp_size, kv_cache_dtype=kv_cache_dtype, block_size=block_size,
-            mamba_ssm_cache_dtype=args.mamba_ssm_dtype or "auto", prefix_match_unit=prefix_match_unit,
-            prefix_cache_retention_interval=settings.retention, engine_version=engine_version or VLLM_VERSION,
-            mamba_cache_mode=mamba_cache_mode, enable_prefix_caching=True,
-        )  # fmt: skip
+            tensor_parallel_size=tp_size,
+            kv_cache_dtype=kv_cache_dtype,
+            block_size=block_size,
+            mamba_ssm_cache_dtype=args.mamba_ssm_dtype or "auto",
+            prefix_match_unit=prefix_match_unit,
+            prefix_cache_retention_interval=settings.retention,
+            engine_version=engine_version or VLLM_VERSION,
+            mamba_cache_mode=mamba_cache_mode,
+            enable_prefix_caching=True,
+        )
         settings = vllm_settings(architecture, served, settings)
     _ = settings.setup  # what does not go together is said before anything is read
     priced = _priced(architecture, served or args, options.gib("--rest", rest))
@@ -187,8 +262,10 @@ def reuse(
     traffic, notes = _workload(workload, seed, warmup_rounds)
     notes += [version_note] if version_note else []
     if traffic.at_once is not None and running > traffic.at_once:
-        notes.append(f"{traffic.name} sends {traffic.at_once:,} requests at once: with {running:,} running some start "
-                     "before the answer that they follow on is made")  # fmt: skip
+        notes.append(
+            f"{traffic.name} sends {traffic.at_once:,} requests at once: with {running:,} running some start "
+            "before the answer that they follow on is made"
+        )
     size = traffic.requests
     if what_if is None:
         what_if = size is not None and size <= QUICK_REQUESTS
@@ -196,9 +273,16 @@ def reuse(
             notes.append("--what-if simulates other settings and splits as well: a pass over the workload each")
     with bars(size) as bar:
         found = answer(
-            traffic, settings, warmup_rounds=warmup_rounds, knee=knee, what_if=what_if, bar=bar, notes=notes,
-            step_tokens=decode_step_tokens, priced=priced,
-        )  # fmt: skip
+            traffic,
+            settings,
+            warmup_rounds=warmup_rounds,
+            knee=knee,
+            what_if=what_if,
+            bar=bar,
+            notes=notes,
+            step_tokens=decode_step_tokens,
+            priced=priced,
+        )
     if asked_for.any:
         from hybridcalc.pictures.reuse import reuse_page, slots_picture
 
@@ -221,8 +305,9 @@ def _resolved(settings: Settings, model: Architecture | None, args: ServerArgs) 
         fallback = Strategy.EXTRA_BUFFER if overlap or settings.page_size > 1 else Strategy.NO_BUFFER
         chosen = fallback if typed == "auto" else Strategy(typed)
         if chosen is Strategy.NO_BUFFER and overlap:
-            raise IllegalCombination("no_buffer does not run under the overlap scheduler",
-                                     fix="add --disable-overlap-schedule")  # fmt: skip
+            raise IllegalCombination(
+                "no_buffer does not run under the overlap scheduler", fix="add --disable-overlap-schedule"
+            )
         return settings._replace(
             strategy=chosen, overlap=overlap and chosen is not Strategy.NO_BUFFER, chunk=DEFAULT_CHUNK
         )
@@ -276,8 +361,10 @@ def _retention(text: str) -> int | None:
     if text == DENSE:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 12):
-        raise InputError(f"--prefix-cache-retention-interval {text[:20]!r} is no interval",
-                         fix="write a multiple of the block, 0, or dense")  # fmt: skip
+        raise InputError(
+            f"--prefix-cache-retention-interval {text[:20]!r} is no interval",
+            fix="write a multiple of the block, 0, or dense",
+        )
     return int(text)
 
 

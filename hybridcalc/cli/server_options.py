@@ -14,8 +14,7 @@ Available = Annotated[
     str | None, typer.Option("--available", metavar="SIZE", help="vLLM: memory free for the cache on one GPU.")
 ]
 Gpu = Annotated[
-    str | None,
-    typer.Option("--gpu", metavar="NAME|SIZE", help="GPU, with --weights and the engine's share of memory."),
+    str | None, typer.Option("--gpu", metavar="NAME|SIZE", help="GPU, with --weights and the engine's share of memory.")
 ]
 Weights = Annotated[
     str | None, typer.Option("--weights", metavar="SIZE", help="Weights on one rank, as a boot log prints them.")
@@ -37,8 +36,7 @@ MaxDraftTokens = Annotated[
     typer.Option("--max-draft-tokens", metavar="N", min=1, max=1024, help="Most draft tokens, where they adapt."),
 ]
 PlatformName = Annotated[
-    str | None,
-    typer.Option("--platform", metavar="NAME", help="SGLang: cuda (default), hip, npu, xpu, musa or cpu."),
+    str | None, typer.Option("--platform", metavar="NAME", help="SGLang: cuda (default), hip, npu, xpu, musa or cpu.")
 ]
 GpuCapability = Annotated[
     str | None,

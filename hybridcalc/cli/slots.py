@@ -29,8 +29,7 @@ def slots(
     page_size: options.PageSize = None,
     max_mamba_cache_size: options.MambaCacheSize = None,
     input_length: Annotated[
-        str | None,
-        typer.Option("--input-length", metavar="TOKENS", help="Prompt length: slots at chunk boundaries."),
+        str | None, typer.Option("--input-length", metavar="TOKENS", help="Prompt length: slots at chunk boundaries.")
     ] = None,
     chunked_prefill_size: Annotated[
         str, typer.Option("--chunked-prefill-size", metavar="TOKENS", help="Tokens of one prefill chunk.")
@@ -45,10 +44,15 @@ def slots(
     Exits with 1 for flags the engine refuses.
     """
     args = options.server_args(
-        mamba_radix_cache_strategy=strategy, disable_overlap_schedule=disable_overlap_schedule,
-        disable_radix_cache=disable_radix_cache, pp_size=pp_size, page_size=page_size,
-        max_mamba_cache_size=max_mamba_cache_size, env=env, engine_version=engine_version,
-    )  # fmt: skip
+        mamba_radix_cache_strategy=strategy,
+        disable_overlap_schedule=disable_overlap_schedule,
+        disable_radix_cache=disable_radix_cache,
+        pp_size=pp_size,
+        page_size=page_size,
+        max_mamba_cache_size=max_mamba_cache_size,
+        env=env,
+        engine_version=engine_version,
+    )
     rules, _ = rules_for(engine_version)
     architecture = options.model(model) if model is not None else None
     if architecture is not None:
@@ -87,8 +91,11 @@ def _row(
     model: Architecture, args: ServerArgs, radix_cache: bool, strategy: Strategy, overlap: bool, skip: bool
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "strategy": strategy.value, "overlap": overlap, "skip_decode_lock": skip, "radix_cache": radix_cache,
-    }  # fmt: skip
+        "strategy": strategy.value,
+        "overlap": overlap,
+        "skip_decode_lock": skip,
+        "radix_cache": radix_cache,
+    }
     try:
         found = slots_per_request(strategy, overlap=overlap, skip_decode_lock=skip, radix_cache=radix_cache)
         row["slots"] = found.count
@@ -102,9 +109,12 @@ def _row(
 
 def _with(args: ServerArgs, strategy: Strategy, *, overlap: bool, skip: bool, radix_cache: bool) -> ServerArgs:
     return replace(
-        args, mamba_radix_cache_strategy=strategy.value, disable_overlap_schedule=not overlap,
-        disable_radix_cache=not radix_cache, env={**args.env, "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK": str(int(skip))},
-    )  # fmt: skip
+        args,
+        mamba_radix_cache_strategy=strategy.value,
+        disable_overlap_schedule=not overlap,
+        disable_radix_cache=not radix_cache,
+        env={**args.env, "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK": str(int(skip))},
+    )
 
 
 def _print(answer: dict[str, Any], chosen: Slots, name: str, prompt: int | None, chunk: int | None) -> None:

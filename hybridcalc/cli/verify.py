@@ -22,9 +22,11 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command(
-    "verify", cls=LaunchCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    "verify",
+    cls=LaunchCommand,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     options_metavar="[MODEL] [ENGINE FLAGS] [OPTIONS] [-- LAUNCH LINE]",
-)  # fmt: skip
+)
 def verify(
     context: typer.Context,
     device: Annotated[

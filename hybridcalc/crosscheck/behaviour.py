@@ -102,9 +102,15 @@ def _replay_checks(state: GatedDeltaNet | KimiDelta, start: Any, inputs: Inputs,
         rings = kda_rings(layers=1, slots=1, heads=HEADS, head_dim=dk, cache_len=RING, conv_dtype="bfloat16")
     else:
         rings = gdn_rings(
-            layers=1, slots=1, v_heads=HEADS, v_head_dim=dv, k_heads=HEADS, k_head_dim=dk, cache_len=RING,
+            layers=1,
+            slots=1,
+            v_heads=HEADS,
+            v_head_dim=dv,
+            k_heads=HEADS,
+            k_head_dim=dk,
+            cache_len=RING,
             conv_dtype="bfloat16",
-        )  # fmt: skip
+        )
     exact = RingStore(rings, {ring.name: DOUBLE for ring in rings})
     stored = RingStore(rings, {ring.name: getattr(torch, ring.dtype) for ring in rings})
     per_channel = isinstance(state, KimiDelta)
@@ -125,8 +131,12 @@ def _replay_checks(state: GatedDeltaNet | KimiDelta, start: Any, inputs: Inputs,
     rebuilt = replay(before, exact.read("d", first, count), exact.read("k", first, count), gates(exact))
     yield Check("ring replay", FLOAT64_BOUND, _error(rebuilt, after), "<=")
     if per_channel:
-        raw = Inputs(stored.read("rawk", first, count), stored.read("rawv", first, count), gates(stored),
-                     stored.read("beta", first, count))  # fmt: skip
+        raw = Inputs(
+            stored.read("rawk", first, count),
+            stored.read("rawv", first, count),
+            gates(stored),
+            stored.read("beta", first, count),
+        )
         yield Check("raw replay", FLOAT64_BOUND, _error(run(before, raw)[0], after), "<=")
         return
     d_pair, k_pair = [

@@ -109,14 +109,17 @@ def _sglang_rows(subject: Subject, what: str) -> Iterator[EngineRow]:
     slot = sum(tensor.shape_bytes for tensor in (*conv, state)) // (SMALL.slots + 1)
     yield EngineRow("bytes a slot", f"{made_params.mamba_cache_per_req:,}", f"{slot:,}")
     pool = engine_module("sglang.srt.mem_cache.memory_pool", what).MambaPool(
-        size=SMALL.slots, spec_state_size=SMALL.rows - 1, cache_params=made_params, mamba_layer_ids=layers,
+        size=SMALL.slots,
+        spec_state_size=SMALL.rows - 1,
+        cache_params=made_params,
+        mamba_layer_ids=layers,
         device="meta",
         speculative_num_draft_tokens=args.most_draft_tokens or None,
         speculative_eagle_topk=args.speculative_eagle_topk,
         enable_linear_replayssm=args.enable_linear_replayssm,
         linear_replayssm_cache_len=args.linear_replayssm_cache_len,
         enable_linear_replayssm_spec=args.enable_linear_replayssm_spec,
-    )  # fmt: skip
+    )
     yield from _pool_rows(pool.mamba_cache, tensors)
 
 
@@ -145,22 +148,38 @@ def _sglang_shape(shapes: Any, state: Any, ranks: int) -> tuple[Any, Any] | None
     match state:
         case KimiDelta():
             made = shapes.KimiLinearStateShape.create(
-                tp_world_size=ranks, num_heads=state.num_heads, head_dim=state.head_dim,
+                tp_world_size=ranks,
+                num_heads=state.num_heads,
+                head_dim=state.head_dim,
                 conv_kernel_size=state.conv_kernel,
-            )  # fmt: skip
+            )
             return shapes.KimiLinearCacheParams, made
         case Mamba1():
             made = shapes.Mamba2StateShape.create_full_rank(
-                tp_world_size=ranks, intermediate_size=state.inner_size, state_size=state.state_size,
+                tp_world_size=ranks,
+                intermediate_size=state.inner_size,
+                state_size=state.state_size,
                 conv_kernel=state.conv_kernel,
-            )  # fmt: skip
+            )
             return shapes.Mamba2CacheParams, made
         case GatedDeltaNet():
-            sizes = (state.num_v_heads * state.v_head_dim, state.num_k_heads, state.num_v_heads, state.v_head_dim,
-                     state.k_head_dim, state.conv_kernel)  # fmt: skip
+            sizes = (
+                state.num_v_heads * state.v_head_dim,
+                state.num_k_heads,
+                state.num_v_heads,
+                state.v_head_dim,
+                state.k_head_dim,
+                state.conv_kernel,
+            )
         case Mamba2():
-            sizes = (state.inner_size, state.n_groups, state.num_heads, state.head_dim, state.state_size,
-                     state.conv_kernel)  # fmt: skip
+            sizes = (
+                state.inner_size,
+                state.n_groups,
+                state.num_heads,
+                state.head_dim,
+                state.state_size,
+                state.conv_kernel,
+            )
         case Lightning():
             sizes = (0, 0, state.num_heads, state.head_dim, state.head_dim, 1)
         case _:
@@ -194,10 +213,15 @@ def _vllm_shape(calculator: Any, state: Any, args: Any) -> Any:
             )
         case Mamba2():
             return calculator.mamba2_state_shape(
-                tp_world_size=tp, intermediate_size=state.inner_size, n_groups=state.n_groups,
-                num_heads=state.num_heads, head_dim=state.head_dim, state_size=state.state_size,
-                conv_kernel=state.conv_kernel, num_spec=drafts,
-            )  # fmt: skip
+                tp_world_size=tp,
+                intermediate_size=state.inner_size,
+                n_groups=state.n_groups,
+                num_heads=state.num_heads,
+                head_dim=state.head_dim,
+                state_size=state.state_size,
+                conv_kernel=state.conv_kernel,
+                num_spec=drafts,
+            )
         case Mamba1():
             return calculator.mamba1_state_shape(tp, state.inner_size, state.state_size, state.conv_kernel)
         case Lightning():

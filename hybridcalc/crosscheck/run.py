@@ -128,9 +128,15 @@ class Answer(NamedTuple):
 
 
 def run_verification(
-    subjects: Iterable[Subject | Skipped], *, device: str | None, scale: str, limit: int | None, many: bool = False,
-    engine_package: bool = False, watch: Watch | None = None,
-) -> Answer | None:  # fmt: skip
+    subjects: Iterable[Subject | Skipped],
+    *,
+    device: str | None,
+    scale: str,
+    limit: int | None,
+    many: bool = False,
+    engine_package: bool = False,
+    watch: Watch | None = None,
+) -> Answer | None:
     """Verify every server. None on a process that only serves another's answer.
 
     Raises NoMemory (of one server; among many it is passed over), InputError and Refusal; whatever was allocated is
@@ -159,9 +165,14 @@ def run_verification(
 
 
 def _verify(
-    subject: Subject, device: str, process: Process, scale: str, limit: int | None, engine_package: bool,
+    subject: Subject,
+    device: str,
+    process: Process,
+    scale: str,
+    limit: int | None,
+    engine_package: bool,
     watch: Watch | None,
-) -> Verified | None:  # fmt: skip
+) -> Verified | None:
     ranks = subject.ranks if process.world > 1 else _one_a_stage(subject)
     mine: list[RankResult] | HybridcalcError
     try:
@@ -190,13 +201,7 @@ def _verify(
 
 
 def _measured(
-    subject: Subject,
-    rank: Rank,
-    device: str,
-    scale: str,
-    limit: int | None,
-    sharers: int,
-    watch: Watch | None,
+    subject: Subject, rank: Rank, device: str, scale: str, limit: int | None, sharers: int, watch: Watch | None
 ) -> RankResult:
     build = subject.stages[rank.stage]
     shard = verify_shard(

@@ -19,14 +19,7 @@ from math import prod
 from hybridcalc.architecture.families import kv_heads_on_rank
 from hybridcalc.architecture.geometry import GroupedQueryKV, LatentKV
 from hybridcalc.crosscheck.tensors import Sizes, Tensor, View, contiguous
-from hybridcalc.engines.sglang.allocation import (
-    DSA_PAGE,
-    Allocation,
-    allocate,
-    dense_windows,
-    index_bytes,
-    table_extra,
-)
+from hybridcalc.engines.sglang.allocation import DSA_PAGE, Allocation, allocate, dense_windows, index_bytes, table_extra
 from hybridcalc.engines.sglang.budget import draft_row_bytes
 from hybridcalc.engines.sglang.planner import Prepared, Sizing
 from hybridcalc.units import DTYPE_BYTES
@@ -52,9 +45,16 @@ def stage_tensors(ready: Prepared, stage: int, sizes: Sizes) -> tuple[Tensor, ..
     found += _kv(ready, stage, sizes, pools) + _draft_kv(ready, stage, sizes)
     entries = ready.context_length + table_extra(ready.args)
     found.append(
-        Tensor("req_to_token", "alloc_req_to_token", "other", (sizes.rows, entries), "int32", pools.request_table,
-               "request")
-    )  # fmt: skip
+        Tensor(
+            "req_to_token",
+            "alloc_req_to_token",
+            "other",
+            (sizes.rows, entries),
+            "int32",
+            pools.request_table,
+            "request",
+        )
+    )
     return tuple(found)
 
 
@@ -66,29 +66,46 @@ def stage_allocation(ready: Prepared, stage: int, sizes: Sizes) -> Allocation:
     if args.enable_int8_mamba_checkpoint:
         args = replace(args, int8_mamba_ckpt_size=sizes.checkpoints)
     return allocate(
-        ready.model, ready.slot, ready.stages[stage].state_layers, ready.cells[stage], args, ready.rules,
-        slots=sizes.slots, tokens=sizes.tokens, requests=sizes.rows - 1, context_length=ready.context_length,
+        ready.model,
+        ready.slot,
+        ready.stages[stage].state_layers,
+        ready.cells[stage],
+        args,
+        ready.rules,
+        slots=sizes.slots,
+        tokens=sizes.tokens,
+        requests=sizes.rows - 1,
+        context_length=ready.context_length,
         replay_active=ready.replay_active,
-    )  # fmt: skip
+    )
 
 
 def _states(ready: Prepared, stage: int, sizes: Sizes, pools: Allocation) -> list[Tensor]:
     slot, layers = ready.slot, ready.stages[stage].state_layers
     outer = (layers, sizes.slots + 1)
     found = [
-        Tensor(f"conv_state{_index(i, slot.conv_shape)}", "conv_state", "state", outer + shape, slot.conv_dtype,
-               _share(pools.conv_state, prod(shape), slot.shapes.conv_elements), "slot")
+        Tensor(
+            f"conv_state{_index(i, slot.conv_shape)}",
+            "conv_state",
+            "state",
+            outer + shape,
+            slot.conv_dtype,
+            _share(pools.conv_state, prod(shape), slot.shapes.conv_elements),
+            "slot",
+        )
         for i, shape in enumerate(slot.conv_shape)
-    ]  # fmt: skip
-    state = Tensor("ssm_state", "ssm_state", "state", outer + slot.temporal_shape, slot.ssm_dtype, pools.ssm_state,
-                   "slot")  # fmt: skip
+    ]
+    state = Tensor(
+        "ssm_state", "ssm_state", "state", outer + slot.temporal_shape, slot.ssm_dtype, pools.ssm_state, "slot"
+    )
     return [*found, state]
 
 
 def _ring(name: str, shape: tuple[int, ...], dtype: str, size: int, ready: Prepared) -> Tensor:
     per_slot = not ready.replay_active or bool(ready.rings.per_slot)
-    return Tensor(f"replayssm_{name}", f"replayssm_{name}", "scratch", shape, dtype, size,
-                  "slot" if per_slot else "request")  # fmt: skip
+    return Tensor(
+        f"replayssm_{name}", f"replayssm_{name}", "scratch", shape, dtype, size, "slot" if per_slot else "request"
+    )
 
 
 def _drafts(ready: Prepared, stage: int, sizes: Sizes, pools: Allocation) -> list[Tensor]:
@@ -100,9 +117,16 @@ def _drafts(ready: Prepared, stage: int, sizes: Sizes, pools: Allocation) -> lis
     outer, found = (layers, sizes.rows), []
     if not ready.replay_active:
         found.append(
-            Tensor("intermediate_ssm", "intermediate_ssm", "scratch", (*outer, drafts, *slot.temporal_shape),
-                   slot.ssm_dtype, pools.intermediate_ssm, "request")
-        )  # fmt: skip
+            Tensor(
+                "intermediate_ssm",
+                "intermediate_ssm",
+                "scratch",
+                (*outer, drafts, *slot.temporal_shape),
+                slot.ssm_dtype,
+                pools.intermediate_ssm,
+                "request",
+            )
+        )
     dense = dense_windows(ready.model, args)
     widths = [drafts * w.rows * w.width if dense else (drafts + w.rows - 1) * w.width for w in slot.shapes.conv]
     for i, shape in enumerate(slot.conv_shape):
@@ -133,16 +157,25 @@ def _checkpoints(ready: Prepared, stage: int, sizes: Sizes, pools: Allocation) -
     heads, dv, dk = slot.temporal_shape
     scales = (heads, 1, dk) if slot.ssm_bytes else (0, 1, dk)
     found = [
-        Tensor("int8_qdata", "int8_ckpt", "state", (*outer, heads, dv, dk), "int8", pools.int8.data_bytes,
-               "checkpoint"),
-        Tensor("int8_scale", "int8_ckpt", "state", outer + scales, slot.ssm_dtype, pools.int8.scale_bytes,
-               "checkpoint"),
-    ]  # fmt: skip
+        Tensor(
+            "int8_qdata", "int8_ckpt", "state", (*outer, heads, dv, dk), "int8", pools.int8.data_bytes, "checkpoint"
+        ),
+        Tensor(
+            "int8_scale", "int8_ckpt", "state", outer + scales, slot.ssm_dtype, pools.int8.scale_bytes, "checkpoint"
+        ),
+    ]
     found += [
-        Tensor(f"int8_conv{_index(i, slot.conv_shape)}", "int8_ckpt", "state", outer + shape, slot.conv_dtype,
-               _share(pools.int8.conv_bytes, prod(shape), slot.shapes.conv_elements), "checkpoint")
+        Tensor(
+            f"int8_conv{_index(i, slot.conv_shape)}",
+            "int8_ckpt",
+            "state",
+            outer + shape,
+            slot.conv_dtype,
+            _share(pools.int8.conv_bytes, prod(shape), slot.shapes.conv_elements),
+            "checkpoint",
+        )
         for i, shape in enumerate(slot.conv_shape)
-    ]  # fmt: skip
+    ]
     return found
 
 
@@ -164,8 +197,9 @@ def _kv(ready: Prepared, stage: int, sizes: Sizes, pools: Allocation) -> list[Te
         window_rows = sizes.window_tokens + args.tokens_per_page
         full, windows = ready.stages[stage].kv_layers, ready.stages[stage].window_layers
         found = _grouped(ready, model.attention, "kv", full, rows, cell.dtype, None, "token")
-        return found + _grouped(ready, model.window_attention, "kv_window", windows, window_rows, cell.dtype, None,
-                                "window token")  # fmt: skip
+        return found + _grouped(
+            ready, model.window_attention, "kv_window", windows, window_rows, cell.dtype, None, "window token"
+        )
     if isinstance(model.attention, LatentKV):
         return _latent(ready, model.attention, stage, rows, pools)
     if cell.dtype in ("fp4_mx_block16", "mxfp8"):
@@ -174,9 +208,15 @@ def _kv(ready: Prepared, stage: int, sizes: Sizes, pools: Allocation) -> list[Te
 
 
 def _grouped(
-    ready: Prepared, attention: GroupedQueryKV, name: str, layers: int, rows: int, dtype: str,
-    figure: tuple[int, ...] | None, grows_with: str,
-) -> list[Tensor]:  # fmt: skip
+    ready: Prepared,
+    attention: GroupedQueryKV,
+    name: str,
+    layers: int,
+    rows: int,
+    dtype: str,
+    figure: tuple[int, ...] | None,
+    grows_with: str,
+) -> list[Tensor]:
     """K and V of each layer. ``figure`` is (K, V) over all layers; None where the planner states none."""
     heads = kv_heads_on_rank(attention.kv_heads, ready.args.attn_tp_size // ready.args.dcp_size)
     dims = (attention.head_dim, attention.v_head_dim)

@@ -62,9 +62,14 @@ class Subject(NamedTuple):
 
 
 def sglang_subject(
-    model: Architecture, args: ServerArgs, rest: Rest | None, *, plan: PlanFigures | None = None,
-    counts: tuple[int, int, int] | None = None, notes: tuple[str, ...] = (),
-) -> Subject:  # fmt: skip
+    model: Architecture,
+    args: ServerArgs,
+    rest: Rest | None,
+    *,
+    plan: PlanFigures | None = None,
+    counts: tuple[int, int, int] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Subject:
     """An SGLang server: with ``rest`` as its start-up sizes it, with ``counts`` (K, T, R) as a plan says, else as the
     flags do. Raises Refusal for what the engine does not start with.
     """
@@ -98,9 +103,14 @@ def sglang_subject(
 
 
 def vllm_subject(
-    model: Architecture, args: EngineArgs, rest: Rest | None, *, plan: PlanFigures | None = None,
-    blocks: int | None = None, notes: tuple[str, ...] = (),
-) -> Subject:  # fmt: skip
+    model: Architecture,
+    args: EngineArgs,
+    rest: Rest | None,
+    *,
+    plan: PlanFigures | None = None,
+    blocks: int | None = None,
+    notes: tuple[str, ...] = (),
+) -> Subject:
     """A vLLM server: with ``rest`` as its start-up sizes it, with ``blocks`` as a plan says, else for 64 requests.
     Raises Refusal for what the engine does not start with.
     """
@@ -132,9 +142,7 @@ def vllm_subject(
 
 def _stated(ready: Prepared, slots: int, tokens: int) -> Any:
     """The start-up's own sizing with K and T pinned: windows and requests follow by its rules."""
-    args = replace(
-        ready.args, max_mamba_cache_size=slots * ready.args.attn_dp_size, max_total_tokens=max(tokens, 1),
-    )  # fmt: skip
+    args = replace(ready.args, max_mamba_cache_size=slots * ready.args.attn_dp_size, max_total_tokens=max(tokens, 1))
     return size(ready._replace(args=args), ENDLESS_GIB)
 
 

@@ -96,9 +96,13 @@ def scaled(full: Sizes, part: Fraction, page: int) -> Sizes:
         return max(1, int(tokens // page * part)) * page if tokens else 0
 
     return Sizes(
-        share(full.slots), share(full.rows), pages(full.tokens), pages(full.window_tokens), share(full.checkpoints),
+        share(full.slots),
+        share(full.rows),
+        pages(full.tokens),
+        pages(full.window_tokens),
+        share(full.checkpoints),
         share(full.blocks),
-    )  # fmt: skip
+    )
 
 
 def second_size(sizes: Sizes, page: int) -> Sizes:

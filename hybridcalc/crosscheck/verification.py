@@ -95,13 +95,18 @@ class Row(NamedTuple):
             "full_formula_bytes": self.full_formula_bytes,
             "formula_ok": self.full_bytes == self.full_formula_bytes,
             "views": [
-                {"name": v.name, "shape": list(v.shape), "dtype": v.dtype, "nominal_bytes": v.nominal_bytes,
-                 "end_bytes": v.end_bytes}
+                {
+                    "name": v.name,
+                    "shape": list(v.shape),
+                    "dtype": v.dtype,
+                    "nominal_bytes": v.nominal_bytes,
+                    "end_bytes": v.end_bytes,
+                }
                 for v in t.views
             ],
             "ok": self.ok,
             "problems": self.problems,
-        }  # fmt: skip
+        }
 
 
 class Shard(NamedTuple):
@@ -142,9 +147,17 @@ class Shard(NamedTuple):
 
 
 def verify_shard(
-    build: Builder, full: Sizes, page: int, meter: Meter, *, scale: str = "auto", limit: int | None = None,
-    sharers: int = 1, stage: int = 0, watch: Callable[[int], Progress] | None = None,
-) -> Shard:  # fmt: skip
+    build: Builder,
+    full: Sizes,
+    page: int,
+    meter: Meter,
+    *,
+    scale: str = "auto",
+    limit: int | None = None,
+    sharers: int = 1,
+    stage: int = 0,
+    watch: Callable[[int], Progress] | None = None,
+) -> Shard:
     """Measure the tensors of one rank. ``scale`` is auto, full or a divisor; ``limit`` the most bytes to take, which
     ``sharers`` processes share like the device's free memory.
 
@@ -156,9 +169,11 @@ def verify_shard(
     other = second_size(sizes, page)
     first, second = build(sizes), build(other)
     needed = meter.needs([tensor.shape_bytes for tensor in first])
-    progress = None if watch is None or meter.device == "meta" else watch(
-        sum(tensor.shape_bytes for tensor in (*first, *second))
-    )  # fmt: skip  # both sizes are written; on meta neither is
+    progress = (
+        None
+        if watch is None or meter.device == "meta"
+        else watch(sum(tensor.shape_bytes for tensor in (*first, *second)))
+    )  # both sizes are written; on meta neither is
     try:
         readings, stats, checks = measure(first, meter, progress)
         others, _, more = measure(second, meter, progress)
@@ -282,8 +297,18 @@ def _row(tensor: Tensor, reading: Reading, other: Reading, whole: Tensor, sizes:
         problem = (
             f"at a second size the allocator took {other.took.measured:,} B, its rules say {other.took.expected:,} B"
         )
-    return Row(tensor, count, reading.storage_bytes, reading.took, slope, intercept, full, full_bytes,
-               whole.formula_bytes, problem)  # fmt: skip
+    return Row(
+        tensor,
+        count,
+        reading.storage_bytes,
+        reading.took,
+        slope,
+        intercept,
+        full,
+        full_bytes,
+        whole.formula_bytes,
+        problem,
+    )
 
 
 def _view_problem(real: Any, view: View) -> str:

@@ -40,12 +40,23 @@ def block_tensors(ready: Prepared, sizes: Sizes) -> tuple[Tensor, ...]:
     page = page_bytes(ready)
     slots = ready.bytes_per_block // page
     return tuple(
-        Tensor(f"kv_cache[{slot}]", ALLOCATED, "blocks", (sizes.blocks * page,), "int8",
-               sizes.blocks * ready.bytes_per_block // slots, "block",
-               tuple(view for number, group in enumerate(ready.groups) if slot < group.layers
-                     for view in _layer_views(ready, number, group, slot, sizes.blocks, 0, page)))
+        Tensor(
+            f"kv_cache[{slot}]",
+            ALLOCATED,
+            "blocks",
+            (sizes.blocks * page,),
+            "int8",
+            sizes.blocks * ready.bytes_per_block // slots,
+            "block",
+            tuple(
+                view
+                for number, group in enumerate(ready.groups)
+                if slot < group.layers
+                for view in _layer_views(ready, number, group, slot, sizes.blocks, 0, page)
+            ),
+        )
         for slot in range(slots)
-    )  # fmt: skip
+    )
 
 
 def page_bytes(ready: Prepared) -> int:

@@ -10,12 +10,4 @@ from hybridcalc.diagnosis.balance import (
     token_range,
 )
 
-__all__ = [
-    "MOST_RANKS",
-    "balance_log",
-    "fitting_flags",
-    "log_constants",
-    "slot_range",
-    "split_boots",
-    "token_range",
-]
+__all__ = ["MOST_RANKS", "balance_log", "fitting_flags", "log_constants", "slot_range", "split_boots", "token_range"]

@@ -40,9 +40,13 @@ class Candidate(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return {
-            "model": self.model, "tp_size": self.tp, "ssm_dtype": self.ssm_dtype, "kv_cache_dtype": self.kv_dtype,
-            "state_bytes_per_slot": self.state_bytes or None, "kv_bytes_per_token": self.kv_bytes or None,
-        }  # fmt: skip
+            "model": self.model,
+            "tp_size": self.tp,
+            "ssm_dtype": self.ssm_dtype,
+            "kv_cache_dtype": self.kv_dtype,
+            "state_bytes_per_slot": self.state_bytes or None,
+            "kv_bytes_per_token": self.kv_bytes or None,
+        }
 
 
 class Row(NamedTuple):

@@ -261,9 +261,13 @@ def _agreement(exact: Constants, state: StatePoolAllocated, kv: KvPoolAllocated 
 
 
 def _mismatch(
-    problems: list[str], model: Architecture, state: StatePoolAllocated, kv: KvPoolAllocated | None, args: ServerArgs,
+    problems: list[str],
+    model: Architecture,
+    state: StatePoolAllocated,
+    kv: KvPoolAllocated | None,
+    args: ServerArgs,
     rules: RuleSet,
-) -> Finding:  # fmt: skip
+) -> Finding:
     flags = fitting_flags(model, state, kv, args, rules)
     fix = f"with {flags} it fits" if flags else "another model, another tp or other dtypes made this log"
     return Finding("HC101", "error", f"the log does not match {model.name}: {'; '.join(problems)}", fix)

@@ -82,12 +82,22 @@ def diagnose(boots: Sequence[Boot], question: Question) -> Iterable[Diagnosis]:
         answer.findings += dropped
         for figure in impossible_figures(boot):
             size = figure.value.text if isinstance(figure.value, Printed) else figure.value
-            answer.findings.append(finding("HC106", f"line {figure.line}: {figure.name} of {size} GiB is in no GPU",
-                                           "nothing is derived from it"))  # fmt: skip
+            answer.findings.append(
+                finding(
+                    "HC106",
+                    f"line {figure.line}: {figure.name} of {size} GiB is in no GPU",
+                    "nothing is derived from it",
+                )
+            )
         launched = "sglang" if isinstance(question.command, ServerArgs) else "vllm"
         if question.command is not None and boot.engine not in ("", launched):
-            answer.findings.append(finding("HC108", f"the launch line is of {launched}, the log of {boot.engine}",
-                                           "this log is of another start"))  # fmt: skip
+            answer.findings.append(
+                finding(
+                    "HC108",
+                    f"the launch line is of {launched}, the log of {boot.engine}",
+                    "this log is of another start",
+                )
+            )
         answer.findings = list(_no_more_than(answer.findings))
         yield answer
 
@@ -118,10 +128,16 @@ def _credible(boot: Boot) -> tuple[Boot, list[Finding]]:
     states = [replace(pool, slots=kept(pool.slots, pool.line)) for pool in boot.states]
     kvs = [replace(pool, tokens=kept(pool.tokens, pool.line)) for pool in boot.kvs]
     statements = [
-        replace(s, figures=tuple(
-            (name, value) for name, value in s.figures if not isinstance(value, int) or kept(value, s.line) is not None
-        )) for s in boot.statements
-    ]  # fmt: skip
+        replace(
+            s,
+            figures=tuple(
+                (name, value)
+                for name, value in s.figures
+                if not isinstance(value, int) or kept(value, s.line) is not None
+            ),
+        )
+        for s in boot.statements
+    ]
     if not dropped:
         return boot, []
     return replace(boot, states=states, kvs=kvs, statements=statements), list(dict.fromkeys(dropped))

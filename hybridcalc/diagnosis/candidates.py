@@ -33,9 +33,16 @@ _SSM = ("", "float32", "bfloat16")
 
 
 def sglang_candidates(
-    state: StatePoolAllocated | None, kv: KvPoolAllocated | None, args: ServerArgs, *, dtype: str | None,
-    model: Architecture | None, model_class: str | None, ranks: int | None, per_slot: Range | None = None,
-) -> tuple[Candidate, ...]:  # fmt: skip
+    state: StatePoolAllocated | None,
+    kv: KvPoolAllocated | None,
+    args: ServerArgs,
+    *,
+    dtype: str | None,
+    model: Architecture | None,
+    model_class: str | None,
+    ranks: int | None,
+    per_slot: Range | None = None,
+) -> tuple[Candidate, ...]:
     """Every preset (or the given ``model`` alone) that fits the pools, or the size of a slot that a refusal prints."""
     informative = per_slot is not None or (state is not None and state.slots and (state.conv or state.ssm))
     if not informative:
@@ -67,9 +74,12 @@ def sglang_candidates(
 
 
 def _fits(
-    constants: Constants, state: StatePoolAllocated | None, kv: KvPoolAllocated | None, args: ServerArgs,
+    constants: Constants,
+    state: StatePoolAllocated | None,
+    kv: KvPoolAllocated | None,
+    args: ServerArgs,
     per_slot: Range | None,
-) -> bool:  # fmt: skip
+) -> bool:
     if per_slot is not None and not per_slot[0] <= constants.state_bytes < per_slot[1]:
         return False
     return state is None or not mismatches(constants, state, kv, args)

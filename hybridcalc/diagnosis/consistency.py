@@ -25,9 +25,13 @@ LARGEST_DRIFT = 2 * GIB
 
 
 def contradictions(
-    boot: Boot, slots: int | None, tokens: int | None, requests: int | None, slots_per_request: int | None,
+    boot: Boot,
+    slots: int | None,
+    tokens: int | None,
+    requests: int | None,
+    slots_per_request: int | None,
     launch: Launch,
-) -> list[Finding]:  # fmt: skip
+) -> list[Finding]:
     """What cannot all be true of one boot, and what the flags rule out."""
     return [
         *_within(boot, slots, tokens, requests, slots_per_request),
@@ -45,8 +49,10 @@ def _within(
     for statement in boot.of("summary"):
         said = statement.get("max_total_num_tokens")
         if isinstance(said, int) and pools and said not in pools and not resized:
-            yield _apart(f"the KV pool holds {next(iter(pools)):,} tokens (line {targets[0].line})",
-                         f"the summary says {said:,} (line {statement.line})")  # fmt: skip
+            yield _apart(
+                f"the KV pool holds {next(iter(pools)):,} tokens (line {targets[0].line})",
+                f"the summary says {said:,} (line {statement.line})",
+            )
     states = dict.fromkeys(state.slots for state in boot.states if state.slots is not None)
     for statement in boot.of("capped"):
         said, limit = statement.get("max_mamba_cache_size"), statement.get("max_running_requests")
@@ -56,8 +62,7 @@ def _within(
             )
         per = statement.get("slots_per_request")
         if isinstance(said, int) and isinstance(per, int) and isinstance(limit, int) and per and said // per != limit:
-            yield _apart(f"{said:,} // {per} is {said // per:,}",
-                         f"the clamp says {limit:,} (line {statement.line})")  # fmt: skip
+            yield _apart(f"{said:,} // {per} is {said // per:,}", f"the clamp says {limit:,} (line {statement.line})")
     if slots is not None and requests is not None and slots_per_request and requests > slots // slots_per_request:
         yield _apart(f"{requests:,} requests run", f"{slots:,} slots admit {slots // slots_per_request:,}")
     elif slots is not None and requests is not None and 0 <= slots < requests:
@@ -86,8 +91,10 @@ def _memory(boot: Boot) -> Iterator[Finding]:
         if not isinstance(left, Printed) or not isinstance(used, Printed):
             continue
         if abs(before.value - left.value - used.value) > SLACK:
-            yield _apart(f"{before.text} - {left.text} GiB are free less",
-                         f"the weights took {used.text} GiB (line {statement.line})")  # fmt: skip
+            yield _apart(
+                f"{before.text} - {left.text} GiB are free less",
+                f"the weights took {used.text} GiB (line {statement.line})",
+            )
     sizes_by_rank: dict[str, list[Fraction]] = {}
     pools: list[Pool] = [*boot.states, *boot.target_kvs]
     for pool in pools:
@@ -108,9 +115,10 @@ def _memory(boot: Boot) -> Iterator[Finding]:
             if abs(drift) > LARGEST_DRIFT / 8:
                 less = "more" if drift < 0 else "less"
                 yield finding(
-                    "HC116", f"{kept.text} GiB are free after the pools, {float(abs(drift) / GIB):.2f} {less} than "
+                    "HC116",
+                    f"{kept.text} GiB are free after the pools, {float(abs(drift) / GIB):.2f} {less} than "
                     f"{after.text} - {float(total / GIB):.2f}",
-                )  # fmt: skip
+                )
 
 
 def sizes_of(pool: Pool) -> tuple[Printed | None, ...]:
@@ -127,19 +135,26 @@ def _flags(boot: Boot, slots: int | None, requests: int | None, launch: Launch) 
     workers = max(1, args.attn_dp_size)
     asked = args.max_mamba_cache_size
     if asked is not None and slots is not None and slots != asked // workers:
-        yield finding("HC108", f"{launch.source} pins {asked:,} slots, the log has {slots:,}",
-                      "this log is of another start")  # fmt: skip
+        yield finding(
+            "HC108", f"{launch.source} pins {asked:,} slots, the log has {slots:,}", "this log is of another start"
+        )
     limit = args.max_running_requests
     if limit is not None and requests is not None and requests > max(1, limit // workers):
-        yield finding("HC108", f"{launch.source} allows {limit:,} requests, the log runs {requests:,}",
-                      "this log is of another start")  # fmt: skip
+        yield finding(
+            "HC108",
+            f"{launch.source} allows {limit:,} requests, the log runs {requests:,}",
+            "this log is of another start",
+        )
     elif limit is not None and requests is not None and requests < limit // workers and not boot.of("capped"):
         yield finding("HC112", f"{limit:,} requests were asked for, {requests:,} run")
     printed = {kv.dtype for kv in boot.target_kvs if kv.dtype}
     wanted = _dtype(args.kv_cache_dtype) if "kv_cache_dtype" in launch.given else None
     if wanted is not None and printed and not any(wanted in KV_DTYPES.get(dtype, (wanted,)) for dtype in printed):
-        yield finding("HC108", f"{launch.source} sets {args.kv_cache_dtype} KV, the log has {sorted(printed)[0]}",
-                      "this log is of another start")  # fmt: skip
+        yield finding(
+            "HC108",
+            f"{launch.source} sets {args.kv_cache_dtype} KV, the log has {sorted(printed)[0]}",
+            "this log is of another start",
+        )
 
 
 def ruled_out(
@@ -179,8 +194,11 @@ def fraction_finding(launch: Launch, fraction: tuple[float, float]) -> Finding |
     asked = launch.args.mem_fraction_static
     if asked is None or fraction[0] - 0.02 <= asked <= fraction[1] + 0.02:
         return None
-    return finding("HC108", f"{launch.source} gives --mem-fraction-static {asked:g}, the pools need about "
-                   f"{sum(fraction) / 2:.2f}", "this log is of another start")  # fmt: skip
+    return finding(
+        "HC108",
+        f"{launch.source} gives --mem-fraction-static {asked:g}, the pools need about {sum(fraction) / 2:.2f}",
+        "this log is of another start",
+    )
 
 
 def _apart(one: str, other: str) -> Finding:

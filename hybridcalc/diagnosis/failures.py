@@ -84,9 +84,11 @@ def _clamped_to_none(boot: Boot, error: Statement) -> Finding:
     slots, per = error.get("max_mamba_cache_size"), error.get("slots_per_request")
     numbers = f": {slots} slots at {per} a request" if isinstance(slots, int) and isinstance(per, int) else ""
     least = f"--max-mamba-cache-size {per}" if isinstance(per, int) else "a larger --max-mamba-cache-size"
-    return finding("HC121", f"the state pool serves no request{numbers}",
-                   f"{least} at least, a higher --mamba-full-memory-ratio, or --mamba-ssm-dtype bfloat16",
-                   )  # fmt: skip
+    return finding(
+        "HC121",
+        f"the state pool serves no request{numbers}",
+        f"{least} at least, a higher --mamba-full-memory-ratio, or --mamba-ssm-dtype bfloat16",
+    )
 
 
 def _refused_tokens(boot: Boot, error: Statement) -> Finding:
@@ -107,24 +109,30 @@ def _refused_tokens(boot: Boot, error: Statement) -> Finding:
 
 
 def _refused_weights(boot: Boot, error: Statement) -> Finding:
-    return finding("HC122", "weights and slack leave no memory for the pools",
-                   "raise --mem-fraction-static, use more GPUs or smaller weights")  # fmt: skip
+    return finding(
+        "HC122",
+        "weights and slack leave no memory for the pools",
+        "raise --mem-fraction-static, use more GPUs or smaller weights",
+    )
 
 
 def _ping_pong(boot: Boot, error: Statement) -> Finding:
     usage = boot.serving.peak_state_usage
     seen = f" at {usage:.0%} of the pool with {boot.serving.most_running} running" if usage else ""
     return finding(
-        "HC123", f"no free slot for a request's tracking states{seen}",
+        "HC123",
+        f"no free slot for a request's tracking states{seen}",
         "raise --max-mamba-cache-size where it is set (the ratio the message names has no effect then), else "
         "--mamba-full-memory-ratio; or lower --max-running-requests, or use extra_buffer_lazy",
-    )  # fmt: skip
+    )
 
 
 def _slots_exhausted(boot: Boot, error: Statement) -> Finding:
-    return finding("HC123", "no free state slot for a request",
-                   "raise --max-mamba-cache-size or --mamba-full-memory-ratio, or lower --max-running-requests",
-                   )  # fmt: skip
+    return finding(
+        "HC123",
+        "no free state slot for a request",
+        "raise --max-mamba-cache-size or --mamba-full-memory-ratio, or lower --max-running-requests",
+    )
 
 
 def _host(boot: Boot, error: Statement) -> Finding:
@@ -161,12 +169,18 @@ def _llamacpp_buffer(boot: Boot, tried: Value | None, device: Value | None) -> F
     if boot.of("compute_failed"):
         at = f" at n_ubatch = {batch:,}" if isinstance(batch, int) else ""
         less = f"-ub {batch // 2}" if isinstance(batch, int) and batch > 1 else "a smaller -ub"
-        return finding("HC124", f"out of memory{size}{where}: the compute buffer{at}",
-                       f"{less}: the buffer grows with the batch; else offload fewer layers (-ngl)")  # fmt: skip
+        return finding(
+            "HC124",
+            f"out of memory{size}{where}: the compute buffer{at}",
+            f"{less}: the buffer grows with the batch; else offload fewer layers (-ngl)",
+        )
     if boot.of("weights_failed"):
         return finding("HC124", f"out of memory{size}{where}: the weights", "offload fewer layers (-ngl)")
-    return finding("HC124", f"out of memory{size}{where}",
-                   "offload fewer layers (-ngl), or a shorter context (-c) or fewer sequences (-np)")  # fmt: skip
+    return finding(
+        "HC124",
+        f"out of memory{size}{where}",
+        "offload fewer layers (-ngl), or a shorter context (-c) or fewer sequences (-np)",
+    )
 
 
 def _buffer_alone(boot: Boot, error: Statement) -> Finding:
@@ -244,8 +258,9 @@ def _too_many_sequences(boot: Boot, error: Statement) -> Finding:
     shown = f"{asked:,} sequences" if isinstance(asked, int) else "the sequences"
     has = f", there are {blocks:,}" if isinstance(blocks, int) else ""
     fix = f"--max-num-seqs {blocks}" if isinstance(blocks, int) else "lower --max-num-seqs"
-    return finding("HC126", f"{shown} need a block each{has}",
-                   f"{fix}, a higher --gpu-memory-utilization, or piecewise graphs")  # fmt: skip
+    return finding(
+        "HC126", f"{shown} need a block each{has}", f"{fix}, a higher --gpu-memory-utilization, or piecewise graphs"
+    )
 
 
 def _one_request(boot: Boot, error: Statement) -> Finding:

@@ -26,10 +26,19 @@ def diagnose_llamacpp(boot: Boot, question: Question) -> Diagnosis:
     kv = next(iter(boot.of("kv_total")), None)
     if state is not None and _rolls_back(boot, state):
         size = state.get("size")
-        answer.rows.append(Row(f"line {state.line}", f"states of {_count(state, 'cells')} sequences",
-                               f"{size.text if isinstance(size, Printed) else ''} MiB"))  # fmt: skip
-        answer.findings.append(finding("HC150", "a draft context is there: the state buffer holds copies to roll back "
-                                       "to, and how many is not printed"))  # fmt: skip
+        answer.rows.append(
+            Row(
+                f"line {state.line}",
+                f"states of {_count(state, 'cells')} sequences",
+                f"{size.text if isinstance(size, Printed) else ''} MiB",
+            )
+        )
+        answer.findings.append(
+            finding(
+                "HC150",
+                "a draft context is there: the state buffer holds copies to roll back to, and how many is not printed",
+            )
+        )
     elif state is not None and (each := _per_sequence(state)) is not None:
         copies, cells = 1 + _count(state, "rs_seq"), _count(state, "cells")
         answer.derived["state_bytes_per_sequence"] = int(each)
@@ -53,8 +62,13 @@ def diagnose_llamacpp(boot: Boot, question: Question) -> Diagnosis:
             parts.append(f"{format_bytes(total)} of {name} buffers")
     length = question.workload.mean_length
     if kv is not None and length is not None and 0 < (cells := _count(kv, "cells")) < length:
-        answer.findings.append(finding("HC151", f"a request of {int(length):,} tokens does not fit {cells:,} cells",
-                                       f"-c {int(length)} at least for each sequence"))  # fmt: skip
+        answer.findings.append(
+            finding(
+                "HC151",
+                f"a request of {int(length):,} tokens does not fit {cells:,} cells",
+                f"-c {int(length)} at least for each sequence",
+            )
+        )
         parts.insert(0, f"requests of {int(length):,} tokens do not fit {cells:,} cells")
     answer.headline = "llama.cpp: does not start" if failed else "llama.cpp"
     answer.meaning = answer.findings[0].message if failed else "; ".join(parts) or "no cache line in it"

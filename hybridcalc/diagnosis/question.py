@@ -37,9 +37,10 @@ def launch_of(boot: Boot, question: Question) -> Launch:
     """The flags of a boot: of the launch line that was handed over, or those the log echoes."""
     if isinstance(question.command, ServerArgs):
         given = frozenset(
-            name for name in ServerArgs.__dataclass_fields__
+            name
+            for name in ServerArgs.__dataclass_fields__
             if getattr(question.command, name) != getattr(ServerArgs(), name)
-        )  # fmt: skip
+        )
         return Launch(question.command, "the launch line", None, given)
     echoed: dict[str, Value] = {}
     for statement in boot.of("arguments"):
@@ -50,10 +51,17 @@ def launch_of(boot: Boot, question: Question) -> Launch:
     for name, value in echoed.items():
         if name == "model_path" or value in _DTYPES_NOT_SET or (isinstance(value, int) and value < 1):
             continue
-        fields[name] = value.number if isinstance(value, Printed) else {"True": True, "False": False}.get(
-            value, value) if isinstance(value, str) else value  # fmt: skip
+        fields[name] = (
+            value.number
+            if isinstance(value, Printed)
+            else {"True": True, "False": False}.get(value, value)
+            if isinstance(value, str)
+            else value
+        )
     path = echoed.get("model_path")
     return Launch(
-        replace(ServerArgs(), **fields), "the echoed command", path if isinstance(path, str) else None,
+        replace(ServerArgs(), **fields),
+        "the echoed command",
+        path if isinstance(path, str) else None,
         frozenset(fields),
-    )  # fmt: skip
+    )

@@ -32,13 +32,21 @@ def serving_findings(answer: Diagnosis, slots: int | None, slots_per_request: in
         if serving.most_running:
             said.append(finding("HC131", f"{seen}: {each:.1f} each, cached prefixes included{reserved}"))
     if serving.peak_state_usage >= 0.95 and serving.most_queued:
-        said.append(finding(
-            "HC130", f"the state pool is {serving.peak_state_usage:.0%} full with {serving.peak_kv_usage:.0%} of KV in "
-            f"use, and {serving.most_queued:,} requests wait",
-            "raise --mamba-full-memory-ratio, or use --mamba-ssm-dtype bfloat16 or extra_buffer_lazy",
-        ))  # fmt: skip
+        said.append(
+            finding(
+                "HC130",
+                f"the state pool is {serving.peak_state_usage:.0%} full with {serving.peak_kv_usage:.0%} of KV in "
+                f"use, and {serving.most_queued:,} requests wait",
+                "raise --mamba-full-memory-ratio, or use --mamba-ssm-dtype bfloat16 or extra_buffer_lazy",
+            )
+        )
     elif serving.peak_kv_usage >= 0.95 and serving.most_queued:
         wait = f"{serving.most_queued:,} requests wait"
-        said.append(finding("HC130", f"KV is {serving.peak_kv_usage:.0%} full and {wait}",
-                            "lower --mamba-full-memory-ratio, or use fp8 KV"))  # fmt: skip
+        said.append(
+            finding(
+                "HC130",
+                f"KV is {serving.peak_kv_usage:.0%} full and {wait}",
+                "lower --mamba-full-memory-ratio, or use fp8 KV",
+            )
+        )
     return said

@@ -33,9 +33,15 @@ decimals.
 
 
 def settings_for(
-    answer: Diagnosis, pools: Pools, best: Candidate | None, model: Architecture | None, args: ServerArgs,
-    launch: Launch, workload: Workload, slots_per_request: int | None,
-) -> None:  # fmt: skip
+    answer: Diagnosis,
+    pools: Pools,
+    best: Candidate | None,
+    model: Architecture | None,
+    args: ServerArgs,
+    launch: Launch,
+    workload: Workload,
+    slots_per_request: int | None,
+) -> None:
     """Binding pool, requests, idle share and suggestions, as far as the log allows."""
     if pools.slots is None or not pools.tokens:
         return
@@ -51,17 +57,28 @@ def settings_for(
 
 
 def _reproduced(
-    answer: Diagnosis, pools: Pools, best: Candidate, model: Architecture, args: ServerArgs, launch: Launch,
+    answer: Diagnosis,
+    pools: Pools,
+    best: Candidate,
+    model: Architecture,
+    args: ServerArgs,
+    launch: Launch,
     slots_per_request: int | None,
-) -> tuple[Architecture, ServerArgs, float] | None:  # fmt: skip
+) -> tuple[Architecture, ServerArgs, float] | None:
     """The arguments and the memory under which the planner gives the boot's own K and T; None where none do."""
     slots, tokens = pools.slots or 0, pools.tokens or 0
     kv_name = parse_dtype(best.kv_dtype.replace("fp8 e5m2", "fp8_e5m2")) if best.kv_dtype else "auto"
     args = replace(
-        args, tp_size=best.tp, dp_size=1, enable_dp_attention=False, kv_cache_dtype=kv_name,
-        mamba_ssm_dtype=parse_dtype(best.ssm_dtype) if best.ssm_dtype else None, mem_fraction_static=None,
-        max_running_requests=None, max_total_tokens=None,
-    )  # fmt: skip
+        args,
+        tp_size=best.tp,
+        dp_size=1,
+        enable_dp_attention=False,
+        kv_cache_dtype=kv_name,
+        mamba_ssm_dtype=parse_dtype(best.ssm_dtype) if best.ssm_dtype else None,
+        mem_fraction_static=None,
+        max_running_requests=None,
+        max_total_tokens=None,
+    )
     asked = launch.args.max_running_requests
     drafts = answer.derived.get("draft_tokens")
     if pools.scratch[0] and not args.speculative:
@@ -174,7 +191,7 @@ def _by_plan(answer: Diagnosis, model: Architecture, args: ServerArgs, rest_gib:
 
 def _by_sizes(
     answer: Diagnosis, pools: Pools, args: ServerArgs, workload: Workload, slots_per_request: int | None
-) -> None:  # fmt: skip
+) -> None:
     """Binding and suggestions by arithmetic on measured sizes alone."""
     if slots_per_request is not None and pools.slots is not None and pools.tokens is not None:
         state = pools.slots // slots_per_request
@@ -193,8 +210,9 @@ def _by_sizes(
             return  # the counts are too large for the sizes: nothing is left for each
         rest = answer.derived.get("rest_gib")
         observed = Observed(pools.slots or 0, pools.tokens or 0)
-        balance = balance_constants(measured, args, workload, rest_gib=sum(rest) / 2 if rest else None,
-                                    observed=observed)  # fmt: skip
+        balance = balance_constants(
+            measured, args, workload, rest_gib=sum(rest) / 2 if rest else None, observed=observed
+        )
     except HybridcalcError:
         return
     today = balance.setting("today")
@@ -203,26 +221,35 @@ def _by_sizes(
     limit = pools.requests
     if limit is not None and limit < today.running:
         answer.binding = "limit"
-        answer.derived |= {"requests": limit, "state_requests": today.state_requests,
-                           "kv_requests": today.kv_requests}  # fmt: skip
+        answer.derived |= {"requests": limit, "state_requests": today.state_requests, "kv_requests": today.kv_requests}
         return  # no other split of the memory runs more than the limit
     answer.binding = today.binding
-    answer.derived |= {"requests": today.running, "state_requests": today.state_requests,
-                       "kv_requests": today.kv_requests, "idle_percent": round(today.idle_percent, 2)}  # fmt: skip
+    answer.derived |= {
+        "requests": today.running,
+        "state_requests": today.state_requests,
+        "kv_requests": today.kv_requests,
+        "idle_percent": round(today.idle_percent, 2),
+    }
     answer.derived.setdefault("slots_per_request", balance.slots.count)
     _idle(answer, today.binding, today.idle_percent, workload)
     if answer.derived.get("tokens_pinned"):
         return  # no ratio moves them
     if pools.scratch[0]:
-        answer.findings.append(finding("HC113", "draft states are held, and how many is not printed: what other flags "
-                                       "would come to is left open", severity="note"))  # fmt: skip
+        answer.findings.append(
+            finding(
+                "HC113",
+                "draft states are held, and how many is not printed: what other flags would come to is left open",
+                severity="note",
+            )
+        )
         return
     for label in ("set", "or"):
         setting = balance.setting(label)
         if setting is not None and setting.running > today.running:
             effect = f"{today.running:,} -> {setting.running:,} requests of {workload.describe()}"
-            answer.suggestions.append(Suggestion(setting.flags, effect, "by the sizes the log prints",
-                                                 float(setting.running - today.running)))  # fmt: skip
+            answer.suggestions.append(
+                Suggestion(setting.flags, effect, "by the sizes the log prints", float(setting.running - today.running))
+            )
 
 
 def _unnamed(args: ServerArgs, slots_per_request: int | None) -> ServerArgs:

@@ -121,9 +121,15 @@ def _identify(answer: Diagnosis, pools: Pools, args: ServerArgs, model: Architec
     uneven = len({(kv.k, kv.v, kv.kv) for kv in boot.target_kvs}) > 1
     state = pools.state if pools.state and pools.state.slots and not impossible(pools.state) else None
     answer.candidates = sglang_candidates(
-        state, None if uneven else kv, args, dtype=dtype, model=model, model_class=model_class, ranks=ranks_of(boot),
+        state,
+        None if uneven else kv,
+        args,
+        dtype=dtype,
+        model=model,
+        model_class=model_class,
+        ranks=ranks_of(boot),
         per_slot=per_slot.interval if isinstance(per_slot, Printed) else None,
-    )  # fmt: skip
+    )
     if answer.candidates:
         answer.model_guess = answer.candidates[0].describe()
         return
@@ -136,7 +142,7 @@ def _identify(answer: Diagnosis, pools: Pools, args: ServerArgs, model: Architec
 
 def _does_not_fit(
     model: Architecture, state: StatePoolAllocated, kv: KvPoolAllocated | None, args: ServerArgs
-) -> Finding:  # fmt: skip
+) -> Finding:
     try:
         exact = architecture_constants(model, args, rules_for(args.engine_version)[0])
         said = "; ".join(mismatches(exact, state, kv, args))
@@ -157,9 +163,11 @@ def _constants(answer: Diagnosis, pools: Pools, model: Architecture | None) -> d
     if answer.candidates:
         best = answer.candidates[0]
         exact = {
-            "model": best.model, "state_bytes_per_slot": best.state_bytes,
-            "kv_bytes_per_token": best.kv_bytes or None, "certain": len(sizes) == 1 or model is not None,
-        }  # fmt: skip
+            "model": best.model,
+            "state_bytes_per_slot": best.state_bytes,
+            "kv_bytes_per_token": best.kv_bytes or None,
+            "certain": len(sizes) == 1 or model is not None,
+        }
     if slot is None and cell is None and exact is None and pools.conv is None and pools.ssm is None:
         return None
     return {
@@ -183,9 +191,7 @@ def _slots_per_request(boot: Boot, pools: Pools) -> tuple[int | None, str]:
     return None, ""
 
 
-def _rows(
-    answer: Diagnosis, pools: Pools, best: Candidate | None, slots_per_request: int | None, origin: str
-) -> None:  # fmt: skip
+def _rows(answer: Diagnosis, pools: Pools, best: Candidate | None, slots_per_request: int | None, origin: str) -> None:
     """The pools, each with the sizes that make its figure."""
     state, kv = pools.state, pools.kv
     if state is not None and pools.slots is not None:
@@ -195,8 +201,14 @@ def _rows(
         if best is not None and sizes:
             total = (pools.slots + 1) * best.state_bytes
             arithmetic = f"{pools.slots + 1:,} x {best.state_bytes:,} B = {format_bytes(total)} (printed {sizes})"
-            answer.step("state pool", "(K + 1) x slot", f"({pools.slots:,} + 1) x {best.state_bytes:,}", total, "bytes",
-                        "SGLang mem_cache/memory_pool.py")  # fmt: skip
+            answer.step(
+                "state pool",
+                "(K + 1) x slot",
+                f"({pools.slots:,} + 1) x {best.state_bytes:,}",
+                total,
+                "bytes",
+                "SGLang mem_cache/memory_pool.py",
+            )
         elif pools.slot is not None:
             low, high = whole_range(pools.slot) or (0, 0)
             arithmetic = f"{low:,} to {high:,} B a slot (printed {sizes} over {pools.slots + 1:,})"
@@ -213,8 +225,14 @@ def _rows(
         arithmetic = f"printed {printed} GiB" if printed else ""
         if best is not None and best.kv_bytes and printed:
             arithmetic = f"{best.kv_bytes:,} B each = {format_bytes(kv.tokens * best.kv_bytes)} (printed {printed})"
-            answer.step("KV pool", "T x cell", f"{kv.tokens:,} x {best.kv_bytes:,}", kv.tokens * best.kv_bytes, "bytes",
-                        "SGLang model_executor/pool_configurator.py")  # fmt: skip
+            answer.step(
+                "KV pool",
+                "T x cell",
+                f"{kv.tokens:,} x {best.kv_bytes:,}",
+                kv.tokens * best.kv_bytes,
+                "bytes",
+                "SGLang model_executor/pool_configurator.py",
+            )
         elif pools.cell is not None:
             low, high = whole_range(pools.cell) or (0, 0)
             arithmetic = f"{low:,} to {high:,} B a token (printed {printed})"
@@ -255,15 +273,24 @@ def _memory(answer: Diagnosis, pools: Pools, best: Candidate | None, launch: Lau
     states = (pools.slots + 1) * slot[0] + scratch[0], (pools.slots + 1) * slot[1] + scratch[1]
     rest = states[0] + kv[0], states[1] + kv[1]
     answer.derived["rest_gib"] = [round(float(end / GIB), 3) for end in rest]
-    answer.step("rest", "states + draft states + KV", f"{format_bytes(states[0])} + {format_bytes(kv[0])}",
-                round(float(rest[0] / GIB), 4), "GiB", "SGLang mem_cache/kv_cache_configurator.py")  # fmt: skip
+    answer.step(
+        "rest",
+        "states + draft states + KV",
+        f"{format_bytes(states[0])} + {format_bytes(kv[0])}",
+        round(float(rest[0] / GIB), 4),
+        "GiB",
+        "SGLang mem_cache/kv_cache_configurator.py",
+    )
     old = not rules_for(_rules_version(answer.boot, launch.args))[0].padding_slot_charged
     given = states[0] - (slot[0] if old else 0), states[1] + (0 if old else slot[1])
     ratio = given[0] / kv[1], given[1] / max(kv[0] - slot[1], Fraction(1))
     answer.derived["mamba_full_memory_ratio"] = [round(float(end), 4) for end in ratio]
     fraction = _fraction(answer.boot, rest)
-    text = f"ratio {float(ratio[0]):.2f}" if float(ratio[1]) - float(ratio[0]) < 0.02 else (
-        f"ratio {float(ratio[0]):.2f} to {float(ratio[1]):.2f}")  # fmt: skip
+    text = (
+        f"ratio {float(ratio[0]):.2f}"
+        if float(ratio[1]) - float(ratio[0]) < 0.02
+        else (f"ratio {float(ratio[0]):.2f} to {float(ratio[1]):.2f}")
+    )
     if ratio[0] <= Fraction(9, 10) <= ratio[1]:
         text = "ratio 0.90"
         answer.derived["ratio_is_default"] = True
@@ -272,13 +299,18 @@ def _memory(answer: Diagnosis, pools: Pools, best: Candidate | None, launch: Lau
     if tokens_pinned(pools, launch, ratio[0]):
         answer.derived["tokens_pinned"] = pools.tokens
         del answer.derived["mamba_full_memory_ratio"]
-        answer.rows.append(Row("split", f"{pools.tokens:,} tokens pinned",
-                               f"{format_bytes(states[0])} of states beside them"))  # fmt: skip
+        answer.rows.append(
+            Row("split", f"{pools.tokens:,} tokens pinned", f"{format_bytes(states[0])} of states beside them")
+        )
         if "max_total_tokens" not in launch.given:
-            answer.findings.append(finding(
-                "HC109", f"{pools.tokens:,} tokens beside {format_bytes(states[0])} of states: --max-total-tokens "
-                "looks pinned, and then no ratio moves the tokens", "--command says what the boot was started with",
-            ))  # fmt: skip
+            answer.findings.append(
+                finding(
+                    "HC109",
+                    f"{pools.tokens:,} tokens beside {format_bytes(states[0])} of states: --max-total-tokens "
+                    "looks pinned, and then no ratio moves the tokens",
+                    "--command says what the boot was started with",
+                )
+            )
         return
     notes = "the default" if answer.derived.get("ratio_is_default") else ""
     if fraction is not None:
@@ -334,16 +366,26 @@ def _notes(answer: Diagnosis, pools: Pools, slots_per_request: int | None) -> No
         if len(weights) > 1 or len(names) > 1:
             more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
             same = "all of the same sizes" if len(weights) == 1 else "the printed figures do not decide"
-            said.append(finding("HC107", f"fits {', '.join(names[:MOST_NAMED])}{more}: {same}",
-                                "" if len(weights) == 1 else "--model says which it is"))  # fmt: skip
+            said.append(
+                finding(
+                    "HC107",
+                    f"fits {', '.join(names[:MOST_NAMED])}{more}: {same}",
+                    "" if len(weights) == 1 else "--model says which it is",
+                )
+            )
     scratch, held = pools.scratch, pools.slot
     if scratch[0] and held is not None and pools.slots:
         states = (pools.slots + 1) * held[0]
         if scratch[0] > states:
             times = float(scratch[0] / states) if states else 0.0
-            said.append(finding("HC113", f"draft states take {format_bytes(scratch[0])}, {times:.1f} times the slots",
-                                "lower --max-running-requests or --speculative-num-draft-tokens, or use "
-                                "--enable-linear-replayssm-spec where the model supports it"))  # fmt: skip
+            said.append(
+                finding(
+                    "HC113",
+                    f"draft states take {format_bytes(scratch[0])}, {times:.1f} times the slots",
+                    "lower --max-running-requests or --speculative-num-draft-tokens, or use "
+                    "--enable-linear-replayssm-spec where the model supports it",
+                )
+            )
     if boot.draft_kvs:
         said.append(finding("HC114", f"line {boot.draft_kvs[0].line}: the second KV pool is the draft model's"))
     workers = {rank.split()[0] for rank in boot.ranks if rank.startswith("DP")}
@@ -368,17 +410,23 @@ def _notes(answer: Diagnosis, pools: Pools, slots_per_request: int | None) -> No
     if pools.requests and pools.slots and slots_per_request:
         needed = pools.requests * slots_per_request
         if pools.slots > 2 * needed + 1:
-            said.append(finding(
-                "HC111", f"{pools.slots:,} slots for {requests_text(pools.requests)} at {slots_per_request}: "
-                f"{needed:,} would do, the others only keep prefixes",
-                f"--max-mamba-cache-size {needed + 1} leaves the rest to KV",
-            ))  # fmt: skip
+            said.append(
+                finding(
+                    "HC111",
+                    f"{pools.slots:,} slots for {requests_text(pools.requests)} at {slots_per_request}: "
+                    f"{needed:,} would do, the others only keep prefixes",
+                    f"--max-mamba-cache-size {needed + 1} leaves the rest to KV",
+                )
+            )
     elif pools.requests and pools.slots and pools.slots > 12 * pools.requests:
-        said.append(finding(
-            "HC111", f"{pools.slots:,} slots for {requests_text(pools.requests)} at 5 each at most: "
-            f"{5 * pools.requests:,} would do",
-            f"--max-mamba-cache-size {5 * pools.requests + 1} leaves the rest to KV",
-        ))  # fmt: skip
+        said.append(
+            finding(
+                "HC111",
+                f"{pools.slots:,} slots for {requests_text(pools.requests)} at 5 each at most: "
+                f"{5 * pools.requests:,} would do",
+                f"--max-mamba-cache-size {5 * pools.requests + 1} leaves the rest to KV",
+            )
+        )
 
 
 def _pool_text(pool: StatePoolAllocated | KvPoolAllocated) -> str:
@@ -389,15 +437,21 @@ def _pool_text(pool: StatePoolAllocated | KvPoolAllocated) -> str:
 
 
 def _verdict(
-    answer: Diagnosis, pools: Pools, best: Candidate | None, slots_per_request: int | None, question: Question,
+    answer: Diagnosis,
+    pools: Pools,
+    best: Candidate | None,
+    slots_per_request: int | None,
+    question: Question,
     failed: bool,
-) -> None:  # fmt: skip
+) -> None:
     version = f" {answer.version}" if answer.version else ""
     head = f"SGLang{version}" + (f", {best.describe()}" if best else "")
     if failed:
         first = next(f for f in answer.findings if f.severity == "error")
-        answer.headline, answer.meaning = f"{head}: does not start" if not answer.boot.serving.lines else (
-            f"{head}: failed while serving"), first.message  # fmt: skip
+        answer.headline, answer.meaning = (
+            f"{head}: does not start" if not answer.boot.serving.lines else (f"{head}: failed while serving"),
+            first.message,
+        )
         return
     answer.headline = head
     parts = list[str]()

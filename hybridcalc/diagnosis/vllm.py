@@ -61,15 +61,20 @@ def diagnose_vllm(boot: Boot, question: Question) -> Diagnosis:
     release = release_of(boot)
     answer = Diagnosis(boot, version=release.said)
     said = _Printed(
-        None if boot.of("block_size") and boot.first("block_size", "before") is not None
+        None
+        if boot.of("block_size") and boot.first("block_size", "before") is not None
         else _count(boot.first("block_size", "tokens")),  # another program's pages say nothing of the model
         _size(boot.first("padding", "percent")),
-        _size(boot.first("available", "available") or boot.first("cpu_memory", "available")
-              or boot.first("one_request_too_big", "available") or boot.first("reserved", "available")),
+        _size(
+            boot.first("available", "available")
+            or boot.first("cpu_memory", "available")
+            or boot.first("one_request_too_big", "available")
+            or boot.first("reserved", "available")
+        ),
         _count(boot.first("kv_size", "tokens")),
         _size(boot.first("concurrency", "concurrency")),
         _count(boot.first("concurrency", "max_model_len") or boot.first("one_request_too_big", "max_model_len")),
-    )  # fmt: skip
+    )
     args = _args(boot, question)
     fitting = _candidates(boot, said, args, question.model, release.tried)
     counted = said.available is not None and said.concurrency is not None
@@ -97,8 +102,12 @@ def diagnose_vllm(boot: Boot, question: Question) -> Diagnosis:
             why = "the memory for the cache is not printed"
         answer.findings.append(finding("HC107", f"the pages fit {names}; {why}", "--model says which it is"))
     elif said.block is not None and question.model is not None:
-        answer.findings.append(finding("HC101", f"no tp and no dtype gives {question.model.name} a block of "
-                                       f"{said.block:,} tokens with this padding"))  # fmt: skip
+        answer.findings.append(
+            finding(
+                "HC101",
+                f"no tp and no dtype gives {question.model.name} a block of {said.block:,} tokens with this padding",
+            )
+        )
     elif said.block is not None:
         answer.findings.append(finding("HC107", "none of the known models has these pages at TP 1 to 16"))
     _verdict(answer, said, failed)
@@ -141,7 +150,7 @@ class _Fit(NamedTuple):
 
 def _candidates(
     boot: Boot, said: _Printed, args: EngineArgs, model: Architecture | None, releases: tuple[str, ...]
-) -> list[_Fit]:  # fmt: skip
+) -> list[_Fit]:
     """Models and arguments whose pages are the printed ones; where memory and concurrency are printed as well, those
     alone that give the one from the other. Drafts widen the pages: they are tried where nothing fits without and the
     model's class is known.
@@ -172,10 +181,15 @@ def _fits(
     for tp, dtype, ssm, cached in product(tps, dtypes, ("auto", "float32"), caching):
         for release in releases:
             tried = replace(
-                args, tensor_parallel_size=tp, kv_cache_dtype=dtype, mamba_ssm_cache_dtype=ssm, engine_version=release,
-                max_model_len=said.length or args.max_model_len, num_speculative_tokens=drafts,
+                args,
+                tensor_parallel_size=tp,
+                kv_cache_dtype=dtype,
+                mamba_ssm_cache_dtype=ssm,
+                engine_version=release,
+                max_model_len=said.length or args.max_model_len,
+                num_speculative_tokens=drafts,
                 enable_prefix_caching=cached,
-            )  # fmt: skip
+            )
             ready = _prepared(model, tried)
             if ready is None:
                 continue
@@ -191,12 +205,16 @@ def _fits(
 def _ranked(fits: list[_Fit]) -> list[_Fit]:
     """The likeliest first, one for each model with its tp and dtypes."""
     order = sorted(
-        fits, key=lambda fit: (
-            not fit.told, round(fit.miss, 4), fit.args.mamba_ssm_cache_dtype != "auto",
+        fits,
+        key=lambda fit: (
+            not fit.told,
+            round(fit.miss, 4),
+            fit.args.mamba_ssm_cache_dtype != "auto",
             fit.args.kv_cache_dtype != "auto",
-            fit.args.tensor_parallel_size, fit.model.name,
+            fit.args.tensor_parallel_size,
+            fit.model.name,
         ),
-    )  # fmt: skip
+    )
     return list({fit.candidate: fit for fit in reversed(order)}.values())[::-1]
 
 
@@ -326,33 +344,52 @@ def _meaning(answer: Diagnosis, said: _Printed) -> None:
     low, high = (bound * said.length for bound in said.concurrency.interval)
     capacity = int(said.concurrency.value * said.length)
     answer.derived["capacity_tokens"] = [int(low), int(high)]
-    answer.step("capacity", "concurrency x max_model_len", f"{said.concurrency.text} x {said.length:,}", capacity,
-                "tokens", "vLLM v1/core/kv_cache_utils.py")  # fmt: skip
+    answer.step(
+        "capacity",
+        "concurrency x max_model_len",
+        f"{said.concurrency.text} x {said.length:,}",
+        capacity,
+        "tokens",
+        "vLLM v1/core/kv_cache_utils.py",
+    )
     if said.tokens is None:
         return
     if _is_capacity(said.tokens, said.concurrency, said.length):
         answer.derived["tokens_mean"] = "concurrency x max_model_len"
         boot = answer.boot
         if any(boot.of(kind) for kind in _OF_STATES) or answer.candidates:
-            answer.findings.append(finding(
-                "HC140", f"the {said.tokens:,} tokens are {said.concurrency.text} requests of {said.length:,}: of "
-                "shorter requests they are fewer, since each holds its states"))  # fmt: skip
+            answer.findings.append(
+                finding(
+                    "HC140",
+                    f"the {said.tokens:,} tokens are {said.concurrency.text} requests of {said.length:,}: of "
+                    "shorter requests they are fewer, since each holds its states",
+                )
+            )
         return
     times = Fraction(capacity, max(1, said.tokens))
     answer.derived["tokens_mean"] = "one group's share"
     answer.derived["groups_seen"] = round(float(times), 2)
     if abs(times - 1) < ONE_GROUP:
         return  # one group: its share is all of it
-    answer.findings.append(finding(
-        "HC140", f"the {said.tokens:,} tokens are one group's share of the blocks: requests of {said.length:,} "
-        f"tokens hold {capacity:,} together, {float(times):.1f} times as many"))  # fmt: skip
+    answer.findings.append(
+        finding(
+            "HC140",
+            f"the {said.tokens:,} tokens are one group's share of the blocks: requests of {said.length:,} "
+            f"tokens hold {capacity:,} together, {float(times):.1f} times as many",
+        )
+    )
 
 
 def _notes(answer: Diagnosis, said: _Printed) -> None:
     boot = answer.boot
     if said.padding is not None and said.padding.number >= MUCH_PADDING_PCT:
-        answer.findings.append(finding("HC141", f"state pages are padded by {said.padding.text} %",
-                                       "another tp or KV dtype changes the padding"))  # fmt: skip
+        answer.findings.append(
+            finding(
+                "HC141",
+                f"state pages are padded by {said.padding.text} %",
+                "another tp or KV dtype changes the padding",
+            )
+        )
     for statement in boot.of("padding_layers"):
         waste = statement.get("waste")
         if isinstance(waste, Printed):
@@ -365,13 +402,22 @@ def _notes(answer: Diagnosis, said: _Printed) -> None:
             continue
         if estimate.value - actual.value > MUCH_GRAPH:
             idle = float((estimate.value - actual.value) / GIB)
-            answer.findings.append(finding(
-                "HC142", f"graphs took {actual.text} of {estimate.text} GiB estimated: {idle:.2f} GiB idle",
-                "raise --gpu-memory-utilization by that much, or lower the largest captured batch"))  # fmt: skip
+            answer.findings.append(
+                finding(
+                    "HC142",
+                    f"graphs took {actual.text} of {estimate.text} GiB estimated: {idle:.2f} GiB idle",
+                    "raise --gpu-memory-utilization by that much, or lower the largest captured batch",
+                )
+            )
     for statement in boot.of("graph_sizes_capped"):
-        answer.findings.append(finding(
-            "HC143", f"graphs reach batches of {statement.get('to')}, not {statement.get('from')}: there are "
-            f"{statement.get('blocks')} blocks", "more memory for the cache, or a lower --max-num-seqs"))  # fmt: skip
+        answer.findings.append(
+            finding(
+                "HC143",
+                f"graphs reach batches of {statement.get('to')}, not {statement.get('from')}: there are "
+                f"{statement.get('blocks')} blocks",
+                "more memory for the cache, or a lower --max-num-seqs",
+            )
+        )
     spread = {s.get("tokens") for s in boot.of("kv_size")}
     if len(spread) > 1:
         answer.findings.append(finding("HC103", f"engines differ in their tokens: {', '.join(map(str, spread))}"))
@@ -385,16 +431,24 @@ def _exact(answer: Diagnosis, fit: _Fit, said: _Printed, question: Question, *, 
         return
     state = sum(group.layers for group in ready.groups if group.kind == "state")
     answer.constants = {
-        "state_bytes_per_slot": None, "kv_bytes_per_token": None,
+        "state_bytes_per_slot": None,
+        "kv_bytes_per_token": None,
         "exact": {
-            "model": candidate.model, "bytes_per_block": ready.bytes_per_block,
-            "padded_page_bytes": ready.pages.padded, "group_sizes": [group.layers for group in ready.groups],
+            "model": candidate.model,
+            "bytes_per_block": ready.bytes_per_block,
+            "padded_page_bytes": ready.pages.padded,
+            "group_sizes": [group.layers for group in ready.groups],
             "certain": one,
         },
-    }  # fmt: skip
+    }
     groups = ", ".join(f"{group.layers}" for group in ready.groups)
-    answer.rows.append(Row("groups", f"{len(ready.groups)} of {groups} layers",
-                           f"a block is {format_bytes(ready.bytes_per_block)} over all of them"))  # fmt: skip
+    answer.rows.append(
+        Row(
+            "groups",
+            f"{len(ready.groups)} of {groups} layers",
+            f"a block is {format_bytes(ready.bytes_per_block)} over all of them",
+        )
+    )
     answer.derived["bytes_per_block"] = ready.bytes_per_block
     answer.derived["state_layers"] = state
     if not one:
@@ -413,10 +467,19 @@ def _exact(answer: Diagnosis, fit: _Fit, said: _Printed, question: Question, *, 
             continue
     if planned is None:
         return
-    answer.derived |= {"num_blocks": planned.num_blocks, "blocks_per_request": planned.blocks_per_request,
-                       "planned_concurrency": round(planned.max_concurrency, 4)}  # fmt: skip
-    answer.rows.append(Row("blocks", f"{planned.num_blocks:,}", f"{planned.blocks_per_request:,} for a request of "
-                           f"{planned.max_model_len:,}: {planned.max_concurrency:.2f} at once"))  # fmt: skip
+    answer.derived |= {
+        "num_blocks": planned.num_blocks,
+        "blocks_per_request": planned.blocks_per_request,
+        "planned_concurrency": round(planned.max_concurrency, 4),
+    }
+    answer.rows.append(
+        Row(
+            "blocks",
+            f"{planned.num_blocks:,}",
+            f"{planned.blocks_per_request:,} for a request of "
+            f"{planned.max_model_len:,}: {planned.max_concurrency:.2f} at once",
+        )
+    )
     answer.steps += planned.steps
     if _tells(planned, said):
         blocks = f"{planned.num_blocks:,} blocks of {format_bytes(planned.bytes_per_block)}"

@@ -122,18 +122,29 @@ def _marked(words: list[AnyWord], missing: Mapping[str, str]) -> list[AnyWord]:
 
 
 def launches(
-    command: Sequence[AnyWord], arguments: Sequence[AnyWord], env: Mapping[str, Setting], outside: Outside, *,
-    image: str = "", bare: bool = True,
-) -> list[Found]:  # fmt: skip
+    command: Sequence[AnyWord],
+    arguments: Sequence[AnyWord],
+    env: Mapping[str, Setting],
+    outside: Outside,
+    *,
+    image: str = "",
+    bare: bool = True,
+) -> list[Found]:
     """What a container starts. ``bare`` arguments may be those of an engine that is the image's entrypoint."""
     found = _launches([*command, *arguments], command, arguments, env, outside, image=image, bare=bare)
     return [launch if launch.image else launch._replace(image=image) for launch in found]
 
 
 def _launches(
-    words: Sequence[AnyWord], command: Sequence[AnyWord], arguments: Sequence[AnyWord], env: Mapping[str, Setting],
-    outside: Outside, *, image: str, bare: bool,
-) -> list[Found]:  # fmt: skip
+    words: Sequence[AnyWord],
+    command: Sequence[AnyWord],
+    arguments: Sequence[AnyWord],
+    env: Mapping[str, Setting],
+    outside: Outside,
+    *,
+    image: str,
+    bare: bool,
+) -> list[Found]:
     if not words:
         return []
     shell = nested_script(words)

@@ -56,10 +56,20 @@ def typed(key: Scalar, fields: Fields, holder: Fields, way: Way) -> Deployment |
             words += extra_words(value, engine)
     model = model_field(fields) or _model_near(holder, way)
     return Deployment(
-        key.source, way.mappings[0].string("kind") or "values", name_of(way, holder), engine, tuple(words), {},
-        key.source.place(key.begin, key.end), hardware(way.mappings), model, None, replicas(way.mappings),
-        image=image_near(way.mappings), heads=heads(way.mappings),
-    )  # fmt: skip
+        key.source,
+        way.mappings[0].string("kind") or "values",
+        name_of(way, holder),
+        engine,
+        tuple(words),
+        {},
+        key.source.place(key.begin, key.end),
+        hardware(way.mappings),
+        model,
+        None,
+        replicas(way.mappings),
+        image=image_near(way.mappings),
+        heads=heads(way.mappings),
+    )
 
 
 def _model_near(holder: Fields, way: Way) -> Word | None:
@@ -172,9 +182,16 @@ def kaito(node: Fields, reading: Reading) -> Deployment:
     model = named if isinstance(named, Word) else None
     where = (node, node.mapping("resource") or node)
     return Deployment(
-        node.source, "Workspace", node.string("metadata", "name"), "vllm", tuple(words), {},
-        node.source.place(at.begin, at.end), hardware(where), model,
-    )  # fmt: skip
+        node.source,
+        "Workspace",
+        node.string("metadata", "name"),
+        "vllm",
+        tuple(words),
+        {},
+        node.source.place(at.begin, at.end),
+        hardware(where),
+        model,
+    )
 
 
 def additional(env: Mapping[str, Setting]) -> Iterator[AnyWord]:

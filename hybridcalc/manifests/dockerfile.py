@@ -153,24 +153,43 @@ def read_unit(file: Text, outside: Outside, beside: Callable[[str], Source | Non
     if image is not None and execute is not None:
         words = split_words(execute)
         mounts = [
-            mount for line in lines if line.name == "Volume"
-            for word in split_words(line.text) for mount in mounted(word, word)
-        ]  # fmt: skip
+            mount
+            for line in lines
+            if line.name == "Volume"
+            for word in split_words(line.text)
+            for mount in mounted(word, word)
+        ]
         for launch in launches([], words, env, outside, image=image.text.strip()):
             model = model_of(launch.words, mounts)
             yield Deployment(
-                source, "quadlet", name, launch.engine, launch.words, launch.env, launch.place, model=model,
-                image=launch.image, orphan=launch.orphan
-            )  # fmt: skip
+                source,
+                "quadlet",
+                name,
+                launch.engine,
+                launch.words,
+                launch.env,
+                launch.place,
+                model=model,
+                image=launch.image,
+                orphan=launch.orphan,
+            )
     for line in lines:
         if line.name == "ExecStart":
             begin = len(line.text.text) - len(line.text.text.lstrip("-@:+! \t"))
             text = line.text.part(begin, len(line.text.text))
             for launch in read_script(text, env, outside):
                 yield Deployment(
-                    source, "systemd", name, launch.engine, launch.words, launch.env, launch.place,
-                    model=launch.model, image=launch.image, orphan=launch.orphan
-                )  # fmt: skip
+                    source,
+                    "systemd",
+                    name,
+                    launch.engine,
+                    launch.words,
+                    launch.env,
+                    launch.place,
+                    model=launch.model,
+                    image=launch.image,
+                    orphan=launch.orphan,
+                )
 
 
 def _instructions(file: Text, head: re.Pattern[str]) -> Iterator[Instruction]:

@@ -31,9 +31,12 @@ class Expansion:
         shift = 1 if quoted else 0
         chars = self.text.part(begin + shift, end - shift)
         return Word(
-            text, self.text.source, self.text.at(begin + shift), self.text.end(end - shift),
+            text,
+            self.text.source,
+            self.text.at(begin + shift),
+            self.text.end(end - shift),
             chars if chars.text == text else matched(chars, text),
-        )  # fmt: skip
+        )
 
     def place(self, begin: int) -> Place:
         """Where an offset of the script stands in its file."""

@@ -310,9 +310,18 @@ def _script(source: Source, outside: Outside, beside: "_Beside") -> Iterator[Dep
     gpus = slurm(source.text)
     for launch in read_script(text, {}, outside):
         yield Deployment(
-            source, "script", "", launch.engine, launch.words, launch.env, launch.place, gpus, launch.model,
-            image=launch.image, orphan=launch.orphan
-        )  # fmt: skip
+            source,
+            "script",
+            "",
+            launch.engine,
+            launch.words,
+            launch.env,
+            launch.place,
+            gpus,
+            launch.model,
+            image=launch.image,
+            orphan=launch.orphan,
+        )
     for document in files_in(text, outside):
         if document.kind == "yaml":
             yield from _documents(document.text, outside, beside)

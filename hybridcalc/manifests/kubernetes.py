@@ -11,9 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from hybridcalc.manifests.containers import KUBERNETES, launches, resolved_words
 from hybridcalc.manifests.controllers import additional, is_kserve_worker, kaito, kserve, served, typed
-from hybridcalc.manifests.fields import (
-    field_words,
-)
+from hybridcalc.manifests.fields import field_words
 from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.launches import LAUNCHER, Found
 from hybridcalc.manifests.placement import hardware, replicas
@@ -126,11 +124,21 @@ def _loose_script(script: Scalar, node: Fields, way: Way, reading: Reading) -> I
         )
     for launch in read_script(script.text(), env, reading.outside):
         yield Deployment(
-            node.source, way.mappings[0].string("kind") or "script", name_of(way, node), launch.engine, launch.words,
-            launch.env, launch.place, gpus, launch.model, None, replicas(way.mappings),
-            image=launch.image or image_near((*way.mappings, node)), orphan=launch.orphan,
+            node.source,
+            way.mappings[0].string("kind") or "script",
+            name_of(way, node),
+            launch.engine,
+            launch.words,
+            launch.env,
+            launch.place,
+            gpus,
+            launch.model,
+            None,
+            replicas(way.mappings),
+            image=launch.image or image_near((*way.mappings, node)),
+            orphan=launch.orphan,
             heads=heads((*way.mappings, node)),
-        )  # fmt: skip
+        )
 
 
 def _plain_env(mapping: Fields) -> Iterator[tuple[str, Setting]]:
@@ -189,11 +197,21 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
     for launch in found:
         words = (*_with_config_files(launch.words, launch.engine, reading), *additional(env))
         yield Deployment(
-            node.source, way.mappings[0].string("kind") or "container", name_of(way, node), launch.engine, words,
-            launch.env, launch.place, hardware(way.mappings), served(way) or launch.model, None,
-            replicas(way.mappings), image=launch.image or image_near(way.mappings), orphan=launch.orphan,
+            node.source,
+            way.mappings[0].string("kind") or "container",
+            name_of(way, node),
+            launch.engine,
+            words,
+            launch.env,
+            launch.place,
+            hardware(way.mappings),
+            served(way) or launch.model,
+            None,
+            replicas(way.mappings),
+            image=launch.image or image_near(way.mappings),
+            orphan=launch.orphan,
             heads=heads(way.mappings),
-        )  # fmt: skip
+        )
 
 
 def _runtime(node: Fields, way: Way, reading: Reading) -> Fields | None:

@@ -181,9 +181,19 @@ def _deployment(fields: Fields, native: NativeDeployment, outside: Outside) -> D
     if flags is not None:
         words = (*words, *field_words(flags, engine, known_only=False))
     return Deployment(
-        fields.source, "hybridcalc", native.name or native.model or "", engine, words, env, place, hardware,
-        named if isinstance(named, Word) else None, native, None, _marks(fields),
-    )  # fmt: skip
+        fields.source,
+        "hybridcalc",
+        native.name or native.model or "",
+        engine,
+        words,
+        env,
+        place,
+        hardware,
+        named if isinstance(named, Word) else None,
+        native,
+        None,
+        _marks(fields),
+    )
 
 
 def _marks(fields: Fields) -> dict[str, Place]:

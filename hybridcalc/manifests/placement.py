@@ -34,8 +34,11 @@ def _gpu_count(mapping: Fields) -> tuple[int | None, Place | None]:
             named = re.fullmatch(r"(nvidia\.com|amd\.com)/gpu|gpu", key.value) is not None
             if named and isinstance(value, Scalar) and value.value.isdecimal() and len(value.value) < 5:
                 return int(value.value), value.source.place(value.begin, value.end)
-    for holder, name in ((mapping, "accelerators"), (mapping.mapping("resources"), "accelerators"),
-                         (mapping.mapping("resources"), "gpu")):  # fmt: skip
+    for holder, name in (
+        (mapping, "accelerators"),
+        (mapping.mapping("resources"), "accelerators"),
+        (mapping.mapping("resources"), "gpu"),
+    ):
         asked = holder.get(name) if holder is not None else None
         inner = _only(asked)
         match = re.fullmatch(r"[\w-]+:([0-9]{1,4})", inner.value) if isinstance(inner, Scalar) else None

@@ -25,14 +25,7 @@ from hybridcalc.manifests.expansion import Expansion
 from hybridcalc.manifests.growth import allowance, spend
 from hybridcalc.manifests.heredocs import ESCAPE, HereDocument, without_documents
 from hybridcalc.manifests.launches import ENGINE_FLAGS, HANDING_ON, Found, find_launch
-from hybridcalc.manifests.nested import (
-    SCRIPT_OPTION,
-    SHELLS,
-    handed_on,
-    is_command_line,
-    nested_script,
-    takes_script,
-)
+from hybridcalc.manifests.nested import SCRIPT_OPTION, SHELLS, handed_on, is_command_line, nested_script, takes_script
 from hybridcalc.manifests.scopes import APART, Scopes
 from hybridcalc.manifests.source import AnyWord, Setting, Text, Unknown
 from hybridcalc.manifests.variables import FROM_CALLER, REFERENCE, Outside, Variables

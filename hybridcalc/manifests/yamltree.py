@@ -266,9 +266,8 @@ def _build(source: Source, content: str, text: Text | None) -> list[Node]:
                     properties = _PROPERTIES.match(content, begin, event.end_mark.index)
                     begin = properties.end() if properties is not None else begin
                 node: Node = Scalar(
-                    source, at(begin), at(event.end_mark.index), event.tag, event.value,
-                    event.style or None,
-                )  # fmt: skip
+                    source, at(begin), at(event.end_mark.index), event.tag, event.value, event.style or None
+                )
             elif kind in _STARTS:
                 node = _STARTS[kind](source, at(event.start_mark.index), at(event.end_mark.index), event.tag)
             elif kind is yaml.AliasEvent:

@@ -27,8 +27,14 @@ def crossover_picture(answer: Crossover) -> Chart:
     title = f"State against KV: {answer.model}"
     if answer.baseline is not None:
         title += f", and {answer.baseline.name}"
-    return Chart(title, told, Axis("tokens of one sequence", "tokens", True, points[0].tokens, points[-1].tokens),
-                 Axis("memory", "bytes", True), tuple(s for s in series if s.points), marks)  # fmt: skip
+    return Chart(
+        title,
+        told,
+        Axis("tokens of one sequence", "tokens", True, points[0].tokens, points[-1].tokens),
+        Axis("memory", "bytes", True),
+        tuple(s for s in series if s.points),
+        marks,
+    )
 
 
 def _mark(name: str) -> str:
@@ -40,5 +46,10 @@ def kv_picture(name: str, kv_bytes_per_token: int) -> Chart:
     at = lengths(SHORTEST, LONGEST, 33)
     curve = Series("KV", "kv", tuple((x, x * kv_bytes_per_token) for x in at), "k")
     told = f"KV {kv_bytes_per_token:,} B a token; no state beside it. One sequence on one rank."
-    return Chart(f"KV over length: {name}", told, Axis("tokens of one sequence", "tokens", True, SHORTEST, LONGEST),
-                 Axis("memory", "bytes", True), (curve,))  # fmt: skip
+    return Chart(
+        f"KV over length: {name}",
+        told,
+        Axis("tokens of one sequence", "tokens", True, SHORTEST, LONGEST),
+        Axis("memory", "bytes", True),
+        (curve,),
+    )

@@ -46,8 +46,9 @@ def printed_picture(answer: Diagnosis) -> Bars:
     if not shown:
         raise InputError("the log prints no sizes to draw", fix="the answer without --save says what it prints")
     title = f"Memory as printed: {answer.headline}"
-    return Bars(title, f"One rank, to the printed digits. {_sentence(answer.meaning)}", "memory of one rank",
-                (Bar("", shown),))  # fmt: skip
+    return Bars(
+        title, f"One rank, to the printed digits. {_sentence(answer.meaning)}", "memory of one rank", (Bar("", shown),)
+    )
 
 
 def pictures(answer: Diagnosis) -> dict[str, Callable[[], Picture]]:
@@ -75,8 +76,14 @@ def log_page(answers: Sequence[LogAnswer], remarks: Sequence[str] = ()) -> Page:
     notes = (*remarks, *(remark for answer in answers for remark in answer.remarks))
     boot = told_boot(answers)
     if boot is None:
-        return Page(names, "No boot in it", "no line of SGLang, vLLM or llama.cpp that sizes memory", command_line(),
-                    findings=tuple(said), notes=notes)  # fmt: skip
+        return Page(
+            names,
+            "No boot in it",
+            "no line of SGLang, vLLM or llama.cpp that sizes memory",
+            command_line(),
+            findings=tuple(said),
+            notes=notes,
+        )
     play = None
     if boot.planned is not None:
         planned = boot.planned
@@ -86,10 +93,18 @@ def log_page(answers: Sequence[LogAnswer], remarks: Sequence[str] = ()) -> Page:
     rows = tuple((f"line {b.boot.line:,}", b.headline, b.meaning) for b in boots[:MOST_BOOTS])
     tables = (evidence, *((Table("All boots", ("", "verdict", ""), rows),) if len(boots) > 1 else ()))
     return Page(
-        names, boot.headline, boot.meaning, command_line(), pictures=drawn(tuple(pictures(boot).values())), play=play,
-        tables=tables, findings=(*boot.findings, *said), choices=suggested(boot.suggestions), notes=notes,
+        names,
+        boot.headline,
+        boot.meaning,
+        command_line(),
+        pictures=drawn(tuple(pictures(boot).values())),
+        play=play,
+        tables=tables,
+        findings=(*boot.findings, *said),
+        choices=suggested(boot.suggestions),
+        notes=notes,
         steps=tuple(boot.steps),
-    )  # fmt: skip
+    )
 
 
 def _part(name: str, role: str, sizes: Sequence[int]) -> Part:

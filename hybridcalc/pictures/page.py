@@ -73,17 +73,21 @@ def write_page(target: Path, page: Page) -> None:
 
 def render(page: Page) -> str:
     """The page as HTML."""
-    sections = [section for section in (
-        ("set", "What to set", _choices(page.choices)),
-        ("try", "Try other settings", _play(page.play) if page.play is not None else ""),
-        ("pictures", "Pictures", "\n".join(_figure(picture) for picture in page.pictures)),
-        ("figures", "Figures", _figures(page.figures)),
-        *((_anchor(table.title), table.title, _table(table)) for table in page.tables),
-        ("findings", "Findings", _findings(page.findings)),
-        ("log", "Log lines to expect", _lines(page.log_lines)),
-        ("notes", "Notes", _notes(page.notes)),
-        ("steps", "Steps and their sources", _steps(page.steps)),
-    ) if section[2]]  # fmt: skip
+    sections = [
+        section
+        for section in (
+            ("set", "What to set", _choices(page.choices)),
+            ("try", "Try other settings", _play(page.play) if page.play is not None else ""),
+            ("pictures", "Pictures", "\n".join(_figure(picture) for picture in page.pictures)),
+            ("figures", "Figures", _figures(page.figures)),
+            *((_anchor(table.title), table.title, _table(table)) for table in page.tables),
+            ("findings", "Findings", _findings(page.findings)),
+            ("log", "Log lines to expect", _lines(page.log_lines)),
+            ("notes", "Notes", _notes(page.notes)),
+            ("steps", "Steps and their sources", _steps(page.steps)),
+        )
+        if section[2]
+    ]
     links = "".join(f'<li><a href="#{name}">{escape(title)}</a></li>' for name, title, _ in sections)
     body = "\n".join(
         f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(title)}</h2>\n{content}</section>'
@@ -166,11 +170,15 @@ def _fix(text: str) -> str:
 def _choices(choices: Sequence[Choice]) -> str:
     items = []
     for number, (label, flags, effect) in enumerate(choices):
-        button = (f'<button type="button" data-copy="flags-{number}" aria-label="Copy {escape(flags, quote=True)}">'
-                  "Copy</button>")  # fmt: skip
+        button = (
+            f'<button type="button" data-copy="flags-{number}" aria-label="Copy {escape(flags, quote=True)}">'
+            "Copy</button>"
+        )
         lead = f"{escape(label)} " if label else ""
-        items.append(f'<div class="flags">{lead}<code id="flags-{number}">{escape(flags)}</code>{button}</div>'
-                     f"<p>{escape(effect)}</p>")  # fmt: skip
+        items.append(
+            f'<div class="flags">{lead}<code id="flags-{number}">{escape(flags)}</code>{button}</div>'
+            f"<p>{escape(effect)}</p>"
+        )
     return "\n".join(items)
 
 
@@ -220,10 +228,13 @@ def _control(control: Control) -> str:
     if control.choices:
         options = "".join(
             f'<option value="{escape(value, quote=True)}"{" selected" if value == control.value else ""}>'
-            f"{escape(told)}</option>" for value, told in control.choices
-        )  # fmt: skip
-        return (f'<div class="control"><label for="set-{name}">{label}</label>'
-                f'<select id="set-{name}" name="{name}">{options}</select></div>')  # fmt: skip
+            f"{escape(told)}</option>"
+            for value, told in control.choices
+        )
+        return (
+            f'<div class="control"><label for="set-{name}">{label}</label>'
+            f'<select id="set-{name}" name="{name}">{options}</select></div>'
+        )
     step = "1" if control.whole else "any"
     return f"""<div class="control"><label for="set-{name}">{label}</label><div class="pair">
 <input type="range" id="range-{name}" min="0" max="1000" aria-label="{escape(control.label, quote=True)}, coarse">

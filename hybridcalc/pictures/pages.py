@@ -12,20 +12,44 @@ from hybridcalc.units import format_bytes
 
 
 def plan_page(
-    plan: Any, title: str, told: tuple[str, str], rows: Sequence[tuple[str, str, str, str]], pictures: Sequence[Any],
-    play: Play | None, remarks: Sequence[str],
-) -> Page:  # fmt: skip
+    plan: Any,
+    title: str,
+    told: tuple[str, str],
+    rows: Sequence[tuple[str, str, str, str]],
+    pictures: Sequence[Any],
+    play: Play | None,
+    remarks: Sequence[str],
+) -> Page:
     """The page of ``plan``: ``told`` is its verdict, ``rows`` its figures, ``pictures`` functions that may refuse."""
     budget = Table(
-        "Budget", ("per rank", "charged B", "allocated B", "", "why"),
-        tuple((line.name, f"{line.charged_bytes:,}", f"{line.allocated_bytes:,}", format_bytes(line.allocated_bytes),
-               line.why) for line in plan.budget),
+        "Budget",
+        ("per rank", "charged B", "allocated B", "", "why"),
+        tuple(
+            (
+                line.name,
+                f"{line.charged_bytes:,}",
+                f"{line.allocated_bytes:,}",
+                format_bytes(line.allocated_bytes),
+                line.why,
+            )
+            for line in plan.budget
+        ),
         (1, 2, 3),
-    )  # fmt: skip
+    )
     return Page(
-        title, *told, command_line(), tuple(rows), drawn(pictures), play, (budget,), tuple(plan.findings),
-        suggested(plan.suggestions), tuple(plan.log_lines), (*remarks, *plan.notes), tuple(plan.steps),
-    )  # fmt: skip
+        title,
+        *told,
+        command_line(),
+        tuple(rows),
+        drawn(pictures),
+        play,
+        (budget,),
+        tuple(plan.findings),
+        suggested(plan.suggestions),
+        tuple(plan.log_lines),
+        (*remarks, *plan.notes),
+        tuple(plan.steps),
+    )
 
 
 def drawn(pictures: Sequence[Any]) -> tuple[Picture, ...]:

@@ -75,8 +75,13 @@ def sglang_play(model: Architecture, args: sglang_config.ServerArgs, rest_gib: f
         for kv_dtype in kv:
             for ssm in dtypes:
                 for strategy in strategies:
-                    changed = replace(args, tp_size=tp, kv_cache_dtype=kv_dtype, mamba_ssm_dtype=ssm,
-                                      mamba_radix_cache_strategy=strategy)  # fmt: skip
+                    changed = replace(
+                        args,
+                        tp_size=tp,
+                        kv_cache_dtype=kv_dtype,
+                        mamba_ssm_dtype=ssm,
+                        mamba_radix_cache_strategy=strategy,
+                    )
                     cells["|".join((str(tp), kv_dtype, ssm, strategy))] = sglang_sizes(model, changed)
         if tp == args.tp_size or not all("refused" in cell for cell in cells.values()):
             table |= cells
@@ -86,36 +91,79 @@ def sglang_play(model: Architecture, args: sglang_config.ServerArgs, rest_gib: f
         Control("length", "Tokens a request holds (L)", str(length), 1, max(LONGEST, length)),
         Control("concurrency", "Requests wanted at once", str(work.wanted or 32), 1, MOST_REQUESTS),
         Control("ratio", "--mamba-full-memory-ratio", f"{args.mamba_full_memory_ratio:g}", *RATIOS, whole=False),
-        Control("memory", "Memory for both pools, GiB a rank", repr(rest_gib), LEAST_GIB, max(MOST_GIB, rest_gib),
-                whole=False),
-        Control("strategy", "Slots a request holds (S), by strategy", typed, choices=tuple(
-            (name, f"{name}{_slots(table, name)}{_resolved(model, args, name)}") for name in strategies)),
+        Control(
+            "memory",
+            "Memory for both pools, GiB a rank",
+            repr(rest_gib),
+            LEAST_GIB,
+            max(MOST_GIB, rest_gib),
+            whole=False,
+        ),
+        Control(
+            "strategy",
+            "Slots a request holds (S), by strategy",
+            typed,
+            choices=tuple((name, f"{name}{_slots(table, name)}{_resolved(model, args, name)}") for name in strategies),
+        ),
         Control("tp", "Tensor-parallel ranks", str(args.tp_size), choices=tuple((r, f"tp {r}") for r in ranks)),
         Control("ssm", "dtype of the state", ready.slot.ssm_dtype, choices=tuple((d, d) for d in dtypes)),
         Control("kv", "dtype of the KV cache", args.kv_cache_dtype, choices=tuple((d, d) for d in kv)),
-    )  # fmt: skip
-    results = tuple(Result(*pair) for pair in (
-        ("at-once", "requests at once"), ("by-state", "slots admit"), ("by-kv", "KV admits"), ("ratio-star", "r*"),
-        ("slots", "K, state slots"), ("tokens", "KV tokens"), ("limit", "R, request limit"),
-        ("slots-per-request", "S, slots a request"), ("pin", "slots that pin the wanted"),
-        ("pin-at-once", "at once when pinned"),
-    ))  # fmt: skip
+    )
+    results = tuple(
+        Result(*pair)
+        for pair in (
+            ("at-once", "requests at once"),
+            ("by-state", "slots admit"),
+            ("by-kv", "KV admits"),
+            ("ratio-star", "r*"),
+            ("slots", "K, state slots"),
+            ("tokens", "KV tokens"),
+            ("limit", "R, request limit"),
+            ("slots-per-request", "S, slots a request"),
+            ("pin", "slots that pin the wanted"),
+            ("pin-at-once", "at once when pinned"),
+        )
+    )
     names = ("state slots admit", "KV tokens admit", "at the balanced ratio")
     low, high = RATIOS
     charts: dict[str, Picture] = {
         "memory": _bar((("state pool", "state"), ("draft states", "scratch"), ("KV pool", "kv"), ("unused", "unused"))),
-        "ratios": _curves("Requests at once by memory ratio",
-                          Axis("--mamba-full-memory-ratio", "ratio", True, low, high),
-                          Axis("requests at once"), names[:2], banded=True),
-        "lengths": _curves("Requests at once by length", Axis("tokens a request holds", "tokens", True, 256, LONGEST),
-                           Axis("requests at once", "number", True), names),
-    }  # fmt: skip
-    return Play(controls, results, charts, {
-        "engine": "sglang", "table": table, "constants": sglang_constants(ready), "slots": args.max_mamba_cache_size,
-        "longest": LONGEST, "ratios": RATIOS, "series": {"ratios": names[:2], "lengths": names},
-        "bands": {role: {"fill": LIGHT[f"{role} band"], "label": label} for role, label in (
-            ("state", "state pool binds"), ("kv", "KV pool binds"), ("limit", "request limit binds"))},
-    })  # fmt: skip
+        "ratios": _curves(
+            "Requests at once by memory ratio",
+            Axis("--mamba-full-memory-ratio", "ratio", True, low, high),
+            Axis("requests at once"),
+            names[:2],
+            banded=True,
+        ),
+        "lengths": _curves(
+            "Requests at once by length",
+            Axis("tokens a request holds", "tokens", True, 256, LONGEST),
+            Axis("requests at once", "number", True),
+            names,
+        ),
+    }
+    return Play(
+        controls,
+        results,
+        charts,
+        {
+            "engine": "sglang",
+            "table": table,
+            "constants": sglang_constants(ready),
+            "slots": args.max_mamba_cache_size,
+            "longest": LONGEST,
+            "ratios": RATIOS,
+            "series": {"ratios": names[:2], "lengths": names},
+            "bands": {
+                role: {"fill": LIGHT[f"{role} band"], "label": label}
+                for role, label in (
+                    ("state", "state pool binds"),
+                    ("kv", "KV pool binds"),
+                    ("limit", "request limit binds"),
+                )
+            },
+        },
+    )
 
 
 def vllm_play(model: Architecture, args: Any, gib: float, work: Workload) -> Play | None:
@@ -144,25 +192,46 @@ def vllm_play(model: Architecture, args: Any, gib: float, work: Workload) -> Pla
         Control("length", "Tokens a request holds (L)", str(length), 1, max(LONGEST, length)),
         Control("seqs", "--max-num-seqs", str(args.seqs), 1, max(MOST_REQUESTS, args.seqs)),
         Control("memory", "Memory for the cache, GiB a GPU", repr(gib), LEAST_GIB, max(MOST_GIB, gib), False),
-        Control("tp", "Tensor-parallel ranks", str(args.tensor_parallel_size),
-                choices=tuple((r, f"tp {r}") for r in ranks)),
+        Control(
+            "tp", "Tensor-parallel ranks", str(args.tensor_parallel_size), choices=tuple((r, f"tp {r}") for r in ranks)
+        ),
         Control("ssm", "dtype of the state", ssm, choices=tuple((d, d) for d in dtypes)),
         Control("kv", "dtype of the KV cache", args.kv_cache_dtype, choices=tuple((d, d) for d in kv)),
-    )  # fmt: skip
-    results = tuple(Result(*pair) for pair in (
-        ("at-once", "requests at once"), ("fits", "blocks admit"), ("blocks", "blocks"), ("each", "blocks a request"),
-        ("per-request", "at max_model_len"), ("block", "tokens of a block"),
-    ))  # fmt: skip
+    )
+    results = tuple(
+        Result(*pair)
+        for pair in (
+            ("at-once", "requests at once"),
+            ("fits", "blocks admit"),
+            ("blocks", "blocks"),
+            ("each", "blocks a request"),
+            ("per-request", "at max_model_len"),
+            ("block", "tokens of a block"),
+        )
+    )
     names = ("blocks admit", "--max-num-seqs")
     charts: dict[str, Picture] = {
         "memory": _bar((("blocks of states", "state"), ("blocks of KV", "kv"), ("free", "unused"))),
-        "lengths": _curves("Requests at once by length", Axis("tokens a request holds", "tokens", True, 256, LONGEST),
-                           Axis("requests at once", "number", True), names, roles=("kv", "balanced")),
-    }  # fmt: skip
-    return Play(controls, results, charts, {
-        "engine": "vllm", "table": table, "constants": vllm_constants(ready),
-        "longest": LONGEST, "series": {"lengths": names},
-    })  # fmt: skip
+        "lengths": _curves(
+            "Requests at once by length",
+            Axis("tokens a request holds", "tokens", True, 256, LONGEST),
+            Axis("requests at once", "number", True),
+            names,
+            roles=("kv", "balanced"),
+        ),
+    }
+    return Play(
+        controls,
+        results,
+        charts,
+        {
+            "engine": "vllm",
+            "table": table,
+            "constants": vllm_constants(ready),
+            "longest": LONGEST,
+            "series": {"lengths": names},
+        },
+    )
 
 
 def script_data(play: Play, compiled: dict[str, Any], width: int) -> dict[str, Any]:
@@ -172,9 +241,12 @@ def script_data(play: Play, compiled: dict[str, Any], width: int) -> dict[str, A
         for c in play.controls
     ]
     return play.data | {
-        "controls": controls, "results": [result.name for result in play.results], "charts": compiled, "width": width,
+        "controls": controls,
+        "results": [result.name for result in play.results],
+        "charts": compiled,
+        "width": width,
         "inks": {role: on(role) for role in ("state", "kv", "scratch", "unused")},
-    }  # fmt: skip
+    }
 
 
 def sglang_sizes(model: Architecture, args: sglang_config.ServerArgs) -> dict[str, Any]:
@@ -188,11 +260,17 @@ def sglang_sizes(model: Architecture, args: sglang_config.ServerArgs) -> dict[st
         return {"refused": refusal.message}
     drafts, _ = draft_states(ready.args, active=ready.replay_active)
     return {
-        "slot": ready.stage_slot_bytes, "ringSlot": ready.rings.per_slot, "ringRequest": ready.rings.per_request,
-        "S": ready.slots.count, "prices": [cell.price for cell in ready.cells], "replay": ready.replay_active,
-        "state": _number(constants.state_bytes), "kv": _number(constants.kv_bytes_per_token), "draftStates": drafts,
+        "slot": ready.stage_slot_bytes,
+        "ringSlot": ready.rings.per_slot,
+        "ringRequest": ready.rings.per_request,
+        "S": ready.slots.count,
+        "prices": [cell.price for cell in ready.cells],
+        "replay": ready.replay_active,
+        "state": _number(constants.state_bytes),
+        "kv": _number(constants.kv_bytes_per_token),
+        "draftStates": drafts,
         "draftKv": draft_kv_bytes(model, ready.args, ready.rules),
-    }  # fmt: skip
+    }
 
 
 def sglang_constants(ready: Prepared) -> dict[str, Any]:
@@ -202,11 +280,18 @@ def sglang_constants(ready: Prepared) -> dict[str, Any]:
     if model.window_attention is not None and model.window_layers:
         window = {"ratio": args.swa_full_tokens_ratio, "tokens": model.window or 0}
     return {
-        "dp": args.attn_dp_size, "dcp": args.dcp_size, "page": args.tokens_per_page, "context": ready.context_length,
-        "draftTokens": args.draft_tokens, "radix": args.radix_cache, "perWorker": per_worker_limit(args, ready.rules),
-        "keepsDrafts": args.speculative and args.disaggregation_mode != "prefill", "maxTotal": args.max_total_tokens,
-        "paddingCharged": ready.rules.padding_slot_charged, "window": window,
-    }  # fmt: skip
+        "dp": args.attn_dp_size,
+        "dcp": args.dcp_size,
+        "page": args.tokens_per_page,
+        "context": ready.context_length,
+        "draftTokens": args.draft_tokens,
+        "radix": args.radix_cache,
+        "perWorker": per_worker_limit(args, ready.rules),
+        "keepsDrafts": args.speculative and args.disaggregation_mode != "prefill",
+        "maxTotal": args.max_total_tokens,
+        "paddingCharged": ready.rules.padding_slot_charged,
+        "window": window,
+    }
 
 
 def vllm_constants(ready: Any) -> dict[str, Any]:
@@ -227,11 +312,18 @@ def vllm_sizes(model: Architecture, args: Any) -> dict[str, Any]:
         return {"refused": refusal.message}
     held = ready.held
     return {
-        "groups": [{"kind": group.kind, "block": group.block} for group in ready.groups], "mode": held.mode,
-        "drafts": held.drafts, "checkpoints": held.checkpoints, "dcp": held.dcp, "window": held.window,
-        "inFlight": held.in_flight_tokens, "perBlock": ready.bytes_per_block, "length": ready.length,
-        "block": ready.pages.block, "seqsChecked": ready.seqs_checked,
-    }  # fmt: skip
+        "groups": [{"kind": group.kind, "block": group.block} for group in ready.groups],
+        "mode": held.mode,
+        "drafts": held.drafts,
+        "checkpoints": held.checkpoints,
+        "dcp": held.dcp,
+        "window": held.window,
+        "inFlight": held.in_flight_tokens,
+        "perBlock": ready.bytes_per_block,
+        "length": ready.length,
+        "block": ready.pages.block,
+        "seqsChecked": ready.seqs_checked,
+    }
 
 
 def _number(value: int | Fraction) -> int | float:
@@ -263,13 +355,20 @@ def _bar(parts: Sequence[tuple[str, str]]) -> Bars:
 
 
 def _curves(
-    title: str, x: Axis, y: Axis, names: Sequence[str], *, roles: Sequence[str] = ("state", "kv", "balanced"),
+    title: str,
+    x: Axis,
+    y: Axis,
+    names: Sequence[str],
+    *,
+    roles: Sequence[str] = ("state", "kv", "balanced"),
     banded: bool = False,
-) -> Chart:  # fmt: skip
+) -> Chart:
     from hybridcalc.pictures.chart import Band
 
     styles = ("line", "line" if len(names) == 3 or banded else "dashed", "dashed")
-    series = tuple(Series(name, role, ((x.low or 1, 1.0), (x.high or 1, 2.0)), name[0], style)
-                   for name, role, style in zip(names, roles, styles, strict=False))  # fmt: skip
+    series = tuple(
+        Series(name, role, ((x.low or 1, 1.0), (x.high or 1, 2.0)), name[0], style)
+        for name, role, style in zip(names, roles, styles, strict=False)
+    )
     bands = (Band(x.low or 1, x.high or 1, "", "state"),) if banded else ()
     return Chart(title, "", x, y, series, (Mark(x.low or 1, ""),), bands, live=True)

@@ -27,8 +27,13 @@ def slots_picture(answer: Reuse) -> Chart:
         f"reused, {outcome.evictions:,} states evicted."
     )
     highest = max([y for one in series for _, y in one.points])
-    return Chart("State slots held as requests come", told, Axis("requests so far", low=0, high=end),
-                 Axis("state slots", low=0, high=1.12 * highest), tuple(s for s in series if s.points))  # fmt: skip
+    return Chart(
+        "State slots held as requests come",
+        told,
+        Axis("requests so far", low=0, high=end),
+        Axis("state slots", low=0, high=1.12 * highest),
+        tuple(s for s in series if s.points),
+    )
 
 
 def reuse_page(answer: Reuse) -> Page:
@@ -40,8 +45,18 @@ def reuse_page(answer: Reuse) -> Page:
     tables = [Table("What if", ("", "tokens reused", "recomputed tokens", "evictions"), tuple(rows), (1, 2, 3))]
     title = f"Prefix reuse on {answer.settings.engine}: {answer.workload.name}"
     choices = tuple(Choice(label, flags, effect) for label, flags, effect in reuse_choices(answer))
-    return Page(title, *reuse_verdict(answer), command_line(), tuple(reuse_figures(answer)), (slots_picture(answer),),
-                None, tuple(tables), choices=choices, notes=answer.notes, steps=tuple(answer.steps))  # fmt: skip
+    return Page(
+        title,
+        *reuse_verdict(answer),
+        command_line(),
+        tuple(reuse_figures(answer)),
+        (slots_picture(answer),),
+        None,
+        tuple(tables),
+        choices=choices,
+        notes=answer.notes,
+        steps=tuple(answer.steps),
+    )
 
 
 def _counts(outcome: Outcome) -> tuple[str, str, str]:

@@ -69,9 +69,14 @@ def lengths_picture(plan: Plan) -> Chart:
         name = "mean L" if len(plan.workload.lengths) > 1 else "L"
         marks.append(Mark(float(length), f"{name} = {float(length):,.0f}: {requests_text(plan.concurrency)}"))
     told = f"What each pool admits at ratio {_ratio(plan.args)}: the lower curve counts."
-    return Chart(title, told, Axis("tokens a request holds", "tokens", True, SHORTEST, end),
-                 Axis("requests at once", "number", True, 1, 1.2 * max(1, *(y for s in series for _, y in s.points))),
-                 tuple(series), tuple(marks))  # fmt: skip
+    return Chart(
+        title,
+        told,
+        Axis("tokens a request holds", "tokens", True, SHORTEST, end),
+        Axis("requests at once", "number", True, 1, 1.2 * max(1, *(y for s in series for _, y in s.points))),
+        tuple(series),
+        tuple(marks),
+    )
 
 
 def balanced_at(ready: Prepared, rest_gib: float) -> Callable[[int], int]:
@@ -84,9 +89,15 @@ def balanced_at(ready: Prepared, rest_gib: float) -> Callable[[int], int]:
 
     def requests(length: int) -> int:
         return balanced_requests(
-            int(rest_gib * GIB), slot, target, slots_per_request=ready.slots.count, length_tokens=length,
-            draft_states=drafts, dcp=args.dcp_size, draft_kv_bytes_per_token=draft_kv,
-        )  # fmt: skip
+            int(rest_gib * GIB),
+            slot,
+            target,
+            slots_per_request=ready.slots.count,
+            length_tokens=length,
+            draft_states=drafts,
+            dcp=args.dcp_size,
+            draft_kv_bytes_per_token=draft_kv,
+        )
 
     return requests
 
@@ -100,9 +111,14 @@ def ratios_picture(plan: Plan) -> Chart:
 
 
 def ratio_chart(
-    name: str, args: ServerArgs, ready: Prepared, rest_gib: float, work: Workload, star: Fraction | None,
+    name: str,
+    args: ServerArgs,
+    ready: Prepared,
+    rest_gib: float,
+    work: Workload,
+    star: Fraction | None,
     today: float | None,
-) -> Chart:  # fmt: skip
+) -> Chart:
     """Both caps over the ratio, from the engine's own solver; where it refuses there is no curve."""
     length = work.mean_length or Fraction(DEFAULT_LENGTH)
     if star is None:
@@ -140,11 +156,18 @@ def ratio_chart(
         top = max(top, min(MOST_SHOWN * max(1, best), 1.1 * max(caps[:2])))
     title = f"Requests at once by memory ratio: {name}, {_flags(args)}"
     told = f"Requests of {work.describe()}; {rest_gib:.2f} GiB for both pools; {_most(max(served), best)}."
-    return Chart(title, told, Axis("--mamba-full-memory-ratio (state to KV)", "ratio", True, low, high),
-                 Axis("requests at once", "number", False, 0, top),
-                 (Series("state slots admit", "state", cut(state, top), "s"),
-                  Series("KV tokens admit", "kv", cut(kv, top), "k")),
-                 tuple(marks), tuple(band for band in bands if band.high > band.low))  # fmt: skip
+    return Chart(
+        title,
+        told,
+        Axis("--mamba-full-memory-ratio (state to KV)", "ratio", True, low, high),
+        Axis("requests at once", "number", False, 0, top),
+        (
+            Series("state slots admit", "state", cut(state, top), "s"),
+            Series("KV tokens admit", "kv", cut(kv, top), "k"),
+        ),
+        tuple(marks),
+        tuple(band for band in bands if band.high > band.low),
+    )
 
 
 def sized_at(ready: Prepared, ratio: float, rest_gib: float) -> Sizing | None:
@@ -173,9 +196,11 @@ def change_picture(plan: Plan, now: str = "as planned") -> Bars:
 def pictures(plan: Plan) -> dict[str, Callable[[], Picture]]:
     """The pictures of a plan by name, the first the usual one."""
     return {
-        "memory": lambda: memory_picture(plan), "lengths": lambda: lengths_picture(plan),
-        "ratios": lambda: ratios_picture(plan), "change": lambda: change_picture(plan),
-    }  # fmt: skip
+        "memory": lambda: memory_picture(plan),
+        "lengths": lambda: lengths_picture(plan),
+        "ratios": lambda: ratios_picture(plan),
+        "change": lambda: change_picture(plan),
+    }
 
 
 def balance_pictures(answer: Balance, model: Architecture | None, args: ServerArgs) -> dict[str, Callable[[], Picture]]:
@@ -211,9 +236,14 @@ def _balanced_ratio(ready: Prepared, length: Fraction) -> Fraction | None:
     drafts, _ = draft_states(ready.args, active=ready.replay_active)
     draft_kv = draft_kv_bytes(ready.model, ready.args, ready.rules)
     return balanced_ratio(
-        ready.slot.bytes, Fraction(sum(c.target_bytes for c in ready.cells)), slots_per_request=ready.slots.count,
-        length_tokens=length, draft_states=drafts, dcp=ready.args.dcp_size, draft_kv_bytes_per_token=draft_kv,
-    )  # fmt: skip
+        ready.slot.bytes,
+        Fraction(sum(c.target_bytes for c in ready.cells)),
+        slots_per_request=ready.slots.count,
+        length_tokens=length,
+        draft_states=drafts,
+        dcp=ready.args.dcp_size,
+        draft_kv_bytes_per_token=draft_kv,
+    )
 
 
 def _ratio_by_length(answer: Balance, length: Fraction) -> Chart:

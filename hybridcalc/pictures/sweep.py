@@ -25,8 +25,14 @@ def pareto_picture(axes: Sequence[Swept], points: Sequence[Point], model: str) -
     told = f"{count} of {names}; {len(points) - len(started):,} do not start."
     series = [Series("other combinations", "other", tuple(others), ".", "dots")] if others else []
     series.append(Series("best trade-offs", "state", tuple(best), "*", "dots"))
-    return Chart(f"Requests against KV tokens: {model}", told, Axis("KV tokens", "number"), Axis("requests at once"),
-                 tuple(series), labels=_labels(started))  # fmt: skip
+    return Chart(
+        f"Requests against KV tokens: {model}",
+        told,
+        Axis("KV tokens", "number"),
+        Axis("requests at once"),
+        tuple(series),
+        labels=_labels(started),
+    )
 
 
 def _labels(points: Sequence[Point]) -> tuple[tuple[float, float, str], ...]:

@@ -82,8 +82,9 @@ def _chart(chart: Chart, width: int, colour: bool) -> str | None:
     text: str = plot.build()
     text = text if colour else plot.uncolorize(text)
     marked = "; ".join(mark.label for mark in chart.marks)
-    bands = "; ".join(f"{band.label} from {_written(chart.x, band.low)} to {_written(chart.x, band.high)}"
-                      for band in chart.bands)  # fmt: skip
+    bands = "; ".join(
+        f"{band.label} from {_written(chart.x, band.low)} to {_written(chart.x, band.high)}" for band in chart.bands
+    )
     named = wrap(f"lines: {marked}", min(width, WIDEST) - 3) if marked else []
     named += wrap(bands, min(width, WIDEST) - 3) if bands else []
     entries = [f"{series.letter} {series.name}" for series in chart.series]
@@ -116,13 +117,17 @@ def _bars(picture: Bars, width: int, colour: bool) -> str:
         lines += [f"  {line}" for line in wrap(bar.name, inner)]
         sizes = [part.bytes for part in bar.parts]
         counts = columns([*sizes, whole - bar.bytes], inner)
-        drawn = "".join(_coloured(part.letter * count, part.role, colour)
-                        for part, count in zip(bar.parts, counts, strict=False))  # fmt: skip
+        drawn = "".join(
+            _coloured(part.letter * count, part.role, colour) for part, count in zip(bar.parts, counts, strict=False)
+        )
         seen |= {part.name for part, count in zip(bar.parts, counts, strict=False) if count}
         lines.append(f"  [{drawn}{' ' * counts[-1]}]")
     single = len(picture.bars) == 1
-    entries = [f"{part.letter if part.name in seen else '(thin)'} {part.name}"
-               + (f" {format_bytes(part.bytes)}" if single else "") for part in picture.parts]  # fmt: skip
+    entries = [
+        f"{part.letter if part.name in seen else '(thin)'} {part.name}"
+        + (f" {format_bytes(part.bytes)}" if single else "")
+        for part in picture.parts
+    ]
     lines.append("")
     lines += _legend(entries, inner)
     beyond = ", with what is not charged" if any(part.role == "trouble" for part in picture.parts) else ""

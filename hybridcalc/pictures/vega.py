@@ -55,10 +55,12 @@ TOKENS = (
 )
 BYTES = (
     "datum.value == 0 ? '0' : "
-    + "".join(f"datum.value >= {unit} ? format(datum.value / {unit}, ',~r') + ' {name}' : "
-              for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")))
+    + "".join(
+        f"datum.value >= {unit} ? format(datum.value / {unit}, ',~r') + ' {name}' : "
+        for unit, name in ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
+    )
     + "format(datum.value, ',') + ' B'"
-)  # fmt: skip
+)
 LABELS = {"tokens": TOKENS, "bytes": BYTES, "number": "format(datum.value, ',')", "ratio": "format(datum.value, '~g')"}
 DASHES = {"line": [1, 0], "dashed": [7, 4], "steps": [1, 0], "dots": [1, 0]}
 
@@ -90,8 +92,10 @@ def mark_rows(chart: Chart) -> list[dict[str, Any]]:
     """
     low, high = _bounds(chart, "x")
     shown = sorted((mark for mark in chart.marks if low <= mark.at <= high), key=lambda mark: mark.at)
-    sided = [(mark, int(_share(chart.x, mark.at, low, high) * WIDTH + 10 + LETTER_PX * len(mark.label) > WIDTH))
-             for mark in shown]  # fmt: skip
+    sided = [
+        (mark, int(_share(chart.x, mark.at, low, high) * WIDTH + 10 + LETTER_PX * len(mark.label) > WIDTH))
+        for mark in shown
+    ]
     upwards = [*(pair for pair in reversed(sided) if not pair[1]), *(pair for pair in sided if pair[1])]
     return [{"x": mark.at, "label": mark.label, "row": row, "left": left} for row, (mark, left) in enumerate(upwards)]
 
@@ -127,9 +131,15 @@ def band_rows(chart: Chart) -> list[dict[str, Any]]:
         inside = sorted(mark.at for mark in chart.marks if band.low < mark.at < band.high)
         edges = [(_share(chart.x, at, low, high) * WIDTH, at) for at in (band.low, *inside, band.high)]
         wide, one, other = max((b[0] - a[0], a[1], b[1]) for a, b in pairwise(edges))
-        rows.append({"x": band.low, "x2": band.high, "fill": LIGHT[f"{band.role} band"],
-                     "mid": (one * other) ** 0.5 if chart.x.log else (one + other) / 2,
-                     "label": band.label if wide > DIGIT_PX * len(band.label) else ""})  # fmt: skip
+        rows.append(
+            {
+                "x": band.low,
+                "x2": band.high,
+                "fill": LIGHT[f"{band.role} band"],
+                "mid": (one * other) ** 0.5 if chart.x.log else (one + other) / 2,
+                "label": band.label if wide > DIGIT_PX * len(band.label) else "",
+            }
+        )
     return rows
 
 
@@ -151,8 +161,11 @@ def _axis(axis: Axis, low: float, high: float, *, grid: bool, live: bool = False
     if axis.low is not None or axis.high is not None:
         scale |= {"domain": [low, high], "nice": False}
     drawn: dict[str, Any] = {
-        "title": axis.title, "labelExpr": LABELS[axis.unit], "labelOverlap": "greedy", "grid": grid,
-    }  # fmt: skip
+        "title": axis.title,
+        "labelExpr": LABELS[axis.unit],
+        "labelOverlap": "greedy",
+        "grid": grid,
+    }
     if axis.log and axis.unit in ("tokens", "bytes"):
         drawn["values"] = powers(low, high)
     elif axis.log and axis.unit == "ratio":
@@ -185,10 +198,16 @@ def _chart(chart: Chart) -> dict[str, Any]:
         y["scale"] |= {"nice": False}
     curves = [*_bands(chart, x), *_curves(chart, x, y), *_dots(chart, x, y), *_labels(chart, x, y)]
     spec = _frame(chart.title, chart.told) | {
-        "width": WIDTH, "height": HEIGHT, "layer": curves,
-        "datasets": {"points": point_rows(chart), "marks": mark_rows(chart), "bands": band_rows(chart),
-                     "labels": label_rows(chart)},
-    }  # fmt: skip
+        "width": WIDTH,
+        "height": HEIGHT,
+        "layer": curves,
+        "datasets": {
+            "points": point_rows(chart),
+            "marks": mark_rows(chart),
+            "bands": band_rows(chart),
+            "labels": label_rows(chart),
+        },
+    }
     if chart.marks:  # their rows have a scale of their own
         spec |= {
             "layer": [{"layer": curves}, *_marks(x, ROW_PX if chart.bands else 0)],
@@ -204,11 +223,17 @@ def _bands(chart: Chart, x: dict[str, Any]) -> list[dict[str, Any]]:
     fill = {"field": "fill", "type": "nominal", "scale": None}
     text = {"type": "text", "fontSize": 12, "fontStyle": "italic", "color": LIGHT["muted"], "baseline": "bottom"}
     return [
-        {"data": {"name": "bands"}, "mark": {"type": "rect"},
-         "encoding": {"x": x, "x2": {"field": "x2"}, "color": fill}},
-        {"data": {"name": "bands"}, "mark": text,
-         "encoding": {"x": {**x, "field": "mid"}, "y": {"value": -5}, "text": {"field": "label"}}},
-    ]  # fmt: skip
+        {
+            "data": {"name": "bands"},
+            "mark": {"type": "rect"},
+            "encoding": {"x": x, "x2": {"field": "x2"}, "color": fill},
+        },
+        {
+            "data": {"name": "bands"},
+            "mark": text,
+            "encoding": {"x": {**x, "field": "mid"}, "y": {"value": -5}, "text": {"field": "label"}},
+        },
+    ]
 
 
 def _by_series(chart: Chart, values: list[Any], **more: Any) -> dict[str, Any]:
@@ -226,12 +251,19 @@ def _curves(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str
     if any(series.style == "steps" for series in chart.series):
         line["interpolate"] = "step-after"
     colours = [LIGHT[series.role] for series in chart.series]
-    return [{
-        "data": {"name": "points"}, "mark": line,
-        "transform": [] if chart.live else [{"filter": {"field": "series", "oneOf": names}}],
-        "encoding": {"x": x, "y": y, "color": _by_series(chart, colours, legend={"symbolType": "stroke"}),
-                     "strokeDash": _by_series(chart, [DASHES[series.style] for series in chart.series])},
-    }]  # fmt: skip
+    return [
+        {
+            "data": {"name": "points"},
+            "mark": line,
+            "transform": [] if chart.live else [{"filter": {"field": "series", "oneOf": names}}],
+            "encoding": {
+                "x": x,
+                "y": y,
+                "color": _by_series(chart, colours, legend={"symbolType": "stroke"}),
+                "strokeDash": _by_series(chart, [DASHES[series.style] for series in chart.series]),
+            },
+        }
+    ]
 
 
 def _dots(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str, Any]]:
@@ -240,12 +272,19 @@ def _dots(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str, 
     if not names:
         return []
     colours = [LIGHT[series.role] for series in chart.series]
-    return [{
-        "data": {"name": "points"}, "mark": {"type": "point", "filled": True, "size": 55, "opacity": 0.9},
-        "transform": [{"filter": {"field": "series", "oneOf": names}}],
-        "encoding": {"x": x, "y": y, "color": _by_series(chart, colours, legend={"symbolStrokeWidth": 0}),
-                     "shape": _by_series(chart, list(SHAPES[: len(chart.series)]), legend={})},
-    }]  # fmt: skip
+    return [
+        {
+            "data": {"name": "points"},
+            "mark": {"type": "point", "filled": True, "size": 55, "opacity": 0.9},
+            "transform": [{"filter": {"field": "series", "oneOf": names}}],
+            "encoding": {
+                "x": x,
+                "y": y,
+                "color": _by_series(chart, colours, legend={"symbolStrokeWidth": 0}),
+                "shape": _by_series(chart, list(SHAPES[: len(chart.series)]), legend={}),
+            },
+        }
+    ]
 
 
 def _labels(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str, Any]]:
@@ -253,28 +292,45 @@ def _labels(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str
     if not chart.labels:
         return []
     return [
-        {"data": {"name": "labels"}, "transform": [{"filter": f"datum.side == {side}"}],
-         "mark": {"type": "text", "align": "right" if dx < 0 else "left", "dx": dx, "dy": dy, "fontSize": 11,
-                  "color": LIGHT["text"]},
-         "encoding": {"x": x, "y": y, "text": {"field": "label"}}}
+        {
+            "data": {"name": "labels"},
+            "transform": [{"filter": f"datum.side == {side}"}],
+            "mark": {
+                "type": "text",
+                "align": "right" if dx < 0 else "left",
+                "dx": dx,
+                "dy": dy,
+                "fontSize": 11,
+                "color": LIGHT["text"],
+            },
+            "encoding": {"x": x, "y": y, "text": {"field": "label"}},
+        }
         for side, (dx, dy) in enumerate(SIDES)
-    ]  # fmt: skip
+    ]
 
 
 def _marks(x: dict[str, Any], up: int) -> list[dict[str, Any]]:
     """Vertical lines from their labels down, and these in rows above the picture, ``up`` pixels over it."""
-    row = {"field": "row", "type": "quantitative", "axis": None,
-           "scale": {"domain": [0, MOST_ROWS], "range": [-10 - up, -10 - up - MOST_ROWS * ROW_PX]}}  # fmt: skip
+    row = {
+        "field": "row",
+        "type": "quantitative",
+        "axis": None,
+        "scale": {"domain": [0, MOST_ROWS], "range": [-10 - up, -10 - up - MOST_ROWS * ROW_PX]},
+    }
     rule = {"type": "rule", "color": LIGHT["text"], "strokeDash": [3, 3]}
     layers: list[dict[str, Any]] = [
         {"data": {"name": "marks"}, "mark": rule, "encoding": {"x": x, "y": row, "y2": {"value": HEIGHT}}}
     ]
     for left, align, dx in ((0, "left", 5), (1, "right", -5)):
         text = {"type": "text", "align": align, "dx": dx, "fontSize": 12, "color": LIGHT["text"], "fontWeight": 600}
-        layers.append({
-            "data": {"name": "marks"}, "transform": [{"filter": f"datum.left == {left}"}], "mark": text,
-            "encoding": {"x": x, "y": row, "text": {"field": "label"}},
-        })  # fmt: skip
+        layers.append(
+            {
+                "data": {"name": "marks"},
+                "transform": [{"filter": f"datum.left == {left}"}],
+                "mark": text,
+                "encoding": {"x": x, "y": row, "text": {"field": "label"}},
+            }
+        )
     return layers
 
 
@@ -292,30 +348,51 @@ def _bars(picture: Bars) -> dict[str, Any]:
     y = {"field": "bar", "type": "nominal", "sort": order, "title": None, "axis": None}
     axis = Axis(picture.axis) if picture.live else Axis(picture.axis, "bytes", low=0, high=whole)
     x = {"field": "x", **_axis(axis, 0, whole, grid=False, live=picture.live)}
-    colour = {"field": "part", "type": "nominal", "sort": None, "title": None,
-              "scale": {"domain": list(named.values()), "range": [LIGHT[part.role] for part in parts]},
-              "legend": {"columns": 3 if sized else 4, "symbolType": "square"}}  # fmt: skip
+    colour = {
+        "field": "part",
+        "type": "nominal",
+        "sort": None,
+        "title": None,
+        "scale": {"domain": list(named.values()), "range": [LIGHT[part.role] for part in parts]},
+        "legend": {"columns": 3 if sized else 4, "symbolType": "square"},
+    }
     cuts = [{"bar": str(number), "x": tick} for number, bar in enumerate(picture.bars) for tick in bar.ticks]
     ink = {"field": "ink", "type": "nominal", "scale": None}
-    cut = {"type": "tick", "color": LIGHT["ground"], "opacity": 0.7, "thickness": 1, "size": thick * 0.28,
-           "yOffset": shift + round(thick * 0.36)}  # fmt: skip
+    cut = {
+        "type": "tick",
+        "color": LIGHT["ground"],
+        "opacity": 0.7,
+        "thickness": 1,
+        "size": thick * 0.28,
+        "yOffset": shift + round(thick * 0.36),
+    }
     layers: list[dict[str, Any]] = [
-        {"mark": {"type": "bar", "stroke": LIGHT["ground"], "strokeWidth": 1, "height": thick, "yOffset": shift},
-         "encoding": {"x": x, "x2": {"field": "x2"}, "y": y, "color": colour}},
+        {
+            "mark": {"type": "bar", "stroke": LIGHT["ground"], "strokeWidth": 1, "height": thick, "yOffset": shift},
+            "encoding": {"x": x, "x2": {"field": "x2"}, "y": y, "color": colour},
+        },
         *([{"data": {"name": "cuts"}, "mark": cut, "encoding": {"x": x, "y": y}}] if cuts else []),
-        {"mark": {"type": "text", "fontSize": 12, "yOffset": shift},
-         "encoding": {"x": {**x, "field": "mid"}, "y": y, "text": {"field": "label"}, "color": ink}},
+        {
+            "mark": {"type": "text", "fontSize": 12, "yOffset": shift},
+            "encoding": {"x": {**x, "field": "mid"}, "y": y, "text": {"field": "label"}, "color": ink},
+        },
         *(_name_line(line, y, shift - thick // 2 - 4 - LINE * line) for line in range(lines)),
-    ]  # fmt: skip
+    ]
     return _frame(picture.title, f"{picture.told} {picture.cuts}".strip()) | {
-        "width": WIDTH, "height": {"step": step}, "data": {"name": "rows"}, "layer": layers,
+        "width": WIDTH,
+        "height": {"step": step},
+        "data": {"name": "rows"},
+        "layer": layers,
         "datasets": {
             "rows": [row for number, bar in enumerate(picture.bars) for row in _bar_rows(bar, number, named, whole)],
             "cuts": cuts,
-            "names": [{"bar": str(number), "text": text, "up": up} for number, texts in enumerate(names)
-                      for up, text in enumerate(reversed(texts))],
+            "names": [
+                {"bar": str(number), "text": text, "up": up}
+                for number, texts in enumerate(names)
+                for up, text in enumerate(reversed(texts))
+            ],
         },
-    }  # fmt: skip
+    }
 
 
 def _bar_rows(bar: Bar, number: int, named: dict[str, str], whole: int) -> list[dict[str, Any]]:
@@ -325,26 +402,43 @@ def _bar_rows(bar: Bar, number: int, named: dict[str, str], whole: int) -> list[
         if part.bytes:
             size = format_bytes(part.bytes)
             roomy = part.bytes * WIDTH >= DIGIT_PX * len(size) * whole
-            rows.append({
-                "bar": str(number), "part": named[part.name], "x": at, "x2": at + part.bytes,
-                "mid": at + part.bytes / 2, "label": size if roomy else "", "ink": on(part.role),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "bar": str(number),
+                    "part": named[part.name],
+                    "x": at,
+                    "x2": at + part.bytes,
+                    "mid": at + part.bytes / 2,
+                    "label": size if roomy else "",
+                    "ink": on(part.role),
+                }
+            )
             at += part.bytes
     return rows
 
 
 def _name_line(line: int, y: dict[str, Any], offset: int) -> dict[str, Any]:
     """One line of the names above the bars, the lowest first."""
-    text = {"type": "text", "align": "left", "baseline": "bottom", "fontSize": 12, "color": LIGHT["text"],
-            "yOffset": offset}  # fmt: skip
+    text = {
+        "type": "text",
+        "align": "left",
+        "baseline": "bottom",
+        "fontSize": 12,
+        "color": LIGHT["text"],
+        "yOffset": offset,
+    }
     return {
-        "data": {"name": "names"}, "transform": [{"filter": f"datum.up == {line}"}], "mark": text,
+        "data": {"name": "names"},
+        "transform": [{"filter": f"datum.up == {line}"}],
+        "mark": text,
         "encoding": {"x": {"value": 0}, "y": y, "text": {"field": "text"}},
-    }  # fmt: skip
+    }
 
 
 def _frame(title: str, told: str) -> dict[str, Any]:
     return {
-        "$schema": SCHEMA, "config": CONFIG, "description": f"{title}. {told}",
+        "$schema": SCHEMA,
+        "config": CONFIG,
+        "description": f"{title}. {told}",
         "title": {"text": wrap(title, TITLE_LETTERS), "subtitle": wrap(told, TOLD_LETTERS) if told else ""},
-    }  # fmt: skip
+    }

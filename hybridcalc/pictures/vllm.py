@@ -69,10 +69,14 @@ def lengths_picture(plan: Plan) -> Chart:
     if plan.workload.lengths:
         marks.append(Mark(float(plan.workload.mean_length or 1), _workload_mark(plan)))
     told = f"{plan.usable_blocks:,} usable blocks; {plan.fixed_blocks} of a request's hold its states."
-    return Chart(f"Requests at once by length: {plan.model.name}, vLLM, {_flags(plan)}", told,
-                 Axis("tokens a request holds", "tokens", True, SHORTEST, end),
-                 Axis("requests at once", "number", True, 1, 1.2 * max(1, limit, *(y for _, y in series[0].points))),
-                 tuple(series), tuple(marks))  # fmt: skip
+    return Chart(
+        f"Requests at once by length: {plan.model.name}, vLLM, {_flags(plan)}",
+        told,
+        Axis("tokens a request holds", "tokens", True, SHORTEST, end),
+        Axis("requests at once", "number", True, 1, 1.2 * max(1, limit, *(y for _, y in series[0].points))),
+        tuple(series),
+        tuple(marks),
+    )
 
 
 def _workload_mark(plan: Plan) -> str:
@@ -97,9 +101,11 @@ def change_picture(plan: Plan) -> Bars:
 def pictures(plan: Plan) -> dict[str, Callable[[], Picture]]:
     """The pictures of a plan by name, the first the usual one."""
     return {
-        "memory": lambda: memory_picture(plan), "pages": lambda: pages_picture(plan),
-        "lengths": lambda: lengths_picture(plan), "change": lambda: change_picture(plan),
-    }  # fmt: skip
+        "memory": lambda: memory_picture(plan),
+        "pages": lambda: pages_picture(plan),
+        "lengths": lambda: lengths_picture(plan),
+        "change": lambda: change_picture(plan),
+    }
 
 
 def _flags(plan: Plan) -> str:

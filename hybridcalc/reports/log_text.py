@@ -72,8 +72,10 @@ def _print_boot(out: Console, answer: Diagnosis, *, explain: bool, length: bool)
 def _print_comparison(out: Console, compared: Sequence[Compared]) -> None:
     out.print()
     words = {True: "as planned", False: "differs", None: "not printed"}
-    rows = [(f"  {c.name}", _shown(c.expected), "-" if c.printed is None else _shown(c.printed), words[c.agrees])
-            for c in compared]  # fmt: skip
+    rows = [
+        (f"  {c.name}", _shown(c.expected), "-" if c.printed is None else _shown(c.printed), words[c.agrees])
+        for c in compared
+    ]
     terminal.listing(out, ("  figure", "planned", "printed", ""), rows, right=(1, 2))
     if not any(c.agrees is not None for c in compared):
         terminal.notes(out, ["the boot prints nothing that the plan predicts"], label="error", style=terminal.TROUBLE)

@@ -75,8 +75,11 @@ def print_comparison(sides: Sequence[tuple[str, dict[str, str] | IllegalCombinat
     terminal.verdict(out, "compare", "; ".join(("as given", *told)))
     rows = [(f"  {name}", *(cells.get(name, "-") for cells in columns), "") for name in names]
     terminal.listing(out, ("", "as given", *letters, ""), rows, right=tuple(range(1, len(sides) + 1)))
-    refusals = [(label, side) for label, (_, side) in zip(["as given", *letters], sides, strict=True)
-                if isinstance(side, IllegalCombination)]  # fmt: skip
+    refusals = [
+        (label, side)
+        for label, (_, side) in zip(["as given", *letters], sides, strict=True)
+        if isinstance(side, IllegalCombination)
+    ]
     reasons = [f"{label}: {getattr(refusal, 'rule', '')} {refusal.message}" for label, refusal in refusals]
     terminal.notes(out, reasons)
 
@@ -91,10 +94,16 @@ def print_sweep(axes: Sequence[Axis], points: Sequence[Point], length: Fraction 
     headline = f"{best.requests:,} {what} at most" if best is not None else "nothing starts"
     terminal.verdict(out, headline, f"{len(points):,} combinations, {len(points) - len(started):,} do not start")
     rows = [
-        ("  " + point.values[0], *point.values[1:], f"{point.units:,}", f"{point.tokens:,}",
-         f"{point.requests:,} {'*' if point.best else ' '}", "refused" if point.refusal else point.binding)
+        (
+            "  " + point.values[0],
+            *point.values[1:],
+            f"{point.units:,}",
+            f"{point.tokens:,}",
+            f"{point.requests:,} {'*' if point.best else ' '}",
+            "refused" if point.refusal else point.binding,
+        )
         for point in shown
-    ]  # fmt: skip
+    ]
     header = ("  " + axes[0].name, *(axis.name for axis in axes[1:]), unit, "KV tokens", "requests  ", "binds")
     terminal.listing(out, header, rows, right=tuple(range(len(axes), len(axes) + 3)))
     remarks = ["* no other combination has as many requests and tokens, and more of one"]
@@ -142,16 +151,24 @@ def plan_figures(plan: Plan) -> list[tuple[str, str, str, str]]:
     if plan.ready.rings.per_slot or plan.ready.rings.per_request:
         why += " and their ReplaySSM rings"
     rows = [
-        ("state slots", f"{plan.max_mamba_cache_size:,}", "slots",
-         f"K{between(plan.low.state.slots, plan.high.state.slots)}: {plan.capacity.state_requests:,} requests"
-         f" x {plan.slots_per_request} ({plan.ready.slots.reason})"),
-        ("KV tokens", f"{plan.max_total_num_tokens:,}", "tokens",
-         f"T{between(plan.low.tokens, plan.high.tokens)} on a rank, {plan.ready.cells[0].bytes:,} B each"),
+        (
+            "state slots",
+            f"{plan.max_mamba_cache_size:,}",
+            "slots",
+            f"K{between(plan.low.state.slots, plan.high.state.slots)}: {plan.capacity.state_requests:,} requests"
+            f" x {plan.slots_per_request} ({plan.ready.slots.reason})",
+        ),
+        (
+            "KV tokens",
+            f"{plan.max_total_num_tokens:,}",
+            "tokens",
+            f"T{between(plan.low.tokens, plan.high.tokens)} on a rank, {plan.ready.cells[0].bytes:,} B each",
+        ),
         ("request limit", f"{plan.max_running_requests:,}", "requests", "R: the least of limit, T // 2 and K // S"),
         ("a request takes", f"{fixed:,} B", format_bytes(fixed), f"before its first token: {why}"),
         ("and each token", f"{marginal:,} B", format_bytes(marginal), "of KV on a rank"),
         ("memory", f"{plan.rest.likely_gib:.2f} GiB", "", plan.rest.why),
-    ]  # fmt: skip
+    ]
     if plan.args.dcp_size > 1:
         rows.insert(
             2, ("sequences hold", f"{plan.logical_token_capacity:,}", "tokens", f"on {plan.args.dcp_size} ranks")

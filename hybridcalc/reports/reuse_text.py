@@ -77,9 +77,8 @@ def reuse_figures(answer: Reuse) -> list[tuple[str, str, str, str]]:
         ("hit tokens", f"{outcome.hit_tokens:,}", "tokens", f"of {outcome.prompt_tokens:,} in prompts"),
         ("recomputed", f"{outcome.recomputed_tokens:,}", "tokens", _replayed(outcome)),
         ("evictions", f"{outcome.evictions:,}", "states", _other_losses(outcome)),
-        ("held", f"{outcome.most_cached:,}", "slots",
-         f"by cached states at most, of {pool:,}; {_course(outcome)}"),
-    ]  # fmt: skip
+        ("held", f"{outcome.most_cached:,}", "slots", f"by cached states at most, of {pool:,}; {_course(outcome)}"),
+    ]
     if settings.running:
         each, count = answer.setup.policy.own_slots, answer.setup.policy.slots_per_request
         requests = "1 request" if settings.running == 1 else f"{settings.running:,} requests"

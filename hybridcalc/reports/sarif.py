@@ -40,20 +40,24 @@ def sarif(report: Report) -> dict[str, Any]:
         ],
     }
     notifications = [
-        {"level": "error" if trouble.unreadable else "warning",
-         "message": {"text": f"{trouble.path}: {trouble.message}"},
-         "locations": [_location(trouble.path, max(trouble.line, 1), 1, 2)]}
+        {
+            "level": "error" if trouble.unreadable else "warning",
+            "message": {"text": f"{trouble.path}: {trouble.message}"},
+            "locations": [_location(trouble.path, max(trouble.line, 1), 1, 2)],
+        }
         for trouble in report.troubles
-    ]  # fmt: skip
+    ]
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "invocations": [
-            {"executionSuccessful": not any(trouble.unreadable for trouble in report.troubles),
-             "toolExecutionNotifications": notifications}
+            {
+                "executionSuccessful": not any(trouble.unreadable for trouble in report.troubles),
+                "toolExecutionNotifications": notifications,
+            }
         ],
         "results": [_result(item, index) for item in located],
-    }  # fmt: skip
+    }
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
@@ -94,8 +98,10 @@ def _fix(edit: Edit, text: str) -> dict[str, Any]:
         "endLine": edit.end_line,
         "endColumn": edit.end_column,
     }
-    change = {"artifactLocation": {"uri": uri(edit.path)},
-              "replacements": [{"deletedRegion": region, "insertedContent": {"text": edit.text}}]}  # fmt: skip
+    change = {
+        "artifactLocation": {"uri": uri(edit.path)},
+        "replacements": [{"deletedRegion": region, "insertedContent": {"text": edit.text}}],
+    }
     return {"description": {"text": text}, "artifactChanges": [change]}
 
 

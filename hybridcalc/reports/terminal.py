@@ -36,9 +36,14 @@ def console() -> Console:
     colours: Literal["auto"] | None = None if plain else "auto"
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     out = Console(
-        file=stream, width=_width(terminal), color_system=colours, highlight=False, markup=False, emoji=False,
+        file=stream,
+        width=_width(terminal),
+        color_system=colours,
+        highlight=False,
+        markup=False,
+        emoji=False,
         _environ=environment,
-    )  # fmt: skip
+    )
     if isinstance(stream, _Clean):
         stream.codes = out.is_terminal
     return out

@@ -149,8 +149,14 @@ def _print_pools(out: Console, server: Verified, shard: Shard) -> None:
         more = totals["expected_allocator_bytes"] - totals["storage_bytes"]
         segments = stats["predicted_reserved_bytes"]
         why = f"on a GPU: {more:,} B of rounding, {format_bytes(segments)} reserved"
-        figures.append(("allocator", f"{totals['expected_allocator_bytes']:,} B",
-                        format_bytes(totals["expected_allocator_bytes"]), why))  # fmt: skip
+        figures.append(
+            (
+                "allocator",
+                f"{totals['expected_allocator_bytes']:,} B",
+                format_bytes(totals["expected_allocator_bytes"]),
+                why,
+            )
+        )
         styles.append("")
     elif totals["allocator_bytes"] is not None:
         resident = stats.get("resident_held_bytes", 0) - stats.get("resident_before_bytes", 0)
@@ -302,8 +308,15 @@ def _print_many(out: Console, answer: Answer) -> None:
     for server in answer.servers:
         first, size = server.ranks[0].shard, server.all_bytes
         scale = "full" if first.scale == 1 else percent(first.scale)
-        rows.append((terminal.INDENT + server.subject.model.name, str(len(first.rows)), f"{size:,}", scale,
-                     "agrees" if server.ok else "differs"))  # fmt: skip
+        rows.append(
+            (
+                terminal.INDENT + server.subject.model.name,
+                str(len(first.rows)),
+                f"{size:,}",
+                scale,
+                "agrees" if server.ok else "differs",
+            )
+        )
     if rows:
         terminal.listing(out, (terminal.INDENT + "model", "tensors", "bytes", "scale", ""), rows, right=(1, 2, 3))
     found = [f"{server.subject.model.name}: {problem}" for server in answer.servers for problem in _problems(server)]

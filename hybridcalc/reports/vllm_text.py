@@ -53,9 +53,10 @@ def comparison_cells(plan: Plan) -> dict[str, str]:
 def plan_verdict(plan: Plan) -> tuple[str, str]:
     """What the plan comes to: the headline, and what it means."""
     binds = {
-        "blocks": "the blocks bind", "limit": f"max_num_seqs {plan.args.seqs:,} binds",
+        "blocks": "the blocks bind",
+        "limit": f"max_num_seqs {plan.args.seqs:,} binds",
         "length": f"longer than max_model_len {plan.max_model_len:,}",
-    }[plan.binding]  # fmt: skip
+    }[plan.binding]
     if plan.workload.mean_length is None:
         return requests_text(plan.concurrency), f"of {plan.max_model_len:,} tokens (max_model_len): {binds}"
     text = f"of {plan.workload.describe()}: {binds}"
@@ -73,24 +74,52 @@ def plan_figures(plan: Plan) -> list[tuple[str, str, str, str]]:
     if ready.state:
         share = f"{100 * ready.state_bytes / page:.1f} % of " if plan.padded_page_bytes else ""
         padding = f"fills {share}its page"
-        rows.append(("state of a layer", f"{ready.state_bytes:,} B", format_bytes(ready.state_bytes),
-                     f"{padding}; cache mode {ready.mode}"))  # fmt: skip
+        rows.append(
+            (
+                "state of a layer",
+                f"{ready.state_bytes:,} B",
+                format_bytes(ready.state_bytes),
+                f"{padding}; cache mode {ready.mode}",
+            )
+        )
     if ready.kv_bytes:
-        rows.append(("block", f"{plan.attn_block_size:,}", "tokens",
-                     f"{ready.kv_bytes:,} B of KV each in a layer: a page of {page:,} B"))  # fmt: skip
+        rows.append(
+            (
+                "block",
+                f"{plan.attn_block_size:,}",
+                "tokens",
+                f"{ready.kv_bytes:,} B of KV each in a layer: a page of {page:,} B",
+            )
+        )
     sizes = plan.group_sizes
     rows += [
-        ("blocks", f"{plan.num_blocks:,}", "",
-         f"{plan.bytes_per_block:,} B each{between(plan.low.blocks, plan.high.blocks)}: {max(sizes)} layers, "
-         f"{len(sizes)} group{'' if len(sizes) == 1 else 's'} of {_sizes(sizes)}"),
-        ("a request takes", f"{plan.fixed_blocks}", "blocks",
-         f"{format_bytes(fixed)} for its states, whatever its length"),
-        ("and each token", f"{marginal:,} B", format_bytes(marginal),
-         f"in whole blocks: {plan.blocks_per_request:,} in all at {plan.max_model_len:,} tokens"),
-        ("the log says", f"{plan.max_concurrency:,.2f}x", "",
-         f"{plan.kv_cache_size_tokens:,} tokens = {tokens_in_words(ready, plan.sizing)[1]}"),
+        (
+            "blocks",
+            f"{plan.num_blocks:,}",
+            "",
+            f"{plan.bytes_per_block:,} B each{between(plan.low.blocks, plan.high.blocks)}: {max(sizes)} layers, "
+            f"{len(sizes)} group{'' if len(sizes) == 1 else 's'} of {_sizes(sizes)}",
+        ),
+        (
+            "a request takes",
+            f"{plan.fixed_blocks}",
+            "blocks",
+            f"{format_bytes(fixed)} for its states, whatever its length",
+        ),
+        (
+            "and each token",
+            f"{marginal:,} B",
+            format_bytes(marginal),
+            f"in whole blocks: {plan.blocks_per_request:,} in all at {plan.max_model_len:,} tokens",
+        ),
+        (
+            "the log says",
+            f"{plan.max_concurrency:,.2f}x",
+            "",
+            f"{plan.kv_cache_size_tokens:,} tokens = {tokens_in_words(ready, plan.sizing)[1]}",
+        ),
         ("starts up to", f"{plan.longest_model_len:,}", "tokens", _starts(plan)),
-    ]  # fmt: skip
+    ]
     if plan.prefix is not None:
         told = f"of {plan.prefix.shared:,} shared; {plan.prefix.computed:,} computed: {plan.prefix.why}"
         rows.append(("prefix reuse", f"{plan.prefix.reused:,}", "tokens", told))
@@ -112,8 +141,10 @@ def _sizes(sizes: Sequence[int]) -> str:
 
 
 def _blocks(out: "Console", plan: Plan) -> None:
-    rows = [(f"  {line.name}", f"{line.allocated_bytes:,}", format_bytes(line.allocated_bytes), line.why)
-            for line in plan.budget]  # fmt: skip
+    rows = [
+        (f"  {line.name}", f"{line.allocated_bytes:,}", format_bytes(line.allocated_bytes), line.why)
+        for line in plan.budget
+    ]
     terminal.listing(out, ("  the pool on one GPU", "B", "", "why"), rows, right=(1, 2))
     segments = [segment(line) for line in plan.budget]
     for name, gib in plan.rest.others:

@@ -68,7 +68,9 @@ class Reuse(NamedTuple):
             "policy": self.setup.policy.name,
             "model": None if self.priced is None else self.priced.model,
             "workload": {
-                "name": self.workload.name, "description": self.workload.description, "rounds": self.workload.rounds,
+                "name": self.workload.name,
+                "description": self.workload.description,
+                "rounds": self.workload.rounds,
                 "warmup_rounds": self.warmup_rounds,
             },
             "slots": settings.slots,
@@ -86,7 +88,7 @@ class Reuse(NamedTuple):
             "memory": None if own is None else own.to_dict(),
             "notes": list(self.notes),
             "steps": [step.to_dict() for step in self.steps],
-        }  # fmt: skip
+        }
 
     def _row(self, row: Row) -> dict[str, Any]:
         weighs = self.price(row.variant.settings)
@@ -98,31 +100,68 @@ class Reuse(NamedTuple):
         outcome, policy, setup = self.outcome, self.setup.policy, self.setup
         source = f"simulation, {policy.name}"
         steps = [
-            Step("hit rate", "requests with a hit / requests", f"{outcome.hits:,} / {outcome.requests:,}",
-                 outcome.hit_rate, "", source),
-            Step("token hit rate", "hit tokens / prompt tokens", f"{outcome.hit_tokens:,} / {outcome.prompt_tokens:,}",
-                 outcome.token_hit_rate, "", source),
-            Step("recomputed", "prompt tokens - hit tokens + replayed tokens",
-                 f"{outcome.prompt_tokens:,} - {outcome.hit_tokens:,} + {outcome.replayed_tokens:,}",
-                 outcome.recomputed_tokens, "tokens", source),
-            Step("cached slots", "slots - running x own slots" if setup.checkpoint_slots is None else "int8 slots",
-                 f"{setup.slots:,} - {setup.running:,} x {policy.own_slots}" if setup.checkpoint_slots is None
-                 else f"{setup.checkpoint_slots:,}", setup.cached_slots, "slots", "docs/reuse.md"),
-        ]  # fmt: skip
+            Step(
+                "hit rate",
+                "requests with a hit / requests",
+                f"{outcome.hits:,} / {outcome.requests:,}",
+                outcome.hit_rate,
+                "",
+                source,
+            ),
+            Step(
+                "token hit rate",
+                "hit tokens / prompt tokens",
+                f"{outcome.hit_tokens:,} / {outcome.prompt_tokens:,}",
+                outcome.token_hit_rate,
+                "",
+                source,
+            ),
+            Step(
+                "recomputed",
+                "prompt tokens - hit tokens + replayed tokens",
+                f"{outcome.prompt_tokens:,} - {outcome.hit_tokens:,} + {outcome.replayed_tokens:,}",
+                outcome.recomputed_tokens,
+                "tokens",
+                source,
+            ),
+            Step(
+                "cached slots",
+                "slots - running x own slots" if setup.checkpoint_slots is None else "int8 slots",
+                f"{setup.slots:,} - {setup.running:,} x {policy.own_slots}"
+                if setup.checkpoint_slots is None
+                else f"{setup.checkpoint_slots:,}",
+                setup.cached_slots,
+                "slots",
+                "docs/reuse.md",
+            ),
+        ]
         if self.knee is not None and self.knee.slots is not None:
             limit = self.knee.limit
             steps.append(
-                Step("knee", f"least slots with rates of at least {SHARE:g} x their limit",
-                     f"{SHARE:g} x {limit.hit_rate:.4f} of requests, {SHARE:g} x {limit.token_hit_rate:.4f} of tokens",
-                     self.knee.slots, "slots", f"{self.knee.method}; docs/reuse.md")
-            )  # fmt: skip
+                Step(
+                    "knee",
+                    f"least slots with rates of at least {SHARE:g} x their limit",
+                    f"{SHARE:g} x {limit.hit_rate:.4f} of requests, {SHARE:g} x {limit.token_hit_rate:.4f} of tokens",
+                    self.knee.slots,
+                    "slots",
+                    f"{self.knee.method}; docs/reuse.md",
+                )
+            )
         return steps
 
 
 def answer(
-    workload: Workload, settings: Settings, *, warmup_rounds: int = 0, knee: bool = True, what_if: bool = True,
-    step_tokens: int = 256, priced: Priced | None = None, bar: Bar = lambda _: None, notes: Sequence[str] = (),
-) -> Reuse:  # fmt: skip
+    workload: Workload,
+    settings: Settings,
+    *,
+    warmup_rounds: int = 0,
+    knee: bool = True,
+    what_if: bool = True,
+    step_tokens: int = 256,
+    priced: Priced | None = None,
+    bar: Bar = lambda _: None,
+    notes: Sequence[str] = (),
+) -> Reuse:
     """Simulate a workload, and what is asked beside. Raises InputError for settings that do not go together."""
     setup = settings.setup
     outcome = simulate(workload, setup, warmup_rounds=warmup_rounds, progress=bar("simulating"))
@@ -134,9 +173,17 @@ def answer(
         rows, notes = tuple(compared), (*notes, *(f"not tried: {variant.flags}: {why}" for variant, why in left))
         splits = best_split(workload, settings, warmup_rounds=warmup_rounds, step_tokens=step_tokens, bar=bar)
     return Reuse(
-        workload, settings, setup, warmup_rounds, outcome, found, rows, splits, priced,
+        workload,
+        settings,
+        setup,
+        warmup_rounds,
+        outcome,
+        found,
+        rows,
+        splits,
+        priced,
         (*notes, *_notes(workload, setup, outcome, found)),
-    )  # fmt: skip
+    )
 
 
 def _notes(workload: Workload, setup: Setup, outcome: Outcome, knee: Knee | None) -> list[str]:
@@ -144,8 +191,10 @@ def _notes(workload: Workload, setup: Setup, outcome: Outcome, knee: Knee | None
     said = []
     if not setup.running:
         own, least = setup.policy.own_slots, setup.policy.slots_per_request
-        said.append(f"slots of running requests come on top, {own} each; --running R takes them out of --slots, which "
-                    f"must be R x {least} at least")  # fmt: skip
+        said.append(
+            f"slots of running requests come on top, {own} each; --running R takes them out of --slots, which "
+            f"must be R x {least} at least"
+        )
     if not outcome.requests:
         said.append(f"nothing is counted: the workload ends in its warm-up ({workload.rounds} rounds)")
     if knee is not None and knee.limited:
@@ -153,6 +202,8 @@ def _notes(workload: Workload, setup: Setup, outcome: Outcome, knee: Knee | None
     if knee is not None and knee.slots is not None and knee.method == "search":
         said.append("the knee was found by trial: one slot fewer falls short; not every smaller number was tried")
     if not setup.running and setup.policy.path_cap != NO_CAP and knee is not None and not knee.limit.hits:
-        said.append("the path cap gives up each state before it is used again; requests that run at once lock theirs: "
-                    "--running R shows what that spares")  # fmt: skip
+        said.append(
+            "the path cap gives up each state before it is used again; requests that run at once lock theirs: "
+            "--running R shows what that spares"
+        )
     return said

@@ -52,9 +52,15 @@ class PrefixCache:
     """
 
     def __init__(
-        self, policy: Policy, slots: int, *, checkpoint_slots: int | None = None, count_running: bool = False,
-        kv_tokens: int | None = None, host_slots: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        policy: Policy,
+        slots: int,
+        *,
+        checkpoint_slots: int | None = None,
+        count_running: bool = False,
+        kv_tokens: int | None = None,
+        host_slots: int = 0,
+    ) -> None:
         self.policy, self.slots = policy, slots
         self.capacity = slots if checkpoint_slots is None else checkpoint_slots
         self.shared = count_running and checkpoint_slots is None

@@ -49,10 +49,14 @@ class Knee(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """The figures under the keys of ``reuse --json``."""
         return {
-            "slots": self.slots, "cached_slots": self.cached_slots, "method": self.method,
-            "limit_hit_rate": self.limit.hit_rate, "limit_token_hit_rate": self.limit.token_hit_rate,
-            "limit_slots": self.limit.most_cached, "limit_reached": not self.limited,
-        }  # fmt: skip
+            "slots": self.slots,
+            "cached_slots": self.cached_slots,
+            "method": self.method,
+            "limit_hit_rate": self.limit.hit_rate,
+            "limit_token_hit_rate": self.limit.token_hit_rate,
+            "limit_slots": self.limit.most_cached,
+            "limit_reached": not self.limited,
+        }
 
 
 class StackOrder(OrderedDict[Node, None]):
@@ -146,9 +150,13 @@ def is_stack(setup: Setup) -> bool:
 
 
 def find_knee(
-    workload: Workload, setup: Setup, *, warmup_rounds: int = 0, progress: Bar = lambda _: None,
+    workload: Workload,
+    setup: Setup,
+    *,
+    warmup_rounds: int = 0,
+    progress: Bar = lambda _: None,
     given: Outcome | None = None,
-) -> Knee:  # fmt: skip
+) -> Knee:
     """The knee of a workload; all of ``setup`` but its slots stays. ``progress`` starts a bar for each pass.
 
     ``given`` is what ``setup`` itself came to, where that is known: the knee is never more than slots that reach it.

@@ -27,8 +27,10 @@ def planned_workload(workload: Workload, *, concurrency: int | None = None) -> d
     if (workload.requests or 0) <= MOST_PLANNED:
         counts.update(request.ends[-1] for request in islice(workload.stream(), MOST_PLANNED + 1))
     if max(counts.total(), workload.requests or 0) > MOST_PLANNED:
-        raise InputError(f"--workload {workload.name} sends more than {MOST_PLANNED:,} requests, too many to count",
-                         fix="write fewer of them: what counts is how often each length comes")  # fmt: skip
+        raise InputError(
+            f"--workload {workload.name} sends more than {MOST_PLANNED:,} requests, too many to count",
+            fix="write fewer of them: what counts is how often each length comes",
+        )
     counted = sorted(counts.items())
     size = -(-len(counted) // MOST_LENGTHS) if counted else 1
     lengths = []

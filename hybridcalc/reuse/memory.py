@@ -43,12 +43,16 @@ class Cost(NamedTuple):
 def sglang_cost(model: Architecture, args: ServerArgs, settings: Settings, rest_gib: float | None = None) -> Cost:
     """What the slots of ``settings`` weigh for ``model``. Raises Refusal for what the engine does not start with."""
     args = replace(
-        args, max_mamba_cache_size=settings.slots, page_size=settings.page_size,
-        mamba_radix_cache_strategy=settings.strategy.value, mamba_track_interval=settings.track_interval,
+        args,
+        max_mamba_cache_size=settings.slots,
+        page_size=settings.page_size,
+        mamba_radix_cache_strategy=settings.strategy.value,
+        mamba_track_interval=settings.track_interval,
         disable_overlap_schedule=True if settings.strategy is Strategy.NO_BUFFER else args.disable_overlap_schedule,
-        enable_int8_mamba_checkpoint=settings.int8_slots is not None, int8_mamba_ckpt_size=settings.int8_slots,
+        enable_int8_mamba_checkpoint=settings.int8_slots is not None,
+        int8_mamba_ckpt_size=settings.int8_slots,
         enable_hierarchical_cache=settings.host_slots > 0,
-    )  # fmt: skip
+    )
     ready = prepare(model, args)
     int8 = int8_pool(ready.slot, ready.slot.layers, settings.slots, args)
     tokens = None
@@ -69,14 +73,20 @@ def vllm_settings(model: Architecture, args: EngineArgs, settings: Settings) -> 
     ready = vllm.prepare(model, args)
     asked = args.mamba_cache_mode
     if ready.prefix_caching and asked == "all" and ready.mode != asked:
-        raise IllegalCombination(f"vLLM {ready.rules.version} runs {model.name} in mode {ready.mode}, not {asked}",
-                                 fix="leave out --mamba-cache-mode")  # fmt: skip
+        raise IllegalCombination(
+            f"vLLM {ready.rules.version} runs {model.name} in mode {ready.mode}, not {asked}",
+            fix="leave out --mamba-cache-mode",
+        )
     if not ready.prefix_caching or ready.mode not in ("align", "all"):
         raise IllegalCombination(f"vLLM {ready.rules.version} saves no states of {model.name} for prefix reuse")
     return settings._replace(
-        block_size=ready.pages.block, match_unit=args.prefix_match_unit, every_block=ready.mode == "all",
-        retention=args.prefix_cache_retention_interval, checkpoints=ready.held.checkpoints, block_fixed=True,
-    )  # fmt: skip
+        block_size=ready.pages.block,
+        match_unit=args.prefix_match_unit,
+        every_block=ready.mode == "all",
+        retention=args.prefix_cache_retention_interval,
+        checkpoints=ready.held.checkpoints,
+        block_fixed=True,
+    )
 
 
 def vllm_cost(model: Architecture, args: EngineArgs, settings: Settings, available_bytes: int | None = None) -> Cost:

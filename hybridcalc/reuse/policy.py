@@ -125,10 +125,15 @@ class Policy(NamedTuple):
 
 
 def sglang_policy(
-    strategy: Strategy = Strategy.EXTRA_BUFFER, *, page: int = 1, chunk: int = DEFAULT_CHUNK,
-    track_interval: int = TRACK_INTERVAL, prefill_chunk: int = PREFILL_CHUNK, overlap: bool = True,
+    strategy: Strategy = Strategy.EXTRA_BUFFER,
+    *,
+    page: int = 1,
+    chunk: int = DEFAULT_CHUNK,
+    track_interval: int = TRACK_INTERVAL,
+    prefill_chunk: int = PREFILL_CHUNK,
+    overlap: bool = True,
     path_cap: int = NO_CAP,
-) -> Policy:  # fmt: skip
+) -> Policy:
     """SGLang's radix cache. ``chunk`` is the kernel's, ``prefill_chunk`` --chunked-prefill-size (below 1: no chunks).
 
     Raises InputError for a page that does not go with the chunk or the interval, IllegalCombination for lazy buffers
@@ -138,28 +143,42 @@ def sglang_policy(
         if page != 1:
             raise InputError(f"no_buffer needs --page-size 1, not {page}", fix="write --strategy extra_buffer")
         count = slots_per_request(strategy, overlap=overlap).count
-        return Policy("SGLang no_buffer", 1, 1, _prefill_chunk(prefill_chunk, 1), 0, LIVE, count, at_ends=True,
-                      path_cap=path_cap)  # fmt: skip
+        return Policy(
+            "SGLang no_buffer", 1, 1, _prefill_chunk(prefill_chunk, 1), 0, LIVE, count, at_ends=True, path_cap=path_cap
+        )
     if max(chunk, page) % min(chunk, page):
         raise InputError(
             f"--page-size {page} neither divides the kernel's chunk of {chunk} tokens nor is a multiple of it",
             fix=f"write --page-size {chunk}",
         )
     if track_interval % page:
-        raise InputError(f"--mamba-track-interval {track_interval} is no multiple of --page-size {page}",
-                         fix=f"write --mamba-track-interval {-(-track_interval // page) * page}")  # fmt: skip
+        raise InputError(
+            f"--mamba-track-interval {track_interval} is no multiple of --page-size {page}",
+            fix=f"write --mamba-track-interval {-(-track_interval // page) * page}",
+        )
     grid = max(chunk, page)
     count = slots_per_request(strategy, overlap=overlap).count
     return Policy(
-        f"SGLang {strategy.value}", page, grid, _prefill_chunk(prefill_chunk, page), lcm(grid, track_interval),
-        LIVE + count - BASE, count, path_cap=path_cap,
-    )  # fmt: skip
+        f"SGLang {strategy.value}",
+        page,
+        grid,
+        _prefill_chunk(prefill_chunk, page),
+        lcm(grid, track_interval),
+        LIVE + count - BASE,
+        count,
+        path_cap=path_cap,
+    )
 
 
 def vllm_policy(
-    block: int, *, unit: int | None = None, retention: int | None = 0, prefill_chunk: int = PREFILL_CHUNK,
-    every_block: bool = False, checkpoints: int = 0,
-) -> Policy:  # fmt: skip
+    block: int,
+    *,
+    unit: int | None = None,
+    retention: int | None = 0,
+    prefill_chunk: int = PREFILL_CHUNK,
+    every_block: bool = False,
+    checkpoints: int = 0,
+) -> Policy:
     """The prefix cache of vLLM on blocks of ``block`` tokens; ``every_block`` is the mode `all` (0.22 to 0.31).
 
     ``unit`` is --prefix-match-unit, ``retention`` --prefix-cache-retention-interval (None: dense), ``checkpoints`` the
@@ -169,17 +188,41 @@ def vllm_policy(
     """
     unit = block if unit is None else unit
     if block % unit:
-        raise InputError(f"--prefix-match-unit {unit} does not divide the block of {block} tokens",
-                         fix=f"write a divisor of {block}")  # fmt: skip
+        raise InputError(
+            f"--prefix-match-unit {unit} does not divide the block of {block} tokens", fix=f"write a divisor of {block}"
+        )
     if retention and retention % block:
-        raise InputError(f"--prefix-cache-retention-interval {retention} is no multiple of the block of {block} tokens",
-                         fix=f"write {-(-retention // block) * block}, 0, or dense")  # fmt: skip
+        raise InputError(
+            f"--prefix-cache-retention-interval {retention} is no multiple of the block of {block} tokens",
+            fix=f"write {-(-retention // block) * block}, 0, or dense",
+        )
     if every_block:
-        return Policy("vLLM all", block, block, PREFILL_CHUNK, block, LIVE, LIVE, on_blocks=True, every_block=True,
-                      retention=None, kv_with_state=False)  # fmt: skip
+        return Policy(
+            "vLLM all",
+            block,
+            block,
+            PREFILL_CHUNK,
+            block,
+            LIVE,
+            LIVE,
+            on_blocks=True,
+            every_block=True,
+            retention=None,
+            kv_with_state=False,
+        )
     decode_grid, own = block if retention is None else retention, VLLM_OWN + checkpoints
-    return Policy("vLLM align", unit, block, _prefill_chunk(prefill_chunk, 1), decode_grid, own, own,
-                  on_blocks=True, retention=retention, kv_with_state=False)  # fmt: skip
+    return Policy(
+        "vLLM align",
+        unit,
+        block,
+        _prefill_chunk(prefill_chunk, 1),
+        decode_grid,
+        own,
+        own,
+        on_blocks=True,
+        retention=retention,
+        kv_with_state=False,
+    )
 
 
 def _prefill_chunk(tokens: int, page: int) -> int:

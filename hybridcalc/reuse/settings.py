@@ -57,13 +57,22 @@ class Settings(NamedTuple):
         """Where states are saved. Raises InputError for settings that do not go together."""
         if self.engine == "vllm":
             return vllm_policy(
-                self.block_size, unit=self.match_unit, retention=self.retention, prefill_chunk=self.prefill_chunk,
-                every_block=self.every_block, checkpoints=self.checkpoints,
-            )  # fmt: skip
+                self.block_size,
+                unit=self.match_unit,
+                retention=self.retention,
+                prefill_chunk=self.prefill_chunk,
+                every_block=self.every_block,
+                checkpoints=self.checkpoints,
+            )
         return sglang_policy(
-            self.strategy, page=self.page_size, chunk=self.chunk, track_interval=self.track_interval,
-            prefill_chunk=self.prefill_chunk, overlap=self.overlap, path_cap=self.max_states_per_path,
-        )  # fmt: skip
+            self.strategy,
+            page=self.page_size,
+            chunk=self.chunk,
+            track_interval=self.track_interval,
+            prefill_chunk=self.prefill_chunk,
+            overlap=self.overlap,
+            path_cap=self.max_states_per_path,
+        )
 
     @property
     def setup(self) -> Setup:

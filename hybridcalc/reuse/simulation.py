@@ -54,9 +54,13 @@ class Setup(NamedTuple):
     def cache(self) -> PrefixCache:
         """An empty cache of this kind."""
         return PrefixCache(
-            self.policy, self.slots, checkpoint_slots=self.checkpoint_slots, count_running=self.running > 0,
-            kv_tokens=self.kv_tokens, host_slots=self.host_slots,
-        )  # fmt: skip
+            self.policy,
+            self.slots,
+            checkpoint_slots=self.checkpoint_slots,
+            count_running=self.running > 0,
+            kv_tokens=self.kv_tokens,
+            host_slots=self.host_slots,
+        )
 
 
 class Outcome(NamedTuple):
@@ -93,12 +97,21 @@ class Outcome(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """The figures under the keys of ``reuse --json``."""
         return {
-            "requests": self.requests, "hits": self.hits, "prompt_tokens": self.prompt_tokens,
-            "hit_tokens": self.hit_tokens, "hit_rate": self.hit_rate, "token_hit_rate": self.token_hit_rate,
-            "recomputed_tokens": self.recomputed_tokens, "replayed_tokens": self.replayed_tokens,
-            "evictions": self.evictions, "capped_states": self.capped, "evicted_kv_tokens": self.kv_evictions,
-            "host_hits": self.host_hits, "preemptions": self.preemptions, "most_cached_slots": self.most_cached,
-        }  # fmt: skip
+            "requests": self.requests,
+            "hits": self.hits,
+            "prompt_tokens": self.prompt_tokens,
+            "hit_tokens": self.hit_tokens,
+            "hit_rate": self.hit_rate,
+            "token_hit_rate": self.token_hit_rate,
+            "recomputed_tokens": self.recomputed_tokens,
+            "replayed_tokens": self.replayed_tokens,
+            "evictions": self.evictions,
+            "capped_states": self.capped,
+            "evicted_kv_tokens": self.kv_evictions,
+            "host_hits": self.host_hits,
+            "preemptions": self.preemptions,
+            "most_cached_slots": self.most_cached,
+        }
 
 
 class Counter:
@@ -149,9 +162,19 @@ class Counter:
             now - then for now, then in zip(after, after if self.before is None else self.before, strict=True)
         )
         return Outcome(
-            self.requests, self.hits, self.prompt, self.hit, self.replayed, evictions, capped, kv, host,
-            self.preemptions, cache.most_cached, tuple(self.held),
-        )  # fmt: skip
+            self.requests,
+            self.hits,
+            self.prompt,
+            self.hit,
+            self.replayed,
+            evictions,
+            capped,
+            kv,
+            host,
+            self.preemptions,
+            cache.most_cached,
+            tuple(self.held),
+        )
 
 
 def _marks(cache: PrefixCache) -> tuple[int, int, int, int]:
@@ -277,8 +300,10 @@ def _too_large(cache: PrefixCache, tokens: int, what: str) -> InputError:
             fix=f"write --max-total-tokens {tokens} or more",
         )
     each = cache.policy.own_slots
-    return InputError(f"a running request holds {each} slots, more than the {cache.slots:,} given",
-                      fix=f"write --slots {each} or more")  # fmt: skip
+    return InputError(
+        f"a running request holds {each} slots, more than the {cache.slots:,} given",
+        fix=f"write --slots {each} or more",
+    )
 
 
 def _end_oldest(cache: PrefixCache, runs: deque[Run], waiting: deque[Request]) -> None:

@@ -61,8 +61,9 @@ def read_trace(path: str) -> Workload:
         if not found.exists():
             raise InputError(f"{path[:80]!r} is no trace: no such file", fix="write the name of a JSONL file")
         if not found.is_file():
-            raise InputError(f"{path[:80]!r} is no regular file: a trace is read more than once",
-                             fix="write it to a file first")  # fmt: skip
+            raise InputError(
+                f"{path[:80]!r} is no regular file: a trace is read more than once", fix="write it to a file first"
+            )
     except (OSError, ValueError):
         raise InputError(f"{path[:80]!r} is no file name") from None
     for _ in _requests(found):
@@ -192,8 +193,9 @@ def _array(path: Path, stream: TextIO, line: int) -> Iterator[tuple[_Place, dict
             if separator == "]":
                 break
     if source.next():
-        raise InputError(f"{source.place}: something stands behind the end of the array",
-                         fix="write one array, or one object a line")  # fmt: skip
+        raise InputError(
+            f"{source.place}: something stands behind the end of the array", fix="write one array, or one object a line"
+        )
 
 
 def _element(source: _Text) -> Any:
@@ -242,8 +244,9 @@ def _parsed(place: _Place, text: str) -> Any:
     except RecursionError:
         raise InputError(f"{place}: nested too deeply") from None
     except ValueError as error:
-        raise InputError(f"{place}: this is not JSON: {str(error)[:80]}",
-                         fix="write one object a line, or all of them in one [...]") from None  # fmt: skip
+        raise InputError(
+            f"{place}: this is not JSON: {str(error)[:80]}", fix="write one object a line, or all of them in one [...]"
+        ) from None
 
 
 def _object(place: _Place, item: Any) -> dict[str, Any]:

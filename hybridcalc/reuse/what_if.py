@@ -47,9 +47,13 @@ class Row(NamedTuple):
         """Plain data."""
         settings = self.variant.settings
         return {
-            "name": self.variant.name, "flags": self.variant.flags, "slots": settings.slots,
-            "checkpoint_slots": settings.int8_slots, "host_slots": settings.host_slots, **self.outcome.to_dict(),
-        }  # fmt: skip
+            "name": self.variant.name,
+            "flags": self.variant.flags,
+            "slots": settings.slots,
+            "checkpoint_slots": settings.int8_slots,
+            "host_slots": settings.host_slots,
+            **self.outcome.to_dict(),
+        }
 
 
 class Left(NamedTuple):
@@ -70,10 +74,13 @@ class Split(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return {
-            "running": self.running, "cached_slots": self.cached_slots, "hit_rate": self.outcome.hit_rate,
-            "token_hit_rate": self.outcome.token_hit_rate, "recomputed_tokens": self.outcome.recomputed_tokens,
+            "running": self.running,
+            "cached_slots": self.cached_slots,
+            "hit_rate": self.outcome.hit_rate,
+            "token_hit_rate": self.outcome.token_hit_rate,
+            "recomputed_tokens": self.outcome.recomputed_tokens,
             "work_tokens": self.work_tokens,
-        }  # fmt: skip
+        }
 
 
 def variants(now: Settings) -> Iterator[Variant]:

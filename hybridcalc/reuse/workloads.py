@@ -91,9 +91,14 @@ def parse_workload(text: str, *, seed: int = 0) -> Workload:
     _check_size(name, kind, values, at_once or 0)
     described = ", ".join(f"{key} {value:,}" for key, value in values.items() if value)
     return Workload(
-        name, lambda: kind.stream(values, seed), kind.requests(values), kind.rounds(values), described,
-        preempts=values["preempt"] > 0, at_once=at_once,
-    )  # fmt: skip
+        name,
+        lambda: kind.stream(values, seed),
+        kind.requests(values),
+        kind.rounds(values),
+        described,
+        preempts=values["preempt"] > 0,
+        at_once=at_once,
+    )
 
 
 def _check_size(name: str, kind: Kind, values: Values, at_once: int) -> None:
@@ -104,8 +109,10 @@ def _check_size(name: str, kind: Kind, values: Values, at_once: int) -> None:
         raise InputError(f"--workload {name}: {product} is {held:,}", fix=f"at most {MOST_OPEN_TURNS:,} are simulated")
     requests = kind.requests(values)
     if requests > MOST_REQUESTS:
-        raise InputError(f"--workload {name}: that is {requests:,} requests; at most {MOST_REQUESTS:,} are simulated",
-                         fix="write fewer rounds")  # fmt: skip
+        raise InputError(
+            f"--workload {name}: that is {requests:,} requests; at most {MOST_REQUESTS:,} are simulated",
+            fix="write fewer rounds",
+        )
 
 
 def _value(kind: str, key: str, text: str) -> int | float:

@@ -6,12 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hybridcalc.architecture.families import (
-    kv_elements_per_token,
-    kv_heads_on_rank,
-    shard_groups,
-    state_shapes,
-)
+from hybridcalc.architecture.families import kv_elements_per_token, kv_heads_on_rank, shard_groups, state_shapes
 from hybridcalc.architecture.geometry import (
     ConvStream,
     GatedDeltaNet,
@@ -111,39 +106,66 @@ def test_a_latent_row_is_whole_on_every_rank(tp):
     ("state", "tp", "message", "fix", "total"),
     [
         pytest.param(
-            KIMI_K3, 5, "--tp 5 does not divide 96 KDA heads", "1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96 do", 12_288,
+            KIMI_K3,
+            5,
+            "--tp 5 does not divide 96 KDA heads",
+            "1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96 do",
+            12_288,
             id="kda",
         ),
         pytest.param(
-            QWEN3_5_27B, 5, "--tp 5 does not divide 48 GDN value heads", "1, 2, 3, 4, 6, 8, 12, 16, 24, 48 do", 7424,
+            QWEN3_5_27B,
+            5,
+            "--tp 5 does not divide 48 GDN value heads",
+            "1, 2, 3, 4, 6, 8, 12, 16, 24, 48 do",
+            7424,
             id="gdn",
         ),
         pytest.param(
-            GRANITE_H_TINY, 5, "--tp 5 does not divide 48 Mamba2 heads", "1, 2, 3, 4, 6, 8, 12, 16, 24, 48 do", 4352,
+            GRANITE_H_TINY,
+            5,
+            "--tp 5 does not divide 48 Mamba2 heads",
+            "1, 2, 3, 4, 6, 8, 12, 16, 24, 48 do",
+            4352,
             id="mamba2",
         ),
         pytest.param(
-            Mamba2(8, 1, 1, 8, 9, 4), 4, "--tp 4 does not divide the Mamba2 convolution of 25 channels",
-            "only --tp 1 does", 25, id="mamba2-conv",
+            Mamba2(8, 1, 1, 8, 9, 4),
+            4,
+            "--tp 4 does not divide the Mamba2 convolution of 25 channels",
+            "only --tp 1 does",
+            25,
+            id="mamba2-conv",
         ),
         pytest.param(
-            Mamba1(96, 16, 4), 5, "--tp 5 does not divide the Mamba1 inner size of 96",
-            "1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48 do", 96, id="mamba1",
+            Mamba1(96, 16, 4),
+            5,
+            "--tp 5 does not divide the Mamba1 inner size of 96",
+            "1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48 do",
+            96,
+            id="mamba1",
         ),
         pytest.param(
-            LING_2_6_FLASH, 3, "--tp 3 does not divide 32 lightning heads", "1, 2, 4, 8, 16, 32 do", 32,
-            id="lightning",
+            LING_2_6_FLASH, 3, "--tp 3 does not divide 32 lightning heads", "1, 2, 4, 8, 16, 32 do", 32, id="lightning"
         ),
         pytest.param(
-            LFM2_1_2B, 3, "--tp 3 does not divide the short convolution of 2,048 channels",
-            "1, 2, 4, 8, 16, 32, 64 do", 2048, id="shortconv",
+            LFM2_1_2B,
+            3,
+            "--tp 3 does not divide the short convolution of 2,048 channels",
+            "1, 2, 4, 8, 16, 32, 64 do",
+            2048,
+            id="shortconv",
         ),
         pytest.param(
-            Lightning(720, 64), 7, "--tp 7 does not divide 720 lightning heads",
-            "1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 16, 18, 20, ... do", 720, id="long list cut",
+            Lightning(720, 64),
+            7,
+            "--tp 7 does not divide 720 lightning heads",
+            "1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 16, 18, 20, ... do",
+            720,
+            id="long list cut",
         ),
     ],
-)  # fmt: skip
+)
 def test_ranks_that_do_not_divide_are_refused_with_those_that_do(state, tp, message, fix, total):
     """The words of the refusal, and the number the engine's own assertion names."""
     with pytest.raises(ShardingError) as refusal:

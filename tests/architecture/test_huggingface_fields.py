@@ -95,7 +95,8 @@ def test_bailing_hybrid_is_told_apart_by_its_convolution(kernel, architecture):
         ("Qwen3ForCausalLM", {"v_head_dim": 8}, GroupedQueryKV(2, 16, 8)),
         ("Qwen3ForCausalLM", {"v_head_dim": 0}, GroupedQueryKV(2, 16, 16)),
         (
-            "NemotronHForCausalLM", {"hybrid_override_pattern": "M*", "attention_head_dim": 32},
+            "NemotronHForCausalLM",
+            {"hybrid_override_pattern": "M*", "attention_head_dim": 32},
             GroupedQueryKV(2, 32, 32),
         ),
         ("Zamba2ForCausalLM", {"hybrid_layer_ids": [0]}, GroupedQueryKV(2, 32, 32)),
@@ -105,16 +106,32 @@ def test_bailing_hybrid_is_told_apart_by_its_convolution(kernel, architecture):
         ("GigaChat35ForCausalLM", {"full_attention_layers": [1]}, LatentKV(512, 64)),
         ("GigaChat35ForCausalLM", {"full_attention_layers": [1], "qk_rope_head_dim": 0}, LatentKV(512, 0)),
         (
-            "Glm5NextForConditionalGeneration", {"layer_types": ["linear_attention", "indexed_attention"],
-            "index_topk": 2048, "index_head_dim": 128, "index_kpool": 16}, LatentKV(512, 64, IndexCache(128, 16)),
+            "Glm5NextForConditionalGeneration",
+            {
+                "layer_types": ["linear_attention", "indexed_attention"],
+                "index_topk": 2048,
+                "index_head_dim": 128,
+                "index_kpool": 16,
+            },
+            LatentKV(512, 64, IndexCache(128, 16)),
         ),
     ],
     ids=[
-        "head_dim from hidden", "head_dim stated", "all heads", "narrower values", "v_head_dim 0", "attention_head_dim",
-        "twice the hidden size", "latent", "nope drops the rotary part", "kimi's nope does not", "class default",
-        "no rotary part", "indexer",
+        "head_dim from hidden",
+        "head_dim stated",
+        "all heads",
+        "narrower values",
+        "v_head_dim 0",
+        "attention_head_dim",
+        "twice the hidden size",
+        "latent",
+        "nope drops the rotary part",
+        "kimi's nope does not",
+        "class default",
+        "no rotary part",
+        "indexer",
     ],
-)  # fmt: skip
+)
 def test_attention_of_a_layer(architecture, fields, attention):
     """head_dim stated beats hidden // heads; MLA keeps its rotary part unless the model really drops it."""
     assert read(small_config(architecture, 2, **fields)).attention == attention
@@ -131,17 +148,26 @@ def test_attention_of_a_layer(architecture, fields, attention):
         ("Mamba2ForCausalLM", {"intermediate_size": 256}, Mamba2(8, 16, 32, 1, 256, 4)),
         ("Zamba2ForCausalLM", {"hybrid_layer_ids": [0]}, Mamba2(8, 16, 32, 1, 128, 4)),
         (
-            "MiniCPMSALAForCausalLM", {"mixer_types": ["lightning-attn", "minicpm4"], "lightning_nkv": 4},
+            "MiniCPMSALAForCausalLM",
+            {"mixer_types": ["lightning-attn", "minicpm4"], "lightning_nkv": 4},
             Lightning(4, 16),
         ),
         ("MiniCPMSALAForCausalLM", {"mixer_types": ["lightning-attn", "minicpm4"]}, Lightning(2, 16)),
         ("MiniMaxText01ForCausalLM", {"attn_type_list": [0, 1]}, Lightning(4, 16)),
     ],
     ids=[
-        "gdn", "jet truncates head_dim x expand_v", "falcon-h1 mamba_d_ssm", "falcon-h1 expand", "plamo2 has no groups",
-        "mamba2 intermediate_size", "zamba2 head dim from inner", "lightning_nkv heads", "kv heads", "all heads",
+        "gdn",
+        "jet truncates head_dim x expand_v",
+        "falcon-h1 mamba_d_ssm",
+        "falcon-h1 expand",
+        "plamo2 has no groups",
+        "mamba2 intermediate_size",
+        "zamba2 head dim from inner",
+        "lightning_nkv heads",
+        "kv heads",
+        "all heads",
     ],
-)  # fmt: skip
+)
 def test_state_of_a_layer(architecture, fields, state):
     """Field names and the sizes that stand in for absent ones, one class a row."""
     assert read(small_config(architecture, 2, **fields)).state == state

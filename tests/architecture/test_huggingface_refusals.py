@@ -55,10 +55,16 @@ def test_a_missing_table_names_its_fields_too():
         ({"model_type": "zzzzzzzz"}, "config.json: unknown architecture zzzzzzzz"),
     ],
     ids=[
-        "empty", "text for a list", "a table for a list", "a number for a list", "a list for text", "unknown class",
-        "misspelt type", "nothing near",
+        "empty",
+        "text for a list",
+        "a table for a list",
+        "a number for a list",
+        "a list for text",
+        "unknown class",
+        "misspelt type",
+        "nothing near",
     ],
-)  # fmt: skip
+)
 def test_an_unknown_class_is_refused_with_the_nearest_names(config, message):
     """Guessing that an unknown class is plain attention would be a half-read."""
     assert refusal_of(config).startswith(message)
@@ -170,10 +176,13 @@ def test_fields_that_contradict_each_other_are_refused(config, reason):
 @pytest.mark.parametrize(
     "architecture",
     [
-        "GigaChat35ForCausalLM", "Glm5NextForConditionalGeneration", "MiniMaxText01ForCausalLM",
-        "Qwen3NextForCausalLM", "Qwen4ExpForConditionalGeneration",
+        "GigaChat35ForCausalLM",
+        "Glm5NextForConditionalGeneration",
+        "MiniMaxText01ForCausalLM",
+        "Qwen3NextForCausalLM",
+        "Qwen4ExpForConditionalGeneration",
     ],
-)  # fmt: skip
+)
 def test_a_sliding_window_layer_is_refused_where_the_class_has_no_window(architecture):
     """A window layer without a window would count for nothing: its KV would be left out."""
     refusal_of(small_config(architecture, 2, layer_types=["linear_attention", "sliding_attention"]))

@@ -184,7 +184,7 @@ def test_a_path_without_a_file_is_refused(folder, name, message):
     "name",
     ["~nobody-of-that-name/x", "x" * 5000, "a/" * 3000, "\ud800", "a\nb", "\x1b[31m", "acme/../..", "/dev/zero"],
     ids=["unknown home", "long", "long path", "surrogate", "line break", "escape", "dots", "device"],
-)  # fmt: skip
+)
 def test_no_name_gets_another_exception_than_ours(folder, name):
     """Names come from command lines and scripts; the message is one printable line."""
     with pytest.raises(HybridcalcError) as refusal:

@@ -75,10 +75,7 @@ REFUSED = {
     ),
     "state field missing": (changed(", conv_kernel: 4"), "mine.yaml: state of family kda: conv_kernel: Field required"),
     "state of another family": (changed("family: kda", "family: gdn"), "mine.yaml: "),
-    "unknown layer letter": (
-        changed("ssaw", "ssax"),
-        "mine.yaml: layers may hold only the letters s a w b v .",
-    ),
+    "unknown layer letter": (changed("ssaw", "ssax"), "mine.yaml: layers may hold only the letters s a w b v ."),
     "no recurrent layer": (changed("ssaw", "aaaw"), "mine.yaml: family, state and the recurrent layers"),
     "no window layer": (changed("ssaw", "ssaa"), "mine.yaml: window and the window layers"),
     "no attention layer": (changed("ssaw", "ssss"), "mine.yaml: attention and the attention layers"),

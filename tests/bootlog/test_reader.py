@@ -245,11 +245,20 @@ def test_a_file_that_fails_while_it_is_read_is_an_input_error():
 @pytest.mark.parametrize(
     "raw",
     [
-        b"", b"\n", b"\0" * 5000, b"\xff" * 5000, b"\x1f\x8b", b"\x1f\x8b" + b"junk" * 500, b"\xff\xfe\0\xd8",
-        b"Mamba Cache is allocated.", b"INFO: the server is fired up", b"#tokens", b"{" * 9000 + b"_state",
+        b"",
+        b"\n",
+        b"\0" * 5000,
+        b"\xff" * 5000,
+        b"\x1f\x8b",
+        b"\x1f\x8b" + b"junk" * 500,
+        b"\xff\xfe\0\xd8",
+        b"Mamba Cache is allocated.",
+        b"INFO: the server is fired up",
+        b"#tokens",
+        b"{" * 9000 + b"_state",
         "Mamba Cache is allocated. max_mamba_cache_size: \uff14\uff12".encode(),
     ],
-)  # fmt: skip
+)
 def test_a_file_without_such_lines_has_no_records(raw: bytes):
     assert read(raw) == []
 

@@ -89,10 +89,7 @@ def test_a_figure_without_decimals_is_half_a_unit_wide():
         ),
         ("KV Cache is allocated. K size: 21.12 GB, V size: 21.12 GB.", {"k_gib": "21.12", "v_gib": "21.12"}),
         ("SWA KV Cache is allocated. #tokens: 10, KV size: 2.50 GB", {"kv_tokens": 10, "kv_gib": "2.50"}),
-        (
-            "#tokens: 240,128, K 1.37 GB, V 1.37 GB",
-            {"kv_tokens": 240_128, "k_gib": "1.37", "v_gib": "1.37"},
-        ),
+        ("#tokens: 240,128, K 1.37 GB, V 1.37 GB", {"kv_tokens": 240_128, "k_gib": "1.37", "v_gib": "1.37"}),
         (
             "Post-capture KV sizing: KV cache allocated. dtype: torch.bfloat16, #tokens: 65536, KV size: 0.84 GB, "
             "avail mem=9.10 GB",
@@ -166,9 +163,7 @@ def test_a_reservation_does_not_hide_the_allocation_after_it():
         "[2026-10-05 TP0] Post-capture KV sizing: KV cache allocated. dtype: torch.bfloat16, #tokens: 65536, "
         "KV size: 0.84 GB, avail mem=9.10 GB\n"
     )
-    assert figures(kv) == {
-        "kv_tokens": 65_536, "kv_dtype": "bfloat16", "kv_gib": "0.84", "rank": "TP0", "line": 2
-    }  # fmt: skip
+    assert figures(kv) == {"kv_tokens": 65_536, "kv_dtype": "bfloat16", "kv_gib": "0.84", "rank": "TP0", "line": 2}
 
 
 @pytest.mark.parametrize(

@@ -128,76 +128,145 @@ def test_a_boot_as_json_lines_with_colours_and_separators(text: str, expected: d
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("Load weight end. type=Lfm2ForCausalLM, dtype=torch.bfloat16, avail mem=13.81 GB, mem usage=1.52 GB.",
-         {"avail_mem_after_weights_gib": 13.81, "weights_gib": 1.52}),
-        ("Capture cuda graph end. Time elapsed: 1.24 s. mem usage=0.09 GB. avail mem=2.89 GB.",
-         {"cuda_graph_gib": 0.09, "avail_mem_after_graph_gib": 2.89}),
-        ("Capture npu graph end. Time elapsed: 1.24 s. mem usage=0.09 GB. avail mem=2.89 GB.",
-         {"cuda_graph_gib": 0.09, "avail_mem_after_graph_gib": 2.89}),
+        (
+            "Load weight end. type=Lfm2ForCausalLM, dtype=torch.bfloat16, avail mem=13.81 GB, mem usage=1.52 GB.",
+            {"avail_mem_after_weights_gib": 13.81, "weights_gib": 1.52},
+        ),
+        (
+            "Capture cuda graph end. Time elapsed: 1.24 s. mem usage=0.09 GB. avail mem=2.89 GB.",
+            {"cuda_graph_gib": 0.09, "avail_mem_after_graph_gib": 2.89},
+        ),
+        (
+            "Capture npu graph end. Time elapsed: 1.24 s. mem usage=0.09 GB. avail mem=2.89 GB.",
+            {"cuda_graph_gib": 0.09, "avail_mem_after_graph_gib": 2.89},
+        ),
         ("max_total_num_tokens=399740", {"max_total_num_tokens": 399_740}),
-        ("max_total_num_tokens=10, max_running_requests=2, context_len=8, available_gpu_mem=3.39",
-         {"max_total_num_tokens": 10, "max_running_requests": 2, "context_len": 8, "available_gpu_mem_gib": 3.39}),
+        (
+            "max_total_num_tokens=10, max_running_requests=2, context_len=8, available_gpu_mem=3.39",
+            {"max_total_num_tokens": 10, "max_running_requests": 2, "context_len": 8, "available_gpu_mem_gib": 3.39},
+        ),
         ("Using KV cache dtype: torch.float8_e5m2", {"kv_dtype": "float8_e5m2"}),
-        ("RuntimeError: Not enough GPU memory for hybrid (mamba/linear-attention) state cache. Computed "
-         "max_mamba_cache_size=-72 (total_rest_memory=-21.21 GB, mamba_cache_per_req=146.81 MB). Try: (1) reduce",
-         {"max_mamba_cache_size": -72, "total_rest_memory_gib": -21.21, "mamba_cache_per_req_mib": 146.81,
-          "error": "not_enough_memory_hybrid"}),
-        ("RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to serve any requests. "
-         "max_mamba_cache_size=4, mamba_ratio=5, resulting max_num_reqs=0. Try: (1)",
-         {"max_mamba_cache_size": 4, "slots_per_request": 5, "error": "mamba_cache_too_small"}),
-        ("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
-         {"error": "not_enough_memory_kv"}),
+        (
+            "RuntimeError: Not enough GPU memory for hybrid (mamba/linear-attention) state cache. Computed "
+            "max_mamba_cache_size=-72 (total_rest_memory=-21.21 GB, mamba_cache_per_req=146.81 MB). Try: (1) reduce",
+            {
+                "max_mamba_cache_size": -72,
+                "total_rest_memory_gib": -21.21,
+                "mamba_cache_per_req_mib": 146.81,
+                "error": "not_enough_memory_hybrid",
+            },
+        ),
+        (
+            "RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to serve any requests. "
+            "max_mamba_cache_size=4, mamba_ratio=5, resulting max_num_reqs=0. Try: (1)",
+            {"max_mamba_cache_size": 4, "slots_per_request": 5, "error": "mamba_cache_too_small"},
+        ),
+        (
+            "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+            {"error": "not_enough_memory_kv"},
+        ),
         ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.", {"error": "cuda_oom"}),
-        ("Allocating kv hierarchical KV host pool: 3035904 tokens, 40.41 GB host memory.",
-         {"hicache_kv_host_tokens": 3_035_904, "hicache_kv_host_gb": 40.41}),
-        ("Allocating 55.60 GB host memory for hierarchical Mamba cache (945 state slots, layout=page_first).",
-         {"hicache_mamba_host_gb": 55.6}),
-        ("Decode batch [7], #running-req: 3, #full token: 900, full token usage: 0.10, mamba num: 9, mamba usage: 0.30"
-         ", cuda graph: True, gen throughput (token/s): 1.00, #queue-req: 0",
-         {"running_req": 3, "queue_req": 0, "full_tokens": 900, "full_token_usage": 0.1, "mamba_num": 9,
-          "mamba_usage": 0.3}),
+        (
+            "Allocating kv hierarchical KV host pool: 3035904 tokens, 40.41 GB host memory.",
+            {"hicache_kv_host_tokens": 3_035_904, "hicache_kv_host_gb": 40.41},
+        ),
+        (
+            "Allocating 55.60 GB host memory for hierarchical Mamba cache (945 state slots, layout=page_first).",
+            {"hicache_mamba_host_gb": 55.6},
+        ),
+        (
+            "Decode batch [7], #running-req: 3, #full token: 900, full token usage: 0.10, mamba num: 9, "
+            "mamba usage: 0.30, cuda graph: True, gen throughput (token/s): 1.00, #queue-req: 0",
+            {
+                "running_req": 3,
+                "queue_req": 0,
+                "full_tokens": 900,
+                "full_token_usage": 0.1,
+                "mamba_num": 9,
+                "mamba_usage": 0.3,
+            },
+        ),
         ("Model loading took 78.4272 GiB and 77.370219 seconds", {"weights_gib": 78.4272}),
         ("Loading model weights took 3.7710 GB", {"weights_gib": 3.771}),
         ("Graph capturing finished in 4 secs, took 0.69 GiB", {"cuda_graph_gib": 0.69}),
         ("GPU KV cache size: 2,712,968 token", {"gpu_kv_cache_tokens": 2_712_968}),
-        ("# maximum concurrency for 262,144 tokens per request: 1.04x",
-         {"max_model_len": 262_144, "max_concurrency": 1.04}),
+        (
+            "# maximum concurrency for 262,144 tokens per request: 1.04x",
+            {"max_model_len": 262_144, "max_concurrency": 1.04},
+        ),
         ("Available KV cache memory (-1.2 GiB)", {"available_kv_gib": -1.2}),
-        ("ValueError: Free memory on device cuda:0 (17.1/22.05 GiB) on startup is less than desired GPU memory "
-         "utilization (0.92, 20.28 GiB)` | vLLM demands",
-         {"gpu_free_gib": 17.1, "gpu_total_gib": 22.05, "gpu_memory_utilization": 0.92, "requested_gib": 20.28}),
-        ("with the models's max seq len (96000), 3.89 GiB KV cache is needed, which is larger than the available KV "
-         "cache memory (0.67 GiB).",
-         {"kv_needed_gib": 3.89, "available_kv_gib": 0.67, "error": "kv_cache_below_one_request"}),
-        ("To serve at least one request with the model's max seq len (1048576), 7.89 GiB KV cache is needed, which is "
-         "larger than the available KV cache memory (4.0 GiB).",
-         {"max_model_len": 1_048_576, "kv_needed_gib": 7.89, "available_kv_gib": 4.0,
-          "error": "kv_cache_below_one_request"}),
-        ("ValueError: The model's max seq len (4096) is larger than the maximum number of tokens that can be stored in "
-         "KV cache (3664).", {"max_model_len": 4096, "error": "kv_cache_below_one_request"}),
-        ("boot refused: `max_mamba_cache_size=0 (total_rest_memory=-4.39 GB)`",
-         {"max_mamba_cache_size": 0, "total_rest_memory_gib": -4.39, "error": "not_enough_memory_hybrid"}),
+        (
+            "ValueError: Free memory on device cuda:0 (17.1/22.05 GiB) on startup is less than desired GPU memory "
+            "utilization (0.92, 20.28 GiB)` | vLLM demands",
+            {"gpu_free_gib": 17.1, "gpu_total_gib": 22.05, "gpu_memory_utilization": 0.92, "requested_gib": 20.28},
+        ),
+        (
+            "with the models's max seq len (96000), 3.89 GiB KV cache is needed, which is larger than the available KV "
+            "cache memory (0.67 GiB).",
+            {"kv_needed_gib": 3.89, "available_kv_gib": 0.67, "error": "kv_cache_below_one_request"},
+        ),
+        (
+            "To serve at least one request with the model's max seq len (1048576), 7.89 GiB KV cache is needed, "
+            "which is larger than the available KV cache memory (4.0 GiB).",
+            {
+                "max_model_len": 1_048_576,
+                "kv_needed_gib": 7.89,
+                "available_kv_gib": 4.0,
+                "error": "kv_cache_below_one_request",
+            },
+        ),
+        (
+            "ValueError: The model's max seq len (4096) is larger than the maximum number of tokens that can be "
+            "stored in KV cache (3664).",
+            {"max_model_len": 4096, "error": "kv_cache_below_one_request"},
+        ),
+        (
+            "boot refused: `max_mamba_cache_size=0 (total_rest_memory=-4.39 GB)`",
+            {"max_mamba_cache_size": 0, "total_rest_memory_gib": -4.39, "error": "not_enough_memory_hybrid"},
+        ),
         ("mamba num: 4, accept len: 2.67, accept rate: 0.56", {"mamba_num": 4}),
-        ("max_total_num_tokens=525952, max_running_requests=8, context_len=262" + " " * 150
-         + "144, available_gpu_mem=11.84 GB",
-         {"max_total_num_tokens": 525_952, "max_running_requests": 8, "context_len": 262_144,
-          "available_gpu_mem_gib": 11.84}),
-        ("llama_init_from_model: KV self size  =  144.00 MiB, K (f16):   72.00 MiB, V (f16):   72.00 MiB",
-         {"kv_mib": 144.0, "kv_k_mib": 72.0, "kv_v_mib": 72.0}),
-        ("llama_kv_cache: size = 512.00 MiB (8192 cells, 16 layers), K (f16) 256, V (f16) 256",
-         {"kv_mib": 512.0, "kv_cells": 8192, "kv_layers": 16, "kv_k_mib": 256.0, "kv_v_mib": 256.0}),
-        ("llama_memory_recurrent: size =  149.62 MiB (1 cell, 64 layers)  R(f32) 5.62 + S(f32) 144.00",
-         {"rs_mib": 149.62, "rs_cells": 1, "rs_r_mib": 5.62, "rs_s_mib": 144.0}),
-        ("Mamba cache mode is set to 'align' for Qwen3_5ForCausalLM by default when prefix caching is enabled",
-         {"mamba_cache_mode": "align"}),
-        ("ValueError: To serve at least one request with the model's max seq len (131072), (16.4 GiB KV cache is "
-         "needed, which is larger than the available KV cache memory (9.84 GiB). Based on the available memory, the "
-         "estimated maximum model length is 78336. Try increasing `gpu_memory_utilization`",
-         {"max_model_len": 131_072, "kv_needed_gib": 16.4, "available_kv_gib": 9.84, "estimated_max_model_len": 78_336,
-          "error": "kv_cache_below_one_request"}),
+        (
+            "max_total_num_tokens=525952, max_running_requests=8, context_len=262"
+            + " " * 150
+            + "144, available_gpu_mem=11.84 GB",
+            {
+                "max_total_num_tokens": 525_952,
+                "max_running_requests": 8,
+                "context_len": 262_144,
+                "available_gpu_mem_gib": 11.84,
+            },
+        ),
+        (
+            "llama_init_from_model: KV self size  =  144.00 MiB, K (f16):   72.00 MiB, V (f16):   72.00 MiB",
+            {"kv_mib": 144.0, "kv_k_mib": 72.0, "kv_v_mib": 72.0},
+        ),
+        (
+            "llama_kv_cache: size = 512.00 MiB (8192 cells, 16 layers), K (f16) 256, V (f16) 256",
+            {"kv_mib": 512.0, "kv_cells": 8192, "kv_layers": 16, "kv_k_mib": 256.0, "kv_v_mib": 256.0},
+        ),
+        (
+            "llama_memory_recurrent: size =  149.62 MiB (1 cell, 64 layers)  R(f32) 5.62 + S(f32) 144.00",
+            {"rs_mib": 149.62, "rs_cells": 1, "rs_r_mib": 5.62, "rs_s_mib": 144.0},
+        ),
+        (
+            "Mamba cache mode is set to 'align' for Qwen3_5ForCausalLM by default when prefix caching is enabled",
+            {"mamba_cache_mode": "align"},
+        ),
+        (
+            "ValueError: To serve at least one request with the model's max seq len (131072), (16.4 GiB KV cache is "
+            "needed, which is larger than the available KV cache memory (9.84 GiB). Based on the available memory, the "
+            "estimated maximum model length is 78336. Try increasing `gpu_memory_utilization`",
+            {
+                "max_model_len": 131_072,
+                "kv_needed_gib": 16.4,
+                "available_kv_gib": 9.84,
+                "estimated_max_model_len": 78_336,
+                "error": "kv_cache_below_one_request",
+            },
+        ),
         ("Explicitly set (1.0/7.81) GiB for KV cache on node 0.", {"available_kv_gib": 1.0, "node_memory_gib": 7.81}),
     ],
-)  # fmt: skip
+)
 def test_a_line_in_any_version(line: str, expected: dict[str, Any]):
     assert figures(f"[2026-10-02 00:39:31 TP0] {line}\n") == expected
 

@@ -23,9 +23,7 @@ def check(tmp_path, text, name="run.sh", variables=(), **settings):
 
 def found(checked):
     """``rule -> (line, column, message, fix)``."""
-    return {
-        f.finding.rule: (f.line, f.column, f.finding.message, f.finding.fix) for f in checked.findings
-    }  # fmt: skip
+    return {f.finding.rule: (f.line, f.column, f.finding.message, f.finding.fix) for f in checked.findings}
 
 
 K3 = "python3 -m sglang.launch_server --model-path moonshotai/Kimi-K3 --tp 8 "
@@ -35,8 +33,13 @@ def test_eight_slots_for_four_requests_need_no_memory_figure(tmp_path):
     """S = 5 with extra buffers: 8 // 5 = 1; 4 x 5 + 1 = 21, or 4 x 4 + 1 = 17 with the lazy strategy."""
     checked = check(tmp_path, K3 + "\\\n  --max-running-requests 4 \\\n  --max-mamba-cache-size 8\n")
     assert found(checked) == {
-        "HC002": (3, 26, "8 slots admit 1 request; 4 requests x 5 slots + 1 = 21 are needed",
-                  "write 21, or 17 with --mamba-radix-cache-strategy extra_buffer_lazy")}  # fmt: skip
+        "HC002": (
+            3,
+            26,
+            "8 slots admit 1 request; 4 requests x 5 slots + 1 = 21 are needed",
+            "write 21, or 17 with --mamba-radix-cache-strategy extra_buffer_lazy",
+        )
+    }
     edit = checked.findings[0].edit
     assert edit is not None
     assert (edit.before, edit.text, edit.line, edit.column) == ("8", "21", 3, 26)
@@ -211,16 +214,19 @@ def test_expectations_are_checks(tmp_path):
     assert found(bad)["HC075"][2] == "51 requests run, 52 are expected"
 
 
-@pytest.mark.parametrize(("line", "message"), [
-    ("engine: sglang\n    flag: {}", "5: deployments.0.flag: no such key (write flags)"),
-    ("engine: tgi", "4: deployments.0.engine: not one of its values (write sglang or vllm)"),
-    ("hardware: {gpus: many}", "4: deployments.0.hardware.gpus: not a whole number"),
-    ("hardware: {gpus: 0}", "4: deployments.0.hardware.gpus: below 1"),
-    ("expect: {min_request: 4}", "4: deployments.0.expect.min_request: no such key (write min_requests)"),
-    ("hardware: {rest: lots}", "4: deployments.0.hardware.rest: 'lots' is not a size"),
-    ("workload: {length: 8k, lengths: '8k:2'}", "4: deployments.0.workload: length and lengths exclude each other"),
-    ("flags: {tp: 8}", "2: a deployment needs an engine"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("engine: sglang\n    flag: {}", "5: deployments.0.flag: no such key (write flags)"),
+        ("engine: tgi", "4: deployments.0.engine: not one of its values (write sglang or vllm)"),
+        ("hardware: {gpus: many}", "4: deployments.0.hardware.gpus: not a whole number"),
+        ("hardware: {gpus: 0}", "4: deployments.0.hardware.gpus: below 1"),
+        ("expect: {min_request: 4}", "4: deployments.0.expect.min_request: no such key (write min_requests)"),
+        ("hardware: {rest: lots}", "4: deployments.0.hardware.rest: 'lots' is not a size"),
+        ("workload: {length: 8k, lengths: '8k:2'}", "4: deployments.0.workload: length and lengths exclude each other"),
+        ("flags: {tp: 8}", "2: a deployment needs an engine"),
+    ],
+)
 def test_a_native_file_is_strict_and_names_the_line(tmp_path, line, message):
     path = tmp_path / "hybridcalc.yaml"
     path.write_text(f"deployments:\n  - name: a\n    model: kimi-k3\n    {line}\n")
@@ -242,7 +248,15 @@ def test_rules_are_selected_ignored_and_weighed(tmp_path):
 def test_every_rule_that_waits_says_for_what(tmp_path):
     checked = check(tmp_path, K3)
     assert {rule for rule, _ in checked.waiting} == {
-        "HC001", "HC002", "HC010", "HC011", "HC012", "HC016", "HC017", "HC022"}  # fmt: skip
+        "HC001",
+        "HC002",
+        "HC010",
+        "HC011",
+        "HC012",
+        "HC016",
+        "HC017",
+        "HC022",
+    }
     assert all(needs for _, needs in checked.waiting)
 
 
@@ -314,17 +328,20 @@ def test_fields_of_a_json_flag_stand_side_by_side(tmp_path):
         "-sc.method=mtp",
     )
     assert [(value.flag, value.value) for value in checked.values] == [
-        ("--speculative-config.num_speculative_tokens", "3"), ("--speculative-config.model", "X"),
+        ("--speculative-config.num_speculative_tokens", "3"),
+        ("--speculative-config.model", "X"),
         ("--speculative-config.method", "mtp"),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_line_of_flags_that_belongs_to_no_command_is_found(tmp_path):
     lost = "vllm serve Qwen/Qwen3.6-35B-A3B \n    --tensor-parallel-size 8\n"
     assert found(check(tmp_path, lost))["HC080"] == (
-        2, 5, "--tensor-parallel-size belongs to no command: line 1 does not end in a backslash",
+        2,
+        5,
+        "--tensor-parallel-size belongs to no command: line 1 does not end in a backslash",
         "end line 1 in a backslash",
-    )  # fmt: skip
+    )
     comment = "vllm serve Qwen/Qwen3.6-35B-A3B \\\n # ranks\n --tensor-parallel-size 8\n"
     assert found(check(tmp_path, comment))["HC080"][2:] == (
         "--tensor-parallel-size belongs to no command: the comment on line 2 ends the one before it",

@@ -44,8 +44,16 @@ def test_sarif_holds_rules_results_places_fixes_and_suppressions(report):
     for result in run["results"]:
         assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
         assert result["level"] in ("none", "note", "warning", "error")
-        assert set(result) <= {"ruleId", "ruleIndex", "level", "message", "locations", "partialFingerprints", "fixes",
-                               "suppressions"}  # fmt: skip
+        assert set(result) <= {
+            "ruleId",
+            "ruleIndex",
+            "level",
+            "message",
+            "locations",
+            "partialFingerprints",
+            "fixes",
+            "suppressions",
+        }
         (location,) = result["locations"]
         region = location["physicalLocation"]["region"]
         assert region["endColumn"] > region["startColumn"] >= 1
@@ -54,8 +62,11 @@ def test_sarif_holds_rules_results_places_fixes_and_suppressions(report):
     (fix,) = trap["fixes"]
     (change,) = fix["artifactChanges"]
     assert change["replacements"] == [
-        {"deletedRegion": {"startLine": 2, "startColumn": 77, "endLine": 2, "endColumn": 78},
-         "insertedContent": {"text": "21"}}]  # fmt: skip
+        {
+            "deletedRegion": {"startLine": 2, "startColumn": 77, "endLine": 2, "endColumn": 78},
+            "insertedContent": {"text": "21"},
+        }
+    ]
     old = next(result for result in run["results"] if result["ruleId"] == "HC072")
     assert old["suppressions"] == [{"kind": "inSource", "justification": "the fleet still runs an older release"}]
     assert [r["ruleId"] for r in run["results"]].count("HC079") == 2

@@ -39,9 +39,13 @@ def run(*arguments: str, stdin: bytes = b"") -> Ran:
 def process(*arguments: str, stdin: bytes = b"", **environment: str) -> Ran:
     """The command line as a process of its own: exit code, pipes and environment are real."""
     ran = subprocess.run(
-        [sys.executable, "-m", "hybridcalc", *arguments], input=stdin, capture_output=True, check=False, timeout=60,
+        [sys.executable, "-m", "hybridcalc", *arguments],
+        input=stdin,
+        capture_output=True,
+        check=False,
+        timeout=60,
         env={k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR", "FORCE_COLOR")} | environment,
-    )  # fmt: skip
+    )
     return Ran(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
 
 

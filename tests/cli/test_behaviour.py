@@ -138,11 +138,19 @@ def test_an_answer_that_cannot_be_written_is_an_error():
     assert ran.stderr == b"error: no space left on device\n"
 
 
-@pytest.mark.parametrize("arguments", [
-    ("ratio", "kimi-k3", "--tp", "8", "-L", "9216", "--rest", "28.55GiB", "--explain"), ("slots",), ("models",),
-    ("replayssm", "kimi-k3", "--tp", "8", "--slots", "120"), ("crossover", "kimi-k3", "--baseline", "deepseek-v3"),
-    ("models", "show", "nemotron-3-ultra-550b-a55b"), (), ("ratio", "--help"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ratio", "kimi-k3", "--tp", "8", "-L", "9216", "--rest", "28.55GiB", "--explain"),
+        ("slots",),
+        ("models",),
+        ("replayssm", "kimi-k3", "--tp", "8", "--slots", "120"),
+        ("crossover", "kimi-k3", "--baseline", "deepseek-v3"),
+        ("models", "show", "nemotron-3-ultra-550b-a55b"),
+        (),
+        ("ratio", "--help"),
+    ],
+)
 def test_text_fits_80_columns_without_colour_when_piped(arguments):
     """No terminal: no escape codes, no trailing blanks, 80 columns."""
     ran = process(*arguments)

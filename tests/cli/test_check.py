@@ -79,8 +79,11 @@ def test_a_suppression_above_the_document_or_the_container(here):
     for line in ("apiVersion:", "      containers:", "        - name:"):
         comment = "# hybridcalc: ignore=HC002 four requests never come\n"
         assert text.count("\n" + line) <= 1
-        (here / "a.yaml").write_text(text.replace(line, comment + line, 1) if text.startswith(line) else
-                                     text.replace("\n" + line, "\n" + comment + line))  # fmt: skip
+        (here / "a.yaml").write_text(
+            text.replace(line, comment + line, 1)
+            if text.startswith(line)
+            else text.replace("\n" + line, "\n" + comment + line)
+        )
         expected = 1 if "containers" in line else 0
         assert run("check", "a.yaml").code == expected, line
 
@@ -99,7 +102,10 @@ def test_a_patch_is_all_that_diff_prints(here):
     (here / "a.sh").write_text(TRAP)
     ran = run("check", "a.sh", "--diff")
     assert (ran.code, ran.out.splitlines()[0], ran.out.splitlines()[-1]) == (
-        1, "--- a/a.sh", "+" + TRAP.strip().replace("size 8", "size 21"))  # fmt: skip
+        1,
+        "--- a/a.sh",
+        "+" + TRAP.strip().replace("size 8", "size 21"),
+    )
     assert "HC002" in ran.err
     assert run("check", "a.sh", "--diff", "--json").document["findings"] != []
 
@@ -166,7 +172,8 @@ def test_fix_shows_a_diff_and_keeps_everything_else(here):
     before = (DATA / "kubernetes" / "k3-eight-slots.yaml").read_text().splitlines()
     after = (here / "b.yaml").read_text().splitlines()
     assert [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]] == [
-        ('            - "8"', '            - "21"')]  # fmt: skip
+        ('            - "8"', '            - "21"')
+    ]
     assert (here / "b.yaml").stat().st_mode & 0o777 == 0o640
     assert sorted(path.name for path in here.iterdir()) == ["a.sh", "b.yaml"]
 

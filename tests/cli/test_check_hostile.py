@@ -125,8 +125,7 @@ def test_a_diff_is_one_that_patch_takes_and_a_terminal_survives(here):
     assert "\x07" not in shown
     (here / "c.sh").write_text("#\tours\r\n" + TRAP.rstrip())
     patch = run("check", "c.sh", "--diff").out
-    assert subprocess.run(["git", "apply", "--check", "-"], input=patch.encode(), check=False,
-                          cwd=here).returncode == 0  # fmt: skip
+    assert subprocess.run(["git", "apply", "--check", "-"], input=patch.encode(), check=False, cwd=here).returncode == 0
     (here / "b.sh").write_text("echo '\x1b::x\x07'\n" + TRAP)
     with (here / "b.patch").open("wb") as stream:  # a file takes what a terminal must not
         command = [sys.executable, "-m", "hybridcalc", "check", "b.sh", "--diff", "--format", "text"]

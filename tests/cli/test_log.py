@@ -84,9 +84,14 @@ def test_a_launch_line_is_held_against_the_log(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "flag", ["--tp 4", "--tp 8 --mamba-ssm-dtype bfloat16", "--tp 8 --mamba-full-memory-ratio 2",
-             "--tp 8 --max-total-tokens 1000"],
-)  # fmt: skip
+    "flag",
+    [
+        "--tp 4",
+        "--tp 8 --mamba-ssm-dtype bfloat16",
+        "--tp 8 --mamba-full-memory-ratio 2",
+        "--tp 8 --max-total-tokens 1000",
+    ],
+)
 def test_flags_that_cannot_have_produced_the_log_are_said(flag: str):
     command = f"python -m sglang.launch_server --model-path moonshotai/Kimi-K3 {flag}"
     assert "HC108" in run("log", K3, "--command", command).out

@@ -35,17 +35,33 @@ def test_crossover_draws_state_and_kv():
     assert max(len(line) for line in out.splitlines()) <= 80
 
 
-@pytest.mark.parametrize(("model", "baseline", "says"), [
-    ("bamba-9b", "codestral-mamba-7b",
-     "below 12,148 tokens bamba-9b holds less than codestral-mamba-7b, and no less at any other length"),
-    ("inkling", "qwen3.5-27b",
-     "T* = 4,104 tokens from there on inkling holds less than qwen3.5-27b, and below 341 tokens as well"),
-    ("lara-4-mini", "jamba-1.5-mini",
-     "T* = 6,152 tokens from 6,153 tokens on lara-4-mini holds less than jamba-1.5-mini, and below 42 tokens as well"),
-    ("kimi-linear-48b-a3b", "kimi-k3", "from the first token kimi-linear-48b-a3b holds less than kimi-k3"),
-    ("kimi-k3", "kimi-linear-48b-a3b",
-     "never kimi-k3 holds no less than kimi-linear-48b-a3b, however long the sequence"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "baseline", "says"),
+    [
+        (
+            "bamba-9b",
+            "codestral-mamba-7b",
+            "below 12,148 tokens bamba-9b holds less than codestral-mamba-7b, and no less at any other length",
+        ),
+        (
+            "inkling",
+            "qwen3.5-27b",
+            "T* = 4,104 tokens from there on inkling holds less than qwen3.5-27b, and below 341 tokens as well",
+        ),
+        (
+            "lara-4-mini",
+            "jamba-1.5-mini",
+            "T* = 6,152 tokens from 6,153 tokens on "
+            "lara-4-mini holds less than jamba-1.5-mini, and below 42 tokens as well",
+        ),
+        ("kimi-linear-48b-a3b", "kimi-k3", "from the first token kimi-linear-48b-a3b holds less than kimi-k3"),
+        (
+            "kimi-k3",
+            "kimi-linear-48b-a3b",
+            "never kimi-k3 holds no less than kimi-linear-48b-a3b, however long the sequence",
+        ),
+    ],
+)
 def test_crossover_says_at_which_lengths_the_hybrid_is_lighter(model, baseline, says):
     """Below, above, both, always or never; at 6,152 tokens both weigh the same."""
     out = run("crossover", model, "--baseline", baseline).out
@@ -107,11 +123,16 @@ def test_rings_of_120_slots_weigh_what_their_shapes_say():
     assert answer["legal"] is True
 
 
-@pytest.mark.parametrize(("flags", "reason"), [
-    (("--linear-replayssm-cache-len", "12"), "the ring length must be a power of two, 12 is not"),
-    (("--linear-replayssm-cache-len", "8", "--speculative-num-draft-tokens", "8"),
-     "the ring length must be at least 2 x D = 16 for 8 draft tokens, 8 is not"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (("--linear-replayssm-cache-len", "12"), "the ring length must be a power of two, 12 is not"),
+        (
+            ("--linear-replayssm-cache-len", "8", "--speculative-num-draft-tokens", "8"),
+            "the ring length must be at least 2 x D = 16 for 8 draft tokens, 8 is not",
+        ),
+    ],
+)
 def test_illegal_ring_lengths_are_refused_with_the_rule(flags, reason):
     ran = run("replayssm", "kimi-k3", "--tp", "8", *flags, "--json")
     assert (ran.code, ran.document["legal"], ran.document["reason"]) == (1, False, reason)
@@ -133,15 +154,22 @@ def test_the_slot_table_has_every_combination_once():
     assert refused == {("no_buffer", True), ("extra_buffer_lazy", False)}
 
 
-@pytest.mark.parametrize(("flags", "error"), [
-    (("--strategy", "no_buffer"), "no_buffer does not run under the overlap scheduler"),
-    (("--strategy", "no_buffer", "--pp", "2"), "no_buffer does not run under the overlap scheduler"),
-    (("--strategy", "no_buffer", "--page-size", "64", "--disable-overlap-schedule"),
-     "no_buffer needs --page-size 1, not 64"),
-    (("--page-size", "96"), "--mamba-track-interval 256 is no multiple of --page-size 96"),
-    (("glm-5.3-flash", "--page-size", "64"),
-     "the sparse-attention index needs pages of 64 pooled tokens, 16 to one, not pages of 64"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (("--strategy", "no_buffer"), "no_buffer does not run under the overlap scheduler"),
+        (("--strategy", "no_buffer", "--pp", "2"), "no_buffer does not run under the overlap scheduler"),
+        (
+            ("--strategy", "no_buffer", "--page-size", "64", "--disable-overlap-schedule"),
+            "no_buffer needs --page-size 1, not 64",
+        ),
+        (("--page-size", "96"), "--mamba-track-interval 256 is no multiple of --page-size 96"),
+        (
+            ("glm-5.3-flash", "--page-size", "64"),
+            "the sparse-attention index needs pages of 64 pooled tokens, 16 to one, not pages of 64",
+        ),
+    ],
+)
 def test_slots_of_flags_the_engine_refuses_are_exit_1(flags, error):
     """With a model and without: the answer is no, not a figure."""
     ran = run("slots", *flags)
@@ -165,8 +193,11 @@ def test_the_slot_table_agrees_with_the_answer(model, strategy, flags, page):
     ran = run("slots", *model, "--strategy", strategy, *flags, *page, "--json")
     table = run("slots", *model, *page, "--json").document["table"]
     overlap, radix = "--disable-overlap-schedule" not in flags, "--disable-radix-cache" not in flags
-    (row,) = (r for r in table if (r["strategy"], r["overlap"], r["radix_cache"]) == (strategy, overlap, radix)
-              and not r["skip_decode_lock"])  # fmt: skip
+    (row,) = (
+        r
+        for r in table
+        if (r["strategy"], r["overlap"], r["radix_cache"]) == (strategy, overlap, radix) and not r["skip_decode_lock"]
+    )
     assert ran.code == (0 if row["allowed"] else 1)
     if row["allowed"]:
         assert ran.document["selected"]["slots"] == row["slots"]

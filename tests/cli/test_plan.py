@@ -36,9 +36,14 @@ def test_json_holds_every_promised_key_and_nothing_but_one_document():
     assert answer["schema"] == "hybridcalc.plan/1"
     assert "\x1b" not in ran.out and ran.err == ""
     whole = (
-        "max_mamba_cache_size", "max_total_num_tokens", "logical_token_capacity", "max_running_requests",
-        "slots_per_request", "bytes_per_slot", "kv_bytes_per_token",
-    )  # fmt: skip
+        "max_mamba_cache_size",
+        "max_total_num_tokens",
+        "logical_token_capacity",
+        "max_running_requests",
+        "slots_per_request",
+        "bytes_per_slot",
+        "kv_bytes_per_token",
+    )
     assert all(type(answer[name]) is int for name in whole)
     assert (answer["starts"], answer["refusal"]) == (True, None)
     assert answer["binding"] in ("state", "kv", "limit")
@@ -65,8 +70,19 @@ def test_a_gpu_with_weights_leaves_what_the_formula_says():
 
 def test_two_figures_of_a_boot_give_an_interval():
     """Printed to two decimals: the pools lie between the plans of both ends."""
-    answer = plan("qwen3.5-9b", "--tp", "2", "--avail-before", "22.93", "--avail-after", "14.08 GB",
-                  "--mem-fraction-static", "0.8", "--engine-version", "0.5.16")  # fmt: skip
+    answer = plan(
+        "qwen3.5-9b",
+        "--tp",
+        "2",
+        "--avail-before",
+        "22.93",
+        "--avail-after",
+        "14.08 GB",
+        "--mem-fraction-static",
+        "0.8",
+        "--engine-version",
+        "0.5.16",
+    )
     low, high = answer["intervals"]["rest_gib"]
     assert (low, answer["rest_gib"], high) == pytest.approx((9.488, 9.494, 9.5))
     low, high = answer["intervals"]["max_total_num_tokens"]
@@ -80,12 +96,16 @@ def test_a_launch_line_is_read_with_its_variables():
     assert (answer["model"], answer["slots_per_request"], answer["bytes_per_slot"]) == ("kimi-k3", 3, 56_171_520)
 
 
-@pytest.mark.parametrize(("outside", "key", "value"), [
-    (("--tp", "4"), "bytes_per_slot", 2 * 56_171_520),
-    (("--strategy", "extra_buffer"), "slots_per_request", 4),
-    (("--env", "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=0"), "slots_per_request", 4),
-    (("kimi-linear-48b-a3b",), "model", "kimi-linear-48b-a3b"),
-], ids=["tp", "strategy", "variable", "MODEL"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("outside", "key", "value"),
+    [
+        (("--tp", "4"), "bytes_per_slot", 2 * 56_171_520),
+        (("--strategy", "extra_buffer"), "slots_per_request", 4),
+        (("--env", "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=0"), "slots_per_request", 4),
+        (("kimi-linear-48b-a3b",), "model", "kimi-linear-48b-a3b"),
+    ],
+    ids=["tp", "strategy", "variable", "MODEL"],
+)
 def test_what_stands_outside_the_launch_line_wins(outside, key, value):
     assert plan(*outside, *REST, *LAUNCH)[key] == value
 
@@ -188,8 +208,16 @@ def test_the_map_shows_the_whole_gpu_where_it_is_known():
 
 
 def test_more_than_the_headroom_holds_is_a_finding_with_the_fraction_that_does():
-    flags = ("qwen3.5-9b", "--tp", "2", "--avail-before", "22.93", "--avail-after", "14.08",
-             "--enable-int8-mamba-checkpoint")  # fmt: skip
+    flags = (
+        "qwen3.5-9b",
+        "--tp",
+        "2",
+        "--avail-before",
+        "22.93",
+        "--avail-after",
+        "14.08",
+        "--enable-int8-mamba-checkpoint",
+    )
     found = {f["rule"]: f for f in plan(*flags, "--mem-fraction-static", "0.995")["findings"]}
     assert "0.11 GiB of headroom cannot hold them" in found["HC016"]["message"]
     assert found["HC016"]["fix"] == "write --mem-fraction-static 0.835"

@@ -57,14 +57,18 @@ def test_a_launch_line_says_the_engine():
     assert (answer["max_num_seqs"], answer["max_model_len"]) == (64, 8192)
 
 
-@pytest.mark.parametrize(("outside", "key", "value"), [
-    (("--max-num-seqs", "9"), "max_num_seqs", 9),
-    (("-tp", "2"), "attn_bytes_per_token_per_layer", 2048.0),
-    (("--no-enable-prefix-caching",), "mamba_cache_mode", "none"),
-    (("qwen3-next-80b-a3b",), "model", "qwen3-next-80b-a3b"),
-    (("--engine-version", "0.22.1"), "prefix_caching", False),
-    (("--env", "VLLM_KV_CACHE_LAYOUT=HND"), "layout", "LBHNC"),
-], ids=["limit", "tp", "switch", "MODEL", "version", "variable"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("outside", "key", "value"),
+    [
+        (("--max-num-seqs", "9"), "max_num_seqs", 9),
+        (("-tp", "2"), "attn_bytes_per_token_per_layer", 2048.0),
+        (("--no-enable-prefix-caching",), "mamba_cache_mode", "none"),
+        (("qwen3-next-80b-a3b",), "model", "qwen3-next-80b-a3b"),
+        (("--engine-version", "0.22.1"), "prefix_caching", False),
+        (("--env", "VLLM_KV_CACHE_LAYOUT=HND"), "layout", "LBHNC"),
+    ],
+    ids=["limit", "tp", "switch", "MODEL", "version", "variable"],
+)
 def test_what_stands_outside_the_launch_line_wins(outside, key, value):
     assert plan(*outside, *MEMORY, *LAUNCH)[key] == value
 
@@ -207,15 +211,19 @@ def test_bad_input_is_one_or_two_lines_and_exit_2(arguments, text):
 def test_a_hybrid_that_is_not_modelled_says_so():
     ran = run("plan", *VLLM, "glm-5.3-flash", *MEMORY)
     assert (ran.code, ran.err) == (
-        2, "error: the hybrid class Glm5NextForConditionalGeneration is not modelled for vLLM\n"
-           "       plan it for SGLang: --engine sglang\n"
-    )  # fmt: skip
+        2,
+        "error: the hybrid class Glm5NextForConditionalGeneration is not modelled for vLLM\n"
+        "       plan it for SGLang: --engine sglang\n",
+    )
 
 
-@pytest.mark.parametrize(("version", "note"), [
-    ("0.28.0", "vLLM 0.28.0: rules read in its source, not checked by its results"),
-    ("0.31.2", "vLLM 0.31.2: the rules of 0.30.0 are used"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "note"),
+    [
+        ("0.28.0", "vLLM 0.28.0: rules read in its source, not checked by its results"),
+        ("0.31.2", "vLLM 0.31.2: the rules of 0.30.0 are used"),
+    ],
+)
 def test_a_version_without_results_of_its_own_says_what_it_rests_on(version, note):
     assert note in plan(*NEMOTRON, *MEMORY, "--engine-version", version)["notes"]
     assert not any("rules" in said for said in plan(*NEMOTRON, *MEMORY)["notes"])
@@ -224,12 +232,15 @@ def test_a_version_without_results_of_its_own_says_what_it_rests_on(version, not
 def test_a_comparison_equals_the_plans_of_its_sides():
     work = ("-L", "4200")
     answer = plan(*NEMOTRON, *MEMORY, *work, "--compare", "--kv-cache-dtype fp8", "--compare", "qwen3-next-80b-a3b")
-    alone = [plan(*NEMOTRON, *MEMORY, *work), plan(*NEMOTRON, *MEMORY, *work, "--kv-cache-dtype", "fp8"),
-             plan(*VLLM, "qwen3-next-80b-a3b", "--max-model-len", "8192", *MEMORY, *work)]  # fmt: skip
+    alone = [
+        plan(*NEMOTRON, *MEMORY, *work),
+        plan(*NEMOTRON, *MEMORY, *work, "--kv-cache-dtype", "fp8"),
+        plan(*VLLM, "qwen3-next-80b-a3b", "--max-model-len", "8192", *MEMORY, *work),
+    ]
     for side, whole in zip(answer["compare"], alone, strict=True):
         assert {k: v for k, v in side.items() if k not in ("flags", "notes")} == {
             k: v for k, v in whole.items() if k not in ("schema", "notes")
-        }  # fmt: skip
+        }
 
 
 def test_a_comparison_with_a_side_that_does_not_start_is_exit_1():
@@ -248,8 +259,16 @@ def test_every_suggestion_can_be_pasted_into_a_comparison_and_keeps_its_promise(
 
 def test_csv_and_json_of_a_sweep_agree():
     """The same rows in the same order, under the engine's own names."""
-    flags = (*NEMOTRON, *MEMORY, "-L", "4200", "--sweep", "kv-cache-dtype=auto,fp8", "--sweep",
-             "max-num-seqs=64,256,9999")  # fmt: skip
+    flags = (
+        *NEMOTRON,
+        *MEMORY,
+        "-L",
+        "4200",
+        "--sweep",
+        "kv-cache-dtype=auto,fp8",
+        "--sweep",
+        "max-num-seqs=64,256,9999",
+    )
     rows = list(csv.DictReader(io.StringIO(run("plan", *flags, "--csv").out)))
     points = plan(*flags)["sweep"]
     assert rows == [{k: "" if v is None else str(v) for k, v in point.items()} for point in points]
@@ -336,16 +355,29 @@ def test_crossover_counts_whole_pages():
     assert run("crossover", "nemotron-h-8b", "--json").document["engine"] == "sglang"
 
 
-@pytest.mark.parametrize(("arguments", "code", "text"), [
-    (("nemotron-h-8b", *VLLM, "--dp", "2"), 2, "error: --dp-size says nothing about vLLM\n       leave it out\n"),
-    (("nemotron-h-8b", "--enable-prefix-caching"), 2,
-     "error: --enable-prefix-caching says nothing about SGLang\n       add --engine vllm\n"),
-    (("llama-3-8b", *VLLM), 2, "error: llama-3-8b has no recurrent layer: it keeps no state\n"),
-    (("bamba-9b", *VLLM), 1,
-     "error: vLLM 0.33.0 no longer has BambaForCausalLM: the last version that had it is 0.23.0\n"
-     "       add --engine-version 0.23.0\n"),
-    (("nemotron-h-8b", "--engine", "tgi"), 2, "error: --engine 'tgi' is not planned\n       write sglang or vllm\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("nemotron-h-8b", *VLLM, "--dp", "2"), 2, "error: --dp-size says nothing about vLLM\n       leave it out\n"),
+        (
+            ("nemotron-h-8b", "--enable-prefix-caching"),
+            2,
+            "error: --enable-prefix-caching says nothing about SGLang\n       add --engine vllm\n",
+        ),
+        (("llama-3-8b", *VLLM), 2, "error: llama-3-8b has no recurrent layer: it keeps no state\n"),
+        (
+            ("bamba-9b", *VLLM),
+            1,
+            "error: vLLM 0.33.0 no longer has BambaForCausalLM: the last version that had it is 0.23.0\n"
+            "       add --engine-version 0.23.0\n",
+        ),
+        (
+            ("nemotron-h-8b", "--engine", "tgi"),
+            2,
+            "error: --engine 'tgi' is not planned\n       write sglang or vllm\n",
+        ),
+    ],
+)
 def test_what_crossover_does_not_answer_for_vllm(arguments, code, text):
     ran = run("crossover", *arguments)
     assert (ran.code, ran.out, ran.err) == (code, "", text)

@@ -105,22 +105,34 @@ def test_a_flag_that_nobody_knows_is_refused_here_and_named_in_a_launch_line():
     """Typed for this command it is a mistake; a newer engine's launch line may have it."""
     ran = run("plan", *K3, *REST, "--mamba-ratio", "2")
     assert (ran.code, ran.err) == (
-        2, "error: --mamba-ratio is no flag of SGLang nor of plan\n       see `hybridcalc plan --help`\n"
-    )  # fmt: skip
+        2,
+        "error: --mamba-ratio is no flag of SGLang nor of plan\n       see `hybridcalc plan --help`\n",
+    )
     answer = plan(*REST, "--", "sglang", "serve", "kimi-k3", "--tp", "8", "--mamba-ratio", "2")
     assert "passed over, since no SGLang known here has it: --mamba-ratio" in answer["notes"]
 
 
 def test_an_option_of_plan_behind_the_launch_line_is_refused():
     ran = run("plan", *REST, "--", "sglang", "serve", "kimi-k3", "--tp", "8", "-L", "8k")
-    assert (ran.code, ran.err) == (
-        2, "error: -L belongs to plan, not to the engine\n       write it before the --\n"
-    )  # fmt: skip
+    assert (ran.code, ran.err) == (2, "error: -L belongs to plan, not to the engine\n       write it before the --\n")
 
 
 def test_without_prefix_caching_the_fix_is_a_k():
     """K is the request limit there: 64 of 64 run under the flag that is named."""
-    flags = ("qwen3.5-27b", "--tp", "4", "--rest", "60GiB", "-L", "32k", "--disaggregation-mode", "decode",
-             "--max-running-requests", "1024", "-C", "64")  # fmt: skip
+    flags = (
+        "qwen3.5-27b",
+        "--tp",
+        "4",
+        "--rest",
+        "60GiB",
+        "-L",
+        "32k",
+        "--disaggregation-mode",
+        "decode",
+        "--max-running-requests",
+        "1024",
+        "-C",
+        "64",
+    )
     short = next(f for f in plan(*flags, code=1)["findings"] if f["rule"] == "HC002")
     assert plan(*flags, *short["fix"].removeprefix("write ").split())["capacity"]["concurrent_requests"] >= 64

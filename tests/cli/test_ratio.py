@@ -35,13 +35,16 @@ def test_context_parallelism_multiplies_the_ratio():
     assert answer["ratio"] == pytest.approx(14.1088, abs=5e-5)
 
 
-@pytest.mark.parametrize(("flags", "slots", "reason"), [
-    ((), 5, "extra_buffer: 3 + 2"),
-    (("--pp", "2"), 4, "pp 2 turns overlap off"),
-    (("--disable-radix-cache",), 1, "radix cache off"),
-    (("--env", "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1"), 4, "decode lock skipped"),
-    (("--strategy", "no_buffer", "--disable-overlap-schedule"), 3, "no_buffer"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "slots", "reason"),
+    [
+        ((), 5, "extra_buffer: 3 + 2"),
+        (("--pp", "2"), 4, "pp 2 turns overlap off"),
+        (("--disable-radix-cache",), 1, "radix cache off"),
+        (("--env", "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1"), 4, "decode lock skipped"),
+        (("--strategy", "no_buffer", "--disable-overlap-schedule"), 3, "no_buffer"),
+    ],
+)
 def test_slots_follow_the_flags_and_say_why(flags, slots, reason):
     answer = run("ratio", *K3, *flags, "--json").document
     assert answer["slots_per_request"] == slots
@@ -74,8 +77,15 @@ def test_draft_states_are_charged_and_the_published_form_is_named():
 
 
 def test_replayssm_verification_charges_no_draft_states():
-    flags = ("--speculative-algorithm", "EAGLE", "--speculative-num-draft-tokens", "5", "--draft-layers", "0",
-             "--enable-linear-replayssm-spec")  # fmt: skip
+    flags = (
+        "--speculative-algorithm",
+        "EAGLE",
+        "--speculative-num-draft-tokens",
+        "5",
+        "--draft-layers",
+        "0",
+        "--enable-linear-replayssm-spec",
+    )
     assert run("ratio", *K3, *flags, "--json").document["draft_states"] == 0
 
 
@@ -153,17 +163,29 @@ RINGS = ("--speculative-algorithm", "EAGLE", "--speculative-num-draft-tokens", "
 
 
 @pytest.mark.parametrize("rest", [(), ("--rest", "28.55GiB")])
-@pytest.mark.parametrize(("arguments", "error"), [
-    (("--log", LOG, "--strategy", "no_buffer"), "no_buffer does not run under the overlap scheduler"),
-    (("--log", LOG, "--strategy", "no_buffer", "--disable-overlap-schedule", "--page-size", "64"),
-     "no_buffer needs --page-size 1, not 64"),
-    (("--log", LOG, "--strategy", "extra_buffer_lazy", "--pp", "2"), "extra_buffer_lazy needs the overlap scheduler"),
-    (("kimi-k3", "--tp", "8", *RINGS, "12"), "the ring length must be a power of two, 12 is not"),
-    (("kimi-k3", "--tp", "8", *RINGS, "16"),
-     "the ring length must be at least 2 x D = 18 for 9 draft tokens, 16 is not"),
-    (("glm-5.3-flash", "--disable-overlap-schedule", "--tp", "4"),
-     "the sparse-attention index needs pages of 64 pooled tokens, 16 to one, not pages of 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("--log", LOG, "--strategy", "no_buffer"), "no_buffer does not run under the overlap scheduler"),
+        (
+            ("--log", LOG, "--strategy", "no_buffer", "--disable-overlap-schedule", "--page-size", "64"),
+            "no_buffer needs --page-size 1, not 64",
+        ),
+        (
+            ("--log", LOG, "--strategy", "extra_buffer_lazy", "--pp", "2"),
+            "extra_buffer_lazy needs the overlap scheduler",
+        ),
+        (("kimi-k3", "--tp", "8", *RINGS, "12"), "the ring length must be a power of two, 12 is not"),
+        (
+            ("kimi-k3", "--tp", "8", *RINGS, "16"),
+            "the ring length must be at least 2 x D = 18 for 9 draft tokens, 16 is not",
+        ),
+        (
+            ("glm-5.3-flash", "--disable-overlap-schedule", "--tp", "4"),
+            "the sparse-attention index needs pages of 64 pooled tokens, 16 to one, not pages of 1",
+        ),
+    ],
+)
 def test_flags_the_engine_refuses_are_exit_1_with_a_budget_and_without(arguments, error, rest):
     """A ratio of a server that does not start is no answer."""
     ran = run("ratio", *arguments, "-L", "9216", *rest)

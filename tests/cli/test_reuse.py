@@ -38,10 +38,26 @@ def test_int8_checkpoints_have_twice_the_slots():
     assert (answer["checkpoint_slots"], answer["hit_rate"], answer["knee_slots"]) == (512, 1.0, 384)
 
 
-@pytest.mark.parametrize("workload", ["chat:", "chat:sessions=20,turns=3", "fanout:parents=2,rounds=2", "chat",
-                                      "rag:documents=30", "shared:tokens=1500,private=700"])  # fmt: skip
-@pytest.mark.parametrize("flags", [(), ("--running", "2"), ("--engine", "vllm", "--block-size", "528"),
-                                   ("--strategy", "no_buffer", "--disable-overlap-schedule")])  # fmt: skip
+@pytest.mark.parametrize(
+    "workload",
+    [
+        "chat:",
+        "chat:sessions=20,turns=3",
+        "fanout:parents=2,rounds=2",
+        "chat",
+        "rag:documents=30",
+        "shared:tokens=1500,private=700",
+    ],
+)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("--running", "2"),
+        ("--engine", "vllm", "--block-size", "528"),
+        ("--strategy", "no_buffer", "--disable-overlap-schedule"),
+    ],
+)
 def test_every_kind_of_workload_under_every_policy(workload, flags):
     answer = reuse("--slots", "48", "--workload", workload, *flags, "--no-what-if")
     assert 0 <= answer["token_hit_rate"] <= answer["hit_rate"] <= 1
@@ -63,8 +79,16 @@ def test_a_model_prices_the_slots():
 
 def test_a_models_kernel_chunk_is_the_grid():
     """Nemotron 3 saves states every 128 tokens, where 64 is the default."""
-    answer = reuse("nemotron-3-nano-30b-a3b", "--slots", "9", "--workload", "cyclic:prefixes=9,tokens=1100",
-                   "--warmup-rounds", "1", "--no-what-if")  # fmt: skip
+    answer = reuse(
+        "nemotron-3-nano-30b-a3b",
+        "--slots",
+        "9",
+        "--workload",
+        "cyclic:prefixes=9,tokens=1100",
+        "--warmup-rounds",
+        "1",
+        "--no-what-if",
+    )
     assert answer["hit_tokens"] == 27 * 1024
 
 
@@ -105,69 +129,126 @@ def test_explain_prints_the_steps():
 SLOTS = ("--slots", "100", "--workload", "cyclic")
 
 
-@pytest.mark.parametrize(("arguments", "code", "error"), [
-    ((), 2, "reuse needs the slots and a workload"),
-    (("--slots", "9"), 2, "reuse needs the slots and a workload"),
-    (("--slots", "9", "--workload", "cyclic:k=1"), 2, "--workload cyclic: 'k=1' is not one of its parameters"),
-    (("--slots", "9", "--workload", "cyclc:zipf=1.5"), 2,
-     "--workload 'cyclc:zipf=1.5' is neither a kind of workload nor a file"),
-    (("--slots", "9", "--workload", "\0"), 2, "--workload '\\x00' is neither a kind of workload nor a file"),
-    (("--slots", "9", "--workload", "x" * 9999), 2,
-     f"--workload {'x' * 40!r} is neither a kind of workload nor a file"),
-    (("--slots", "9", "--workload", "no/such.jsonl"), 2, "'no/such.jsonl' is no trace: no such file"),
-    ((*SLOTS, "--warmup-rounds", "4"), 2, "--warmup-rounds 4 leaves none of 4 rounds to count"),
-    ((*SLOTS, "--running", "21"), 2,
-     "21 running requests need 105 slots, 5 each under SGLang extra_buffer; 100 admit 20"),
-    ((*SLOTS, "--engine", "trt"), 2, "--engine 'trt' is not known"),
-    ((*SLOTS, "--engine", "vllm", "--mamba-cache-mode", "none"), 2, "--mamba-cache-mode 'none' saves no states"),
-    ((*SLOTS, "--engine", "vllm", "--mamba-cache-mode", "all"), 1,
-     "vLLM 0.33.0 has no Mamba cache mode all: the last version that had it is 0.31.0, later ones run align"),
-    ((*SLOTS, "--engine", "vllm", "--mamba-cache-mode", "all", "--engine-version", "0.33.0"), 1,
-     "vLLM 0.33.0 has no Mamba cache mode all: the last version that had it is 0.31.0, later ones run align"),
-    (("kimi-k3", *SLOTS, "--engine", "vllm", "--mamba-cache-mode", "all", "--engine-version", "0.31.0"), 1,
-     "vLLM 0.30.0 runs kimi-k3 in mode align, not all"),
-    ((*SLOTS, "--engine-version", "0.1"), 2, "SGLang 0.1 is older than every version known here"),
-    ((*SLOTS, "--engine", "vllm", "--engine-version", "0.1"), 2, "vLLM 0.1 is older than every version known here"),
-    ((*SLOTS, "--engine", "vllm", "--engine-version", "x"), 2, "'x' is not a version"),
-    ((*SLOTS, "--strategy", "no_buffer"), 1, "no_buffer does not run under the overlap scheduler"),
-    (("qwen3.5-35b-a3b", *SLOTS, "--strategy", "no_buffer"), 1, "no_buffer does not run under the overlap scheduler"),
-    (("qwen3.5-35b-a3b", "--slots", "400", "--workload", "cyclic", "--rest", "1GiB"), 1,
-     "400 slots weigh 24.05 GiB: --rest leaves no KV beside them"),
-    (("nemotron-h-8b", "--slots", "4000", "--workload", "cyclic", "--rest", "1GiB", "--engine", "vllm"), 1,
-     "4,000 slots weigh 380.86 GiB: --rest leaves no KV beside them"),
-    ((*SLOTS, "--int8-mamba-ckpt-size", "9"), 2, "--int8-mamba-ckpt-size has no effect alone"),
-    ((*SLOTS, "--enable-int8-mamba-checkpoint", "--host-slots", "9"), 1,
-     "int8 checkpoints do not run with a host tier"),
-    ((*SLOTS, "--mamba-max-states-per-path", "0"), 2, "--mamba-max-states-per-path 0 keeps no state at all"),
-    ((*SLOTS, "--strategy", "extra_buffer_lazy", "--disable-overlap-schedule"), 1,
-     "extra_buffer_lazy needs the overlap scheduler"),
-    ((*SLOTS, "--engine", "vllm", "--prefix-cache-retention-interval", "x"), 2,
-     "--prefix-cache-retention-interval 'x' is no interval"),
-    ((*SLOTS, "--rest", "40GiB"), 2, "--rest is shared between slots and KV of a model"),
-    (("llama-3-8b", *SLOTS), 2, "llama-3-8b has no recurrent layer: its prefix cache holds no states"),
-    (("falcon-mamba-7b", *SLOTS), 1, "SGLang keeps no states of FalconMambaForCausalLM for prefix reuse"),
-    ((*SLOTS, "--max-total-tokens", "500"), 2,
-     "a prompt takes 1,000 tokens of KV, more than the 500 of --max-total-tokens"),
-    (("--slots", "100", "--workload", "cyclic:output=500", "--max-total-tokens", "1200"), 2,
-     "a request takes 1,499 tokens of KV, more than the 1,200 of --max-total-tokens"),
-    ((*SLOTS, "--chunked-prefill-size", "1", "--workload", "cyclic:tokens=1M"), 2,
-     "1,048,576 tokens in steps of 1 leave more than 16,384 states of one request"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        ((), 2, "reuse needs the slots and a workload"),
+        (("--slots", "9"), 2, "reuse needs the slots and a workload"),
+        (("--slots", "9", "--workload", "cyclic:k=1"), 2, "--workload cyclic: 'k=1' is not one of its parameters"),
+        (
+            ("--slots", "9", "--workload", "cyclc:zipf=1.5"),
+            2,
+            "--workload 'cyclc:zipf=1.5' is neither a kind of workload nor a file",
+        ),
+        (("--slots", "9", "--workload", "\0"), 2, "--workload '\\x00' is neither a kind of workload nor a file"),
+        (
+            ("--slots", "9", "--workload", "x" * 9999),
+            2,
+            f"--workload {'x' * 40!r} is neither a kind of workload nor a file",
+        ),
+        (("--slots", "9", "--workload", "no/such.jsonl"), 2, "'no/such.jsonl' is no trace: no such file"),
+        ((*SLOTS, "--warmup-rounds", "4"), 2, "--warmup-rounds 4 leaves none of 4 rounds to count"),
+        (
+            (*SLOTS, "--running", "21"),
+            2,
+            "21 running requests need 105 slots, 5 each under SGLang extra_buffer; 100 admit 20",
+        ),
+        ((*SLOTS, "--engine", "trt"), 2, "--engine 'trt' is not known"),
+        ((*SLOTS, "--engine", "vllm", "--mamba-cache-mode", "none"), 2, "--mamba-cache-mode 'none' saves no states"),
+        (
+            (*SLOTS, "--engine", "vllm", "--mamba-cache-mode", "all"),
+            1,
+            "vLLM 0.33.0 has no Mamba cache mode all: the last version that had it is 0.31.0, later ones run align",
+        ),
+        (
+            (*SLOTS, "--engine", "vllm", "--mamba-cache-mode", "all", "--engine-version", "0.33.0"),
+            1,
+            "vLLM 0.33.0 has no Mamba cache mode all: the last version that had it is 0.31.0, later ones run align",
+        ),
+        (
+            ("kimi-k3", *SLOTS, "--engine", "vllm", "--mamba-cache-mode", "all", "--engine-version", "0.31.0"),
+            1,
+            "vLLM 0.30.0 runs kimi-k3 in mode align, not all",
+        ),
+        ((*SLOTS, "--engine-version", "0.1"), 2, "SGLang 0.1 is older than every version known here"),
+        ((*SLOTS, "--engine", "vllm", "--engine-version", "0.1"), 2, "vLLM 0.1 is older than every version known here"),
+        ((*SLOTS, "--engine", "vllm", "--engine-version", "x"), 2, "'x' is not a version"),
+        ((*SLOTS, "--strategy", "no_buffer"), 1, "no_buffer does not run under the overlap scheduler"),
+        (
+            ("qwen3.5-35b-a3b", *SLOTS, "--strategy", "no_buffer"),
+            1,
+            "no_buffer does not run under the overlap scheduler",
+        ),
+        (
+            ("qwen3.5-35b-a3b", "--slots", "400", "--workload", "cyclic", "--rest", "1GiB"),
+            1,
+            "400 slots weigh 24.05 GiB: --rest leaves no KV beside them",
+        ),
+        (
+            ("nemotron-h-8b", "--slots", "4000", "--workload", "cyclic", "--rest", "1GiB", "--engine", "vllm"),
+            1,
+            "4,000 slots weigh 380.86 GiB: --rest leaves no KV beside them",
+        ),
+        ((*SLOTS, "--int8-mamba-ckpt-size", "9"), 2, "--int8-mamba-ckpt-size has no effect alone"),
+        (
+            (*SLOTS, "--enable-int8-mamba-checkpoint", "--host-slots", "9"),
+            1,
+            "int8 checkpoints do not run with a host tier",
+        ),
+        ((*SLOTS, "--mamba-max-states-per-path", "0"), 2, "--mamba-max-states-per-path 0 keeps no state at all"),
+        (
+            (*SLOTS, "--strategy", "extra_buffer_lazy", "--disable-overlap-schedule"),
+            1,
+            "extra_buffer_lazy needs the overlap scheduler",
+        ),
+        (
+            (*SLOTS, "--engine", "vllm", "--prefix-cache-retention-interval", "x"),
+            2,
+            "--prefix-cache-retention-interval 'x' is no interval",
+        ),
+        ((*SLOTS, "--rest", "40GiB"), 2, "--rest is shared between slots and KV of a model"),
+        (("llama-3-8b", *SLOTS), 2, "llama-3-8b has no recurrent layer: its prefix cache holds no states"),
+        (("falcon-mamba-7b", *SLOTS), 1, "SGLang keeps no states of FalconMambaForCausalLM for prefix reuse"),
+        (
+            (*SLOTS, "--max-total-tokens", "500"),
+            2,
+            "a prompt takes 1,000 tokens of KV, more than the 500 of --max-total-tokens",
+        ),
+        (
+            ("--slots", "100", "--workload", "cyclic:output=500", "--max-total-tokens", "1200"),
+            2,
+            "a request takes 1,499 tokens of KV, more than the 1,200 of --max-total-tokens",
+        ),
+        (
+            (*SLOTS, "--chunked-prefill-size", "1", "--workload", "cyclic:tokens=1M"),
+            2,
+            "1,048,576 tokens in steps of 1 leave more than 16,384 states of one request",
+        ),
+    ],
+)
 def test_what_cannot_be_is_said_in_a_line(arguments, code, error):
     ran = run("reuse", *arguments)
     assert (ran.code, ran.out, ran.err.splitlines()[0]) == (code, "", f"error: {error}")
     assert len(ran.err.splitlines()) <= 2
 
 
-@pytest.mark.parametrize(("engine", "flag"), [
-    ("vllm", ("--strategy", "no_buffer")), ("vllm", ("--mamba-radix-cache-strategy", "auto")),
-    ("vllm", ("--disable-overlap-schedule",)), ("vllm", ("--page-size", "1")),
-    ("vllm", ("--mamba-track-interval", "256")),
-    ("vllm", ("--mamba-max-states-per-path", "-1")), ("vllm", ("--enable-int8-mamba-checkpoint",)),
-    ("vllm", ("--int8-mamba-ckpt-size", "9")), ("sglang", ("--block-size", "64")),
-    ("sglang", ("--prefix-match-unit", "4")),
-    ("sglang", ("--prefix-cache-retention-interval", "0")), ("sglang", ("--mamba-cache-mode", "align")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("engine", "flag"),
+    [
+        ("vllm", ("--strategy", "no_buffer")),
+        ("vllm", ("--mamba-radix-cache-strategy", "auto")),
+        ("vllm", ("--disable-overlap-schedule",)),
+        ("vllm", ("--page-size", "1")),
+        ("vllm", ("--mamba-track-interval", "256")),
+        ("vllm", ("--mamba-max-states-per-path", "-1")),
+        ("vllm", ("--enable-int8-mamba-checkpoint",)),
+        ("vllm", ("--int8-mamba-ckpt-size", "9")),
+        ("sglang", ("--block-size", "64")),
+        ("sglang", ("--prefix-match-unit", "4")),
+        ("sglang", ("--prefix-cache-retention-interval", "0")),
+        ("sglang", ("--mamba-cache-mode", "align")),
+    ],
+)
 def test_a_flag_that_only_the_other_engine_has_is_refused(engine, flag):
     """Even with the value that it has by itself: what is typed is meant to say something."""
     ran = run("reuse", *SLOTS, "--engine", engine, *flag)
@@ -178,8 +259,9 @@ def test_a_flag_that_only_the_other_engine_has_is_refused(engine, flag):
 
 
 def test_what_the_slots_have_no_room_for_is_left_out_of_the_comparison():
-    answer = reuse("--slots", "40", "--running", "10", "--strategy", "extra_buffer_lazy", "--workload",
-                   "chat:sessions=30")  # fmt: skip
+    answer = reuse(
+        "--slots", "40", "--running", "10", "--strategy", "extra_buffer_lazy", "--workload", "chat:sessions=30"
+    )
     assert answer["running"] == 10
     assert "--strategy extra_buffer" not in [row["flags"] for row in answer["what_if"]]
     assert any(note.startswith("not tried: --strategy extra_buffer: 10 running") for note in answer["notes"])
@@ -228,8 +310,13 @@ def test_flags_are_never_broken(columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     out = run("reuse", "--slots", "256", "--workload", CYCLIC, "--warmup-rounds", "1").out
     words = {word.strip(";") for word in out.split() if word.startswith("--")}
-    assert words >= {"--mamba-max-states-per-path", "--mamba-track-interval", "--enable-hierarchical-cache",
-                     "--enable-int8-mamba-checkpoint", "--disable-overlap-schedule"}  # fmt: skip
+    assert words >= {
+        "--mamba-max-states-per-path",
+        "--mamba-track-interval",
+        "--enable-hierarchical-cache",
+        "--enable-int8-mamba-checkpoint",
+        "--disable-overlap-schedule",
+    }
 
 
 def test_plan_takes_the_requests_of_a_workload(tmp_path):
@@ -248,5 +335,6 @@ def test_plan_takes_the_requests_of_a_workload(tmp_path):
 def test_plan_refuses_two_answers_to_how_long_requests_are():
     ran = run("plan", "kimi-k3", "--rest", "40GiB", "-L", "8k", "--workload", "chat:sessions=5")
     assert (ran.code, ran.err) == (
-        2, "error: --workload says how long requests are\n       leave out -L and --lengths\n"
-    )  # fmt: skip
+        2,
+        "error: --workload says how long requests are\n       leave out -L and --lengths\n",
+    )

@@ -20,10 +20,8 @@ from hybridcalc.engines.vllm.planner import prepare
 
 BOOTS: dict[str, dict[str, Any]] = {
     boot["id"]: boot
-    for boot in json.loads(
-        (Path(__file__).resolve().parent.parent / "data" / "vectors" / "boots.json").read_bytes()
-    )
-}  # fmt: skip
+    for boot in json.loads((Path(__file__).resolve().parent.parent / "data" / "vectors" / "boots.json").read_bytes())
+}
 MODELS = {"c01": "qwen3.5-9b", "c05": "qwen3.8-27b", "c07": "qwen3.8-27b", "c09": "qwen3.8-27b"}
 
 
@@ -49,11 +47,15 @@ def test_presets_have_the_geometry_of_the_boots(boot_id):
     recorded, model = BOOTS[boot_id]["geometry"], model_of(boot_id)
     state, attention = model.state, model.attention
     assert (len(model.layers), model.state_layers, model.attention_layers) == (
-        recorded["layers"], recorded["gdn_layers"], recorded["attn_layers"],
-    )  # fmt: skip
+        recorded["layers"],
+        recorded["gdn_layers"],
+        recorded["attn_layers"],
+    )
     assert (state.num_k_heads, state.num_v_heads, state.conv_kernel) == (
-        recorded["linear_k_heads"], recorded["linear_v_heads"], recorded["conv_kernel"],
-    )  # fmt: skip
+        recorded["linear_k_heads"],
+        recorded["linear_v_heads"],
+        recorded["conv_kernel"],
+    )
     assert state.k_head_dim == state.v_head_dim == recorded["linear_head_dim"]
     assert (attention.kv_heads, attention.head_dim) == (recorded["kv_heads"], recorded["head_dim"])
 
@@ -61,10 +63,15 @@ def test_presets_have_the_geometry_of_the_boots(boot_id):
 def args_of_c01(version: str) -> ServerArgs:
     given = BOOTS["c01"]["input"]
     return ServerArgs(
-        tp_size=given["tp"], mem_fraction_static=given["mem_fraction_static"], mamba_ssm_dtype=given["ssm_dtype"],
-        mamba_full_memory_ratio=given["mamba_full_memory_ratio"], kv_cache_dtype=given["kv_dtype"],
-        mamba_radix_cache_strategy="no_buffer", disable_overlap_schedule=True, engine_version=version,
-    )  # fmt: skip
+        tp_size=given["tp"],
+        mem_fraction_static=given["mem_fraction_static"],
+        mamba_ssm_dtype=given["ssm_dtype"],
+        mamba_full_memory_ratio=given["mamba_full_memory_ratio"],
+        kv_cache_dtype=given["kv_dtype"],
+        mamba_radix_cache_strategy="no_buffer",
+        disable_overlap_schedule=True,
+        engine_version=version,
+    )
 
 
 def test_c01_from_the_memory_it_printed_to_the_pools():
@@ -99,9 +106,10 @@ def test_c05_does_not_start_with_the_slots_the_engine_computed():
     """K = -28 of -7.96 GiB, and the bytes of a slot, exactly."""
     given, recorded = BOOTS["c05"]["input"], BOOTS["c05"]["output"]
     args = ServerArgs(
-        tp_size=given["tp"], mamba_full_memory_ratio=given["mamba_full_memory_ratio"],
+        tp_size=given["tp"],
+        mamba_full_memory_ratio=given["mamba_full_memory_ratio"],
         mamba_ssm_dtype=given["ssm_dtype"],
-    )  # fmt: skip
+    )
     with pytest.raises(sglang.Refusal) as refusal:
         sglang.plan(model_of("c05"), args, rest_gib=given["total_rest_memory_gib"])
     assert refusal.value.stage == "solve"
@@ -115,10 +123,13 @@ def test_c07_pins_its_slots_and_prints_the_same_sizes():
     """K = 360 at S = 5: 361 slots and the KV of 228,520 tokens, to 0.01 GiB."""
     given, recorded = BOOTS["c07"]["input"], BOOTS["c07"]["output"]
     args = ServerArgs(
-        tp_size=given["tp"], max_mamba_cache_size=given["max_mamba_cache_size"],
-        max_running_requests=given["user_max_running_requests"], mamba_ssm_dtype=given["ssm_dtype"],
-        kv_cache_dtype="fp8_e4m3", max_total_tokens=given["kv_tokens"],
-    )  # fmt: skip
+        tp_size=given["tp"],
+        max_mamba_cache_size=given["max_mamba_cache_size"],
+        max_running_requests=given["user_max_running_requests"],
+        mamba_ssm_dtype=given["ssm_dtype"],
+        kv_cache_dtype="fp8_e4m3",
+        max_total_tokens=given["kv_tokens"],
+    )
     plan = sglang.plan(model_of("c07"), args, rest_gib=62.0)
     assert (plan.max_mamba_cache_size, plan.slots_per_request) == (given["max_mamba_cache_size"], given["S"])
     assert plan.max_total_num_tokens == given["kv_tokens"]
@@ -130,11 +141,15 @@ def test_c07_pins_its_slots_and_prints_the_same_sizes():
 def c09(slots: int, rest_gib: float) -> sglang.Plan:
     given = BOOTS["c09"]["input"]
     args = ServerArgs(
-        tp_size=given["tp"], mamba_ssm_dtype=given["ssm_dtype"], kv_cache_dtype=given["kv_dtype"],
-        max_mamba_cache_size=slots, max_running_requests=given["user_max_running_requests"],
-        speculative_algorithm="NEXTN", speculative_num_draft_tokens=4,
+        tp_size=given["tp"],
+        mamba_ssm_dtype=given["ssm_dtype"],
+        kv_cache_dtype=given["kv_dtype"],
+        max_mamba_cache_size=slots,
+        max_running_requests=given["user_max_running_requests"],
+        speculative_algorithm="NEXTN",
+        speculative_num_draft_tokens=4,
         draft_layers=given["kv_layers_including_mtp"] - BOOTS["c09"]["geometry"]["attn_layers"],
-    )  # fmt: skip
+    )
     return sglang.plan(model_of("c09"), args, rest_gib=rest_gib)
 
 
@@ -145,15 +160,15 @@ def memory_of(slots: int, tokens: int) -> float:
     return (charged + (tokens + 0.5) * plenty.to_dict()["cell_size"]) / 2**30
 
 
-@pytest.mark.parametrize(("slots", "tokens", "fewer", "more"), [
-    (21, 158_116, 10, 182_901), (63, 451_633, 20, 548_520),
-])  # fmt: skip
+@pytest.mark.parametrize(("slots", "tokens", "fewer", "more"), [(21, 158_116, 10, 182_901), (63, 451_633, 20, 548_520)])
 def test_c09_slots_exchange_for_tokens(slots, tokens, fewer, more):
     """One memory, two pins: each slot given up is 2,253.18 tokens, on both tiers, exactly."""
     boot = BOOTS["c09"]
     assert {tokens, more} <= {
-        boot["input"]["point"]["tokens"], boot["output"]["tokens"], *boot["output"]["other_tier"].values(),
-    }  # fmt: skip
+        boot["input"]["point"]["tokens"],
+        boot["output"]["tokens"],
+        *boot["output"]["other_tier"].values(),
+    }
     rest = memory_of(slots, tokens)
     before, after = c09(slots, rest), c09(fewer, rest)
     assert (before.max_total_num_tokens, after.max_total_num_tokens) == (tokens, more)
@@ -164,9 +179,13 @@ def test_c09_slots_exchange_for_tokens(slots, tokens, fewer, more):
 def vllm_args(given: dict[str, Any], **more: Any) -> EngineArgs:
     """Arguments of a vLLM record; 0.18 and 0.19 print tokens by the same formula."""
     return EngineArgs(
-        tensor_parallel_size=given["tp"], max_model_len=given["max_model_len"], kv_cache_dtype=given["kv_dtype"],
-        mamba_ssm_cache_dtype=given["ssm_dtype"], engine_version="0.19.0", **more,
-    )  # fmt: skip
+        tensor_parallel_size=given["tp"],
+        max_model_len=given["max_model_len"],
+        kv_cache_dtype=given["kv_dtype"],
+        mamba_ssm_cache_dtype=given["ssm_dtype"],
+        engine_version="0.19.0",
+        **more,
+    )
 
 
 def test_c12_qwen3_5_2b_prints_129472_tokens():
@@ -176,8 +195,9 @@ def test_c12_qwen3_5_2b_prints_129472_tokens():
     found = vllm.plan(load_model("qwen3.5-2b"), args, available_bytes=int(given["available_kv_gib"] * 2**30))
     assert found.attn_block_size == recorded["attention_block_size"]
     assert (found.num_blocks, found.kv_cache_size_tokens) == (
-        BOOTS["c12"]["predicted"]["blocks"], recorded["gpu_kv_cache_tokens"],
-    )  # fmt: skip
+        BOOTS["c12"]["predicted"]["blocks"],
+        recorded["gpu_kv_cache_tokens"],
+    )
     assert f"{found.max_concurrency:.2f}" == f"{recorded['max_concurrency']:.2f}"
     assert f"GPU KV cache size: {recorded['gpu_kv_cache_tokens']:,} tokens" in found.log_lines
 
@@ -191,9 +211,7 @@ def test_c14_qwen3_5_27b_prints_290864_tokens():
     assert (found.num_blocks, found.kv_cache_size_tokens) == (given["blocks"], recorded["gpu_kv_cache_tokens"])
     assert f"{found.max_concurrency:.2f}" == f"{recorded['max_concurrency']:.2f}"
     for blocks in (given["blocks"] - 1, given["blocks"] + 1):
-        other = vllm.plan(
-            load_model("qwen3.5-27b"), replace(args, num_gpu_blocks_override=blocks), available_bytes=0
-        )  # fmt: skip
+        other = vllm.plan(load_model("qwen3.5-27b"), replace(args, num_gpu_blocks_override=blocks), available_bytes=0)
         same = other.kv_cache_size_tokens == recorded["gpu_kv_cache_tokens"]
         assert not same or f"{other.max_concurrency:.2f}" != f"{recorded['max_concurrency']:.2f}"
 
@@ -227,16 +245,14 @@ VLLM = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "model", "given"), [
-    (name, model, given) for name, cases in VLLM.items() for model, given in cases
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "model", "given"), [(name, model, given) for name, cases in VLLM.items() for model, given in cases]
+)
 def test_c16_vllm_makes_the_recorded_blocks(name, model, given):
     """State and KV bytes of a layer, the attention block that covers the state, and the padding that is printed."""
     args = EngineArgs(engine_version="0.22.1", enable_prefix_caching=False, **given)
     ready = prepare(load_model(model), args)
-    assert (ready.state_bytes, ready.kv_bytes) == (
-        PAGES[name]["state_page_bytes"], PAGES[name]["attn_bytes_per_token"],
-    )  # fmt: skip
+    assert (ready.state_bytes, ready.kv_bytes) == (PAGES[name]["state_page_bytes"], PAGES[name]["attn_bytes_per_token"])
     assert ready.pages.block == BLOCKS[name]["attention_block_size"]
     padding = BLOCKS[name]["mamba_padding_pct"]
     if padding is not None:  # not in that boot's log

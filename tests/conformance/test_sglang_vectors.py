@@ -27,12 +27,11 @@ REFUSED = [case_id for case_id in SINGLE if refused_at(case_id) in ("strategy", 
 POOLED = [case_id for case_id in RESOLVED if CASES[case_id]["model"] != "inkling"]
 SOLVED = [case_id for case_id in POOLED if "priced_state_bytes" in CASES[case_id]["outputs"]]
 SERVED = [
-    case_id for case_id in SOLVED
+    case_id
+    for case_id in SOLVED
     if "max_running_requests" in CASES[case_id]["outputs"] and CASES[case_id]["outputs"]["cell_size"]
-]  # fmt: skip
-SOLVED_BY_0_5_16 = [
-    case_id for case_id in POOLED if "priced_state_bytes" in CASES[case_id].get("outputs_0516", {})
-]  # fmt: skip
+]
+SOLVED_BY_0_5_16 = [case_id for case_id in POOLED if "priced_state_bytes" in CASES[case_id].get("outputs_0516", {})]
 
 
 @pytest.mark.parametrize("case_id", SHAPED)
@@ -98,9 +97,14 @@ def state_pool(case_id, rules, outputs):
     """The state pool of a case, with the rings it is charged."""
     model, args = model_of(case_id), arguments_of(case_id)
     return solve_state_pool(
-        CASES[case_id]["inputs"]["budget_gib"], state_slot(model, args).bytes, outputs["S"], args, rules,
-        replay_active=replayssm_active(model, args, rules), rings=charged_rings(model, args, rules),
-    )  # fmt: skip
+        CASES[case_id]["inputs"]["budget_gib"],
+        state_slot(model, args).bytes,
+        outputs["S"],
+        args,
+        rules,
+        replay_active=replayssm_active(model, args, rules),
+        rings=charged_rings(model, args, rules),
+    )
 
 
 @pytest.mark.parametrize("case_id", SOLVED)
@@ -110,8 +114,9 @@ def test_the_state_pool(case_id):
     state = state_pool(case_id, NEWEST, outputs)
     assert state.slots == outputs["max_mamba_cache_size"]
     assert (state.charged_bytes, state.draft_bytes) == (
-        outputs["priced_state_bytes"], outputs["priced_intermediate_bytes"],
-    )  # fmt: skip
+        outputs["priced_state_bytes"],
+        outputs["priced_intermediate_bytes"],
+    )
     assert state.rest_after_gib == outputs["rest_after_gib"]
     assert state.kv_bytes == outputs.get("kv_available_bytes", state.kv_bytes)
 
@@ -123,8 +128,10 @@ def test_the_state_pool_of_0_5_16(case_id):
     state = state_pool(case_id, OLDER, outputs)
     assert state.slots == outputs["max_mamba_cache_size"]
     assert (state.charged_bytes, state.draft_bytes, state.kv_bytes) == (
-        outputs["priced_state_bytes"], outputs["priced_intermediate_bytes"], outputs["kv_available_bytes"],
-    )  # fmt: skip
+        outputs["priced_state_bytes"],
+        outputs["priced_intermediate_bytes"],
+        outputs["kv_available_bytes"],
+    )
     assert kv_cell(model_of(case_id), arguments_of(case_id), OLDER).bytes == outputs["cell_size"]
 
 
@@ -133,10 +140,16 @@ def test_tokens_and_running_requests(case_id):
     """T and R under every limit that was recorded."""
     model, args, outputs = model_of(case_id), arguments_of(case_id), CASES[case_id]["outputs"]
     pools = solve_pools(
-        CASES[case_id]["inputs"]["budget_gib"], state_slot(model, args).bytes, outputs["S"], outputs["cell_size"],
-        outputs["context_len"], args, NEWEST,
-        replay_active=replayssm_active(model, args, NEWEST), rings=charged_rings(model, args, NEWEST),
-    )  # fmt: skip
+        CASES[case_id]["inputs"]["budget_gib"],
+        state_slot(model, args).bytes,
+        outputs["S"],
+        outputs["cell_size"],
+        outputs["context_len"],
+        args,
+        NEWEST,
+        replay_active=replayssm_active(model, args, NEWEST),
+        rings=charged_rings(model, args, NEWEST),
+    )
     assert (pools.tokens, pools.running_requests) == (outputs["max_total_num_tokens"], outputs["max_running_requests"])
 
 

@@ -41,10 +41,8 @@ def asked(case_id: str) -> tuple[Architecture, EngineArgs]:
     case = CASES[case_id]
     return (
         model_of(case["geometry"], json.dumps(case["args"].get("hf_overrides") or {})),
-        EngineArgs(
-            **case["args"], env=case["env"], engine_version=case["vllm"], gpu_capability=case["gpu_capability"]
-        ),
-    )  # fmt: skip
+        EngineArgs(**case["args"], env=case["env"], engine_version=case["vllm"], gpu_capability=case["gpu_capability"]),
+    )
 
 
 def start_up(case_id: str) -> tuple[Refusal | None, dict[str, Any]]:
@@ -73,9 +71,9 @@ def test_every_recorded_output_and_line(case_id):
     assert found["log"] == printed(case_id)
 
 
-@pytest.mark.parametrize("case_id", [
-    case_id for case_id in REFUSED if "To serve at least one request" in CASES[case_id]["error"]["message"]
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "case_id", [case_id for case_id in REFUSED if "To serve at least one request" in CASES[case_id]["error"]["message"]]
+)
 def test_a_request_that_does_not_fit_is_told_the_length_that_does(case_id):
     """The engine's estimate, and its figure of what one request needs, in GiB."""
     message = CASES[case_id]["error"]["message"]

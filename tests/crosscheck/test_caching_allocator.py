@@ -83,10 +83,12 @@ def test_power_of_two_divisions():
 
 
 def test_settings_are_read_from_the_variable_that_counts():
-    read = read_settings({
-        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False",
-        "PYTORCH_ALLOC_CONF": "expandable_segments:True, max_split_size_mb:64,large_segment_size_mb:40",
-    })  # fmt: skip
+    read = read_settings(
+        {
+            "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False",
+            "PYTORCH_ALLOC_CONF": "expandable_segments:True, max_split_size_mb:64,large_segment_size_mb:40",
+        }
+    )
     assert (read.source, read.expandable_segments) == ("PYTORCH_ALLOC_CONF", True)
     assert (read.max_split, read.large_segment) == (64 * MIB, 40 * MIB)
     assert read_settings({}) == Settings()
@@ -124,14 +126,28 @@ def test_a_hole_does_not_grow_and_a_tail_does(size):
 @pytest.mark.parametrize(
     "text",
     [
-        "", "expandable_segments:True", "expandable_segments:true", "expandable_segments:maybe", "max_split_size_mb:1",
-        "max_split_size_mb:19", "max_split_size_mb:20", "max_non_split_rounding_mb:19", "max_non_split_rounding_mb:20",
-        "roundup_power2_divisions:7", "roundup_power2_divisions:8", "roundup_power2_divisions:[256:1,512:2,>:4]",
-        "roundup_power2_divisions:[256:3,>:4]", "large_segment_size_mb:0", "large_segment_size_mb:10",
-        "large_segment_size_mb:11", "large_segment_size_mb:40", "nonsense",
-        "expandable_segments:True,max_split_size_mb:64", "garbage_collection_threshold:0.8, max_split_size_mb : 64",
+        "",
+        "expandable_segments:True",
+        "expandable_segments:true",
+        "expandable_segments:maybe",
+        "max_split_size_mb:1",
+        "max_split_size_mb:19",
+        "max_split_size_mb:20",
+        "max_non_split_rounding_mb:19",
+        "max_non_split_rounding_mb:20",
+        "roundup_power2_divisions:7",
+        "roundup_power2_divisions:8",
+        "roundup_power2_divisions:[256:1,512:2,>:4]",
+        "roundup_power2_divisions:[256:3,>:4]",
+        "large_segment_size_mb:0",
+        "large_segment_size_mb:10",
+        "large_segment_size_mb:11",
+        "large_segment_size_mb:40",
+        "nonsense",
+        "expandable_segments:True,max_split_size_mb:64",
+        "garbage_collection_threshold:0.8, max_split_size_mb : 64",
     ],
-)  # fmt: skip
+)
 def test_what_torch_refuses_is_refused(text):
     """torch's own reader is the judge, where it can be asked without a GPU; what it refuses stays at its default."""
     judge = getattr(torch._C, "_accelerator_setAllocatorSettings", None)

@@ -70,9 +70,15 @@ def test_a_plan_and_its_verification_agree(capsys):
     assert execute(["plan", *K3, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     document = answer(
-        capsys, "--rest", "28.55GiB", "--device", "meta", "--", "python -m sglang.launch_server --model-path "
+        capsys,
+        "--rest",
+        "28.55GiB",
+        "--device",
+        "meta",
+        "--",
+        "python -m sglang.launch_server --model-path "
         "moonshotai/Kimi-K3 --tp 8 --kv-cache-dtype fp8_e4m3 --max-mamba-cache-size 257",
-    )  # fmt: skip
+    )
     figures = document["totals"]["figures"]
     assert figures["conv_state"] == plan["alloc_mamba"]["conv_state"]
     assert figures["alloc_kv"] == plan["alloc_kv"]
@@ -190,9 +196,13 @@ class TestPlanFiles:
     def test_the_figures_it_states_are_held_against_the_tensors(self, plan, capsys):
         document = answer(capsys, "--plan", plan(), "--device", "meta")
         assert {figure["figure"] for figure in document["plan"]} >= {
-            "alloc_mamba.conv_state", "alloc_mamba.intermediate_ssm", "alloc_kv", "bytes_per_slot", "uncharged_bytes",
+            "alloc_mamba.conv_state",
+            "alloc_mamba.intermediate_ssm",
+            "alloc_kv",
+            "bytes_per_slot",
+            "uncharged_bytes",
             "budget.draft states.charged_bytes",
-        }  # fmt: skip
+        }
         assert document["ok"] and all(figure["ok"] for figure in document["plan"])
 
     def test_a_figure_that_is_off_is_named_with_its_difference(self, plan, capsys):
@@ -456,8 +466,11 @@ def test_torchrun_gathers_every_rank():
     document = json.loads(ran.stdout)
     assert (document["processes"], document["ok"]) == (4, True)
     assert [(rank["rank"], rank["stage"], rank["tp_rank"]) for rank in document["ranks"]] == [
-        (0, 0, 0), (1, 0, 1), (2, 1, 0), (3, 1, 1),
-    ]  # fmt: skip
+        (0, 0, 0),
+        (1, 0, 1),
+        (2, 1, 0),
+        (3, 1, 1),
+    ]
     sizes = [rank["totals"]["full_bytes"] for rank in document["ranks"]]
     assert sizes[0] == sizes[1] != sizes[2] == sizes[3]
     assert document["totals"]["all_ranks_full_bytes"] == sum(sizes)

@@ -91,8 +91,12 @@ def test_an_engine_that_follows_the_rules(sglang, capsys):
     compared = json.loads(capsys.readouterr().out)["engine_package"]
     assert (compared["package"], compared["version"], compared["ok"]) == ("sglang", "0.5.99", True)
     assert [row["name"] for row in compared["rows"]] == [
-        "conv shape", "temporal shape", "bytes a slot", "ssm_state", "conv_state",
-    ]  # fmt: skip
+        "conv shape",
+        "temporal shape",
+        "bytes a slot",
+        "ssm_state",
+        "conv_state",
+    ]
     assert compared["rows"][2]["engine"] == "56,171,520"
 
 

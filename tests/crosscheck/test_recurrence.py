@@ -149,9 +149,16 @@ def test_a_convolution_needs_its_last_inputs_only():
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("kimi-k3", 6), ("qwen3.6-27b", 6), ("nemotron-3-nano-4b", 4), ("falcon-mamba-7b", 4), ("ling-2.6-flash", 3),
-     ("lfm2-1.2b", 1), ("llama-3.1-8b", 0)],
-)  # fmt: skip
+    [
+        ("kimi-k3", 6),
+        ("qwen3.6-27b", 6),
+        ("nemotron-3-nano-4b", 4),
+        ("falcon-mamba-7b", 4),
+        ("ling-2.6-flash", 3),
+        ("lfm2-1.2b", 1),
+        ("llama-3.1-8b", 0),
+    ],
+)
 def test_every_family_s_checks_hold(name, count):
     checks = behaviour_checks(load_model(name))
     assert (len(checks), [check for check in checks if not check.ok]) == (count, [])

@@ -58,8 +58,9 @@ def test_a_formula_that_is_off_is_found_with_its_difference():
     row = shard.rows[0].to_dict()
     assert (row["storage_ok"], row["formula_ok"], row["allocator_ok"], row["ok"]) == (False, False, None, False)
     assert shard.rows[0].problems == [
-        "storage 10,000 B, formula 9,976 B: 24 B more", "at full scale the line 10,000 B, formula 9,976 B: 24 B more",
-    ]  # fmt: skip
+        "storage 10,000 B, formula 9,976 B: 24 B more",
+        "at full scale the line 10,000 B, formula 9,976 B: 24 B more",
+    ]
 
 
 def test_a_tensor_that_does_not_grow_on_a_line_is_found():

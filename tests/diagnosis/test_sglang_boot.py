@@ -44,8 +44,11 @@ def test_the_published_kimi_boot_is_explained_to_the_byte():
     assert found.model_guess == "kimi-k3 on TP8, fp32 state, fp8 KV"
     assert found.constants is not None
     assert found.constants["exact"] == {
-        "model": "kimi-k3", "state_bytes_per_slot": 56_171_520, "kv_bytes_per_token": 13_824, "certain": True,
-    }  # fmt: skip
+        "model": "kimi-k3",
+        "state_bytes_per_slot": 56_171_520,
+        "kv_bytes_per_token": 13_824,
+        "certain": True,
+    }
     assert (found.binding, found.derived["requests"], found.derived["slots_per_request"]) == ("state", 51, 5)
     assert found.derived["ratio_used"] == 0.9
     low, high = found.derived["mamba_full_memory_ratio"]
@@ -80,8 +83,11 @@ def test_constants_hold_the_exact_sizes():
 
 @given(
     st.sampled_from(["kimi-k3", "qwen3.5-27b", "qwen3-next-80b-a3b", "nemotron-3-super-120b-a12b", "ling-3.0-flash"]),
-    st.sampled_from([1, 2, 4, 8]), st.sampled_from(["auto", "fp8_e4m3"]), st.floats(20, 90), st.floats(0.3, 3.0),
-)  # fmt: skip
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from(["auto", "fp8_e4m3"]),
+    st.floats(20, 90),
+    st.floats(0.3, 3.0),
+)
 def test_what_a_plan_prints_is_diagnosed_back(model, tp, dtype, rest, ratio):
     """Plan, print, read, diagnose: the model is among the candidates, K and the ratio come out, nothing contradicts."""
     args = ServerArgs(tp_size=tp, kv_cache_dtype=dtype, mamba_full_memory_ratio=round(ratio, 2))
@@ -160,8 +166,10 @@ def test_flags_that_cannot_have_produced_the_log_are_named():
 
 
 def test_the_arguments_a_server_echoes_are_used():
-    echo = ("server_args=ServerArgs(model_path='moonshotai/Kimi-K3', tp_size=8, mem_fraction_static=None, "
-            "max_running_requests=200, max_mamba_cache_size=300, kv_cache_dtype='fp8_e4m3')\n")  # fmt: skip
+    echo = (
+        "server_args=ServerArgs(model_path='moonshotai/Kimi-K3', tp_size=8, mem_fraction_static=None, "
+        "max_running_requests=200, max_mamba_cache_size=300, kv_cache_dtype='fp8_e4m3')\n"
+    )
     found = answer(echo + POOLS.format(slots=257, tokens=1167552))
     assert [finding.message for finding in found.findings if finding.rule == "HC108"] == [
         "the echoed command pins 300 slots, the log has 257"

@@ -58,8 +58,9 @@ def test_pages_alone_name_no_model():
 
 def test_the_printed_class_narrows_the_models():
     assert {candidate.model for candidate in published("vllm-018.log").candidates} <= {
-        "nemotron-3-nano-30b-a3b", "nemotron-3.5-lightning-30b-a3b",
-    }  # fmt: skip
+        "nemotron-3-nano-30b-a3b",
+        "nemotron-3.5-lightning-30b-a3b",
+    }
 
 
 WARNED = {"vllm-015.log": "HC142", "vllm-017.log": "HC141", "vllm-027.log": "HC141", "vllm-031.log": "HC143"}
@@ -73,8 +74,11 @@ def test_what_wastes_memory_is_said(name: str, rule: str):
 @settings(max_examples=25)
 @given(
     st.sampled_from(["qwen3.5-27b", "qwen3-next-80b-a3b", "nemotron-3-nano-30b-a3b", "qwen3.5-35b-a3b"]),
-    st.sampled_from([1, 2, 4]), st.sampled_from(["auto", "fp8"]), st.integers(12, 60), st.sampled_from([8192, 65_536]),
-)  # fmt: skip
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from(["auto", "fp8"]),
+    st.integers(12, 60),
+    st.sampled_from([8192, 65_536]),
+)
 def test_what_a_plan_prints_is_diagnosed_back(model, tp, dtype, gib, length):
     """Plan, print, read, diagnose: with the model named, blocks and concurrency come out."""
     args = vllm.EngineArgs(tensor_parallel_size=tp, kv_cache_dtype=dtype, max_model_len=length, max_num_seqs=16)

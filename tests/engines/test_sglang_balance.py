@@ -75,8 +75,11 @@ def test_what_to_set_holds_86_requests_in_both_pools():
     """1.76 gives K = 347; the pin of 86 requests is 86 x 4 + 1."""
     balanced, pinned, _ = balance(rest_gib=28.55).settings
     assert (balanced.flags, balanced.slots, balanced.state_requests, balanced.kv_requests) == (
-        "--mamba-full-memory-ratio 1.76", 347, 86, 87,
-    )  # fmt: skip
+        "--mamba-full-memory-ratio 1.76",
+        347,
+        86,
+        87,
+    )
     assert (pinned.flags, pinned.state_requests) == ("--max-mamba-cache-size 345", 86)
 
 

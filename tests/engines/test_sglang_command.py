@@ -61,12 +61,21 @@ def test_a_script_with_everything():
     )
     assert model == "moonshotai/Kimi-K3"
     assert read == ServerArgs(
-        tp_size=8, dp_size=8, enable_dp_attention=True, kv_cache_dtype="fp8_e4m3", page_size=64,
-        mem_fraction_static=0.85, mamba_radix_cache_strategy="extra_buffer", mamba_full_memory_ratio=3.2,
-        max_running_requests=256, chunked_prefill_size=-1, context_length=131_072, speculative_algorithm="EAGLE",
+        tp_size=8,
+        dp_size=8,
+        enable_dp_attention=True,
+        kv_cache_dtype="fp8_e4m3",
+        page_size=64,
+        mem_fraction_static=0.85,
+        mamba_radix_cache_strategy="extra_buffer",
+        mamba_full_memory_ratio=3.2,
+        max_running_requests=256,
+        chunked_prefill_size=-1,
+        context_length=131_072,
+        speculative_algorithm="EAGLE",
         speculative_num_draft_tokens=4,
         env={"SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK": "1", "SGLANG_MAMBA_CONV_DTYPE": "float32"},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -287,11 +296,7 @@ def test_the_sparse_backend_that_decides_the_row(arguments, backend):
         ("--tp 8 8", "'8' after --tp belongs to no flag", "leave it out, or name its flag"),
         ("other", "'other' belongs to no flag", "leave it out, or name its flag"),
         ("-- --tp 8", "-- stands alone: SGLang takes nothing but flags", "leave it out"),
-        (
-            "--config engine.yaml",
-            "--config names a file of flags, which is not read",
-            "give its flags in its place",
-        ),
+        ("--config engine.yaml", "--config names a file of flags, which is not read", "give its flags in its place"),
         ("--tp $TP", "'$TP' is a value the shell decides", "give it literally"),
         ("--tp=$TP", "'$TP' is a value the shell decides", "give it literally"),
         ("$MODEL", "'$MODEL' is a value the shell decides", "give it literally"),

@@ -41,11 +41,26 @@ def cell(name, *, rules=NEWEST, **flags):
         ("inkling", {}, 405_504),
     ],
     ids=[
-        "gqa", "gqa of a hybrid", "heads shared out", "heads replicated", "ranks share tokens, not heads", "gqa fp8",
-        "gqa fp4", "gqa mxfp8", "mla", "mla on every rank", "mla under dcp", "mla e4m3", "mla e5m2", "mla fp4",
-        "every layer", "full-length windows", "no attention", "windows at 0.8",
+        "gqa",
+        "gqa of a hybrid",
+        "heads shared out",
+        "heads replicated",
+        "ranks share tokens, not heads",
+        "gqa fp8",
+        "gqa fp4",
+        "gqa mxfp8",
+        "mla",
+        "mla on every rank",
+        "mla under dcp",
+        "mla e4m3",
+        "mla e5m2",
+        "mla fp4",
+        "every layer",
+        "full-length windows",
+        "no attention",
+        "windows at 0.8",
     ],
-)  # fmt: skip
+)
 def test_the_cell_of_a_token(name, flags, cell_bytes):
     """SGLang pool_configurator.py (0.5.23), worked by hand; Kimi-K3's fp8 cell is the published log's 13,824 B."""
     assert cell(name, **flags).bytes == cell_bytes
@@ -83,10 +98,16 @@ DSPARK = {"speculative_algorithm": "DSPARK", "speculative_num_draft_tokens": 4}
         (DSPARK | {"draft_kv_bytes_per_token": 4096, "draft_layers": 2}, "0.5.16", 2 * 1152),
     ],
     ids=[
-        "eagle of one layer", "eagle in 0.5.16", "the checkpoint has none", "no algorithm", "ngram",
-        "dspark's own cell", "dspark scaled by dcp", "dspark's own cell unknown to 0.5.16",
+        "eagle of one layer",
+        "eagle in 0.5.16",
+        "the checkpoint has none",
+        "no algorithm",
+        "ngram",
+        "dspark's own cell",
+        "dspark scaled by dcp",
+        "dspark's own cell unknown to 0.5.16",
     ],
-)  # fmt: skip
+)
 def test_a_draft_model_adds_its_layers(flags, version, draft_bytes):
     """Kimi-K3, 1,152 B a layer: in proportion to the layers, or the draft's own cell times dcp."""
     assert cell("kimi-k3", rules=rules_for(version)[0], **flags).draft_bytes == draft_bytes
@@ -142,9 +163,7 @@ def test_context_parallelism_that_does_not_divide_is_refused():
     [(GroupedQueryKV(1, 1, 1), "1 of 1 KV heads x 2 fp4_mx_block16"), (LatentKV(1, 0), "1 fp4_mx_block16, whole on")],
     ids=["gqa", "mla"],
 )
-@pytest.mark.parametrize(
-    "size", [lambda model, args: kv_cell(model, args, NEWEST), kv_curve], ids=["cell", "curve"]
-)  # fmt: skip
+@pytest.mark.parametrize("size", [lambda model, args: kv_cell(model, args, NEWEST), kv_curve], ids=["cell", "curve"])
 def test_a_row_that_rounds_to_nothing_is_refused(attention, row, size):
     """The engine divides its memory by it."""
     model = replace(load_model("llama-3-8b"), attention=attention)

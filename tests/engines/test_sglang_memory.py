@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model
 from hybridcalc.engines.sglang.config import Refusal, ServerArgs
-from hybridcalc.engines.sglang.memory import (
-    CONTEXT_GIB,
-    least_slack_gib,
-    multimodal_gib,
-    rest_from_boot,
-    rest_from_gpu,
-)
+from hybridcalc.engines.sglang.memory import CONTEXT_GIB, least_slack_gib, multimodal_gib, rest_from_boot, rest_from_gpu
 from hybridcalc.errors import InputError
 from hybridcalc.hardware import Gpu
 from hybridcalc.units import GIB
@@ -66,32 +60,43 @@ def test_weights_that_do_not_fit_are_refused():
     assert (refusal.value.stage, refusal.value.rule, refusal.value.exit_code) == ("load", "HC001", 1)
 
 
-@pytest.mark.parametrize(("fraction", "text"), [
-    (None, "the memory for the pools depends on --mem-fraction-static"),
-    (1.0, "--mem-fraction-static 1 is not between 0 and 1"),
-    (0.0, "--mem-fraction-static 0 is not between 0 and 1"),
-    (float("nan"), "--mem-fraction-static nan is not between 0 and 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [
+        (None, "the memory for the pools depends on --mem-fraction-static"),
+        (1.0, "--mem-fraction-static 1 is not between 0 and 1"),
+        (0.0, "--mem-fraction-static 0 is not between 0 and 1"),
+        (float("nan"), "--mem-fraction-static nan is not between 0 and 1"),
+    ],
+)
 def test_a_fraction_must_be_one(fraction, text):
-    for ask in (lambda: rest_from_boot(22.0, 14.0, TEXT, args(fraction)),
-                lambda: rest_from_gpu(Gpu(80.0, "x"), 5.0, TEXT, args(fraction))):  # fmt: skip
+    for ask in (
+        lambda: rest_from_boot(22.0, 14.0, TEXT, args(fraction)),
+        lambda: rest_from_gpu(Gpu(80.0, "x"), 5.0, TEXT, args(fraction)),
+    ):
         with pytest.raises(InputError) as refusal:
             ask()
         assert refusal.value.message == text
 
 
-@pytest.mark.parametrize(("model", "given", "reserve_mb"), [
-    (K3, {}, 100), (QWEN, {}, 100), (TEXT, {}, 0), (NEMOTRON, {}, 0),
-    (QWEN, {"engine_version": "0.5.16"}, 0),
-    (QWEN, {"env": {"SGLANG_VLM_CACHE_SIZE_MB": "512"}}, 512),
-    (QWEN, {"env": {"SGLANG_VLM_CACHE_SIZE_MB": "0"}}, 0),
-    (TEXT, {"env": {"SGLANG_VLM_CACHE_SIZE_MB": "512"}}, 0),
-    (QWEN, {"env": {"SGLANG_MM_FEATURE_CACHE_MB": "512"}}, 100),
-    (QWEN, {"mm_feature_transport": "cpu"}, 100),
-    (QWEN, {"mm_feature_transport": "cuda_ipc"}, 1124),
-    (QWEN, {"mm_feature_transport": "cuda_vmm", "env": {"SGLANG_MM_FEATURE_CACHE_MB": "512"}}, 612),
-    (TEXT, {"mm_feature_transport": "cuda_ipc"}, 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "given", "reserve_mb"),
+    [
+        (K3, {}, 100),
+        (QWEN, {}, 100),
+        (TEXT, {}, 0),
+        (NEMOTRON, {}, 0),
+        (QWEN, {"engine_version": "0.5.16"}, 0),
+        (QWEN, {"env": {"SGLANG_VLM_CACHE_SIZE_MB": "512"}}, 512),
+        (QWEN, {"env": {"SGLANG_VLM_CACHE_SIZE_MB": "0"}}, 0),
+        (TEXT, {"env": {"SGLANG_VLM_CACHE_SIZE_MB": "512"}}, 0),
+        (QWEN, {"env": {"SGLANG_MM_FEATURE_CACHE_MB": "512"}}, 100),
+        (QWEN, {"mm_feature_transport": "cpu"}, 100),
+        (QWEN, {"mm_feature_transport": "cuda_ipc"}, 1124),
+        (QWEN, {"mm_feature_transport": "cuda_vmm", "env": {"SGLANG_MM_FEATURE_CACHE_MB": "512"}}, 612),
+        (TEXT, {"mm_feature_transport": "cuda_ipc"}, 0),
+    ],
+)
 def test_images_have_a_reserve_on_multimodal_models_since_0_5_23(model, given, reserve_mb):
     """And what is reserved is not there for the pools."""
     assert multimodal_gib(model, args(**given)) == reserve_mb / 1024
@@ -106,29 +111,45 @@ def test_a_reserve_that_is_no_number_is_refused(text):
         multimodal_gib(QWEN, args(env={"SGLANG_VLM_CACHE_SIZE_MB": text}))
 
 
-@pytest.mark.parametrize(("gpu_gib", "given", "mb"), [
-    (40.0, {"chunked_prefill_size": 4096}, 512 + 1.5 * 4096 + 1024 / 8),
-    (40.0, {"chunked_prefill_size": 1024}, 512 + 1.5 * 2048 + 1024 / 8),
-    (40.0, {"chunked_prefill_size": 4096, "tp_size": 4, "pp_size": 2}, 512 + 1.5 * 4096 + 1024),
-    (60.0, {"chunked_prefill_size": 4096}, 512 + 1.5 * 4096 + 1024 / 8),
-    (61.0, {"chunked_prefill_size": 4096}, 10_240),
-    (61.0, {"chunked_prefill_size": 16_384}, 512 + 1.5 * 16_384 + 1024 / 8),
-    (16.0, {}, 512 + 1.5 * 2048 + 1024 / 8),
-    (40.0, {"disaggregation_mode": "decode", "chunked_prefill_size": 8192, "max_running_requests": 1000,
-            "speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4}, 512 + 1.5 * 4000 + 1024 / 8),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gpu_gib", "given", "mb"),
+    [
+        (40.0, {"chunked_prefill_size": 4096}, 512 + 1.5 * 4096 + 1024 / 8),
+        (40.0, {"chunked_prefill_size": 1024}, 512 + 1.5 * 2048 + 1024 / 8),
+        (40.0, {"chunked_prefill_size": 4096, "tp_size": 4, "pp_size": 2}, 512 + 1.5 * 4096 + 1024),
+        (60.0, {"chunked_prefill_size": 4096}, 512 + 1.5 * 4096 + 1024 / 8),
+        (61.0, {"chunked_prefill_size": 4096}, 10_240),
+        (61.0, {"chunked_prefill_size": 16_384}, 512 + 1.5 * 16_384 + 1024 / 8),
+        (16.0, {}, 512 + 1.5 * 2048 + 1024 / 8),
+        (
+            40.0,
+            {
+                "disaggregation_mode": "decode",
+                "chunked_prefill_size": 8192,
+                "max_running_requests": 1000,
+                "speculative_algorithm": "EAGLE",
+                "speculative_num_draft_tokens": 4,
+            },
+            512 + 1.5 * 4000 + 1024 / 8,
+        ),
+    ],
+)
 def test_sizing_after_capture_keeps_a_least_slack(gpu_gib, given, mb):
     """512 + 1.5 x max(tokens, 2048) + tp x pp / 8 x 1024 MB; at least 10,240 above 60 GiB."""
     assert least_slack_gib(NEMOTRON, args(env=AFTER_CAPTURE, **given), gpu_gib) == mb / 1024
 
 
-@pytest.mark.parametrize(("model", "given"), [
-    (NEMOTRON, {}),
-    (NEMOTRON, {"env": {"SGLANG_ENABLE_POST_CAPTURE_KV_SIZING": "0"}}),
-    (NEMOTRON, {"env": AFTER_CAPTURE, "engine_version": "0.5.16"}),
-    (NEMOTRON, {"env": AFTER_CAPTURE, "platform": "hip"}),
-    (TEXT, {"env": AFTER_CAPTURE}),
-], ids=["unset", "off", "0.5.16", "hip", "MLA"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "given"),
+    [
+        (NEMOTRON, {}),
+        (NEMOTRON, {"env": {"SGLANG_ENABLE_POST_CAPTURE_KV_SIZING": "0"}}),
+        (NEMOTRON, {"env": AFTER_CAPTURE, "engine_version": "0.5.16"}),
+        (NEMOTRON, {"env": AFTER_CAPTURE, "platform": "hip"}),
+        (TEXT, {"env": AFTER_CAPTURE}),
+    ],
+    ids=["unset", "off", "0.5.16", "hip", "MLA"],
+)
 def test_elsewhere_the_fraction_alone_decides(model, given):
     assert least_slack_gib(model, args(**given), 80.0) == 0
 

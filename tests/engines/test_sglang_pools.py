@@ -36,20 +36,48 @@ def test_the_boot_log_of_kimi_k3():
         ({"max_mamba_cache_size": 80, "tp_size": 8, "dp_size": 8, "enable_dp_attention": True}, NEWEST, 10, 11, 0),
         ({"disable_radix_cache": True, "max_running_requests": 12}, NEWEST, 12, 13, 0),
         ({"max_mamba_cache_size": 80, "disable_radix_cache": True, "max_running_requests": 12}, NEWEST, 80, 81, 0),
-        ({"max_mamba_cache_size": 80, "speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4}, NEWEST,
-         80, 81, (16 + 1) * 4),
-        ({"max_mamba_cache_size": 500, "speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4}, NEWEST,
-         500, 501, (48 + 1) * 4),
-        ({"disable_radix_cache": True, "max_running_requests": 12, "speculative_algorithm": "EAGLE",
-          "speculative_num_draft_tokens": 2}, NEWEST, 12, 13, (12 + 1) * 2),
+        (
+            {"max_mamba_cache_size": 80, "speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4},
+            NEWEST,
+            80,
+            81,
+            (16 + 1) * 4,
+        ),
+        (
+            {"max_mamba_cache_size": 500, "speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4},
+            NEWEST,
+            500,
+            501,
+            (48 + 1) * 4,
+        ),
+        (
+            {
+                "disable_radix_cache": True,
+                "max_running_requests": 12,
+                "speculative_algorithm": "EAGLE",
+                "speculative_num_draft_tokens": 2,
+            },
+            NEWEST,
+            12,
+            13,
+            (12 + 1) * 2,
+        ),
         ({}, OLDER, 29, 29, 0),
         ({}, NEWEST, 28, 29, 0),
     ],
     ids=[
-        "explicit", "0.5.16 charges no padding slot", "explicit per worker", "radix off", "explicit wins",
-        "drafts of K // S requests", "drafts of the 48 the engine sets", "radix off drafts", "ratio in 0.5.16", "ratio",
+        "explicit",
+        "0.5.16 charges no padding slot",
+        "explicit per worker",
+        "radix off",
+        "explicit wins",
+        "drafts of K // S requests",
+        "drafts of the 48 the engine sets",
+        "radix off drafts",
+        "ratio in 0.5.16",
+        "ratio",
     ],
-)  # fmt: skip
+)
 def test_slots_and_their_charge(flags, rules, slots, charged, drafts):
     """_handle_max_mamba_cache by hand: S = 5; explicit flags on 10 TiB, the ratio on 62 slots of 1 GiB."""
     rest = 62.0 if flags == {} else 10_240.0
@@ -71,22 +99,26 @@ def test_active_rings_are_charged_and_draft_states_are_not():
     ("flags", "rest", "message", "fix"),
     [
         (
-            {}, 1.0, "no room for a state slot: 1.00 GiB give -1 slots of 1,073,741,824 B",
+            {},
+            1.0,
+            "no room for a state slot: 1.00 GiB give -1 slots of 1,073,741,824 B",
             "raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs",
         ),
         (
-            {"max_mamba_cache_size": 10}, 8.0,
+            {"max_mamba_cache_size": 10},
+            8.0,
             "10 state slots take 11,811,160,064 B of 8.00 GiB and leave nothing for KV",
             "lower --max-mamba-cache-size or --mamba-full-memory-ratio",
         ),
         (
-            {"max_mamba_cache_size": 7, "tp_size": 8, "dp_size": 8, "enable_dp_attention": True}, 8.0,
+            {"max_mamba_cache_size": 7, "tp_size": 8, "dp_size": 8, "enable_dp_attention": True},
+            8.0,
             "no room for a state slot: 8.00 GiB give 0 slots of 1,073,741,824 B",
             "raise --mem-fraction-static or --mamba-full-memory-ratio, or use more GPUs",
         ),
     ],
     ids=["too little memory", "nothing left for KV", "fewer slots than workers"],
-)  # fmt: skip
+)
 def test_a_pool_without_room_is_refused(flags, rest, message, fix):
     """Where the engine raises, with both figures."""
     with pytest.raises(IllegalCombination) as refusal:
@@ -103,10 +135,15 @@ def test_kv_without_a_page_is_refused():
 
 @pytest.mark.parametrize(
     ("flags", "tokens"),
-    [({}, 999), ({"page_size": 64}, 960), ({"max_total_tokens": 500}, 500), ({"max_total_tokens": 5000}, 999),
-     ({"page_size": 64, "max_total_tokens": 500}, 448)],
+    [
+        ({}, 999),
+        ({"page_size": 64}, 960),
+        ({"max_total_tokens": 500}, 500),
+        ({"max_total_tokens": 5000}, 999),
+        ({"page_size": 64, "max_total_tokens": 500}, 448),
+    ],
     ids=["tokens", "whole pages", "user's limit", "limit beyond memory", "limit cut to pages"],
-)  # fmt: skip
+)
 def test_tokens_are_whole_pages_below_the_limit(flags, tokens):
     """bytes // cell // page * page, the limit re-floored to a page."""
     args = ServerArgs(**flags)
@@ -115,10 +152,14 @@ def test_tokens_are_whole_pages_below_the_limit(flags, tokens):
 
 @pytest.mark.parametrize(
     ("flags", "limit"),
-    [({}, None), ({"max_running_requests": 7}, 7), ({"speculative_algorithm": "NGRAM"}, 48),
-     ({"speculative_algorithm": "EAGLE", "max_running_requests": 7}, 7)],
+    [
+        ({}, None),
+        ({"max_running_requests": 7}, 7),
+        ({"speculative_algorithm": "NGRAM"}, 48),
+        ({"speculative_algorithm": "EAGLE", "max_running_requests": 7}, 7),
+    ],
     ids=["none", "given", "48 under speculation", "given under speculation"],
-)  # fmt: skip
+)
 def test_the_request_limit_is_48_under_speculation(flags, limit):
     """SGLang speculative_hook.py sets it when none is given, for every algorithm."""
     assert request_limit(ServerArgs(**flags)) == limit
@@ -173,12 +214,15 @@ def test_a_larger_ratio_moves_memory_from_kv_to_the_states(rest, slot, cell, rat
 @pytest.mark.parametrize(
     ("slots", "tokens", "flags", "binding", "requests", "idle"),
     [
-        (257, 1_169_204, {}, "state", 64, 49.55), (500, 460_800, {}, "kv", 50, 60.0),
-        (400, 921_600, {}, "state", 100, 0.0), (400, 921_600, {"max_running_requests": 8}, "limit", 100, 0.0),
-        (3, 921_600, {}, "state", 0, 100.0), (400, 10, {}, "kv", 0, 100.0),
+        (257, 1_169_204, {}, "state", 64, 49.55),
+        (500, 460_800, {}, "kv", 50, 60.0),
+        (400, 921_600, {}, "state", 100, 0.0),
+        (400, 921_600, {"max_running_requests": 8}, "limit", 100, 0.0),
+        (3, 921_600, {}, "state", 0, 100.0),
+        (400, 10, {}, "kv", 0, 100.0),
     ],
     ids=["state binds", "kv binds", "even", "limit binds", "no request by state", "no request by kv"],
-)  # fmt: skip
+)
 def test_the_pool_that_runs_out_first_binds_and_the_other_idles(slots, tokens, flags, binding, requests, idle):
     """At 9,216 tokens and 4 slots a request; both pools are read at the concurrency of the smaller."""
     setting = weigh("today", "", slots, tokens, 4, 9216, ServerArgs(**flags))

@@ -256,8 +256,11 @@ def test_a_refusal_has_a_document_of_its_own():
     document = refused(load_model("kimi-k3"), args, refusal.value)
     assert document["starts"] is False and document["max_mamba_cache_size"] == 4
     assert document["refusal"] == {
-        "stage": "max_running_requests", "rule": "HC002", "reason": refusal.value.reason, "fix": refusal.value.fix,
-    }  # fmt: skip
+        "stage": "max_running_requests",
+        "rule": "HC002",
+        "reason": refusal.value.reason,
+        "fix": refusal.value.fix,
+    }
     assert json.loads(json.dumps(document, allow_nan=False)) == document
 
 
@@ -312,13 +315,15 @@ def test_more_memory_is_never_fewer_tokens_at_a_pinned_size(rests):
 @pytest.mark.parametrize(
     ("flags", "binding", "requests", "idle"),
     [
-        ({}, "state", 51, 59.8), ({"mamba_full_memory_ratio": 9.0}, "kv", 24, 75.6),
-        ({"max_running_requests": 20}, "limit", 20, 0), ({"max_mamba_cache_size": 371}, "state", 74, 3.4),
+        ({}, "state", 51, 59.8),
+        ({"mamba_full_memory_ratio": 9.0}, "kv", 24, 75.6),
+        ({"max_running_requests": 20}, "limit", 20, 0),
+        ({"max_mamba_cache_size": 371}, "state", 74, 3.4),
         ({"disable_radix_cache": True, "max_running_requests": 40}, "limit", 40, 0),
         ({"model": "lfm2-350m", "rest": 60.0, "length": 256}, "limit", 4096, 0),
     ],
     ids=["state", "kv", "limit", "balanced", "the limit is K", "the engine's own limit"],
-)  # fmt: skip
+)
 def test_what_binds_and_what_idles(flags, binding, requests, idle):
     """The pool that runs out first, or the limit, and how much of the other is never used."""
     plan = planned(**flags)

@@ -71,18 +71,25 @@ def test_granite_counts_only_with_a_mamba_layer():
         ({"disable_radix_cache": True}, ("auto", True, 1)),
         ({"disable_radix_cache": True, "mamba_radix_cache_strategy": "extra_buffer"}, ("extra_buffer", True, 1)),
         ({"mamba_radix_cache_strategy": "extra_buffer_lazy"}, ("extra_buffer_lazy", True, 4)),
-        (
-            {"mamba_radix_cache_strategy": "no_buffer", "disable_overlap_schedule": True}, ("no_buffer", False, 3)
-        ),
+        ({"mamba_radix_cache_strategy": "no_buffer", "disable_overlap_schedule": True}, ("no_buffer", False, 3)),
         ({"pp_size": 2}, ("extra_buffer", False, 4)),
         ({"env": {"SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK": "1"}}, ("extra_buffer", True, 4)),
         ({"tp_size": 8, "speculative_algorithm": "EAGLE"}, ("extra_buffer", True, 5)),
     ],
     ids=[
-        "no overlap", "no overlap but pages", "other backend", "other platform", "radix off", "radix off, typed",
-        "lazy", "no_buffer typed", "pipeline", "decode lock skipped", "speculation changes nothing",
+        "no overlap",
+        "no overlap but pages",
+        "other backend",
+        "other platform",
+        "radix off",
+        "radix off, typed",
+        "lazy",
+        "no_buffer typed",
+        "pipeline",
+        "decode lock skipped",
+        "speculation changes nothing",
     ],
-)  # fmt: skip
+)
 def test_flags_change_the_strategy_and_the_slots(flags, resolved):
     """Resolution in the engine's order, for Qwen3-Next."""
     assert resolve("Qwen3NextForCausalLM", **flags) == resolved
@@ -118,7 +125,7 @@ def test_0_5_16_does_not_ask_whether_a_typed_strategy_has_states_to_keep():
         ("Mamba2ForCausalLM", {}, "Mamba2ForCausalLM: the engine leaves auto alone, base 3"),
     ],
     ids=["supported", "unsupported", "no overlap", "pipeline", "inkling", "no radix"],
-)  # fmt: skip
+)
 def test_the_reason_travels_with_the_number(architecture, flags, reason):
     """A resolved default says why it is what it is."""
     args = ServerArgs(**flags)

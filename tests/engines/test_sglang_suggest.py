@@ -102,9 +102,11 @@ def test_there_is_something_to_suggest(case):
 
 @given(
     st.sampled_from(["kimi-k3", "qwen3-next-80b-a3b", "nemotron-h-8b", "lfm2-350m", "inkling", "ling-2.6-flash"]),
-    st.floats(0.5, 500), st.integers(1, 1_000_000), st.sampled_from([None, *KINDS]),
+    st.floats(0.5, 500),
+    st.integers(1, 1_000_000),
+    st.sampled_from([None, *KINDS]),
     st.sampled_from(["", EAGLE, "--max-mamba-cache-size 90", "--max-running-requests 9", "--pp 2"]),
-)  # fmt: skip
+)
 @settings(max_examples=60)
 def test_suggestions_are_few_sorted_distinct_and_never_worse(name, rest, length, kind, flags):
     """Whatever the model, the memory and the length: as many as can be read, the most gain first, none refused."""
@@ -136,15 +138,21 @@ def flags_for(kind, flags=K3, name="kimi-k3"):
     ("kind", "flags", "suggested"),
     [
         ("long", K3, "--mamba-track-interval 1024 --mamba-max-states-per-path 4"),
-        ("long", f"{K3} --page-size 2048 --mamba-track-interval 2048",
-         "--mamba-track-interval 2048 --mamba-max-states-per-path 4"),
+        (
+            "long",
+            f"{K3} --page-size 2048 --mamba-track-interval 2048",
+            "--mamba-track-interval 2048 --mamba-max-states-per-path 4",
+        ),
         ("agent", K3, "--mamba-track-interval 64"),
         ("agent", f"{K3} {EAGLE} --speculative-num-draft-tokens 100", "--mamba-track-interval 100"),
         ("batch", K3, "--disable-radix-cache --mamba-full-memory-ratio 0.441"),
-        ("small", "--tp 8 --dcp-size 8", "--mamba-ssm-dtype bfloat16 --kv-cache-dtype fp8_e4m3 "
-                                         "--mamba-full-memory-ratio 9.12"),
+        (
+            "small",
+            "--tp 8 --dcp-size 8",
+            "--mamba-ssm-dtype bfloat16 --kv-cache-dtype fp8_e4m3 --mamba-full-memory-ratio 9.12",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_kind_of_work_brings_its_own(kind, flags, suggested):
     """Snapshots for long documents and short turns, one slot a request for batches, half of both caches for small."""
     assert flags_for(kind, flags) == [suggested]

@@ -25,9 +25,15 @@ def swept(words, specs, *, rest=None, work=AT_9216):
     """Axes and every point of a sweep, on 28.55 GiB unless ``rest`` makes them of the arguments."""
     axes = [parse_axis(spec) for spec in specs]
     found = sweep(
-        axes, lambda more: from_words([*words, *more], {})[1], SweepSolver(load_model(words[0])), TABLE,
-        memory_name="rest", cheap_fields=CHEAP_FIELDS, memory=rest or (lambda _: exact_rest(28.55)), work=work,
-    )  # fmt: skip
+        axes,
+        lambda more: from_words([*words, *more], {})[1],
+        SweepSolver(load_model(words[0])),
+        TABLE,
+        memory_name="rest",
+        cheap_fields=CHEAP_FIELDS,
+        memory=rest or (lambda _: exact_rest(28.55)),
+        work=work,
+    )
     return axes, list(found)
 
 
@@ -60,9 +66,9 @@ SWEEPS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("work", [
-    AT_9216, Workload(), Workload(((9216, 3), (100, 2))),
-], ids=["9216", "no length", "a mix"])  # fmt: skip
+@pytest.mark.parametrize(
+    "work", [AT_9216, Workload(), Workload(((9216, 3), (100, 2)))], ids=["9216", "no length", "a mix"]
+)
 @pytest.mark.parametrize(("words", "specs"), SWEEPS.values(), ids=SWEEPS)
 def test_every_point_is_the_plan_of_its_combination_alone(words, specs, work):
     """Slots, tokens, requests, what binds, and the reason where the engine would not start."""
@@ -124,13 +130,16 @@ def test_a_name_that_changes_no_plan_is_refused(spec):
         swept(K3, [spec])
 
 
-@pytest.mark.parametrize(("spec", "text"), [
-    ("max-mamba-cache-size=0", "--max-mamba-cache-size '0' is not a whole number from 1"),
-    ("max-mamba-cach-size=4", "--sweep max-mamba-cach-size: no flag that changes a plan"),
-    ("rest=0", "--sweep rest=0: not a usable size"),
-    ("rest=much", "--sweep rest=much: not a usable size"),
-    ("length=0", "'0' is not a usable token count"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ("max-mamba-cache-size=0", "--max-mamba-cache-size '0' is not a whole number from 1"),
+        ("max-mamba-cach-size=4", "--sweep max-mamba-cach-size: no flag that changes a plan"),
+        ("rest=0", "--sweep rest=0: not a usable size"),
+        ("rest=much", "--sweep rest=much: not a usable size"),
+        ("length=0", "'0' is not a usable token count"),
+    ],
+)
 def test_a_useless_value_is_refused_with_its_name(spec, text):
     with pytest.raises(InputError) as refusal:
         swept(K3, [spec])
@@ -138,8 +147,10 @@ def test_a_useless_value_is_refused_with_its_name(spec, text):
 
 
 def test_a_misspelt_name_is_told_the_one_it_comes_closest_to():
-    for spec, fix in (("max-mamba-cach-size=4", "write max-mamba-cache-size"),
-                      ("nonsense=3", "name a memory flag of the engine, rest or length")):  # fmt: skip
+    for spec, fix in (
+        ("max-mamba-cach-size=4", "write max-mamba-cache-size"),
+        ("nonsense=3", "name a memory flag of the engine, rest or length"),
+    ):
         with pytest.raises(InputError) as refusal:
             swept(K3, [spec])
         assert refusal.value.fix == fix
@@ -158,8 +169,16 @@ def test_csv_and_json_of_the_command_agree(capsys):
     """The same rows in the same order: axes first, empty cells for nothing."""
     from hybridcalc.cli.app import execute
 
-    flags = ["--rest", "28.55GiB", "-L", "9216", "--sweep", "mamba-radix-cache-strategy=extra_buffer,no_buffer",
-             "--sweep", "mamba-full-memory-ratio=0.5:1.5:0.5"]  # fmt: skip
+    flags = [
+        "--rest",
+        "28.55GiB",
+        "-L",
+        "9216",
+        "--sweep",
+        "mamba-radix-cache-strategy=extra_buffer,no_buffer",
+        "--sweep",
+        "mamba-full-memory-ratio=0.5:1.5:0.5",
+    ]
     assert execute(["plan", *K3, *flags, "--csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert execute(["plan", *K3, *flags, "--json"]) == 0

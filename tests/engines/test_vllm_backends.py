@@ -11,20 +11,23 @@ from hybridcalc.errors import InputError
 NEMOTRON, KIMI = "nemotron-h-8b", "kimi-linear-48b-a3b"
 
 
-@pytest.mark.parametrize(("model", "given", "name", "block"), [
-    (NEMOTRON, {}, "FLASH_ATTN", 16),
-    (NEMOTRON, {"kv_cache_dtype": "fp8"}, "FLASH_ATTN", 16),
-    (NEMOTRON, {"kv_cache_dtype": "fp8_e5m2"}, "TRITON_ATTN", 16),
-    (NEMOTRON, {"kv_cache_dtype": "int8_per_token_head"}, "TRITON_ATTN", 16),
-    (NEMOTRON, {"dtype": "float32"}, "TRITON_ATTN", 16),
-    (NEMOTRON, {"gpu_capability": "10.0"}, "FLASHINFER", 16),
-    ("kimi-linear-48b-a3b", {}, "FLASH_ATTN_MLA", 16),
-    (KIMI, {"kv_cache_dtype": "fp8"}, "TRITON_MLA", 16),
-    (KIMI, {"kv_cache_dtype": "fp8", "engine_version": "0.22.1"}, "FLASH_ATTN_MLA", 16),
-    (KIMI, {"gpu_capability": "10.0"}, "FLASHINFER_MLA", 32),
-    (NEMOTRON, {"attention_backend": "triton_attn"}, "TRITON_ATTN", 16),
-    (KIMI, {"attention_backend": "FLASHMLA"}, "FLASHMLA", 64),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "given", "name", "block"),
+    [
+        (NEMOTRON, {}, "FLASH_ATTN", 16),
+        (NEMOTRON, {"kv_cache_dtype": "fp8"}, "FLASH_ATTN", 16),
+        (NEMOTRON, {"kv_cache_dtype": "fp8_e5m2"}, "TRITON_ATTN", 16),
+        (NEMOTRON, {"kv_cache_dtype": "int8_per_token_head"}, "TRITON_ATTN", 16),
+        (NEMOTRON, {"dtype": "float32"}, "TRITON_ATTN", 16),
+        (NEMOTRON, {"gpu_capability": "10.0"}, "FLASHINFER", 16),
+        ("kimi-linear-48b-a3b", {}, "FLASH_ATTN_MLA", 16),
+        (KIMI, {"kv_cache_dtype": "fp8"}, "TRITON_MLA", 16),
+        (KIMI, {"kv_cache_dtype": "fp8", "engine_version": "0.22.1"}, "FLASH_ATTN_MLA", 16),
+        (KIMI, {"gpu_capability": "10.0"}, "FLASHINFER_MLA", 32),
+        (NEMOTRON, {"attention_backend": "triton_attn"}, "TRITON_ATTN", 16),
+        (KIMI, {"attention_backend": "FLASHMLA"}, "FLASHMLA", 64),
+    ],
+)
 def test_the_backend_follows_gpu_dtype_and_kind(model, given, name, block):
     ready = prepare(load_model(model), EngineArgs(**given))
     assert (ready.backend.name, ready.backend.kernel_block) == (name, block)
@@ -43,9 +46,9 @@ def test_a_backend_nobody_knows_is_an_input_error():
     assert caught.value.fix == f"one of {', '.join(FIXED_BACKENDS)}"
 
 
-@pytest.mark.parametrize(("asked", "layout"), [
-    (None, "LBNHC"), ("NHD", "LBNHC"), ("HND", "LBHNC"), *((name, name) for name in FREE_LAYOUTS),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("asked", "layout"), [(None, "LBNHC"), ("NHD", "LBNHC"), ("HND", "LBHNC"), *((name, name) for name in FREE_LAYOUTS)]
+)
 def test_a_layout_by_name_or_alias(asked, layout):
     env = {} if asked is None else {"VLLM_KV_CACHE_LAYOUT": asked}
     ready = prepare(load_model(NEMOTRON), EngineArgs(env=env))
@@ -53,9 +56,10 @@ def test_a_layout_by_name_or_alias(asked, layout):
     assert f"Using {layout} KV cache layout." in ready.log
 
 
-@pytest.mark.parametrize(("model", "asked", "capability"), [
-    (NEMOTRON, "BHLNC", "9.0"), (NEMOTRON, "LBNHC", "10.0"), (NEMOTRON, "nonsense", "9.0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "asked", "capability"),
+    [(NEMOTRON, "BHLNC", "9.0"), (NEMOTRON, "LBNHC", "10.0"), (NEMOTRON, "nonsense", "9.0")],
+)
 def test_a_layout_that_one_of_the_caches_cannot_read_is_refused(model, asked, capability):
     """BHLNC is out for every hybrid; FlashInfer on Blackwell reads none that begins with LBN."""
     args = EngineArgs(env={"VLLM_KV_CACHE_LAYOUT": asked}, gpu_capability=capability)

@@ -17,10 +17,15 @@ def refusal(model, version):
     return caught.value
 
 
-@pytest.mark.parametrize(("model", "last", "after"), [
-    ("bamba-9b", "0.23.0", "0.23.1"), ("bamba-9b", "0.23.0", "0.33.0"), ("minimax-m1-80k", "0.23.0", "0.24.0"),
-    ("plamo-2-1b", "0.26.0", "0.33.0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "last", "after"),
+    [
+        ("bamba-9b", "0.23.0", "0.23.1"),
+        ("bamba-9b", "0.23.0", "0.33.0"),
+        ("minimax-m1-80k", "0.23.0", "0.24.0"),
+        ("plamo-2-1b", "0.26.0", "0.33.0"),
+    ],
+)
 def test_a_removed_model_is_refused_with_the_version_that_last_had_it(model, last, after):
     """Bamba and MiniMax went after 0.23.0, Plamo2 after 0.26.0; under that version it is planned."""
     found, name = refusal(model, after), load_model(model).architecture

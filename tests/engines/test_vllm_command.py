@@ -60,13 +60,22 @@ def test_a_script_with_everything():
     )
     assert model == "nvidia/Nemotron-H-8B"
     assert read == EngineArgs(
-        tensor_parallel_size=2, decode_context_parallel_size=2, dtype="float16", max_model_len=131_072,
-        max_num_batched_tokens=8000, kv_cache_dtype="fp8", gpu_memory_utilization=0.9, enable_prefix_caching=True,
-        enable_chunked_prefill=False, mamba_ssm_cache_dtype="bfloat16", block_size=32, max_num_seqs=64,
+        tensor_parallel_size=2,
+        decode_context_parallel_size=2,
+        dtype="float16",
+        max_model_len=131_072,
+        max_num_batched_tokens=8000,
+        kv_cache_dtype="fp8",
+        gpu_memory_utilization=0.9,
+        enable_prefix_caching=True,
+        enable_chunked_prefill=False,
+        mamba_ssm_cache_dtype="bfloat16",
+        block_size=32,
+        max_num_seqs=64,
         speculative_config={"method": "ngram", "num_speculative_tokens": 3},
         compilation_config={"cudagraph_mode": "PIECEWISE"},
         env={"VLLM_SSM_CONV_STATE_LAYOUT": "DS", "VLLM_USE_V2_MODEL_RUNNER": "0"},
-    )  # fmt: skip
+    )
     assert (read.num_speculative_tokens, read.full_graphs, read.second_model_runner) == (3, False, False)
 
 
@@ -120,8 +129,12 @@ SWITCHES = [(flag, spelling) for flag, spelling in SPELLINGS if flag.kind == "sw
 def test_every_switch_has_a_no_form(flag, spelling):
     """The last of both wins."""
     off = "--no-" + spelling.removeprefix("--")
-    for words, expected in (([off], False), ([spelling, off], False), ([off, spelling], True),
-                            ([off.replace("-", "_").replace("__", "--", 1)], False)):  # fmt: skip
+    for words, expected in (
+        ([off], False),
+        ([spelling, off], False),
+        ([off, spelling], True),
+        ([off.replace("-", "_").replace("__", "--", 1)], False),
+    ):
         assert getattr(from_words(words, {})[1], flag.field) is expected
 
 
@@ -226,10 +239,18 @@ def test_dotted_names_fill_a_json_value(arguments, field, value):
     assert getattr(args(arguments), field) == value
 
 
-@pytest.mark.parametrize(("arguments", "full"), [
-    ("", True), ("--enforce-eager", False), ("--no-enforce-eager", True), ("-cc.cudagraph_mode PIECEWISE", False),
-    ("-cc.cudagraph_mode FULL_DECODE_ONLY", True), ("-cc.cudagraph_mode none", False), ("-cc.level 3", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "full"),
+    [
+        ("", True),
+        ("--enforce-eager", False),
+        ("--no-enforce-eager", True),
+        ("-cc.cudagraph_mode PIECEWISE", False),
+        ("-cc.cudagraph_mode FULL_DECODE_ONLY", True),
+        ("-cc.cudagraph_mode none", False),
+        ("-cc.level 3", True),
+    ],
+)
 def test_full_graphs_unless_told_otherwise(arguments, full):
     assert args(arguments).full_graphs is full
 
@@ -243,33 +264,57 @@ TP = "a whole number from 1 to 4,096"
         ("--max-model-length 8", "--max-model-length is not a flag of vLLM", "write --max-model-len"),
         ("--max_num_seq_s 8", "--max-num-seq-s is not a flag of vLLM", "write --max-num-seqs"),
         ("--enable-prefix-cachng", "--enable-prefix-cachng is not a flag of vLLM", "write --enable-prefix-caching"),
-        ("--no-enable-prefix-cachng", "--no-enable-prefix-cachng is not a flag of vLLM",
-         "write --no-enable-prefix-caching"),
+        (
+            "--no-enable-prefix-cachng",
+            "--no-enable-prefix-cachng is not a flag of vLLM",
+            "write --no-enable-prefix-caching",
+        ),
         ("\u2013tp 8", "'\u2013tp' begins with a typographic dash", "write --tp"),
-        ("--max-num 8", "--max-num could be --max-num-active-seqs, --max-num-batched-tokens, "
-                        "--max-num-partial-prefills, ...", "write the flag in full"),
+        (
+            "--max-num 8",
+            "--max-num could be --max-num-active-seqs, --max-num-batched-tokens, --max-num-partial-prefills, ...",
+            "write the flag in full",
+        ),
         ("-tp", "-tp has no value", f"write -tp and {TP}"),
         ("--kv-cache-dtype", "--kv-cache-dtype has no value", "write --kv-cache-dtype and a name"),
         ("-tp=", f"-tp '' is not {TP}", ""),
         ("-tp eight", f"-tp 'eight' is not {TP}", ""),
         ("-tp 0", f"-tp '0' is not {TP}", ""),
         ("--block-size 8k", "--block-size '8k' is not a whole number from 1 to 1,048,576", ""),
-        ("--max-model-len 1.5K", "--max-model-len '1.5K' is not a whole number from -1 to 1,099,511,627,776 "
-                                 "(8k is 8,000, 8K is 8,192)", ""),
-        ("--max-model-len 8Ki", "--max-model-len '8Ki' is not a whole number from -1 to 1,099,511,627,776 "
-                                "(8k is 8,000, 8K is 8,192)", ""),
+        (
+            "--max-model-len 1.5K",
+            "--max-model-len '1.5K' is not a whole number from -1 to 1,099,511,627,776 (8k is 8,000, 8K is 8,192)",
+            "",
+        ),
+        (
+            "--max-model-len 8Ki",
+            "--max-model-len '8Ki' is not a whole number from -1 to 1,099,511,627,776 (8k is 8,000, 8K is 8,192)",
+            "",
+        ),
         ("--gpu-memory-utilization 92", "--gpu-memory-utilization '92' is not a number above 0 and at most 1", ""),
         ("--mamba-cache-mode lazy", "--mamba-cache-mode 'lazy' is not one of all, align, none", ""),
-        ("--mamba-ssm-cache-dtype fp8", "--mamba-ssm-cache-dtype 'fp8' is not one of auto, float32, bfloat16, float16",
-         ""),
-        ("--speculative-config mtp", "--speculative-config 'mtp' is not a JSON object, as {\"method\": \"mtp\"}", ""),
-        ("--speculative-config '[1]'", "--speculative-config '[1]' is not a JSON object, as {\"method\": \"mtp\"}", ""),
-        ("--speculative-config.num_speculative_tokens many",
-         "--speculative-config: num_speculative_tokens 'many' is not a whole number from 1 to 1,024", ""),
-        ("--speculative-config.num_speculative_tokens 0",
-         "--speculative-config: num_speculative_tokens '0' is not a whole number from 1 to 1,024", ""),
-        ("--speculative-config.num_speculative_tokens true",
-         "--speculative-config: num_speculative_tokens 'True' is not a whole number from 1 to 1,024", ""),
+        (
+            "--mamba-ssm-cache-dtype fp8",
+            "--mamba-ssm-cache-dtype 'fp8' is not one of auto, float32, bfloat16, float16",
+            "",
+        ),
+        ("--speculative-config mtp", '--speculative-config \'mtp\' is not a JSON object, as {"method": "mtp"}', ""),
+        ("--speculative-config '[1]'", '--speculative-config \'[1]\' is not a JSON object, as {"method": "mtp"}', ""),
+        (
+            "--speculative-config.num_speculative_tokens many",
+            "--speculative-config: num_speculative_tokens 'many' is not a whole number from 1 to 1,024",
+            "",
+        ),
+        (
+            "--speculative-config.num_speculative_tokens 0",
+            "--speculative-config: num_speculative_tokens '0' is not a whole number from 1 to 1,024",
+            "",
+        ),
+        (
+            "--speculative-config.num_speculative_tokens true",
+            "--speculative-config: num_speculative_tokens 'True' is not a whole number from 1 to 1,024",
+            "",
+        ),
         ("--speculative-config.method", "'--speculative-config.method' has no value", "write it after the name"),
         ("--enforce-eager=true", "--enforce-eager takes no value, but has 'true'", "write --enforce-eager alone"),
         ("--enforce-eager true", "'true' after --enforce-eager belongs to no flag", "leave it out, or name its flag"),
@@ -281,7 +326,7 @@ TP = "a whole number from 1 to 4,096"
         ("$MODEL", "'$MODEL' is a value the shell decides", "give it literally"),
         ("VLLM_KV_CACHE_LAYOUT=$X", "'VLLM_KV_CACHE_LAYOUT=$X' is a value the shell decides", "give it literally"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_said_word_by_word(arguments, message, fix):
     if arguments.startswith("VLLM_"):
         with pytest.raises(InputError) as caught:
@@ -344,10 +389,9 @@ def valid(flag: Flag) -> st.SearchStrategy[tuple[Flag, list[str], object]]:
     elif flag.kind == "str":
         values = st.sampled_from(flag.choices or ("a", "b/c", "d e")).map(lambda value: (value, value))
     else:
-        return st.sampled_from([(spelling, on) for s in flag.spellings for spelling, on in
-                                ((s, True), ("--no-" + s[2:], False))]).map(
-            lambda drawn: (flag, [drawn[0]], drawn[1])
-        )  # fmt: skip
+        return st.sampled_from(
+            [(spelling, on) for s in flag.spellings for spelling, on in ((s, True), ("--no-" + s[2:], False))]
+        ).map(lambda drawn: (flag, [drawn[0]], drawn[1]))
     return st.tuples(st.sampled_from(flag.spellings), values, st.booleans()).map(
         lambda drawn: (flag, [f"{drawn[0]}={drawn[1][0]}"] if drawn[2] else [drawn[0], drawn[1][0]], drawn[1][1])
     )

@@ -30,16 +30,19 @@ def refusal(model=NEMOTRON, **given) -> Refusal:
     return caught.value
 
 
-@pytest.mark.parametrize(("version", "rules", "note"), [
-    ("0.33.0", "0.33.0", ""),
-    ("0.33.1", "0.33.0", "vLLM 0.33.1: the rules of 0.33.0 are used"),
-    ("1.0", "0.33.0", "vLLM 1.0: the rules of 0.33.0 are used"),
-    ("0.22.1", "0.22.1", ""),
-    ("0.32.9", "0.32.0", "vLLM 0.32.9: the rules of 0.32.0 are used"),
-    ("0.28.0", "0.28.0", "vLLM 0.28.0: rules read in its source, not checked by its results"),
-    ("0.22.0", "0.20.2", "vLLM 0.22.0: the rules of 0.20.2 are used"),
-    ("0.18.0", "0.18.0", "vLLM 0.18.0: rules read in its source, not checked by its results"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "rules", "note"),
+    [
+        ("0.33.0", "0.33.0", ""),
+        ("0.33.1", "0.33.0", "vLLM 0.33.1: the rules of 0.33.0 are used"),
+        ("1.0", "0.33.0", "vLLM 1.0: the rules of 0.33.0 are used"),
+        ("0.22.1", "0.22.1", ""),
+        ("0.32.9", "0.32.0", "vLLM 0.32.9: the rules of 0.32.0 are used"),
+        ("0.28.0", "0.28.0", "vLLM 0.28.0: rules read in its source, not checked by its results"),
+        ("0.22.0", "0.20.2", "vLLM 0.22.0: the rules of 0.20.2 are used"),
+        ("0.18.0", "0.18.0", "vLLM 0.18.0: rules read in its source, not checked by its results"),
+    ],
+)
 def test_a_version_takes_the_nearest_lower_rule_set(version, rules, note):
     found, said = rules_for(version)
     assert (found.version, said) == (rules, note)
@@ -92,26 +95,32 @@ def test_what_is_no_version_is_refused(version):
     assert caught.value.fix == "write one like 0.5.23 or 0.33.0"
 
 
-@pytest.mark.parametrize(("given", "mode", "caching"), [
-    ({}, "align", True),
-    ({"enable_prefix_caching": True}, "align", True),
-    ({"enable_prefix_caching": False}, "none", False),
-    ({"mamba_cache_mode": "all"}, "align", True),
-    ({"mamba_cache_mode": "all", "enable_prefix_caching": False}, "none", False),
-    ({"mamba_cache_mode": "none"}, "align", True),
-    ({"engine_version": "0.22.1"}, "none", False),
-    ({"engine_version": "0.22.1", "mamba_cache_mode": "all"}, "none", False),
-    ({"engine_version": "0.22.1", "enable_prefix_caching": True}, "all", True),
-    ({"engine_version": "0.22.1", "enable_prefix_caching": True, "mamba_cache_mode": "none"}, "all", True),
-    ({"engine_version": "0.22.1", "enable_prefix_caching": True, "mamba_cache_mode": "align"}, "align", True),
-    ({"model": NEXT, "engine_version": "0.22.1", "enable_prefix_caching": True}, "align", True),
-    ({"model": NEXT, "engine_version": "0.22.1", "enable_prefix_caching": True, "mamba_cache_mode": "all"}, "align",
-     True),
-    ({"model": "codestral-mamba-7b"}, "none", False),
-    ({"model": "codestral-mamba-7b", "enable_prefix_caching": True}, "align", True),
-    ({"model": "llama-3-8b"}, "none", True),
-    ({"model": "llama-3-8b", "engine_version": "0.22.1"}, "none", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "mode", "caching"),
+    [
+        ({}, "align", True),
+        ({"enable_prefix_caching": True}, "align", True),
+        ({"enable_prefix_caching": False}, "none", False),
+        ({"mamba_cache_mode": "all"}, "align", True),
+        ({"mamba_cache_mode": "all", "enable_prefix_caching": False}, "none", False),
+        ({"mamba_cache_mode": "none"}, "align", True),
+        ({"engine_version": "0.22.1"}, "none", False),
+        ({"engine_version": "0.22.1", "mamba_cache_mode": "all"}, "none", False),
+        ({"engine_version": "0.22.1", "enable_prefix_caching": True}, "all", True),
+        ({"engine_version": "0.22.1", "enable_prefix_caching": True, "mamba_cache_mode": "none"}, "all", True),
+        ({"engine_version": "0.22.1", "enable_prefix_caching": True, "mamba_cache_mode": "align"}, "align", True),
+        ({"model": NEXT, "engine_version": "0.22.1", "enable_prefix_caching": True}, "align", True),
+        (
+            {"model": NEXT, "engine_version": "0.22.1", "enable_prefix_caching": True, "mamba_cache_mode": "all"},
+            "align",
+            True,
+        ),
+        ({"model": "codestral-mamba-7b"}, "none", False),
+        ({"model": "codestral-mamba-7b", "enable_prefix_caching": True}, "align", True),
+        ({"model": "llama-3-8b"}, "none", True),
+        ({"model": "llama-3-8b", "engine_version": "0.22.1"}, "none", True),
+    ],
+)
 def test_the_cache_mode_follows_prefix_caching(given, mode, caching):
     """0.33.0 ignores the flag; 0.22.1 takes all where the class supports it and align is not asked for."""
     ready = prepared(**given)
@@ -138,10 +147,19 @@ def test_the_version_that_a_retired_mode_names_runs_it():
     assert ready.mode == "all"
 
 
-@pytest.mark.parametrize(("gib", "capability", "seqs", "tokens"), [
-    (None, "9.0", 256, 2048), (24.0, "8.9", 256, 2048), (69.9, "9.0", 256, 2048), (70.0, "9.0", 1024, 8192),
-    (80.0, "8.0", 256, 2048), (128.0, "12.1", 256, 2048), (141.0, "9.0", 1024, 8192), (180.0, "10.0", 1024, 16384),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gib", "capability", "seqs", "tokens"),
+    [
+        (None, "9.0", 256, 2048),
+        (24.0, "8.9", 256, 2048),
+        (69.9, "9.0", 256, 2048),
+        (70.0, "9.0", 1024, 8192),
+        (80.0, "8.0", 256, 2048),
+        (128.0, "12.1", 256, 2048),
+        (141.0, "9.0", 1024, 8192),
+        (180.0, "10.0", 1024, 16384),
+    ],
+)
 def test_defaults_follow_the_gpu(gib, capability, seqs, tokens):
     """1,024 sequences from 70 GiB on, but on A100 and GB10; a server's batch of 8,192 tokens there, 16,384 from 160."""
     args = EngineArgs(gpu_memory_gib=gib, gpu_capability=capability)
@@ -156,14 +174,17 @@ def test_what_is_no_compute_capability_is_refused(text):
         prepared(gpu_capability=text)
 
 
-@pytest.mark.parametrize(("model", "config", "drafts", "layers"), [
-    (NEXT, {"method": "mtp"}, 1, 13),
-    (NEXT, {"method": "qwen3_next_mtp", "num_speculative_tokens": 3}, 3, 13),
-    (NEXT, {"method": "ngram", "num_speculative_tokens": 3}, 3, 12),
-    (NEXT, {"method": "suffix"}, 24, 12),
-    (NEXT, {"model": "x/y", "num_speculative_tokens": 5}, 5, 12),
-    (NEMOTRON, {"method": "mtp", "num_speculative_tokens": 2}, 2, 5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "config", "drafts", "layers"),
+    [
+        (NEXT, {"method": "mtp"}, 1, 13),
+        (NEXT, {"method": "qwen3_next_mtp", "num_speculative_tokens": 3}, 3, 13),
+        (NEXT, {"method": "ngram", "num_speculative_tokens": 3}, 3, 12),
+        (NEXT, {"method": "suffix"}, 24, 12),
+        (NEXT, {"model": "x/y", "num_speculative_tokens": 5}, 5, 12),
+        (NEMOTRON, {"method": "mtp", "num_speculative_tokens": 2}, 2, 5),
+    ],
+)
 def test_drafts_widen_the_state_and_mtp_adds_its_layers(model, config, drafts, layers):
     """MTP attention joins the target's bucket: 12 -> 13 for Qwen3-Next."""
     ready = prepared(model, speculative_config=config)
@@ -242,19 +263,22 @@ def test_a_kda_state_in_float16_is_refused_when_the_block_is_sized():
     assert (found.reason, found.fix) == ("vLLM keeps no KDA state in float16", "one of auto, float32, bfloat16")
 
 
-@pytest.mark.parametrize(("given", "text"), [
-    ({"tensor_parallel_size": 0}, "tensor_parallel_size 0 is not a whole number from 1 to 4,096"),
-    ({"tensor_parallel_size": True}, "tensor_parallel_size True is not a whole number from 1 to 4,096"),
-    ({"block_size": 1.5}, "block_size 1.5 is not a whole number from 1 to 1,048,576"),
-    ({"num_speculative_tokens": 4096}, "num_speculative_tokens 4096 is not a whole number from 0 to 1,024"),
-    ({"max_model_len": 0}, "max_model_len 0 is not a usable length"),
-    ({"max_model_len": -2}, "max_model_len -2 is not a usable length"),
-    ({"dtype": "fp8"}, "dtype 'fp8' is not known"),
-    ({"mamba_cache_mode": "lazy"}, "mamba_cache_mode 'lazy' is not known"),
-    ({"kv_cache_dtype": "nvfp4"}, "--kv-cache-dtype nvfp4 is not modelled"),
-    ({"pipeline_parallel_size": 2}, "pipeline parallelism of vLLM is not modelled"),
-    ({"model": "glm-5.3-flash"}, "the hybrid class Glm5NextForConditionalGeneration is not modelled for vLLM"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"tensor_parallel_size": 0}, "tensor_parallel_size 0 is not a whole number from 1 to 4,096"),
+        ({"tensor_parallel_size": True}, "tensor_parallel_size True is not a whole number from 1 to 4,096"),
+        ({"block_size": 1.5}, "block_size 1.5 is not a whole number from 1 to 1,048,576"),
+        ({"num_speculative_tokens": 4096}, "num_speculative_tokens 4096 is not a whole number from 0 to 1,024"),
+        ({"max_model_len": 0}, "max_model_len 0 is not a usable length"),
+        ({"max_model_len": -2}, "max_model_len -2 is not a usable length"),
+        ({"dtype": "fp8"}, "dtype 'fp8' is not known"),
+        ({"mamba_cache_mode": "lazy"}, "mamba_cache_mode 'lazy' is not known"),
+        ({"kv_cache_dtype": "nvfp4"}, "--kv-cache-dtype nvfp4 is not modelled"),
+        ({"pipeline_parallel_size": 2}, "pipeline parallelism of vLLM is not modelled"),
+        ({"model": "glm-5.3-flash"}, "the hybrid class Glm5NextForConditionalGeneration is not modelled for vLLM"),
+    ],
+)
 def test_what_is_no_argument_or_not_modelled_is_an_input_error(given, text):
     """No refusal of the engine: nothing is said about whether it would start."""
     with pytest.raises(InputError) as caught:
@@ -270,9 +294,9 @@ KINDS_OF_VALUES = {
 }
 
 
-@pytest.mark.parametrize(("kinds", "what", "name"), [
-    (kinds, what, name) for kinds, what, names in KINDS for name in names
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kinds", "what", "name"), [(kinds, what, name) for kinds, what, names in KINDS for name in names]
+)
 def test_a_python_caller_s_value_of_another_kind_is_an_input_error(kinds, what, name):
     """Each argument, each kind of value: the message names both, and no other exception comes through."""
     for value in KINDS_OF_VALUES[what]:
@@ -290,14 +314,21 @@ def test_every_argument_has_a_check_of_its_kind():
             prepared(**{field.name: object()})
 
 
-@pytest.mark.parametrize(("given", "text"), [
-    ({"gpu_memory_utilization": float("nan")}, "gpu_memory_utilization nan is not above 0 and at most 1"),
-    ({"prefix_cache_retention_interval": -1},
-     "prefix_cache_retention_interval -1 is not a whole number from 0 to 1,099,511,627,776"),
-    ({"env": {"VLLM_USE_V2_MODEL_RUNNER": 0}}, "env: 'VLLM_USE_V2_MODEL_RUNNER': 0 is not text"),
-    ({"env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": True}, "max_model_len": 9000},
-     "env: 'VLLM_ALLOW_LONG_MAX_MODEL_LEN': True is not text"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"gpu_memory_utilization": float("nan")}, "gpu_memory_utilization nan is not above 0 and at most 1"),
+        (
+            {"prefix_cache_retention_interval": -1},
+            "prefix_cache_retention_interval -1 is not a whole number from 0 to 1,099,511,627,776",
+        ),
+        ({"env": {"VLLM_USE_V2_MODEL_RUNNER": 0}}, "env: 'VLLM_USE_V2_MODEL_RUNNER': 0 is not text"),
+        (
+            {"env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": True}, "max_model_len": 9000},
+            "env: 'VLLM_ALLOW_LONG_MAX_MODEL_LEN': True is not text",
+        ),
+    ],
+)
 def test_a_value_of_the_right_kind_may_still_be_none(given, text):
     with pytest.raises(InputError) as caught:
         prepared(**given)
@@ -334,8 +365,9 @@ def test_the_longest_length_is_that_of_the_config_times_its_rope_factor(model, f
     with pytest.raises(Refusal) as caught:
         prepare(scaled, EngineArgs(max_model_len=longest + 1))
     assert (caught.value.rule, caught.value.fix) == (
-        "HC051", f"write --max-model-len {longest}, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
-    )  # fmt: skip
+        "HC051",
+        f"write --max-model-len {longest}, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1",
+    )
     for value, starts in (("1", True), (" True ", True), ("0", False), ("", False)):
         args = EngineArgs(max_model_len=longest + 1, env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": value})
         if starts:
@@ -352,10 +384,16 @@ def test_a_config_without_a_longest_sequence_is_served_at_2048_tokens():
     assert prepared("codestral-mamba-7b", max_model_len=9000).length == 9000
 
 
-@pytest.mark.parametrize(("model", "given", "dtype"), [
-    (NEMOTRON, {}, "float32"), (NEMOTRON, {"mamba_ssm_cache_dtype": "bfloat16"}, "bfloat16"),
-    ("qwen3.5-27b", {}, "float32"), (NEXT, {}, "auto"), (KIMI, {}, "auto"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "given", "dtype"),
+    [
+        (NEMOTRON, {}, "float32"),
+        (NEMOTRON, {"mamba_ssm_cache_dtype": "bfloat16"}, "bfloat16"),
+        ("qwen3.5-27b", {}, "float32"),
+        (NEXT, {}, "auto"),
+        (KIMI, {}, "auto"),
+    ],
+)
 def test_the_state_dtype_that_the_configuration_shows(model, given, dtype):
     """Nemotron-H and Qwen3.5 have hooks that set it; Kimi's state is float32 although it shows auto."""
     assert prepared(model, **given).settled["mamba_ssm_cache_dtype"] == dtype

@@ -59,8 +59,14 @@ def side(state, per_token):
     return Holdings("", "", state, 1, "", KvCurve(per_token), 1, "")
 
 
-@given(st.integers(0, 300), st.integers(0, 20), st.integers(1, 12), st.integers(0, 300), st.integers(1, 20),
-       st.integers(1, 12))  # fmt: skip
+@given(
+    st.integers(0, 300),
+    st.integers(0, 20),
+    st.integers(1, 12),
+    st.integers(0, 300),
+    st.integers(1, 20),
+    st.integers(1, 12),
+)
 @settings(max_examples=400)
 def test_lighter_in_blocks_is_what_counting_every_length_gives(state, mine, block, other_state, theirs, other_block):
     """Whole blocks on both sides; beyond the crossing by the token, plus a block of each, nothing changes any more."""
@@ -71,8 +77,10 @@ def test_lighter_in_blocks_is_what_counting_every_length_gives(state, mine, bloc
     assert found == by_counting(hybrid, block, other, other_block, end)
 
 
-@pytest.mark.parametrize(("name", "baseline"), [("nemotron-h-8b", "llama-3-8b"), ("lfm2-1.2b", "llama-3-8b"),
-                                                ("kimi-linear-48b-a3b", "deepseek-v3")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "baseline"),
+    [("nemotron-h-8b", "llama-3-8b"), ("lfm2-1.2b", "llama-3-8b"), ("kimi-linear-48b-a3b", "deepseek-v3")],
+)
 def test_the_note_on_whole_blocks_is_what_the_planner_counts(name, baseline):
     """The pool loses blocks: at that length the hybrid takes fewer bytes of them, one token before it does not."""
     answer = crossover(name, baseline)
@@ -95,8 +103,11 @@ def test_a_hybrid_whose_tokens_take_more_is_lighter_from_no_length_on():
     )
 
 
-PRESETS = [name for name in model_names() if load_model(name).architecture in CLASSES and not CLASSES[
-    load_model(name).architecture].last]  # fmt: skip
+PRESETS = [
+    name
+    for name in model_names()
+    if load_model(name).architecture in CLASSES and not CLASSES[load_model(name).architecture].last
+]
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -128,11 +139,17 @@ def test_the_curve_and_the_steps_agree_with_the_meeting(name, baseline):
         assert eval(numbers.replace(" x ", " * ")) == step.value, step
 
 
-@pytest.mark.parametrize(("name", "flags", "message"), [
-    ("llama-3-8b", {}, "llama-3-8b has no recurrent layer: it keeps no state"),
-    (NEMOTRON, {"engine_version": "0.22.1", "enable_prefix_caching": True},
-     "mode all keeps states for every block: they grow with the length"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "flags", "message"),
+    [
+        ("llama-3-8b", {}, "llama-3-8b has no recurrent layer: it keeps no state"),
+        (
+            NEMOTRON,
+            {"engine_version": "0.22.1", "enable_prefix_caching": True},
+            "mode all keeps states for every block: they grow with the length",
+        ),
+    ],
+)
 def test_what_has_no_crossover_is_refused(name, flags, message):
     with pytest.raises(InputError) as caught:
         crossover(name, **flags)

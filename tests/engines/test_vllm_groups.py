@@ -23,31 +23,37 @@ from hybridcalc.engines.vllm.groups import (
 from hybridcalc.engines.vllm.planner import prepare
 
 
-@pytest.mark.parametrize(("layers", "first", "drafts", "expected"), [
-    ("sssa", False, 0, [(STATE, 3), (FULL, 1)]),
-    ("asss", False, 0, [(FULL, 1), (STATE, 3)]),
-    ("bbb", False, 0, [(STATE, 3), (FULL, 3)]),
-    ("bbb", True, 0, [(FULL, 3), (STATE, 3)]),
-    ("sbsb", True, 0, [(FULL, 2), (STATE, 4)]),
-    ("s.a.w", False, 0, [(STATE, 1), (FULL, 1), (WINDOW, 1)]),
-    ("sssa", False, 2, [(STATE, 3), (FULL, 3)]),
-    ("ss", False, 1, [(STATE, 2), (FULL, 1)]),
-    ("...", False, 0, []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layers", "first", "drafts", "expected"),
+    [
+        ("sssa", False, 0, [(STATE, 3), (FULL, 1)]),
+        ("asss", False, 0, [(FULL, 1), (STATE, 3)]),
+        ("bbb", False, 0, [(STATE, 3), (FULL, 3)]),
+        ("bbb", True, 0, [(FULL, 3), (STATE, 3)]),
+        ("sbsb", True, 0, [(FULL, 2), (STATE, 4)]),
+        ("s.a.w", False, 0, [(STATE, 1), (FULL, 1), (WINDOW, 1)]),
+        ("sssa", False, 2, [(STATE, 3), (FULL, 3)]),
+        ("ss", False, 1, [(STATE, 2), (FULL, 1)]),
+        ("...", False, 0, []),
+    ],
+)
 def test_buckets_come_in_the_order_of_their_first_layers(layers, first, drafts, expected):
     """Falcon-H1 and Zamba2 register their attention first; draft layers join the full attention."""
     assert list(buckets(layers, attention_first=first, draft_layers=drafts).items()) == expected
 
 
-@pytest.mark.parametrize(("model", "flags", "sizes"), [
-    ("nemotron-h-8b", {}, [4] * 7),
-    ("qwen3-next-80b-a3b", {}, [12] * 4),
-    ("qwen3-next-80b-a3b", {"speculative_config": {"method": "mtp"}}, [12, 12, 12, 13]),
-    ("zamba2-7b", {}, [13, 12, 12, 12, 12, 11, 11, 11]),
-    ("falcon-h1-34b", {}, [72, 72]),
-    ("codestral-mamba-7b", {}, [64]),
-    ("llama-3-8b", {}, [32]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "flags", "sizes"),
+    [
+        ("nemotron-h-8b", {}, [4] * 7),
+        ("qwen3-next-80b-a3b", {}, [12] * 4),
+        ("qwen3-next-80b-a3b", {"speculative_config": {"method": "mtp"}}, [12, 12, 12, 13]),
+        ("zamba2-7b", {}, [13, 12, 12, 12, 12, 11, 11, 11]),
+        ("falcon-h1-34b", {}, [72, 72]),
+        ("codestral-mamba-7b", {}, [64]),
+        ("llama-3-8b", {}, [32]),
+    ],
+)
 def test_groups_of_a_model(model, flags, sizes):
     """Parts are strided, so that they differ by a layer at most; a bucket 1.5 times as large is cut to the smaller."""
     ready = prepare(load_model(model), EngineArgs(**flags))
@@ -83,12 +89,24 @@ def test_groups_share_every_layer_out_and_none_is_larger_than_the_size(counts):
 HELD = Residency(mode="align", drafts=3, checkpoints=1, dcp=1, window=100, in_flight_tokens=50)
 
 
-@pytest.mark.parametrize(("kind", "changed", "length", "blocks"), [
-    (FULL, {}, 1, 1), (FULL, {}, 64, 1), (FULL, {}, 65, 2), (FULL, {"dcp": 2}, 128, 1), (FULL, {"dcp": 2}, 129, 2),
-    (STATE, {}, 1, 6), (STATE, {}, 10**6, 6), (STATE, {"checkpoints": 0, "drafts": 0}, 9, 2),
-    (STATE, {"mode": "none"}, 9, 4), (STATE, {"mode": "all"}, 129, 6), (STATE, {"mode": "all", "drafts": 0}, 128, 2),
-    (WINDOW, {}, 64, 2), (WINDOW, {}, 10**6, 4),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "changed", "length", "blocks"),
+    [
+        (FULL, {}, 1, 1),
+        (FULL, {}, 64, 1),
+        (FULL, {}, 65, 2),
+        (FULL, {"dcp": 2}, 128, 1),
+        (FULL, {"dcp": 2}, 129, 2),
+        (STATE, {}, 1, 6),
+        (STATE, {}, 10**6, 6),
+        (STATE, {"checkpoints": 0, "drafts": 0}, 9, 2),
+        (STATE, {"mode": "none"}, 9, 4),
+        (STATE, {"mode": "all"}, 129, 6),
+        (STATE, {"mode": "all", "drafts": 0}, 128, 2),
+        (WINDOW, {}, 64, 2),
+        (WINDOW, {}, 10**6, 4),
+    ],
+)
 def test_blocks_of_a_request_in_a_group(kind, changed, length, blocks):
     """align 2 + S + C, none 1 + S, all one for every block; a window holds W - 1 and what is in flight, and one."""
     assert blocks_held(Group(kind, 1, 64), length, HELD._replace(**changed)) == blocks

@@ -39,37 +39,50 @@ def test_nemotron_h_8b_under_all_takes_whole_chunks():
     assert f"{100 * (found.page - 4_255_744) / 4_255_744:.1f}" == "23.2"
 
 
-@pytest.mark.parametrize(("model", "flags", "block"), [
-    (NEMOTRON, {"block_size": 512}, 1536),
-    (NEMOTRON, {"block_size": 1024}, 2048),
-    (NEMOTRON, {"block_size": 1040}, 1040),
-    (NEMOTRON, {"block_size": 2080}, 2080),
-    (NEMOTRON, {"kv_cache_dtype": "fp8"}, 2080),
-    (NEMOTRON, {**OLD, "mamba_block_size": 1024}, 2048),
-    (NEMOTRON, {**OLD, "mamba_block_size": 640}, 1280),
-    (NEMOTRON, {**OLD, "mamba_cache_mode": "align"}, 1040),
-    (NEXT, {}, 576),
-    (NEXT, {"block_size": 544}, 1088),
-    (NEXT, {"enable_prefix_caching": False}, 544),
-    (NEXT, {"gdn_prefill_backend": "triton"}, 544),
-    (NEXT, {"additional_config": {"gdn_prefill_backend": "triton"}}, 544),
-    (NEXT, {"gpu_capability": "10.0"}, 576),
-    (NEXT, {"gpu_capability": "8.0"}, 544),
-    (NEXT, OLD, 544),
-    ("olmo-hybrid-7b", {}, 80),
-    *((NEXT, {"tensor_parallel_size": tp}, block) for tp, block in ((2, 576), (4, 320), (8, 192))),
-    *((KIMI, {"tensor_parallel_size": tp}, block) for tp, block in ((1, 1920), (2, 1024), (4, 512), (8, 256))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "flags", "block"),
+    [
+        (NEMOTRON, {"block_size": 512}, 1536),
+        (NEMOTRON, {"block_size": 1024}, 2048),
+        (NEMOTRON, {"block_size": 1040}, 1040),
+        (NEMOTRON, {"block_size": 2080}, 2080),
+        (NEMOTRON, {"kv_cache_dtype": "fp8"}, 2080),
+        (NEMOTRON, {**OLD, "mamba_block_size": 1024}, 2048),
+        (NEMOTRON, {**OLD, "mamba_block_size": 640}, 1280),
+        (NEMOTRON, {**OLD, "mamba_cache_mode": "align"}, 1040),
+        (NEXT, {}, 576),
+        (NEXT, {"block_size": 544}, 1088),
+        (NEXT, {"enable_prefix_caching": False}, 544),
+        (NEXT, {"gdn_prefill_backend": "triton"}, 544),
+        (NEXT, {"additional_config": {"gdn_prefill_backend": "triton"}}, 544),
+        (NEXT, {"gpu_capability": "10.0"}, 576),
+        (NEXT, {"gpu_capability": "8.0"}, 544),
+        (NEXT, OLD, 544),
+        ("olmo-hybrid-7b", {}, 80),
+        *((NEXT, {"tensor_parallel_size": tp}, block) for tp, block in ((2, 576), (4, 320), (8, 192))),
+        *((KIMI, {"tensor_parallel_size": tp}, block) for tp, block in ((1, 1920), (2, 1024), (4, 512), (8, 256))),
+    ],
+)
 def test_the_block_of_a_configuration(model, flags, block):
     """Steps of the given block; 64 for GDN checkpoints on FlashInfer; 128 for MLA, which is not cut by tp."""
     assert pages(model, **flags).block == block
 
 
-@pytest.mark.parametrize(("model", "flags", "blocks"), [
-    (NEMOTRON, {}, 1), (NEXT, {}, 1), (NEXT, {"gdn_prefill_backend": "triton"}, 0), ("olmo-hybrid-7b", {}, 0),
-    (KIMI, {}, 0), ("kimi-k3", {}, 1), ("kimi-k3", {"kda_prefill_backend": "triton"}, 0), ("jamba-1.5-mini", {}, 0),
-    ("lfm2-1.2b", {}, 0), (NEMOTRON, OLD, 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "flags", "blocks"),
+    [
+        (NEMOTRON, {}, 1),
+        (NEXT, {}, 1),
+        (NEXT, {"gdn_prefill_backend": "triton"}, 0),
+        ("olmo-hybrid-7b", {}, 0),
+        (KIMI, {}, 0),
+        ("kimi-k3", {}, 1),
+        ("kimi-k3", {"kda_prefill_backend": "triton"}, 0),
+        ("jamba-1.5-mini", {}, 0),
+        ("lfm2-1.2b", {}, 0),
+        (NEMOTRON, OLD, 0),
+    ],
+)
 def test_blocks_that_prefill_checkpoints_take(model, flags, blocks):
     """One for every Mamba2, for GDN on FlashInfer and for KDA on FlashKDA; none in 0.22.1."""
     assert prepare(load_model(model), EngineArgs(**flags)).held.checkpoints == blocks
@@ -108,9 +121,10 @@ def test_a_kimi_state_that_only_the_class_halves_is_refused():
     assert "2,170,880 B does not fit the page of 1,179,648 B" in caught.value.message
 
 
-@pytest.mark.parametrize(("dtype", "size"), [
-    ("auto", 4096), ("bfloat16", 4096), ("fp8", 2048), ("fp8_e5m2", 2048), ("int8_per_token_head", 2048 + 8 * 8),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("auto", 4096), ("bfloat16", 4096), ("fp8", 2048), ("fp8_e5m2", 2048), ("int8_per_token_head", 2048 + 8 * 8)],
+)
 def test_bytes_of_a_token_in_a_layer(dtype, size):
     """8 KV heads x 2 x 128; a scale of 4 B for each key and each value of a head where they are kept per token."""
     assert prepare(load_model(NEMOTRON), EngineArgs(kv_cache_dtype=dtype)).kv_bytes == size
@@ -157,11 +171,15 @@ def test_a_page_covers_a_state_by_the_least_block_of_its_steps(drawn):
     assert found.block % ready.backend.kernel_block == 0
     assert found.padded == (found.page if found.page != found.class_bytes else None)
     if ready.mode == "all":
-        step = lcm(model.chunk_size or 2048, drawn["block_size"] or 16) if not ready.kind.default_chunk else lcm(
-            2048, drawn["block_size"] or 16)  # fmt: skip
+        step = (
+            lcm(model.chunk_size or 2048, drawn["block_size"] or 16)
+            if not ready.kind.default_chunk
+            else lcm(2048, drawn["block_size"] or 16)
+        )
     else:
-        step = max(drawn["block_size"] or 16, 128 if ready.backend.name.endswith("MLA") and ready.rules.latent_block
-                   else 16)  # fmt: skip
+        step = max(
+            drawn["block_size"] or 16, 128 if ready.backend.name.endswith("MLA") and ready.rules.latent_block else 16
+        )
         if ready.mode == "align" and ready.held.checkpoints and ready.kind.checkpoint != "mamba2":
             step = lcm(step, {"gdn": 64, "kda": 16}[ready.kind.checkpoint])
     blocks = range(step, 10**7, step)

@@ -29,14 +29,17 @@ def refusal(*given, **flags) -> Refusal:
     return caught.value
 
 
-@pytest.mark.parametrize(("flags", "blocks", "each", "printed"), [
-    ({}, 2520, 26, "96.92"),
-    ({"enable_prefix_caching": False}, 2520, 14, "180.00"),
-    ({"engine_version": "0.22.1", "enable_prefix_caching": True}, 2048, 49, "41.80"),
-    ({"engine_version": "0.22.1", "enable_prefix_caching": True, "mamba_cache_mode": "align"}, 2520, 20, "126.00"),
-    ({"engine_version": "0.22.1"}, 2520, 14, "180.00"),
-    ({"kv_cache_dtype": "fp8"}, 2520, 22, "114.55"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "blocks", "each", "printed"),
+    [
+        ({}, 2520, 26, "96.92"),
+        ({"enable_prefix_caching": False}, 2520, 14, "180.00"),
+        ({"engine_version": "0.22.1", "enable_prefix_caching": True}, 2048, 49, "41.80"),
+        ({"engine_version": "0.22.1", "enable_prefix_caching": True, "mamba_cache_mode": "align"}, 2520, 20, "126.00"),
+        ({"engine_version": "0.22.1"}, 2520, 14, "180.00"),
+        ({"kv_cache_dtype": "fp8"}, 2520, 22, "114.55"),
+    ],
+)
 def test_nemotron_h_8b_on_40_gib_at_8192_tokens(flags, blocks, each, printed):
     """align 6 x 3 + 8 blocks a request, none 6 x 1 + 8; all 7 x 7 longer ones."""
     found = sized(**flags)
@@ -69,8 +72,9 @@ def test_auto_fit_takes_the_longest_that_fits():
     assert sized(max_model_len=-1).length == load_model(NEMOTRON).max_context
     found = refusal(available=19 * BLOCK, max_model_len=-1, max_num_seqs=1)
     assert (found.rule, found.reason) == (
-        "HC041", "no length fits: the memory does not hold a request of a single token"
-    )  # fmt: skip
+        "HC041",
+        "no length fits: the memory does not hold a request of a single token",
+    )
 
 
 @pytest.mark.parametrize("available", [-1, 0, 1, BLOCK])
@@ -136,25 +140,44 @@ def test_one_group_takes_its_own_block_for_a_unit():
     assert (found.rule, found.fix) == ("HC045", "leave it out, or write --prefix-match-unit 16")
 
 
-@pytest.mark.parametrize(("flags", "interval", "reason", "fix"), [
-    ({}, 100, "prefix_cache_retention_interval 100 is no multiple of the block of 1,040 tokens",
-     "write --prefix-cache-retention-interval 1040"),
-    ({}, 3000, "prefix_cache_retention_interval 3,000 is no multiple of the block of 1,040 tokens",
-     "write --prefix-cache-retention-interval 2080"),
-    ({"model": "llama-3-8b"}, 16, "prefix_cache_retention_interval is set, but no layer keeps a state or a window",
-     "leave it out"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "interval", "reason", "fix"),
+    [
+        (
+            {},
+            100,
+            "prefix_cache_retention_interval 100 is no multiple of the block of 1,040 tokens",
+            "write --prefix-cache-retention-interval 1040",
+        ),
+        (
+            {},
+            3000,
+            "prefix_cache_retention_interval 3,000 is no multiple of the block of 1,040 tokens",
+            "write --prefix-cache-retention-interval 2080",
+        ),
+        (
+            {"model": "llama-3-8b"},
+            16,
+            "prefix_cache_retention_interval is set, but no layer keeps a state or a window",
+            "leave it out",
+        ),
+    ],
+)
 def test_a_retention_interval_is_whole_blocks_of_a_model_with_a_state(flags, interval, reason, fix):
     found = refusal(prefix_cache_retention_interval=interval, **flags)
     assert (found.stage, found.rule, found.reason, found.fix) == ("retention", "HC048", reason, fix)
 
 
-@pytest.mark.parametrize("flags", [
-    {"prefix_cache_retention_interval": 2080}, {"prefix_cache_retention_interval": None},
-    {"prefix_cache_retention_interval": 0, "model": "llama-3-8b"},
-    {"prefix_cache_retention_interval": 7, "enable_prefix_caching": False},
-    {"prefix_cache_retention_interval": 7, "engine_version": "0.22.1", "enable_prefix_caching": True},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"prefix_cache_retention_interval": 2080},
+        {"prefix_cache_retention_interval": None},
+        {"prefix_cache_retention_interval": 0, "model": "llama-3-8b"},
+        {"prefix_cache_retention_interval": 7, "enable_prefix_caching": False},
+        {"prefix_cache_retention_interval": 7, "engine_version": "0.22.1", "enable_prefix_caching": True},
+    ],
+)
 def test_an_interval_that_is_none_of_this_starts(flags):
     assert sized(**flags).blocks > 0
 

@@ -32,15 +32,26 @@ def test_4000_shared_and_200_private_tokens_reuse_3840():
     assert (short.reused, short.computed, short.why) == (0, 1100, "a hit needs 1,280 shared tokens")
 
 
-@pytest.mark.parametrize(("flags", "shared", "private", "reused"), [
-    ({}, 4000, 200, 3120), ({}, 1039, 200, 0), ({}, 1040, 1, 1040), ({}, 1040, 0, 0), ({}, 1041, 0, 1040),
-    ({"prefix_match_unit": 16}, 4000, 200, 4000), ({"prefix_match_unit": 16}, 4000, 0, 3984),
-    ({"prefix_match_unit": 16}, 900, 200, 896), ({"prefix_match_unit": 208}, 900, 200, 832),
-    ({"enable_prefix_caching": False}, 4000, 200, 0),
-    ({**MTP, "model": NEXT}, 4000, 200, 2304 + 576), ({**MTP, "model": NEXT}, 1000, 200, 0),
-    ({"model": "llama-3-8b"}, 4000, 200, 4000), ({"model": "llama-3-8b"}, 4001, 200, 4000),
-    ({**ALL, "mamba_cache_mode": "align"}, 4000, 200, 3120),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "shared", "private", "reused"),
+    [
+        ({}, 4000, 200, 3120),
+        ({}, 1039, 200, 0),
+        ({}, 1040, 1, 1040),
+        ({}, 1040, 0, 0),
+        ({}, 1041, 0, 1040),
+        ({"prefix_match_unit": 16}, 4000, 200, 4000),
+        ({"prefix_match_unit": 16}, 4000, 0, 3984),
+        ({"prefix_match_unit": 16}, 900, 200, 896),
+        ({"prefix_match_unit": 208}, 900, 200, 832),
+        ({"enable_prefix_caching": False}, 4000, 200, 0),
+        ({**MTP, "model": NEXT}, 4000, 200, 2304 + 576),
+        ({**MTP, "model": NEXT}, 1000, 200, 0),
+        ({"model": "llama-3-8b"}, 4000, 200, 4000),
+        ({"model": "llama-3-8b"}, 4001, 200, 4000),
+        ({**ALL, "mamba_cache_mode": "align"}, 4000, 200, 3120),
+    ],
+)
 def test_hits_land_on_whole_units(flags, shared, private, reused):
     """The last token is always computed; drafts compute the block before it as well."""
     assert reuse(shared, private, **flags).reused == reused
@@ -58,11 +69,17 @@ def test_a_hit_under_drafts_needs_two_units():
     assert reuse(1152, 200, NEXT, **MTP).reused == 576
 
 
-STARTED = {name: started(**flags) for name, flags in {
-    "align": {}, "unit": {"prefix_match_unit": 208}, "all": ALL, "off": {"enable_prefix_caching": False},
-    "drafts": {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}},
-    "attention": {"model": "llama-3-8b"},
-}.items()}  # fmt: skip
+STARTED = {
+    name: started(**flags)
+    for name, flags in {
+        "align": {},
+        "unit": {"prefix_match_unit": 208},
+        "all": ALL,
+        "off": {"enable_prefix_caching": False},
+        "drafts": {"speculative_config": {"method": "mtp", "num_speculative_tokens": 2}},
+        "attention": {"model": "llama-3-8b"},
+    }.items()
+}
 
 
 @given(st.sampled_from(sorted(STARTED)), st.integers(1, 50_000), st.integers(0, 5_000))

@@ -44,8 +44,9 @@ def mended(fix: str, flags: dict) -> dict:
                 "engine_version": words[1]
             }
         read, plain = from_words(words, {})[1], EngineArgs()
-        changed |= {name: getattr(read, name) for name in EngineArgs.__slots__
-                    if getattr(read, name) != getattr(plain, name)}  # fmt: skip
+        changed |= {
+            name: getattr(read, name) for name in EngineArgs.__slots__ if getattr(read, name) != getattr(plain, name)
+        }
     return changed
 
 
@@ -158,16 +159,21 @@ def test_a_trap_is_found_and_its_neighbour_is_not(rule, severity, caught, left, 
     assert found(rule, **left) is None
 
 
-@pytest.mark.parametrize(("rule", "flags"), [
-    (rule, caught) for rule, _, caught, _, _ in TRAPS
-    if re.match(r"write|leave out --|leave it out", getattr(found(rule, **caught), "fix", ""))
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rule", "flags"),
+    [
+        (rule, caught)
+        for rule, _, caught, _, _ in TRAPS
+        if re.match(r"write|leave out --|leave it out", getattr(found(rule, **caught), "fix", ""))
+    ],
+)
 def test_the_fix_of_a_trap_mends_it(rule, flags):
     """Planned again under what it says, the rule has nothing more to say."""
     fix = found(rule, **flags).fix
     if fix == "leave it out":
-        changed = {name: value for name, value in flags.items()
-                   if name not in ("mamba_cache_mode", "mamba_ssm_cache_dtype")}  # fmt: skip
+        changed = {
+            name: value for name, value in flags.items() if name not in ("mamba_cache_mode", "mamba_ssm_cache_dtype")
+        }
     else:
         changed = mended(fix, flags)
     assert changed != flags
@@ -237,8 +243,13 @@ def test_a_state_that_pins_the_page_is_told_what_shrinks_it():
 
 def test_a_replayed_state_of_another_dtype_is_not_called_ignored():
     """ReplaySSM's last tensor is a ring, not the state."""
-    args = EngineArgs(max_model_len=8192, use_replayssm=True, mamba_backend="flashinfer", enable_prefix_caching=False,
-                      mamba_ssm_cache_dtype="float32")  # fmt: skip
+    args = EngineArgs(
+        max_model_len=8192,
+        use_replayssm=True,
+        mamba_backend="flashinfer",
+        enable_prefix_caching=False,
+        mamba_ssm_cache_dtype="float32",
+    )
     plan = vllm.plan(load_model(NEMOTRON), args, available_bytes=40 * GIB)
     assert not [f for f in plan.findings if f.rule == "HC066"]
     assert replace(args, use_replayssm=False) != args

@@ -61,9 +61,12 @@ def test_the_budget_names_every_use_of_the_pool():
     plan = planned(work=Workload.at(4200))
     lines = {line.name: line.allocated_bytes for line in plan.budget}
     assert lines == {
-        "states": 109 * 18 * 4 * 4_255_744, "state padding": 109 * 18 * 4 * 4_096,
-        "KV": 109 * 5 * 4 * 4_259_840, "free blocks": (2519 - 109 * 23) * 17_039_360, "null block": 17_039_360,
-    }  # fmt: skip
+        "states": 109 * 18 * 4 * 4_255_744,
+        "state padding": 109 * 18 * 4 * 4_096,
+        "KV": 109 * 5 * 4 * 4_259_840,
+        "free blocks": (2519 - 109 * 23) * 17_039_360,
+        "null block": 17_039_360,
+    }
     assert sum(lines.values()) == 2520 * 17_039_360
 
 
@@ -71,16 +74,23 @@ PRESETS = [name for name in model_names() if load_model(name).architecture in CL
 LENGTHS = st.lists(st.tuples(st.integers(1, 200_000), st.integers(1, 9)), max_size=3).map(tuple)
 
 
-@given(st.sampled_from(PRESETS), LENGTHS, st.integers(2**26, 140 * GIB), st.fixed_dictionaries({
-    "tensor_parallel_size": st.sampled_from([1, 2, 8]),
-    "max_model_len": st.just(131_072),
-    "env": st.just({"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}),
-    "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
-    "enable_prefix_caching": st.sampled_from([None, False, True]),
-    "max_num_seqs": st.sampled_from([1, 64]),
-    "engine_version": st.sampled_from(["0.33.0", "0.22.1", "0.19.0"]),
-    "speculative_config": st.sampled_from([None, {"method": "ngram", "num_speculative_tokens": 3}]),
-}))  # fmt: skip
+@given(
+    st.sampled_from(PRESETS),
+    LENGTHS,
+    st.integers(2**26, 140 * GIB),
+    st.fixed_dictionaries(
+        {
+            "tensor_parallel_size": st.sampled_from([1, 2, 8]),
+            "max_model_len": st.just(131_072),
+            "env": st.just({"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}),
+            "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
+            "enable_prefix_caching": st.sampled_from([None, False, True]),
+            "max_num_seqs": st.sampled_from([1, 64]),
+            "engine_version": st.sampled_from(["0.33.0", "0.22.1", "0.19.0"]),
+            "speculative_config": st.sampled_from([None, {"method": "ngram", "num_speculative_tokens": 3}]),
+        }
+    ),
+)
 def test_budget_lines_add_up_to_the_blocks_exactly(model, lengths, available, flags):
     """Blocks x bytes, for any mix of lengths; no line below zero; all blocks within the memory."""
     try:
@@ -101,10 +111,21 @@ def test_json_holds_every_promised_key():
     """Names and types that scripts rely on."""
     document = planned(work=Workload(((4200, 1),), None, None, 4000, 200)).to_dict()
     whole = (
-        "attn_block_size", "mamba_block_size", "state_bytes_per_layer", "bytes_per_block", "num_blocks",
-        "blocks_per_request", "kv_cache_size_tokens", "scheduler_block_size", "hash_block_size", "padded_page_bytes",
-        "fixed_bytes_per_request", "marginal_bytes_per_token", "largest_max_num_seqs", "longest_max_model_len",
-    )  # fmt: skip
+        "attn_block_size",
+        "mamba_block_size",
+        "state_bytes_per_layer",
+        "bytes_per_block",
+        "num_blocks",
+        "blocks_per_request",
+        "kv_cache_size_tokens",
+        "scheduler_block_size",
+        "hash_block_size",
+        "padded_page_bytes",
+        "fixed_bytes_per_request",
+        "marginal_bytes_per_token",
+        "largest_max_num_seqs",
+        "longest_max_model_len",
+    )
     assert all(type(document[name]) is int for name in whole)
     assert (document["starts"], document["refusal"], document["engine"]) == (True, None, "vllm")
     assert document["prefix"]["reused_tokens"] == 3120
@@ -134,16 +155,22 @@ def test_an_uncertain_memory_is_planned_at_both_ends():
     plan = planned(rest=Rest(40.0, 38.0, 41.0, "an estimate"))
     assert plan.low.blocks < plan.num_blocks == 2520 < plan.high.blocks
     assert plan.to_dict()["intervals"] == {
-        "available_gib": [38.0, 41.0], "num_blocks": [plan.low.blocks, plan.high.blocks],
-    }  # fmt: skip
+        "available_gib": [38.0, 41.0],
+        "num_blocks": [plan.low.blocks, plan.high.blocks],
+    }
     assert "intervals" not in planned().to_dict()
 
 
-@pytest.mark.parametrize(("rest", "work", "seqs"), [
-    (Rest(40.0, 40.0, 40.0, ""), Workload(), 2520), (Rest(40.0, 38.0, 41.0, ""), Workload(), 2394),
-    (Rest(40.0, 38.0, 41.0, ""), Workload.at(4200), 109), (Rest(40.0, 0.1, 41.0, ""), Workload(), 2520),
-    (Rest(40.0, 38.0, 41.0, ""), Workload.at(9000), 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rest", "work", "seqs"),
+    [
+        (Rest(40.0, 40.0, 40.0, ""), Workload(), 2520),
+        (Rest(40.0, 38.0, 41.0, ""), Workload(), 2394),
+        (Rest(40.0, 38.0, 41.0, ""), Workload.at(4200), 109),
+        (Rest(40.0, 0.1, 41.0, ""), Workload(), 2520),
+        (Rest(40.0, 38.0, 41.0, ""), Workload.at(9000), 1),
+    ],
+)
 def test_too_many_sequences_are_told_a_number_for_both_ends_of_the_memory(rest, work, seqs):
     """The blocks of the low end, unless no request fits there, and no more than the workload can use."""
     with pytest.raises(Refusal) as caught:
@@ -179,18 +206,26 @@ def test_an_end_that_does_not_start_is_said():
     assert plan.notes[-1] == "at the low end of this memory the server does not start"
 
 
-@pytest.mark.parametrize(("given", "words"), [
-    ({}, "max_num_seqs is not given: 256"),
-    ({"max_model_len": 200_000, "env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}},
-     "max_model_len 200,000 is above the model's own 8,192"),
-    ({"data_parallel_size": 2}, "one of 2 data-parallel replicas"),
-    ({"env": {"OTHER": "1"}}, "OTHER: no switch that changes a figure here"),
-    ({"hf_overrides": {"a": 1}}, "--hf-overrides are not applied here"),
-    ({"speculative_config": {"method": "eagle3", "num_speculative_tokens": 2}}, "no KV of the draft model is counted"),
-    ({"model": "qwen3.5-27b", "mamba_ssm_cache_dtype": "bfloat16"}, "the model declares a float32 state"),
-    ({"model": "codestral-mamba-7b", "max_model_len": None}, "max_model_len 2,048 is what vLLM assumes"),
-    ({"model": "gpt-oss-120b", "max_model_len": 8192}, "a window holds the tokens in flight as well"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "max_num_seqs is not given: 256"),
+        (
+            {"max_model_len": 200_000, "env": {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}},
+            "max_model_len 200,000 is above the model's own 8,192",
+        ),
+        ({"data_parallel_size": 2}, "one of 2 data-parallel replicas"),
+        ({"env": {"OTHER": "1"}}, "OTHER: no switch that changes a figure here"),
+        ({"hf_overrides": {"a": 1}}, "--hf-overrides are not applied here"),
+        (
+            {"speculative_config": {"method": "eagle3", "num_speculative_tokens": 2}},
+            "no KV of the draft model is counted",
+        ),
+        ({"model": "qwen3.5-27b", "mamba_ssm_cache_dtype": "bfloat16"}, "the model declares a float32 state"),
+        ({"model": "codestral-mamba-7b", "max_model_len": None}, "max_model_len 2,048 is what vLLM assumes"),
+        ({"model": "gpt-oss-120b", "max_model_len": 8192}, "a window holds the tokens in flight as well"),
+    ],
+)
 def test_what_is_not_known_or_does_nothing_is_noted(given, words):
     assert any(words in note for note in planned(**given).notes)
     assert not any(words in note for note in planned(max_num_seqs=64).notes)
@@ -205,13 +240,16 @@ def test_the_steps_compute_to_their_values():
                 assert eval(numbers) == pytest.approx(step.value), step
 
 
-@pytest.mark.parametrize(("version", "line"), [
-    ("0.33.0", "GPU KV cache size: 793,993 tokens, Maximum concurrency for 8,192 tokens per request: 96.92x"),
-    ("0.22.1", "GPU KV cache size: 1,474,560 tokens"),
-    ("0.20.2", "GPU KV cache size: 1,474,560 tokens"),
-    ("0.20.1", "GPU KV cache size: 374,400 tokens"),
-    ("0.19.0", "GPU KV cache size: 374,400 tokens"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("version", "line"),
+    [
+        ("0.33.0", "GPU KV cache size: 793,993 tokens, Maximum concurrency for 8,192 tokens per request: 96.92x"),
+        ("0.22.1", "GPU KV cache size: 1,474,560 tokens"),
+        ("0.20.2", "GPU KV cache size: 1,474,560 tokens"),
+        ("0.20.1", "GPU KV cache size: 374,400 tokens"),
+        ("0.19.0", "GPU KV cache size: 374,400 tokens"),
+    ],
+)
 def test_the_token_figure_of_a_version(version, line):
     """Up to 0.20.1: 2,520 // 7 groups x 1,040 tokens, whatever a request holds."""
     assert line in planned(engine_version=version).log_lines

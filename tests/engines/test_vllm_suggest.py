@@ -34,8 +34,10 @@ def changed(args: EngineArgs, flags: str) -> EngineArgs:
     model, read = from_words(flags.split(), {}, unknown=unknown)
     plain = EngineArgs()
     assert not unknown and not model
-    return replace(args, **{name: getattr(read, name) for name in EngineArgs.__slots__
-                            if getattr(read, name) != getattr(plain, name)})  # fmt: skip
+    return replace(
+        args,
+        **{name: getattr(read, name) for name in EngineArgs.__slots__ if getattr(read, name) != getattr(plain, name)},
+    )
 
 
 def effect(suggestion):
@@ -84,21 +86,25 @@ PRESETS = [name for name in model_names() if load_model(name).architecture in CL
 
 
 @given(
-    st.sampled_from(PRESETS), st.floats(0.5, 140), st.integers(1, 100_000),
+    st.sampled_from(PRESETS),
+    st.floats(0.5, 140),
+    st.integers(1, 100_000),
     st.sampled_from([(0, 0), (900, 200), (4000, 200)]),
-    st.fixed_dictionaries({
-        "tensor_parallel_size": st.sampled_from([1, 2, 8]),
-        "max_model_len": st.just(131_072),
-        "env": st.just({"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}),
-        "max_num_seqs": st.sampled_from([1, 16, 256]),
-        "block_size": st.sampled_from([None, None, 64, 512]),
-        "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
-        "enable_prefix_caching": st.sampled_from([None, True, False]),
-        "enforce_eager": st.booleans(),
-        "speculative_config": st.sampled_from([None, NGRAM["speculative_config"], {"method": "mtp"}]),
-        "engine_version": st.sampled_from(["0.33.0", "0.22.1"]),
-    }),
-)  # fmt: skip
+    st.fixed_dictionaries(
+        {
+            "tensor_parallel_size": st.sampled_from([1, 2, 8]),
+            "max_model_len": st.just(131_072),
+            "env": st.just({"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}),
+            "max_num_seqs": st.sampled_from([1, 16, 256]),
+            "block_size": st.sampled_from([None, None, 64, 512]),
+            "kv_cache_dtype": st.sampled_from(["auto", "fp8"]),
+            "enable_prefix_caching": st.sampled_from([None, True, False]),
+            "enforce_eager": st.booleans(),
+            "speculative_config": st.sampled_from([None, NGRAM["speculative_config"], {"method": "mtp"}]),
+            "engine_version": st.sampled_from(["0.33.0", "0.22.1"]),
+        }
+    ),
+)
 @settings(max_examples=100)
 def test_suggestions_are_few_sorted_distinct_and_keep_their_promise(model, gib, length, prefix, flags):
     """Whatever the model, the memory and the length: none is refused, none is worse."""

@@ -22,18 +22,22 @@ def swept(words, specs, *, rest=None, work=AT_4200):
     """Axes and every point of a sweep, on 40 GiB unless ``rest`` makes them of the arguments."""
     axes = [parse_axis(spec) for spec in specs]
     found = sweep(
-        axes, lambda more: from_words([*words, *more], {})[1], SweepSolver(load_model(words[0])), TABLE,
-        memory_name="available", cheap_fields=CHEAP_FIELDS, memory=rest or (lambda _: exact_rest(40.0)), work=work,
-    )  # fmt: skip
+        axes,
+        lambda more: from_words([*words, *more], {})[1],
+        SweepSolver(load_model(words[0])),
+        TABLE,
+        memory_name="available",
+        cheap_fields=CHEAP_FIELDS,
+        memory=rest or (lambda _: exact_rest(40.0)),
+        work=work,
+    )
     return axes, list(found)
 
 
 def alone(words, more, gib, work):
     """What a plan of the flags themselves comes to, in the form of a point's figures."""
     try:
-        plan = vllm.plan(
-            load_model(words[0]), from_words([*words, *more], {})[1], rest=exact_rest(gib), workload=work
-        )  # fmt: skip
+        plan = vllm.plan(load_model(words[0]), from_words([*words, *more], {})[1], rest=exact_rest(gib), workload=work)
     except HybridcalcError as refusal:
         return 0, 0, 0, "", refusal.message
     return plan.num_blocks, plan.kv_cache_size_tokens, plan.concurrency, plan.binding, ""
@@ -50,9 +54,9 @@ SWEEPS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("work", [
-    AT_4200, Workload(), Workload(((4200, 3), (100, 2))),
-], ids=["4200", "no length", "a mix"])  # fmt: skip
+@pytest.mark.parametrize(
+    "work", [AT_4200, Workload(), Workload(((4200, 3), (100, 2)))], ids=["4200", "no length", "a mix"]
+)
 @pytest.mark.parametrize(("words", "specs"), SWEEPS.values(), ids=SWEEPS)
 def test_every_point_is_the_plan_of_its_combination_alone(words, specs, work):
     """Blocks, tokens, requests, what binds, and the reason where the engine would not start."""
@@ -100,8 +104,9 @@ def test_memory_follows_the_arguments_of_a_point():
 
 def test_weights_that_do_not_fit_are_points_that_do_not_start():
     gpu = find_gpu("h100")
-    _, found = swept(NEMOTRON, ["gpu-memory-utilization=0.1,0.9"],
-                     rest=lambda args: memory.rest_from_gpu(gpu, 16.0, args))  # fmt: skip
+    _, found = swept(
+        NEMOTRON, ["gpu-memory-utilization=0.1,0.9"], rest=lambda args: memory.rest_from_gpu(gpu, 16.0, args)
+    )
     assert found[0].refusal.startswith("weights of 16.00 GiB do not fit 7.96 GiB")
     assert found[1].requests > 0 and not found[1].refusal
 
@@ -113,14 +118,20 @@ def test_a_name_that_changes_no_plan_is_refused(spec):
         swept(NEMOTRON, [spec])
 
 
-@pytest.mark.parametrize(("spec", "before", "flags"), [
-    ("tp=1,2", (), [["-tp", "1"], ["-tp", "2"]]),
-    ("enforce-eager=true,false", ("--max-num-seqs", "9999"), [["--enforce-eager"], ["--no-enforce-eager"]]),
-    ("enforce=1,0", ("--max-num-seqs", "9999"), [["--enforce-eager"], ["--no-enforce-eager"]]),
-    ("enable-prefix-caching=false,true", (), [["--no-enable-prefix-caching"], ["--enable-prefix-caching"]]),
-    ("speculative-config.num_speculative_tokens=1,3", ("--speculative-config.method", "ngram"),
-     [["--speculative-config.num_speculative_tokens", number] for number in "13"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spec", "before", "flags"),
+    [
+        ("tp=1,2", (), [["-tp", "1"], ["-tp", "2"]]),
+        ("enforce-eager=true,false", ("--max-num-seqs", "9999"), [["--enforce-eager"], ["--no-enforce-eager"]]),
+        ("enforce=1,0", ("--max-num-seqs", "9999"), [["--enforce-eager"], ["--no-enforce-eager"]]),
+        ("enable-prefix-caching=false,true", (), [["--no-enable-prefix-caching"], ["--enable-prefix-caching"]]),
+        (
+            "speculative-config.num_speculative_tokens=1,3",
+            ("--speculative-config.method", "ngram"),
+            [["--speculative-config.num_speculative_tokens", number] for number in "13"],
+        ),
+    ],
+)
 def test_switches_short_and_dotted_names_are_swept(spec, before, flags):
     """Each point is the plan of what one would type; 9,999 sequences start without full graphs alone."""
     words = [*NEMOTRON, *before]
@@ -152,8 +163,17 @@ def test_points_that_differ_in_limits_and_memory_alone_share_one_preparation(wit
     assert count_points(axes, TABLE) == 2_500
     solver = SweepSolver(load_model("nemotron-h-8b"))
     with within(20):
-        found = list(sweep(axes, lambda more: from_words([*NEMOTRON, *more], {})[1], solver, TABLE,
-                           memory_name="available", cheap_fields=CHEAP_FIELDS, memory=lambda _: exact_rest(40.0),
-                           work=AT_4200))  # fmt: skip
+        found = list(
+            sweep(
+                axes,
+                lambda more: from_words([*NEMOTRON, *more], {})[1],
+                solver,
+                TABLE,
+                memory_name="available",
+                cheap_fields=CHEAP_FIELDS,
+                memory=lambda _: exact_rest(40.0),
+                work=AT_4200,
+            )
+        )
     assert len(solver._prepared) == 1
     assert (found[-1].values, found[-1].requests, found[-1].binding) == (("50", "50"), 50, "limit")

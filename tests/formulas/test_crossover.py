@@ -85,11 +85,17 @@ def test_the_lighter_spans_are_the_whole_lengths_a_search_finds(state, hybrid, b
     assert all(one.last is not None and one.last + 1 < other.first for one, other in itertools.pairwise(spans))
 
 
-@pytest.mark.parametrize(("state", "hybrid", "baseline", "spans"), [
-    (80, KvCurve(2), KvCurve(10), ((11, None),)), (-80, KvCurve(10), KvCurve(2), ((1, 9),)),
-    (-9, KvCurve(2, 8, 100), KvCurve(9), ((1, 8), (114, None))), (0, KvCurve(9), KvCurve(9), ()),
-    (50, KvCurve(1), KvCurve(0, 8, 10), ((8, 29),)), (-1, KvCurve(1), KvCurve(1), ((1, None),)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("state", "hybrid", "baseline", "spans"),
+    [
+        (80, KvCurve(2), KvCurve(10), ((11, None),)),
+        (-80, KvCurve(10), KvCurve(2), ((1, 9),)),
+        (-9, KvCurve(2, 8, 100), KvCurve(9), ((1, 8), (114, None))),
+        (0, KvCurve(9), KvCurve(9), ()),
+        (50, KvCurve(1), KvCurve(0, 8, 10), ((8, 29),)),
+        (-1, KvCurve(1), KvCurve(1), ((1, None),)),
+    ],
+)
 def test_a_hybrid_may_be_lighter_below_above_between_or_never(state, hybrid, baseline, spans):
     """By hand; a length at which both weigh the same belongs to no span."""
     assert lighter_spans(state, hybrid, baseline) == spans

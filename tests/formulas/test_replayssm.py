@@ -20,8 +20,12 @@ def test_six_rings_of_kimi_k3_take_2_28_gib_for_120_slots():
     """Write-up A says 1.4 GB (A7); its own shapes sum to 2,448,230,400 B."""
     rings = kda_rings(slots=120, **KIMI_K3)
     assert {ring.name: ring.bytes / MIB for ring in rings if ring.name != "beta"} == {
-        "d": 388.125, "k": 388.125, "rawv": 388.125, "rawk": 388.125, "g": 776.25,
-    }  # fmt: skip
+        "d": 388.125,
+        "k": 388.125,
+        "rawv": 388.125,
+        "rawk": 388.125,
+        "g": 776.25,
+    }
     assert total(rings) == 2_448_230_400
 
 
@@ -35,9 +39,13 @@ def test_shapes_and_dtypes_of_kda_rings():
     rings = {ring.name: (ring.shape, ring.dtype) for ring in kda_rings(slots=2, **KIMI_K3)}
     wide = (69, 2, 12, 16, 128)
     assert rings == {
-        "d": (wide, "bfloat16"), "k": (wide, "bfloat16"), "g": (wide, "float32"), "rawv": (wide, "bfloat16"),
-        "rawk": (wide, "bfloat16"), "beta": (wide[:-1], "float32"),
-    }  # fmt: skip
+        "d": (wide, "bfloat16"),
+        "k": (wide, "bfloat16"),
+        "g": (wide, "float32"),
+        "rawv": (wide, "bfloat16"),
+        "rawk": (wide, "bfloat16"),
+        "beta": (wide[:-1], "float32"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,14 @@ def test_a_kubernetes_deployment_has_each_flag_at_its_line():
     (server,) = read("kubernetes/k3-eight-slots.yaml")
     assert (server.engine, server.kind, server.name, server.replicas) == ("sglang", "Deployment", "k3/server", 2)
     assert flags(server) == {
-        "--model-path": 16, "moonshotai/Kimi-K3": 17, "--tp": 18, "8": 23, "--max-running-requests": 20, "4": 21,
+        "--model-path": 16,
+        "moonshotai/Kimi-K3": 17,
+        "--tp": 18,
+        "8": 23,
+        "--max-running-requests": 20,
+        "4": 21,
         "--max-mamba-cache-size": 22,
-    }  # fmt: skip
+    }
     assert (server.words[-1].place.column, server.hardware.label, server.hardware.gpus) == (16, "NVIDIA-H200", 8)
 
 
@@ -110,7 +115,10 @@ def test_container_runs_nested_shells_and_several_launches():
 def test_dockerfiles_in_both_forms():
     (stages,) = read("docker/Dockerfile")
     assert (stages.engine, stages.name, stages.words[0]) == (
-        "vllm", "vllm/vllm-openai:v0.33.0", "nvidia/NVIDIA-Nemotron-Nano-9B-v2")  # fmt: skip
+        "vllm",
+        "vllm/vllm-openai:v0.33.0",
+        "nvidia/NVIDIA-Nemotron-Nano-9B-v2",
+    )
     assert flags(stages)["--max-num-seqs"] == 11
     (shell,) = read("docker/shell-form.Dockerfile")
     assert shell.words[2:4] == ("--tp", "2")
@@ -207,7 +215,11 @@ def test_scripts_in_fields_of_their_own():
     """A task's ``run: |`` under its own variables, on the accelerators it asks for."""
     (task,) = read("custom/task.yaml")
     assert (task.engine, task.words[1], task.hardware.label, task.hardware.gpus) == (
-        "sglang", "moonshotai/Kimi-K3", "H200", 8)  # fmt: skip
+        "sglang",
+        "moonshotai/Kimi-K3",
+        "H200",
+        8,
+    )
     assert flags(task)["8"] == 12  # N slots; the accelerators above say the ranks
     assert task.words[2:4] == ("--tp", "8")
 
@@ -271,28 +283,40 @@ def write(tmp_path, name, text, **variables):
 
 def test_files_that_a_script_writes(tmp_path):
     """A unit, a compose file and a Dockerfile in here-documents, each at its own lines."""
-    unit, compose, image = write(tmp_path, "install.sh", (
-        "TP=8\ncat > /etc/systemd/system/k3.service <<EOF\n[Service]\n"
-        "ExecStart=/x/sglang serve kimi-k3 \\\\\n --tp $TP\nEOF\n"
-        "cat <<'EOF' | tee compose.yaml\nservices:\n  a:\n    image: lmsysorg/sglang\n"
-        "    command: --model-path kimi-k3 --tp ${TP:-4}\nEOF\n"
-        'cat > Dockerfile <<EOF\nFROM lmsysorg/sglang\nCMD ["sglang", "serve", "kimi-k3"]\nEOF\n'
-    ))  # fmt: skip
+    unit, compose, image = write(
+        tmp_path,
+        "install.sh",
+        (
+            "TP=8\ncat > /etc/systemd/system/k3.service <<EOF\n[Service]\n"
+            "ExecStart=/x/sglang serve kimi-k3 \\\\\n --tp $TP\nEOF\n"
+            "cat <<'EOF' | tee compose.yaml\nservices:\n  a:\n    image: lmsysorg/sglang\n"
+            "    command: --model-path kimi-k3 --tp ${TP:-4}\nEOF\n"
+            'cat > Dockerfile <<EOF\nFROM lmsysorg/sglang\nCMD ["sglang", "serve", "kimi-k3"]\nEOF\n'
+        ),
+    )
     assert (unit.kind, unit.words, unit.words[2].place.line) == ("systemd", ("kimi-k3", "--tp", "8"), 5)
     assert (compose.kind, compose.words[-1], compose.words[-1].place.line) == ("compose", "4", 11)
     assert (image.kind, image.words[0].place.line) == ("Dockerfile", 15)
 
 
 def test_containers_that_units_start(tmp_path):
-    (unit,) = write(tmp_path, "a.service", (
-        "[Service]\nExecStart=/usr/bin/docker run --rm --gpus all -v /d/Kimi-K3:/m \\\n"
-        "  vllm/vllm-openai:v0.24.0 --model /m --max-num-seqs 8\n"
-    ))  # fmt: skip
+    (unit,) = write(
+        tmp_path,
+        "a.service",
+        (
+            "[Service]\nExecStart=/usr/bin/docker run --rm --gpus all -v /d/Kimi-K3:/m \\\n"
+            "  vllm/vllm-openai:v0.24.0 --model /m --max-num-seqs 8\n"
+        ),
+    )
     assert (unit.engine, unit.image, unit.model) == ("vllm", "vllm/vllm-openai:v0.24.0", "/d/Kimi-K3")
-    (quadlet,) = write(tmp_path, "b.container", (
-        "[Container]\nImage=docker.io/lmsysorg/sglang:v0.5.16\nVolume=/d/Kimi-K3:/m:ro\nEnvironment=A=1\n"
-        "Exec=sglang serve --model-path /m \\\n  --tp 8\n"
-    ))  # fmt: skip
+    (quadlet,) = write(
+        tmp_path,
+        "b.container",
+        (
+            "[Container]\nImage=docker.io/lmsysorg/sglang:v0.5.16\nVolume=/d/Kimi-K3:/m:ro\nEnvironment=A=1\n"
+            "Exec=sglang serve --model-path /m \\\n  --tp 8\n"
+        ),
+    )
     assert (quadlet.words, quadlet.words[-1].place.line) == (("--model-path", "/m", "--tp", "8"), 6)
     assert (quadlet.model, quadlet.env["A"].text) == ("/d/Kimi-K3", "1")
 
@@ -324,11 +348,19 @@ spec:
 """
 
 
-@pytest.mark.parametrize("argument", [
-    '"--max-mamba-cache-size=${SLOTS}"', '--max-mamba-cache-size, "$SLOTS"', '--max-mamba-cache-size, "${SLOTS:=4}"',
-    '"--max-mamba-cache-size=$(SLOTS)"', '--max-mamba-cache-size, "{SLOTS}"', '--max-mamba-cache-size, "<SLOTS>"',
-    '"--max-mamba-cache-size=@SLOTS@"', '--max-mamba-cache-size, "__SLOTS__"',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "argument",
+    [
+        '"--max-mamba-cache-size=${SLOTS}"',
+        '--max-mamba-cache-size, "$SLOTS"',
+        '--max-mamba-cache-size, "${SLOTS:=4}"',
+        '"--max-mamba-cache-size=$(SLOTS)"',
+        '--max-mamba-cache-size, "{SLOTS}"',
+        '--max-mamba-cache-size, "<SLOTS>"',
+        '"--max-mamba-cache-size=@SLOTS@"',
+        '--max-mamba-cache-size, "__SLOTS__"',
+    ],
+)
 def test_references_that_no_shell_reads_are_templates(tmp_path, argument):
     """Flux, envsubst, kustomize and their like fill them in; --set does so here."""
     (pod,) = write(tmp_path, "a.yaml", ARGUMENTS % argument)
@@ -391,7 +423,11 @@ def test_a_service_is_read_with_the_runtime_it_names(tmp_path, service):
     own = ("--max-model-len=8192",) if "args" in service else ()
     assert one.words == ("--model=/mnt/models", "--max-num-seqs=64", *own)
     assert (one.name, one.model, one.image, one.env["A"].text) == (
-        "svc", "hf://moonshotai/Kimi-K3", "vllm/vllm-openai:v0.24.0", "1")  # fmt: skip
+        "svc",
+        "hf://moonshotai/Kimi-K3",
+        "vllm/vllm-openai:v0.24.0",
+        "1",
+    )
     (tmp_path / "apart").mkdir()
     (tmp_path / "apart" / "service.yaml").write_text(service)
     assert write(tmp_path / "apart", "runtime.yaml", RUNTIME) == ()
@@ -409,41 +445,59 @@ PARALLEL = {
 
 @pytest.mark.parametrize(("sizes", "more", "nodes"), PARALLEL.values(), ids=PARALLEL)
 def test_kserve_spreads_a_server_over_nodes(tmp_path, sizes, more, nodes):
-    server, *_ = write(tmp_path, "a.yaml", (
-        "kind: LLMInferenceService\nmetadata: {name: a}\nspec:\n"
-        f"  model: {{uri: 'oci://registry/modelcar:1', name: kimi-k3}}\n  parallelism: {sizes}\n{more}"
-        "  template:\n    containers:\n      - {name: main, resources: {limits: {nvidia.com/gpu: '8'}}}\n"
-    ))  # fmt: skip
+    server, *_ = write(
+        tmp_path,
+        "a.yaml",
+        (
+            "kind: LLMInferenceService\nmetadata: {name: a}\nspec:\n"
+            f"  model: {{uri: 'oci://registry/modelcar:1', name: kimi-k3}}\n  parallelism: {sizes}\n{more}"
+            "  template:\n    containers:\n      - {name: main, resources: {limits: {nvidia.com/gpu: '8'}}}\n"
+        ),
+    )
     assert (server.hardware.nodes, server.model) == (nodes, "kimi-k3")
 
 
 def test_the_image_of_chart_values(tmp_path):
-    entry, block = write(tmp_path, "values.yaml", (
-        "servingEngineSpec:\n  modelSpec:\n    - repository: vllm/vllm-openai\n      tag: v0.24.0\n"
-        "      modelURL: kimi-k3\n      vllmConfig: {maxModelLen: 8192, extraArgs: [--mamba-cache-mode, all]}\n"
-        "other:\n  image: {repository: vllm/vllm-openai, tag: v0.25.0}\n"
-        "  vllmConfig: {model: kimi-k3, maxModelLen: 8192}\n"
-    ))  # fmt: skip
+    entry, block = write(
+        tmp_path,
+        "values.yaml",
+        (
+            "servingEngineSpec:\n  modelSpec:\n    - repository: vllm/vllm-openai\n      tag: v0.24.0\n"
+            "      modelURL: kimi-k3\n      vllmConfig: {maxModelLen: 8192, extraArgs: [--mamba-cache-mode, all]}\n"
+            "other:\n  image: {repository: vllm/vllm-openai, tag: v0.25.0}\n"
+            "  vllmConfig: {model: kimi-k3, maxModelLen: 8192}\n"
+        ),
+    )
     assert (entry.image, block.image) == ("vllm/vllm-openai:v0.24.0", "vllm/vllm-openai:v0.25.0")
 
 
 def test_skypilot_and_dstack_tasks(tmp_path):
-    (sky,) = write(tmp_path, "sky.yaml", (
-        "resources: {accelerators: 'A100:8'}\nenvs: {M: kimi-k3}\n"
-        "run: |\n  vllm serve $M --data-parallel-size $((SKYPILOT_NUM_GPUS_PER_NODE / 2))\n"
-    ))  # fmt: skip
+    (sky,) = write(
+        tmp_path,
+        "sky.yaml",
+        (
+            "resources: {accelerators: 'A100:8'}\nenvs: {M: kimi-k3}\n"
+            "run: |\n  vllm serve $M --data-parallel-size $((SKYPILOT_NUM_GPUS_PER_NODE / 2))\n"
+        ),
+    )
     assert (sky.hardware.label, sky.hardware.gpus, sky.words[-1]) == ("A100-40GB", 8, "4")
-    (dstack,) = write(tmp_path, "task.dstack.yml", (
-        "type: task\nenv:\n  - M=kimi-k3\ncommands:\n  - pip install sglang\n  - sglang serve $M --tp 8\n"
-    ))  # fmt: skip
+    (dstack,) = write(
+        tmp_path,
+        "task.dstack.yml",
+        ("type: task\nenv:\n  - M=kimi-k3\ncommands:\n  - pip install sglang\n  - sglang serve $M --tp 8\n"),
+    )
     assert (dstack.words, dstack.words[0].place.line) == (("kimi-k3", "--tp", "8"), 6)
 
 
 def test_compose_mounts_name_the_model(tmp_path):
-    short, long = write(tmp_path, "compose.yaml", (
-        "services:\n  a:\n    image: lmsysorg/sglang\n    command: --model-path /model --tp 8\n"
-        "    volumes: ['${HF:-/data}/Kimi-K3:/model:ro']\n"
-        "  b:\n    image: lmsysorg/sglang\n    command: --model-path /m/x --tp 8\n"
-        "    volumes: [{type: bind, source: ./models, target: /m}]\n"
-    ))  # fmt: skip
+    short, long = write(
+        tmp_path,
+        "compose.yaml",
+        (
+            "services:\n  a:\n    image: lmsysorg/sglang\n    command: --model-path /model --tp 8\n"
+            "    volumes: ['${HF:-/data}/Kimi-K3:/model:ro']\n"
+            "  b:\n    image: lmsysorg/sglang\n    command: --model-path /m/x --tp 8\n"
+            "    volumes: [{type: bind, source: ./models, target: /m}]\n"
+        ),
+    )
     assert (short.model, long.model) == ("/data/Kimi-K3", "./models/x")

@@ -63,9 +63,12 @@ def test_what_cannot_be_read_is_named(tmp_path, within):
     (tmp_path / "broken.yaml").write_text("# sglang\na: [\n")
     os.mkfifo(tmp_path / "pipe.yaml")
     expected = {
-        "huge.yaml": "larger than 4 MiB", "binary.yaml": "a binary file", "broken.yaml": "no YAML",
-        "pipe.yaml": "not a regular file", "gone.yaml": "no such file",
-    }  # fmt: skip
+        "huge.yaml": "larger than 4 MiB",
+        "binary.yaml": "a binary file",
+        "broken.yaml": "no YAML",
+        "pipe.yaml": "not a regular file",
+        "gone.yaml": "no such file",
+    }
     for name, message in expected.items():
         with within(2):
             (trouble,) = read(tmp_path / name).troubles

@@ -7,16 +7,40 @@ import pytest
 from hybridcalc.manifests.gpus import gpu_of
 
 
-@pytest.mark.parametrize(("label", "gpu"), [
-    ("NVIDIA-H200", "h200"), ("NVIDIA-H100-80GB-HBM3", "h100"), ("nvidia-h100-80gb", "h100"), ("H100", "h100"),
-    ("nvidia-h200-141gb", "h200"), ("NVIDIA-A100-SXM4-80GB", "a100-80gb"), ("NVIDIA-A100-PCIE-40GB", "a100-40gb"),
-    ("nvidia-tesla-t4", "t4"), ("NVIDIA-L40S", "l40s"), ("nvidia-l4", "l4"), ("NVIDIA-B200", "b200"),
-    ("NVIDIA-GB200", "gb200"), ("NVIDIA-H20", "h20-96gb"), ("NVIDIA-H20-3e", "h20-141gb"),
-    ("AMD_Instinct_MI300X_OAM", "mi300x"), ("p5.48xlarge", "h100"), ("p5en.48xlarge", "h200"),
-    ("a3-ultragpu-8g", "h200"), ("Standard_ND96isr_H100_v5", "h100"), ("g6e.xlarge", "l40s"),
-    ("NVIDIA-A100-SXM4", None), ("A100", None), ("NVIDIA-H100-NVL", None), ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", None),
-    ("NVIDIA-H100-80GB-HBM3-SHARED", None), ("true", None), ("", None), ("x" * 500, None), ("m5.large", None),
-    ("nodepool-h100-h200", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("label", "gpu"),
+    [
+        ("NVIDIA-H200", "h200"),
+        ("NVIDIA-H100-80GB-HBM3", "h100"),
+        ("nvidia-h100-80gb", "h100"),
+        ("H100", "h100"),
+        ("nvidia-h200-141gb", "h200"),
+        ("NVIDIA-A100-SXM4-80GB", "a100-80gb"),
+        ("NVIDIA-A100-PCIE-40GB", "a100-40gb"),
+        ("nvidia-tesla-t4", "t4"),
+        ("NVIDIA-L40S", "l40s"),
+        ("nvidia-l4", "l4"),
+        ("NVIDIA-B200", "b200"),
+        ("NVIDIA-GB200", "gb200"),
+        ("NVIDIA-H20", "h20-96gb"),
+        ("NVIDIA-H20-3e", "h20-141gb"),
+        ("AMD_Instinct_MI300X_OAM", "mi300x"),
+        ("p5.48xlarge", "h100"),
+        ("p5en.48xlarge", "h200"),
+        ("a3-ultragpu-8g", "h200"),
+        ("Standard_ND96isr_H100_v5", "h100"),
+        ("g6e.xlarge", "l40s"),
+        ("NVIDIA-A100-SXM4", None),
+        ("A100", None),
+        ("NVIDIA-H100-NVL", None),
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", None),
+        ("NVIDIA-H100-80GB-HBM3-SHARED", None),
+        ("true", None),
+        ("", None),
+        ("x" * 500, None),
+        ("m5.large", None),
+        ("nodepool-h100-h200", None),
+    ],
+)
 def test_a_label_names_a_preset_or_nothing(label, gpu):
     assert gpu_of(label) == gpu

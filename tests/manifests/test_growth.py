@@ -127,8 +127,10 @@ def test_a_file_counts_once_by_whatever_name(tmp_path):
 
 def test_json_manifests_are_found_in_folders_and_read_as_json(tmp_path):
     """Halves of characters in escapes and tabs between values are JSON, and no YAML."""
-    pod = '{"apiVersion": "v1",\n\t"kind": "Pod", "metadata": {"name": "\\ud83d\\ude00 a \\\\ud83d"},\n\t"spec": ' \
-        '{"containers": [{"command": ["sglang", "serve", "kimi-k3", "--tp", "\\u0038"]}]}}'  # fmt: skip
+    pod = (
+        '{"apiVersion": "v1",\n\t"kind": "Pod", "metadata": {"name": "\\ud83d\\ude00 a \\\\ud83d"},\n\t"spec": '
+        '{"containers": [{"command": ["sglang", "serve", "kimi-k3", "--tp", "\\u0038"]}]}}'
+    )
     (tmp_path / "pod.json").write_text(pod)
     (tmp_path / "other.json").write_text('{"sglang": true}')
     (path,) = find_files([str(tmp_path)])
@@ -141,8 +143,11 @@ def test_json_manifests_are_found_in_folders_and_read_as_json(tmp_path):
 @pytest.mark.parametrize("name", ["a.sh", "Dockerfile", "a.yaml", "a.service"])
 def test_marks_and_carriage_returns_are_no_part_of_a_value(tmp_path, name):
     """A byte order mark, and CRLF at the end of a line or of the file."""
-    text = {"Dockerfile": f"FROM x\nCMD {LAUNCH}", "a.service": f"[Service]\nExecStart={LAUNCH}",
-            "a.yaml": f'{POD}  - command: ["sh", "-c", "{LAUNCH.strip()}\\r"]\n'}.get(name, LAUNCH)  # fmt: skip
+    text = {
+        "Dockerfile": f"FROM x\nCMD {LAUNCH}",
+        "a.service": f"[Service]\nExecStart={LAUNCH}",
+        "a.yaml": f'{POD}  - command: ["sh", "-c", "{LAUNCH.strip()}\\r"]\n',
+    }.get(name, LAUNCH)
     (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
     (deployment,) = read_file(str(tmp_path / name), Outside({})).deployments
     assert deployment.words == ("kimi-k3", "--tp", "8")

@@ -227,9 +227,10 @@ def test_flags_behind_a_launch_that_no_backslash_joins_to_it():
     (launch,) = read("vllm serve kimi-k3 \n    --port 8000 \\\n --tensor-parallel-size 8\necho x")
     assert (launch.orphan, launch.orphan.place.line, launch.words) == ("--port", 2, ("kimi-k3",))
     for script in (
-        "case $1 in\n x) sglang serve kimi-k3 ;;\n --tp|--tp-size) shift;;\nesac", "sglang serve kimi-k3\n--x 1",
+        "case $1 in\n x) sglang serve kimi-k3 ;;\n --tp|--tp-size) shift;;\nesac",
+        "sglang serve kimi-k3\n--x 1",
         "sglang serve kimi-k3 \\\n --tp 8",
-    ):  # fmt: skip
+    ):
         assert read(script)[0].orphan is None
 
 
@@ -252,15 +253,28 @@ def test_only_what_is_exported_reaches_the_engine():
     assert {name: setting.text for name, setting in launch.env.items()} == {"B": "2", "C": "3"}
 
 
-@pytest.mark.parametrize("script", [
-    "echo python3 -m sglang.launch_server --tp 8", "pkill -f sglang.launch_server", "pip install sglang vllm",
-    "python3 -m sglang.bench_serving --backend vllm", "python3 -m sglang_router.launch_router --tp 8",
-    "# sglang serve kimi-k3", "cat <<'EOF'\nsglang serve kimi-k3\nEOF", "grep -q 'vllm serve x' log",
-    "python3 -m dynamo.frontend --http-port 8000", "python -m sglang.check_env", "python -m my_sglang_tools --model x",
-    "log 'Starting vllm serve kimi-k3 --tp 8'", "tmux kill-session -t 'vllm'", "git commit -m 'python -m vllm serve'",
-    "echo 'vllm serve kimi-k3 --tp 8' | tee notes", "python -m vllm.collect_env",
-    "python -m sglang.bench_one_batch --model-path kimi-k3",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo python3 -m sglang.launch_server --tp 8",
+        "pkill -f sglang.launch_server",
+        "pip install sglang vllm",
+        "python3 -m sglang.bench_serving --backend vllm",
+        "python3 -m sglang_router.launch_router --tp 8",
+        "# sglang serve kimi-k3",
+        "cat <<'EOF'\nsglang serve kimi-k3\nEOF",
+        "grep -q 'vllm serve x' log",
+        "python3 -m dynamo.frontend --http-port 8000",
+        "python -m sglang.check_env",
+        "python -m my_sglang_tools --model x",
+        "log 'Starting vllm serve kimi-k3 --tp 8'",
+        "tmux kill-session -t 'vllm'",
+        "git commit -m 'python -m vllm serve'",
+        "echo 'vllm serve kimi-k3 --tp 8' | tee notes",
+        "python -m vllm.collect_env",
+        "python -m sglang.bench_one_batch --model-path kimi-k3",
+    ],
+)
 def test_what_only_speaks_of_an_engine_starts_none(script):
     assert read(script) == []
 
@@ -281,8 +295,20 @@ def test_growing_values_end(within):
         assert read("cat <<EOF\n" * 20_000 + "sglang serve kimi-k3\n") != []
 
 
-@pytest.mark.parametrize(("text", "value"), [("2*8", 16), ("2+3*4-1", 13), ("9/2", 4), ("9%2", 1), ("", None),
-                                             ("1/0", None), ("2**3", None), ("(1+2)*3", None), ("08", 8)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("2*8", 16),
+        ("2+3*4-1", 13),
+        ("9/2", 4),
+        ("9%2", 1),
+        ("", None),
+        ("1/0", None),
+        ("2**3", None),
+        ("(1+2)*3", None),
+        ("08", 8),
+    ],
+)
 def test_arithmetic(text, value):
     assert calculate(text) == value
 

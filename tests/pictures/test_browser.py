@@ -30,14 +30,7 @@ from hybridcalc.engines.vllm.server_plan import plan as vllm_plan
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.slots import pin
 from hybridcalc.pictures.page import Page, render
-from hybridcalc.pictures.play import (
-    sglang_constants,
-    sglang_play,
-    sglang_sizes,
-    vllm_constants,
-    vllm_play,
-    vllm_sizes,
-)
+from hybridcalc.pictures.play import sglang_constants, sglang_play, sglang_sizes, vllm_constants, vllm_play, vllm_sizes
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 if CHROMIUM is None:
@@ -125,14 +118,19 @@ def test_sglang_settings_come_to_what_python_plans(opened, case):
         values = {key: rng.choice(options) for key, options in choices.items()}
         values |= {
             "length": str(rng.choice([rng.randint(1, 300), int(2 ** rng.uniform(8, 20))])),
-            "concurrency": str(rng.randint(1, 400)), "ratio": f"{10 ** rng.uniform(-1.6, 1.6):.4g}",
+            "concurrency": str(rng.randint(1, 400)),
+            "ratio": f"{10 ** rng.uniform(-1.6, 1.6):.4g}",
             "memory": repr(round(2 ** rng.uniform(-1, 8), 3)),
-        }  # fmt: skip
+        }
         shown = tab.evaluate(SET, values)
         changed = replace(
-            args, tp_size=int(values["tp"]), kv_cache_dtype=values["kv"], mamba_ssm_dtype=values["ssm"],
-            mamba_radix_cache_strategy=values["strategy"], mamba_full_memory_ratio=float(values["ratio"]),
-        )  # fmt: skip
+            args,
+            tp_size=int(values["tp"]),
+            kv_cache_dtype=values["kv"],
+            mamba_ssm_dtype=values["ssm"],
+            mamba_radix_cache_strategy=values["strategy"],
+            mamba_full_memory_ratio=float(values["ratio"]),
+        )
         work, rest = Workload.at(int(values["length"])), exact_rest(float(values["memory"]))
         try:
             plan = sglang_plan(model, changed, rest=rest, workload=work)
@@ -143,13 +141,19 @@ def test_sglang_settings_come_to_what_python_plans(opened, case):
             continue
         started += 1
         capacity = plan.capacity
-        assert {key: _number(shown[key]) for key in (
-            "slots", "tokens", "limit", "by-state", "by-kv", "at-once", "slots-per-request", "pin")} == {
-            "slots": plan.max_mamba_cache_size, "tokens": plan.logical_token_capacity,
-            "limit": plan.max_running_requests, "by-state": capacity.state_requests, "by-kv": capacity.kv_requests,
-            "at-once": plan.concurrency, "slots-per-request": plan.slots_per_request,
+        assert {
+            key: _number(shown[key])
+            for key in ("slots", "tokens", "limit", "by-state", "by-kv", "at-once", "slots-per-request", "pin")
+        } == {
+            "slots": plan.max_mamba_cache_size,
+            "tokens": plan.logical_token_capacity,
+            "limit": plan.max_running_requests,
+            "by-state": capacity.state_requests,
+            "by-kv": capacity.kv_requests,
+            "at-once": plan.concurrency,
+            "slots-per-request": plan.slots_per_request,
             "pin": pin(int(values["concurrency"]), plan.slots_per_request, dp=changed.attn_dp_size),
-        }, values  # fmt: skip
+        }, values
         binds = {"state": "state pool", "kv": "KV pool", "limit": "request limit"}[plan.binding]
         assert f"the {binds} binds" in shown["said"], values
         assert _is(shown["ratio-star"], balance_model(model, changed, work).ratio), values
@@ -185,14 +189,24 @@ def test_sglangs_recorded_start_ups_come_out_in_the_browser(arithmetic):
         if "refused" in sizes:
             continue
         ready_args = ready.args
-        asked.append([sizes, sglang_constants(ready), case["inputs"]["budget_gib"],
-                      ready_args.mamba_full_memory_ratio, ready_args.max_mamba_cache_size])  # fmt: skip
+        asked.append(
+            [
+                sizes,
+                sglang_constants(ready),
+                case["inputs"]["budget_gib"],
+                ready_args.mamba_full_memory_ratio,
+                ready_args.max_mamba_cache_size,
+            ]
+        )
         refused = bool(sglang_cases.refused_at(case_id))
         names = ("max_mamba_cache_size", "max_total_num_tokens", "max_running_requests")
         recorded.append((case_id, None if refused else [outputs[name] for name in names]))
-    shown = arithmetic.evaluate("""cases => cases.map(([e, c, gib, ratio, slots]) => {
+    shown = arithmetic.evaluate(
+        """cases => cases.map(([e, c, gib, ratio, slots]) => {
       try { const s = sglangSize(e, c, gib, ratio, slots); return [s.K, s.T, s.R]; }
-      catch (error) { if (error instanceof Refused) { return null; } throw error; } })""", asked)  # fmt: skip
+      catch (error) { if (error instanceof Refused) { return null; } throw error; } })""",
+        asked,
+    )
     assert len(recorded) > 140
     assert [(case_id, found) for (case_id, _), found in zip(recorded, shown, strict=True)] == recorded
 
@@ -209,8 +223,11 @@ def test_vllms_recorded_start_ups_come_out_in_the_browser(arithmetic):
         assert "refused" not in sizes, case_id
         asked.append([sizes, vllm_constants(ready), case["available_bytes"] / 2**30, ready.args.seqs])
         recorded.append((case_id, [outputs["num_blocks"], sum(outputs["group_blocks_per_request"])]))
-    shown = arithmetic.evaluate("""cases => cases.map(([e, c, gib, seqs]) => {
-      const s = vllmServe(e, c, gib, seqs, 1); return [s.blocks, s.perRequest]; })""", asked)  # fmt: skip
+    shown = arithmetic.evaluate(
+        """cases => cases.map(([e, c, gib, seqs]) => {
+      const s = vllmServe(e, c, gib, seqs, 1); return [s.blocks, s.perRequest]; })""",
+        asked,
+    )
     assert len(recorded) > 50
     assert [(case_id, found) for (case_id, _), found in zip(recorded, shown, strict=True)] == recorded
 
@@ -235,13 +252,19 @@ def test_vllm_settings_come_to_what_python_plans(opened, case):
     started = 0
     for _ in range(SETTINGS if case == "align" else SETTINGS // 8):
         values = {key: rng.choice(options) for key, options in choices.items()}
-        values |= {"length": str(int(2 ** rng.uniform(0, 17.5))), "seqs": str(int(2 ** rng.uniform(0, 12))),
-                   "memory": repr(round(2 ** rng.uniform(-1, 8), 3))}  # fmt: skip
+        values |= {
+            "length": str(int(2 ** rng.uniform(0, 17.5))),
+            "seqs": str(int(2 ** rng.uniform(0, 12))),
+            "memory": repr(round(2 ** rng.uniform(-1, 8), 3)),
+        }
         shown = tab.evaluate(SET, values)
         changed = replace(
-            args, tensor_parallel_size=int(values["tp"]), kv_cache_dtype=values["kv"],
-            mamba_ssm_cache_dtype=values["ssm"], max_num_seqs=int(values["seqs"]),
-        )  # fmt: skip
+            args,
+            tensor_parallel_size=int(values["tp"]),
+            kv_cache_dtype=values["kv"],
+            mamba_ssm_cache_dtype=values["ssm"],
+            max_num_seqs=int(values["seqs"]),
+        )
         work, rest = Workload.at(int(values["length"])), exact_rest(float(values["memory"]))
         try:
             plan = vllm_plan(model, changed, rest=rest, workload=work)
@@ -252,9 +275,13 @@ def test_vllm_settings_come_to_what_python_plans(opened, case):
             continue
         started += 1
         assert {key: _number(shown[key]) for key in ("blocks", "each", "per-request", "fits", "at-once", "block")} == {
-            "blocks": plan.num_blocks, "each": plan.running.blocks_each, "per-request": plan.blocks_per_request,
-            "fits": plan.running.fits, "at-once": plan.concurrency, "block": plan.attn_block_size,
-        }, values  # fmt: skip
+            "blocks": plan.num_blocks,
+            "each": plan.running.blocks_each,
+            "per-request": plan.blocks_per_request,
+            "fits": plan.running.fits,
+            "at-once": plan.concurrency,
+            "block": plan.attn_block_size,
+        }, values
         binds = {"blocks": "the blocks bind", "limit": "max_num_seqs binds", "length": "longer than max_model_len"}
         assert binds[plan.binding] in shown["said"], values
     assert started >= 5
@@ -333,9 +360,12 @@ def test_settings_that_do_not_start_show_no_pictures(opened, kimi):
       e => [e.id.slice(6), getComputedStyle(e).visibility === "visible"]))"""
     assert set(tab.evaluate(seen).values()) == {True}
     for values, visible in (
-        ({"memory": "0.1"}, set()), ({"memory": "0.5"}, {"ratios", "lengths"}), ({"memory": "28", "length": ""}, set()),
-        ({"length": "9216", "strategy": "no_buffer"}, set()), ({"strategy": "auto"}, {"memory", "ratios", "lengths"}),
-    ):  # fmt: skip
+        ({"memory": "0.1"}, set()),
+        ({"memory": "0.5"}, {"ratios", "lengths"}),
+        ({"memory": "28", "length": ""}, set()),
+        ({"length": "9216", "strategy": "no_buffer"}, set()),
+        ({"strategy": "auto"}, {"memory", "ratios", "lengths"}),
+    ):
         tab.evaluate(SET, values)
         assert {name for name, shown in tab.evaluate(seen).items() if shown} <= visible, values
     assert set(tab.evaluate(seen).values()) == {True}

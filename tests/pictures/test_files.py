@@ -65,8 +65,17 @@ def test_memory_map_names_every_part_with_its_size(tmp_path):
 def test_crossover_marks_both_meetings_on_log_axes(tmp_path):
     svg = _drawn(tmp_path, "crossover", "kimi-k3", "--tp", "8", "--baseline", "deepseek-v3")
     texts = _texts(svg)
-    for label in ("T*: KV = state at 2,032", "T*: hybrid = deepseek-v3 at 1,318", "tokens of one sequence", "memory",
-                  "state", "KV", "baseline deepseek-v3", "64 MiB", "4k"):  # fmt: skip
+    for label in (
+        "T*: KV = state at 2,032",
+        "T*: hybrid = deepseek-v3 at 1,318",
+        "tokens of one sequence",
+        "memory",
+        "state",
+        "KV",
+        "baseline deepseek-v3",
+        "64 MiB",
+        "4k",
+    ):
         assert label in texts
     lines = [path for path in svg.iter(f"{SVG}path") if path.get("aria-roledescription") == "line mark"]
     assert {line.get("stroke") for line in lines} == {LIGHT[role] for role in ("state", "kv", "balanced", "baseline")}
@@ -75,16 +84,28 @@ def test_crossover_marks_both_meetings_on_log_axes(tmp_path):
 def test_ratios_shade_the_binding_pool(tmp_path):
     svg = _drawn(tmp_path, "ratio", *K3, "--rest", "28.55GiB")
     texts = _texts(svg)
-    for label in ("state pool binds", "KV pool binds", "r* = 2.20", "ratio 0.9: 51 requests", "requests at once",
-                  "state slots admit", "KV tokens admit"):  # fmt: skip
+    for label in (
+        "state pool binds",
+        "KV pool binds",
+        "r* = 2.20",
+        "ratio 0.9: 51 requests",
+        "requests at once",
+        "state slots admit",
+        "KV tokens admit",
+    ):
         assert label in texts
     assert _fills(svg, "state band") and _fills(svg, "kv band")
 
 
 def test_lengths_show_both_caps_and_the_balanced_ratio(tmp_path):
     texts = _texts(_drawn(tmp_path, *PLAN, "--figure", "lengths"))
-    for label in ("state slots admit", "KV tokens admit", "at the balanced ratio of each length",
-                  "L = 9,216: 54 requests", "pools balanced at 22,927 tokens"):  # fmt: skip
+    for label in (
+        "state slots admit",
+        "KV tokens admit",
+        "at the balanced ratio of each length",
+        "L = 9,216: 54 requests",
+        "pools balanced at 22,927 tokens",
+    ):
         assert label in texts
 
 
@@ -106,8 +127,21 @@ def test_change_shows_what_the_suggestions_promise(tmp_path):
 
 
 def test_vllm_pages_show_their_padding(tmp_path):
-    svg = _drawn(tmp_path, "plan", "--engine", "vllm", "qwen3.6-35b-a3b", "--tensor-parallel-size", "2",
-                 "--max-model-len", "131072", "--available", "40GiB", "--figure", "pages")  # fmt: skip
+    svg = _drawn(
+        tmp_path,
+        "plan",
+        "--engine",
+        "vllm",
+        "qwen3.6-35b-a3b",
+        "--tensor-parallel-size",
+        "2",
+        "--max-model-len",
+        "131072",
+        "--available",
+        "40GiB",
+        "--figure",
+        "pages",
+    )
     texts = _texts(svg)
     assert "30 state layers: one state" in texts and "10 full attention layers: KV of 1,088 tokens" in texts
     assert "padding" in texts and any("padded by 3.82 %" in text for text in texts)
@@ -160,37 +194,68 @@ def test_png_is_a_png_of_the_same_drawing(tmp_path):
     assert width > 1300 and height > 300
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ((*PLAN, "--save", "x.pdf"), "error: 'x.pdf' is no picture\n       write FILE.svg, FILE.png or FILE.html\n"),
-    ((*PLAN, "--save", "no/x.svg"),
-     "error: 'no/x.svg' cannot be written\n       its folder must exist, and it must not be one\n"),
-    ((*PLAN, "--save", "x.svg", "--theme", "sepia"),
-     "error: --theme 'sepia' is not known\n       write auto, light, dark\n"),
-    ((*PLAN, "--save", "x.svg", "--figure", "cake"),
-     "error: --figure 'cake' is no picture of this answer\n       write memory, lengths, ratios, change\n"),
-    ((*PLAN, "--figure", "memory", "--json"),
-     "error: --figure prints a picture where a document is printed\n       add --save FILE.svg, or leave out one\n"),
-    ((*PLAN, "--sweep", "mamba-full-memory-ratio=1,2", "--figure", "pareto", "--csv"),
-     "error: --figure prints a picture where a document is printed\n       add --save FILE.svg, or leave out one\n"),
-    ((*PLAN, "--figure", "memory", "--explain"),
-     "error: --figure takes the place of what --explain explains\n       leave out one\n"),
-    ((*PLAN, "--save", "x.svg", "--explain"),
-     "error: --save takes the place of what --explain explains\n       leave out one, or save FILE.html\n"),
-    ((*PLAN, "--theme", "dark"),
-     "error: --theme is about a saved picture, and none is\n       add --save FILE.svg, or leave it out\n"),
-    ((*PLAN, "--force"),
-     "error: --force is about a saved picture, and none is\n       add --save FILE.svg, or leave it out\n"),
-    ((*PLAN, "--save", "x.html", "--theme", "dark"),
-     "error: a page follows its reader's scheme\n       leave out --theme, or save FILE.svg\n"),
-    ((*PLAN, "--save", "x.html", "--figure", "memory"),
-     "error: a page holds every picture\n       leave out --figure, or save FILE.svg\n"),
-    ((*PLAN, "--save", "a" * 300 + ".svg"),
-     f"error: {'a' * 60!r} cannot be written: File name too long\n       choose another name\n"),
-    (("report", "kimi-k3"), "error: report needs a file to write\n       add -o report.html\n"),
-    (("report", "kimi-k3", "-o", "x.svg"), "error: -o 'x.svg' is no page\n       write -o FILE.html\n"),
-    (("report", "-o", "x.html"),
-     "error: report needs a MODEL, a boot log or a launch line\n       see `hybridcalc report --help`\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((*PLAN, "--save", "x.pdf"), "error: 'x.pdf' is no picture\n       write FILE.svg, FILE.png or FILE.html\n"),
+        (
+            (*PLAN, "--save", "no/x.svg"),
+            "error: 'no/x.svg' cannot be written\n       its folder must exist, and it must not be one\n",
+        ),
+        (
+            (*PLAN, "--save", "x.svg", "--theme", "sepia"),
+            "error: --theme 'sepia' is not known\n       write auto, light, dark\n",
+        ),
+        (
+            (*PLAN, "--save", "x.svg", "--figure", "cake"),
+            "error: --figure 'cake' is no picture of this answer\n       write memory, lengths, ratios, change\n",
+        ),
+        (
+            (*PLAN, "--figure", "memory", "--json"),
+            "error: --figure prints a picture where a document is printed\n"
+            "       add --save FILE.svg, or leave out one\n",
+        ),
+        (
+            (*PLAN, "--sweep", "mamba-full-memory-ratio=1,2", "--figure", "pareto", "--csv"),
+            "error: --figure prints a picture where a document is printed\n"
+            "       add --save FILE.svg, or leave out one\n",
+        ),
+        (
+            (*PLAN, "--figure", "memory", "--explain"),
+            "error: --figure takes the place of what --explain explains\n       leave out one\n",
+        ),
+        (
+            (*PLAN, "--save", "x.svg", "--explain"),
+            "error: --save takes the place of what --explain explains\n       leave out one, or save FILE.html\n",
+        ),
+        (
+            (*PLAN, "--theme", "dark"),
+            "error: --theme is about a saved picture, and none is\n       add --save FILE.svg, or leave it out\n",
+        ),
+        (
+            (*PLAN, "--force"),
+            "error: --force is about a saved picture, and none is\n       add --save FILE.svg, or leave it out\n",
+        ),
+        (
+            (*PLAN, "--save", "x.html", "--theme", "dark"),
+            "error: a page follows its reader's scheme\n       leave out --theme, or save FILE.svg\n",
+        ),
+        (
+            (*PLAN, "--save", "x.html", "--figure", "memory"),
+            "error: a page holds every picture\n       leave out --figure, or save FILE.svg\n",
+        ),
+        (
+            (*PLAN, "--save", "a" * 300 + ".svg"),
+            f"error: {'a' * 60!r} cannot be written: File name too long\n       choose another name\n",
+        ),
+        (("report", "kimi-k3"), "error: report needs a file to write\n       add -o report.html\n"),
+        (("report", "kimi-k3", "-o", "x.svg"), "error: -o 'x.svg' is no page\n       write -o FILE.html\n"),
+        (
+            ("report", "-o", "x.html"),
+            "error: report needs a MODEL, a boot log or a launch line\n       see `hybridcalc report --help`\n",
+        ),
+    ],
+)
 def test_what_cannot_be_saved_says_what_to_write(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     ran = run(*arguments)
@@ -223,9 +288,11 @@ def test_what_is_no_regular_file_is_not_written(tmp_path, force):
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png"])
-@pytest.mark.parametrize("flags", [
-    (), ("--compare", "--max-running-requests 4"), ("--sweep", "mamba-full-memory-ratio=1,2"),
-], ids=["plan", "compare", "sweep"])  # fmt: skip
+@pytest.mark.parametrize(
+    "flags",
+    [(), ("--compare", "--max-running-requests 4"), ("--sweep", "mamba-full-memory-ratio=1,2")],
+    ids=["plan", "compare", "sweep"],
+)
 def test_what_does_not_start_says_so_in_place_of_a_picture(tmp_path, flags, suffix):
     asked = ("plan", "kimi-k3", "--tp", "8", "--rest", "0.3GiB", "-L", "9216", *flags)
     plain, target = run(*asked), tmp_path / f"x.{suffix}"
@@ -242,8 +309,12 @@ def _curves(picture):
 @pytest.mark.parametrize("model", ["granite-4.0-h-small", "kimi-k3", "lfm2-1.2b"])
 def test_both_curves_are_seen_at_todays_ratio(model):
     """Each curve has points on either side of the marked ratios, or runs to the upper edge and ends there."""
-    plan = sglang_plan(load_model(model), ServerArgs(tp_size=8 if model == "kimi-k3" else 1),
-                       rest=exact_rest(28.55), workload=Workload.at(9216))  # fmt: skip
+    plan = sglang_plan(
+        load_model(model),
+        ServerArgs(tp_size=8 if model == "kimi-k3" else 1),
+        rest=exact_rest(28.55),
+        workload=Workload.at(9216),
+    )
     picture = ratios_picture(plan)
     marks = [mark.at for mark in picture.marks]
     assert len(marks) == 2
@@ -270,8 +341,12 @@ def test_every_part_of_a_memory_map_has_a_colour_of_its_own(tmp_path):
 
 
 def test_trade_offs_at_the_right_edge_are_named_too(tmp_path):
-    flags = ("--sweep", "mamba-full-memory-ratio=0.4:3:0.2", "--sweep",
-             "mamba-radix-cache-strategy=extra_buffer,extra_buffer_lazy")  # fmt: skip
+    flags = (
+        "--sweep",
+        "mamba-full-memory-ratio=0.4:3:0.2",
+        "--sweep",
+        "mamba-radix-cache-strategy=extra_buffer,extra_buffer_lazy",
+    )
     texts = _texts(_drawn(tmp_path, "plan", "kimi-k3", "--tp", "8", "-L", "9216", "--rest", "28.55GiB", *flags))
     named = [text for text in texts if re.fullmatch(r"[\d.]+, extra_buffer(_lazy)?", text)]
     assert sorted(named) == ["0.4, extra_buffer_lazy", "0.6, extra_buffer_lazy", "0.8, extra_buffer_lazy"]
@@ -343,11 +418,17 @@ def test_hostile_names_are_escaped(tmp_path):
     from hybridcalc.pictures.page import Choice, Page, Table, render
 
     page = Page(
-        hostile, hostile, hostile, hostile, figures=((hostile,) * 4,),
+        hostile,
+        hostile,
+        hostile,
+        hostile,
+        figures=((hostile,) * 4,),
         tables=(Table("T", ("a", "b"), ((hostile,) * 2,)),),
-        findings=(Finding("HC000", "error", hostile, hostile),), choices=(Choice("set", hostile, hostile),),
-        log_lines=(hostile,), notes=(hostile,),
-    )  # fmt: skip
+        findings=(Finding("HC000", "error", hostile, hostile),),
+        choices=(Choice("set", hostile, hostile),),
+        log_lines=(hostile,),
+        notes=(hostile,),
+    )
     text = render(page)
     assert "<script>alert" not in text and "<img" not in text
     assert text.count("<script>") == 1

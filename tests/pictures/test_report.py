@@ -55,13 +55,16 @@ def test_every_kind_of_preset_has_a_report(name, tmp_path):
     assert name in _report(tmp_path, name)
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    (("lfm2-8b-a1b", "--rest", "28GiB"), "of 8,192 tokens"),
-    (("lfm2-8b-a1b", "--rest", "28GiB", "-L", "4k"), "of 4,096 tokens"),
-    (("lfm2-8b-a1b", "--rest", "28GiB", "--lengths", "2k:3,4k:3"), "of 3,072 tokens on average"),
-    (("lfm2-8b-a1b", "--rest", "28GiB", "--workload", "batch"), "of 8,192 tokens"),
-    (("--engine", "vllm", "--available", "40GiB", "--max-model-len", "4096", "qwen3.6-35b-a3b"), "4,096 tokens"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("lfm2-8b-a1b", "--rest", "28GiB"), "of 8,192 tokens"),
+        (("lfm2-8b-a1b", "--rest", "28GiB", "-L", "4k"), "of 4,096 tokens"),
+        (("lfm2-8b-a1b", "--rest", "28GiB", "--lengths", "2k:3,4k:3"), "of 3,072 tokens on average"),
+        (("lfm2-8b-a1b", "--rest", "28GiB", "--workload", "batch"), "of 8,192 tokens"),
+        (("--engine", "vllm", "--available", "40GiB", "--max-model-len", "4096", "qwen3.6-35b-a3b"), "4,096 tokens"),
+    ],
+)
 def test_requests_of_a_plan_hold_8k_tokens_unless_a_length_is_given(arguments, said, tmp_path):
     """Verdict, pictures and settings speak of the same length."""
     target = tmp_path / "x.html"
@@ -81,10 +84,16 @@ def test_a_launch_line_has_a_report(tmp_path):
     assert "qwen3.6-35b-a3b on vLLM" in text
 
 
-@pytest.mark.parametrize(("flags", "said"), [
-    (("--compare", "--kv-cache-dtype fp8_e4m3"), ("2 settings side by side", "state slots K", "Pools side by side")),
-    (("--sweep", "mamba-full-memory-ratio=0.5:2.5:0.5"), ("requests at most", "Best trade-offs", "5 combinations")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ("--compare", "--kv-cache-dtype fp8_e4m3"),
+            ("2 settings side by side", "state slots K", "Pools side by side"),
+        ),
+        (("--sweep", "mamba-full-memory-ratio=0.5:2.5:0.5"), ("requests at most", "Best trade-offs", "5 combinations")),
+    ],
+)
 def test_comparisons_and_sweeps_have_pages(flags, said, tmp_path):
     target = tmp_path / "x.html"
     ran = run("plan", "kimi-k3", "--tp", "8", "--rest", "28GiB", "-L", "9216", *flags, "--save", str(target))

@@ -69,9 +69,15 @@ sizes = st.lists(st.integers(0, 2**40), min_size=1, max_size=6)
 @given(st.lists(sizes, min_size=1, max_size=3), st.integers(24, 120))
 def test_bars_are_to_scale_and_share_one_scale(rows, width):
     """Each part's columns are its share of the longest bar, to within one; every row has the same width."""
-    bars = Bars("t", "", "memory", tuple(
-        Bar(f"row {number}", tuple(Part(f"part {i}", "state", size, "abcdef"[i]) for i, size in enumerate(row)))
-        for number, row in enumerate(rows)))  # fmt: skip
+    bars = Bars(
+        "t",
+        "",
+        "memory",
+        tuple(
+            Bar(f"row {number}", tuple(Part(f"part {i}", "state", size, "abcdef"[i]) for i, size in enumerate(row)))
+            for number, row in enumerate(rows)
+        ),
+    )
     drawn = draw(bars, width=width, colour=False)
     assert drawn is not None
     lines = [line for line in drawn.splitlines() if line.startswith("  [")]
@@ -94,8 +100,14 @@ def test_ticks_are_few_inside_and_increasing(low, factor):
 def test_labels_of_marks_stay_inside_where_there_is_room(places):
     """A label lies on the side where it stays inside the picture."""
     series = (Series("s", "state", ((1, 1), (1000, 2)), "s"),)
-    chart = Chart("t", "", Axis("x", log=True, low=1, high=1000), Axis("y"), series,
-                  tuple(Mark(place, "a label") for place in places))  # fmt: skip
+    chart = Chart(
+        "t",
+        "",
+        Axis("x", log=True, low=1, high=1000),
+        Axis("y"),
+        series,
+        tuple(Mark(place, "a label") for place in places),
+    )
     from math import log
 
     for row in mark_rows(chart):
@@ -108,8 +120,14 @@ def test_labels_of_marks_stay_inside_where_there_is_room(places):
 def test_no_line_strikes_a_label_to_its_right(places):
     """Lines begin at their own labels: none to the right of one reaches up to it, as far as labels lie on the right."""
     series = (Series("s", "state", ((1, 1), (1000, 2)), "s"),)
-    chart = Chart("t", "", Axis("x", log=True, low=1, high=1000), Axis("y"), series,
-                  tuple(Mark(place, "label") for place in places))  # fmt: skip
+    chart = Chart(
+        "t",
+        "",
+        Axis("x", log=True, low=1, high=1000),
+        Axis("y"),
+        series,
+        tuple(Mark(place, "label") for place in places),
+    )
     rows = mark_rows(chart)
     assert sorted(row["row"] for row in rows) == list(range(len(places)))
     right = [row for row in rows if not row["left"]]
@@ -152,8 +170,9 @@ def test_curves_need_the_library_and_bars_do_not(monkeypatch):
     monkeypatch.setitem(sys.modules, "plotext", None)
     ran = run(*PLAN, "--figure", "lengths")
     assert (ran.code, ran.err) == (
-        2, "error: curves in the terminal need the plotting library\n       pip install 'hybridcalc[plot]'\n"
-    )  # fmt: skip
+        2,
+        "error: curves in the terminal need the plotting library\n       pip install 'hybridcalc[plot]'\n",
+    )
     assert run(*PLAN, "--figure", "memory").code == 0
 
 
@@ -162,6 +181,7 @@ def test_files_need_the_library(monkeypatch, tmp_path):
     for suffix in ("svg", "png", "html"):
         ran = run(*PLAN, "--save", str(tmp_path / f"x.{suffix}"))
         assert (ran.code, ran.err) == (
-            2, "error: pictures in files need the plotting library\n       pip install 'hybridcalc[plot]'\n"
-        )  # fmt: skip
+            2,
+            "error: pictures in files need the plotting library\n       pip install 'hybridcalc[plot]'\n",
+        )
     assert list(tmp_path.iterdir()) == []

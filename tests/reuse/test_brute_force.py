@@ -68,8 +68,12 @@ def test_no_buffer_and_path_caps_agree_with_the_brute_force(workload, slots, chu
 
 
 @settings(max_examples=500)
-@given(WORKLOADS, st.integers(1, 6), st.sampled_from(((4, 4), (4, 2), (4, 1), (6, 3), (8, 2))),
-       st.sampled_from((0, None, 2)))  # fmt: skip
+@given(
+    WORKLOADS,
+    st.integers(1, 6),
+    st.sampled_from(((4, 4), (4, 2), (4, 1), (6, 3), (8, 2))),
+    st.sampled_from((0, None, 2)),
+)
 def test_align_mode_agrees_with_the_brute_force(workload, slots, blocks, retention):
     block, unit = blocks
     kept = retention * block if retention else retention
@@ -87,8 +91,15 @@ def test_all_mode_agrees_with_the_brute_force(workload, slots, block):
 
 
 @settings(max_examples=800)
-@given(WORKLOADS, st.integers(1, 6), st.sampled_from(("extra", "paged", "ends", "align", "all")), st.integers(2, 4),
-       st.sampled_from((4, 10**6)), st.sampled_from((-1, 1)), st.integers(0, 3))  # fmt: skip
+@given(
+    WORKLOADS,
+    st.integers(1, 6),
+    st.sampled_from(("extra", "paged", "ends", "align", "all")),
+    st.integers(2, 4),
+    st.sampled_from((4, 10**6)),
+    st.sampled_from((-1, 1)),
+    st.integers(0, 3),
+)
 def test_kv_beyond_the_bound_goes_as_in_the_brute_force(workload, slots, kind, grid, chunk, cap, most_bare):
     """The bound is so low that leaves without a state go all the time, up their paths too."""
     if kind == "ends":
@@ -102,8 +113,9 @@ def test_kv_beyond_the_bound_goes_as_in_the_brute_force(workload, slots, kind, g
         page = grid if kind == "paged" else 1
         policy = sglang_policy(page=page, chunk=grid, track_interval=grid, prefill_chunk=chunk, path_cap=cap)
         chunk = max(chunk // page * page, page)
-        brute = BruteForce("extra", slots, page=page, grid=grid, chunk=chunk, decode_grid=grid, cap=cap,
-                           most_bare=most_bare)  # fmt: skip
+        brute = BruteForce(
+            "extra", slots, page=page, grid=grid, chunk=chunk, decode_grid=grid, cap=cap, most_bare=most_bare
+        )
     agree(policy, brute, workload, slots)
 
 

@@ -170,8 +170,9 @@ def test_kv_pressure_preempts_the_youngest_and_everything_is_still_served():
     assert outcome.kv_evictions > 0
 
 
-@pytest.mark.parametrize("text", ["chat:sessions=8,turns=4,think=10", "fanout", "rag:rounds=2", "cyclic:zipf=1.2",
-                                  "shared:preempt=0.3"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text", ["chat:sessions=8,turns=4,think=10", "fanout", "rag:rounds=2", "cyclic:zipf=1.2", "shared:preempt=0.3"]
+)
 def test_one_request_at_a_time_is_the_same_step_by_step(text):
     """`serve` is start, prefill and finish in one: the fast way and the general way agree."""
     fast = Setup(SGLANG, 24).cache()

@@ -17,10 +17,15 @@ class Serving(RuleBasedStateMachine):
     """Requests start, compute their prompt, answer, and are taken off in any order."""
 
     @initialize(
-        kind=st.sampled_from(("extra", "lazy", "no_buffer", "align")), slots=st.integers(8, 14),
-        int8=st.sampled_from((None, 2, 5)), kv=st.sampled_from((None, 60, 120)), host=st.sampled_from((0, 2, 6)),
-        cap=st.sampled_from((-1, 1, 2)), grid=st.integers(1, 3), most_bare=st.sampled_from((0, 1, 3, 1000)),
-    )  # fmt: skip
+        kind=st.sampled_from(("extra", "lazy", "no_buffer", "align")),
+        slots=st.integers(8, 14),
+        int8=st.sampled_from((None, 2, 5)),
+        kv=st.sampled_from((None, 60, 120)),
+        host=st.sampled_from((0, 2, 6)),
+        cap=st.sampled_from((-1, 1, 2)),
+        grid=st.integers(1, 3),
+        most_bare=st.sampled_from((0, 1, 3, 1000)),
+    )
     def begin(self, kind, slots, int8, kv, host, cap, grid, most_bare):
         if kind == "align":
             policy = vllm_policy(grid)

@@ -21,10 +21,18 @@ WORKLOADS = ["cyclic:prefixes=60,rounds=3", "cyclic:prefixes=60,rounds=6,zipf=1"
 
 
 @pytest.mark.parametrize("text", WORKLOADS)
-@pytest.mark.parametrize("setup", [
-    Setup(SGLANG, 16), Setup(SGLANG, 64, running=4), Setup(vllm_policy(256), 16),
-    Setup(SGLANG, 16, checkpoint_slots=32), Setup(sglang_policy(path_cap=2), 16), Setup(SGLANG, 16, kv_tokens=200_000),
-], ids=["alone", "running", "vllm", "int8", "capped", "kv"])  # fmt: skip
+@pytest.mark.parametrize(
+    "setup",
+    [
+        Setup(SGLANG, 16),
+        Setup(SGLANG, 64, running=4),
+        Setup(vllm_policy(256), 16),
+        Setup(SGLANG, 16, checkpoint_slots=32),
+        Setup(sglang_policy(path_cap=2), 16),
+        Setup(SGLANG, 16, kv_tokens=200_000),
+    ],
+    ids=["alone", "running", "vllm", "int8", "capped", "kv"],
+)
 def test_at_the_knee_reuse_reaches_95_percent_of_its_limit_and_one_slot_fewer_does_not(text, setup):
     workload = parse_workload(text, seed=1)
     knee = find_knee(workload, setup, warmup_rounds=1)
@@ -68,10 +76,16 @@ def test_no_pool_that_running_requests_fit_in_is_passed_over(policy, running, te
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("setup", [
-    Setup(vllm_policy(64, retention=None), 9), Setup(SGLANG, 16, running=2), Setup(sglang_policy(path_cap=1), 9),
-    Setup(SGLANG, 9, host_slots=4), Setup(SGLANG, 24, kv_tokens=9000),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "setup",
+    [
+        Setup(vllm_policy(64, retention=None), 9),
+        Setup(SGLANG, 16, running=2),
+        Setup(sglang_policy(path_cap=1), 9),
+        Setup(SGLANG, 9, host_slots=4),
+        Setup(SGLANG, 24, kv_tokens=9000),
+    ],
+)
 def test_slots_that_reach_what_is_asked_are_never_fewer_than_the_knee(setup, seed):
     """The answer never says that N slots suffice where fewer that were given do, even if reuse is not monotone."""
     workload = parse_workload("chat:sessions=6,turns=4,user=90,output=70,think=9,system=100", seed=seed)

@@ -19,18 +19,30 @@ from hybridcalc.reuse.workloads import parse_workload
 QUIET = {"warmup_rounds": 1, "bar": lambda _: None}
 
 
-@pytest.mark.parametrize(("make", "message"), [
-    (lambda: sglang_policy(Strategy.NO_BUFFER, page=64), "no_buffer needs --page-size 1, not 64"),
-    (lambda: sglang_policy(page=48), "--page-size 48 neither divides the kernel's chunk of 64 tokens nor"),
-    (lambda: sglang_policy(page=64, track_interval=100), "--mamba-track-interval 100 is no multiple of --page-size 64"),
-    (lambda: vllm_policy(1040, unit=32), "--prefix-match-unit 32 does not divide the block of 1040 tokens"),
-    (lambda: vllm_policy(1040, retention=1000),
-     "--prefix-cache-retention-interval 1000 is no multiple of the block of 1040 tokens"),
-    (lambda: Settings("sglang", 39, running=8).setup,
-     "8 running requests need 40 slots, 5 each under SGLang extra_buffer; 39 admit 7"),
-    (lambda: Settings("sglang", 1, running=1).setup,
-     "1 running request needs 5 slots, 5 each under SGLang extra_buffer; 1 admits 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: sglang_policy(Strategy.NO_BUFFER, page=64), "no_buffer needs --page-size 1, not 64"),
+        (lambda: sglang_policy(page=48), "--page-size 48 neither divides the kernel's chunk of 64 tokens nor"),
+        (
+            lambda: sglang_policy(page=64, track_interval=100),
+            "--mamba-track-interval 100 is no multiple of --page-size 64",
+        ),
+        (lambda: vllm_policy(1040, unit=32), "--prefix-match-unit 32 does not divide the block of 1040 tokens"),
+        (
+            lambda: vllm_policy(1040, retention=1000),
+            "--prefix-cache-retention-interval 1000 is no multiple of the block of 1040 tokens",
+        ),
+        (
+            lambda: Settings("sglang", 39, running=8).setup,
+            "8 running requests need 40 slots, 5 each under SGLang extra_buffer; 39 admit 7",
+        ),
+        (
+            lambda: Settings("sglang", 1, running=1).setup,
+            "1 running request needs 5 slots, 5 each under SGLang extra_buffer; 1 admits 0",
+        ),
+    ],
+)
 def test_settings_that_do_not_go_together_are_named(make, message):
     with pytest.raises(InputError) as refused:
         make()
@@ -48,12 +60,20 @@ def test_slots_of_a_request_are_those_of_the_planner(strategy):
     assert sglang_policy(strategy).slots_per_request == slots_per_request(strategy).count
 
 
-@pytest.mark.parametrize("now", [
-    Settings("sglang", 40), Settings("sglang", 40, running=2), Settings("sglang", 40, int8_slots=80),
-    Settings("sglang", 40, strategy=Strategy.NO_BUFFER, overlap=False), Settings("sglang", 40, host_slots=9),
-    Settings("sglang", 40, page_size=64, max_states_per_path=3), Settings("vllm", 40, block_size=256),
-    Settings("vllm", 40, block_size=256, every_block=True), Settings("vllm", 40, block_size=512, retention=None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "now",
+    [
+        Settings("sglang", 40),
+        Settings("sglang", 40, running=2),
+        Settings("sglang", 40, int8_slots=80),
+        Settings("sglang", 40, strategy=Strategy.NO_BUFFER, overlap=False),
+        Settings("sglang", 40, host_slots=9),
+        Settings("sglang", 40, page_size=64, max_states_per_path=3),
+        Settings("vllm", 40, block_size=256),
+        Settings("vllm", 40, block_size=256, every_block=True),
+        Settings("vllm", 40, block_size=512, retention=None),
+    ],
+)
 def test_every_variant_changes_something_and_can_be_simulated(now):
     workload = parse_workload("chat:sessions=30,turns=3,system=300")
     base = simulate(workload, now.setup, warmup_rounds=1)
@@ -94,11 +114,14 @@ def test_the_best_split_does_the_least_work_of_all_splits():
     assert all(split.cached_slots == 100 - 3 * split.running for split in splits)
 
 
-@pytest.mark.parametrize("now", [
-    Settings("sglang", 40, running=10, strategy=Strategy.EXTRA_BUFFER_LAZY),
-    Settings("sglang", 3, running=1, strategy=Strategy.NO_BUFFER, overlap=False),
-    Settings("vllm", 1, running=1, every_block=True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "now",
+    [
+        Settings("sglang", 40, running=10, strategy=Strategy.EXTRA_BUFFER_LAZY),
+        Settings("sglang", 3, running=1, strategy=Strategy.NO_BUFFER, overlap=False),
+        Settings("vllm", 1, running=1, every_block=True),
+    ],
+)
 def test_a_variant_that_the_slots_have_no_room_for_is_left_out_and_named(now):
     """The settings as asked have room; a strategy or mode that holds more slots for a request has none."""
     rows, left = compare(parse_workload("chat:sessions=3,user=1000"), now, **QUIET)
@@ -114,10 +137,16 @@ def test_what_is_refused_as_impossible_names_nothing_that_is_impossible_too():
         assert refused.value.fix == "write --slots 5"
 
 
-@pytest.mark.parametrize(("text", "most"), [
-    ("chat:sessions=2,turns=3", 2), ("shared:rounds=3", 3), ("fanout:parents=2,agents=2,rounds=1", 4),
-    ("cyclic:prefixes=2,rounds=4", 8), ("chat:sessions=40,turns=2", 12),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("chat:sessions=2,turns=3", 2),
+        ("shared:rounds=3", 3),
+        ("fanout:parents=2,agents=2,rounds=1", 4),
+        ("cyclic:prefixes=2,rounds=4", 8),
+        ("chat:sessions=40,turns=2", 12),
+    ],
+)
 def test_no_split_runs_more_requests_than_the_workload_sends_at_once(text, most):
     """A turn follows on the answer before it; what remains is bounded by the requests there are, or by the slots."""
     splits = best_split(parse_workload(text), Settings("sglang", 64), warmup_rounds=0, bar=lambda _: None)

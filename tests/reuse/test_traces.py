@@ -56,8 +56,12 @@ def test_token_ids_agree_token_by_token(tmp_path):
 
 
 def test_conversations_are_a_request_for_each_answer(tmp_path):
-    talk = [{"from": "human", "value": "x" * 400}, {"from": "gpt", "value": "y" * 41}, {"from": "human", "tokens": 30},
-            {"from": "gpt", "tokens": 5}]  # fmt: skip
+    talk = [
+        {"from": "human", "value": "x" * 400},
+        {"from": "gpt", "value": "y" * 41},
+        {"from": "human", "tokens": 30},
+        {"from": "gpt", "tokens": 5},
+    ]
     first, second = read_trace(written(tmp_path, [{"id": "a", "conversations": talk}])).stream()
     assert (first.prompt, first.ends[-1]) == (100, 111)
     assert (second.prompt, second.ends[-1]) == (141, 146)
@@ -79,35 +83,41 @@ def test_a_json_array_is_read_as_a_stream(tmp_path, monkeypatch):
     assert len(list(read_trace(written(tmp_path, "\n " + json.dumps(HASHED, indent=1) + "\n")).stream())) == 3
 
 
-@pytest.mark.parametrize(("lines", "message"), [
-    ('{"hash_ids": [1], "input_length": 5}\n{oops\n', ":2: this is not JSON"),
-    ("[1]", ":1: a request is a JSON object"),
-    ('{"a": 1}', ":1: neither hash_ids, token ids nor conversations"),
-    ('\n\n{"hash_ids": [], "input_length": 5}', ":3: hash_ids is no list with something in it"),
-    ('{"hash_ids": [1, 2], "input_length": 512}', ":1: 2 hashes of 512 tokens are more than input_length 512"),
-    ('{"hash_ids": [[1]], "input_length": 5}', ":1: hash_ids holds something else than numbers and strings"),
-    ('{"hash_ids": [1], "input_length": -5}', ":1: input_length -5 is no usable number of tokens"),
-    ('{"hash_ids": [1], "input_length": true}', ":1: input_length True is no usable number of tokens"),
-    ('{"token_ids": [1], "output_length": 1e9}', ":1: output_length 1000000000.0 is no usable number of tokens"),
-    ('{"conversations": [3]}', ":1: a turn of a conversation is an object"),
-    ('[{"hash_ids": [1], "input_length": 5},\n {"hash', ":2: this is not JSON, or it is cut off"),
-    ('[{"hash_ids": [1]}]\n[{"hash_ids": [1]}, {"hash_ids": [1]}]', ":2: something stands behind the end of the array"),
-    ('[{"hash_ids": [1]}] garbage', ":1: something stands behind the end of the array"),
-    ('[{"hash_ids": [1]}\n{"hash_ids": [1]}]', ":2: this is not JSON: '{' where a comma or ] belongs"),
-    ('[{"hash_ids": [1]},\n,{"hash_ids": [1]}]', ":2: this is not JSON: Expecting value"),
-    ('[{"hash_ids": [1]},]', ":1: this is not JSON"),
-    ('[,{"hash_ids": [1]}]', ":1: this is not JSON: Expecting value"),
-    ('[{"hash_ids": [1]}', ":1: this is not JSON: it is cut off: a comma or ] belongs"),
-    ('[{"hash_ids": [1]}, {"hash_ids": [1 2], "more": [' + "1," * 50 + '1]}]', ":1: this is not JSON: Expect"),
-    ('{\n "hash_ids": [1]\n}', ":1: this is not JSON: Expecting property name"),
-    ('{"hash_ids": [1], "hash_ids": [2]}', ":1: this is not JSON: 'hash_ids' is there twice"),
-    ('[{"hash_ids": [1], "hash_ids": [2]}]', ":1: this is not JSON: 'hash_ids' is there twice"),
-    ('{"hash_ids": [true, 1]}', ":1: hash_ids holds something else than numbers and strings"),
-    ('{"token_ids": [1], "output_token_ids": 3}', ":1: output_token_ids is no list"),
-    ("[" * 100_000, "nested too deeply"),
-    ('{"a":' * 100_000, "nested too deeply"),
-    ("", ": no request in it"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('{"hash_ids": [1], "input_length": 5}\n{oops\n', ":2: this is not JSON"),
+        ("[1]", ":1: a request is a JSON object"),
+        ('{"a": 1}', ":1: neither hash_ids, token ids nor conversations"),
+        ('\n\n{"hash_ids": [], "input_length": 5}', ":3: hash_ids is no list with something in it"),
+        ('{"hash_ids": [1, 2], "input_length": 512}', ":1: 2 hashes of 512 tokens are more than input_length 512"),
+        ('{"hash_ids": [[1]], "input_length": 5}', ":1: hash_ids holds something else than numbers and strings"),
+        ('{"hash_ids": [1], "input_length": -5}', ":1: input_length -5 is no usable number of tokens"),
+        ('{"hash_ids": [1], "input_length": true}', ":1: input_length True is no usable number of tokens"),
+        ('{"token_ids": [1], "output_length": 1e9}', ":1: output_length 1000000000.0 is no usable number of tokens"),
+        ('{"conversations": [3]}', ":1: a turn of a conversation is an object"),
+        ('[{"hash_ids": [1], "input_length": 5},\n {"hash', ":2: this is not JSON, or it is cut off"),
+        (
+            '[{"hash_ids": [1]}]\n[{"hash_ids": [1]}, {"hash_ids": [1]}]',
+            ":2: something stands behind the end of the array",
+        ),
+        ('[{"hash_ids": [1]}] garbage', ":1: something stands behind the end of the array"),
+        ('[{"hash_ids": [1]}\n{"hash_ids": [1]}]', ":2: this is not JSON: '{' where a comma or ] belongs"),
+        ('[{"hash_ids": [1]},\n,{"hash_ids": [1]}]', ":2: this is not JSON: Expecting value"),
+        ('[{"hash_ids": [1]},]', ":1: this is not JSON"),
+        ('[,{"hash_ids": [1]}]', ":1: this is not JSON: Expecting value"),
+        ('[{"hash_ids": [1]}', ":1: this is not JSON: it is cut off: a comma or ] belongs"),
+        ('[{"hash_ids": [1]}, {"hash_ids": [1 2], "more": [' + "1," * 50 + "1]}]", ":1: this is not JSON: Expect"),
+        ('{\n "hash_ids": [1]\n}', ":1: this is not JSON: Expecting property name"),
+        ('{"hash_ids": [1], "hash_ids": [2]}', ":1: this is not JSON: 'hash_ids' is there twice"),
+        ('[{"hash_ids": [1], "hash_ids": [2]}]', ":1: this is not JSON: 'hash_ids' is there twice"),
+        ('{"hash_ids": [true, 1]}', ":1: hash_ids holds something else than numbers and strings"),
+        ('{"token_ids": [1], "output_token_ids": 3}', ":1: output_token_ids is no list"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ("", ": no request in it"),
+    ],
+)
 def test_what_cannot_be_read_is_named_with_file_and_line(tmp_path, lines, message):
     path = written(tmp_path, lines)
     with pytest.raises(InputError) as refused:
@@ -164,8 +174,10 @@ def test_what_is_no_regular_file_is_said_so(tmp_path):
 def test_an_answer_may_be_empty_and_a_turn_in_parts(tmp_path):
     (request,) = read_trace(written(tmp_path, [{"token_ids": [1, 2], "output_token_ids": []}])).stream()
     assert (request.prompt, request.ends) == (2, (1, 2))
-    talk = [{"role": "user", "content": [{"type": "text", "text": "x" * 40}, "y" * 40, {"type": "image_url"}]},
-            {"role": "assistant", "content": "z" * 8}]  # fmt: skip
+    talk = [
+        {"role": "user", "content": [{"type": "text", "text": "x" * 40}, "y" * 40, {"type": "image_url"}]},
+        {"role": "assistant", "content": "z" * 8},
+    ]
     (request,) = read_trace(written(tmp_path, [{"conversations": talk}])).stream()
     assert (request.prompt, request.ends[-1]) == (20, 22)
 

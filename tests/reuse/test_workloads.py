@@ -70,28 +70,38 @@ def test_a_million_requests_are_streamed():
     assert len(list(islice(workload.stream(), 5))) == 5
 
 
-@pytest.mark.parametrize(("text", "message", "fix"), [
-    ("cyclc:prefixes=3", "--workload 'cyclc:prefixes=3' is neither a kind of workload nor a file", "write cyclic:..."),
-    ("cyclic:prefix=3", "--workload cyclic: 'prefix=3' is not one of its parameters", "write prefixes=..."),
-    ("cyclic:prefixes", "--workload cyclic: prefixes has no value", "write prefixes=384"),
-    ("cyclic:prefixes=9,rounds=2,prefixes=9", "--workload cyclic: prefixes is given twice", "leave one of them"),
-    ("cyclic:prefixes=0", "--workload cyclic: prefixes=0: not a whole number from 1 to 1,000,000", ""),
-    ("cyclic:tokens=1G", "--workload cyclic: tokens=1G: '1G' is not a token count", "write 9216"),
-    ("cyclic:tokens=129M", "--workload cyclic: tokens=129M: not a whole number from 1 to 134,217,728", ""),
-    ("cyclic:prefixes=1.5", "--workload cyclic: prefixes=1.5: '1.5' is not a usable token count", "write a whole"),
-    ("chat:preempt=\u0660.\u0665", "--workload chat: preempt=\u0660.\u0665 is not a number", "write one like 1.0"),
-    ("chat:turns=1001", "--workload chat: turns=1001: not a whole number from 1 to 1,000", ""),
-    ("fanout:steps=1001", "--workload fanout: steps=1001: not a whole number from 1 to 1,000", ""),
-    ("chat:sessions=1000000,turns=11", "--workload chat: sessions x turns is 11,000,000", "at most 10,000,000"),
-    ("fanout:agents=1000000", "--workload fanout: parents x agents x steps is 48,000,000", "at most 10,000,000"),
-    ("rag:rounds=1000000", "--workload rag: that is 200,000,000 requests; at most 100,000,000 are simulated",
-     "write fewer rounds"),
-    ("cyclic:prefixes=x", "--workload cyclic: prefixes=x: 'x' is not a token count", "write 9216"),
-    ("cyclic:zipf=x", "--workload cyclic: zipf=x is not a number", "write one like 1.0"),
-    ("cyclic:zipf=nan", "--workload cyclic: zipf=nan: not a number from 0 to 10", ""),
-    ("chat:preempt=2", "--workload chat: preempt=2: not a number from 0 to 1", ""),
-    ("chat:sessions=10M", "--workload chat: sessions=10M: not a whole number from 1 to 1,000,000", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "message", "fix"),
+    [
+        (
+            "cyclc:prefixes=3",
+            "--workload 'cyclc:prefixes=3' is neither a kind of workload nor a file",
+            "write cyclic:...",
+        ),
+        ("cyclic:prefix=3", "--workload cyclic: 'prefix=3' is not one of its parameters", "write prefixes=..."),
+        ("cyclic:prefixes", "--workload cyclic: prefixes has no value", "write prefixes=384"),
+        ("cyclic:prefixes=9,rounds=2,prefixes=9", "--workload cyclic: prefixes is given twice", "leave one of them"),
+        ("cyclic:prefixes=0", "--workload cyclic: prefixes=0: not a whole number from 1 to 1,000,000", ""),
+        ("cyclic:tokens=1G", "--workload cyclic: tokens=1G: '1G' is not a token count", "write 9216"),
+        ("cyclic:tokens=129M", "--workload cyclic: tokens=129M: not a whole number from 1 to 134,217,728", ""),
+        ("cyclic:prefixes=1.5", "--workload cyclic: prefixes=1.5: '1.5' is not a usable token count", "write a whole"),
+        ("chat:preempt=\u0660.\u0665", "--workload chat: preempt=\u0660.\u0665 is not a number", "write one like 1.0"),
+        ("chat:turns=1001", "--workload chat: turns=1001: not a whole number from 1 to 1,000", ""),
+        ("fanout:steps=1001", "--workload fanout: steps=1001: not a whole number from 1 to 1,000", ""),
+        ("chat:sessions=1000000,turns=11", "--workload chat: sessions x turns is 11,000,000", "at most 10,000,000"),
+        ("fanout:agents=1000000", "--workload fanout: parents x agents x steps is 48,000,000", "at most 10,000,000"),
+        (
+            "rag:rounds=1000000",
+            "--workload rag: that is 200,000,000 requests; at most 100,000,000 are simulated",
+            "write fewer rounds",
+        ),
+        ("cyclic:prefixes=x", "--workload cyclic: prefixes=x: 'x' is not a token count", "write 9216"),
+        ("cyclic:zipf=x", "--workload cyclic: zipf=x is not a number", "write one like 1.0"),
+        ("cyclic:zipf=nan", "--workload cyclic: zipf=nan: not a number from 0 to 10", ""),
+        ("chat:preempt=2", "--workload chat: preempt=2: not a number from 0 to 1", ""),
+        ("chat:sessions=10M", "--workload chat: sessions=10M: not a whole number from 1 to 1,000,000", ""),
+    ],
+)
 def test_what_is_wrong_with_a_workload_is_named(text, message, fix):
     with pytest.raises(InputError) as refused:
         parse_workload(text)
@@ -118,10 +128,15 @@ def test_the_longest_conversation_allowed_is_simulated_in_seconds(within):
     assert outcome.hits == outcome.requests - 2
 
 
-@pytest.mark.parametrize("policy", [
-    sglang_policy(prefill_chunk=64), vllm_policy(16, prefill_chunk=64), vllm_policy(16, retention=None),
-    vllm_policy(16, every_block=True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "policy",
+    [
+        sglang_policy(prefill_chunk=64),
+        vllm_policy(16, prefill_chunk=64),
+        vllm_policy(16, retention=None),
+        vllm_policy(16, every_block=True),
+    ],
+)
 @pytest.mark.parametrize("text", ["cyclic:prefixes=1,tokens=128M", "cyclic:prefixes=1,tokens=1,output=128M"])
 def test_a_request_that_would_leave_states_without_end_is_refused_at_once(policy, text, within):
     if text.endswith("output=128M") and policy.retention == 0:  # of an answer the last state alone is kept, or none

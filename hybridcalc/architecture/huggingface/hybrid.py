@@ -176,9 +176,13 @@ def nemotron_h(fields: Fields) -> Parts:
         fields.disagree(f"num_hidden_layers = {stated}, the layer list has {len(layers)}")
     num_heads, head_dim = fields.number("mamba_num_heads"), fields.number("mamba_head_dim")
     state = Mamba2(
-        num_heads, head_dim, fields.number("ssm_state_size"), fields.number("n_groups"), num_heads * head_dim,
+        num_heads,
+        head_dim,
+        fields.number("ssm_state_size"),
+        fields.number("n_groups"),
+        num_heads * head_dim,
         fields.number("conv_kernel"),
-    )  # fmt: skip
+    )
     return Parts(layers, state, grouped_query(fields, head_dim_fields=("head_dim", "attention_head_dim")))
 
 
@@ -230,9 +234,13 @@ def zamba2(fields: Fields) -> Parts:
     inner = _expanded(fields, "mamba_expand")
     num_heads = fields.number("n_mamba_heads")
     state = Mamba2(
-        num_heads, fields.optional("mamba_headdim") or inner // num_heads or 1, fields.number("mamba_d_state"),
-        fields.optional("mamba_ngroups") or 1, inner, fields.number("mamba_d_conv"),
-    )  # fmt: skip
+        num_heads,
+        fields.optional("mamba_headdim") or inner // num_heads or 1,
+        fields.number("mamba_d_state"),
+        fields.optional("mamba_ngroups") or 1,
+        inner,
+        fields.number("mamba_d_conv"),
+    )
     return Parts(layers, state, attention)
 
 
@@ -240,9 +248,13 @@ def mamba2(fields: Fields) -> Parts:
     """Pure Mamba2 (Codestral-Mamba): no KV at all."""
     inner = fields.optional("intermediate_size") or _expanded(fields, "expand")
     state = Mamba2(
-        fields.number("num_heads"), fields.number("head_dim"), fields.number("state_size"),
-        fields.number("n_groups"), inner, fields.number("conv_kernel"),
-    )  # fmt: skip
+        fields.number("num_heads"),
+        fields.number("head_dim"),
+        fields.number("state_size"),
+        fields.number("n_groups"),
+        inner,
+        fields.number("conv_kernel"),
+    )
     return Parts("s" * fields.layer_count(), state, None)
 
 
@@ -421,9 +433,12 @@ def _gdn_state(fields: Fields) -> GatedDeltaNet:
     if values % keys and not fields.missing:
         fields.disagree(f"linear_num_value_heads = {values} is no multiple of linear_num_key_heads = {keys}")
     return GatedDeltaNet(
-        values, keys, fields.number("linear_value_head_dim"), fields.number("linear_key_head_dim"),
+        values,
+        keys,
+        fields.number("linear_value_head_dim"),
+        fields.number("linear_key_head_dim"),
         fields.number("linear_conv_kernel_dim"),
-    )  # fmt: skip
+    )
 
 
 def _stated_grouped_query(fields: Fields) -> GroupedQueryKV:
@@ -436,6 +451,10 @@ def _stated_grouped_query(fields: Fields) -> GroupedQueryKV:
 
 def _mamba2_state(fields: Fields, inner: int) -> Mamba2:
     return Mamba2(
-        fields.number("mamba_n_heads"), fields.number("mamba_d_head"), fields.number("mamba_d_state"),
-        fields.number("mamba_n_groups"), inner, fields.number("mamba_d_conv"),
-    )  # fmt: skip
+        fields.number("mamba_n_heads"),
+        fields.number("mamba_d_head"),
+        fields.number("mamba_d_state"),
+        fields.number("mamba_n_groups"),
+        inner,
+        fields.number("mamba_d_conv"),
+    )

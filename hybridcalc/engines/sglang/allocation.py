@@ -85,9 +85,19 @@ class Allocation(NamedTuple):
 
 
 def allocate(
-    model: Architecture, slot: StateSlot, stage_layers: int, cell: KvCell, args: ServerArgs, rules: RuleSet, *,
-    slots: int, tokens: int, requests: int, context_length: int, replay_active: bool,
-) -> Allocation:  # fmt: skip
+    model: Architecture,
+    slot: StateSlot,
+    stage_layers: int,
+    cell: KvCell,
+    args: ServerArgs,
+    rules: RuleSet,
+    *,
+    slots: int,
+    tokens: int,
+    requests: int,
+    context_length: int,
+    replay_active: bool,
+) -> Allocation:
     """What the pools take on one rank of the first stage. Raises Refusal (stage "alloc") for what they do not."""
     check_allocation(model, args, replay_active=replay_active)
     pool_slots, rows = slots, requests + 1
@@ -218,9 +228,15 @@ def _draft_states(
 
 
 def _rings(
-    model: Architecture, slot: StateSlot, layers: int, pool_slots: int, rows: int, args: ServerArgs, rules: RuleSet,
+    model: Architecture,
+    slot: StateSlot,
+    layers: int,
+    pool_slots: int,
+    rows: int,
+    args: ServerArgs,
+    rules: RuleSet,
     replay_active: bool,
-) -> tuple[Ring, ...]:  # fmt: skip
+) -> tuple[Ring, ...]:
     stage = slot._replace(layers=layers)
     if replay_active:
         slots = pool_slots + 1 if isinstance(model.state, KimiDelta) else rows

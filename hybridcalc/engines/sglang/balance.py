@@ -28,7 +28,7 @@ from hybridcalc.engines.sglang.settings import (
     most_served,
     ratio_text,
     weigh,
-)  # fmt: skip
+)
 from hybridcalc.engines.sglang.strategy import Resolved, resolve_strategy
 from hybridcalc.formulas.balance import balanced_ratio, token_equiv
 from hybridcalc.formulas.slots import Slots, Strategy, pin
@@ -138,16 +138,25 @@ class _Question(NamedTuple):
     def ratio(self) -> Fraction:
         """r*, exactly."""
         return balanced_ratio(
-            self.constants.state_bytes, self.constants.kv_bytes_per_token, slots_per_request=self.slots.count,
-            length_tokens=self.length, draft_states=self.draft_states, dcp=self.args.dcp_size,
+            self.constants.state_bytes,
+            self.constants.kv_bytes_per_token,
+            slots_per_request=self.slots.count,
+            length_tokens=self.length,
+            draft_states=self.draft_states,
+            dcp=self.args.dcp_size,
             draft_kv_bytes_per_token=self.draft_kv,
-        )  # fmt: skip
+        )
 
 
 def balance_model(
-    model: Architecture, args: ServerArgs, workload: Workload, *, rest_gib: float | None = None,
-    observed: Observed | None = None, constants: Constants | None = None,
-) -> Balance:  # fmt: skip
+    model: Architecture,
+    args: ServerArgs,
+    workload: Workload,
+    *,
+    rest_gib: float | None = None,
+    observed: Observed | None = None,
+    constants: Constants | None = None,
+) -> Balance:
     """r* and its consequences for a model, with ``rest_gib`` of memory left for both pools on one rank.
 
     ``observed`` is what a boot printed, shown as today's setting; ``constants`` replaces the architecture's (a log that
@@ -169,16 +178,31 @@ def balance_model(
     elif rest_gib is not None:
         evaluate = _measured(measured, draft_kv, resolved.slots, args, rules, rest_gib, workload)
     question = _Question(
-        model.name, workload, measured, resolved.slots, resolved.strategy, drafts, reason, draft_kv, args, rules,
-        rest_gib, observed, evaluate,
-    )  # fmt: skip
+        model.name,
+        workload,
+        measured,
+        resolved.slots,
+        resolved.strategy,
+        drafts,
+        reason,
+        draft_kv,
+        args,
+        rules,
+        rest_gib,
+        observed,
+        evaluate,
+    )
     return _answer(question, [note, *model_notes(model, args, workload, draft_kv=draft_kv)])
 
 
 def balance_constants(
-    constants: Constants, args: ServerArgs, workload: Workload, *, rest_gib: float | None = None,
+    constants: Constants,
+    args: ServerArgs,
+    workload: Workload,
+    *,
+    rest_gib: float | None = None,
     observed: Observed | None = None,
-) -> Balance:  # fmt: skip
+) -> Balance:
     """r* from measured constants alone, with no model named: auto is taken for extra_buffer, and a note says so.
 
     Raises Refusal for flags that the engine starts no model with.
@@ -208,9 +232,14 @@ def resolve_unnamed(args: ServerArgs, rules: RuleSet) -> Resolved:
 
 
 def _measured(
-    constants: Constants, draft_kv: int, slots: Slots, args: ServerArgs, rules: RuleSet, rest_gib: float,
+    constants: Constants,
+    draft_kv: int,
+    slots: Slots,
+    args: ServerArgs,
+    rules: RuleSet,
+    rest_gib: float,
     workload: Workload,
-) -> Evaluate:  # fmt: skip
+) -> Evaluate:
     """The solver on measured sizes."""
     cell = round(constants.kv_bytes_per_token) + draft_kv * args.dcp_size
     length = workload.mean_length or Fraction(1)
@@ -321,21 +350,63 @@ def _steps(question: _Question, pinned: int, pin_slots: int) -> list[Step]:
     per_token = _plain(kv) if dcp == 1 and not question.draft_kv else f"({_plain(kv)} / {dcp} + {question.draft_kv:,})"
     numbers = f"({slots} + {drafts}) x {_plain(state)} / ({_plain(question.length)} x {per_token})"
     return [
-        Step("state", "layers x (conv + ssm)" if exact else "pool / (K + 1)", constants.state_numbers, state,
-             "B per slot and rank", f"{engine} configs/mamba_utils.py" if exact else "boot log"),
-        Step("kv", "attention layers x row" if exact else "pool / (tokens + page)", constants.kv_numbers, kv,
-             "B per token and rank", f"{engine} model_executor/pool_configurator.py" if exact else "boot log"),
-        Step("token_equiv", "state / kv", f"{_plain(state)} / {_plain(kv)}", token_equiv(state, kv), "tokens",
-             "docs/formulas.md, token_equiv"),
-        Step("S", "base + tracking", question.slots.reason, slots, "slots per request",
-             f"{engine} mem_cache/kv_cache_configurator.py"),
-        Step("D", "draft states charged to a request", question.draft_reason, drafts, "states per request",
-             "published form; the engine allocates (requests + 1) x D states beside the slots"),
-        Step("r*", "(S + D) x state / (L x (kv / dcp + draft kv))", numbers, question.ratio,
-             "memory ratio, state to KV", "docs/formulas.md, r*"),
-        Step("pin", "dp x (ceil(C / dp) x S + 1)", f"{dp} x (ceil({pinned} / {dp}) x {slots} + 1)", pin_slots, "slots",
-             "docs/formulas.md, pin: one slot a worker stays free"),
-    ]  # fmt: skip
+        Step(
+            "state",
+            "layers x (conv + ssm)" if exact else "pool / (K + 1)",
+            constants.state_numbers,
+            state,
+            "B per slot and rank",
+            f"{engine} configs/mamba_utils.py" if exact else "boot log",
+        ),
+        Step(
+            "kv",
+            "attention layers x row" if exact else "pool / (tokens + page)",
+            constants.kv_numbers,
+            kv,
+            "B per token and rank",
+            f"{engine} model_executor/pool_configurator.py" if exact else "boot log",
+        ),
+        Step(
+            "token_equiv",
+            "state / kv",
+            f"{_plain(state)} / {_plain(kv)}",
+            token_equiv(state, kv),
+            "tokens",
+            "docs/formulas.md, token_equiv",
+        ),
+        Step(
+            "S",
+            "base + tracking",
+            question.slots.reason,
+            slots,
+            "slots per request",
+            f"{engine} mem_cache/kv_cache_configurator.py",
+        ),
+        Step(
+            "D",
+            "draft states charged to a request",
+            question.draft_reason,
+            drafts,
+            "states per request",
+            "published form; the engine allocates (requests + 1) x D states beside the slots",
+        ),
+        Step(
+            "r*",
+            "(S + D) x state / (L x (kv / dcp + draft kv))",
+            numbers,
+            question.ratio,
+            "memory ratio, state to KV",
+            "docs/formulas.md, r*",
+        ),
+        Step(
+            "pin",
+            "dp x (ceil(C / dp) x S + 1)",
+            f"{dp} x (ceil({pinned} / {dp}) x {slots} + 1)",
+            pin_slots,
+            "slots",
+            "docs/formulas.md, pin: one slot a worker stays free",
+        ),
+    ]
 
 
 def _plain(value: Fraction) -> str:

@@ -98,8 +98,9 @@ def _draft_tokens(given: Mapping[str, Any], algorithm: str | None) -> int | None
     """D; DFLASH calls it its block size, and DSPARK's block leaves out the token that is verified along with it."""
     asked: int | None = given.get("--speculative-num-draft-tokens")
     name, more = {
-        "DFLASH": ("--speculative-dflash-block-size", 0), "DSPARK": ("--speculative-dspark-block-size", 1),
-    }.get(algorithm or "", ("", 0))  # fmt: skip
+        "DFLASH": ("--speculative-dflash-block-size", 0),
+        "DSPARK": ("--speculative-dspark-block-size", 1),
+    }.get(algorithm or "", ("", 0))
     if name not in given:
         return asked
     drafts = int(given[name]) + more
@@ -115,8 +116,9 @@ def _dsa_backend(given: Mapping[str, Any]) -> str | None:
     any other only if both sides do (SGLang mem_cache/kv_cache_configurator.py).
     """
     sides: dict[str, str | None] = {
-        "prefill": given.get("--dsa-prefill-backend"), "decode": given.get("--dsa-decode-backend"),
-    }  # fmt: skip
+        "prefill": given.get("--dsa-prefill-backend"),
+        "decode": given.get("--dsa-decode-backend"),
+    }
     mode = given.get("--disaggregation-mode", "null")
     if "trtllm" in ((sides[mode],) if mode in sides else sides.values()):
         return "trtllm"

@@ -23,17 +23,32 @@ def compare(
     slot, own = state_slot(model, args), kv_curve(model, args)
     notes = (note, model.reading, _window_note(model, own))
     hybrid = Holdings(
-        model.name, model.describe_layers, slot.bytes, slot.layers,
-        f"{model.describe_layers.split(' + ')[0]} layers: {slot_parts(slot)}", own, kv_layers(model),
-        kv_row(model, args), args.dcp_size, tuple(text for text in notes if text),
-    )  # fmt: skip
+        model.name,
+        model.describe_layers,
+        slot.bytes,
+        slot.layers,
+        f"{model.describe_layers.split(' + ')[0]} layers: {slot_parts(slot)}",
+        own,
+        kv_layers(model),
+        kv_row(model, args),
+        args.dcp_size,
+        tuple(text for text in notes if text),
+    )
     return compare_holdings(hybrid, None if baseline is None else _other(baseline, args), longest=longest)
 
 
 def _other(model: Architecture, args: ServerArgs) -> Holdings:
     state = state_slot(model, args).bytes if model.state is not None else 0
-    return Holdings(model.name, model.describe_layers, state, model.state_layers, "", kv_curve(model, args),
-                    kv_layers(model), kv_row(model, args))  # fmt: skip
+    return Holdings(
+        model.name,
+        model.describe_layers,
+        state,
+        model.state_layers,
+        "",
+        kv_curve(model, args),
+        kv_layers(model),
+        kv_row(model, args),
+    )
 
 
 def _window_note(model: Architecture, curve: KvCurve) -> str:

@@ -99,13 +99,19 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
     ring = share(ring_bytes(model, slot, args) or 0) if active else 0
     kda = isinstance(model.state, KimiDelta)
     return Prepared(
-        model=model, args=args, rules=rules, choice=choice, slots=slots, slot=slot, stages=stages,
+        model=model,
+        args=args,
+        rules=rules,
+        choice=choice,
+        slots=slots,
+        slot=slot,
+        stages=stages,
         cells=tuple(stage_cell(model, args, rules, s.kv_layers, s.window_layers) for s in stages),
         stage_slot_bytes=share(slot.bytes),
         rings=Rings(per_slot=ring) if kda else Rings(per_request=ring),
         replay_active=active,
         context_length=args.context_length or context_length(model),
-    )  # fmt: skip
+    )
 
 
 def size(ready: Prepared, rest_gib: float) -> Sizing:
@@ -114,9 +120,14 @@ def size(ready: Prepared, rest_gib: float) -> Sizing:
     state: StatePool | None = None
     try:
         state = solve_state_pool(
-            rest_gib, ready.stage_slot_bytes, ready.slots.count, args, rules, replay_active=ready.replay_active,
+            rest_gib,
+            ready.stage_slot_bytes,
+            ready.slots.count,
+            args,
+            rules,
+            replay_active=ready.replay_active,
             rings=ready.rings,
-        )  # fmt: skip
+        )
         check_left_over(state, rest_gib)
         stage_tokens = tuple(_stage_tokens(ready, cell, state.kv_bytes) for cell in ready.cells)
         tokens = capped_tokens(min(stage_tokens), args)
@@ -282,10 +293,15 @@ def _window_tokens(ready: Prepared, tokens: int) -> int | None:
 
 def _settled(ready: Prepared, sizing: Sizing) -> loglines.Settled:
     return loglines.Settled(
-        slots=sizing.state.slots, slots_per_request=ready.slots.count, tokens=sizing.tokens, requests=sizing.requests,
-        asked=sizing.asked, asked_by_user=request_limit(ready.args) is not None, kv_dtype=ready.cells[0].dtype,
+        slots=sizing.state.slots,
+        slots_per_request=ready.slots.count,
+        tokens=sizing.tokens,
+        requests=sizing.requests,
+        asked=sizing.asked,
+        asked_by_user=request_limit(ready.args) is not None,
+        kv_dtype=ready.cells[0].dtype,
         window_tokens=sizing.window_tokens,
-    )  # fmt: skip
+    )
 
 
 def _state_outputs(ready: Prepared, state: StatePool) -> dict[str, Any]:

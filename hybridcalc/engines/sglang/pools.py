@@ -162,9 +162,17 @@ def asked_requests(tokens: int, context_length: int, limit: int | None) -> int:
 
 
 def solve_pools(
-    rest_gib: float, slot_bytes: int, slots_per_request: int, cell_bytes: int | float, context_length: int,
-    args: ServerArgs, rules: RuleSet, *, replay_active: bool = False, rings: Rings | None = None,
-) -> Pools:  # fmt: skip
+    rest_gib: float,
+    slot_bytes: int,
+    slots_per_request: int,
+    cell_bytes: int | float,
+    context_length: int,
+    args: ServerArgs,
+    rules: RuleSet,
+    *,
+    replay_active: bool = False,
+    rings: Rings | None = None,
+) -> Pools:
     """Both pools of a single stage and the running requests they admit."""
     state = solve_state_pool(
         rest_gib, slot_bytes, slots_per_request, args, rules, replay_active=replay_active, rings=rings
@@ -185,9 +193,15 @@ def per_worker_limit(args: ServerArgs, rules: RuleSet) -> int | None:
 
 
 def _by_ratio(
-    rest_gib: float, slot_bytes: int, slots_per_request: int, reserved: int, each: int, fixed_ring: int,
-    args: ServerArgs, rules: RuleSet,
-) -> int:  # fmt: skip
+    rest_gib: float,
+    slot_bytes: int,
+    slots_per_request: int,
+    reserved: int,
+    each: int,
+    fixed_ring: int,
+    args: ServerArgs,
+    rules: RuleSet,
+) -> int:
     ratio = args.mamba_full_memory_ratio
     budget = rest_gib * ratio / (1 + ratio) * GIB
     extra = each - slot_bytes

@@ -54,13 +54,23 @@ def replayssm_rings(model: Architecture, slot: StateSlot, args: ServerArgs, *, s
     heads, value_dim, key_dim = slot.temporal_shape
     if isinstance(model.state, KimiDelta):
         return kda_rings(
-            layers=slot.layers, slots=slots, heads=heads, head_dim=value_dim,
-            cache_len=args.linear_replayssm_cache_len, conv_dtype=slot.conv_dtype,
-        )  # fmt: skip
+            layers=slot.layers,
+            slots=slots,
+            heads=heads,
+            head_dim=value_dim,
+            cache_len=args.linear_replayssm_cache_len,
+            conv_dtype=slot.conv_dtype,
+        )
     return gdn_rings(
-        layers=slot.layers, slots=slots, v_heads=heads, v_head_dim=value_dim, k_heads=_ring_key_heads(model, args),
-        k_head_dim=key_dim, cache_len=args.linear_replayssm_cache_len, conv_dtype=slot.conv_dtype,
-    )  # fmt: skip
+        layers=slot.layers,
+        slots=slots,
+        v_heads=heads,
+        v_head_dim=value_dim,
+        k_heads=_ring_key_heads(model, args),
+        k_head_dim=key_dim,
+        cache_len=args.linear_replayssm_cache_len,
+        conv_dtype=slot.conv_dtype,
+    )
 
 
 def _ring_key_heads(model: Architecture, args: ServerArgs) -> int:

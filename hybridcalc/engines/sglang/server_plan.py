@@ -103,9 +103,13 @@ class Plan(Figures):
 
 
 def plan(
-    model: Architecture, args: ServerArgs, *, rest_gib: float | None = None, rest: Rest | None = None,
+    model: Architecture,
+    args: ServerArgs,
+    *,
+    rest_gib: float | None = None,
+    rest: Rest | None = None,
     workload: Workload | None = None,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Plan a server: ``rest_gib`` is the memory left for both pools on one rank, or ``rest`` an interval of it.
 
     Raises Refusal for what the engine does not start with, InputError for what makes no sense, and for no memory.

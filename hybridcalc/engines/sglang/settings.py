@@ -212,9 +212,16 @@ def most_served(serve: Callable[[int], Setting], low: int, high: int) -> Setting
 
 
 def weigh(
-    label: str, flags: str, slots: int, tokens: int, slots_per_request: int, length: Fraction, args: ServerArgs, *,
+    label: str,
+    flags: str,
+    slots: int,
+    tokens: int,
+    slots_per_request: int,
+    length: Fraction,
+    args: ServerArgs,
+    *,
     limit: int | None = None,
-) -> Setting:  # fmt: skip
+) -> Setting:
     """Which pool binds at ``length`` tokens a request, and how much of the other idles then.
 
     ``limit``: requests a worker runs at most, where more than the flag is known of it.

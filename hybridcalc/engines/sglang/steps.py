@@ -14,26 +14,64 @@ def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
     cell = ready.cells[0]
     steps = [
         Step("rest", "memory left for both pools", rest.why, rest.likely_gib, "GiB per rank", configurator),
-        Step("slot", "layers x (conv + ssm)", f"{slot.layers} x ({layer}); {slot.ssm_dtype}: {slot.ssm_dtype_reason}",
-             slot.bytes, "B per slot and rank", f"{engine} configs/mamba_utils.py"),
+        Step(
+            "slot",
+            "layers x (conv + ssm)",
+            f"{slot.layers} x ({layer}); {slot.ssm_dtype}: {slot.ssm_dtype_reason}",
+            slot.bytes,
+            "B per slot and rank",
+            f"{engine} configs/mamba_utils.py",
+        ),
         Step("S", "base + tracking", ready.slots.reason, ready.slots.count, "slots per request", configurator),
         Step("K", *_slots(ready, sizing), state.slots, "slots", configurator),
-        Step("state charge", "(K + 1) x P + rings" if ready.rules.padding_slot_charged else "K x P",
-             _charge(ready, sizing), state.charged_bytes, "B", configurator),
-    ]  # fmt: skip
+        Step(
+            "state charge",
+            "(K + 1) x P + rings" if ready.rules.padding_slot_charged else "K x P",
+            _charge(ready, sizing),
+            state.charged_bytes,
+            "B",
+            configurator,
+        ),
+    ]
     if state.draft_bytes:
-        steps.append(Step("draft charge", "P x (min(m, K // S) + 1) x D", f"{ready.args.draft_tokens} draft tokens",
-                          state.draft_bytes, "B", configurator))  # fmt: skip
+        steps.append(
+            Step(
+                "draft charge",
+                "P x (min(m, K // S) + 1) x D",
+                f"{ready.args.draft_tokens} draft tokens",
+                state.draft_bytes,
+                "B",
+                configurator,
+            )
+        )
     page = ready.args.tokens_per_page
     steps += [
-        Step("KV memory", "int((rest - charges) x 2**30)", f"int({state.rest_after_gib:.6f} x 2**30)",
-             state.kv_bytes, "B", configurator),
-        Step("cell", "attention layers x row + draft", f"{cell.layers} layers, {cell.row}", cell.bytes,
-             "B per token and rank", f"{engine} model_executor/pool_configurator.py"),
-        Step("T", "KV memory // cell, whole pages" + (", smallest stage" if len(ready.cells) > 1 else ""),
-             f"{state.kv_bytes:,} // {cell.bytes:,}, pages of {page}", sizing.tokens, "tokens per rank", configurator),
+        Step(
+            "KV memory",
+            "int((rest - charges) x 2**30)",
+            f"int({state.rest_after_gib:.6f} x 2**30)",
+            state.kv_bytes,
+            "B",
+            configurator,
+        ),
+        Step(
+            "cell",
+            "attention layers x row + draft",
+            f"{cell.layers} layers, {cell.row}",
+            cell.bytes,
+            "B per token and rank",
+            f"{engine} model_executor/pool_configurator.py",
+        ),
+        Step(
+            "T",
+            "KV memory // cell, whole pages" + (", smallest stage" if len(ready.cells) > 1 else ""),
+            f"{state.kv_bytes:,} // {cell.bytes:,}, pages of {page}",
+            sizing.tokens,
+            "tokens per rank",
+            configurator,
+        ),
         Step("R", "min(limit, T // 2, K // S)", _limits(ready, sizing), sizing.requests, "requests", configurator),
-    ]  # fmt: skip
+    ]
     return steps
 
 

@@ -86,9 +86,13 @@ def balanced(plan: Figures, args: ServerArgs, *, more_gib: float = 0.0) -> Setti
             return _most(plan, args, evaluate, ready, rest_gib)
         drafts, _ = draft_states(args, active=ready.replay_active)
         guess = balanced_ratio(
-            ready.stage_slot_bytes + ready.rings.per_slot, max(1, *(cell.bytes for cell in ready.cells)),
-            slots_per_request=ready.slots.count, length_tokens=length, draft_states=drafts, dcp=args.dcp_size,
-        )  # fmt: skip
+            ready.stage_slot_bytes + ready.rings.per_slot,
+            max(1, *(cell.bytes for cell in ready.cells)),
+            slots_per_request=ready.slots.count,
+            length_tokens=length,
+            draft_states=drafts,
+            dcp=args.dcp_size,
+        )
         return balance_ratio(evaluate, args, guess)
     except HybridcalcError:
         return None
@@ -123,16 +127,22 @@ def _candidates(plan: Figures) -> Iterator[Change]:
         name = "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK"
         yield Change(f"{name}=1", {"env": {**args.env, name: "1"}}, "decoding holds one slot less a request")
     if plan.ready.slot.ssm_dtype == "float32" and plan.ready.slot.ssm_bytes:
-        yield Change("--mamba-ssm-dtype bfloat16", {"mamba_ssm_dtype": "bfloat16"},
-                     "halves the temporal state; check accuracy first")  # fmt: skip
+        yield Change(
+            "--mamba-ssm-dtype bfloat16",
+            {"mamba_ssm_dtype": "bfloat16"},
+            "halves the temporal state; check accuracy first",
+        )
     if kv_dtype(model, args) in ("bfloat16", "float16"):
         yield Change("--kv-cache-dtype fp8_e4m3", {"kv_cache_dtype": "fp8_e4m3"}, "halves the KV of a token")
     if args.speculative and not plan.ready.replay_active and (is_gdn(model) or plan.ready.slot.shapes.conv):
         ring = max(16, smallest_ring(args.most_draft_tokens))
         fields: dict[str, Any] = {"enable_linear_replayssm_spec": True, "linear_replayssm_cache_len": ring}
         if replayssm_active(model, replace(args, **fields), plan.ready.rules):
-            yield Change(f"--enable-linear-replayssm-spec --linear-replayssm-cache-len {ring}", fields,
-                         "verification replays its inputs and keeps no draft states")  # fmt: skip
+            yield Change(
+                f"--enable-linear-replayssm-spec --linear-replayssm-cache-len {ring}",
+                fields,
+                "verification replays its inputs and keeps no draft states",
+            )
     if isinstance(model.attention, LatentKV) and args.dcp_size == 1 and args.attn_tp_size > 1:
         ranks = args.attn_tp_size
         yield Change(f"--dcp-size {ranks}", {"dcp_size": ranks}, "MLA rows are no longer whole on every rank")

@@ -93,8 +93,10 @@ def resolve_layout(args: EngineArgs, backend: Backend | None) -> str:
     if layout not in candidates:
         raise Refusal(
             f"VLLM_KV_CACHE_LAYOUT={layout[:20]} is no layout that both caches can be kept in",
-            stage="layout+groups", rule="HC047", fix=f"one of {', '.join(candidates)}",
-        )  # fmt: skip
+            stage="layout+groups",
+            rule="HC047",
+            fix=f"one of {', '.join(candidates)}",
+        )
     return layout
 
 

@@ -102,17 +102,23 @@ def model_class(model: Architecture, version: str) -> ModelClass:
             )
         raise Refusal(
             f"vLLM {version} has no hybrid class {name}",
-            stage="create_engine_config", rule="HC043", fix="plan it for SGLang: --engine sglang",
-        )  # fmt: skip
+            stage="create_engine_config",
+            rule="HC043",
+            fix="plan it for SGLang: --engine sglang",
+        )
     running = version_numbers(version)
     if found.last and running > version_numbers(found.last):
         raise Refusal(
             f"vLLM {version} no longer has {name}: the last version that had it is {found.last}",
-            stage="create_engine_config", rule="HC043", fix=f"add --engine-version {found.last}",
-        )  # fmt: skip
+            stage="create_engine_config",
+            rule="HC043",
+            fix=f"add --engine-version {found.last}",
+        )
     if found.first and running < version_numbers(found.first):
         raise Refusal(
             f"vLLM {version} has no class {name} yet: the first version that has it is {found.first}",
-            stage="create_engine_config", rule="HC043", fix=f"add --engine-version {found.first}",
-        )  # fmt: skip
+            stage="create_engine_config",
+            rule="HC043",
+            fix=f"add --engine-version {found.first}",
+        )
     return found

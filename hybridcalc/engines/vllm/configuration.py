@@ -65,13 +65,22 @@ def check_numbers(args: EngineArgs) -> None:
             f"gpu_memory_utilization {quoted_value(args.gpu_memory_utilization)} is not above 0 and at most 1"
         )
     bounds = {
-        "tensor_parallel_size": (1, MOST_RANKS), "pipeline_parallel_size": (1, MOST_RANKS),
-        "decode_context_parallel_size": (1, MOST_RANKS), "data_parallel_size": (1, MOST_RANKS),
-        "num_speculative_tokens": (0, MOST_DRAFTS), "replayssm_buffer_len": (1, 2**20), "block_size": (1, 2**20),
-        "mamba_block_size": (1, 2**30), "prefix_match_unit": (1, 2**30), "num_gpu_blocks_override": (1, MOST_SLOTS),
-        "max_num_seqs": (1, MOST_SLOTS), "max_num_batched_tokens": (1, LARGEST_TOKENS), "draft_layers": (0, 1024),
-        "kv_cache_memory_bytes": (1, LARGEST_BYTES), "prefix_cache_retention_interval": (0, LARGEST_TOKENS),
-    }  # fmt: skip
+        "tensor_parallel_size": (1, MOST_RANKS),
+        "pipeline_parallel_size": (1, MOST_RANKS),
+        "decode_context_parallel_size": (1, MOST_RANKS),
+        "data_parallel_size": (1, MOST_RANKS),
+        "num_speculative_tokens": (0, MOST_DRAFTS),
+        "replayssm_buffer_len": (1, 2**20),
+        "block_size": (1, 2**20),
+        "mamba_block_size": (1, 2**30),
+        "prefix_match_unit": (1, 2**30),
+        "num_gpu_blocks_override": (1, MOST_SLOTS),
+        "max_num_seqs": (1, MOST_SLOTS),
+        "max_num_batched_tokens": (1, LARGEST_TOKENS),
+        "draft_layers": (0, 1024),
+        "kv_cache_memory_bytes": (1, LARGEST_BYTES),
+        "prefix_cache_retention_interval": (0, LARGEST_TOKENS),
+    }
     for name, (least, most) in bounds.items():
         value = getattr(args, name)
         if value is None and name in NEEDED:
@@ -84,9 +93,7 @@ def check_numbers(args: EngineArgs) -> None:
         raise InputError(
             f"max_model_len {quoted_value(length)} is not a usable length", fix="write tokens, or -1 for what fits"
         )
-    named = {
-        "mamba_cache_mode": MODES, "dtype": DTYPES, "mamba_cache_dtype": DTYPES, "mamba_ssm_cache_dtype": DTYPES,
-    }  # fmt: skip
+    named = {"mamba_cache_mode": MODES, "dtype": DTYPES, "mamba_cache_dtype": DTYPES, "mamba_ssm_cache_dtype": DTYPES}
     for name, values in named.items():
         if getattr(args, name) not in values:
             allowed = ", ".join(value for value in values if value)
@@ -107,32 +114,40 @@ def with_drafts(model: Architecture, args: EngineArgs, kind: ModelClass) -> tupl
     config = args.speculative_config or {}
     if config.get("method") is None and config.get("model") is None:
         raise Refusal(
-            "speculation names neither a method nor a draft model", stage="create_engine_config", rule="HC049",
+            "speculation names neither a method nor a draft model",
+            stage="create_engine_config",
+            rule="HC049",
             fix='add "method" to --speculative-config: mtp, ngram, eagle3, ...',
-        )  # fmt: skip
+        )
     if method == "suffix" and not args.num_speculative_tokens:
         return _drafting(args, SUFFIX_DRAFTS), layers or 0
     if not method.endswith("mtp"):
         if not args.num_speculative_tokens:
             raise Refusal(
-                f"the speculative method {method[:40]} needs a number of draft tokens", stage="create_engine_config",
-                rule="HC049", fix='add "num_speculative_tokens": N to --speculative-config',
-            )  # fmt: skip
+                f"the speculative method {method[:40]} needs a number of draft tokens",
+                stage="create_engine_config",
+                rule="HC049",
+                fix='add "num_speculative_tokens": N to --speculative-config',
+            )
         return args, layers or 0
     own = layers if layers is not None else (model.draft_layers or kind.mtp_layers)
     if not own:
         raise Refusal(
-            f"{model.name} has no MTP layers to draft with", stage="create_engine_config", rule="HC049",
+            f"{model.name} has no MTP layers to draft with",
+            stage="create_engine_config",
+            rule="HC049",
             fix="use another speculative method, or --draft-layers N",
-        )  # fmt: skip
+        )
     if own > MOST_DRAFTS:
         raise InputError(f"{model.name} has {own:,} draft layers, beyond any model")
     drafts = args.num_speculative_tokens or own
     if drafts > own and drafts % own:
         raise Refusal(
-            f"{drafts} speculative tokens are no multiple of the {own} MTP layers", stage="create_engine_config",
-            rule="HC049", fix=f"write a multiple of {own}",
-        )  # fmt: skip
+            f"{drafts} speculative tokens are no multiple of the {own} MTP layers",
+            stage="create_engine_config",
+            rule="HC049",
+            fix=f"write a multiple of {own}",
+        )
     return _drafting(args, drafts), own
 
 
@@ -174,26 +189,37 @@ def check_configuration(model: Architecture, args: EngineArgs, model_dtype: str,
 
     longest, asked = longest_of(model), args.max_model_len
     if longest and asked is not None and asked > longest and not _allows_long(args):
-        raise refuse("HC051", f"max_model_len {asked:,} is beyond the model's own {longest:,}",
-                     f"write --max-model-len {longest}, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1")  # fmt: skip
+        raise refuse(
+            "HC051",
+            f"max_model_len {asked:,} is beyond the model's own {longest:,}",
+            f"write --max-model-len {longest}, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1",
+        )
 
     heads, tp = model.num_attention_heads, args.tensor_parallel_size
     if heads and heads % tp and (model.attention_layers or model.window_layers):
-        raise refuse("HC050", f"tensor parallel size {tp} does not divide the {heads} attention heads",
-                     ranks_that_divide(model))  # fmt: skip
+        raise refuse(
+            "HC050", f"tensor parallel size {tp} does not divide the {heads} attention heads", ranks_that_divide(model)
+        )
     if args.kv_cache_dtype in ("float16", "bfloat16") and args.kv_cache_dtype != model_dtype:
-        raise refuse("HC049", f"--kv-cache-dtype {args.kv_cache_dtype} is not the model's dtype {model_dtype}",
-                     "write auto")  # fmt: skip
+        raise refuse(
+            "HC049", f"--kv-cache-dtype {args.kv_cache_dtype} is not the model's dtype {model_dtype}", "write auto"
+        )
     if args.mamba_block_size not in (None, model_length(model, args)) and not caching:
         raise refuse("HC049", "--mamba-block-size needs prefix caching", "leave it out, or --enable-prefix-caching")
     if caching and model.state is not None and args.enable_chunked_prefill is False:
-        raise refuse("HC049", "caching prefixes of recurrent layers needs chunked prefill",
-                     "leave out --no-enable-chunked-prefill")  # fmt: skip
+        raise refuse(
+            "HC049",
+            "caching prefixes of recurrent layers needs chunked prefill",
+            "leave out --no-enable-chunked-prefill",
+        )
     _check_replayssm(model, args, refuse, align=caching)
     dcp = args.decode_context_parallel_size
     if tp % dcp:
-        raise refuse("HC050", f"decode context parallel size {dcp} does not divide tensor parallel size {tp}",
-                     f"write one of {', '.join(str(n) for n in range(1, tp + 1) if tp % n == 0)}")  # fmt: skip
+        raise refuse(
+            "HC050",
+            f"decode context parallel size {dcp} does not divide tensor parallel size {tp}",
+            f"write one of {', '.join(str(n) for n in range(1, tp + 1) if tp % n == 0)}",
+        )
 
 
 def model_length(model: Architecture, args: EngineArgs) -> int:
@@ -226,8 +252,10 @@ def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tupl
         near = max(1, round(args.block_size / backend.kernel_block)) * backend.kernel_block
         raise Refusal(
             f"{backend.name} takes no block of {args.block_size} tokens: its kernels work on {backend.kernel_block}",
-            stage="initialize_model", rule="HC047", fix=f"write --block-size {near}, or leave it out",
-        )  # fmt: skip
+            stage="initialize_model",
+            rule="HC047",
+            fix=f"write --block-size {near}, or leave it out",
+        )
     return state, sum(tensor.bytes for tensor in state)
 
 
@@ -255,8 +283,10 @@ def check_kda_dtype(model: Architecture, args: EngineArgs) -> None:
     if isinstance(model.state, KimiDelta) and args.mamba_ssm_cache_dtype not in KDA_STATE_DTYPES:
         raise Refusal(
             f"vLLM keeps no KDA state in {args.mamba_ssm_cache_dtype}",
-            stage="update_block_size_for_backend", rule="HC049", fix=f"one of {', '.join(KDA_STATE_DTYPES)}",
-        )  # fmt: skip
+            stage="update_block_size_for_backend",
+            rule="HC049",
+            fix=f"one of {', '.join(KDA_STATE_DTYPES)}",
+        )
 
 
 def _check_replayssm(
@@ -269,21 +299,26 @@ def _check_replayssm(
     if model.architecture not in REPLAYSSM_CLASSES:
         raise refuse("HC049", f"{model.architecture} does not run ReplaySSM", "leave out --use-replayssm")
     if flashinfer and args.replayssm_buffer_len > 16:
-        raise refuse("HC049", "FlashInfer ReplaySSM takes a buffer of 16 steps at most",
-                     "write --replayssm-buffer-len 16")  # fmt: skip
+        raise refuse(
+            "HC049", "FlashInfer ReplaySSM takes a buffer of 16 steps at most", "write --replayssm-buffer-len 16"
+        )
     if isinstance(model.state, KimiDelta) and drafts:
         return
     if drafts and align:
-        raise refuse("HC049", "ReplaySSM with speculation does not run with prefix caching",
-                     "add --no-enable-prefix-caching")  # fmt: skip
+        raise refuse(
+            "HC049", "ReplaySSM with speculation does not run with prefix caching", "add --no-enable-prefix-caching"
+        )
     if drafts and args.replayssm_buffer_len < 1 + drafts:
-        raise refuse("HC049", f"ReplaySSM needs a buffer of 1 + {drafts} steps",
-                     f"write --replayssm-buffer-len {1 + drafts}")  # fmt: skip
+        raise refuse(
+            "HC049", f"ReplaySSM needs a buffer of 1 + {drafts} steps", f"write --replayssm-buffer-len {1 + drafts}"
+        )
     if drafts and not flashinfer:
         raise refuse("HC049", "Triton ReplaySSM does not run with speculation", "write --mamba-backend flashinfer")
     if flashinfer and align:
-        raise refuse("HC049", "FlashInfer ReplaySSM does not run with prefix caching",
-                     "add --no-enable-prefix-caching")  # fmt: skip
+        raise refuse("HC049", "FlashInfer ReplaySSM does not run with prefix caching", "add --no-enable-prefix-caching")
     if not flashinfer and args.second_model_runner:
-        raise refuse("HC049", "Triton ReplaySSM does not run on model runner V2",
-                     "write --mamba-backend flashinfer, or set VLLM_USE_V2_MODEL_RUNNER=0")  # fmt: skip
+        raise refuse(
+            "HC049",
+            "Triton ReplaySSM does not run on model runner V2",
+            "write --mamba-backend flashinfer, or set VLLM_USE_V2_MODEL_RUNNER=0",
+        )

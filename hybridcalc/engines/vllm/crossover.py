@@ -59,10 +59,17 @@ def holdings(model: Architecture, args: EngineArgs) -> Holdings:
     kv_why = f"{len(ready.groups) - len(states)} group of blocks of {ready.pages.block:,} tokens"
     notes = (rules_for(args.engine_version)[1], model.reading, _padding_note(ready, model))
     return Holdings(
-        model.name, model.describe_layers, blocks * ready.bytes_per_block, model.state_layers, why,
-        KvCurve(-(-per_token.numerator // per_token.denominator)), max(1, model.attention_layers), kv_why,
-        notes=tuple(text for text in notes if text), steps=_steps(ready, blocks, model),
-    )  # fmt: skip
+        model.name,
+        model.describe_layers,
+        blocks * ready.bytes_per_block,
+        model.state_layers,
+        why,
+        KvCurve(-(-per_token.numerator // per_token.denominator)),
+        max(1, model.attention_layers),
+        kv_why,
+        notes=tuple(text for text in notes if text),
+        steps=_steps(ready, blocks, model),
+    )
 
 
 def lighter_in_blocks(hybrid: Holdings, block: int, other: Holdings, other_block: int) -> int | None:
@@ -112,6 +119,12 @@ def _steps(ready: Prepared, blocks: int, model: Architecture) -> tuple[Step, ...
     raw, source = ready.state_bytes * model.state_layers, f"vLLM {ready.rules.version} v1/core/kv_cache_planning.py"
     return (
         Step("states", "layers x state of one", f"{model.state_layers} x {ready.state_bytes:,}", raw, "B", source),
-        Step("held", "state blocks x block bytes", f"{blocks} x {ready.bytes_per_block:,}",
-             blocks * ready.bytes_per_block, "B per request", source),
-    )  # fmt: skip
+        Step(
+            "held",
+            "state blocks x block bytes",
+            f"{blocks} x {ready.bytes_per_block:,}",
+            blocks * ready.bytes_per_block,
+            "B per request",
+            source,
+        ),
+    )

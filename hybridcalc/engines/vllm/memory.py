@@ -36,13 +36,18 @@ def rest_from_gpu(gpu: Gpu, weights_gib: float, args: EngineArgs, *, non_cache_g
     if weights_gib >= budget:
         raise Refusal(
             f"weights of {weights_gib:.2f} GiB do not fit {budget:.2f} GiB ({share:g} of {gpu.gib:.2f})",
-            stage="initialize_model", rule="HC040", fix="more ranks (-tp), a quantised checkpoint, or a larger GPU",
-        )  # fmt: skip
+            stage="initialize_model",
+            rule="HC040",
+            fix="more ranks (-tp), a quantised checkpoint, or a larger GPU",
+        )
     least, likely, most = (non_cache_gib,) * 3 if non_cache_gib is not None else NON_CACHE_GIB
     said = f"{likely:.2f} beside" if non_cache_gib is not None else f"about {likely:.1f} ({least:g} to {most:g}) beside"
     left = budget - weights_gib
     return Rest(
-        left - likely, left - most, left - least,
+        left - likely,
+        left - most,
+        left - least,
         f"{gpu.gib:.2f} GiB ({gpu.source}) x {share:g} - {weights_gib:.2f} of weights - {said}",
-        gpu.gib, (("weights", weights_gib), ("activations, graphs", likely), (HEADROOM, gpu.gib - budget)),
-    )  # fmt: skip
+        gpu.gib,
+        (("weights", weights_gib), ("activations, graphs", likely), (HEADROOM, gpu.gib - budget)),
+    )

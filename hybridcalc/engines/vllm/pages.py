@@ -93,9 +93,16 @@ def class_state(model: Architecture, args: EngineArgs, kind: ModelClass, rules: 
 
 
 def resolve_pages(
-    model: Architecture, args: EngineArgs, rules: RuleSet, kind: ModelClass, backend: Backend | None, *,
-    mode: str, kv_bytes: int, length: int,
-) -> Pages:  # fmt: skip
+    model: Architecture,
+    args: EngineArgs,
+    rules: RuleSet,
+    kind: ModelClass,
+    backend: Backend | None,
+    *,
+    mode: str,
+    kv_bytes: int,
+    length: int,
+) -> Pages:
     """Block, page and padding, in the engine's order. ``mode`` is the cache mode, ``length`` max_model_len."""
     first = args.block_size or DEFAULT_BLOCK
     if args.block_size is None and backend is not None and DEFAULT_BLOCK % backend.kernel_block:
@@ -133,9 +140,10 @@ def check_layer_fits(model: Architecture, args: EngineArgs, pages: Pages, layer_
         flag = "--mamba-ssm-cache-dtype" if isinstance(model.state, KimiDelta) else "--speculative-config"
         raise Refusal(
             f"a layer's state of {layer_bytes:,} B does not fit the page of {pages.page:,} B that its class sizes",
-            stage="get_kv_cache_spec", rule="HC046",
+            stage="get_kv_cache_spec",
+            rule="HC046",
             fix=f"leave out {flag}: the class counts less than the layer keeps",
-        )  # fmt: skip
+        )
 
 
 def _common_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rules: RuleSet) -> int:

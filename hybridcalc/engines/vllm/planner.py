@@ -23,21 +23,8 @@ from hybridcalc.engines.vllm.configuration import (
     ssm_setting,
     with_drafts,
 )
-from hybridcalc.engines.vllm.groups import (
-    FULL,
-    STATE,
-    Residency,
-    blocks_held,
-    buckets,
-    form_groups,
-    table_row,
-)
-from hybridcalc.engines.vllm.pages import (
-    check_layer_fits,
-    checkpoint_grid,
-    kv_bytes_per_token,
-    resolve_pages,
-)
+from hybridcalc.engines.vllm.groups import FULL, STATE, Residency, blocks_held, buckets, form_groups, table_row
+from hybridcalc.engines.vllm.pages import check_layer_fits, checkpoint_grid, kv_bytes_per_token, resolve_pages
 from hybridcalc.engines.vllm.prepared import Prepared as Prepared
 from hybridcalc.engines.vllm.prepared import Sizing as Sizing
 from hybridcalc.errors import InputError
@@ -68,11 +55,16 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     check_configuration(model, args, model_dtype, caching=caching)
     length = model_length(model, args)
     settled |= {
-        "model_dtype": f"torch.{model_dtype}", "kv_cache_dtype": args.kv_cache_dtype,
-        "mamba_cache_dtype": args.mamba_cache_dtype, "mamba_ssm_cache_dtype": ssm, "prefix_caching": caching,
-        "mamba_cache_mode": mode, "num_speculative_tokens": args.num_speculative_tokens, "group_sizes": [],
+        "model_dtype": f"torch.{model_dtype}",
+        "kv_cache_dtype": args.kv_cache_dtype,
+        "mamba_cache_dtype": args.mamba_cache_dtype,
+        "mamba_ssm_cache_dtype": ssm,
+        "prefix_caching": caching,
+        "mamba_cache_mode": mode,
+        "num_speculative_tokens": args.num_speculative_tokens,
+        "group_sizes": [],
         "max_model_len": length,
-    }  # fmt: skip
+    }
     backend = attention_backend(model, args, rules, model_dtype)
     state, state_bytes = load(model, args, backend)
     kv_bytes = kv_bytes_per_token(model, args, model_dtype)
@@ -86,9 +78,10 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     check_layer_fits(model, args, pages, state_bytes)
     if state:
         settled |= {
-            "state_shapes": [list(tensor.shape) for tensor in state], "state_dtypes": [t.dtype for t in state],
+            "state_shapes": [list(tensor.shape) for tensor in state],
+            "state_dtypes": [t.dtype for t in state],
             "state_bytes_per_layer": state_bytes,
-        }  # fmt: skip
+        }
     if kv_bytes:
         settled["attn_bytes_per_token_per_layer"] = float(kv_bytes)
     if pages.padded is not None and state_bytes:
@@ -97,8 +90,10 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     if args.disable_hybrid_kv_cache_manager and state and backend is not None:
         raise Refusal(
             "--disable-hybrid-kv-cache-manager cannot bring attention and recurrent layers to one kind of cache",
-            stage="layout+groups", rule="HC047", fix="leave it out",
-        )  # fmt: skip
+            stage="layout+groups",
+            rule="HC047",
+            fix="leave it out",
+        )
     letters = model.layers.replace("w", "a").replace("v", "b") if kind.ignores_window else model.layers
     layers = buckets(letters, attention_first=kind.attention_first, draft_layers=draft_layers)
     if not layers:
@@ -118,15 +113,34 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         in_flight_tokens=_in_flight_tokens(args),
     )
     settled |= {
-        "group_sizes": [group.layers for group in groups], "num_groups": len(groups),
+        "group_sizes": [group.layers for group in groups],
+        "num_groups": len(groups),
         "bytes_per_block": bytes_per_block,
-    }  # fmt: skip
+    }
     if rules.layout_line:
         settled["layout"] = layout
     ready = Prepared(
-        model, args, rules, kind, model_dtype, caching, mode, length, state, state_bytes, kv_bytes, backend, layout,
-        pages, groups, paddings, bytes_per_block, held, settled, tuple(log),
-    )  # fmt: skip
+        model,
+        args,
+        rules,
+        kind,
+        model_dtype,
+        caching,
+        mode,
+        length,
+        state,
+        state_bytes,
+        kv_bytes,
+        backend,
+        layout,
+        pages,
+        groups,
+        paddings,
+        bytes_per_block,
+        held,
+        settled,
+        tuple(log),
+    )
     settled["per_request_bytes"] = bytes_per_block * ready.blocks_at(length)
     return ready
 
@@ -140,13 +154,23 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
     if args.max_model_len == AUTO_FIT:
         length = longest_length(ready, usable, ready.length)
         if not length:
-            raise _refusal(ready, available_bytes, "get_kv_cache_configs", "HC041",
-                           "no length fits: the memory does not hold a request of a single token",
-                           "give it more memory")  # fmt: skip
+            raise _refusal(
+                ready,
+                available_bytes,
+                "get_kv_cache_configs",
+                "HC041",
+                "no length fits: the memory does not hold a request of a single token",
+                "give it more memory",
+            )
     elif usable <= 0:
-        raise _refusal(ready, available_bytes, "get_kv_cache_configs", "HC040",
-                       f"no memory for the cache: a block takes {per_block:,} B of {max(0, available_bytes):,} B",
-                       "raise --gpu-memory-utilization, or free memory")  # fmt: skip
+        raise _refusal(
+            ready,
+            available_bytes,
+            "get_kv_cache_configs",
+            "HC040",
+            f"no memory for the cache: a block takes {per_block:,} B of {max(0, available_bytes):,} B",
+            "raise --gpu-memory-utilization, or free memory",
+        )
     per_request = ready.blocks_at(length)
     if per_request * per_block > usable:
         fits = longest_length(ready, usable, length)
@@ -155,18 +179,26 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
             f"write --max-model-len {fits}{seqs}, or give it more memory" if fits else "no length fits: more memory"
         )
         raise _refusal(
-            ready, available_bytes, "get_kv_cache_configs", "HC041",
+            ready,
+            available_bytes,
+            "get_kv_cache_configs",
+            "HC041",
             f"one request of {length:,} tokens takes {per_request:,} blocks ({per_request * per_block / GIB:.2f} GiB); "
-            f"{max(0, usable) // per_block:,} are free", remedy,
-        )  # fmt: skip
+            f"{max(0, usable) // per_block:,} are free",
+            remedy,
+        )
     sizes = _block_sizes(ready, available_bytes, blocks, length, per_request)
     if ready.seqs_checked and args.seqs > blocks:
         said = "" if args.max_num_seqs is not None else ", the default,"
         raise _refusal(
-            ready, available_bytes, "cudagraph_mamba_check", "HC044",
+            ready,
+            available_bytes,
+            "cudagraph_mamba_check",
+            "HC044",
             f"max_num_seqs {args.seqs:,}{said} exceeds the {blocks:,} blocks: full CUDA graphs need one a sequence",
-            f"write --max-num-seqs {blocks}", sizing=sizes,
-        )  # fmt: skip
+            f"write --max-num-seqs {blocks}",
+            sizing=sizes,
+        )
     return sizes
 
 
@@ -207,12 +239,16 @@ def log_lines(ready: Prepared, sizing: Sizing) -> list[str]:
 
 def _sized(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "num_blocks": sizing.blocks, "allocated_bytes": sizing.blocks * ready.bytes_per_block,
+        "num_blocks": sizing.blocks,
+        "allocated_bytes": sizing.blocks * ready.bytes_per_block,
         "group_blocks_per_request": [blocks_held(group, sizing.length, ready.held) for group in ready.groups],
-        "blocks_per_request": sizing.per_request, "max_model_len": sizing.length,
-        "max_concurrency": sizing.concurrency, "kv_cache_size_tokens": sizing.tokens,
-        "scheduler_block_size": sizing.scheduler_block, "hash_block_size": sizing.hash_block,
-    }  # fmt: skip
+        "blocks_per_request": sizing.per_request,
+        "max_model_len": sizing.length,
+        "max_concurrency": sizing.concurrency,
+        "kv_cache_size_tokens": sizing.tokens,
+        "scheduler_block_size": sizing.scheduler_block,
+        "hash_block_size": sizing.hash_block,
+    }
     if ready.rules.fine_hits:
         found |= {
             "cache_hit_alignment_tokens": sizing.hit_tokens,
@@ -222,9 +258,16 @@ def _sized(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
 
 
 def _refusal(
-    ready: Prepared, available_bytes: int, stage: str, rule: str, reason: str, fix: str, *,
-    sizing: Sizing | None = None, without: tuple[str, ...] = (),
-) -> Refusal:  # fmt: skip
+    ready: Prepared,
+    available_bytes: int,
+    stage: str,
+    rule: str,
+    reason: str,
+    fix: str,
+    *,
+    sizing: Sizing | None = None,
+    without: tuple[str, ...] = (),
+) -> Refusal:
     refusal = Refusal(reason, stage=stage, rule=rule, fix=fix)
     sized = {} if sizing is None else {k: v for k, v in _sized(ready, sizing).items() if k not in without}
     refusal.outputs = {
@@ -245,8 +288,9 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
     after = ("scheduler_block_size", "hash_block_size", "cache_hit_alignment_tokens", "block_table_row_len")
 
     def refuse(reason: str, fix: str) -> Refusal:
-        return _refusal(ready, available_bytes, "resolve_kv_cache_block_sizes", "HC045", reason, fix, sizing=sizing,
-                        without=after)  # fmt: skip
+        return _refusal(
+            ready, available_bytes, "resolve_kv_cache_block_sizes", "HC045", reason, fix, sizing=sizing, without=after
+        )
 
     if len(spans) == 1:
         if ready.prefix_caching and unit not in (None, whole):
@@ -262,10 +306,14 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
                 f"prefix_match_unit {hashed} does not divide the block of {min(spans):,} tokens",
                 f"write --prefix-match-unit {near}, or leave it out",
             )
-        fine = ready.mode == "align" and STATE in (group.kind for group in ready.groups) and (
-            ready.pages.mamba_block > hashed
-            or (args.decode_context_parallel_size > 1 and ready.pages.mamba_block >= hashed)
-        )  # fmt: skip
+        fine = (
+            ready.mode == "align"
+            and STATE in (group.kind for group in ready.groups)
+            and (
+                ready.pages.mamba_block > hashed
+                or (args.decode_context_parallel_size > 1 and ready.pages.mamba_block >= hashed)
+            )
+        )
         sizing = sizing._replace(hash_block=hashed, hit_tokens=hashed if fine and ready.rules.fine_hits else whole)
     _check_retention(ready, sizing)
     return sizing
@@ -298,5 +346,13 @@ def _check_retention(ready: Prepared, sizing: Sizing) -> None:
         reason = f"prefix_cache_retention_interval {interval:,} is no multiple of the block of {step:,} tokens"
         fix = f"write --prefix-cache-retention-interval {near}"
     if reason:
-        raise _refusal(ready, sizing.available_bytes, "retention", "HC048", reason, fix, sizing=sizing,
-                       without=("block_table_row_len",))  # fmt: skip
+        raise _refusal(
+            ready,
+            sizing.available_bytes,
+            "retention",
+            "HC048",
+            reason,
+            fix,
+            sizing=sizing,
+            without=("block_table_row_len",),
+        )

@@ -39,9 +39,13 @@ class PrefixReuse(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
         return {
-            "shared_tokens": self.shared, "private_tokens": self.private, "unit_tokens": self.unit,
-            "reused_tokens": self.reused, "computed_tokens": self.computed, "why": self.why,
-        }  # fmt: skip
+            "shared_tokens": self.shared,
+            "private_tokens": self.private,
+            "unit_tokens": self.unit,
+            "reused_tokens": self.reused,
+            "computed_tokens": self.computed,
+            "why": self.why,
+        }
 
 
 def prefix_reuse(ready: Prepared, sizing: Sizing, shared: int, private: int) -> PrefixReuse:

@@ -45,9 +45,10 @@ def _prefix_too_short(plan: Figures) -> Iterator[tuple[str, str]]:
     finer = finest_reuse(plan.ready, plan.sizing, shared, private)
     yield (
         f"a prefix of {shared:,} shared tokens is never reused: hits land on blocks of {reuse.unit:,}, and {reuse.why}",
-        f"write --prefix-match-unit {finer.unit}" if finer.reused
+        f"write --prefix-match-unit {finer.unit}"
+        if finer.reused
         else "share a longer prefix, or serve without prefix caching",
-    )  # fmt: skip
+    )
 
 
 def _padding(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -99,8 +100,9 @@ def _fp8_brings_little(plan: Figures) -> Iterator[tuple[str, str]]:
             f"fp8 KV makes blocks of {ready.pages.block:,} tokens out of {plain.pages.block:,}, and pages stay at "
             f"{format_bytes(ready.pages.page)}: the state pins them, so only requests of many blocks gain",
             "--mamba-ssm-cache-dtype bfloat16 shrinks the page; check accuracy first"
-            if any(tensor.dtype == "float32" for tensor in ready.state) else "",
-        )  # fmt: skip
+            if any(tensor.dtype == "float32" for tensor in ready.state)
+            else "",
+        )
 
 
 def _misleading_concurrency(plan: Figures) -> Iterator[tuple[str, str]]:

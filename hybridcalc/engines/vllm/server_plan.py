@@ -109,9 +109,13 @@ class Plan(Figures):
 
 
 def plan(
-    model: Architecture, args: EngineArgs, *, available_bytes: int | None = None, rest: Rest | None = None,
+    model: Architecture,
+    args: EngineArgs,
+    *,
+    available_bytes: int | None = None,
+    rest: Rest | None = None,
     workload: Workload | None = None,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Plan a server: ``available_bytes`` is the memory free for the cache on one GPU, or ``rest`` an interval of it.
 
     Raises Refusal for what the engine does not start with, InputError for what makes no sense, and for no memory.

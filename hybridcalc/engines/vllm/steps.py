@@ -13,20 +13,60 @@ def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
     steps = [Step("available", "memory for the cache", rest.why, sizing.available_bytes, "B per GPU", planning)]
     if ready.state:
         parts = " + ".join(f"{' x '.join(map(str, tensor.shape))} {tensor.dtype}" for tensor in ready.state)
-        steps.append(Step("m", "state of a layer", parts, ready.state_bytes, "B per layer and GPU",
-                          f"{engine} model_executor/layers/mamba/mamba_utils.py"))  # fmt: skip
+        steps.append(
+            Step(
+                "m",
+                "state of a layer",
+                parts,
+                ready.state_bytes,
+                "B per layer and GPU",
+                f"{engine} model_executor/layers/mamba/mamba_utils.py",
+            )
+        )
     if ready.kv_bytes:
-        steps.append(Step("a", "KV of a token in a layer", ready.args.kv_cache_dtype, ready.kv_bytes,
-                          "B per layer and GPU", f"{engine} v1/kv_cache_interface.py"))  # fmt: skip
+        steps.append(
+            Step(
+                "a",
+                "KV of a token in a layer",
+                ready.args.kv_cache_dtype,
+                ready.kv_bytes,
+                "B per layer and GPU",
+                f"{engine} v1/kv_cache_interface.py",
+            )
+        )
         grid = f"m = {pages.class_bytes:,}, a = {ready.kv_bytes:,}" if ready.state else "no state to cover"
-        steps.append(Step("block", "least multiple with block x a >= m", grid, pages.block, "tokens",
-                          f"{engine} platforms/interface.py"))  # fmt: skip
-        steps.append(Step("page", "block x a", f"{pages.block:,} x {ready.kv_bytes:,}", pages.page,
-                          "B per layer and block", f"{engine} platforms/interface.py"))  # fmt: skip
+        steps.append(
+            Step(
+                "block",
+                "least multiple with block x a >= m",
+                grid,
+                pages.block,
+                "tokens",
+                f"{engine} platforms/interface.py",
+            )
+        )
+        steps.append(
+            Step(
+                "page",
+                "block x a",
+                f"{pages.block:,} x {ready.kv_bytes:,}",
+                pages.page,
+                "B per layer and block",
+                f"{engine} platforms/interface.py",
+            )
+        )
     if pages.padded is not None:
         numbers = f"100 x ({pages.padded:,} - {ready.state_bytes:,}) / {ready.state_bytes:,}"
-        steps.append(Step("padding", "100 (page - m) / m", numbers, ready.settled["padding_pct"], "% of a state",
-                          f"{engine} platforms/interface.py"))  # fmt: skip
+        steps.append(
+            Step(
+                "padding",
+                "100 (page - m) / m",
+                numbers,
+                ready.settled["padding_pct"],
+                "% of a state",
+                f"{engine} platforms/interface.py",
+            )
+        )
     sizes = [group.layers for group in ready.groups]
     parts = f"of {', '.join(map(str, sizes))} layers"
     page = pages.page or ready.state_bytes
@@ -34,12 +74,24 @@ def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
         Step("groups", "buckets cut to one size", parts, len(sizes), "groups", planning),
         Step("block bytes", "layers of the largest group x page", f"{max(sizes)} x {page:,}", per_block, "B", planning),
         Step("blocks", *_blocks(ready, sizing), sizing.blocks, "blocks", planning),
-        Step("per request", "sum over groups", _held(ready, sizing), sizing.per_request,
-             f"blocks at {sizing.length:,} tokens", f"{engine} v1/kv_cache_interface.py"),
-        Step("concurrency", "blocks / per request", f"{sizing.blocks:,} / {sizing.per_request:,}", sizing.concurrency,
-             "requests of max_model_len", f"{engine} v1/core/kv_cache_utils.py"),
+        Step(
+            "per request",
+            "sum over groups",
+            _held(ready, sizing),
+            sizing.per_request,
+            f"blocks at {sizing.length:,} tokens",
+            f"{engine} v1/kv_cache_interface.py",
+        ),
+        Step(
+            "concurrency",
+            "blocks / per request",
+            f"{sizing.blocks:,} / {sizing.per_request:,}",
+            sizing.concurrency,
+            "requests of max_model_len",
+            f"{engine} v1/core/kv_cache_utils.py",
+        ),
         Step("tokens", *tokens_in_words(ready, sizing), sizing.tokens, "tokens", f"{engine} v1/core/kv_cache_utils.py"),
-    ]  # fmt: skip
+    ]
     return steps
 
 

@@ -70,16 +70,23 @@ def _candidates(plan: Figures) -> Iterator[Change]:
     args, ready = plan.args, plan.ready
     obeyed = plan.model.family != "kda" or ready.kind.state_dtype_obeyed
     if obeyed and ready.state and ready.state[-1].dtype == "float32" and args.mamba_ssm_cache_dtype != "bfloat16":
-        yield Change("--mamba-ssm-cache-dtype bfloat16", {"mamba_ssm_cache_dtype": "bfloat16"},
-                     "halves the temporal state, and the page with it; check accuracy first")  # fmt: skip
+        yield Change(
+            "--mamba-ssm-cache-dtype bfloat16",
+            {"mamba_ssm_cache_dtype": "bfloat16"},
+            "halves the temporal state, and the page with it; check accuracy first",
+        )
     if args.kv_cache_dtype == "auto" and ready.kv_bytes:
         yield Change("--kv-cache-dtype fp8", {"kv_cache_dtype": "fp8"}, "halves the KV of a token")
     if ready.prefix_caching and ready.state and not plan.workload.shared_prefix:
-        yield Change("--no-enable-prefix-caching", {"enable_prefix_caching": False},
-                     f"one block of states a group, not {ready.held.checkpoints + 2}; nothing is reused")  # fmt: skip
+        yield Change(
+            "--no-enable-prefix-caching",
+            {"enable_prefix_caching": False},
+            f"one block of states a group, not {ready.held.checkpoints + 2}; nothing is reused",
+        )
     if ready.mode == "all":
-        yield Change("--mamba-cache-mode align", {"mamba_cache_mode": "align"},
-                     "two states a group, not one for every block")  # fmt: skip
+        yield Change(
+            "--mamba-cache-mode align", {"mamba_cache_mode": "align"}, "two states a group, not one for every block"
+        )
     if args.block_size is not None and ready.backend is not None:
         least = max(DEFAULT_BLOCK, ready.backend.kernel_block)
         why = "the block is as long as a state needs and no longer"
