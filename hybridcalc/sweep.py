@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError
-from hybridcalc.launchflags import LIKENESS, Flag, FlagTable
+from hybridcalc.shell.flags import LIKENESS, Flag, FlagTable
 from hybridcalc.units import parse_gib, parse_tokens
 
 MOST_POINTS = 250_000

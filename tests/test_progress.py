@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 
-from hybridcalc.reports.progress import bars
+from hybridcalc.output.progress import bars
 from hybridcalc.reuse.settings import Settings
 from hybridcalc.reuse.simulation import HELD_POINTS, simulate
 from hybridcalc.reuse.workloads import parse_workload

@@ -12,7 +12,7 @@ from hybridcalc.deployment import Workload, exact_rest
 from hybridcalc.engines.sglang.command import TABLE as SGLANG
 from hybridcalc.engines.vllm.command import TABLE as VLLM
 from hybridcalc.errors import InputError
-from hybridcalc.launchflags import Flag, FlagTable
+from hybridcalc.shell.flags import Flag, FlagTable
 from hybridcalc.sweep import (
     MOST_POINTS,
     OPTIONS,

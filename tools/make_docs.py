@@ -26,8 +26,8 @@ from hybridcalc.engines.sglang import rules as sglang_rules
 from hybridcalc.engines.vllm import flags as vllm_flags
 from hybridcalc.engines.vllm import rules as vllm_rules
 from hybridcalc.findings import Rule
-from hybridcalc.launchflags import Flag
 from hybridcalc.manifests.native import SCHEMA, schema_text
+from hybridcalc.shell.flags import Flag
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 EXIT_CODES = (

@@ -205,7 +205,7 @@ class Architecture:
         ``architecture`` overrides the class name for a config that carries none. Raises ConfigError naming the
         fields that are missing, unknown or contradictory; nothing is half-read.
         """
-        from hybridcalc.architecture.huggingface import read_config
+        from hybridcalc.architecture.config_json import read_config
 
         return read_config(config, name=name, architecture=architecture)
 

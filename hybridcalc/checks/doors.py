@@ -12,7 +12,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.findings import Finding
-from hybridcalc.launchflags import FlagTable
+from hybridcalc.shell.flags import FlagTable
 
 DOORS = {"sglang": "hybridcalc.checks.sglang_door", "vllm": "hybridcalc.checks.vllm_door"}
 Waiting = tuple[tuple[str, tuple[str, ...]], ...]

@@ -162,28 +162,28 @@ def _form(output: str | None, *, as_json: bool, into: str | None) -> str:
 def _print(report: Any, form: str, into: str | None, settings: Any, code: int, *, verbose: bool) -> None:
     text = ""
     if form == "json":
-        from hybridcalc.reports.check_json import check_document
-        from hybridcalc.reports.document import json_text
+        from hybridcalc.output.check_json import check_document
+        from hybridcalc.output.document import json_text
 
         text = json_text("check", check_document(report, code))
     elif form == "sarif":
         import json
 
-        from hybridcalc.reports.sarif import sarif
+        from hybridcalc.output.sarif import sarif
 
         text = json.dumps(sarif(report), indent=1) + "\n"
     elif form == "junit":
-        from hybridcalc.reports.junit import junit
+        from hybridcalc.output.junit import junit
 
         text = junit(report, settings.fail_on)
     elif form in ("github", "markdown"):
-        from hybridcalc.reports.annotations import markdown, workflow_commands
+        from hybridcalc.output.annotations import markdown, workflow_commands
 
         text = workflow_commands(report) if form == "github" else markdown(report)
         if form == "github":
             _step_summary(markdown(report))
     if form in ("text", "github") and into is None:
-        from hybridcalc.reports.check_text import print_report
+        from hybridcalc.output.check_text import print_report
 
         sys.stdout.write(text)
         with _no_commands():

@@ -12,11 +12,11 @@ from hybridcalc.cli import options, pictures
 from hybridcalc.crossover import Baseline, Crossover
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.crossover import Span
-from hybridcalc.reports.document import print_json
+from hybridcalc.output.document import print_json
 from hybridcalc.units import format_bytes
 
 if TYPE_CHECKING:
-    from hybridcalc.pictures.page import Page
+    from hybridcalc.output.pictures.page import Page
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -95,7 +95,7 @@ def crossover(
     other = options.model(baseline) if baseline is not None else None
     answer = compare(options.model(model), other, options.tokens("-L", length))
     if asked_for.any:
-        from hybridcalc.pictures.crossover import crossover_picture
+        from hybridcalc.output.pictures.crossover import crossover_picture
 
         draw = {"crossover": lambda: crossover_picture(answer)}
         pictures.deliver(asked_for, draw, lambda: crossover_page(answer), quiet=as_json)
@@ -128,9 +128,9 @@ def _sglang(**given: Any) -> Compare:
 
 
 def _print(answer: Crossover, *, explain: bool) -> None:
-    from hybridcalc.pictures.crossover import crossover_picture
-    from hybridcalc.pictures.terminal import draw
-    from hybridcalc.reports import terminal
+    from hybridcalc.output import terminal
+    from hybridcalc.output.pictures.crossover import crossover_picture
+    from hybridcalc.output.pictures.terminal import draw
 
     out = terminal.console()
     terminal.verdict(out, *_verdict(answer))
@@ -150,8 +150,8 @@ def _print(answer: Crossover, *, explain: bool) -> None:
 
 def crossover_page(answer: Crossover) -> "Page":
     """The page about a crossover."""
-    from hybridcalc.pictures.crossover import crossover_picture
-    from hybridcalc.pictures.page import Page, Table, command_line
+    from hybridcalc.output.pictures.crossover import crossover_picture
+    from hybridcalc.output.pictures.page import Page, Table, command_line
 
     header, points = _points(answer)
     table = Table("Curve", tuple(cell.strip() for cell in header), tuple(points), tuple(range(1, len(header))))

@@ -13,7 +13,7 @@ from hybridcalc.diagnosis.expectation import compare, read_plan
 from hybridcalc.diagnosis.question import Question
 from hybridcalc.errors import InputError
 from hybridcalc.findings import at_or_above
-from hybridcalc.reports.document import print_json
+from hybridcalc.output.document import print_json
 from hybridcalc.units import MOST_SLOTS
 
 LARGEST_SCRIPT_BYTES = 2**20
@@ -82,8 +82,8 @@ def log(
     if not pictured:
         pictures.nothing_drawn(asked_for, "there is no boot in it")
     else:
-        from hybridcalc.pictures.log import log_page, told_boot
-        from hybridcalc.pictures.log import pictures as boot_pictures
+        from hybridcalc.output.pictures.log import log_page, told_boot
+        from hybridcalc.output.pictures.log import pictures as boot_pictures
 
         told = told_boot(answers)
         draw = boot_pictures(told) if told is not None else {}
@@ -104,7 +104,7 @@ def log(
             },
         )
     elif not pictured:
-        from hybridcalc.reports.log_text import print_log
+        from hybridcalc.output.log_text import print_log
 
         print_log(answers, explain=explain, length=tokens is not None, compared=compared)
     findings = tuple(found for _, boot in boots for found in boot.findings)
@@ -116,10 +116,10 @@ def log(
 
 def _launch(text: str) -> tuple[Any, str | None]:
     """The arguments of a launch line and the model it names; a word that is a file's name is read as a script."""
-    from hybridcalc.commandline import read_launch
     from hybridcalc.engines.sglang.command import from_words as sglang_words
     from hybridcalc.engines.vllm.command import from_words as vllm_words
-    from hybridcalc.shell import split_command
+    from hybridcalc.shell.launch import read_launch
+    from hybridcalc.shell.parse import split_command
 
     if not any(letter.isspace() for letter in text):
         text = _script(text)

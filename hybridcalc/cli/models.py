@@ -12,7 +12,7 @@ from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_f
 from hybridcalc.engines.sglang.kv import kv_cell
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import InputError, ShardingError
-from hybridcalc.reports.document import print_json
+from hybridcalc.output.document import print_json
 from hybridcalc.units import format_bytes
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -42,7 +42,7 @@ def models(
     if as_json:
         print_json("models", {"models": entries})
         return
-    from hybridcalc.reports import terminal
+    from hybridcalc.output import terminal
 
     out = terminal.console()
     rows = [
@@ -74,7 +74,7 @@ def show(context: typer.Context, name: options.Model, tp_size: options.Tp = 1, a
     if as_json or context.obj["as_json"]:
         print_json("models", {"models": [entry]})
         return
-    from hybridcalc.reports import terminal
+    from hybridcalc.output import terminal
 
     out = terminal.console()
     terminal.verdict(out, model.name, model.describe_layers)

@@ -14,8 +14,8 @@ import typer
 from hybridcalc.errors import InputError
 
 if TYPE_CHECKING:
-    from hybridcalc.pictures.chart import Picture
-    from hybridcalc.pictures.page import Page
+    from hybridcalc.output.pictures.chart import Picture
+    from hybridcalc.output.pictures.page import Page
 
 Save = Annotated[
     str | None,
@@ -70,7 +70,7 @@ def wanted(
         if figure is not None and explain:
             raise InputError("--figure takes the place of what --explain explains", fix="leave out one")
         return Wanted(None, figure, theme)
-    from hybridcalc.pictures.files import THEMES, check_target
+    from hybridcalc.output.pictures.files import THEMES, check_target
 
     page = save.lower().endswith(".html")
     if page and figure is not None:
@@ -89,7 +89,7 @@ def deliver(asked: Wanted, draw: Draw, page: "Callable[[], Page] | None" = None,
     if asked.target is not None and asked.page:
         if page is None:
             raise InputError("this answer has no page", fix="write FILE.svg or FILE.png")
-        from hybridcalc.pictures.page import write_page
+        from hybridcalc.output.pictures.page import write_page
 
         made = page()
         write_page(asked.target, made)
@@ -99,7 +99,7 @@ def deliver(asked: Wanted, draw: Draw, page: "Callable[[], Page] | None" = None,
     if asked.target is None:
         _print(picture)
         return
-    from hybridcalc.pictures.files import draw_png, draw_svg
+    from hybridcalc.output.pictures.files import draw_png, draw_svg
 
     if asked.target.suffix.lower() == ".png":
         asked.target.write_bytes(draw_png(picture, asked.theme))
@@ -128,8 +128,8 @@ def _say(target: Path, title: str, quiet: bool) -> None:
 
 
 def _print(picture: "Picture") -> None:
-    from hybridcalc.pictures.terminal import draw, headed
-    from hybridcalc.reports import terminal
+    from hybridcalc.output import terminal
+    from hybridcalc.output.pictures.terminal import draw, headed
 
     out = terminal.console()
     drawn = draw(picture, width=out.width, colour=out.color_system is not None, encoding=out.encoding)

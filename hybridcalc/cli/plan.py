@@ -18,12 +18,12 @@ from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.deployment import Workload
 from hybridcalc.errors import IllegalCombination
 from hybridcalc.findings import at_or_above
-from hybridcalc.reports.document import print_json
+from hybridcalc.output.document import print_json
 from hybridcalc.units import MOST_SLOTS
 
 if TYPE_CHECKING:
     from hybridcalc.cli.plan_engine import PlanEngine
-    from hybridcalc.pictures.page import Page
+    from hybridcalc.output.pictures.page import Page
     from hybridcalc.sweep import Axis, Point
 
 KIND_HELP = (
@@ -231,7 +231,7 @@ def _planned(served: "PlanEngine[Any, Any]", model: Architecture, args: Any, mem
 
 def _refusal_page(served: "PlanEngine[Any, Any]", name: str, refusal: IllegalCombination, remarks: list[str]) -> "Page":
     from hybridcalc.findings import Finding
-    from hybridcalc.pictures.page import Page, command_line
+    from hybridcalc.output.pictures.page import Page, command_line
 
     found = Finding(getattr(refusal, "rule", ""), "error", refusal.message, refusal.fix)
     lines = getattr(refusal, "outputs", {}).get("log", [])
@@ -248,8 +248,8 @@ def _refusal_page(served: "PlanEngine[Any, Any]", name: str, refusal: IllegalCom
 
 
 def _comparison_page(served: "PlanEngine[Any, Any]", sides: "list[Side]", draw: pictures.Draw) -> "Page":
-    from hybridcalc.pictures.page import Page, Table, command_line
-    from hybridcalc.pictures.pages import drawn
+    from hybridcalc.output.pictures.page import Page, Table, command_line
+    from hybridcalc.output.pictures.pages import drawn
 
     columns = [
         {"starts": "no", "why": answer.message}
@@ -267,8 +267,8 @@ def _comparison_page(served: "PlanEngine[Any, Any]", sides: "list[Side]", draw: 
 def _sweep_page(
     served: "PlanEngine[Any, Any]", axes: "list[Axis]", points: "list[Point]", name: str, draw: pictures.Draw
 ) -> "Page":
-    from hybridcalc.pictures.page import Page, Table, command_line
-    from hybridcalc.pictures.pages import drawn
+    from hybridcalc.output.pictures.page import Page, Table, command_line
+    from hybridcalc.output.pictures.pages import drawn
 
     best = sorted((p for p in points if p.best), key=lambda p: (-p.requests, -p.tokens))[:MOST_LISTED]
     rows = tuple(
@@ -288,7 +288,7 @@ def _sweep_page(
 def _print_refusal(refusal: IllegalCombination, remarks: list[str]) -> None:
     rule, stage = getattr(refusal, "rule", ""), getattr(refusal, "stage", "")
     settled: dict[str, Any] = getattr(refusal, "outputs", {})
-    from hybridcalc.reports import terminal
+    from hybridcalc.output import terminal
 
     out = terminal.console()
     terminal.verdict(out, "does not start", refusal.message, style=terminal.TROUBLE)
@@ -312,7 +312,7 @@ def _compare(served: "PlanEngine[Any, Any]", sides: list[Side], asked_for: pictu
     if not pictured:
         pictures.nothing_drawn(asked_for)
     else:
-        from hybridcalc.pictures.memory import comparison_picture
+        from hybridcalc.output.pictures.memory import comparison_picture
 
         draw = {"compare": lambda: comparison_picture(started)}
         pictures.deliver(asked_for, draw, lambda: _comparison_page(served, sides, draw), quiet=as_json)
@@ -323,7 +323,7 @@ def _compare(served: "PlanEngine[Any, Any]", sides: list[Side], asked_for: pictu
         ]
         print_json("plan", {"compare": documents})
     elif not pictured:
-        from hybridcalc.reports.plan_text import print_comparison
+        from hybridcalc.output.plan_text import print_comparison
 
         cells = [
             (flags, answer if isinstance(answer, IllegalCombination) else served.comparison_cells(answer))
@@ -346,7 +346,7 @@ def _sweep(
     as_csv: bool,
     as_json: bool,
 ) -> None:
-    from hybridcalc.reports import plan_text
+    from hybridcalc.output import plan_text
     from hybridcalc.sweep import count_points, mark_front, parse_axis, sweep
 
     axes = [parse_axis(spec) for spec in specs]
@@ -367,7 +367,7 @@ def _sweep(
     if not pictured:
         pictures.nothing_drawn(asked_for)
     else:
-        from hybridcalc.pictures.sweep import pareto_picture
+        from hybridcalc.output.pictures.sweep import pareto_picture
 
         draw = {"pareto": lambda: pareto_picture(axes, marked, model.name)}
         page = partial(_sweep_page, served, axes, marked, model.name, draw)

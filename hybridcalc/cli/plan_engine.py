@@ -12,12 +12,12 @@ from hybridcalc.cli.plan_inputs import LaunchWords, MemoryOptions
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.findings import Finding
-from hybridcalc.launchflags import FlagTable
+from hybridcalc.shell.flags import FlagTable
 from hybridcalc.sweep import Outcome
 
 if TYPE_CHECKING:
     from hybridcalc.cli.pictures import Draw
-    from hybridcalc.pictures.page import Page
+    from hybridcalc.output.pictures.page import Page
 
 MOST_SHOWN = 4
 Args = TypeVar("Args")

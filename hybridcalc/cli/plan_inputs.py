@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybridcalc.cli import options
 from hybridcalc.deployment import KINDS, Workload, parse_lengths
 from hybridcalc.errors import InputError
-from hybridcalc.launchflags import FlagTable
+from hybridcalc.shell.flags import FlagTable
 
 if TYPE_CHECKING:
-    from hybridcalc.commandline import Launch
     from hybridcalc.reuse.requests import Workload as Traffic
+    from hybridcalc.shell.launch import Launch
 
 LARGEST_SCRIPT_BYTES = 2**20
 MOST_NAMES = 100
@@ -51,7 +51,7 @@ class MemoryOptions(NamedTuple):
 
 def read_line(launch: list[str] | None) -> "Launch | None":
     """The launch line after ``--``; None without one."""
-    from hybridcalc.commandline import read_launch
+    from hybridcalc.shell.launch import read_launch
 
     return None if launch is None else read_launch(_launch_text(launch))
 
@@ -92,7 +92,7 @@ def launch_words(
 
 def _launch_text(launch: list[str]) -> list[str]:
     """The words of a launch line, or of the text, script or stdin that a single word stands for."""
-    from hybridcalc.shell import split_command
+    from hybridcalc.shell.parse import split_command
 
     if len(launch) != 1:
         return launch
@@ -121,8 +121,8 @@ def comparison_flags(
     text: str, own: Sequence[str], table: FlagTable, model_flag: str
 ) -> tuple[list[str], dict[str, str]]:
     """Flags of a comparison: as a suggestion states them, variables first, a MODEL may follow; or a launch line."""
-    from hybridcalc.commandline import read_launch
-    from hybridcalc.shell import split_command
+    from hybridcalc.shell.launch import read_launch
+    from hybridcalc.shell.parse import split_command
 
     split = split_command(text)
     words, env = list(split), dict[str, str]()

@@ -23,7 +23,7 @@ from hybridcalc.hardware import find_gpu, weights_from_index
 
 if TYPE_CHECKING:
     from hybridcalc.cli.pictures import Draw
-    from hybridcalc.pictures.page import Page
+    from hybridcalc.output.pictures.page import Page
 
 
 class SglangEngine(PlanEngine[ServerArgs, Plan]):
@@ -121,21 +121,21 @@ class SglangEngine(PlanEngine[ServerArgs, Plan]):
 
     def print_plan(self, answer: Plan, *, explain: bool, remarks: Sequence[str]) -> None:
         """As PlanEngine."""
-        from hybridcalc.reports.plan_text import print_plan
+        from hybridcalc.output.plan_text import print_plan
 
         print_plan(answer, explain=explain, remarks=remarks)
 
     def pictures(self, answer: Plan) -> "Draw":
         """As PlanEngine."""
-        from hybridcalc.pictures.sglang import pictures
+        from hybridcalc.output.pictures.sglang import pictures
 
         return pictures(answer)
 
     def page(self, answer: Plan, remarks: Sequence[str]) -> "Page":
         """As PlanEngine."""
-        from hybridcalc.pictures.pages import plan_page
-        from hybridcalc.pictures.play import sglang_play
-        from hybridcalc.reports.plan_text import plan_figures, plan_verdict
+        from hybridcalc.output.pictures.pages import plan_page
+        from hybridcalc.output.pictures.play import sglang_play
+        from hybridcalc.output.plan_text import plan_figures, plan_verdict
 
         title = f"{answer.model.name} on {self.title} {answer.ready.rules.version}"
         play = sglang_play(answer.model, answer.args, answer.rest.likely_gib, answer.workload)
@@ -144,7 +144,7 @@ class SglangEngine(PlanEngine[ServerArgs, Plan]):
 
     def comparison_cells(self, answer: Plan) -> dict[str, str]:
         """As PlanEngine."""
-        from hybridcalc.reports.plan_text import comparison_cells
+        from hybridcalc.output.plan_text import comparison_cells
 
         return comparison_cells(answer)
 

@@ -21,7 +21,7 @@ from hybridcalc.hardware import find_gpu, weights_from_index
 
 if TYPE_CHECKING:
     from hybridcalc.cli.pictures import Draw
-    from hybridcalc.pictures.page import Page
+    from hybridcalc.output.pictures.page import Page
 
 
 class VllmEngine(PlanEngine[EngineArgs, Plan]):
@@ -123,21 +123,21 @@ class VllmEngine(PlanEngine[EngineArgs, Plan]):
 
     def print_plan(self, answer: Plan, *, explain: bool, remarks: Sequence[str]) -> None:
         """As PlanEngine."""
-        from hybridcalc.reports.vllm_text import print_plan
+        from hybridcalc.output.vllm_text import print_plan
 
         print_plan(answer, explain=explain, remarks=remarks)
 
     def pictures(self, answer: Plan) -> "Draw":
         """As PlanEngine."""
-        from hybridcalc.pictures.vllm import pictures
+        from hybridcalc.output.pictures.vllm import pictures
 
         return pictures(answer)
 
     def page(self, answer: Plan, remarks: Sequence[str]) -> "Page":
         """As PlanEngine."""
-        from hybridcalc.pictures.pages import plan_page
-        from hybridcalc.pictures.play import vllm_play
-        from hybridcalc.reports.vllm_text import plan_figures, plan_verdict
+        from hybridcalc.output.pictures.pages import plan_page
+        from hybridcalc.output.pictures.play import vllm_play
+        from hybridcalc.output.vllm_text import plan_figures, plan_verdict
 
         title = f"{answer.model.name} on {self.title} {answer.ready.rules.version}"
         play = vllm_play(answer.model, answer.args, answer.rest.likely_gib, answer.workload)
@@ -146,7 +146,7 @@ class VllmEngine(PlanEngine[EngineArgs, Plan]):
 
     def comparison_cells(self, answer: Plan) -> dict[str, str]:
         """As PlanEngine."""
-        from hybridcalc.reports.vllm_text import comparison_cells
+        from hybridcalc.output.vllm_text import comparison_cells
 
         return comparison_cells(answer)
 

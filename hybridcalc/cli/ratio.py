@@ -13,14 +13,14 @@ from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
 from hybridcalc.engines.sglang.settings import Setting, ratio_text
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding, at_or_above
-from hybridcalc.reports.document import print_json
+from hybridcalc.output.document import print_json
 from hybridcalc.units import GIB, MOST_SLOTS, format_bytes
 
 WORTH_SAYING_PERCENT = 5
 """Idle memory below this share is rounding, not advice."""
 
 if TYPE_CHECKING:
-    from hybridcalc.pictures.page import Page
+    from hybridcalc.output.pictures.page import Page
 
 ASSUMED_GIB = 24.0
 """Memory a page's settings start from where none is given."""
@@ -139,7 +139,7 @@ def ratio(
 
 
 def _pictures(answer: Balance, model: Architecture | None, args: ServerArgs) -> pictures.Draw:
-    from hybridcalc.pictures.sglang import balance_pictures
+    from hybridcalc.output.pictures.sglang import balance_pictures
 
     return balance_pictures(answer, model, args)
 
@@ -148,10 +148,10 @@ def _page(
     answer: Balance, findings: tuple[Finding, ...], model: Architecture | None, args: ServerArgs, draw: pictures.Draw
 ) -> "Page":
     from hybridcalc.engines.sglang.crossover import compare
-    from hybridcalc.pictures.crossover import crossover_picture
-    from hybridcalc.pictures.page import Choice, Page, command_line
-    from hybridcalc.pictures.pages import drawn
-    from hybridcalc.pictures.play import sglang_play
+    from hybridcalc.output.pictures.crossover import crossover_picture
+    from hybridcalc.output.pictures.page import Choice, Page, command_line
+    from hybridcalc.output.pictures.pages import drawn
+    from hybridcalc.output.pictures.play import sglang_play
 
     play = None
     if model is not None and answer.constants.origin == "architecture":
@@ -178,7 +178,7 @@ def _page(
 
 
 def _print(answer: Balance, findings: tuple[Finding, ...], *, explain: bool) -> None:
-    from hybridcalc.reports import terminal
+    from hybridcalc.output import terminal
 
     out = terminal.console()
     terminal.verdict(out, f"r* = {ratio_text(answer.ratio)}", _meaning(answer))

@@ -11,7 +11,7 @@ from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_rings, ring_pr
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.replayssm import smallest_ring
-from hybridcalc.reports.document import print_json
+from hybridcalc.output.document import print_json
 from hybridcalc.units import MOST_SLOTS, format_bytes, short_dtype
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -89,7 +89,7 @@ def _why_legal(model: Architecture, args: ServerArgs, draft_tokens: int) -> str:
 
 
 def _print(model: Architecture, answer: dict[str, Any]) -> None:
-    from hybridcalc.reports import terminal
+    from hybridcalc.output import terminal
 
     out = terminal.console()
     per_slot, total, slots = answer["bytes_per_slot"], answer["total_bytes"], answer["slots"]

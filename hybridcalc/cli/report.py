@@ -17,7 +17,7 @@ from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.errors import HybridcalcError, InputError
 
 if TYPE_CHECKING:
-    from hybridcalc.pictures.page import Page
+    from hybridcalc.output.pictures.page import Page
 
 MEMORY = (
     "--rest", "--available", "--gpu", "--avail-before", "--avail-after", "--kv-cache-memory-bytes", "--engine",
@@ -101,9 +101,9 @@ def _stored_page(model: Architecture, why: HybridcalcError) -> "Page":
     """What is said of a model that no command answers for: why, and its KV over length."""
     from hybridcalc.engines.sglang.config import ServerArgs, rules_for
     from hybridcalc.engines.sglang.kv import kv_cell
-    from hybridcalc.pictures.crossover import kv_picture
-    from hybridcalc.pictures.page import Page, command_line
-    from hybridcalc.pictures.pages import drawn
+    from hybridcalc.output.pictures.crossover import kv_picture
+    from hybridcalc.output.pictures.page import Page, command_line
+    from hybridcalc.output.pictures.pages import drawn
     from hybridcalc.units import format_bytes
 
     args = ServerArgs()

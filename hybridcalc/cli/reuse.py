@@ -15,7 +15,7 @@ from hybridcalc.engines.vllm.config import EngineArgs, refuse_retired_mode
 from hybridcalc.engines.vllm.config import rules_for as vllm_rules_for
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.formulas.slots import Strategy
-from hybridcalc.reports.document import print_json
+from hybridcalc.output.document import print_json
 from hybridcalc.reuse.answer import Priced, answer
 from hybridcalc.reuse.memory import sglang_cost, vllm_cost, vllm_settings
 from hybridcalc.reuse.policy import DEFAULT_CHUNK, NO_CAP
@@ -190,7 +190,7 @@ def reuse(
     The knee is the smallest number of slots at which reuse reaches 95 % of what any number would give. With a MODEL
     slots are priced on one rank.
     """
-    from hybridcalc.reports.progress import bars
+    from hybridcalc.output.progress import bars
 
     asked_for = pictures.wanted(save, figure, theme, force=force, document=as_json, explain=explain)
     if slots is None or workload is None:
@@ -284,7 +284,7 @@ def reuse(
             priced=priced,
         )
     if asked_for.any:
-        from hybridcalc.pictures.reuse import reuse_page, slots_picture
+        from hybridcalc.output.pictures.reuse import reuse_page, slots_picture
 
         draw = {"slots": lambda: slots_picture(found)}
         pictures.deliver(asked_for, draw, lambda: reuse_page(found), quiet=as_json)
@@ -292,7 +292,7 @@ def reuse(
         print_json("reuse", found.to_dict())
     if as_json or asked_for.any:
         return
-    from hybridcalc.reports.reuse_text import print_reuse
+    from hybridcalc.output.reuse_text import print_reuse
 
     print_reuse(found, explain=explain)
 

@@ -17,7 +17,7 @@ def rules_command(
 ) -> None:
     """Every rule of plan, check and log; with an ID, that rule explained."""
     from hybridcalc.checks.rules import explained_rules
-    from hybridcalc.reports.document import print_json
+    from hybridcalc.output.document import print_json
 
     rules = explained_rules()
     if rule is not None:
@@ -30,7 +30,7 @@ def rules_command(
     if as_json:
         print_json("rules", {"rules": [entry._asdict() for entry in rules.values()]})
         return
-    from hybridcalc.reports import terminal
+    from hybridcalc.output import terminal
 
     out = terminal.console()
     if rule is None:

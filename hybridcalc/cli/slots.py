@@ -14,7 +14,7 @@ from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_f
 from hybridcalc.engines.sglang.strategy import resolve_strategy
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.formulas.slots import Slots, Strategy, admitted_requests, prefill_slots, slots_per_request
-from hybridcalc.reports.document import print_json
+from hybridcalc.output.document import print_json
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -118,7 +118,7 @@ def _with(args: ServerArgs, strategy: Strategy, *, overlap: bool, skip: bool, ra
 
 
 def _print(answer: dict[str, Any], chosen: Slots, name: str, prompt: int | None, chunk: int | None) -> None:
-    from hybridcalc.reports import terminal
+    from hybridcalc.output import terminal
 
     out = terminal.console()
     terminal.verdict(out, f"S = {chosen.count} state slot{'' if chosen.count == 1 else 's'} per request", chosen.reason)

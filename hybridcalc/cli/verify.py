@@ -11,7 +11,7 @@ from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.cli.plan_engine import PlanOptions
 from hybridcalc.errors import HybridcalcError, InputError
-from hybridcalc.reports.document import print_json
+from hybridcalc.output.document import print_json
 from hybridcalc.units import parse_bytes
 
 GIVE_WAY_SECONDS = 10.0
@@ -102,7 +102,7 @@ def verify(
     if as_json:
         print_json("verify", answer.to_dict())
     else:
-        from hybridcalc.reports.verify_text import print_answer
+        from hybridcalc.output.verify_text import print_answer
 
         print_answer(answer, explain=explain)
     if answer.exit_code:
@@ -113,7 +113,7 @@ def _run(
     subjects: Any, device: str | None, scale: str, limit: int | None, many: bool, engine_package: bool, *, quiet: bool
 ) -> Any:
     from hybridcalc.crosscheck.run import run_verification  # imports torch
-    from hybridcalc.reports.progress import byte_bars
+    from hybridcalc.output.progress import byte_bars
 
     with byte_bars(quiet=quiet) as watch:
         return run_verification(

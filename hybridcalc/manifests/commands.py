@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.source import Text
-from hybridcalc.shell import Operator, split_placed
+from hybridcalc.shell.parse import Operator, split_placed
 
 DEEPEST_TEXT = 4
 """Texts inside texts in which comments are looked for."""

@@ -12,7 +12,7 @@ from hybridcalc.manifests.commands import PlacedWord
 from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.source import AnyWord, Place, Setting, Text, Unknown, Word, matched
 from hybridcalc.manifests.variables import FROM_CALLER, LONGEST_VALUE, PARAMETER, REFERENCE, Variables
-from hybridcalc.shell import Operator, Unresolved, is_unresolved, split_placed
+from hybridcalc.shell.parse import Operator, Unresolved, is_unresolved, split_placed
 
 _OWN = re.compile(r"(?:\(\s*)?\"?\$(?:([A-Za-z_]\w*)(?![\w\[])|\{([A-Za-z_]\w*)(?:\[[@*]\])?\})\"?(?=[\s)])")
 """What a value may begin with: another variable, quoted or not."""

@@ -20,7 +20,7 @@ from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.source import AnyWord, Text, Unknown, Word, matched
 from hybridcalc.manifests.variables import A_VARIABLE
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence
-from hybridcalc.shell import Operator, is_unresolved, split_placed
+from hybridcalc.shell.parse import Operator, is_unresolved, split_placed
 
 EXTRA = frozenset({"extra-args", "extra-engine-args", "additional-args", "args", "engine-args", "server-args"})
 MODEL_FIELDS = (

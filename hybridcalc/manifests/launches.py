@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from hybridcalc.commandline import LAUNCHERS, program_of
 from hybridcalc.engines.sglang.command import TABLE as SGLANG
 from hybridcalc.engines.vllm.command import TABLE as VLLM
 from hybridcalc.manifests.growth import spend
 from hybridcalc.manifests.source import AnyWord, Place, Setting, Unknown, Word
+from hybridcalc.shell.launch import LAUNCHERS, program_of
 
 IMAGES = (
     (re.compile(r"(^|[/.-])sglang($|[:@/-])|sglang-runtime"), "sglang"),

@@ -29,7 +29,7 @@ from hybridcalc.manifests.nested import SCRIPT_OPTION, SHELLS, handed_on, is_com
 from hybridcalc.manifests.scopes import APART, Scopes
 from hybridcalc.manifests.source import AnyWord, Setting, Text, Unknown
 from hybridcalc.manifests.variables import FROM_CALLER, REFERENCE, Outside, Variables
-from hybridcalc.shell import is_unresolved, substitutions
+from hybridcalc.shell.parse import is_unresolved, substitutions
 
 MOST_LAUNCHES = 2_000
 DEEPEST_SHELL = 4

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hybridcalc.errors import InputError
-from hybridcalc.shell import Quoted, Unresolved
+from hybridcalc.shell.parse import Quoted, Unresolved
 
 
 def file_bytes(path: str, largest: int) -> bytes:

@@ -10,10 +10,10 @@ import pytest
 
 from hybridcalc.checks.run import Report, check_paths
 from hybridcalc.checks.settings import Settings
-from hybridcalc.reports.annotations import markdown, workflow_commands
-from hybridcalc.reports.check_json import check_document
-from hybridcalc.reports.junit import junit
-from hybridcalc.reports.sarif import sarif, uri
+from hybridcalc.output.annotations import markdown, workflow_commands
+from hybridcalc.output.check_json import check_document
+from hybridcalc.output.junit import junit
+from hybridcalc.output.sarif import sarif, uri
 
 SCRIPT = """\
 # a trap, on purpose

@@ -268,7 +268,7 @@ def test_many_findings_take_time_as_their_number(here):
     (here / "a.yaml").write_text(pod * 600)
     from hybridcalc.checks.run import check_paths
     from hybridcalc.checks.settings import Settings
-    from hybridcalc.reports import junit
+    from hybridcalc.output import junit
 
     report = check_paths(["a.yaml"], Settings(), {})
     calls = 0

@@ -22,7 +22,7 @@ from hybridcalc.cli.app import execute
 from hybridcalc.crosscheck import run as crosscheck_run
 from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.devices import Check
-from hybridcalc.reports.progress import byte_bars
+from hybridcalc.output.progress import byte_bars
 
 K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "--max-mamba-cache-size", "257", "--rest", "28.55GiB")
 

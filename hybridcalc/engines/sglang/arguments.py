@@ -1,7 +1,7 @@
 """Is every SGLang argument one that its command line would take? For arguments that came without a command line.
 
 `FLAGS` (flags.py) says what each may be: the kind, the bounds and the choices. The command line is held to them as it
-is read (launchflags.py); here ServerArgs from Python or from a saved plan are. What flags do to each other is the
+is read (shell/flags.py); here ServerArgs from Python or from a saved plan are. What flags do to each other is the
 planner's business. Arguments at their defaults cost next to nothing, since every plan passes here.
 """
 
@@ -13,7 +13,7 @@ from operator import attrgetter, is_not
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.flags import ELSEWHERE, FLAGS
 from hybridcalc.errors import InputError, quoted_value
-from hybridcalc.launchflags import holds, wanted
+from hybridcalc.shell.flags import holds, wanted
 
 DEFAULTS = ServerArgs()
 NAMES = tuple(field.name for field in fields(ServerArgs) if field.name not in ("env", "engine_version"))

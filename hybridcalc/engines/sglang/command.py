@@ -13,12 +13,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybridcalc.commandline import read_launch
 from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, ServerArgs
 from hybridcalc.engines.sglang.flags import FLAG_FILES, FLAGS, OTHER_FLAGS
 from hybridcalc.errors import InputError
-from hybridcalc.launchflags import FlagTable, check_resolved
-from hybridcalc.shell import is_unresolved, split_command
+from hybridcalc.shell.flags import FlagTable, check_resolved
+from hybridcalc.shell.launch import read_launch
+from hybridcalc.shell.parse import is_unresolved, split_command
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
 _TOKENS = re.compile(r"([0-9]{1,20})(?:\.([0-9]{1,20}))?(k|M|G|T|Ki|Mi|Gi|Ti)")

@@ -8,7 +8,7 @@ Mirrors SGLang srt/server_args.py and srt/arg_groups/fields/ (0.5.23), with name
 """
 
 from hybridcalc.formulas.slots import STRATEGIES
-from hybridcalc.launchflags import Flag
+from hybridcalc.shell.flags import Flag
 from hybridcalc.units import LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 MOST_DRAFTS = 1024

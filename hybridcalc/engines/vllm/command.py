@@ -3,7 +3,7 @@
     vllm serve MODEL -tp 2 --max-model-len 128K --speculative-config.method mtp -> MODEL, EngineArgs(...)
 
 Read as the engine reads it: underscores may stand for dashes, ``--no-x`` switches off, dotted names fill a JSON value
-(``--speculative-config.num_speculative_tokens 3``), 1k is 1,000 and 1K is 1,024; launchflags.py has the rest. Checks
+(``--speculative-config.num_speculative_tokens 3``), 1k is 1,000 and 1K is 1,024; shell/flags.py has the rest. Checks
 one flag at a time: what flags do to each other is the planner's business. A file of flags (``--config``) is not read.
 """
 
@@ -12,12 +12,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybridcalc.commandline import read_launch
 from hybridcalc.engines.vllm.config import KNOWN_ENVIRONMENT, EngineArgs
 from hybridcalc.engines.vllm.flags import FLAG_FILES, FLAGS, MOST_DRAFTS, OTHER_FLAGS
 from hybridcalc.errors import InputError
-from hybridcalc.launchflags import FlagTable, check_resolved, is_flag
-from hybridcalc.shell import is_unresolved, shown, split_command
+from hybridcalc.shell.flags import FlagTable, check_resolved, is_flag
+from hybridcalc.shell.launch import read_launch
+from hybridcalc.shell.parse import is_unresolved, shown, split_command
 
 DEEPEST = 20
 """Levels of a dotted name."""

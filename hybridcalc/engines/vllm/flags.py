@@ -6,7 +6,7 @@ no plan here knows: they tell an unrelated flag from a misspelt one, and an abbr
 vLLM engine/arg_utils.py and entrypoints/common/cli_args.py (0.33.0, 0.22.1).
 """
 
-from hybridcalc.launchflags import Flag
+from hybridcalc.shell.flags import Flag
 from hybridcalc.units import LARGEST_BYTES, LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 MOST_DRAFTS = 1024

@@ -1,0 +1,132 @@
+"""config.json -> Architecture: every naming and nesting variant lives in this package and nowhere else.
+
+The class name in ``architectures`` (or ``model_type`` where a file has none) picks a reader. Fields may sit in
+``text_config``, ``llm_config`` or ``language_config``; ``vision_config`` has fields of the same names and is never
+looked into. An unknown class is refused: guessing that it is plain attention would be a half-read.
+"""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from hybridcalc.architecture.config_json.classes import BY_MODEL_TYPE, READERS
+from hybridcalc.architecture.config_json.fields import Fields, shown
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.errors import ConfigError, InputError
+from hybridcalc.units import parse_dtype
+
+TEXT_TABLES = ("text_config", "llm_config", "language_config")
+CONTEXT_FIELDS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings")
+
+
+def read_config(
+    config: Mapping[str, Any], *, name: str = "config.json", architecture: str | None = None
+) -> Architecture:
+    """Architecture of a parsed config.json. See Architecture.from_hf_config for arguments and errors."""
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"{name}: a config is a JSON object, this is a {type(config).__name__}")
+    text = next((config[table] for table in TEXT_TABLES if isinstance(config.get(table), Mapping)), config)
+    found = architecture or _architecture_of(config, text, name)
+    if found not in READERS:
+        raise _unknown(found, name)
+    fields = Fields(text, name, fallback=config if text is not config else None)
+    parts = READERS[found](fields)
+    if parts.state is not None and not set(parts.layers) & set("sbv") and not fields.missing and not fields.wrong:
+        fields.disagree("no layer of the list is recurrent")
+    rope = fields.raw("rope_scaling", "rope_parameters")
+    result = Architecture(
+        name=name,
+        architecture=found,
+        layers=parts.layers,
+        state=parts.state,
+        attention=parts.attention,
+        window=parts.window,
+        window_attention=parts.window_attention,
+        num_attention_heads=fields.optional("num_attention_heads") if parts.attention else None,
+        hidden_size=fields.optional("hidden_size"),
+        max_context=fields.optional(*CONTEXT_FIELDS),
+        rope_scaling_factor=_rope_factor(Fields(rope, name)) if isinstance(rope, Mapping) else 1.0,
+        model_dtype=_model_dtype(fields),
+        declared_ssm_dtype=fields.text("mamba_ssm_dtype"),
+        declared_ssm_cache_dtype=fields.text("mamba_ssm_cache_dtype"),
+        chunk_size=fields.optional("mamba_chunk_size", "chunk_size"),
+        draft_layers=_draft_layers(fields),
+        multimodal=isinstance(config.get("vision_config"), Mapping),
+        ple_conv=parts.ple_conv,
+        source=name,
+    )
+    fields.finish(found)
+    return result
+
+
+def _architecture_of(config: Mapping[str, Any], text: Mapping[str, Any], name: str) -> str:
+    classes = _classes(config, name) or _classes(text, name)
+    for known in classes:
+        if known in READERS:
+            return known
+    types = [value for value in (config.get("model_type"), text.get("model_type")) if isinstance(value, str)]
+    if not classes:
+        for model_type in types:
+            if model_type == "bailing_hybrid":  # two generations share it; only one has a convolution
+                has_conv = "short_conv_kernel_size" in text
+                return "BailingMoeV3ForCausalLM" if has_conv else "BailingMoeV2_5ForCausalLM"
+            if model_type in BY_MODEL_TYPE:
+                return BY_MODEL_TYPE[model_type]
+    stated = config.get("model_type", text.get("model_type"))
+    if not classes and not types and stated is not None:
+        raise ConfigError(f"{name}: model_type = {shown(stated)} is no text", fix="give a model's own config.json")
+    if not classes and not types:
+        raise ConfigError(
+            f"{name}: not a model config, missing architectures and model_type", fix="give a model's own config.json"
+        )
+    raise _unknown((classes or types)[0], name)
+
+
+def _classes(config: Mapping[str, Any], name: str) -> list[str]:
+    """The class names in ``architectures``; none where the field is not set."""
+    listed = config.get("architectures")
+    if listed is None:
+        return []
+    if not isinstance(listed, list):
+        raise ConfigError(
+            f"{name}: architectures = {shown(listed)} is no list of class names",
+            fix='write it in brackets: "architectures": ["..."]',
+        )
+    return [item for item in listed if isinstance(item, str)]
+
+
+def _unknown(architecture: str, name: str) -> ConfigError:
+    near = difflib.get_close_matches(architecture[:60], [*READERS, *BY_MODEL_TYPE], n=2, cutoff=0.6)
+    nearest = f"; nearest known: {', '.join(near)}" if near else ""
+    return ConfigError(
+        f"{name}: unknown architecture {architecture[:60]}{nearest}",
+        fix="write its geometry as a preset YAML (docs/presets.md)",
+    )
+
+
+MODEL_DTYPES = ("float32", "bfloat16", "float16")
+
+
+def _model_dtype(fields: Fields) -> str:
+    stated = fields.text("torch_dtype", "dtype")
+    if stated is None or stated == "auto":
+        return "bfloat16"
+    try:
+        name = parse_dtype(stated.removeprefix("torch."))
+    except InputError:
+        return "bfloat16"
+    return name if name in MODEL_DTYPES else "bfloat16"
+
+
+def _rope_factor(rope: Fields) -> float:
+    """The factor by which a config stretches its context; 1 where the stated length already includes it."""
+    kind = rope.raw("rope_type", "type")
+    if kind == "llama3" or rope.raw("original_max_position_embeddings") is not None:
+        return 1.0
+    factor = rope.raw("factor")
+    return float(factor) if isinstance(factor, int | float) and 0 < factor <= 1e6 else 1.0
+
+
+def _draft_layers(fields: Fields) -> int:
+    """Multi-token-prediction layers the checkpoint carries, each one attention layer with KV when it is in use."""
+    return fields.optional("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", at_least=0) or 0

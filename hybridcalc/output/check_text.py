@@ -1,0 +1,221 @@
+"""Findings on deployment files as text: grouped by file, the line quoted, a caret at the value, the fix beside it.
+
+deploy/k3.yaml:42:16 error HC002  8 slots admit 1 request; 4 requests x 5 slots + 1 = 21 are needed
+41 |             - --max-mamba-cache-size
+42 |             - "8"
+^ write 21, or 17 with --mamba-radix-cache-strategy extra_buffer_lazy
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from textwrap import wrap
+
+from rich.console import Console
+from rich.text import Text
+
+from hybridcalc.checks.results import Checked, Located, Open
+from hybridcalc.checks.run import Report
+from hybridcalc.errors import printable
+from hybridcalc.manifests.records import Trouble
+from hybridcalc.manifests.templates import names_in
+from hybridcalc.output import terminal
+
+STYLES = {"error": terminal.TROUBLE, "warning": terminal.KV, "note": terminal.QUIET}
+MOST_WAITING = 4
+MOST_UNREAD = 6
+TAB = "    "
+
+
+def print_report(report: Report, *, exit_code: int, verbose: bool = False) -> None:
+    """Everything that counts, then the summary."""
+    out = terminal.console()
+    for trouble in sorted(report.troubles, key=lambda trouble: (trouble.path, trouble.line)):
+        _trouble(out, trouble)
+    opened: dict[str, list[Open]] = {}
+    for one in report.checked:
+        for item in one.opened:
+            opened.setdefault(item.path, []).append(item)
+    paths = dict.fromkeys([*(item.path for item in report.counting), *opened])
+    by_path: dict[str, list[Located]] = {}
+    for located in report.counting:
+        by_path.setdefault(located.path, []).append(located)
+    for path in sorted(paths):
+        for located in by_path.get(path, ()):
+            _finding(out, located)
+        for item in dict.fromkeys(opened.get(path, ())):
+            _open(out, item)
+    if verbose:
+        for one in report.checked:
+            _deployment(out, one)
+    _summary(out, report, exit_code)
+
+
+def _finding(out: Console, located: Located) -> None:
+    finding = located.finding
+    head = f"{printable(located.path)}:{located.line}:{located.column} "
+    _headline(out, head, f"{finding.severity} {finding.rule}", finding.message, STYLES[finding.severity])
+    number_width = max((len(str(number)) for number, _ in located.quote), default=0) + 3
+    shift = 0
+    for number, line in located.quote:
+        shown, cut = _window(line, located.column if number == located.line else 1, out.width - number_width - 3)
+        shift = cut if number == located.line else shift
+        out.print(
+            Text(f"{number:>{number_width}} | ", style=terminal.QUIET).append(shown, style="default"), soft_wrap=True
+        )
+    if not finding.fix:
+        return
+    if not located.quote:
+        out.print(Text(f"{terminal.INDENT}{finding.fix}"))
+        return
+    last = located.quote[-1][1]
+    column = len(_plain(last[: located.column - 1])) - shift
+    indent = number_width + 3 + max(column, 0)
+    caret = Text(" " * min(indent, out.width - 1)).append("^", style=STYLES[finding.severity])
+    if indent + 2 + len(finding.fix) <= out.width:
+        out.print(caret.append(f" {finding.fix}", style="default"), soft_wrap=True)
+        return
+    out.print(caret, soft_wrap=True)
+    for text in _wrapped(finding.fix, out.width - number_width - 3):
+        out.print(Text(" " * (number_width + 3) + text), soft_wrap=True)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return wrap(text, max(width, 20), break_on_hyphens=False, break_long_words=False)
+
+
+def _headline(out: Console, head: str, label: str, message: str, style: str) -> None:
+    line = Text(head, style="bold").append(label, style=style)
+    if line.cell_len + 2 + len(message) <= out.width:
+        out.print(line.append(f"  {message}", style="default"), soft_wrap=True)
+        return
+    out.print(line, soft_wrap=True)
+    for text in _wrapped(message, out.width - 2 * len(terminal.INDENT)):
+        out.print(Text(terminal.INDENT * 2 + text), soft_wrap=True)
+
+
+def _open(out: Console, item: Open) -> None:
+    message = f"{printable(item.text)}{item.effect}: {item.why}; {way_out(item)}"
+    _headline(out, f"{printable(item.path)}:{item.line}:{item.column} ", "unresolved", message, terminal.KV)
+
+
+def way_out(item: Open) -> str:
+    """What resolves an unknown value."""
+    outside = re.match(r"(\w+) comes from outside$", item.why)
+    variable = outside or re.search(r"\$(?:(?=[A-Za-z_])|\{|\((?=\w+\)))([A-Za-z_]\w*)", item.text)
+    if item.fix:
+        return item.fix
+    if "{{" in item.text:
+        return "render the template first"
+    if variable is not None:
+        return f"give --set {variable[1]}=... or --env-file"
+    named = next(names_in(item.text), None)
+    if named is not None:
+        return f"give --set {named}=... or --env-file"
+    return "give its flags in its place" if item.flag in ("--config", "--disagg-config") else "write it literally"
+
+
+def _trouble(out: Console, trouble: Trouble) -> None:
+    where = f"{printable(trouble.path)}:{trouble.line} " if trouble.line else f"{printable(trouble.path)} "
+    message = trouble.message + (f"; {trouble.fix}" if trouble.fix else "")
+    label = "unreadable" if trouble.unreadable else "unresolved"
+    _headline(out, where, label, printable(message), terminal.TROUBLE if trouble.unreadable else terminal.KV)
+
+
+def _deployment(out: Console, one: Checked) -> None:
+    """What was read of a deployment, and which of its rules wait for what."""
+    gpu = f", {one.gpu}" if one.gpu else ""
+    count = f" x {one.gpus}" if one.gpus else ""
+    out.print(
+        Text(f"{printable(one.path)}:{one.line} ", style="bold")
+        .append(
+            f"{' '.join(filter(None, (one.kind, printable(one.name))))}: {one.engine} {one.version}, ", style="default"
+        )
+        .append(printable(one.model_preset or one.model or "no model"), style="default")
+        .append(f"{gpu}{count}", style="default"),
+        soft_wrap=True,
+    )
+    flags = " ".join(f"{value.flag} {value.value}" if value.value is not None else value.flag for value in one.values)
+    for text in _wrapped(printable(flags), out.width - 4):
+        out.print(Text(terminal.INDENT * 2 + text), soft_wrap=True)
+    for note in one.notes:
+        out.print(Text(terminal.INDENT * 2 + note), soft_wrap=True)
+    waiting = [f"{rule} ({', '.join(needs)})" for rule, needs in one.waiting]
+    for text in _wrapped("not checked: " + "; ".join(waiting), out.width - 4) if waiting else ():
+        out.print(Text(terminal.INDENT * 2 + text, style=terminal.QUIET), soft_wrap=True)
+
+
+def _summary(out: Console, report: Report, exit_code: int) -> None:
+    out.print(
+        Text(summary_line(report)).append(f"   exit {exit_code}", style="bold" if exit_code else "default"),
+        soft_wrap=True,
+    )
+    lines = waiting_lines(report)
+    if not report.checked and not report.troubles:
+        lines = [f"nothing in {_number(report.files, 'file')} that was looked through starts an engine known here"]
+    lines += unread_lines(report)
+    for text in lines:
+        for line in _wrapped(text, out.width - 2):
+            out.print(Text(terminal.INDENT + line, style=terminal.QUIET), soft_wrap=True)
+
+
+def summary_line(report: Report) -> str:
+    """What a check came to, in one line."""
+    parts = [_number(len(report.checked), "deployment")]
+    parts += [
+        _number(count, severity) for severity in ("error", "warning", "note") if (count := report.count(severity))
+    ]
+    if report.unresolved:
+        parts.append(f"{report.unresolved:,} unresolved")
+    unreadable = sum(trouble.unreadable for trouble in report.troubles)
+    if unreadable:
+        parts.append(f"{unreadable:,} unreadable")
+    suppressed = len(report.findings) - len(report.counting)
+    if suppressed:
+        parts.append(f"{suppressed:,} suppressed")
+    if report.not_checked:
+        parts.append(f"{_number(report.not_checked, 'rule')} not checked")
+    return ", ".join(parts)
+
+
+def waiting_lines(report: Report) -> list[str]:
+    """Which figures the rules that were not checked wait for, the most wanted first."""
+    needed: Counter[str] = Counter()
+    for one in report.checked:
+        for need in dict.fromkeys(need for _, needs in one.waiting for need in needs):
+            needed[need] += 1
+    if not needed:
+        return []
+    shown = [f"{need} ({_number(count, 'deployment')})" for need, count in needed.most_common(MOST_WAITING)]
+    more = ", ..." if len(needed) > MOST_WAITING else ""
+    return [f"not checked for want of {', '.join(shown)}{more}"]
+
+
+def unread_lines(report: Report) -> list[str]:
+    """Files that speak of a launch and hold none that was read."""
+    if not report.unread:
+        return []
+    shown = [printable(path) for path in report.unread[:MOST_UNREAD]]
+    more = ", ..." if len(report.unread) > MOST_UNREAD else ""
+    verb = "looks like a launch and is" if len(report.unread) == 1 else "look like launches and are"
+    return [f"{verb} not read: {', '.join(shown)}{more}"]
+
+
+def _number(count: int, name: str) -> str:
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
+def _plain(line: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in line.replace("\t", TAB))
+
+
+def _window(line: str, column: int, width: int) -> tuple[str, int]:
+    """The part of a long line around a column, and how many characters were cut before it."""
+    plain = _plain(line)
+    width = max(width, 20)
+    at = len(_plain(line[: column - 1]))
+    if len(plain) <= width:
+        return plain, 0
+    start = max(0, min(at - width // 2, len(plain) - width))
+    return plain[start : start + width], start

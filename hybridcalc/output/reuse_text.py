@@ -1,0 +1,186 @@
+"""What a prefix cache does, as text: verdict, figures, what to set, what else would change, and the best split."""
+
+from collections.abc import Iterator, Sequence
+
+from hybridcalc.output import terminal
+from hybridcalc.reuse.answer import Reuse
+from hybridcalc.reuse.knee import Knee
+from hybridcalc.reuse.memory import Cost
+from hybridcalc.reuse.policy import NO_CAP
+from hybridcalc.reuse.simulation import Outcome
+from hybridcalc.reuse.what_if import Split
+from hybridcalc.units import format_bytes
+
+SPLITS_SHOWN = 7
+HELD_SHOWN = 6
+
+
+def print_reuse(answer: Reuse, *, explain: bool) -> None:
+    """The whole answer."""
+    out = terminal.console()
+    terminal.verdict(out, *reuse_verdict(answer))
+    terminal.figures(out, reuse_figures(answer))
+    choices = list(reuse_choices(answer))
+    if choices:
+        out.print()
+        terminal.settings(out, choices)
+    if answer.rows:
+        out.print()
+        priced = answer.priced is not None
+        header = ("tokens reused", "recomputed", *(("memory",) if priced else ()), "what if")
+        rows = [(*_cells(answer.outcome), *_price(answer, answer.price(answer.settings)), "as asked")]
+        for row in answer.rows:
+            weighs = answer.price(row.variant.settings)
+            host = f", host {format_bytes(weighs.host_bytes)}" if weighs is not None and weighs.host_bytes else ""
+            if _cells(row.outcome) != _cells(answer.outcome):
+                rows.append((*_cells(row.outcome), *_price(answer, weighs), row.variant.flags + host))
+        terminal.listing(out, header, rows, right=tuple(range(3 if priced else 2)))
+        same = [row.variant.flags for row in answer.rows if _cells(row.outcome) == _cells(answer.outcome)]
+        if same:
+            terminal.pairs(out, [("no change", "; ".join(same))])
+    if answer.splits:
+        if not answer.rows or len(same) == 0:
+            out.print()
+        header = ("running", "cached slots", "tokens reused", "recomputed", "work", "")
+        terminal.listing(out, header, _split_rows(answer.splits), right=tuple(range(5)))
+    terminal.notes(out, answer.notes)
+    if explain:
+        terminal.explanation(out, answer.steps)
+
+
+def reuse_verdict(answer: Reuse) -> tuple[str, str]:
+    """What the answer comes to: the headline, and what it means."""
+    outcome, knee, given = answer.outcome, answer.knee, answer.settings.slots
+    headline = f"{_percent(outcome.token_hit_rate)} of prompt tokens reused"
+    if knee is None:
+        return headline, f"{_percent(outcome.hit_rate)} of requests hit, with {given:,} slots"
+    if knee.slots is None:
+        capped = answer.setup.policy.path_cap != NO_CAP and not answer.settings.running
+        alone = ", one request at a time" if capped else ""
+        return headline, f"this workload reuses nothing with any number of slots{alone}"
+    int8 = answer.settings.int8_slots
+    pool, kind = (given, "") if int8 is None else (int8, "int8 ")
+    given_text = f"{pool:,} {'is' if pool == 1 else 'are'} given" if int8 is None else f"the int8 pool has {pool:,}"
+    one = knee.slots == 1
+    verb = ("suffices" if one else "suffice") if answer.enough else ("is wanted" if one else "are wanted")
+    return headline, f"{knee.slots:,} {kind}slot{'' if one else 's'} {verb}, {given_text}"
+
+
+def reuse_figures(answer: Reuse) -> list[tuple[str, str, str, str]]:
+    """The figures it rests on: label, value, human unit, reason."""
+    outcome, settings, knee = answer.outcome, answer.settings, answer.knee
+    rounds, pool = answer.warmup_rounds, settings.slots if settings.int8_slots is None else settings.int8_slots
+    left_out = f"; {rounds:,} warm-up round{'' if rounds == 1 else 's'} left out" if rounds else ""
+    rows = [
+        ("requests", f"{outcome.requests:,}", "", f"{answer.workload.name}: {answer.workload.description}{left_out}"),
+        ("hit", f"{outcome.hits:,}", "requests", f"{_percent(outcome.hit_rate)}; {answer.setup.policy.name}"),
+        ("hit tokens", f"{outcome.hit_tokens:,}", "tokens", f"of {outcome.prompt_tokens:,} in prompts"),
+        ("recomputed", f"{outcome.recomputed_tokens:,}", "tokens", _replayed(outcome)),
+        ("evictions", f"{outcome.evictions:,}", "states", _other_losses(outcome)),
+        ("held", f"{outcome.most_cached:,}", "slots", f"by cached states at most, of {pool:,}; {_course(outcome)}"),
+    ]
+    if settings.running:
+        each, count = answer.setup.policy.own_slots, answer.setup.policy.slots_per_request
+        requests = "1 request" if settings.running == 1 else f"{settings.running:,} requests"
+        why = f"of {requests}, {each} each beside the states they lock; the engine counts {count} each"
+        rows.append(("running", f"{settings.running * each:,}", "slots", why))
+    if knee is not None and knee.slots is not None and knee.at_knee is not None:
+        rate, most = _percent(knee.at_knee.token_hit_rate), _percent(knee.limit.token_hit_rate)
+        rows.append(("knee", f"{knee.slots:,}", "slots", f"{rate} of tokens; any number of slots: {most}"))
+    own = answer.price(settings)
+    if own is not None:
+        spare = "" if settings.engine == "vllm" else " + 1"
+        why = f"{settings.slots:,}{spare} slots" + (f", {settings.int8_slots:,} + 1 in int8" if own.int8_bytes else "")
+        rows.append(("slots weigh", f"{own.gpu_bytes:,} B", format_bytes(own.gpu_bytes), why))
+        if own.kv_tokens is not None:
+            rows.append(("KV beside", f"{own.kv_tokens:,}", "tokens", "left of the memory given"))
+    return rows
+
+
+def _replayed(outcome: Outcome) -> str:
+    if not outcome.preemptions:
+        return ""
+    return f"{outcome.replayed_tokens:,} of them after {outcome.preemptions:,} preemptions"
+
+
+def _other_losses(outcome: Outcome) -> str:
+    """What else went, where it did."""
+    parts = [
+        f"{outcome.capped:,} more to the path cap" if outcome.capped else "",
+        f"{outcome.kv_evictions:,} KV tokens" if outcome.kv_evictions else "",
+        f"{outcome.host_hits:,} hits from the host" if outcome.host_hits else "",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _course(outcome: Outcome) -> str:
+    """A few points of the slots held, in order."""
+    held = outcome.held
+    step = max(len(held) // HELD_SHOWN, 1)
+    return "over time " + " ".join(f"{cached:,}" for _, cached, _ in held[step - 1 :: step][:HELD_SHOWN])
+
+
+def reuse_choices(answer: Reuse) -> Iterator[tuple[str, str, str]]:
+    """Flags that reach the knee, where the slots given do not: more slots, and each other setting that does."""
+    knee, settings = answer.knee, answer.settings
+    if knee is None or knee.slots is None or knee.at_knee is None or answer.enough:
+        return
+    if settings.engine == "vllm":
+        wanted = settings._replace(slots=knee.slots)
+        yield (
+            "want",
+            f"{knee.slots:,} blocks for each group of state layers",
+            _effect(knee.at_knee, answer.price(wanted)),
+        )
+        yield from _others(answer, knee)
+        return
+    int8 = settings.int8_slots is not None
+    wanted = settings._replace(int8_slots=knee.slots) if int8 else settings._replace(slots=knee.slots)
+    flag = "--int8-mamba-ckpt-size" if int8 else "--max-mamba-cache-size"
+    yield "set", f"{flag} {knee.slots}", _effect(knee.at_knee, answer.price(wanted))
+    yield from _others(answer, knee)
+
+
+def _others(answer: Reuse, knee: Knee) -> Iterator[tuple[str, str, str]]:
+    """Other settings that reach the knee with the slots given."""
+    for row in answer.rows or ():
+        if knee.reached_by(row.outcome) and not row.variant.flags.startswith("--slots"):
+            yield "or", row.variant.flags, _effect(row.outcome, answer.price(row.variant.settings))
+
+
+def _effect(outcome: Outcome, weighs: Cost | None) -> str:
+    return f"{_percent(outcome.token_hit_rate)} of tokens" + (f", {_memory(weighs)}" if weighs is not None else "")
+
+
+def _split_rows(splits: Sequence[Split]) -> Iterator[tuple[str, ...]]:
+    """The best split among others spread over all that were tried, fewest running first."""
+    best, tried = splits[0], sorted(splits, key=lambda split: split.running)
+    step = -(-len(tried) // SPLITS_SHOWN)
+    for place, split in enumerate(tried):
+        if split is best or place % step == 0:
+            work = f"{split.work_tokens / best.work_tokens:.2f}" if best.work_tokens else "-"
+            label = "least work" if split is best else ""
+            yield f"{split.running:,}", f"{split.cached_slots:,}", *_cells(split.outcome), work, label
+
+
+def _cells(outcome: Outcome) -> tuple[str, str]:
+    return _percent(outcome.token_hit_rate), f"{outcome.recomputed_tokens:,}"
+
+
+def _price(answer: Reuse, weighs: Cost | None) -> tuple[str, ...]:
+    if answer.priced is None:
+        return ()
+    return ("refused",) if weighs is None else (_memory(weighs, host=False),)
+
+
+def _memory(weighs: Cost, *, host: bool = True) -> str:
+    parts = [format_bytes(weighs.gpu_bytes)]
+    if host and weighs.host_bytes:
+        parts.append(f"host {format_bytes(weighs.host_bytes)}")
+    if weighs.kv_tokens == 0:
+        parts.append("no KV left")
+    return ", ".join(parts)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

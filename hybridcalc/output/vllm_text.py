@@ -1,0 +1,154 @@
+"""A vLLM plan as text: verdict, figures, where the blocks go with a picture, findings, what to set, log lines."""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import TYPE_CHECKING
+
+from hybridcalc.deployment import HEADROOM, requests_text
+from hybridcalc.engines.vllm.configuration import longest_of
+from hybridcalc.engines.vllm.server_plan import Plan
+from hybridcalc.engines.vllm.steps import tokens_in_words
+from hybridcalc.output import terminal
+from hybridcalc.output.memory_map import Segment, memory_map
+from hybridcalc.output.plan_text import between, print_tail, segment
+from hybridcalc.units import GIB, format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_plan(plan: Plan, *, explain: bool, remarks: Sequence[str] = ()) -> None:
+    """The whole answer."""
+    out = terminal.console()
+    terminal.verdict(out, *plan_verdict(plan))
+    terminal.figures(out, plan_figures(plan), styles=(terminal.STATE, terminal.KV))
+    out.print()
+    _blocks(out, plan)
+    print_tail(out, plan, explain=explain, remarks=remarks)
+
+
+def comparison_cells(plan: Plan) -> dict[str, str]:
+    """One side of a comparison."""
+    cells = {
+        "starts": "yes",
+        "block, tokens": f"{plan.attn_block_size:,}",
+        "page": format_bytes(plan.ready.pages.page or plan.ready.state_bytes),
+        "state padding": f"{plan.padding_pct:.2f} %",
+        "groups": f"{len(plan.group_sizes)}",
+        "blocks": f"{plan.num_blocks:,}",
+        "of states a request": f"{plan.fixed_blocks}",
+        "at max_model_len": f"{plan.blocks_per_request:,}",
+        "max_num_seqs": f"{plan.args.seqs:,}",
+        "printed concurrency": f"{plan.max_concurrency:,.2f}x",
+        "a request takes": format_bytes(plan.fixed_bytes_per_request),
+        "and each token": format_bytes(ceil(plan.marginal_bytes_per_token)),
+    }
+    if plan.workload.mean_length is not None:
+        cells |= {"requests at once": f"{plan.concurrency:,}", "binds": plan.binding}
+    if plan.prefix is not None:
+        cells["reused of a prefix"] = f"{plan.prefix.reused:,} tokens"
+    return cells
+
+
+def plan_verdict(plan: Plan) -> tuple[str, str]:
+    """What the plan comes to: the headline, and what it means."""
+    binds = {
+        "blocks": "the blocks bind",
+        "limit": f"max_num_seqs {plan.args.seqs:,} binds",
+        "length": f"longer than max_model_len {plan.max_model_len:,}",
+    }[plan.binding]
+    if plan.workload.mean_length is None:
+        return requests_text(plan.concurrency), f"of {plan.max_model_len:,} tokens (max_model_len): {binds}"
+    text = f"of {plan.workload.describe()}: {binds}"
+    if plan.running.idle_percent >= 1:
+        text += f", {min(plan.running.idle_percent, 99.9):.0f} % of the blocks idle"
+    return requests_text(plan.concurrency), text
+
+
+def plan_figures(plan: Plan) -> list[tuple[str, str, str, str]]:
+    """The figures it rests on: label, value, human unit, reason."""
+    fixed, marginal = plan.fixed_bytes_per_request, ceil(plan.marginal_bytes_per_token)
+    pages, ready = plan.ready.pages, plan.ready
+    page = pages.page or ready.state_bytes
+    rows = []
+    if ready.state:
+        share = f"{100 * ready.state_bytes / page:.1f} % of " if plan.padded_page_bytes else ""
+        padding = f"fills {share}its page"
+        rows.append(
+            (
+                "state of a layer",
+                f"{ready.state_bytes:,} B",
+                format_bytes(ready.state_bytes),
+                f"{padding}; cache mode {ready.mode}",
+            )
+        )
+    if ready.kv_bytes:
+        rows.append(
+            (
+                "block",
+                f"{plan.attn_block_size:,}",
+                "tokens",
+                f"{ready.kv_bytes:,} B of KV each in a layer: a page of {page:,} B",
+            )
+        )
+    sizes = plan.group_sizes
+    rows += [
+        (
+            "blocks",
+            f"{plan.num_blocks:,}",
+            "",
+            f"{plan.bytes_per_block:,} B each{between(plan.low.blocks, plan.high.blocks)}: {max(sizes)} layers, "
+            f"{len(sizes)} group{'' if len(sizes) == 1 else 's'} of {_sizes(sizes)}",
+        ),
+        (
+            "a request takes",
+            f"{plan.fixed_blocks}",
+            "blocks",
+            f"{format_bytes(fixed)} for its states, whatever its length",
+        ),
+        (
+            "and each token",
+            f"{marginal:,} B",
+            format_bytes(marginal),
+            f"in whole blocks: {plan.blocks_per_request:,} in all at {plan.max_model_len:,} tokens",
+        ),
+        (
+            "the log says",
+            f"{plan.max_concurrency:,.2f}x",
+            "",
+            f"{plan.kv_cache_size_tokens:,} tokens = {tokens_in_words(ready, plan.sizing)[1]}",
+        ),
+        ("starts up to", f"{plan.longest_model_len:,}", "tokens", _starts(plan)),
+    ]
+    if plan.prefix is not None:
+        told = f"of {plan.prefix.shared:,} shared; {plan.prefix.computed:,} computed: {plan.prefix.why}"
+        rows.append(("prefix reuse", f"{plan.prefix.reused:,}", "tokens", told))
+    rows.append(("memory", f"{plan.rest.likely_gib:.2f} GiB", "", plan.rest.why))
+    return [row for row in rows if row[0] != "a request takes" or plan.fixed_blocks]
+
+
+def _starts(plan: Plan) -> str:
+    """What bounds max_model_len and max_num_seqs."""
+    own = plan.longest_model_len == longest_of(plan.model)
+    text = "--max-model-len, the model's own limit" if own else "--max-model-len on this memory"
+    return f"{text}; --max-num-seqs up to {plan.most_seqs:,}" if plan.most_seqs else text
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    """Group sizes in words: ``4``, or ``13, 12 and 11`` layers."""
+    distinct = [str(size) for size in sorted(set(sizes), reverse=True)]
+    return " and ".join([", ".join(distinct[:-1]), distinct[-1]] if len(distinct) > 1 else distinct)
+
+
+def _blocks(out: "Console", plan: Plan) -> None:
+    rows = [
+        (f"  {line.name}", f"{line.allocated_bytes:,}", format_bytes(line.allocated_bytes), line.why)
+        for line in plan.budget
+    ]
+    terminal.listing(out, ("  the pool on one GPU", "B", "", "why"), rows, right=(1, 2))
+    segments = [segment(line) for line in plan.budget]
+    for name, gib in plan.rest.others:
+        letter = {"weights": "W", HEADROOM: "H"}.get(name, "A")
+        segments.append(Segment(name, letter, round(gib * GIB), terminal.QUIET))
+    out.print()
+    out.print(memory_map(segments, out.width))

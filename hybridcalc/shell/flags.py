@@ -1,0 +1,258 @@
+"""How does an engine's command line read its flags, and which of its words mean something to a plan?
+
+A `FlagTable` is an engine's list of flags: those a plan needs (`Flag`), those it does not (names alone), and those that
+name a file of flags, which are refused. It reads words as argparse does: ``--flag value`` and ``--flag=value``, the
+last of repeated flags, abbreviations that fit one flag alone. Flags a plan does not need, and names nobody knows, are
+passed over with their values; a name that all but spells a needed one is refused. Knows no engine: engines/*/flags.py
+has the tables, engines/*/command.py settles flags against each other.
+"""
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hybridcalc.errors import InputError
+from hybridcalc.shell.parse import is_unresolved, shown
+
+MOST_UNKNOWN = 100
+"""Names no list has, in one command; each is compared with every name there is."""
+LIKENESS = 0.8
+"""From this difflib ratio on, an unknown name counts as a misspelling."""
+LONGEST_JSON = 2**16
+
+_NEGATIVE = re.compile(r"-(?:[0-9]+|[0-9]*\.[0-9]+)")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,20}\.?[0-9]{0,20}|\.[0-9]{1,20})(?:[eE][+-]?[0-9]{1,3})?")
+_DASHES = tuple("\u2010\u2011\u2012\u2013\u2014\u2015\u2212")
+
+
+class Flag(NamedTuple):
+    """One flag: ``spellings`` begin with the engine's own.
+
+    ``kind``: "flag" (no value), "switch" (no value, and a ``--no-`` form), "int", "tokens" (an int that also takes the
+    engine's multiples), "float", "json" (an object) or "str". Whole numbers lie in [least, most], floats in (least,
+    most]; a str is one of ``choices`` where there are any.
+    """
+
+    field: str
+    spellings: tuple[str, ...]
+    kind: str
+    least: int = 0
+    most: int = 0
+    choices: tuple[str, ...] = ()
+
+
+def wanted(flag: Flag) -> str:
+    """What a flag takes, in words."""
+    if flag.choices:
+        return f"one of {', '.join(flag.choices)}"
+    if flag.kind == "str":
+        return "a name"
+    if flag.kind == "json":
+        return 'a JSON object, as {"method": "mtp"}'
+    if flag.kind in ("flag", "switch"):
+        return "true or false"
+    if flag.kind == "float":
+        return f"a number above {flag.least} and at most {flag.most:,}"
+    return f"a whole number from {flag.least:,} to {flag.most:,}"
+
+
+def holds(flag: Flag, value: object) -> bool:
+    """Whether a value that no command line was read for, from Python or a file, is one the flag takes."""
+    if flag.kind in ("flag", "switch"):
+        return isinstance(value, bool)
+    if flag.kind == "str":
+        return isinstance(value, str) and bool(value) and (not flag.choices or value in flag.choices)
+    if flag.kind == "json":
+        return isinstance(value, Mapping)
+    if isinstance(value, bool):
+        return False
+    if flag.kind == "float":
+        return isinstance(value, int | float) and flag.least < value <= flag.most
+    return isinstance(value, int) and flag.least <= value <= flag.most
+
+
+class FlagTable:
+    """The flags of one engine.
+
+    ``read_tokens`` reads a number with the engine's multiples, ``multiples`` says what they are, ``spelling`` turns a
+    typed name into the engine's own (some take underscores for dashes).
+    """
+
+    def __init__(
+        self,
+        engine: str,
+        flags: Sequence[Flag],
+        others: Collection[str],
+        files: Collection[str],
+        *,
+        read_tokens: Callable[[str], int | None],
+        multiples: str,
+        spelling: Callable[[str], str] = str,
+    ) -> None:
+        self.engine, self.flags, self.others, self.files = engine, flags, others, files
+        self.multiples, self.spelling = multiples, spelling
+        self.by_spelling = {spelling: flag for flag in flags for spelling in flag.spellings}
+        self.switched_off = {off: flag for flag in flags if flag.kind == "switch" for off in _negations(flag)}
+        self.names = sorted({*self.by_spelling, *self.switched_off, *others})
+        self._readers: dict[str, Callable[[str], Any]] = {
+            "int": _whole,
+            "float": _number,
+            "tokens": read_tokens,
+            "json": _object,
+            "str": str,
+        }
+
+    def read(self, words: Sequence[str], *, unknown: list[str] | None = None) -> dict[str, Any]:
+        """Values by the first spelling of their flags; the first word may be the model, which stands under "".
+
+        Raises InputError, naming the flag, for a value that cannot be its own or that a shell would decide, for a
+        misspelt or ambiguous flag, and for a word that belongs to no flag unless a flag that is passed over stands
+        before it. ``unknown`` collects the flags that are passed over although no list has them.
+        """
+        given: dict[str, Any] = {}
+        seen: set[str] = set()
+        before, passing, at = "", False, 0
+        if words and not is_flag(words[0]):
+            check_resolved(words[0])
+            given[""] = words[0]
+            at = 1
+        while at < len(words):
+            word = words[at]
+            at += 1
+            if not is_flag(word):
+                if not passing or is_unresolved(words[at - 2]):
+                    check_resolved(word)
+                    raise InputError(f"{shown(word)}{before} belongs to no flag", fix="leave it out, or name its flag")
+                continue
+            typed, equals, value = word.partition("=")
+            name = self.spelling(typed)
+            flag, off = self._flag(name, seen)
+            before, passing = f" after {name[:40]}", flag is None
+            if flag is None:
+                continue
+            if flag.kind in ("flag", "switch"):
+                if equals:
+                    raise InputError(f"{name} takes no value, but has {shown(value)}", fix=f"write {name} alone")
+                given[flag.spellings[0]] = not off
+                continue
+            if not equals:
+                if at == len(words) or is_flag(words[at]):
+                    raise InputError(f"{name} has no value", fix=f"write {name} and {self._wanted(flag)}")
+                value = words[at]
+                at += 1
+            given[flag.spellings[0]] = self.value(flag, name, value)
+        if unknown is not None:
+            unknown.extend(sorted(seen))
+        return given
+
+    def known(self, typed: str) -> Flag | None:
+        """The flag a plan needs under a spelling or an unambiguous abbreviation of it; None for any other name."""
+        name = self.spelling(typed.partition(".")[0])
+        found = self.by_spelling.get(name) or self.switched_off.get(name)
+        if found is not None or name in self.others or not name.startswith("--"):
+            return found
+        near = self.names[bisect_left(self.names, name) : bisect_left(self.names, name + "\U0010ffff")]
+        flags = {self.by_spelling.get(full) for full in near}
+        return flags.pop() if len(flags) == 1 else None
+
+    def value(self, flag: Flag, name: str, text: str) -> Any:
+        """A value of a flag, read as the engine reads it. Raises InputError for one that cannot be its own."""
+        check_resolved(text)
+        value = self._readers[flag.kind](text)
+        if flag.kind == "str":
+            fits = bool(text) and (not flag.choices or text in flag.choices)
+        elif flag.kind == "json":
+            fits = value is not None
+        elif flag.kind == "float":
+            fits = value is not None and flag.least < value <= flag.most
+        else:
+            fits = value is not None and flag.least <= value <= flag.most
+        if not fits:
+            raise InputError(f"{name} {shown(text)} is not {self._wanted(flag)}")
+        return value
+
+    def _wanted(self, flag: Flag) -> str:
+        return wanted(flag) + (f" ({self.multiples})" if flag.kind == "tokens" else "")
+
+    def _flag(self, name: str, unknown: set[str]) -> tuple[Flag | None, bool]:
+        """The flag a plan needs, None for one it does not, and whether the name switches it off.
+
+        Raises InputError for a misspelt or ambiguous name.
+        """
+        if name in self.by_spelling or name in self.switched_off:
+            return self._meaning(name)
+        positive = name.replace("--no-", "--", 1) if self.switched_off else name
+        if name in self.others or positive in self.others or name in unknown:
+            return None, False
+        if name in self.files:
+            raise InputError(f"{name} names a file of flags, which is not read", fix="give its flags in its place")
+        if name == "--":
+            raise InputError(f"-- stands alone: {self.engine} takes nothing but flags", fix="leave it out")
+        near = self.names[bisect_left(self.names, name) : bisect_left(self.names, name + "\U0010ffff")]
+        meanings = {self._meaning(full) for full in near if name.startswith("--")}
+        if len(meanings) == 1:
+            return meanings.pop()
+        if meanings:
+            some = ", ".join(near[:3]) + (", ..." if len(near) > 3 else "")
+            raise InputError(f"{name} could be {some}", fix="write the flag in full")
+        self._check_spelling(name, unknown)
+        return None, False
+
+    def _meaning(self, full: str) -> tuple[Flag | None, bool]:
+        """What a name in full stands for."""
+        off = self.switched_off.get(full) if full not in self.by_spelling else None
+        return self.by_spelling.get(full, off), off is not None
+
+    def _check_spelling(self, name: str, unknown: set[str]) -> None:
+        from difflib import get_close_matches
+
+        unknown.add(name)
+        if len(unknown) > MOST_UNKNOWN:
+            raise InputError(
+                f"more than {MOST_UNKNOWN} flags are unknown to {self.engine}", fix="give its own command line"
+            )
+        typed = "--" + name.lstrip("-").replace("_", "-")
+        for nearest in get_close_matches(typed, self.names, n=1, cutoff=LIKENESS) if len(name) <= 80 else ():
+            if nearest in self.by_spelling or nearest in self.switched_off:
+                raise InputError(f"{shown(name)[1:-1]} is not a flag of {self.engine}", fix=f"write {nearest}")
+
+
+def check_resolved(word: str, text: str = "") -> None:
+    """Raise InputError for a word that a shell would decide."""
+    if is_unresolved(word):
+        raise InputError(f"{shown(text or word)} is a value the shell decides", fix="give it literally")
+
+
+def is_flag(word: str) -> bool:
+    """Whether argparse takes a word for a flag. Raises InputError for a dash that a word processor has lengthened."""
+    if word.startswith(_DASHES):
+        raise InputError(
+            f"{shown(word)} begins with a typographic dash", fix=f"write --{shown(word[1:].lstrip('-'))[1:-1]}"
+        )
+    return word.startswith("-") and word != "-" and not _NEGATIVE.fullmatch(word) and " " not in word.partition("=")[0]
+
+
+def _negations(flag: Flag) -> list[str]:
+    """Spellings that switch a switch off: ``--no-x``, and ``--disable-x`` for ``--enable-x``."""
+    long = [spelling.removeprefix("--") for spelling in flag.spellings if spelling.startswith("--")]
+    inverse = {name.replace("enable-", "disable-", 1) for name in long if name.startswith("enable-")}
+    return [f"--no-{name}" for name in long] + [f"--{name}" for name in sorted(inverse)]
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def _number(text: str) -> float | None:
+    return float(text) if _DECIMAL.fullmatch(text) else None
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text) if len(text) <= LONGEST_JSON else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,462 @@
+"""Pictures in files: what is in an SVG (elements, labels), never its pixels; what is refused; and the pages' markup."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests" / "cli"), str(ROOT / "tools")]
+
+import make_pictures  # noqa: E402
+from command_line import run  # noqa: E402
+
+from hybridcalc import load_model  # noqa: E402
+from hybridcalc.deployment import Workload, exact_rest  # noqa: E402
+from hybridcalc.engines.sglang.config import ServerArgs  # noqa: E402
+from hybridcalc.engines.sglang.server_plan import plan as sglang_plan  # noqa: E402
+from hybridcalc.output.pictures.palette import DARK, LIGHT  # noqa: E402
+from hybridcalc.output.pictures.sglang import ratios_picture  # noqa: E402
+
+SVG = "{http://www.w3.org/2000/svg}"
+K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "-L", "9216")
+PLAN = ("plan", *K3, "--gpu", "h200", "--weights", "95GiB", "--mem-fraction-static", "0.9")
+
+
+def _drawn(tmp_path, *arguments):
+    target = tmp_path / "drawn.svg"
+    ran = run(*arguments, "--save", str(target), "--force")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith(f"{target}: ")
+    return ElementTree.fromstring(target.read_text(encoding="utf-8"))
+
+
+def _texts(svg):
+    return ["".join(element.itertext()) for element in svg.iter(f"{SVG}text")]
+
+
+def _fills(svg, role):
+    return [element for element in svg.iter(f"{SVG}path") if element.get("fill") == LIGHT[role]]
+
+
+def test_memory_map_names_every_part_with_its_size(tmp_path):
+    """Weights, state pool cut by requests, KV, what is not charged and the headroom; one part each, to scale."""
+    svg = _drawn(tmp_path, *PLAN)
+    texts = _texts(svg)
+    for label in ("weights  95.00 GiB", "state pool  14.33 GiB", "KV pool  15.94 GiB", "not charged  220.01 MiB"):
+        assert label in texts
+    assert "memory of one GPU" in texts
+    assert any("273 state slots = 54 requests x 5 slots" in text for text in texts)
+    widths = {}
+    for role in ("weights", "state", "kv"):
+        bar = next(path for path in _fills(svg, role) if path.get("aria-roledescription") == "bar")
+        widths[role] = float(re.search(r"h([0-9.]+)", bar.get("d"))[1])
+    assert widths["weights"] / widths["state"] == pytest.approx(95 / 14.3297, rel=1e-3)
+    assert widths["kv"] / widths["state"] == pytest.approx(1_238_064 * 13_824 / (274 * 56_171_520), rel=1e-3)
+
+
+def test_crossover_marks_both_meetings_on_log_axes(tmp_path):
+    svg = _drawn(tmp_path, "crossover", "kimi-k3", "--tp", "8", "--baseline", "deepseek-v3")
+    texts = _texts(svg)
+    for label in (
+        "T*: KV = state at 2,032",
+        "T*: hybrid = deepseek-v3 at 1,318",
+        "tokens of one sequence",
+        "memory",
+        "state",
+        "KV",
+        "baseline deepseek-v3",
+        "64 MiB",
+        "4k",
+    ):
+        assert label in texts
+    lines = [path for path in svg.iter(f"{SVG}path") if path.get("aria-roledescription") == "line mark"]
+    assert {line.get("stroke") for line in lines} == {LIGHT[role] for role in ("state", "kv", "balanced", "baseline")}
+
+
+def test_ratios_shade_the_binding_pool(tmp_path):
+    svg = _drawn(tmp_path, "ratio", *K3, "--rest", "28.55GiB")
+    texts = _texts(svg)
+    for label in (
+        "state pool binds",
+        "KV pool binds",
+        "r* = 2.20",
+        "ratio 0.9: 51 requests",
+        "requests at once",
+        "state slots admit",
+        "KV tokens admit",
+    ):
+        assert label in texts
+    assert _fills(svg, "state band") and _fills(svg, "kv band")
+
+
+def test_lengths_show_both_caps_and_the_balanced_ratio(tmp_path):
+    texts = _texts(_drawn(tmp_path, *PLAN, "--figure", "lengths"))
+    for label in (
+        "state slots admit",
+        "KV tokens admit",
+        "at the balanced ratio of each length",
+        "L = 9,216: 54 requests",
+        "pools balanced at 22,927 tokens",
+    ):
+        assert label in texts
+
+
+def test_sweep_names_the_best_trade_offs(tmp_path):
+    svg = _drawn(tmp_path, "plan", *K3, "--rest", "28.55GiB", "--sweep", "mamba-full-memory-ratio=0.5:2.5:0.5")
+    texts = _texts(svg)
+    assert "best trade-offs" in texts and "KV tokens" in texts
+    points = [path for path in svg.iter(f"{SVG}path") if path.get("aria-roledescription") == "point"]
+    ran = run("plan", *K3, "--rest", "28.55GiB", "--sweep", "mamba-full-memory-ratio=0.5:2.5:0.5", "--json")
+    assert len(points) == len({(p["requests"], p["logical_token_capacity"]) for p in ran.document["sweep"]})
+
+
+def test_change_shows_what_the_suggestions_promise(tmp_path):
+    """Each row's requests are those that the suggestion's effect states: the flags are read back and planned."""
+    texts = _texts(_drawn(tmp_path, *PLAN, "--figure", "change"))
+    promised = [re.search(r"-> ([\d,]+)", s["effect"])[1] for s in run(*PLAN, "--json").document["suggestions"]]
+    rows = [match[1] for text in texts if (match := re.match(r"([\d,]+) at once with", text))]
+    assert len(rows) == 2 and set(rows) <= set(promised)
+
+
+def test_vllm_pages_show_their_padding(tmp_path):
+    svg = _drawn(
+        tmp_path,
+        "plan",
+        "--engine",
+        "vllm",
+        "qwen3.6-35b-a3b",
+        "--tensor-parallel-size",
+        "2",
+        "--max-model-len",
+        "131072",
+        "--available",
+        "40GiB",
+        "--figure",
+        "pages",
+    )
+    texts = _texts(svg)
+    assert "30 state layers: one state" in texts and "10 full attention layers: KV of 1,088 tokens" in texts
+    assert "padding" in texts and any("padded by 3.82 %" in text for text in texts)
+
+
+def test_slots_over_time_show_the_pool_and_the_knee(tmp_path):
+    texts = _texts(
+        _drawn(tmp_path, "reuse", "--slots", "256", "--workload", "cyclic:prefixes=384,tokens=1000,rounds=4")
+    )
+    for label in ("cached states", "given: 256", "suffices: 384", "requests so far", "state slots"):
+        assert label in texts
+
+
+def test_a_picture_follows_the_readers_scheme_unless_told(tmp_path):
+    """auto brings the dark colours as a rule, dark has them alone; every role has a partner of its own."""
+    assert set(LIGHT) == set(DARK)
+    assert len(set(LIGHT.values())) == len(LIGHT)
+    target = tmp_path / "x.svg"
+    for theme, ruled, ground in (("auto", True, "ground"), ("light", False, "ground"), ("dark", False, None)):
+        assert run(*PLAN, "--save", str(target), "--theme", theme, "--force").code == 0
+        text = target.read_text(encoding="utf-8")
+        assert ("prefers-color-scheme" in text) == ruled
+        assert (f'fill="{LIGHT["ground"]}"' in text) == (ground is not None)
+
+
+def _contrast(one: str, other: str) -> float:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
+def test_text_can_be_read_on_its_ground(scheme):
+    """WCAG AA: 4.5 to 1 for text, on the ground and on the shaded bands."""
+    for ground in ("ground", "state band", "kv band", "limit band"):
+        for text in ("text", "muted"):
+            assert _contrast(scheme[text], scheme[ground]) >= 4.5, (text, ground)
+
+
+def test_png_is_a_png_of_the_same_drawing(tmp_path):
+    target = tmp_path / "x.png"
+    assert run(*PLAN, "--save", str(target)).code == 0
+    data = target.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", data[16:24])
+    assert width > 1300 and height > 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((*PLAN, "--save", "x.pdf"), "error: 'x.pdf' is no picture\n       write FILE.svg, FILE.png or FILE.html\n"),
+        (
+            (*PLAN, "--save", "no/x.svg"),
+            "error: 'no/x.svg' cannot be written\n       its folder must exist, and it must not be one\n",
+        ),
+        (
+            (*PLAN, "--save", "x.svg", "--theme", "sepia"),
+            "error: --theme 'sepia' is not known\n       write auto, light, dark\n",
+        ),
+        (
+            (*PLAN, "--save", "x.svg", "--figure", "cake"),
+            "error: --figure 'cake' is no picture of this answer\n       write memory, lengths, ratios, change\n",
+        ),
+        (
+            (*PLAN, "--figure", "memory", "--json"),
+            "error: --figure prints a picture where a document is printed\n"
+            "       add --save FILE.svg, or leave out one\n",
+        ),
+        (
+            (*PLAN, "--sweep", "mamba-full-memory-ratio=1,2", "--figure", "pareto", "--csv"),
+            "error: --figure prints a picture where a document is printed\n"
+            "       add --save FILE.svg, or leave out one\n",
+        ),
+        (
+            (*PLAN, "--figure", "memory", "--explain"),
+            "error: --figure takes the place of what --explain explains\n       leave out one\n",
+        ),
+        (
+            (*PLAN, "--save", "x.svg", "--explain"),
+            "error: --save takes the place of what --explain explains\n       leave out one, or save FILE.html\n",
+        ),
+        (
+            (*PLAN, "--theme", "dark"),
+            "error: --theme is about a saved picture, and none is\n       add --save FILE.svg, or leave it out\n",
+        ),
+        (
+            (*PLAN, "--force"),
+            "error: --force is about a saved picture, and none is\n       add --save FILE.svg, or leave it out\n",
+        ),
+        (
+            (*PLAN, "--save", "x.html", "--theme", "dark"),
+            "error: a page follows its reader's scheme\n       leave out --theme, or save FILE.svg\n",
+        ),
+        (
+            (*PLAN, "--save", "x.html", "--figure", "memory"),
+            "error: a page holds every picture\n       leave out --figure, or save FILE.svg\n",
+        ),
+        (
+            (*PLAN, "--save", "a" * 300 + ".svg"),
+            f"error: {'a' * 60!r} cannot be written: File name too long\n       choose another name\n",
+        ),
+        (("report", "kimi-k3"), "error: report needs a file to write\n       add -o report.html\n"),
+        (("report", "kimi-k3", "-o", "x.svg"), "error: -o 'x.svg' is no page\n       write -o FILE.html\n"),
+        (
+            ("report", "-o", "x.html"),
+            "error: report needs a MODEL, a boot log or a launch line\n       see `hybridcalc report --help`\n",
+        ),
+    ],
+)
+def test_what_cannot_be_saved_says_what_to_write(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    ran = run(*arguments)
+    assert (ran.code, ran.out, ran.err) == (2, "", message)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [(*PLAN, "--save"), ("report", "kimi-k3", "-o")], ids=["save", "report"])
+def test_no_file_is_written_over_without_force(tmp_path, arguments):
+    target = tmp_path / "x.html"
+    target.write_text("mine", encoding="utf-8")
+    ran = run(*arguments, str(target))
+    assert ran.code == 2 and "is there already" in ran.err and "--force" in ran.err
+    assert target.read_text(encoding="utf-8") == "mine"
+    assert run(*arguments, str(target), "--force").code == 0
+    assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "force"])
+def test_what_is_no_regular_file_is_not_written(tmp_path, force):
+    """A FIFO would wait for its reader for ever; a link to nowhere is followed only when told to."""
+    fifo, link = tmp_path / "fifo.svg", tmp_path / "link.svg"
+    os.mkfifo(fifo)
+    link.symlink_to(tmp_path / "nowhere.svg")
+    ran = run(*PLAN, "--save", str(fifo), *force)
+    assert ran.code == 2 and "is no regular file" in ran.err
+    ran = run(*PLAN, "--save", str(link), *force)
+    assert ran.code == (0 if force else 2)
+    assert (tmp_path / "nowhere.svg").exists() == bool(force)
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+@pytest.mark.parametrize(
+    "flags",
+    [(), ("--compare", "--max-running-requests 4"), ("--sweep", "mamba-full-memory-ratio=1,2")],
+    ids=["plan", "compare", "sweep"],
+)
+def test_what_does_not_start_says_so_in_place_of_a_picture(tmp_path, flags, suffix):
+    asked = ("plan", "kimi-k3", "--tp", "8", "--rest", "0.3GiB", "-L", "9216", *flags)
+    plain, target = run(*asked), tmp_path / f"x.{suffix}"
+    for wanted in (("--save", str(target)), ("--figure", "change")):
+        ran = run(*asked, *wanted)
+        assert (ran.code, ran.out, ran.err) == (1, plain.out, "no picture: nothing starts\n")
+    assert not target.exists()
+
+
+def _curves(picture):
+    return {series.name: series.points for series in picture.series}
+
+
+@pytest.mark.parametrize("model", ["granite-4.0-h-small", "kimi-k3", "lfm2-1.2b"])
+def test_both_curves_are_seen_at_todays_ratio(model):
+    """Each curve has points on either side of the marked ratios, or runs to the upper edge and ends there."""
+    plan = sglang_plan(
+        load_model(model),
+        ServerArgs(tp_size=8 if model == "kimi-k3" else 1),
+        rest=exact_rest(28.55),
+        workload=Workload.at(9216),
+    )
+    picture = ratios_picture(plan)
+    marks = [mark.at for mark in picture.marks]
+    assert len(marks) == 2
+    for name, points in _curves(picture).items():
+        xs, ys = zip(*points, strict=True)
+        assert max(ys) <= picture.y.high * (1 + 1e-12)
+        for at in marks:
+            nearest = min(points, key=lambda point, at=at: abs(point[0] - at))
+            assert xs[0] <= at <= xs[-1] or nearest[1] == pytest.approx(picture.y.high), (name, at)
+    if model != "lfm2-1.2b":  # there state slots admit sixty times what KV does
+        assert all(points[0][0] <= 0.9 <= points[-1][0] for points in _curves(picture).values())
+
+
+def test_the_most_that_runs_counts_the_request_limit(tmp_path):
+    texts = _texts(_drawn(tmp_path, "plan", "lfm2-8b-a1b", "--rest", "28GiB", "-L", "16", "--figure", "ratios"))
+    assert "4,096 requests at most, where the pools hold" in " ".join(texts)
+    assert "request limit binds" in texts and "state pool binds" not in texts  # the band is too narrow
+
+
+def test_every_part_of_a_memory_map_has_a_colour_of_its_own(tmp_path):
+    svg = _drawn(tmp_path, *PLAN)
+    bars = [path.get("fill") for path in svg.iter(f"{SVG}path") if path.get("aria-roledescription") == "bar"]
+    assert len(bars) == len(set(bars)) == 7
+
+
+def test_trade_offs_at_the_right_edge_are_named_too(tmp_path):
+    flags = (
+        "--sweep",
+        "mamba-full-memory-ratio=0.4:3:0.2",
+        "--sweep",
+        "mamba-radix-cache-strategy=extra_buffer,extra_buffer_lazy",
+    )
+    texts = _texts(_drawn(tmp_path, "plan", "kimi-k3", "--tp", "8", "-L", "9216", "--rest", "28.55GiB", *flags))
+    named = [text for text in texts if re.fullmatch(r"[\d.]+, extra_buffer(_lazy)?", text)]
+    assert sorted(named) == ["0.4, extra_buffer_lazy", "0.6, extra_buffer_lazy", "0.8, extra_buffer_lazy"]
+
+
+def test_a_document_stays_alone_on_stdout(tmp_path):
+    ran = run(*PLAN, "--json", "--save", str(tmp_path / "x.svg"))
+    assert ran.code == 0 and ran.document["schema"] == "hybridcalc.plan/1"
+    assert "x.svg: One GPU" in ran.err
+
+
+class _Page(HTMLParser):
+    """What a page holds: elements, ids, visible text, and places it would load from."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids, self.loads, self.text, self.inside = [], [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.inside = tag
+        given = dict(attrs)
+        if "id" in given:
+            self.ids.append(given["id"])
+        self.loads += [given[name] for name in ("src", "href") if name in given and tag in ("script", "link", "img")]
+
+    def handle_data(self, data):
+        if self.inside not in ("script", "style"):
+            self.text.append(data)
+
+
+def _page(tmp_path, *arguments, code=0):
+    target = tmp_path / "page.html"
+    ran = run(*arguments, str(target), "--force")
+    assert (ran.code, ran.err) == (code, "")
+    text = target.read_text(encoding="utf-8")
+    assert len(text) < 3 * 2**20
+    return text, _Page(text)
+
+
+def test_a_plans_page_holds_verdict_pictures_budget_findings_steps_and_flags(tmp_path):
+    text, page = _page(tmp_path, *PLAN, "--save")
+    document = run(*PLAN, "--json").document
+    said = " ".join(page.text)
+    for finding in document["findings"]:
+        assert finding["message"] in said
+    for suggestion in document["suggestions"]:
+        assert suggestion["flags"] in said
+    for step in document["steps"]:
+        assert step["source"] in said
+    for line in document["budget"]:
+        assert f"{line['allocated_bytes']:,}" in said
+    assert text.count('data-copy="flags-') == len(document["suggestions"])
+    assert text.count("<figure><svg") == 4
+    assert page.loads == ["data:,"]
+    assert len(page.ids) == len(set(page.ids))
+    assert "default-src 'none'" in text
+
+
+def test_a_refused_plan_is_a_page_too(tmp_path):
+    _, page = _page(tmp_path, "report", "kimi-k3", "--rest", "1GiB", "-o", code=1)
+    assert "Does not start" in page.text
+
+
+def test_hostile_names_are_escaped(tmp_path):
+    """Whatever a user or a log wrote does not become markup, in texts, attributes or data."""
+    hostile = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
+    from hybridcalc.findings import Finding
+    from hybridcalc.output.pictures.page import Choice, Page, Table, render
+
+    page = Page(
+        hostile,
+        hostile,
+        hostile,
+        hostile,
+        figures=((hostile,) * 4,),
+        tables=(Table("T", ("a", "b"), ((hostile,) * 2,)),),
+        findings=(Finding("HC000", "error", hostile, hostile),),
+        choices=(Choice("set", hostile, hostile),),
+        log_lines=(hostile,),
+        notes=(hostile,),
+    )
+    text = render(page)
+    assert "<script>alert" not in text and "<img" not in text
+    assert text.count("<script>") == 1
+
+
+def test_a_hostile_folder_is_escaped_in_page_and_picture(tmp_path):
+    """A config is named after its folder, and pages say the command that made them."""
+    folder = tmp_path / "<script>alert(2)<script>"
+    folder.mkdir()
+    (folder / "config.json").write_bytes(
+        (ROOT / "tests" / "data" / "configs" / "Qwen--Qwen3.5-35B-A3B.json").read_bytes()
+    )
+    text, page = _page(tmp_path, "plan", str(folder), "--rest", "20GiB", "-L", "8k", "--save")
+    assert "<script>alert" not in text and "<script>alert(2)" in " ".join(page.text)
+    svg = _drawn(tmp_path, "plan", str(folder), "--rest", "20GiB", "-L", "8k")
+    assert any("<script>alert(2)" in words for words in _texts(svg))
+
+
+@pytest.mark.parametrize("name", make_pictures.PICTURES)
+def test_pictures_of_the_docs_are_current(name, tmp_path):
+    make_pictures.draw(name, tmp_path / "x.svg")
+    kept = (make_pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
+    assert make_pictures.same((tmp_path / "x.svg").read_text(encoding="utf-8"), kept)
+
+
+def test_a_moved_curve_is_noticed():
+    kept = (make_pictures.FOLDER / "ratios.svg").read_text(encoding="utf-8")
+    assert make_pictures.same(kept, kept)
+    assert not make_pictures.same(kept.replace("r* = 2.20", "r* = 2.21"), kept)
+    moved = re.sub(r'd="M([\d.]+),', lambda m: f'd="M{float(m[1]) + 40:g},', kept)
+    assert not make_pictures.same(moved, kept)

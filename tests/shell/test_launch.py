@@ -1,0 +1,312 @@
+"""Launch commands as people paste them: the words a shell sees, which of them launch an engine, what is refused."""
+
+import re
+import shlex
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from hybridcalc.errors import InputError
+from hybridcalc.shell.launch import LAUNCHERS, WRAPPERS, Launch, read_launch, split_command
+from hybridcalc.shell.parse import LONGEST_COMMAND, Operator, Quoted, Unresolved, is_unresolved
+
+SERVER = ("python", "-m", "sglang.launch_server")
+KNOWN = ", ".join(" ".join(program) for program in LAUNCHERS)
+shell_text = st.text(alphabet="ab=-1 \t\r\n\\'\"$`#|&;<>(){}[]!*~é", max_size=60)
+launch_words = st.lists(
+    st.sampled_from(
+        ["sglang", "serve", "python3", "-m", "-um", "sglang.launch_server", "export", "env", "-i", "-u", "A=1", "--tp"]
+    )
+    | st.sampled_from([Operator(";"), Operator(">"), Quoted("$A"), Unresolved("a")])
+    | st.text(max_size=8),
+    max_size=12,
+)
+
+
+def launch(text: str) -> Launch:
+    return read_launch(split_command(text))
+
+
+def attempt(text: str) -> Launch | InputError:
+    try:
+        return launch(text)
+    except InputError as error:
+        return error
+
+
+def problem(text: str) -> tuple[str, str]:
+    with pytest.raises(InputError) as caught:
+        launch(text)
+    return caught.value.message, caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", []),
+        ("  a\tb  ", ["a", "b"]),
+        ("a 'b c' \"d e\" f\\ g", ["a", "b c", "d e", "f g"]),
+        ("--name='a b'\"c\"d", ["--name=a bcd"]),
+        ("''", [""]),
+        ('"a\\"b\\\\c\\n"', ['a"b\\c\\n']),
+        ("'a\\b'", ["a\\b"]),
+        ("a \\\n  b", ["a", "b"]),
+        ("a \\\r\n  b\r\n", ["a", "b"]),
+        ("a \\ \t\n  b", ["a", "b"]),
+        ("a\\  \nb", ["a", "b"]),
+        ("a\\\nb", ["ab"]),
+        ('"a\\\nb"', ["ab"]),
+        ("a \\", ["a"]),
+        ("a # b 'c\nd", ["a", ";", "d"]),
+        ("a#b", ["a#b"]),
+        ("\n\n a \n\n\n b \n", ["a", ";", "b"]),
+        ("a>b 2>&1|c&&d&", ["a", ">", "b", "2>&", "1", "|", "c", "&&", "d", "&"]),
+        ("a8>b", ["a8", ">", "b"]),
+        ("'>' \\;", [">", ";"]),
+        ("$(nproc --all) ${A:-b c} `d e` $F", ["$(nproc --all)", "${A:-b c}", "`d e`", "$F"]),
+        ('"$(a "b")"', ['$(a "b")']),
+        ("A=(1 2) b", ["A=(1 2)", "b"]),
+    ],
+)
+def test_words_are_those_a_shell_sees(text, words):
+    assert split_command(text) == words
+
+
+@given(st.text(alphabet="ab \t'\"\\", max_size=30))
+def test_quotes_and_backslashes_are_read_as_by_shlex(text):
+    """Without operators, comments and new lines the standard library's POSIX splitter is the reference."""
+    assume(not re.search(r"\\[ \t]*$", text))
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        with pytest.raises(InputError):
+            split_command(text)
+    else:
+        assert split_command(text) == words
+
+
+@pytest.mark.parametrize("text", ["$A", "a${B}", '"$(c)"', "`d`", '"e`f`"', "$1", "$'a'", "A=(1)", "'$a'$b"])
+def test_a_word_the_shell_expands_is_unresolved(text):
+    (word,) = split_command(text)
+    assert is_unresolved(word)
+
+
+@pytest.mark.parametrize("text", ["'$A'", "\\$A", '"\\$A"', "a$", '"a$ b"', "'`a`'", "^a$", "$%"])
+def test_a_quoted_or_lone_dollar_stands_for_itself(text):
+    (word,) = split_command(text)
+    assert not is_unresolved(word)
+
+
+@pytest.mark.parametrize("word", ["$A", "${A}", "$(A)", "`a`", "--tp=$TP"])
+def test_in_an_argument_list_no_quotes_are_left_to_tell(word):
+    """Manifests hold lists: ``$(VAR)`` there is Kubernetes' to expand."""
+    assert is_unresolved(word)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a 'b c", "no closing ' for \"'b c\""),
+        ('a "b c', "no closing \" for '\"b c'"),
+        ("a `b", "no closing ` for '`b'"),
+        ("a $(b", "no closing ) for '(b'"),
+        ("a ${b", "no closing } for '{b'"),
+        ("a(b", "no closing ) for '(b'"),
+        ('"' + "x" * 90, 'no closing " for \'"' + "x" * 36 + "...'"),
+    ],
+)
+def test_what_is_never_closed_is_named(text, message):
+    assert problem(text) == (message, "close it, or quote it")
+
+
+def test_a_text_has_a_longest_length(within):
+    with within(10):
+        assert split_command("a" * LONGEST_COMMAND) == ["a" * LONGEST_COMMAND]
+        assert len(split_command("a " * (LONGEST_COMMAND // 2))) == LONGEST_COMMAND // 2
+    assert problem("a" * (LONGEST_COMMAND + 1)) == (
+        "a command of 262,145 characters is too long",
+        "give at most 262,144 characters",
+    )
+
+
+@pytest.mark.parametrize(
+    "piece", ["\\ ", "'a' ", "$a", "$(a)", '"', "\\\n", "\n", "(", "8", "a=", ">", "`", "\\" + " " * 99]
+)
+def test_hostile_texts_are_read_in_time(piece, within):
+    with within(10):
+        attempt(piece * (LONGEST_COMMAND // len(piece)))
+
+
+def test_a_launch_with_everything_in_front():
+    text = """
+    #!/bin/bash
+    # the prefill worker
+    unset http_proxy
+    export SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1 NCCL_DEBUG="WARN"
+    cd /opt/sglang && ulimit -n 65536
+    CUDA_VISIBLE_DEVICES=0,1 sudo -E -u llm nohup numactl -N 0 --membind=0 \\
+      /usr/bin/python3.11 -u -X dev -m sglang.launch_server --model-path 'a b' \\
+        --tp 8 2>&1 | tee "$LOG" &
+    echo started
+    """
+    assert launch(text) == Launch(
+        {"SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK": "1", "NCCL_DEBUG": "WARN", "CUDA_VISIBLE_DEVICES": "0,1"},
+        SERVER,
+        ("--model-path", "a b", "--tp", "8"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "program"),
+    [
+        ("python -m sglang.launch_server", SERVER),
+        ("python3 -m sglang.launch_server", SERVER),
+        ("/usr/bin/python3.11 -u -m sglang.launch_server", SERVER),
+        ("python3 -um sglang.launch_server", SERVER),
+        ("python -msglang.launch_server", SERVER),
+        ("python -W ignore -m sglang.launch_server", SERVER),
+        ("sglang serve", ("sglang", "serve")),
+        ("/opt/venv/bin/sglang serve", ("sglang", "serve")),
+        ("$ sglang serve", ("sglang", "serve")),
+        ("exec -a server sglang serve", ("sglang", "serve")),
+        ("time -p sglang serve", ("sglang", "serve")),
+        ("nice -n 5 stdbuf -oL setsid sglang serve", ("sglang", "serve")),
+        ("python3 -m dynamo.sglang", ("python", "-m", "dynamo.sglang")),
+        ("vllm serve", ("vllm", "serve")),
+        ("python -m vllm.entrypoints.openai.api_server", ("python", "-m", "vllm.entrypoints.openai.api_server")),
+        ("python3 -m dynamo.vllm", ("python", "-m", "dynamo.vllm")),
+        ("", ()),
+    ],
+)
+def test_the_words_that_start_an_engine(start, program):
+    read = launch(f"{start} --model m --tp 2")
+    assert read == Launch({}, program, ("--model", "m", "--tp", "2"))
+    assert read.engine == LAUNCHERS.get(program)
+
+
+@pytest.mark.parametrize(
+    ("text", "env"),
+    [
+        ("A=1 B= C=x=y sglang serve", {"A": "1", "B": "", "C": "x=y"}),
+        ("env A=1 B='2 3' sglang serve", {"A": "1", "B": "2 3"}),
+        ("A=1 env -i B=2 sglang serve", {"B": "2"}),
+        ("A=1 B=2 env -u A --unset=B C=3 sglang serve", {"C": "3"}),
+        ("export A=1 B=2\nexport B=3; sglang serve", {"A": "1", "B": "3"}),
+        ("export A=1 && B=2 sglang serve", {"A": "1", "B": "2"}),
+        ("export A=1; env -u A sglang serve", {}),
+        ("export A=1; env -i sglang serve", {}),
+        ("export A=1 sglang serve", {"A": "1"}),
+        ("A=1\nsglang serve", {}),
+        ("A=1 true; sglang serve", {}),
+        ("sglang serve; export A=1", {}),
+        ("exec env A=1 sglang serve", {"A": "1"}),
+        ("A=1 --tp 8", {"A": "1"}),
+    ],
+)
+def test_the_environment_is_what_the_line_sets(text, env):
+    """A variable reaches the engine from its own command, or from an ``export`` before it."""
+    assert launch(text).env == env
+
+
+@pytest.mark.parametrize("word", ["$TP", "${TP:-8}", "$(nproc)", "`nproc`", '"${ARGS[@]}"', "x$TP"])
+def test_a_value_the_shell_decides_stays_marked(word):
+    """Whether it matters is for the engine's side to say."""
+    flag, value = launch(f"sglang serve --tp {word}").words
+    assert (flag, str(value)) == ("--tp", word.strip('"'))
+    assert is_unresolved(value)
+
+
+@pytest.mark.parametrize("text", ["A=$B sglang serve", "export A=$B; sglang serve"])
+def test_so_does_one_in_the_environment(text):
+    assert is_unresolved(launch(text).env["A"])
+
+
+def test_a_program_the_shell_decides_is_named():
+    message = "'$PYTHON' is a value the shell decides"
+    assert problem("$PYTHON -m sglang.launch_server") == (message, "give it literally")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("M=a; sglang serve $M", ("a",)),
+        ("export M=a\nsglang serve ${M}/b", ("a/b",)),
+        ("M=a; N=$M/b; sglang serve $N", ("a/b",)),
+        ('M=a; sglang serve "$M"', ("a",)),
+        ("M=a; M=b; sglang serve $M", ("b",)),
+        ("M=a; sglang serve '$M'", ("$M",)),
+        ("M=a sglang serve $M", ("$M",)),
+        ("M='a b'; sglang serve $M", ("$M",)),
+        ("M=a; sglang serve ${M:-b}", ("${M:-b}",)),
+        ("M=a; sglang serve $M$N", ("$M$N",)),
+    ],
+)
+def test_a_variable_has_the_value_that_the_text_gave_it(text, words):
+    """Only what the text says before, whole and without anything left for the shell to do."""
+    assert launch(text).words == words
+
+
+def test_a_quoted_dollar_passes():
+    assert launch("sglang serve --regex '^a$' --key 'pa$$word' -e \\$x").words[1::2] == ("^a$", "pa$$word", "$x")
+
+
+@pytest.mark.parametrize("text", ["cd $HOME && sglang serve m", "sglang serve m > $LOG", "sglang serve m | tee `date`"])
+def test_what_does_not_reach_the_engine_may_be_unresolved(text):
+    assert launch(text).words == ("m",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "fix"),
+    [
+        ("", "there is no launch command", f"begin with {KNOWN}"),
+        ("export A=1", "there is no launch command", f"begin with {KNOWN}"),
+        ("docker run --gpus all img", "'docker run --gpus' starts no engine known here", f"begin with {KNOWN}"),
+        ("python serve.py --tp 8", "'python serve.py --tp' starts no engine known here", f"begin with {KNOWN}"),
+        ("python -m", "'python -m' starts no engine known here", f"begin with {KNOWN}"),
+        ("sglang generate", "'sglang generate' starts no engine known here", f"begin with {KNOWN}"),
+        ("sglang serve a; sglang serve b", "2 launch commands are given", "give one of them"),
+        ("sglang serve m\n  --tp 8", "'--tp' starts a command of its own", "end the line before it with a backslash"),
+    ],
+)
+def test_what_is_no_launch_is_said_word_by_word(text, message, fix):
+    assert problem(text) == (message, fix)
+
+
+def test_an_argument_list_is_read_as_it_is():
+    """In a list nothing is left to split: ``;`` and ``>`` are words like any other."""
+    words = ["python3", "-m", "sglang.launch_server", "--served-model-name", "a;b", ";", ">"]
+    assert read_launch(words) == Launch({}, SERVER, ("--served-model-name", "a;b", ";", ">"))
+
+
+def test_every_wrapper_passes_its_options_by():
+    for name, options in WRAPPERS.items():
+        for option in sorted(options):
+            assert launch(f"{name} {option} value --long=x -q sglang serve m").words == ("m",)
+
+
+@given(shell_text | st.text())
+def test_any_text_gives_words_or_an_input_error(text):
+    try:
+        words = split_command(text)
+    except InputError:
+        return
+    assert all(isinstance(word, str) for word in words)
+
+
+@given(shell_text | shell_text.map("sglang serve m ".__add__) | st.text())
+def test_any_text_launches_or_is_an_input_error(text):
+    read = attempt(text)
+    if isinstance(read, InputError):
+        assert len(read.message) < 200 and "\n" not in read.message + read.fix
+    else:
+        assert read.program in (*LAUNCHERS, ())
+
+
+@given(launch_words)
+def test_any_words_launch_or_are_an_input_error(words):
+    try:
+        read = read_launch(words)
+    except InputError:
+        return
+    assert all(isinstance(word, str) for word in (*read.words, *read.env, *read.env.values()))
