@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "tests" / "cli"), str(ROOT / "tools")]
 
 import make_pictures  # noqa: E402
