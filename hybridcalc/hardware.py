@@ -1,16 +1,16 @@
 """Which GPU is meant, how much memory does it have, and how much of it do a checkpoint's weights take?
 
-GPUs come from presets/gpus.json by name or alias, or as a size. Weights come from ``model.safetensors.index.json``: its
+GPUs come from presets by name or alias, or as a size. Weights come from ``model.safetensors.index.json``: its
 total over the ranks, which assumes that they share it evenly.
 """
 
 import json
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hybridcalc.architecture.presets import PRESETS
 from hybridcalc.errors import InputError
+from hybridcalc.resources import package_file
 from hybridcalc.units import GIB, MIB, parse_bytes
 
 LEAST_GIB = 1.1
@@ -25,9 +25,16 @@ class Gpu(NamedTuple):
     capability: str | None = None
 
 
+@cache
+def shipped_gpus() -> dict[str, dict[str, Any]]:
+    """Every shipped GPU preset by id, as plain data."""
+    loaded: dict[str, dict[str, Any]] = json.loads(package_file("presets/gpus.json"))
+    return loaded
+
+
 def find_gpu(name_or_size: str) -> Gpu:
     """A GPU by the name or an alias of its preset, or by its size. Raises InputError with the nearest names."""
-    gpus = json.loads((PRESETS / "gpus.json").read_bytes())
+    gpus = shipped_gpus()
     wanted = _plain(name_or_size)
     for gpu in gpus.values():
         if wanted in map(_plain, (gpu["id"], gpu["name"], *gpu.get("aliases", ()))):

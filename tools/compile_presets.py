@@ -1,4 +1,4 @@
-"""Compile presets/models/*.yaml and presets/gpus/*.yaml into the JSON that the command line reads.
+"""Compile presets/models/*.yaml and presets/gpus/*.yaml into the JSON that the package carries.
 
 python tools/compile_presets.py            write hybridcalc/presets/models.json and gpus.json
 python tools/compile_presets.py --check    exit 1 when they are not what the YAML says
@@ -13,14 +13,15 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from hybridcalc.architecture.preset_schema import read_gpu_preset, read_preset
-from hybridcalc.architecture.presets import PRESETS
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def compiled(folder: str) -> str:
     """All presets of a folder as one JSON document, one line a preset."""
     read = read_preset if folder == "models" else read_gpu_preset
     presets = {}
-    for path in sorted((PRESETS / folder).glob("*.yaml")):
+    for path in sorted((ROOT / "presets" / folder).glob("*.yaml")):
         preset = read(path.read_text(encoding="utf-8"), path.name)
         if path.stem != preset["id"]:
             sys.exit(f"{path.name}: holds the preset {preset['id']}")
@@ -33,7 +34,7 @@ def main() -> int:
     """Write or check both files."""
     stale = 0
     for folder in ("models", "gpus"):
-        target = PRESETS / f"{folder}.json"
+        target = ROOT / "hybridcalc" / "presets" / f"{folder}.json"
         text = compiled(folder)
         if "--check" not in sys.argv:
             target.write_text(text, encoding="utf-8")

@@ -26,10 +26,11 @@ from hybridcalc.engines.sglang import rules as sglang_rules
 from hybridcalc.engines.vllm import flags as vllm_flags
 from hybridcalc.engines.vllm import rules as vllm_rules
 from hybridcalc.findings import Rule
-from hybridcalc.manifests.native import SCHEMA, schema_text
+from hybridcalc.manifests.native import schema_text
 from hybridcalc.shell.flags import Flag
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+SCHEMA = Path(__file__).resolve().parent.parent / "hybridcalc" / "manifests" / "native.schema.json"
 EXIT_CODES = (
     ("0", "answered"),
     (

@@ -1,7 +1,7 @@
 """MODEL -> Architecture: shipped presets, preset files, config.json files and folders, stdin, the Hugging Face cache.
 
 Presets are YAML (presets/models/*.yaml, one a model). So that naming one costs neither a YAML parser nor pydantic, the
-files are compiled into presets/models.json by tools/compile_presets.py; a test fails when the two part.
+files are compiled into the package by tools/compile_presets.py; a test fails when the two part.
 """
 
 import json
@@ -28,8 +28,8 @@ from hybridcalc.architecture.geometry import (
     ShortConv,
 )
 from hybridcalc.errors import InputError, ModelNotFound, printable
+from hybridcalc.resources import package_file
 
-PRESETS = Path(__file__).resolve().parent.parent / "presets"
 LARGEST_CONFIG_BYTES = 8 * 2**20
 """Released config.json files reach 70 KB; quantisation tables can make them larger, never this large."""
 LONGEST_NAME = 200
@@ -48,7 +48,7 @@ _QUANTISED = re.compile(
 @cache
 def shipped_presets() -> dict[str, dict[str, Any]]:
     """Every shipped model preset by id, as plain data."""
-    loaded: dict[str, dict[str, Any]] = json.loads((PRESETS / "models.json").read_bytes())
+    loaded: dict[str, dict[str, Any]] = json.loads(package_file("presets/models.json"))
     return loaded
 
 

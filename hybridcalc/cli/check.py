@@ -90,9 +90,9 @@ def check_command(
     configuration files and hybridcalc.yaml; nothing is run. A value that no file decides is said to be unresolved.
     """
     if schema:
-        from hybridcalc.manifests.native import SCHEMA
+        from hybridcalc.resources import package_file
 
-        sys.stdout.write(SCHEMA.read_text(encoding="utf-8"))
+        sys.stdout.write(package_file("manifests/native.schema.json").decode())
         return
     from hybridcalc.checks.baseline import baseline_text, read_baseline
     from hybridcalc.checks.run import check_paths

@@ -5,11 +5,10 @@
 Slices of a GPU (MIG, time slicing) and boards that come with another memory are not guessed.
 """
 
-import json
 import re
 from functools import cache
 
-from hybridcalc.architecture.presets import PRESETS
+from hybridcalc.hardware import shipped_gpus
 
 _INSTANCES = (
     (r"p5\.", "h100"), (r"p5en?\.", "h200"), (r"p4d\.", "a100-40gb"), (r"p4de\.", "a100-80gb"), (r"p6-b200\.", "b200"),
@@ -29,9 +28,10 @@ _SLICED = re.compile(r"mig|shared|nvl\b|slice|vgpu|\d+g\.\d+gb")
 
 @cache
 def _names() -> dict[str, str]:
-    gpus = json.loads((PRESETS / "gpus.json").read_bytes())
     return {
-        _plain(name): gpu["id"] for gpu in gpus.values() for name in (gpu["id"], gpu["name"], *gpu.get("aliases", ()))
+        _plain(name): gpu["id"]
+        for gpu in shipped_gpus().values()
+        for name in (gpu["id"], gpu["name"], *gpu.get("aliases", ()))
     }
 
 

@@ -10,7 +10,6 @@ The only place that says everything a plan needs. Checked by pydantic; its JSON 
 import json
 from collections.abc import Iterator
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -26,7 +25,6 @@ from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
 from hybridcalc.units import MOST_RANKS, MOST_SLOTS, parse_bytes, parse_tokens
 
-SCHEMA = Path(__file__).with_name("native.schema.json")
 SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
 
 

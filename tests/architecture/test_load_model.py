@@ -4,13 +4,16 @@ import io
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from small_configs import small_config
 
 from hybridcalc import load_model
-from hybridcalc.architecture.presets import LARGEST_CONFIG_BYTES, PRESETS
+from hybridcalc.architecture.presets import LARGEST_CONFIG_BYTES
 from hybridcalc.errors import ConfigError, HybridcalcError, InputError, ModelNotFound
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 CONFIG = small_config("Qwen3NextForCausalLM", 4, full_attention_interval=4)
 
@@ -39,7 +42,7 @@ def test_a_byte_order_mark_does_not_matter(folder):
 
 def test_a_preset_file_reads_as_the_shipped_preset_does():
     """A user's own YAML has the same schema."""
-    assert load_model(str(PRESETS / "models" / "kimi-k3.yaml")) == load_model("kimi-k3")
+    assert load_model(str(ROOT / "presets" / "models" / "kimi-k3.yaml")) == load_model("kimi-k3")
 
 
 def test_stdin_reads_as_a_config(monkeypatch):

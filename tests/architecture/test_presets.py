@@ -1,7 +1,6 @@
 """Shipped presets: what the files say is what is compiled, known, and found under each of its names."""
 
 import importlib.util
-import json
 import re
 from pathlib import Path
 
@@ -10,13 +9,15 @@ from known_models import KNOWN, MODELS, derived
 
 from hybridcalc import load_model
 from hybridcalc.architecture.preset_schema import read_gpu_preset, read_preset
-from hybridcalc.architecture.presets import PRESETS, find_preset, model_names, shipped_presets
+from hybridcalc.architecture.presets import find_preset, model_names, shipped_presets
 from hybridcalc.errors import ModelNotFound
+from hybridcalc.hardware import shipped_gpus
+from hybridcalc.resources import package_file
 
-MODEL_FILES = sorted((PRESETS / "models").glob("*.yaml"))
-GPU_FILES = sorted((PRESETS / "gpus").glob("*.yaml"))
-GPUS = json.loads((PRESETS / "gpus.json").read_text(encoding="utf-8"))
-COMPILER = Path(__file__).resolve().parents[2] / "tools" / "compile_presets.py"
+ROOT = Path(__file__).resolve().parent.parent.parent
+MODEL_FILES = sorted((ROOT / "presets" / "models").glob("*.yaml"))
+GPU_FILES = sorted((ROOT / "presets" / "gpus").glob("*.yaml"))
+COMPILER = ROOT / "tools" / "compile_presets.py"
 
 
 @pytest.mark.parametrize("path", MODEL_FILES, ids=lambda path: path.stem)
@@ -32,7 +33,7 @@ def test_every_gpu_file_passes_the_schema_and_is_named_after_its_id(path):
     """As for models."""
     preset = read_gpu_preset(path.read_text(encoding="utf-8"), path.name)
     assert preset["id"] == path.stem
-    assert preset == GPUS[path.stem]
+    assert preset == shipped_gpus()[path.stem]
 
 
 @pytest.mark.parametrize("folder", ["models", "gpus"])
@@ -41,7 +42,7 @@ def test_the_compiled_index_is_what_the_files_say(folder):
     spec = importlib.util.spec_from_file_location("compile_presets", COMPILER)
     compiler = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(compiler)
-    assert (PRESETS / f"{folder}.json").read_text(encoding="utf-8") == compiler.compiled(folder)
+    assert package_file(f"presets/{folder}.json").decode() == compiler.compiled(folder)
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -75,7 +76,7 @@ def test_a_preset_id_is_lower_case_and_carries_no_organisation(preset_id):
     assert not preset_id.startswith(f"{organisation}-")
 
 
-@pytest.mark.parametrize("presets", [shipped_presets(), GPUS], ids=["models", "gpus"])
+@pytest.mark.parametrize("presets", [shipped_presets(), shipped_gpus()], ids=["models", "gpus"])
 def test_no_two_presets_share_a_name(presets):
     """Ids, names, Hugging Face ids and aliases of different presets differ in any case."""
     owners: dict[str, set[str]] = {}
@@ -147,11 +148,11 @@ def test_names_for_listings_are_sorted_ids():
     assert model_names() == sorted(path.stem for path in MODEL_FILES)
 
 
-@pytest.mark.parametrize("gpu", GPUS)
+@pytest.mark.parametrize("gpu", shipped_gpus())
 def test_a_gpu_has_the_memory_its_driver_reports_and_a_plausible_bandwidth(gpu):
     """Driver totals lie below the marketed size, between a T4 and a GB300; bandwidth is in GB/s."""
-    assert 15_000 <= GPUS[gpu]["memory_mib"] <= 300_000
-    assert 100 <= GPUS[gpu].get("bandwidth_gbs", 100) <= 10_000
+    assert 15_000 <= shipped_gpus()[gpu]["memory_mib"] <= 300_000
+    assert 100 <= shipped_gpus()[gpu].get("bandwidth_gbs", 100) <= 10_000
 
 
 @pytest.mark.parametrize(
@@ -159,4 +160,4 @@ def test_a_gpu_has_the_memory_its_driver_reports_and_a_plausible_bandwidth(gpu):
 )
 def test_the_memory_of_common_gpus(gpu, mib):
     """nvidia-smi totals in MiB; 143771MiB is the H200 of the usage text."""
-    assert GPUS[gpu]["memory_mib"] == mib
+    assert shipped_gpus()[gpu]["memory_mib"] == mib

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from hybridcalc.output.pictures.palette import dark_rules
 from hybridcalc.output.pictures.play import Control, Play, script_data
 from hybridcalc.output.pictures.vega import WIDTH, specification
 from hybridcalc.plan import Number, Step
+from hybridcalc.resources import package_file
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data:;"
@@ -291,7 +291,7 @@ def _vega() -> str:
 
 
 def _web(name: str) -> str:
-    return (files("hybridcalc.output.pictures") / "web" / name).read_text(encoding="utf-8")
+    return package_file(f"output/pictures/web/{name}").decode()
 
 
 def _anchor(title: str) -> str:

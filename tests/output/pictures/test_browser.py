@@ -10,7 +10,6 @@ import shutil
 import sys
 from dataclasses import replace
 from fractions import Fraction
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -38,6 +37,7 @@ from hybridcalc.output.pictures.play import (
     vllm_play,
     vllm_sizes,
 )
+from hybridcalc.resources import package_file
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 if CHROMIUM is None:
@@ -176,8 +176,7 @@ def _is(text: str, exact: Fraction) -> bool:
 def arithmetic(browser):
     """A blank tab that knows the page's arithmetic."""
     tab = browser.new_page()
-    arithmetic = files("hybridcalc.output.pictures") / "web" / "arithmetic.js"
-    tab.add_script_tag(content=arithmetic.read_text(encoding="utf-8"))
+    tab.add_script_tag(content=package_file("output/pictures/web/arithmetic.js").decode())
     yield tab
     tab.close()
 

@@ -1,0 +1,111 @@
+"""The package from wherever it may lie: each build is made as an installer makes it, and asked for what it carries."""
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from hybridcalc.resources import package_file
+
+pytest.importorskip("hatchling")
+
+ROOT = Path(__file__).resolve().parent.parent
+ANSWER = """
+import site, sys
+old = list(sys.path)
+site.addsitedir(sys.argv[1])  # reads the .pth file of an editable install, as Python does when it starts
+sys.path.sort(key=lambda entry: entry in old)
+import hybridcalc
+from hybridcalc.cli.app import execute
+print(hybridcalc.__file__)
+sys.stdout.flush()
+for line in (
+    "models show kimi-k3 --json", "models", "check --schema", "check hybridcalc.yaml",
+    "plan kimi-k3 --tp 8 --gpu h200 --weights 100 -L 9216 --json",
+):
+    execute(line.split())
+from hybridcalc.resources import package_file
+print(package_file("output/pictures/web/page.js").decode())
+"""
+DEPLOYMENTS = """deployments:
+  - {name: k3, model: kimi-k3, engine: sglang, flags: {tp-size: 8}, hardware: {gpu: h200, weights: 100GiB}}
+"""
+
+
+def built(kind: str, source: Path, folder: Path) -> Path:
+    """What the project's build backend makes of a source tree: an sdist, a wheel or an editable wheel."""
+    folder.mkdir()
+    code = f"from hatchling.build import build_{kind} as build; import sys; build(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", code, str(folder)], cwd=source, check=True, capture_output=True)
+    (made,) = folder.iterdir()
+    return made
+
+
+def unpacked(wheel: Path) -> Path:
+    """The wheel's files in a folder of their own."""
+    folder = wheel.with_suffix("")
+    zipfile.ZipFile(wheel).extractall(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """Each way to have the package -> what stands on sys.path then."""
+    folder = tmp_path_factory.mktemp("builds")
+    with tarfile.open(built("sdist", ROOT, folder / "sdist")) as archive:
+        archive.extractall(folder / "source", filter="data")
+    (source,) = (folder / "source").iterdir()
+    wheel = built("wheel", ROOT, folder / "wheel")
+    return {
+        "checkout": ROOT,
+        "editable": unpacked(built("editable", ROOT, folder / "editable")),
+        "wheel": unpacked(wheel),
+        "zipped wheel": wheel,
+        "wheel of the sdist": unpacked(built("wheel", source, folder / "again")),
+    }
+
+
+def answer(place: Path, folder: Path) -> tuple[str, str]:
+    """Where the package was loaded from, and what it answered to commands that need each of its files."""
+    (folder / "hybridcalc.yaml").write_text(DEPLOYMENTS, encoding="utf-8")
+    ran = subprocess.run(
+        [sys.executable, "-c", ANSWER, str(place)], cwd=folder, capture_output=True, text=True, check=True
+    )
+    origin, _, text = ran.stdout.partition("\n")
+    return origin, text
+
+
+@pytest.mark.parametrize("kind", ["editable", "wheel", "zipped wheel", "wheel of the sdist"])
+def test_every_build_answers_as_the_checkout_does(places, kind, tmp_path):
+    """Presets, schema and page are found at one name, whether or not they are files of their own."""
+    origin, text = answer(places[kind], tmp_path)
+    assert Path(origin).is_relative_to(ROOT if kind == "editable" else places[kind])
+    assert text == answer(ROOT, tmp_path)[1]
+    assert text.startswith("{") and "kimi-k3" in text
+
+
+@pytest.mark.parametrize("kind", ["wheel", "wheel of the sdist"])
+def test_a_wheel_carries_the_sources_of_its_presets(places, kind):
+    """Byte by byte, and reading one as a file of one's own gives the shipped model."""
+    carried = places[kind] / "hybridcalc" / "presets"
+    sources = {path.relative_to(ROOT / "presets"): path.read_bytes() for path in (ROOT / "presets").glob("*/*.yaml")}
+    assert {path.relative_to(carried): path.read_bytes() for path in carried.glob("*/*.yaml")} == sources
+    assert {path.parts[0] for path in sources} == {"models", "gpus"}
+
+
+def test_both_wheels_hold_the_same_files(places):
+    """What the sdist leaves out, a wheel built from it would lack."""
+    first, second = (
+        {path.relative_to(places[kind]): path.read_bytes() for path in places[kind].rglob("*") if path.is_file()}
+        for kind in ("wheel", "wheel of the sdist")
+    )
+    assert first.keys() == second.keys()
+    assert [name for name in first if first[name] != second[name]] == []
+
+
+def test_a_file_that_the_package_lacks_is_an_error():
+    with pytest.raises(FileNotFoundError):
+        package_file("presets/none.json")
