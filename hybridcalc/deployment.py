@@ -6,11 +6,16 @@ known, an interval where it was read off a log printed to two decimals.
 """
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybridcalc.errors import InputError
 from hybridcalc.units import parse_tokens
+
+if TYPE_CHECKING:
+    from hybridcalc.hardware import Gpu
 
 KINDS = ("long", "agent", "batch", "small")
 """Kinds of workload that change what is worth setting: long documents, short agent turns, batch, small cards."""
@@ -87,6 +92,39 @@ class Rest(NamedTuple):
     def exact(self) -> bool:
         """Whether there is nothing to either side of the likely value."""
         return self.low_gib == self.high_gib
+
+
+class Memory(NamedTuple):
+    """What is known of the memory of one rank before it is planned; sizes in GiB, None for what is not given.
+
+    ``rest`` and ``available`` are the memory left for the caches, as the engine that has the name counts it; else it
+    follows from the GPU and the weights on a rank (those of ``checkpoint``, a folder with an index, where no figure is
+    given), or from what a boot printed as free before and after the weights. ``non_cache``: what the GPU holds beside.
+    """
+
+    rest: float | None = None
+    available: float | None = None
+    gpu: "Gpu | None" = None
+    weights: float | None = None
+    non_cache: float | None = None
+    avail_before: float | None = None
+    avail_after: float | None = None
+    checkpoint: Path | None = None
+
+    def weights_of(self, ranks: int) -> float | None:
+        """Weights on one of ``ranks`` that share the checkpoint, GiB; None where nothing tells."""
+        if self.weights is not None or self.checkpoint is None:
+            return self.weights
+        from hybridcalc.hardware import weights_from_index
+
+        return weights_from_index(self.checkpoint, ranks)
+
+
+def one_way(ways: Mapping[str, bool]) -> None:
+    """Raise InputError where the memory is given in more ways than one."""
+    if sum(ways.values()) > 1:
+        *most, last = ways
+        raise InputError("the memory is given in more than one way", fix=f"keep {', '.join(most)} or {last}")
 
 
 def exact_rest(gib: float, why: str = "as given") -> Rest:

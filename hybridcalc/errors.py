@@ -4,6 +4,8 @@ The command line prints ``error: <message>`` and, when there is one, the fix on 
 (the input is at fault) or 1 (the question is understood and the answer is no).
 """
 
+from typing import Any
+
 
 class HybridcalcError(Exception):
     """Base of every error a user can cause. ``fix`` is what to write instead, or an empty string."""
@@ -60,3 +62,25 @@ class IllegalCombination(HybridcalcError):
     """Flags that the engine itself refuses together. The question is clear and the answer is no: exit code 1."""
 
     exit_code = 1
+
+
+class Refusal(IllegalCombination):
+    """A configuration that an engine does not start with: the ``stage`` of its start-up, the ``reason``, the fix.
+
+    ``rule`` is its id among the engine's rules, ``outputs`` what the stages before it had settled.
+    """
+
+    def __init__(self, reason: str, *, stage: str, rule: str, fix: str = "") -> None:
+        super().__init__(reason, fix=fix)
+        self.stage = stage
+        self.rule = rule
+        self.reason = self.message
+        self.outputs: dict[str, Any] = {}
+
+
+class MemoryUnknown(InputError):
+    """The memory that a plan needs follows from nothing given. ``figures``: what is missing for it, in words."""
+
+    def __init__(self, message: str, *, figures: tuple[str, ...], fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.figures = figures

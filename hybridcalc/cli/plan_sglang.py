@@ -12,12 +12,12 @@ from hybridcalc.cli.plan_inputs import MemoryOptions, boot_figure, one_way, sign
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.sglang import memory
 from hybridcalc.engines.sglang.command import TABLE, from_words
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, Refusal, ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_for
 from hybridcalc.engines.sglang.flags import PLATFORMS
 from hybridcalc.engines.sglang.kv import OWN_DRAFT_CELL
 from hybridcalc.engines.sglang.server_plan import Plan, plan, refused
 from hybridcalc.engines.sglang.sweep import CHEAP_FIELDS, NAMES, SweepSolver
-from hybridcalc.errors import IllegalCombination, InputError
+from hybridcalc.errors import IllegalCombination, InputError, Refusal
 from hybridcalc.findings import Finding
 from hybridcalc.hardware import find_gpu, weights_from_index
 

@@ -12,10 +12,10 @@ from hybridcalc.cli.plan_inputs import MemoryOptions, one_way, signed_gib
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.vllm import memory
 from hybridcalc.engines.vllm.command import TABLE, from_words
-from hybridcalc.engines.vllm.config import NEWEST_VERSION, EngineArgs, Refusal, refuse_retired_mode, rules_for
+from hybridcalc.engines.vllm.config import NEWEST_VERSION, EngineArgs, refuse_retired_mode, rules_for
 from hybridcalc.engines.vllm.server_plan import Plan, plan, refused
 from hybridcalc.engines.vllm.sweep import CHEAP_FIELDS, NAMES, SweepSolver
-from hybridcalc.errors import IllegalCombination, InputError
+from hybridcalc.errors import IllegalCombination, InputError, Refusal
 from hybridcalc.findings import Finding
 from hybridcalc.hardware import find_gpu, weights_from_index
 

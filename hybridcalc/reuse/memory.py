@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.allocation import int8_pool
-from hybridcalc.engines.sglang.config import Refusal, ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import prepare, size
 from hybridcalc.engines.vllm import planner as vllm
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.groups import STATE
-from hybridcalc.errors import IllegalCombination
+from hybridcalc.errors import IllegalCombination, Refusal
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.settings import Settings
 

@@ -11,8 +11,8 @@ from hybridcalc.crosscheck.devices import CpuMeter, MetaMeter
 from hybridcalc.crosscheck.sglang_tensors import full_sizes, stage_tensors
 from hybridcalc.crosscheck.tensors import Sizes
 from hybridcalc.crosscheck.verification import measure, verify_shard
-from hybridcalc.engines.sglang.config import Refusal
 from hybridcalc.engines.sglang.planner import allocation, prepare, size
+from hybridcalc.errors import Refusal
 from hybridcalc.units import MIB
 
 ALLOCATED = [case_id for case_id, case in CASES.items() if "alloc_mamba" in case["outputs"]]

@@ -6,7 +6,7 @@ import pytest
 from sglang_cases import CASES, arguments_of, model_of, refused_at
 
 from hybridcalc.engines.sglang import planner
-from hybridcalc.engines.sglang.config import Refusal
+from hybridcalc.errors import Refusal
 
 
 def start_up(case_id: str, **changed: Any) -> tuple[str, dict[str, Any]]:

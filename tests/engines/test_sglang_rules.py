@@ -7,8 +7,9 @@ import pytest
 
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.config import Refusal, ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.rules import RULES
+from hybridcalc.errors import Refusal
 from hybridcalc.findings import SEVERITIES, Finding, find
 
 K3_FLAGS = {"tp_size": 8, "mamba_ssm_dtype": "float32", "kv_cache_dtype": "fp8_e4m3"}

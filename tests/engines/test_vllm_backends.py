@@ -4,9 +4,9 @@ import pytest
 
 from hybridcalc import load_model
 from hybridcalc.engines.vllm.backends import FIXED_BACKENDS, FREE_LAYOUTS, attention_backend, resolve_layout
-from hybridcalc.engines.vllm.config import RULE_SETS, EngineArgs, Refusal
+from hybridcalc.engines.vllm.config import RULE_SETS, EngineArgs
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, Refusal
 
 NEMOTRON, KIMI = "nemotron-h-8b", "kimi-linear-48b-a3b"
 

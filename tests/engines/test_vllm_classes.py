@@ -5,9 +5,9 @@ import pytest
 from hybridcalc import load_model
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.vllm.classes import CLASSES, NOT_MODELLED
-from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, Refusal
 
 
 def refusal(model, version):

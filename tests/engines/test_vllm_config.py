@@ -5,17 +5,10 @@ from dataclasses import fields, replace
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.engines.vllm.config import (
-    LAST_WITH_MODE_ALL,
-    RULE_SETS,
-    EngineArgs,
-    Refusal,
-    refuse_retired_mode,
-    rules_for,
-)
+from hybridcalc.engines.vllm.config import LAST_WITH_MODE_ALL, RULE_SETS, EngineArgs, refuse_retired_mode, rules_for
 from hybridcalc.engines.vllm.configuration import KINDS
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.errors import InputError, quoted_value
+from hybridcalc.errors import InputError, Refusal, quoted_value
 
 NEMOTRON, NEXT, KIMI = "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
 

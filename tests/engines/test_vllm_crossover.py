@@ -12,10 +12,10 @@ from hybridcalc import load_model
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.crossover import Holdings
 from hybridcalc.engines.vllm.classes import CLASSES
-from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.crossover import compare, holdings, lighter_in_blocks
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.errors import HybridcalcError, InputError
+from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.formulas.crossover import KvCurve
 
 NEMOTRON = "nemotron-h-8b"

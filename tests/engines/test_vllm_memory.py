@@ -2,9 +2,9 @@
 
 import pytest
 
-from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.memory import NON_CACHE_GIB, rest_from_flag, rest_from_gpu
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, Refusal
 from hybridcalc.hardware import Gpu
 from hybridcalc.units import GIB
 

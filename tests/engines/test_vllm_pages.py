@@ -11,9 +11,9 @@ from hybridcalc import load_model
 from hybridcalc.architecture.geometry import ShortConv
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.vllm.classes import CLASSES
-from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.errors import HybridcalcError
+from hybridcalc.errors import HybridcalcError, Refusal
 
 NEMOTRON, NEXT, KIMI = "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
 OLD = {"engine_version": "0.22.1", "enable_prefix_caching": True}

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from hybridcalc import load_model, vllm
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.vllm.classes import CLASSES
-from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.planner import prepare, size
-from hybridcalc.errors import HybridcalcError, InputError
+from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.units import GIB
 
 NEMOTRON = "nemotron-h-8b"

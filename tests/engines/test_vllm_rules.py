@@ -8,8 +8,9 @@ import pytest
 from hybridcalc import load_model, vllm
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.vllm.command import from_words
-from hybridcalc.engines.vllm.config import EngineArgs, Refusal, refuse_retired_mode
+from hybridcalc.engines.vllm.config import EngineArgs, refuse_retired_mode
 from hybridcalc.engines.vllm.rules import RULES
+from hybridcalc.errors import Refusal
 from hybridcalc.findings import SEVERITIES, Finding
 from hybridcalc.units import GIB
 

@@ -12,9 +12,9 @@ from hybridcalc import load_model, vllm
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.vllm.classes import CLASSES
-from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.server_plan import refused
-from hybridcalc.errors import HybridcalcError, InputError
+from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.units import GIB
 
 NEMOTRON = "nemotron-h-8b"

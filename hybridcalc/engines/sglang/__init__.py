@@ -5,7 +5,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, Refusal, ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_for
+from hybridcalc.errors import Refusal
 
 if TYPE_CHECKING:
     from hybridcalc.engines.sglang.server_plan import Plan as Plan

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.families import kv_elements_per_token
 from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, KimiDelta, LatentKV
-from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs
+from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
 from hybridcalc.engines.sglang.kv import KvCell, index_price, index_row_bytes
 from hybridcalc.engines.sglang.replayssm import decode_rings, replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.states import StateSlot
+from hybridcalc.errors import Refusal
 from hybridcalc.formulas.checkpoints import int8_slot_bytes
 from hybridcalc.formulas.replayssm import Ring
 from hybridcalc.units import DTYPE_BYTES

@@ -14,7 +14,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
 from hybridcalc.engines.sglang.arguments import check_arguments
-from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs, rules_for, with_model_defaults
+from hybridcalc.engines.sglang.config import RuleSet, ServerArgs, rules_for, with_model_defaults
 from hybridcalc.engines.sglang.constants import Constants, architecture_constants, draft_kv_bytes, draft_states
 from hybridcalc.engines.sglang.notes import model_notes
 from hybridcalc.engines.sglang.pools import limit_is_slots, request_limit
@@ -30,6 +30,7 @@ from hybridcalc.engines.sglang.settings import (
     weigh,
 )
 from hybridcalc.engines.sglang.strategy import Resolved, resolve_strategy
+from hybridcalc.errors import Refusal
 from hybridcalc.formulas.balance import balanced_ratio, token_equiv
 from hybridcalc.formulas.slots import Slots, Strategy, pin
 from hybridcalc.plan import Step

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from hybridcalc.errors import IllegalCombination, InputError
+from hybridcalc.errors import InputError, Refusal
 from hybridcalc.units import version_numbers
 
 NEWEST_VERSION = "0.5.23"
@@ -54,21 +54,6 @@ RULE_SETS = (
             replayssm_with_extra_buffer=True, cap_line=True, replayssm_priced=True, own_draft_cell=True,
             multimodal_reserve=True, after_capture=True, state_class_checked=True),
 )  # fmt: skip
-
-
-class Refusal(IllegalCombination):
-    """A configuration SGLang does not start with: the ``stage`` of its start-up, the ``reason``, what to change.
-
-    Stages in their order: arguments, load (the weights), strategy, shapes, ratio, solve, tokens,
-    max_running_requests, alloc. ``rule`` is its id in rules.py, ``outputs`` what the stages before it had settled.
-    """
-
-    def __init__(self, reason: str, *, stage: str, rule: str, fix: str = "") -> None:
-        super().__init__(reason, fix=fix)
-        self.stage = stage
-        self.rule = rule
-        self.reason = self.message
-        self.outputs: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)

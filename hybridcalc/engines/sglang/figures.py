@@ -123,6 +123,26 @@ class Figures:
         raise NotImplementedError
 
     @property
+    def version(self) -> str:
+        """The release whose rules were used."""
+        return self.ready.rules.version
+
+    @property
+    def requests(self) -> int:
+        """Requests of the workload that run at once, over all attention workers."""
+        return self.concurrency * self.args.attn_dp_size
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of sequences that the KV of one worker holds."""
+        return self.logical_token_capacity
+
+    @property
+    def idle_percent(self) -> float | None:
+        """The share of the pool that does not bind which no request can use; None without a length."""
+        return self.capacity.idle_percent if self.workload.lengths else None
+
+    @property
     def suggestions(self) -> tuple[Suggestion, ...]:
         """Flags that serve the workload better, the most gain first."""
         raise NotImplementedError

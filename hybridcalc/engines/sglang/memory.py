@@ -14,14 +14,15 @@ arg_groups/overrides.py post_capture_kv_sizing_planned (0.5.23).
 """
 
 from hybridcalc.architecture.geometry import Architecture, LatentKV
-from hybridcalc.deployment import HEADROOM, Rest
-from hybridcalc.engines.sglang.config import Refusal, ServerArgs, is_set, rules_for
-from hybridcalc.errors import InputError
+from hybridcalc.deployment import HEADROOM, Memory, Rest, exact_rest, one_way
+from hybridcalc.engines.sglang.config import ServerArgs, is_set, rules_for
+from hybridcalc.errors import InputError, MemoryUnknown, Refusal
 from hybridcalc.hardware import Gpu
 
 CONTEXT_GIB = 1.1
 """Memory a process takes before the weights: 78.5 of 79.65 GiB are free on an H100. An estimate, and said to be one."""
 HALF_CENT = 0.005
+NO_FRACTION = "the memory for the pools depends on --mem-fraction-static", "add --mem-fraction-static F, e.g. 0.85"
 BIG_GPU_MB, BIG_GPU_RESERVE_MB = 60 * 1024, 10_240
 VLM_CACHE_MB, FEATURE_CACHE_MB = 100, 1024
 """Defaults of SGLANG_VLM_CACHE_SIZE_MB and SGLANG_MM_FEATURE_CACHE_MB."""
@@ -29,6 +30,41 @@ FEATURES_ON_GPU = ("cuda_ipc", "cuda_vmm")
 CHUNKS_BY_GPU_GIB = ((20, 2048), (60, 4096), (160, 8192))
 LARGEST_CHUNK = 16384
 """Tokens prefilled at once where --chunked-prefill-size is not set: by the memory of the GPU."""
+
+
+def check_memory(known: Memory) -> None:
+    """Raise InputError for figures of which one would be ignored, or that say nothing alone."""
+    boot = known.avail_before is not None or known.avail_after is not None
+    one_way({"--rest": known.rest is not None, "--gpu": known.gpu is not None, "the avail figures": boot})
+    if known.weights is not None and known.gpu is None:
+        raise InputError("--weights says nothing without --gpu", fix="add --gpu NAME, or leave it out")
+    if boot and (known.avail_before is None or known.avail_after is None):
+        raise InputError("--avail-before and --avail-after go together", fix="give both figures of the boot log")
+
+
+def rest_of(model: Architecture, args: ServerArgs, known: Memory) -> Rest:
+    """The memory left: as given, from the figures of a boot, or from the GPU, the weights and the fraction.
+
+    Raises MemoryUnknown where they are not all there, Refusal for weights that do not fit.
+    """
+    if known.rest is not None:
+        return exact_rest(known.rest)
+    if known.avail_before is not None and known.avail_after is not None:
+        return rest_from_boot(known.avail_before, known.avail_after, model, args)
+    weights = known.weights_of(args.tp_size * args.pp_size)
+    if known.gpu is not None and weights is not None and args.mem_fraction_static is not None:
+        return rest_from_gpu(known.gpu, weights, model, args)
+    wanted = {"the GPU": known.gpu, "the weights on a rank": weights, "--mem-fraction-static": args.mem_fraction_static}
+    figures = tuple(name for name, value in wanted.items() if value is None)
+    if known.gpu is None:
+        raise MemoryUnknown(
+            "plan needs the memory left for the pools: add --rest SIZE",
+            figures=figures,
+            fix="or --gpu with --weights and --mem-fraction-static, or the two --avail figures",
+        )
+    if weights is None:
+        raise MemoryUnknown("--gpu needs the weights on one rank", figures=figures, fix="add --weights SIZE")
+    raise MemoryUnknown(NO_FRACTION[0], figures=figures, fix=NO_FRACTION[1])
 
 
 def rest_from_boot(
@@ -117,9 +153,7 @@ def multimodal_gib(model: Architecture, args: ServerArgs) -> float:
 
 def _fraction(args: ServerArgs) -> float:
     if args.mem_fraction_static is None:
-        raise InputError(
-            "the memory for the pools depends on --mem-fraction-static", fix="add --mem-fraction-static F, e.g. 0.85"
-        )
+        raise InputError(NO_FRACTION[0], fix=NO_FRACTION[1])
     if not 0 < args.mem_fraction_static < 1:
         raise InputError(f"--mem-fraction-static {args.mem_fraction_static:g} is not between 0 and 1")
     return args.mem_fraction_static

@@ -18,7 +18,7 @@ from hybridcalc.architecture.geometry import Architecture, KimiDelta, LatentKV
 from hybridcalc.engines.sglang import loglines
 from hybridcalc.engines.sglang.allocation import Allocation, allocate, check_kv_pages
 from hybridcalc.engines.sglang.arguments import check_arguments
-from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs, check_model, rules_for, with_model_defaults
+from hybridcalc.engines.sglang.config import RuleSet, ServerArgs, check_model, rules_for, with_model_defaults
 from hybridcalc.engines.sglang.kv import KvCell, stage_cell
 from hybridcalc.engines.sglang.pools import (
     Rings,
@@ -35,7 +35,7 @@ from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_active, replay
 from hybridcalc.engines.sglang.stages import Stage, pipeline_stages
 from hybridcalc.engines.sglang.states import StateSlot, state_slot
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of
-from hybridcalc.errors import ShardingError
+from hybridcalc.errors import Refusal, ShardingError
 from hybridcalc.formulas.slots import Slots
 
 DEFAULT_CONTEXT = 2048

@@ -17,7 +17,8 @@ Leaves out: what the pools really take (allocation.py) and unified memory.
 
 from typing import NamedTuple
 
-from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs
+from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
+from hybridcalc.errors import Refusal
 from hybridcalc.units import GIB, format_bytes
 
 SPECULATIVE_REQUEST_LIMIT = 48

@@ -11,7 +11,7 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
-from hybridcalc.engines.sglang.config import Refusal, ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs, rules_for
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.notes import model_notes
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, outputs, prepare, size
@@ -20,7 +20,7 @@ from hybridcalc.engines.sglang.settings import Setting
 from hybridcalc.engines.sglang.steps import plan_steps
 from hybridcalc.engines.sglang.suggest import balanced, suggest
 from hybridcalc.engines.sglang.unified import unified_bytes
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, Refusal
 from hybridcalc.findings import Finding, find
 from hybridcalc.plan import Step, Suggestion
 from hybridcalc.units import format_bytes

@@ -14,8 +14,8 @@ Mirrors arg_groups/overrides.py, model_hook.py, mamba_hook.py and attention_hook
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture, LatentKV
-from hybridcalc.engines.sglang.config import Refusal, RuleSet, ServerArgs
-from hybridcalc.errors import IllegalCombination
+from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
+from hybridcalc.errors import IllegalCombination, Refusal
 from hybridcalc.formulas.slots import Slots, Strategy, slots_per_request
 
 EXTRA_BUFFER_ARCHITECTURES = frozenset({

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
-from hybridcalc.engines.sglang.config import Refusal, ServerArgs, with_model_defaults
+from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
 from hybridcalc.engines.sglang.settings import binding_limit, settle
+from hybridcalc.errors import Refusal
 from hybridcalc.sweep import Outcome
 
 CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "max_total_tokens")

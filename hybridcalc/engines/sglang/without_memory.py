@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
-from hybridcalc.engines.sglang.config import Refusal, ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.planner import Prepared, prepare
 from hybridcalc.engines.sglang.rules import RULES
-from hybridcalc.errors import HybridcalcError
+from hybridcalc.errors import HybridcalcError, Refusal
 from hybridcalc.findings import Finding
 from hybridcalc.formulas.slots import pin
 from hybridcalc.plan import Suggestion

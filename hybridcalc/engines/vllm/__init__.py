@@ -5,8 +5,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from hybridcalc.engines.vllm.config import NEWEST_VERSION, EngineArgs, Refusal, rules_for
+from hybridcalc.engines.vllm.config import NEWEST_VERSION, EngineArgs, rules_for
 from hybridcalc.engines.vllm.states import layer_state, state_bytes_per_layer
+from hybridcalc.errors import Refusal
 
 if TYPE_CHECKING:
     from hybridcalc.engines.vllm.server_plan import Plan as Plan

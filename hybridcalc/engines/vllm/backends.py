@@ -10,8 +10,8 @@ MLA on blocks of 64 and prints so, which changes no size since MLA blocks are mu
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, LatentKV
-from hybridcalc.engines.vllm.config import EngineArgs, Refusal, RuleSet
-from hybridcalc.errors import InputError
+from hybridcalc.engines.vllm.config import EngineArgs, RuleSet
+from hybridcalc.errors import InputError, Refusal
 
 DEFAULT_BLOCK = 16
 """Tokens of a block where nothing asks for another."""

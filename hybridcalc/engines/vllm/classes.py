@@ -9,8 +9,7 @@ releases between them for the bounds).
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.vllm.config import Refusal
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, Refusal
 from hybridcalc.units import version_numbers
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from hybridcalc.errors import IllegalCombination, InputError
+from hybridcalc.errors import InputError, Refusal
 from hybridcalc.units import version_numbers
 
 NEWEST_VERSION = "0.33.0"
@@ -92,22 +92,6 @@ def _rule_sets() -> tuple[RuleSet, ...]:
 
 
 RULE_SETS = _rule_sets()
-
-
-class Refusal(IllegalCombination):
-    """A configuration vLLM does not start with: the ``stage`` of its start-up, the ``reason``, what to change.
-
-    Stages in their order: create_engine_config, initialize_model, update_block_size_for_backend, get_kv_cache_spec,
-    layout+groups, get_kv_cache_configs, resolve_kv_cache_block_sizes, retention, cudagraph_mamba_check. ``rule`` is its
-    id in rules.py, ``outputs`` what the stages before it had settled.
-    """
-
-    def __init__(self, reason: str, *, stage: str, rule: str, fix: str = "") -> None:
-        super().__init__(reason, fix=fix)
-        self.stage = stage
-        self.rule = rule
-        self.reason = self.message
-        self.outputs: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from functools import lru_cache
 from hybridcalc.architecture.geometry import Architecture, KimiDelta
 from hybridcalc.engines.vllm.backends import Backend
 from hybridcalc.engines.vllm.classes import ModelClass
-from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, Refusal, RuleSet
+from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, RuleSet
 from hybridcalc.engines.vllm.states import KDA_STATE_DTYPES, NEMOTRON, QWEN3_5, StateTensor, layer_state
-from hybridcalc.errors import InputError, ShardingError, quoted_value
+from hybridcalc.errors import InputError, Refusal, ShardingError, quoted_value
 from hybridcalc.units import LARGEST_BYTES, LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 MOST_DRAFTS = 1024

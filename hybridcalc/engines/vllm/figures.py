@@ -155,6 +155,26 @@ class Figures:
         return budget(self)
 
     @property
+    def version(self) -> str:
+        """The release whose rules were used."""
+        return self.ready.rules.version
+
+    @property
+    def requests(self) -> int:
+        """Requests of the workload that run at once in one replica."""
+        return self.concurrency
+
+    @property
+    def tokens(self) -> int:
+        """The token figure that the engine prints."""
+        return self.kv_cache_size_tokens
+
+    @property
+    def idle_percent(self) -> float | None:
+        """The share of the blocks that no request can use; None without a length."""
+        return self.running.idle_percent if self.workload.lengths else None
+
+    @property
     def suggestions(self) -> tuple[Suggestion, ...]:
         """Flags that serve the workload better, the most gain first."""
         raise NotImplementedError

@@ -7,14 +7,53 @@ context, NCCL buffers, graphs), given by the user or estimated. --kv-cache-memor
 vLLM v1/worker/gpu_worker.py determine_available_memory; a measured boot prints it as `Available KV cache memory`.
 """
 
-from hybridcalc.deployment import HEADROOM, Rest, exact_rest
-from hybridcalc.engines.vllm.config import EngineArgs, Refusal
-from hybridcalc.errors import InputError
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.deployment import HEADROOM, Memory, Rest, exact_rest, one_way
+from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.errors import InputError, MemoryUnknown, Refusal
 from hybridcalc.hardware import Gpu
 from hybridcalc.units import GIB
 
 NON_CACHE_GIB = (1.5, 3.0, 6.0)
 """Least, likely and most that boots of one GPU take beside weights and cache. An estimate, and said to be one."""
+
+
+def check_memory(known: Memory) -> None:
+    """Raise InputError for figures of which one would be ignored, or that say nothing alone."""
+    for flag, value in (("--weights", known.weights), ("--non-cache", known.non_cache)):
+        if value is not None and known.gpu is None:
+            raise InputError(f"{flag} says nothing without --gpu", fix="add --gpu NAME, or leave it out")
+    one_way({"--available": known.available is not None, "--gpu": known.weights is not None})
+
+
+def rest_of(model: Architecture, args: EngineArgs, known: Memory) -> Rest:
+    """The memory for the cache: as given, as a flag says it or the blocks, or from the GPU and the weights.
+
+    Raises MemoryUnknown where they are not all there, Refusal for weights that do not fit and what start-up refuses.
+    """
+    if known.available is not None:
+        return exact_rest(known.available)
+    flagged = rest_from_flag(args)
+    if flagged is not None:
+        return flagged
+    weights = known.weights_of(args.tensor_parallel_size)
+    if args.num_gpu_blocks_override is not None and (known.gpu is None or weights is None):
+        return exact_rest(
+            args.num_gpu_blocks_override * prepare(model, args).bytes_per_block / GIB, "--num-gpu-blocks-override"
+        )
+    if known.gpu is not None and weights is not None:
+        return rest_from_gpu(known.gpu, weights, args, non_cache_gib=known.non_cache)
+    figures = tuple(
+        name for name, value in {"the GPU": known.gpu, "the weights on a rank": weights}.items() if value is None
+    )
+    if known.gpu is not None:
+        raise MemoryUnknown("--gpu needs the weights on one rank", figures=figures, fix="add --weights SIZE")
+    raise MemoryUnknown(
+        "plan needs the memory free for the cache: add --available SIZE",
+        figures=figures,
+        fix="or --gpu with --weights, or --kv-cache-memory-bytes",
+    )
 
 
 def rest_from_flag(args: EngineArgs) -> Rest | None:

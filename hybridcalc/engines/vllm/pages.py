@@ -18,9 +18,9 @@ from hybridcalc.architecture.families import kv_elements_per_token, kv_heads_on_
 from hybridcalc.architecture.geometry import Architecture, GatedDeltaNet, GroupedQueryKV, KimiDelta, LatentKV
 from hybridcalc.engines.vllm.backends import DEFAULT_BLOCK, SCALE_BYTES, Backend, kv_element_bytes
 from hybridcalc.engines.vllm.classes import ModelClass
-from hybridcalc.engines.vllm.config import EngineArgs, Refusal, RuleSet
+from hybridcalc.engines.vllm.config import EngineArgs, RuleSet
 from hybridcalc.engines.vllm.states import StateTensor, layer_state
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, Refusal
 from hybridcalc.formulas.pages import aligned_block
 from hybridcalc.units import DTYPE_BYTES
 

@@ -12,7 +12,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm import loglines
 from hybridcalc.engines.vllm.backends import attention_backend, backend_names, resolve_layout
 from hybridcalc.engines.vllm.classes import model_class
-from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, Refusal, rules_for
+from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, rules_for
 from hybridcalc.engines.vllm.configuration import (
     cache_mode,
     check_configuration,
@@ -27,7 +27,7 @@ from hybridcalc.engines.vllm.groups import FULL, STATE, Residency, blocks_held, 
 from hybridcalc.engines.vllm.pages import check_layer_fits, checkpoint_grid, kv_bytes_per_token, resolve_pages
 from hybridcalc.engines.vllm.prepared import Prepared as Prepared
 from hybridcalc.engines.vllm.prepared import Sizing as Sizing
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, Refusal
 from hybridcalc.formulas.pages import divisors
 from hybridcalc.units import GIB
 

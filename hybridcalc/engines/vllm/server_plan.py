@@ -11,7 +11,7 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
-from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.notes import plan_notes
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, outputs, prepare, size
@@ -19,7 +19,7 @@ from hybridcalc.engines.vllm.prefix import PrefixReuse, prefix_reuse
 from hybridcalc.engines.vllm.rules import RULES
 from hybridcalc.engines.vllm.steps import plan_steps
 from hybridcalc.engines.vllm.suggest import suggest
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, Refusal
 from hybridcalc.findings import Finding, find
 from hybridcalc.plan import Step, Suggestion
 from hybridcalc.units import GIB, LARGEST_BYTES

@@ -6,9 +6,10 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.vllm.config import EngineArgs, Refusal
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.figures import running
 from hybridcalc.engines.vllm.planner import Prepared, prepare, size
+from hybridcalc.errors import Refusal
 from hybridcalc.sweep import Outcome
 from hybridcalc.units import GIB
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, Refusal, refuse_retired_mode
+from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, refuse_retired_mode
 from hybridcalc.engines.vllm.figures import Figures
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.rules import RULES
+from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding
 from hybridcalc.plan import Suggestion
 

@@ -1,0 +1,314 @@
+"""What is an engine? All that any room asks of one (`Engine`), and where each is found (`ENGINES`).
+
+    ENGINES["vllm"].plan(model, args, rest, workload)        for name, row in ENGINES.rows.items(): row.title
+
+An engine is one object, in engines/<name>/engine.py, loaded when it is first asked for; the rows say what can be said
+without it: its title, what starts it, and its modules in rooms that lie above (a grammar of its logs, its tensors).
+What an engine cannot do is None, and `offered` says so in the user's words. A new engine is added here with a row.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
+
+from hybridcalc.errors import InputError
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.crossover import Crossover
+    from hybridcalc.deployment import Memory, Rest, Workload
+    from hybridcalc.errors import Refusal
+    from hybridcalc.findings import Finding, Rule
+    from hybridcalc.shell.flags import FlagTable
+    from hybridcalc.sweep import Outcome
+
+Offered = TypeVar("Offered")
+
+
+class Answer(Protocol):
+    """A plan, as far as every engine's is alike. The document of it is `to_dict`."""
+
+    model: "Architecture"
+    args: Any
+    rest: "Rest"
+    workload: "Workload"
+
+    @property
+    def version(self) -> str:
+        """The release whose rules were used."""
+
+    @property
+    def requests(self) -> int:
+        """Requests of the workload that run at once, over all attention workers of a server."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of sequences that the KV holds."""
+
+    @property
+    def idle_percent(self) -> float | None:
+        """The share of the pool that does not bind which no request can use; None without a length."""
+
+    @property
+    def findings(self) -> "tuple[Finding, ...]":
+        """Traps that the configuration walks into."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of ``plan --json``."""
+
+
+class Decided(Protocol):
+    """What holds whatever the memory: findings, and for every rule that was not checked the figures it needs."""
+
+    @property
+    def findings(self) -> "tuple[Finding, ...]":
+        """Refusals and traps that are certain."""
+
+    @property
+    def waiting(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Rules that were not checked, each with the figures it needs."""
+
+
+class Sweeping(NamedTuple):
+    """How an engine is swept: a solver for a model, the arguments that change nothing of what is prepared, the names
+    of pool units and tokens in a document, and the unit in words.
+    """
+
+    solver: "Callable[[Architecture], Callable[..., Outcome]]"
+    cheap_fields: tuple[str, ...]
+    names: tuple[str, str]
+    unit: str
+
+
+class Compare(Protocol):
+    """The crossovers of a model with itself and with a baseline, up to ``longest`` tokens in the curve."""
+
+    def __call__(
+        self, model: "Architecture", baseline: "Architecture | None", args: Any, *, longest: int | None = None
+    ) -> "Crossover":
+        """Compare them. Raises InputError for a model without a state."""
+        ...
+
+
+class Engine:
+    """What every room asks of an engine; arguments are the engine's own class, under its own names.
+
+    The answers lie in modules of the engine's folder that are named alike in all of them: command (`TABLE`,
+    `from_words`), config (`KNOWN_ENVIRONMENT`, `NEWEST_VERSION`, `RULE_SETS`, `rules_for`), memory, without_memory,
+    planner, server_plan, rules; and where the engine is swept or weighed, sweep and crossover. Each is loaded when it
+    is first asked for.
+
+    ``options`` are options of commands that the engine takes beside its flags; any other is refused by name. One sets
+    the argument of its name, where there is one, or the argument that it is ``renamed`` to. ``memory_option`` names the
+    one that says the memory left, ``unit`` what a sweep counts. ``stages`` are those of a start-up, in order.
+    ``settles``: rules -> the rules that need no word of their own where the first has spoken.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    model_flag: ClassVar[str]
+    options: ClassVar[frozenset[str]]
+    renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    memory_option: ClassVar[str]
+    unit: ClassVar[str]
+    stages: ClassVar[tuple[str, ...]] = ()
+    settles: ClassVar[Mapping[str, frozenset[str]]] = MappingProxyType({})
+
+    def part(self, name: str) -> Any:
+        """A module of the engine's folder."""
+        return import_module(f"{type(self).__module__.rpartition('.')[0]}.{name}")
+
+    def _offers(self, name: str) -> bool:
+        return find_spec(f"{type(self).__module__.rpartition('.')[0]}.{name}") is not None
+
+    @property
+    def flags(self) -> "FlagTable":
+        """The flags of its command line."""
+        return cast("FlagTable", self.part("command").TABLE)
+
+    @property
+    def environment(self) -> frozenset[str]:
+        """Environment switches that change a figure or a refusal."""
+        return cast("frozenset[str]", self.part("config").KNOWN_ENVIRONMENT)
+
+    @property
+    def newest(self) -> str:
+        """The newest release that is known."""
+        return cast(str, self.part("config").NEWEST_VERSION)
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """The releases that changed a rule, oldest first."""
+        return tuple(rules.version for rules in self.part("config").RULE_SETS)
+
+    def note(self, version: str) -> str:
+        """What is to be said where other rules stand in for those of ``version``. Raises InputError for none."""
+        return cast(str, self.part("config").rules_for(version)[1])
+
+    def knows(self, version: str) -> bool:
+        """Whether there are rules for a version of the engine."""
+        try:
+            self.note(version)
+        except InputError:
+            return False
+        return True
+
+    def read(
+        self, words: Sequence[str], env: Mapping[str, str], unknown: list[str] | None = None
+    ) -> tuple[str | None, Any]:
+        """MODEL (None where no word names it) and arguments of the words after a launcher. Raises InputError.
+
+        ``unknown`` collects the flags that are ignored although no list of the engine's has them.
+        """
+        found: tuple[str | None, Any] = self.part("command").from_words(words, env, unknown=unknown)
+        return found
+
+    def check_options(self, given: Mapping[str, Any]) -> None:
+        """Raise InputError for an option that is given (not None) although only other engines have it."""
+        for name, value in given.items():
+            if value is not None and name not in self.options:
+                raise InputError(f"--{name.replace('_', '-')} says nothing about {self.title}", fix="leave it out")
+
+    def with_options(self, args: Any, given: Mapping[str, Any]) -> Any:
+        """The arguments with options of a command, None for those that are not given. Raises InputError."""
+        fields = {self.renamed.get(name, name): value for name, value in given.items() if value is not None}
+        return replace(args, **{field: value for field, value in fields.items() if hasattr(args, field)})
+
+    def check_memory(self, known: "Memory") -> None:
+        """Raise InputError for figures of which one would be ignored."""
+        self.part("memory").check_memory(known)
+
+    def memory(self, model: "Architecture", args: Any, known: "Memory") -> "Rest":
+        """The memory left for the caches. Raises MemoryUnknown with the figures that are missing, and Refusal."""
+        return cast("Rest", self.part("memory").rest_of(model, args, known))
+
+    @property
+    def memory_need(self) -> str:
+        """The memory left, as a figure that rules need."""
+        return cast(str, self.part("without_memory").MEMORY)
+
+    def remarks(self, args: Any, known: "Memory") -> list[str]:
+        """What to know of the arguments beside a given memory: whose rules are used, and what changes nothing."""
+        return [text for text in [self.note(args.engine_version)] if text]
+
+    def decide(self, model: "Architecture", args: Any, workload: "Workload") -> Decided:
+        """The refusals and traps that hold whatever the memory. Raises InputError for what makes no sense."""
+        return cast(Decided, self.part("without_memory").decide(model, args, workload))
+
+    def prepare(self, model: "Architecture", args: Any) -> Any:
+        """What start-up settles before memory counts. Raises Refusal."""
+        return self.part("planner").prepare(model, args)
+
+    def plan(self, model: "Architecture", args: Any, rest: "Rest", workload: "Workload") -> Answer:
+        """The whole plan. Raises Refusal for what does not start."""
+        return cast(Answer, self.part("server_plan").plan(model, args, rest=rest, workload=workload))
+
+    def refused(self, model: "Architecture", args: Any, refusal: "Refusal") -> dict[str, Any]:
+        """The document of a plan that does not start: the refusal, and what the stages before it settled."""
+        return cast("dict[str, Any]", self.part("server_plan").refused(model, args, refusal))
+
+    def ranks(self, args: Any) -> int:
+        """GPUs that a server takes, all its replicas together."""
+        raise NotImplementedError
+
+    def rules(self) -> "tuple[Rule, ...]":
+        """Every rule, refusals included."""
+        return cast("tuple[Rule, ...]", self.part("rules").RULES)
+
+    def refusals(self) -> frozenset[str]:
+        """Rules that stop a start-up."""
+        return frozenset(rule.id for rule in self.rules() if rule.check is None)
+
+    @property
+    def sweeping(self) -> "Sweeping | None":
+        """How it is swept; None where it is not."""
+        if not self._offers("sweep"):
+            return None
+        sweep = self.part("sweep")
+        return Sweeping(sweep.SweepSolver, sweep.CHEAP_FIELDS, sweep.NAMES, self.unit)
+
+    @property
+    def crossover(self) -> "Compare | None":
+        """Crossovers of a model, with itself and with a baseline; None where they are not known."""
+        return cast("Compare", self.part("crossover").compare) if self._offers("crossover") else None
+
+
+class Row(NamedTuple):
+    """What is known of an engine without loading it.
+
+    ``home``: the module whose ENGINE it is. ``launchers``: first words of a command that starts it; an interpreter of
+    any version and path counts as ``python``. ``rooms``: its modules in rooms above the engines, by the room's name.
+    """
+
+    title: str
+    home: str
+    launchers: tuple[tuple[str, ...], ...] = ()
+    rooms: Mapping[str, str] = {}
+
+
+class Engines(Mapping[str, Engine]):
+    """The engines by name; one is loaded when it is first asked for. The first is what is meant where none is named."""
+
+    def __init__(self, rows: dict[str, Row]) -> None:
+        self.rows = rows
+
+    def __getitem__(self, name: str) -> Engine:
+        engine: Engine = import_module(self.rows[name].home).ENGINE
+        return engine
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.rows
+
+    @property
+    def usual(self) -> str:
+        """The engine that is meant where none is named."""
+        return next(iter(self.rows))
+
+    def named(self, text: str, *, flag: str = "--engine") -> str:
+        """The name of an engine as typed in any case. Raises InputError naming the flag."""
+        if text.lower() not in self.rows:
+            raise InputError(f"{flag} {text[:40]!r} is not planned", fix=f"write {' or '.join(self.rows)}")
+        return text.lower()
+
+    def room(self, name: str, room: str) -> ModuleType | None:
+        """The module that an engine has in a room above the engines; None where it has none there."""
+        home = self.rows[name].rooms.get(room)
+        return None if home is None else import_module(home)
+
+
+def offered(capability: Offered | None, what: str, title: str) -> Offered:
+    """A capability of an engine. Raises InputError where the engine lacks it."""
+    if capability is None:
+        raise InputError(f"{what} is not for {title}", fix="name another engine")
+    return capability
+
+
+ENGINES = Engines(
+    {
+        "sglang": Row(
+            "SGLang",
+            "hybridcalc.engines.sglang.engine",
+            (("python", "-m", "sglang.launch_server"), ("sglang", "serve"), ("python", "-m", "dynamo.sglang")),
+            {"bootlog": "hybridcalc.bootlog.sglang", "diagnosis": "hybridcalc.diagnosis.sglang"},
+        ),
+        "vllm": Row(
+            "vLLM",
+            "hybridcalc.engines.vllm.engine",
+            (
+                ("python", "-m", "vllm.entrypoints.openai.api_server"),
+                ("vllm", "serve"),
+                ("python", "-m", "dynamo.vllm"),
+            ),
+            {"bootlog": "hybridcalc.bootlog.vllm", "diagnosis": "hybridcalc.diagnosis.vllm"},
+        ),
+    }
+)

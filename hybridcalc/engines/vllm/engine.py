@@ -1,0 +1,65 @@
+"""vLLM as an engine."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.deployment import Memory, Rest, Workload
+from hybridcalc.engines.engine import Answer, Engine
+from hybridcalc.engines.vllm.config import EngineArgs, refuse_retired_mode
+
+if TYPE_CHECKING:
+    from hybridcalc.hardware import Gpu
+
+
+class Vllm(Engine):
+    """vLLM's server."""
+
+    name, title = "vllm", "vLLM"
+    model_flag = "--model"
+    memory_option, unit = "available", "blocks"
+    options = frozenset({
+        "available", "gpu", "weights", "non_cache", "shared_prefix", "private", "engine_version", "draft_layers",
+        "gpu_capability", "tp_size", "dcp_size", "kv_cache_dtype", "mamba_ssm_dtype", "enable_prefix_caching", "env",
+    })  # fmt: skip
+    renamed = MappingProxyType(
+        {
+            "tp_size": "tensor_parallel_size",
+            "dcp_size": "decode_context_parallel_size",
+            "mamba_ssm_dtype": "mamba_ssm_cache_dtype",
+        }
+    )
+    stages = (
+        "create_engine_config", "initialize_model", "update_block_size_for_backend", "get_kv_cache_spec",
+        "layout+groups", "get_kv_cache_configs", "resolve_kv_cache_block_sizes", "retention", "cudagraph_mamba_check",
+    )  # fmt: skip
+
+    def with_options(self, args: EngineArgs, given: Mapping[str, Any]) -> EngineArgs:
+        """As every engine; a GPU (``gpu``, a hardware.Gpu) decides kernels and the default of max_num_seqs."""
+        card: Gpu | None = given.get("gpu")
+        if card is not None:
+            args = replace(args, gpu_memory_gib=card.gib, gpu_capability=card.capability or args.gpu_capability)
+        changed: EngineArgs = super().with_options(args, given)
+        _ = changed.capability  # raises for what is none
+        return changed
+
+    def remarks(self, args: EngineArgs, known: Memory) -> list[str]:
+        """As every engine."""
+        said = super().remarks(args, known)
+        if known.available is not None and args.kv_cache_memory_bytes is not None:
+            said.append("--available is given: --kv-cache-memory-bytes changes nothing here")
+        return said
+
+    def plan(self, model: Architecture, args: EngineArgs, rest: Rest, workload: Workload) -> Answer:
+        """As every engine; a cache mode that would quietly become another is refused."""
+        refuse_retired_mode(args)
+        return super().plan(model, args, rest, workload)
+
+    def ranks(self, args: EngineArgs) -> int:
+        """As every engine."""
+        return args.tensor_parallel_size * args.pipeline_parallel_size * args.data_parallel_size
+
+
+ENGINE = Vllm()
