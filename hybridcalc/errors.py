@@ -18,13 +18,25 @@ class HybridcalcError(Exception):
         super().__init__(self.message)
 
 
-def printable(text: str) -> str:
-    """The text on one line without control characters, since answers and messages quote what users and files hold."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+def printable(text: str, most: int | None = None) -> str:
+    """The text on one line without control characters, since answers and messages quote what users and files hold.
+
+    Of a name or path of more than ``most`` characters, the beginning and the end.
+    """
+    shown = text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+    if most is None or len(shown) <= most:
+        return shown
+    kept = most - 3
+    return shown[: kept // 2] + "..." + shown[-(kept - kept // 2) :]
 
 
-def quoted_value(value: object, most: int = 40) -> str:
-    """A value as Python writes it, at most ``most`` characters of it. Numbers of thousands of digits have no text."""
+def quoted(value: object, most: int = 40) -> str:
+    """A user's text in quotes, or any other value as Python writes it; of a long one, the first ``most`` characters.
+
+    Numbers of thousands of digits have no text.
+    """
+    if isinstance(value, str):
+        return repr(str(value) if len(value) <= most else value[: most - 3] + "...")
     if isinstance(value, int) and value.bit_length() > 1024:
         return "a number of hundreds of digits"
     try:

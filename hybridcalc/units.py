@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 
@@ -49,14 +49,14 @@ def _bytes(text: str) -> Fraction:
     amount = _amount(text, _SIZE_UNITS)
     if amount is None:
         raise InputError(
-            f"{_shown(text)} is not a size", fix="write 80GiB (2**30), 80GB (10**9), 143771MiB or plain bytes"
+            f"{quoted(text)} is not a size", fix="write 80GiB (2**30), 80GB (10**9), 143771MiB or plain bytes"
         )
     size = int(amount)
     if not 0 < size <= LARGEST_BYTES:
-        raise InputError(f"{_shown(text)} is not a usable size", fix="a size is above 0 and at most 1,048,576 TiB")
+        raise InputError(f"{quoted(text)} is not a usable size", fix="a size is above 0 and at most 1,048,576 TiB")
     if amount != size and text.strip()[-1].isdecimal():
         raise InputError(
-            f"{_shown(text)} is not a whole number of bytes", fix=f"write {text.strip()}GiB if that is meant"
+            f"{quoted(text)} is not a whole number of bytes", fix=f"write {text.strip()}GiB if that is meant"
         )
     return amount
 
@@ -70,10 +70,10 @@ def parse_tokens(text: str) -> int:
     """Tokens in ``9216``, ``8k`` (8,192) or ``1M`` (1,048,576). Raises InputError for what is not a positive count."""
     count = _amount(text, _TOKEN_UNITS)
     if count is None:
-        raise InputError(f"{_shown(text)} is not a token count", fix="write 9216, 8k (8,192) or 1M (1,048,576)")
+        raise InputError(f"{quoted(text)} is not a token count", fix="write 9216, 8k (8,192) or 1M (1,048,576)")
     if count.denominator != 1 or count < 1 or count > LARGEST_TOKENS:
         raise InputError(
-            f"{_shown(text)} is not a usable token count", fix=f"whole tokens from 1 to {LARGEST_TOKENS:,}"
+            f"{quoted(text)} is not a usable token count", fix=f"whole tokens from 1 to {LARGEST_TOKENS:,}"
         )
     return int(count)
 
@@ -83,7 +83,7 @@ def parse_dtype(text: str) -> str:
     name = text.strip().lower().removeprefix("torch.")
     name = _DTYPE_SPELLINGS.get(name, name)
     if name not in DTYPE_BYTES:
-        raise InputError(f"{_shown(text)} is not a dtype known here", fix=f"write one of {', '.join(DTYPE_BYTES)}")
+        raise InputError(f"{quoted(text)} is not a dtype known here", fix=f"write one of {', '.join(DTYPE_BYTES)}")
     return name
 
 
@@ -109,7 +109,7 @@ def version_numbers(text: str) -> tuple[int, ...]:
     """(0, 5, 23) of an engine version ``0.5.23`` or ``v0.5.23.post1``. Raises InputError for what is no version."""
     parts = text.strip().removeprefix("v").split(".")[:3] if len(text) <= 40 else []
     if len(parts) < 2 or not all(part.isdecimal() and part.isascii() for part in parts):
-        raise InputError(f"{_shown(text)} is not a version", fix="write one like 0.5.23 or 0.33.0")
+        raise InputError(f"{quoted(text)} is not a version", fix="write one like 0.5.23 or 0.33.0")
     return tuple(int(part) for part in parts)
 
 
@@ -119,8 +119,3 @@ def _amount(text: str, units: Mapping[str, int]) -> Fraction | None:
     if match is None or match[2].lower() not in units:
         return None
     return Fraction(match[1].replace(",", "").replace("_", "")) * units[match[2].lower()]
-
-
-def _shown(text: str) -> str:
-    """A user's own words, kept short and printable."""
-    return repr(text if len(text) <= 40 else text[:37] + "...")

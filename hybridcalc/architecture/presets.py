@@ -27,13 +27,15 @@ from hybridcalc.architecture.geometry import (
     RecurrentState,
     ShortConv,
 )
-from hybridcalc.errors import InputError, ModelNotFound, printable
+from hybridcalc.errors import InputError, ModelNotFound, printable, quoted
 from hybridcalc.resources import package_file
 
 LARGEST_CONFIG_BYTES = 8 * 2**20
 """Released config.json files reach 70 KB; quantisation tables can make them larger, never this large."""
 LONGEST_NAME = 200
 """Characters of a preset's name, alias or Hugging Face id; an id has 96 at most, and its quantisation a few more."""
+LONGEST_SHOWN = 120
+"""Characters of a path or name in a message."""
 LONGEST_COMMIT = 64
 """Bytes of a commit in the Hugging Face cache: 40 hex digits and a line end."""
 
@@ -88,7 +90,7 @@ def find_preset(name: str) -> tuple[str, str] | None:
                 return ids[candidate], f"read as {ids[candidate]}: quantised weights have the same caches"
     bare = wanted.rpartition("/")[2]
     if bare != wanted and bare in ids and wanted.count("/") == 1:
-        return ids[bare], f"read as {ids[bare]}: {_short(name.strip())} has the same model name"
+        return ids[bare], f"read as {ids[bare]}: {printable(name.strip(), LONGEST_SHOWN)} has the same model name"
     return None
 
 
@@ -105,7 +107,7 @@ def load_model(name_or_path: str) -> Architecture:
     try:
         path = Path(name_or_path).expanduser()
     except RuntimeError:
-        raise ModelNotFound(f"{_short(name_or_path)}: no such home") from None
+        raise ModelNotFound(f"{printable(name_or_path, LONGEST_SHOWN)}: no such home") from None
     try:
         if path.suffix in (".json", ".yaml", ".yml") or name_or_path.startswith(("./", "../", "/", "~")):
             return _from_path(path)
@@ -120,7 +122,9 @@ def load_model(name_or_path: str) -> Architecture:
         if cached is not None:
             return _from_path(cached, name=name_or_path)
     except OSError as error:
-        raise InputError(f"{_short(name_or_path)}: {(error.strerror or 'cannot be read').lower()}") from None
+        raise InputError(
+            f"{printable(name_or_path, LONGEST_SHOWN)}: {(error.strerror or 'cannot be read').lower()}"
+        ) from None
     raise _not_found(name_or_path)
 
 
@@ -179,19 +183,20 @@ def _attention(fields: dict[str, Any] | None) -> AttentionKV | None:
 def _from_path(path: Path, *, name: str | None = None) -> Architecture:
     if path.is_dir():
         path = path / "config.json"
+    where = printable(str(path), LONGEST_SHOWN)
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
-        raise ModelNotFound(f"{_short(str(path))}: no such file") from None
+        raise ModelNotFound(f"{where}: no such file") from None
     if not path.is_file():
-        raise InputError(f"{_short(str(path))}: not a regular file")
+        raise InputError(f"{where}: not a regular file")
     with path.open("rb") as stream:
-        data = _read_bounded(stream, _short(str(path)))
+        data = _read_bounded(stream, where)
     if path.suffix in (".yaml", ".yml"):
         from hybridcalc.architecture.preset_schema import read_preset
 
-        return from_preset(read_preset(_decoded(data, _short(str(path))), _short(str(path))))
-    return _from_config(data, name or _short(str(path)))
+        return from_preset(read_preset(_decoded(data, where), where))
+    return _from_config(data, name or where)
 
 
 def _read_bounded(stream: Any, where: str) -> bytes:
@@ -252,7 +257,7 @@ def _in_hub_cache(name: str) -> Path | None:
         commit = _commit(main)
         if commit is None:
             raise ModelNotFound(
-                f"{_short(str(main))}: no commit of a Hugging Face cache",
+                f"{printable(str(main), LONGEST_SHOWN)}: no commit of a Hugging Face cache",
                 fix=f"download {name} again, or give a config.json or its folder",
             )
         snapshots = [model / "snapshots" / commit]
@@ -277,9 +282,6 @@ def _not_found(name: str) -> ModelNotFound:
     ids = _ids_by_alias()
     near = dict.fromkeys(ids[alias] for alias in difflib.get_close_matches(name.lower()[:80], ids, n=6, cutoff=0.5))
     nearest = f"nearest: {', '.join(list(near)[:3])}" if near else "`hybridcalc models` lists the presets"
-    return ModelNotFound(f"no model {_short(name)!r}", fix=f"{nearest}; or give a config.json or its folder")
-
-
-def _short(text: str) -> str:
-    shown = printable(text)
-    return shown if len(shown) <= 120 else shown[:58] + "..." + shown[-59:]
+    return ModelNotFound(
+        f"no model {quoted(name, LONGEST_SHOWN)}", fix=f"{nearest}; or give a config.json or its folder"
+    )

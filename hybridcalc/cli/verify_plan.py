@@ -20,7 +20,7 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.vllm import planner as vllm
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import check_numbers
-from hybridcalc.errors import InputError, quoted_value
+from hybridcalc.errors import InputError, quoted
 from hybridcalc.units import LARGEST_TOKENS, MIB
 
 Args = TypeVar("Args", ServerArgs, EngineArgs)
@@ -49,7 +49,7 @@ def subject_of_plan(path: str) -> Subject:
         stated = vllm_plan(document, vllm.prepare(model, engine_args), where)
         return vllm_subject(model, engine_args, None, blocks=blocks, plan=stated)
     if document.get("engine") != "sglang":
-        raise InputError(f"{where}: engine {quoted_value(document.get('engine'))} is not sglang or vllm", fix=ANEW)
+        raise InputError(f"{where}: engine {quoted(document.get('engine'))} is not sglang or vllm", fix=ANEW)
     args = _arguments(where, arguments, ServerArgs, check_arguments, "SGLang")
     options.check_arguments(args)
     slots, tokens, requests = (_count(where, document, key) for key in COUNTS)
@@ -61,7 +61,7 @@ def _count(where: str, document: Mapping[str, Any], key: str) -> int:
     """A count of a plan: K, T or R, or blocks."""
     count = document.get(key)
     if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= LARGEST_TOKENS:
-        raise InputError(f"{where}: {key} {quoted_value(count)} is no count", fix=ANEW)
+        raise InputError(f"{where}: {key} {quoted(count)} is no count", fix=ANEW)
     return count
 
 
@@ -93,7 +93,7 @@ def _read(path: str, where: str) -> Mapping[str, Any]:
     if schema == PLAN_SCHEMA:
         return document  # type: ignore[no-any-return]  # a dictionary: only that has a schema
     if isinstance(schema, str) and schema.startswith(PLAN_SCHEMA.partition("/")[0] + "/"):
-        raise InputError(f"{where} has schema {quoted_value(schema)}; {PLAN_SCHEMA} is read here", fix=ANEW)
+        raise InputError(f"{where} has schema {quoted(schema)}; {PLAN_SCHEMA} is read here", fix=ANEW)
     raise InputError(f"{where} is no answer of plan --json", fix="hybridcalc plan ... --json > plan.json")
 
 

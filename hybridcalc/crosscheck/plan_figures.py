@@ -20,7 +20,7 @@ from hybridcalc.engines.sglang import figures as sglang_figures
 from hybridcalc.engines.sglang import planner as sglang
 from hybridcalc.engines.vllm import figures as vllm_figures
 from hybridcalc.engines.vllm import planner as vllm
-from hybridcalc.errors import InputError, quoted_value
+from hybridcalc.errors import InputError, quoted
 from hybridcalc.units import GIB
 
 if TYPE_CHECKING:  # a plan is read, and refused, without torch
@@ -212,7 +212,7 @@ def _memory(document: Mapping[str, Any], name: str, where: str) -> float:
     value = document.get(name)
     known = isinstance(value, int | float) and not isinstance(value, bool)
     if not known or not isfinite(value) or abs(value) > LARGEST_GIB:  # type: ignore[arg-type]  # a number by now
-        raise InputError(f"{where}: {name} {quoted_value(value)} is no memory", fix="write it anew with plan --json")
+        raise InputError(f"{where}: {name} {quoted(value)} is no memory", fix="write it anew with plan --json")
     return float(value)  # type: ignore[arg-type]
 
 
@@ -239,8 +239,7 @@ def _paired(document: Mapping[str, Any], found: Mapping[str, Any], where: str) -
     for name, value in rules.items():
         if not _alike(value, stated[name]):
             raise InputError(
-                f"{where}: {name} {quoted_value(stated[name])} is not {_kind(value)}",
-                fix="write it anew with plan --json",
+                f"{where}: {name} {quoted(stated[name])} is not {_kind(value)}", fix="write it anew with plan --json"
             )
     more = next((name for name in stated if name not in rules and name.split(".")[0] in CLOSED), None)
     if more is not None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from hybridcalc.crosscheck.plan_figures import Stated
 from hybridcalc.crosscheck.run import Answer, RankResult, Verified
 from hybridcalc.crosscheck.verification import Row, Shard, percent
-from hybridcalc.errors import quoted_value
+from hybridcalc.errors import quoted
 from hybridcalc.output import terminal
 from hybridcalc.plan import Step
 from hybridcalc.units import format_bytes, short_dtype
@@ -279,7 +279,7 @@ def _stated(figure: Stated) -> str:
 
 
 def _value(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else quoted_value(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else quoted(value)
 
 
 def _row_problems(shard: Shard) -> Iterator[tuple[str, str]]:

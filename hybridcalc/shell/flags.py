@@ -13,8 +13,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybridcalc.errors import InputError
-from hybridcalc.shell.parse import is_unresolved, shown
+from hybridcalc.errors import InputError, quoted
+from hybridcalc.shell.parse import is_unresolved
 
 MOST_UNKNOWN = 100
 """Names no list has, in one command; each is compared with every name there is."""
@@ -125,7 +125,7 @@ class FlagTable:
             if not is_flag(word):
                 if not passing or is_unresolved(words[at - 2]):
                     check_resolved(word)
-                    raise InputError(f"{shown(word)}{before} belongs to no flag", fix="leave it out, or name its flag")
+                    raise InputError(f"{quoted(word)}{before} belongs to no flag", fix="leave it out, or name its flag")
                 continue
             typed, equals, value = word.partition("=")
             name = self.spelling(typed)
@@ -135,7 +135,7 @@ class FlagTable:
                 continue
             if flag.kind in ("flag", "switch"):
                 if equals:
-                    raise InputError(f"{name} takes no value, but has {shown(value)}", fix=f"write {name} alone")
+                    raise InputError(f"{name} takes no value, but has {quoted(value)}", fix=f"write {name} alone")
                 given[flag.spellings[0]] = not off
                 continue
             if not equals:
@@ -171,7 +171,7 @@ class FlagTable:
         else:
             fits = value is not None and flag.least <= value <= flag.most
         if not fits:
-            raise InputError(f"{name} {shown(text)} is not {self._wanted(flag)}")
+            raise InputError(f"{name} {quoted(text)} is not {self._wanted(flag)}")
         return value
 
     def _wanted(self, flag: Flag) -> str:
@@ -217,20 +217,20 @@ class FlagTable:
         typed = "--" + name.lstrip("-").replace("_", "-")
         for nearest in get_close_matches(typed, self.names, n=1, cutoff=LIKENESS) if len(name) <= 80 else ():
             if nearest in self.by_spelling or nearest in self.switched_off:
-                raise InputError(f"{shown(name)[1:-1]} is not a flag of {self.engine}", fix=f"write {nearest}")
+                raise InputError(f"{quoted(name)[1:-1]} is not a flag of {self.engine}", fix=f"write {nearest}")
 
 
 def check_resolved(word: str, text: str = "") -> None:
     """Raise InputError for a word that a shell would decide."""
     if is_unresolved(word):
-        raise InputError(f"{shown(text or word)} is a value the shell decides", fix="give it literally")
+        raise InputError(f"{quoted(text or word)} is a value the shell decides", fix="give it literally")
 
 
 def is_flag(word: str) -> bool:
     """Whether argparse takes a word for a flag. Raises InputError for a dash that a word processor has lengthened."""
     if word.startswith(_DASHES):
         raise InputError(
-            f"{shown(word)} begins with a typographic dash", fix=f"write --{shown(word[1:].lstrip('-'))[1:-1]}"
+            f"{quoted(word)} begins with a typographic dash", fix=f"write --{quoted(word[1:].lstrip('-'))[1:-1]}"
         )
     return word.startswith("-") and word != "-" and not _NEGATIVE.fullmatch(word) and " " not in word.partition("=")[0]
 

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from hybridcalc.errors import InputError
-from hybridcalc.shell.parse import Operator, Unresolved, is_unresolved, shown, split_command
+from hybridcalc.errors import InputError, quoted
+from hybridcalc.shell.parse import Operator, Unresolved, is_unresolved, split_command
 
 __all__ = ["LAUNCHERS", "WRAPPERS", "Launch", "program_of", "read_launch", "split_command"]
 
@@ -112,7 +112,7 @@ def _only(launches: list[Launch], others: list[list[str]]) -> Launch:
     bare = [launch for launch in launches if not launch.program]
     if bare and len(launches) + len(others) > 1:
         raise InputError(
-            f"{shown(bare[0].words[0])} starts a command of its own", fix="end the line before it with a backslash"
+            f"{quoted(bare[0].words[0])} starts a command of its own", fix="end the line before it with a backslash"
         )
     if len(launches) > 1:
         raise InputError(f"{len(launches)} launch commands are given", fix="give one of them")
@@ -122,8 +122,8 @@ def _only(launches: list[Launch], others: list[list[str]]) -> Launch:
     if not others:
         raise InputError("there is no launch command", fix=fix)
     if is_unresolved(others[0][0]):
-        raise InputError(f"{shown(others[0][0])} is a value the shell decides", fix="give it literally")
-    raise InputError(f"{shown(' '.join(others[0][:3]))} starts no engine known here", fix=fix)
+        raise InputError(f"{quoted(others[0][0])} is a value the shell decides", fix="give it literally")
+    raise InputError(f"{quoted(' '.join(others[0][:3]))} starts no engine known here", fix=fix)
 
 
 def _commands(words: Sequence[str]) -> Iterator[list[str]]:

@@ -10,7 +10,7 @@ would expand keeps its text and comes marked. Here-documents and ``$'...'`` are 
 import re
 from collections.abc import Iterator
 
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 
 LONGEST_COMMAND = 256 * 1024
 """Characters a command may have; the longest real ones are some hundred times shorter."""
@@ -114,11 +114,6 @@ def is_unresolved(word: str) -> bool:
     return not isinstance(word, Quoted) and _EXPANSION.search(word) is not None
 
 
-def shown(text: str) -> str:
-    """A user's word in an error: quoted, printable, at most 40 characters."""
-    return repr(str(text) if len(text) <= 40 else text[:37] + "...")
-
-
 def _word(text: str, at: int) -> tuple[str, int]:
     """The word that begins at ``at``, and where it ends."""
     parts: list[str] = []
@@ -216,4 +211,4 @@ def _find(text: str, char: str, at: int) -> int:
 
 def _unbalanced(text: str, at: int) -> InputError:
     closing = {"(": ")", "{": "}"}.get(text[at], text[at])
-    return InputError(f"no closing {closing} for {shown(text[at:])}", fix="close it, or quote it")
+    return InputError(f"no closing {closing} for {quoted(text[at:])}", fix="close it, or quote it")

@@ -8,7 +8,7 @@ from hybridcalc import load_model
 from hybridcalc.engines.vllm.config import LAST_WITH_MODE_ALL, RULE_SETS, EngineArgs, refuse_retired_mode, rules_for
 from hybridcalc.engines.vllm.configuration import KINDS
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.errors import InputError, Refusal, quoted_value
+from hybridcalc.errors import InputError, Refusal, quoted
 
 NEMOTRON, NEXT, KIMI = "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
 
@@ -297,7 +297,7 @@ def test_a_python_caller_s_value_of_another_kind_is_an_input_error(kinds, what, 
             continue
         with pytest.raises(InputError) as caught:
             prepared(**{name: value})
-        assert caught.value.message == f"{name} {quoted_value(value)} is not {what}"
+        assert caught.value.message == f"{name} {quoted(value)} is not {what}"
 
 
 def test_every_argument_has_a_check_of_its_kind():

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybridcalc.architecture.config_json.classes import BY_MODEL_TYPE, READERS
-from hybridcalc.architecture.config_json.fields import Fields, shown
+from hybridcalc.architecture.config_json.fields import Fields
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.errors import ConfigError, InputError
+from hybridcalc.errors import ConfigError, InputError, quoted
 from hybridcalc.units import parse_dtype
 
 TEXT_TABLES = ("text_config", "llm_config", "language_config")
@@ -74,7 +74,7 @@ def _architecture_of(config: Mapping[str, Any], text: Mapping[str, Any], name: s
                 return BY_MODEL_TYPE[model_type]
     stated = config.get("model_type", text.get("model_type"))
     if not classes and not types and stated is not None:
-        raise ConfigError(f"{name}: model_type = {shown(stated)} is no text", fix="give a model's own config.json")
+        raise ConfigError(f"{name}: model_type = {quoted(stated)} is no text", fix="give a model's own config.json")
     if not classes and not types:
         raise ConfigError(
             f"{name}: not a model config, missing architectures and model_type", fix="give a model's own config.json"
@@ -89,7 +89,7 @@ def _classes(config: Mapping[str, Any], name: str) -> list[str]:
         return []
     if not isinstance(listed, list):
         raise ConfigError(
-            f"{name}: architectures = {shown(listed)} is no list of class names",
+            f"{name}: architectures = {quoted(listed)} is no list of class names",
             fix='write it in brackets: "architectures": ["..."]',
         )
     return [item for item in listed if isinstance(item, str)]

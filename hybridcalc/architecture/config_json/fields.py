@@ -7,7 +7,7 @@ has an unusable value. Numbers are bounded, since a config is outside data and i
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hybridcalc.errors import ConfigError, printable
+from hybridcalc.errors import ConfigError, printable, quoted
 
 LARGEST_NUMBER = 2**31
 """No dimension, count or context of a model comes near it."""
@@ -40,7 +40,7 @@ class Fields:
             if value is None:
                 self.missing.append(self._prefix + name)
             else:
-                self.wrong.append(f"{self._prefix}{name} = {shown(value)}")
+                self.wrong.append(f"{self._prefix}{name} = {quoted(value)}")
             value = {}
         inner = Fields(value, self.where)
         inner._prefix = f"{self._prefix}{name}."
@@ -63,7 +63,7 @@ class Fields:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= LARGEST_NUMBER:
-            self.wrong.append(f"{self._prefix}{names[0]} = {shown(value)}")
+            self.wrong.append(f"{self._prefix}{names[0]} = {quoted(value)}")
             return at_least
         return value
 
@@ -73,7 +73,7 @@ class Fields:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST_NUMBER:
-            self.wrong.append(f"{self._prefix}{name} = {shown(value)}")
+            self.wrong.append(f"{self._prefix}{name} = {quoted(value)}")
             return 1.0
         return float(value)
 
@@ -81,7 +81,7 @@ class Fields:
         """A string without control characters, or None when no such field is set."""
         value = self.raw(*names)
         if value is not None and not isinstance(value, str):
-            self.wrong.append(f"{self._prefix}{names[0]} = {shown(value)}")
+            self.wrong.append(f"{self._prefix}{names[0]} = {quoted(value)}")
             return None
         return printable(value) if value is not None else None
 
@@ -99,7 +99,7 @@ class Fields:
             return None
         good = isinstance(value, Sequence) and not isinstance(value, str) and len(value) <= MOST_LAYERS
         if not good or any(isinstance(item, bool) or not isinstance(item, kind) for item in value):
-            self.wrong.append(f"{self._prefix}{name} = {shown(value)}")
+            self.wrong.append(f"{self._prefix}{name} = {quoted(value)}")
             return []
         return list(value)
 
@@ -118,7 +118,7 @@ class Fields:
             return None
         unknown = sorted({kind for kind in kinds if kind not in letters})
         if unknown:
-            self.wrong.append(f"{self._prefix}{name} has unknown kinds {', '.join(map(shown, unknown[:4]))}")
+            self.wrong.append(f"{self._prefix}{name} has unknown kinds {', '.join(map(quoted, unknown[:4]))}")
         elif count is not None and len(kinds) != count:
             self.wrong.append(f"{self._prefix}{name} has {len(kinds)} entries for {count} layers")
         return "".join(letters.get(kind, ".") for kind in kinds)
@@ -148,12 +148,3 @@ class Fields:
             parts.append("not understood: " + "; ".join(dict.fromkeys(self.wrong)))
         fix = "complete the file, or write the geometry as a preset YAML (docs/presets.md)"
         raise ConfigError(f"{self.where}: {kind} config, {'; '.join(parts)}", fix=fix)
-
-
-def shown(value: object) -> str:
-    """A value of a config, kept short."""
-    try:
-        text = repr(value)
-    except ValueError:  # an integer too long to print
-        text = "a number of thousands of digits"
-    return text if len(text) <= 40 else text[:37] + "..."

@@ -9,7 +9,7 @@ field; index bases differ (Kimi counts from 1, GLM and Bamba from 0). Mirrors th
 from typing import NamedTuple
 
 from hybridcalc.architecture.config_json.attention import grouped_query, heads, latent
-from hybridcalc.architecture.config_json.fields import LARGEST_NUMBER, MOST_LAYERS, Fields, shown
+from hybridcalc.architecture.config_json.fields import LARGEST_NUMBER, MOST_LAYERS, Fields
 from hybridcalc.architecture.geometry import (
     AttentionKV,
     ConvStream,
@@ -25,6 +25,7 @@ from hybridcalc.architecture.geometry import (
     RecurrentState,
     ShortConv,
 )
+from hybridcalc.errors import quoted
 
 LINEAR_KINDS = {
     "linear_attention": "s", "full_attention": "a", "qwen_sparse_attention": "a", "indexed_attention": "a",
@@ -356,7 +357,7 @@ def _zaya_row(fields: Fields, listed: object) -> str:
     """zaya_layers: "a" for attention, a number of experts for the rest."""
     kinds = listed if isinstance(listed, list) and 0 < len(listed) <= MOST_LAYERS else []
     if "a" not in kinds or any(kind != "a" and not _is_count(kind) for kind in kinds):
-        fields.disagree(f"zaya_layers = {shown(listed)}")
+        fields.disagree(f"zaya_layers = {quoted(listed)}")
         return "b"
     return "".join("b" if kind == "a" else "." for kind in kinds)
 

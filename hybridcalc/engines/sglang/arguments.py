@@ -12,7 +12,7 @@ from operator import attrgetter, is_not
 
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.flags import ELSEWHERE, FLAGS
-from hybridcalc.errors import InputError, quoted_value
+from hybridcalc.errors import InputError, quoted
 from hybridcalc.shell.flags import holds, wanted
 
 DEFAULTS = ServerArgs()
@@ -29,12 +29,12 @@ def check_arguments(args: ServerArgs) -> None:
     for name, value in compress(zip(NAMES, values, strict=True), map(is_not, values, _OWN)):
         flag = BOUNDS[name]
         if not holds(flag, value):
-            raise InputError(f"{name} {quoted_value(value)} is not {wanted(flag)}")
+            raise InputError(f"{name} {quoted(value)} is not {wanted(flag)}")
     if not isinstance(args.engine_version, str):
-        raise InputError(f"engine_version {quoted_value(args.engine_version)} is not text", fix="write one like 0.5.23")
+        raise InputError(f"engine_version {quoted(args.engine_version)} is not text", fix="write one like 0.5.23")
     env = args.env
     if type(env) is not dict and not isinstance(env, Mapping):
-        raise InputError(f"env {quoted_value(env)} is not a mapping", fix='write one like {"NAME": "value"}')
+        raise InputError(f"env {quoted(env)} is not a mapping", fix='write one like {"NAME": "value"}')
     for name, value in env.items():
         if not isinstance(name, str) or not isinstance(value, str):
-            raise InputError(f"env: {quoted_value(name)}: {quoted_value(value)} is not text", fix="variables hold text")
+            raise InputError(f"env: {quoted(name)}: {quoted(value)} is not text", fix="variables hold text")

@@ -92,7 +92,6 @@ class ServerArgs:
     enable_linear_replayssm: bool = False
     enable_linear_replayssm_spec: bool = False
     linear_replayssm_cache_len: int = 16
-    decode_attention_backend: str | None = None
     linear_attn_decode_backend: str | None = None
     disaggregation_mode: str = "null"
     disaggregation_decode_extra_slots: int | None = None

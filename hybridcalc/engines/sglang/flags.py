@@ -26,7 +26,6 @@ FLAGS = (
     Flag("kv_cache_dtype", ("--kv-cache-dtype",), "str"),
     Flag("page_size", ("--page-size",), "int", 1, 2**20),
     Flag("attention_backend", ("--attention-backend",), "str"),
-    Flag("decode_attention_backend", ("--decode-attention-backend",), "str"),
     Flag("linear_attn_backend", ("--linear-attn-backend",), "str"),
     Flag("linear_attn_decode_backend", ("--linear-attn-decode-backend",), "str"),
     Flag("dsa_backend", ("--dsa-prefill-backend", "--nsa-prefill-backend"), "str"),
@@ -97,8 +96,9 @@ _OTHER = """
     cuda-graph-max-seq-len-prefill cuda-graph-prefill-max-context cuda-graph-tc-compiler custom-sigquit-handler
     custom-weight-loader dcp-comm-backend dcp-replicate-q-proj debug-cuda-graph debug-tensor-dump-inject
     debug-tensor-dump-input-file debug-tensor-dump-layers debug-tensor-dump-output-folder
-    debug-tensor-dump-prefill-only decode-log-interval decoupled-spec-bind-endpoint decoupled-spec-connect-endpoints
-    decoupled-spec-rank decoupled-spec-role decrypted-config-file decrypted-draft-config-file deepep-config
+    debug-tensor-dump-prefill-only decode-attention-backend decode-log-interval decoupled-spec-bind-endpoint
+    decoupled-spec-connect-endpoints decoupled-spec-rank decoupled-spec-role decrypted-config-file
+    decrypted-draft-config-file deepep-config
     deepep-dispatcher-output-dtype deepep-mode deepep-v2-mode default-chat-template-kwargs default-priority-value
     delete-ckpt-after-loading detokenizer-worker-num device disable-aiter-allreduce-fusion-in-decode
     disable-aiter-allreduce-fusion-in-prefill disable-attn-tp-gather disable-chunked-prefix-cache disable-cuda-graph

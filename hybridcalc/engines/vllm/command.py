@@ -14,10 +14,10 @@ from typing import Any
 
 from hybridcalc.engines.vllm.config import KNOWN_ENVIRONMENT, EngineArgs
 from hybridcalc.engines.vllm.flags import FLAG_FILES, FLAGS, MOST_DRAFTS, OTHER_FLAGS
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 from hybridcalc.shell.flags import FlagTable, check_resolved, is_flag
 from hybridcalc.shell.launch import read_launch
-from hybridcalc.shell.parse import is_unresolved, shown, split_command
+from hybridcalc.shell.parse import is_unresolved, split_command
 
 DEEPEST = 20
 """Levels of a dotted name."""
@@ -101,12 +101,12 @@ def _undotted(words: Sequence[str]) -> list[str]:
             continue
         if not equals:
             if at == len(words):
-                raise InputError(f"{shown(word)} has no value", fix="write it after the name")
+                raise InputError(f"{quoted(word)} has no value", fix="write it after the name")
             value = words[at]
             at += 1
         flag, *path = _spelling(name).removesuffix("+").split(".")
         if not all(path):
-            raise InputError(f"{shown(word)} names no field", fix=f"write {flag}.NAME VALUE")
+            raise InputError(f"{quoted(word)} names no field", fix=f"write {flag}.NAME VALUE")
         if flag in TABLE.by_spelling and TABLE.by_spelling[flag].kind == "json":
             check_resolved(value)
             _put(gathered.setdefault(flag, {}), path[:DEEPEST], _json_or_text(value))

@@ -15,7 +15,7 @@ from hybridcalc.engines.vllm.backends import Backend
 from hybridcalc.engines.vllm.classes import ModelClass
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, RuleSet
 from hybridcalc.engines.vllm.states import KDA_STATE_DTYPES, NEMOTRON, QWEN3_5, StateTensor, layer_state
-from hybridcalc.errors import InputError, Refusal, ShardingError, quoted_value
+from hybridcalc.errors import InputError, Refusal, ShardingError, quoted
 from hybridcalc.units import LARGEST_BYTES, LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
 MOST_DRAFTS = 1024
@@ -53,17 +53,15 @@ def check_numbers(args: EngineArgs) -> None:
     for kinds, what, names in KINDS:
         for name in names:
             if not isinstance(getattr(args, name), kinds):
-                raise InputError(f"{name} {quoted_value(getattr(args, name))} is not {what}")
+                raise InputError(f"{name} {quoted(getattr(args, name))} is not {what}")
     for name, value in args.env.items():
         if not isinstance(value, str):
-            raise InputError(f"env: {quoted_value(name)}: {quoted_value(value)} is not text", fix="variables hold text")
+            raise InputError(f"env: {quoted(name)}: {quoted(value)} is not text", fix="variables hold text")
     method = (args.speculative_config or {}).get("method")
     if method is not None and not isinstance(method, str):
-        raise InputError(f"the speculative method {quoted_value(method)} is not a name", fix="mtp, ngram, eagle3, ...")
+        raise InputError(f"the speculative method {quoted(method)} is not a name", fix="mtp, ngram, eagle3, ...")
     if not 0 < args.gpu_memory_utilization <= 1:
-        raise InputError(
-            f"gpu_memory_utilization {quoted_value(args.gpu_memory_utilization)} is not above 0 and at most 1"
-        )
+        raise InputError(f"gpu_memory_utilization {quoted(args.gpu_memory_utilization)} is not above 0 and at most 1")
     bounds = {
         "tensor_parallel_size": (1, MOST_RANKS),
         "pipeline_parallel_size": (1, MOST_RANKS),
@@ -86,18 +84,18 @@ def check_numbers(args: EngineArgs) -> None:
         if value is None and name in NEEDED:
             raise InputError(f"{name} is not a whole number")
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most):
-            raise InputError(f"{name} {quoted_value(value)} is not a whole number from {least:,} to {most:,}")
+            raise InputError(f"{name} {quoted(value)} is not a whole number from {least:,} to {most:,}")
     length = args.max_model_len
     whole = isinstance(length, int) and not isinstance(length, bool)
     if length is not None and not (whole and (length == AUTO_FIT or 1 <= length <= LARGEST_TOKENS)):
         raise InputError(
-            f"max_model_len {quoted_value(length)} is not a usable length", fix="write tokens, or -1 for what fits"
+            f"max_model_len {quoted(length)} is not a usable length", fix="write tokens, or -1 for what fits"
         )
     named = {"mamba_cache_mode": MODES, "dtype": DTYPES, "mamba_cache_dtype": DTYPES, "mamba_ssm_cache_dtype": DTYPES}
     for name, values in named.items():
         if getattr(args, name) not in values:
             allowed = ", ".join(value for value in values if value)
-            raise InputError(f"{name} {quoted_value(getattr(args, name))} is not known", fix=f"one of {allowed}")
+            raise InputError(f"{name} {quoted(getattr(args, name))} is not known", fix=f"one of {allowed}")
     if args.pipeline_parallel_size > 1:
         raise InputError("pipeline parallelism of vLLM is not modelled", fix="leave out --pipeline-parallel-size")
 
