@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from math import ceil
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
@@ -78,7 +79,7 @@ def balance_log(
         return answer, tuple(findings)
     rules, _ = rules_for(args.engine_version)
     exact = architecture_constants(model, args, rules)
-    problems = mismatches(exact, state, kv, args)
+    problems = mismatches(exact_sizes(exact), state, kv, args)
     replaced = None
     if problems:
         findings.append(_mismatch(problems, model, state, kv, args, rules))
@@ -159,15 +160,54 @@ def token_range(kv: KvPoolAllocated | None, args: ServerArgs) -> Range | None:
     return Fraction(low) / (kv.tokens + pages[1]), Fraction(high) / (kv.tokens + pages[0])
 
 
-def mismatches(exact: Constants, state: StatePoolAllocated, kv: KvPoolAllocated | None, args: ServerArgs) -> list[str]:
-    """What the log prints that the exact constants cannot have printed, in words; empty when all of it fits."""
+class PoolBounds(NamedTuple):
+    """What printed pools say of a slot's two parts and of a token: [low, high) in whole bytes of a rank."""
+
+    conv: tuple[int, int] | None
+    ssm: tuple[int, int] | None
+    token: tuple[int, int] | None
+
+
+def pool_bounds(state: StatePoolAllocated, kv: KvPoolAllocated | None, args: ServerArgs) -> PoolBounds:
+    """The bounds that a boot's pools set, worked out once for however many models are held against them."""
+    ranges = slot_range(state, "conv"), slot_range(state, "ssm"), token_range(kv, args)
+    return PoolBounds(*(one and (ceil(one[0]), ceil(one[1])) for one in ranges))
+
+
+class ExactSizes(NamedTuple):
+    """A model's own sizes on a rank: whole bytes of a slot, of its two parts, and of a token."""
+
+    state: int
+    conv: int
+    ssm: int
+    token: int
+
+
+def exact_sizes(constants: Constants) -> ExactSizes:
+    """The sizes of an architecture, which are whole."""
+    both, conv, ssm, token = constants[1:5]
+    return ExactSizes(int(both), int(conv), int(ssm), int(token))
+
+
+def fits(exact: ExactSizes, bounds: PoolBounds) -> bool:
+    """Whether pools of these exact sizes would have been printed as they were."""
+    conv, ssm, token = bounds
+    return (
+        (conv is None or conv[0] <= exact.conv < conv[1])
+        and (ssm is None or ssm[0] <= exact.ssm < ssm[1])
+        and (token is None or token[0] <= exact.token < token[1])
+    )
+
+
+def mismatches(exact: ExactSizes, state: StatePoolAllocated, kv: KvPoolAllocated | None, args: ServerArgs) -> list[str]:
+    """What the log prints that the exact sizes cannot have printed, in words; empty when all of it fits."""
     checks = [
-        ("conv state per slot", exact.conv_bytes, slot_range(state, "conv")),
-        ("SSM state per slot", exact.ssm_bytes, slot_range(state, "ssm")),
-        ("KV per token", exact.kv_bytes_per_token, token_range(kv, args)),
+        ("conv state per slot", exact.conv, slot_range(state, "conv")),
+        ("SSM state per slot", exact.ssm, slot_range(state, "ssm")),
+        ("KV per token", exact.token, token_range(kv, args)),
     ]
     return [
-        f"{name} is {int(size):,} B by the model, {_between(bounds)} by the log"
+        f"{name} is {size:,} B by the model, {_between(bounds)} by the log"
         for name, size, bounds in checks
         if bounds is not None and not bounds[0] <= size < bounds[1]
     ]
@@ -181,14 +221,14 @@ def fitting_flags(
     kv_dtypes = (args.kv_cache_dtype, "auto", "fp8_e4m3")
     ranks = (args.tp_size, *(tp for tp in LIKELY_TP if tp != args.tp_size))
     tried = product(ranks, dict.fromkeys(ssm_dtypes), dict.fromkeys(kv_dtypes))
-    given = (args.tp_size, args.mamba_ssm_dtype, args.kv_cache_dtype)
+    given, bounds = (args.tp_size, args.mamba_ssm_dtype, args.kv_cache_dtype), pool_bounds(state, kv, args)
     for tp, ssm, dtype in sorted(tried, key=lambda flags: sum(a != b for a, b in zip(flags, given, strict=True))):
         changed = replace(args, tp_size=tp, mamba_ssm_dtype=ssm, kv_cache_dtype=dtype)
         try:
-            fits = not mismatches(architecture_constants(model, changed, rules), state, kv, changed)
+            exact = exact_sizes(architecture_constants(model, changed, rules))
         except HybridcalcError:
             continue
-        if fits:
+        if fits(exact, bounds):
             flags = [f"--tp {tp}"] if tp != args.tp_size else []
             flags += [f"--mamba-ssm-dtype {ssm}"] if ssm != args.mamba_ssm_dtype else []
             flags += [f"--kv-cache-dtype {dtype}"] if dtype != args.kv_cache_dtype else []

@@ -15,9 +15,9 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model, model_names
 from hybridcalc.bootlog import KvPoolAllocated, StatePoolAllocated
 from hybridcalc.diagnosis.answer import Candidate
-from hybridcalc.diagnosis.balance import LIKELY_TP, mismatches
+from hybridcalc.diagnosis.balance import LIKELY_TP, ExactSizes, exact_sizes, fits, pool_bounds
 from hybridcalc.engines.sglang.config import ServerArgs, rules_for
-from hybridcalc.engines.sglang.constants import Constants, Range, architecture_constants
+from hybridcalc.engines.sglang.constants import Range, architecture_constants
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import HybridcalcError
@@ -47,42 +47,33 @@ def sglang_candidates(
     informative = per_slot is not None or (state is not None and state.slots and (state.conv or state.ssm))
     if not informative:
         return ()
+    bounds = pool_bounds(state, kv, args) if state is not None else None
     found: list[tuple[tuple[object, ...], Candidate]] = []
     for architecture in _models() if model is None else (model,):
         kin = model_class is None or same_class(architecture.architecture, model_class)
         seen: set[tuple[int, str, str]] = set()
         for tp, ssm, kv_name in _flags(dtype, args):
-            tried = replace(args, tp_size=tp, mamba_ssm_dtype=ssm or None, kv_cache_dtype=kv_name)
-            constants = _constants(architecture, tp, ssm, kv_name, args.engine_version)
-            if constants is None or not _fits(constants, state, kv, tried, per_slot):
+            exact = _sizes(architecture, tp, ssm, kv_name, args.engine_version)
+            if exact is None or (bounds is not None and not fits(exact, bounds)):
                 continue
+            if per_slot is not None and not per_slot[0] <= exact.state < per_slot[1]:
+                continue
+            tried = replace(args, tp_size=tp, mamba_ssm_dtype=ssm or None, kv_cache_dtype=kv_name)
             slot = state_slot(architecture, tried)
             name = short_dtype(slot.ssm_dtype) if slot.ssm_bytes else ""
             cache = short_dtype(kv_dtype(architecture, tried)) if kv is not None else ""
             if (tp, name, cache) in seen:
                 continue
             seen.add((tp, name, cache))
-            size = int(constants.kv_bytes_per_token) if kv is not None else 0
+            size = exact.token if kv is not None else 0
             rank = (not kin, ranks is not None and tp != ranks, bool(ssm), kv_name not in ("auto", "bfloat16"), tp)
-            found.append((rank, Candidate(architecture.name, tp, name, cache, int(constants.state_bytes), size)))
+            found.append((rank, Candidate(architecture.name, tp, name, cache, exact.state, size)))
     found.sort(key=lambda pair: (pair[0], pair[1].model))
     if found and not found[0][0][0]:
         found = [pair for pair in found if not pair[0][0]]  # the class is known, and a model of it fits
     if any(candidate.tp == ranks for _, candidate in found):
         found = [pair for pair in found if pair[1].tp == ranks]  # the log shows all of the ranks
     return tuple(candidate for _, candidate in found)
-
-
-def _fits(
-    constants: Constants,
-    state: StatePoolAllocated | None,
-    kv: KvPoolAllocated | None,
-    args: ServerArgs,
-    per_slot: Range | None,
-) -> bool:
-    if per_slot is not None and not per_slot[0] <= constants.state_bytes < per_slot[1]:
-        return False
-    return state is None or not mismatches(constants, state, kv, args)
 
 
 def _flags(dtype: str | None, args: ServerArgs) -> Iterator[tuple[int, str, str]]:
@@ -112,9 +103,9 @@ def _models() -> tuple[Architecture, ...]:
 
 
 @lru_cache(maxsize=8192)
-def _constants(model: Architecture, tp: int, ssm: str, kv_name: str, version: str) -> Constants | None:
+def _sizes(model: Architecture, tp: int, ssm: str, kv_name: str, version: str) -> ExactSizes | None:
     args = ServerArgs(tp_size=tp, mamba_ssm_dtype=ssm or None, kv_cache_dtype=kv_name, engine_version=version)
     try:
-        return architecture_constants(model, args, rules_for(version)[0])
+        return exact_sizes(architecture_constants(model, args, rules_for(version)[0]))
     except HybridcalcError:
         return None

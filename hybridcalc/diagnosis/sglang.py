@@ -21,7 +21,7 @@ from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.figures import figure_list
 from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis.answer import Candidate, Diagnosis, Row, whole_range
-from hybridcalc.diagnosis.balance import UNKNOWN_PAGE, mismatches
+from hybridcalc.diagnosis.balance import UNKNOWN_PAGE, exact_sizes, mismatches
 from hybridcalc.diagnosis.candidates import sglang_candidates
 from hybridcalc.diagnosis.consistency import contradictions, fraction_finding, ruled_out
 from hybridcalc.diagnosis.failures import failures
@@ -145,7 +145,7 @@ def _does_not_fit(
 ) -> Finding:
     try:
         exact = architecture_constants(model, args, rules_for(args.engine_version)[0])
-        said = "; ".join(mismatches(exact, state, kv, args))
+        said = "; ".join(mismatches(exact_sizes(exact), state, kv, args))
     except HybridcalcError as error:
         said = error.message
     return finding("HC101", f"the log does not match {model.name}: {said}", "no tp and no dtypes tried make it fit")

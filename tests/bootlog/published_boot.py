@@ -1,12 +1,8 @@
 """A published boot of Kimi-K3, and how tests read it."""
 
 import io
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 from hybridcalc.bootlog import Printed, Record, StatePoolAllocated, scan
-
-Within = Callable[[float], AbstractContextManager[None]]
 
 STATE = "Mamba Cache is allocated. max_mamba_cache_size: 257, conv_state size: 0.46GB, ssm_state size: 13.04GB "
 KV = "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 1167552, KV size: 15.03 GB"
