@@ -67,9 +67,12 @@ def _chart(chart: Chart, width: int, colour: bool) -> str | None:
     for mark in chart.marks:
         if low <= mark.at <= high:
             plot.vertical_line(float(mark.at))
+    least, most = bounds(chart.y._replace(high=None), sizes)
+    if chart.y.log and all(size == least for size in sizes):
+        most = least  # a level curve takes one row, which plotext labels with any of the ticks it holds
     for axis, scale, limit, ticks, ends in (
         (chart.x, plot.xscale, plot.xlim, plot.xticks, (low, high)),
-        (chart.y, plot.yscale, plot.ylim, plot.yticks, bounds(chart.y._replace(high=None), sizes)),
+        (chart.y, plot.yscale, plot.ylim, plot.yticks, (least, most)),
     ):
         if axis.log:
             scale("log")
