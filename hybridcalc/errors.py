@@ -58,6 +58,10 @@ class ConfigError(InputError):
     """A model config whose fields are missing, unknown or contradictory; it is refused whole, never half-read."""
 
 
+class UnknownFamily(InputError):
+    """A family of recurrent layers that an engine has no rule for."""
+
+
 class ShardingError(HybridcalcError):
     """A tensor-parallel size that does not divide what it must divide.
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from hybridcalc.architecture.families import state_shapes
-from hybridcalc.architecture.geometry import KimiDelta, Mamba2
+from hybridcalc.architecture.families.kda import KimiDelta
+from hybridcalc.architecture.families.mamba2 import Mamba2
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.engines.sglang.config import ServerArgs, rules_for
 from hybridcalc.engines.sglang.kv import kv_cell
@@ -23,7 +23,7 @@ from hybridcalc.formulas.balance import balanced_ratio, memory_of, token_equiv
 from hybridcalc.formulas.checkpoints import cyclic_hit_rate, int8_slot_bytes
 from hybridcalc.formulas.crossover import KvCurve, crossover_tokens, total_crossover_tokens
 from hybridcalc.formulas.pages import aligned_block, blocks_for, padding_share, reused_tokens
-from hybridcalc.formulas.replayssm import kda_rings, smallest_ring
+from hybridcalc.formulas.replayssm import replay_rings, smallest_ring
 from hybridcalc.formulas.slots import admitted_requests, prefill_slots
 from hybridcalc.units import DTYPE_BYTES, GIB
 
@@ -52,7 +52,7 @@ def recomputed(entry: Mapping[str, Any]) -> Any:
 
 
 def _k3_state(inputs: Mapping[str, Any], part: str) -> int:
-    shapes = state_shapes(KimiDelta(inputs["heads"], inputs["head_dim"], inputs.get("kernel", 4)), inputs["tp"])
+    shapes = KimiDelta(inputs["heads"], inputs["head_dim"], inputs.get("kernel", 4)).shapes(inputs["tp"])
     elements = shapes.conv_elements if part == "conv" else shapes.temporal_elements
     return int(inputs["layers"] * elements * DTYPE_BYTES[inputs["dtype"]])
 
@@ -66,11 +66,14 @@ def _a4(_: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _a7(inputs: Mapping[str, Any]) -> int:
-    rings = kda_rings(
+    rings = replay_rings(
+        "inputs",
         layers=inputs["layers"],
         slots=inputs["slots"],
-        heads=inputs["heads"],
-        head_dim=inputs["head_dim"],
+        v_heads=inputs["heads"],
+        v_head_dim=inputs["head_dim"],
+        k_heads=inputs["heads"],
+        k_head_dim=inputs["head_dim"],
         cache_len=inputs["cache_len"],
         conv_dtype="bfloat16",
     )
@@ -156,7 +159,7 @@ def _c7(inputs: Mapping[str, Any]) -> dict[str, int]:
 def _d1(inputs: Mapping[str, Any]) -> dict[str, float]:
     inner = inputs["heads"] * inputs["head_dim"]
     mixer = Mamba2(inputs["heads"], inputs["head_dim"], inputs["d_state"], inputs["groups"], inner, inputs["kernel"])
-    shapes = state_shapes(mixer, 1)
+    shapes = mixer.shapes(1)
     layer, kv = 2 * (shapes.conv_elements + shapes.temporal_elements), 2 * 2 * 8 * 128
     model = load_model("nemotron-nano-12b-v2")
     return {

@@ -14,152 +14,13 @@ all layers of a kind are alike. Leaves out: weights, activations and everything 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+from hybridcalc.architecture.attention import AttentionKV, GroupedQueryKV
+from hybridcalc.architecture.families.family import NO_FAMILY, PleConv, RecurrentState
 
 STATE_LETTERS, FULL_ATTENTION_LETTERS, WINDOW_LETTERS = "sbv", "ab", "wv"
 LAYER_LETTERS = "sawbv."
-
-FAMILIES = ("gdn", "kda", "mamba2", "mamba1", "lightning", "shortconv")
-"""Recurrent families. A model without a recurrent layer is of family "attention"."""
-
-
-class GatedDeltaNet(NamedTuple):
-    """GDN: one num_v_heads x v_head_dim x k_head_dim matrix, and a convolution over q, k and v."""
-
-    num_v_heads: int
-    num_k_heads: int
-    v_head_dim: int
-    k_head_dim: int
-    conv_kernel: int
-
-    @property
-    def family(self) -> str:
-        """Name of the family, as presets spell it."""
-        return "gdn"
-
-
-class KimiDelta(NamedTuple):
-    """KDA: one num_heads x head_dim x head_dim matrix, and convolutions over q, k and v, all num_heads x head_dim."""
-
-    num_heads: int
-    head_dim: int
-    conv_kernel: int
-
-    @property
-    def family(self) -> str:
-        """Name of the family, as presets spell it."""
-        return "kda"
-
-
-class Mamba2(NamedTuple):
-    """Mamba2: num_heads x head_dim x state_size, and a convolution over inner_size + 2 x n_groups x state_size."""
-
-    num_heads: int
-    head_dim: int
-    state_size: int
-    n_groups: int
-    inner_size: int
-    conv_kernel: int
-
-    @property
-    def family(self) -> str:
-        """Name of the family, as presets spell it."""
-        return "mamba2"
-
-
-class Mamba1(NamedTuple):
-    """Mamba1: inner_size x state_size, and a convolution over inner_size (B and C are not convolved)."""
-
-    inner_size: int
-    state_size: int
-    conv_kernel: int
-
-    @property
-    def family(self) -> str:
-        """Name of the family, as presets spell it."""
-        return "mamba1"
-
-
-class Lightning(NamedTuple):
-    """Lightning (linear) attention: num_heads x head_dim x head_dim, no convolution."""
-
-    num_heads: int
-    head_dim: int
-
-    @property
-    def family(self) -> str:
-        """Name of the family, as presets spell it."""
-        return "lightning"
-
-
-class ConvStream(NamedTuple):
-    """One short convolution of a layer: ``rows`` past columns of ``width`` channels.
-
-    ``kv_heads`` tells how the stream is cut under tensor parallelism: a number means it follows that many KV heads
-    (never fewer than one a rank), 0 that it divides evenly, None that every rank keeps it whole.
-    """
-
-    width: int
-    rows: int
-    kv_heads: int | None = 0
-
-
-class ShortConv(NamedTuple):
-    """Short convolutions alone: no temporal state (LFM2: one stream; ZAYA1: two; Inkling: six)."""
-
-    streams: tuple[ConvStream, ...]
-
-    @property
-    def family(self) -> str:
-        """Name of the family, as presets spell it."""
-        return "shortconv"
-
-
-RecurrentState = GatedDeltaNet | KimiDelta | Mamba2 | Mamba1 | Lightning | ShortConv
-
-
-class GroupedQueryKV(NamedTuple):
-    """Keys and values of kv_heads heads a token and layer. Multi-head attention is kv_heads == attention heads."""
-
-    kv_heads: int
-    head_dim: int
-    v_head_dim: int
-
-    @property
-    def kind(self) -> str:
-        """Name of the kind, as presets spell it."""
-        return "gqa"
-
-
-class IndexCache(NamedTuple):
-    """Keys of a sparse-attention indexer (DSA): head_dim values a pooled token, one pooled token for kpool tokens."""
-
-    head_dim: int
-    kpool: int = 1
-
-
-class LatentKV(NamedTuple):
-    """MLA: one compressed row of kv_lora_rank + qk_rope_head_dim a token and layer, shared by all heads."""
-
-    kv_lora_rank: int
-    qk_rope_head_dim: int
-    indexer: IndexCache | None = None
-
-    @property
-    def kind(self) -> str:
-        """Name of the kind, as presets spell it."""
-        return "mla"
-
-
-AttentionKV = GroupedQueryKV | LatentKV
-
-
-class PleConv(NamedTuple):
-    """Qwen4-Exp's per-layer-embedding short convolution, kept per state slot beside the recurrent state."""
-
-    layers: int
-    channels: int
-    columns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +68,12 @@ class Architecture:
         """
         from hybridcalc.architecture.config_json import read_config
 
-        return read_config(config, name=name, architecture=architecture)
+        return cls(**read_config(config, name=name, architecture=architecture))
 
     @property
     def family(self) -> str:
         """Recurrent family, or "attention"."""
-        return self.state.family if self.state is not None else "attention"
+        return self.state.family if self.state is not None else NO_FAMILY
 
     @property
     def num_layers(self) -> int:
@@ -237,10 +98,9 @@ class Architecture:
     @property
     def describe_layers(self) -> str:
         """The cache-holding layers in a few words: ``69 KDA + 24 MLA``."""
-        names = {"gdn": "GDN", "kda": "KDA", "mamba2": "Mamba2", "mamba1": "Mamba1", "lightning": "lightning"}
         parts = []
         if self.state is not None and self.state_layers:
-            parts.append(f"{self.state_layers} {names.get(self.family, 'short-conv')}")
+            parts.append(f"{self.state_layers} {self.state.label}")
         if self.attention_layers and self.attention is not None:
             parts.append(f"{self.attention_layers} {self.attention.kind.upper()}")
         if self.window_layers and self.window is not None:

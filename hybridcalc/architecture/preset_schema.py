@@ -7,12 +7,16 @@ Only this module imports pydantic and yaml for presets; shipped presets are read
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from functools import cache
+from inspect import signature
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
-from hybridcalc.architecture.geometry import FAMILIES, LAYER_LETTERS
+from hybridcalc.architecture.families.family import FAMILIES, NO_FAMILY, OrZero, family_class
+from hybridcalc.architecture.geometry import LAYER_LETTERS
 from hybridcalc.errors import InputError
 
 LARGEST_PRESET_BYTES = 256 * 1024
@@ -35,78 +39,49 @@ Text = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_one_
 Dtype = Literal["float32", "bfloat16", "float16"]
 
 
+def _known_family(name: str) -> str:
+    """The name, refused where no family has it."""
+    if name not in (*FAMILIES, NO_FAMILY):
+        raise ValueError(f"write one of {', '.join((*FAMILIES, NO_FAMILY))}")
+    return name
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class GatedDeltaNetFields(_Strict):
-    """State of family gdn."""
-
-    num_v_heads: Size
-    num_k_heads: Size
-    v_head_dim: Size
-    k_head_dim: Size
-    conv_kernel: Size
+MOST_PARTS = 16
+"""Parts of one kind in a state: Inkling has six convolutions."""
 
 
-class KimiDeltaFields(_Strict):
-    """State of family kda."""
+@cache
+def _model_of(sizes: type) -> type[_Strict]:
+    """The schema of a class's fields: see families/family.py for what they may be."""
+    kinds = get_type_hints(sizes, include_extras=True)
+    fields: Any = {
+        size.name: (_checked_kind(kinds[size.name]), ... if size.default is size.empty else size.default)
+        for size in signature(sizes).parameters.values()
+    }
 
-    num_heads: Size
-    head_dim: Size
-    conv_kernel: Size
-
-
-class Mamba2Fields(_Strict):
-    """State of family mamba2."""
-
-    num_heads: Size
-    head_dim: Size
-    state_size: Size
-    n_groups: SizeOrZero
-    inner_size: Size
-    conv_kernel: Size
-
-
-class Mamba1Fields(_Strict):
-    """State of family mamba1."""
-
-    inner_size: Size
-    state_size: Size
-    conv_kernel: Size
-
-
-class LightningFields(_Strict):
-    """State of family lightning."""
-
-    num_heads: Size
-    head_dim: Size
-
-
-class StreamFields(_Strict):
-    """One short convolution. kv_heads: 0 divides evenly, n follows n KV heads, null is whole on every rank."""
-
-    width: Size
-    rows: Size
-    kv_heads: SizeOrZero | None = 0
-
-    @model_validator(mode="after")
-    def _heads_divide(self) -> StreamFields:
-        if self.kv_heads and self.width % self.kv_heads:
-            raise ValueError(f"width {self.width} is no multiple of its kv_heads {self.kv_heads}")
+    def check(self: _Strict) -> _Strict:
+        problem = sizes(**dict(self)).problem if hasattr(sizes, "problem") else ""
+        if problem:
+            raise ValueError(problem)
         return self
 
-
-class ShortConvFields(_Strict):
-    """State of family shortconv."""
-
-    streams: Annotated[list[StreamFields], Field(min_length=1, max_length=16)]
+    validators: Any = {"check": model_validator(mode="after")(check)}
+    return create_model(f"{sizes.__name__}Fields", __base__=_Strict, __validators__=validators, **fields)
 
 
-STATE_FIELDS: dict[str, type[_Strict]] = {
-    "gdn": GatedDeltaNetFields, "kda": KimiDeltaFields, "mamba2": Mamba2Fields, "mamba1": Mamba1Fields,
-    "lightning": LightningFields, "shortconv": ShortConvFields,
-}  # fmt: skip
+def _checked_kind(kind: Any) -> Any:
+    """The annotation of a size as pydantic is to check it: a bounded int, an optional one, or a list of parts."""
+    if kind is int or kind == OrZero:
+        return Size if kind is int else SizeOrZero
+    if get_origin(kind) is tuple:
+        return Annotated[list[_model_of(get_args(kind)[0])], Field(min_length=1, max_length=MOST_PARTS)]  # type: ignore[misc]
+    kept, none = get_args(kind)
+    assert none is NoneType, f"{kind} is no size"  # noqa: S101  (a family's own mistake)
+    return _checked_kind(kept) | None
 
 
 class IndexFields(_Strict):
@@ -156,7 +131,7 @@ class Preset(_Strict):
     hf_id: Text | None = None
     aliases: list[Text] = []
     architecture: Text
-    family: Literal["gdn", "kda", "mamba2", "mamba1", "lightning", "shortconv", "attention"]
+    family: Annotated[str, AfterValidator(_known_family)]
     layers: Annotated[str, Field(min_length=1, max_length=8192)]
     state: dict[str, Any] | None = None
     attention: Annotated[GroupedQueryFields | LatentFields, Field(discriminator="kind")] | None = None
@@ -197,7 +172,7 @@ class Preset(_Strict):
 def _check_state(family: str, state: dict[str, Any]) -> None:
     """Raise ValueError naming the fields of a state that are not those of its family."""
     try:
-        STATE_FIELDS[family].model_validate(state)
+        _model_of(family_class(family)).model_validate(state)
     except ValidationError as error:
         raise ValueError(f"state of family {family}: {_problems(error)}") from None
 

@@ -12,21 +12,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from hybridcalc.architecture.geometry import (
-    Architecture,
-    AttentionKV,
-    ConvStream,
-    GatedDeltaNet,
-    GroupedQueryKV,
-    IndexCache,
-    KimiDelta,
-    LatentKV,
-    Lightning,
-    Mamba1,
-    Mamba2,
-    RecurrentState,
-    ShortConv,
-)
+from hybridcalc.architecture.attention import AttentionKV, GroupedQueryKV, IndexCache, LatentKV
+from hybridcalc.architecture.families.family import family_class
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.errors import InputError, ModelNotFound, printable, quoted
 from hybridcalc.resources import package_file
 
@@ -39,9 +27,6 @@ LONGEST_SHOWN = 120
 LONGEST_COMMIT = 64
 """Bytes of a commit in the Hugging Face cache: 40 hex digits and a line end."""
 
-_STATES: dict[str, type] = {
-    "gdn": GatedDeltaNet, "kda": KimiDelta, "mamba2": Mamba2, "mamba1": Mamba1, "lightning": Lightning,
-}  # fmt: skip
 _QUANTISED = re.compile(
     r"-(fp8|nvfp4|mxfp[48]|bf16|w4a16|w8a8|int[48]|[48]bit|awq|gptq|gguf|autoround|dynamic|block|quantized)$"
 )
@@ -130,7 +115,7 @@ def load_model(name_or_path: str) -> Architecture:
 
 def from_preset(preset: dict[str, Any], *, reading: str = "") -> Architecture:
     """Architecture of a checked preset (plain data in the shape of preset_schema.Preset)."""
-    attention = _attention(preset.get("attention"))
+    attention, state = _attention(preset.get("attention")), preset.get("state")
     window = preset.get("window")
     window_attention = None
     if window is not None and window.get("kv_heads"):
@@ -139,7 +124,7 @@ def from_preset(preset: dict[str, Any], *, reading: str = "") -> Architecture:
         name=preset["id"],
         architecture=preset["architecture"],
         layers="".join(preset["layers"].split()),
-        state=_state(preset["family"], preset.get("state")),
+        state=family_class(preset["family"]).read(state) if state is not None else None,
         attention=attention,
         window=window["tokens"] if window else None,
         window_attention=window_attention,
@@ -158,16 +143,6 @@ def from_preset(preset: dict[str, Any], *, reading: str = "") -> Architecture:
         notes=preset.get("notes", ""),
         reading=reading,
     )
-
-
-def _state(family: str, fields: dict[str, Any] | None) -> RecurrentState | None:
-    if fields is None:
-        return None
-    if family == "shortconv":
-        streams = (ConvStream(s["width"], s["rows"], s.get("kv_heads", 0)) for s in fields["streams"])
-        return ShortConv(tuple(streams))
-    state: RecurrentState = _STATES[family](**fields)
-    return state
 
 
 def _attention(fields: dict[str, Any] | None) -> AttentionKV | None:

@@ -5,25 +5,26 @@ from typing import Annotated, Any
 
 import typer
 
+from hybridcalc.architecture.families.family import FAMILIES, NO_FAMILY
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, from_preset, shipped_presets
 from hybridcalc.cli import options
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_for
 from hybridcalc.engines.sglang.kv import kv_cell
 from hybridcalc.engines.sglang.states import state_slot
-from hybridcalc.errors import InputError, ShardingError
+from hybridcalc.errors import InputError, UnknownFamily
 from hybridcalc.output.document import print_json
 from hybridcalc.units import format_bytes
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
-FAMILY_CHOICES = ("gdn", "kda", "mamba2", "mamba1", "lightning", "shortconv", "attention")
 
 
 @app.callback(invoke_without_command=True)
 def models(
     context: typer.Context,
     family: Annotated[
-        str | None, typer.Option("--family", metavar="NAME", help=f"Only one family: {', '.join(FAMILY_CHOICES)}.")
+        str | None,
+        typer.Option("--family", metavar="NAME", help=f"Only one family: {', '.join((*FAMILIES, NO_FAMILY))}."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -36,8 +37,8 @@ def models(
             raise InputError(f"--family chooses among presets, `{context.invoked_subcommand}` is of one", fix="drop it")
         context.obj = {"as_json": as_json}
         return
-    if family is not None and family not in FAMILY_CHOICES:
-        raise InputError(f"--family {family[:40]!r} is not a family", fix=f"write one of {', '.join(FAMILY_CHOICES)}")
+    if family is not None and family not in (choices := (*FAMILIES, NO_FAMILY)):
+        raise InputError(f"--family {family[:40]!r} is not a family", fix=f"write one of {', '.join(choices)}")
     entries = [_entry(preset) for preset in shipped_presets().values() if family in (None, preset["family"])]
     if as_json:
         print_json("models", {"models": entries})
@@ -95,10 +96,9 @@ def _sizes(model: Architecture, tp: int) -> dict[str, Any]:
     args = ServerArgs(tp_size=tp)
     try:
         slot = state_slot(model, args) if model.state is not None else None
-    except ShardingError:
-        if tp != 1:
-            raise
+    except UnknownFamily:  # the engine may not run it yet; its geometry is known all the same
         slot = None
+    no_slot = 0 if model.state is None else None
     cell = kv_cell(replace(model, window_attention=None), args, rules_for(NEWEST_VERSION)[0])
     return {
         "name": model.name,
@@ -111,9 +111,9 @@ def _sizes(model: Architecture, tp: int) -> dict[str, Any]:
         "layers": model.layers,
         "tp_size": tp,
         "ssm_dtype": slot.ssm_dtype if slot else None,
-        "state_bytes": slot.bytes if slot else 0,
-        "conv_bytes": slot.conv_bytes if slot else 0,
-        "ssm_bytes": slot.ssm_bytes if slot else 0,
+        "state_bytes": slot.bytes if slot else no_slot,
+        "conv_bytes": slot.conv_bytes if slot else no_slot,
+        "ssm_bytes": slot.ssm_bytes if slot else no_slot,
         "kv_bytes_per_token": cell.target_bytes,
         "max_context": model.max_context,
         "source": model.source,

@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
-from hybridcalc.architecture.geometry import Architecture, KimiDelta
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, check_model, rules_for
-from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_rings, ring_problem
+from hybridcalc.engines.sglang.families import family_rule
+from hybridcalc.engines.sglang.replayssm import replayed, replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.replayssm import smallest_ring
@@ -61,7 +62,7 @@ def _answer(model: Architecture, args: ServerArgs, slots: int, draft_tokens: int
     rings = replayssm_rings(model, state_slot(model, args), args, slots=slots)
     if rings is None:
         raise InputError(f"{model.name} keeps no temporal state: there is nothing to replay")
-    if not (isinstance(model.state, KimiDelta) or is_gdn(model)):
+    if not replayed(model):
         rings = ()  # the flag is inert there
     total = sum(ring.bytes for ring in rings)
     problem = ring_problem(model, args.linear_replayssm_cache_len, draft_tokens)
@@ -80,10 +81,10 @@ def _answer(model: Architecture, args: ServerArgs, slots: int, draft_tokens: int
 
 
 def _why_legal(model: Architecture, args: ServerArgs, draft_tokens: int) -> str:
-    if isinstance(model.state, KimiDelta):
+    if family_rule(model).kimi_pool:
         enough = f" and at least 2 x {draft_tokens}" if draft_tokens else "; give D to check that it is at least 2 x D"
         return f"{args.linear_replayssm_cache_len} is a power of two{enough}"
-    if is_gdn(model):
+    if replayed(model):
         return "the engine checks the ring length for KDA models only"
     return f"--enable-linear-replayssm-spec has no effect on {model.architecture}: no ring is allocated"
 

@@ -13,15 +13,8 @@ Each check is an error found and its bound. Sizes: two heads of the model's own 
 from collections.abc import Iterator
 from typing import Any
 
-from hybridcalc.architecture.geometry import (
-    Architecture,
-    GatedDeltaNet,
-    KimiDelta,
-    Lightning,
-    Mamba1,
-    Mamba2,
-    ShortConv,
-)
+from hybridcalc.architecture.families.family import Recurrence
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.devices import Check
 from hybridcalc.crosscheck.recurrence import (
@@ -35,7 +28,7 @@ from hybridcalc.crosscheck.recurrence import (
     run_at_once,
     split,
 )
-from hybridcalc.formulas.replayssm import gdn_rings, kda_rings
+from hybridcalc.formulas.replayssm import replay_rings
 
 HEADS, WIDEST, TOKENS, RING = 2, 64, 24, 16
 PAIR_BOUND = 2.0**-14
@@ -59,31 +52,30 @@ def _checks(model: Architecture) -> Iterator[Check]:
     state, draw = model.state, torch.Generator().manual_seed(20)
     if state is None:
         return
-    if isinstance(state, ShortConv):
-        yield _window_check(min(state.streams[0].width, WIDEST), state.streams[0].rows + 1, draw)
-        return
-    dv, dk = _widths(state)
-    inputs, start = sample_inputs(state, dv, dk, draw)
-    final, d = run(start, inputs)
-    if isinstance(state, GatedDeltaNet | KimiDelta):
-        yield from _replay_checks(state, start, inputs, d)
-    yield from _int8_checks(final, inputs)
-    yield Check("chunked hand-over", FLOAT64_BOUND, _handover_error(start, inputs, final), "<=")
-    if not isinstance(state, Lightning):
-        yield _window_check(dk, state.conv_kernel, draw)
+    recurrence = state.recurrence
+    if recurrence is not None:
+        inputs, start = sample_inputs(recurrence, draw)
+        final, d = run(start, inputs)
+        if recurrence.replay is not None:
+            yield from _replay_checks(recurrence, start, inputs, d)
+        yield from _int8_checks(final, inputs)
+        yield Check("chunked hand-over", FLOAT64_BOUND, _handover_error(start, inputs, final), "<=")
+    for window in state.shapes(1).conv[:1]:
+        yield _window_check(min(window.width, WIDEST), window.rows + 1, draw)
 
 
-def sample_inputs(state: Any, dv: int, dk: int, draw: torch.Generator) -> tuple[Inputs, Any]:
-    """Tokens as a layer of that family meets them, and a state to begin with: keys of length 1, decays below 1."""
+def sample_inputs(recurrence: Recurrence, draw: torch.Generator) -> tuple[Inputs, Any]:
+    """Tokens as a layer meets them, and a state to begin with: keys of length 1, decays below 1."""
+    dv, dk = min(recurrence.v_dim, WIDEST), min(recurrence.k_dim, WIDEST)
 
     def normal(*shape: int) -> Any:
         return torch.randn(*shape, generator=draw, dtype=DOUBLE).to(torch.bfloat16).to(DOUBLE)
 
     k, v = normal(TOKENS, HEADS, dk), normal(TOKENS, HEADS, dv)
-    channels = dk if isinstance(state, KimiDelta | Mamba1) else 1
+    channels = dk if recurrence.channel_decay else 1
     g = -torch.rand(TOKENS, HEADS, channels, generator=draw, dtype=DOUBLE).float().to(DOUBLE)
     beta = None
-    if isinstance(state, GatedDeltaNet | KimiDelta):
+    if recurrence.delta_rule:
         k = (k / k.norm(dim=-1, keepdim=True)).to(torch.bfloat16).to(DOUBLE)
         k = k * (1 - 2.0**-7)  # bf16 rounding must not make a key longer than 1; the factor is a bf16 step
         k = k.to(torch.bfloat16).to(DOUBLE)
@@ -91,29 +83,28 @@ def sample_inputs(state: Any, dv: int, dk: int, draw: torch.Generator) -> tuple[
     return Inputs(k, v, g.expand(TOKENS, HEADS, dk), beta), normal(HEADS, dv, dk)
 
 
-def _replay_checks(state: GatedDeltaNet | KimiDelta, start: Any, inputs: Inputs, d: Any) -> Iterator[Check]:
+def _replay_checks(recurrence: Recurrence, start: Any, inputs: Inputs, d: Any) -> Iterator[Check]:
     """Write all tokens into rings that are shorter, and rebuild the last ones' state from the one before them."""
     count = RING // 2
     first = TOKENS - count
     before, _ = run(start, inputs.part(0, first))
     after, _ = run(before, inputs.part(first, TOKENS))
     dv, dk = start.shape[-2:]
-    if isinstance(state, KimiDelta):
-        rings = kda_rings(layers=1, slots=1, heads=HEADS, head_dim=dk, cache_len=RING, conv_dtype="bfloat16")
-    else:
-        rings = gdn_rings(
-            layers=1,
-            slots=1,
-            v_heads=HEADS,
-            v_head_dim=dv,
-            k_heads=HEADS,
-            k_head_dim=dk,
-            cache_len=RING,
-            conv_dtype="bfloat16",
-        )
+    assert recurrence.replay is not None  # noqa: S101  (asked above)
+    rings = replay_rings(
+        recurrence.replay,
+        layers=1,
+        slots=1,
+        v_heads=HEADS,
+        v_head_dim=dv,
+        k_heads=HEADS,
+        k_head_dim=dk,
+        cache_len=RING,
+        conv_dtype="bfloat16",
+    )
     exact = RingStore(rings, {ring.name: DOUBLE for ring in rings})
     stored = RingStore(rings, {ring.name: getattr(torch, ring.dtype) for ring in rings})
-    per_channel = isinstance(state, KimiDelta)
+    per_channel = recurrence.channel_decay
     for t in range(TOKENS):
         gate = inputs.g[t] if per_channel else inputs.g[t, :, 0]
         exact.write(t, d=d[t], k=inputs.k[t], g=gate)
@@ -176,19 +167,6 @@ def _window_check(width: int, kernel: int, draw: torch.Generator) -> Check:
         out, window = convolve(window, inputs[first : first + 7], weights)
         parts.append(out)
     return Check("window hand-over", 0.0, _error(torch.cat(parts), whole))
-
-
-def _widths(state: GatedDeltaNet | KimiDelta | Mamba2 | Mamba1 | Lightning) -> tuple[int, int]:
-    match state:
-        case GatedDeltaNet():
-            dv, dk = state.v_head_dim, state.k_head_dim
-        case Mamba2():
-            dv, dk = state.head_dim, state.state_size
-        case Mamba1():
-            dv, dk = 1, state.state_size
-        case _:
-            dv = dk = state.head_dim
-    return min(dv, WIDEST), min(dk, WIDEST)
 
 
 def _error(found: Any, exact: Any) -> float:

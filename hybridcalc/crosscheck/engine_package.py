@@ -8,15 +8,15 @@ classes, weights, and KV pools, which an engine builds from a model.
 
 import importlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import GatedDeltaNet, KimiDelta, Lightning, Mamba1, Mamba2, ShortConv
+from hybridcalc.architecture.families.family import rule_for
 from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.subject import Subject
 from hybridcalc.crosscheck.tensors import Sizes
-from hybridcalc.engines.sglang.states import SHARDED_OVER_ALL_RANKS
+from hybridcalc.engines.sglang.states import state_ranks
 from hybridcalc.errors import HybridcalcError, InputError
 
 SMALL = Sizes(slots=2, rows=2, tokens=1, window_tokens=1, checkpoints=1)
@@ -94,8 +94,8 @@ def engine_module(name: str, what: str) -> Any:
 def _sglang_rows(subject: Subject, what: str) -> Iterator[EngineRow]:
     shapes = engine_module("sglang.srt.configs.mamba_utils", what)
     model, args = subject.model, subject.args
-    ranks = args.tp_size if model.architecture in SHARDED_OVER_ALL_RANKS else args.attn_tp_size
-    made = _sglang_shape(shapes, model.state, ranks)
+    ranks = state_ranks(model, args)
+    made = rule_for(model.family, SGLANG_SHAPES, "the comparison with SGLang")(shapes, model.state, ranks)
     if made is None:
         return
     params, shape = made
@@ -143,91 +143,96 @@ def _pool_rows(cache: Any, tensors: dict[str, Any]) -> Iterator[EngineRow]:
             yield EngineRow(name, engine, "none" if ours is None else f"{ours.shape_bytes:,} B")
 
 
-def _sglang_shape(shapes: Any, state: Any, ranks: int) -> tuple[Any, Any] | None:
-    """The engine's parameter class and shape for a family; None where a model class makes its own."""
-    match state:
-        case KimiDelta():
-            made = shapes.KimiLinearStateShape.create(
-                tp_world_size=ranks,
-                num_heads=state.num_heads,
-                head_dim=state.head_dim,
-                conv_kernel_size=state.conv_kernel,
-            )
-            return shapes.KimiLinearCacheParams, made
-        case Mamba1():
-            made = shapes.Mamba2StateShape.create_full_rank(
-                tp_world_size=ranks,
-                intermediate_size=state.inner_size,
-                state_size=state.state_size,
-                conv_kernel=state.conv_kernel,
-            )
-            return shapes.Mamba2CacheParams, made
-        case GatedDeltaNet():
-            sizes = (
-                state.num_v_heads * state.v_head_dim,
-                state.num_k_heads,
-                state.num_v_heads,
-                state.v_head_dim,
-                state.k_head_dim,
-                state.conv_kernel,
-            )
-        case Mamba2():
-            sizes = (
-                state.inner_size,
-                state.n_groups,
-                state.num_heads,
-                state.head_dim,
-                state.state_size,
-                state.conv_kernel,
-            )
-        case Lightning():
-            sizes = (0, 0, state.num_heads, state.head_dim, state.head_dim, 1)
-        case _:
-            return None
+def _mamba2_shape(shapes: Any, ranks: int, *sizes: int) -> tuple[Any, Any]:
     names = ("intermediate_size", "n_groups", "num_heads", "head_dim", "state_size", "conv_kernel")
     made = shapes.Mamba2StateShape.create(tp_world_size=ranks, **dict(zip(names, sizes, strict=True)))
     return shapes.Mamba2CacheParams, made
+
+
+SGLANG_SHAPES: dict[str, Callable[[Any, Any, int], tuple[Any, Any] | None]] = {
+    "gdn": lambda shapes, state, ranks: _mamba2_shape(
+        shapes,
+        ranks,
+        state.num_v_heads * state.v_head_dim,
+        state.num_k_heads,
+        state.num_v_heads,
+        state.v_head_dim,
+        state.k_head_dim,
+        state.conv_kernel,
+    ),
+    "kda": lambda shapes, state, ranks: (
+        shapes.KimiLinearCacheParams,
+        shapes.KimiLinearStateShape.create(
+            tp_world_size=ranks, num_heads=state.num_heads, head_dim=state.head_dim, conv_kernel_size=state.conv_kernel
+        ),
+    ),
+    "mamba2": lambda shapes, state, ranks: _mamba2_shape(
+        shapes,
+        ranks,
+        state.inner_size,
+        state.n_groups,
+        state.num_heads,
+        state.head_dim,
+        state.state_size,
+        state.conv_kernel,
+    ),
+    "mamba1": lambda shapes, state, ranks: (
+        shapes.Mamba2CacheParams,
+        shapes.Mamba2StateShape.create_full_rank(
+            tp_world_size=ranks,
+            intermediate_size=state.inner_size,
+            state_size=state.state_size,
+            conv_kernel=state.conv_kernel,
+        ),
+    ),
+    "lightning": lambda shapes, state, ranks: _mamba2_shape(
+        shapes, ranks, 0, 0, state.num_heads, state.head_dim, state.head_dim, 1
+    ),
+    "shortconv": lambda shapes, state, ranks: None,
+    "attention": lambda shapes, state, ranks: None,
+}
+"""Family -> the engine's parameter class and shape for (module, sizes, ranks); None where a model class makes them."""
 
 
 def _vllm_rows(subject: Subject, what: str) -> Iterator[EngineRow]:
     from hybridcalc.engines.vllm.states import layer_state
 
     module = engine_module("vllm.model_executor.layers.mamba.mamba_utils", what)
-    made = _vllm_shape(module.MambaStateShapeCalculator, subject.model.state, subject.args)
+    model, args = subject.model, subject.args
+    shape = rule_for(model.family, VLLM_SHAPES, "the comparison with vLLM")
+    tp, drafts = args.tensor_parallel_size, args.num_speculative_tokens
+    made = shape(module.MambaStateShapeCalculator, model.state, tp, drafts)
     if made is not None:
-        ours = [tensor.shape for tensor in layer_state(subject.model, subject.args)][: len(made)]
+        ours = [tensor.shape for tensor in layer_state(model, args)][: len(made)]
         yield EngineRow("state shapes", str([tuple(shape) for shape in made]), str(ours))
 
 
-def _vllm_shape(calculator: Any, state: Any, args: Any) -> Any:
-    """The engine's shapes of one layer; None for a family it has no method for."""
-    tp, drafts = args.tensor_parallel_size, args.num_speculative_tokens
-    match state:
-        case KimiDelta():
-            return calculator.kda_state_shape(
-                tp, state.num_heads, state.head_dim, conv_kernel_size=state.conv_kernel, num_spec=drafts
-            )
-        case GatedDeltaNet():
-            return calculator.gated_delta_net_state_shape(
-                tp, state.num_k_heads, state.num_v_heads, state.k_head_dim, state.v_head_dim, state.conv_kernel, drafts
-            )
-        case Mamba2():
-            return calculator.mamba2_state_shape(
-                tp_world_size=tp,
-                intermediate_size=state.inner_size,
-                n_groups=state.n_groups,
-                num_heads=state.num_heads,
-                head_dim=state.head_dim,
-                state_size=state.state_size,
-                conv_kernel=state.conv_kernel,
-                num_spec=drafts,
-            )
-        case Mamba1():
-            return calculator.mamba1_state_shape(tp, state.inner_size, state.state_size, state.conv_kernel)
-        case Lightning():
-            return calculator.linear_attention_state_shape(state.num_heads, tp, state.head_dim)
-        case ShortConv() if len(state.streams) == 1:
-            (stream,) = state.streams
-            return calculator.short_conv_state_shape(tp, stream.width, stream.rows + 1, drafts)
-        case _:
-            return None
+VLLM_SHAPES: dict[str, Callable[[Any, Any, int, int], Any]] = {
+    "gdn": lambda made, state, tp, drafts: made.gated_delta_net_state_shape(
+        tp, state.num_k_heads, state.num_v_heads, state.k_head_dim, state.v_head_dim, state.conv_kernel, drafts
+    ),
+    "kda": lambda made, state, tp, drafts: made.kda_state_shape(
+        tp, state.num_heads, state.head_dim, conv_kernel_size=state.conv_kernel, num_spec=drafts
+    ),
+    "mamba2": lambda made, state, tp, drafts: made.mamba2_state_shape(
+        tp_world_size=tp,
+        intermediate_size=state.inner_size,
+        n_groups=state.n_groups,
+        num_heads=state.num_heads,
+        head_dim=state.head_dim,
+        state_size=state.state_size,
+        conv_kernel=state.conv_kernel,
+        num_spec=drafts,
+    ),
+    "mamba1": lambda made, state, tp, drafts: made.mamba1_state_shape(
+        tp, state.inner_size, state.state_size, state.conv_kernel
+    ),
+    "lightning": lambda made, state, tp, drafts: made.linear_attention_state_shape(state.num_heads, tp, state.head_dim),
+    "shortconv": lambda made, state, tp, drafts: (
+        made.short_conv_state_shape(tp, state.streams[0].width, state.streams[0].rows + 1, drafts)
+        if len(state.streams) == 1
+        else None
+    ),
+    "attention": lambda made, state, tp, drafts: None,
+}
+"""Family -> the engine's shapes of a layer for (its calculator, sizes, ranks, drafts); None where it has no method."""

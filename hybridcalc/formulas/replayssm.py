@@ -3,17 +3,18 @@
 Instead of D full states a request, ReplaySSM keeps the inputs of the last L steps and replays them. Per layer and
 slot, with Hv value heads and Hk key heads on the rank, dv and dk their widths, c = bytes of the conv dtype:
 
-    kda   d, k, rawv, rawk: H * L * d * c each     g: H * L * dk * 4     beta: H * L * 4
-    gdn   d, rawv: Hv * L * dv * c                 k, rawk: Hk * L * dk * c        g: Hv * L * 4
-          (rawv and rawk only where the conv dtype is not fp32)
+    both     d, rawv: Hv * L * dv * c      k, rawk: Hk * L * dk * c
+    inputs   g: Hk * L * dk * 4            beta: Hv * L * 4
+    pairs    g: Hv * L * 4                 no beta; rawv and rawk only where the conv dtype is not fp32
 
-Other families take the gdn form with (Hv, dv, dk) their temporal shape. A ring keeps L a power of two and at least 2D
-(early-flush margin), which SGLang checks for KDA. Shapes are (layers, slots, heads, L[, width]); bytes are exact.
+KDA replays inputs: raw v and k with g, one decay a key channel, and beta. GDN replays d and k as pairs of a rounded
+value and the rest. A ring keeps L a power of two and at least 2D (early-flush margin). Shapes are (layers, slots,
+heads, L[, width]); bytes are exact.
 Source: SGLang configs/mamba_utils.py, mem_cache/memory_pool.py (0.5.23).
 """
 
 from math import prod
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from hybridcalc.units import DTYPE_BYTES
 
@@ -31,22 +32,8 @@ class Ring(NamedTuple):
         return prod(self.shape) * DTYPE_BYTES[self.dtype]
 
 
-def kda_rings(
-    *, layers: int, slots: int, heads: int, head_dim: int, cache_len: int, conv_dtype: str
-) -> tuple[Ring, ...]:
-    """The six rings of KDA verification: d, k, g, rawv, rawk, beta. ``heads`` is per rank."""
-    wide = (layers, slots, heads, cache_len, head_dim)
-    return (
-        Ring("d", wide, conv_dtype),
-        Ring("k", wide, conv_dtype),
-        Ring("g", wide, "float32"),
-        Ring("rawv", wide, conv_dtype),
-        Ring("rawk", wide, conv_dtype),
-        Ring("beta", wide[:-1], "float32"),
-    )
-
-
-def gdn_rings(
+def replay_rings(
+    kept: Literal["inputs", "pairs"],
     *,
     layers: int,
     slots: int,
@@ -57,13 +44,15 @@ def gdn_rings(
     cache_len: int,
     conv_dtype: str,
 ) -> tuple[Ring, ...]:
-    """The rings of GDN verification: d, k, g and, unless the conv dtype is float32, rawv and rawk. Heads per rank."""
+    """The rings of verification: d, k, g, and as ``kept`` asks rawv, rawk and beta. Heads per rank."""
     value = (layers, slots, v_heads, cache_len, v_head_dim)
     key = (layers, slots, k_heads, cache_len, k_head_dim)
-    rings = (Ring("d", value, conv_dtype), Ring("k", key, conv_dtype), Ring("g", value[:-1], "float32"))
-    if conv_dtype == "float32":
+    decay = Ring("g", key if kept == "inputs" else value[:-1], "float32")
+    rings: tuple[Ring, ...] = (Ring("d", value, conv_dtype), Ring("k", key, conv_dtype), decay)
+    if kept == "pairs" and conv_dtype == "float32":
         return rings
-    return (*rings, Ring("rawv", value, conv_dtype), Ring("rawk", key, conv_dtype))
+    rings = (*rings, Ring("rawv", value, conv_dtype), Ring("rawk", key, conv_dtype))
+    return rings if kept == "pairs" else (*rings, Ring("beta", value[:-1], "float32"))
 
 
 def ring_length_problem(cache_len: int, draft_tokens: int) -> str:

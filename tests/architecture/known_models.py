@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridcalc import Architecture
-from hybridcalc.architecture.families import kv_elements_per_token, state_shapes
+from hybridcalc.architecture.attention import kv_elements_per_token
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 MODELS: dict[str, dict[str, Any]] = {
@@ -54,7 +54,7 @@ def derived(model: Architecture) -> dict[str, Any]:
     """The figures of an entry's ``derived``, worked out from an Architecture on one rank."""
     state = None
     if model.state is not None:
-        shapes = state_shapes(model.state, 1)
+        shapes = model.state.shapes(1)
         state = {"conv": shapes.conv_elements, "ssm": shapes.temporal_elements}
     row = kv_elements_per_token(model.attention, 1) if model.attention is not None else 0
     return {

@@ -6,19 +6,20 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hybridcalc.architecture.families import kv_elements_per_token, kv_heads_on_rank, shard_groups, state_shapes
-from hybridcalc.architecture.geometry import (
-    ConvStream,
-    GatedDeltaNet,
+from hybridcalc.architecture.attention import (
     GroupedQueryKV,
     IndexCache,
-    KimiDelta,
     LatentKV,
-    Lightning,
-    Mamba1,
-    Mamba2,
-    ShortConv,
+    kv_elements_per_token,
+    kv_heads_on_rank,
 )
+from hybridcalc.architecture.families.family import shard_groups
+from hybridcalc.architecture.families.gdn import GatedDeltaNet
+from hybridcalc.architecture.families.kda import KimiDelta
+from hybridcalc.architecture.families.lightning import Lightning
+from hybridcalc.architecture.families.mamba1 import Mamba1
+from hybridcalc.architecture.families.mamba2 import Mamba2
+from hybridcalc.architecture.families.shortconv import ConvStream, ShortConv
 from hybridcalc.errors import ShardingError
 
 QWEN3_5_27B = GatedDeltaNet(num_v_heads=48, num_k_heads=16, v_head_dim=128, k_head_dim=128, conv_kernel=4)
@@ -45,7 +46,7 @@ INKLING_KV_STREAM = ConvStream(width=1024, rows=3, kv_heads=8)
 )
 def test_state_elements_of_one_layer_as_worked_by_hand(state, conv, temporal):
     """One number a family, worked through in the model notes: elements of one layer on one rank."""
-    shapes = state_shapes(state, 1)
+    shapes = state.shapes(1)
     assert (shapes.conv_elements, shapes.temporal_elements) == (conv, temporal)
 
 
@@ -64,7 +65,7 @@ def test_state_elements_of_one_layer_as_worked_by_hand(state, conv, temporal):
 )
 def test_shapes_of_one_rank(state, tp, conv, temporal):
     """SGLang configs/mamba_utils.py, kimi_linear, zaya and inkling configs (0.5.23)."""
-    assert state_shapes(state, tp) == (tuple(conv), temporal)
+    assert state.shapes(tp) == (tuple(conv), temporal)
 
 
 @pytest.mark.parametrize(
@@ -80,12 +81,12 @@ def test_groups_that_all_ranks_hold_together(groups, tp, held):
 @pytest.mark.parametrize(("tp", "width"), [(3, 2304), (6, 1280)])
 def test_fewer_ranks_than_groups_that_do_not_divide_keep_fewer_groups(tp, width):
     """Qwen3.8-27B at tp 3 keeps 3 groups of 16: a real shape of the engine, no error."""
-    assert state_shapes(QWEN3_5_27B, tp).conv == ((3, width),)
+    assert QWEN3_5_27B.shapes(tp).conv == ((3, width),)
 
 
 def test_each_rank_keeps_a_whole_group_where_groups_are_fewer():
     """Granite has one group: at tp 4 every rank keeps all of B and C, 3072 / 4 + 2 x 128 channels."""
-    assert state_shapes(GRANITE_H_TINY, 4).conv == ((3, 1024),)
+    assert GRANITE_H_TINY.shapes(4).conv == ((3, 1024),)
 
 
 @pytest.mark.parametrize(("kv_heads", "tp", "kept"), [(8, 2, 4), (8, 8, 1), (2, 8, 1), (1, 64, 1), (4, 3, 1)])
@@ -169,7 +170,7 @@ def test_a_latent_row_is_whole_on_every_rank(tp):
 def test_ranks_that_do_not_divide_are_refused_with_those_that_do(state, tp, message, fix, total):
     """The words of the refusal, and the number the engine's own assertion names."""
     with pytest.raises(ShardingError) as refusal:
-        state_shapes(state, tp)
+        state.shapes(tp)
     assert (refusal.value.message, refusal.value.fix) == (message, fix)
     assert (refusal.value.total, refusal.value.parts) == (total, tp)
 
@@ -177,7 +178,7 @@ def test_ranks_that_do_not_divide_are_refused_with_those_that_do(state, tp, mess
 def test_a_refusal_is_quick_however_many_heads_a_config_states(within):
     """Configs state up to 2**31 heads; the sizes that would do are not searched one by one."""
     with within(2), pytest.raises(ShardingError):
-        state_shapes(KimiDelta(num_heads=2**31, head_dim=128, conv_kernel=4), 3)
+        KimiDelta(num_heads=2**31, head_dim=128, conv_kernel=4).shapes(3)
 
 
 sizes, kernels = st.integers(1, 64), st.integers(2, 8)
@@ -196,7 +197,7 @@ SHARDABLE = st.one_of(
 
 def _shapes_or_skip(state, tp):
     try:
-        return state_shapes(state, tp)
+        return state.shapes(tp)
     except ShardingError:
         assume(False)
 
@@ -204,7 +205,7 @@ def _shapes_or_skip(state, tp):
 @given(SHARDABLE, st.integers(1, 16))
 def test_shards_sum_to_the_whole(state, tp):
     """Temporal states always do; convolutions do where tp divides the groups, else their shares of groups differ."""
-    whole, shard = state_shapes(state, 1), _shapes_or_skip(state, tp)
+    whole, shard = state.shapes(1), _shapes_or_skip(state, tp)
     assert shard.temporal_elements * tp == whole.temporal_elements
     groups = getattr(state, "num_k_heads", getattr(state, "n_groups", 0))
     if groups % tp == 0:
@@ -228,13 +229,13 @@ def test_more_ranks_never_hold_a_larger_share(state, tp, factor):
 def test_a_refusal_names_only_sizes_that_do(state, tp):
     """Each size a refusal offers shards without a refusal, and the refused one is not among them."""
     try:
-        state_shapes(state, tp)
+        state.shapes(tp)
         offered = []
     except ShardingError as error:
         offered = [int(size) for size in re.findall(r"\d+", error.fix)]
     assert tp not in offered
     for size in offered:
-        state_shapes(state, size)
+        state.shapes(size)
 
 
 @given(st.integers(1, 128), st.integers(1, 128), st.integers(1, 128))

@@ -7,16 +7,12 @@ from known_models import DATA
 from small_configs import KV, small_config
 
 from hybridcalc import Architecture
-from hybridcalc.architecture.geometry import (
-    ConvStream,
-    GatedDeltaNet,
-    GroupedQueryKV,
-    IndexCache,
-    LatentKV,
-    Lightning,
-    Mamba2,
-    PleConv,
-)
+from hybridcalc.architecture.attention import GroupedQueryKV, IndexCache, LatentKV
+from hybridcalc.architecture.families.family import PleConv
+from hybridcalc.architecture.families.gdn import GatedDeltaNet
+from hybridcalc.architecture.families.lightning import Lightning
+from hybridcalc.architecture.families.mamba2 import Mamba2
+from hybridcalc.architecture.families.shortconv import ConvStream
 from hybridcalc.errors import ConfigError
 
 read = Architecture.from_hf_config

@@ -1,6 +1,7 @@
 """Configs that are refused: whole, once, in one line, with every field that is missing or makes no sense."""
 
 import json
+from dataclasses import asdict
 from math import inf, nan
 
 import pytest
@@ -210,8 +211,9 @@ def check_read_or_refused(config: object) -> None:
         lines = error.message.splitlines()
     else:
         lines = [model.describe_layers]
-        parts = [part for part in (model.state, model.attention, model.window_attention) if part is not None]
-        sizes = {name: size for part in parts for name, size in part._asdict().items() if isinstance(size, int)}
+        parts = [part._asdict() for part in (model.attention, model.window_attention) if part is not None]
+        parts += [asdict(model.state)] if model.state is not None else []
+        sizes = {name: size for part in parts for name, size in part.items() if isinstance(size, int)}
         assert all(size > 0 for name, size in sizes.items() if name not in ("n_groups", "qk_rope_head_dim")), sizes
         assert 1 <= model.num_layers <= 4096 and set(model.layers) <= set("sawbv.")
         assert (model.window is not None) == bool(model.window_layers), model

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc import Architecture
+from hybridcalc.architecture.families.kda import KimiDelta
 from hybridcalc.architecture.preset_schema import read_gpu_preset, read_preset
 from hybridcalc.architecture.presets import from_preset
 from hybridcalc.errors import InputError
@@ -44,7 +45,7 @@ def test_a_whole_preset_reads():
     """Blanks in layers do not count, values may be narrower than keys, and a window may share the attention's sizes."""
     model = from_preset(read_preset(MINE.replace("ssaw", "ss aw"), "mine.yaml"))
     assert (model.layers, model.attention, model.window) == ("ssaw", (8, 64, 32), 512)
-    assert (model.state, model.window_attention) == ((96, 128, 4), None)
+    assert (model.state, model.window_attention) == (KimiDelta(96, 128, 4), None)
 
 
 def test_window_layers_may_have_heads_of_their_own():

@@ -7,7 +7,11 @@ from math import exp
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.architecture.geometry import GatedDeltaNet, KimiDelta, Lightning, Mamba1, Mamba2
+from hybridcalc.architecture.families.gdn import GatedDeltaNet
+from hybridcalc.architecture.families.kda import KimiDelta
+from hybridcalc.architecture.families.lightning import Lightning
+from hybridcalc.architecture.families.mamba1 import Mamba1
+from hybridcalc.architecture.families.mamba2 import Mamba2
 from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.behaviour import behaviour_checks, sample_inputs
 from hybridcalc.crosscheck.recurrence import Inputs, convolve, quantise, replay, restore, run, run_at_once, split
@@ -21,9 +25,7 @@ STATES = {
 
 
 def tokens(name: str, seed: int = 3) -> tuple[Inputs, torch.Tensor]:
-    state = STATES[name]
-    dv = 1 if isinstance(state, Mamba1) else 16 if isinstance(state, KimiDelta | Lightning) else 8
-    return sample_inputs(state, dv, 16, torch.Generator().manual_seed(seed))
+    return sample_inputs(STATES[name].recurrence, torch.Generator().manual_seed(seed))
 
 
 def written_out(start, inputs, *, decay_last=False):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.architecture.geometry import GroupedQueryKV, LatentKV
+from hybridcalc.architecture.attention import GroupedQueryKV, LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs, rules_for
 from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, draft_layers, kv_cell, kv_curve, kv_dtype
 from hybridcalc.errors import InputError

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.architecture.geometry import ConvStream, ShortConv
+from hybridcalc.architecture.families.shortconv import ConvStream, ShortConv
 from hybridcalc.engines.sglang.config import ServerArgs, rules_for
 from hybridcalc.engines.sglang.replayssm import charged_rings, replayssm_active, replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.states import state_slot

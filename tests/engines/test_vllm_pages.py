@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc import load_model
-from hybridcalc.architecture.geometry import ShortConv
+from hybridcalc.architecture.families.shortconv import ShortConv
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.vllm.classes import CLASSES
 from hybridcalc.engines.vllm.config import EngineArgs

@@ -4,10 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridcalc.formulas.replayssm import gdn_rings, kda_rings, ring_length_problem, smallest_ring
+from hybridcalc.formulas.replayssm import replay_rings, ring_length_problem, smallest_ring
 from hybridcalc.units import MIB
 
-KIMI_K3 = {"layers": 69, "heads": 12, "head_dim": 128, "cache_len": 16, "conv_dtype": "bfloat16"}
+KIMI_K3 = {
+    "layers": 69, "v_heads": 12, "v_head_dim": 128, "k_heads": 12, "k_head_dim": 128, "cache_len": 16,
+    "conv_dtype": "bfloat16",
+}  # fmt: skip
 QWEN = {"layers": 30, "v_heads": 8, "v_head_dim": 128, "k_heads": 4, "k_head_dim": 64, "cache_len": 16}
 
 
@@ -18,7 +21,7 @@ def total(rings):
 
 def test_six_rings_of_kimi_k3_take_2_28_gib_for_120_slots():
     """Write-up A says 1.4 GB (A7); its own shapes sum to 2,448,230,400 B."""
-    rings = kda_rings(slots=120, **KIMI_K3)
+    rings = replay_rings("inputs", slots=120, **KIMI_K3)
     assert {ring.name: ring.bytes / MIB for ring in rings if ring.name != "beta"} == {
         "d": 388.125,
         "k": 388.125,
@@ -31,12 +34,12 @@ def test_six_rings_of_kimi_k3_take_2_28_gib_for_120_slots():
 
 def test_one_slot_of_kimi_k3_rings():
     """SGLang's own figure on 8 ranks at length 16: 20,401,920 B."""
-    assert total(kda_rings(slots=1, **KIMI_K3)) == 20_401_920
+    assert total(replay_rings("inputs", slots=1, **KIMI_K3)) == 20_401_920
 
 
 def test_shapes_and_dtypes_of_kda_rings():
     """(layers, slots, heads, L, width); gates are fp32 and beta has no width."""
-    rings = {ring.name: (ring.shape, ring.dtype) for ring in kda_rings(slots=2, **KIMI_K3)}
+    rings = {ring.name: (ring.shape, ring.dtype) for ring in replay_rings("inputs", slots=2, **KIMI_K3)}
     wide = (69, 2, 12, 16, 128)
     assert rings == {
         "d": (wide, "bfloat16"),
@@ -58,7 +61,7 @@ def test_shapes_and_dtypes_of_kda_rings():
 )
 def test_gdn_rings_by_hand(conv_dtype, names, per_head):
     """Hv * dv and Hk * dk in the conv dtype, twice unless it is fp32, and one fp32 gate a value head."""
-    rings = gdn_rings(slots=1, conv_dtype=conv_dtype, **QWEN)
+    rings = replay_rings("pairs", slots=1, conv_dtype=conv_dtype, **QWEN)
     assert [ring.name for ring in rings] == names
     assert total(rings) == 30 * 16 * (per_head + 8 * 4)
 
@@ -99,19 +102,15 @@ def test_the_smallest_ring_is_legal_and_half_of_it_is_not(draft_tokens):
 
 
 dims = st.integers(1, 64)
-kda = st.fixed_dictionaries({
-    "layers": dims, "heads": dims, "head_dim": dims, "conv_dtype": st.sampled_from(["bfloat16", "float32"])
-})  # fmt: skip
-gdn = st.fixed_dictionaries({
+geometry = st.fixed_dictionaries({
     "layers": dims, "v_heads": dims, "v_head_dim": dims, "k_heads": st.integers(0, 64), "k_head_dim": dims,
     "conv_dtype": st.sampled_from(["bfloat16", "float32"]),
 })  # fmt: skip
 
 
-@pytest.mark.parametrize(("rings_of", "geometry"), [(kda_rings, kda), (gdn_rings, gdn)], ids=["kda", "gdn"])
-@given(data=st.data(), slots=st.integers(1, 500), cache_len=st.integers(1, 64))
-def test_ring_bytes_are_linear_in_slots_and_in_length(rings_of, geometry, data, slots, cache_len):
+@pytest.mark.parametrize("kept", ["inputs", "pairs"])
+@given(sizes=geometry, slots=st.integers(1, 500), cache_len=st.integers(1, 64))
+def test_ring_bytes_are_linear_in_slots_and_in_length(kept, sizes, slots, cache_len):
     """Every buffer is a rectangle: twice the slots or twice the length is twice the bytes."""
-    sizes = data.draw(geometry)
-    one = total(rings_of(slots=1, cache_len=1, **sizes))
-    assert total(rings_of(slots=slots, cache_len=cache_len, **sizes)) == slots * cache_len * one
+    one = total(replay_rings(kept, slots=1, cache_len=1, **sizes))
+    assert total(replay_rings(kept, slots=slots, cache_len=cache_len, **sizes)) == slots * cache_len * one

@@ -1,4 +1,4 @@
-"""config.json -> Architecture: every naming and nesting variant lives in this package and nowhere else.
+"""config.json -> the fields of an Architecture: every naming and nesting variant lives in this package alone.
 
 The class name in ``architectures`` (or ``model_type`` where a file has none) picks a reader. Fields may sit in
 ``text_config``, ``llm_config`` or ``language_config``; ``vision_config`` has fields of the same names and is never
@@ -11,7 +11,6 @@ from typing import Any
 
 from hybridcalc.architecture.config_json.classes import BY_MODEL_TYPE, READERS
 from hybridcalc.architecture.config_json.fields import Fields
-from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.errors import ConfigError, InputError, quoted
 from hybridcalc.units import parse_dtype
 
@@ -19,10 +18,8 @@ TEXT_TABLES = ("text_config", "llm_config", "language_config")
 CONTEXT_FIELDS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings")
 
 
-def read_config(
-    config: Mapping[str, Any], *, name: str = "config.json", architecture: str | None = None
-) -> Architecture:
-    """Architecture of a parsed config.json. See Architecture.from_hf_config for arguments and errors."""
+def read_config(config: Mapping[str, Any], *, name: str, architecture: str | None) -> dict[str, Any]:
+    """Fields of the Architecture of a parsed config.json: see Architecture.from_hf_config, which makes it."""
     if not isinstance(config, Mapping):
         raise ConfigError(f"{name}: a config is a JSON object, this is a {type(config).__name__}")
     text = next((config[table] for table in TEXT_TABLES if isinstance(config.get(table), Mapping)), config)
@@ -34,27 +31,21 @@ def read_config(
     if parts.state is not None and not set(parts.layers) & set("sbv") and not fields.missing and not fields.wrong:
         fields.disagree("no layer of the list is recurrent")
     rope = fields.raw("rope_scaling", "rope_parameters")
-    result = Architecture(
-        name=name,
-        architecture=found,
-        layers=parts.layers,
-        state=parts.state,
-        attention=parts.attention,
-        window=parts.window,
-        window_attention=parts.window_attention,
-        num_attention_heads=fields.optional("num_attention_heads") if parts.attention else None,
-        hidden_size=fields.optional("hidden_size"),
-        max_context=fields.optional(*CONTEXT_FIELDS),
-        rope_scaling_factor=_rope_factor(Fields(rope, name)) if isinstance(rope, Mapping) else 1.0,
-        model_dtype=_model_dtype(fields),
-        declared_ssm_dtype=fields.text("mamba_ssm_dtype"),
-        declared_ssm_cache_dtype=fields.text("mamba_ssm_cache_dtype"),
-        chunk_size=fields.optional("mamba_chunk_size", "chunk_size"),
-        draft_layers=_draft_layers(fields),
-        multimodal=isinstance(config.get("vision_config"), Mapping),
-        ple_conv=parts.ple_conv,
-        source=name,
-    )
+    result = parts._asdict() | {
+        "name": name,
+        "architecture": found,
+        "num_attention_heads": fields.optional("num_attention_heads") if parts.attention else None,
+        "hidden_size": fields.optional("hidden_size"),
+        "max_context": fields.optional(*CONTEXT_FIELDS),
+        "rope_scaling_factor": _rope_factor(Fields(rope, name)) if isinstance(rope, Mapping) else 1.0,
+        "model_dtype": _model_dtype(fields),
+        "declared_ssm_dtype": fields.text("mamba_ssm_dtype"),
+        "declared_ssm_cache_dtype": fields.text("mamba_ssm_cache_dtype"),
+        "chunk_size": fields.optional("mamba_chunk_size", "chunk_size"),
+        "draft_layers": _draft_layers(fields),
+        "multimodal": isinstance(config.get("vision_config"), Mapping),
+        "source": name,
+    }
     fields.finish(found)
     return result
 

@@ -1,7 +1,8 @@
 """Configs without recurrent layers, read for baselines: grouped-query, latent and sliding-window attention."""
 
+from hybridcalc.architecture.attention import AttentionKV, GroupedQueryKV, LatentKV
 from hybridcalc.architecture.config_json.fields import Fields
-from hybridcalc.architecture.geometry import AttentionKV, GroupedQueryKV, LatentKV
+from hybridcalc.architecture.config_json.parts import Parts
 
 LAYER_KINDS = {
     "full_attention": "a", "attention": "a", "global_attention": "a",
@@ -33,8 +34,8 @@ def latent(fields: Fields, *, nope: bool = False) -> LatentKV:
     return LatentKV(fields.number("kv_lora_rank"), rope)
 
 
-def dense(fields: Fields, *, default_pattern: int = 0) -> tuple[str, AttentionKV, int | None]:
-    """Layer letters, KV and window of a pure attention model.
+def dense(fields: Fields, *, default_pattern: int = 0) -> Parts:
+    """A pure attention model.
 
     ``default_pattern`` is the class's own: every n-th layer is full where the file states a window and no list.
     """
@@ -42,7 +43,7 @@ def dense(fields: Fields, *, default_pattern: int = 0) -> tuple[str, AttentionKV
     attention: AttentionKV = latent(fields) if fields.raw("kv_lora_rank") is not None else grouped_query(fields)
     layers = fields.row("layer_types", LAYER_KINDS, count=count) or _pattern(fields, count, default_pattern)
     window = fields.number("sliding_window") if "w" in layers else None
-    return layers, attention, window
+    return Parts(layers, None, attention, window)
 
 
 def _pattern(fields: Fields, count: int, default_pattern: int) -> str:

@@ -3,58 +3,53 @@
 from collections.abc import Callable
 from functools import partial
 
-from hybridcalc.architecture.config_json import hybrid
+from hybridcalc.architecture.config_json import gdn, kda, lightning, mamba, shortconv
 from hybridcalc.architecture.config_json.attention import dense
 from hybridcalc.architecture.config_json.fields import Fields
+from hybridcalc.architecture.config_json.parts import Parts
 
-
-def _dense(fields: Fields, *, default_pattern: int = 0) -> hybrid.Parts:
-    layers, attention, window = dense(fields, default_pattern=default_pattern)
-    return hybrid.Parts(layers, None, attention, window)
-
-
-HYBRID_READERS: dict[str, Callable[[Fields], hybrid.Parts]] = {
-    "KimiLinearForCausalLM": hybrid.kimi,
-    "KimiK3ForConditionalGeneration": hybrid.kimi,
-    "KimiK3LinearForCausalLM": hybrid.kimi,
-    "Glm5NextForConditionalGeneration": hybrid.glm5_next,
-    "BailingMoeV3ForCausalLM": hybrid.bailing_v3,
-    "BailingMoeV2_5ForCausalLM": hybrid.bailing_v2_5,
-    "BailingMoeLinearV2ForCausalLM": hybrid.bailing_linear_v2,
-    "Qwen3NextForCausalLM": hybrid.qwen_gdn,
-    "Qwen3_5ForConditionalGeneration": hybrid.qwen_gdn,
-    "Qwen3_5MoeForConditionalGeneration": hybrid.qwen_gdn,
-    "Qwen3_5ForCausalLM": hybrid.qwen_gdn,
-    "Qwen3_5MoeForCausalLM": hybrid.qwen_gdn,
-    "OlmoHybridForCausalLM": hybrid.linear_hybrid,
-    "LaraMiniForCausalLM": hybrid.linear_hybrid,
-    "Qwen4ExpForConditionalGeneration": hybrid.qwen4_exp,
-    "GigaChat35ForCausalLM": hybrid.gigachat,
-    "JetNemotronForCausalLM": hybrid.jet_nemotron,
-    "JetVLMForConditionalGeneration": hybrid.jet_nemotron,
-    "NemotronHForCausalLM": hybrid.nemotron_h,
-    "NemotronH_Nano_VL_V2": hybrid.nemotron_h,
-    "NemotronH_Nano_Omni_Reasoning_V3": hybrid.nemotron_h,
-    "FalconH1ForCausalLM": hybrid.falcon_h1,
-    "GraniteMoeHybridForCausalLM": hybrid.granite_hybrid,
-    "BambaForCausalLM": hybrid.bamba,
-    "Zamba2ForCausalLM": hybrid.zamba2,
-    "Mamba2ForCausalLM": hybrid.mamba2,
-    "MambaForCausalLM": hybrid.mamba1,
-    "FalconMambaForCausalLM": hybrid.mamba1,
-    "JambaForCausalLM": hybrid.jamba,
-    "Plamo2ForCausalLM": hybrid.plamo2,
-    "MiniMaxText01ForCausalLM": hybrid.minimax,
-    "MiniMaxM1ForCausalLM": hybrid.minimax,
-    "MiniMaxForCausalLM": hybrid.minimax,
-    "MiniCPMSALAForCausalLM": hybrid.minicpm_sala,
-    "Lfm2ForCausalLM": hybrid.lfm2,
-    "Lfm2MoeForCausalLM": hybrid.lfm2,
-    "Lfm2VlForConditionalGeneration": hybrid.lfm2,
-    "Lfm3ForCausalLM": hybrid.lfm2,
-    "ZayaForCausalLM": hybrid.zaya,
-    "InklingForConditionalGeneration": hybrid.inkling,
-    "Inkling2ForConditionalGeneration": hybrid.inkling,
+HYBRID_READERS: dict[str, Callable[[Fields], Parts]] = {
+    "KimiLinearForCausalLM": kda.kimi,
+    "KimiK3ForConditionalGeneration": kda.kimi,
+    "KimiK3LinearForCausalLM": kda.kimi,
+    "Glm5NextForConditionalGeneration": kda.glm5_next,
+    "BailingMoeV3ForCausalLM": kda.bailing_v3,
+    "BailingMoeV2_5ForCausalLM": lightning.bailing_v2_5,
+    "BailingMoeLinearV2ForCausalLM": lightning.bailing_linear_v2,
+    "Qwen3NextForCausalLM": gdn.qwen_gdn,
+    "Qwen3_5ForConditionalGeneration": gdn.qwen_gdn,
+    "Qwen3_5MoeForConditionalGeneration": gdn.qwen_gdn,
+    "Qwen3_5ForCausalLM": gdn.qwen_gdn,
+    "Qwen3_5MoeForCausalLM": gdn.qwen_gdn,
+    "OlmoHybridForCausalLM": gdn.linear_hybrid,
+    "LaraMiniForCausalLM": gdn.linear_hybrid,
+    "Qwen4ExpForConditionalGeneration": gdn.qwen4_exp,
+    "GigaChat35ForCausalLM": gdn.gigachat,
+    "JetNemotronForCausalLM": gdn.jet_nemotron,
+    "JetVLMForConditionalGeneration": gdn.jet_nemotron,
+    "NemotronHForCausalLM": mamba.nemotron_h,
+    "NemotronH_Nano_VL_V2": mamba.nemotron_h,
+    "NemotronH_Nano_Omni_Reasoning_V3": mamba.nemotron_h,
+    "FalconH1ForCausalLM": mamba.falcon_h1,
+    "GraniteMoeHybridForCausalLM": mamba.granite_hybrid,
+    "BambaForCausalLM": mamba.bamba,
+    "Zamba2ForCausalLM": mamba.zamba2,
+    "Mamba2ForCausalLM": mamba.mamba2,
+    "MambaForCausalLM": mamba.mamba1,
+    "FalconMambaForCausalLM": mamba.mamba1,
+    "JambaForCausalLM": mamba.jamba,
+    "Plamo2ForCausalLM": mamba.plamo2,
+    "MiniMaxText01ForCausalLM": lightning.minimax,
+    "MiniMaxM1ForCausalLM": lightning.minimax,
+    "MiniMaxForCausalLM": lightning.minimax,
+    "MiniCPMSALAForCausalLM": lightning.minicpm_sala,
+    "Lfm2ForCausalLM": shortconv.lfm2,
+    "Lfm2MoeForCausalLM": shortconv.lfm2,
+    "Lfm2VlForConditionalGeneration": shortconv.lfm2,
+    "Lfm3ForCausalLM": shortconv.lfm2,
+    "ZayaForCausalLM": shortconv.zaya,
+    "InklingForConditionalGeneration": shortconv.inkling,
+    "Inkling2ForConditionalGeneration": shortconv.inkling,
 }
 DENSE_ARCHITECTURES = (
     "LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM", "Mistral3ForConditionalGeneration",
@@ -69,10 +64,10 @@ FULL_LAYER_PERIODS = {
     "Olmo3ForCausalLM": 4,
 }  # fmt: skip
 """Classes whose config states a window and may leave out which layers have it: every n-th has not."""
-WINDOW_READERS: dict[str, Callable[[Fields], hybrid.Parts]] = {
-    name: partial(_dense, default_pattern=period) for name, period in FULL_LAYER_PERIODS.items()
+WINDOW_READERS: dict[str, Callable[[Fields], Parts]] = {
+    name: partial(dense, default_pattern=period) for name, period in FULL_LAYER_PERIODS.items()
 }
-READERS = HYBRID_READERS | dict.fromkeys(DENSE_ARCHITECTURES, _dense) | WINDOW_READERS
+READERS = HYBRID_READERS | dict.fromkeys(DENSE_ARCHITECTURES, dense) | WINDOW_READERS
 
 BY_MODEL_TYPE = {
     "kimi_linear": "KimiLinearForCausalLM", "kimi_k3": "KimiK3ForConditionalGeneration",

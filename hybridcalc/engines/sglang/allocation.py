@@ -15,9 +15,10 @@ Mirrors mem_cache/memory_pool.py, disaggregation/decode.py, mamba_checkpoint_poo
 
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.families import kv_elements_per_token
-from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, KimiDelta, LatentKV
+from hybridcalc.architecture.attention import GroupedQueryKV, LatentKV, kv_elements_per_token
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
+from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.kv import KvCell, index_price, index_row_bytes
 from hybridcalc.engines.sglang.replayssm import decode_rings, replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.states import StateSlot
@@ -129,7 +130,7 @@ def allocate(
 def check_allocation(model: Architecture, args: ServerArgs, *, replay_active: bool) -> None:
     """What the pools themselves refuse, except the KV pool's pages (check_kv_pages), which come after the states."""
     if args.speculative and args.enable_linear_replayssm_spec:
-        if args.speculative_algorithm in ("DSPARK", "DFLASH") and not isinstance(model.state, KimiDelta):
+        if args.speculative_algorithm in ("DSPARK", "DFLASH") and not family_rule(model).kimi_pool:
             raise _refusal(
                 "HC006",
                 f"ReplaySSM verification under {args.speculative_algorithm} needs a KDA model",
@@ -209,7 +210,7 @@ def table_extra(args: ServerArgs) -> int:
 def dense_windows(model: Architecture, args: ServerArgs) -> bool:
     """Whether draft convolution windows are kept whole rather than overlapping."""
     return (
-        isinstance(model.state, KimiDelta)
+        family_rule(model).kimi_pool
         or model.architecture.startswith("Inkling")
         or (args.speculative_eagle_topk or 1) > 1
         or args.platform in ("npu", "cpu")
@@ -240,7 +241,7 @@ def _rings(
 ) -> tuple[Ring, ...]:
     stage = slot._replace(layers=layers)
     if replay_active:
-        slots = pool_slots + 1 if isinstance(model.state, KimiDelta) else rows
+        slots = pool_slots + 1 if family_rule(model).kimi_pool else rows
         return replayssm_rings(model, stage, args, slots=slots) or ()
     if args.enable_linear_replayssm:  # the pool asks for no family here, as it does for verification
         return decode_rings(model, stage, args, slots=pool_slots + 1)

@@ -5,9 +5,9 @@ what the buffers take. They part where the engine prices dense windows and keeps
 the adaptive maximum, pads KV by a page, or does not price a pool at all.
 """
 
-from hybridcalc.architecture.geometry import KimiDelta
 from hybridcalc.engines.sglang.allocation import Allocation, dense_windows
 from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.kv import OWN_DRAFT_CELL, KvCell, draft_layers
 from hybridcalc.engines.sglang.planner import Prepared, Sizing
 from hybridcalc.plan import BudgetLine
@@ -62,7 +62,7 @@ def _rings(ready: Prepared, sizing: Sizing, pools: Allocation) -> list[BudgetLin
     charged = _ring_charge(ready, sizing)
     if not charged and not pools.ring_bytes:
         return []
-    per_slot = isinstance(ready.model.state, KimiDelta) or ready.args.enable_linear_replayssm
+    per_slot = family_rule(ready.model).kimi_pool or ready.args.enable_linear_replayssm
     per = "slot of the pool" if per_slot else "running request"
     why = f"{ready.args.linear_replayssm_cache_len} steps for each {per}"
     return [BudgetLine("ReplaySSM rings", "scratch", charged, pools.ring_bytes, why)]

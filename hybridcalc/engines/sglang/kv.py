@@ -11,8 +11,8 @@ dcp, NGRAM nothing. Mirrors model_executor/pool_configurator.py (0.5.23). Leaves
 
 from typing import NamedTuple
 
-from hybridcalc.architecture.families import kv_heads_on_rank
-from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, IndexCache, LatentKV
+from hybridcalc.architecture.attention import GroupedQueryKV, IndexCache, LatentKV, kv_heads_on_rank
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.crossover import KvCurve

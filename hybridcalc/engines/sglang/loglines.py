@@ -6,9 +6,10 @@
 
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture, KimiDelta
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.allocation import Allocation
 from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
+from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.units import GIB
 
 TORCH_DTYPES = {
@@ -109,7 +110,7 @@ def _ring_lines(model: Architecture, pools: Allocation, args: ServerArgs) -> lis
     if not pools.rings:
         return []
     sizes = {ring.name: f"{ring.bytes / GIB:.3f}GB" for ring in pools.rings}
-    fold = isinstance(model.state, KimiDelta) and args.enable_linear_replayssm_spec and args.speculative
+    fold = family_rule(model).kimi_pool and args.enable_linear_replayssm_spec and args.speculative
     line = (
         f"GDN ReplaySSM ring buffers allocated (record_len={args.linear_replayssm_cache_len}, fold={fold}): "
         f"d={sizes['d']}, k={sizes['k']}, g={sizes['g']} "

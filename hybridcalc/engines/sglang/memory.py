@@ -13,7 +13,8 @@ Mirrors kv_cache_configurator.py _profile_available_bytes, runtime_context.py pr
 arg_groups/overrides.py post_capture_kv_sizing_planned (0.5.23).
 """
 
-from hybridcalc.architecture.geometry import Architecture, LatentKV
+from hybridcalc.architecture.attention import LatentKV
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import HEADROOM, Memory, Rest, exact_rest, one_way
 from hybridcalc.engines.sglang.config import ServerArgs, is_set, rules_for
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal

@@ -14,11 +14,13 @@ A refusal carries what the stages before it had settled.
 
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture, KimiDelta, LatentKV
+from hybridcalc.architecture.attention import LatentKV
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang import loglines
 from hybridcalc.engines.sglang.allocation import Allocation, allocate, check_kv_pages
 from hybridcalc.engines.sglang.arguments import check_arguments
 from hybridcalc.engines.sglang.config import RuleSet, ServerArgs, check_model, rules_for, with_model_defaults
+from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.kv import KvCell, stage_cell
 from hybridcalc.engines.sglang.pools import (
     Rings,
@@ -31,7 +33,7 @@ from hybridcalc.engines.sglang.pools import (
     request_limit,
     solve_state_pool,
 )
-from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_active, replayssm_rings
+from hybridcalc.engines.sglang.replayssm import replayed, replayssm_active, replayssm_rings
 from hybridcalc.engines.sglang.stages import Stage, pipeline_stages
 from hybridcalc.engines.sglang.states import StateSlot, state_slot
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of
@@ -97,7 +99,6 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
     share = (lambda size: size) if len(stages) == 1 else (lambda size: int(size * (most / slot.layers)))
     active = replayssm_active(model, args, rules)
     ring = share(ring_bytes(model, slot, args) or 0) if active else 0
-    kda = isinstance(model.state, KimiDelta)
     return Prepared(
         model=model,
         args=args,
@@ -108,7 +109,7 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
         stages=stages,
         cells=tuple(stage_cell(model, args, rules, s.kv_layers, s.window_layers) for s in stages),
         stage_slot_bytes=share(slot.bytes),
-        rings=Rings(per_slot=ring) if kda else Rings(per_request=ring),
+        rings=Rings(per_slot=ring) if family_rule(model).kimi_pool else Rings(per_request=ring),
         replay_active=active,
         context_length=args.context_length or context_length(model),
     )
@@ -209,11 +210,12 @@ def ring_bytes(model: Architecture, slot: StateSlot, args: ServerArgs) -> int | 
 
 def shape_outputs(model: Architecture, args: ServerArgs, slot: StateSlot) -> dict[str, Any]:
     """What the stage "shapes" settles."""
+    kda = family_rule(model).kimi_pool
     return {
         "arch": model.architecture,
-        "is_kda": isinstance(model.state, KimiDelta),
-        "is_gdn": is_gdn(model),
-        "kda_config": isinstance(model.state, KimiDelta),
+        "is_kda": kda,
+        "is_gdn": replayed(model) and not kda,
+        "kda_config": kda,
         "mla": isinstance(model.attention, LatentKV),
         "conv_shape": [list(shape) for shape in slot.conv_shape],
         "temporal_shape": list(slot.temporal_shape),

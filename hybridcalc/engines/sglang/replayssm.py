@@ -5,23 +5,24 @@ and draft states are kept as if it were not there. KDA rings come with every sta
 request. Mirrors configs/mamba_utils.py, kv_cache_configurator.py and memory_pool.py (0.5.23; 0.5.16 prices no ring).
 """
 
-from hybridcalc.architecture.geometry import Architecture, GatedDeltaNet, KimiDelta, Lightning, Mamba2
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
+from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.pools import Rings
-from hybridcalc.engines.sglang.states import SHARDED_OVER_ALL_RANKS, StateSlot, state_slot
-from hybridcalc.formulas.replayssm import Ring, gdn_rings, kda_rings, ring_length_problem
+from hybridcalc.engines.sglang.states import StateSlot, state_ranks, state_slot
+from hybridcalc.formulas.replayssm import Ring, replay_rings, ring_length_problem
 
 
 def replayssm_active(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
     """Whether --enable-linear-replayssm-spec takes effect for this model; it does without speculation too."""
     if not (args.enable_linear_replayssm_spec and rules.replayssm_priced):
         return False
-    return isinstance(model.state, KimiDelta) or is_gdn(model)
+    return replayed(model)
 
 
-def is_gdn(model: Architecture) -> bool:
-    """Whether SGLang counts the class as GDN: those of Qwen and Jet (GigaChat has the shape, not the class)."""
-    return isinstance(model.state, GatedDeltaNet) and model.architecture.startswith(("Qwen", "Jet"))
+def replayed(model: Architecture) -> bool:
+    """Whether the class is one that ReplaySSM verifies: of GDN those of Qwen and Jet (GigaChat has the shape alone)."""
+    return model.architecture.startswith(family_rule(model).replayed)
 
 
 def decode_rings(model: Architecture, slot: StateSlot, args: ServerArgs, *, slots: int) -> tuple[Ring, ...]:
@@ -35,48 +36,32 @@ def charged_rings(model: Architecture, args: ServerArgs, rules: RuleSet) -> Ring
     if not replayssm_active(model, args, rules):
         return Rings()
     size = sum(ring.bytes for ring in replayssm_rings(model, state_slot(model, args), args, slots=1) or ())
-    return Rings(per_slot=size) if isinstance(model.state, KimiDelta) else Rings(per_request=size)
+    return Rings(per_slot=size) if family_rule(model).kimi_pool else Rings(per_request=size)
 
 
 def ring_problem(model: Architecture, cache_len: int, draft_tokens: int) -> str:
     """Why the engine would refuse this ring length, empty when it would not: only KDA pools check it (0.5.23)."""
-    return ring_length_problem(cache_len, draft_tokens) if isinstance(model.state, KimiDelta) else ""
+    return ring_length_problem(cache_len, draft_tokens) if family_rule(model).kimi_pool else ""
 
 
 def replayssm_rings(model: Architecture, slot: StateSlot, args: ServerArgs, *, slots: int) -> tuple[Ring, ...] | None:
     """Rings of ``slots`` slots; None for Inkling, which keeps no temporal state to replay.
 
-    KDA has a form of its own; every other family takes the GDN form with its temporal shape as (Hv, dv, dk) and
-    ceil(groups / tp) key heads.
+    The pool of KDA keeps the inputs of its steps; every other family takes the form of GDN, with its temporal shape as
+    (Hv, dv, dk) and ceil(groups / ranks) key heads.
     """
     if model.architecture.startswith("Inkling"):
         return None
     heads, value_dim, key_dim = slot.temporal_shape
-    if isinstance(model.state, KimiDelta):
-        return kda_rings(
-            layers=slot.layers,
-            slots=slots,
-            heads=heads,
-            head_dim=value_dim,
-            cache_len=args.linear_replayssm_cache_len,
-            conv_dtype=slot.conv_dtype,
-        )
-    return gdn_rings(
+    rule = family_rule(model)
+    return replay_rings(
+        "inputs" if rule.kimi_pool else "pairs",
         layers=slot.layers,
         slots=slots,
         v_heads=heads,
         v_head_dim=value_dim,
-        k_heads=_ring_key_heads(model, args),
+        k_heads=-(-rule.key_heads(model.state) // state_ranks(model, args)),
         k_head_dim=key_dim,
         cache_len=args.linear_replayssm_cache_len,
         conv_dtype=slot.conv_dtype,
     )
-
-
-def _ring_key_heads(model: Architecture, args: ServerArgs) -> int:
-    if isinstance(model.state, GatedDeltaNet):
-        return -(-model.state.num_k_heads // args.attn_tp_size)
-    if isinstance(model.state, Mamba2):
-        ranks = args.tp_size if model.architecture in SHARDED_OVER_ALL_RANKS else args.attn_tp_size
-        return -(-model.state.n_groups // ranks)
-    return 0 if isinstance(model.state, Lightning) else 1

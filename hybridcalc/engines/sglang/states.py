@@ -5,15 +5,16 @@
 layers counts the whole model's recurrent layers, shapes are those of one rank. conv dtype: SGLANG_MAMBA_CONV_DTYPE,
 else bfloat16. ssm dtype: --mamba-ssm-dtype, else SGLANG_MAMBA_SSM_DTYPE, else the config's mamba_ssm_dtype where the
 model class reads it, else float32. Shapes are ordered as the engine orders them: (width, rows), but (rows, width) for
-KDA and Inkling; families without one of the two parts keep an empty shape in its place.
+KDA and Inkling; temporal states have three axes, and families without one of the two parts an empty shape in its place.
 Mirrors configs/mamba_utils.py (0.5.23).
 """
 
 from typing import NamedTuple
 
-from hybridcalc.architecture.families import StateShapes, state_shapes
-from hybridcalc.architecture.geometry import Architecture, KimiDelta, Lightning, Mamba1, ShortConv
+from hybridcalc.architecture.families.family import StateShapes
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.errors import InputError, printable
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 
@@ -82,8 +83,7 @@ def state_slot(model: Architecture, args: ServerArgs) -> StateSlot:
     """
     if model.state is None:
         raise InputError(f"{model.name} has no recurrent layer: it keeps no state")
-    ranks = args.tp_size if model.architecture in SHARDED_OVER_ALL_RANKS else args.attn_tp_size
-    shapes = state_shapes(model.state, ranks)
+    shapes = model.state.shapes(state_ranks(model, args))
     conv_dtype, ssm_dtype, reason = _dtypes(model, args)
     slot = StateSlot(
         layers=model.state_layers,
@@ -100,6 +100,11 @@ def state_slot(model: Architecture, args: ServerArgs) -> StateSlot:
             fix="check the sizes of its state",
         )
     return slot
+
+
+def state_ranks(model: Architecture, args: ServerArgs) -> int:
+    """Ranks that share one state."""
+    return args.tp_size if model.architecture in SHARDED_OVER_ALL_RANKS else args.attn_tp_size
 
 
 def _dtypes(model: Architecture, args: ServerArgs) -> tuple[str, str, str]:
@@ -123,17 +128,13 @@ def _dtypes(model: Architecture, args: ServerArgs) -> tuple[str, str, str]:
 
 
 def _conv_shape(model: Architecture, shapes: StateShapes) -> tuple[tuple[int, ...], ...]:
-    if isinstance(model.state, Lightning):
-        return ((0, 0),)
-    rows_first = isinstance(model.state, KimiDelta) or model.architecture.startswith("Inkling")
-    return tuple((w.rows, w.width) if rows_first else (w.width, w.rows) for w in shapes.conv)
+    rows_first = family_rule(model).kimi_pool or model.architecture.startswith("Inkling")
+    return tuple((w.rows, w.width) if rows_first else (w.width, w.rows) for w in shapes.conv) or ((0, 0),)
 
 
 def _temporal_shape(model: Architecture, shapes: StateShapes) -> tuple[int, ...]:
-    if isinstance(model.state, Mamba1):
-        return (shapes.temporal[0], 1, shapes.temporal[1])
-    if isinstance(model.state, ShortConv):
+    if not shapes.temporal:
         if model.architecture.startswith("Inkling"):
             return (0, 0, 0)
         return (1, 1, 0) if model.architecture == "ZayaForCausalLM" else (1, model.hidden_size or 0, 0)
-    return shapes.temporal
+    return shapes.temporal if len(shapes.temporal) == 3 else (shapes.temporal[0], 1, shapes.temporal[1])

@@ -13,7 +13,8 @@ Mirrors arg_groups/overrides.py, model_hook.py, mamba_hook.py and attention_hook
 
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture, LatentKV
+from hybridcalc.architecture.attention import LatentKV
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
 from hybridcalc.errors import IllegalCombination, Refusal
 from hybridcalc.formulas.slots import Slots, Strategy, slots_per_request

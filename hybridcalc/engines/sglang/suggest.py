@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import LatentKV
+from hybridcalc.architecture.attention import LatentKV
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.allocation import check_allocation
 from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
@@ -18,7 +18,7 @@ from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
 from hybridcalc.engines.sglang.pools import limit_is_slots
-from hybridcalc.engines.sglang.replayssm import is_gdn, replayssm_active
+from hybridcalc.engines.sglang.replayssm import replayssm_active
 from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model, most_served
 from hybridcalc.engines.sglang.unified import unified_requests
 from hybridcalc.errors import HybridcalcError
@@ -134,7 +134,7 @@ def _candidates(plan: Figures) -> Iterator[Change]:
         )
     if kv_dtype(model, args) in ("bfloat16", "float16"):
         yield Change("--kv-cache-dtype fp8_e4m3", {"kv_cache_dtype": "fp8_e4m3"}, "halves the KV of a token")
-    if args.speculative and not plan.ready.replay_active and (is_gdn(model) or plan.ready.slot.shapes.conv):
+    if args.speculative and not plan.ready.replay_active:
         ring = max(16, smallest_ring(args.most_draft_tokens))
         fields: dict[str, Any] = {"enable_linear_replayssm_spec": True, "linear_replayssm_cache_len": ring}
         if replayssm_active(model, replace(args, **fields), plan.ready.rules):

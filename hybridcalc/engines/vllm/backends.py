@@ -9,8 +9,10 @@ MLA on blocks of 64 and prints so, which changes no size since MLA blocks are mu
 
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, LatentKV
+from hybridcalc.architecture.attention import GroupedQueryKV, LatentKV
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.config import EngineArgs, RuleSet
+from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.errors import InputError, Refusal
 
 DEFAULT_BLOCK = 16
@@ -28,10 +30,6 @@ KV_DTYPES = {
 """--kv-cache-dtype values that are modelled -> bytes of an element; 0 is the model's own dtype."""
 SCALE_BYTES = 8
 """A token's scales of one head, fp32, for keys and values, where they are kept per token and head."""
-STATE_BACKENDS = {
-    "mamba2": "MAMBA2_ATTN", "mamba1": "MAMBA1_ATTN", "gdn": "GDN_ATTN", "kda": "GDN_ATTN",
-    "shortconv": "SHORT_CONV_ATTN", "lightning": "BAILING_LINEAR_ATTN",
-}  # fmt: skip
 FIXED_BACKENDS = {
     "FLASH_ATTN": 16, "FLASHINFER": 16, "TRITON_ATTN": 16, "FLEX_ATTENTION": 16,
     "FLASH_ATTN_MLA": 16, "TRITON_MLA": 16, "FLASHINFER_MLA": 32, "FLASHMLA": 64, "CUTLASS_MLA": 128,
@@ -78,8 +76,9 @@ def backend_names(model: Architecture, backend: Backend | None, args: EngineArgs
     """Names of the attention and the state backend, sorted, as the engine lists them."""
     names = [backend.name] if backend is not None else []
     if model.state is not None:
-        linear = model.family == "lightning" and not model.architecture.startswith("Bailing")
-        names.append("LINEAR_ATTN" if linear else STATE_BACKENDS[model.family])
+        name = family_rule(model).backend
+        bailing = name == "LINEAR_ATTN" and model.architecture.startswith("Bailing")
+        names.append("BAILING_LINEAR_ATTN" if bailing else name)
     return sorted(names)
 
 

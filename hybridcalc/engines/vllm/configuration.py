@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from hybridcalc.architecture.geometry import Architecture, KimiDelta
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.backends import Backend
 from hybridcalc.engines.vllm.classes import ModelClass
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, RuleSet
-from hybridcalc.engines.vllm.states import KDA_STATE_DTYPES, NEMOTRON, QWEN3_5, StateTensor, layer_state
+from hybridcalc.engines.vllm.families import family_rule
+from hybridcalc.engines.vllm.states import NEMOTRON, QWEN3_5, StateTensor, layer_state
 from hybridcalc.errors import InputError, Refusal, ShardingError, quoted
 from hybridcalc.units import LARGEST_BYTES, LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
 
@@ -240,9 +241,9 @@ def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tupl
     """The state of one layer and its bytes. Raises Refusal for ranks or a block size that the layers refuse."""
     state: tuple[StateTensor, ...] = ()
     if model.state is not None:
-        known = not isinstance(model.state, KimiDelta) or args.mamba_ssm_cache_dtype in KDA_STATE_DTYPES
+        taken = not _dtypes_that_do(model, args)
         try:
-            state = layer_state(model, args if known else replace(args, mamba_ssm_cache_dtype="auto"))
+            state = layer_state(model, args if taken else replace(args, mamba_ssm_cache_dtype="auto"))
         except ShardingError as error:
             fix = ranks_that_divide(model)
             raise Refusal(error.message, stage="initialize_model", rule="HC050", fix=fix) from None
@@ -276,14 +277,20 @@ def ranks_that_divide(model: Architecture) -> str:
     return f"{', '.join(fitting)} do" if len(fitting) > 1 else "only 1 does" if fitting else ""
 
 
-def check_kda_dtype(model: Architecture, args: EngineArgs) -> None:
-    """Raise Refusal for a KDA state in a dtype its kernels do not take."""
-    if isinstance(model.state, KimiDelta) and args.mamba_ssm_cache_dtype not in KDA_STATE_DTYPES:
+def _dtypes_that_do(model: Architecture, args: EngineArgs) -> tuple[str, ...]:
+    """What the kernels take instead of --mamba-ssm-cache-dtype; none where they take it."""
+    taken = family_rule(model).kernel_dtypes if model.state is not None else ()
+    return () if args.mamba_ssm_cache_dtype in taken else taken
+
+
+def check_state_dtype(model: Architecture, args: EngineArgs) -> None:
+    """Raise Refusal for a state in a dtype its kernels do not take."""
+    if model.state is not None and (taken := _dtypes_that_do(model, args)):
         raise Refusal(
-            f"vLLM keeps no KDA state in {args.mamba_ssm_cache_dtype}",
+            f"vLLM keeps no {model.state.label} state in {args.mamba_ssm_cache_dtype}",
             stage="update_block_size_for_backend",
             rule="HC049",
-            fix=f"one of {', '.join(KDA_STATE_DTYPES)}",
+            fix=f"one of {', '.join(taken)}",
         )
 
 
@@ -300,7 +307,7 @@ def _check_replayssm(
         raise refuse(
             "HC049", "FlashInfer ReplaySSM takes a buffer of 16 steps at most", "write --replayssm-buffer-len 16"
         )
-    if isinstance(model.state, KimiDelta) and drafts:
+    if drafts and family_rule(model).replays_drafts:
         return
     if drafts and align:
         raise refuse(

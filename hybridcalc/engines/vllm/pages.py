@@ -14,11 +14,12 @@ formats that are packed or differ from layer to layer.
 from math import lcm
 from typing import NamedTuple
 
-from hybridcalc.architecture.families import kv_elements_per_token, kv_heads_on_rank
-from hybridcalc.architecture.geometry import Architecture, GatedDeltaNet, GroupedQueryKV, KimiDelta, LatentKV
+from hybridcalc.architecture.attention import GroupedQueryKV, LatentKV, kv_elements_per_token, kv_heads_on_rank
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.backends import DEFAULT_BLOCK, SCALE_BYTES, Backend, kv_element_bytes
 from hybridcalc.engines.vllm.classes import ModelClass
 from hybridcalc.engines.vllm.config import EngineArgs, RuleSet
+from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.states import StateTensor, layer_state
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.formulas.pages import aligned_block
@@ -69,13 +70,16 @@ def checkpoint_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rul
     major, _ = args.capability
     if kind.checkpoint == "mamba2":
         return 1
-    if kind.checkpoint == "gdn" and isinstance(model.state, GatedDeltaNet):
+    recurrence = model.state.recurrence if model.state is not None else None
+    if recurrence is None or model.family != kind.checkpoint:
+        return None
+    if kind.checkpoint == "gdn":
         asked = args.gdn_prefill_backend or str((args.additional_config or {}).get("gdn_prefill_backend", "auto"))
-        narrow = major in (10, 12) and model.state.k_head_dim == 128
+        narrow = major in (10, 12) and recurrence.k_dim == 128
         return GDN_GRID if asked in ("auto", "flashinfer") and (args.capability == (9, 0) or narrow) else None
-    if kind.checkpoint == "kda" and isinstance(model.state, KimiDelta):
+    if kind.checkpoint == "kda":
         asked = args.kda_prefill_backend or "auto"
-        runs = major in (9, 10, 12) and model.state.head_dim == 128 and asked in ("auto", "flashkda")
+        runs = major in (9, 10, 12) and recurrence.k_dim == 128 and asked in ("auto", "flashkda")
         return KDA_GRID if runs else None
     return None
 
@@ -84,10 +88,11 @@ def class_state(model: Architecture, args: EngineArgs, kind: ModelClass, rules: 
     """The state as the model's class sizes it for the page, which is not always what the layer keeps."""
     from dataclasses import replace
 
-    if model.family == "shortconv" or (kind.class_omits_drafts and not rules.class_counts_drafts):
+    rule = family_rule(model)
+    if rule.pages_omit_drafts or (kind.class_omits_drafts and not rules.class_counts_drafts):
         args = replace(args, speculative_config=None, num_speculative_tokens=0)
     tensors = layer_state(model, args)
-    if model.family == "kda" and args.mamba_ssm_cache_dtype == "bfloat16":
+    if rule.kernel_dtypes and args.mamba_ssm_cache_dtype == "bfloat16":
         tensors = (*tensors[:-1], StateTensor(tensors[-1].shape, "bfloat16"))
     return tensors
 
@@ -137,7 +142,7 @@ def resolve_pages(
 def check_layer_fits(model: Architecture, args: EngineArgs, pages: Pages, layer_bytes: int) -> None:
     """Raise Refusal where the layer keeps more than the page that its class asked for."""
     if pages.block and layer_bytes > pages.page:
-        flag = "--mamba-ssm-cache-dtype" if isinstance(model.state, KimiDelta) else "--speculative-config"
+        flag = "--mamba-ssm-cache-dtype" if family_rule(model).kernel_dtypes else "--speculative-config"
         raise Refusal(
             f"a layer's state of {layer_bytes:,} B does not fit the page of {pages.page:,} B that its class sizes",
             stage="get_kv_cache_spec",

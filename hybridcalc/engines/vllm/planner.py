@@ -16,8 +16,8 @@ from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, rules_for
 from hybridcalc.engines.vllm.configuration import (
     cache_mode,
     check_configuration,
-    check_kda_dtype,
     check_numbers,
+    check_state_dtype,
     load,
     model_length,
     ssm_setting,
@@ -69,7 +69,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     state, state_bytes = load(model, args, backend)
     kv_bytes = kv_bytes_per_token(model, args, model_dtype)
     settled["attention_backends"] = backend_names(model, backend, args)
-    check_kda_dtype(model, args)
+    check_state_dtype(model, args)
     pages = resolve_pages(model, args, rules, kind, backend, mode=mode, kv_bytes=kv_bytes, length=length)
     log += loglines.block_size(pages, args.block_size, backend)
     settled |= {"attn_block_size": pages.block, "mamba_block_size": pages.mamba_block}

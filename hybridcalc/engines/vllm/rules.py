@@ -11,6 +11,7 @@ from fractions import Fraction
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.vllm.configuration import longest_of
+from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures
 from hybridcalc.engines.vllm.groups import STATE
 from hybridcalc.engines.vllm.planner import prepare, size
@@ -207,7 +208,7 @@ def _dtype_ignored(plan: Figures) -> Iterator[tuple[str, str]]:
     asked = plan.args.mamba_ssm_cache_dtype
     if asked == "auto" or not plan.ready.state:
         return
-    kept = plan.ready.state[-1].dtype if plan.model.family in ("gdn", "kda", "mamba1", "mamba2") else None
+    kept = plan.ready.state[-1].dtype if family_rule(plan.model).ssm_dtype else None
     if kept is None or (kept != asked and not plan.args.use_replayssm):
         what = f"the temporal state stays {kept}" if kept else f"a {plan.model.family} layer keeps no temporal state"
         yield f"--mamba-ssm-cache-dtype {asked} has no effect: {what}", "leave it out"

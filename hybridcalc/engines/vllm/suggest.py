@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.vllm.backends import DEFAULT_BLOCK
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.prefix import finest_reuse, prefix_reuse
@@ -68,8 +69,8 @@ def serves(plan: Figures, args: EngineArgs, *, more_gib: float = 0.0) -> int | N
 def _candidates(plan: Figures) -> Iterator[Change]:
     """Changes that may admit more requests, each with its own reason."""
     args, ready = plan.args, plan.ready
-    obeyed = plan.model.family != "kda" or ready.kind.state_dtype_obeyed
-    if obeyed and ready.state and ready.state[-1].dtype == "float32" and args.mamba_ssm_cache_dtype != "bfloat16":
+    obeyed = ready.state and (not family_rule(plan.model).kernel_dtypes or ready.kind.state_dtype_obeyed)
+    if obeyed and ready.state[-1].dtype == "float32" and args.mamba_ssm_cache_dtype != "bfloat16":
         yield Change(
             "--mamba-ssm-cache-dtype bfloat16",
             {"mamba_ssm_cache_dtype": "bfloat16"},

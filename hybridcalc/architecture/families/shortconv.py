@@ -1,0 +1,64 @@
+"""Short convolutions alone, of LFM2, ZAYA1 and Inkling: the last columns of each stream, no temporal state.
+
+    conv, each stream: (rows, width on the rank)
+
+Rows are the kernel less one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from hybridcalc.architecture.attention import kv_heads_on_rank
+from hybridcalc.architecture.families.family import ConvWindow, OrZero, RecurrentState, StateShapes, divide
+
+
+class ConvStream(NamedTuple):
+    """One short convolution of a layer: ``rows`` past columns of ``width`` channels.
+
+    ``kv_heads`` tells how the stream is cut under tensor parallelism: a number means it follows that many KV heads
+    (never fewer than one a rank), 0 that it divides evenly, None that every rank keeps it whole.
+    """
+
+    width: int
+    rows: int
+    kv_heads: OrZero | None = 0
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the sizes; empty where nothing is."""
+        if self.kv_heads and self.width % self.kv_heads:
+            return f"width {self.width} is no multiple of its kv_heads {self.kv_heads}"
+        return ""
+
+    def width_on_rank(self, tp: int) -> int:
+        """Channels that one of ``tp`` ranks keeps. Raises ShardingError when tp does not divide them."""
+        if self.kv_heads is None:
+            return self.width
+        if self.kv_heads:
+            return self.width // self.kv_heads * kv_heads_on_rank(self.kv_heads, tp)
+        return divide(self.width, tp, f"the short convolution of {self.width:,} channels")
+
+
+@dataclass(frozen=True, slots=True)
+class ShortConv(RecurrentState):
+    """Short convolutions alone: no temporal state (LFM2: one stream; ZAYA1: two; Inkling: six)."""
+
+    family: ClassVar[str] = "shortconv"
+    label: ClassVar[str] = "short-conv"
+
+    streams: tuple[ConvStream, ...]
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> "ShortConv":
+        """The streams of a preset, each a mapping of its own."""
+        return cls(tuple(ConvStream(**stream) for stream in fields["streams"]))
+
+    @property
+    def recurrence(self) -> None:
+        """No temporal state."""
+        return None
+
+    def shard(self, tp: int) -> StateShapes:
+        """Each stream by its own rule."""
+        return StateShapes(tuple(ConvWindow(stream.rows, stream.width_on_rank(tp)) for stream in self.streams), ())
