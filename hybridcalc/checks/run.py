@@ -7,13 +7,13 @@ import fnmatch
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hybridcalc.checks.baseline import mark_known
 from hybridcalc.checks.judge import judge
+from hybridcalc.checks.processes import DEFECT_FIX, answers, described
 from hybridcalc.checks.results import Checked, FileResult, Located, order
 from hybridcalc.checks.rules import all_rules
 from hybridcalc.checks.settings import Settings
@@ -27,7 +27,6 @@ from hybridcalc.manifests.variables import Outside
 
 FILES_A_PROCESS = 60
 MOST_PROCESSES = 8
-CHUNK = 16
 
 
 class Report(NamedTuple):
@@ -113,46 +112,8 @@ def _excluded(path: str, patterns: Iterable[str]) -> bool:
 def _results(files: Sequence[str], settings: Settings, variables: Mapping[str, str]) -> Iterator[FileResult]:
     check = partial(_check_apart, settings=settings, variables=dict(variables))
     processes = min(_processors(), MOST_PROCESSES, len(files) // FILES_A_PROCESS)
-    if processes < 2:
-        yield from (result for path in files if (result := check(path)) is not None)
-        return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    context = get_context("fork" if sys.platform == "linux" else "spawn")
-    try:
-        pool = ProcessPoolExecutor(processes, mp_context=context)
-    except OSError:  # a machine without semaphores: one process does it all
-        yield from (result for path in files if (result := check(path)) is not None)
-        return
-    done = 0
-    try:
-        with pool:
-            for result in pool.map(check, files, chunksize=CHUNK):
-                done += 1
-                if result is not None:
-                    yield result
-    except BrokenExecutor:  # a process was ended from outside, for want of memory as a rule: find the file it had
-        yield from _one_by_one(files[done:], check, context)
-
-
-def _one_by_one(files: Sequence[str], check: Callable[[str], FileResult | None], context: Any) -> Iterator[FileResult]:
-    """The results of files that are checked in a process beside this one; a file that ends the process is named."""
-    from concurrent.futures import ProcessPoolExecutor
-
-    at = 0
-    while at < len(files):
-        try:
-            with ProcessPoolExecutor(1, mp_context=context) as pool:
-                while at < len(files):
-                    result = pool.submit(check, files[at]).result()
-                    at += 1
-                    if result is not None:
-                        yield result
-        except BrokenExecutor:
-            path, at = files[at], at + 1
-            fix = "leave the file out with exclude, or check it with more memory"
-            yield FileResult(path, (), (Trouble(path, 0, "the process that read it was ended", fix),))
+    results = answers(files, check, _failed, processes) if processes > 1 else map(check, files)
+    return (result for result in results if result is not None)
 
 
 def _processors() -> int:
@@ -164,9 +125,11 @@ def _check_apart(path: str, settings: Settings, variables: Mapping[str, str]) ->
     try:
         return check_file(path, settings, variables)
     except Exception as failure:  # whatever it is: it is said, and the exit code is 2
-        text = " ".join(str(failure).split())[:160]
-        fix = "this is a defect of hybridcalc; leave the file out with exclude, and report it"
-        return FileResult(path, (), (Trouble(path, 0, f"{type(failure).__name__}: {text}", fix),))
+        return _failed(path, described(failure), DEFECT_FIX)
+
+
+def _failed(path: str, message: str, fix: str) -> FileResult | None:
+    return FileResult(path, (), (Trouble(path, 0, message, fix),))
 
 
 def check_file(path: str, settings: Settings, variables: Mapping[str, str]) -> FileResult | None:

@@ -142,7 +142,8 @@ def read(
     """The model and the arguments; flags that the engine refuses are reported and left out."""
     for _ in range(MOST_REFUSED):
         try:
-            return engine.read(words.kept, env, version)
+            model, args = engine.read(words.kept, env, version)
+            return (None if model is None else str(model)), args
         except InputError as error:
             at = _word_of(error.message, words.kept)
             severity = (

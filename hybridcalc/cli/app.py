@@ -80,16 +80,40 @@ def _root(
         typer.echo(context.get_help())
 
 
+class _Answer(io.FileIO):
+    """Standard output. Where its reader is gone, as `head` is, the command ends there and quietly, as other tools do;
+    a pipe to a process of its own that breaks is no reason to. Any other failure is raised once.
+    """
+
+    failed = False
+
+    def write(self, data: Any) -> int:
+        """As to any file; nothing more is written behind a failure."""
+        if self.failed:
+            return len(data)
+        try:
+            return super().write(data)
+        except OSError as failure:
+            self.failed = True
+            if isinstance(failure, BrokenPipeError) and hasattr(signal, "SIGPIPE"):
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+                signal.raise_signal(signal.SIGPIPE)
+            raise
+
+
 def main() -> NoReturn:
     """Run the command line and leave with its exit code."""
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `hybridcalc ... | head` ends quietly, as other tools do
-    if sys.stdout is None:  # closed by the caller: there is nobody to answer
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    if sys.stdout is None:  # closed by the caller: there is nobody to answer
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    elif isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_Answer(sys.stdout.fileno(), "w", closefd=False)),
+            encoding=sys.stdout.encoding,
+            errors="backslashreplace",
+            line_buffering=sys.stdout.line_buffering or sys.stdout.write_through,
+        )
     _leave(execute(sys.argv[1:]))
 
 
@@ -152,5 +176,4 @@ def _leave(code: int) -> NoReturn:
     except OSError as failure:
         _complain((failure.strerror or "the answer could not be written").lower(), "")
         code = USAGE_ERROR
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes once more at exit
     sys.exit(code)

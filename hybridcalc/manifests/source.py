@@ -127,16 +127,36 @@ class Text:
         return Text(self.source, "".join(parts), self.at(0), spots)
 
 
-class Word(Quoted):
+class _Placed:
+    """Where a word stands: the span of a file at which it is used. What is cut off it is plain text."""
+
+    __slots__ = ()
+
+    source: Source
+    begin: int
+    end: int
+
+    @property
+    def place(self) -> Place:
+        """Where the word stands."""
+        return self.source.place(self.begin, self.end)
+
+    def partition(self, separator: str) -> tuple[str, str, str]:
+        """As of any text; one without the separator would give back the word itself."""
+        return str(self).partition(separator)
+
+    def rpartition(self, separator: str) -> tuple[str, str, str]:
+        """As of any text; one without the separator would give back the word itself."""
+        return str(self).rpartition(separator)
+
+
+class Word(_Placed, Quoted):
     """A word an engine gets, literally. ``begin`` to ``end`` is where it is used, ``chars`` its characters where they
     stand one by one in a file; ``written`` is where its text is to be changed, if that is elsewhere.
     """
 
     __slots__ = ("begin", "chars", "end", "source", "written")
 
-    source: Source
-    begin: int
-    end: int
     chars: Text | None
     written: Place | None
 
@@ -148,20 +168,12 @@ class Word(Quoted):
         word.source, word.begin, word.end, word.chars, word.written = source, begin, end, chars, written
         return word
 
-    @property
-    def place(self) -> Place:
-        """Where the word stands."""
-        return self.source.place(self.begin, self.end)
 
-
-class Unknown(Unresolved):
+class Unknown(_Placed, Unresolved):
     """A word that the files alone do not decide: its text as written, where it is used, and ``why``."""
 
     __slots__ = ("begin", "end", "source", "why")
 
-    source: Source
-    begin: int
-    end: int
     why: str
 
     def __new__(cls, text: str, source: Source, begin: int, end: int, why: str) -> "Unknown":
@@ -169,11 +181,6 @@ class Unknown(Unresolved):
         word = str.__new__(cls, text)
         word.source, word.begin, word.end, word.why = source, begin, end, why
         return word
-
-    @property
-    def place(self) -> Place:
-        """Where the word stands."""
-        return self.source.place(self.begin, self.end)
 
 
 AnyWord = Word | Unknown

@@ -47,28 +47,6 @@ def test_settings_of_another_shape_are_none_or_refused(here, text):
     assert "defect" not in ran.err
 
 
-def test_a_process_that_is_ended_costs_its_file_alone(here, monkeypatch):
-    """As the kernel does for want of memory: every file but the one that brought it about is in the report."""
-    from hybridcalc.checks import run as checks
-
-    check_file = checks.check_file
-
-    def ending(path, settings, variables):
-        if path.endswith("077.sh"):
-            os.kill(os.getpid(), 9)
-        return check_file(path, settings, variables)
-
-    monkeypatch.setattr(checks, "check_file", ending)
-    monkeypatch.setattr(checks, "_processors", lambda: 2)
-    for number in range(130):
-        (here / f"{number:03}.sh").write_text(TRAP)
-    ran = run("check", ".", "--json")
-    assert ran.code == 2
-    assert len(ran.document["deployments"]) == 129
-    (trouble,) = ran.document["unreadable"]
-    assert (trouble["file"], trouble["message"]) == ("077.sh", "the process that read it was ended")
-
-
 def test_a_fix_that_cannot_be_made_leaves_the_others(here):
     for name in ("a", "b", "c"):
         (here / f"{name}.sh").write_text(TRAP)
