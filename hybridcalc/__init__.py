@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hybridcalc.engines import sglang as sglang
     from hybridcalc.engines import vllm as vllm
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Architecture": ("hybridcalc.architecture.geometry", "Architecture"),

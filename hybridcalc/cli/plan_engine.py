@@ -46,14 +46,11 @@ class Asked(NamedTuple, Generic[Args]):
 
 
 class PlanEngine(ABC, Generic[Args, Answer]):
-    """An engine that can be planned. ``memory_flag`` names the option that says its memory, ``memory_name`` the
-    axis.
-    """
+    """An engine that can be planned. ``memory_name`` names the axis that its memory is swept along."""
 
     title: ClassVar[str]
     table: ClassVar[FlagTable]
     model_flag: ClassVar[str]
-    memory_flag: ClassVar[str]
     memory_name: ClassVar[str]
     cheap_fields: ClassVar[tuple[str, ...]]
     sweep_names: ClassVar[tuple[str, str]]

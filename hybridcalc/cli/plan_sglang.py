@@ -32,7 +32,6 @@ class SglangEngine(PlanEngine[ServerArgs, Plan]):
     title = "SGLang"
     table = TABLE
     model_flag = "--model-path"
-    memory_flag = "--rest"
     memory_name = "rest"
     cheap_fields = CHEAP_FIELDS
     sweep_names: ClassVar[tuple[str, str]] = NAMES

@@ -30,7 +30,6 @@ class VllmEngine(PlanEngine[EngineArgs, Plan]):
     title = "vLLM"
     table = TABLE
     model_flag = "--model"
-    memory_flag = "--available"
     memory_name = "available"
     cheap_fields = CHEAP_FIELDS
     sweep_names: ClassVar[tuple[str, str]] = NAMES

@@ -131,8 +131,3 @@ def replicas(mappings: tuple[Fields, ...]) -> int | None:
             if count.isdecimal() and len(count) < 6:
                 return int(count)
     return None
-
-
-def no_config_maps(name: str) -> Fields | None:
-    """Where no other files are known."""
-    return None

@@ -72,7 +72,7 @@ class PrefixCache:
         self.host_only: OrderedDict[Node, None] = OrderedDict()
         self.most_bare = max(MOST_BARE_LEAVES, BARE_LEAVES_PER_SLOT * self.capacity)
         self.own = self.private = self.host_used = 0
-        self.evictions = self.capped = self.kv_evictions = self.host_hits = self.not_saved = self.most_cached = 0
+        self.evictions = self.capped = self.kv_evictions = self.host_hits = self.most_cached = 0
         self.alone = not (count_running or kv_tokens is not None or host_slots)
 
     @property
@@ -225,7 +225,6 @@ class PrefixCache:
         node.state = True  # before anything is evicted: what evicting drops beside may be any leaf without a state
         if len(states) + (self.own if self.shared else 0) >= self.capacity:
             if not self._evict():
-                self.not_saved += 1
                 node.state = False
                 return node
         elif len(states) >= self.most_cached:

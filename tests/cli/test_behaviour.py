@@ -182,4 +182,4 @@ def test_model_names_complete_in_the_shell():
 
 
 def test_version_names_the_engines_it_mirrors():
-    assert process("--version").out == "hybridcalc 0.1.0, mirrors SGLang 0.5.23 and vLLM 0.33.0\n"
+    assert process("--version").out == "hybridcalc 0.2.0, mirrors SGLang 0.5.23 and vLLM 0.33.0\n"

@@ -7,6 +7,8 @@ from functools import cache
 import pytest
 from sglang_cases import CASES, arguments_of, model_of
 
+pytest.importorskip("torch")
+
 from hybridcalc.crosscheck.devices import CpuMeter, MetaMeter
 from hybridcalc.crosscheck.sglang_tensors import full_sizes, stage_tensors
 from hybridcalc.crosscheck.tensors import Sizes

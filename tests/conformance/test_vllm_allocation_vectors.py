@@ -10,6 +10,8 @@ from itertools import pairwise
 import pytest
 from test_vllm_vectors import CASES, model_of
 
+pytest.importorskip("torch")
+
 from hybridcalc.crosscheck.devices import MetaMeter
 from hybridcalc.crosscheck.tensors import ELEMENT_BYTES, Sizes
 from hybridcalc.crosscheck.verification import measure, verify_shard

@@ -17,7 +17,7 @@ from hybridcalc.engines.sglang.settings import weigh
 from hybridcalc.errors import IllegalCombination
 from hybridcalc.units import GIB, MIB, gib_text
 
-K3_SLOT, K3_CELL = 56_171_520, 13_824
+K3_SLOT = 56_171_520
 NEWEST, OLDER = rules_for("0.5.23")[0], rules_for("0.5.16")[0]
 
 

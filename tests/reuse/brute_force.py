@@ -33,7 +33,7 @@ class BruteForce:
         self.kind, self.slots, self.page, self.grid, self.chunk = kind, slots, page, grid, chunk
         self.decode_grid, self.retention, self.cap = decode_grid, retention, cap
         self.stretches, self.states, self.evictions = [], [], 0
-        self.most_bare, self.bare, self.trimmed = most_bare, [], 0
+        self.most_bare, self.bare = most_bare, []
 
     def serve(self, request):
         tokens, prompt = tokens_of(request), request.prompt
@@ -144,7 +144,6 @@ class BruteForce:
             if len(self.bare) <= self.most_bare:
                 return
             self.stretches = [stretch for stretch in self.stretches if stretch[0] != self.bare[0]]
-            self.trimmed += 1
 
     def _split(self, path):
         """End a stretch at ``path`` where one runs through it."""
