@@ -22,7 +22,8 @@ from hybridcalc.diagnosis import (
     split_boots,
     token_range,
 )
-from hybridcalc.engines.sglang.config import ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.errors import InputError
 from hybridcalc.units import GIB
 

@@ -16,8 +16,9 @@ import yaml
 from hybridcalc.architecture.families.kda import KimiDelta
 from hybridcalc.architecture.families.mamba2 import Mamba2
 from hybridcalc.architecture.presets import load_model
-from hybridcalc.engines.sglang.config import ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import kv_cell
+from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.formulas.balance import balanced_ratio, memory_of, token_equiv
 from hybridcalc.formulas.checkpoints import cyclic_hit_rate, int8_slot_bytes

@@ -7,8 +7,9 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.checks.doors import Answer, Door, Figures, Memory, behind, refusal_finding, still_waiting
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.sglang.command import TABLE, from_words
-from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, NEWEST_VERSION, ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, ServerArgs
 from hybridcalc.engines.sglang.memory import rest_from_gpu
+from hybridcalc.engines.sglang.releases import NEWEST_VERSION, rules_for
 from hybridcalc.engines.sglang.rules import RULES
 from hybridcalc.engines.sglang.server_plan import plan
 from hybridcalc.engines.sglang.without_memory import MEMORY, decide

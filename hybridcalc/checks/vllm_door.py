@@ -7,8 +7,9 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.checks.doors import Answer, Door, Figures, Memory, behind, refusal_finding, still_waiting
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.vllm.command import TABLE, from_words
-from hybridcalc.engines.vllm.config import KNOWN_ENVIRONMENT, NEWEST_VERSION, EngineArgs, rules_for
+from hybridcalc.engines.vllm.config import KNOWN_ENVIRONMENT, EngineArgs
 from hybridcalc.engines.vllm.memory import rest_from_flag, rest_from_gpu
+from hybridcalc.engines.vllm.releases import NEWEST_VERSION, rules_for
 from hybridcalc.engines.vllm.rules import RULES
 from hybridcalc.engines.vllm.server_plan import plan
 from hybridcalc.engines.vllm.without_memory import MEMORY, decide

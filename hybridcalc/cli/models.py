@@ -9,8 +9,9 @@ from hybridcalc.architecture.families.family import FAMILIES, NO_FAMILY
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, from_preset, shipped_presets
 from hybridcalc.cli import options
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import kv_cell
+from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import InputError, UnknownFamily
 from hybridcalc.output.document import print_json
@@ -99,7 +100,7 @@ def _sizes(model: Architecture, tp: int) -> dict[str, Any]:
     except UnknownFamily:  # the engine may not run it yet; its geometry is known all the same
         slot = None
     no_slot = 0 if model.state is None else None
-    cell = kv_cell(replace(model, window_attention=None), args, rules_for(NEWEST_VERSION)[0])
+    cell = kv_cell(replace(model, window_attention=None), args, rules_for(None)[0])
     return {
         "name": model.name,
         "architecture": model.architecture,

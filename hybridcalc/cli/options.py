@@ -10,7 +10,8 @@ import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model, model_names
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, SPECULATIVE_ALGORITHMS, ServerArgs
+from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs
+from hybridcalc.engines.sglang.releases import NEWEST_VERSION
 from hybridcalc.errors import InputError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.formulas.slots import STRATEGIES
@@ -148,7 +149,7 @@ Environment = Annotated[
     typer.Option("--env", metavar="NAME=VALUE", help="An environment switch of the engine; repeatable."),
 ]
 EngineVersion = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--engine-version", metavar="VERSION", help=f"SGLang version whose rules apply; {NEWEST_VERSION} is newest."
     ),

@@ -12,9 +12,10 @@ from hybridcalc.cli.plan_inputs import MemoryOptions, boot_figure, one_way, sign
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.sglang import memory
 from hybridcalc.engines.sglang.command import TABLE, from_words
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.flags import PLATFORMS
 from hybridcalc.engines.sglang.kv import OWN_DRAFT_CELL
+from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.server_plan import Plan, plan, refused
 from hybridcalc.engines.sglang.sweep import CHEAP_FIELDS, NAMES, SweepSolver
 from hybridcalc.errors import IllegalCombination, InputError, Refusal
@@ -64,7 +65,7 @@ class SglangEngine(PlanEngine[ServerArgs, Plan]):
             draft_kv_bytes_per_token=options.draft_kv_bytes_per_token,
             max_draft_tokens=options.max_draft_tokens,
             platform=options.platform or "cuda",
-            engine_version=options.engine_version or NEWEST_VERSION,
+            engine_version=options.engine_version,
         )
         if whole:
             shared_options.check_arguments(args)

@@ -12,7 +12,8 @@ from hybridcalc.cli.plan_inputs import MemoryOptions, one_way, signed_gib
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.vllm import memory
 from hybridcalc.engines.vllm.command import TABLE, from_words
-from hybridcalc.engines.vllm.config import NEWEST_VERSION, EngineArgs, refuse_retired_mode, rules_for
+from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.engines.vllm.server_plan import Plan, plan, refused
 from hybridcalc.engines.vllm.sweep import CHEAP_FIELDS, NAMES, SweepSolver
 from hybridcalc.errors import IllegalCombination, InputError, Refusal
@@ -61,7 +62,7 @@ class VllmEngine(PlanEngine[EngineArgs, Plan]):
         args = replace(
             args,
             draft_layers=options.draft_layers,
-            engine_version=options.engine_version or NEWEST_VERSION,
+            engine_version=options.engine_version,
             gpu_capability=options.gpu_capability or (card and card.capability) or EngineArgs().gpu_capability,
             gpu_memory_gib=card.gib if card is not None else None,
         )
@@ -100,8 +101,7 @@ class VllmEngine(PlanEngine[EngineArgs, Plan]):
         return left
 
     def plan(self, model: Architecture, args: EngineArgs, rest: Rest, work: Workload) -> Plan:
-        """As PlanEngine; a cache mode that would quietly become another is refused."""
-        refuse_retired_mode(args)
+        """As PlanEngine."""
         return plan(model, args, rest=rest, workload=work)
 
     def refused(self, model: Architecture, args: EngineArgs, refusal: IllegalCombination) -> dict[str, Any]:

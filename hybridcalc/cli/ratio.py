@@ -9,7 +9,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options, pictures
 from hybridcalc.deployment import Workload, requests_text, tokens_text
 from hybridcalc.engines.sglang.balance import Balance, balance_model
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.settings import Setting, ratio_text
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding, at_or_above
@@ -68,7 +68,7 @@ def ratio(
     max_running_requests: options.RunningRequests = None,
     max_total_tokens: options.TotalTokens = None,
     env: options.Environment = None,
-    engine_version: options.EngineVersion = NEWEST_VERSION,
+    engine_version: options.EngineVersion = None,
     fail_on: Annotated[
         str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
     ] = "error",

@@ -6,8 +6,9 @@ import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, check_model, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.families import family_rule
+from hybridcalc.engines.sglang.releases import check_model, rules_for
 from hybridcalc.engines.sglang.replayssm import replayed, replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import InputError
@@ -31,7 +32,7 @@ def replayssm(
     linear_replayssm_cache_len: options.CacheLen = 16,
     speculative_num_draft_tokens: options.DraftTokens = None,
     env: options.Environment = None,
-    engine_version: options.EngineVersion = NEWEST_VERSION,
+    engine_version: options.EngineVersion = None,
     as_json: options.Json = False,
 ) -> None:
     """ReplaySSM ring buffers of a model: shapes, bytes per slot and in all, and whether the ring length is legal.

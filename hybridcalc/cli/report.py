@@ -99,8 +99,9 @@ def _model_report(command: list[str], asked_for: pictures.Wanted) -> None:
 
 def _stored_page(model: Architecture, why: HybridcalcError) -> "Page":
     """What is said of a model that no command answers for: why, and its KV over length."""
-    from hybridcalc.engines.sglang.config import ServerArgs, rules_for
+    from hybridcalc.engines.sglang.config import ServerArgs
     from hybridcalc.engines.sglang.kv import kv_cell
+    from hybridcalc.engines.sglang.releases import rules_for
     from hybridcalc.output.pictures.crossover import kv_picture
     from hybridcalc.output.pictures.page import Page, command_line
     from hybridcalc.output.pictures.pages import drawn

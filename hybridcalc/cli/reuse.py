@@ -8,11 +8,12 @@ import typer
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options, pictures
 from hybridcalc.cli.plan_inputs import traffic
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.strategy import chunk_size, resolve_strategy, uses_radix_cache
-from hybridcalc.engines.vllm.config import NEWEST_VERSION as VLLM_VERSION
-from hybridcalc.engines.vllm.config import EngineArgs, refuse_retired_mode
-from hybridcalc.engines.vllm.config import rules_for as vllm_rules_for
+from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.configuration import check_cache_mode
+from hybridcalc.engines.vllm.releases import rules_for as vllm_rules_for
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.output.document import print_json
@@ -204,9 +205,9 @@ def reuse(
         raise InputError(f"--mamba-cache-mode {mamba_cache_mode[:40]!r} saves no states", fix="write align or all")
     if int8_mamba_ckpt_size is not None and not enable_int8_mamba_checkpoint:
         raise InputError("--int8-mamba-ckpt-size has no effect alone", fix="add --enable-int8-mamba-checkpoint")
-    known = EngineArgs(engine_version=engine_version or VLLM_VERSION, mamba_cache_mode=mamba_cache_mode)
+    known = EngineArgs(engine_version=engine_version if engine == "vllm" else None, mamba_cache_mode=mamba_cache_mode)
     version_note = (vllm_rules_for if engine == "vllm" else rules_for)(engine_version)[1] if engine_version else ""
-    refuse_retired_mode(known)
+    check_cache_mode(known, vllm_rules_for(known.engine_version)[0])
     if enable_int8_mamba_checkpoint and host_slots:
         raise IllegalCombination("int8 checkpoints do not run with a host tier", fix="drop one of them")
     if mamba_max_states_per_path == 0:
@@ -220,7 +221,7 @@ def reuse(
         mamba_ssm_dtype=mamba_ssm_dtype,
         mamba_track_interval=mamba_track_interval,
         max_total_tokens=max_total_tokens,
-        engine_version=(engine == "sglang" and engine_version) or NEWEST_VERSION,
+        engine_version=engine_version if engine == "sglang" else None,
         mamba_max_states_per_path=mamba_max_states_per_path,
     )
     architecture = options.model(model) if model is not None else None
@@ -251,7 +252,7 @@ def reuse(
             mamba_ssm_cache_dtype=args.mamba_ssm_dtype or "auto",
             prefix_match_unit=prefix_match_unit,
             prefix_cache_retention_interval=settings.retention,
-            engine_version=engine_version or VLLM_VERSION,
+            engine_version=engine_version,
             mamba_cache_mode=mamba_cache_mode,
             enable_prefix_caching=True,
         )

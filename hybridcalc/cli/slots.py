@@ -10,7 +10,8 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
 from hybridcalc.engines.sglang.allocation import check_kv_pages
 from hybridcalc.engines.sglang.balance import UNNAMED_MODEL, resolve_unnamed
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.strategy import resolve_strategy
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.formulas.slots import Slots, Strategy, admitted_requests, prefill_slots, slots_per_request
@@ -35,7 +36,7 @@ def slots(
         str, typer.Option("--chunked-prefill-size", metavar="TOKENS", help="Tokens of one prefill chunk.")
     ] = "8192",
     env: options.Environment = None,
-    engine_version: options.EngineVersion = NEWEST_VERSION,
+    engine_version: options.EngineVersion = None,
     as_json: options.Json = False,
 ) -> None:
     """State slots one running request holds (S), for every strategy and scheduler.

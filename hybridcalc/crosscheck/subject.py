@@ -20,7 +20,7 @@ from hybridcalc.engines.sglang.planner import Prepared, allocation, prepare, siz
 from hybridcalc.engines.sglang.pools import limit_is_slots, per_worker_limit
 from hybridcalc.engines.sglang.unified import is_unified
 from hybridcalc.engines.vllm import planner as vllm
-from hybridcalc.engines.vllm.config import EngineArgs, refuse_retired_mode
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.units import GIB
 
 ASSUMED_REQUESTS, ASSUMED_TOKENS = 64, 4096
@@ -114,7 +114,6 @@ def vllm_subject(
     """A vLLM server: with ``rest`` as its start-up sizes it, with ``blocks`` as a plan says, else for 64 requests.
     Raises Refusal for what the engine does not start with.
     """
-    refuse_retired_mode(args)
     ready = vllm.prepare(model, args)
     if blocks is not None:
         sizing = vllm.size(ready, blocks * ready.bytes_per_block)._replace(blocks=blocks)

@@ -28,7 +28,7 @@ def full_sizes(sizing: Sizing) -> Sizes:
 
 def block_tensors(ready: Prepared, sizes: Sizes) -> tuple[Tensor, ...]:
     """The raw buffers of one GPU with the views of every layer upon them."""
-    if ready.rules.one_capacity_line:
+    if ready.rules.one_buffer:
         size = sizes.blocks * ready.bytes_per_block
         views = tuple(
             view

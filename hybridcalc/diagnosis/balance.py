@@ -18,8 +18,9 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.bootlog import KvPoolAllocated, Printed, Record, Statement, StatePoolAllocated, read_log
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.balance import Balance, Observed, balance_constants, balance_model
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import Constants, Range, architecture_constants
+from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import Finding
 from hybridcalc.units import GIB, LARGEST_BYTES, LARGEST_TOKENS, MOST_SLOTS

@@ -16,9 +16,10 @@ from hybridcalc.architecture.presets import load_model, model_names
 from hybridcalc.bootlog import KvPoolAllocated, StatePoolAllocated
 from hybridcalc.diagnosis.answer import Candidate
 from hybridcalc.diagnosis.balance import LIKELY_TP, ExactSizes, exact_sizes, fits, pool_bounds
-from hybridcalc.engines.sglang.config import ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import Range, architecture_constants
 from hybridcalc.engines.sglang.kv import kv_dtype
+from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.units import short_dtype

@@ -17,7 +17,7 @@ from hybridcalc.diagnosis.pools import Pools
 from hybridcalc.diagnosis.question import Launch
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.engines.sglang.balance import Observed, balance_constants
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import prepare, size
 from hybridcalc.engines.sglang.server_plan import Plan, plan
 from hybridcalc.errors import HybridcalcError
@@ -89,7 +89,7 @@ def _reproduced(
         args = _with_slots(model, args, slots_per_request)
     args = replace(args, max_running_requests=_limit(pools, asked, prepare(model, args).slots.count, launch))
     pinned_tokens = answer.derived.get("tokens_pinned")
-    for version in dict.fromkeys((args.engine_version, NEWEST_VERSION)):
+    for version in dict.fromkeys((args.engine_version, None)):
         tried = replace(args, engine_version=version)
         try:
             pinned = prepare(model, replace(tried, max_mamba_cache_size=slots))

@@ -30,8 +30,9 @@ from hybridcalc.diagnosis.question import Launch, Question, launch_of
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.diagnosis.serving import serving_findings
 from hybridcalc.diagnosis.setting import settings_for
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, RULE_SETS, ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import Range, architecture_constants
+from hybridcalc.engines.sglang.releases import RELEASES, rules_for
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Finding
 from hybridcalc.units import GIB, format_bytes
@@ -84,10 +85,10 @@ def version_of(boot: Boot) -> str | None:
 
 
 def _rules_version(boot: Boot, args: ServerArgs) -> str:
-    if args.engine_version != NEWEST_VERSION:
+    if args.engine_version is not None:
         return args.engine_version
     old = boot.kvs and not any(kv.dtype for kv in boot.kvs) and not boot.of("capped")
-    return RULE_SETS[0].version if old else NEWEST_VERSION
+    return RELEASES.oldest if old else RELEASES.newest
 
 
 def _echoed_model(launch: Launch) -> Architecture | None:

@@ -28,8 +28,9 @@ from hybridcalc.diagnosis.failures import failures
 from hybridcalc.diagnosis.question import Question
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.diagnosis.serving import serving_findings
-from hybridcalc.engines.vllm.config import EngineArgs, rules_for
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.planner import Prepared, prepare
+from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.engines.vllm.server_plan import Plan, plan
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.units import GIB, format_bytes, short_dtype

@@ -97,7 +97,7 @@ class Engine:
     """What every room asks of an engine; arguments are the engine's own class, under its own names.
 
     The answers lie in modules of the engine's folder that are named alike in all of them: command (`TABLE`,
-    `from_words`), config (`KNOWN_ENVIRONMENT`, `NEWEST_VERSION`, `RULE_SETS`, `rules_for`), memory, without_memory,
+    `from_words`), config (`KNOWN_ENVIRONMENT`), releases (`RELEASES`, `rules_for`), memory, without_memory,
     planner, server_plan, rules; and where the engine is swept or weighed, sweep and crossover. Each is loaded when it
     is first asked for.
 
@@ -137,16 +137,16 @@ class Engine:
     @property
     def newest(self) -> str:
         """The newest release that is known."""
-        return cast(str, self.part("config").NEWEST_VERSION)
+        return cast(str, self.part("releases").RELEASES.newest)
 
     @property
     def releases(self) -> tuple[str, ...]:
-        """The releases that changed a rule, oldest first."""
-        return tuple(rules.version for rules in self.part("config").RULE_SETS)
+        """The releases that are known, oldest first."""
+        return cast("tuple[str, ...]", self.part("releases").RELEASES.versions)
 
-    def note(self, version: str) -> str:
+    def note(self, version: str | None) -> str:
         """What is to be said where other rules stand in for those of ``version``. Raises InputError for none."""
-        return cast(str, self.part("config").rules_for(version)[1])
+        return cast(str, self.part("releases").rules_for(version)[1])
 
     def knows(self, version: str) -> bool:
         """Whether there are rules for a version of the engine."""

@@ -221,7 +221,7 @@ def test_a_hybrid_that_is_not_modelled_says_so():
     ("version", "note"),
     [
         ("0.28.0", "vLLM 0.28.0: rules read in its source, not checked by its results"),
-        ("0.31.2", "vLLM 0.31.2: the rules of 0.30.0 are used"),
+        ("0.31.2", "vLLM 0.31.2: the rules of 0.31.0 are used"),
     ],
 )
 def test_a_version_without_results_of_its_own_says_what_it_rests_on(version, note):

@@ -168,7 +168,7 @@ SLOTS = ("--slots", "100", "--workload", "cyclic")
         (
             ("kimi-k3", *SLOTS, "--engine", "vllm", "--mamba-cache-mode", "all", "--engine-version", "0.31.0"),
             1,
-            "vLLM 0.30.0 runs kimi-k3 in mode align, not all",
+            "vLLM 0.31.0 runs kimi-k3 in mode align, not all",
         ),
         ((*SLOTS, "--engine-version", "0.1"), 2, "SGLang 0.1 is older than every version known here"),
         ((*SLOTS, "--engine", "vllm", "--engine-version", "0.1"), 2, "vLLM 0.1 is older than every version known here"),

@@ -7,9 +7,9 @@ disaggregation and sliding-window pools; test_sglang_planner_vectors.py replays 
 import pytest
 from sglang_cases import CASES, arguments_of, model_of, refused_at
 
-from hybridcalc.engines.sglang.config import rules_for
 from hybridcalc.engines.sglang.kv import kv_cell
 from hybridcalc.engines.sglang.pools import solve_pools, solve_state_pool
+from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.replayssm import charged_rings, replayssm_active, replayssm_rings
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.engines.sglang.strategy import resolve_strategy

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from hybridcalc import load_model
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.balance import Observed, balance_constants, balance_model
-from hybridcalc.engines.sglang.config import ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import architecture_constants
 from hybridcalc.engines.sglang.kv import kv_cell
+from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.settings import by_model, ratio_text
 from hybridcalc.errors import InputError
 

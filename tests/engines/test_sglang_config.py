@@ -2,7 +2,8 @@
 
 import pytest
 
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, check_model, rules_for, with_model_defaults
+from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
+from hybridcalc.engines.sglang.releases import NEWEST_VERSION, check_model, rules_for
 from hybridcalc.errors import IllegalCombination, InputError
 
 
@@ -40,7 +41,7 @@ def test_a_version_older_than_every_known_one_is_refused():
     with pytest.raises(InputError) as refusal:
         rules_for("0.5.15")
     assert refusal.value.message == "SGLang 0.5.15 is older than every version known here"
-    assert refusal.value.fix == "known: 0.5.16, 0.5.23"
+    assert refusal.value.fix == "known: 0.5.16 to 0.5.23"
 
 
 def test_kimi_k3_needs_the_newer_version():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hybridcalc.engines.sglang.config import ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.pools import (
     Rings,
     capped_tokens,
@@ -13,6 +13,7 @@ from hybridcalc.engines.sglang.pools import (
     solve_pools,
     solve_state_pool,
 )
+from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.settings import weigh
 from hybridcalc.errors import IllegalCombination
 from hybridcalc.units import GIB, MIB, gib_text

@@ -4,8 +4,9 @@ import pytest
 
 from hybridcalc import load_model
 from hybridcalc.engines.vllm.backends import FIXED_BACKENDS, FREE_LAYOUTS, attention_backend, resolve_layout
-from hybridcalc.engines.vllm.config import RULE_SETS, EngineArgs
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError, Refusal
 
 NEMOTRON, KIMI = "nemotron-h-8b", "kimi-linear-48b-a3b"
@@ -36,7 +37,7 @@ def test_the_backend_follows_gpu_dtype_and_kind(model, given, name, block):
 
 
 def test_a_model_without_attention_has_none():
-    assert attention_backend(load_model("codestral-mamba-7b"), EngineArgs(), RULE_SETS[-1], "bfloat16") is None
+    assert attention_backend(load_model("codestral-mamba-7b"), EngineArgs(), rules_for(None)[0], "bfloat16") is None
     assert prepare(load_model("codestral-mamba-7b"), EngineArgs()).settled["attention_backends"] == ["MAMBA2_ATTN"]
 
 

@@ -5,9 +5,10 @@ from dataclasses import fields, replace
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.engines.vllm.config import LAST_WITH_MODE_ALL, RULE_SETS, EngineArgs, refuse_retired_mode, rules_for
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import KINDS
 from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.engines.vllm.releases import RELEASES, RuleSet, rules_for
 from hybridcalc.errors import InputError, Refusal, quoted
 
 NEMOTRON, NEXT, KIMI = "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
@@ -49,36 +50,26 @@ def test_a_version_older_than_every_known_one_is_refused(version):
     assert caught.value.fix == "known: 0.18.0 to 0.33.0"
 
 
-def test_what_results_were_recorded_of_is_what_carries_no_note():
-    """The releases in tests/data/vectors, and no other."""
-    assert [rules.version for rules in RULE_SETS if rules.recorded] == ["0.22.1", "0.33.0"]
-    assert [rules.version for rules in RULE_SETS if not rules_for(rules.version)[1]] == ["0.22.1", "0.33.0"]
-
-
 CHANGED = {
-    "seqs_refused": "0.20.0", "caches_hybrid_prefixes": "0.26.0", "fine_hits": "0.26.0", "latent_block": "0.27.0",
-    "kda_draft_rows": "0.27.0", "one_capacity_line": "0.28.0", "null_block_reserved": "0.29.0",
-    "checkpoint_blocks": "0.29.0", "shortconv_draft_rows": "0.29.0", "layout_line": "0.29.0", "group_lines": "0.30.0",
-    "kernel_blocks": "0.32.0", "class_counts_drafts": "0.32.0", "checkpoint_grid": "0.33.0",
+    "seqs_refused": "0.20.0", "caches_hybrid_prefixes": "0.26.0", "fine_hits": "0.26.0", "sparse_retention": "0.26.0",
+    "hits_recorded": "0.26.0", "latent_block": "0.27.0", "latent_fp8_triton": "0.27.0", "kda_draft_rows": "0.27.0",
+    "one_capacity_line": "0.28.0", "device_named": "0.28.0", "one_buffer": "0.28.0", "null_block_reserved": "0.29.0",
+    "checkpoint_blocks": "0.29.0", "shortconv_draft_rows": "0.29.0", "layout_line": "0.29.0",
+    "layout_recorded": "0.29.0", "group_lines": "0.30.0", "mode_all_refused": "0.32.0", "kernel_blocks": "0.32.0",
+    "class_counts_drafts": "0.32.0", "checkpoint_grid": "0.33.0",
 }  # fmt: skip
-ENDED = {"tokens_of_pool": "0.20.2", "all_by_default": "0.28.0", "modes": "0.32.0"}
+ENDED = {"tokens_of_pool": "0.20.2", "all_by_default": "0.28.0", "caching_warned": "0.28.0", "modes": "0.32.0"}
 
 
 def test_every_change_of_a_rule_is_kept_by_the_releases_after_it():
     """Each rule changes once: with its release, and for good."""
-    flags = set(RULE_SETS[0]._fields) - {"version", "recorded"}
+    flags = set(RuleSet._fields) - {"version", "recorded"}
     assert flags == {*CHANGED, *ENDED}
     for name in flags:
         turn = CHANGED.get(name) or ENDED[name]
-        for rules in RULE_SETS:
+        for rules in RELEASES.rule_sets:
             after = [int(part) for part in rules.version.split(".")] >= [int(part) for part in turn.split(".")]
             assert getattr(rules, name) is (after if name in CHANGED else not after), (name, rules.version)
-
-
-def test_rule_sets_are_in_order():
-    """The search for the nearest takes the last that fits."""
-    versions = [tuple(map(int, rules.version.split("."))) for rules in RULE_SETS]
-    assert versions == sorted(set(versions))
 
 
 @pytest.mark.parametrize("version", ["main", "", "0.x", "0.33.0; rm"])
@@ -94,8 +85,7 @@ def test_what_is_no_version_is_refused(version):
         ({}, "align", True),
         ({"enable_prefix_caching": True}, "align", True),
         ({"enable_prefix_caching": False}, "none", False),
-        ({"mamba_cache_mode": "all"}, "align", True),
-        ({"mamba_cache_mode": "all", "enable_prefix_caching": False}, "none", False),
+        ({"mamba_cache_mode": "align", "enable_prefix_caching": False}, "none", False),
         ({"mamba_cache_mode": "none"}, "align", True),
         ({"engine_version": "0.22.1"}, "none", False),
         ({"engine_version": "0.22.1", "mamba_cache_mode": "all"}, "none", False),
@@ -115,28 +105,29 @@ def test_what_is_no_version_is_refused(version):
     ],
 )
 def test_the_cache_mode_follows_prefix_caching(given, mode, caching):
-    """0.33.0 ignores the flag; 0.22.1 takes all where the class supports it and align is not asked for."""
+    """0.33.0: align with it, none without; 0.22.1: all where the class supports it and align is not asked for."""
     ready = prepared(**given)
     assert (ready.mode, ready.prefix_caching) == (mode, caching)
 
 
-@pytest.mark.parametrize("version", ["0.33.0", "0.32.0", "0.31.1"])
-def test_a_retired_mode_is_refused_where_a_command_line_asks_for_it(version):
-    """The engine would run align and warn; whoever typed it should know. A figure in Python is the engine's own."""
-    args = EngineArgs(mamba_cache_mode="all", engine_version=version)
-    with pytest.raises(Refusal) as caught:
-        refuse_retired_mode(args)
-    assert (caught.value.rule, caught.value.stage, caught.value.exit_code) == ("HC042", "create_engine_config", 1)
-    assert caught.value.message == (
+@pytest.mark.parametrize("version", ["0.33.0", "0.32.0", "0.34.1"])
+def test_a_retired_mode_is_refused(version):
+    """The engine would run align or stop; whoever typed it should know, in Python as on a command line."""
+    found = refusal("granite-4.0-h-small", mamba_cache_mode="all", engine_version=version)
+    assert (found.rule, found.stage, found.exit_code) == ("HC042", "create_engine_config", 1)
+    assert found.message == (
         f"vLLM {version} has no Mamba cache mode all: the last version that had it is 0.31.0, later ones run align"
     )
-    assert caught.value.fix == "leave out --mamba-cache-mode, or add --engine-version 0.31.0"
-    refuse_retired_mode(replace(args, engine_version=LAST_WITH_MODE_ALL))
-    refuse_retired_mode(replace(args, mamba_cache_mode="align"))
+    assert found.fix == "leave out --mamba-cache-mode, or add --engine-version 0.31.0"
 
 
-def test_the_version_that_a_retired_mode_names_runs_it():
-    ready = prepared(engine_version=LAST_WITH_MODE_ALL, enable_prefix_caching=True, mamba_cache_mode="all")
+def test_a_retired_mode_is_refused_by_the_newest_release_where_none_is_named():
+    assert refusal(mamba_cache_mode="all").message.startswith(f"vLLM {RELEASES.newest} has no Mamba cache mode all: ")
+
+
+@pytest.mark.parametrize("version", ["0.31.0", "0.31.1", "0.22.1"])
+def test_the_versions_that_have_the_mode_run_it(version):
+    ready = prepared(engine_version=version, enable_prefix_caching=True, mamba_cache_mode="all")
     assert ready.mode == "all"
 
 

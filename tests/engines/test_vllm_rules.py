@@ -8,7 +8,7 @@ import pytest
 from hybridcalc import load_model, vllm
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.vllm.command import from_words
-from hybridcalc.engines.vllm.config import EngineArgs, refuse_retired_mode
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.rules import RULES
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import SEVERITIES, Finding
@@ -22,7 +22,6 @@ NGRAM = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 7}}
 def planned(model=NEMOTRON, *, gib=40.0, length=4200, concurrency=None, shared=0, private=0, **flags):
     """A plan of Nemotron-H-8B at 8,192 tokens, or of another model, under ``flags``."""
     args = EngineArgs(**{"max_model_len": 8192, **flags})
-    refuse_retired_mode(args)
     workload = Workload(((length, 1),) if length else (), concurrency, None, shared, private)
     return vllm.plan(load_model(model), args, available_bytes=int(gib * GIB), workload=workload)
 

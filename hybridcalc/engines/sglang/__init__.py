@@ -5,7 +5,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.releases import NEWEST_VERSION, rules_for
 from hybridcalc.errors import Refusal
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.attention import GroupedQueryKV, LatentKV, kv_elements_per_token
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.kv import KvCell, index_price, index_row_bytes
+from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.replayssm import decode_rings, replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.states import StateSlot
 from hybridcalc.errors import Refusal

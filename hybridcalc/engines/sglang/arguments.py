@@ -30,7 +30,7 @@ def check_arguments(args: ServerArgs) -> None:
         flag = BOUNDS[name]
         if not holds(flag, value):
             raise InputError(f"{name} {quoted(value)} is not {wanted(flag)}")
-    if not isinstance(args.engine_version, str):
+    if args.engine_version is not None and not isinstance(args.engine_version, str):
         raise InputError(f"engine_version {quoted(args.engine_version)} is not text", fix="write one like 0.5.23")
     env = args.env
     if type(env) is not dict and not isinstance(env, Mapping):

@@ -14,10 +14,11 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
 from hybridcalc.engines.sglang.arguments import check_arguments
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs, rules_for, with_model_defaults
+from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.constants import Constants, architecture_constants, draft_kv_bytes, draft_states
 from hybridcalc.engines.sglang.notes import model_notes
 from hybridcalc.engines.sglang.pools import limit_is_slots, request_limit
+from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.replayssm import replayssm_active
 from hybridcalc.engines.sglang.settings import (
     Evaluate,

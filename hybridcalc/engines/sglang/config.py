@@ -1,20 +1,17 @@
-"""SGLang's server arguments, under the engine's own names and with its own defaults, and which rule set they meet.
+"""SGLang's server arguments, under the engine's own names and with its own defaults.
 
-Only arguments that bear on memory are kept. ``env`` holds environment switches; ``engine_version`` selects a rule
-set (`rules_for`): an unknown version takes the nearest lower known one. Fields below the blank line are what the
-engine reads from elsewhere (the draft model, the platform).
+Only arguments that bear on memory are kept. ``env`` holds environment switches; ``engine_version`` is the release
+whose rules count (releases.py), None for the newest. Fields below the blank line are what the engine reads from
+elsewhere (the draft model, the platform).
 Source: SGLang srt/server_args.py, srt/environ.py (0.5.23).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from hybridcalc.errors import InputError, Refusal
-from hybridcalc.units import version_numbers
+from hybridcalc.errors import InputError
 
-NEWEST_VERSION = "0.5.23"
 DEFAULT_RATIO = 0.9
 KNOWN_ENVIRONMENT = frozenset({
     "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK", "SGLANG_MAMBA_CONV_DTYPE", "SGLANG_MAMBA_SSM_DTYPE",
@@ -24,36 +21,6 @@ KNOWN_ENVIRONMENT = frozenset({
 """Environment switches that change a figure."""
 SPECULATIVE_ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "MTP", "STANDALONE", "NGRAM", "DSPARK", "DFLASH")
 DEFAULT_WINDOW_RATIO = 0.8
-
-
-class RuleSet(NamedTuple):
-    """What a version does differently; everything else is common. See docs/architecture.md, "Versions"."""
-
-    version: str
-    padding_slot_charged: bool
-    kimi_k3: bool
-    lazy_with_speculation: bool
-    lazy_refused_under_disaggregation: bool
-    platform_limits_extra_buffer: bool
-    replayssm_with_extra_buffer: bool
-    cap_line: bool
-    replayssm_priced: bool
-    own_draft_cell: bool
-    multimodal_reserve: bool
-    after_capture: bool
-    state_class_checked: bool
-
-
-RULE_SETS = (
-    RuleSet("0.5.16", padding_slot_charged=False, kimi_k3=False, lazy_with_speculation=False,
-            lazy_refused_under_disaggregation=False, platform_limits_extra_buffer=False,
-            replayssm_with_extra_buffer=False, cap_line=False, replayssm_priced=False, own_draft_cell=False,
-            multimodal_reserve=False, after_capture=False, state_class_checked=False),
-    RuleSet("0.5.23", padding_slot_charged=True, kimi_k3=True, lazy_with_speculation=True,
-            lazy_refused_under_disaggregation=True, platform_limits_extra_buffer=True,
-            replayssm_with_extra_buffer=True, cap_line=True, replayssm_priced=True, own_draft_cell=True,
-            multimodal_reserve=True, after_capture=True, state_class_checked=True),
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +72,7 @@ class ServerArgs:
     enable_two_batch_overlap: bool = False
     mm_feature_transport: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    engine_version: str = NEWEST_VERSION
+    engine_version: str | None = None
 
     draft_layers: int | None = None
     draft_kv_bytes_per_token: int | None = None
@@ -203,33 +170,3 @@ def with_model_defaults(architecture: str, args: ServerArgs) -> ServerArgs:
     ratio = 0.1 if args.mamba_full_memory_ratio == DEFAULT_RATIO else args.mamba_full_memory_ratio
     window = 0.1 if args.swa_full_tokens_ratio == DEFAULT_WINDOW_RATIO else args.swa_full_tokens_ratio
     return replace(args, mamba_full_memory_ratio=ratio, swa_full_tokens_ratio=window)
-
-
-@lru_cache(maxsize=64)
-def rules_for(version: str) -> tuple[RuleSet, str]:
-    """The rule set of an engine version, and a note when another version's rules stand in for it.
-
-    Raises InputError for a version that is not a version or older than every known one.
-    """
-    wanted = version_numbers(version)
-    if wanted < version_numbers(RULE_SETS[0].version):
-        raise InputError(
-            f"SGLang {version} is older than every version known here",
-            fix=f"known: {', '.join(rules.version for rules in RULE_SETS)}",
-        )
-    rules = max(
-        (r for r in RULE_SETS if version_numbers(r.version) <= wanted), key=lambda r: version_numbers(r.version)
-    )
-    note = "" if rules.version == version else f"SGLang {version}: the rules of {rules.version} are used"
-    return rules, note
-
-
-def check_model(rules: RuleSet, architecture: str) -> None:
-    """Raise Refusal for a model class the version does not have."""
-    if architecture.startswith("KimiK3") and not rules.kimi_k3:
-        raise Refusal(
-            f"SGLang {rules.version} has no class for {architecture}",
-            stage="arguments",
-            rule="HC024",
-            fix=f"use --engine-version {NEWEST_VERSION}",
-        )

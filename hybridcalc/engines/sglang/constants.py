@@ -9,8 +9,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs, check_model
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import NO_DRAFT_KV, draft_layers, kv_cell
+from hybridcalc.engines.sglang.releases import RuleSet, check_model
 from hybridcalc.engines.sglang.states import slot_parts, state_slot
 from hybridcalc.errors import InputError
 

@@ -4,8 +4,9 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.crossover import Crossover, Holdings
 from hybridcalc.crossover import compare as compare_holdings
 from hybridcalc.engines.sglang.arguments import check_arguments
-from hybridcalc.engines.sglang.config import ServerArgs, check_model, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import kv_curve, kv_layers, kv_row
+from hybridcalc.engines.sglang.releases import check_model, rules_for
 from hybridcalc.engines.sglang.states import slot_parts, state_slot
 from hybridcalc.formulas.crossover import KvCurve
 

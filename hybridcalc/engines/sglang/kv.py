@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from hybridcalc.architecture.attention import GroupedQueryKV, IndexCache, LatentKV, kv_heads_on_rank
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.crossover import KvCurve
 from hybridcalc.units import DTYPE_BYTES, short_dtype
@@ -190,6 +191,6 @@ def _draft_bytes(model: Architecture, target: int, layers: int, args: ServerArgs
         if args.draft_kv_bytes_per_token is not None and rules.own_draft_cell:
             return args.draft_kv_bytes_per_token * args.dcp_size
         return -(-target * (layers + count * args.dcp_size) // layers) - target
-    if not rules.own_draft_cell:
-        return int(target * (1 + count / layers)) - target
-    return int(target * count / layers)
+    if rules.draft_cell_apart:
+        return int(target * count / layers)
+    return int(target * (1 + count / layers)) - target

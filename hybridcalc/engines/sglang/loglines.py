@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.allocation import Allocation
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.families import family_rule
+from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.units import GIB
 
 TORCH_DTYPES = {
@@ -83,7 +84,7 @@ def state_lines(
         )
     lines.append(line)
     lines += _ring_lines(model, pools, args)
-    if pools.int8 is not None and rules.cap_line:
+    if pools.int8 is not None and rules.int8_lines:
         int8, size = pools.int8, f"{_gb(pools.int8.bytes)}GB"
         lines.append(
             f"int8 mamba checkpoint pool: {int8.slots} slots, {size} (qdata {_gb(int8.data_bytes)} + scale "

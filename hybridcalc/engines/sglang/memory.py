@@ -16,7 +16,8 @@ arg_groups/overrides.py post_capture_kv_sizing_planned (0.5.23).
 from hybridcalc.architecture.attention import LatentKV
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import HEADROOM, Memory, Rest, exact_rest, one_way
-from hybridcalc.engines.sglang.config import ServerArgs, is_set, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs, is_set
+from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
 from hybridcalc.hardware import Gpu
 

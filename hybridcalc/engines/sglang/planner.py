@@ -19,7 +19,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang import loglines
 from hybridcalc.engines.sglang.allocation import Allocation, allocate, check_kv_pages
 from hybridcalc.engines.sglang.arguments import check_arguments
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs, check_model, rules_for, with_model_defaults
+from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.kv import KvCell, stage_cell
 from hybridcalc.engines.sglang.pools import (
@@ -33,6 +33,7 @@ from hybridcalc.engines.sglang.pools import (
     request_limit,
     solve_state_pool,
 )
+from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
 from hybridcalc.engines.sglang.replayssm import replayed, replayssm_active, replayssm_rings
 from hybridcalc.engines.sglang.stages import Stage, pipeline_stages
 from hybridcalc.engines.sglang.states import StateSlot, state_slot
@@ -185,7 +186,7 @@ def allocation(ready: Prepared, sizing: Sizing) -> Allocation:
 def outputs(ready: Prepared, sizing: Sizing, pools: Allocation) -> dict[str, Any]:
     """Every figure under the engine's own names."""
     found = ready_outputs(ready) | _size_outputs(ready, sizing) | alloc_outputs(pools)
-    found["log"] = log_lines(ready, sizing, pools, kv=ready.rules.cap_line)  # what recorded results of a version hold
+    found["log"] = log_lines(ready, sizing, pools, kv=ready.rules.kv_line_recorded)
     return found
 
 

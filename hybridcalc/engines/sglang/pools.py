@@ -17,7 +17,8 @@ Leaves out: what the pools really take (allocation.py) and unified memory.
 
 from typing import NamedTuple
 
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import Refusal
 from hybridcalc.units import GIB, format_bytes
 
@@ -185,12 +186,12 @@ def solve_pools(
 
 
 def per_worker_limit(args: ServerArgs, rules: RuleSet) -> int | None:
-    """m: the request limit of one attention worker, never below one since 0.5.23."""
+    """m: the request limit of one attention worker."""
     limit = request_limit(args)
     if limit is None:
         return None
     share = limit // args.attn_dp_size
-    return max(1, share) if rules.padding_slot_charged else share
+    return max(1, share) if rules.worker_limit_at_least_one else share
 
 
 def _by_ratio(

@@ -6,9 +6,10 @@ request. Mirrors configs/mamba_utils.py, kv_cache_configurator.py and memory_poo
 """
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.pools import Rings
+from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.states import StateSlot, state_ranks, state_slot
 from hybridcalc.formulas.replayssm import Ring, replay_rings, ring_length_problem
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
-from hybridcalc.engines.sglang.config import ServerArgs, rules_for
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.notes import model_notes
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, outputs, prepare, size
+from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.rules import RULES
 from hybridcalc.engines.sglang.settings import Setting
 from hybridcalc.engines.sglang.steps import plan_steps

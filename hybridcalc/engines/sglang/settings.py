@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
 from hybridcalc.engines.sglang.pools import request_limit, solve_pools
+from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.unified import is_unified, unified_requests
 from hybridcalc.errors import HybridcalcError, Refusal
 from hybridcalc.formulas.slots import admitted_requests

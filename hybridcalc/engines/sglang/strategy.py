@@ -15,28 +15,16 @@ from typing import NamedTuple
 
 from hybridcalc.architecture.attention import LatentKV
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.sglang.config import RuleSet, ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.releases import EXTRA_BUFFER, RuleSet
 from hybridcalc.errors import IllegalCombination, Refusal
 from hybridcalc.formulas.slots import Slots, Strategy, slots_per_request
 
-EXTRA_BUFFER_ARCHITECTURES = frozenset({
-    "KimiLinearForCausalLM", "KimiK3ForConditionalGeneration", "BailingMoeV2_5ForCausalLM", "BailingMoeV3ForCausalLM",
-    "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
-    "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "Qwen4ExpForConditionalGeneration", "NemotronHForCausalLM",
-    "FalconH1ForCausalLM", "GraniteMoeHybridForCausalLM", "Glm5NextForConditionalGeneration",
-    "InklingForConditionalGeneration",
-})  # fmt: skip
 NO_BUFFER_ONLY_ARCHITECTURES = frozenset({
     "InternS2MobiusForConditionalGeneration", "JetNemotronForCausalLM", "JetVLMForConditionalGeneration",
     "Lfm2ForCausalLM", "Lfm2MoeForCausalLM", "ZayaForCausalLM", "GigaChat35ForCausalLM",
 })  # fmt: skip
-RADIX_ARCHITECTURES = EXTRA_BUFFER_ARCHITECTURES | NO_BUFFER_ONLY_ARCHITECTURES
-NOT_EXTRA_BUFFER_IN_0_5_16 = frozenset({
-    "KimiK3ForConditionalGeneration", "BailingMoeV3ForCausalLM", "Glm5NextForConditionalGeneration",
-    "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "Qwen4ExpForConditionalGeneration",
-    "InklingForConditionalGeneration",
-})  # fmt: skip
-EXTRA_BUFFER_PLATFORMS = ("cuda", "musa", "npu", "hip")
+RADIX_ARCHITECTURES = EXTRA_BUFFER | NO_BUFFER_ONLY_ARCHITECTURES
 FIXED_CHUNKS = {
     "MambaForCausalLM": 256, "FalconMambaForCausalLM": 256, "Lfm2ForCausalLM": 1, "Lfm2MoeForCausalLM": 1,
     "ZayaForCausalLM": 1, "InklingForConditionalGeneration": 64,
@@ -265,11 +253,9 @@ def _check_companions(model: Architecture, args: ServerArgs) -> None:
 
 
 def _supports_extra_buffer(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
-    if model.architecture not in EXTRA_BUFFER_ARCHITECTURES or args.linear_attn_backend != "triton":
+    if model.architecture not in rules.extra_buffer_classes or args.linear_attn_backend != "triton":
         return False
-    if not rules.platform_limits_extra_buffer:
-        return model.architecture not in NOT_EXTRA_BUFFER_IN_0_5_16
-    return args.platform in EXTRA_BUFFER_PLATFORMS
+    return not rules.extra_buffer_platforms or args.platform in rules.extra_buffer_platforms
 
 
 def _refusal(rule: str, reason: str, fix: str) -> Refusal:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.attention import LatentKV
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.allocation import check_allocation
-from hybridcalc.engines.sglang.config import NEWEST_VERSION, ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.kv import kv_dtype
@@ -188,8 +188,9 @@ def _pinned(plan: Figures, even: Setting) -> list[Suggestion]:
 def _unified(plan: Figures) -> list[Suggestion]:
     """One pool for both, whose split floats."""
     args, length = replace(plan.args, enable_unified_memory=True), plan.workload.mean_length or Fraction(1)
-    newest = plan.ready.rules.version == NEWEST_VERSION
-    if not newest or plan.args.enable_unified_memory or len(plan.ready.stages) > 1 or plan.sizing.state.draft_bytes:
+    if not plan.ready.rules.unified_memory or plan.args.enable_unified_memory:
+        return []
+    if len(plan.ready.stages) > 1 or plan.sizing.state.draft_bytes:
         return []
     if not plan.ready.cells[0].bytes or length > plan.ready.context_length or args.max_total_tokens is not None:
         return []

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from hybridcalc.architecture.attention import GroupedQueryKV, LatentKV
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.vllm.config import EngineArgs, RuleSet
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
+from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.errors import InputError, Refusal
 
 DEFAULT_BLOCK = 16
@@ -61,7 +62,7 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
     if isinstance(model.attention, LatentKV):
         if major == 10:
             return Backend("FLASHINFER_MLA", 32, FREE_LAYOUTS)
-        if kv.startswith("fp8") and rules.latent_block:
+        if kv.startswith("fp8") and rules.latent_fp8_triton:
             return Backend("TRITON_MLA", 16, FREE_LAYOUTS)
         return Backend("FLASH_ATTN_MLA", 16, FREE_LAYOUTS)
     heads = model.attention if isinstance(model.attention, GroupedQueryKV) else model.window_attention

@@ -9,8 +9,8 @@ releases between them for the bounds).
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.engines.releases import is_later
 from hybridcalc.errors import InputError, Refusal
-from hybridcalc.units import version_numbers
 
 
 class ModelClass(NamedTuple):
@@ -105,15 +105,14 @@ def model_class(model: Architecture, version: str) -> ModelClass:
             rule="HC043",
             fix="plan it for SGLang: --engine sglang",
         )
-    running = version_numbers(version)
-    if found.last and running > version_numbers(found.last):
+    if found.last and is_later(version, found.last):
         raise Refusal(
             f"vLLM {version} no longer has {name}: the last version that had it is {found.last}",
             stage="create_engine_config",
             rule="HC043",
             fix=f"add --engine-version {found.last}",
         )
-    if found.first and running < version_numbers(found.first):
+    if found.first and is_later(found.first, version):
         raise Refusal(
             f"vLLM {version} has no class {name} yet: the first version that has it is {found.first}",
             stage="create_engine_config",

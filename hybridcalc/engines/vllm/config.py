@@ -1,22 +1,18 @@
-"""vLLM's engine arguments, under the engine's own names and with its own defaults, and which rule set they meet.
+"""vLLM's engine arguments, under the engine's own names and with its own defaults.
 
-Only arguments that bear on memory are kept. ``env`` holds environment switches; ``engine_version`` selects a rule set
-(`rules_for`): an unknown version takes the nearest lower known one. Fields below the blank line are what the engine
-reads from elsewhere (the GPU, the draft model).
-Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it differs). Of 0.19.0 only the
-token figure that it prints is known to differ from 0.22.1 (vLLM issue 40691).
+Only arguments that bear on memory are kept. ``env`` holds environment switches; ``engine_version`` is the release
+whose rules count (releases.py), None for the newest. Fields below the blank line are what the engine reads from
+elsewhere (the GPU, the draft model).
+Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it differs).
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from hybridcalc.errors import InputError, Refusal
-from hybridcalc.units import version_numbers
+from hybridcalc.errors import InputError
 
-NEWEST_VERSION = "0.33.0"
 DEFAULT_UTILIZATION = 0.92
 AUTO_FIT = -1
 """The value of max_model_len with which the engine looks for the longest that fits."""
@@ -24,74 +20,6 @@ KNOWN_ENVIRONMENT = frozenset({
     "VLLM_SSM_CONV_STATE_LAYOUT", "VLLM_KV_CACHE_LAYOUT", "VLLM_USE_V2_MODEL_RUNNER", "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
 })  # fmt: skip
 """Environment switches that change a figure or a refusal."""
-LAST_WITH_MODE_ALL = "0.31.0"
-"""The last release whose MambaCacheMode has "all"."""
-
-
-class RuleSet(NamedTuple):
-    """What a version does its own way; everything else is common. ``recorded``: checked against the engine's own
-    results, not only read in its source.
-
-    ``tokens_of_pool``: the log's token figure is blocks // groups x block, not concurrency x max_model_len.
-    ``seqs_refused``: max_num_seqs above the blocks does not start. ``caches_hybrid_prefixes``: prefix caching is on by
-    default for hybrids. ``modes``: --mamba-cache-mode is obeyed. ``all_by_default``: mode all is taken where a class
-    supports it, align elsewhere. ``latent_block``: MLA blocks are multiples of 128. ``kda_draft_rows``,
-    ``shortconv_draft_rows``: drafts widen these convolutions. ``one_capacity_line``: tokens and concurrency share a
-    line. ``null_block_reserved``: the memory check leaves out block 0. ``checkpoint_blocks``: prefill checkpoints take
-    a block. ``layout_line``, ``group_lines``: lines of the log. ``fine_hits``: hits may land inside a block.
-    ``kernel_blocks``: a block is a multiple of the kernels' own. ``class_counts_drafts``: the class sizes the page
-    with the rows that drafts add. ``checkpoint_grid``: blocks lie on the grid of the prefill checkpoints.
-    """
-
-    version: str
-    recorded: bool = False
-    tokens_of_pool: bool = True
-    seqs_refused: bool = False
-    caches_hybrid_prefixes: bool = False
-    modes: bool = True
-    all_by_default: bool = True
-    latent_block: bool = False
-    kda_draft_rows: bool = False
-    one_capacity_line: bool = False
-    null_block_reserved: bool = False
-    checkpoint_blocks: bool = False
-    shortconv_draft_rows: bool = False
-    layout_line: bool = False
-    group_lines: bool = False
-    fine_hits: bool = False
-    kernel_blocks: bool = False
-    class_counts_drafts: bool = False
-    checkpoint_grid: bool = False
-
-
-CHANGES: tuple[tuple[str, dict[str, bool]], ...] = (
-    ("0.18.0", {}),
-    ("0.20.0", {"seqs_refused": True}),
-    ("0.20.2", {"tokens_of_pool": False}),
-    ("0.22.1", {}),
-    ("0.26.0", {"caches_hybrid_prefixes": True, "fine_hits": True}),
-    ("0.27.0", {"latent_block": True, "kda_draft_rows": True}),
-    ("0.28.0", {"all_by_default": False, "one_capacity_line": True}),
-    ("0.29.0", {"null_block_reserved": True, "checkpoint_blocks": True, "shortconv_draft_rows": True,
-                "layout_line": True}),
-    ("0.30.0", {"group_lines": True}),
-    ("0.32.0", {"modes": False, "kernel_blocks": True, "class_counts_drafts": True}),
-    ("0.33.0", {"checkpoint_grid": True}),
-)  # fmt: skip
-"""Releases that changed a rule, oldest first, each with what it changed."""
-RECORDED = ("0.22.1", "0.33.0")
-"""Releases whose own results the rules are checked against."""
-
-
-def _rule_sets() -> tuple[RuleSet, ...]:
-    rules, known = list[RuleSet](), dict[str, bool]()
-    for version, changes in CHANGES:
-        known |= changes
-        rules.append(RuleSet(version, version in RECORDED, **known))
-    return tuple(rules)
-
-
-RULE_SETS = _rule_sets()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +66,7 @@ class EngineArgs:
     enforce_eager: bool = False
     disable_hybrid_kv_cache_manager: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
-    engine_version: str = NEWEST_VERSION
+    engine_version: str | None = None
 
     gpu_capability: str = "9.0"
     gpu_memory_gib: float | None = None
@@ -214,34 +142,3 @@ class EngineArgs:
         if (self.gpu_memory_gib or 0) >= 160:
             return 16384
         return 8192 if self.default_seqs == 1024 else 2048
-
-
-@lru_cache(maxsize=64)
-def rules_for(version: str) -> tuple[RuleSet, str]:
-    """The rule set of an engine version, and a note where it rests on other grounds than the engine's own results.
-
-    Raises InputError for a version that is not a version or older than every known one.
-    """
-    wanted = version_numbers(version)
-    known = [rules for rules in RULE_SETS if version_numbers(rules.version) <= wanted]
-    if not known:
-        raise InputError(
-            f"vLLM {version} is older than every version known here",
-            fix=f"known: {RULE_SETS[0].version} to {NEWEST_VERSION}",
-        )
-    rules = known[-1]
-    if rules.version == version:
-        return rules, "" if rules.recorded else f"vLLM {version}: rules read in its source, not checked by its results"
-    return rules, f"vLLM {version}: the rules of {rules.version} are used"
-
-
-def refuse_retired_mode(args: EngineArgs) -> None:
-    """Raise Refusal for a cache mode the version no longer has: the engine would quietly run another."""
-    if args.mamba_cache_mode == "all" and version_numbers(args.engine_version) > version_numbers(LAST_WITH_MODE_ALL):
-        raise Refusal(
-            f"vLLM {args.engine_version} has no Mamba cache mode all: the last version that had it is "
-            f"{LAST_WITH_MODE_ALL}, later ones run align",
-            stage="create_engine_config",
-            rule="HC042",
-            fix=f"leave out --mamba-cache-mode, or add --engine-version {LAST_WITH_MODE_ALL}",
-        )

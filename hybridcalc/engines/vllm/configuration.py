@@ -13,8 +13,9 @@ from functools import lru_cache
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.backends import Backend
 from hybridcalc.engines.vllm.classes import ModelClass
-from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, RuleSet
+from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
+from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
 from hybridcalc.engines.vllm.states import NEMOTRON, QWEN3_5, StateTensor, layer_state
 from hybridcalc.errors import InputError, Refusal, ShardingError, quoted
 from hybridcalc.units import LARGEST_BYTES, LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
@@ -36,8 +37,8 @@ DTYPES = ("auto", "bfloat16", "float16", "float32")
 
 
 KINDS: tuple[tuple[type | tuple[type, ...], str, tuple[str, ...]], ...] = (
-    (str, "text", ("kv_cache_dtype", "mamba_backend", "engine_version", "gpu_capability")),
-    ((str, type(None)), "text", ("attention_backend", "gdn_prefill_backend", "kda_prefill_backend")),
+    (str, "text", ("kv_cache_dtype", "mamba_backend", "gpu_capability")),
+    ((str, type(None)), "text", ("attention_backend", "gdn_prefill_backend", "kda_prefill_backend", "engine_version")),
     (bool, "true or false", ("use_replayssm", "enforce_eager", "disable_hybrid_kv_cache_manager")),
     ((bool, type(None)), "true or false", ("enable_prefix_caching", "enable_chunked_prefill")),
     ((int, float), "a number", ("gpu_memory_utilization",)),
@@ -99,6 +100,19 @@ def check_numbers(args: EngineArgs) -> None:
             raise InputError(f"{name} {quoted(getattr(args, name))} is not known", fix=f"one of {allowed}")
     if args.pipeline_parallel_size > 1:
         raise InputError("pipeline parallelism of vLLM is not modelled", fix="leave out --pipeline-parallel-size")
+
+
+def check_cache_mode(args: EngineArgs, rules: RuleSet) -> None:
+    """Raise Refusal for a cache mode that the release no longer has."""
+    if args.mamba_cache_mode == "all" and rules.mode_all_refused:
+        last = RELEASES.newest_with("modes", True)
+        raise Refusal(
+            f"vLLM {args.engine_version or rules.version} has no Mamba cache mode all: the last version that had it is "
+            f"{last}, later ones run align",
+            stage="create_engine_config",
+            rule="HC042",
+            fix=f"leave out --mamba-cache-mode, or add --engine-version {last}",
+        )
 
 
 def with_drafts(model: Architecture, args: EngineArgs, kind: ModelClass) -> tuple[EngineArgs, int]:

@@ -13,10 +13,11 @@ from math import gcd
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.crossover import DEFAULT_LONGEST, Crossover, Holdings
 from hybridcalc.crossover import compare as compare_holdings
-from hybridcalc.engines.vllm.config import EngineArgs, rules_for
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.groups import FULL, STATE, WINDOW, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, prepare
+from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.crossover import KvCurve
 from hybridcalc.plan import Step

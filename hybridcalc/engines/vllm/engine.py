@@ -5,10 +5,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.deployment import Memory, Rest, Workload
-from hybridcalc.engines.engine import Answer, Engine
-from hybridcalc.engines.vllm.config import EngineArgs, refuse_retired_mode
+from hybridcalc.deployment import Memory
+from hybridcalc.engines.engine import Engine
+from hybridcalc.engines.vllm.config import EngineArgs
 
 if TYPE_CHECKING:
     from hybridcalc.hardware import Gpu
@@ -51,11 +50,6 @@ class Vllm(Engine):
         if known.available is not None and args.kv_cache_memory_bytes is not None:
             said.append("--available is given: --kv-cache-memory-bytes changes nothing here")
         return said
-
-    def plan(self, model: Architecture, args: EngineArgs, rest: Rest, workload: Workload) -> Answer:
-        """As every engine; a cache mode that would quietly become another is refused."""
-        refuse_retired_mode(args)
-        return super().plan(model, args, rest, workload)
 
     def ranks(self, args: EngineArgs) -> int:
         """As every engine."""

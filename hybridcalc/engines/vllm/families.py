@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture.families.family import rule_for, shard_groups
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.vllm.config import RuleSet
+from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.errors import ShardingError
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.backends import DEFAULT_BLOCK, Backend
 from hybridcalc.engines.vllm.classes import ModelClass
-from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, RuleSet
+from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.groups import FULL, Padding
 from hybridcalc.engines.vllm.pages import Pages
 from hybridcalc.engines.vllm.prepared import Prepared, Sizing
+from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.engines.vllm.states import NEMOTRON
 from hybridcalc.units import GIB
 
@@ -46,7 +47,7 @@ def configuration(
             "Hybrid or mamba-based model detected without support for prefix caching with Mamba cache 'all' mode: "
             "falling back to 'align' mode."
         )
-    if not rules.all_by_default:
+    if not rules.caching_warned:
         return lines
     return [
         *lines,
@@ -107,7 +108,7 @@ def _fitting(ready: Prepared, sizing: Sizing) -> list[str]:
         available = override * ready.bytes_per_block
     if ready.args.max_model_len == AUTO_FIT:
         free = available - ready.bytes_per_block if ready.rules.null_block_reserved else available
-        device = " GPU" if ready.rules.one_capacity_line else ""
+        device = " GPU" if ready.rules.device_named else ""
         if sizing.length >= ready.length:
             lines.append(
                 f"Auto-fit max_model_len: full model context length {ready.length} fits in available KV cache memory "

@@ -18,8 +18,9 @@ from hybridcalc.architecture.attention import GroupedQueryKV, LatentKV, kv_eleme
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.backends import DEFAULT_BLOCK, SCALE_BYTES, Backend, kv_element_bytes
 from hybridcalc.engines.vllm.classes import ModelClass
-from hybridcalc.engines.vllm.config import EngineArgs, RuleSet
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
+from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.engines.vllm.states import StateTensor, layer_state
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.formulas.pages import aligned_block

@@ -12,9 +12,10 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm import loglines
 from hybridcalc.engines.vllm.backends import attention_backend, backend_names, resolve_layout
 from hybridcalc.engines.vllm.classes import model_class
-from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, rules_for
+from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.configuration import (
     cache_mode,
+    check_cache_mode,
     check_configuration,
     check_numbers,
     check_state_dtype,
@@ -27,6 +28,7 @@ from hybridcalc.engines.vllm.groups import FULL, STATE, Residency, blocks_held, 
 from hybridcalc.engines.vllm.pages import check_layer_fits, checkpoint_grid, kv_bytes_per_token, resolve_pages
 from hybridcalc.engines.vllm.prepared import Prepared as Prepared
 from hybridcalc.engines.vllm.prepared import Sizing as Sizing
+from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.formulas.pages import divisors
 from hybridcalc.units import GIB
@@ -46,7 +48,8 @@ def prepare(model: Architecture, args: EngineArgs) -> Prepared:
 def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log: list[str]) -> Prepared:
     check_numbers(args)
     rules, _ = rules_for(args.engine_version)
-    kind = model_class(model, args.engine_version)
+    check_cache_mode(args, rules)
+    kind = model_class(model, args.engine_version or rules.version)
     args, draft_layers = with_drafts(model, args, kind)
     caching, mode = cache_mode(model, args, rules, kind)
     model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
@@ -117,7 +120,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         "num_groups": len(groups),
         "bytes_per_block": bytes_per_block,
     }
-    if rules.layout_line:
+    if rules.layout_recorded:
         settled["layout"] = layout
     ready = Prepared(
         model,
@@ -249,7 +252,7 @@ def _sized(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
         "scheduler_block_size": sizing.scheduler_block,
         "hash_block_size": sizing.hash_block,
     }
-    if ready.rules.fine_hits:
+    if ready.rules.hits_recorded:
         found |= {
             "cache_hit_alignment_tokens": sizing.hit_tokens,
             "block_table_row_len": [table_row(group, sizing.length, ready.held) for group in ready.groups],
@@ -334,7 +337,7 @@ def _in_flight_tokens(args: EngineArgs) -> int:
 
 def _check_retention(ready: Prepared, sizing: Sizing) -> None:
     interval = ready.args.prefix_cache_retention_interval
-    if not ready.prefix_caching or not ready.rules.fine_hits or not interval:
+    if not ready.prefix_caching or not ready.rules.sparse_retention or not interval:
         return
     kinds = {group.kind for group in ready.groups}
     step = sizing.scheduler_block

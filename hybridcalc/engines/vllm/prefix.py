@@ -60,7 +60,7 @@ def prefix_reuse(ready: Prepared, sizing: Sizing, shared: int, private: int) -> 
     if not reused:
         return PrefixReuse(shared, private, unit, 0, f"a hit needs {unit + dropped:,} shared tokens")
     why = f"{reused // unit:,} x {unit:,} tokens"
-    sparse = ready.rules.fine_hits and ready.args.prefix_cache_retention_interval == 0
+    sparse = ready.rules.sparse_retention and ready.args.prefix_cache_retention_interval == 0
     if sparse and any(group.kind == STATE for group in ready.groups):
         why += ", from the third request on: the second leaves the state where the prefix ends"
     return PrefixReuse(shared, private, unit, reused, why)

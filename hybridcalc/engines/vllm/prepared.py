@@ -5,9 +5,10 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.backends import Backend
 from hybridcalc.engines.vllm.classes import ModelClass
-from hybridcalc.engines.vllm.config import EngineArgs, RuleSet
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.groups import Group, Padding, Residency, blocks_held
 from hybridcalc.engines.vllm.pages import Pages
+from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.engines.vllm.states import StateTensor
 
 

@@ -16,6 +16,7 @@ from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.notes import plan_notes
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, outputs, prepare, size
 from hybridcalc.engines.vllm.prefix import PrefixReuse, prefix_reuse
+from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.engines.vllm.rules import RULES
 from hybridcalc.engines.vllm.steps import plan_steps
 from hybridcalc.engines.vllm.suggest import suggest
@@ -144,7 +145,7 @@ def refused(model: Architecture, args: EngineArgs, refusal: Refusal) -> dict[str
     """The document of a plan that does not start: the refusal, and what the stages before it settled."""
     return {
         "engine": "vllm",
-        "engine_version": args.engine_version,
+        "engine_version": rules_for(args.engine_version)[0].version,
         "model": model.name,
         "starts": False,
         "refusal": {"stage": refusal.stage, "rule": refusal.rule, "reason": refusal.reason, "fix": refusal.fix},

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.classes import CLASSES, ModelClass
-from hybridcalc.engines.vllm.config import EngineArgs, rules_for
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
+from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.units import DTYPE_BYTES
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, refuse_retired_mode
+from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.figures import Figures
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.rules import RULES
@@ -82,7 +82,6 @@ def decide(model: Architecture, args: EngineArgs, workload: Workload) -> Decided
     known = {figure for figure, has in figures if has}
     waiting = {rule: tuple(need for need in needs if need not in known) for rule, needs in NEEDS.items()}
     try:
-        refuse_retired_mode(args)
         ready = prepare(model, args)
     except Refusal as refusal:
         return Decided((Finding(refusal.rule, "error", refusal.reason, refusal.fix),), ())

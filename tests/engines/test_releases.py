@@ -1,0 +1,124 @@
+"""Releases as rows: what rows come to, and what every engine's own rows must be."""
+
+from typing import NamedTuple
+
+import pytest
+
+from hybridcalc.engines.releases import RECORDED, Change, Releases, is_later, rule_sets
+from hybridcalc.engines.sglang.releases import CHANGES as SGLANG_CHANGES
+from hybridcalc.engines.sglang.releases import RELEASES as SGLANG
+from hybridcalc.engines.vllm.releases import CHANGES as VLLM_CHANGES
+from hybridcalc.engines.vllm.releases import RELEASES as VLLM
+from hybridcalc.errors import InputError
+from hybridcalc.units import version_numbers
+
+ENGINES = {"sglang": (SGLANG, SGLANG_CHANGES), "vllm": (VLLM, VLLM_CHANGES)}
+
+
+class Toy(NamedTuple):
+    """Rules of four kinds."""
+
+    version: str
+    recorded: bool = False
+    charged: bool = False
+    limit: int = 1
+    layout: str = "rows"
+    classes: frozenset[str] = frozenset()
+
+
+ROWS = (
+    Change("1.0", RECORDED, True, "results"),
+    Change("1.2", "limit", 48, "limits.py"),
+    Change("1.2", "classes", frozenset({"A"}), "classes.py"),
+    Change("1.10", RECORDED, False, "its source"),
+    Change("2.0", "charged", True, "pool.py"),
+    Change("2.0", "limit", 64, "limits.py"),
+    Change("2.0", RECORDED, True, "results"),
+)
+TOY = Releases("Toy", Toy("1.0"), ROWS)
+
+
+def test_rows_come_to_a_rule_set_a_release():
+    """A change holds from its release on; what was recorded is said of each release alone."""
+    a = frozenset({"A"})
+    assert rule_sets(Toy("1.0"), ROWS) == (
+        Toy("1.0", True),
+        Toy("1.2", False, False, 48, "rows", a),
+        Toy("1.10", False, False, 48, "rows", a),
+        Toy("2.0", True, True, 64, "rows", a),
+    )
+    assert (TOY.versions, TOY.oldest, TOY.newest) == (("1.0", "1.2", "1.10", "2.0"), "1.0", "2.0")
+
+
+def test_a_row_about_no_rule_is_an_error():
+    with pytest.raises(ValueError, match="unexpected field names"):
+        rule_sets(Toy("1.0"), [Change("1.0", "limits", 3, "limits.py")])
+
+
+@pytest.mark.parametrize(
+    ("version", "rules", "note"),
+    [
+        (None, "2.0", ""),
+        ("2.0", "2.0", ""),
+        ("2.0.1", "2.0", "Toy 2.0.1: the rules of 2.0 are used"),
+        ("1.9.9", "1.2", "Toy 1.9.9: the rules of 1.2 are used"),
+        ("1.11", "1.10", "Toy 1.11: the rules of 1.10 are used"),
+        ("1.2", "1.2", "Toy 1.2: rules read in its source, not checked by its results"),
+    ],
+)
+def test_a_version_takes_the_rules_of_the_release_at_or_below_it(version, rules, note):
+    """1.10 comes after 1.9; none named is the newest, about which nothing is to be said."""
+    found, said = TOY.rules_for(version)
+    assert (found.version, said) == (rules, note)
+
+
+def test_a_version_below_the_oldest_release_is_refused():
+    with pytest.raises(InputError, match=r"^Toy 0.9 is older than every version known here$") as caught:
+        TOY.rules_for("0.9")
+    assert caught.value.fix == "known: 1.0 to 2.0"
+
+
+def test_the_newest_release_with_a_value():
+    assert [TOY.newest_with("charged", False), TOY.newest_with("limit", 48), TOY.newest_with("limit", 1)] == [
+        "1.10",
+        "1.10",
+        "1.0",
+    ]
+
+
+def test_versions_compare_by_number():
+    assert is_later("0.10.0", "0.9.9")
+    assert not is_later("0.9.9", "0.9.9")
+    assert not is_later("v0.9", "0.10")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_row_changes_something_and_says_where(engine):
+    """Rows in the order of releases; values of the kind that the rule's default has; a source each."""
+    releases, changes = ENGINES[engine]
+    versions = [version_numbers(change.release) for change in changes]
+    assert versions == sorted(versions)
+    rules = type(releases.rule_sets[0])(changes[0].release)
+    for change in changes:
+        assert change.source
+        assert type(change.value) is type(getattr(rules, change.rule)), change
+        if change.rule != RECORDED:
+            assert change.value != getattr(rules, change.rule), change
+            rules = rules._replace(**{change.rule: change.value})
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_every_rule_is_explained_and_changed_by_some_release(engine):
+    """A rule that no row changes is no rule of a release."""
+    releases, changes = ENGINES[engine]
+    kind = type(releases.rule_sets[0])
+    assert {change.rule for change in changes} == set(kind._fields) - {"version"}
+    assert all(f"``{name}``" in kind.__doc__ for name in set(kind._fields) - {"version", RECORDED})
+
+
+@pytest.mark.parametrize(("engine", "recorded"), [("sglang", ["0.5.16", "0.5.23"]), ("vllm", ["0.22.1", "0.33.0"])])
+def test_what_results_were_recorded_of_is_what_carries_no_note(engine, recorded):
+    """The releases in tests/data/vectors, and no other."""
+    releases, _ = ENGINES[engine]
+    assert [rules.version for rules in releases.rule_sets if rules.recorded] == recorded
+    assert [version for version in releases.versions if not releases.rules_for(version)[1]] == recorded
