@@ -104,7 +104,7 @@ def _models() -> tuple[Architecture, ...]:
 
 
 @lru_cache(maxsize=8192)
-def _sizes(model: Architecture, tp: int, ssm: str, kv_name: str, version: str) -> ExactSizes | None:
+def _sizes(model: Architecture, tp: int, ssm: str, kv_name: str, version: str | None) -> ExactSizes | None:
     args = ServerArgs(tp_size=tp, mamba_ssm_dtype=ssm or None, kv_cache_dtype=kv_name, engine_version=version)
     try:
         return exact_sizes(architecture_constants(model, args, rules_for(version)[0]))
