@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from hybridcalc.checks.results import Edit, Located
+from hybridcalc.checks.results import Edit, Line, Located
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.source import AnyWord, Place, Source, Word
@@ -141,18 +141,18 @@ def located_at(finding: Finding, place: Place, deployment: Deployment, *, edit: 
     """A finding at a place, with the line it stands on, and the flag's own line above it where that is another."""
     source = deployment.source if deployment.source.path == place.path else None
     source = source or next((word.source for word in deployment.words if word.source.path == place.path), None)
-    quote: tuple[tuple[int, str], ...] = ()
+    quote: tuple[Line, ...] = ()
     width = 1
     if source is not None:
         line = source.line(place.line)
-        quote = ((place.line, line),)
+        quote = (Line.around(place.column, place.line, line),)
         if (
             place.line > 1
             and not line.strip().startswith("#")
             and "--" not in line
             and "--" in source.line(place.line - 1)
         ):
-            quote = ((place.line - 1, source.line(place.line - 1)), *quote)
+            quote = (Line.around(1, place.line - 1, source.line(place.line - 1)), *quote)
         width = max(1, min(place.end - place.begin, len(line) - place.column + 1))
     return Located(
         finding,

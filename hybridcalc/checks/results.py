@@ -9,6 +9,9 @@ from hybridcalc.manifests.records import Trouble
 EXPECT = "expect"
 """The flag of an expectation that nothing is known to hold against."""
 
+QUOTED_AROUND = 500
+"""Characters of a quoted line that are kept on either side of a finding."""
+
 
 class Edit(NamedTuple):
     """Text to put in place of the characters from ``begin`` to ``end`` of a file; ``exact`` is false for a file that is
@@ -27,6 +30,20 @@ class Edit(NamedTuple):
     exact: bool = True
 
 
+class Line(NamedTuple):
+    """A line of a file to quote: its number, and its text from character ``cut`` on, no more of it than is shown."""
+
+    number: int
+    text: str
+    cut: int = 0
+
+    @classmethod
+    def around(cls, column: int, number: int, text: str) -> "Line":
+        """A line with the characters around a column: lines of machines have millions."""
+        cut = max(0, column - 1 - QUOTED_AROUND)
+        return cls(number, text[cut : column - 1 + QUOTED_AROUND], cut)
+
+
 class Located(NamedTuple):
     """A finding at its place; ``start`` is the line its deployment starts on,
     ``heads`` where what holds it begins. ``suppressed`` says why it does not
@@ -39,7 +56,7 @@ class Located(NamedTuple):
     column: int
     end_column: int
     deployment: str
-    quote: tuple[tuple[int, str], ...] = ()
+    quote: tuple[Line, ...] = ()
     edit: Edit | None = None
     start: int = 0
     suppressed: str | None = None

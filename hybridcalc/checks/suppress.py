@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from hybridcalc.checks.results import Located
+from hybridcalc.checks.results import Line, Located
 from hybridcalc.checks.rules import all_rules
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
@@ -113,8 +113,8 @@ def apply(
         names = ", ".join(unknown or sorted(suppression.rules)) or "nothing"
         finding = Finding("HC078", "warning", f"the suppression of {names} {problem}", fix)
         line = source.line(suppression.line)
-        quote = ((suppression.line, line),)
         at = suppression.column
+        quote = (Line.around(at, suppression.line, line),)
         stray.append(Located(finding, source.path, suppression.line, at, len(line.rstrip()) + 1, "", quote))
     return marked, stray
 

@@ -56,21 +56,22 @@ def _finding(out: Console, located: Located) -> None:
     finding = located.finding
     head = f"{printable(located.path)}:{located.line}:{located.column} "
     _headline(out, head, f"{finding.severity} {finding.rule}", finding.message, STYLES[finding.severity])
-    number_width = max((len(str(number)) for number, _ in located.quote), default=0) + 3
+    number_width = max((len(str(line.number)) for line in located.quote), default=0) + 3
     shift = 0
-    for number, line in located.quote:
-        shown, cut = _window(line, located.column if number == located.line else 1, out.width - number_width - 3)
-        shift = cut if number == located.line else shift
-        out.print(
-            Text(f"{number:>{number_width}} | ", style=terminal.QUIET).append(shown, style="default"), soft_wrap=True
-        )
+    for line in located.quote:
+        own = line.number == located.line
+        column = located.column - line.cut if own else 1
+        shown, before = _window(line.text, column, out.width - number_width - 3)
+        shift = before if own else shift
+        number = Text(f"{line.number:>{number_width}} | ", style=terminal.QUIET)
+        out.print(number.append(shown, style="default"), soft_wrap=True)
     if not finding.fix:
         return
     if not located.quote:
         out.print(Text(f"{terminal.INDENT}{finding.fix}"))
         return
-    last = located.quote[-1][1]
-    column = len(_plain(last[: located.column - 1])) - shift
+    last = located.quote[-1]
+    column = len(_plain(last.text[: located.column - 1 - last.cut])) - shift
     indent = number_width + 3 + max(column, 0)
     caret = Text(" " * min(indent, out.width - 1)).append("^", style=STYLES[finding.severity])
     if indent + 2 + len(finding.fix) <= out.width:

@@ -6,12 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from itertools import cycle, islice, product
+from itertools import cycle, islice, pairwise, product
 
 import pytest
 from command_line import process, run
 
 from hybridcalc.checks import run as checks
+from hybridcalc.checks.results import QUOTED_AROUND
+from hybridcalc.checks.settings import Settings
 
 STARTS = ("sglang serve", "vllm serve", "python3 -m sglang.launch_server --model-path")
 MODELS = ("moonshotai/Kimi-K3", "/data/models/kimi-k3", "./weights", "$MODEL", "ibm-granite/granite-4.0-h-small")
@@ -99,3 +101,17 @@ def test_a_reader_that_leaves_ends_it_quietly(here):
         writer.stdout.close()
         assert writer.wait(timeout=60) == -signal.SIGPIPE
         assert writer.stderr.read() == b""
+
+
+def test_a_quoted_line_is_kept_as_far_as_it_is_shown(tmp_path):
+    """A List on one line, as machines write it: every finding would hold the whole of it."""
+    launch = "sglang serve kimi-k3 --tp 8 --max-running-requests 4 --max-mamba-cache-size 8"
+    pods = [f"{{kind: Pod, spec: {{containers: [{{command: [sh, -c, {launch}]}}]}}}}" for _ in range(200)]
+    path = tmp_path / "list.yaml"
+    path.write_text(f"# pods\n{{apiVersion: v1, kind: List, items: [{', '.join(pods)}]}}\n")
+    report = checks.check_paths([str(path)], Settings(), {})
+    assert len(report.findings) == 200
+    assert max(len(line.text) for item in report.findings for line in item.quote) <= 2 * QUOTED_AROUND
+    shown = run("check", str(path)).out.splitlines()
+    pointed = [line[caret.index("^") :] for line, caret in pairwise(shown) if caret.strip() == "^"]
+    assert (len(pointed), {text[:3] for text in pointed}) == (200, {"8]}"})
