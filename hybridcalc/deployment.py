@@ -94,6 +94,10 @@ class Rest(NamedTuple):
         return self.low_gib == self.high_gib
 
 
+GPU, WEIGHTS = "the GPU", "the weights on a rank"
+"""Figures that a memory follows from, as they are named where they are missing."""
+
+
 class Memory(NamedTuple):
     """What is known of the memory of one rank before it is planned; sizes in GiB, None for what is not given.
 

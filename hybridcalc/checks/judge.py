@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, from_preset, load_model, shipped_presets
-from hybridcalc.checks.doors import Answer, Door, Memory, door
+from hybridcalc.checks.answer import Answer, Known, answer
 from hybridcalc.checks.locate import image_place, located_at, place_finding, value_edit
 from hybridcalc.checks.results import EXPECT, Checked, Located, Open, Value
-from hybridcalc.checks.rules import RETIRED
 from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.words import Words, environment, read, sort_out, values_after, values_of
 from hybridcalc.deployment import Workload
+from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import HybridcalcError, InputError, printable
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.gpus import gpu_of
@@ -31,16 +31,16 @@ NOT_MODELLED = re.compile(r"is not modelled|is not known$|keeps no state|keeps a
 
 def judge(deployment: Deployment, settings: Settings) -> Checked:
     """Run the rules on a deployment. Raises nothing for what a file may hold."""
-    engine = door(deployment.engine)
+    engine = ENGINES[deployment.engine]
     words = sort_out(deployment, engine)
     env, more = environment(deployment, engine)
     words.opened.extend(more)
     findings: list[Located] = []
     native = deployment.native
     version = native.engine_version if native is not None else None
-    version = version or getattr(settings, f"{deployment.engine}_version") or _image_version(deployment.image, engine)
+    version = version or settings.versions.get(deployment.engine) or _image_version(deployment.image, engine)
     model_name, args = read(deployment, engine, words, env, version, findings)
-    findings += _retired(deployment, words)
+    findings += _retired(deployment, engine, words)
     if deployment.orphan is not None:
         findings.append(_orphaned(deployment, deployment.orphan))
     values = tuple(values_of(words))
@@ -67,26 +67,26 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     else:
         try:
             guessed = bool(words.opened or words.refused)
-            answer = engine.answer(architecture, args, Memory() if guessed else known, workload)
+            answered = answer(engine, architecture, args, Known() if guessed else known, workload)
         except HybridcalcError as error:
             if NOT_MODELLED.search(error.message):  # that is about this library, not about the deployment
-                answer = Answer((), (("all", (_lacking(error.message),)),))
+                answered = Answer((), (("all", (_lacking(error.message),)),))
             else:
-                answer = Answer((Finding("HC071", "error", error.message, error.fix),), ())
-        answer = _certain(answer, unsure, [*(item.text for item in words.opened), *sorted(words.refused)])
+                answered = Answer((Finding("HC071", "error", error.message, error.fix),), ())
+        answered = _certain(answered, unsure, [*(item.text for item in words.opened), *sorted(words.refused)])
         findings += [
             located_at(finding, tagged, deployment)
             if "--engine-version" in finding.fix
             and image_version(deployment.image)
             and (tagged := image_place(deployment)) is not None
             else place_finding(finding, deployment, words.given)
-            for finding in answer.findings
+            for finding in answered.findings
         ]
         findings = [item._replace(finding=_versioned(item.finding, deployment)) for item in findings]
-        waiting = answer.waiting
+        waiting = answered.waiting
         if native is not None:
-            findings += _expectations(deployment, native.expect, answer, words)
-            unheld = _unheld(native.expect, answer)
+            findings += _expectations(deployment, native.expect, answered, words)
+            unheld = _unheld(native.expect, answered)
             waiting += unheld
             if not words.opened:
                 words.opened.extend(_unjudged(deployment, [item for item in unheld if settings.counts(item[0])]))
@@ -119,7 +119,7 @@ def _lacking(message: str) -> str:
     return f"rules for {subject}" if modelled else f"rules for this model: {message}"
 
 
-def _image_version(image: str, engine: Door) -> str | None:
+def _image_version(image: str, engine: Engine) -> str | None:
     """The version that the image's tag names, where its rules are known; the newest counts elsewhere."""
     version = image_version(image)
     return version if version is not None and engine.knows(version) else None
@@ -168,13 +168,14 @@ def _checked(
     )
 
 
-def _retired(deployment: Deployment, words: Words) -> list[Located]:
+def _retired(deployment: Deployment, engine: Engine, words: Words) -> list[Located]:
     found = []
     for word in words.kept:
         name, equals, _ = word.partition("=")
-        if name in RETIRED and deployment.engine == "sglang":
-            finding = Finding("HC072", "note", f"{name} is an old name of {RETIRED[name]}", f"write {RETIRED[name]}")
-            edit = None if equals else value_edit(word.place, word.source, name, RETIRED[name])
+        new = engine.retired.get(name)
+        if new is not None:
+            finding = Finding("HC072", "note", f"{name} is an old name of {new}", f"write {new}")
+            edit = None if equals else value_edit(word.place, word.source, name, new)
             found.append(located_at(finding, word.place, deployment, edit=edit))
     return found
 
@@ -201,7 +202,7 @@ class _Model(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def _model(deployment: Deployment, engine: Door, words: Words, named: str | None, settings: Settings) -> _Model:
+def _model(deployment: Deployment, engine: Engine, words: Words, named: str | None, settings: Settings) -> _Model:
     """The model that a flag, the file or the served name says, else the end of a path; no file of the host is read for
     it, but what the settings or a hybridcalc.yaml name themselves.
     """
@@ -242,15 +243,15 @@ def _is_path(text: str) -> bool:
     return text.startswith(("/", "./", "../", "~", "pvc://", "s3://", "gs://", "oci://", "file://"))
 
 
-def _memory(deployment: Deployment, settings: Settings) -> Memory:
+def _memory(deployment: Deployment, settings: Settings) -> Known:
     native = deployment.native.hardware if deployment.native is not None else None
     label = deployment.hardware.label
     gpu = label
     if label is None or native is None:
         gpu = (gpu_of(label) if label is not None else None) or settings.gpu or _unclear(label)
     if native is not None and (native.rest or native.available or native.weights):
-        return Memory(gpu, native.weights or settings.weights, native.rest, native.available)
-    return Memory(gpu, settings.weights, settings.rest, settings.available)
+        return Known(gpu, native.weights or settings.weights, native.rest, native.available)
+    return Known(gpu, settings.weights, settings.rest, settings.available)
 
 
 def _unclear(label: str | None) -> str | None:
@@ -258,7 +259,7 @@ def _unclear(label: str | None) -> str | None:
     return f"{printable(label[:40])}, of which there are several" if label is not None else None
 
 
-def _gpu_count(deployment: Deployment, engine: Door, args: Any, words: Words, unsure: set[str]) -> list[Located]:
+def _gpu_count(deployment: Deployment, engine: Engine, args: Any, words: Words, unsure: set[str]) -> list[Located]:
     """Ranks against the GPUs that are asked for."""
     hardware = deployment.hardware
     elsewhere = any(word.partition("=")[0] in ELSEWHERE or word == "ray" for word in words.kept)
@@ -320,28 +321,30 @@ DEPENDS = {
 """Rule -> the flags it rests on; where one of them is unknown it is not judged. Other rules rest on every flag."""
 
 
-def _certain(answer: Answer, unsure: set[str], opened: Sequence[str]) -> Answer:
+def _certain(answered: Answer, unsure: set[str], opened: Sequence[str]) -> Answer:
     """Without the findings that a flag nobody knows could change; what waits, waits for the unknown words first."""
     if not opened:
-        return answer
+        return answered
     kept = []
-    waiting = [(rule, tuple(opened)) for rule, _ in answer.waiting]
-    for finding in answer.findings:
+    waiting = [(rule, tuple(opened)) for rule, _ in answered.waiting]
+    for finding in answered.findings:
         rests = DEPENDS.get(finding.rule)
         missing = unsure if rests is None else unsure & rests
         if missing:
             waiting.append((finding.rule, tuple(sorted(missing))))
         else:
             kept.append(finding)
-    return Answer(tuple(kept), tuple(waiting), answer.figures, answer.refused)
+    return answered._replace(
+        findings=tuple(kept), waiting=tuple(waiting), missing=tuple(opened) if answered.missing else ()
+    )
 
 
-def _unheld(expect: Any, answer: Answer) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _unheld(expect: Any, answered: Answer) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Expectations that nothing is known to hold against."""
-    if answer.refused or (answer.figures is not None and answer.figures.idle_percent is not None):
+    if answered.refused or (answered.plan is not None and answered.plan.idle_percent is not None):
         return ()
-    missing = dict(answer.waiting).get("HC001") or dict(answer.waiting).get("HC040") or ("the length of requests",)
-    rules = ["HC077"] if answer.figures is not None else list(EXPECTED)
+    missing = answered.missing or ("the length of requests",)
+    rules = ["HC077"] if answered.plan is not None else list(EXPECTED)
     return tuple((rule, missing) for rule in rules if getattr(expect, EXPECTED[rule]) is not None)
 
 
@@ -353,30 +356,30 @@ def _unjudged(deployment: Deployment, unheld: Sequence[tuple[str, tuple[str, ...
         yield Open(f"expect: {EXPECTED[rule]}", EXPECT, "figures are missing", *place[:3], fix=f"give {needs}")
 
 
-def _expectations(deployment: Deployment, expect: Any, answer: Answer, words: Words) -> list[Located]:
+def _expectations(deployment: Deployment, expect: Any, answered: Answer, words: Words) -> list[Located]:
     """What a native file expects, against the plan."""
     found: list[Finding] = []
-    figures = answer.figures
-    if expect.fits is not None and (figures is not None or answer.refused) and expect.fits == answer.refused:
-        said = "does not start" if answer.refused else "starts, and is expected not to"
+    plan = answered.plan
+    if expect.fits is not None and (plan is not None or answered.refused) and expect.fits == answered.refused:
+        said = "does not start" if answered.refused else "starts, and is expected not to"
         found.append(Finding("HC074", "error", f"{deployment.name or 'the deployment'} {said}"))
-    if figures is not None:
-        if expect.min_requests is not None and figures.requests < expect.min_requests:
+    if plan is not None:
+        if expect.min_requests is not None and plan.requests < expect.min_requests:
             found.append(
-                Finding("HC075", "error", f"{figures.requests:,} requests run, {expect.min_requests:,} are expected")
+                Finding("HC075", "error", f"{plan.requests:,} requests run, {expect.min_requests:,} are expected")
             )
-        if expect.min_tokens is not None and figures.tokens < expect.min_tokens:
-            found.append(Finding("HC076", "error", f"{figures.tokens:,} KV tokens, {expect.min_tokens:,} are expected"))
+        if expect.min_tokens is not None and plan.tokens < expect.min_tokens:
+            found.append(Finding("HC076", "error", f"{plan.tokens:,} KV tokens, {expect.min_tokens:,} are expected"))
         if (
             expect.max_idle_percent is not None
-            and figures.idle_percent is not None
-            and figures.idle_percent > expect.max_idle_percent
+            and plan.idle_percent is not None
+            and plan.idle_percent > expect.max_idle_percent
         ):
             found.append(
                 Finding(
                     "HC077",
                     "error",
-                    f"{figures.idle_percent:.0f} % of a pool idles, {expect.max_idle_percent:g} % are allowed",
+                    f"{plan.idle_percent:.0f} % of a pool idles, {expect.max_idle_percent:g} % are allowed",
                 )
             )
     located = []

@@ -6,8 +6,11 @@ judge.py.
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib import import_module
+from itertools import chain
 from typing import NamedTuple
+
+from hybridcalc import findings
+from hybridcalc.engines.engine import ENGINES
 
 
 class Rule(NamedTuple):
@@ -48,31 +51,23 @@ FILE_RULES = (
          "The line above does not end in a backslash: the server starts without these flags, and the shell looks for a "
          "command of their name.", "POSIX shell command language"),
 )  # fmt: skip
-RETIRED = {
-    "--mamba-scheduler-strategy": "--mamba-radix-cache-strategy",
-    "--nsa-prefill-backend": "--dsa-prefill-backend",
-    "--nsa-decode-backend": "--dsa-decode-backend",
-    "--enable-gdn-replayssm-spec": "--enable-linear-replayssm-spec",
-}
-"""Names that releases before retired -> what took their place."""
 
 
 @cache
 def all_rules() -> dict[str, Rule]:
     """Every rule that is judged on a deployment, by id, in order."""
-    return _by_id(
-        (*_of("sglang", "hybridcalc.engines.sglang.rules"), *_of("vllm", "hybridcalc.engines.vllm.rules"), *FILE_RULES)
-    )
+    return _by_id((*chain.from_iterable(_of(name, ENGINES[name].rules()) for name in ENGINES), *FILE_RULES))
 
 
 def explained_rules() -> dict[str, Rule]:
     """Every rule there is, those of boot logs included, by id, in order."""
-    return _by_id((*all_rules().values(), *_of("logs", "hybridcalc.diagnosis.rules")))
+    from hybridcalc.diagnosis.rules import RULES
+
+    return _by_id((*all_rules().values(), *_of("logs", RULES)))
 
 
-def _of(whose: str, module: str) -> Iterator[Rule]:
-    """The rules of a module that is only imported for them."""
-    for rule in import_module(module).RULES:
+def _of(whose: str, rules: Iterable[findings.Rule]) -> Iterator[Rule]:
+    for rule in rules:
         yield Rule(rule.id, rule.severity, rule.title, rule.reason, rule.source, whose)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.presets import find_preset, load_model
-from hybridcalc.checks.doors import door
 from hybridcalc.deployment import Workload, parse_lengths
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.hardware import find_gpu
@@ -23,7 +23,7 @@ LARGEST_SETTINGS_BYTES = 2**20
 
 
 class Settings(NamedTuple):
-    """How to check: which rules count, and the figures that files do not hold."""
+    """How to check: which rules count, and the figures that files do not hold. ``versions``: releases of engines."""
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -41,8 +41,7 @@ class Settings(NamedTuple):
     length: int | None = None
     lengths: str | None = None
     concurrency: int | None = None
-    sglang_version: str | None = None
-    vllm_version: str | None = None
+    versions: Mapping[str, str] = {}
 
     @property
     def workload(self) -> Workload:
@@ -80,18 +79,25 @@ def settings_from(section: Any, where: str) -> Settings:
     if not isinstance(section, Mapping):
         raise InputError(f"{where}: not a table of settings")
     given: dict[str, Any] = {}
+    versions: dict[str, str] = {}
     for key, value in section.items():
         name = str(key).replace("-", "_")
+        engine = name.removesuffix("_version")
+        if engine != name and engine in ENGINES:
+            ENGINES[engine].note(str(value))
+            versions[engine] = str(value)
+            continue
         name = "variables" if name == "set" else name
-        if name not in Settings._fields:
+        if name not in Settings._fields or name == "versions":
             raise InputError(f"{where}: {key!s:.40} is no setting", fix=f"one of {', '.join(_names())}")
         given[name] = _checked(name, value, f"{where}: {key}")
-    return Settings(**given)
+    return Settings(**given, versions=versions)
 
 
 def _names() -> list[str]:
     """The settings as they are written."""
-    return ["set" if name == "variables" else name.replace("_", "-") for name in Settings._fields]
+    named = ["set" if name == "variables" else name.replace("_", "-") for name in Settings._fields[:-1]]
+    return named + [f"{engine}-version" for engine in ENGINES]
 
 
 def _checked(name: str, value: Any, where: str) -> Any:
@@ -124,8 +130,6 @@ def _checked(name: str, value: Any, where: str) -> Any:
             find_gpu(str(value))
         except InputError as error:
             raise InputError(f"{where}: {error.message}", fix=error.fix) from None
-    if name in ("sglang_version", "vllm_version"):
-        door(name.removesuffix("_version")).rules_for(str(value))
     if name == "length":
         return parse_tokens(str(value))
     if name == "lengths":

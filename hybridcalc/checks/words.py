@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybridcalc.checks.doors import Door
 from hybridcalc.checks.locate import Given, located_at, spelling_edit
 from hybridcalc.checks.results import Located, Open, Value
+from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, printable
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment
@@ -32,7 +32,7 @@ class Words(NamedTuple):
     refused: set[str]
 
 
-def sort_out(deployment: Deployment, engine: Door) -> Words:
+def sort_out(deployment: Deployment, engine: Engine) -> Words:
     """The words an engine can read, the sizing flags among them, and what is unknown."""
     kept: list[Word] = []
     given: dict[str, Given] = {}
@@ -41,7 +41,7 @@ def sort_out(deployment: Deployment, engine: Door) -> Words:
     words = list(deployment.words)
     at = 0
     before: str | None = None
-    may_be_model = deployment.engine == "vllm" and bool(words) and words[0].startswith("-")
+    may_be_model = engine.model_after_flags and bool(words) and words[0].startswith("-")
     positional = may_be_model
     if words and not words[0].startswith("-"):
         first = words[0]
@@ -52,7 +52,7 @@ def sort_out(deployment: Deployment, engine: Door) -> Words:
         word = words[at]
         at += 1
         name, equals, _ = word.partition("=")
-        sized = engine.table.known(name) if word.startswith("-") else None
+        sized = engine.flags.known(name) if word.startswith("-") else None
         if isinstance(word, Unknown) and sized is None:
             if word.startswith("--") and equals:  # a flag of no account
                 before = None
@@ -70,7 +70,7 @@ def sort_out(deployment: Deployment, engine: Door) -> Words:
                 continue
             before = word if flag and not equals else None
             may_be_model = may_be_model and flag and (equals or NO_VALUE.match(word)) is not None
-            if name in engine.table.files:
+            if name in engine.flags.files:
                 value = words[at] if not equals and at < len(words) else word
                 opened.append(_open_file(word, value, name))
                 at += 0 if equals else 1
@@ -117,7 +117,7 @@ def _open_file(word: AnyWord, value: AnyWord, name: str) -> Open:
     )
 
 
-def environment(deployment: Deployment, engine: Door) -> tuple[dict[str, str], list[Open]]:
+def environment(deployment: Deployment, engine: Engine) -> tuple[dict[str, str], list[Open]]:
     """The variables that the engine reads, and those of them that nobody knows."""
     env: dict[str, str] = {}
     opened: list[Open] = []
@@ -133,7 +133,7 @@ def environment(deployment: Deployment, engine: Door) -> tuple[dict[str, str], l
 
 def read(
     deployment: Deployment,
-    engine: Door,
+    engine: Engine,
     words: Words,
     env: Mapping[str, str],
     version: str | None,
@@ -142,7 +142,8 @@ def read(
     """The model and the arguments; flags that the engine refuses are reported and left out."""
     for _ in range(MOST_REFUSED):
         try:
-            model, args = engine.read(words.kept, env, version)
+            model, args = engine.read(words.kept, env)
+            args = engine.with_options(args, {"engine_version": version})
             return (None if model is None else str(model)), args
         except InputError as error:
             at = _word_of(error.message, words.kept)
@@ -154,7 +155,7 @@ def read(
                 findings.append(located_at(finding, deployment.place, deployment))
                 return None, None
             word = words.kept[at]
-            flag = engine.table.known(word.partition("=")[0])
+            flag = engine.flags.known(word.partition("=")[0])
             until = at + 1
             while until < len(words.kept) and not words.kept[until].startswith("-"):
                 until += 1

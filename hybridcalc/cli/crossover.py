@@ -1,16 +1,14 @@
 """``hybridcalc crossover``: the length from which KV outweighs the state, in three readings, and the curve."""
 
-from collections.abc import Callable
 from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options, pictures
 from hybridcalc.crossover import Baseline, Crossover
-from hybridcalc.errors import InputError
+from hybridcalc.engines.engine import ENGINES, offered
 from hybridcalc.formulas.crossover import Span
 from hybridcalc.output.document import print_json
 from hybridcalc.units import format_bytes
@@ -66,65 +64,32 @@ def crossover(
     Three readings: one layer pair, the whole state against the model's own KV, and the whole hybrid against a baseline.
     """
     asked_for = pictures.wanted(save, figure, theme, force=force, document=as_json, explain=explain)
-    chosen = options.engine("--engine", engine)
-    if chosen == "vllm":
-        if dp_size > 1 or enable_dp_attention:
-            raise InputError("--dp-size says nothing about vLLM", fix="leave it out")
-        compare = _vllm(
-            tensor_parallel_size=tp_size,
-            decode_context_parallel_size=dcp_size,
-            kv_cache_dtype=kv_cache_dtype,
-            mamba_ssm_cache_dtype="auto" if mamba_ssm_dtype is None else mamba_ssm_dtype,
-            enable_prefix_caching=enable_prefix_caching,
-            env=options.environment(env or []),
-            **_version(engine_version),
-        )
-    else:
-        if enable_prefix_caching is not None:
-            raise InputError("--enable-prefix-caching says nothing about SGLang", fix="add --engine vllm")
-        compare = _sglang(
-            tp_size=tp_size,
-            dp_size=dp_size,
-            enable_dp_attention=enable_dp_attention,
-            dcp_size=dcp_size,
-            kv_cache_dtype=kv_cache_dtype,
-            mamba_ssm_dtype=mamba_ssm_dtype,
-            env=env,
-            **_version(engine_version),
-        )
+    served = ENGINES[ENGINES.named(engine)]
+    compare = offered(served.crossover, "crossover", served.title)
+    given = {
+        "tp_size": tp_size,
+        "dp_size": dp_size if dp_size > 1 else None,
+        "enable_dp_attention": enable_dp_attention or None,
+        "dcp_size": dcp_size,
+        "kv_cache_dtype": kv_cache_dtype,
+        "mamba_ssm_dtype": options.ssm_dtype(mamba_ssm_dtype),
+        "enable_prefix_caching": enable_prefix_caching,
+        "engine_version": engine_version,
+    }
+    served.check_options(given)
+    args = served.with_options(served.read([], options.environment(env or []))[1], given)
+    served.check_together(args)
     other = options.model(baseline) if baseline is not None else None
-    answer = compare(options.model(model), other, options.tokens("-L", length))
+    answer = compare(options.model(model), other, args, longest=options.tokens("-L", length))
     if asked_for.any:
         from hybridcalc.output.pictures.crossover import crossover_picture
 
         draw = {"crossover": lambda: crossover_picture(answer)}
         pictures.deliver(asked_for, draw, lambda: crossover_page(answer), quiet=as_json)
     if as_json:
-        print_json("crossover", {"engine": chosen} | answer.to_dict())
+        print_json("crossover", {"engine": served.name} | answer.to_dict())
     elif not asked_for.any:
         _print(answer, explain=explain)
-
-
-Compare = Callable[[Architecture, Architecture | None, int | None], Crossover]
-
-
-def _version(text: str | None) -> dict[str, str]:
-    return {} if text is None else {"engine_version": text}
-
-
-def _vllm(**given: Any) -> Compare:
-    from hybridcalc.engines.vllm.config import EngineArgs
-    from hybridcalc.engines.vllm.crossover import compare
-
-    args = EngineArgs(**given)
-    return lambda model, other, longest: compare(model, other, args, longest=longest)
-
-
-def _sglang(**given: Any) -> Compare:
-    from hybridcalc.engines.sglang.crossover import compare
-
-    args = options.server_args(**given)
-    return lambda model, other, longest: compare(model, other, args, longest=longest)
 
 
 def _print(answer: Crossover, *, explain: bool) -> None:

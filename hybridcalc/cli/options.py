@@ -10,6 +10,7 @@ import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model, model_names
+from hybridcalc.engines.sglang.arguments import check_together
 from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs
 from hybridcalc.engines.sglang.releases import NEWEST_VERSION
 from hybridcalc.errors import InputError
@@ -17,7 +18,6 @@ from hybridcalc.findings import SEVERITIES
 from hybridcalc.formulas.slots import STRATEGIES
 from hybridcalc.units import GIB, MOST_RANKS, MOST_SLOTS, parse_dtype, parse_gib, parse_tokens
 
-ENGINES = ("sglang", "vllm")
 SMALLEST_MEMORY = 2**20
 """Below a MiB a unit was forgotten."""
 
@@ -179,7 +179,7 @@ def gib(flag: str, text: str | None) -> float | None:
 def server_args(**options: Any) -> ServerArgs:
     """ServerArgs from the options of a command, under ServerArgs' own names; what cannot be is an InputError."""
     if options.get("mamba_ssm_dtype") is not None:
-        options["mamba_ssm_dtype"] = _named("--mamba-ssm-dtype", _ssm_dtype, options["mamba_ssm_dtype"])
+        options["mamba_ssm_dtype"] = ssm_dtype(options["mamba_ssm_dtype"])
     if "env" in options:
         options["env"] = environment(options["env"] or [])
     if "max_total_tokens" in options:
@@ -194,8 +194,13 @@ def server_args(**options: Any) -> ServerArgs:
     if options.get("speculative_algorithm") is not None:
         options["speculative_algorithm"] = _algorithm(options["speculative_algorithm"])
     args = ServerArgs(**options)
-    check_arguments(args)
+    check_together(args)
     return args
+
+
+def ssm_dtype(text: str | None) -> str | None:
+    """The dtype of --mamba-ssm-dtype. Raises InputError naming the flag."""
+    return None if text is None else str(_named("--mamba-ssm-dtype", _ssm_dtype, text))
 
 
 def model(name: str) -> Architecture:
@@ -212,37 +217,11 @@ def _algorithm(text: str) -> str:
     return name
 
 
-def engine(flag: str, text: str) -> str:
-    """An engine's name. Raises InputError naming the flag."""
-    if text.lower() not in ENGINES:
-        raise InputError(f"{flag} {text[:40]!r} is not planned", fix=f"write {' or '.join(ENGINES)}")
-    return text.lower()
-
-
 def severity(flag: str, text: str) -> str:
     """A severity, or "never". Raises InputError naming the flag."""
     if text not in (*SEVERITIES, "never"):
         raise InputError(f"{flag} {text[:40]!r} is not a severity", fix=f"write {', '.join(SEVERITIES)} or never")
     return text
-
-
-def check_arguments(args: ServerArgs) -> None:
-    """Raise InputError for arguments that contradict each other or mean nothing."""
-    if not 0 < args.mamba_full_memory_ratio <= 1e6:
-        raise InputError(
-            f"--mamba-full-memory-ratio {args.mamba_full_memory_ratio:g} is not a usable ratio",
-            fix="write a number above 0",
-        )
-    if args.speculative and args.speculative_num_draft_tokens is None:
-        raise InputError(
-            f"--speculative-algorithm {args.speculative_algorithm} needs a number of draft tokens",
-            fix="add --speculative-num-draft-tokens D",
-        )
-    if args.speculative_num_draft_tokens is not None and not args.speculative:
-        raise InputError("--speculative-num-draft-tokens has no effect alone", fix="add --speculative-algorithm NAME")
-    if args.dp_size > 1 and not args.enable_dp_attention:
-        return
-    _ = args.attn_tp_size  # raises when the workers do not share out the ranks
 
 
 def environment(pairs: list[str], flag: str = "--env") -> dict[str, str]:

@@ -7,13 +7,16 @@ words, one quoted text, the path of a script, or ``-`` for stdin; it is read and
 import contextlib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
-from hybridcalc.deployment import KINDS, Workload, parse_lengths
+from hybridcalc.deployment import KINDS, Memory, Rest, Workload, parse_lengths
+from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import InputError
+from hybridcalc.hardware import find_gpu
 from hybridcalc.shell.flags import FlagTable
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 LARGEST_SCRIPT_BYTES = 2**20
 MOST_NAMES = 100
+MOST_SHOWN = 4
 _FIGURE = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(?:GB|GiB)?\s*", re.ASCII | re.IGNORECASE)
 
 
@@ -37,16 +41,106 @@ class LaunchWords(NamedTuple):
     strict: bool
 
 
-class MemoryOptions(NamedTuple):
-    """The options that say how much memory there is, as typed."""
+class Asked(NamedTuple):
+    """MODEL, the arguments, and the flags that were ignored although no list of the engine's has them."""
 
-    rest: str | None = None
-    available: str | None = None
-    gpu: str | None = None
-    weights: str | None = None
-    non_cache: str | None = None
-    avail_before: str | None = None
-    avail_after: str | None = None
+    model: str
+    args: Any
+    unknown: tuple[str, ...]
+
+
+class Question(NamedTuple):
+    """A server as it is asked for: its engine, its words, the options of the command beside them, and the memory.
+
+    ``options`` are by name, None where they are not given; ``known`` leaves the checkpoint to the model's name.
+    """
+
+    engine: Engine
+    launch: LaunchWords
+    options: Mapping[str, Any]
+    known: Memory
+
+    def model_named(self, more: Sequence[str] = ()) -> str:
+        """MODEL of the words and ``more`` of them. Raises InputError where none is named."""
+        return self._read(more).model
+
+    def arguments(self, more: Sequence[str] = ()) -> Asked:
+        """MODEL and arguments of the words and ``more`` of them, held together. Raises InputError."""
+        asked = self._read(more)
+        args = self.engine.with_options(asked.args, self.options)
+        self.engine.check_together(args)
+        return asked._replace(args=args)
+
+    def memory(self, model: Architecture, asked: Asked) -> Rest:
+        """The memory left for that model and those arguments. Raises InputError, Refusal."""
+        return self.engine.memory(model, asked.args, self.known._replace(checkpoint=Path(asked.model)))
+
+    def remarks(self, asked: Asked) -> list[str]:
+        """What to know of the words: ignored, without effect, or read by another release's rules."""
+        said = self.engine.remarks(asked.args, self.known)
+        if asked.unknown:
+            shown = ", ".join(name[:40] for name in asked.unknown[:MOST_SHOWN])
+            shown += ", ..." if len(asked.unknown) > MOST_SHOWN else ""
+            said.append(f"passed over, since no {self.engine.title} known here has it: {shown}")
+        return said
+
+    def _read(self, more: Sequence[str]) -> Asked:
+        unknown: list[str] = []
+        model, args = self.engine.read([*self.launch.words, *more], self.launch.env, unknown)
+        if unknown and self.launch.strict:
+            raise InputError(
+                f"{unknown[0][:40]} is no flag of {self.engine.title} nor of plan", fix="see `hybridcalc plan --help`"
+            )
+        if model is None:
+            raise InputError(
+                "plan needs a MODEL",
+                fix=f"name a preset (`hybridcalc models`), a config.json, or {self.engine.model_flag}",
+            )
+        if len(model.split()) > 1 or model.endswith(".sh"):
+            raise InputError(f"MODEL {model[:40]!r} looks like a launch line", fix="write it after --")
+        return Asked(model, args, tuple(unknown))
+
+
+def question(
+    words: Sequence[str],
+    launch: list[str] | None,
+    env: dict[str, str],
+    own: Sequence[str],
+    engine: str | None,
+    given: Mapping[str, Any],
+    command: str = "plan",
+) -> Question:
+    """The question of a command: ``words`` beside its ``own`` options, a ``launch`` line, and its options as ``given``.
+
+    Raises InputError for an option or a word that only another engine has, and for sizes that are none.
+    """
+    line = read_line(launch)
+    served = ENGINES[engine_of(engine, line)]
+    served.check_options(given)
+    if given.get("private") is not None and given.get("shared_prefix") is None:
+        raise InputError("--private says nothing without --shared-prefix", fix="add --shared-prefix N")
+    said = launch_words(list(words), line, env, own, served.flags, served.model_flag, command)
+    known = memory_of(given)
+    served.check_memory(known)
+    return Question(served, said, {**given, "gpu": known.gpu}, known)
+
+
+def memory_of(given: Mapping[str, Any]) -> Memory:
+    """The options that say how much memory there is, read. Raises InputError naming the option."""
+
+    def read(name: str, parse: Callable[[str, str], Any]) -> Any:
+        text = given.get(name)
+        return None if text is None else parse(f"--{name.replace('_', '-')}", text)
+
+    return Memory(
+        read("rest", signed_gib),
+        read("available", signed_gib),
+        read("gpu", lambda _, text: find_gpu(text)),
+        read("weights", options.gib),
+        read("non_cache", options.gib),
+        read("avail_before", boot_figure),
+        read("avail_after", boot_figure),
+    )
 
 
 def read_line(launch: list[str] | None) -> "Launch | None":
@@ -57,11 +151,11 @@ def read_line(launch: list[str] | None) -> "Launch | None":
 
 
 def engine_of(asked: str | None, line: "Launch | None") -> str:
-    """Which engine is meant: the one asked for, else the one that the launch line starts, else SGLang."""
+    """Which engine is meant: the one asked for, else the one that the launch line starts, else the usual one."""
     started = line.engine if line is not None else None
     if asked is None:
-        return started or "sglang"
-    named = options.engine("--engine", asked)
+        return started or ENGINES.usual
+    named = ENGINES.named(asked)
     if started is not None and started != named:
         raise InputError(f"the launch line starts {started}, not {named}", fix="leave out --engine")
     return named
@@ -252,13 +346,6 @@ def workload_of(
         return Workload(parse_lengths(lengths), concurrency, kind, *prefix)
     tokens = given or sum(prefix)
     return Workload(((tokens, 1),) if tokens else (), concurrency, kind, *prefix)
-
-
-def one_way(ways: Mapping[str, bool]) -> None:
-    """Raise InputError where the memory is given in more ways than one."""
-    if sum(ways.values()) > 1:
-        *most, last = ways
-        raise InputError("the memory is given in more than one way", fix=f"keep {', '.join(most)} or {last}")
 
 
 def signed_gib(flag: str, text: str) -> float:

@@ -7,9 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hybridcalc.cli import options, server_options, verify_inputs
-from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
-from hybridcalc.cli.plan_engine import PlanOptions
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.output.document import print_json
 from hybridcalc.units import parse_bytes
@@ -78,10 +76,21 @@ def verify(
     the flags, for 64 requests. Exits with 1 when a byte differs, with 2 for too little memory. Needs torch:
     pip install 'hybridcalc[torch]'.
     """
-    extra = PlanOptions(
-        engine_version, draft_layers, draft_kv_bytes_per_token, max_draft_tokens, platform, gpu_capability
-    )
-    given = inputs.MemoryOptions(rest, available, gpu, weights, non_cache, avail_before, avail_after)
+    given = {
+        "rest": rest,
+        "available": available,
+        "gpu": gpu,
+        "weights": weights,
+        "non_cache": non_cache,
+        "avail_before": avail_before,
+        "avail_after": avail_after,
+        "engine_version": engine_version,
+        "draft_layers": draft_layers,
+        "draft_kv_bytes_per_token": draft_kv_bytes_per_token,
+        "max_draft_tokens": max_draft_tokens,
+        "platform": platform,
+        "gpu_capability": gpu_capability,
+    }
     own = [name for option in context.command.params for name in option.opts]
     words = verify_inputs.Words(
         list(context.args), context.meta.get(LAUNCH_WORDS), options.environment(env or []), own, engine
@@ -90,7 +99,7 @@ def verify(
         raise InputError("--explain shows the steps of one server, --all verifies many", fix="leave one of them out")
     limit = None if memory is None else parse_bytes(memory)
     try:
-        subjects = verify_inputs.subjects(words, extra, given, plan_file=plan_file, all_presets=all_presets)
+        subjects = verify_inputs.subjects(words, given, plan_file=plan_file, all_presets=all_presets)
         answer = _run(subjects, device, scale, limit, all_presets, engine_package, quiet=as_json)
     except HybridcalcError as error:
         if os.environ.get("RANK", "0") != "0":

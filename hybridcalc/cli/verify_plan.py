@@ -6,27 +6,19 @@ that own the rules, and each complaint names its place in the document.
 
 import json
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hybridcalc.cli import options
-from hybridcalc.crosscheck.plan_figures import sglang_plan, vllm_plan
-from hybridcalc.crosscheck.subject import Subject, sglang_subject, vllm_subject
-from hybridcalc.engines.sglang import planner as sglang
-from hybridcalc.engines.sglang.arguments import check_arguments
-from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.vllm import planner as vllm
-from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.configuration import check_numbers
+from hybridcalc.crosscheck.subject import Subject, room_of
+from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.units import LARGEST_TOKENS, MIB
 
-Args = TypeVar("Args", ServerArgs, EngineArgs)
 LARGEST_PLAN_BYTES = 16 * MIB
 PLAN_SCHEMA = "hybridcalc.plan/1"
-COUNTS = ("max_mamba_cache_size", "max_total_num_tokens", "max_running_requests")
 ANEW = "write it anew with plan --json"
 
 
@@ -43,18 +35,14 @@ def subject_of_plan(path: str) -> Subject:
     if not isinstance(arguments, dict) or not isinstance(name, str):
         raise InputError(f"{where} states no arguments", fix="write it anew with this version's plan --json")
     model = options.model(name)
-    if document.get("engine") == "vllm":
-        engine_args = _arguments(where, arguments, EngineArgs, check_numbers, "vLLM")
-        blocks = _count(where, document, "num_blocks")
-        stated = vllm_plan(document, vllm.prepare(model, engine_args), where)
-        return vllm_subject(model, engine_args, None, blocks=blocks, plan=stated)
-    if document.get("engine") != "sglang":
-        raise InputError(f"{where}: engine {quoted(document.get('engine'))} is not sglang or vllm", fix=ANEW)
-    args = _arguments(where, arguments, ServerArgs, check_arguments, "SGLang")
-    options.check_arguments(args)
-    slots, tokens, requests = (_count(where, document, key) for key in COUNTS)
-    figures = sglang_plan(document, sglang.prepare(model, args), where)
-    return sglang_subject(model, args, None, counts=(slots, tokens, requests), plan=figures)
+    named = document.get("engine")
+    if not isinstance(named, str) or named not in ENGINES:
+        raise InputError(f"{where}: engine {quoted(named)} is not {' or '.join(ENGINES)}", fix=ANEW)
+    engine, room = ENGINES[named], room_of(named)
+    args = _arguments(where, arguments, engine)
+    counts = tuple(_count(where, document, key) for key in room.COUNTS)
+    figures = room.stated(document, engine.prepare(model, args), where)
+    return room.subject(model, args, None, counts=counts, plan=figures)
 
 
 def _count(where: str, document: Mapping[str, Any], key: str) -> int:
@@ -97,16 +85,16 @@ def _read(path: str, where: str) -> Mapping[str, Any]:
     raise InputError(f"{where} is no answer of plan --json", fix="hybridcalc plan ... --json > plan.json")
 
 
-def _arguments(
-    where: str, arguments: Mapping[str, Any], kind: type[Args], check: Callable[[Args], None], title: str
-) -> Args:
+def _arguments(where: str, arguments: Mapping[str, Any], engine: Engine) -> Any:
     """The engine's arguments of a plan, held to what its command line takes."""
-    unknown = sorted(set(arguments) - {field.name for field in fields(kind)})
+    blank = engine.read([], {})[1]
+    unknown = sorted(set(arguments) - {field.name for field in fields(blank)})
     if unknown:
-        raise InputError(f"{where}: arguments.{unknown[0][:40]} is no argument of {title} known here")
-    args = kind(**arguments)
+        raise InputError(f"{where}: arguments.{unknown[0][:40]} is no argument of {engine.title} known here")
+    args = replace(blank, **arguments)
     try:
-        check(args)
+        engine.check_arguments(args)
     except InputError as error:
         raise InputError(f"{where}: arguments.{error.message}", fix=error.fix) from None
+    engine.check_together(args)
     return args

@@ -1,6 +1,6 @@
 """``verify`` from end to end: every rank of every server, on one process or on torchrun's, and what they came to."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -8,9 +8,9 @@ from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.behaviour import behaviour_checks
 from hybridcalc.crosscheck.devices import Check, find_device, meter
 from hybridcalc.crosscheck.engine_package import EngineComparison, compare_with_engine
-from hybridcalc.crosscheck.plan_figures import Stated, held_figures
+from hybridcalc.crosscheck.plan_figures import PlanFigures, Stated, held_figures
 from hybridcalc.crosscheck.ranks import Process, processes
-from hybridcalc.crosscheck.subject import Rank, Skipped, Subject
+from hybridcalc.crosscheck.subject import Rank, Skipped, Subject, room_of
 from hybridcalc.crosscheck.verification import NoMemory, Progress, Row, Shard, verify_shard
 from hybridcalc.errors import HybridcalcError
 
@@ -194,10 +194,14 @@ def _verify(
         device=device,
         processes=process.world,
         ranks=tuple(results),
-        stated=() if subject.plan is None else held_figures(subject.plan, subject.engine, stages),
+        stated=() if subject.plan is None else _held(subject.plan, subject.engine, stages),
         behaviour=tuple(behaviour_checks(subject.model)),
         engine=compare_with_engine(subject) if engine_package else None,
     )
+
+
+def _held(plan: PlanFigures, engine: str, stages: Mapping[int, Shard]) -> tuple[Stated, ...]:
+    return held_figures(plan, room_of(engine).shown(plan.rules, stages))
 
 
 def _measured(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hybridcalc.deployment import Memory, Rest, Workload
     from hybridcalc.errors import Refusal
     from hybridcalc.findings import Finding, Rule
+    from hybridcalc.plan import BudgetLine, Step, Suggestion
     from hybridcalc.shell.flags import FlagTable
     from hybridcalc.sweep import Outcome
 
@@ -53,8 +54,36 @@ class Answer(Protocol):
         """The share of the pool that does not bind which no request can use; None without a length."""
 
     @property
+    def concurrency(self) -> int:
+        """Requests of the workload that run at once in one attention worker or replica."""
+
+    @property
+    def binding(self) -> str:
+        """What caps them."""
+
+    @property
+    def budget(self) -> "tuple[BudgetLine, ...]":
+        """Every buffer of a rank."""
+
+    @property
     def findings(self) -> "tuple[Finding, ...]":
         """Traps that the configuration walks into."""
+
+    @property
+    def suggestions(self) -> "tuple[Suggestion, ...]":
+        """Flags that serve the workload better, the most gain first."""
+
+    @property
+    def log_lines(self) -> list[str]:
+        """The lines about caches that a boot will print."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Limits of what is known, and flags that do nothing."""
+
+    @property
+    def steps(self) -> "list[Step]":
+        """Every figure with its formula, numbers, unit and source."""
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of ``plan --json``."""
@@ -104,7 +133,9 @@ class Engine:
     ``options`` are options of commands that the engine takes beside its flags; any other is refused by name. One sets
     the argument of its name, where there is one, or the argument that it is ``renamed`` to. ``memory_option`` names the
     one that says the memory left, ``unit`` what a sweep counts. ``stages`` are those of a start-up, in order.
-    ``settles``: rules -> the rules that need no word of their own where the first has spoken.
+    ``settles``: rules -> the rules that need no word of their own where the first has spoken. ``retired``: old names of
+    flags -> their new ones. ``own_length``: a plan that no length is given for is one of requests as long as the engine
+    serves. ``model_after_flags``: MODEL may stand behind flags, and not only before them.
     """
 
     name: ClassVar[str]
@@ -116,6 +147,9 @@ class Engine:
     unit: ClassVar[str]
     stages: ClassVar[tuple[str, ...]] = ()
     settles: ClassVar[Mapping[str, frozenset[str]]] = MappingProxyType({})
+    retired: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    own_length: ClassVar[bool] = False
+    model_after_flags: ClassVar[bool] = False
 
     def part(self, name: str) -> Any:
         """A module of the engine's folder."""
@@ -180,6 +214,13 @@ class Engine:
     def check_memory(self, known: "Memory") -> None:
         """Raise InputError for figures of which one would be ignored."""
         self.part("memory").check_memory(known)
+
+    def check_arguments(self, args: Any) -> None:
+        """Raise InputError for an argument whose type, bound or choice the command line would refuse."""
+        self.part("arguments").check_arguments(args)
+
+    def check_together(self, args: Any) -> None:
+        """Raise InputError for arguments that contradict each other, or of which one says nothing without another."""
 
     def memory(self, model: "Architecture", args: Any, known: "Memory") -> "Rest":
         """The memory left for the caches. Raises MemoryUnknown with the figures that are missing, and Refusal."""
@@ -292,23 +333,26 @@ def offered(capability: Offered | None, what: str, title: str) -> Offered:
     return capability
 
 
-ENGINES = Engines(
-    {
-        "sglang": Row(
-            "SGLang",
-            "hybridcalc.engines.sglang.engine",
-            (("python", "-m", "sglang.launch_server"), ("sglang", "serve"), ("python", "-m", "dynamo.sglang")),
-            {"bootlog": "hybridcalc.bootlog.sglang", "diagnosis": "hybridcalc.diagnosis.sglang"},
-        ),
-        "vllm": Row(
-            "vLLM",
-            "hybridcalc.engines.vllm.engine",
-            (
-                ("python", "-m", "vllm.entrypoints.openai.api_server"),
-                ("vllm", "serve"),
-                ("python", "-m", "dynamo.vllm"),
-            ),
-            {"bootlog": "hybridcalc.bootlog.vllm", "diagnosis": "hybridcalc.diagnosis.vllm"},
-        ),
-    }
-)
+ROOMS = ("bootlog", "diagnosis", "crosscheck", "output", "output.pictures")
+
+
+def _in_all_rooms(name: str) -> Mapping[str, str]:
+    """The modules of an engine that every room here knows."""
+    return {room: f"hybridcalc.{room}.{name}" for room in ROOMS}
+
+
+ENGINES = Engines({
+    "sglang": Row(
+        "SGLang",
+        "hybridcalc.engines.sglang.engine",
+        (("python", "-m", "sglang.launch_server"), ("sglang", "serve"), ("python", "-m", "dynamo.sglang")),
+        _in_all_rooms("sglang"),
+    ),
+    "vllm": Row(
+        "vLLM",
+        "hybridcalc.engines.vllm.engine",
+        (("python", "-m", "vllm.entrypoints.openai.api_server"), ("vllm", "serve"), ("python", "-m", "dynamo.vllm")),
+        _in_all_rooms("vllm"),
+    ),
+})  # fmt: skip
+"""Every engine. The first is meant where none is named."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hybridcalc.checks.doors import door
 from hybridcalc.checks.run import Report
+from hybridcalc.engines.engine import ENGINES
 
 
 def check_document(report: Report, exit_code: int) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def check_document(report: Report, exit_code: int) -> dict[str, Any]:
         for _, needs in one.waiting:
             for need in needs:
                 needed[need] = needed.get(need, 0) + 1
-    engines = {name: door(name) for name in sorted({one.engine for one in report.checked})}
+    engines = sorted({one.engine for one in report.checked})
     return {
         "deployments": [one.to_dict() for one in report.checked],
         "findings": [item.to_dict() for item in report.findings],
@@ -41,7 +41,7 @@ def check_document(report: Report, exit_code: int) -> dict[str, Any]:
             "unreadable": sum(trouble.unreadable for trouble in report.troubles),
             "not_checked": report.not_checked,
             "not_checked_for_want_of": needed,
-            "engine_versions": {name: it.newest for name, it in engines.items()},
+            "engine_versions": {name: ENGINES[name].newest for name in engines},
             "exit_code": exit_code,
         },
     }

@@ -362,7 +362,7 @@ def test_crossover_counts_whole_pages():
         (
             ("nemotron-h-8b", "--enable-prefix-caching"),
             2,
-            "error: --enable-prefix-caching says nothing about SGLang\n       add --engine vllm\n",
+            "error: --enable-prefix-caching says nothing about SGLang\n       leave it out\n",
         ),
         (("llama-3-8b", *VLLM), 2, "error: llama-3-8b has no recurrent layer: it keeps no state\n"),
         (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hybridcalc import load_model
 from hybridcalc.crosscheck.backend import torch
-from hybridcalc.crosscheck.subject import sglang_subject
+from hybridcalc.crosscheck.sglang import subject as sglang_subject
 from hybridcalc.crosscheck.tensors import Sizes
 from hybridcalc.deployment import exact_rest
 from hybridcalc.engines.sglang import ServerArgs

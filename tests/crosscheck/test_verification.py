@@ -11,7 +11,7 @@ from hybridcalc import load_model
 from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.caching_allocator import Settings, predict
 from hybridcalc.crosscheck.devices import CpuMeter, CudaMeter, MetaMeter, Took, free_blocks, resident_bytes
-from hybridcalc.crosscheck.subject import sglang_subject
+from hybridcalc.crosscheck.sglang import subject as sglang_subject
 from hybridcalc.crosscheck.tensors import ELEMENT_BYTES, Sizes, Tensor, View, contiguous, scaled, second_size
 from hybridcalc.crosscheck.verification import DTYPES, NoMemory, find_scale, measure, verify_shard
 from hybridcalc.deployment import exact_rest

@@ -7,7 +7,7 @@ from typing import Any
 from hybridcalc.deployment import Memory
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.flags import PLATFORMS
+from hybridcalc.engines.sglang.flags import PLATFORMS, RETIRED
 from hybridcalc.errors import InputError
 
 
@@ -25,6 +25,7 @@ class Sglang(Engine):
     stages = (
         "arguments", "load", "strategy", "shapes", "ratio", "solve", "tokens", "max_running_requests", "alloc",
     )  # fmt: skip
+    retired = MappingProxyType(RETIRED)
     settles = MappingProxyType({"HC002": frozenset({"HC013", "HC023"})})
 
     def check_options(self, given: Mapping[str, Any]) -> None:
@@ -34,15 +35,11 @@ class Sglang(Engine):
         if platform is not None and platform not in PLATFORMS:
             raise InputError(f"--platform {platform[:40]!r} is not known", fix=f"write {', '.join(PLATFORMS)}")
 
-    def with_options(self, args: ServerArgs, given: Mapping[str, Any]) -> ServerArgs:
-        """As every engine; a draft is priced by what its algorithm goes by."""
-        from hybridcalc.engines.sglang.kv import OWN_DRAFT_CELL
+    def check_together(self, args: ServerArgs) -> None:
+        """As every engine."""
+        from hybridcalc.engines.sglang.arguments import check_together
 
-        changed: ServerArgs = super().with_options(args, given)
-        algorithm = changed.speculative_algorithm
-        if changed.draft_kv_bytes_per_token is not None and algorithm not in (None, *OWN_DRAFT_CELL):
-            raise InputError(f"SGLang prices the KV of an {algorithm} draft by its layers", fix="give --draft-layers N")
-        return changed
+        check_together(args)
 
     def remarks(self, args: ServerArgs, known: Memory) -> list[str]:
         """As every engine."""

@@ -81,6 +81,14 @@ ELSEWHERE = (
 )
 """Arguments that SGLang reads from elsewhere than its command line, under the names that hybridcalc gives them."""
 
+RETIRED = {
+    "--mamba-scheduler-strategy": "--mamba-radix-cache-strategy",
+    "--nsa-prefill-backend": "--dsa-prefill-backend",
+    "--nsa-decode-backend": "--dsa-decode-backend",
+    "--enable-gdn-replayssm-spec": "--enable-linear-replayssm-spec",
+}
+"""Names that releases before retired -> what took their place."""
+
 FLAG_FILES = ("--config", "--disagg-config")
 """Flags whose file holds more flags: SGLang's own and Dynamo's. Without it the command is not the whole answer."""
 

@@ -15,7 +15,7 @@ arg_groups/overrides.py post_capture_kv_sizing_planned (0.5.23).
 
 from hybridcalc.architecture.attention import LatentKV
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.deployment import HEADROOM, Memory, Rest, exact_rest, one_way
+from hybridcalc.deployment import GPU, HEADROOM, WEIGHTS, Memory, Rest, exact_rest, one_way
 from hybridcalc.engines.sglang.config import ServerArgs, is_set
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
@@ -56,7 +56,7 @@ def rest_of(model: Architecture, args: ServerArgs, known: Memory) -> Rest:
     weights = known.weights_of(args.tp_size * args.pp_size)
     if known.gpu is not None and weights is not None and args.mem_fraction_static is not None:
         return rest_from_gpu(known.gpu, weights, model, args)
-    wanted = {"the GPU": known.gpu, "the weights on a rank": weights, "--mem-fraction-static": args.mem_fraction_static}
+    wanted = {GPU: known.gpu, WEIGHTS: weights, "--mem-fraction-static": args.mem_fraction_static}
     figures = tuple(name for name, value in wanted.items() if value is None)
     if known.gpu is None:
         raise MemoryUnknown(

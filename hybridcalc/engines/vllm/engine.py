@@ -30,6 +30,7 @@ class Vllm(Engine):
             "mamba_ssm_dtype": "mamba_ssm_cache_dtype",
         }
     )
+    model_after_flags = own_length = True
     stages = (
         "create_engine_config", "initialize_model", "update_block_size_for_backend", "get_kv_cache_spec",
         "layout+groups", "get_kv_cache_configs", "resolve_kv_cache_block_sizes", "retention", "cudagraph_mamba_check",
@@ -43,6 +44,12 @@ class Vllm(Engine):
         changed: EngineArgs = super().with_options(args, given)
         _ = changed.capability  # raises for what is none
         return changed
+
+    def check_arguments(self, args: EngineArgs) -> None:
+        """As every engine."""
+        from hybridcalc.engines.vllm.configuration import check_numbers
+
+        check_numbers(args)
 
     def remarks(self, args: EngineArgs, known: Memory) -> list[str]:
         """As every engine."""

@@ -8,7 +8,7 @@ vLLM v1/worker/gpu_worker.py determine_available_memory; a measured boot prints 
 """
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.deployment import HEADROOM, Memory, Rest, exact_rest, one_way
+from hybridcalc.deployment import GPU, HEADROOM, WEIGHTS, Memory, Rest, exact_rest, one_way
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
@@ -44,9 +44,7 @@ def rest_of(model: Architecture, args: EngineArgs, known: Memory) -> Rest:
         )
     if known.gpu is not None and weights is not None:
         return rest_from_gpu(known.gpu, weights, args, non_cache_gib=known.non_cache)
-    figures = tuple(
-        name for name, value in {"the GPU": known.gpu, "the weights on a rank": weights}.items() if value is None
-    )
+    figures = tuple(name for name, value in {GPU: known.gpu, WEIGHTS: weights}.items() if value is None)
     if known.gpu is not None:
         raise MemoryUnknown("--gpu needs the weights on one rank", figures=figures, fix="add --weights SIZE")
     raise MemoryUnknown(

@@ -1,26 +1,34 @@
-"""The page of a plan, of either engine; and what pages of all answers share."""
+"""The pages of plans, of any engine: of one, of several side by side, of a sweep; and what all pages share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hybridcalc.errors import HybridcalcError
+from hybridcalc.engines.engine import ENGINES, Answer
+from hybridcalc.errors import HybridcalcError, Refusal
+from hybridcalc.findings import Finding
 from hybridcalc.output.pictures.chart import Picture
+from hybridcalc.output.pictures.memory import comparison_picture
 from hybridcalc.output.pictures.page import Choice, Page, Table, command_line
-from hybridcalc.output.pictures.play import Play
+from hybridcalc.output.plan_text import comparison_columns, words_of
 from hybridcalc.plan import Suggestion
+from hybridcalc.sweep import Axis, Point
 from hybridcalc.units import format_bytes
 
+MOST_LISTED = 200
+"""Rows of a sweep's page."""
+Draw = Mapping[str, Callable[[], Picture]]
 
-def plan_page(
-    plan: Any,
-    title: str,
-    told: tuple[str, str],
-    rows: Sequence[tuple[str, str, str, str]],
-    pictures: Sequence[Any],
-    play: Play | None,
-    remarks: Sequence[str],
-) -> Page:
-    """The page of ``plan``: ``told`` is its verdict, ``rows`` its figures, ``pictures`` functions that may refuse."""
+
+def plan_pictures(plan: Answer, engine: str) -> Draw:
+    """The pictures of a plan by name, the usual one first."""
+    room = ENGINES.room(engine, "output.pictures")
+    found: Draw = {"memory": lambda: comparison_picture([("", plan)])} if room is None else room.pictures(plan)
+    return found
+
+
+def plan_page(plan: Answer, engine: str, remarks: Sequence[str]) -> Page:
+    """The page of a plan: verdict, figures, pictures, what to try, budget, findings, what to set, log lines, steps."""
+    words, room = words_of(engine), ENGINES.room(engine, "output.pictures")
     budget = Table(
         "Budget",
         ("per rank", "charged B", "allocated B", "", "why"),
@@ -37,12 +45,12 @@ def plan_page(
         (1, 2, 3),
     )
     return Page(
-        title,
-        *told,
+        f"{plan.model.name} on {ENGINES.rows[engine].title} {plan.version}",
+        *words.plan_verdict(plan),
         command_line(),
-        tuple(rows),
-        drawn(pictures),
-        play,
+        tuple(words.plan_figures(plan)),
+        drawn(tuple(plan_pictures(plan, engine).values())),
+        None if room is None else room.play(plan),
         (budget,),
         tuple(plan.findings),
         suggested(plan.suggestions),
@@ -50,6 +58,51 @@ def plan_page(
         (*remarks, *plan.notes),
         tuple(plan.steps),
     )
+
+
+def refusal_page(title: str, refusal: Refusal, remarks: Sequence[str]) -> Page:
+    """The page of what does not start."""
+    found = Finding(refusal.rule, "error", refusal.message, refusal.fix)
+    lines = tuple(refusal.outputs.get("log", ()))
+    return Page(
+        title,
+        "Does not start",
+        refusal.message,
+        command_line(),
+        findings=(found,),
+        log_lines=lines,
+        notes=tuple(remarks),
+    )
+
+
+def comparison_page(
+    title: str, sides: Sequence[tuple[str, Answer | Refusal]], engine: str, pictures: Sequence[Any]
+) -> Page:
+    """The page of plans side by side."""
+    columns = comparison_columns(sides, engine)
+    for cells, (_, side) in zip(columns, sides, strict=True):
+        if isinstance(side, Refusal):
+            cells["why"] = side.message
+    names = dict.fromkeys(name for cells in columns for name in cells)
+    rows = tuple((name, *(cells.get(name, "-") for cells in columns)) for name in names)
+    table = Table("Side by side", ("", *(flags for flags, _ in sides)), rows)
+    headline = f"{len(sides)} settings side by side"
+    return Page(title, headline, "", command_line(), pictures=drawn(pictures), tables=(table,))
+
+
+def sweep_page(title: str, axes: Sequence[Axis], points: Sequence[Point], unit: str, pictures: Sequence[Any]) -> Page:
+    """The page of a sweep: its best trade-offs."""
+    best = sorted((p for p in points if p.best), key=lambda p: (-p.requests, -p.tokens))[:MOST_LISTED]
+    rows = tuple(
+        (p.values[0], *p.values[1:], f"{p.units:,}", f"{p.tokens:,}", f"{p.requests:,}", p.binding) for p in best
+    )
+    header = (*(axis.name for axis in axes), unit, "KV tokens", "requests", "binds")
+    count = len(axes)
+    table = Table("Best trade-offs", header, rows, tuple(range(count, count + 3)))
+    most = f"{best[0].requests:,} requests at most" if best else "Nothing starts"
+    counted = f"{len(points):,} combination{'s' if len(points) != 1 else ''}"
+    told = f"{counted}, {sum(bool(p.refusal) for p in points):,} do not start"
+    return Page(title, most, told, command_line(), pictures=drawn(pictures), tables=(table,))
 
 
 def drawn(pictures: Sequence[Any]) -> tuple[Picture, ...]:

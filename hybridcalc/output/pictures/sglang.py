@@ -7,6 +7,7 @@ formulas/balance.py at every length.
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import HEADROOM, Workload, requests_text
@@ -21,6 +22,10 @@ from hybridcalc.formulas.balance import balanced_ratio, balanced_requests
 from hybridcalc.output.pictures.chart import Axis, Band, Bar, Bars, Chart, Mark, Picture, Series, cut, lengths
 from hybridcalc.output.pictures.memory import after_suggestions, comparison_picture, gpu_parts, request_cuts
 from hybridcalc.units import GIB, format_bytes
+
+if TYPE_CHECKING:
+    from hybridcalc.output.pictures.play import Play
+
 
 SHORTEST, LEAST_END = 256, 131_072
 POINTS = 65
@@ -191,6 +196,13 @@ def change_picture(plan: Plan, now: str = "as planned") -> Bars:
         raise InputError("no flags serve this workload better", fix="leave out --figure change")
     found = comparison_picture([(now, plan), *after])
     return found._replace(title=f"Pools before and after: {plan.model.name}, {_flags(plan.args)}")
+
+
+def play(plan: Plan) -> "Play | None":
+    """The settings of a page to try; None where the browser could not follow them."""
+    from hybridcalc.output.pictures.play import sglang_play
+
+    return sglang_play(plan.model, plan.args, plan.rest.likely_gib, plan.workload)
 
 
 def pictures(plan: Plan) -> dict[str, Callable[[], Picture]]:

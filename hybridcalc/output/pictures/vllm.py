@@ -1,6 +1,7 @@
 """The pictures of a vLLM plan: its memory, its pages with their padding, and what runs at once over length."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.vllm.groups import FULL, STATE
@@ -9,6 +10,10 @@ from hybridcalc.errors import InputError
 from hybridcalc.output.pictures.chart import Axis, Bar, Bars, Chart, Mark, Picture, Series, lengths
 from hybridcalc.output.pictures.memory import after_suggestions, comparison_picture, gpu_parts, part
 from hybridcalc.units import format_bytes
+
+if TYPE_CHECKING:
+    from hybridcalc.output.pictures.play import Play
+
 
 SHORTEST, LEAST_END, POINTS = 256, 131_072, 129
 BINDS = {"blocks": "the blocks bind", "limit": "max_num_seqs binds", "length": "longer than max_model_len"}
@@ -96,6 +101,13 @@ def change_picture(plan: Plan) -> Bars:
         raise InputError("no flags serve this workload better", fix="leave out --figure change")
     found = comparison_picture([("as planned", plan), *after])
     return found._replace(title=f"The pool before and after: {plan.model.name}, vLLM, {_flags(plan)}")
+
+
+def play(plan: Plan) -> "Play | None":
+    """The settings of a page to try; None where the browser could not follow them."""
+    from hybridcalc.output.pictures.play import vllm_play
+
+    return vllm_play(plan.model, plan.args, plan.rest.likely_gib, plan.workload)
 
 
 def pictures(plan: Plan) -> dict[str, Callable[[], Picture]]:

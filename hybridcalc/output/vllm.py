@@ -1,4 +1,4 @@
-"""A vLLM plan as text: verdict, figures, where the blocks go with a picture, findings, what to set, log lines."""
+"""What a vLLM plan says as text: its verdict, figures, where the blocks go with a picture, cells of a comparison."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -10,21 +10,11 @@ from hybridcalc.engines.vllm.server_plan import Plan
 from hybridcalc.engines.vllm.steps import tokens_in_words
 from hybridcalc.output import terminal
 from hybridcalc.output.memory_map import Segment, memory_map
-from hybridcalc.output.plan_text import between, print_tail, segment
+from hybridcalc.output.plan_text import between, segment
 from hybridcalc.units import GIB, format_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-def print_plan(plan: Plan, *, explain: bool, remarks: Sequence[str] = ()) -> None:
-    """The whole answer."""
-    out = terminal.console()
-    terminal.verdict(out, *plan_verdict(plan))
-    terminal.figures(out, plan_figures(plan), styles=(terminal.STATE, terminal.KV))
-    out.print()
-    _blocks(out, plan)
-    print_tail(out, plan, explain=explain, remarks=remarks)
 
 
 def comparison_cells(plan: Plan) -> dict[str, str]:
@@ -140,7 +130,8 @@ def _sizes(sizes: Sequence[int]) -> str:
     return " and ".join([", ".join(distinct[:-1]), distinct[-1]] if len(distinct) > 1 else distinct)
 
 
-def _blocks(out: "Console", plan: Plan) -> None:
+def print_budget(out: "Console", plan: Plan) -> None:
+    """Where the blocks go, and the memory to scale."""
     rows = [
         (f"  {line.name}", f"{line.allocated_bytes:,}", format_bytes(line.allocated_bytes), line.why)
         for line in plan.budget

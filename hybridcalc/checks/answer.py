@@ -1,0 +1,93 @@
+"""What is to be said of the arguments of a deployment? What flags alone decide, and the plan where memory is known.
+
+The rest of checks/ finds places for it. The engine is asked for everything that is its own.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.deployment import GPU, Memory, Workload
+from hybridcalc.engines.engine import Answer as Plan
+from hybridcalc.engines.engine import Engine
+from hybridcalc.errors import InputError, MemoryUnknown, Refusal
+from hybridcalc.findings import Finding
+from hybridcalc.hardware import Gpu, find_gpu
+from hybridcalc.units import GIB, parse_bytes
+
+Waiting = tuple[tuple[str, tuple[str, ...]], ...]
+"""Rules that were not checked, each with the figures it waits for."""
+
+
+class Known(NamedTuple):
+    """What is known of the memory of a rank: texts as they were given."""
+
+    gpu: str | None = None
+    weights: str | None = None
+    rest: str | None = None
+    available: str | None = None
+
+
+class Answer(NamedTuple):
+    """Findings of a deployment, what waits for a figure, and its plan where there is one.
+
+    ``missing`` are the figures without which there is none.
+    """
+
+    findings: tuple[Finding, ...]
+    waiting: Waiting
+    plan: Plan | None = None
+    refused: bool = False
+    missing: tuple[str, ...] = ()
+
+
+def answer(engine: Engine, model: Architecture, args: Any, known: Known, workload: Workload) -> Answer:
+    """What is to be said of these arguments. Raises HybridcalcError for what cannot be read or makes no sense."""
+    card = _card(known.gpu)
+    args = engine.with_options(args, {"gpu": card})
+    decided = engine.decide(model, args, workload)
+    refusing = next((finding.rule for finding in decided.findings if finding.rule in engine.refusals()), None)
+    if refusing is not None:
+        return Answer(decided.findings, _behind(refusing), refused=True)
+    try:
+        plan = engine.plan(model, args, engine.memory(model, args, _memory(known, card)), workload)
+    except MemoryUnknown as unknown:
+        gpu = GPU if known.gpu is None else f"a GPU known here ({known.gpu[:40]})"
+        missing = tuple(gpu if figure == GPU else figure for figure in unknown.figures)
+        return Answer(decided.findings, _still_waiting(decided.waiting, engine.memory_need, missing), missing=missing)
+    except Refusal as refusal:
+        said = Finding(refusal.rule, "error", refusal.message, refusal.fix)
+        again = any(finding.rule == said.rule for finding in decided.findings)
+        return Answer((*decided.findings, *(() if again else (said,))), _behind(said.rule), refused=True)
+    told = {finding.rule for finding in decided.findings}
+    told = told.union(*(engine.settles.get(rule, frozenset()) for rule in told))
+    more = (finding for finding in plan.findings if finding.rule not in told)
+    return Answer((*decided.findings, *more), _still_waiting(decided.waiting, engine.memory_need, ()), plan)
+
+
+def _card(name: str | None) -> Gpu | None:
+    """The GPU of that name; None where none is known."""
+    try:
+        return None if name is None else find_gpu(name)
+    except InputError:
+        return None
+
+
+def _memory(known: Known, card: Gpu | None) -> Memory:
+    sizes = (None if text is None else parse_bytes(text) / GIB for text in (known.rest, known.available, known.weights))
+    rest, available, weights = sizes
+    return Memory(rest, available, card, weights)
+
+
+def _behind(rule: str) -> Waiting:
+    """What waits where the engine does not even start: every other rule."""
+    return (("all", (f"a launch that {rule} does not stop",)),)
+
+
+def _still_waiting(waiting: Waiting, figure: str, instead: Sequence[str]) -> Waiting:
+    """What waits, with ``instead`` in place of a figure; without what waits for nothing any more."""
+    replaced = (
+        (rule, tuple(part for need in needs for part in (instead if need == figure else (need,))))
+        for rule, needs in waiting
+    )
+    return tuple((rule, needs) for rule, needs in replaced if needs)

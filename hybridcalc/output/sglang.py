@@ -1,0 +1,115 @@
+"""What an SGLang plan says as text: verdict, figures, budget with a picture of the memory, cells of a comparison."""
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+from hybridcalc.deployment import HEADROOM, requests_text
+from hybridcalc.engines.sglang.server_plan import Plan
+from hybridcalc.output import terminal
+from hybridcalc.output.memory_map import Segment, memory_map
+from hybridcalc.output.plan_text import between, segment
+from hybridcalc.units import GIB, format_bytes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def plan_verdict(plan: Plan) -> tuple[str, str]:
+    """What the plan comes to: the headline, and what it means."""
+    capacity, dp = plan.capacity, plan.args.attn_dp_size
+    per = " a worker" if dp > 1 else ""
+    count = f"{requests_text(plan.concurrency)}{per}"
+    binds = {"state": "the state pool binds", "kv": "KV binds", "limit": "the request limit binds"}[plan.binding]
+    if plan.workload.mean_length is None:
+        return count, f"{binds}; {plan.logical_token_capacity:,} KV tokens"
+    idle = "KV" if plan.binding == "state" else "state slots"
+    text = f"of {plan.workload.describe()}: {binds}"
+    if plan.binding != "limit" and capacity.idle_percent >= 1:
+        text += f", {min(capacity.idle_percent, 99.9):.0f} % of the {idle} idle"
+    return count, text
+
+
+def plan_figures(plan: Plan) -> list[tuple[str, str, str, str]]:
+    """The figures it rests on: label, value, human unit, reason."""
+    fixed, marginal = plan.fixed_bytes_per_request, ceil(plan.marginal_bytes_per_token)
+    why = f"{plan.slots_per_request} slots of {plan.ready.stage_slot_bytes:,} B"
+    if plan.sizing.state.draft_bytes:
+        why += f" and {plan.args.draft_tokens} draft states"
+    if plan.ready.rings.per_slot or plan.ready.rings.per_request:
+        why += " and their ReplaySSM rings"
+    rows = [
+        (
+            "state slots",
+            f"{plan.max_mamba_cache_size:,}",
+            "slots",
+            f"K{between(plan.low.state.slots, plan.high.state.slots)}: {plan.capacity.state_requests:,} requests"
+            f" x {plan.slots_per_request} ({plan.ready.slots.reason})",
+        ),
+        (
+            "KV tokens",
+            f"{plan.max_total_num_tokens:,}",
+            "tokens",
+            f"T{between(plan.low.tokens, plan.high.tokens)} on a rank, {plan.ready.cells[0].bytes:,} B each",
+        ),
+        ("request limit", f"{plan.max_running_requests:,}", "requests", "R: the least of limit, T // 2 and K // S"),
+        ("a request takes", f"{fixed:,} B", format_bytes(fixed), f"before its first token: {why}"),
+        ("and each token", f"{marginal:,} B", format_bytes(marginal), "of KV on a rank"),
+        ("memory", f"{plan.rest.likely_gib:.2f} GiB", "", plan.rest.why),
+    ]
+    if plan.args.dcp_size > 1:
+        rows.insert(
+            2, ("sequences hold", f"{plan.logical_token_capacity:,}", "tokens", f"on {plan.args.dcp_size} ranks")
+        )
+    return rows
+
+
+def print_budget(out: "Console", plan: Plan) -> None:
+    """Every buffer, charged and allocated, and the memory to scale."""
+    rows = [
+        (
+            f"  {line.name}",
+            f"{line.charged_bytes:,}",
+            f"{line.allocated_bytes:,}",
+            format_bytes(line.allocated_bytes),
+            line.why,
+        )
+        for line in plan.budget
+    ]
+    terminal.listing(out, ("  per rank", "charged B", "allocated B", "", "why"), rows, right=(1, 2, 3))
+    segments = [segment(line) for line in plan.budget]
+    left = int(plan.rest.likely_gib * GIB) - sum(line.charged_bytes for line in plan.budget)
+    if left > 0:
+        segments.append(Segment("unused", ".", left, terminal.QUIET))
+    for name, gib in plan.rest.others:
+        held = gib - plan.uncharged_bytes / GIB if name == HEADROOM else gib
+        segments.append(Segment(name, name[0].upper(), round(held * GIB), terminal.QUIET))
+    out.print()
+    out.print(memory_map(segments, out.width))
+    over = plan.uncharged_bytes
+    if over:
+        out.print(f"  {format_bytes(over)} of this are not charged: the headroom holds them", style=terminal.QUIET)
+
+
+def comparison_cells(plan: Plan) -> dict[str, str]:
+    """One side of a comparison."""
+    cells = {
+        "starts": "yes",
+        "state slots K": f"{plan.max_mamba_cache_size:,}",
+        "slots a request S": f"{plan.slots_per_request}",
+        "KV tokens T": f"{plan.max_total_num_tokens:,}",
+        "tokens of sequences": f"{plan.logical_token_capacity:,}",
+        "request limit R": f"{plan.max_running_requests:,}",
+        "a request takes": format_bytes(plan.fixed_bytes_per_request),
+        "and each token": format_bytes(ceil(plan.marginal_bytes_per_token)),
+        "not charged": format_bytes(plan.uncharged_bytes),
+    }
+    if plan.workload.mean_length is not None:
+        cells |= {
+            "requests at once": f"{plan.concurrency:,}",
+            "binds": plan.binding,
+            "the other pool idles": f"{plan.capacity.idle_percent:.0f} %",
+        }
+        if plan.balanced is not None:
+            best = max(plan.concurrency, plan.balanced.requests)
+            cells["at the best ratio"] = f"{best:,}"
+    return cells
