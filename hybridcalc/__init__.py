@@ -26,12 +26,14 @@ _HOMES = {
 __all__ = ["Architecture", "__version__", "load_model", "sglang", "vllm"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hybridcalc' has no attribute {name!r}")
-    module, attribute = _HOMES[name]
-    found = import_module(module)
-    return getattr(found, attribute) if attribute else found
+if not TYPE_CHECKING:  # a type checker knows every name, and that there are no others
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module 'hybridcalc' has no attribute {name!r}")
+        module, attribute = _HOMES[name]
+        found = import_module(module)
+        return getattr(found, attribute) if attribute else found
 
 
 def __dir__() -> list[str]:

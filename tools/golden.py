@@ -159,7 +159,7 @@ def _run(arguments: list[str], given: bytes) -> tuple[int, bytes, bytes]:
     printed = []
     for stream in (out, err):
         stream.flush()
-        printed.append(stream.buffer.getvalue())  # type: ignore[attr-defined]
+        printed.append(stream.buffer.getvalue())
     return code, printed[0], printed[1]
 
 

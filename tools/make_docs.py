@@ -9,12 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from published_figures import SOURCES, figures, recomputed
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from hybridcalc.checks.rules import FILE_RULES
@@ -95,7 +96,7 @@ or off by a known step. *disagrees*: the inputs give another figure.
 def commands_page() -> str:
     """docs/commands.md: every command and flag, from the application itself."""
     lines = [COMMANDS_INTRODUCTION, *(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES), ""]
-    root = get_command(app)
+    root = cast(TyperGroup, get_command(app))
     context = root.make_context("hybridcalc", [], resilient_parsing=True)
     for name in COMMANDS:
         lines += _command(f"hybridcalc {name}", root.get_command(context, name))

@@ -59,10 +59,9 @@ def _k3_state(inputs: Mapping[str, Any], part: str) -> int:
 
 
 def _a4(_: Mapping[str, Any]) -> dict[str, int]:
-    bf16 = {"mamba_ssm_dtype": "bfloat16"}
     return {
-        "per_gpu": state_slot(K3, ServerArgs(tp_size=8, **bf16)).bytes,
-        "eight_gpus": state_slot(K3, ServerArgs(**bf16)).bytes,
+        "per_gpu": state_slot(K3, ServerArgs(tp_size=8, mamba_ssm_dtype="bfloat16")).bytes,
+        "eight_gpus": state_slot(K3, ServerArgs(mamba_ssm_dtype="bfloat16")).bytes,
     }
 
 

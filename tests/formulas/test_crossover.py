@@ -25,36 +25,36 @@ NEMOTRON_KV, LLAMA_KV = 16_384, 131_072
 @pytest.mark.parametrize(
     ("state", "tokens"), [(NEMOTRON_H_8B, 779.25), (NEMOTRON_H_8B_BF16, 395.25)], ids=["fp32", "bf16"]
 )
-def test_the_state_of_nemotron_h_against_llama_s_kv(state, tokens):
+def test_the_state_of_nemotron_h_against_llama_s_kv(state: int, tokens: float) -> None:
     """Hybrid SSM chapter (C2): 779 tokens, 395 with a bf16 state."""
     assert crossover_tokens(state, LLAMA_KV) == Fraction(tokens)
 
 
-def test_the_whole_hybrid_against_llama_s_kv():
+def test_the_whole_hybrid_against_llama_s_kv() -> None:
     """Hybrid SSM chapter (C2): about 891 tokens, since the hybrid has KV of its own."""
     total = total_crossover_tokens(NEMOTRON_H_8B, KvCurve(NEMOTRON_KV), KvCurve(LLAMA_KV))
     assert total == Fraction(NEMOTRON_H_8B, LLAMA_KV - NEMOTRON_KV)
     assert float(total) == pytest.approx(890.571, abs=5e-4)
 
 
-def test_one_layer_pair_of_nemotron_nano_is_not_the_model():
+def test_one_layer_pair_of_nemotron_nano_is_not_the_model() -> None:
     """Recurrent-state article (D1): 658 tokens for one pair; 28 Mamba and 6 attention layers make it 3,071."""
     assert crossover_tokens(2_695_168, 4096) == 658
     assert crossover_tokens(28 * 2_695_168, 6 * 4096) == Fraction(9212, 3)
 
 
-def test_60_mib_of_state_weigh_3072_tokens_of_20_kib():
+def test_60_mib_of_state_weigh_3072_tokens_of_20_kib() -> None:
     """Recurrent-state article (D3)."""
     assert crossover_tokens(60 * MIB, 20 * KIB) == 3072
 
 
-def test_a_model_without_growing_kv_never_crosses():
+def test_a_model_without_growing_kv_never_crosses() -> None:
     """Pure state-space models have no KV; sliding windows alone stop growing."""
     assert crossover_tokens(NEMOTRON_H_8B, 0) is None
     assert total_crossover_tokens(1000, KvCurve(0), KvCurve(0, 9, 100)) is None
 
 
-def test_a_full_window_changes_the_slope():
+def test_a_full_window_changes_the_slope() -> None:
     """By hand: 10 B a token against 2 B and a window of 8 B: level for 100 tokens, then 8 B apart."""
     assert total_crossover_tokens(80, KvCurve(2, 8, 100), KvCurve(10)) == 110
 
@@ -64,7 +64,7 @@ curves = st.builds(KvCurve, tiny, tiny, windows)
 
 
 @given(st.integers(-200, 200), curves, curves)
-def test_the_total_crossover_is_the_whole_length_a_search_finds(state, hybrid, baseline):
+def test_the_total_crossover_is_the_whole_length_a_search_finds(state: int, hybrid: KvCurve, baseline: KvCurve) -> None:
     """Brute force over whole tokens, windows of both sides included: the baseline weighs as much from there on."""
     leads = [baseline.at(tokens) - hybrid.at(tokens) - state for tokens in range(1500)]
     behind = [tokens for tokens, lead in enumerate(leads) if lead < 0]
@@ -73,11 +73,11 @@ def test_the_total_crossover_is_the_whole_length_a_search_finds(state, hybrid, b
     if found == len(leads) or not any(leads):
         assert met is None
     else:
-        assert ceil(met) == found
+        assert met is not None and ceil(met) == found
 
 
 @given(st.integers(-200, 200), curves, curves)
-def test_the_lighter_spans_are_the_whole_lengths_a_search_finds(state, hybrid, baseline):
+def test_the_lighter_spans_are_the_whole_lengths_a_search_finds(state: int, hybrid: KvCurve, baseline: KvCurve) -> None:
     """Brute force over whole tokens, windows of both sides included; spans are apart, and only the last may not end."""
     spans = lighter_spans(state, hybrid, baseline)
     found = {tokens for first, last in spans for tokens in range(first, (last or 1499) + 1)}
@@ -96,43 +96,49 @@ def test_the_lighter_spans_are_the_whole_lengths_a_search_finds(state, hybrid, b
         (-1, KvCurve(1), KvCurve(1), ((1, None),)),
     ],
 )
-def test_a_hybrid_may_be_lighter_below_above_between_or_never(state, hybrid, baseline, spans):
+def test_a_hybrid_may_be_lighter_below_above_between_or_never(
+    state: int, hybrid: KvCurve, baseline: KvCurve, spans: tuple[tuple[int, int | None], ...]
+) -> None:
     """By hand; a length at which both weigh the same belongs to no span."""
     assert lighter_spans(state, hybrid, baseline) == spans
 
 
-def test_two_models_of_equal_weight_have_no_crossover():
+def test_two_models_of_equal_weight_have_no_crossover() -> None:
     """A model against itself."""
     assert total_crossover_tokens(0, KvCurve(10, 5, 100), KvCurve(10, 5, 100)) is None
 
 
-def test_a_lead_that_does_not_last_is_no_crossover():
+def test_a_lead_that_does_not_last_is_no_crossover() -> None:
     """By hand: a baseline window of 8 B leads the hybrid's 5 B a token until 100 tokens, and falls behind after 160."""
     assert total_crossover_tokens(0, KvCurve(5), KvCurve(0, 8, 100)) is None
 
 
 @given(st.integers(1, 2**40), st.integers(0, 2**24), st.integers(1, 2**24))
-def test_the_total_crossover_solves_its_equation(state, hybrid, gain):
+def test_the_total_crossover_solves_its_equation(state: int, hybrid: int, gain: int) -> None:
     """state + hybrid KV(T) = baseline KV(T), exactly, with plain KV on both sides."""
     met = total_crossover_tokens(state, KvCurve(hybrid), KvCurve(hybrid + gain))
+    assert met is not None
     assert state + hybrid * met == (hybrid + gain) * met
 
 
 @given(st.integers(1, 2**40), st.integers(1, 2**24))
-def test_at_the_crossover_kv_weighs_exactly_the_state(state, kv):
+def test_at_the_crossover_kv_weighs_exactly_the_state(state: int, kv: int) -> None:
     """T* x KV per token = state."""
-    assert crossover_tokens(state, kv) * kv == state
+    met = crossover_tokens(state, kv)
+    assert met is not None and met * kv == state
 
 
 @given(curves, st.integers(0, 100))
-def test_kv_grows_token_by_token_and_windows_stop(curve, tokens):
+def test_kv_grows_token_by_token_and_windows_stop(curve: KvCurve, tokens: int) -> None:
     """Each token adds its bytes; one of a full window replaces another."""
     added = curve.at(tokens + 1) - curve.at(tokens)
     assert added == curve.bytes_per_token + (curve.window_bytes_per_token if tokens < curve.window_tokens else 0)
 
 
 @given(st.lists(st.none() | st.fractions(0, 2**20), max_size=3), st.integers(1, 2**20))
-def test_curve_lengths_rise_from_one_to_the_longest_and_hold_each_mark(marks, longest):
+def test_curve_lengths_rise_from_one_to_the_longest_and_hold_each_mark(
+    marks: list[Fraction | None], longest: int
+) -> None:
     """Powers of two, the end, and the whole token at or below each crossover that lies inside."""
     lengths = curve_lengths(marks, longest)
     assert (lengths[0], lengths[-1], lengths) == (1, longest, sorted(set(lengths)))

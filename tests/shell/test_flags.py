@@ -3,6 +3,8 @@
 The tables of the engines, and their words about real flags, are tested in tests/engines.
 """
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,11 +27,11 @@ TABLE = FlagTable("Toy", FLAGS, {"--port", "--memory-saver"}, {"--config"}, read
                   text.lstrip("-").isdecimal() else None, multiples="no multiples")  # fmt: skip
 
 
-def read(text):
+def read(text: str) -> dict[str, Any]:
     return TABLE.read(split_command(text))
 
 
-def problem(text):
+def problem(text: str) -> tuple[str, str]:
     with pytest.raises(InputError) as caught:
         read(text)
     return caught.value.message, caught.value.fix
@@ -60,7 +62,7 @@ def problem(text):
         ("--unheard-of '$X'", {}),
     ],
 )
-def test_words_are_read_as_argparse_reads_them(text, given):
+def test_words_are_read_as_argparse_reads_them(text: str, given: dict[str, Any]) -> None:
     """By the first spelling; abbreviations of one flag; values of what is passed over go with it."""
     assert read(text) == given
 
@@ -101,12 +103,12 @@ def test_words_are_read_as_argparse_reads_them(text, given):
         ("\u2014ranks 8", "'\u2014ranks' begins with a typographic dash", "write --ranks"),
     ],
 )
-def test_what_is_wrong_is_said_word_by_word(text, message, fix):
+def test_what_is_wrong_is_said_word_by_word(text: str, message: str, fix: str) -> None:
     """What, and what to write instead. A flag that is no switch has no negative form."""
     assert problem(text) == (message, fix)
 
 
-def test_names_that_no_list_has_are_collected_and_bounded():
+def test_names_that_no_list_has_are_collected_and_bounded() -> None:
     unknown: list[str] = []
     assert TABLE.read(["m", "--no-memory-saver"], unknown=unknown) == {"": "m"}
     assert unknown == []
@@ -116,7 +118,7 @@ def test_names_that_no_list_has_are_collected_and_bounded():
         TABLE.read([f"--{number:040b}" for number in range(MOST_UNKNOWN + 1)])
 
 
-def test_an_engine_may_spell_its_flags_in_more_than_one_way():
+def test_an_engine_may_spell_its_flags_in_more_than_one_way() -> None:
     table = FlagTable("Toy", FLAGS, (), (), read_tokens=int, multiples="", spelling=lambda name: name.replace("_", "-"))
     assert table.read(["--memory_share=0.5", "--enable_caching"]) == {"--memory-share": 0.5, "--enable-caching": True}
 
@@ -138,11 +140,11 @@ def test_an_engine_may_spell_its_flags_in_more_than_one_way():
         ("--x=y z", True),
     ],
 )
-def test_which_words_argparse_takes_for_flags(word, flag):
+def test_which_words_argparse_takes_for_flags(word: str, flag: bool) -> None:
     assert is_flag(word) is flag
 
 
-def test_a_word_of_the_shell_is_named():
+def test_a_word_of_the_shell_is_named() -> None:
     (word,) = split_command('"$HOME/x"')
     with pytest.raises(InputError) as caught:
         check_resolved(word)
@@ -158,7 +160,7 @@ def test_a_word_of_the_shell_is_named():
         max_size=8,
     )
 )
-def test_any_words_give_values_or_an_input_error(words):
+def test_any_words_give_values_or_an_input_error(words: list[str]) -> None:
     try:
         found = TABLE.read(words)
     except InputError as error:

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -69,12 +71,12 @@ def problem(text: str) -> tuple[str, str]:
         ("A=(1 2) b", ["A=(1 2)", "b"]),
     ],
 )
-def test_words_are_those_a_shell_sees(text, words):
+def test_words_are_those_a_shell_sees(text: str, words: list[str]) -> None:
     assert split_command(text) == words
 
 
 @given(st.text(alphabet="ab \t'\"\\", max_size=30))
-def test_quotes_and_backslashes_are_read_as_by_shlex(text):
+def test_quotes_and_backslashes_are_read_as_by_shlex(text: str) -> None:
     """Without operators, comments and new lines the standard library's POSIX splitter is the reference."""
     assume(not re.search(r"\\[ \t]*$", text))
     try:
@@ -87,19 +89,19 @@ def test_quotes_and_backslashes_are_read_as_by_shlex(text):
 
 
 @pytest.mark.parametrize("text", ["$A", "a${B}", '"$(c)"', "`d`", '"e`f`"', "$1", "$'a'", "A=(1)", "'$a'$b"])
-def test_a_word_the_shell_expands_is_unresolved(text):
+def test_a_word_the_shell_expands_is_unresolved(text: str) -> None:
     (word,) = split_command(text)
     assert is_unresolved(word)
 
 
 @pytest.mark.parametrize("text", ["'$A'", "\\$A", '"\\$A"', "a$", '"a$ b"', "'`a`'", "^a$", "$%"])
-def test_a_quoted_or_lone_dollar_stands_for_itself(text):
+def test_a_quoted_or_lone_dollar_stands_for_itself(text: str) -> None:
     (word,) = split_command(text)
     assert not is_unresolved(word)
 
 
 @pytest.mark.parametrize("word", ["$A", "${A}", "$(A)", "`a`", "--tp=$TP"])
-def test_in_an_argument_list_no_quotes_are_left_to_tell(word):
+def test_in_an_argument_list_no_quotes_are_left_to_tell(word: str) -> None:
     """Manifests hold lists: ``$(VAR)`` there is Kubernetes' to expand."""
     assert is_unresolved(word)
 
@@ -116,11 +118,11 @@ def test_in_an_argument_list_no_quotes_are_left_to_tell(word):
         ('"' + "x" * 90, 'no closing " for \'"' + "x" * 36 + "...'"),
     ],
 )
-def test_what_is_never_closed_is_named(text, message):
+def test_what_is_never_closed_is_named(text: str, message: str) -> None:
     assert problem(text) == (message, "close it, or quote it")
 
 
-def test_a_text_has_a_longest_length(within):
+def test_a_text_has_a_longest_length(within: Callable[..., Any]) -> None:
     with within(10):
         assert split_command("a" * LONGEST_COMMAND) == ["a" * LONGEST_COMMAND]
         assert len(split_command("a " * (LONGEST_COMMAND // 2))) == LONGEST_COMMAND // 2
@@ -133,12 +135,12 @@ def test_a_text_has_a_longest_length(within):
 @pytest.mark.parametrize(
     "piece", ["\\ ", "'a' ", "$a", "$(a)", '"', "\\\n", "\n", "(", "8", "a=", ">", "`", "\\" + " " * 99]
 )
-def test_hostile_texts_are_read_in_time(piece, within):
+def test_hostile_texts_are_read_in_time(piece: str, within: Callable[..., Any]) -> None:
     with within(10):
         attempt(piece * (LONGEST_COMMAND // len(piece)))
 
 
-def test_a_launch_with_everything_in_front():
+def test_a_launch_with_everything_in_front() -> None:
     text = """
     #!/bin/bash
     # the prefill worker
@@ -179,7 +181,7 @@ def test_a_launch_with_everything_in_front():
         ("", ()),
     ],
 )
-def test_the_words_that_start_an_engine(start, program):
+def test_the_words_that_start_an_engine(start: str, program: tuple[str, ...]) -> None:
     read = launch(f"{start} --model m --tp 2")
     assert read == Launch({}, program, ("--model", "m", "--tp", "2"))
     assert read.engine == LAUNCHERS.get(program)
@@ -204,13 +206,13 @@ def test_the_words_that_start_an_engine(start, program):
         ("A=1 --tp 8", {"A": "1"}),
     ],
 )
-def test_the_environment_is_what_the_line_sets(text, env):
+def test_the_environment_is_what_the_line_sets(text: str, env: dict[str, str]) -> None:
     """A variable reaches the engine from its own command, or from an ``export`` before it."""
     assert launch(text).env == env
 
 
 @pytest.mark.parametrize("word", ["$TP", "${TP:-8}", "$(nproc)", "`nproc`", '"${ARGS[@]}"', "x$TP"])
-def test_a_value_the_shell_decides_stays_marked(word):
+def test_a_value_the_shell_decides_stays_marked(word: str) -> None:
     """Whether it matters is for the engine's side to say."""
     flag, value = launch(f"sglang serve --tp {word}").words
     assert (flag, str(value)) == ("--tp", word.strip('"'))
@@ -218,11 +220,11 @@ def test_a_value_the_shell_decides_stays_marked(word):
 
 
 @pytest.mark.parametrize("text", ["A=$B sglang serve", "export A=$B; sglang serve"])
-def test_so_does_one_in_the_environment(text):
+def test_so_does_one_in_the_environment(text: str) -> None:
     assert is_unresolved(launch(text).env["A"])
 
 
-def test_a_program_the_shell_decides_is_named():
+def test_a_program_the_shell_decides_is_named() -> None:
     message = "'$PYTHON' is a value the shell decides"
     assert problem("$PYTHON -m sglang.launch_server") == (message, "give it literally")
 
@@ -242,17 +244,17 @@ def test_a_program_the_shell_decides_is_named():
         ("M=a; sglang serve $M$N", ("$M$N",)),
     ],
 )
-def test_a_variable_has_the_value_that_the_text_gave_it(text, words):
+def test_a_variable_has_the_value_that_the_text_gave_it(text: str, words: tuple[str]) -> None:
     """Only what the text says before, whole and without anything left for the shell to do."""
     assert launch(text).words == words
 
 
-def test_a_quoted_dollar_passes():
+def test_a_quoted_dollar_passes() -> None:
     assert launch("sglang serve --regex '^a$' --key 'pa$$word' -e \\$x").words[1::2] == ("^a$", "pa$$word", "$x")
 
 
 @pytest.mark.parametrize("text", ["cd $HOME && sglang serve m", "sglang serve m > $LOG", "sglang serve m | tee `date`"])
-def test_what_does_not_reach_the_engine_may_be_unresolved(text):
+def test_what_does_not_reach_the_engine_may_be_unresolved(text: str) -> None:
     assert launch(text).words == ("m",)
 
 
@@ -269,24 +271,24 @@ def test_what_does_not_reach_the_engine_may_be_unresolved(text):
         ("sglang serve m\n  --tp 8", "'--tp' starts a command of its own", "end the line before it with a backslash"),
     ],
 )
-def test_what_is_no_launch_is_said_word_by_word(text, message, fix):
+def test_what_is_no_launch_is_said_word_by_word(text: str, message: str, fix: str) -> None:
     assert problem(text) == (message, fix)
 
 
-def test_an_argument_list_is_read_as_it_is():
+def test_an_argument_list_is_read_as_it_is() -> None:
     """In a list nothing is left to split: ``;`` and ``>`` are words like any other."""
     words = ["python3", "-m", "sglang.launch_server", "--served-model-name", "a;b", ";", ">"]
     assert read_launch(words) == Launch({}, SERVER, ("--served-model-name", "a;b", ";", ">"))
 
 
-def test_every_wrapper_passes_its_options_by():
+def test_every_wrapper_passes_its_options_by() -> None:
     for name, options in WRAPPERS.items():
         for option in sorted(options):
             assert launch(f"{name} {option} value --long=x -q sglang serve m").words == ("m",)
 
 
 @given(shell_text | st.text())
-def test_any_text_gives_words_or_an_input_error(text):
+def test_any_text_gives_words_or_an_input_error(text: str) -> None:
     try:
         words = split_command(text)
     except InputError:
@@ -295,7 +297,7 @@ def test_any_text_gives_words_or_an_input_error(text):
 
 
 @given(shell_text | shell_text.map("sglang serve m ".__add__) | st.text())
-def test_any_text_launches_or_is_an_input_error(text):
+def test_any_text_launches_or_is_an_input_error(text: str) -> None:
     read = attempt(text)
     if isinstance(read, InputError):
         assert len(read.message) < 200 and "\n" not in read.message + read.fix
@@ -304,7 +306,7 @@ def test_any_text_launches_or_is_an_input_error(text):
 
 
 @given(launch_words)
-def test_any_words_launch_or_are_an_input_error(words):
+def test_any_words_launch_or_are_an_input_error(words: list[Any]) -> None:
     try:
         read = read_launch(words)
     except InputError:

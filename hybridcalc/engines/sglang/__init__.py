@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["NEWEST_VERSION", "Plan", "Refusal", "ServerArgs", "plan", "rules_for"]
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("Plan", "plan"):
-        from hybridcalc.engines.sglang import server_plan
+if not TYPE_CHECKING:  # a type checker knows every name, and that there are no others
 
-        return getattr(server_plan, name)
-    raise AttributeError(f"module 'hybridcalc.engines.sglang' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in ("Plan", "plan"):
+            from hybridcalc.engines.sglang import server_plan
+
+            return getattr(server_plan, name)
+        raise AttributeError(f"module 'hybridcalc.engines.sglang' has no attribute {name!r}")

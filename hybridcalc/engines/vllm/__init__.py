@@ -19,9 +19,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("Plan", "plan"):
-        from hybridcalc.engines.vllm import server_plan
+if not TYPE_CHECKING:  # a type checker knows every name, and that there are no others
 
-        return getattr(server_plan, name)
-    raise AttributeError(f"module 'hybridcalc.engines.vllm' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in ("Plan", "plan"):
+            from hybridcalc.engines.vllm import server_plan
+
+            return getattr(server_plan, name)
+        raise AttributeError(f"module 'hybridcalc.engines.vllm' has no attribute {name!r}")
