@@ -14,8 +14,8 @@ import argparse
 import sys
 import time
 
-from hybridcalc.reuse.policy import sglang_policy
 from hybridcalc.reuse.requests import Workload
+from hybridcalc.reuse.sglang import sglang_policy
 from hybridcalc.reuse.simulation import Setup, simulate
 from hybridcalc.reuse.workloads import parse_workload
 

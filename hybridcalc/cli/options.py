@@ -184,11 +184,7 @@ def server_args(**options: Any) -> ServerArgs:
         options["env"] = environment(options["env"] or [])
     if "max_total_tokens" in options:
         options["max_total_tokens"] = tokens("--max-total-tokens", options["max_total_tokens"])
-    strategy = options.get("mamba_radix_cache_strategy", "auto")
-    if strategy not in STRATEGIES:
-        raise InputError(
-            f"--mamba-radix-cache-strategy {strategy[:40]} is not known", fix=f"write {', '.join(STRATEGIES)}"
-        )
+    strategy(options.get("mamba_radix_cache_strategy", "auto"))
     if options.get("disable_overlap_schedule") is False:
         options["disable_overlap_schedule"] = None  # not asked for: start-up may still turn overlap off
     if options.get("speculative_algorithm") is not None:
@@ -196,6 +192,13 @@ def server_args(**options: Any) -> ServerArgs:
     args = ServerArgs(**options)
     check_together(args)
     return args
+
+
+def strategy(text: str) -> str:
+    """A strategy of --mamba-radix-cache-strategy. Raises InputError for any other."""
+    if text not in STRATEGIES:
+        raise InputError(f"--mamba-radix-cache-strategy {text[:40]} is not known", fix=f"write {', '.join(STRATEGIES)}")
+    return text
 
 
 def ssm_dtype(text: str | None) -> str | None:

@@ -1,41 +1,26 @@
 """``hybridcalc reuse``: how many state slots prefix caching wants, and what they spare."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options, pictures
 from hybridcalc.cli.plan_inputs import traffic
-from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.releases import rules_for
-from hybridcalc.engines.sglang.strategy import chunk_size, resolve_strategy, uses_radix_cache
-from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.configuration import check_cache_mode
-from hybridcalc.engines.vllm.releases import rules_for as vllm_rules_for
+from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import IllegalCombination, InputError
-from hybridcalc.formulas.slots import Strategy
 from hybridcalc.output.document import print_json
 from hybridcalc.reuse.answer import Priced, answer
-from hybridcalc.reuse.memory import sglang_cost, vllm_cost, vllm_settings
-from hybridcalc.reuse.policy import DEFAULT_CHUNK, NO_CAP
+from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.requests import Workload
-from hybridcalc.reuse.settings import ENGINES, INT8_FACTOR, VLLM_BLOCK, Settings
-from hybridcalc.units import GIB, MOST_SLOTS, format_bytes
+from hybridcalc.reuse.settings import Room, Settings, room_of
+from hybridcalc.units import MOST_SLOTS, format_bytes
 
 MOST_SIMULATED_SLOTS = 10**7
 QUICK_REQUESTS = 10_000
 """Up to so many requests, other settings are simulated without being asked for: some seconds."""
-DENSE = "dense"
-TITLES = {"sglang": "SGLang", "vllm": "vLLM"}
-ONLY = {
-    "sglang": ("strategy", "disable_overlap_schedule", "page_size", "mamba_track_interval", "mamba_max_states_per_path",
-               "enable_int8_mamba_checkpoint", "int8_mamba_ckpt_size"),
-    "vllm": ("block_size", "prefix_match_unit", "prefix_cache_retention_interval", "mamba_cache_mode"),
-}  # fmt: skip
-"""Parameters that one engine alone has."""
-
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
@@ -198,67 +183,36 @@ def reuse(
         raise InputError(
             "reuse needs the slots and a workload", fix="add --slots 256 --workload cyclic:prefixes=384,tokens=1000"
         )
-    if engine not in ENGINES:
-        raise InputError(f"--engine {engine[:40]!r} is not known", fix=f"write {' or '.join(ENGINES)}")
-    _check_engine(engine, context)
-    if mamba_cache_mode not in ("align", "all"):
-        raise InputError(f"--mamba-cache-mode {mamba_cache_mode[:40]!r} saves no states", fix="write align or all")
-    if int8_mamba_ckpt_size is not None and not enable_int8_mamba_checkpoint:
-        raise InputError("--int8-mamba-ckpt-size has no effect alone", fix="add --enable-int8-mamba-checkpoint")
-    known = EngineArgs(engine_version=engine_version if engine == "vllm" else None, mamba_cache_mode=mamba_cache_mode)
-    version_note = (vllm_rules_for if engine == "vllm" else rules_for)(engine_version)[1] if engine_version else ""
-    check_cache_mode(known, vllm_rules_for(known.engine_version)[0])
-    if enable_int8_mamba_checkpoint and host_slots:
-        raise IllegalCombination("int8 checkpoints do not run with a host tier", fix="drop one of them")
-    if mamba_max_states_per_path == 0:
-        raise InputError("--mamba-max-states-per-path 0 keeps no state at all", fix="write -1 (no cap), 1 or more")
-    args = options.server_args(
-        mamba_radix_cache_strategy=strategy,
-        disable_overlap_schedule=disable_overlap_schedule,
-        page_size=page_size,
-        tp_size=tp_size,
-        kv_cache_dtype=kv_cache_dtype,
-        mamba_ssm_dtype=mamba_ssm_dtype,
-        mamba_track_interval=mamba_track_interval,
-        max_total_tokens=max_total_tokens,
-        engine_version=engine_version if engine == "sglang" else None,
-        mamba_max_states_per_path=mamba_max_states_per_path,
-    )
+    served = ENGINES[ENGINES.named(engine)]
+    room = room_of(served.name)
+    _check_flags(served, context)
+    given = {
+        "slots": slots,
+        "running": running,
+        "strategy": options.strategy(strategy),
+        "disable_overlap_schedule": disable_overlap_schedule,
+        "page_size": page_size,
+        "chunked_prefill_size": chunked_prefill_size,
+        "mamba_track_interval": mamba_track_interval,
+        "mamba_max_states_per_path": mamba_max_states_per_path,
+        "enable_int8_mamba_checkpoint": enable_int8_mamba_checkpoint,
+        "int8_mamba_ckpt_size": int8_mamba_ckpt_size,
+        "host_slots": host_slots,
+        "max_total_tokens": options.tokens("--max-total-tokens", max_total_tokens),
+        "block_size": block_size,
+        "prefix_match_unit": prefix_match_unit,
+        "prefix_cache_retention_interval": prefix_cache_retention_interval,
+        "mamba_cache_mode": mamba_cache_mode,
+        "tp_size": tp_size,
+        "kv_cache_dtype": kv_cache_dtype,
+        "mamba_ssm_dtype": options.ssm_dtype(mamba_ssm_dtype),
+        "engine_version": engine_version,
+    }
+    version_note = served.note(engine_version) if engine_version else ""
     architecture = options.model(model) if model is not None else None
-    settings = Settings(
-        engine,
-        slots,
-        running,
-        page_size=page_size or 1,
-        track_interval=mamba_track_interval,
-        prefill_chunk=chunked_prefill_size,
-        max_states_per_path=mamba_max_states_per_path,
-        int8_slots=(int8_mamba_ckpt_size or INT8_FACTOR * slots) if enable_int8_mamba_checkpoint else None,
-        host_slots=host_slots,
-        kv_tokens=args.max_total_tokens,
-        block_size=block_size or VLLM_BLOCK,
-        match_unit=prefix_match_unit,
-        retention=_retention(prefix_cache_retention_interval),
-        every_block=mamba_cache_mode == "all",
-    )
-    served = None
-    if engine == "sglang":
-        settings = _resolved(settings, architecture, args)
-    elif architecture is not None:
-        served = EngineArgs(
-            tensor_parallel_size=tp_size,
-            kv_cache_dtype=kv_cache_dtype,
-            block_size=block_size,
-            mamba_ssm_cache_dtype=args.mamba_ssm_dtype or "auto",
-            prefix_match_unit=prefix_match_unit,
-            prefix_cache_retention_interval=settings.retention,
-            engine_version=engine_version,
-            mamba_cache_mode=mamba_cache_mode,
-            enable_prefix_caching=True,
-        )
-        settings = vllm_settings(architecture, served, settings)
+    settings, args = room.asked(given, architecture)
     _ = settings.setup  # what does not go together is said before anything is read
-    priced = _priced(architecture, served or args, options.gib("--rest", rest))
+    priced = _priced(architecture, args, room, options.gib("--rest", rest))
     _check_room(settings, priced)
     traffic, notes = _workload(workload, seed, warmup_rounds)
     notes += [version_note] if version_note else []
@@ -298,38 +252,21 @@ def reuse(
     print_reuse(found, explain=explain)
 
 
-def _resolved(settings: Settings, model: Architecture | None, args: ServerArgs) -> Settings:
-    """The strategy that auto becomes, and the kernel's chunk. Raises Refusal for what the engine does not start."""
-    overlap = not args.disable_overlap_schedule
-    if model is None:
-        typed = args.mamba_radix_cache_strategy
-        fallback = Strategy.EXTRA_BUFFER if overlap or settings.page_size > 1 else Strategy.NO_BUFFER
-        chosen = fallback if typed == "auto" else Strategy(typed)
-        if chosen is Strategy.NO_BUFFER and overlap:
-            raise IllegalCombination(
-                "no_buffer does not run under the overlap scheduler", fix="add --disable-overlap-schedule"
+def _check_flags(engine: Engine, context: typer.Context) -> None:
+    """Raise InputError for a flag that only another engine has."""
+    for option in context.command.params:
+        name, source = option.name or "", context.get_parameter_source(option.name or "")
+        if source is None or source.name != "COMMANDLINE" or name in engine.options or _has(engine, option.opts):
+            continue
+        owner = next((other for other in ENGINES if _has(ENGINES[other], option.opts)), None)
+        if owner is not None:
+            raise InputError(
+                f"{option.opts[0]} is no flag of {engine.title}", fix=f"leave it out, or write --engine {owner}"
             )
-        return settings._replace(
-            strategy=chosen, overlap=overlap and chosen is not Strategy.NO_BUFFER, chunk=DEFAULT_CHUNK
-        )
-    if model.state is None:
-        raise InputError(f"{model.name} has no recurrent layer: its prefix cache holds no states")
-    if not uses_radix_cache(model):
-        raise IllegalCombination(f"SGLang keeps no states of {model.architecture} for prefix reuse")
-    resolved = resolve_strategy(model, args, rules_for(args.engine_version)[0])
-    chosen = Strategy(resolved.strategy)
-    return settings._replace(strategy=chosen, overlap=resolved.overlap, chunk=chunk_size(model))
 
 
-def _check_engine(engine: str, context: typer.Context) -> None:
-    """Raise InputError for a flag that only the other engine has."""
-    for command_option in context.command.params:
-        name = command_option.name or ""
-        owner = next((owner for owner, names in ONLY.items() if name in names), engine)
-        source = context.get_parameter_source(name)
-        if owner != engine and source is not None and source.name == "COMMANDLINE":
-            flag = command_option.opts[0]
-            raise InputError(f"{flag} is no flag of {TITLES[engine]}", fix=f"leave it out, or write --engine {owner}")
+def _has(engine: Engine, spellings: Sequence[str]) -> bool:
+    return any(spelling in engine.flags.by_spelling for spelling in spellings)
 
 
 def _check_room(settings: Settings, priced: Priced | None) -> None:
@@ -358,24 +295,10 @@ def _workload(text: str, seed: int, warmup_rounds: int) -> tuple[Workload, list[
     return found, notes
 
 
-def _retention(text: str) -> int | None:
-    if text == DENSE:
-        return None
-    if not (text.isascii() and text.isdecimal() and len(text) < 12):
-        raise InputError(
-            f"--prefix-cache-retention-interval {text[:20]!r} is no interval",
-            fix="write a multiple of the block, 0, or dense",
-        )
-    return int(text)
-
-
-def _priced(model: Architecture | None, args: ServerArgs | EngineArgs, rest_gib: float | None) -> Priced | None:
+def _priced(model: Architecture | None, args: Any, room: Room, rest_gib: float | None) -> Priced | None:
     """What slots are priced with; nothing without a model."""
     if model is None:
         if rest_gib is not None:
             raise InputError("--rest is shared between slots and KV of a model", fix="name a MODEL")
         return None
-    if isinstance(args, EngineArgs):
-        available = None if rest_gib is None else int(rest_gib * GIB)
-        return Priced(model.name, lambda settings: vllm_cost(model, args, settings, available))
-    return Priced(model.name, lambda settings: sglang_cost(model, args, settings, rest_gib))
+    return Priced(model.name, lambda settings: room.cost(model, args, settings, rest_gib))

@@ -333,7 +333,7 @@ def offered(capability: Offered | None, what: str, title: str) -> Offered:
     return capability
 
 
-ROOMS = ("bootlog", "diagnosis", "crosscheck", "output", "output.pictures")
+ROOMS = ("bootlog", "diagnosis", "crosscheck", "reuse", "output", "output.pictures")
 
 
 def _in_all_rooms(name: str) -> Mapping[str, str]:

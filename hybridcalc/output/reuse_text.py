@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from hybridcalc.output import terminal
 from hybridcalc.reuse.answer import Reuse
 from hybridcalc.reuse.knee import Knee
-from hybridcalc.reuse.memory import Cost
 from hybridcalc.reuse.policy import NO_CAP
+from hybridcalc.reuse.settings import Cost
 from hybridcalc.reuse.simulation import Outcome
 from hybridcalc.reuse.what_if import Split
 from hybridcalc.units import format_bytes
@@ -89,8 +89,9 @@ def reuse_figures(answer: Reuse) -> list[tuple[str, str, str, str]]:
         rows.append(("knee", f"{knee.slots:,}", "slots", f"{rate} of tokens; any number of slots: {most}"))
     own = answer.price(settings)
     if own is not None:
-        spare = "" if settings.engine == "vllm" else " + 1"
-        why = f"{settings.slots:,}{spare} slots" + (f", {settings.int8_slots:,} + 1 in int8" if own.int8_bytes else "")
+        why = f"{settings.slots:,}{settings.room.SPARE} slots" + (
+            f", {settings.int8_slots:,} + 1 in int8" if own.int8_bytes else ""
+        )
         rows.append(("slots weigh", f"{own.gpu_bytes:,} B", format_bytes(own.gpu_bytes), why))
         if own.kv_tokens is not None:
             rows.append(("KV beside", f"{own.kv_tokens:,}", "tokens", "left of the memory given"))
@@ -125,19 +126,8 @@ def reuse_choices(answer: Reuse) -> Iterator[tuple[str, str, str]]:
     knee, settings = answer.knee, answer.settings
     if knee is None or knee.slots is None or knee.at_knee is None or answer.enough:
         return
-    if settings.engine == "vllm":
-        wanted = settings._replace(slots=knee.slots)
-        yield (
-            "want",
-            f"{knee.slots:,} blocks for each group of state layers",
-            _effect(knee.at_knee, answer.price(wanted)),
-        )
-        yield from _others(answer, knee)
-        return
-    int8 = settings.int8_slots is not None
-    wanted = settings._replace(int8_slots=knee.slots) if int8 else settings._replace(slots=knee.slots)
-    flag = "--int8-mamba-ckpt-size" if int8 else "--max-mamba-cache-size"
-    yield "set", f"{flag} {knee.slots}", _effect(knee.at_knee, answer.price(wanted))
+    wanted, label, told = settings.room.wanted(settings, knee.slots)
+    yield label, told, _effect(knee.at_knee, answer.price(wanted))
     yield from _others(answer, knee)
 
 

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.plan import Step
 from hybridcalc.reuse.knee import SHARE, Bar, Knee, find_knee
-from hybridcalc.reuse.memory import Cost
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.requests import Workload
-from hybridcalc.reuse.settings import Settings
+from hybridcalc.reuse.settings import Cost, Settings
 from hybridcalc.reuse.simulation import Outcome, Setup, simulate
 from hybridcalc.reuse.what_if import Row, Split, best_split, compare
 

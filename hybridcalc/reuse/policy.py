@@ -16,16 +16,13 @@ Units: tokens, slots. Source: SGLang managers/schedule_batch.py, mem_cache/unifi
 vLLM v1/core/sched/scheduler.py, v1/core/single_type_kv_cache_manager.py (0.33.0 and 0.22.1).
 """
 
-from math import lcm
 from typing import NamedTuple
 
 from hybridcalc.errors import InputError
-from hybridcalc.formulas.slots import Strategy, slots_per_request
 
 DEFAULT_CHUNK, TRACK_INTERVAL, PREFILL_CHUNK = 64, 256, 8192
-LIVE, BASE, VLLM_OWN = 1, 3, 2
-"""Slots of a running request: its live state; SGLang's base of S, which is the live state, the one that the tree keeps
-for it and a copy; what vLLM's align mode holds."""
+LIVE = 1
+"""Slots of a running request: its live state."""
 NO_CAP = -1
 MOST_STATES = 2**14
 """States that one request may leave: a million tokens in chunks of 64."""
@@ -124,107 +121,6 @@ class Policy(NamedTuple):
         return bool(self.retention) and position % (self.retention or 1) == 0
 
 
-def sglang_policy(
-    strategy: Strategy = Strategy.EXTRA_BUFFER,
-    *,
-    page: int = 1,
-    chunk: int = DEFAULT_CHUNK,
-    track_interval: int = TRACK_INTERVAL,
-    prefill_chunk: int = PREFILL_CHUNK,
-    overlap: bool = True,
-    path_cap: int = NO_CAP,
-) -> Policy:
-    """SGLang's radix cache. ``chunk`` is the kernel's, ``prefill_chunk`` --chunked-prefill-size (below 1: no chunks).
-
-    Raises InputError for a page that does not go with the chunk or the interval, IllegalCombination for lazy buffers
-    without the overlap scheduler.
-    """
-    if strategy is Strategy.NO_BUFFER:
-        if page != 1:
-            raise InputError(f"no_buffer needs --page-size 1, not {page}", fix="write --strategy extra_buffer")
-        count = slots_per_request(strategy, overlap=overlap).count
-        return Policy(
-            "SGLang no_buffer", 1, 1, _prefill_chunk(prefill_chunk, 1), 0, LIVE, count, at_ends=True, path_cap=path_cap
-        )
-    if max(chunk, page) % min(chunk, page):
-        raise InputError(
-            f"--page-size {page} neither divides the kernel's chunk of {chunk} tokens nor is a multiple of it",
-            fix=f"write --page-size {chunk}",
-        )
-    if track_interval % page:
-        raise InputError(
-            f"--mamba-track-interval {track_interval} is no multiple of --page-size {page}",
-            fix=f"write --mamba-track-interval {-(-track_interval // page) * page}",
-        )
-    grid = max(chunk, page)
-    count = slots_per_request(strategy, overlap=overlap).count
-    return Policy(
-        f"SGLang {strategy.value}",
-        page,
-        grid,
-        _prefill_chunk(prefill_chunk, page),
-        lcm(grid, track_interval),
-        LIVE + count - BASE,
-        count,
-        path_cap=path_cap,
-    )
-
-
-def vllm_policy(
-    block: int,
-    *,
-    unit: int | None = None,
-    retention: int | None = 0,
-    prefill_chunk: int = PREFILL_CHUNK,
-    every_block: bool = False,
-    checkpoints: int = 0,
-) -> Policy:
-    """The prefix cache of vLLM on blocks of ``block`` tokens; ``every_block`` is the mode `all` (0.22 to 0.31).
-
-    ``unit`` is --prefix-match-unit, ``retention`` --prefix-cache-retention-interval (None: dense), ``checkpoints`` the
-    blocks that a prefill takes for the state it exports.
-
-    Raises InputError for a unit that does not divide the block, and a retention that is no multiple of it.
-    """
-    unit = block if unit is None else unit
-    if block % unit:
-        raise InputError(
-            f"--prefix-match-unit {unit} does not divide the block of {block} tokens", fix=f"write a divisor of {block}"
-        )
-    if retention and retention % block:
-        raise InputError(
-            f"--prefix-cache-retention-interval {retention} is no multiple of the block of {block} tokens",
-            fix=f"write {-(-retention // block) * block}, 0, or dense",
-        )
-    if every_block:
-        return Policy(
-            "vLLM all",
-            block,
-            block,
-            PREFILL_CHUNK,
-            block,
-            LIVE,
-            LIVE,
-            on_blocks=True,
-            every_block=True,
-            retention=None,
-            kv_with_state=False,
-        )
-    decode_grid, own = block if retention is None else retention, VLLM_OWN + checkpoints
-    return Policy(
-        "vLLM align",
-        unit,
-        block,
-        _prefill_chunk(prefill_chunk, 1),
-        decode_grid,
-        own,
-        own,
-        on_blocks=True,
-        retention=retention,
-        kv_with_state=False,
-    )
-
-
-def _prefill_chunk(tokens: int, page: int) -> int:
+def prefill_chunk_of(tokens: int, page: int) -> int:
     """Tokens of a chunk in whole pages; more than any prompt where chunks are off."""
     return max(tokens // page * page, page) if tokens > 0 else 2**62

@@ -4,26 +4,36 @@ SGLang's flags and vLLM's stay under their own names; `Settings.setup` turns the
 Units: tokens, slots.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, cast
 
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.engines.engine import ENGINES, offered
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.slots import Strategy
-from hybridcalc.reuse.policy import (
-    DEFAULT_CHUNK,
-    NO_CAP,
-    PREFILL_CHUNK,
-    TRACK_INTERVAL,
-    Policy,
-    sglang_policy,
-    vllm_policy,
-)
+from hybridcalc.reuse.policy import DEFAULT_CHUNK, NO_CAP, PREFILL_CHUNK, TRACK_INTERVAL, Policy
 from hybridcalc.reuse.simulation import Setup
 
-ENGINES = ("sglang", "vllm")
-INT8_FACTOR = 2
-"""Checkpoint slots of an int8 pool for each slot of the active one, unless --int8-mamba-ckpt-size says otherwise."""
-VLLM_BLOCK = 784
+BLOCK = 784
 """A block that grew to the size of a state, as vLLM makes it for Qwen3.5-27B on Triton kernels; a MODEL has its own."""
+
+
+class Cost(NamedTuple):
+    """Bytes on one rank and on the host; KV tokens left, None where the memory is not known, 0 where none is left."""
+
+    state_bytes: int
+    int8_bytes: int
+    host_bytes: int
+    kv_tokens: int | None
+
+    @property
+    def gpu_bytes(self) -> int:
+        """States on the GPU, in either pool."""
+        return self.state_bytes + self.int8_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {**self._asdict(), "gpu_bytes": self.gpu_bytes}
 
 
 class Settings(NamedTuple):
@@ -45,7 +55,7 @@ class Settings(NamedTuple):
     int8_slots: int | None = None
     host_slots: int = 0
     kv_tokens: int | None = None
-    block_size: int = VLLM_BLOCK
+    block_size: int = BLOCK
     match_unit: int | None = None
     retention: int | None = 0
     every_block: bool = False
@@ -53,26 +63,14 @@ class Settings(NamedTuple):
     block_fixed: bool = False
 
     @property
+    def room(self) -> "Room":
+        """What the engine has in this room."""
+        return room_of(self.engine)
+
+    @property
     def policy(self) -> Policy:
         """Where states are saved. Raises InputError for settings that do not go together."""
-        if self.engine == "vllm":
-            return vllm_policy(
-                self.block_size,
-                unit=self.match_unit,
-                retention=self.retention,
-                prefill_chunk=self.prefill_chunk,
-                every_block=self.every_block,
-                checkpoints=self.checkpoints,
-            )
-        return sglang_policy(
-            self.strategy,
-            page=self.page_size,
-            chunk=self.chunk,
-            track_interval=self.track_interval,
-            prefill_chunk=self.prefill_chunk,
-            overlap=self.overlap,
-            path_cap=self.max_states_per_path,
-        )
+        return self.room.policy(self)
 
     @property
     def setup(self) -> Setup:
@@ -88,3 +86,42 @@ class Settings(NamedTuple):
                 fix=f"write --slots {wanted}" + (f", or --running {admitted}" if admitted else ""),
             )
         return Setup(policy, self.slots, self.int8_slots, self.running, self.kv_tokens, self.host_slots)
+
+
+class Variant(NamedTuple):
+    """One changed setting: a name, the flags, the settings."""
+
+    name: str
+    flags: str
+    settings: Settings
+
+
+class Room(Protocol):
+    """What an engine has in this room: a module here, under the name of the room in ENGINES.
+
+    ``SPARE`` are slots of the pool beside those that hold a state, in words.
+    """
+
+    SPARE: str
+
+    def asked(self, options: Mapping[str, Any], model: Architecture | None) -> tuple[Settings, Any]:
+        """The settings of a command's options, and the arguments of the engine that they make. Raises InputError for
+        what does not go together, Refusal and IllegalCombination for what does not start or saves no states.
+        """
+
+    def policy(self, settings: Settings) -> Policy:
+        """Where states are saved. Raises InputError for settings that do not go together."""
+
+    def variants(self, now: Settings) -> Iterator[Variant]:
+        """Changes worth a look."""
+
+    def wanted(self, settings: Settings, slots: int) -> tuple[Settings, str, str]:
+        """The settings with so many slots for states, and what to do for it: "set" flags, or "want" what is said."""
+
+    def cost(self, model: Architecture, args: Any, settings: Settings, rest_gib: float | None = None) -> Cost:
+        """What the slots weigh, and the KV tokens that they leave. Raises Refusal for what does not start."""
+
+
+def room_of(engine: str) -> Room:
+    """What an engine has in this room. Raises InputError where it has nothing."""
+    return cast(Room, offered(ENGINES.room(engine, "reuse"), "reuse", ENGINES.rows[engine].title))

@@ -153,7 +153,7 @@ SLOTS = ("--slots", "100", "--workload", "cyclic")
             2,
             "21 running requests need 105 slots, 5 each under SGLang extra_buffer; 100 admit 20",
         ),
-        ((*SLOTS, "--engine", "trt"), 2, "--engine 'trt' is not known"),
+        ((*SLOTS, "--engine", "trt"), 2, "--engine 'trt' is not planned"),
         ((*SLOTS, "--engine", "vllm", "--mamba-cache-mode", "none"), 2, "--mamba-cache-mode 'none' saves no states"),
         (
             (*SLOTS, "--engine", "vllm", "--mamba-cache-mode", "all"),

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.cache import PrefixCache
-from hybridcalc.reuse.policy import sglang_policy, vllm_policy
 from hybridcalc.reuse.requests import Request
 from hybridcalc.reuse.settings import Settings
+from hybridcalc.reuse.sglang import sglang_policy
+from hybridcalc.reuse.vllm import vllm_policy
 from hybridcalc.reuse.workloads import parse_workload
 
 

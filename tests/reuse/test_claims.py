@@ -6,9 +6,10 @@ import pytest
 
 from hybridcalc.formulas.checkpoints import cyclic_hit_rate
 from hybridcalc.formulas.slots import Strategy
-from hybridcalc.reuse.policy import sglang_policy, vllm_policy
 from hybridcalc.reuse.settings import Settings
+from hybridcalc.reuse.sglang import sglang_policy
 from hybridcalc.reuse.simulation import Setup, simulate
+from hybridcalc.reuse.vllm import vllm_policy
 from hybridcalc.reuse.workloads import parse_workload
 
 SGLANG = sglang_policy()

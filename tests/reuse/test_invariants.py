@@ -10,7 +10,8 @@ from test_brute_force import requests
 
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.cache import NoRoom, PrefixCache
-from hybridcalc.reuse.policy import sglang_policy, vllm_policy
+from hybridcalc.reuse.sglang import sglang_policy
+from hybridcalc.reuse.vllm import vllm_policy
 
 
 class Serving(RuleBasedStateMachine):

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.knee import SHARE, StackOrder, find_knee, is_stack, least_cached
-from hybridcalc.reuse.policy import sglang_policy, vllm_policy
+from hybridcalc.reuse.sglang import sglang_policy
 from hybridcalc.reuse.simulation import Setup, simulate
+from hybridcalc.reuse.vllm import vllm_policy
 from hybridcalc.reuse.workloads import parse_workload
 
 SGLANG = sglang_policy()

@@ -8,11 +8,11 @@ from hybridcalc import load_model, sglang, vllm
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.formulas.checkpoints import int8_slot_bytes
 from hybridcalc.formulas.slots import Strategy, slots_per_request
-from hybridcalc.reuse.memory import sglang_cost as cost
-from hybridcalc.reuse.memory import vllm_cost, vllm_settings
-from hybridcalc.reuse.policy import sglang_policy, vllm_policy
 from hybridcalc.reuse.settings import Settings
+from hybridcalc.reuse.sglang import cost, sglang_policy
 from hybridcalc.reuse.simulation import simulate
+from hybridcalc.reuse.vllm import cost as vllm_cost
+from hybridcalc.reuse.vllm import vllm_policy, vllm_settings
 from hybridcalc.reuse.what_if import best_split, compare, variants
 from hybridcalc.reuse.workloads import parse_workload
 
@@ -177,7 +177,7 @@ def test_vllms_block_and_what_its_states_weigh_come_from_its_planner():
     planned = vllm.plan(model, args, available_bytes=40 * 2**30)
     settings = vllm_settings(model, args, Settings("vllm", 100))
     assert (settings.block_size, settings.retention, settings.checkpoints) == (planned.attn_block_size, 0, 1)
-    weighs = vllm_cost(model, args, settings, 40 * 2**30)
+    weighs = vllm_cost(model, args, settings, 40.0)
     assert weighs.state_bytes == 100 * 6 * planned.bytes_per_block
     assert weighs.kv_tokens == (planned.num_blocks - 1 - 600) * 1040
     assert settings.setup.policy.slots_per_request == 3

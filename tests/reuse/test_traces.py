@@ -11,7 +11,7 @@ import pytest
 
 from hybridcalc.errors import InputError
 from hybridcalc.reuse import traces
-from hybridcalc.reuse.policy import sglang_policy
+from hybridcalc.reuse.sglang import sglang_policy
 from hybridcalc.reuse.simulation import Setup, simulate
 from hybridcalc.reuse.traces import read_trace
 

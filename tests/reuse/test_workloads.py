@@ -9,8 +9,9 @@ import pytest
 from hybridcalc.errors import InputError
 from hybridcalc.reuse import lengths
 from hybridcalc.reuse.lengths import MOST_LENGTHS, planned_workload
-from hybridcalc.reuse.policy import sglang_policy, vllm_policy
+from hybridcalc.reuse.sglang import sglang_policy
 from hybridcalc.reuse.simulation import Setup, simulate
+from hybridcalc.reuse.vllm import vllm_policy
 from hybridcalc.reuse.workloads import KINDS, MOST_TURNS, parse_workload
 
 SMALL = {

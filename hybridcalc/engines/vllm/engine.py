@@ -22,6 +22,7 @@ class Vllm(Engine):
     options = frozenset({
         "available", "gpu", "weights", "non_cache", "shared_prefix", "private", "engine_version", "draft_layers",
         "gpu_capability", "tp_size", "dcp_size", "kv_cache_dtype", "mamba_ssm_dtype", "enable_prefix_caching", "env",
+        "max_total_tokens",
     })  # fmt: skip
     renamed = MappingProxyType(
         {

@@ -1,0 +1,220 @@
+"""SGLang's prefix cache: the settings that its flags make, where it saves states, what slots weigh, what else to try.
+
+    state pool (K + 1) * slot;  int8 pool (N + 1) * int8 slot, out of the headroom;  host tier H * slot
+
+The engine's own sizing gives the bytes and, where the memory is known, the KV tokens that are left beside K slots. Left
+out: rings, draft states and what else a server allocates; `hybridcalc plan` has them all. Units: bytes, tokens, slots.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import lcm
+from typing import Any
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.engines.sglang.allocation import int8_pool
+from hybridcalc.engines.sglang.arguments import check_arguments
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.planner import prepare, size
+from hybridcalc.engines.sglang.releases import rules_for
+from hybridcalc.engines.sglang.strategy import chunk_size, resolve_strategy, uses_radix_cache
+from hybridcalc.errors import IllegalCombination, InputError, Refusal
+from hybridcalc.formulas.slots import Strategy, slots_per_request
+from hybridcalc.reuse.policy import DEFAULT_CHUNK, LIVE, NO_CAP, PREFILL_CHUNK, TRACK_INTERVAL, Policy, prefill_chunk_of
+from hybridcalc.reuse.settings import Cost, Settings, Variant
+
+INT8_FACTOR = 2
+"""Checkpoint slots of an int8 pool for each slot of the active one, unless --int8-mamba-ckpt-size says otherwise."""
+BASE = 3
+"""The base of S: the live state, the one that the tree keeps for it, and a copy."""
+PATH_CAP = 2
+SPARE = " + 1"
+"""Slots of the pool beside those that hold a state."""
+
+
+def asked(options: Mapping[str, Any], model: Architecture | None) -> tuple[Settings, ServerArgs]:
+    """The settings of a command's options, and the arguments that they make; what ``auto`` becomes for ``model``.
+
+    Raises InputError for what does not go together, and Refusal or IllegalCombination for what does not start.
+    """
+    int8, slots, interval = options["enable_int8_mamba_checkpoint"], options["slots"], options["mamba_track_interval"]
+    if options["int8_mamba_ckpt_size"] is not None and not int8:
+        raise InputError("--int8-mamba-ckpt-size has no effect alone", fix="add --enable-int8-mamba-checkpoint")
+    if int8 and options["host_slots"]:
+        raise IllegalCombination("int8 checkpoints do not run with a host tier", fix="drop one of them")
+    if options["mamba_max_states_per_path"] == 0:
+        raise InputError("--mamba-max-states-per-path 0 keeps no state at all", fix="write -1 (no cap), 1 or more")
+    same = ("page_size", "tp_size", "kv_cache_dtype", "mamba_ssm_dtype", "max_total_tokens", "engine_version")
+    args = ServerArgs(
+        **{name: options[name] for name in same},
+        mamba_radix_cache_strategy=options["strategy"],
+        disable_overlap_schedule=options["disable_overlap_schedule"] or None,
+        mamba_track_interval=interval,
+        mamba_max_states_per_path=options["mamba_max_states_per_path"],
+    )
+    check_arguments(args)
+    settings = Settings(
+        "sglang",
+        slots,
+        options["running"],
+        page_size=args.page_size or 1,
+        track_interval=interval,
+        prefill_chunk=options["chunked_prefill_size"],
+        max_states_per_path=args.mamba_max_states_per_path,
+        int8_slots=(options["int8_mamba_ckpt_size"] or INT8_FACTOR * slots) if int8 else None,
+        host_slots=options["host_slots"],
+        kv_tokens=args.max_total_tokens,
+    )
+    return _resolved(settings, model, args), args
+
+
+def policy(settings: Settings) -> Policy:
+    """Where states are saved. Raises InputError for settings that do not go together."""
+    return sglang_policy(
+        settings.strategy,
+        page=settings.page_size,
+        chunk=settings.chunk,
+        track_interval=settings.track_interval,
+        prefill_chunk=settings.prefill_chunk,
+        overlap=settings.overlap,
+        path_cap=settings.max_states_per_path,
+    )
+
+
+def wanted(settings: Settings, slots: int) -> tuple[Settings, str, str]:
+    """The settings with so many slots for states, what to do for it ("set" flags, or "want" what they say)."""
+    if settings.int8_slots is not None:
+        return settings._replace(int8_slots=slots), "set", f"--int8-mamba-ckpt-size {slots}"
+    return settings._replace(slots=slots), "set", f"--max-mamba-cache-size {slots}"
+
+
+def variants(now: Settings) -> Iterator[Variant]:
+    """Changes worth a look."""
+    pool = INT8_FACTOR * now.slots
+    if now.int8_slots is None and not now.host_slots:
+        yield Variant("int8 checkpoints", "--enable-int8-mamba-checkpoint", now._replace(int8_slots=pool))
+    if not now.host_slots and now.int8_slots is None:
+        yield Variant("host tier", f"--enable-hierarchical-cache ({pool:,} states)", now._replace(host_slots=pool))
+    cap = now._replace(max_states_per_path=PATH_CAP if now.max_states_per_path == NO_CAP else NO_CAP)
+    yield Variant("path cap", f"--mamba-max-states-per-path {cap.max_states_per_path}", cap)
+    if now.strategy is not Strategy.NO_BUFFER:
+        for interval in (64, 1024):
+            if interval % now.page_size == 0 and interval != now.track_interval:
+                changed = now._replace(track_interval=interval)
+                yield Variant("track interval", f"--mamba-track-interval {interval}", changed)
+        if now.running and now.overlap:
+            other = Strategy.EXTRA_BUFFER if now.strategy is Strategy.EXTRA_BUFFER_LAZY else Strategy.EXTRA_BUFFER_LAZY
+            yield Variant("buffers", f"--strategy {other.value}", now._replace(strategy=other))
+        for page in (1, 64, 256):
+            if (
+                page != now.page_size
+                and now.track_interval % page == 0
+                and max(now.chunk, page) % min(now.chunk, page) == 0
+            ):
+                yield Variant("page", f"--page-size {page}", now._replace(page_size=page))
+    if now.page_size == 1:
+        other = Strategy.NO_BUFFER if now.strategy is not Strategy.NO_BUFFER else Strategy.EXTRA_BUFFER
+        flags = f"--strategy {other.value}" + (" --disable-overlap-schedule" if other is Strategy.NO_BUFFER else "")
+        yield Variant("buffers", flags, now._replace(strategy=other, overlap=other is not Strategy.NO_BUFFER))
+
+
+def cost(model: Architecture, args: ServerArgs, settings: Settings, rest_gib: float | None = None) -> Cost:
+    """What the slots of ``settings`` weigh for ``model``. Raises Refusal for what the engine does not start with."""
+    args = replace(
+        args,
+        max_mamba_cache_size=settings.slots,
+        page_size=settings.page_size,
+        mamba_radix_cache_strategy=settings.strategy.value,
+        mamba_track_interval=settings.track_interval,
+        disable_overlap_schedule=True if settings.strategy is Strategy.NO_BUFFER else args.disable_overlap_schedule,
+        enable_int8_mamba_checkpoint=settings.int8_slots is not None,
+        int8_mamba_ckpt_size=settings.int8_slots,
+        enable_hierarchical_cache=settings.host_slots > 0,
+    )
+    ready = prepare(model, args)
+    int8 = int8_pool(ready.slot, ready.slot.layers, settings.slots, args)
+    tokens = None
+    if rest_gib is not None:
+        try:
+            tokens = size(ready, rest_gib).tokens * args.dcp_size
+        except Refusal:
+            tokens = 0
+    slot = ready.stage_slot_bytes
+    return Cost((settings.slots + 1) * slot, int8.bytes if int8 else 0, settings.host_slots * slot, tokens)
+
+
+def sglang_policy(
+    strategy: Strategy = Strategy.EXTRA_BUFFER,
+    *,
+    page: int = 1,
+    chunk: int = DEFAULT_CHUNK,
+    track_interval: int = TRACK_INTERVAL,
+    prefill_chunk: int = PREFILL_CHUNK,
+    overlap: bool = True,
+    path_cap: int = NO_CAP,
+) -> Policy:
+    """SGLang's radix cache. ``chunk`` is the kernel's, ``prefill_chunk`` --chunked-prefill-size (below 1: no chunks).
+
+    Raises InputError for a page that does not go with the chunk or the interval, IllegalCombination for lazy buffers
+    without the overlap scheduler.
+    """
+    if strategy is Strategy.NO_BUFFER:
+        if page != 1:
+            raise InputError(f"no_buffer needs --page-size 1, not {page}", fix="write --strategy extra_buffer")
+        count = slots_per_request(strategy, overlap=overlap).count
+        return Policy(
+            "SGLang no_buffer",
+            1,
+            1,
+            prefill_chunk_of(prefill_chunk, 1),
+            0,
+            LIVE,
+            count,
+            at_ends=True,
+            path_cap=path_cap,
+        )
+    if max(chunk, page) % min(chunk, page):
+        raise InputError(
+            f"--page-size {page} neither divides the kernel's chunk of {chunk} tokens nor is a multiple of it",
+            fix=f"write --page-size {chunk}",
+        )
+    if track_interval % page:
+        raise InputError(
+            f"--mamba-track-interval {track_interval} is no multiple of --page-size {page}",
+            fix=f"write --mamba-track-interval {-(-track_interval // page) * page}",
+        )
+    grid = max(chunk, page)
+    count = slots_per_request(strategy, overlap=overlap).count
+    return Policy(
+        f"SGLang {strategy.value}",
+        page,
+        grid,
+        prefill_chunk_of(prefill_chunk, page),
+        lcm(grid, track_interval),
+        LIVE + count - BASE,
+        count,
+        path_cap=path_cap,
+    )
+
+
+def _resolved(settings: Settings, model: Architecture | None, args: ServerArgs) -> Settings:
+    """The strategy that auto becomes, and the kernel's chunk. Raises Refusal for what the engine does not start."""
+    overlap = not args.disable_overlap_schedule
+    if model is None:
+        typed = args.mamba_radix_cache_strategy
+        fallback = Strategy.EXTRA_BUFFER if overlap or settings.page_size > 1 else Strategy.NO_BUFFER
+        chosen = fallback if typed == "auto" else Strategy(typed)
+        if chosen is Strategy.NO_BUFFER and overlap:
+            raise IllegalCombination(
+                "no_buffer does not run under the overlap scheduler", fix="add --disable-overlap-schedule"
+            )
+        return settings._replace(
+            strategy=chosen, overlap=overlap and chosen is not Strategy.NO_BUFFER, chunk=DEFAULT_CHUNK
+        )
+    if model.state is None:
+        raise InputError(f"{model.name} has no recurrent layer: its prefix cache holds no states")
+    if not uses_radix_cache(model):
+        raise IllegalCombination(f"SGLang keeps no states of {model.architecture} for prefix reuse")
+    resolved = resolve_strategy(model, args, rules_for(args.engine_version)[0])
+    chosen = Strategy(resolved.strategy)
+    return settings._replace(strategy=chosen, overlap=resolved.overlap, chunk=chunk_size(model))

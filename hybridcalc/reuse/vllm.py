@@ -1,0 +1,196 @@
+"""vLLM's prefix cache: the settings that its flags make, where it saves states, what slots weigh, what else to try.
+
+    a state takes one block of each group of state layers: K * state groups * block
+
+Units: bytes, tokens, slots.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.configuration import check_cache_mode
+from hybridcalc.engines.vllm.groups import STATE
+from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.engines.vllm.releases import rules_for
+from hybridcalc.errors import IllegalCombination, InputError
+from hybridcalc.reuse.policy import LIVE, PREFILL_CHUNK, Policy, prefill_chunk_of
+from hybridcalc.reuse.settings import BLOCK, Cost, Settings, Variant
+from hybridcalc.units import GIB
+
+DENSE = "dense"
+OWN = 2
+"""Slots that a running request holds in align mode."""
+SPARE = ""
+"""Slots of the pool beside those that hold a state."""
+
+
+def asked(options: Mapping[str, Any], model: Architecture | None) -> tuple[Settings, EngineArgs]:
+    """The settings of a command's options, and the arguments that they make; the block that ``model`` makes.
+
+    Raises InputError for what does not go together, Refusal, and IllegalCombination where no states are saved.
+    """
+    mode, retention = options["mamba_cache_mode"], _retention(options["prefix_cache_retention_interval"])
+    if mode not in ("align", "all"):
+        raise InputError(f"--mamba-cache-mode {mode[:40]!r} saves no states", fix="write align or all")
+    args = EngineArgs(
+        tensor_parallel_size=options["tp_size"],
+        kv_cache_dtype=options["kv_cache_dtype"],
+        block_size=options["block_size"],
+        mamba_ssm_cache_dtype=options["mamba_ssm_dtype"] or "auto",
+        prefix_match_unit=options["prefix_match_unit"],
+        prefix_cache_retention_interval=retention,
+        engine_version=options["engine_version"],
+        mamba_cache_mode=mode,
+        enable_prefix_caching=True,
+    )
+    check_cache_mode(args, rules_for(args.engine_version)[0])
+    settings = Settings(
+        "vllm",
+        options["slots"],
+        options["running"],
+        prefill_chunk=options["chunked_prefill_size"],
+        host_slots=options["host_slots"],
+        kv_tokens=options["max_total_tokens"],
+        block_size=options["block_size"] or BLOCK,
+        match_unit=options["prefix_match_unit"],
+        retention=retention,
+        every_block=mode == "all",
+    )
+    return settings if model is None else vllm_settings(model, args, settings), args
+
+
+def policy(settings: Settings) -> Policy:
+    """Where states are saved. Raises InputError for settings that do not go together."""
+    return vllm_policy(
+        settings.block_size,
+        unit=settings.match_unit,
+        retention=settings.retention,
+        prefill_chunk=settings.prefill_chunk,
+        every_block=settings.every_block,
+        checkpoints=settings.checkpoints,
+    )
+
+
+def wanted(settings: Settings, slots: int) -> tuple[Settings, str, str]:
+    """The settings with so many slots for states, what to do for it ("set" flags, or "want" what they say)."""
+    return settings._replace(slots=slots), "want", f"{slots:,} blocks for each group of state layers"
+
+
+def variants(now: Settings) -> Iterator[Variant]:
+    """Changes worth a look."""
+    if now.every_block:
+        yield Variant("align mode", "--mamba-cache-mode align", now._replace(every_block=False))
+        return
+    dense = now._replace(retention=None)
+    yield Variant("dense retention", "--prefix-cache-retention-interval dense", dense)
+    sparse = now._replace(retention=4 * now.block_size)
+    yield Variant("retention", f"--prefix-cache-retention-interval {sparse.retention}", sparse)
+    for block in (now.block_size // 2, 2 * now.block_size):
+        free = now.match_unit is None and not now.retention and not now.block_fixed
+        if free and block and now.block_size % 2 == 0:
+            yield Variant("block", f"a block of {block:,} tokens", now._replace(block_size=block))
+    if now.block_size % 16 == 0:
+        yield Variant("match unit", "--prefix-match-unit 16", now._replace(match_unit=16))
+
+
+def cost(model: Architecture, args: EngineArgs, settings: Settings, rest_gib: float | None = None) -> Cost:
+    """What the slots of ``settings`` weigh in blocks, and the KV tokens that the other blocks hold. Raises Refusal."""
+    ready = prepare(model, args)
+    states = sum(group.kind == STATE for group in ready.groups)
+    taken, tokens = settings.slots * states, None
+    if rest_gib is not None:
+        left = max(int(rest_gib * GIB) // ready.bytes_per_block - 1 - taken, 0)
+        tokens = left // max(len(ready.groups) - states, 1) * ready.pages.block
+    return Cost(taken * ready.bytes_per_block, 0, 0, tokens)
+
+
+def vllm_policy(
+    block: int,
+    *,
+    unit: int | None = None,
+    retention: int | None = 0,
+    prefill_chunk: int = PREFILL_CHUNK,
+    every_block: bool = False,
+    checkpoints: int = 0,
+) -> Policy:
+    """The prefix cache of vLLM on blocks of ``block`` tokens; ``every_block`` is the mode `all` (0.22 to 0.31).
+
+    ``unit`` is --prefix-match-unit, ``retention`` --prefix-cache-retention-interval (None: dense), ``checkpoints`` the
+    blocks that a prefill takes for the state it exports.
+
+    Raises InputError for a unit that does not divide the block, and a retention that is no multiple of it.
+    """
+    unit = block if unit is None else unit
+    if block % unit:
+        raise InputError(
+            f"--prefix-match-unit {unit} does not divide the block of {block} tokens", fix=f"write a divisor of {block}"
+        )
+    if retention and retention % block:
+        raise InputError(
+            f"--prefix-cache-retention-interval {retention} is no multiple of the block of {block} tokens",
+            fix=f"write {-(-retention // block) * block}, 0, or dense",
+        )
+    if every_block:
+        return Policy(
+            "vLLM all",
+            block,
+            block,
+            PREFILL_CHUNK,
+            block,
+            LIVE,
+            LIVE,
+            on_blocks=True,
+            every_block=True,
+            retention=None,
+            kv_with_state=False,
+        )
+    decode_grid, own = block if retention is None else retention, OWN + checkpoints
+    return Policy(
+        "vLLM align",
+        unit,
+        block,
+        prefill_chunk_of(prefill_chunk, 1),
+        decode_grid,
+        own,
+        own,
+        on_blocks=True,
+        retention=retention,
+        kv_with_state=False,
+    )
+
+
+def vllm_settings(model: Architecture, args: EngineArgs, settings: Settings) -> Settings:
+    """The block, match unit and retention that vLLM comes to for ``model``.
+
+    Raises Refusal, and IllegalCombination where it saves no states.
+    """
+    ready = prepare(model, args)
+    asked = args.mamba_cache_mode
+    if ready.prefix_caching and asked == "all" and ready.mode != asked:
+        raise IllegalCombination(
+            f"vLLM {ready.rules.version} runs {model.name} in mode {ready.mode}, not {asked}",
+            fix="leave out --mamba-cache-mode",
+        )
+    if not ready.prefix_caching or ready.mode not in ("align", "all"):
+        raise IllegalCombination(f"vLLM {ready.rules.version} saves no states of {model.name} for prefix reuse")
+    return settings._replace(
+        block_size=ready.pages.block,
+        match_unit=args.prefix_match_unit,
+        every_block=ready.mode == "all",
+        retention=args.prefix_cache_retention_interval,
+        checkpoints=ready.held.checkpoints,
+        block_fixed=True,
+    )
+
+
+def _retention(text: str) -> int | None:
+    if text == DENSE:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 12):
+        raise InputError(
+            f"--prefix-cache-retention-interval {text[:20]!r} is no interval",
+            fix="write a multiple of the block, 0, or dense",
+        )
+    return int(text)
