@@ -13,17 +13,19 @@ if TYPE_CHECKING:
     from hybridcalc.architecture.presets import load_model as load_model
     from hybridcalc.engines import sglang as sglang
     from hybridcalc.engines import vllm as vllm
+    from hybridcalc.engines.ask import plan as plan
 
 __version__ = "0.2.0"
 
 _HOMES = {
     "Architecture": ("hybridcalc.architecture.geometry", "Architecture"),
+    "plan": ("hybridcalc.engines.ask", "plan"),
     "load_model": ("hybridcalc.architecture.presets", "load_model"),
     "sglang": ("hybridcalc.engines.sglang", None),
     "vllm": ("hybridcalc.engines.vllm", None),
 }
 
-__all__ = ["Architecture", "__version__", "load_model", "sglang", "vllm"]
+__all__ = ["Architecture", "__version__", "load_model", "plan", "sglang", "vllm"]
 
 
 if not TYPE_CHECKING:  # a type checker knows every name, and that there are no others

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from hybridcalc.formulas.crossover import KvCurve, Span, curve_lengths, lighter_spans, total_crossover_tokens
-from hybridcalc.plan import Step
+from hybridcalc.steps import Step
 
 DEFAULT_LONGEST = 131_072
 

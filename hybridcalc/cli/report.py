@@ -14,6 +14,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options, pictures
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import HybridcalcError, InputError
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _command(target: str | None, words: list[str], launch: list[str] | None, sav
 
 
 def _length(words: list[str], launch: list[str] | None = None) -> list[str]:
-    """The length that is taken where none is given; ``launch``: a plan's launch line, whose vLLM has max_model_len."""
+    """The length that is taken where none is given; ``launch``: a plan's launch line, whose engine may have its own."""
     names = [word.partition("=")[0] for word in words]
     given = any(name in LENGTHS or name.startswith("-L") for name in names)
     if launch is None:
@@ -148,7 +149,8 @@ def _length(words: list[str], launch: list[str] | None = None) -> list[str]:
     if given or launch == ["-"]:
         return []
     engine = next(iter(_values(words, "--engine")), None)
-    return [] if inputs.engine_of(engine, inputs.read_line(launch or None)) == "vllm" else ["-L", DEFAULT_LENGTH]
+    served = ENGINES[inputs.engine_of(engine, inputs.read_line(launch or None))]
+    return [] if served.own_length else ["-L", DEFAULT_LENGTH]
 
 
 def _values(words: list[str], name: str) -> list[str]:

@@ -12,7 +12,7 @@ from hybridcalc.bootlog.figures import figure_list, figures
 from hybridcalc.engines.sglang.constants import Range
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.findings import Finding
-from hybridcalc.plan import Step, Suggestion
+from hybridcalc.steps import Step, Suggestion
 
 
 class Candidate(NamedTuple):

@@ -21,7 +21,7 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import prepare, size
 from hybridcalc.engines.sglang.server_plan import Plan, plan
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.plan import Suggestion
+from hybridcalc.steps import Suggestion
 from hybridcalc.units import GIB, format_bytes, parse_dtype
 
 PLENTY_GIB = 4096.0

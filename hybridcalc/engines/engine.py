@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hybridcalc.deployment import Memory, Rest, Workload
     from hybridcalc.errors import Refusal
     from hybridcalc.findings import Finding, Rule
-    from hybridcalc.plan import BudgetLine, Step, Suggestion
     from hybridcalc.shell.flags import FlagTable
+    from hybridcalc.steps import BudgetLine, Step, Suggestion
     from hybridcalc.sweep import Outcome
 
 Offered = TypeVar("Offered")

@@ -10,7 +10,7 @@ from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding
 from hybridcalc.output import terminal
 from hybridcalc.output.memory_map import Segment
-from hybridcalc.plan import BudgetLine
+from hybridcalc.steps import BudgetLine
 from hybridcalc.sweep import Axis, Point
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hybridcalc.plan import Number, Step
+from hybridcalc.steps import Number, Step
 
 STATE, KV, TROUBLE, QUIET = "cyan", "yellow", "bold red", "dim"
 INDENT = "  "

@@ -15,7 +15,7 @@ from hybridcalc.crosscheck.run import Answer, RankResult, Verified
 from hybridcalc.crosscheck.verification import Row, Shard, percent
 from hybridcalc.errors import quoted
 from hybridcalc.output import terminal
-from hybridcalc.plan import Step
+from hybridcalc.steps import Step
 from hybridcalc.units import format_bytes, short_dtype
 
 MOST_PROBLEMS = 12

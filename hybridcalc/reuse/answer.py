@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.plan import Step
 from hybridcalc.reuse.knee import SHARE, Bar, Knee, find_knee
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.settings import Cost, Settings
 from hybridcalc.reuse.simulation import Outcome, Setup, simulate
 from hybridcalc.reuse.what_if import Row, Split, best_split, compare
+from hybridcalc.steps import Step
 
 
 class Priced(NamedTuple):

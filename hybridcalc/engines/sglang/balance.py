@@ -34,7 +34,7 @@ from hybridcalc.engines.sglang.strategy import Resolved, resolve_strategy
 from hybridcalc.errors import Refusal
 from hybridcalc.formulas.balance import balanced_ratio, token_equiv
 from hybridcalc.formulas.slots import Slots, Strategy, pin
-from hybridcalc.plan import Step
+from hybridcalc.steps import Step
 
 UNNAMED_MODEL = Architecture(
     name="", architecture="KimiLinearForCausalLM", layers="", state=None, attention=None, chunk_size=1

@@ -10,7 +10,7 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.kv import OWN_DRAFT_CELL, KvCell, draft_layers
 from hybridcalc.engines.sglang.planner import Prepared, Sizing
-from hybridcalc.plan import BudgetLine
+from hybridcalc.steps import BudgetLine
 
 
 def budget_lines(ready: Prepared, sizing: Sizing, pools: Allocation) -> tuple[BudgetLine, ...]:

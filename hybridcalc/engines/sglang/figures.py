@@ -12,7 +12,7 @@ from hybridcalc.engines.sglang.budget import budget_lines, draft_row_bytes, unch
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines
 from hybridcalc.engines.sglang.settings import Setting, binding_limit, settle
 from hybridcalc.engines.sglang.unified import is_unified
-from hybridcalc.plan import BudgetLine, Suggestion
+from hybridcalc.steps import BudgetLine, Suggestion
 
 
 class Figures:

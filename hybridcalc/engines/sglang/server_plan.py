@@ -23,7 +23,7 @@ from hybridcalc.engines.sglang.suggest import balanced, suggest
 from hybridcalc.engines.sglang.unified import unified_bytes
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.findings import Finding, find
-from hybridcalc.plan import Step, Suggestion
+from hybridcalc.steps import Step, Suggestion
 from hybridcalc.units import format_bytes
 
 

@@ -3,7 +3,7 @@
 from hybridcalc.deployment import Rest
 from hybridcalc.engines.sglang.planner import Prepared, Sizing
 from hybridcalc.engines.sglang.pools import request_limit
-from hybridcalc.plan import Step
+from hybridcalc.steps import Step
 
 
 def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:

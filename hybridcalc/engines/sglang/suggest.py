@@ -25,7 +25,7 @@ from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.balance import balanced_ratio
 from hybridcalc.formulas.replayssm import smallest_ring
 from hybridcalc.formulas.slots import pin
-from hybridcalc.plan import Suggestion
+from hybridcalc.steps import Suggestion
 from hybridcalc.units import GIB, MOST_SLOTS
 
 MOST = 8

@@ -19,7 +19,7 @@ from hybridcalc.engines.sglang.rules import RULES
 from hybridcalc.errors import HybridcalcError, Refusal
 from hybridcalc.findings import Finding
 from hybridcalc.formulas.slots import pin
-from hybridcalc.plan import Suggestion
+from hybridcalc.steps import Suggestion
 
 MEMORY, LENGTH, WANTED = "the memory left for the pools", "the length of requests", "the concurrency wanted"
 NEEDS: dict[str, tuple[str, ...]] = {

@@ -20,7 +20,7 @@ from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.crossover import KvCurve
-from hybridcalc.plan import Step
+from hybridcalc.steps import Step
 
 
 def compare(

@@ -12,7 +12,7 @@ from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.vllm.configuration import ASSUMED_LENGTH, longest_of
 from hybridcalc.engines.vllm.groups import FULL, STATE, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, longest_length, usable_bytes
-from hybridcalc.plan import BudgetLine, Suggestion
+from hybridcalc.steps import BudgetLine, Suggestion
 
 
 class Running(NamedTuple):

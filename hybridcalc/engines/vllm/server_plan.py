@@ -22,7 +22,7 @@ from hybridcalc.engines.vllm.steps import plan_steps
 from hybridcalc.engines.vllm.suggest import suggest
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.findings import Finding, find
-from hybridcalc.plan import Step, Suggestion
+from hybridcalc.steps import Step, Suggestion
 from hybridcalc.units import GIB, LARGEST_BYTES
 
 

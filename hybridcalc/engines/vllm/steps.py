@@ -3,7 +3,7 @@
 from hybridcalc.deployment import Rest
 from hybridcalc.engines.vllm.groups import STATE, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, usable_bytes
-from hybridcalc.plan import Step
+from hybridcalc.steps import Step
 
 
 def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:

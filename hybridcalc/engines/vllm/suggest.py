@@ -16,7 +16,7 @@ from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.prefix import finest_reuse, prefix_reuse
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.plan import Suggestion
+from hybridcalc.steps import Suggestion
 from hybridcalc.units import GIB, MOST_SLOTS
 
 MOST = 8

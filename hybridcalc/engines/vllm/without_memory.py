@@ -15,7 +15,7 @@ from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.rules import RULES
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding
-from hybridcalc.plan import Suggestion
+from hybridcalc.steps import Suggestion
 
 MEMORY, LENGTH, WANTED = "the memory for the cache", "the length of requests", "the concurrency wanted"
 PREFIX = "the prefix that requests share"

@@ -10,8 +10,8 @@ from typing import Any
 from hybridcalc.deployment import HEADROOM, Rest
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.output.pictures.chart import Bar, Bars, Part
-from hybridcalc.plan import BudgetLine
 from hybridcalc.shell.parse import split_command
+from hybridcalc.steps import BudgetLine
 from hybridcalc.units import GIB
 
 RATIO_FLAG = "--mamba-full-memory-ratio"

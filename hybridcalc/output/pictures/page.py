@@ -20,8 +20,8 @@ from hybridcalc.output.pictures.files import converter, draw_svg
 from hybridcalc.output.pictures.palette import dark_rules
 from hybridcalc.output.pictures.play import Control, Play, script_data
 from hybridcalc.output.pictures.vega import WIDTH, specification
-from hybridcalc.plan import Number, Step
 from hybridcalc.resources import package_file
+from hybridcalc.steps import Number, Step
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data:;"

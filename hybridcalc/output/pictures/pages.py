@@ -10,7 +10,7 @@ from hybridcalc.output.pictures.chart import Picture
 from hybridcalc.output.pictures.memory import comparison_picture
 from hybridcalc.output.pictures.page import Choice, Page, Table, command_line
 from hybridcalc.output.plan_text import comparison_columns, words_of
-from hybridcalc.plan import Suggestion
+from hybridcalc.steps import Suggestion
 from hybridcalc.sweep import Axis, Point
 from hybridcalc.units import format_bytes
 

@@ -1,0 +1,93 @@
+"""A plan of any engine: of a model, or of the launch line that starts it.
+
+hybridcalc.plan("vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct -tp 2", gpu="h100", weights="80GiB", length=8192)
+hybridcalc.plan("kimi-k3", tp_size=8, rest="28.55GiB")        arguments under the engine's own names
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.presets import load_model
+from hybridcalc.deployment import Memory, Rest, Workload
+from hybridcalc.engines.engine import ENGINES, Answer, Engine
+from hybridcalc.errors import InputError, quoted
+from hybridcalc.hardware import find_gpu
+from hybridcalc.shell.launch import read_launch
+from hybridcalc.shell.parse import split_command
+from hybridcalc.units import parse_gib, parse_tokens
+
+
+def plan(
+    model_or_launch: str | Architecture,
+    *,
+    engine: str | None = None,
+    rest: str | float | Rest | None = None,
+    available: str | float | Rest | None = None,
+    gpu: str | None = None,
+    weights: str | float | None = None,
+    length: str | int | None = None,
+    concurrency: int | None = None,
+    workload: Workload | None = None,
+    env: Mapping[str, str] | None = None,
+    **arguments: Any,
+) -> Answer:
+    """The plan of a server: a launch line, or a model with arguments under the engine's own names.
+
+    ``engine`` is the one that the line starts, or the usual one. The memory is ``rest`` or ``available`` as the engine
+    has it, or follows from the GPU, its ``weights`` on a rank and the arguments; sizes are texts, or numbers of GiB.
+    ``length`` is what a request holds, prompt and answer, in tokens. Raises Refusal for what does not start, InputError
+    for what cannot be read, and MemoryUnknown where figures of the memory are missing.
+    """
+    served, named, args = _asked(model_or_launch, engine, env or {})
+    model = load_model(named) if isinstance(named, str) else named
+    known = Memory(
+        _gib("rest", rest),
+        _gib("available", available),
+        None if gpu is None else find_gpu(gpu),
+        _gib("weights", weights),
+        checkpoint=Path(named) if isinstance(named, str) else None,
+    )
+    served.check_options({name: value for name, value in known._asdict().items() if name != "checkpoint"})
+    served.check_memory(known)
+    unknown = sorted(set(arguments) - {field.name for field in fields(args)})
+    if unknown:
+        raise InputError(f"{unknown[0][:40]} is no argument of {served.title}")
+    args = replace(served.with_options(args, {"gpu": known.gpu}), **arguments)
+    served.check_together(args)
+    if workload is None:
+        tokens = parse_tokens(length) if isinstance(length, str) else length
+        workload = Workload(((tokens, 1),) if tokens else (), concurrency)
+    given = next((value for value in (rest, available) if isinstance(value, Rest)), None)
+    return served.plan(model, args, given or served.memory(model, args, known), workload)
+
+
+def _asked(
+    model_or_launch: str | Architecture, engine: str | None, env: Mapping[str, str]
+) -> tuple[Engine, str | Architecture, Any]:
+    """The engine, the model and the arguments of a launch line; of a model alone they are at their defaults."""
+    named = None if engine is None else ENGINES.named(engine, flag="engine")
+    if isinstance(model_or_launch, Architecture) or len(model_or_launch.split()) < 2:
+        served = ENGINES[named or ENGINES.usual]
+        return served, model_or_launch, served.read([], env)[1]
+    line = read_launch(split_command(model_or_launch))
+    if None not in (line.engine, named) and line.engine != named:
+        raise InputError(f"the launch line starts {line.engine}, not {named}", fix="leave out engine")
+    served = ENGINES[line.engine or named or ENGINES.usual]
+    model, args = served.read(line.words, {**line.env, **env})
+    if model is None:
+        raise InputError("the launch line names no model", fix=f"add {served.model_flag}")
+    return served, model, args
+
+
+def _gib(name: str, size: str | float | Rest | None) -> float | None:
+    """A size in GiB. Raises InputError for what is none."""
+    if size is None:
+        return None
+    if isinstance(size, Rest):
+        return size.likely_gib
+    if isinstance(size, bool) or not isinstance(size, str | int | float):
+        raise InputError(f"{name} {quoted(size)} is not a size", fix='write "80GiB", or a number of GiB')
+    return parse_gib(size) if isinstance(size, str) else float(size)
