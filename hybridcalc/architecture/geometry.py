@@ -13,8 +13,7 @@ all layers of a kind are alike. Leaves out: weights, activations and everything 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybridcalc.architecture.attention import AttentionKV, GroupedQueryKV
 from hybridcalc.architecture.families.family import NO_FAMILY, PleConv, RecurrentState
@@ -23,8 +22,7 @@ STATE_LETTERS, FULL_ATTENTION_LETTERS, WINDOW_LETTERS = "sbv", "ab", "wv"
 LAYER_LETTERS = "sawbv."
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+class Architecture(NamedTuple):
     """Everything about a model that decides the size of its caches.
 
     ``architecture`` is the Hugging Face class name, which engines dispatch on. ``declared_ssm_dtype`` and

@@ -1,6 +1,5 @@
 """``hybridcalc models``: the presets, and ``models show NAME``: one of them with the source of its geometry."""
 
-from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -100,7 +99,7 @@ def _sizes(model: Architecture, tp: int) -> dict[str, Any]:
     except UnknownFamily:  # the engine may not run it yet; its geometry is known all the same
         slot = None
     no_slot = 0 if model.state is None else None
-    cell = kv_cell(replace(model, window_attention=None), args, rules_for(None)[0])
+    cell = kv_cell(model._replace(window_attention=None), args, rules_for(None)[0])
     return {
         "name": model.name,
         "architecture": model.architecture,

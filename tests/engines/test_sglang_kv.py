@@ -1,7 +1,5 @@
 """Bytes of KV SGLang prices for one token on one rank, draft included, and their growth over a sequence."""
 
-from dataclasses import replace
-
 import pytest
 
 from hybridcalc import load_model
@@ -167,7 +165,7 @@ def test_context_parallelism_that_does_not_divide_is_refused():
 @pytest.mark.parametrize("size", [lambda model, args: kv_cell(model, args, NEWEST), kv_curve], ids=["cell", "curve"])
 def test_a_row_that_rounds_to_nothing_is_refused(attention, row, size):
     """The engine divides its memory by it."""
-    model = replace(load_model("llama-3-8b"), attention=attention)
+    model = load_model("llama-3-8b")._replace(attention=attention)
     with pytest.raises(InputError) as refusal:
         size(model, ServerArgs(kv_cache_dtype="fp4_mx_block16"))
     assert refusal.value.message.startswith(f"a token's KV rounds to 0 bytes: {row}")

@@ -284,7 +284,7 @@ def test_a_trap_is_found_and_its_neighbour_is_not(rule, severity, caught, left, 
 @pytest.mark.parametrize("field", ["declared_ssm_dtype", "declared_ssm_cache_dtype"])
 def test_a_declared_state_dtype_that_nobody_reads(field):
     """HC015: Kimi does not read mamba_ssm_dtype, no class mamba_ssm_cache_dtype; a flag settles it."""
-    model = replace(load_model("kimi-k3"), **{field: "bfloat16"})
+    model = load_model("kimi-k3")._replace(**{field: "bfloat16"})
     args = ServerArgs(tp_size=8, kv_cache_dtype="fp8_e4m3")
     finding = next(f for f in find(RULES, sglang.plan(model, args, rest_gib=28.55)) if f.rule == "HC015")
     assert (finding.severity, finding.fix) == ("warning", "write --mamba-ssm-dtype bfloat16")
@@ -296,7 +296,7 @@ def test_a_declared_state_dtype_that_nobody_reads(field):
 
 def test_a_dtype_that_its_class_reads_is_no_trap():
     """Qwen3-Next reads mamba_ssm_dtype: a declared bfloat16 is what the state has."""
-    model = replace(load_model(NEXT), declared_ssm_dtype="bfloat16")
+    model = load_model(NEXT)._replace(declared_ssm_dtype="bfloat16")
     plan = sglang.plan(model, ServerArgs(tp_size=2), rest_gib=28.55)
     assert plan.ready.slot.ssm_dtype == "bfloat16"
     assert not [f for f in find(RULES, plan) if f.rule == "HC015"]

@@ -1,7 +1,5 @@
 """The state slot SGLang keeps: bytes, shapes in its own order, and the priority of dtypes."""
 
-from dataclasses import replace
-
 import pytest
 
 from hybridcalc import load_model
@@ -119,7 +117,7 @@ def test_a_model_without_a_state_is_refused():
 def test_a_state_of_no_bytes_is_refused(streams):
     """The pool's memory is divided by it."""
     with pytest.raises(InputError) as refusal:
-        state_slot(replace(load_model("lfm2-1.2b"), state=ShortConv(streams)), ServerArgs())
+        state_slot(load_model("lfm2-1.2b")._replace(state=ShortConv(streams)), ServerArgs())
     assert refusal.value.message == "lfm2-1.2b keeps 0 B of state on a rank: its shortconv sizes leave nothing"
 
 

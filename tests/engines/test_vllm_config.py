@@ -327,7 +327,7 @@ def test_a_method_that_is_no_name_is_an_input_error():
 def test_a_state_dtype_that_a_config_declares_and_no_kernel_has_is_an_input_error():
     """It would be a KeyError where bytes are counted; the flag wins over it."""
     model = load_model("qwen3.5-27b")
-    odd = replace(model, declared_ssm_dtype="float128")
+    odd = model._replace(declared_ssm_dtype="float128")
     with pytest.raises(InputError, match=r"declares a state dtype 'float128'$") as caught:
         prepare(odd, EngineArgs())
     assert caught.value.fix.startswith("one of ")
@@ -336,14 +336,14 @@ def test_a_state_dtype_that_a_config_declares_and_no_kernel_has_is_an_input_erro
 
 def test_a_billion_draft_layers_in_a_config_are_an_input_error(within):
     """Found before a list of them is made."""
-    model = replace(load_model(NEXT), draft_layers=10**9)
+    model = load_model(NEXT)._replace(draft_layers=10**9)
     with within(5), pytest.raises(InputError, match=r"has 1,000,000,000 draft layers, beyond any model$"):
         prepare(model, EngineArgs(speculative_config={"method": "mtp"}))
 
 
 @pytest.mark.parametrize(("model", "factor", "longest"), [(NEMOTRON, 1.0, 8192), (NEMOTRON, 4.0, 32_768)])
 def test_the_longest_length_is_that_of_the_config_times_its_rope_factor(model, factor, longest):
-    scaled = replace(load_model(model), rope_scaling_factor=factor)
+    scaled = load_model(model)._replace(rope_scaling_factor=factor)
     assert prepare(scaled, EngineArgs()).length == longest
     assert prepare(scaled, EngineArgs(max_model_len=longest)).length == longest
     with pytest.raises(Refusal) as caught:
