@@ -17,6 +17,12 @@ settings.register_profile(
 settings.load_profile("landing")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """``@pytest.mark.needs("torch")`` skips a test where that extra is not installed."""
+    for mark in item.iter_markers("needs"):
+        pytest.importorskip(mark.args[0])
+
+
 HANGS = 8
 """Times its processor time that a body may take on the clock: tests share a machine."""
 

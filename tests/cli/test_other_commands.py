@@ -26,6 +26,7 @@ def test_crossover_of_one_layer_pair_is_not_that_of_the_model():
     assert answer["component_tokens"] == pytest.approx(3070.67, abs=5e-3)
 
 
+@pytest.mark.needs("plotext")
 def test_crossover_draws_state_and_kv():
     out = run("crossover", "nemotron-h-8b", "--baseline", "llama-3-8b").out
     assert "T*: KV = state at 6,234; T*: hybrid = llama-3-8b at 891" in out
@@ -69,6 +70,7 @@ def test_crossover_says_at_which_lengths_the_hybrid_is_lighter(model, baseline, 
     assert max(len(line) for line in out.splitlines()) <= 80
 
 
+@pytest.mark.needs("plotext")
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_a_curve_is_drawn_in_ascii_where_lines_cannot_be_written(encoding):
     """No escapes, no failure, and the same letters."""
@@ -79,6 +81,7 @@ def test_a_curve_is_drawn_in_ascii_where_lines_cannot_be_written(encoding):
     assert "  s state   k KV" in ran.out and "|as" in ran.out
 
 
+@pytest.mark.needs("plotext")
 @pytest.mark.parametrize(("terminal", "coloured"), [("dumb", False), ("xterm-256color", True)])
 def test_a_curve_has_colours_where_the_terminal_has(terminal, coloured):
     """On a terminal of its own; TERM=dumb shows no escape code."""

@@ -23,8 +23,20 @@ import run_console  # noqa: E402
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+EXTRAS = {"hybridcalc verify": "torch", " --figure": "plotext", " --save": "vl_convert"}
+"""What a command holds -> the module of an extra that it then needs."""
+
+
 @pytest.mark.parametrize(
-    "example", run_console.examples(), ids=lambda example: f"{example.page.name}: {example.command[:60]}"
+    "example",
+    [
+        pytest.param(
+            example,
+            id=f"{example.page.name}: {example.command[:60]}",
+            marks=[pytest.mark.needs(module) for part, module in EXTRAS.items() if part in example.command],
+        )
+        for example in run_console.examples()
+    ],
 )
 def test_console_blocks_print_what_they_show(example):
     assert run_console.output(example.command) == example.shown

@@ -25,6 +25,8 @@ from hybridcalc.engines.sglang.server_plan import plan as sglang_plan  # noqa: E
 from hybridcalc.output.pictures.palette import DARK, LIGHT  # noqa: E402
 from hybridcalc.output.pictures.sglang import ratios_picture  # noqa: E402
 
+pytestmark = pytest.mark.needs("vl_convert")
+
 SVG = "{http://www.w3.org/2000/svg}"
 K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "-L", "9216")
 PLAN = ("plan", *K3, "--gpu", "h200", "--weights", "95GiB", "--mem-fraction-static", "0.9")

@@ -13,6 +13,8 @@ sys.path.insert(0, str(ROOT / "tests" / "cli"))
 
 from command_line import run  # noqa: E402
 
+pytestmark = pytest.mark.needs("vl_convert")
+
 LOGS = sorted((ROOT / "tests" / "data" / "bootlogs").glob("*.log"))
 LOG = str(ROOT / "examples" / "kimi-k3-boot.log")
 

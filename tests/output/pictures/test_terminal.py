@@ -56,6 +56,7 @@ FIGURES = [
 ]  # fmt: skip
 
 
+@pytest.mark.needs("plotext")
 @pytest.mark.parametrize(("command", "figure"), FIGURES, ids=[f"{c[0]} {f}" for c, f in FIGURES])
 def test_every_figure_fits_80_columns_without_colour(command, figure):
     ran = run(*command, "--figure", figure)
@@ -66,6 +67,7 @@ def test_every_figure_fits_80_columns_without_colour(command, figure):
     assert not any(line != line.rstrip() for line in lines)
 
 
+@pytest.mark.needs("plotext")
 def test_a_narrow_terminal_an_old_encoding_and_colour_behave():
     plain = process(*PLAN, "--figure", "lengths", PYTHONIOENCODING="ascii", COLUMNS="60")
     assert plain.code == 0 and plain.out.isascii()
