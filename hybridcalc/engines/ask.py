@@ -82,6 +82,20 @@ def _asked(
     return served, model, args
 
 
+def read_command(engine: str, text: str) -> tuple[str | None, Any]:
+    """MODEL (None where no word names it) and arguments of a launch command of an engine, or of its arguments alone.
+
+    Raises InputError for what cannot be read, and for a command that starts another engine.
+    """
+    line, row = read_launch(split_command(text)), ENGINES.rows[engine]
+    if line.engine not in (engine, None):
+        commands = " or ".join(" ".join(launcher) for launcher in row.launchers[:2])
+        raise InputError(
+            f"{' '.join(line.program)} starts {line.engine}, not {row.title}", fix=f"give a command of {commands}"
+        )
+    return ENGINES[engine].read(line.words, line.env)
+
+
 def _gib(name: str, size: str | float | Rest | None) -> float | None:
     """A size in GiB. Raises InputError for what is none."""
     if size is None:

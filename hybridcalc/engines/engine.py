@@ -351,7 +351,7 @@ ENGINES = Engines({
     "vllm": Row(
         "vLLM",
         "hybridcalc.engines.vllm.engine",
-        (("python", "-m", "vllm.entrypoints.openai.api_server"), ("vllm", "serve"), ("python", "-m", "dynamo.vllm")),
+        (("vllm", "serve"), ("python", "-m", "vllm.entrypoints.openai.api_server"), ("python", "-m", "dynamo.vllm")),
         _in_all_rooms("vllm"),
     ),
 })  # fmt: skip

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.arguments import BOUNDS, NAMES, check_arguments
+from hybridcalc.engines.sglang.arguments import BOUNDS, check_arguments
 from hybridcalc.engines.sglang.balance import balance_model
 from hybridcalc.engines.sglang.command import TABLE, from_words
 from hybridcalc.engines.sglang.config import ServerArgs
@@ -17,13 +17,13 @@ from hybridcalc.errors import HybridcalcError, InputError
 
 MODEL = load_model("kimi-k3")
 ODD = (0, -1, 10**18, 10**400, 10**5000, "x", "", -0.5, 1e300, float("nan"), float("inf"), True, None, [], {}, ("a",))
-COUNTS = sorted(name for name, flag in BOUNDS.items() if flag.kind in ("int", "tokens") and flag in TABLE.flags)
+COUNTS = sorted(name for name, flag in BOUNDS.flags.items() if flag.kind in ("int", "tokens") and flag in TABLE.flags)
 
 
 def test_every_argument_has_its_bounds():
     """One that is added without a flag would be taken whatever it is."""
-    assert set(NAMES) <= set(BOUNDS)
-    assert set(NAMES) | {"env", "engine_version"} == {field.name for field in fields(ServerArgs)}
+    assert set(BOUNDS.names) <= set(BOUNDS.flags)
+    assert set(BOUNDS.names) | {"env", "engine_version"} == {field.name for field in fields(ServerArgs)}
     check_arguments(ServerArgs())
 
 
@@ -44,7 +44,7 @@ def test_an_odd_value_is_an_answer_or_one_line(name):
 def test_python_and_the_command_line_agree_on_numbers(name, value):
     """What the one takes the other takes."""
     try:
-        TABLE.read([f"{BOUNDS[name].spellings[0]}={value}"])
+        TABLE.read([f"{BOUNDS.flags[name].spellings[0]}={value}"])
         taken = True
     except InputError:
         taken = False

@@ -3,15 +3,19 @@
 import dataclasses
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridcalc.engines.sglang.command import from_command, from_words
+from hybridcalc.engines.ask import read_command
+from hybridcalc.engines.sglang.command import from_words
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.flags import FLAG_FILES, FLAGS, OTHER_FLAGS, Flag
 from hybridcalc.errors import InputError
+
+from_command = partial(read_command, "sglang")
 
 ELSEWHERE = {"env", "engine_version", "draft_kv_bytes_per_token", "max_draft_tokens", "platform", "draft_layers"}
 SETTLED = {"dsa_backend", "speculative_num_draft_tokens"}

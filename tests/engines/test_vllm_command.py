@@ -4,15 +4,19 @@ import dataclasses
 import json
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridcalc.engines.vllm.command import from_command, from_words
+from hybridcalc.engines.ask import read_command
+from hybridcalc.engines.vllm.command import from_words
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.flags import FLAG_FILES, FLAGS, OTHER_FLAGS, Flag
 from hybridcalc.errors import InputError
+
+from_command = partial(read_command, "vllm")
 
 ELSEWHERE = {"env", "engine_version", "gpu_capability", "gpu_memory_gib", "draft_layers"}
 JOINED = {"model", "method", "num_speculative_tokens", "speculative_config"}

@@ -5,11 +5,12 @@ from dataclasses import fields, replace
 import pytest
 
 from hybridcalc import load_model
+from hybridcalc.engines.vllm.arguments import BOUNDS
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.configuration import KINDS
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet, rules_for
 from hybridcalc.errors import InputError, Refusal, quoted
+from hybridcalc.shell.flags import wanted
 
 NEMOTRON, NEXT, KIMI = "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
 
@@ -154,7 +155,7 @@ def test_defaults_follow_the_gpu(gib, capability, seqs, tokens):
 
 @pytest.mark.parametrize("text", ["", "nine", "9.x", "9.0.0", "-9.0", "99999.0", "\u0669.0"])
 def test_what_is_no_compute_capability_is_refused(text):
-    with pytest.raises(InputError, match=r"is no compute capability$"):
+    with pytest.raises(InputError, match=r"is no compute capability$|is not a name$"):
         prepared(gpu_capability=text)
 
 
@@ -255,9 +256,9 @@ def test_a_kda_state_in_float16_is_refused_when_the_block_is_sized():
         ({"block_size": 1.5}, "block_size 1.5 is not a whole number from 1 to 1,048,576"),
         ({"num_speculative_tokens": 4096}, "num_speculative_tokens 4096 is not a whole number from 0 to 1,024"),
         ({"max_model_len": 0}, "max_model_len 0 is not a usable length"),
-        ({"max_model_len": -2}, "max_model_len -2 is not a usable length"),
-        ({"dtype": "fp8"}, "dtype 'fp8' is not known"),
-        ({"mamba_cache_mode": "lazy"}, "mamba_cache_mode 'lazy' is not known"),
+        ({"max_model_len": -2}, "max_model_len -2 is not a whole number from -1 to 1,099,511,627,776"),
+        ({"dtype": "fp8"}, "dtype 'fp8' is not one of auto, float32, bfloat16, float16"),
+        ({"mamba_cache_mode": "lazy"}, "mamba_cache_mode 'lazy' is not one of all, align, none"),
         ({"kv_cache_dtype": "nvfp4"}, "--kv-cache-dtype nvfp4 is not modelled"),
         ({"pipeline_parallel_size": 2}, "pipeline parallelism of vLLM is not modelled"),
         ({"model": "glm-5.3-flash"}, "the hybrid class Glm5NextForConditionalGeneration is not modelled for vLLM"),
@@ -270,25 +271,35 @@ def test_what_is_no_argument_or_not_modelled_is_an_input_error(given, text):
     assert caught.value.message == text
 
 
-KINDS_OF_VALUES = {
-    "text": ["bfloat16x", 7, 1.5, True, b"fp8", ["a"], {"a": 1}, None],
-    "true or false": [0, 1, "true", 0.0, [], {}, None],
-    "a number": ["0.9", None, [0.9], {}, 1j],
-    "a mapping": ["{}", 1, [("a", 1)], True, None],
+OTHER_KINDS = {
+    "str": [7, 1.5, True, b"fp8", ["a"], {"a": 1}],
+    "switch": [0, 1, "true", 0.0, [], {}],
+    "int": ["1", 1.5, True, [], {}],
+    "tokens": ["8k", 1.5, True, [], {}],
+    "float": ["0.9", [0.9], {}, 1j, True],
+    "json": ["{}", 1, [("a", 1)], True],
 }
 
 
-@pytest.mark.parametrize(
-    ("kinds", "what", "name"), [(kinds, what, name) for kinds, what, names in KINDS for name in names]
-)
-def test_a_python_caller_s_value_of_another_kind_is_an_input_error(kinds, what, name):
+@pytest.mark.parametrize("name", BOUNDS.names)
+def test_a_python_caller_s_value_of_another_kind_is_an_input_error(name):
     """Each argument, each kind of value: the message names both, and no other exception comes through."""
-    for value in KINDS_OF_VALUES[what]:
-        if isinstance(value, kinds):
-            continue
+    flag = BOUNDS.flags[name]
+    for value in OTHER_KINDS[flag.kind]:
         with pytest.raises(InputError) as caught:
             prepared(**{name: value})
-        assert caught.value.message == f"{name} {quoted(value)} is not {what}"
+        assert caught.value.message == f"{name} {quoted(value)} is not {wanted(flag)}"
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(EngineArgs)])
+def test_what_may_be_left_open_may_be_none(name):
+    """And nothing else may: a count is never left open."""
+    optional = "None" in str(EngineArgs.__dataclass_fields__[name].type)
+    if optional:
+        BOUNDS.check(EngineArgs(**{name: None}))
+        return
+    with pytest.raises(InputError, match=rf"^{name} None is not "):
+        BOUNDS.check(EngineArgs(**{name: None}))
 
 
 def test_every_argument_has_a_check_of_its_kind():
@@ -301,7 +312,7 @@ def test_every_argument_has_a_check_of_its_kind():
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"gpu_memory_utilization": float("nan")}, "gpu_memory_utilization nan is not above 0 and at most 1"),
+        ({"gpu_memory_utilization": float("nan")}, "gpu_memory_utilization nan is not a number above 0 and at most 1"),
         (
             {"prefix_cache_retention_interval": -1},
             "prefix_cache_retention_interval -1 is not a whole number from 0 to 1,099,511,627,776",

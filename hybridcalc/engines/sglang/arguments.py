@@ -1,44 +1,13 @@
-"""Is every SGLang argument one that its command line would take? For arguments that came without a command line.
+"""Is every SGLang argument one that its command line would take, and do they make sense together?"""
 
-`FLAGS` (flags.py) says what each may be: the kind, the bounds and the choices. The command line is held to them as it
-is read (shell/flags.py); here ServerArgs from Python or from a saved plan are. What flags do to each other is the
-planner's business. Arguments at their defaults cost next to nothing, since every plan passes here.
-"""
-
-from collections.abc import Mapping
-from dataclasses import fields
-from itertools import compress
-from operator import attrgetter, is_not
-
+from hybridcalc.engines.arguments import Bounds
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.flags import ELSEWHERE, FLAGS
 from hybridcalc.engines.sglang.kv import OWN_DRAFT_CELL
-from hybridcalc.errors import InputError, quoted
-from hybridcalc.shell.flags import holds, wanted
+from hybridcalc.errors import InputError
 
-DEFAULTS = ServerArgs()
-NAMES = tuple(field.name for field in fields(ServerArgs) if field.name not in ("env", "engine_version"))
-BOUNDS = {flag.field: flag for flag in reversed((*FLAGS, *ELSEWHERE))}
-"""The first flag of every field: others that set it are spelt or counted another way."""
-_OWN = tuple(getattr(DEFAULTS, name) for name in NAMES)
-_values = attrgetter(*NAMES)
-
-
-def check_arguments(args: ServerArgs) -> None:
-    """Raise InputError for an argument whose type, bound or choice the command line would refuse."""
-    values = _values(args)
-    for name, value in compress(zip(NAMES, values, strict=True), map(is_not, values, _OWN)):
-        flag = BOUNDS[name]
-        if not holds(flag, value):
-            raise InputError(f"{name} {quoted(value)} is not {wanted(flag)}")
-    if args.engine_version is not None and not isinstance(args.engine_version, str):
-        raise InputError(f"engine_version {quoted(args.engine_version)} is not text", fix="write one like 0.5.23")
-    env = args.env
-    if type(env) is not dict and not isinstance(env, Mapping):
-        raise InputError(f"env {quoted(env)} is not a mapping", fix='write one like {"NAME": "value"}')
-    for name, value in env.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise InputError(f"env: {quoted(name)}: {quoted(value)} is not text", fix="variables hold text")
+BOUNDS = Bounds(ServerArgs, (*FLAGS, *ELSEWHERE))
+check_arguments = BOUNDS.check
 
 
 def check_together(args: ServerArgs) -> None:

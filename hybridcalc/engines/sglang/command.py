@@ -17,25 +17,13 @@ from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, ServerArgs
 from hybridcalc.engines.sglang.flags import FLAG_FILES, FLAGS, OTHER_FLAGS
 from hybridcalc.errors import InputError
 from hybridcalc.shell.flags import FlagTable, check_resolved
-from hybridcalc.shell.launch import read_launch
-from hybridcalc.shell.parse import is_unresolved, split_command
+from hybridcalc.shell.parse import is_unresolved
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
 _TOKENS = re.compile(r"([0-9]{1,20})(?:\.([0-9]{1,20}))?(k|M|G|T|Ki|Mi|Gi|Ti)")
 _TOKEN_UNITS = {
     "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
 }  # fmt: skip
-
-
-def from_command(text: str) -> tuple[str | None, ServerArgs]:
-    """MODEL and ServerArgs of a launch command, or of its arguments alone; see `from_words`."""
-    launch = read_launch(split_command(text))
-    if launch.engine not in ("sglang", None):
-        raise InputError(
-            f"{' '.join(launch.program)} starts {launch.engine}, not SGLang",
-            fix="give a command of python -m sglang.launch_server or sglang serve",
-        )
-    return from_words(launch.words, launch.env)
 
 
 def from_words(

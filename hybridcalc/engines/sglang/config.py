@@ -7,9 +7,10 @@ Source: SGLang srt/server_args.py, srt/environ.py (0.5.23).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
+from hybridcalc.engines.arguments import Arguments
 from hybridcalc.errors import InputError
 
 DEFAULT_RATIO = 0.9
@@ -24,8 +25,10 @@ DEFAULT_WINDOW_RATIO = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class ServerArgs:
+class ServerArgs(Arguments):
     """Arguments of ``python -m sglang.launch_server``; sizes in tokens, slots or requests as the engine counts them."""
+
+    engine: ClassVar[str] = "sglang"
 
     tp_size: int = 1
     pp_size: int = 1
@@ -78,25 +81,6 @@ class ServerArgs:
     draft_kv_bytes_per_token: int | None = None
     max_draft_tokens: int | None = None
     platform: str = "cuda"
-
-    @classmethod
-    def from_command(cls, text: str) -> "ServerArgs":
-        """The arguments a launch command gives: ``python -m sglang.launch_server ...``, ``sglang serve MODEL ...``.
-
-        The model it names is left out here; command.from_command returns both. Nothing is run and no variable is
-        expanded. Raises InputError for what cannot be read, for a misspelt flag and for a value the shell decides.
-        """
-        from hybridcalc.engines.sglang.command import from_command
-
-        return from_command(text)[1]
-
-    def given(self) -> dict[str, Any]:
-        """The arguments that differ from their defaults, as plain data: what it takes to ask the same again."""
-        default = ServerArgs()
-        stated = {
-            f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != getattr(default, f.name)
-        }
-        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in stated.items()}
 
     @property
     def attn_dp_size(self) -> int:

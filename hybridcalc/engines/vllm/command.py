@@ -16,8 +16,7 @@ from hybridcalc.engines.vllm.config import KNOWN_ENVIRONMENT, EngineArgs
 from hybridcalc.engines.vllm.flags import FLAG_FILES, FLAGS, MOST_DRAFTS, OTHER_FLAGS
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.shell.flags import FlagTable, check_resolved, is_flag
-from hybridcalc.shell.launch import read_launch
-from hybridcalc.shell.parse import is_unresolved, split_command
+from hybridcalc.shell.parse import is_unresolved
 
 DEEPEST = 20
 """Levels of a dotted name."""
@@ -27,17 +26,6 @@ _MULTIPLE = re.compile(r"([0-9]{1,20})(?:\.([0-9]{1,20}))?([kKmMgGtT])")
 _UNITS = {
     "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
 }  # fmt: skip
-
-
-def from_command(text: str) -> tuple[str | None, EngineArgs]:
-    """MODEL and EngineArgs of a launch command, or of its arguments alone; see `from_words`."""
-    launch = read_launch(split_command(text))
-    if launch.engine not in ("vllm", None):
-        raise InputError(
-            f"{' '.join(launch.program)} starts {launch.engine}, not vLLM",
-            fix="give a command of vllm serve or python -m vllm.entrypoints.openai.api_server",
-        )
-    return from_words(launch.words, launch.env)
 
 
 def from_words(

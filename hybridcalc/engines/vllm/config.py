@@ -8,9 +8,10 @@ Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it diffe
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+from hybridcalc.engines.arguments import Arguments
 from hybridcalc.errors import InputError
 
 DEFAULT_UTILIZATION = 0.92
@@ -23,13 +24,15 @@ KNOWN_ENVIRONMENT = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class EngineArgs:
+class EngineArgs(Arguments):
     """Arguments of ``vllm serve``; lengths in tokens, sizes in bytes.
 
     ``max_model_len`` None is the model's own limit, AUTO_FIT the longest that fits. ``prefix_cache_retention_interval``
     None keeps every state, 0 the engine's choice of them. ``num_speculative_tokens`` is the value in
     ``speculative_config``, where that has one.
     """
+
+    engine: ClassVar[str] = "vllm"
 
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
@@ -78,25 +81,6 @@ class EngineArgs:
         drafts = given.get("num_speculative_tokens") if isinstance(given, Mapping) else None
         if drafts is not None:
             object.__setattr__(self, "num_speculative_tokens", drafts)
-
-    @classmethod
-    def from_command(cls, text: str) -> "EngineArgs":
-        """The arguments a launch command gives: ``vllm serve MODEL ...``, ``python -m vllm.entrypoints...``.
-
-        The model it names is left out here; command.from_command returns both. Nothing is run and no variable is
-        expanded. Raises InputError for what cannot be read, for a misspelt flag and for a value the shell decides.
-        """
-        from hybridcalc.engines.vllm.command import from_command
-
-        return from_command(text)[1]
-
-    def given(self) -> dict[str, Any]:
-        """The arguments that differ from their defaults, as plain data: what it takes to ask the same again."""
-        default = EngineArgs()
-        stated = {
-            f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != getattr(default, f.name)
-        }
-        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in stated.items()}
 
     @property
     def speculative_method(self) -> str | None:

@@ -6,7 +6,7 @@
 Mirrors vLLM engine/arg_utils.py, config/vllm.py, config/cache.py, model_executor/models/config.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -17,8 +17,7 @@ from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
 from hybridcalc.engines.vllm.states import NEMOTRON, QWEN3_5, StateTensor, layer_state
-from hybridcalc.errors import InputError, Refusal, ShardingError, quoted
-from hybridcalc.units import LARGEST_BYTES, LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
+from hybridcalc.errors import InputError, Refusal, ShardingError
 
 MOST_DRAFTS = 1024
 MOST_RANKS_TRIED = 128
@@ -26,80 +25,7 @@ SUFFIX_DRAFTS = 24
 """Draft tokens of the suffix method where none are given: the depth of its tree."""
 ASSUMED_LENGTH = 2048
 """max_model_len of a model whose config names no longest sequence."""
-NEEDED = (
-    "tensor_parallel_size", "pipeline_parallel_size", "decode_context_parallel_size", "data_parallel_size",
-    "num_speculative_tokens", "replayssm_buffer_len",
-)  # fmt: skip
-"""Counts that are never left open."""
-MODES = (None, "none", "align", "all")
 REPLAYSSM_CLASSES = (*NEMOTRON, "KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
-DTYPES = ("auto", "bfloat16", "float16", "float32")
-
-
-KINDS: tuple[tuple[type | tuple[type, ...], str, tuple[str, ...]], ...] = (
-    (str, "text", ("kv_cache_dtype", "mamba_backend", "gpu_capability")),
-    ((str, type(None)), "text", ("attention_backend", "gdn_prefill_backend", "kda_prefill_backend", "engine_version")),
-    (bool, "true or false", ("use_replayssm", "enforce_eager", "disable_hybrid_kv_cache_manager")),
-    ((bool, type(None)), "true or false", ("enable_prefix_caching", "enable_chunked_prefill")),
-    ((int, float), "a number", ("gpu_memory_utilization",)),
-    ((int, float, type(None)), "a number", ("gpu_memory_gib",)),
-    (Mapping, "a mapping", ("env",)),
-    ((Mapping, type(None)), "a mapping",
-     ("speculative_config", "additional_config", "compilation_config", "hf_overrides")),
-)  # fmt: skip
-"""What Python callers may hand in for an argument; the command line hands in nothing else."""
-
-
-def check_numbers(args: EngineArgs) -> None:
-    """Raise InputError for counts no deployment has, for unknown names, and for combinations that are not modelled."""
-    for kinds, what, names in KINDS:
-        for name in names:
-            if not isinstance(getattr(args, name), kinds):
-                raise InputError(f"{name} {quoted(getattr(args, name))} is not {what}")
-    for name, value in args.env.items():
-        if not isinstance(value, str):
-            raise InputError(f"env: {quoted(name)}: {quoted(value)} is not text", fix="variables hold text")
-    method = (args.speculative_config or {}).get("method")
-    if method is not None and not isinstance(method, str):
-        raise InputError(f"the speculative method {quoted(method)} is not a name", fix="mtp, ngram, eagle3, ...")
-    if not 0 < args.gpu_memory_utilization <= 1:
-        raise InputError(f"gpu_memory_utilization {quoted(args.gpu_memory_utilization)} is not above 0 and at most 1")
-    bounds = {
-        "tensor_parallel_size": (1, MOST_RANKS),
-        "pipeline_parallel_size": (1, MOST_RANKS),
-        "decode_context_parallel_size": (1, MOST_RANKS),
-        "data_parallel_size": (1, MOST_RANKS),
-        "num_speculative_tokens": (0, MOST_DRAFTS),
-        "replayssm_buffer_len": (1, 2**20),
-        "block_size": (1, 2**20),
-        "mamba_block_size": (1, 2**30),
-        "prefix_match_unit": (1, 2**30),
-        "num_gpu_blocks_override": (1, MOST_SLOTS),
-        "max_num_seqs": (1, MOST_SLOTS),
-        "max_num_batched_tokens": (1, LARGEST_TOKENS),
-        "draft_layers": (0, 1024),
-        "kv_cache_memory_bytes": (1, LARGEST_BYTES),
-        "prefix_cache_retention_interval": (0, LARGEST_TOKENS),
-    }
-    for name, (least, most) in bounds.items():
-        value = getattr(args, name)
-        if value is None and name in NEEDED:
-            raise InputError(f"{name} is not a whole number")
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most):
-            raise InputError(f"{name} {quoted(value)} is not a whole number from {least:,} to {most:,}")
-    length = args.max_model_len
-    whole = isinstance(length, int) and not isinstance(length, bool)
-    if length is not None and not (whole and (length == AUTO_FIT or 1 <= length <= LARGEST_TOKENS)):
-        raise InputError(
-            f"max_model_len {quoted(length)} is not a usable length", fix="write tokens, or -1 for what fits"
-        )
-    named = {"mamba_cache_mode": MODES, "dtype": DTYPES, "mamba_cache_dtype": DTYPES, "mamba_ssm_cache_dtype": DTYPES}
-    for name, values in named.items():
-        if getattr(args, name) not in values:
-            allowed = ", ".join(value for value in values if value)
-            raise InputError(f"{name} {quoted(getattr(args, name))} is not known", fix=f"one of {allowed}")
-    if args.pipeline_parallel_size > 1:
-        raise InputError("pipeline parallelism of vLLM is not modelled", fix="leave out --pipeline-parallel-size")
 
 
 def check_cache_mode(args: EngineArgs, rules: RuleSet) -> None:

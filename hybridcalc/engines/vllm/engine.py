@@ -46,12 +46,6 @@ class Vllm(Engine):
         _ = changed.capability  # raises for what is none
         return changed
 
-    def check_arguments(self, args: EngineArgs) -> None:
-        """As every engine."""
-        from hybridcalc.engines.vllm.configuration import check_numbers
-
-        check_numbers(args)
-
     def remarks(self, args: EngineArgs, known: Memory) -> list[str]:
         """As every engine."""
         said = super().remarks(args, known)

@@ -51,6 +51,17 @@ FLAGS = (
     Flag("disable_hybrid_kv_cache_manager", ("--disable-hybrid-kv-cache-manager",), "switch"),
 )
 
+ELSEWHERE = (
+    Flag("gpu_capability", ("--gpu-capability",), "str"),
+    Flag("gpu_memory_gib", ("--gpu",), "float", 0, 2**20),
+    Flag("draft_layers", ("--draft-layers",), "int", 0, 1024),
+    Flag("num_speculative_tokens", ("--spec-tokens",), "int", 0, MOST_DRAFTS),
+    Flag("dtype", ("--dtype",), "str", choices=STATE_DTYPES),
+)
+"""Arguments that vLLM reads from elsewhere than its command line, under the names that hybridcalc gives them, and what
+others are once the command line is read.
+"""
+
 FLAG_FILES = ("--config",)
 """Flags whose file holds more flags. Without it the command is not the whole answer."""
 

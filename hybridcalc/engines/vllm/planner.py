@@ -10,6 +10,7 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm import loglines
+from hybridcalc.engines.vllm.arguments import check_arguments
 from hybridcalc.engines.vllm.backends import attention_backend, backend_names, resolve_layout
 from hybridcalc.engines.vllm.classes import model_class
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
@@ -17,7 +18,6 @@ from hybridcalc.engines.vllm.configuration import (
     cache_mode,
     check_cache_mode,
     check_configuration,
-    check_numbers,
     check_state_dtype,
     load,
     model_length,
@@ -46,7 +46,7 @@ def prepare(model: Architecture, args: EngineArgs) -> Prepared:
 
 
 def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log: list[str]) -> Prepared:
-    check_numbers(args)
+    check_arguments(args)
     rules, _ = rules_for(args.engine_version)
     check_cache_mode(args, rules)
     kind = model_class(model, args.engine_version or rules.version)

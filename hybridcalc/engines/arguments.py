@@ -1,0 +1,92 @@
+"""What do the arguments of all engines have in common? What was given, and whether a command line would take it.
+
+An engine's flags (flags.py) say what each may be: the kind, the bounds and the choices. A command line is held to them
+as it is read (shell/flags.py); here arguments from Python or from a saved plan are. What arguments do to each other is
+the planner's business. Arguments at their defaults cost next to nothing, since every plan passes here.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from itertools import compress
+from operator import attrgetter, is_not
+from typing import Any, ClassVar, TypeVar, get_args
+
+from hybridcalc.errors import InputError, quoted
+from hybridcalc.shell.flags import Flag, holds, wanted
+
+Own = TypeVar("Own", bound="Arguments")
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Base of an engine's arguments: a frozen dataclass under the engine's own names and with its own defaults.
+
+    ``env`` holds environment switches, ``engine_version`` is the release, where one is named.
+    """
+
+    engine: ClassVar[str]
+
+    @classmethod
+    def from_command(cls: type[Own], text: str) -> Own:
+        """The arguments that a launch command gives, or its arguments alone; the model that it names is left out.
+
+        Nothing is run and no variable is expanded. Raises InputError for what cannot be read, for a misspelt flag and
+        for a value the shell decides.
+        """
+        from hybridcalc.engines.ask import read_command
+
+        args: Own = read_command(cls.engine, text)[1]
+        return args
+
+    def given(self) -> dict[str, Any]:
+        """The arguments that differ from their defaults, as plain data: what it takes to ask the same again."""
+        names, values, own = _defaults(type(self))
+        stated = (pair for pair, default in zip(zip(names, values(self)), own) if pair[1] != default)  # noqa: B905
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in stated}
+
+
+class Bounds:
+    """What each argument of an engine may be: the ``flags`` that set it, the first of a field where several do."""
+
+    def __init__(self, kind: type[Arguments], flags: Iterable[Flag]) -> None:
+        self.flags = {flag.field: flag for flag in reversed(tuple(flags))}
+        names, _, own = _defaults(kind)
+        checked = [(name, value) for name, value in zip(names, own, strict=True) if name not in ELSEWHERE]
+        self.names = tuple(name for name, _ in checked)
+        self._own = tuple(value for _, value in checked)
+        self._values = attrgetter(*self.names)
+        self._optional = {field.name for field in fields(kind) if type(None) in get_args(field.type)}
+
+    def check(self, args: Any) -> None:
+        """Raise InputError for an argument whose type, bound or choice the command line would refuse."""
+        values = self._values(args)
+        for name, value in compress(zip(self.names, values, strict=True), map(is_not, values, self._own)):
+            if value is None and name in self._optional:
+                continue
+            flag = self.flags[name]
+            if not holds(flag, value):
+                raise InputError(f"{name} {quoted(value)} is not {wanted(flag)}")
+        if args.engine_version is not None and not isinstance(args.engine_version, str):
+            raise InputError(f"engine_version {quoted(args.engine_version)} is not text", fix="write one like 0.5.23")
+        env = args.env
+        if type(env) is not dict and not isinstance(env, Mapping):
+            raise InputError(f"env {quoted(env)} is not a mapping", fix='write one like {"NAME": "value"}')
+        for name, value in env.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise InputError(f"env: {quoted(name)}: {quoted(value)} is not text", fix="variables hold text")
+
+
+ELSEWHERE = ("env", "engine_version")
+"""Arguments that no flag sets."""
+
+
+_KNOWN: dict[type[Arguments], tuple[tuple[str, ...], Any, tuple[Any, ...]]] = {}
+
+
+def _defaults(kind: type[Arguments]) -> tuple[tuple[str, ...], Any, tuple[Any, ...]]:
+    """The names of a class of arguments, what reads their values, and the values they have where none is given."""
+    if kind not in _KNOWN:
+        names = tuple(field.name for field in fields(kind))
+        values = attrgetter(*names)
+        _KNOWN[kind] = names, values, values(kind())
+    return _KNOWN[kind]
