@@ -17,13 +17,12 @@ from collections.abc import Callable
 
 from hybridcalc import load_model
 from hybridcalc.deployment import Workload, exact_rest
-from hybridcalc.engines.sglang.command import TABLE
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import allocation, prepare, size
-from hybridcalc.engines.sglang.sweep import CHEAP_FIELDS, SweepSolver
+from hybridcalc.engines.sweep import Axis, sweep
 from hybridcalc.engines.vllm import planner as vllm_planner
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.sweep import Axis, sweep
 from hybridcalc.units import GIB
 
 CALLS = 2_000
@@ -51,14 +50,7 @@ def stages() -> dict[str, Callable[[], object]]:
     axis = (Axis("rest", tuple(f"{20 + step / 100:.2f}" for step in range(100))),)
     points = lambda: list(  # noqa: E731
         sweep(
-            axis,
-            lambda _: ARGS,
-            SweepSolver(MODEL),
-            TABLE,
-            memory_name="rest",
-            cheap_fields=CHEAP_FIELDS,
-            memory=lambda _: exact_rest(28.55),
-            work=Workload.at(9216),
+            ENGINES["sglang"], axis, lambda _: ARGS, MODEL, memory=lambda _: exact_rest(28.55), work=Workload.at(9216)
         )
     )
     served = vllm_planner.prepare(NEMOTRON, VLLM)

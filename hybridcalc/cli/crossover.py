@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridcalc.cli import options, pictures
-from hybridcalc.crossover import Baseline, Crossover
+from hybridcalc.engines.crossover import Baseline, Crossover
 from hybridcalc.engines.engine import ENGINES, offered
 from hybridcalc.formulas.crossover import Span
 from hybridcalc.output.document import print_json

@@ -267,8 +267,8 @@ def _sweep(
     as_json: bool,
 ) -> None:
     """Every combination of the swept settings; exits with 1 when none starts."""
+    from hybridcalc.engines.sweep import count_points, mark_front, parse_axis, sweep
     from hybridcalc.output import plan_text
-    from hybridcalc.sweep import count_points, mark_front, parse_axis, sweep
 
     engine = question.engine
     how = offered(engine.sweeping, "--sweep", engine.title)
@@ -276,12 +276,10 @@ def _sweep(
     model, axes = options.model(name), [parse_axis(spec) for spec in specs]
     count = count_points(axes, engine.flags)
     points = sweep(
+        engine,
         axes,
         lambda flags: question.arguments(flags).args,
-        how.solver(model),
-        engine.flags,
-        memory_name=engine.memory_option,
-        cheap_fields=how.cheap_fields,
+        model,
         memory=lambda args: question.memory(model, inputs.Asked(name, args, ())),
         work=work,
     )

@@ -7,7 +7,7 @@ without it: its title, what starts it, and its modules in rooms that lie above (
 What an engine cannot do is None, and `offered` says so in the user's words. A new engine is added here with a row.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,13 +18,13 @@ from hybridcalc.errors import InputError
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.geometry import Architecture
-    from hybridcalc.crossover import Crossover
     from hybridcalc.deployment import Memory, Rest, Workload
+    from hybridcalc.engines.crossover import Crossover
+    from hybridcalc.engines.sweep import Sweeping
     from hybridcalc.errors import Refusal
     from hybridcalc.findings import Finding, Rule
     from hybridcalc.shell.flags import FlagTable
     from hybridcalc.steps import BudgetLine, Step, Suggestion
-    from hybridcalc.sweep import Outcome
 
 Offered = TypeVar("Offered")
 
@@ -101,17 +101,6 @@ class Decided(Protocol):
         """Rules that were not checked, each with the figures it needs."""
 
 
-class Sweeping(NamedTuple):
-    """How an engine is swept: a solver for a model, the arguments that change nothing of what is prepared, the names
-    of pool units and tokens in a document, and the unit in words.
-    """
-
-    solver: "Callable[[Architecture], Callable[..., Outcome]]"
-    cheap_fields: tuple[str, ...]
-    names: tuple[str, str]
-    unit: str
-
-
 class Compare(Protocol):
     """The crossovers of a model with itself and with a baseline, up to ``longest`` tokens in the curve."""
 
@@ -132,7 +121,7 @@ class Engine:
 
     ``options`` are options of commands that the engine takes beside its flags; any other is refused by name. One sets
     the argument of its name, where there is one, or the argument that it is ``renamed`` to. ``memory_option`` names the
-    one that says the memory left, ``unit`` what a sweep counts. ``stages`` are those of a start-up, in order.
+    one that says the memory left. ``stages`` are those of a start-up, in order.
     ``settles``: rules -> the rules that need no word of their own where the first has spoken. ``retired``: old names of
     flags -> their new ones. ``own_length``: a plan that no length is given for is one of requests as long as the engine
     serves. ``model_after_flags``: MODEL may stand behind flags, and not only before them.
@@ -144,7 +133,6 @@ class Engine:
     options: ClassVar[frozenset[str]]
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
     memory_option: ClassVar[str]
-    unit: ClassVar[str]
     stages: ClassVar[tuple[str, ...]] = ()
     settles: ClassVar[Mapping[str, frozenset[str]]] = MappingProxyType({})
     retired: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -181,6 +169,10 @@ class Engine:
     def note(self, version: str | None) -> str:
         """What is to be said where other rules stand in for those of ``version``. Raises InputError for none."""
         return cast(str, self.part("releases").rules_for(version)[1])
+
+    def release(self, version: str | None) -> str:
+        """The release whose rules are used for ``version``. Raises InputError for none."""
+        return cast(str, self.part("releases").rules_for(version)[0].version)
 
     def knows(self, version: str) -> bool:
         """Whether there are rules for a version of the engine."""
@@ -249,7 +241,20 @@ class Engine:
 
     def refused(self, model: "Architecture", args: Any, refusal: "Refusal") -> dict[str, Any]:
         """The document of a plan that does not start: the refusal, and what the stages before it settled."""
-        return cast("dict[str, Any]", self.part("server_plan").refused(model, args, refusal))
+        found = {"rule": refusal.rule, "reason": refusal.reason, "fix": refusal.fix}
+        finding = {"rule": refusal.rule, "severity": "error", "message": refusal.reason, "fix": refusal.fix}
+        return {
+            "engine": self.name,
+            "engine_version": self.release(args.engine_version),
+            "model": model.name,
+            "starts": False,
+            "refusal": {"stage": refusal.stage, **found},
+            "findings": [finding],
+            "suggestions": [],
+            "budget": [],
+            "log_lines": refusal.outputs.get("log", []),
+            **refusal.outputs,
+        }
 
     def ranks(self, args: Any) -> int:
         """GPUs that a server takes, all its replicas together."""
@@ -268,8 +273,7 @@ class Engine:
         """How it is swept; None where it is not."""
         if not self._offers("sweep"):
             return None
-        sweep = self.part("sweep")
-        return Sweeping(sweep.SweepSolver, sweep.CHEAP_FIELDS, sweep.NAMES, self.unit)
+        return cast("Sweeping", self.part("sweep").SWEEPING)
 
     @property
     def crossover(self) -> "Compare | None":

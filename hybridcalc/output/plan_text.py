@@ -6,12 +6,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from hybridcalc.engines.engine import ENGINES, Answer
+from hybridcalc.engines.sweep import Axis, Point
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding
 from hybridcalc.output import terminal
 from hybridcalc.output.memory_map import Segment
 from hybridcalc.steps import BudgetLine
-from hybridcalc.sweep import Axis, Point
 
 if TYPE_CHECKING:
     from rich.console import Console

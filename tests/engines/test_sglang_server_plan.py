@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.server_plan import refused
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.units import GIB, gib_text
 
@@ -253,7 +253,7 @@ def test_a_refusal_has_a_document_of_its_own():
     args = ServerArgs(**K3_FLAGS, max_mamba_cache_size=4)
     with pytest.raises(Refusal) as refusal:
         sglang.plan(load_model("kimi-k3"), args, rest_gib=28.55)
-    document = refused(load_model("kimi-k3"), args, refusal.value)
+    document = ENGINES["sglang"].refused(load_model("kimi-k3"), args, refusal.value)
     assert document["starts"] is False and document["max_mamba_cache_size"] == 4
     assert document["refusal"] == {
         "stage": "max_running_requests",

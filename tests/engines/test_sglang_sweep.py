@@ -10,12 +10,12 @@ import pytest
 
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Rest, Workload, exact_rest
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.sglang import memory
 from hybridcalc.engines.sglang.command import TABLE, from_words
-from hybridcalc.engines.sglang.sweep import CHEAP_FIELDS, SweepSolver
+from hybridcalc.engines.sweep import count_points, mark_front, parse_axis, sweep
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.hardware import find_gpu
-from hybridcalc.sweep import count_points, mark_front, parse_axis, sweep
 
 AT_9216 = Workload.at(9216)
 K3 = ["kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3"]
@@ -25,12 +25,10 @@ def swept(words, specs, *, rest=None, work=AT_9216):
     """Axes and every point of a sweep, on 28.55 GiB unless ``rest`` makes them of the arguments."""
     axes = [parse_axis(spec) for spec in specs]
     found = sweep(
+        ENGINES["sglang"],
         axes,
         lambda more: from_words([*words, *more], {})[1],
-        SweepSolver(load_model(words[0])),
-        TABLE,
-        memory_name="rest",
-        cheap_fields=CHEAP_FIELDS,
+        load_model(words[0]),
         memory=rest or (lambda _: exact_rest(28.55)),
         work=work,
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model
 from hybridcalc.architecture.presets import model_names
-from hybridcalc.crossover import Holdings
+from hybridcalc.engines.crossover import Holdings
 from hybridcalc.engines.vllm.classes import CLASSES
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.crossover import compare, holdings, lighter_in_blocks

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hybridcalc import load_model, vllm
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.vllm.classes import CLASSES
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.server_plan import refused
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.units import GIB
 
@@ -138,7 +138,7 @@ def test_a_refused_document_names_rule_stage_and_what_was_settled():
     args = EngineArgs(max_model_len=8192, max_num_seqs=5000)
     with pytest.raises(Refusal) as caught:
         vllm.plan(load_model(NEMOTRON), args, available_bytes=40 * GIB)
-    document = refused(load_model(NEMOTRON), args, caught.value)
+    document = ENGINES["vllm"].refused(load_model(NEMOTRON), args, caught.value)
     assert (document["starts"], document["refusal"]["rule"], document["num_blocks"]) == (False, "HC044", 2520)
     assert [finding["rule"] for finding in document["findings"]] == ["HC044"]
     json.dumps(document)

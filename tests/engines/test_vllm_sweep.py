@@ -6,13 +6,15 @@ import pytest
 
 from hybridcalc import load_model, vllm
 from hybridcalc.deployment import Workload, exact_rest
+from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines.sweep import MOST_PREPARED, Solver, count_points, mark_front, parse_axis, sweep
 from hybridcalc.engines.vllm import memory
+from hybridcalc.engines.vllm import sweep as vllm_sweep
 from hybridcalc.engines.vllm.command import TABLE, from_words
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.sweep import CHEAP_FIELDS, MOST_PREPARED, SweepSolver
+from hybridcalc.engines.vllm.sweep import SWEEPING
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.hardware import find_gpu
-from hybridcalc.sweep import count_points, mark_front, parse_axis, sweep
 
 AT_4200 = Workload.at(4200)
 NEMOTRON = ["nemotron-h-8b", "--max-model-len", "8192"]
@@ -22,12 +24,10 @@ def swept(words, specs, *, rest=None, work=AT_4200):
     """Axes and every point of a sweep, on 40 GiB unless ``rest`` makes them of the arguments."""
     axes = [parse_axis(spec) for spec in specs]
     found = sweep(
+        ENGINES["vllm"],
         axes,
         lambda more: from_words([*words, *more], {})[1],
-        SweepSolver(load_model(words[0])),
-        TABLE,
-        memory_name="available",
-        cheap_fields=CHEAP_FIELDS,
+        load_model(words[0]),
         memory=rest or (lambda _: exact_rest(40.0)),
         work=work,
     )
@@ -146,34 +146,36 @@ def test_a_value_that_is_no_switch_is_refused():
     assert caught.value.fix == "write enforce-eager=true,false"
 
 
-def test_a_sweep_of_many_shapes_keeps_few_of_them(within):
+def test_a_sweep_of_many_shapes_keeps_few_of_them():
     """Memory is bounded whatever is swept: what is prepared for old shapes is let go."""
-    solver, work = SweepSolver(load_model("nemotron-h-8b")), Workload()
+    solver, work = Solver(load_model("nemotron-h-8b"), SWEEPING), Workload()
     args = EngineArgs(max_model_len=8192, max_num_seqs=1)
-    with within(20):
-        first = solver(args, (0,), 40.0, work)
-        for shape in range(1, MOST_PREPARED + 10):
-            assert solver(args, (shape,), 40.0, work) == first
-            assert len(solver._prepared) <= MOST_PREPARED
+    first = solver(args, (0,), 40.0, work)
+    for shape in range(1, MOST_PREPARED + 10):
+        assert solver(args, (shape,), 40.0, work) == first
+        assert len(solver._prepared) <= MOST_PREPARED
 
 
-def test_points_that_differ_in_limits_and_memory_alone_share_one_preparation(within):
+def test_points_that_differ_in_limits_and_memory_alone_share_one_preparation(monkeypatch):
     """What makes a sweep of a quarter million points answerable."""
+    made = []
+
+    def counted(model, args):
+        made.append(args)
+        return SWEEPING.prepare(model, args)
+
+    monkeypatch.setattr(vllm_sweep, "SWEEPING", SWEEPING._replace(prepare=counted))
     axes = [parse_axis("max-num-seqs=1:50:1"), parse_axis("available=1:50:1")]
     assert count_points(axes, TABLE) == 2_500
-    solver = SweepSolver(load_model("nemotron-h-8b"))
-    with within(20):
-        found = list(
-            sweep(
-                axes,
-                lambda more: from_words([*NEMOTRON, *more], {})[1],
-                solver,
-                TABLE,
-                memory_name="available",
-                cheap_fields=CHEAP_FIELDS,
-                memory=lambda _: exact_rest(40.0),
-                work=AT_4200,
-            )
+    found = list(
+        sweep(
+            ENGINES["vllm"],
+            axes,
+            lambda more: from_words([*NEMOTRON, *more], {})[1],
+            load_model("nemotron-h-8b"),
+            memory=lambda _: exact_rest(40.0),
+            work=AT_4200,
         )
-    assert len(solver._prepared) == 1
+    )
+    assert len(made) == 1
     assert (found[-1].values, found[-1].requests, found[-1].binding) == (("50", "50"), 50, "limit")

@@ -1,8 +1,8 @@
 """What a model holds of a sequence on SGLang, for its crossovers: dtypes, sharding, KV rows."""
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.crossover import Crossover, Holdings
-from hybridcalc.crossover import compare as compare_holdings
+from hybridcalc.engines.crossover import Crossover, Holdings
+from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.sglang.arguments import check_arguments
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import kv_curve, kv_layers, kv_row

@@ -16,7 +16,7 @@ class Sglang(Engine):
 
     name, title = "sglang", "SGLang"
     model_flag = "--model-path"
-    memory_option, unit = "rest", "slots"
+    memory_option = "rest"
     options = frozenset({
         "rest", "gpu", "weights", "avail_before", "avail_after", "engine_version", "platform", "draft_layers",
         "draft_kv_bytes_per_token", "max_draft_tokens", "tp_size", "dp_size", "enable_dp_attention", "dcp_size",

@@ -15,7 +15,6 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.notes import model_notes
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, outputs, prepare, size
-from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.rules import RULES
 from hybridcalc.engines.sglang.settings import Setting
 from hybridcalc.engines.sglang.steps import plan_steps
@@ -123,22 +122,6 @@ def plan(
     sizing = size(ready, rest.likely_gib)
     low, high = (sizing, sizing) if rest.exact else _bounds(ready, rest, sizing)
     return Plan(ready, sizing, low, high, allocation(ready, sizing), rest, workload or Workload())
-
-
-def refused(model: Architecture, args: ServerArgs, refusal: Refusal) -> dict[str, Any]:
-    """The document of a plan that does not start: the refusal, and what the stages before it settled."""
-    return {
-        "engine": "sglang",
-        "engine_version": rules_for(args.engine_version)[0].version,
-        "model": model.name,
-        "starts": False,
-        "refusal": {"stage": refusal.stage, "rule": refusal.rule, "reason": refusal.reason, "fix": refusal.fix},
-        "findings": [Finding(refusal.rule, "error", refusal.reason, refusal.fix).to_dict()],
-        "suggestions": [],
-        "budget": [],
-        "log_lines": refusal.outputs.get("log", []),
-        **refusal.outputs,
-    }
 
 
 def _bounds(ready: Prepared, rest: Rest, likely: Sizing) -> tuple[Sizing, Sizing]:

@@ -11,8 +11,8 @@ from fractions import Fraction
 from math import gcd
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.crossover import DEFAULT_LONGEST, Crossover, Holdings
-from hybridcalc.crossover import compare as compare_holdings
+from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings
+from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.groups import FULL, STATE, WINDOW, blocks_held

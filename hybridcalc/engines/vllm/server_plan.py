@@ -16,7 +16,6 @@ from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.notes import plan_notes
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, outputs, prepare, size
 from hybridcalc.engines.vllm.prefix import PrefixReuse, prefix_reuse
-from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.engines.vllm.rules import RULES
 from hybridcalc.engines.vllm.steps import plan_steps
 from hybridcalc.engines.vllm.suggest import suggest
@@ -139,22 +138,6 @@ def plan(
         (sizing, sizing) if rest.exact else (_end(ready, rest.low_gib, sizing), _end(ready, rest.high_gib, sizing))
     )
     return Plan(ready, sizing, low, high, rest, work)
-
-
-def refused(model: Architecture, args: EngineArgs, refusal: Refusal) -> dict[str, Any]:
-    """The document of a plan that does not start: the refusal, and what the stages before it settled."""
-    return {
-        "engine": "vllm",
-        "engine_version": rules_for(args.engine_version)[0].version,
-        "model": model.name,
-        "starts": False,
-        "refusal": {"stage": refusal.stage, "rule": refusal.rule, "reason": refusal.reason, "fix": refusal.fix},
-        "findings": [Finding(refusal.rule, "error", refusal.reason, refusal.fix).to_dict()],
-        "suggestions": [],
-        "budget": [],
-        "log_lines": refusal.outputs.get("log", []),
-        **refusal.outputs,
-    }
 
 
 def _end(ready: Prepared, gib: float, likely: Sizing) -> Sizing:

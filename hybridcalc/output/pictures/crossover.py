@@ -2,7 +2,7 @@
 
 from math import ceil
 
-from hybridcalc.crossover import Crossover
+from hybridcalc.engines.crossover import Crossover
 from hybridcalc.output.pictures.chart import Axis, Chart, Mark, Series, lengths
 
 SHORTEST, LONGEST = 16, 131_072

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hybridcalc.engines.engine import ENGINES, Answer
+from hybridcalc.engines.sweep import Axis, Point
 from hybridcalc.errors import HybridcalcError, Refusal
 from hybridcalc.findings import Finding
 from hybridcalc.output.pictures.chart import Picture
@@ -11,7 +12,6 @@ from hybridcalc.output.pictures.memory import comparison_picture
 from hybridcalc.output.pictures.page import Choice, Page, Table, command_line
 from hybridcalc.output.plan_text import comparison_columns, words_of
 from hybridcalc.steps import Suggestion
-from hybridcalc.sweep import Axis, Point
 from hybridcalc.units import format_bytes
 
 MOST_LISTED = 200

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from hybridcalc.engines.sweep import Axis as Swept
+from hybridcalc.engines.sweep import Point
 from hybridcalc.errors import InputError
 from hybridcalc.output.pictures.chart import Axis, Chart, Series
-from hybridcalc.sweep import Axis as Swept
-from hybridcalc.sweep import Point
 
 MOST_LABELS = 12
 MOST_DRAWN = 2000

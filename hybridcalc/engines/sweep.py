@@ -4,16 +4,18 @@
 
 A name is a flag of the engine without its dashes, or ``length`` (tokens), or what the engine calls the memory for its
 caches (GiB). A point is on the Pareto front when no other has at least as many requests and tokens and more of one.
-Knows no engine: a `Solver` says what one combination comes to.
+An engine says what one combination comes to (`Sweeping`); points that share a preparation make it once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from itertools import chain, product
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError
+from hybridcalc.engines.engine import Engine, offered
+from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError, Refusal
 from hybridcalc.shell.flags import LIKENESS, Flag, FlagTable
 from hybridcalc.units import parse_gib, parse_tokens
 
@@ -25,8 +27,8 @@ SWITCHES = ("flag", "switch")
 LARGEST_VALUE = Decimal(10**18)
 """Beyond it, and below its inverse, no setting of a server lies."""
 
-Args_contra = TypeVar("Args_contra", contravariant=True)
-Args = TypeVar("Args")
+MOST_PREPARED = 1024
+"""Preparations kept at once."""
 
 
 class Axis(NamedTuple):
@@ -70,15 +72,43 @@ class Point(NamedTuple):
         }
 
 
-class Solver(Protocol[Args_contra]):
-    """What ``args`` come to with so much memory and that workload (without a length: as long as the engine lets them).
+class Sweeping(NamedTuple):
+    """How an engine is swept. ``solve`` says what arguments come to with so much memory and that workload (without a
+    length: as long as the engine lets them), given what ``prepare`` made for those that share it; either raises
+    HybridcalcError for what does not start.
 
-    ``key`` tells combinations apart whose preparation differs. Raises HybridcalcError for what does not start.
+    ``cheap_fields`` are arguments that change only the arithmetic, not what is prepared for it; ``names`` are what the
+    engine calls its units and tokens, ``unit`` is the unit in words.
     """
 
-    def __call__(self, args: Args_contra, key: tuple[Any, ...], gib: float, work: Workload) -> Outcome:
-        """Solve one combination."""
-        ...
+    prepare: Callable[[Architecture, Any], Any]
+    solve: Callable[[Any, Any, float, Workload], Outcome]
+    cheap_fields: tuple[str, ...]
+    names: tuple[str, str]
+    unit: str
+
+
+class Solver:
+    """Solves combinations for one model, and prepares once for those that share it."""
+
+    def __init__(self, model: Architecture, how: Sweeping) -> None:
+        self.model, self.how = model, how
+        self._prepared: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, args: Any, key: tuple[Any, ...], gib: float, work: Workload) -> Outcome:
+        """One combination; ``key`` tells those apart whose preparation differs. Raises HybridcalcError."""
+        ready = self._prepared.get(key)
+        if ready is None:
+            if len(self._prepared) >= MOST_PREPARED:
+                self._prepared.clear()
+            try:
+                ready = self.how.prepare(self.model, args)
+            except Refusal as refusal:
+                ready = refusal
+            self._prepared[key] = ready
+        if isinstance(ready, Refusal):
+            raise ready.with_traceback(None)  # the same object is raised for every point
+        return self.how.solve(ready, args, gib, work)
 
 
 def parse_axis(text: str) -> Axis:
@@ -108,22 +138,22 @@ def count_points(axes: Sequence[Axis], table: FlagTable) -> int:
 
 
 def sweep(
+    engine: Engine,
     axes: Sequence[Axis],
-    arguments: Callable[[list[str]], Args],
-    solve: Solver[Args],
-    table: FlagTable,
+    arguments: Callable[[list[str]], Any],
+    model: Architecture,
     *,
-    memory_name: str,
-    cheap_fields: Iterable[str],
-    memory: Callable[[Args], Rest],
+    memory: Callable[[Any], Rest],
     work: Workload,
 ) -> Iterator[Point]:
     """Every combination in order, planned exactly on the likely ``memory``.
 
-    ``cheap_fields`` are arguments that change only the arithmetic, not what is prepared for it. A combination that
-    makes no sense is a refused point; InputError is raised when none makes any.
+    A combination that makes no sense is a refused point; InputError is raised when none makes any, and for an engine
+    that is not swept.
     """
-    cheap = {axis.name for axis in axes if field_of(axis.name, table) in cheap_fields}
+    how, table, memory_name = offered(engine.sweeping, "--sweep", engine.title), engine.flags, engine.memory_option
+    solve = Solver(model, how)
+    cheap = {axis.name for axis in axes if field_of(axis.name, table) in how.cheap_fields}
     switches = {axis.name: flag for axis in axes if (flag := _flag(axis.name, table)) and flag.kind in SWITCHES}
     senseless: InputError | None = None
     sense = checked = False
@@ -151,7 +181,7 @@ def sweep(
 
 
 def _point(
-    values: tuple[str, ...], solve: Solver[Args], args: Args, key: tuple[Any, ...], gib: float, work: Workload
+    values: tuple[str, ...], solve: Solver, args: Any, key: tuple[Any, ...], gib: float, work: Workload
 ) -> Point:
     try:
         return Point(values, *solve(args, key, gib, work), refusal="")

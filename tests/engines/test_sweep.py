@@ -8,23 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybridcalc import load_model
 from hybridcalc.deployment import Workload, exact_rest
+from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sglang.command import TABLE as SGLANG
-from hybridcalc.engines.vllm.command import TABLE as VLLM
-from hybridcalc.errors import InputError
-from hybridcalc.shell.flags import Flag, FlagTable
-from hybridcalc.sweep import (
+from hybridcalc.engines.sweep import (
     MOST_POINTS,
     OPTIONS,
     Axis,
     Outcome,
     Point,
+    Sweeping,
     count_points,
     field_of,
     mark_front,
     parse_axis,
     sweep,
 )
+from hybridcalc.engines.vllm.command import TABLE as VLLM
+from hybridcalc.errors import InputError
+from hybridcalc.shell.flags import Flag, FlagTable
 
 
 @pytest.mark.parametrize(
@@ -162,29 +165,42 @@ TOY = FlagTable(
 )  # fmt: skip
 
 
-NO_LENGTH = Workload()
+MODEL, NO_LENGTH = load_model("nemotron-h-8b"), Workload()
+
+
+class Swept(Engine):
+    """An engine as a sweep asks it."""
+
+    name, title, memory_option = "toy", "Toy", "room"
+    flags = TOY
+    sweeping = None
+
+    def __init__(self, solve, *, prepare=lambda _, width: width, cheap=()):
+        self.sweeping = Sweeping(prepare, lambda _, *asked: solve(*asked), cheap, ("units", "tokens"), "units")
 
 
 def toy(specs, *, work=NO_LENGTH, memory=lambda _: exact_rest(4.0), cheap=(), before=()):
-    """Axes and points of an engine that answers what it was asked: width x GiB units, the length in tokens.
-
-    ``before`` are words of the launch line; switches double and triple the width.
+    """Axes and points of an engine that answers what it was asked: width x GiB units, the length in tokens; and what it
+    prepared for. ``before`` are words of the launch line; switches double and triple the width.
     """
-    asked = []
+    prepared = []
 
     def arguments(words):
         read = TOY.read([*before, *words])
         return read.get("--width", 1) * (2 if read.get("--doubled-up") else 1) * (3 if read.get("--tripled") else 1)
 
-    def solve(width, key, gib, work):
-        asked.append(key)
+    def solve(width, gib, work):
         if width == 13:
             raise InputError("13 is refused")
         return Outcome(int(width * gib), int(work.mean_length or 0), width, "units")
 
+    def prepare(_model, width):
+        prepared.append(width)
+        return width
+
     axes = [parse_axis(spec) for spec in specs]
-    found = sweep(axes, arguments, solve, TOY, memory_name="room", cheap_fields=cheap, memory=memory, work=work)
-    return axes, list(found), asked
+    engine = Swept(solve, prepare=prepare, cheap=cheap)
+    return axes, list(sweep(engine, axes, arguments, MODEL, memory=memory, work=work)), prepared
 
 
 def test_every_combination_comes_in_order_with_its_own_memory_and_length():
@@ -215,24 +231,13 @@ def test_a_mix_of_lengths_is_handed_on_whole_and_a_swept_length_replaces_it():
     """What a solver makes of unequal requests, and of the prefix they share, is its own affair."""
     mix, asked = Workload(((8000, 20), (1000, 4)), None, None, 900, 100), []
 
-    def solve(_args, _key, _gib, work):
+    def solve(_args, _gib, work):
         asked.append(work)
         return Outcome(1, 1, 1, "units")
 
     for specs in (["width=1"], ["length=10,20"]):
         axes = [parse_axis(spec) for spec in specs]
-        list(
-            sweep(
-                axes,
-                lambda _: 1,
-                solve,
-                TOY,
-                memory_name="room",
-                cheap_fields=(),
-                memory=lambda _: exact_rest(1.0),
-                work=mix,
-            )
-        )
+        list(sweep(Swept(solve), axes, lambda _: 1, MODEL, memory=lambda _: exact_rest(1.0), work=mix))
     assert asked == [mix, Workload.at(10), Workload.at(20)]
 
 
@@ -260,28 +265,25 @@ def test_names_are_checked_before_any_argument_is_read():
     def arguments(words):
         raise AssertionError(words)
 
+    engine = Swept(lambda *_: Outcome(1, 1, 1, ""))
     for spec in ("height=1", "gpu=h100", "doubled=2"):
         with pytest.raises(InputError, match=r"^--sweep "):
-            list(
-                sweep(
-                    [parse_axis(spec)],
-                    arguments,
-                    lambda *_: Outcome(1, 1, 1, ""),
-                    TOY,
-                    memory_name="room",
-                    cheap_fields=(),
-                    memory=lambda _: exact_rest(1.0),
-                    work=NO_LENGTH,
-                )
-            )
+            list(sweep(engine, [parse_axis(spec)], arguments, MODEL, memory=lambda _: exact_rest(1.0), work=NO_LENGTH))
 
 
 def test_cheap_arguments_memory_and_length_do_not_part_preparations():
-    """The key is what a solver prepares by."""
-    _, _, asked = toy(["width=1,2", "room=1,2", "length=1,2"], cheap=("width",))
-    assert set(asked) == {()}
-    _, _, asked = toy(["width=1,2", "room=1,2"])
-    assert set(asked) == {("1",), ("2",)}
+    """What is prepared once is shared by all points that differ in these alone."""
+    _, _, prepared = toy(["width=1,2", "room=1,2", "length=1,2"], cheap=("width",))
+    assert prepared == [1]
+    _, _, prepared = toy(["width=1,2", "room=1,2"])
+    assert prepared == [1, 2]
+
+
+def test_an_engine_that_is_not_swept_says_so():
+    engine = Swept(lambda *_: None)
+    engine.sweeping = None
+    with pytest.raises(InputError, match=r"^--sweep is not for Toy$"):
+        list(sweep(engine, [parse_axis("width=1")], int, MODEL, memory=exact_rest, work=NO_LENGTH))
 
 
 def test_a_refused_combination_is_a_point_with_the_reason():
