@@ -16,7 +16,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from hybridcalc.architecture.families.family import FAMILIES, NO_FAMILY, OrZero, family_class
-from hybridcalc.architecture.geometry import LAYER_LETTERS
+from hybridcalc.architecture.geometry import FULL_ATTENTION_LETTERS, LAYER_LETTERS, STATE_LETTERS, WINDOW_LETTERS
 from hybridcalc.errors import InputError
 
 LARGEST_PRESET_BYTES = 256 * 1024
@@ -156,15 +156,14 @@ class Preset(_Strict):
         letters = set("".join(self.layers.split()))
         if letters - set(LAYER_LETTERS):
             raise ValueError(f"layers may hold only the letters {' '.join(LAYER_LETTERS)}")
-        if (self.family in FAMILIES) != bool(letters & set("sbv")) or (self.family in FAMILIES) != (
-            self.state is not None
-        ):
+        recurrent = bool(letters & set(STATE_LETTERS))
+        if not recurrent == (self.family != NO_FAMILY) == (self.state is not None):
             raise ValueError("family, state and the recurrent layers (s, b, v) must all be there or all be absent")
         if self.state is not None:
             _check_state(self.family, self.state)
-        if bool(letters & set("abwv")) != (self.attention is not None):
+        if bool(letters & set(FULL_ATTENTION_LETTERS + WINDOW_LETTERS)) != (self.attention is not None):
             raise ValueError("attention and the attention layers (a, b, w, v) must both be there or both be absent")
-        if bool(letters & set("wv")) != (self.window is not None):
+        if bool(letters & set(WINDOW_LETTERS)) != (self.window is not None):
             raise ValueError("window and the window layers (w, v) must both be there or both be absent")
         return self
 

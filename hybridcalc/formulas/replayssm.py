@@ -14,8 +14,9 @@ Source: SGLang configs/mamba_utils.py, mem_cache/memory_pool.py (0.5.23).
 """
 
 from math import prod
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from hybridcalc.architecture.families.family import Replay
 from hybridcalc.units import DTYPE_BYTES
 
 
@@ -33,7 +34,7 @@ class Ring(NamedTuple):
 
 
 def replay_rings(
-    kept: Literal["inputs", "pairs"],
+    kept: Replay,
     *,
     layers: int,
     slots: int,

@@ -103,7 +103,7 @@ def state_pool(case_id, rules, outputs):
         args,
         rules,
         replay_active=replayssm_active(model, args, rules),
-        rings=charged_rings(model, args, rules),
+        rings=charged_rings(model, state_slot(model, args), args, rules),
     )
 
 
@@ -148,7 +148,7 @@ def test_tokens_and_running_requests(case_id):
         args,
         NEWEST,
         replay_active=replayssm_active(model, args, NEWEST),
-        rings=charged_rings(model, args, NEWEST),
+        rings=charged_rings(model, state_slot(model, args), args, NEWEST),
     )
     assert (pools.tokens, pools.running_requests) == (outputs["max_total_num_tokens"], outputs["max_running_requests"])
 

@@ -154,10 +154,11 @@ def test_replayssm_is_inert_outside_kda_and_the_gdn_of_qwen_and_jet(name, flags,
 def test_rings_of_kimi_k3_come_with_every_slot_and_those_of_qwen_with_every_request():
     """20,401,920 B a slot on 8 ranks; 0.5.16 prices no ring."""
     args, newest = ServerArgs(tp_size=8, **SPEC), rules_for("0.5.23")[0]
-    assert charged_rings(load_model("kimi-k3"), args, newest) == (20_401_920, 0)
-    per_slot, per_request = charged_rings(load_model("qwen3.5-27b"), args, newest)
+    kimi, qwen = load_model("kimi-k3"), load_model("qwen3.5-27b")
+    assert charged_rings(kimi, state_slot(kimi, args), args, newest) == (20_401_920, 0)
+    per_slot, per_request = charged_rings(qwen, state_slot(qwen, args), args, newest)
     assert per_slot == 0 < per_request
-    assert charged_rings(load_model("kimi-k3"), args, rules_for("0.5.16")[0]) == (0, 0)
+    assert charged_rings(kimi, state_slot(kimi, args), args, rules_for("0.5.16")[0]) == (0, 0)
 
 
 def test_inkling_has_nothing_to_replay():

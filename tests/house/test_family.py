@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -165,6 +167,19 @@ def test_every_family_says_who_it_is():
         assert set(rules) - {NO_FAMILY} == set(FAMILIES)
     with pytest.raises(InputError, match="'mamba3' is no family of recurrent layers"):
         family_class("mamba3")
+
+
+def test_the_documentation_has_every_family_and_its_sizes():
+    text = (Path(__file__).parents[2] / "docs" / "presets.md").read_text(encoding="utf-8")
+    for name in FAMILIES:
+        assert f"{name}: `{', '.join(size.name for size in fields(family_class(name)))}`" in text
+
+
+def test_a_model_loads_the_module_of_its_family_alone():
+    script = "import sys; from hybridcalc import load_model; load_model('kimi-k3'); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    modules = {place.partition(":")[0] for place in FAMILIES.values()}
+    assert modules & set(loaded) == {"hybridcalc.architecture.families.kda"}
 
 
 HOLDERS = {

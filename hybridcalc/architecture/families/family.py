@@ -71,20 +71,23 @@ class PleConv(NamedTuple):
     columns: int
 
 
+Replay = Literal["pairs", "inputs"]
+"""What a replay keeps of a token: d and k as pairs of a rounded value and the rest, or the inputs of its step."""
+
+
 class Recurrence(NamedTuple):
     """How the v_dim x k_dim state of one head takes a token: it decays, then d k^T is added (crosscheck/recurrence.py).
 
     ``delta_rule``: d is what the decayed state lacks at k, not the value itself. ``channel_decay``: each key channel
-    decays by its own factor, not the whole head by one. ``replay``: what ReplaySSM keeps of a token to rebuild the
-    state (formulas/replayssm.py): d and k as "pairs" of a rounded value and the rest, or the "inputs" of the step; None
-    where no engine replays the family.
+    decays by its own factor, not the whole head by one. ``replay``: from what ReplaySSM rebuilds the state
+    (formulas/replayssm.py); None where no engine replays the family.
     """
 
     v_dim: int
     k_dim: int
     delta_rule: bool = False
     channel_decay: bool = False
-    replay: Literal["pairs", "inputs"] | None = None
+    replay: Replay | None = None
 
 
 class RecurrentState(ABC):

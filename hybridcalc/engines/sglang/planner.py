@@ -34,7 +34,7 @@ from hybridcalc.engines.sglang.pools import (
     solve_state_pool,
 )
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
-from hybridcalc.engines.sglang.replayssm import replayed, replayssm_active, replayssm_rings
+from hybridcalc.engines.sglang.replayssm import charged_rings, replayed, replayssm_active, ring_bytes
 from hybridcalc.engines.sglang.stages import Stage, pipeline_stages
 from hybridcalc.engines.sglang.states import StateSlot, state_slot
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of
@@ -98,8 +98,7 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
     stages = pipeline_stages(model, args)
     most = max(stage.state_layers for stage in stages)
     share = (lambda size: size) if len(stages) == 1 else (lambda size: int(size * (most / slot.layers)))
-    active = replayssm_active(model, args, rules)
-    ring = share(ring_bytes(model, slot, args) or 0) if active else 0
+    rings = charged_rings(model, slot, args, rules)
     return Prepared(
         model=model,
         args=args,
@@ -110,8 +109,8 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
         stages=stages,
         cells=tuple(stage_cell(model, args, rules, s.kv_layers, s.window_layers) for s in stages),
         stage_slot_bytes=share(slot.bytes),
-        rings=Rings(per_slot=ring) if family_rule(model).kimi_pool else Rings(per_request=ring),
-        replay_active=active,
+        rings=Rings(share(rings.per_slot), share(rings.per_request)),
+        replay_active=replayssm_active(model, args, rules),
         context_length=args.context_length or context_length(model),
     )
 
@@ -201,12 +200,6 @@ def log_lines(ready: Prepared, sizing: Sizing, pools: Allocation, *, kv: bool = 
 def context_length(model: Architecture) -> int:
     """Tokens the engine takes for the model's context: as the config states it, stretched by its rope factor."""
     return int((model.max_context or DEFAULT_CONTEXT) * model.rope_scaling_factor)
-
-
-def ring_bytes(model: Architecture, slot: StateSlot, args: ServerArgs) -> int | None:
-    """Ring bytes of one slot over all layers, active or not; None where there is no state to replay."""
-    rings = replayssm_rings(model, slot, args, slots=1)
-    return None if rings is None else sum(ring.bytes for ring in rings)
 
 
 def shape_outputs(model: Architecture, args: ServerArgs, slot: StateSlot) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.pools import Rings
 from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.engines.sglang.states import StateSlot, state_ranks, state_slot
+from hybridcalc.engines.sglang.states import StateSlot, state_ranks
 from hybridcalc.formulas.replayssm import Ring, replay_rings, ring_length_problem
 
 
@@ -32,11 +32,17 @@ def decode_rings(model: Architecture, slot: StateSlot, args: ServerArgs, *, slot
     return tuple(ring for ring in rings if ring.name in ("d", "k", "g"))
 
 
-def charged_rings(model: Architecture, args: ServerArgs, rules: RuleSet) -> Rings:
-    """Ring bytes the solver takes off the state pool; none where ReplaySSM is not active."""
-    if not replayssm_active(model, args, rules):
+def ring_bytes(model: Architecture, slot: StateSlot, args: ServerArgs) -> int | None:
+    """Ring bytes of one slot over all layers, active or not; None where there is no state to replay."""
+    rings = replayssm_rings(model, slot, args, slots=1)
+    return None if rings is None else sum(ring.bytes for ring in rings)
+
+
+def charged_rings(model: Architecture, slot: StateSlot, args: ServerArgs, rules: RuleSet) -> Rings:
+    """Ring bytes over all layers that the solver takes off the state pool; none where ReplaySSM is not active."""
+    size = ring_bytes(model, slot, args) if replayssm_active(model, args, rules) else None
+    if size is None:
         return Rings()
-    size = sum(ring.bytes for ring in replayssm_rings(model, state_slot(model, args), args, slots=1) or ())
     return Rings(per_slot=size) if family_rule(model).kimi_pool else Rings(per_request=size)
 
 
