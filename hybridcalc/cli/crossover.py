@@ -33,7 +33,7 @@ def crossover(
     ] = None,
     engine: Annotated[
         str, typer.Option("--engine", metavar="NAME", help="sglang; or vllm: what its pages and blocks take.")
-    ] = "sglang",
+    ] = ENGINES.usual,
     tp_size: options.Tp = 1,
     dp_size: options.Dp = 1,
     enable_dp_attention: options.DpAttention = False,

@@ -151,7 +151,7 @@ def _page(
     from hybridcalc.output.pictures.crossover import crossover_picture
     from hybridcalc.output.pictures.page import Choice, Page, command_line
     from hybridcalc.output.pictures.pages import drawn
-    from hybridcalc.output.pictures.play import sglang_play
+    from hybridcalc.output.pictures.sglang_play import sglang_play
 
     play = None
     if model is not None and answer.constants.origin == "architecture":

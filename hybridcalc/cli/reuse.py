@@ -59,7 +59,7 @@ def reuse(
             help="Requests at once, their slots taken from --slots; 0: one, its slots beside.",
         ),
     ] = 0,
-    engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="sglang or vllm.")] = "sglang",
+    engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="sglang or vllm.")] = ENGINES.usual,
     strategy: options.StrategyFlag = "auto",
     disable_overlap_schedule: options.NoOverlap = False,
     page_size: options.PageSize = None,

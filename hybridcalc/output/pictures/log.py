@@ -15,7 +15,7 @@ from hybridcalc.output.pictures.chart import Bar, Bars, Part, Picture
 from hybridcalc.output.pictures.memory import part
 from hybridcalc.output.pictures.page import Page, Table, command_line
 from hybridcalc.output.pictures.pages import drawn, suggested
-from hybridcalc.output.pictures.play import sglang_play
+from hybridcalc.output.pictures.sglang_play import sglang_play
 from hybridcalc.units import GIB, MIB
 
 PRINTED: tuple[tuple[str, str, tuple[str, ...]], ...] = (

@@ -200,7 +200,7 @@ def change_picture(plan: Plan, now: str = "as planned") -> Bars:
 
 def play(plan: Plan) -> "Play | None":
     """The settings of a page to try; None where the browser could not follow them."""
-    from hybridcalc.output.pictures.play import sglang_play
+    from hybridcalc.output.pictures.sglang_play import sglang_play
 
     return sglang_play(plan.model, plan.args, plan.rest.likely_gib, plan.workload)
 

@@ -105,7 +105,7 @@ def change_picture(plan: Plan) -> Bars:
 
 def play(plan: Plan) -> "Play | None":
     """The settings of a page to try; None where the browser could not follow them."""
-    from hybridcalc.output.pictures.play import vllm_play
+    from hybridcalc.output.pictures.vllm_play import vllm_play
 
     return vllm_play(plan.model, plan.args, plan.rest.likely_gib, plan.workload)
 

@@ -29,14 +29,8 @@ from hybridcalc.engines.vllm.server_plan import plan as vllm_plan
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.slots import pin
 from hybridcalc.output.pictures.page import Page, render
-from hybridcalc.output.pictures.play import (
-    sglang_constants,
-    sglang_play,
-    sglang_sizes,
-    vllm_constants,
-    vllm_play,
-    vllm_sizes,
-)
+from hybridcalc.output.pictures.sglang_play import sglang_constants, sglang_play, sglang_sizes
+from hybridcalc.output.pictures.vllm_play import vllm_constants, vllm_play, vllm_sizes
 from hybridcalc.resources import package_file
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -1,0 +1,97 @@
+"""A third engine is its package and one row: every command plans with it, or says that it is not for it."""
+
+import io
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+import hybridcalc
+from hybridcalc.checks.rules import all_rules
+from hybridcalc.cli.app import execute
+from hybridcalc.engines.engine import ENGINES, Row
+
+HERE = Path(__file__).parent
+ROW = Row("Toy", "toy.engine", (("toy", "serve"),))
+MODEL = "llama-3.1-8b"
+
+
+@pytest.fixture(autouse=True)
+def toy(monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+    monkeypatch.setitem(ENGINES.rows, "toy", ROW)
+    all_rules.cache_clear()
+    yield
+    all_rules.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "toy"]:
+        del sys.modules[name]
+
+
+def run(*arguments):
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = execute(list(arguments))
+    return code, out.getvalue(), err.getvalue()
+
+
+def answer(*arguments):
+    code, out, err = run(*arguments, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_it_is_planned_as_text_and_as_a_document():
+    document = answer("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "-L", "8k", "--max-requests", "16")
+    assert document["engine"] == "toy" and document["blocks"] == 8 * 2**30 // (256 * 131072)
+    assert document["requests"] == 256 // 33 and document["arguments"] == {"max_requests": 16}
+    code, out, err = run("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "-L", "8k", "--explain")
+    assert (code, err) == (0, "") and "7 requests" in out and "toy: 256 blocks" in out and "memory // block" in out
+
+
+def test_what_does_not_start_is_refused_with_its_rule():
+    code, out, _ = run("plan", MODEL, "--engine", "toy", "--rest", "2MiB")
+    assert code == 1 and "TOY1" in out and "no room for two blocks" in out
+    code, out, _ = run("plan", MODEL, "--engine", "toy", "--rest", "2MiB", "--json")
+    assert code == 1 and json.loads(out)["refusal"]["rule"] == "TOY1"
+
+
+def test_settings_are_compared():
+    document = answer("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "-L", "8k", "--compare", "--block 16")
+    assert [side["requests"] for side in document["compare"]] == [7, 7]
+    code, out, _ = run("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "-L", "8k", "--compare", "--block 16")
+    assert code == 0 and "requests at once" in out
+
+
+def test_a_page_is_written(tmp_path):
+    page = tmp_path / "toy.html"
+    code, _, err = run("report", MODEL, "-o", str(page), "--engine", "toy", "--rest", "8GiB")
+    assert (code, err) == (0, "") and "on Toy 2.0" in page.read_text()
+
+
+def test_the_library_plans_it():
+    plan = hybridcalc.plan(MODEL, engine="toy", rest="8GiB", length="8k", block=16)
+    assert plan.requests == 7 and plan.to_dict()["engine"] == "toy"
+
+
+def test_its_rules_are_explained():
+    code, out, _ = run("rules", "TOY2")
+    assert code == 0 and "Blocks are left" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("crossover", "kimi-k3", "--engine", "toy"), "crossover is not for Toy"),
+        (("reuse", "--engine", "toy", "--slots", "9", "--workload", "cyclic"), "reuse is not for Toy"),
+        (("verify", MODEL, "--engine", "toy", "--rest", "8GiB"), "verify is not for Toy"),
+        (("plan", MODEL, "--engine", "toy", "--sweep", "rest=4,8"), "--sweep is not for Toy"),
+        (("plan", MODEL, "--engine", "toy", "--available", "8GiB"), "--available says nothing about Toy"),
+        (("plan", MODEL, "--engine", "toy"), "toy needs the memory for its blocks"),
+        (("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "--tp", "8"), "--tp is no flag of Toy nor of plan"),
+    ],
+)
+def test_what_it_does_not_offer_is_said(arguments, said):
+    code, _, err = run(*arguments)
+    assert code == 2 and said in err and "defect" not in err

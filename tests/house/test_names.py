@@ -1,0 +1,40 @@
+"""No engine's name stands outside engines/ and the modules that are an engine's own in a room above."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from hybridcalc.engines.engine import ENGINES
+
+PACKAGE = Path(__file__).resolve().parent.parent.parent / "hybridcalc"
+NAMES = (*ENGINES, "llamacpp", "llama.cpp")
+OWN = tuple(name.replace(".", "") for name in NAMES)
+
+EXCEPTIONS: dict[str, str] = {
+    "__init__.py": "the public modules hybridcalc.sglang and hybridcalc.vllm are named",
+    "cli/log.py": "a launch line beside a log",
+    "output/log_text.py": "what a log of another engine is not asked for",
+}
+ROOMS = ("checks", "cli", "crosscheck", "output", "reuse")
+
+
+def named(module: Path) -> Iterator[tuple[int, str]]:
+    """Lines of a module in which a text is an engine's name, docstrings apart."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and node.value in NAMES:
+            yield node.lineno, node.value
+
+
+def shared_modules() -> Iterator[str]:
+    """Every module that is no engine's own."""
+    for module in sorted(PACKAGE.rglob("*.py")):
+        path = module.relative_to(PACKAGE)
+        if path.parts[0] in (*ROOMS, path.name) and not path.stem.startswith(OWN):
+            yield path.as_posix()
+
+
+def test_no_shared_module_names_an_engine():
+    found = {path: list(named(PACKAGE / path)) for path in shared_modules()}
+    found = {path: lines for path, lines in found.items() if lines}
+    assert {path: lines for path, lines in found.items() if path not in EXCEPTIONS} == {}
+    assert set(EXCEPTIONS) <= set(found), "an exception that is none any more"

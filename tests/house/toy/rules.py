@@ -1,0 +1,14 @@
+"""Toy's rules."""
+
+from hybridcalc.findings import Rule
+
+
+def _limited(plan):
+    if plan.binding == "limit":
+        yield f"{plan.args.max_requests} requests are the limit", "raise --max-requests"
+
+
+RULES = (
+    Rule("TOY1", "error", "model refused", "It has attention only.", "toy"),
+    Rule("TOY2", "warning", "the limit binds", "Blocks are left.", "toy", _limited),
+)
