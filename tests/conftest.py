@@ -4,7 +4,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 import pytest
@@ -23,33 +22,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.importorskip(mark.args[0])
 
 
-HANGS = 8
-"""Times its processor time that a body may take on the clock: tests share a machine."""
+HANGS = 300
+"""Seconds after which a test hangs. The only time limit there is: what a test bounds is work, by ``steps``, ``growth``
+or what it counts itself.
+"""
 
 
-@pytest.fixture
-def within() -> Callable[[float], AbstractContextManager[None]]:
-    """``with within(seconds):`` fails the test when its body takes more processor time, and stops the body then; a body
-    that waits for something is stopped after HANGS times as long on the clock.
-    """
+@pytest.fixture(autouse=True)
+def _a_hang_is_a_failure() -> Iterator[None]:
+    def stop(signum: int, frame: FrameType | None) -> None:
+        pytest.fail(f"hangs: not done after {HANGS} s")
 
-    @contextmanager
-    def limit(seconds: float) -> Iterator[None]:
-        def stop(signum: int, frame: FrameType | None) -> None:
-            pytest.fail(f"not done within {seconds} s")
-
-        before = {number: signal.signal(number, stop) for number in (signal.SIGPROF, signal.SIGALRM)}
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-        signal.setitimer(signal.ITIMER_REAL, HANGS * seconds)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    return limit
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(HANGS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

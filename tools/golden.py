@@ -15,28 +15,27 @@ torch, the repository's folder and $OUT are replaced by their names.
 from __future__ import annotations
 
 import contextlib
-import io
-import os
 import re
 import shlex
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
 from difflib import unified_diff
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from hybridcalc import __version__
-from hybridcalc.cli.app import execute
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from command_line import run  # noqa: E402
+
 FOLDER = ROOT / "tests" / "golden"
 PROMPT = re.compile(r"^\$ (?=(?:[A-Z_]+=\S* )*hybridcalc\b)", re.MULTILINE)
 NEEDS = re.compile(r"^needs: (\w+)$", re.MULTILINE)
 ASSIGNMENT = re.compile(r"[A-Z_]+=")
-REMOVED = ("FORCE_COLOR", "LINES", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "HF_HUB_CACHE", "RANK", "WORLD_SIZE")
 
 
 class Case(NamedTuple):
@@ -77,14 +76,14 @@ def transcripts() -> list[Transcript]:
 def shown(command: str) -> str:
     """What a command line prints, as its file shows it."""
     with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as home:
-        *earlier, last = _commands(command.replace("$OUT", out))
-        with _surroundings({"HOME": home, "HF_HOME": home, "XDG_CACHE_HOME": home} | last.environment):
-            given = b""
-            for part in (*earlier, last):
-                given = Path(part.stdin).read_bytes() if part.stdin else given
-                code, given, err = _run(part.arguments, given)
-        printed = given.decode()
-        text = _ended(printed) + (f"[stderr]\n{_ended(err.decode())}" if err else "")
+        environment = {"COLUMNS": "80", "NO_COLOR": "1", "HOME": home, "HF_HOME": home, "XDG_CACHE_HOME": home}
+        given, err, code = "", "", 0
+        with contextlib.chdir(ROOT), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for part in _commands(command.replace("$OUT", out)):
+                given = Path(part.stdin).read_text(encoding="utf-8") if part.stdin else given
+                code, given, err = run(*part.arguments, stdin=given.encode(), **environment | part.environment)
+        text = _ended(given) + (f"[stderr]\n{_ended(err)}" if err else "")
         text += f"[exit {code}]\n" if code else ""
         for place, name in ((out, "$OUT"), (str(ROOT), "<repository>")):
             text = text.replace(place, name)
@@ -129,38 +128,6 @@ def _commands(line: str) -> list[_Part]:
             raise ValueError(f"{line}: only hybridcalc is run")
         found.append(_Part(environment, words[1:], stdin))
     return found
-
-
-@contextlib.contextmanager
-def _surroundings(environment: dict[str, str]) -> Iterator[None]:
-    """The repository's root, 80 columns, no colour, and nothing of the caller's settings."""
-    before = dict(os.environ)
-    for name in REMOVED:
-        os.environ.pop(name, None)
-    os.environ.update({"COLUMNS": "80", "NO_COLOR": "1"} | environment)
-    try:
-        with contextlib.chdir(ROOT), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-def _run(arguments: list[str], given: bytes) -> tuple[int, bytes, bytes]:
-    """One command line: its exit code, standard output and standard error."""
-    stdin, out, err = (io.TextIOWrapper(io.BytesIO(content), encoding="utf-8") for content in (given, b"", b""))
-    before, sys.stdin = sys.stdin, stdin
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = execute(arguments)
-    finally:
-        sys.stdin = before
-    printed = []
-    for stream in (out, err):
-        stream.flush()
-        printed.append(stream.buffer.getvalue())
-    return code, printed[0], printed[1]
 
 
 def _ended(text: str) -> str:

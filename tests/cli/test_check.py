@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import process, run
+from command_line import run
 
 DATA = Path(__file__).parent.parent / "data" / "manifests"
 TRAP = "sglang serve kimi-k3 --tp 8 --max-running-requests 4 --max-mamba-cache-size 8\n"
@@ -235,11 +235,11 @@ def test_settings_come_from_the_project_and_options_win(here):
 def test_github_gets_annotations_and_a_summary_of_itself(here):
     (here / "a.sh").write_text(TRAP)
     summary = here / "summary.md"
-    ran = process("check", "a.sh", GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(summary))
+    ran = run("check", "a.sh", GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(summary))
     assert ran.code == 1
     assert ran.out.startswith("::error file=a.sh,line=1,col=77,endColumn=78,title=hybridcalc HC002::")
     assert summary.read_text().startswith("### hybridcalc check: 1 deployment, 1 error")
-    plain = process("check", "a.sh", "--json", GITHUB_ACTIONS="true")
+    plain = run("check", "a.sh", "--json", GITHUB_ACTIONS="true")
     assert json.loads(plain.out)["schema"] == "hybridcalc.check/1"
 
 
@@ -297,7 +297,7 @@ def test_rules_are_listed_and_explained():
 def test_narrow_and_piped_output_behaves(here):
     (here / "a.sh").write_text(TRAP + OPEN)
     for columns in ("20", "80", "200"):
-        ran = process("check", "a.sh", COLUMNS=columns)
+        ran = run("check", "a.sh", COLUMNS=columns)
         assert ran.code == 1
         assert "\x1b" not in ran.out
         assert "HC002" in ran.out
@@ -308,7 +308,7 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(here):
     (here / "a.sh").write_text(
         "sglang serve kimi-k3 --tp 8 --max-running-requests $N\x1b]0;x\x07 --max-mamba-cache-size 8\n"
     )
-    ran = process("check", "a.sh", FORCE_COLOR="1")
+    ran = run("check", "a.sh", FORCE_COLOR="1")
     assert "\x07" not in ran.out
     assert "\x1b]" not in ran.out
 
@@ -327,4 +327,4 @@ def test_names_that_are_no_text_are_written_all_the_same(here):
     (here / name).write_text(TRAP)
     for form in ("json", "sarif", "junit", "github", "markdown"):
         assert run("check", ".", "--format", form, "--output", "report").code == 1
-    assert process("check", ".").code == 1
+    assert run("check", ".").code == 1

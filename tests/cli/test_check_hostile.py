@@ -23,11 +23,10 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("option", ["--env-file", "--baseline"])
-def test_a_pipe_in_the_place_of_a_file_is_refused(here, within, option):
+def test_a_pipe_in_the_place_of_a_file_is_refused(here, option):
     os.mkfifo(here / "pipe")
     (here / "a.sh").write_text(TRAP)
-    with within(5):
-        ran = run("check", "a.sh", option, "pipe")
+    ran = run("check", "a.sh", option, "pipe")
     assert (ran.code, ran.err.splitlines()[0].endswith("pipe: not a regular file")) == (2, True)
 
 
@@ -171,7 +170,7 @@ def test_a_log_of_a_workflow_takes_no_commands_from_files(here):
     (here / "a.sh").write_text(
         f'sglang serve kimi-k3 --tp "{name} ::stop-commands::x ::error::fake##[add-path]y\x1b"\n' + TRAP
     )
-    ran = process("check", "a.sh", GITHUB_ACTIONS="true", COLUMNS="80")
+    ran = run("check", "a.sh", GITHUB_ACTIONS="true", COLUMNS="80")
     lines = ran.out.splitlines()
     (stop,) = [index for index, line in enumerate(lines) if line.startswith("::stop-commands::")]
     token = lines[stop].removeprefix("::stop-commands::")
@@ -180,7 +179,7 @@ def test_a_log_of_a_workflow_takes_no_commands_from_files(here):
     assert all(re.match(r"::(error|warning|notice) file=", line) for line in lines[:stop])
     assert "\x1b" not in ran.out
     (here / "b.sh").write_text(" ::error::fake\n##[error]x\n" + TRAP)
-    ran = process("check", "b.sh", "--diff", GITHUB_ACTIONS="true")
+    ran = run("check", "b.sh", "--diff", GITHUB_ACTIONS="true")
     assert not [line for line in ran.err.splitlines() if line.lstrip().startswith("::") or "##[" in line]
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from command_line import process, run
+from command_line import run
 
 
 def test_crossover_against_llama_has_the_published_readings():
@@ -74,7 +74,7 @@ def test_crossover_says_at_which_lengths_the_hybrid_is_lighter(model, baseline, 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_a_curve_is_drawn_in_ascii_where_lines_cannot_be_written(encoding):
     """No escapes, no failure, and the same letters."""
-    ran = process("crossover", "bamba-9b", "--baseline", "llama-3-8b", PYTHONIOENCODING=encoding)
+    ran = run("crossover", "bamba-9b", "--baseline", "llama-3-8b", encoding=encoding)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.isascii()
     assert "\\u" not in ran.out

@@ -7,7 +7,7 @@ import io
 import json
 
 import pytest
-from command_line import plan, process, run
+from command_line import plan, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -341,7 +341,7 @@ def test_the_map_shows_the_whole_gpu_where_it_is_known():
 
 def test_colour_is_for_terminals():
     """The state and the KV line; NO_COLOR and pipes are every command's (test_behaviour.py)."""
-    assert "\x1b[" in process("plan", *NEMOTRON, *MEMORY, FORCE_COLOR="1").out
+    assert "\x1b[" in run("plan", *NEMOTRON, *MEMORY, FORCE_COLOR="1").out
 
 
 def test_crossover_counts_whole_pages():

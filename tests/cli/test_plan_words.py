@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
-from command_line import plan, process, run
+from command_line import plan, run
 
 K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3")
 REST = ("--rest", "28.55GiB")
@@ -29,15 +28,14 @@ def test_control_codes_of_others_reach_no_pipe(arguments):
 
 
 def test_words_outside_the_encoding_of_stdout_are_shown_escaped():
-    ran = process("plan", *K3, *REST, "--compare", "--served-model-name é", PYTHONIOENCODING="ascii")
+    ran = run("plan", *K3, *REST, "--compare", "--served-model-name é", encoding="ascii")
     assert (ran.code, ran.err) == (0, "")
     assert r"--served-model-name \xe9" in ran.out
 
 
-@pytest.mark.parametrize("more", [(), ("--json",)])
-def test_a_closed_stdout_is_no_defect(more):
-    line = " ".join((sys.executable, "-m", "hybridcalc", "plan", *K3, *REST, *more))
-    ran = subprocess.run(["bash", "-c", f"{line} >&-"], capture_output=True, check=False, timeout=60)
+def test_a_closed_stdout_is_no_defect():
+    line = " ".join((sys.executable, "-m", "hybridcalc", "plan", *K3, *REST))
+    ran = subprocess.run(["bash", "-c", f"{line} >&-"], capture_output=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, b"")
 
 
@@ -57,10 +55,12 @@ def test_a_shortened_option_is_not_taken_for_a_flag_of_the_engine(word, meant):
     assert (ran.code, ran.err) == (2, f"error: {word} is not an option of plan\n       write {meant}\n")
 
 
-def test_thousands_of_unknown_flags_are_refused_at_once():
-    start = time.perf_counter()
-    assert run("plan", *K3, *REST, *(f"--zz{number}" for number in range(3000))).code == 2
-    assert time.perf_counter() - start < 5
+def test_thousands_of_unknown_flags_are_refused_at_once(steps):
+    def refused(many):
+        return lambda: run("plan", *K3, *REST, *(f"--zz{number}" for number in range(many))).code
+
+    assert refused(3000)() == 2
+    assert steps(refused(2000)) <= 2.5 * steps(refused(1000))
 
 
 def test_many_equal_best_rows_are_cut_and_said_to_be():

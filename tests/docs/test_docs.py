@@ -5,21 +5,17 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import re
-import sys
 from pathlib import Path
 
+import make_docs
+import published_figures
 import pytest
+import run_console
 from typer.main import get_command
 
 from hybridcalc.cli.app import COMMANDS, app, execute
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
-
-import make_docs  # noqa: E402
-import published_figures  # noqa: E402
-import run_console  # noqa: E402
-
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

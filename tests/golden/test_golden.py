@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
+import golden
 import pytest
 
 from hybridcalc.cli.app import COMMANDS
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
-
-import golden  # noqa: E402
 
 TRANSCRIPTS = golden.transcripts()
 

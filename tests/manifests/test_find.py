@@ -55,7 +55,7 @@ def test_links_are_not_followed_in_circles(tmp_path):
     assert "too many levels of symbolic links" in trouble.message
 
 
-def test_what_cannot_be_read_is_named(tmp_path, within):
+def test_what_cannot_be_read_is_named(tmp_path):
     (tmp_path / "huge.yaml").write_bytes(b"sglang: x\n")
     with (tmp_path / "huge.yaml").open("r+b") as stream:
         stream.truncate(100 * 2**20)
@@ -70,8 +70,7 @@ def test_what_cannot_be_read_is_named(tmp_path, within):
         "gone.yaml": "no such file",
     }
     for name, message in expected.items():
-        with within(2):
-            (trouble,) = read(tmp_path / name).troubles
+        (trouble,) = read(tmp_path / name).troubles
         assert (message in trouble.message, trouble.unreadable, trouble.path) == (True, True, str(tmp_path / name))
     assert LARGEST_FILE_BYTES < 100 * 2**20
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import resource
-import time
 
 import pytest
 
 from hybridcalc.errors import InputError
+from hybridcalc.manifests import growth
 from hybridcalc.manifests.find import find_files, read_file
 from hybridcalc.manifests.records import Trouble
 from hybridcalc.manifests.source import Source, Text
@@ -26,17 +26,17 @@ def laughs(levels):
     return f"{POD}  - command: [sglang, serve, kimi-k3, --tp, $(A{levels - 1})]\n    env:\n{first}{rest}"
 
 
-LIST = "x: &e\n" + "- --tp\n" * 20_000
-ENTRIES = "x: &e\n" + "- {name: A, value: b}\n" * 10_000
-KEYS = "x: &m\n" + "".join(f"  k{n}: v\n" for n in range(20_000))
+LIST = "x: &e\n" + "- --tp\n" * 5_000
+ENTRIES = "x: &e\n" + "- {name: A, value: b}\n" * 2_500
+KEYS = "x: &m\n" + "".join(f"  k{n}: v\n" for n in range(5_000))
 BOMBS = {
     "laughs.yaml": laughs(12),
     "braces.yaml": "a: sglang\nb: [\n" + "{" * 400_000 + "\n",
     "lines.yaml": "a: sglang\nb: [\n" + "{{\n" * 200_000,
-    "args.yaml": LIST + POD + "  - {command: [sglang, serve, kimi-k3], args: *e}\n" * 2_000,
-    "env.yaml": ENTRIES + POD + "  - {command: [sglang, serve, kimi-k3], env: *e}\n" * 2_000,
-    "merge.yaml": KEYS + POD + "  - {<<: *m, command: [sglang, serve, kimi-k3]}\n" * 500,
-    "merges.yaml": "kind: Pod\n" + "<<: {}\n" * 60_000 + "spec: {command: [sglang, serve, kimi-k3]}\n",
+    "args.yaml": LIST + POD + "  - {command: [sglang, serve, kimi-k3], args: *e}\n" * 100,
+    "env.yaml": ENTRIES + POD + "  - {command: [sglang, serve, kimi-k3], env: *e}\n" * 100,
+    "merge.yaml": KEYS + POD + "  - {<<: *m, command: [sglang, serve, kimi-k3]}\n" * 100,
+    "merges.yaml": "kind: Pod\n" + "<<: {}\n" * 20_000 + "spec: {command: [sglang, serve, kimi-k3]}\n",
     "split.sh": f'A="{"a " * 16_000}"\n' + "sglang serve kimi-k3 $A\n" * 1_000,
     "copies.sh": f"A={'a' * 32_000}\n" + "".join(f"B{n}=$A\n" for n in range(10_000)) + LAUNCH,
     "calls.sh": "f0() { :; }\n" + "".join(f"f{n}() {{ f{n - 1}; f{n - 1}; f{n - 1}; }}\n" for n in range(1, 18))
@@ -48,8 +48,8 @@ BOMBS = {
     "texts.sh": "f() { eval 'vllm serve x $A'; X=$(vllm serve x $A); }\n" + "f\n" * 60_000,
     "branches.sh": "if x; then A=\"$A --pp $Z\"; " * 7_000 + "fi; " * 7_000 + LAUNCH,
     "filled.yaml": f"defaults: {{a: {'a' * 100_000}}}\n{POD}" + f"  - command: [vllm, serve, {'{a}' * 20}]\n" * 2_000,
-    "volumes.yaml": "x: &e\n" + "- /a:/b\n" * 20_000 + "services:\n"
-    + "".join(f"  s{n}: {{command: [sglang, serve, kimi-k3], volumes: *e}}\n" for n in range(2_000)),
+    "volumes.yaml": "x: &e\n" + "- /a:/b\n" * 5_000 + "services:\n"
+    + "".join(f"  s{n}: {{command: [sglang, serve, kimi-k3], volumes: *e}}\n" for n in range(100)),
     "Dockerfile": "FROM x\nENV A0=aaaaaaaaaa\n" + "".join(f"ENV A{n}={f'$A{n - 1}' * 10}\n" for n in range(1, 12))
     + "CMD " + LAUNCH,
     "word.service": "[Service]\nEnvironment=" + "a" * 400_000 + "\nExecStart=" + LAUNCH,
@@ -58,11 +58,20 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_what_grows_ends_within_seconds_and_says_so_or_is_read(tmp_path, name, within):
-    """Every one took half a minute or more, or hundreds of megabytes, when each of them was followed to its end."""
+def test_what_grows_ends_and_says_so_or_is_read(tmp_path, name, steps, monkeypatch):
+    """Every one took half a minute or more, or hundreds of megabytes, when each of them was followed to its end. Here
+    a file may grow to a quarter of what it may otherwise.
+    """
+    for bound in ("MOST_WORDS", "MOST_CHARACTERS", "MOST_VISITS", "MOST_SCRIPTS"):
+        monkeypatch.setattr(growth, bound, getattr(growth, bound) // 4)
     (tmp_path / name).write_text(BOMBS[name])
-    with within(20):
+    contents = None
+
+    def read():
+        nonlocal contents
         contents = read_file(str(tmp_path / name), Outside({}))
+
+    assert steps(read) < 60 * len(BOMBS[name]) + 2_500_000
     assert contents.deployments or contents.troubles or name in ("word.yaml", "braces.yaml")
     for trouble in contents.troubles:
         assert any(said in trouble.message for said in ("more than", "no YAML", "deeper than"))
@@ -81,34 +90,30 @@ def test_an_honest_file_of_many_containers_is_read(tmp_path):
     assert len(read_file(str(tmp_path / "a.yaml"), Outside({})).deployments) == 1_000
 
 
-def test_time_grows_as_the_number_of_merged_keys_does():
+def test_a_merged_key_is_found_in_as_many_steps_whatever_the_number_of_keys(steps):
     def taken(count):
         text = "m: &m\n" + "".join(f"  k{n}: v\n" for n in range(count)) + "a: {<<: *m}\n"
         (document,) = documents(Source("x.yaml", text))
-        start = time.process_time()
-        for n in range(300):
-            assert document.mapping("a").string(f"k{n}") == "v"
-            assert document.mapping("a").get("none") is None
-        return time.process_time() - start
+        assert document.mapping("a").string("k0") == "v"
+        assert document.mapping("a").get("none") is None
+        return steps(lambda: (document.mapping("a").string("k9"), document.mapping("a").get("no")))
 
-    assert taken(20_000) < 0.5
+    assert taken(2_000) <= taken(20)
 
 
-def test_a_pipe_without_an_extension_is_passed_over(tmp_path, within):
+def test_a_pipe_without_an_extension_is_passed_over(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "a.sh").write_text(LAUNCH)
-    with within(2):
-        assert [os.path.basename(path) for path in find_files([str(tmp_path)])] == ["a.sh"]
+    assert [os.path.basename(path) for path in find_files([str(tmp_path)])] == ["a.sh"]
 
 
 @pytest.mark.parametrize("lines", ["[z-a]\n", "!\n", "\\\n", "/\n", "*a*a*a*a*a*a*a*a*a*a*a*a*b\n", "\xff[\n"])
-def test_lines_of_a_gitignore_that_mean_nothing_leave_the_others(tmp_path, within, lines):
+def test_lines_of_a_gitignore_that_mean_nothing_leave_the_others(tmp_path, lines):
     (tmp_path / ".gitignore").write_text(lines + "b.sh\n")
     (tmp_path / ("a" * 200 + ".sh")).write_text(LAUNCH)
     (tmp_path / "b.sh").write_text(LAUNCH)
-    with within(2):
-        assert [os.path.basename(str(path))[:3] for path in find_files([str(tmp_path)])] == ["aaa"]
+    assert [os.path.basename(str(path))[:3] for path in find_files([str(tmp_path)])] == ["aaa"]
 
 
 def test_an_empty_path_is_trouble_of_its_own(tmp_path):

@@ -55,18 +55,17 @@ def test_tags_construct_nothing():
     assert document.scalar("s").word() == "1"
 
 
-def test_bombs_do_not_unfold(within):
+def test_bombs_do_not_unfold(steps):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 15)]
-    with within(2):
-        (document,) = load("\n".join(lines))
-        assert isinstance(document, Mapping)
-        with pytest.raises(InputError, match="nested too deep, or more than"):
-            plain(document)
+    (document,) = load("\n".join(lines))
+    assert isinstance(document, Mapping)
+    with pytest.raises(InputError, match="nested too deep, or more than"):
+        plain(document)
     merges = ["m0: &m0 {k: v}"] + [f"m{n}: &m{n} {{<<: [*m{n - 1}, *m{n - 1}], k{n}: v}}" for n in range(1, 40)]
-    with within(2):
-        (document,) = load("\n".join(merges))
-        assert len(list(document.mapping("m39").entries())) > 10
+    (document,) = load("\n".join(merges))
+    assert len(list(document.mapping("m39").entries())) > 10
+    assert steps(lambda: list(load("\n".join(merges))[0].mapping("m39").entries())) < 50 * len("\n".join(merges))
 
 
 BAD = {
@@ -78,13 +77,12 @@ BAD = {
 
 
 @pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
-def test_what_is_no_yaml_is_refused_with_its_file(text, message, within):
-    with within(5):
-        if message is None:
-            assert load(text)
-            return
-        with pytest.raises(InputError, match=message):
-            load(text)
+def test_what_is_no_yaml_is_refused_with_its_file(text, message):
+    if message is None:
+        assert load(text)
+        return
+    with pytest.raises(InputError, match=message):
+        load(text)
 
 
 def test_a_byte_order_mark_shifts_nothing():

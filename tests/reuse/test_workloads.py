@@ -123,10 +123,13 @@ def test_a_plan_counts_only_so_many_requests_of_a_trace(monkeypatch):
         planned_workload(recorded)
 
 
-def test_the_longest_conversation_allowed_is_simulated_in_seconds(within):
-    with within(20):
-        outcome = simulate(parse_workload(f"chat:sessions=2,turns={MOST_TURNS}"), Setup(sglang_policy(), 64))
+def test_the_longest_conversation_allowed_is_simulated_in_few_steps_for_each_turn_before_a_turn(steps):
+    def simulated(turns):
+        return lambda: simulate(parse_workload(f"chat:sessions=2,turns={turns}"), Setup(sglang_policy(), 64))
+
+    outcome = simulated(MOST_TURNS)()
     assert outcome.hits == outcome.requests - 2
+    assert steps(simulated(MOST_TURNS // 4)) < 10 * (MOST_TURNS // 4) ** 2
 
 
 @pytest.mark.parametrize(
@@ -139,17 +142,21 @@ def test_the_longest_conversation_allowed_is_simulated_in_seconds(within):
     ],
 )
 @pytest.mark.parametrize("text", ["cyclic:prefixes=1,tokens=128M", "cyclic:prefixes=1,tokens=1,output=128M"])
-def test_a_request_that_would_leave_states_without_end_is_refused_at_once(policy, text, within):
+def test_a_request_that_would_leave_states_without_end_is_refused_at_once(policy, text, steps):
     if text.endswith("output=128M") and policy.retention == 0:  # of an answer the last state alone is kept, or none
-        with within(5):
-            assert simulate(parse_workload(text), Setup(policy, 4)).most_cached <= 4
+        assert simulate(parse_workload(text), Setup(policy, 4)).most_cached <= 4
         return
     if policy.retention is None and not policy.every_block and policy.prefill_chunk > 64 and "output" not in text:
-        with within(20):  # chunks of 8,192 tokens are few
-            assert simulate(parse_workload(text), Setup(policy, 4)).evictions > 4
+        assert simulate(parse_workload(text), Setup(policy, 4)).evictions > 4  # chunks of 8,192 tokens are few
         return
-    with within(5), pytest.raises(InputError, match="leave more than 16,384 states of one request") as refused:
-        simulate(parse_workload(text), Setup(policy, 4))
+
+    def refuse():
+        with pytest.raises(InputError, match="leave more than 16,384 states of one request") as refused:
+            simulate(parse_workload(text), Setup(policy, 4))
+        return refused
+
+    refused = refuse()
+    assert steps(refuse) < 10_000
     assert refused.value.fix.startswith("write a larger --")
 
 

@@ -122,10 +122,9 @@ def test_what_is_never_closed_is_named(text: str, message: str) -> None:
     assert problem(text) == (message, "close it, or quote it")
 
 
-def test_a_text_has_a_longest_length(within: Callable[..., Any]) -> None:
-    with within(10):
-        assert split_command("a" * LONGEST_COMMAND) == ["a" * LONGEST_COMMAND]
-        assert len(split_command("a " * (LONGEST_COMMAND // 2))) == LONGEST_COMMAND // 2
+def test_a_text_has_a_longest_length() -> None:
+    assert split_command("a" * LONGEST_COMMAND) == ["a" * LONGEST_COMMAND]
+    assert len(split_command("a " * (LONGEST_COMMAND // 2))) == LONGEST_COMMAND // 2
     assert problem("a" * (LONGEST_COMMAND + 1)) == (
         "a command of 262,145 characters is too long",
         "give at most 262,144 characters",
@@ -135,9 +134,15 @@ def test_a_text_has_a_longest_length(within: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     "piece", ["\\ ", "'a' ", "$a", "$(a)", '"', "\\\n", "\n", "(", "8", "a=", ">", "`", "\\" + " " * 99]
 )
-def test_hostile_texts_are_read_in_time(piece: str, within: Callable[..., Any]) -> None:
-    with within(10):
-        attempt(piece * (LONGEST_COMMAND // len(piece)))
+def test_hostile_texts_are_read_in_time(
+    piece: str,
+    steps: Callable[[Callable[[], object]], int],
+    growth: Callable[[Callable[[], object], Callable[[], object]], float],
+) -> None:
+    """At most ten calls a character, and no search that starts over at each."""
+    attempt(piece * (LONGEST_COMMAND // len(piece)))
+    assert steps(lambda: attempt(piece * (20_000 // len(piece)))) < 10 * 20_000
+    assert growth(lambda: attempt(piece * (20_000 // len(piece))), lambda: attempt(piece * (80_000 // len(piece)))) < 12
 
 
 def test_a_launch_with_everything_in_front() -> None:

@@ -5,26 +5,22 @@ from __future__ import annotations
 import os
 import re
 import struct
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import make_pictures
 import pytest
+from command_line import run
+
+from hybridcalc import load_model
+from hybridcalc.deployment import Workload, exact_rest
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.server_plan import plan as sglang_plan
+from hybridcalc.output.pictures.palette import DARK, LIGHT
+from hybridcalc.output.pictures.sglang import ratios_picture
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT / "tests" / "cli"), str(ROOT / "tools")]
-
-import make_pictures  # noqa: E402
-from command_line import run  # noqa: E402
-
-from hybridcalc import load_model  # noqa: E402
-from hybridcalc.deployment import Workload, exact_rest  # noqa: E402
-from hybridcalc.engines.sglang.config import ServerArgs  # noqa: E402
-from hybridcalc.engines.sglang.server_plan import plan as sglang_plan  # noqa: E402
-from hybridcalc.output.pictures.palette import DARK, LIGHT  # noqa: E402
-from hybridcalc.output.pictures.sglang import ratios_picture  # noqa: E402
-
 pytestmark = pytest.mark.needs("vl_convert")
 
 SVG = "{http://www.w3.org/2000/svg}"

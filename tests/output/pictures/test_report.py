@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
+from command_line import run
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "cli"))
-
-from command_line import run  # noqa: E402
-
 pytestmark = pytest.mark.needs("vl_convert")
 
 LOGS = sorted((ROOT / "tests" / "data" / "bootlogs").glob("*.log"))

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
+from command_line import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "tests" / "cli"))
-
-from command_line import process, run  # noqa: E402
-
-from hybridcalc.output.pictures.chart import (  # noqa: E402
+from hybridcalc.output.pictures.chart import (
     Axis,
     Bar,
     Bars,
@@ -27,8 +22,8 @@ from hybridcalc.output.pictures.chart import (  # noqa: E402
     powers,
     round_steps,
 )
-from hybridcalc.output.pictures.terminal import draw  # noqa: E402
-from hybridcalc.output.pictures.vega import LETTER_PX, WIDTH, mark_rows  # noqa: E402
+from hybridcalc.output.pictures.terminal import draw
+from hybridcalc.output.pictures.vega import LETTER_PX, WIDTH, mark_rows
 
 PLAN = (
     "plan",
@@ -69,12 +64,12 @@ def test_every_figure_fits_80_columns_without_colour(command, figure):
 
 @pytest.mark.needs("plotext")
 def test_a_narrow_terminal_an_old_encoding_and_colour_behave():
-    plain = process(*PLAN, "--figure", "lengths", PYTHONIOENCODING="ascii", COLUMNS="60")
+    plain = run(*PLAN, "--figure", "lengths", encoding="ascii", COLUMNS="60")
     assert plain.code == 0 and plain.out.isascii()
     assert max(map(len, plain.out.splitlines())) <= 60
-    coloured = process(*PLAN, "--figure", "memory", FORCE_COLOR="1")
+    coloured = run(*PLAN, "--figure", "memory", FORCE_COLOR="1")
     assert "\x1b[36m" in coloured.out
-    assert "\x1b" not in process(*PLAN, "--figure", "memory", FORCE_COLOR="1", NO_COLOR="1").out
+    assert "\x1b" not in run(*PLAN, "--figure", "memory", FORCE_COLOR="1", NO_COLOR="1").out
 
 
 sizes = st.lists(st.integers(0, 2**40), min_size=1, max_size=6)
