@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from hybridcalc.bootlog import EVERYTHING
+from hybridcalc.bootlog.grammars import sought
 
 CHATTER = (
     b"[2026-03-14 04:59:11 TP0] Decode batch, #running-req: 20, #full token: 2326796, full token usage: 0.14, mamba "
@@ -28,9 +28,9 @@ BOOT = (
 )
 READ = (
     "import resource, sys, time\n"
-    "from hybridcalc.bootlog import EVERYTHING, read_log\n"
+    "from hybridcalc.bootlog import read_log\n"
     "begun = time.perf_counter()\n"
-    "count = sum(1 for _ in read_log(sys.argv[1], grammars=EVERYTHING, whole=sys.argv[2] == 'all'))\n"
+    "count = sum(1 for _ in read_log(sys.argv[1], whole=sys.argv[2] == 'all'))\n"
     "print(time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, count)\n"
 )
 
@@ -38,7 +38,7 @@ READ = (
 def main() -> None:
     """Write the logs, read them, print the table."""
     gib = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
-    alternation = "|".join(needle.literal.decode() for needle in EVERYTHING.needles)
+    alternation = "|".join(needle.literal.decode() for needle in sought().needles)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "serving.log"
         size = write(log, int(gib * 2**30))

@@ -1,69 +1,88 @@
-"""Which grammars does a log go through, and which literals do their lines always hold?
+"""Whose logs are read, and what is looked for in them?
 
-`POOLS` reads SGLang's two pool lines alone, `EVERYTHING` every line known here. An engine's lines are added in its own
-table (sglang.py, vllm.py, llamacpp.py); what belongs to no engine is here.
+Each engine that is read has one grammar (its `GRAMMAR`), in the module that its row of ENGINES names for this room; the
+programs whose logs are read although nothing here plans them are in UNPLANNED. What belongs to no engine is here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from functools import lru_cache
+from importlib import import_module
+from types import ModuleType
 from typing import NamedTuple
 
-from hybridcalc.bootlog import llamacpp, sglang, sglang_pools, vllm
-from hybridcalc.bootlog.forms import Form, Grammar
-from hybridcalc.bootlog.records import Found
+from hybridcalc.bootlog.forms import Find, Form, FormReader, Grammar, Needle
+from hybridcalc.engines.engine import ENGINES, Row
 
-_COMMON = (
-    Form("oom", "CUDA out of memory.", (("tried", "Tried to allocate {size}"),), 200, bare=True),
-    Form("oom", "HIP out of memory.", (("tried", "Tried to allocate {size}"),), 200, bare=True),
-    Form("oom", "NPU out of memory.", (("tried", "Tried to allocate {size}"),), 200, bare=True),
-    Form("oom", "XPU out of memory.", (("tried", "Tried to allocate {size}"),), 200, bare=True),
+UNPLANNED = {
+    "llama.cpp": Row(
+        "llama.cpp", "", rooms={"bootlog": "hybridcalc.bootlog.llamacpp", "diagnosis": "hybridcalc.diagnosis.llamacpp"}
+    )
+}
+"""Programs whose logs are read although they are no engine here."""
+
+_OOM = (("tried", "Tried to allocate {size}"),)
+COMMON = Grammar(
+    "",
+    "",
+    (
+        Form("oom", "CUDA out of memory.", _OOM, 200, bare=True, repeats=True, error="cuda_oom"),
+        Form("oom", "HIP out of memory.", _OOM, 200, bare=True),
+        Form("oom", "NPU out of memory.", _OOM, 200, bare=True),
+        Form("oom", "XPU out of memory.", _OOM, 200, bare=True),
+    ),
+    needles=(Needle(b"size", b"z"), Needle(b"GB", b"B"), Needle(b"iB", b"B"), Needle(b"memory", b"E")),
+    fragments=rb"GB|GiB|MiB|MB|Loaded w",
 )
+"""Lines that any engine may print. Sizes with their units, "size" and "memory": every line that sizes memory holds one
+of them, or stands right beside one that does; "memory" without a unit is a refusal, and stands behind the name of an
+exception. A line that holds none of them names a literal of its own. Logs of a few pages are read as a whole.
+"""
 
 
-class Needle(NamedTuple):
-    """A literal, and a letter of its lines that is rare in what a running server says (b"" where none is)."""
-
-    literal: bytes
-    rare: bytes = b""
-
-
-class Grammars(NamedTuple):
-    """What to look for: ``needles``, literals of which every line keeps one; ``find`` reads plain text."""
+class Sought(NamedTuple):
+    """All that is looked for in a log, by any grammar. ``serving`` and ``settled`` are kinds of lines, by engine."""
 
     needles: tuple[Needle, ...]
-    find: tuple[Callable[[bytes], Iterator[Found]], ...]
-    samples: tuple[bytes, ...] = ()
-    """Literals of lines that a running server repeats without end: a few of them are read in every stretch."""
-    fragments: re.Pattern[bytes] | None = None
-    """Pieces of the lines' own words: they decide where a chunk holds so many needles that these must be somebody's
-    prose. They begin with letters that prose begins few words with, which makes them quick to look for.
-    """
+    find: tuple[Find, ...]
+    samples: tuple[bytes, ...]
+    fragments: re.Pattern[bytes]
+    serving: frozenset[tuple[str, str]]
+    settled: frozenset[tuple[str, str]]
 
 
-_STATEMENTS = Grammar(
-    {"sglang": sglang.FORMS, "vllm": vllm.FORMS, "llama.cpp": llamacpp.FORMS, "": _COMMON}, sglang.ELSEWHERE
-)
-POOLS = Grammars(tuple(Needle(literal) for literal in sglang_pools.ANCHORS), (sglang_pools.find,))
-EVERYTHING = Grammars(
-    (
-        Needle(b"size", b"z"),
-        Needle(b"GB", b"B"),
-        Needle(b"iB", b"B"),
-        Needle(b"Mamba", b"M"),
-        Needle(b"memory", b"E"),
-        Needle(b"is capped"),
-        Needle(b"Not enough"),
-    ),
-    (sglang_pools.find, _STATEMENTS.find),
-    (b"Decode batch", b"Prefill batch", b"Avg prompt throughput"),
-    re.compile(
-        rb"_state|_cache|_num_tokens|#tokens|V [Cc]ache|GB|GiB|MiB|MB|Mamba|Setting att|Padding m|Memory p|Load w"
-        rb"|Capping|Maximum c|Not e|No a|CUDA|Loaded w|is capped"
-    ),
-)
-"""Sizes with their units, "size", "memory" and "Mamba": every line that sizes memory holds one of them, or stands right
-beside one that does; "memory" without a unit is a refusal, and stands behind the name of an exception. The clamp and
-two refusals hold none and have their own. Logs of a few pages are read as a whole.
-"""
+def rows() -> dict[str, Row]:
+    """Every engine and program that may have a grammar or a diagnosis."""
+    return {**ENGINES.rows, **UNPLANNED}
+
+
+def room(engine: str, name: str) -> ModuleType | None:
+    """The module that an engine has in the room ``name``; None where it has none there, or is not known."""
+    row = rows().get(engine)
+    return import_module(row.rooms[name]) if row is not None and name in row.rooms else None
+
+
+def grammar(engine: str) -> Grammar:
+    """The grammar of an engine's log; that of no engine in particular for "" and for one that has none."""
+    module = room(engine, "bootlog")
+    found: Grammar = COMMON if module is None else module.GRAMMAR
+    return found
+
+
+def sought() -> Sought:
+    """What the grammars of all engines look for."""
+    return _sought((*(grammar(name) for name, row in rows().items() if "bootlog" in row.rooms), COMMON))
+
+
+@lru_cache(maxsize=4)
+def _sought(grammars: tuple[Grammar, ...]) -> Sought:
+    kinds = [(one.name, kind, form) for one in grammars for kind, form in one.kinds.items()]
+    return Sought(
+        tuple(dict.fromkeys(needle for one in reversed(grammars) for needle in one.needles)),
+        (*(one.find for one in grammars if one.find is not None), FormReader(grammars).find),
+        tuple(literal for one in grammars for literal in one.samples),
+        re.compile(b"|".join(one.fragments for one in grammars if one.fragments)),
+        frozenset((engine, kind) for engine, kind, form in kinds if form.serving),
+        frozenset((engine, kind) for engine, kind, form in kinds if form.settled),
+    )

@@ -24,10 +24,9 @@ from dataclasses import replace
 from itertools import chain
 from typing import BinaryIO
 
-from hybridcalc.bootlog.forms import denied
-from hybridcalc.bootlog.grammars import POOLS, Grammars
+from hybridcalc.bootlog.grammars import Sought, sought
 from hybridcalc.bootlog.paste import plain
-from hybridcalc.bootlog.records import Found, Record, Statement
+from hybridcalc.bootlog.records import Found, Record
 from hybridcalc.errors import InputError, printable
 
 CHUNK_BYTES = 2**18
@@ -50,8 +49,6 @@ chunks; and how far such a line may reach.
 """
 _UNZIPPED_AT_ONCE = 2**14
 
-RUNNING = frozenset({"running", "prefilling", "serving"})
-_SETTLED = frozenset({"pool", "summary", "kv_size", "ready", "kv_total", "kv_buffer"})
 _PROCESS = re.compile(rb"\(([A-Za-z][\w.-]{0,40}) pid=([0-9]{1,9})[^)\n]{0,60}\)")
 
 _GZIP = b"\x1f\x8b"
@@ -61,9 +58,7 @@ _BYTE_ORDER_MARKS = {
 }  # fmt: skip
 
 
-def read_log(
-    path: str | os.PathLike[str], remarks: list[str] | None = None, *, grammars: Grammars = POOLS, whole: bool = True
-) -> Iterator[Record]:
+def read_log(path: str | os.PathLike[str], remarks: list[str] | None = None, *, whole: bool = True) -> Iterator[Record]:
     """Records of the log at ``path``, in its order; ``-`` is standard input. Gzip and UTF-16 are read as they come.
 
     The file is opened at once and read as records are asked for. Raises InputError where there is no such file, where
@@ -73,7 +68,7 @@ def read_log(
     """
     name = os.fspath(path)
     if name == "-":
-        return _records(sys.stdin.buffer, name, remarks, grammars, whole, close=False)
+        return _records(sys.stdin.buffer, name, remarks, whole, close=False)
     if not name:
         raise InputError("the name of the log file is empty", fix="name a file, or - for standard input")
     try:
@@ -82,39 +77,38 @@ def read_log(
         stream = open(name, "rb")  # noqa: SIM115 - _records closes it after the last record
     except (OSError, ValueError) as error:
         raise _unreadable(name, error) from None
-    return _records(stream, name, remarks, grammars, whole, close=True)
+    return _records(stream, name, remarks, whole, close=True)
 
 
-def scan(
-    stream: BinaryIO, remarks: list[str] | None = None, *, grammars: Grammars = POOLS, whole: bool = True
-) -> Iterator[Record]:
+def scan(stream: BinaryIO, remarks: list[str] | None = None, *, whole: bool = True) -> Iterator[Record]:
     """Records of a binary stream, in its order: read once, in bounded memory. Junk has no records and never raises.
 
-    ``remarks``, ``grammars`` and ``whole`` as for read_log.
+    ``remarks`` and ``whole`` as for read_log.
     """
+    lines = sought()
     held, said = bytearray(), [] if remarks is None else remarks
     base, line, chunks = 0, 1, 0  # where held starts in the stream, and that place's line
-    done, boot_seen, last_said, parsed = [0] * len(grammars.find), False, 0, 0
-    serving = _Serving(grammars)
+    done, boot_seen, last_said, parsed = [0] * len(lines.find), False, 0, 0
+    serving = _Serving(lines)
     for chunk in chain(filter(None, _text(stream, said)), [b""]):
         held += chunk
         if chunk and len(held) < CHUNK_BYTES:
             continue
         settled = len(held) - AFTER_BYTES if chunk else len(held)  # what starts later may go on in the next chunk
-        every = serving.wanted and not chunk and not base and len(held) <= SHORT_BYTES
-        sampled = serving.wanted and not every and chunks < SAMPLED_CHUNKS
-        stretches = [(0, len(held))] if every else _stretches(held, grammars)
+        every = not chunk and not base and len(held) <= SHORT_BYTES
+        sampled = not every and chunks < SAMPLED_CHUNKS
+        stretches = [(0, len(held))] if every else _stretches(held, lines)
         if sampled:
             stretches = list(_joined(sorted([*stretches, *serving.samples(held)])))
-        for number, found in _found(held, line, stretches, grammars):
+        for number, found in _found(held, line, stretches, lines):
             if done[number] <= base + found.start < base + settled:
                 done[number] = base + found.end
-                kind = found.record.kind if isinstance(found.record, Statement) else "pool"
-                if kind in RUNNING:
+                kind = found.record.engine, found.record.kind
+                if kind in lines.serving:
                     serving.passed = base + found.end
                 else:
                     yield from serving.last(before=base + found.start)
-                    last_said, boot_seen = base + found.end, boot_seen or kind in _SETTLED
+                    last_said, boot_seen = base + found.end, boot_seen or kind in lines.settled
                 yield found.record
         parsed += sum(end - start for start, end in stretches)
         passed, chunks = max(0, settled - BEFORE_BYTES), chunks + 1
@@ -124,7 +118,7 @@ def scan(
             serving.remember(held, settled, base, line, passed)
         base += passed
         del held[:passed]
-        if serving.wanted and (not chunk or not chunks % CHUNKS_A_SAMPLE):
+        if not chunk or not chunks % CHUNKS_A_SAMPLE:
             yield from serving.last()
         if chunk and not whole and boot_seen and base - last_said > QUIET_BYTES:
             yield from serving.last()
@@ -142,14 +136,13 @@ class _Serving:
     A boot's last line is due where another boot's first is found; besides that a few are read now and then.
     """
 
-    def __init__(self, grammars: Grammars) -> None:
-        self.wanted, self.passed = bool(grammars.samples), 0
-        self._grammars = grammars
+    def __init__(self, lines: Sought) -> None:
+        self.passed, self._sought = 0, lines
         self._kept: dict[bytes, tuple[int, int, bytes]] = {}
 
     def samples(self, text: bytearray) -> Iterator[tuple[int, int]]:
         """Places of a few lines of each kind."""
-        for literal in self._grammars.samples:
+        for literal in self._sought.samples:
             last = text.rfind(literal)
             parts = range(SAMPLES) if last >= 0 else range(0)
             for place in {last, *(text.find(literal, part * len(text) // SAMPLES) for part in parts)} - {-1}:
@@ -157,7 +150,7 @@ class _Serving:
 
     def remember(self, text: bytearray, settled: int, base: int, line: int, passed: int) -> None:
         """Keep the last line of each kind; ``line`` is the number of the line at ``passed``."""
-        for literal in self._grammars.samples:
+        for literal in self._sought.samples:
             place = text.rfind(literal, 0, settled)
             if place >= 0 and base + place > self.passed:
                 low, high = _around(text, place, SAMPLE_BYTES, SAMPLE_BYTES)
@@ -172,26 +165,24 @@ class _Serving:
                 continue
             found = [
                 one
-                for _, one in _found(bytearray(text), line, [(0, len(text))], self._grammars)
-                if isinstance(one.record, Statement) and one.record.kind in RUNNING and start + one.start >= self.passed
+                for _, one in _found(bytearray(text), line, [(0, len(text))], self._sought)
+                if (one.record.engine, one.record.kind) in self._sought.serving and start + one.start >= self.passed
             ]
             if found:
                 self.passed = start + found[-1].end
                 yield found[-1].record
 
 
-def _records(
-    stream: BinaryIO, name: str, remarks: list[str] | None, grammars: Grammars, whole: bool, *, close: bool
-) -> Iterator[Record]:
+def _records(stream: BinaryIO, name: str, remarks: list[str] | None, whole: bool, *, close: bool) -> Iterator[Record]:
     with stream if close else nullcontext():
         try:
-            yield from scan(stream, remarks, grammars=grammars, whole=whole)
+            yield from scan(stream, remarks, whole=whole)
         except OSError as error:
             raise _unreadable(name, error) from None
 
 
 def _found(
-    text: bytearray, line: int, stretches: Iterable[tuple[int, int]], grammars: Grammars
+    text: bytearray, line: int, stretches: Iterable[tuple[int, int]], lines: Sought
 ) -> Iterator[tuple[int, Found]]:
     """What the grammars find in ``stretches`` of ``text``, whose first line is number ``line``; each with the number of
     its grammar.
@@ -201,17 +192,14 @@ def _found(
         line, counted = line + text.count(b"\n", counted, start), start
         raw = bytes(text[start:end])
         words, places = plain(raw)
-        found = [(number, one) for number, find in enumerate(grammars.find) for one in find(words)]
+        found = [(number, one) for number, find in enumerate(lines.find) for one in find(words)]
         for number, one in sorted(found, key=lambda pair: pair[1].start):
-            if not isinstance(one.record, Statement) and denied(words, one.start, one.end, one.end):
-                continue
             record = replace(one.record, line=line + one.record.line - 1)
-            if isinstance(record, Statement):
-                record = _with_process(record, raw, places[one.start])
+            record = _with_process(record, raw, places[one.start])
             yield number, Found(start + places[one.start], start + places[one.end - 1] + 1, record)
 
 
-def _with_process(record: Statement, raw: bytes, place: int) -> Statement:
+def _with_process(record: Record, raw: bytes, place: int) -> Record:
     """The statement with the process that vLLM names in front of its line, and the rank in that name."""
     named = list(_PROCESS.finditer(raw, max(raw.rfind(b"\n", 0, place), place - 400, 0), place))
     if not named:
@@ -221,7 +209,7 @@ def _with_process(record: Statement, raw: bytes, place: int) -> Statement:
     return replace(record, process=f"{name} pid={match[2].decode()}", rank=record.rank or name)
 
 
-def _stretches(text: bytearray, grammars: Grammars) -> list[tuple[int, int]]:
+def _stretches(text: bytearray, lines: Sought) -> list[tuple[int, int]]:
     """Stretches around the literals; those that meet are one.
 
     As long as they are few, a search for each outruns one alternation of them all, above all where a rare letter of
@@ -229,15 +217,15 @@ def _stretches(text: bytearray, grammars: Grammars) -> list[tuple[int, int]]:
     as one from the start, and most chunks hold no literal.
     """
     places: list[int] = []
-    for literal, rare in grammars.needles:
+    for literal, rare in lines.needles:
         if (rare and rare not in text) or text.rfind(literal) < 0:
             continue
         place = text.find(literal)
         while place >= 0:
             places.append(place)
             place = text.find(literal, place + len(literal))
-    if len(places) > MANY and grammars.fragments is not None:
-        places = [match.start() for match in grammars.fragments.finditer(text)]
+    if len(places) > MANY:
+        places = [match.start() for match in lines.fragments.finditer(text)]
     return list(_joined(_around(text, place, BEFORE_BYTES, AFTER_BYTES) for place in sorted(places)))
 
 

@@ -1,11 +1,9 @@
 """What can a boot log say, once its text is read?
 
-    Printed             a figure as it stands in the text: "13.04" GiB means [13.035, 13.045) GiB
-    StatePoolAllocated  the recurrent states' pool: slots K, conv and SSM parts, speculative scratch
-    KvPoolAllocated     the KV cache's pool: tokens, dtype, K and V parts or both in one
-    Statement           any other line that says something: its kind, and its figures by name
+    Printed     a figure as it stands in the text: "13.04" GiB means [13.035, 13.045) GiB
+    Record      a line that says something: its kind, and its figures by name
 
-A record repeats what was printed and adds nothing: what the text leaves out is None, never zero, and nothing is
+A record repeats what was printed and adds nothing: what the text leaves out is absent, never zero, and nothing is
 summed or divided here. What the figures mean together is diagnosis, not reading.
 """
 
@@ -47,54 +45,17 @@ class Printed:
         return float(self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class StatePoolAllocated:
-    """A pool of recurrent states, as one rank printed it.
-
-    ``slots`` is K as printed (the pool holds K + 1; None where the text elides it). ``conv`` and ``ssm`` are the two
-    parts of all K + 1 slots; the ``intermediate`` ones are the scratch of speculative decoding. ``rank`` is the
-    printed rank ("TP0", "DP1 TP0 EP0", or "" where none is named), ``line`` the line of the file it starts on, from 1.
-    ``limit`` is the request limit where a person wrote it beside the slots.
-    """
-
-    slots: int | None
-    conv: Printed | None
-    ssm: Printed | None
-    intermediate_ssm: Printed | None
-    intermediate_conv: Printed | None
-    rank: str
-    line: int
-    limit: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class KvPoolAllocated:
-    """A KV pool, as one rank printed it: ``k`` and ``v``, or ``kv`` where one tensor holds both (MLA).
-
-    ``tokens`` is what the pool admits, ``dtype`` its element type without ``torch.``; either is None where the text
-    does not print it. A draft model's pool has the same form: only the order tells it from the target's. ``rank``
-    and ``line`` as for a state pool.
-    """
-
-    tokens: int | None
-    dtype: str | None
-    k: Printed | None
-    v: Printed | None
-    kv: Printed | None
-    rank: str
-    line: int
-
-
 Value: TypeAlias = int | Printed | str
 """What a figure can be: a count, a printed size or number, a word."""
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
-    """A line that is no pool: ``kind`` names the form it has (forms.py), ``figures`` what it prints, in that order.
+class Record:
+    """A line of a log: ``kind`` names the form it has (forms.py), ``figures`` what it prints, in that order.
 
-    ``engine`` is "sglang", "vllm" or "llama.cpp", ``process`` the process named in front of the line ("EngineCore
-    pid=90"), "" where none is; ``rank`` and ``line`` as for a state pool. A form may have no figures: that it was
+    ``engine`` is whose line it is, "" where any engine may print it; ``rank`` is the printed rank ("TP0",
+    "DP1 TP0 EP0", or "" where none is named), ``line`` the line of the file it starts on, from 1, ``process`` the
+    process named in front of it ("EngineCore pid=90"), "" where none is. A form may have no figures: that it was
     printed is what it says.
     """
 
@@ -109,10 +70,29 @@ class Statement:
         """The figure ``name``, or None."""
         return next((value for key, value in self.figures if key == name), None)
 
+    def count(self, name: str) -> int | None:
+        """The figure ``name`` where it is a count, or None."""
+        value = self.get(name)
+        return value if isinstance(value, int) else None
 
-Pool: TypeAlias = StatePoolAllocated | KvPoolAllocated
-Record: TypeAlias = StatePoolAllocated | KvPoolAllocated | Statement
-"""Anything a log line can become. A grammar that adds a kind of record adds it here."""
+    def size(self, name: str) -> Printed | None:
+        """The figure ``name`` where it is a printed size or number, or None."""
+        value = self.get(name)
+        return value if isinstance(value, Printed) else None
+
+    def sizes(self, *names: str) -> list[Printed]:
+        """Those of the named sizes that are printed."""
+        return [size for name in names if (size := self.size(name)) is not None]
+
+    def word(self, name: str) -> str | None:
+        """The figure ``name`` where it is a word, or None."""
+        value = self.get(name)
+        return value if isinstance(value, str) else None
+
+    @property
+    def said(self) -> tuple[object, ...]:
+        """All of it but its place."""
+        return self.kind, self.figures, self.rank, self.process
 
 
 class Found(NamedTuple):

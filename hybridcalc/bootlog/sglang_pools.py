@@ -22,11 +22,11 @@ it proves that it goes on. Not read: ``max_mamba_cache_size=`` (a setting, a lim
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hybridcalc.bootlog.forms import rank_in
-from hybridcalc.bootlog.records import Found, KvPoolAllocated, Printed, Record, StatePoolAllocated
+from hybridcalc.bootlog.forms import Form, denied, printed, rank_in
+from hybridcalc.bootlog.records import Found, Record, Value
 from hybridcalc.bootlog.spelling import (
     COUNT,
     COUNT_ENDS,
@@ -39,15 +39,10 @@ from hybridcalc.bootlog.spelling import (
     SPACE,
     SPLIT_COUNT,
     any_of,
-    digits,
     either,
     spelt,
     word,
 )
-from hybridcalc.units import GIB, MIB
-
-ANCHORS = (b"allocated", b"_cache_size", b"_state", b"#tokens", b"V size")
-"""Literals of which every line to be read keeps at least one, wherever it is coloured, cut or wrapped at 30 columns."""
 
 _LONGEST_ASIDE = 200
 """Bytes that may stand between two tokens of one line; whatever is farther apart is another statement."""
@@ -95,7 +90,7 @@ _K_FIGURE = rb"K" + CUT + rb"V?" + SPACE + rb"(?:" + spelt("size") + rb"|[0-9])"
 _PATTERNS = {
     "bracket": rb"\[[^\[\]]{2,48}\]",
     "aside": rb"\([^()]{3,24}\)",
-    "state": spelt("Mamba Cache") + _IS_ALLOCATED,
+    "state_pool": spelt("Mamba Cache") + _IS_ALLOCATED,
     "kv_pool": _KV_CACHE + _IS_ALLOCATED,
     "reserved": spelt("VA upper bound"),
     "limit": spelt("max_running_requests=") + SPACE + rb"(?:" + SPLIT_COUNT + rb"|" + COUNT + COUNT_ENDS + rb")",
@@ -116,13 +111,24 @@ _PATTERNS = {
 _TOKEN = either(_PATTERNS)
 
 _STATE_SIZES = ("conv", "ssm", "intermediate_ssm", "intermediate_conv")
-_KV_SIZES = ("k", "v", "kv")
-_SIZES = (*_STATE_SIZES, *_KV_SIZES)
-_FAMILY = {
-    **dict.fromkeys(("slots", "limit", *_STATE_SIZES), "state"),
-    **dict.fromkeys(("tokens", "dtype", *_KV_SIZES), "kv_pool"),
-}
-_ANNOUNCEMENTS = ("state", "kv_pool", "reserved", "template")
+_SIZES = (*_STATE_SIZES, "k", "v", "kv")
+FORMS = (
+    Form("state_pool", "Mamba Cache is allocated",
+         (("slots", "", "max_mamba_cache_size"), ("conv", "", "conv_gib"), ("ssm", "", "ssm_gib"),
+          ("intermediate_ssm", "", "intermediate_ssm_gib"), ("intermediate_conv", "", "intermediate_conv_gib"),
+          ("limit", "", "max_running_requests")), settled=True, moment="after the pools were allocated"),
+    Form("kv_pool", "KV Cache is allocated",
+         (("tokens", "", "kv_tokens"), ("dtype", "", "kv_dtype"), ("k", "", "k_gib"), ("v", "", "v_gib"),
+          ("kv", "", "kv_gib")), settled=True, repeats=True, moment="after the pools were allocated"),
+    Form("kv_pool", "KV cache allocated"),
+)  # fmt: skip
+"""The two kinds of record that are read here: K and the parts of all K + 1 slots, with the scratch of speculative
+decoding and the limit where a person wrote it beside the slots; and the tokens a pool admits with its parts, K and V or
+both in one. A draft model's pool has the same form: only the order tells it from the target's.
+"""
+_FIGURES = {form.kind: tuple(name for name, *_ in form.figures) for form in FORMS if form.figures}
+_FAMILY = {name: kind for kind, names in _FIGURES.items() for name in names}
+_ANNOUNCEMENTS = ("state_pool", "kv_pool", "reserved", "template")
 
 _PUNCTUATION = re.compile(rb"(?:[\s,.;|\"'\\-]|\xe2\x80\xa6)*")
 
@@ -147,9 +153,8 @@ def find(text: bytes) -> Iterator[Found]:
     number, counted = 1, 0
     for line in _lines(text):
         number, counted = number + text.count(b"\n", counted, line.start), line.start
-        build = _BUILDERS.get(line.kind)
-        record = build(line, number) if build else None
-        if record is not None:
+        record = _record(line, number)
+        if record is not None and not denied(text, line.start, line.end, line.end):
             yield Found(line.start, line.end, record)
 
 
@@ -223,54 +228,24 @@ def _close(text: bytes, start: int, end: int) -> bool:
     return punctuation or _same_line(text, start, end)
 
 
-def _state_pool(line: _Line, number: int) -> Record | None:
-    record = StatePoolAllocated(
-        slots=_count(line, "slots"),
-        conv=_printed(line, "conv"),
-        ssm=_printed(line, "ssm"),
-        intermediate_ssm=_printed(line, "intermediate_ssm"),
-        intermediate_conv=_printed(line, "intermediate_conv"),
-        rank=line.rank,
-        line=number,
-        limit=_count(line, "limit"),
-    )
-    figures = (record.slots, record.conv, record.ssm, record.intermediate_ssm, record.intermediate_conv)
-    return record if any(figure is not None for figure in figures) else None
+def _record(line: _Line, number: int) -> Record | None:
+    """What becomes of a finished line: nothing of a reserved address range, a template, or a line without a size.
+
+    A bare ``#tokens: 4096`` is a pool only beside a size; an announced one may be cut off after its dtype.
+    """
+    figures: list[tuple[str, Value]] = []
+    for name in _FIGURES.get(line.kind, ()):
+        token = line.tokens.get(name, b"")
+        value = _dtype(token) if name == "dtype" else printed(token, "size" if name in _SIZES else "count")
+        if value is not None and value != "":
+            figures.append((name, value))
+    said = {name for name, _ in figures}
+    if line.kind == "kv_pool":
+        says = not said.isdisjoint(_SIZES) or ("kv_pool" in line.tokens and bool(said))
+    else:
+        says = bool(said - {"limit"})
+    return Record("sglang", line.kind, tuple(figures), line.rank, number) if says else None
 
 
-def _kv_pool(line: _Line, number: int) -> Record | None:
-    """A bare ``#tokens: 4096`` is a pool only beside a size; an announced one may be cut off after its dtype."""
-    record = KvPoolAllocated(
-        tokens=_count(line, "tokens"),
-        dtype=_dtype(line),
-        k=_printed(line, "k"),
-        v=_printed(line, "v"),
-        kv=_printed(line, "kv"),
-        rank=line.rank,
-        line=number,
-    )
-    sized = record.k or record.v or record.kv
-    announced = "kv_pool" in line.tokens and (record.tokens is not None or record.dtype is not None)
-    return record if sized or announced else None
-
-
-_BUILDERS: dict[str, Callable[[_Line, int], Record | None]] = {"state": _state_pool, "kv_pool": _kv_pool}
-"""What becomes of a finished line. A reserved address range and a template have no builder: they become nothing."""
-
-
-def _count(line: _Line, name: str) -> int | None:
-    text = digits(line.tokens.get(name, b""))
-    return int(text) if text else None
-
-
-def _printed(line: _Line, name: str) -> Printed | None:
-    token = line.tokens.get(name, b"")
-    text = digits(token)
-    if text is None:
-        return None
-    return Printed(text, MIB if b"M" in token else GIB, len(text.partition(".")[2]))
-
-
-def _dtype(line: _Line) -> str | None:
-    token = LINE_END.sub(b"", line.tokens.get("dtype", b""))
-    return token.partition(b":")[2].strip().removeprefix(b"torch.").decode() or None
+def _dtype(token: bytes) -> str:
+    return LINE_END.sub(b"", token).partition(b":")[2].strip().removeprefix(b"torch.").decode()

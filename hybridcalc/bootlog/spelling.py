@@ -50,8 +50,8 @@ _NUMBER = rb"[0-9]{1,9}(?:,[0-9]{3})*+(?:\.[0-9]{1,9})?"
 
 _DIGITS = re.compile(rb"-?[0-9][0-9,_'.]*")
 _GROUPED = re.compile(rb"[0-9]{1,3}(?:[,_'][0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?")
-_MOST_DIGITS = 4000
-"""Of a number; a longer one is none, and Python would not read it either."""
+_MOST_DIGITS = 3000
+"""Of a number; a longer one is none: the stretch of text that is read may have cut it."""
 DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fnuz", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn_x2",
            "fp8_e4m3", "fp8_e5m2", "fp8", "int8", "uint8")  # fmt: skip
 _FIGURE = re.compile(r"\{(size|gib|mib|count|number|word|path|dtype|mode|error)\}")

@@ -10,7 +10,8 @@ from hybridcalc.cli import options, pictures
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.boot import diagnose_log
 from hybridcalc.diagnosis.expectation import compare, read_plan
-from hybridcalc.diagnosis.question import Question
+from hybridcalc.diagnosis.question import Launched, Question
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.findings import at_or_above
 from hybridcalc.output.document import print_json
@@ -69,12 +70,12 @@ def log(
         raise InputError("stdin is named twice", fix="give - once")
     plan = read_plan(expect) if expect is not None else None
     tokens = options.tokens("-L", length)
-    launched, named = _launch(command) if command is not None else (None, None)
+    launch = _launch(command) if command is not None else None
     architecture = options.model(model) if model is not None else None
-    if architecture is None and named is not None and (preset := find_preset(named)):
+    if architecture is None and launch is not None and launch.model and (preset := find_preset(launch.model)):
         architecture = load_model(preset[0])
     work = Workload(((tokens, 1),) if tokens else (), concurrency)
-    question = Question(architecture, work, launched)
+    question = Question(architecture, work, launch)
     answers = [diagnose_log(name, question, whole=whole) for name in files]
     boots = [(answer, boot) for answer in answers for boot in answer.boots]
     compared = [compare(boot.boot, plan) for _, boot in boots] if plan is not None else []
@@ -114,20 +115,17 @@ def log(
         raise typer.Exit(1)
 
 
-def _launch(text: str) -> tuple[Any, str | None]:
-    """The arguments of a launch line and the model it names; a word that is a file's name is read as a script."""
-    from hybridcalc.engines.sglang.command import from_words as sglang_words
-    from hybridcalc.engines.vllm.command import from_words as vllm_words
+def _launch(text: str) -> Launched:
+    """What a launch line starts; a word that is a file's name is read as a script."""
     from hybridcalc.shell.launch import read_launch
     from hybridcalc.shell.parse import split_command
 
     if not any(letter.isspace() for letter in text):
         text = _script(text)
     launch = read_launch(split_command(text))
-    passed_over: list[str] = []
-    read = vllm_words if launch.engine == "vllm" else sglang_words
-    named, args = read(list(launch.words), launch.env, unknown=passed_over)
-    return args, named
+    engine = launch.engine or ENGINES.usual
+    named, args = ENGINES[engine].read(launch.words, launch.env, unknown=[])
+    return Launched(engine, named, args)
 
 
 def _script(name: str) -> str:

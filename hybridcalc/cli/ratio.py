@@ -124,7 +124,7 @@ def ratio(
         assert architecture is not None  # noqa: S101  (one of both was asked for above)
         answer = balance_model(architecture, args, workload, rest_gib=rest_gib)
     else:
-        from hybridcalc.diagnosis import balance_log
+        from hybridcalc.diagnosis.sglang.ratio import balance_log
 
         answer, findings = balance_log(log, architecture, args, workload, rest_gib=rest_gib)
     if asked_for.any:

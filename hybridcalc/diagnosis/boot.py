@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hybridcalc.bootlog import EVERYTHING, read_log
+from hybridcalc.bootlog import read_log
 from hybridcalc.bootlog.boots import Boot, assemble
 from hybridcalc.bootlog.figures import impossible_figures, merged
-from hybridcalc.bootlog.records import Printed
+from hybridcalc.bootlog.grammars import room, rows
+from hybridcalc.bootlog.records import Printed, Record, Value
 from hybridcalc.diagnosis.answer import Diagnosis
-from hybridcalc.diagnosis.llamacpp import diagnose_llamacpp
+from hybridcalc.diagnosis.failures import failures
 from hybridcalc.diagnosis.question import Question
 from hybridcalc.diagnosis.rules import finding
-from hybridcalc.diagnosis.sglang import diagnose_sglang
-from hybridcalc.diagnosis.vllm import diagnose_vllm
-from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.findings import Finding
 from hybridcalc.units import LARGEST_TOKENS
-
-_ENGINES: dict[str, Callable[[Boot, Question], Diagnosis]] = {
-    "sglang": diagnose_sglang, "vllm": diagnose_vllm, "llama.cpp": diagnose_llamacpp, "": diagnose_sglang,
-}  # fmt: skip
-
 
 MOST_DIAGNOSED = 100
 """Boots of a log that are answered in full, from both its ends: each takes a planner's run or two."""
@@ -55,7 +48,7 @@ class LogAnswer(NamedTuple):
 def diagnose_log(source: str | os.PathLike[str], question: Question, *, whole: bool = False) -> LogAnswer:
     """The answer for the log ``source`` (a path, or ``-``). Raises InputError where it cannot be read."""
     said: list[str] = []
-    boots, dropped = assemble(read_log(source, said, grammars=EVERYTHING, whole=whole))
+    boots, dropped = assemble(read_log(source, said, whole=whole))
     damage = [text for text in said if "gzip" in text]
     findings = [finding("HC104", text) for text in damage]
     if dropped:
@@ -77,29 +70,29 @@ def diagnose(boots: Sequence[Boot], question: Question) -> Iterable[Diagnosis]:
             yield Diagnosis(boot, headline=f"{boot.engine or 'a boot'}: not diagnosed", meaning="its figures are read")
             continue
         credible, dropped = _credible(boot)
-        answer = _ENGINES[boot.engine](credible, question)
+        module = room(boot.engine, "diagnosis")
+        answer: Diagnosis = (_undiagnosed if module is None else module.diagnose)(credible, question)
         answer.boot = boot
         answer.findings += dropped
         for figure in impossible_figures(boot):
             size = figure.value.text if isinstance(figure.value, Printed) else figure.value
-            answer.findings.append(
-                finding(
-                    "HC106",
-                    f"line {figure.line}: {figure.name} of {size} GiB is in no GPU",
-                    "nothing is derived from it",
-                )
-            )
-        launched = "sglang" if isinstance(question.command, ServerArgs) else "vllm"
-        if question.command is not None and boot.engine not in ("", launched):
-            answer.findings.append(
-                finding(
-                    "HC108",
-                    f"the launch line is of {launched}, the log of {boot.engine}",
-                    "this log is of another start",
-                )
-            )
+            what = f"line {figure.line}: {figure.name} of {size} GiB is in no GPU"
+            answer.find("HC106", what, "nothing is derived from it")
+        launch = question.launch
+        if launch is not None and boot.engine not in ("", launch.engine):
+            other = f"the launch line is of {launch.engine}, the log of {boot.engine}"
+            answer.find("HC108", other, "this log is of another start")
         answer.findings = list(_no_more_than(answer.findings))
         yield answer
+
+
+def _undiagnosed(boot: Boot, question: Question) -> Diagnosis:
+    """The answer for a boot of no engine that is known well: its figures, and what it died of."""
+    answer = Diagnosis(boot)
+    failed = failures(answer, {})
+    row = rows().get(boot.engine)
+    answer.conclude(row.title if row is not None else "a server", ["its figures are read"], failed)
+    return answer
 
 
 def _no_more_than(findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -117,27 +110,16 @@ def _no_more_than(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 def _credible(boot: Boot) -> tuple[Boot, list[Finding]]:
     """The boot without counts that no machine can have: nothing may be derived from them. They stay in its figures."""
-    dropped: list[Finding] = []
-
-    def kept(count: int | None, line: int) -> int | None:
-        if count is None or abs(count) <= LARGEST_TOKENS:
-            return count
-        dropped.append(finding("HC106", f"line {line}: a count of {len(str(count))} digits is none of a real boot"))
-        return None
-
-    states = [replace(pool, slots=kept(pool.slots, pool.line)) for pool in boot.states]
-    kvs = [replace(pool, tokens=kept(pool.tokens, pool.line)) for pool in boot.kvs]
-    statements = [
-        replace(
-            s,
-            figures=tuple(
-                (name, value)
-                for name, value in s.figures
-                if not isinstance(value, int) or kept(value, s.line) is not None
-            ),
-        )
-        for s in boot.statements
-    ]
-    if not dropped:
+    absurd = [(record, len(str(value))) for record in boot.statements for _, value in record.figures if _absurd(value)]
+    if not absurd:
         return boot, []
-    return replace(boot, states=states, kvs=kvs, statements=statements), list(dict.fromkeys(dropped))
+    found = (f"line {record.line}: a count of {many} digits is none of a real boot" for record, many in absurd)
+    return boot.changed(_without_absurd), [finding("HC106", text) for text in dict.fromkeys(found)]
+
+
+def _absurd(value: Value) -> bool:
+    return isinstance(value, int) and abs(value) > LARGEST_TOKENS
+
+
+def _without_absurd(record: Record) -> Record:
+    return replace(record, figures=tuple(figure for figure in record.figures if not _absurd(figure[1])))

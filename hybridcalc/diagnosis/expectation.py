@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybridcalc.bootlog import EVERYTHING, scan
+from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.boots import Boot, assemble
 from hybridcalc.bootlog.figures import figures, merged
 from hybridcalc.errors import InputError, printable
@@ -99,7 +99,7 @@ def _predicted(document: Mapping[str, Any]) -> dict[str, Any] | None:
     text = lines.encode(errors="replace")
     if len(text) > LARGEST_LINES_BYTES:
         return None
-    expected = merged(assemble(scan(io.BytesIO(text), grammars=EVERYTHING)).boots)
+    expected = merged(assemble(scan(io.BytesIO(text))).boots)
     for key, name in _SUMMARY.items():
         value = document.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
@@ -115,7 +115,7 @@ def compare(boot: Boot, plan: Plan) -> list[Compared]:
     rows = []
     if plan.engine and boot.engine and plan.engine != boot.engine:
         rows.append(Compared("engine", plan.engine, boot.engine))
-    started = False if boot.errors else True if boot.of("ready") or boot.of("summary") or boot.of("kv_size") else None
+    started = boot.started
     if plan.starts is not None and started is not None and plan.starts is not started:
         rows.append(Compared("starts", plan.starts, started))
     printed = figures(boot)

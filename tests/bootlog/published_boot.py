@@ -1,8 +1,9 @@
 """A published boot of Kimi-K3, and how tests read it."""
 
 import io
+from collections.abc import Iterable
 
-from hybridcalc.bootlog import Printed, Record, StatePoolAllocated, scan
+from hybridcalc.bootlog import Printed, Record, scan
 
 STATE = "Mamba Cache is allocated. max_mamba_cache_size: 257, conv_state size: 0.46GB, ssm_state size: 13.04GB "
 KV = "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 1167552, KV size: 15.03 GB"
@@ -11,17 +12,18 @@ BOOT = [f"[2026-02-01 00:05:03 TP0] {STATE}", f"[2026-02-01 00:05:03 TP0] {KV}"]
 FIGURES = [("257", "0.46", "13.04"), ("1167552", "float8_e4m3fn", "15.03")]
 
 
+def pools(records: Iterable[Record]) -> list[Record]:
+    """The pools among the records."""
+    return [record for record in records if record.kind in ("state_pool", "kv_pool")]
+
+
 def read(raw: bytes) -> list[Record]:
-    return list(scan(io.BytesIO(raw)))
+    return pools(scan(io.BytesIO(raw)))
 
 
 def texts(record: Record) -> tuple[str, ...]:
     """What a record says, as text and without what it leaves out."""
-    if isinstance(record, StatePoolAllocated):
-        said = (record.slots, record.conv, record.ssm, record.intermediate_ssm, record.intermediate_conv)
-    else:
-        said = (record.tokens, record.dtype, record.k, record.v, record.kv)
-    return tuple(one.text if isinstance(one, Printed) else str(one) for one in said if one is not None)
+    return tuple(one.text if isinstance(one, Printed) else str(one) for _, one in record.figures)
 
 
 CHATTER = (

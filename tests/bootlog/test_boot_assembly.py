@@ -9,13 +9,13 @@ from pathlib import Path
 
 from test_statements import SGLANG, VLLM
 
-from hybridcalc.bootlog import EVERYTHING, scan
+from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.boots import MOST_BOOTS, Boot, assemble
 from hybridcalc.bootlog.figures import figures, merged
 
 
 def boots(text: str) -> list[Boot]:
-    return assemble(scan(io.BytesIO(text.encode()), grammars=EVERYTHING)).boots
+    return assemble(scan(io.BytesIO(text.encode()))).boots
 
 
 def test_each_start_is_a_boot_of_its_own():
@@ -79,9 +79,9 @@ def test_an_impossible_figure_gives_way_to_a_possible_one():
 
 def test_what_is_held_of_many_boots_is_bounded():
     line = "Mamba Cache is allocated. max_mamba_cache_size: {0}, conv_state size: 0.34GB, ssm_state size: 17.58GB\n"
-    found = assemble(scan(io.BytesIO("".join(map(line.format, range(1, 3000))).encode()), grammars=EVERYTHING))
+    found = assemble(scan(io.BytesIO("".join(map(line.format, range(1, 3000))).encode())))
     assert len(found.boots) == MOST_BOOTS and found.dropped == 2999 - MOST_BOOTS
-    assert (found.boots[0].states[0].slots, found.boots[-1].states[0].slots) == (1, 2999)
+    assert (found.boots[0].count("state_pool", "slots"), found.boots[-1].count("state_pool", "slots")) == (1, 2999)
 
 
 RUNNING_LINES = {"mamba_num", "mamba_usage", "full_tokens", "full_token_usage", "running_req", "queue_req"}
@@ -100,7 +100,7 @@ def flat(said: dict[str, object]) -> set[tuple[str, object]]:
 def test_any_two_logs_in_one_file_keep_their_figures_and_names():
     """Thousands of pairs: no boot lends another its ranks, its draft or its end."""
     paths = sorted((Path(__file__).parent.parent / "data" / "bootlogs").glob("*.log"))
-    read = {path.stem: list(scan(io.BytesIO(path.read_bytes()), grammars=EVERYTHING)) for path in paths}
+    read = {path.stem: list(scan(io.BytesIO(path.read_bytes()))) for path in paths}
     alone = {name: flat(merged(assemble(records).boots)) for name, records in read.items()}
     wrong = []
     for first, second in itertools.permutations(read, 2):

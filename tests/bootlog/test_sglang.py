@@ -2,12 +2,12 @@
 
 import json
 from fractions import Fraction
-from io import BytesIO
 from pathlib import Path
 
 import pytest
+from published_boot import pools, read
 
-from hybridcalc.bootlog import KvPoolAllocated, Printed, Record, StatePoolAllocated, read_log, scan
+from hybridcalc.bootlog import Printed, Record, read_log
 
 LOGS = Path(__file__).parent.parent / "data" / "bootlogs"
 EXPECTED = json.loads((LOGS / "expected.json").read_text())
@@ -19,14 +19,14 @@ KEYS = {
 
 
 def records(text: str) -> list[Record]:
-    return list(scan(BytesIO(text.encode())))
+    return read(text.encode())
 
 
 def figures(record: Record) -> dict[str, object]:
     """What a record says, under the keys of expected.json; what it leaves out is absent."""
     said: dict[str, object] = {}
     for key, name in KEYS.items():
-        figure = getattr(record, name, None)
+        figure = record.get(name)
         if isinstance(figure, Printed):
             assert figure.unit_bytes == 2**30, "SGLang prints GB and means GiB"
             assert figure.decimals == len(figure.text.split(".")[1])
@@ -38,7 +38,7 @@ def figures(record: Record) -> dict[str, object]:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_published_log_yields_its_figures_and_nothing_else(name: str):
     """Every pool, in the order of the file, digit for digit, with its rank and its line; no pool that is not there."""
-    assert [figures(record) for record in read_log(LOGS / name)] == EXPECTED[name]
+    assert [figures(record) for record in pools(read_log(LOGS / name))] == EXPECTED[name]
 
 
 def test_the_logs_are_there():
@@ -151,9 +151,8 @@ def test_an_elided_figure_is_unknown_not_zero():
         "Mamba Cache is allocated. max_mamba_cache_size: 20, conv_state ... ssm_state ...\n"
         "KV Cache is allocated. dtype: ... #tokens: ..., K size: 7.63 GB, V ..."
     )
-    assert isinstance(state, StatePoolAllocated) and (state.slots, state.conv, state.ssm) == (20, None, None)
-    assert isinstance(kv, KvPoolAllocated) and (kv.tokens, kv.dtype, kv.v) == (None, None, None)
-    assert kv.k == Printed("7.63", 2**30, 2)
+    assert (state.kind, state.figures) == ("state_pool", (("slots", 20),))
+    assert (kv.kind, kv.figures) == ("kv_pool", (("k", Printed("7.63", 2**30, 2)),))
 
 
 def test_a_reservation_does_not_hide_the_allocation_after_it():
@@ -199,9 +198,8 @@ def test_each_rank_keeps_its_own_record_in_the_order_of_the_file():
         "[TP1] KV Cache is allocated. #tokens: 100, KV size: 1.00 GB\n"
         "[TP1] max_mamba_cache_size: 8\n[TP0] max_mamba_cache_size: 9\n"
     )
-    found = [(type(one), one.rank, one.line) for one in records(text)]
-    kv, state = KvPoolAllocated, StatePoolAllocated
-    assert found == [(kv, "TP0", 1), (kv, "TP1", 2), (state, "TP1", 3), (state, "TP0", 4)]
+    found = [(one.kind, one.rank, one.line) for one in records(text)]
+    assert found == [("kv_pool", "TP0", 1), ("kv_pool", "TP1", 2), ("state_pool", "TP1", 3), ("state_pool", "TP0", 4)]
 
 
 def test_two_boots_and_a_draft_pool_stay_apart():
@@ -210,9 +208,8 @@ def test_two_boots_and_a_draft_pool_stay_apart():
         "KV Cache is allocated. dtype: fp8, #tokens: 270000, K size: 4.12 GB, V size: 4.12 GB\n"
         "KV Cache is allocated. ... K size: 1.29 GB, V size: 1.29 GB\n"
     )
-    assert isinstance(target, KvPoolAllocated) and isinstance(draft, KvPoolAllocated)
-    assert (target.tokens, draft.tokens) == (270_000, None)
-    assert draft.k == Printed("1.29", 2**30, 2)
+    assert (target.count("tokens"), draft.count("tokens")) == (270_000, None)
+    assert draft.size("k") == Printed("1.29", 2**30, 2)
 
 
 def test_a_number_goes_on_behind_a_line_end_only_if_the_line_does():
@@ -227,5 +224,4 @@ def test_a_number_goes_on_behind_a_line_end_only_if_the_line_does():
 
 def test_mebibytes_keep_their_unit():
     [state] = records("max_mamba_cache_size: 8, conv_state size: 3.50MB, ssm_state size: 0.10GB")
-    assert isinstance(state, StatePoolAllocated)
-    assert state.conv == Printed("3.50", 2**20, 2) and state.ssm == Printed("0.10", 2**30, 2)
+    assert state.sizes("conv", "ssm") == [Printed("3.50", 2**20, 2), Printed("0.10", 2**30, 2)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from published_boot import CHATTER
 
-from hybridcalc.bootlog import EVERYTHING, Statement, scan
+from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.boots import assemble
 from hybridcalc.bootlog.figures import merged
 from hybridcalc.bootlog.reader import CHUNK_BYTES, QUIET_BYTES
@@ -19,7 +19,7 @@ from hybridcalc.bootlog.reader import CHUNK_BYTES, QUIET_BYTES
 
 def figures(text: str | bytes) -> dict[str, Any]:
     raw = text.encode() if isinstance(text, str) else text
-    return merged(assemble(scan(io.BytesIO(raw), grammars=EVERYTHING)).boots)
+    return merged(assemble(scan(io.BytesIO(raw))).boots)
 
 
 SGLANG = """\
@@ -319,8 +319,8 @@ def test_a_boot_in_a_long_log_is_found_wherever_it_stands():
     chatter = CHATTER * (3 * CHUNK_BYTES // len(CHATTER))
     lines = chatter.count(b"\n")
     for before, after in ((b"", chatter), (chatter, b""), (chatter, chatter)):
-        found = list(scan(io.BytesIO(before + SGLANG.encode() + after), grammars=EVERYTHING))
-        boot = [r for r in found if not (isinstance(r, Statement) and r.kind in ("running", "prefilling"))]
+        found = list(scan(io.BytesIO(before + SGLANG.encode() + after)))
+        boot = [record for record in found if record.kind not in ("running", "prefilling")]
         assert [record.line - (lines if before else 0) for record in boot] == list(range(1, 10))
         said = merged(assemble(found).boots)
         assert {name: said[name] for name in SGLANG_FIGURES} == SGLANG_FIGURES
@@ -337,10 +337,10 @@ def test_a_long_log_is_not_read_on_after_its_boot():
             return super().read(size)
 
     stream, remarks = Counted(SGLANG.encode() + CHATTER * (6 * QUIET_BYTES // len(CHATTER))), list[str]()
-    found = merged(assemble(scan(stream, remarks, grammars=EVERYTHING, whole=False)).boots)
+    found = merged(assemble(scan(stream, remarks, whole=False)).boots)
     assert found["kv_tokens"] == 330_323 and found["mamba_num"] == 20
     assert stream.taken < 2 * QUIET_BYTES and remarks[0].startswith("read up to line ")
-    assert merged(assemble(scan(io.BytesIO(stream.getvalue()), grammars=EVERYTHING)).boots) == found
+    assert merged(assemble(scan(io.BytesIO(stream.getvalue()))).boots) == found
 
 
 def test_a_padded_number_is_whole_only_where_what_follows_proves_it():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridcalc.bootlog import EVERYTHING, read_log
+from hybridcalc.bootlog import read_log
 from hybridcalc.bootlog.boots import assemble
 from hybridcalc.bootlog.figures import merged
 
@@ -17,7 +17,7 @@ EXPECTED: dict[str, dict[str, object]] = json.loads((LOGS / "figures.json").read
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_every_printed_figure_is_found_and_no_other(name: str):
-    boots = assemble(read_log(LOGS / name, grammars=EVERYTHING)).boots
+    boots = assemble(read_log(LOGS / name)).boots
     assert merged(boots) == EXPECTED[name]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridcalc.bootlog import EVERYTHING, scan
+from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.boots import assemble
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.boot import diagnose, diagnose_log
@@ -92,7 +92,7 @@ CASES = {
 
 
 def diagnosed(text: str) -> Diagnosis:
-    boots = assemble(scan(io.BytesIO(text.encode()), grammars=EVERYTHING)).boots
+    boots = assemble(scan(io.BytesIO(text.encode()))).boots
     return next(iter(diagnose(boots, Question())))
 
 

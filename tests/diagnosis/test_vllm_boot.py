@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridcalc import load_model, vllm
-from hybridcalc.bootlog import EVERYTHING, scan
+from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.boots import assemble
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.answer import Diagnosis
@@ -22,7 +22,7 @@ LOGS = Path(__file__).resolve().parent.parent / "data" / "bootlogs"
 
 
 def answer(text: str, **question: object) -> Diagnosis:
-    boots = assemble(scan(io.BytesIO(text.encode()), grammars=EVERYTHING)).boots
+    boots = assemble(scan(io.BytesIO(text.encode()))).boots
     return next(iter(diagnose(boots, Question(**question))))  # type: ignore[arg-type]
 
 
@@ -33,10 +33,10 @@ def published(name: str, **question: object) -> Diagnosis:
 def test_an_old_token_figure_is_a_quarter_of_the_capacity():
     """Published: 129,472 tokens printed, 517,888 held; 955 blocks of which a request takes 485."""
     found = published("vllm-025.log", model=load_model("qwen3.5-2b"), workload=Workload.at(32_768))
-    assert (found.version, found.derived["tokens_mean"]) == ("by the rules of 0.20.0", "one group's share")
-    assert found.derived["groups_seen"] == pytest.approx(4, abs=0.02)
-    assert (found.derived["num_blocks"], found.derived["blocks_per_request"]) == (955, 485)
-    low, high = found.derived["capacity_tokens"]
+    assert (found.version, found.derived.tokens_mean) == ("by the rules of 0.20.0", "one group's share")
+    assert found.derived.groups_seen == pytest.approx(4, abs=0.02)
+    assert (found.derived.num_blocks, found.derived.blocks_per_request) == (955, 485)
+    low, high = found.derived.capacity_tokens
     assert low <= 955 / 485 * 262_144 <= high
     assert found.suggestions
 
@@ -44,9 +44,9 @@ def test_an_old_token_figure_is_a_quarter_of_the_capacity():
 def test_a_new_token_figure_is_the_capacity():
     found = published("vllm-016.log")
     assert found.model_guess == "qwen3.5-0.8b on TP1, bf16 KV"
-    assert found.derived["tokens_mean"] == "concurrency x max_model_len"
+    assert found.derived.tokens_mean == "concurrency x max_model_len"
     assert "HC100" in [finding.rule for finding in found.findings]
-    assert found.constants is not None and found.constants["exact"]["group_sizes"] == [6, 6, 6, 6]
+    assert found.constants is not None and found.constants.exact.group_sizes == [6, 6, 6, 6]
 
 
 def test_pages_alone_name_no_model():
@@ -88,13 +88,13 @@ def test_what_a_plan_prints_is_diagnosed_back(model, tp, dtype, gib, length):
         return
     lines = [*made.log_lines, f"Available KV cache memory: {gib} GiB"]
     found = answer("".join(f"INFO 09-18 22:23:41 [a.py:1] {line}\n" for line in lines), model=load_model(model))
-    assert found.derived["num_blocks"] == made.num_blocks
-    assert found.derived["planned_concurrency"] == pytest.approx(made.max_concurrency, abs=0.01)
+    assert found.derived.num_blocks == made.num_blocks
+    assert found.derived.planned_concurrency == pytest.approx(made.max_concurrency, abs=0.01)
     assert "HC100" in [finding.rule for finding in found.findings]
 
 
 def test_llama_cpp_states_are_fp32_and_drafts_multiply_them():
     """1795.5 MiB are 4 cells of 1 + 2 copies: 149.62 MiB a sequence, published as such for one cell."""
     found = published("lcpp-002.log")
-    assert found.derived["state_bytes_per_sequence"] == int(1795.5 * 2**20 / 12)
+    assert found.derived.state_bytes_per_sequence == int(1795.5 * 2**20 / 12)
     assert [finding.rule for finding in found.findings] == ["HC150"]

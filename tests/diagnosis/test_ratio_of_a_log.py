@@ -11,17 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc import load_model
-from hybridcalc.bootlog import KvPoolAllocated, Printed, StatePoolAllocated
+from hybridcalc.bootlog import Printed, Record
 from hybridcalc.deployment import Workload
-from hybridcalc.diagnosis import (
-    MOST_RANKS,
-    balance_log,
-    fitting_flags,
-    log_constants,
-    slot_range,
-    split_boots,
-    token_range,
-)
+from hybridcalc.diagnosis.boot import diagnose_log
+from hybridcalc.diagnosis.question import Question
+from hybridcalc.diagnosis.sglang.evidence import log_constants, slot_range, token_range
+from hybridcalc.diagnosis.sglang.ratio import balance_log, fitting_flags
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.errors import InputError
@@ -35,12 +30,13 @@ def gib(size: int) -> Printed:
     return Printed(f"{size / GIB:.2f}", GIB, 2)
 
 
-def state(slots: int, conv: int, ssm: int, rank: str = "", line: int = 1) -> StatePoolAllocated:
-    return StatePoolAllocated(slots, gib((slots + 1) * conv), gib((slots + 1) * ssm), None, None, rank, line)
+def state(slots: int, conv: int, ssm: int) -> Record:
+    sizes = ("conv", gib((slots + 1) * conv)), ("ssm", gib((slots + 1) * ssm))
+    return Record("sglang", "state_pool", (("slots", slots), *sizes), "", 1)
 
 
-def kv(tokens: int, cell: int, rank: str = "", line: int = 2) -> KvPoolAllocated:
-    return KvPoolAllocated(tokens, None, None, None, gib((tokens + 1) * cell), rank, line)
+def kv(tokens: int, **sizes: int) -> Record:
+    return Record("sglang", "kv_pool", (("tokens", tokens), *((n, gib(size)) for n, size in sizes.items())), "", 2)
 
 
 @given(
@@ -48,7 +44,7 @@ def kv(tokens: int, cell: int, rank: str = "", line: int = 2) -> KvPoolAllocated
 )
 def test_the_true_constants_always_lie_in_the_intervals(slots, conv, ssm, tokens, cell):
     """K + 1 slots and tokens + a page of 1 made the figures; what was printed allows the sizes that made them."""
-    states, kvs = state(slots, conv, ssm), kv(tokens, cell)
+    states, kvs = state(slots, conv, ssm), kv(tokens, kv=(tokens + 1) * cell)
     for part, size in (("conv", conv), ("ssm", ssm)):
         low, high = slot_range(states, part)
         assert low <= size <= high
@@ -59,35 +55,21 @@ def test_the_true_constants_always_lie_in_the_intervals(slots, conv, ssm, tokens
 
 
 def test_a_known_page_narrows_the_interval():
-    pool = kv(1_167_552, 13_824)
+    pool = kv(1_167_552, kv=1_167_553 * 13_824)
     wide, narrow = token_range(pool, ServerArgs()), token_range(pool, ServerArgs(page_size=1))
     assert wide[0] < narrow[0] and wide[1] == narrow[1]
 
 
 def test_k_and_v_are_added_and_half_of_them_is_nothing():
-    both = KvPoolAllocated(1000, None, gib(GIB), gib(GIB), None, "", 1)
-    half = KvPoolAllocated(1000, None, gib(GIB), None, None, "", 1)
+    both, half = kv(1000, k=GIB, v=GIB), kv(1000, k=GIB)
     low, high = token_range(both, ServerArgs(page_size=1))
     assert low <= Fraction(2 * GIB, 1001) < high
     assert token_range(half, ServerArgs()) is None
 
 
-def test_a_rank_that_allocates_again_starts_a_new_boot():
-    records = [
-        state(10, 5, 5, "TP0"),
-        state(10, 5, 5, "TP1"),
-        kv(100, 5, "TP0"),
-        state(20, 5, 5, "TP0"),
-        kv(200, 5, "TP0"),
-    ]
-    boots = list(split_boots(records))
-    assert [boot.states[0].slots for boot in boots] == [10, 20]
-    assert [boot.kvs[0].tokens for boot in boots] == [100, 200]
-
-
 def test_the_flags_that_explain_a_log_are_found():
     """The published boot is Kimi-K3 on TP8 with fp8 KV; from wrong flags the smallest change is named."""
-    pools = (state(257, 1_907_712, 54_263_808), kv(1_167_552, 13_824))
+    pools = (state(257, 1_907_712, 54_263_808), kv(1_167_552, kv=1_167_553 * 13_824))
     rules = rules_for("0.5.23")[0]
     assert fitting_flags(K3, *pools, ServerArgs(tp_size=8), rules) == "--kv-cache-dtype fp8_e4m3"
     assert fitting_flags(load_model("qwen3.5-27b"), *pools, ServerArgs(), rules) == ""
@@ -169,19 +151,21 @@ def test_an_absurd_figure_is_refused_with_its_line(tmp_path, old, new, message, 
 
 
 def test_however_many_boots_a_log_has_the_last_one_is_used(tmp_path):
-    """All of them are counted, none but the newest is held."""
-    last = LINES.replace("257", "100").replace("0.46", "0.18").replace("13.04", "5.10")
-    answer, findings = balance_log(_write(tmp_path, LINES * 50_001 + last), K3, K3_ARGS, Workload.at(9216))
+    """All of them are counted; a start that is pasted again is none."""
+    other = LINES.replace("257", "100").replace("0.46", "0.18").replace("13.04", "5.10")
+    text = "".join((LINES, LINES, other) * 700)
+    answer, findings = balance_log(_write(tmp_path, text), K3, K3_ARGS, Workload.at(9216))
     assert answer.setting("today").slots == 100
-    assert findings[0].message == "50,002 boots in the log: the one from line 100003 is used"
+    assert findings[0].message == "1,400 boots in the log: the one from line 4199 is used"
 
 
-def test_what_is_held_of_a_boot_is_bounded():
-    """KV lines without end keep one pool of each rank; ranks without end are no boot."""
-    flood = [state(10, 5, 5), *(kv(100 + i, 5, line=i) for i in range(2 * MOST_RANKS + 10))]
-    assert [boot.kvs for boot in split_boots(flood)] == [(flood[1],)]
-    with pytest.raises(InputError, match=r"^line 7: more than 16,384 ranks in one boot, this is no boot log$"):
-        list(split_boots(state(10, 5, 5, f"TP{i}", line=7) for i in range(MOST_RANKS + 1)))
+def test_both_commands_read_the_same_boots(tmp_path):
+    """What ``log`` takes for one start is one for ``ratio``: pools, their line and their number."""
+    path = _write(tmp_path, "[TP0] Load weight begin. avail mem=90.00 GB\n" + LINES + LINES.replace("257", "200"))
+    boots = diagnose_log(path, Question()).boots
+    answer, findings = balance_log(path, None, K3_ARGS, Workload.at(9216))
+    assert findings[0].message == f"{len(boots)} boots in the log: the one from line {boots[-1].boot.line} is used"
+    assert answer.setting("today").slots == boots[-1].boot.count("state_pool", "slots")
 
 
 @pytest.mark.parametrize(("text", "rules"), [(LINES, ["HC104", "HC100"]), ("ready\n", [])], ids=["boot", "no boot"])

@@ -1,0 +1,5 @@
+"""A boot of SGLang: what its pools say of the model, what binds, why it failed, what to set."""
+
+from hybridcalc.diagnosis.sglang.boot import diagnose
+
+__all__ = ["diagnose"]

@@ -1,0 +1,283 @@
+"""What is there to go by in a boot of SGLang: its pools, the sizes they allow, and the flags it was started with.
+
+    state slot = (conv + ssm printed) / (K + 1)          SGLang's pool holds one slot more than it prints
+    KV token   = (K + V printed) / (tokens + page)       and one page more
+
+A printed figure is an interval ("13.04" GiB is [13.035, 13.045)), so both sizes are intervals; a model fits when its
+exact sizes lie in all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from math import ceil
+from typing import NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.bootlog.boots import Boot
+from hybridcalc.bootlog.records import Printed, Record
+from hybridcalc.bootlog.sglang import target_pools
+from hybridcalc.deployment import Workload
+from hybridcalc.diagnosis.answer import Candidate, Derived, Diagnosis, Range
+from hybridcalc.diagnosis.question import Question, echoed
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.constants import Constants
+from hybridcalc.errors import InputError
+from hybridcalc.units import GIB
+
+UNKNOWN_PAGE = (1, 64)
+"""Tokens of the padding page when --page-size is not given: SGLang's smallest and largest usual page."""
+LARGEST_POOL_GIB = 1024
+STATE_SIZES, SCRATCH_SIZES, KV_SIZES = ("conv", "ssm"), ("intermediate_ssm", "intermediate_conv"), ("kv", "k", "v")
+
+
+@dataclass(slots=True)
+class SglangDerived(Derived):
+    """What follows from an SGLang boot's figures; None where it does not. Ranges are [lowest, highest]."""
+
+    rules_of_version: str = ""
+    slots_per_request: int | None = None
+    slots_reason: str | None = None
+    slots_from_usage: int | None = None
+    draft_tokens: int | None = None
+    rest_gib: tuple[float, float] | None = None
+    mamba_full_memory_ratio: tuple[float, float] | None = None
+    ratio_is_default: bool | None = None
+    ratio_used: float | None = None
+    tokens_pinned: int | None = None
+    mem_fraction_static: tuple[float, float] | None = None
+    workers: int | None = None
+    total_tokens: int | None = None
+    total_requests: int | None = None
+    planned_rest_gib: float | None = None
+    charged_bytes: int | None = None
+    allocated_bytes: int | None = None
+    state_requests: int | None = None
+    kv_requests: int | None = None
+
+
+class Flags(NamedTuple):
+    """The flags a boot was started with, as far as they are known, where from, and the model they name."""
+
+    args: ServerArgs
+    source: str = ""
+    model: str | None = None
+    given: frozenset[str] = frozenset()
+    handed_over: bool = False
+
+
+def flags_of(boot: Boot, question: Question) -> Flags:
+    """The flags of a boot: of the launch line that was handed over, or those the log echoes."""
+    launch = question.launch
+    if launch is not None and isinstance(launch.args, ServerArgs):
+        unset = ServerArgs()
+        names = (name for name in ServerArgs.__dataclass_fields__ if getattr(launch.args, name) != getattr(unset, name))
+        return Flags(launch.args, "the launch line", None, frozenset(names), True)
+    said = echoed(boot.of("arguments"))
+    if not said:
+        return Flags(ServerArgs())
+    path = said.pop("model_path", None)
+    fields = {name: value for name, value in said.items() if isinstance(value, bool | float | str) or value >= 1}
+    args = replace(ServerArgs(), **fields)  # type: ignore[arg-type]  # the grammar reads each as its kind
+    return Flags(args, "the echoed command", path if isinstance(path, str) else None, frozenset(fields))
+
+
+class Pools:
+    """The pools of a boot that answers rest on: the state pool, the target's KV pool, and what they are priced at."""
+
+    def __init__(self, boot: Boot, args: ServerArgs) -> None:
+        self.args = args
+        states = [s for s in boot.of("state_pool") if s.count("slots") is not None and s.sizes(*STATE_SIZES)]
+        self.state = next(iter(states or boot.of("state_pool")), None)
+        kvs = [kv for kv in target_pools(boot) if kv.count("tokens")]
+        self.kv = next((kv for kv in kvs if kv_sizes(kv)), next(iter(kvs), None))
+        printed = self.state.count("slots") if self.state else None
+        self.slots = printed if printed is not None else boot.count("capped", "max_mamba_cache_size")
+        self.tokens = self.kv.count("tokens") if self.kv else boot.count("summary", "max_total_num_tokens")
+        self.requests = (
+            boot.count("summary", "max_running_requests")
+            or boot.count("capped", "max_running_requests")
+            or (self.state.count("limit") if self.state else None)
+        )
+
+    @cached_property
+    def conv(self) -> Range | None:
+        """Bytes of a slot's convolution part."""
+        return slot_range(self.state, "conv")
+
+    @cached_property
+    def ssm(self) -> Range | None:
+        """Bytes of a slot's recurrent part."""
+        return slot_range(self.state, "ssm")
+
+    @cached_property
+    def slot(self) -> Range | None:
+        """Bytes of a slot."""
+        conv, ssm = self.conv, self.ssm
+        return (conv[0] + ssm[0], conv[1] + ssm[1]) if conv is not None and ssm is not None else None
+
+    @cached_property
+    def cell(self) -> Range | None:
+        """Bytes of a token."""
+        return token_range(self.kv, self.args)
+
+    @cached_property
+    def scratch(self) -> Range:
+        """Bytes of the draft states; nothing where none are printed."""
+        return _sum(self.state.sizes(*SCRATCH_SIZES) if self.state else [])
+
+    @property
+    def impossible(self) -> bool:
+        """Whether the state pool is larger than any rank's memory."""
+        return self.state is not None and impossible(self.state)
+
+
+def impossible(state: Record) -> bool:
+    """Whether a pool is larger than any rank's memory."""
+    return any(part.value > LARGEST_POOL_GIB * GIB for part in state.sizes(*STATE_SIZES))
+
+
+def kv_sizes(kv: Record) -> list[Printed]:
+    """The sizes of a whole KV pool: of both in one, or of K and V; none where one of the two is missing."""
+    return kv.sizes("kv") or (kv.sizes("k", "v") if kv.size("k") and kv.size("v") else [])
+
+
+def slot_range(state: Record | None, part: str) -> Range | None:
+    """Bytes of one slot's "conv" or "ssm" part: the printed interval over K + 1 slots."""
+    printed, slots = (state.size(part), state.count("slots")) if state is not None else (None, None)
+    if printed is None or slots is None:
+        return None
+    low, high = printed.interval
+    return low / (slots + 1), high / (slots + 1)
+
+
+def token_range(kv: Record | None, args: ServerArgs) -> Range | None:
+    """Bytes of one token's KV: the printed interval over the tokens and the padding page."""
+    sizes, tokens = (kv_sizes(kv), kv.count("tokens")) if kv is not None else ([], None)
+    if not sizes or tokens is None:
+        return None
+    pages = (args.page_size, args.page_size) if args.page_size else UNKNOWN_PAGE
+    low, high = _sum(sizes)
+    return low / (tokens + pages[1]), high / (tokens + pages[0])
+
+
+def _sum(sizes: list[Printed]) -> Range:
+    intervals = [size.interval for size in sizes]
+    return sum((one[0] for one in intervals), Fraction(0)), sum((one[1] for one in intervals), Fraction(0))
+
+
+def sizes_text(record: Record, *names: str) -> str:
+    """``0.46 + 13.04``: the named sizes as they are printed."""
+    return " + ".join(size.text for size in record.sizes(*names))
+
+
+@dataclass(slots=True)
+class Case:
+    """A boot under diagnosis: what is known of it, and the answer so far. ``derived`` is the answer's own."""
+
+    answer: Diagnosis
+    derived: SglangDerived
+    flags: Flags
+    args: ServerArgs
+    pools: Pools
+    model: Architecture | None
+    workload: Workload
+    slots_per_request: int | None = None
+    best: Candidate | None = None
+
+    @property
+    def boot(self) -> Boot:
+        """The boot itself."""
+        return self.answer.boot
+
+
+class Bounds(NamedTuple):
+    """What printed pools say of a slot's two parts and of a token: [low, high) in whole bytes of a rank."""
+
+    conv: tuple[int, int] | None
+    ssm: tuple[int, int] | None
+    token: tuple[int, int] | None
+
+
+def bounds_of(state: Record | None, kv: Record | None, args: ServerArgs) -> Bounds:
+    """The bounds that a boot's pools set, worked out once for however many models are held against them."""
+    ranges = slot_range(state, "conv"), slot_range(state, "ssm"), token_range(kv, args)
+    return Bounds(*(one and (ceil(one[0]), ceil(one[1])) for one in ranges))
+
+
+class ExactSizes(NamedTuple):
+    """A model's own sizes on a rank: whole bytes of a slot, of its two parts, and of a token."""
+
+    state: int
+    conv: int
+    ssm: int
+    token: int
+
+
+def exact_sizes(constants: Constants) -> ExactSizes:
+    """The sizes of an architecture, which are whole."""
+    both, conv, ssm, token = constants[1:5]
+    return ExactSizes(int(both), int(conv), int(ssm), int(token))
+
+
+def fits(exact: ExactSizes, bounds: Bounds) -> bool:
+    """Whether pools of these exact sizes would have been printed as they were."""
+    conv, ssm, token = bounds
+    return (
+        (conv is None or conv[0] <= exact.conv < conv[1])
+        and (ssm is None or ssm[0] <= exact.ssm < ssm[1])
+        and (token is None or token[0] <= exact.token < token[1])
+    )
+
+
+def mismatches(exact: ExactSizes, state: Record, kv: Record | None, args: ServerArgs) -> list[str]:
+    """What the log prints that the exact sizes cannot have printed, in words; empty when all of it fits."""
+    checks = [
+        ("conv state per slot", exact.conv, slot_range(state, "conv")),
+        ("SSM state per slot", exact.ssm, slot_range(state, "ssm")),
+        ("KV per token", exact.token, token_range(kv, args)),
+    ]
+    return [
+        f"{name} is {size:,} B by the model, {between(bounds)} by the log"
+        for name, size, bounds in checks
+        if bounds is not None and not bounds[0] <= size < bounds[1]
+    ]
+
+
+def log_constants(state: Record, kv: Record, args: ServerArgs) -> Constants:
+    """Both constants as intervals, their middles as values. Units: bytes per rank. Raises InputError without sizes."""
+    conv, ssm, cell, slots = (
+        slot_range(state, "conv"),
+        slot_range(state, "ssm"),
+        token_range(kv, args),
+        state.count("slots"),
+    )
+    if conv is None or ssm is None or cell is None or slots is None:
+        raise InputError("the log does not print the sizes of both pools")
+    both = (conv[0] + ssm[0], conv[1] + ssm[1])
+    sizes, kv_text, tokens = sizes_text(state, *STATE_SIZES), sizes_text(kv, *KV_SIZES), kv.count("tokens") or 0
+    return Constants(
+        origin="log",
+        state_bytes=middle(both),
+        conv_bytes=middle(conv),
+        ssm_bytes=middle(ssm),
+        kv_bytes_per_token=middle(cell),
+        state_why=f"line {state.line}: ({sizes}) GiB / {slots + 1:,} slots, {between(both)}",
+        kv_why=f"line {kv.line}: {kv_text} GiB / {tokens:,} tokens, {between(cell)}",
+        state_numbers=f"({sizes}) GiB / ({slots:,} + 1)",
+        kv_numbers=f"{kv_text} GiB / ({tokens:,} + page)",
+        state_range=both,
+        kv_range=cell,
+    )
+
+
+def middle(bounds: Range) -> Fraction:
+    """The middle of a range."""
+    return (bounds[0] + bounds[1]) / 2
+
+
+def between(bounds: Range) -> str:
+    """``1,907,000 to 1,928,000 B``."""
+    return f"{int(bounds[0]):,} to {int(bounds[1]):,} B"

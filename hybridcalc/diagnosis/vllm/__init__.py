@@ -1,0 +1,5 @@
+"""A boot of vLLM: what its tokens mean, which model has its pages, why it failed, what to set."""
+
+from hybridcalc.diagnosis.vllm.boot import diagnose
+
+__all__ = ["diagnose"]

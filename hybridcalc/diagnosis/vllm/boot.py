@@ -1,0 +1,257 @@
+"""A vLLM boot: pages, blocks, what the printed tokens mean, which model has these pages, and what to set.
+
+capacity = concurrency x max_model_len                tokens that requests of max_model_len can hold
+printed  = capacity                                   since the capacity line counts groups
+= num_blocks / groups x block                before: one group's share, capacity / groups
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.bootlog.boots import Boot
+from hybridcalc.deployment import Rest, Workload
+from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, PageSizes
+from hybridcalc.diagnosis.failures import failures
+from hybridcalc.diagnosis.question import Question, echoed
+from hybridcalc.diagnosis.serving import serving_findings
+from hybridcalc.diagnosis.vllm.candidates import (
+    Figures,
+    Fit,
+    candidates,
+    figures_of,
+    is_capacity,
+    prepared,
+    release_of,
+    tells,
+)
+from hybridcalc.diagnosis.vllm.failures import CAUSES
+from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.server_plan import Plan, plan
+from hybridcalc.errors import HybridcalcError
+from hybridcalc.units import GIB, format_bytes
+
+MUCH_PADDING_PCT = 10
+MUCH_GRAPH = 2 * GIB
+ONE_GROUP = Fraction(5, 100)
+_OF_STATES = ("block_size", "padding", "cache_mode", "padding_layers", "seqs_exceed_blocks", "graph_sizes_capped")
+"""Lines that only a model with states prints."""
+
+
+@dataclass(slots=True)
+class VllmDerived(Derived):
+    """What follows from a vLLM boot's figures; None where it does not. ``capacity_tokens`` is [lowest, highest]."""
+
+    capacity_tokens: tuple[int, int] | None = None
+    tokens_mean: str | None = None
+    groups_seen: float | None = None
+    bytes_per_block: int | None = None
+    state_layers: int | None = None
+    num_blocks: int | None = None
+    blocks_per_request: int | None = None
+    planned_concurrency: float | None = None
+
+
+def diagnose(boot: Boot, question: Question) -> Diagnosis:
+    """The answer for one vLLM boot."""
+    release, said, derived = release_of(boot), figures_of(boot), VllmDerived()
+    answer = Diagnosis(boot, version=release.said, derived=derived)
+    fitting = candidates(boot, said, _args(boot, question), question.model, release.tried)
+    answer.candidates = tuple(fit.candidate for fit in fitting)
+    counted = said.available is not None and said.concurrency is not None
+    known = question.model is not None or boot.first("architecture", "name") is not None
+    decided = bool(fitting) and (fitting[0].told or (known and not counted))
+    if decided:
+        answer.model_guess = answer.candidates[0].describe()
+        if fitting[0].told and len(release.tried) > 1:
+            answer.version = f"by the rules of {fitting[0].args.engine_version}"
+    failed = failures(answer, CAUSES)
+    _rows(answer, said)
+    _meaning(answer, derived, said)
+    _notes(answer, said)
+    serving_findings(
+        answer,
+        None,
+        more_state="raise --gpu-memory-utilization, or lower --max-num-seqs",
+        more_kv="raise --gpu-memory-utilization, lower --max-model-len, or use fp8 KV",
+    )
+    if decided:
+        one = len({fit.model.name for fit in fitting}) == 1 or _alike(fitting)
+        _exact(answer, derived, fitting[0], said, question.workload, one=one)
+    else:
+        _undecided(answer, said, question.model)
+    head = " ".join(["vLLM", answer.version] if answer.version else ["vLLM"])
+    answer.conclude(head + (f", {answer.model_guess}" if answer.model_guess else ""), _verdict(answer, said), failed)
+    return answer
+
+
+def _undecided(answer: Diagnosis, said: Figures, model: Architecture | None) -> None:
+    """Say why no model was found, or none of several chosen."""
+    if answer.candidates:
+        why = "the log ends before the cache was sized"
+        if said.available is not None and said.concurrency is not None:
+            why = "its tokens are those of none of them"
+        elif said.tokens is not None:
+            why = "the memory for the cache is not printed"
+        answer.find("HC107", f"the pages fit {answer.names}; {why}", "--model says which it is")
+    elif said.block is not None and model is not None:
+        block = f"a block of {said.block:,} tokens"
+        answer.find("HC101", f"no tp and no dtype gives {model.name} {block} with this padding")
+    elif said.block is not None:
+        answer.find("HC107", "none of the known models has these pages at TP 1 to 16")
+
+
+def _args(boot: Boot, question: Question) -> EngineArgs:
+    """The arguments that are known: of the launch line, or as the engine echoes them."""
+    launch = question.launch
+    if launch is not None and isinstance(launch.args, EngineArgs):
+        return launch.args
+    said = echoed([*boot.of("arguments"), *boot.of("engine_started")])
+    fields = {name: value for name, value in said.items() if name in EngineArgs.__dataclass_fields__}
+    mode = boot.first("cache_mode", "mode")
+    if mode is not None:
+        fields.setdefault("enable_prefix_caching", mode != "none")
+    return replace(EngineArgs(), **fields)  # type: ignore[arg-type]  # the grammar reads each as its kind
+
+
+def _alike(fitting: list[Fit]) -> bool:
+    """Whether all candidates plan alike: the same pages and groups."""
+    sizes = set()
+    for fit in fitting:
+        ready = prepared(fit.model, fit.args)
+        sizes.add((ready.bytes_per_block, tuple(g.layers for g in ready.groups)) if ready else None)
+    return len(sizes) == 1
+
+
+def _rows(answer: Diagnosis, said: Figures) -> None:
+    boot = answer.boot
+    places = {kind: f"line {boot.of(kind)[0].line}" for kind in ("block_size", "available", "kv_size") if boot.of(kind)}
+    if "block_size" in places and said.block is not None:
+        padding = f"states padded by {said.padding.text} %" if said.padding else "states fill it exactly"
+        padding = padding if boot.of("padding") else "no padding line"
+        answer.row(places["block_size"], f"{said.block:,} tokens a block", padding)
+    if "available" in places and said.available is not None:
+        answer.row(places["available"], f"{said.available.text} GiB", "for KV and states of one GPU")
+    if "kv_size" in places and said.tokens is not None:
+        many = said.concurrency is not None and said.length is not None
+        each = f", {said.concurrency.text} requests of {said.length:,}" if many else ""  # type: ignore[union-attr]
+        answer.row(places["kv_size"], f"{said.tokens:,} tokens", f"as printed{each}")
+
+
+def _meaning(answer: Diagnosis, derived: VllmDerived, said: Figures) -> None:
+    """What the printed token figure is, and the capacity it stands for."""
+    if said.concurrency is None or said.length is None:
+        return
+    times, length = said.concurrency, said.length
+    low, high = (bound * length for bound in times.interval)
+    capacity = int(times.value * length)
+    derived.capacity_tokens = (int(low), int(high))
+    numbers = f"{times.text} x {length:,}"
+    answer.step(
+        "capacity", "concurrency x max_model_len", numbers, capacity, "tokens", "vLLM v1/core/kv_cache_utils.py"
+    )
+    if said.tokens is None:
+        return
+    if is_capacity(said.tokens, times, length):
+        derived.tokens_mean = "concurrency x max_model_len"
+        if answer.candidates or any(answer.boot.of(kind) for kind in _OF_STATES):
+            are = f"are {times.text} requests of {length:,}: of shorter requests they are fewer"
+            answer.find("HC140", f"the {said.tokens:,} tokens {are}, since each holds its states")
+        return
+    groups = Fraction(capacity, max(1, said.tokens))
+    derived.tokens_mean, derived.groups_seen = "one group's share", round(float(groups), 2)
+    if abs(groups - 1) >= ONE_GROUP:  # else one group: its share is all of it
+        share = f"are one group's share of the blocks: requests of {length:,} tokens hold {capacity:,} together"
+        answer.find("HC140", f"the {said.tokens:,} tokens {share}, {float(groups):.1f} times as many")
+
+
+def _notes(answer: Diagnosis, said: Figures) -> None:
+    boot = answer.boot
+    if said.padding is not None and said.padding.number >= MUCH_PADDING_PCT:
+        fix = "another tp or KV dtype changes the padding"
+        answer.find("HC141", f"state pages are padded by {said.padding.text} %", fix)
+    for added in boot.of("padding_layers"):
+        if (waste := added.size("waste")) is not None:
+            layers = f"{added.get('layers')} layers were added to even out groups"
+            answer.find("HC141", f"{layers}: up to {waste.text} % of the cache is wasted")
+    for pool in boot.of("graph_pool"):
+        actual, estimate = pool.size("actual"), pool.size("estimate")
+        if actual is not None and estimate is not None and estimate.value - actual.value > MUCH_GRAPH:
+            idle = f"{float((estimate.value - actual.value) / GIB):.2f} GiB idle"
+            answer.find(
+                "HC142",
+                f"graphs took {actual.text} of {estimate.text} GiB estimated: {idle}",
+                "raise --gpu-memory-utilization by that much, or lower the largest captured batch",
+            )
+    for capped in boot.of("graph_sizes_capped"):
+        reach = f"graphs reach batches of {capped.get('to')}, not {capped.get('from')}"
+        fix = "more memory for the cache, or a lower --max-num-seqs"
+        answer.find("HC143", f"{reach}: there are {capped.get('blocks')} blocks", fix)
+    spread = {size.get("tokens") for size in boot.of("kv_size")}
+    if len(spread) > 1:
+        answer.find("HC103", f"engines differ in their tokens: {', '.join(map(str, spread))}")
+
+
+def _exact(answer: Diagnosis, derived: VllmDerived, fit: Fit, said: Figures, workload: Workload, *, one: bool) -> None:
+    """What the planner adds where the model is known: pages, groups, blocks, capacity for a workload, flags."""
+    ready = prepared(fit.model, fit.args)
+    if ready is None:
+        return
+    sizes = [group.layers for group in ready.groups]
+    per_block, padded = ready.bytes_per_block, ready.pages.padded
+    answer.constants = Constants(exact=PageSizes(fit.candidate.model, per_block, padded, sizes, one))
+    layers = ", ".join(map(str, sizes))
+    answer.row("groups", f"{len(sizes)} of {layers} layers", f"a block is {format_bytes(per_block)} over all of them")
+    derived.bytes_per_block = per_block
+    derived.state_layers = sum(group.layers for group in ready.groups if group.kind == "state")
+    if not one:
+        answer.find("HC107", f"fits {answer.names}", "--model says which it is")
+    planned = _planned(fit, said, workload)
+    if planned is None:
+        return
+    derived.num_blocks, derived.blocks_per_request = planned.num_blocks, planned.blocks_per_request
+    derived.planned_concurrency = round(planned.max_concurrency, 4)
+    request = f"{planned.blocks_per_request:,} for a request of {planned.max_model_len:,}"
+    answer.row("blocks", f"{planned.num_blocks:,}", f"{request}: {planned.max_concurrency:.2f} at once")
+    answer.steps += planned.steps
+    if tells(planned, said):
+        blocks = f"{planned.num_blocks:,} blocks of {format_bytes(planned.bytes_per_block)}"
+        answer.find("HC100", f"the log matches {fit.candidate.describe()}: {blocks}")
+    answer.binding = "limit" if planned.binding == "limit" and fit.args.max_num_seqs is not None else "kv"
+    derived.requests = planned.concurrency
+    if workload.mean_length is not None and one:
+        derived.idle_percent = round(planned.running.idle_percent, 2)
+        answer.suggestions = list(planned.suggestions)
+
+
+def _planned(fit: Fit, said: Figures, workload: Workload) -> Plan | None:
+    """The plan on the memory that is printed, known to two decimals; None where nothing starts on it."""
+    if said.available is None:
+        return None
+    gib, half = float(said.available.value / GIB), 0.005
+    rest = Rest(gib, gib - half, gib + half, f"{said.available.text} GiB as printed")
+    for seqs in (fit.args.max_num_seqs, 1):
+        try:
+            return plan(fit.model, replace(fit.args, max_num_seqs=seqs), rest=rest, workload=workload)
+        except HybridcalcError:
+            continue
+    return None
+
+
+def _verdict(answer: Diagnosis, said: Figures) -> list[str]:
+    """What a boot that did not fail comes to, as far as its log goes."""
+    if said.concurrency is not None and said.length is not None:
+        together = f"{int(said.concurrency.value * said.length):,} tokens together"
+        return [f"{said.concurrency.text} requests of {said.length:,} tokens at once", together]
+    if said.tokens is not None:
+        return [f"{said.tokens:,} tokens"]
+    if said.available is not None:
+        return [f"{said.available.text} GiB for KV and states"]
+    if said.block is not None:
+        return [f"blocks of {said.block:,} tokens; the log ends before the cache was sized"]
+    if said.padding is not None:
+        return [f"state pages padded by {said.padding.text} %"]
+    weights = answer.boot.size("weights_loaded", "usage")
+    return [f"weights take {weights.text} GiB" if weights is not None else "no cache line in it"]

@@ -1,0 +1,210 @@
+"""Which models, at which tensor parallelism, dtypes and release, print these pages?
+
+Block size and padding are exact integers of the model's geometry: every preset is planned (engines/vllm) at likely
+tensor parallelism and dtypes, and those that print the same pages are candidates; memory and concurrency decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from typing import NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.bootlog.boots import Boot
+from hybridcalc.bootlog.records import Printed
+from hybridcalc.diagnosis.answer import Candidate
+from hybridcalc.diagnosis.models import models_with_states, same_class
+from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.planner import Prepared, prepare
+from hybridcalc.engines.vllm.server_plan import Plan, plan
+from hybridcalc.errors import HybridcalcError
+from hybridcalc.units import GIB, short_dtype
+
+_TP = (1, 2, 4, 8, 16)
+DRAFTS = (1, 3)
+"""Draft tokens tried where pages fit no model without any."""
+NEAR_TOKENS = 256
+
+
+class Figures(NamedTuple):
+    """What the boot printed of its pages and its cache."""
+
+    block: int | None
+    padding: Printed | None
+    available: Printed | None
+    tokens: int | None
+    concurrency: Printed | None
+    length: int | None
+
+
+def figures_of(boot: Boot) -> Figures:
+    """The figures that answers rest on; the pages of another program's blocks say nothing of the model."""
+    kinds = ("available", "cpu_memory", "one_request_too_big", "reserved")
+    available = next((size for kind in kinds if (size := boot.size(kind, "available")) is not None), None)
+    other_program = boot.first("block_size", "before") is not None
+    return Figures(
+        None if other_program else boot.count("block_size", "tokens"),
+        boot.size("padding", "percent"),
+        available,
+        boot.count("kv_size", "tokens"),
+        boot.size("concurrency", "concurrency"),
+        boot.count("concurrency", "max_model_len") or boot.count("one_request_too_big", "max_model_len"),
+    )
+
+
+class Fit(NamedTuple):
+    """Arguments under which a model prints the boot's pages; ``told``: and its concurrency, from its memory, which is
+    then missed by the share ``miss``.
+    """
+
+    args: EngineArgs
+    candidate: Candidate
+    model: Architecture
+    told: bool
+    miss: float
+
+
+class Release(NamedTuple):
+    """Which releases a boot may be of, in words, and the rule sets to try, the likeliest first."""
+
+    said: str | None
+    tried: tuple[str, ...]
+
+
+def release_of(boot: Boot) -> Release:
+    """The printed version, or what the form of the capacity lines and the meaning of the tokens leave."""
+    for kind in ("engine_started", "server_version"):
+        version = (boot.word(kind, "version") or "").removeprefix("v")
+        if version and ENGINES["vllm"].knows(version):
+            return Release(version, (version,))
+    tokens, concurrency = next(iter(boot.of("kv_size")), None), next(iter(boot.of("concurrency")), None)
+    if tokens is None or concurrency is None:
+        return Release(None, ("0.33.0", "0.28.0", "0.22.1"))
+    count, times, length = tokens.count("tokens"), concurrency.size("concurrency"), concurrency.count("max_model_len")
+    if count is not None and times is not None and length is not None and not is_capacity(count, times, length):
+        return Release("0.20.1 or earlier", ("0.20.0", "0.18.0"))
+    if tokens.line == concurrency.line and tokens.get("goes_on") is not None:
+        return Release("0.28 or later", ("0.33.0", "0.32.0", "0.29.0", "0.28.0", "0.22.1"))
+    return Release("before 0.28", ("0.27.0", "0.26.0", "0.22.1", "0.33.0"))
+
+
+def is_capacity(tokens: int, concurrency: Printed, length: int) -> bool:
+    """Whether a printed token figure is concurrency x max_model_len, as far as two decimals tell."""
+    low, high = (bound * length for bound in concurrency.interval)
+    slack = Fraction(length, 1000)
+    return low - slack <= tokens <= high + slack
+
+
+def candidates(
+    boot: Boot, said: Figures, args: EngineArgs, model: Architecture | None, releases: tuple[str, ...]
+) -> list[Fit]:
+    """Models and arguments whose pages are the printed ones; where memory and concurrency are printed as well, those
+    alone that give the one from the other. Drafts widen the pages: they are tried where nothing fits without and the
+    model's class is known.
+    """
+    if said.block is None and model is None:
+        return []
+    printed, every = boot.word("architecture", "name"), models_with_states()
+    kin = [one for one in every if printed is None or same_class(one.architecture, printed)]
+    models = [model] if model is not None else kin or every
+    sure = model is not None or printed is not None
+    drafts = (args.num_speculative_tokens,) if args.num_speculative_tokens else (0, *(DRAFTS if sure else ()))
+    best: list[Fit] = []
+    for number in drafts:
+        found = [fit for tried in models for fit in _fits(tried, said, args, number, releases)]
+        told = [fit for fit in found if fit.told]
+        if told:
+            return _ranked(told)
+        best = best or found
+    return _ranked(best)
+
+
+def _fits(
+    model: Architecture, said: Figures, args: EngineArgs, drafts: int, releases: tuple[str, ...]
+) -> Iterator[Fit]:
+    tps = (args.tensor_parallel_size,) if args.tensor_parallel_size > 1 else _TP
+    dtypes = (args.kv_cache_dtype,) if args.kv_cache_dtype != "auto" else ("auto", "fp8")
+    caching = (True, False) if args.enable_prefix_caching is None else (args.enable_prefix_caching,)
+    for tp, dtype, ssm, cached in product(tps, dtypes, ("auto", "float32"), caching):
+        for release in releases:
+            tried = replace(
+                args,
+                tensor_parallel_size=tp,
+                kv_cache_dtype=dtype,
+                mamba_ssm_cache_dtype=ssm,
+                engine_version=release,
+                max_model_len=said.length or args.max_model_len,
+                num_speculative_tokens=drafts,
+                enable_prefix_caching=cached,
+            )
+            ready = prepared(model, tried)
+            if ready is None:
+                continue
+            if said.block is not None and abs(ready.pages.block - said.block) > NEAR_TOKENS:
+                break  # releases differ by a granule of the block, not by more
+            if _same_pages(ready, said):
+                kv = "fp8" if dtype.startswith("fp8") else short_dtype(ready.model_dtype)
+                found = Candidate(model.name, tp, "" if ssm == "auto" else short_dtype(ssm), kv, 0, 0)
+                planned = _planned(model, tried, said)
+                yield Fit(tried, found, model, tells(planned, said), _miss(planned, said))
+
+
+def _ranked(fits: list[Fit]) -> list[Fit]:
+    """The likeliest first, one for each model with its tp and dtypes."""
+    order = sorted(
+        fits,
+        key=lambda fit: (
+            not fit.told,
+            round(fit.miss, 4),
+            fit.args.mamba_ssm_cache_dtype != "auto",
+            fit.args.kv_cache_dtype != "auto",
+            fit.args.tensor_parallel_size,
+            fit.model.name,
+        ),
+    )
+    return list({fit.candidate: fit for fit in reversed(order)}.values())[::-1]
+
+
+def prepared(model: Architecture, args: EngineArgs) -> Prepared | None:
+    """What start-up settles before memory counts; None where it refuses."""
+    try:
+        return prepare(model, args)
+    except HybridcalcError:
+        return None
+
+
+def _planned(model: Architecture, args: EngineArgs, said: Figures) -> Plan | None:
+    if said.available is None or said.length is None:
+        return None
+    try:
+        return plan(model, replace(args, max_num_seqs=1), available_bytes=int(said.available.value))
+    except HybridcalcError:
+        return None
+
+
+def _same_pages(ready: Prepared, said: Figures) -> bool:
+    if said.block is not None and ready.pages.block != said.block:
+        return False
+    padding = float(ready.settled.get("padding_pct", 0.0))
+    return said.padding is None or abs(padding - said.padding.number) <= 0.006
+
+
+def _miss(planned: Plan | None, said: Figures) -> float:
+    """By which share a plan's concurrency is off the printed one."""
+    if planned is None or said.concurrency is None:
+        return 1.0
+    return abs(planned.max_concurrency / max(1e-9, said.concurrency.number) - 1)
+
+
+def tells(planned: Plan | None, said: Figures) -> bool:
+    """Whether a plan prints the boot's concurrency, as far as memory known to two decimals decides."""
+    if planned is None or said.concurrency is None or said.available is None:
+        return False
+    share = 0.006 * GIB / max(1, int(said.available.value)) + 0.006 / max(0.01, said.concurrency.number)
+    if _miss(planned, said) > share:
+        return False
+    return said.tokens is None or abs(planned.kv_cache_size_tokens / max(1, said.tokens) - 1) <= share

@@ -1,0 +1,101 @@
+"""Why did a boot of vLLM fail, and which flag changes that? Every refusal with the figures the log gives for it."""
+
+from __future__ import annotations
+
+from math import floor
+
+from hybridcalc.bootlog.boots import Boot
+from hybridcalc.bootlog.records import Record
+from hybridcalc.diagnosis.failures import Causes, out_of_memory
+from hybridcalc.diagnosis.rules import finding
+from hybridcalc.findings import Finding
+
+_TOO_SMALL = ("no_memory", "one_request_too_big", "no_auto_fit")
+"""Refusals that a lower fraction of the GPU's memory would only make worse."""
+_BOTH_SIDES = (
+    "lower --max-num-batched-tokens, use more GPUs or smaller weights: memory lacks on both sides of the fraction"
+)
+
+
+def _oom(boot: Boot, error: Record) -> Finding:
+    fix = _BOTH_SIDES if any(boot.of(kind) for kind in _TOO_SMALL) else ""
+    return out_of_memory(boot, error, "--gpu-memory-utilization", fix)
+
+
+def _not_free(boot: Boot, error: Record) -> Finding:
+    free, total = boot.size("free_memory", "free"), boot.size("free_memory", "total")
+    asked, requested = error.size("utilization"), error.size("requested")
+    message = "less memory is free at the start than the fraction asks for"
+    if free is not None and requested is not None:
+        message = f"{free.text} GiB are free at the start, {requested.text} are asked for"
+        message += f" by --gpu-memory-utilization {asked.number:g}" if asked is not None else ""
+    fix = "lower --gpu-memory-utilization, or free the GPU"
+    if free is not None and total is not None and 0 < free.value < total.value:
+        most = floor(1000 * free.value / total.value) / 1000
+        fix = f"--gpu-memory-utilization {most:g} at most, or free the GPU of what else runs on it"
+    return finding("HC129", message, fix)
+
+
+def _ended(boot: Boot, error: Record) -> Finding:
+    available = boot.size("available", "available")
+    if available is not None and available.value <= 0:
+        return _no_blocks(boot, error)
+    return finding("HC128", "the engine failed to start", "the lines above it say why")
+
+
+def _no_blocks(boot: Boot, error: Record) -> Finding:
+    available, total = boot.size("available", "available"), boot.size("free_memory", "total")
+    asked, graphs = boot.size("utilization", "utilization"), boot.size("graph_estimate", "estimate")
+    message = "no memory for the cache"
+    message += f": {available.text} GiB" if available is not None else ""
+    message += f" at --gpu-memory-utilization {asked.number:g}" if asked is not None else ""
+    if graphs is not None and graphs.value > 0:
+        message += f", {graphs.text} GiB are kept for graphs"
+    fix = "raise --gpu-memory-utilization, use more GPUs or smaller weights"
+    if boot.of("startup_refused"):
+        fix = "use more GPUs or smaller weights, or free the GPU: no more of it is free"
+    elif available is not None and asked is not None and total is not None and total.value:
+        least = asked.number - float(available.value / total.value)
+        fix = f"--gpu-memory-utilization above {least:.2f}" if least < 1 else "the weights do not fit: use more GPUs"
+    return finding("HC125", message, fix)
+
+
+def _too_many_sequences(boot: Boot, error: Record) -> Finding:
+    asked, blocks = error.count("max_num_seqs"), error.count("blocks")
+    shown = f"{asked:,} sequences" if asked is not None else "the sequences"
+    has = f", there are {blocks:,}" if blocks is not None else ""
+    fix = f"--max-num-seqs {blocks}" if blocks is not None else "lower --max-num-seqs"
+    return finding(
+        "HC126", f"{shown} need a block each{has}", f"{fix}, a higher --gpu-memory-utilization, or piecewise graphs"
+    )
+
+
+def _one_request(boot: Boot, error: Record) -> Finding:
+    length, needed, has = error.count("max_model_len"), error.size("needed"), error.size("available")
+    stored = error.count("stored")
+    longest = error.count("estimated") or stored
+    of = f" of {length:,} tokens" if length is not None else ""
+    message = f"one request{of} does not fit"
+    if needed is not None and has is not None:
+        message += f": {needed.text} GiB are needed, {has.text} are there"
+    elif stored is not None:
+        message += f": {stored:,} tokens do"
+    fix = f"--max-model-len {longest}" if longest is not None else "lower --max-model-len"
+    if boot.of("oom") or boot.of("startup_refused"):
+        return finding("HC127", message, f"{fix}: there is no more memory for the cache")
+    return finding("HC127", message, f"{fix}, or raise --gpu-memory-utilization")
+
+
+def _no_token(boot: Boot, error: Record) -> Finding:
+    return finding("HC127", "not even one token fits", "raise --gpu-memory-utilization, or use more GPUs")
+
+
+CAUSES: Causes = {
+    "oom": _oom,
+    "no_memory": _no_blocks,
+    "seqs_exceed_blocks": _too_many_sequences,
+    "one_request_too_big": _one_request,
+    "no_auto_fit": _no_token,
+    "startup_refused": _not_free,
+    "engine_failed": _ended,
+}
