@@ -11,7 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 from hybridcalc.units import parse_tokens
 
 if TYPE_CHECKING:
@@ -150,9 +150,9 @@ def parse_lengths(text: str) -> tuple[tuple[int, int], ...]:
     """Lengths and counts in ``8k:20,128k:2``; a length alone counts once. Raises InputError naming the part."""
     parts = [part for part in text.split(",") if part.strip()]
     if not parts or len(parts) > 1000:
-        raise InputError(f"{text[:40]!r} holds no lengths", fix="write 8k:20,128k:2 (length:requests, ...)")
+        raise InputError(f"{quoted(text)} holds no lengths", fix="write 8k:20,128k:2 (length:requests, ...)")
     if re.search(_THOUSANDS, text):
-        raise InputError(f"{text[:40]!r}: a comma parts lengths, not thousands", fix="write 8192:5, or 128:1,256:1")
+        raise InputError(f"{quoted(text)}: a comma parts lengths, not thousands", fix="write 8192:5, or 128:1,256:1")
     return tuple(_length(part) for part in parts)
 
 
@@ -160,5 +160,5 @@ def _length(part: str) -> tuple[int, int]:
     length, colon, count = part.strip().partition(":")
     count = count.strip() if colon else "1"
     if not (count.isascii() and count.isdecimal()) or len(count) > 10 or not 0 < int(count) <= MOST_REQUESTS:
-        raise InputError(f"{part[:40]!r}: the requests of a length are a whole number", fix="write 8k:20,128k:2")
+        raise InputError(f"{quoted(part)}: the requests of a length are a whole number", fix="write 8k:20,128k:2")
     return parse_tokens(length.strip()), int(count)

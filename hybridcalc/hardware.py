@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 from hybridcalc.resources import package_file
 from hybridcalc.units import GIB, MIB, parse_bytes
 
@@ -49,7 +49,7 @@ def find_gpu(name_or_size: str) -> Gpu:
     kin = [name for name in gpus if name.partition("-")[0] == wanted.partition("-")[0]]
     near = list(dict.fromkeys([*kin, *difflib.get_close_matches(wanted[:40], gpus, n=3, cutoff=0.5)]))
     known = f"nearest: {', '.join(near[:4])}; or a size" if near else f"one of {', '.join(gpus)}; or a size"
-    raise InputError(f"no GPU {name_or_size[:40]!r}", fix=known)
+    raise InputError(f"no GPU {quoted(name_or_size)}", fix=known)
 
 
 def _plain(name: str) -> str:

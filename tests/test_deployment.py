@@ -37,7 +37,7 @@ def test_lengths_are_read_with_their_requests(text, lengths):
         ("8,192:5", "'8,192:5': a comma parts lengths, not thousands", "write 8192:5, or 128:1,256:1"),
         (
             "8k:" + "1" * 5000,
-            "'8k:" + "1" * 37 + "': the requests of a length are a whole number",
+            "'8k:" + "1" * 34 + "...': the requests of a length are a whole number",
             "write 8k:20,128k:2",
         ),
         (

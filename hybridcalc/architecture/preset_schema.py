@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from hybridcalc.architecture.families.family import FAMILIES, NO_FAMILY, OrZero, family_class
 from hybridcalc.architecture.geometry import FULL_ATTENTION_LETTERS, LAYER_LETTERS, STATE_LETTERS, WINDOW_LETTERS
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 
 LARGEST_PRESET_BYTES = 256 * 1024
 MOST_PROBLEMS = 3
@@ -203,7 +203,7 @@ class _PlainLoader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.YAMLError(f"key {key.value[:40]!r} appears twice")
+                    raise yaml.YAMLError(f"key {quoted(key.value)} appears twice")
                 seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 

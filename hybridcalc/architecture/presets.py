@@ -209,7 +209,7 @@ def _object(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise InputError(f"{where}: key {twice[:40]!r} appears twice", fix="keep the one that is meant")
+        raise InputError(f"{where}: key {quoted(twice)} appears twice", fix="keep the one that is meant")
     return fields
 
 

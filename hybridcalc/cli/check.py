@@ -15,7 +15,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from hybridcalc.cli import options
-from hybridcalc.errors import InputError, printable
+from hybridcalc.errors import InputError, printable, quoted
 
 FORMATS = ("text", "json", "sarif", "junit", "github", "markdown")
 LARGEST_ENV_BYTES = 2**20
@@ -155,7 +155,7 @@ def _form(output: str | None, *, as_json: bool, into: str | None) -> str:
     if output is None:
         return "github" if _in_workflow() and into is None else "text"
     if output not in FORMATS:
-        raise InputError(f"--format {output[:40]!r} is not known", fix=f"write {', '.join(FORMATS)}")
+        raise InputError(f"--format {quoted(output)} is not known", fix=f"write {', '.join(FORMATS)}")
     return output
 
 
@@ -285,4 +285,4 @@ def _check_rules(names: tuple[str, ...]) -> None:
 
     for name in names:
         if not any(rule.startswith(name) for rule in all_rules()):
-            raise InputError(f"{name[:40]!r} is no rule", fix="see `hybridcalc rules`")
+            raise InputError(f"{quoted(name)} is no rule", fix="see `hybridcalc rules`")

@@ -12,7 +12,7 @@ from hybridcalc.diagnosis.boot import diagnose_log
 from hybridcalc.diagnosis.expectation import compare, read_plan
 from hybridcalc.diagnosis.question import Launched, Question
 from hybridcalc.engines.engine import ENGINES
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 from hybridcalc.findings import at_or_above
 from hybridcalc.output.document import print_json
 from hybridcalc.units import MOST_SLOTS
@@ -133,7 +133,7 @@ def _script(name: str) -> str:
         with Path(name).open("rb") as stream:
             data = stream.read(LARGEST_SCRIPT_BYTES + 1)
     except (OSError, ValueError):
-        raise InputError(f"--command {name[:40]!r} is neither a launch line nor a file") from None
+        raise InputError(f"--command {quoted(name)} is neither a launch line nor a file") from None
     if len(data) > LARGEST_SCRIPT_BYTES or b"\0" in data:
-        raise InputError(f"--command {name[:40]!r} is no launch script", fix="give a text of at most 1 MiB")
+        raise InputError(f"--command {quoted(name)} is no launch script", fix="give a text of at most 1 MiB")
     return data.decode("utf-8", errors="replace")

@@ -12,7 +12,7 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import kv_cell
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.states import state_slot
-from hybridcalc.errors import InputError, UnknownFamily
+from hybridcalc.errors import InputError, UnknownFamily, quoted
 from hybridcalc.output.document import print_json
 from hybridcalc.units import format_bytes
 
@@ -38,7 +38,7 @@ def models(
         context.obj = {"as_json": as_json}
         return
     if family is not None and family not in (choices := (*FAMILIES, NO_FAMILY)):
-        raise InputError(f"--family {family[:40]!r} is not a family", fix=f"write one of {', '.join(choices)}")
+        raise InputError(f"--family {quoted(family)} is not a family", fix=f"write one of {', '.join(choices)}")
     entries = [_entry(preset) for preset in shipped_presets().values() if family in (None, preset["family"])]
     if as_json:
         print_json("models", {"models": entries})

@@ -13,7 +13,7 @@ from hybridcalc.architecture.presets import load_model, model_names
 from hybridcalc.engines.sglang.arguments import check_together
 from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs
 from hybridcalc.engines.sglang.releases import NEWEST_VERSION
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.formulas.slots import STRATEGIES
 from hybridcalc.units import GIB, MOST_RANKS, MOST_SLOTS, parse_dtype, parse_gib, parse_tokens
@@ -215,7 +215,7 @@ def _algorithm(text: str) -> str:
     name = text.strip().upper()
     if name not in SPECULATIVE_ALGORITHMS:
         raise InputError(
-            f"--speculative-algorithm {text[:40]!r} is not known", fix=f"write {', '.join(SPECULATIVE_ALGORITHMS)}"
+            f"--speculative-algorithm {quoted(text)} is not known", fix=f"write {', '.join(SPECULATIVE_ALGORITHMS)}"
         )
     return name
 
@@ -223,7 +223,7 @@ def _algorithm(text: str) -> str:
 def severity(flag: str, text: str) -> str:
     """A severity, or "never". Raises InputError naming the flag."""
     if text not in (*SEVERITIES, "never"):
-        raise InputError(f"{flag} {text[:40]!r} is not a severity", fix=f"write {', '.join(SEVERITIES)} or never")
+        raise InputError(f"{flag} {quoted(text)} is not a severity", fix=f"write {', '.join(SEVERITIES)} or never")
     return text
 
 
@@ -231,7 +231,7 @@ def environment(pairs: list[str], flag: str = "--env") -> dict[str, str]:
     """Switches given as NAME=VALUE. Raises InputError for anything else."""
     for pair in pairs:
         if "=" not in pair or pair.startswith("="):
-            raise InputError(f"{flag} {pair[:40]!r} is not NAME=VALUE")
+            raise InputError(f"{flag} {quoted(pair)} is not NAME=VALUE")
     return dict(pair.split("=", 1) for pair in pairs)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from hybridcalc.output.pictures.chart import Picture
@@ -80,7 +80,7 @@ def wanted(
     if explain and not page and not document:
         raise InputError("--save takes the place of what --explain explains", fix="leave out one, or save FILE.html")
     if theme not in THEMES:
-        raise InputError(f"--theme {theme[:40]!r} is not known", fix=f"write {', '.join(THEMES)}")
+        raise InputError(f"--theme {quoted(theme)} is not known", fix=f"write {', '.join(THEMES)}")
     return Wanted(check_target(save, force=force), figure, theme)
 
 
@@ -119,7 +119,7 @@ def _chosen(asked: Wanted, draw: Draw) -> "Picture":
         raise InputError("there is nothing to draw", fix="the answer without --save says why")
     name = asked.figure or next(iter(draw))
     if name not in draw:
-        raise InputError(f"--figure {name[:40]!r} is no picture of this answer", fix=f"write {', '.join(draw)}")
+        raise InputError(f"--figure {quoted(name)} is no picture of this answer", fix=f"write {', '.join(draw)}")
     return draw[name]()
 
 

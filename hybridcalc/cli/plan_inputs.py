@@ -15,7 +15,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
 from hybridcalc.deployment import KINDS, Memory, Rest, Workload, parse_lengths
 from hybridcalc.engines.engine import ENGINES, Engine
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 from hybridcalc.hardware import find_gpu
 from hybridcalc.shell.flags import FlagTable
 
@@ -97,7 +97,7 @@ class Question(NamedTuple):
                 fix=f"name a preset (`hybridcalc models`), a config.json, or {self.engine.model_flag}",
             )
         if len(model.split()) > 1 or model.endswith(".sh"):
-            raise InputError(f"MODEL {model[:40]!r} looks like a launch line", fix="write it after --")
+            raise InputError(f"MODEL {quoted(model)} looks like a launch line", fix="write it after --")
         return Asked(model, args, tuple(unknown))
 
 
@@ -200,7 +200,7 @@ def _launch_text(launch: list[str]) -> list[str]:
             with script.open("rb") as stream:
                 return split_command(_bounded(stream, launch[0][:60]))
     except (OSError, ValueError) as error:
-        raise InputError(f"{launch[0][:60]!r} cannot be read: {error.__class__.__name__}") from None
+        raise InputError(f"{quoted(launch[0], 60)} cannot be read: {error.__class__.__name__}") from None
     return launch
 
 
@@ -325,7 +325,7 @@ def workload_of(
         raise InputError("-L and --lengths exclude each other", fix="give one of them")
     if kind is not None and kind not in KINDS:
         if not is_traffic(kind):
-            raise InputError(f"--workload {kind[:40]!r} is not a kind of work", fix=f"write {', '.join(KINDS)}")
+            raise InputError(f"--workload {quoted(kind)} is not a kind of work", fix=f"write {', '.join(KINDS)}")
         if length is not None or lengths is not None:
             raise InputError("--workload says how long requests are", fix="leave out -L and --lengths")
         from hybridcalc.reuse.lengths import planned_workload
@@ -358,8 +358,8 @@ def boot_figure(flag: str, text: str) -> float:
     """A figure of a log: GiB as printed, with or without its unit."""
     match = _FIGURE.fullmatch(text)
     if match is None:
-        raise InputError(f"{flag} {text[:20]!r} is not a figure in GiB", fix="write 22.93, as the log prints it")
+        raise InputError(f"{flag} {quoted(text, 20)} is not a figure in GiB", fix="write 22.93, as the log prints it")
     value = float(match[1])
     if not 0 < value < 2**20:
-        raise InputError(f"{flag} {text[:20]!r} is not a usable size")
+        raise InputError(f"{flag} {quoted(text, 20)} is not a usable size")
     return value

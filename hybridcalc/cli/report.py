@@ -15,7 +15,7 @@ from hybridcalc.cli import options, pictures
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.engines.engine import ENGINES
-from hybridcalc.errors import HybridcalcError, InputError
+from hybridcalc.errors import HybridcalcError, InputError, quoted
 
 if TYPE_CHECKING:
     from hybridcalc.output.pictures.page import Page
@@ -65,7 +65,7 @@ def report(
     if output is None:
         raise InputError("report needs a file to write", fix="add -o report.html")
     if Path(output).suffix.lower() != ".html":
-        raise InputError(f"-o {output[:60]!r} is no page", fix="write -o FILE.html")
+        raise InputError(f"-o {quoted(output, 60)} is no page", fix="write -o FILE.html")
     save = ["--save", output, *(["--force"] if force else [])]
     launch: list[str] | None = context.meta.get(LAUNCH_WORDS)
     words = list(context.args)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hybridcalc.cli import options
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -24,7 +24,7 @@ def rules_command(
         name = rule.strip().upper()
         if name not in rules:
             raise InputError(
-                f"no rule {rule[:40]!r}", fix=f"the rules are {next(iter(rules))} to {next(reversed(rules))}"
+                f"no rule {quoted(rule)}", fix=f"the rules are {next(iter(rules))} to {next(reversed(rules))}"
             )
         rules = {name: rules[name]}
     if as_json:

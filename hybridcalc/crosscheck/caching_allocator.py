@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from hybridcalc.errors import quoted
 from hybridcalc.units import MIB
 
 MIN_BLOCK = 512
@@ -127,7 +128,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         elif key not in WITHOUT_SIZE:
             unread.append(said)
     rest = re.sub(r"\w+\s*:\s*(?:\[[^\]]*\]|[^,\[\]]+)", "", left).replace(",", " ").split()
-    refused += [f"{word[:40]!r} is no NAME:value" for word in rest[:3]]
+    refused += [f"{quoted(word)} is no NAME:value" for word in rest[:3]]
     unread += ["all beyond its first 4,096 characters"] * (len(text) > LONGEST_TEXT)
     return found._replace(refused=tuple(refused), unread=tuple(unread))
 

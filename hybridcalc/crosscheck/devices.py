@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.caching_allocator import Block, Prediction, Settings, predict, read_settings
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 from hybridcalc.units import MIB
 
 DEVICES = ("meta", "cpu", "cuda")
@@ -95,7 +95,7 @@ def find_device(name: str | None) -> str:
     if name is None:
         return "cuda" if has_cuda else "meta"
     if name not in DEVICES:
-        raise InputError(f"--device {name[:40]!r} is not known", fix=f"write {', '.join(DEVICES)}")
+        raise InputError(f"--device {quoted(name)} is not known", fix=f"write {', '.join(DEVICES)}")
     if name == "cuda" and not has_cuda:
         raise InputError(
             f"--device cuda: torch {torch.__version__} finds no GPU",

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from hybridcalc.crosscheck.backend import torch
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 
 
 class Process(NamedTuple):
@@ -71,6 +71,6 @@ def _number(environment: Mapping[str, str], name: str, default: int) -> int:
     text = environment.get(name, str(default))
     if not (text.isascii() and text.isdecimal() and len(text) < 8):
         raise InputError(
-            f"{name}={text[:20]!r} is no number", fix="torchrun sets it; unset it to verify in one process"
+            f"{name}={quoted(text, 20)} is no number", fix="torchrun sets it; unset it to verify in one process"
         )
     return int(text)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.devices import Check, Meter, Took, auto_budget
 from hybridcalc.crosscheck.tensors import Builder, Sizes, Tensor, View, scaled, second_size
-from hybridcalc.errors import HybridcalcError, InputError
+from hybridcalc.errors import HybridcalcError, InputError, quoted
 from hybridcalc.units import format_bytes
 
 DTYPES = {
@@ -227,7 +227,7 @@ def find_scale(
     number = int(scale) if scale.isascii() and scale.isdecimal() and len(scale) <= LONGEST_DIVISOR else 0
     if scale not in ("auto", "full") and not 0 < number <= LARGEST_DIVISOR:
         raise InputError(
-            f"--scale {scale[:40]!r} is not a scale", fix="write auto, full, or N for an N-th of all slots and tokens"
+            f"--scale {quoted(scale)} is not a scale", fix="write auto, full, or N for an N-th of all slots and tokens"
         )
 
     def needs(part: Fraction) -> int:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.geometry import Architecture
@@ -321,7 +321,7 @@ class Engines(Mapping[str, Engine]):
     def named(self, text: str, *, flag: str = "--engine") -> str:
         """The name of an engine as typed in any case. Raises InputError naming the flag."""
         if text.lower() not in self.rows:
-            raise InputError(f"{flag} {text[:40]!r} is not planned", fix=f"write {' or '.join(self.rows)}")
+            raise InputError(f"{flag} {quoted(text)} is not planned", fix=f"write {' or '.join(self.rows)}")
         return text.lower()
 
     def room(self, name: str, room: str) -> ModuleType | None:

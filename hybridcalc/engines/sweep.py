@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.engine import Engine, offered
-from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError, Refusal
+from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError, Refusal, quoted
 from hybridcalc.shell.flags import LIKENESS, Flag, FlagTable
 from hybridcalc.units import parse_gib, parse_tokens
 
@@ -116,12 +116,12 @@ def parse_axis(text: str) -> Axis:
     name, equals, values = text.partition("=")
     name = name.strip().lstrip("-")
     if not equals or not name or not values.strip():
-        raise InputError(f"--sweep {text[:40]!r} is not NAME=values", fix="write NAME=a,b,c or NAME=low:high:step")
+        raise InputError(f"--sweep {quoted(text)} is not NAME=values", fix="write NAME=a,b,c or NAME=low:high:step")
     if values.count(":") == 2 and "," not in values:
         return Axis(name, _range(text, values))
     listed = tuple(value.strip() for value in values.split(",") if value.strip())
     if not listed or len(listed) > MOST_POINTS:
-        raise InputError(f"--sweep {text[:40]!r} holds no usable list of values", fix="write NAME=a,b,c")
+        raise InputError(f"--sweep {quoted(text)} holds no usable list of values", fix="write NAME=a,b,c")
     return Axis(name, listed)
 
 
@@ -255,11 +255,11 @@ def _range(text: str, values: str) -> tuple[str, ...]:
     try:
         low, high, step = (Decimal(part.strip()) for part in values.split(":"))
     except InvalidOperation:
-        raise InputError(f"--sweep {text[:40]!r} is no range of numbers", fix="write NAME=low:high:step") from None
+        raise InputError(f"--sweep {quoted(text)} is no range of numbers", fix="write NAME=low:high:step") from None
     if not (low.is_finite() and high.is_finite() and step.is_finite()) or step <= 0 or high < low:
-        raise InputError(f"--sweep {text[:40]!r} goes nowhere", fix="low <= high and a step above 0")
+        raise InputError(f"--sweep {quoted(text)} goes nowhere", fix="low <= high and a step above 0")
     if max(-low, high, step) > LARGEST_VALUE or step < 1 / LARGEST_VALUE or high - low >= step * MOST_POINTS:
-        raise InputError(f"--sweep {text[:40]!r} has too many steps", fix=f"at most {MOST_POINTS:,}")
+        raise InputError(f"--sweep {quoted(text)} has too many steps", fix=f"at most {MOST_POINTS:,}")
     count = int((high - low) / step) + 1
     return tuple(f"{(low + step * i).normalize():f}" for i in range(count))
 

@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 from hybridcalc.reuse.requests import Request, Workload
 
 HASH_BLOCK = 512
@@ -59,13 +59,13 @@ def read_trace(path: str) -> Workload:
     found = Path(path)
     try:
         if not found.exists():
-            raise InputError(f"{path[:80]!r} is no trace: no such file", fix="write the name of a JSONL file")
+            raise InputError(f"{quoted(path, 80)} is no trace: no such file", fix="write the name of a JSONL file")
         if not found.is_file():
             raise InputError(
-                f"{path[:80]!r} is no regular file: a trace is read more than once", fix="write it to a file first"
+                f"{quoted(path, 80)} is no regular file: a trace is read more than once", fix="write it to a file first"
             )
     except (OSError, ValueError):
-        raise InputError(f"{path[:80]!r} is no file name") from None
+        raise InputError(f"{quoted(path, 80)} is no file name") from None
     for _ in _requests(found):
         break
     else:
@@ -234,7 +234,7 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(item) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice[:40]!r} is there twice")
+        raise ValueError(f"{quoted(twice)} is there twice")
     return item
 
 

@@ -14,7 +14,7 @@ from hybridcalc.engines.vllm.configuration import check_cache_mode
 from hybridcalc.engines.vllm.groups import STATE
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import rules_for
-from hybridcalc.errors import IllegalCombination, InputError
+from hybridcalc.errors import IllegalCombination, InputError, quoted
 from hybridcalc.reuse.policy import LIVE, PREFILL_CHUNK, Policy, prefill_chunk_of
 from hybridcalc.reuse.settings import BLOCK, Cost, Settings, Variant
 from hybridcalc.units import GIB
@@ -33,7 +33,7 @@ def asked(options: Mapping[str, Any], model: Architecture | None) -> tuple[Setti
     """
     mode, retention = options["mamba_cache_mode"], _retention(options["prefix_cache_retention_interval"])
     if mode not in ("align", "all"):
-        raise InputError(f"--mamba-cache-mode {mode[:40]!r} saves no states", fix="write align or all")
+        raise InputError(f"--mamba-cache-mode {quoted(mode)} saves no states", fix="write align or all")
     args = EngineArgs(
         tensor_parallel_size=options["tp_size"],
         kv_cache_dtype=options["kv_cache_dtype"],
@@ -190,7 +190,7 @@ def _retention(text: str) -> int | None:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 12):
         raise InputError(
-            f"--prefix-cache-retention-interval {text[:20]!r} is no interval",
+            f"--prefix-cache-retention-interval {quoted(text, 20)} is no interval",
             fix="write a multiple of the block, 0, or dense",
         )
     return int(text)

@@ -17,7 +17,7 @@ from heapq import heapify, heapreplace
 from itertools import accumulate, count
 from typing import NamedTuple
 
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 from hybridcalc.reuse.requests import Request, Workload
 from hybridcalc.units import parse_tokens
 
@@ -68,7 +68,7 @@ def parse_workload(text: str, *, seed: int = 0) -> Workload:
     name, _, rest = text.partition(":")
     if name not in KINDS:
         raise InputError(
-            f"--workload {text[:40]!r} is neither a kind of workload nor a file",
+            f"--workload {quoted(text)} is neither a kind of workload nor a file",
             fix=f"write {', '.join(f'{kind}:...' for kind in KINDS)} or the name of a trace",
         )
     kind = KINDS[name]
@@ -80,7 +80,7 @@ def parse_workload(text: str, *, seed: int = 0) -> Workload:
         if key not in values:
             near = get_close_matches(key, values, n=1)
             raise InputError(
-                f"--workload {name}: {part[:40]!r} is not one of its parameters",
+                f"--workload {name}: {quoted(part)} is not one of its parameters",
                 fix=f"write {near[0]}=..." if near else f"it takes {', '.join(values)}",
             )
         if key in typed:

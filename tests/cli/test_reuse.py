@@ -144,7 +144,7 @@ SLOTS = ("--slots", "100", "--workload", "cyclic")
         (
             ("--slots", "9", "--workload", "x" * 9999),
             2,
-            f"--workload {'x' * 40!r} is neither a kind of workload nor a file",
+            f"--workload {'x' * 37 + '...'!r} is neither a kind of workload nor a file",
         ),
         (("--slots", "9", "--workload", "no/such.jsonl"), 2, "'no/such.jsonl' is no trace: no such file"),
         ((*SLOTS, "--warmup-rounds", "4"), 2, "--warmup-rounds 4 leaves none of 4 rounds to count"),

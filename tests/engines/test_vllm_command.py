@@ -311,12 +311,12 @@ TP = "a whole number from 1 to 4,096"
         ),
         (
             "--speculative-config.num_speculative_tokens 0",
-            "--speculative-config: num_speculative_tokens '0' is not a whole number from 1 to 1,024",
+            "--speculative-config: num_speculative_tokens 0 is not a whole number from 1 to 1,024",
             "",
         ),
         (
             "--speculative-config.num_speculative_tokens true",
-            "--speculative-config: num_speculative_tokens 'True' is not a whole number from 1 to 1,024",
+            "--speculative-config: num_speculative_tokens True is not a whole number from 1 to 1,024",
             "",
         ),
         ("--speculative-config.method", "'--speculative-config.method' has no value", "write it after the name"),

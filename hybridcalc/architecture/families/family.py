@@ -13,7 +13,7 @@ from importlib import import_module
 from math import prod
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
-from hybridcalc.errors import InputError, ShardingError, UnknownFamily
+from hybridcalc.errors import InputError, ShardingError, UnknownFamily, quoted
 
 FAMILIES = {
     "gdn": "hybridcalc.architecture.families.gdn:GatedDeltaNet",
@@ -137,7 +137,7 @@ class RecurrentState(ABC):
 def family_class(name: str) -> type[RecurrentState]:
     """The class of a family. Raises InputError for a name that is none."""
     if name not in FAMILIES:
-        raise InputError(f"{name[:40]!r} is no family of recurrent layers", fix=f"write one of {', '.join(FAMILIES)}")
+        raise InputError(f"{quoted(name)} is no family of recurrent layers", fix=f"write one of {', '.join(FAMILIES)}")
     module, _, found = FAMILIES[name].partition(":")
     state: type[RecurrentState] = getattr(import_module(module), found)
     return state

@@ -8,7 +8,7 @@ from hybridcalc.deployment import Memory
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.flags import PLATFORMS, RETIRED
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 
 
 class Sglang(Engine):
@@ -33,7 +33,7 @@ class Sglang(Engine):
         super().check_options(given)
         platform = given.get("platform")
         if platform is not None and platform not in PLATFORMS:
-            raise InputError(f"--platform {platform[:40]!r} is not known", fix=f"write {', '.join(PLATFORMS)}")
+            raise InputError(f"--platform {quoted(platform)} is not known", fix=f"write {', '.join(PLATFORMS)}")
 
     def check_together(self, args: ServerArgs) -> None:
         """As every engine."""

@@ -62,7 +62,7 @@ def _speculation(fields: dict[str, Any]) -> dict[str, Any]:
         isinstance(drafts, bool) or not isinstance(drafts, int) or not 1 <= drafts <= MOST_DRAFTS
     ):
         raise InputError(
-            f"--speculative-config: num_speculative_tokens {str(drafts)[:40]!r} is not a whole number from 1 to "
+            f"--speculative-config: num_speculative_tokens {quoted(drafts)} is not a whole number from 1 to "
             f"{MOST_DRAFTS:,}"
         )
     return fields | {"speculative_config": config}

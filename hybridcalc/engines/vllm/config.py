@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from hybridcalc.engines.arguments import Arguments
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 
 DEFAULT_UTILIZATION = 0.92
 AUTO_FIT = -1
@@ -104,7 +104,7 @@ class EngineArgs(Arguments):
         """Compute capability of the GPU: (9, 0) is Hopper. Raises InputError for what is none."""
         major, _, minor = self.gpu_capability.partition(".")
         if not re.fullmatch(r"[0-9]{1,2}(?:\.[0-9]{1,2})?", self.gpu_capability):
-            raise InputError(f"{self.gpu_capability[:20]!r} is no compute capability", fix="write 9.0 for Hopper")
+            raise InputError(f"{quoted(self.gpu_capability, 20)} is no compute capability", fix="write 9.0 for Hopper")
         return int(major), int(minor or 0)
 
     @property

@@ -14,7 +14,7 @@ from hybridcalc.engines.vllm.classes import CLASSES, ModelClass
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.releases import rules_for
-from hybridcalc.errors import IllegalCombination, InputError
+from hybridcalc.errors import IllegalCombination, InputError, quoted
 from hybridcalc.units import DTYPE_BYTES
 
 STATE_DTYPES = ("float32", "bfloat16", "float16")
@@ -86,7 +86,9 @@ def _dtypes(model: Architecture, args: EngineArgs) -> tuple[str, str]:
 def _declared(model: Architecture, dtype: str) -> str:
     """A state dtype that a config names. Raises InputError for one that is none."""
     if dtype not in STATE_DTYPES:
-        raise InputError(f"{model.name} declares a state dtype {dtype[:40]!r}", fix=f"one of {', '.join(STATE_DTYPES)}")
+        raise InputError(
+            f"{model.name} declares a state dtype {quoted(dtype)}", fix=f"one of {', '.join(STATE_DTYPES)}"
+        )
     return dtype
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 from hybridcalc.output.pictures.chart import Picture
 from hybridcalc.output.pictures.palette import dark_rules, darkened
 from hybridcalc.output.pictures.vega import specification
@@ -23,7 +23,7 @@ def check_target(name: str, *, force: bool) -> Path:
     """The file to write, before anything is computed. Raises InputError for another format, and for a file that is
     there unless ``force`` says that it may go.
     """
-    path, shown = Path(name), f"{name[:60]!r}"
+    path, shown = Path(name), quoted(name, 60)
     if path.suffix.lower() not in SUFFIXES:
         raise InputError(f"{shown} is no picture", fix="write FILE.svg, FILE.png or FILE.html")
     try:
