@@ -97,6 +97,13 @@ def test_what_a_plan_prints_is_diagnosed_back(model, tp, dtype, rest, ratio):
     assert found.derived.rest_gib[0] - 0.1 <= rest <= found.derived.rest_gib[1] + 0.1 + 2 * made.bytes_per_slot / 2**30
 
 
+def test_a_size_that_is_printed_of_a_half_fits():
+    """104 slots of 150,994,944 B are 14.625 GiB, and "%.2f" makes 14.62 of it."""
+    made = plan(load_model("qwen3.5-27b"), ServerArgs(mamba_full_memory_ratio=3.0), rest_gib=20.0)
+    assert 104 * 150_994_944 == 14.625 * 2**30 and "14.62GB" in "".join(made.log_lines)
+    assert "qwen3.5-27b" in [candidate.model for candidate in answer("\n".join(made.log_lines)).candidates]
+
+
 POOLS = (
     "Mamba Cache is allocated. max_mamba_cache_size: {slots}, conv_state size: 0.46GB, ssm_state size: 13.04GB\n"
     "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: {tokens}, KV size: 15.03 GB\n"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from math import ceil
+from math import ceil, floor
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
@@ -194,7 +194,10 @@ class Case:
 
 
 class Bounds(NamedTuple):
-    """What printed pools say of a slot's two parts and of a token: [low, high) in whole bytes of a rank."""
+    """What printed pools say of a slot's two parts and of a token: [low, high) in whole bytes of a rank.
+
+    A size right at the upper end fits: an engine's "%.2f" rounds a half to the even digit, 14.625 to 14.62.
+    """
 
     conv: tuple[int, int] | None
     ssm: tuple[int, int] | None
@@ -204,7 +207,7 @@ class Bounds(NamedTuple):
 def bounds_of(state: Record | None, kv: Record | None, args: ServerArgs) -> Bounds:
     """The bounds that a boot's pools set, worked out once for however many models are held against them."""
     ranges = slot_range(state, "conv"), slot_range(state, "ssm"), token_range(kv, args)
-    return Bounds(*(one and (ceil(one[0]), ceil(one[1])) for one in ranges))
+    return Bounds(*(one and (ceil(one[0]), floor(one[1]) + 1) for one in ranges))
 
 
 class ExactSizes(NamedTuple):
@@ -242,7 +245,7 @@ def mismatches(exact: ExactSizes, state: Record, kv: Record | None, args: Server
     return [
         f"{name} is {size:,} B by the model, {between(bounds)} by the log"
         for name, size, bounds in checks
-        if bounds is not None and not bounds[0] <= size < bounds[1]
+        if bounds is not None and not bounds[0] <= size <= bounds[1]
     ]
 
 
