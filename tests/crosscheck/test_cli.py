@@ -5,23 +5,29 @@ from __future__ import annotations
 import io
 import json
 import os
+import pickle
+import runpy
 import signal
 import subprocess
 import sys
 import tempfile
-import time
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from command_line import Ran, run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc.cli import verify, verify_plan
 from hybridcalc.cli.app import execute
+from hybridcalc.crosscheck import backend
 from hybridcalc.crosscheck import run as crosscheck_run
 from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.devices import Check
+from hybridcalc.crosscheck.ranks import Process
 from hybridcalc.output.progress import byte_bars
 
 K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "--max-mamba-cache-size", "257", "--rest", "28.55GiB")
@@ -213,9 +219,8 @@ class TestPlanFiles:
         assert ", 512 more" in said
 
     def test_a_plan_is_read_from_a_pipe(self, plan):
-        launched = [sys.executable, "-m", "hybridcalc", "verify", "--plan", "-", "--device", "meta"]
-        ran = process(*launched, input=json.dumps(plan.document))
-        assert (ran.returncode, ran.stdout.splitlines()[0]) == (0, "every byte agrees")
+        ran = run("verify", "--plan", "-", "--device", "meta", stdin=json.dumps(plan.document).encode())
+        assert (ran.code, ran.out.splitlines()[0]) == (0, "every byte agrees")
 
     @pytest.mark.parametrize(
         ("changed", "said"),
@@ -282,8 +287,8 @@ class TestPlanFiles:
         assert "cannot be read: no such file" in complaint(capsys, "--plan", "none.json")
 
     def test_a_pipe_whose_plan_failed_is_empty(self):
-        ran = process(sys.executable, "-m", "hybridcalc", "verify", "--plan", "-", input="")
-        assert (ran.returncode, ran.stderr.splitlines()[0]) == (2, "error: --plan - is empty")
+        ran = run("verify", "--plan", "-")
+        assert (ran.code, ran.err.splitlines()[0]) == (2, "error: --plan - is empty")
 
     @given(st.binary(max_size=60))
     def test_any_bytes_get_one_line(self, data):
@@ -387,18 +392,19 @@ def test_without_torch_one_line_names_the_extra(tmp_path):
     ],
     ids=["missing library", "refuses", "not torch at all"],
 )
-def test_a_torch_that_is_broken_stands_for_none(source, said, tmp_path):
+def test_a_torch_that_is_broken_stands_for_none(source, said, tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text(source)
-    path = {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-    ran = process(sys.executable, "-m", "hybridcalc", "verify", "kimi-k3", environment=path)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert said in ran.stderr and "pip install" in ran.stderr.splitlines()[1]
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch")
+    with pytest.raises(Exception, match=r"^verify allocates with torch, which does not import: ") as refusal:
+        runpy.run_path(backend.__file__)
+    assert said in refusal.value.message and "pip install" in refusal.value.fix
 
 
 def test_a_world_that_is_no_number_is_named():
-    ran = process(sys.executable, "-m", "hybridcalc", "verify", "kimi-k3", environment={"WORLD_SIZE": "four"})
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert "WORLD_SIZE='four' is no number" in ran.stderr
+    ran = run("verify", "kimi-k3", WORLD_SIZE="four")
+    assert (ran.code, ran.out) == (2, "")
+    assert "WORLD_SIZE='four' is no number" in ran.err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU would be verified, for minutes")
@@ -421,7 +427,6 @@ def test_ctrl_c_ends_quietly_while_memory_is_touched():
     )
     assert started.stdout is not None
     started.stdout.readline()
-    time.sleep(0.3)
     started.send_signal(signal.SIGINT)
     out, err = started.communicate()
     assert (started.returncode, err) == (130, "")
@@ -452,16 +457,43 @@ sys.exit(code)
 """
 
 
-def torchrun(*arguments: str) -> subprocess.CompletedProcess:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    return process(*launcher, "-m", "hybridcalc", "verify", *arguments)
+class World:
+    """Four processes of torchrun in one: each rank runs in turn, the first last, and hears what the others sent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.sent: list[Any] = [None] * 4
+        self.monkeypatch = monkeypatch
+
+    @contextmanager
+    def processes(self, device: str):
+        rank = int(os.environ["RANK"])
+        yield SimpleNamespace(rank=rank, world=4, sharers=4, mine=Process(rank, 4).mine, gather=self.gather)
+
+    def gather(self, result):
+        self.sent[int(os.environ["RANK"])] = pickle.loads(pickle.dumps(result))
+        return self.sent if os.environ["RANK"] == "0" else [result]
+
+    def verify(self, *arguments: str) -> Ran:
+        """What the first rank prints; the others print nothing, or their own trouble after it."""
+        self.monkeypatch.setattr(crosscheck_run, "processes", self.processes)
+        self.monkeypatch.setattr(verify.time, "sleep", lambda seconds: None)
+        for rank in "321":
+            assert run("verify", *arguments, RANK=rank).out == ""
+        return run("verify", *arguments, RANK="0")
 
 
-def test_torchrun_gathers_every_rank():
+@pytest.fixture
+def world(monkeypatch):
+    return World(monkeypatch)
+
+
+def test_every_rank_is_gathered(world):
     """Two stages of two ranks: each process its own shard, one document, and the stages differ in layers."""
-    ran = torchrun("kimi-linear-48b-a3b", "--tp", "2", "--pp", "2", "--device", "cpu", "--memory", "480MiB", "--json")
-    assert ran.returncode == 0, ran.stderr
-    document = json.loads(ran.stdout)
+    ran = world.verify(
+        "kimi-linear-48b-a3b", *["--tp", "2", "--pp", "2", "--device", "cpu", "--memory", "480MiB", "--json"]
+    )
+    assert ran.code == 0, ran.err
+    document = ran.document
     assert (document["processes"], document["ok"]) == (4, True)
     assert [(rank["rank"], rank["stage"], rank["tp_rank"]) for rank in document["ranks"]] == [
         (0, 0, 0),
@@ -475,11 +507,11 @@ def test_torchrun_gathers_every_rank():
     assert all(rank["memory_stats"]["resident_held_bytes"] for rank in document["ranks"])
 
 
-def test_fewer_processes_than_ranks_take_turns():
+def test_fewer_processes_than_ranks_take_turns(world):
     """Eight ranks with attention over two workers on four processes."""
-    ran = torchrun("kimi-k3", "--tp", "8", "--dp", "2", "--enable-dp-attention", "--device", "meta")
-    assert ran.returncode == 0, ran.stderr
-    rows = [line.split() for line in ran.stdout.split("rank  stage")[1].splitlines()[1:9]]
+    ran = world.verify("kimi-k3", "--tp", "8", "--dp", "2", "--enable-dp-attention", "--device", "meta")
+    assert ran.code == 0, ran.err
+    rows = [line.split() for line in ran.out.split("rank  stage")[1].splitlines()[1:9]]
     assert [(row[0], row[2], row[3]) for row in rows] == [(str(i), str(i), str(i // 4)) for i in range(8)]
 
 
@@ -495,14 +527,18 @@ def test_a_rank_that_fails_gives_way_to_the_first(capsys, monkeypatch):
     assert len(waited) == 1
 
 
-def test_under_torchrun_too_little_memory_says_who_shares_it():
-    ran = torchrun("kimi-linear-48b-a3b", "--tp", "4", "--device", "cpu", "--memory", "400MiB", "--scale", "full")
-    assert ran.returncode == 1
-    assert "may be taken by each of the 4 processes that share it" in ran.stderr
-    assert ran.stderr.count("error: --scale full needs") == 1
+def test_too_little_memory_says_who_shares_it(world):
+    ran = world.verify(
+        "kimi-linear-48b-a3b", *["--tp", "4", "--device", "cpu", "--memory", "400MiB", "--scale", "full"]
+    )
+    assert ran.code == 2
+    assert "may be taken by each of the 4 processes that share it" in ran.err
+    assert ran.err.startswith("error: --scale full needs")
 
 
 def test_under_torchrun_an_error_is_said_once():
-    ran = torchrun("kimi-k3", "--tp", "5", "--device", "meta")
+    """As the answer of a real one stands in docs/verify.md, whose examples are run."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ran = process(*launcher, "-m", "hybridcalc", "verify", "kimi-k3", "--tp", "5", "--device", "meta")
     assert ran.returncode == 1
     assert ran.stderr.count("--tp 5 does not divide") == 1
