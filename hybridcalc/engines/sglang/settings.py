@@ -5,14 +5,15 @@ those of all its context-parallel ranks together.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
 from hybridcalc.engines.sglang.pools import request_limit, solve_pools
 from hybridcalc.engines.sglang.releases import RuleSet
@@ -64,17 +65,31 @@ class Setting(NamedTuple):
         }
 
 
+CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "max_total_tokens")
+"""Arguments that change only the arithmetic of a plan, not what is prepared for it."""
+_shape = attrgetter(*(field.name for field in fields(ServerArgs) if field.name not in CHEAP_FIELDS))
+
 Evaluate = Callable[[str, str, ServerArgs], Setting]
 """(label, flags, arguments) -> what they come to; raises Refusal where the engine would not start."""
 
 
 def by_model(model: Architecture, rest_gib: float, length: Fraction) -> Evaluate:
-    """The engine's start-up for a model: pipeline stages, draft states and rings included."""
+    """The engine's start-up for a model: pipeline stages, draft states and rings included.
+
+    What arguments in a row share is prepared once: those that a search tries differ in `CHEAP_FIELDS` alone.
+    """
+    shape: tuple[Any, ...] = ()
+    shared: Prepared | None = None
 
     def evaluate(label: str, flags: str, args: ServerArgs) -> Setting:
-        ready = prepare(model, args)
-        check_allocation(model, ready.args, replay_active=ready.replay_active)
-        check_kv_pages(model, ready.args)
+        nonlocal shape, shared
+        wanted = _shape(args)
+        if shared is None or wanted != shape:
+            ready = prepare(model, args)
+            check_allocation(model, ready.args, replay_active=ready.replay_active)
+            check_kv_pages(model, ready.args)
+            shape, shared = wanted, ready
+        ready = shared._replace(args=with_model_defaults(model.architecture, args))
         try:
             sizing = size(ready, rest_gib)
         except Refusal as refusal:

@@ -9,12 +9,9 @@ from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
 from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
-from hybridcalc.engines.sglang.settings import binding_limit, settle
+from hybridcalc.engines.sglang.settings import CHEAP_FIELDS, binding_limit, settle
 from hybridcalc.engines.sweep import Outcome, Sweeping
 from hybridcalc.errors import Refusal
-
-CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "max_total_tokens")
-"""Arguments that change only the arithmetic of a plan, not what is prepared for it."""
 
 
 class _Shared(NamedTuple):
