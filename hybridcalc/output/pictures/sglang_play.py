@@ -33,7 +33,6 @@ from hybridcalc.output.pictures.play import (
 STATE_DTYPES = ("float32", "bfloat16", "float16")
 KV_DTYPES = ("auto", "fp8_e4m3")
 RATIOS = (0.02, 50.0)
-PARTS = (("state pool", "state"), ("draft states", "scratch"), ("KV pool", "kv"), ("unused", "unused"))
 
 
 def sglang_play(model: Architecture, args: ServerArgs, rest_gib: float, work: Workload) -> Play | None:
