@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.boots import Boot, assemble
 from hybridcalc.bootlog.figures import figures, merged
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError, printable
 from hybridcalc.units import LARGEST_TOKENS
 
@@ -86,7 +87,9 @@ def read_plan(path: str) -> Plan:
         raise no_plan
     engine, starts = document.get("engine"), document.get("starts")
     plan = Plan(
-        engine if engine in ("sglang", "vllm") else None, starts if isinstance(starts, bool) else None, predicted
+        engine if isinstance(engine, str) and engine in ENGINES else None,
+        starts if isinstance(starts, bool) else None,
+        predicted,
     )
     if not predicted and plan.starts is not False:
         raise InputError(f"{shown} predicts no figure of a log", fix="write a plan with `hybridcalc plan ... --json`")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.boot import LogAnswer
 from hybridcalc.diagnosis.expectation import Compared
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import printable
 from hybridcalc.output import terminal
 
@@ -62,7 +63,7 @@ def _print_boot(out: Console, answer: Diagnosis, *, explain: bool, length: bool)
             terminal.choice(out, suggestion.flags, f"{suggestion.effect}: {suggestion.why}")
     notes = [f"{f.rule} {f.message}{'; ' + f.fix if f.fix else ''}" for f in answer.findings if f.severity == "note"]
     starts = not any(finding.severity == "error" for finding in answer.findings)
-    if not length and answer.rows and starts and answer.boot.engine in ("sglang", "vllm"):
+    if not length and answer.rows and starts and answer.boot.engine in ENGINES:
         notes.append(NEEDS_LENGTH)
     terminal.notes(out, notes)
     if explain and answer.steps:

@@ -14,7 +14,7 @@ from hybridcalc.cli.app import execute
 from hybridcalc.engines.engine import ENGINES, Row
 
 HERE = Path(__file__).parent
-ROW = Row("Toy", "toy.engine", (("toy", "serve"),))
+ROW = Row("Toy", "toy.engine", (("toy", "serve"),), {"bootlog": "toy.grammar"})
 MODEL = "llama-3.1-8b"
 
 
@@ -73,6 +73,15 @@ def test_a_page_is_written(tmp_path):
 def test_the_library_plans_it():
     plan = hybridcalc.plan(MODEL, engine="toy", rest="8GiB", length="8k", block=16)
     assert plan.requests == 7 and plan.to_dict()["engine"] == "toy"
+
+
+def test_its_log_is_read(tmp_path):
+    log = tmp_path / "toy.log"
+    log.write_text("toy: blocks = 256\ntoy: listening on 80\n")
+    (boot,) = answer("log", str(log))["boots"]
+    assert boot["engine"] == "toy" and boot["verdict"]
+    code, out, err = run("log", str(log))
+    assert (code, err) == (0, "") and "Toy" in out
 
 
 def test_its_rules_are_explained():

@@ -10,12 +10,8 @@ PACKAGE = Path(__file__).resolve().parent.parent.parent / "hybridcalc"
 NAMES = (*ENGINES, "llamacpp", "llama.cpp")
 OWN = tuple(name.replace(".", "") for name in NAMES)
 
-EXCEPTIONS: dict[str, str] = {
-    "__init__.py": "the public modules hybridcalc.sglang and hybridcalc.vllm are named",
-    "cli/log.py": "a launch line beside a log",
-    "output/log_text.py": "what a log of another engine is not asked for",
-}
-ROOMS = ("checks", "cli", "crosscheck", "output", "reuse")
+EXCEPTIONS: dict[str, str] = {"__init__.py": "the public modules hybridcalc.sglang and hybridcalc.vllm are named"}
+ROOMS = ("bootlog", "checks", "cli", "crosscheck", "diagnosis", "output", "reuse")
 
 
 def named(module: Path) -> Iterator[tuple[int, str]]:
@@ -29,7 +25,7 @@ def shared_modules() -> Iterator[str]:
     """Every module that is no engine's own."""
     for module in sorted(PACKAGE.rglob("*.py")):
         path = module.relative_to(PACKAGE)
-        if path.parts[0] in (*ROOMS, path.name) and not path.stem.startswith(OWN):
+        if path.parts[0] in (*ROOMS, path.name) and not any(part.startswith(OWN) for part in path.parts[1:]):
             yield path.as_posix()
 
 
