@@ -8,7 +8,7 @@ import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
-from hybridcalc.engines.sglang.allocation import check_kv_pages
+from hybridcalc.engines.sglang.allocation import check_pools
 from hybridcalc.engines.sglang.balance import UNNAMED_MODEL, resolve_unnamed
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for
@@ -61,7 +61,7 @@ def slots(
             raise InputError(f"{architecture.name} has no recurrent layer: its requests hold no state slots")
         resolved = resolve_strategy(architecture, args, rules)
         if page_size is not None:
-            check_kv_pages(architecture, args)
+            check_pools(architecture, args)
     else:
         resolved = resolve_unnamed(args, rules)
     name, chosen = resolved.strategy, resolved.slots

@@ -82,9 +82,21 @@ def test_what_the_command_line_reads_passes():
         ({"enable_dp_attention": 1}, "enable_dp_attention 1 is not true or false"),
         ({"platform": "abacus"}, "platform 'abacus' is not one of cuda"),
         ({"env": {"A": 1}}, "env: 'A': 1 is not text"),
+        ({"speculative_num_draft_tokens": 4}, "--speculative-num-draft-tokens has no effect alone"),
+        ({"speculative_algorithm": "EAGLE"}, "--speculative-algorithm EAGLE needs a number of draft tokens"),
+        ({"tp_size": 8, "dp_size": 3, "enable_dp_attention": True}, "--dp-size 3 does not divide --tp-size 8"),
     ],
 )
 def test_every_question_asks_the_same_of_its_arguments(ask, given, said):
     with pytest.raises(InputError) as caught:
         ask(ServerArgs(**given))
     assert caught.value.message.startswith(said)
+
+
+def test_kv_of_a_draft_that_its_layers_price_is_no_figure_of_a_plan():
+    """SGLang model_executor/pool_configurator.py: DSPARK and DFLASH alone have a cell of their own."""
+    drafts = {"tp_size": 8, "speculative_num_draft_tokens": 4, "draft_kv_bytes_per_token": 4096}
+    sglang.plan(MODEL, ServerArgs(speculative_algorithm="DFLASH", **drafts), rest_gib=28.55)
+    with pytest.raises(InputError, match=r"^SGLang prices the KV of an EAGLE draft by its layers$") as caught:
+        sglang.plan(MODEL, ServerArgs(speculative_algorithm="EAGLE", **drafts), rest_gib=28.55)
+    assert caught.value.fix == "give --draft-layers N"

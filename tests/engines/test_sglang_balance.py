@@ -180,7 +180,7 @@ def test_steps_carry_formula_numbers_unit_and_source():
 
 def test_drafts_without_kv_of_their_own_charge_none():
     """NGRAM drafts from the prompt: the solver counts no draft KV for it, so r* does not either."""
-    ngram = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4, "draft_kv_bytes_per_token": 4096}
+    ngram = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4}
     answer, newest = balance(**LAZY, **ngram), rules_for("0.5.23")[0]
     assert answer.draft_kv_bytes_per_token == kv_cell(K3, ServerArgs(**LAZY, **ngram), newest).draft_bytes == 0
 

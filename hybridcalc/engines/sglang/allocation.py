@@ -43,6 +43,19 @@ class Int8Pool(NamedTuple):
     conv_bytes: int
 
 
+class Unbuildable(NamedTuple):
+    """Why pools are refused: the rule, the reason, and what to write; ``states_built``: the states stand by then."""
+
+    rule: str
+    reason: str
+    fix: str
+    states_built: bool = False
+
+    def refusal(self) -> Refusal:
+        """The refusal, to be raised at its stage."""
+        return Refusal(self.reason, stage="alloc", rule=self.rule, fix=self.fix)
+
+
 class Allocation(NamedTuple):
     """Bytes of each pool of one rank of the first stage. ``kv`` is (K, V), (one tensor,), or empty where unknown."""
 
@@ -101,8 +114,7 @@ def allocate(
     context_length: int,
     replay_active: bool,
 ) -> Allocation:
-    """What the pools take on one rank of the first stage. Raises Refusal (stage "alloc") for what they do not."""
-    check_allocation(model, args, replay_active=replay_active)
+    """What the pools take on one rank of the first stage, where they are not `unbuildable`."""
     pool_slots, rows = slots, requests + 1
     raised_from = None
     if args.disaggregation_mode == "decode":
@@ -128,11 +140,11 @@ def allocate(
     )
 
 
-def check_allocation(model: Architecture, args: ServerArgs, *, replay_active: bool) -> None:
-    """What the pools themselves refuse, except the KV pool's pages (check_kv_pages), which come after the states."""
+def unbuildable(model: Architecture, args: ServerArgs, *, replay_active: bool) -> Unbuildable | None:
+    """What the engine refuses of the pools, which it only sees once they are sized: states first, then pages of KV."""
     if args.speculative and args.enable_linear_replayssm_spec:
         if args.speculative_algorithm in ("DSPARK", "DFLASH") and not family_rule(model).kimi_pool:
-            raise _refusal(
+            return Unbuildable(
                 "HC006",
                 f"ReplaySSM verification under {args.speculative_algorithm} needs a KDA model",
                 "drop --enable-linear-replayssm-spec",
@@ -140,25 +152,30 @@ def check_allocation(model: Architecture, args: ServerArgs, *, replay_active: bo
         if replay_active:
             problem = ring_problem(model, args.linear_replayssm_cache_len, args.most_draft_tokens)
             if problem:
-                raise _refusal("HC006", problem, "change --linear-replayssm-cache-len")
+                return Unbuildable("HC006", problem, "change --linear-replayssm-cache-len")
     if model.ple_conv is not None and args.enable_int8_mamba_checkpoint:
-        raise _refusal(
+        return Unbuildable(
             "HC007", "int8 checkpoints do not hold per-layer-embedding states", "drop --enable-int8-mamba-checkpoint"
         )
-
-
-def check_kv_pages(model: Architecture, args: ServerArgs) -> None:
-    """A sparse-attention index needs physical pages of 64 tokens: page size over its pooling."""
     indexer = getattr(model.attention, "indexer", None)
     if indexer is not None and args.tokens_per_page // indexer.kpool != DSA_PAGE:
         page = DSA_PAGE * indexer.kpool
         interval = f" --mamba-track-interval {page}" if args.mamba_track_interval % page else ""
-        raise _refusal(
+        return Unbuildable(
             "HC004",
             f"the sparse-attention index needs pages of 64 pooled tokens, {indexer.kpool} to one, not pages of "
             f"{args.tokens_per_page}",
             f"write --page-size {page}{interval}",
+            states_built=True,
         )
+    return None
+
+
+def check_pools(model: Architecture, args: ServerArgs, *, replay_active: bool = False) -> None:
+    """Raise Refusal for pools that the engine refuses, for questions that size none."""
+    problem = unbuildable(model, args, replay_active=replay_active)
+    if problem is not None:
+        raise problem.refusal()
 
 
 def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs) -> tuple[int, ...]:
@@ -284,7 +301,3 @@ def _tracking(args: ServerArgs) -> int:
     if not args.radix_cache or not args.mamba_radix_cache_strategy.startswith("extra_buffer"):
         return 0
     return 2 if args.mamba_radix_cache_strategy == "extra_buffer" and args.overlap else 1
-
-
-def _refusal(rule: str, reason: str, fix: str) -> Refusal:
-    return Refusal(reason, stage="alloc", rule=rule, fix=fix)

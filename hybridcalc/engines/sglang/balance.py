@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
-from hybridcalc.engines.sglang.arguments import check_arguments
+from hybridcalc.engines.sglang.allocation import check_pools
+from hybridcalc.engines.sglang.arguments import check_arguments, check_together
 from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.constants import Constants, architecture_constants, draft_kv_bytes, draft_states
 from hybridcalc.engines.sglang.notes import model_notes
@@ -165,13 +165,13 @@ def balance_model(
     disagrees with it). Raises InputError, ShardingError and Refusal for what the model or the engine does not do.
     """
     check_arguments(args)
+    check_together(args)
     rules, note = rules_for(args.engine_version)
     args = with_model_defaults(model.architecture, args)
     measured = constants or architecture_constants(model, args, rules)
     resolved = resolve_strategy(model, args, rules)
     replay_active = replayssm_active(model, args, rules)
-    check_allocation(model, args, replay_active=replay_active)
-    check_kv_pages(model, args)
+    check_pools(model, args, replay_active=replay_active)
     drafts, reason = draft_states(args, active=replay_active)
     draft_kv = draft_kv_bytes(model, args, rules)
     evaluate = None
@@ -210,6 +210,7 @@ def balance_constants(
     Raises Refusal for flags that the engine starts no model with.
     """
     check_arguments(args)
+    check_together(args)
     rules, note = rules_for(args.engine_version)
     typed, notes = args.mamba_radix_cache_strategy, [note]
     if typed == "auto" and args.radix_cache:

@@ -6,9 +6,9 @@ the adaptive maximum, pads KV by a page, or does not price a pool at all.
 """
 
 from hybridcalc.engines.sglang.allocation import Allocation, dense_windows
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.families import family_rule
-from hybridcalc.engines.sglang.kv import OWN_DRAFT_CELL, KvCell, draft_layers
+from hybridcalc.engines.sglang.kv import KvCell, draft_layers
 from hybridcalc.engines.sglang.planner import Prepared, Sizing
 from hybridcalc.steps import BudgetLine
 

@@ -21,6 +21,8 @@ KNOWN_ENVIRONMENT = frozenset({
 })  # fmt: skip
 """Environment switches that change a figure."""
 SPECULATIVE_ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "MTP", "STANDALONE", "NGRAM", "DSPARK", "DFLASH")
+OWN_DRAFT_CELL = ("DSPARK", "DFLASH")
+"""Algorithms whose draft model has KV of its own size; that of the others is priced by its layers."""
 DEFAULT_WINDOW_RATIO = 0.8
 
 

@@ -3,7 +3,7 @@
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.crossover import Crossover, Holdings
 from hybridcalc.engines.crossover import compare as compare_holdings
-from hybridcalc.engines.sglang.arguments import check_arguments
+from hybridcalc.engines.sglang.arguments import check_arguments, check_together
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import kv_curve, kv_layers, kv_row
 from hybridcalc.engines.sglang.releases import check_model, rules_for
@@ -19,6 +19,7 @@ def compare(
     Raises InputError for a model without a state, ShardingError for a tp that does not divide.
     """
     check_arguments(args)
+    check_together(args)
     rules, note = rules_for(args.engine_version)
     check_model(rules, model.architecture)
     slot, own = state_slot(model, args), kv_curve(model, args)

@@ -35,12 +35,6 @@ class Sglang(Engine):
         if platform is not None and platform not in PLATFORMS:
             raise InputError(f"--platform {quoted(platform)} is not known", fix=f"write {', '.join(PLATFORMS)}")
 
-    def check_together(self, args: ServerArgs) -> None:
-        """As every engine."""
-        from hybridcalc.engines.sglang.arguments import check_together
-
-        check_together(args)
-
     def remarks(self, args: ServerArgs, known: Memory) -> list[str]:
         """As every engine."""
         said = super().remarks(args, known)

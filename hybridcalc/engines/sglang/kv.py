@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hybridcalc.architecture.attention import GroupedQueryKV, IndexCache, LatentKV, kv_heads_on_rank
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.crossover import KvCurve
@@ -24,7 +24,6 @@ KV_DTYPE_ALIASES = {"bf16": "bfloat16", "fp8": "fp8_e4m3", "fp4_e2m1": "fp4_mx_b
 FULL_LENGTH_WINDOWS = ("JetNemotronForCausalLM", "JetVLMForConditionalGeneration")
 """Classes whose sliding-window layers SGLang gives KV of full length."""
 NO_DRAFT_KV = ("NGRAM",)
-OWN_DRAFT_CELL = ("DSPARK", "DFLASH")
 
 
 class KvCell(NamedTuple):

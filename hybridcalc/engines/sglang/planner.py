@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.attention import LatentKV
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang import loglines
-from hybridcalc.engines.sglang.allocation import Allocation, allocate, check_kv_pages
-from hybridcalc.engines.sglang.arguments import check_arguments
+from hybridcalc.engines.sglang.allocation import Allocation, Unbuildable, allocate, unbuildable
+from hybridcalc.engines.sglang.arguments import check_arguments, check_together
 from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.kv import KvCell, stage_cell
@@ -46,7 +46,7 @@ UNBOUNDED_TOKENS = 2**63 - 1
 
 
 class Prepared(NamedTuple):
-    """All that a plan knows before memory is counted."""
+    """All that a plan knows before memory is counted; ``unbuildable`` is what will be refused after that."""
 
     model: Architecture
     args: ServerArgs
@@ -60,6 +60,7 @@ class Prepared(NamedTuple):
     rings: Rings
     replay_active: bool
     context_length: int
+    unbuildable: Unbuildable | None = None
 
 
 class Sizing(NamedTuple):
@@ -76,10 +77,10 @@ class Sizing(NamedTuple):
 def prepare(model: Architecture, args: ServerArgs) -> Prepared:
     """Stages arguments to ratio. Raises Refusal and InputError."""
     check_arguments(args)
+    check_together(args)
     rules, _ = rules_for(args.engine_version)
     check_model(rules, model.architecture)
     args = with_model_defaults(model.architecture, args)
-    _ = args.attn_tp_size  # raises InputError where the workers do not share the ranks evenly
     outputs: dict[str, Any] = {}
     try:
         if args.max_running_requests is None and args.speculative:
@@ -98,7 +99,7 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
     stages = pipeline_stages(model, args)
     most = max(stage.state_layers for stage in stages)
     share = (lambda size: size) if len(stages) == 1 else (lambda size: int(size * (most / slot.layers)))
-    rings = charged_rings(model, slot, args, rules)
+    rings, active = charged_rings(model, slot, args, rules), replayssm_active(model, args, rules)
     return Prepared(
         model=model,
         args=args,
@@ -110,13 +111,16 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
         cells=tuple(stage_cell(model, args, rules, s.kv_layers, s.window_layers) for s in stages),
         stage_slot_bytes=share(slot.bytes),
         rings=Rings(share(rings.per_slot), share(rings.per_request)),
-        replay_active=replayssm_active(model, args, rules),
+        replay_active=active,
         context_length=args.context_length or context_length(model),
+        unbuildable=unbuildable(model, args, replay_active=active),
     )
 
 
 def size(ready: Prepared, rest_gib: float) -> Sizing:
-    """Stages solve to max_running_requests: K, T and R for ``rest_gib``. Raises Refusal with what came before."""
+    """Stages solve to max_running_requests: K, T and R for ``rest_gib``. Raises Refusal with what came before, and for
+    pools that the next stage refuses.
+    """
     args, rules = ready.args, ready.rules
     state: StatePool | None = None
     try:
@@ -151,35 +155,43 @@ def size(ready: Prepared, rest_gib: float) -> Sizing:
         if not refusal.outputs and state is not None:
             refusal.outputs = _state_outputs(ready, state)
         raise
+    check_built(ready, sizing)
     return sizing
 
 
 def allocation(ready: Prepared, sizing: Sizing) -> Allocation:
     """Stage alloc: every tensor of the first stage. Raises Refusal with the figures and the lines printed so far."""
-    try:
-        pools = allocate(
-            ready.model,
-            ready.slot,
-            ready.stages[0].state_layers,
-            ready.cells[0],
-            ready.args,
-            ready.rules,
-            slots=sizing.state.slots,
-            tokens=sizing.tokens,
-            requests=sizing.requests,
-            context_length=ready.context_length,
-            replay_active=ready.replay_active,
-        )
-    except Refusal as refusal:
-        refusal.outputs = _size_outputs(ready, sizing)
-        raise
-    try:
-        check_kv_pages(ready.model, ready.args)
-    except Refusal as refusal:
-        refusal.outputs = _size_outputs(ready, sizing) | alloc_outputs(pools, kv=False)
+    check_built(ready, sizing)
+    return _allocate(ready, sizing)
+
+
+def check_built(ready: Prepared, sizing: Sizing) -> None:
+    """Raise Refusal for pools that the engine refuses once they are sized, with what came before."""
+    if ready.unbuildable is None:
+        return
+    refusal = ready.unbuildable.refusal()
+    refusal.outputs = _size_outputs(ready, sizing)
+    if ready.unbuildable.states_built:
+        pools = _allocate(ready, sizing)
+        refusal.outputs |= alloc_outputs(pools, kv=False)
         refusal.outputs["log"] = log_lines(ready, sizing, pools, kv=False)
-        raise
-    return pools
+    raise refusal
+
+
+def _allocate(ready: Prepared, sizing: Sizing) -> Allocation:
+    return allocate(
+        ready.model,
+        ready.slot,
+        ready.stages[0].state_layers,
+        ready.cells[0],
+        ready.args,
+        ready.rules,
+        slots=sizing.state.slots,
+        tokens=sizing.tokens,
+        requests=sizing.requests,
+        context_length=ready.context_length,
+        replay_active=ready.replay_active,
+    )
 
 
 def outputs(ready: Prepared, sizing: Sizing, pools: Allocation) -> dict[str, Any]:

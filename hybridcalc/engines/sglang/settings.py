@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
 from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
 from hybridcalc.engines.sglang.pools import request_limit, solve_pools
@@ -85,10 +84,7 @@ def by_model(model: Architecture, rest_gib: float, length: Fraction) -> Evaluate
         nonlocal shape, shared
         wanted = _shape(args)
         if shared is None or wanted != shape:
-            ready = prepare(model, args)
-            check_allocation(model, ready.args, replay_active=ready.replay_active)
-            check_kv_pages(model, ready.args)
-            shape, shared = wanted, ready
+            shape, shared = wanted, prepare(model, args)
         ready = shared._replace(args=with_model_defaults(model.architecture, args))
         try:
             sizing = size(ready, rest_gib)

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.attention import LatentKV
 from hybridcalc.deployment import requests_text
-from hybridcalc.engines.sglang.allocation import check_allocation
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states
 from hybridcalc.engines.sglang.figures import Figures
@@ -81,7 +80,8 @@ def balanced(plan: Figures, args: ServerArgs, *, more_gib: float = 0.0) -> Setti
     evaluate = by_model(plan.model, rest_gib, length)
     try:
         ready = prepare(plan.model, args)
-        check_allocation(plan.model, ready.args, replay_active=ready.replay_active)
+        if ready.unbuildable is not None:
+            return None
         if plan.binding == "limit" or args.max_mamba_cache_size is not None or limit_is_slots(args):
             return _most(plan, args, evaluate, ready, rest_gib)
         drafts, _ = draft_states(args, active=ready.replay_active)

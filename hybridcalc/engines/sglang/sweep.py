@@ -2,41 +2,17 @@
 share all that does not depend on them.
 """
 
-from typing import NamedTuple
-
-from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
 from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
 from hybridcalc.engines.sglang.settings import CHEAP_FIELDS, binding_limit, settle
 from hybridcalc.engines.sweep import Outcome, Sweeping
-from hybridcalc.errors import Refusal
 
 
-class _Shared(NamedTuple):
-    """What points of one preparation share; ``unbuildable`` is why the pools are refused once they are sized."""
-
-    ready: Prepared
-    unbuildable: Refusal | None
-
-
-def _prepare(model: Architecture, args: ServerArgs) -> _Shared:
-    ready = prepare(model, args)
-    try:
-        check_allocation(model, ready.args, replay_active=ready.replay_active)
-        check_kv_pages(model, ready.args)
-    except Refusal as refusal:
-        return _Shared(ready, refusal)
-    return _Shared(ready, None)
-
-
-def _solve(shared: _Shared, args: ServerArgs, gib: float, work: Workload) -> Outcome:
+def _solve(shared: Prepared, args: ServerArgs, gib: float, work: Workload) -> Outcome:
     """Slots, tokens of sequences and requests. Raises Refusal for what does not start."""
-    ready = shared.ready._replace(args=with_model_defaults(shared.ready.model.architecture, args))
+    ready = shared._replace(args=with_model_defaults(shared.model.architecture, args))
     sizing = size(ready, gib)
-    if shared.unbuildable is not None:
-        raise shared.unbuildable.with_traceback(None)
     slots, tokens = sizing.state.slots, sizing.tokens * args.dcp_size
     length = work.mean_length
     if length is None:
@@ -46,4 +22,4 @@ def _solve(shared: _Shared, args: ServerArgs, gib: float, work: Workload) -> Out
     return Outcome(slots, tokens, setting.running, setting.binding)
 
 
-SWEEPING = Sweeping(_prepare, _solve, CHEAP_FIELDS, ("max_mamba_cache_size", "logical_token_capacity"), "slots")
+SWEEPING = Sweeping(prepare, _solve, CHEAP_FIELDS, ("max_mamba_cache_size", "logical_token_capacity"), "slots")

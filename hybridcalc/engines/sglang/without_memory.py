@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.planner import Prepared, prepare
@@ -72,8 +71,8 @@ def decide(model: Architecture, args: ServerArgs, workload: Workload) -> Decided
     waiting = {rule: tuple(need for need in needs if need not in known) for rule, needs in NEEDS.items()}
     try:
         ready = prepare(model, args)
-        check_allocation(model, ready.args, replay_active=ready.replay_active)
-        check_kv_pages(model, ready.args)
+        if ready.unbuildable is not None:
+            raise ready.unbuildable.refusal()
     except Refusal as refusal:
         found = (Finding(refusal.rule, "error", refusal.reason, refusal.fix),)
         return Decided(found, ())  # it does not start: nothing else is asked of it

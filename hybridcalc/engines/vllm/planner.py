@@ -10,7 +10,7 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm import loglines
-from hybridcalc.engines.vllm.arguments import check_arguments
+from hybridcalc.engines.vllm.arguments import check_arguments, check_together
 from hybridcalc.engines.vllm.backends import attention_backend, backend_names, resolve_layout
 from hybridcalc.engines.vllm.classes import model_class
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
@@ -47,6 +47,7 @@ def prepare(model: Architecture, args: EngineArgs) -> Prepared:
 
 def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log: list[str]) -> Prepared:
     check_arguments(args)
+    check_together(args)
     rules, _ = rules_for(args.engine_version)
     check_cache_mode(args, rules)
     kind = model_class(model, args.engine_version or rules.version)

@@ -6,7 +6,6 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.allocation import check_allocation, check_kv_pages
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import architecture_constants, draft_kv_bytes, draft_states
 from hybridcalc.engines.sglang.planner import Prepared, prepare
@@ -146,8 +145,8 @@ def sglang_sizes(model: Architecture, args: ServerArgs) -> dict[str, Any]:
     """Sizes of one combination of settings, or why the engine refuses it before memory counts."""
     try:
         ready = prepare(model, args)
-        check_allocation(model, ready.args, replay_active=ready.replay_active)
-        check_kv_pages(model, ready.args)
+        if ready.unbuildable is not None:
+            raise ready.unbuildable.refusal()
         constants = architecture_constants(model, ready.args, ready.rules)
     except HybridcalcError as refusal:
         return {"refused": refusal.message}
