@@ -47,3 +47,12 @@ def test_a_check_loads_no_pydantic():
     line = "['check', 'examples/deployments/good/deployment.yaml', '--json']"
     loaded = _loaded(f"from hybridcalc.cli.app import execute; assert execute({line}) == 0")
     assert {"pydantic", "rich", "torch", "numpy"} & loaded == set()
+
+
+def test_a_plan_of_one_engine_loads_nothing_of_another():
+    line = "['plan', '-L', '8k', '--available', '40GiB', '--', 'vllm', 'serve', 'qwen3-next-80b-a3b', '-tp', '2']"
+    code = (
+        f"import sys; from hybridcalc.cli.app import execute; assert execute({line}) == 0;"
+        "assert [m for m in sys.modules if m.startswith('hybridcalc.engines.sglang')] == []"
+    )
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

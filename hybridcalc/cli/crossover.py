@@ -48,10 +48,7 @@ def crossover(
         ),
     ] = None,
     env: options.Environment = None,
-    engine_version: Annotated[
-        str | None,
-        typer.Option("--engine-version", metavar="VERSION", help="Version whose rules apply; else the newest known."),
-    ] = None,
+    engine_version: options.EngineVersion = None,
     save: pictures.Save = None,
     figure: pictures.Figure = None,
     theme: pictures.Theme = "auto",

@@ -4,19 +4,19 @@ Flags carry the engine's own long names with the usual short forms. Values that 
 dtypes) arrive as text and are read here, so that a wrong one is reported in this tool's words.
 """
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model, model_names
-from hybridcalc.engines.sglang.arguments import check_together
-from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs
-from hybridcalc.engines.sglang.releases import NEWEST_VERSION
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.formulas.slots import STRATEGIES
 from hybridcalc.units import GIB, MOST_RANKS, MOST_SLOTS, parse_dtype, parse_gib, parse_tokens
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.sglang.config import ServerArgs
 
 SMALLEST_MEMORY = 2**20
 """Below a MiB a unit was forgotten."""
@@ -150,9 +150,7 @@ Environment = Annotated[
 ]
 EngineVersion = Annotated[
     str | None,
-    typer.Option(
-        "--engine-version", metavar="VERSION", help=f"SGLang version whose rules apply; {NEWEST_VERSION} is newest."
-    ),
+    typer.Option("--engine-version", metavar="VERSION", help="Version whose rules apply; else the newest known."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Explain = Annotated[bool, typer.Option("--explain", help="Add every step: formula, numbers, unit, source.")]
@@ -176,8 +174,11 @@ def gib(flag: str, text: str | None) -> float | None:
     return gib
 
 
-def server_args(**options: Any) -> ServerArgs:
+def server_args(**options: Any) -> "ServerArgs":
     """ServerArgs from the options of a command, under ServerArgs' own names; what cannot be is an InputError."""
+    from hybridcalc.engines.sglang.arguments import check_together
+    from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs
+
     if options.get("mamba_ssm_dtype") is not None:
         options["mamba_ssm_dtype"] = ssm_dtype(options["mamba_ssm_dtype"])
     if "env" in options:
@@ -187,8 +188,12 @@ def server_args(**options: Any) -> ServerArgs:
     strategy(options.get("mamba_radix_cache_strategy", "auto"))
     if options.get("disable_overlap_schedule") is False:
         options["disable_overlap_schedule"] = None  # not asked for: start-up may still turn overlap off
-    if options.get("speculative_algorithm") is not None:
-        options["speculative_algorithm"] = _algorithm(options["speculative_algorithm"])
+    algorithm = options.get("speculative_algorithm")
+    if algorithm is not None:
+        options["speculative_algorithm"] = algorithm.strip().upper()
+        if options["speculative_algorithm"] not in SPECULATIVE_ALGORITHMS:
+            known = ", ".join(SPECULATIVE_ALGORITHMS)
+            raise InputError(f"--speculative-algorithm {quoted(algorithm)} is not known", fix=f"write {known}")
     args = ServerArgs(**options)
     check_together(args)
     return args
@@ -209,15 +214,6 @@ def ssm_dtype(text: str | None) -> str | None:
 def model(name: str) -> Architecture:
     """The model a command was given."""
     return load_model(name)
-
-
-def _algorithm(text: str) -> str:
-    name = text.strip().upper()
-    if name not in SPECULATIVE_ALGORITHMS:
-        raise InputError(
-            f"--speculative-algorithm {quoted(text)} is not known", fix=f"write {', '.join(SPECULATIVE_ALGORITHMS)}"
-        )
-    return name
 
 
 def severity(flag: str, text: str) -> str:

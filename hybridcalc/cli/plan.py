@@ -100,7 +100,7 @@ def plan_command(
     platform: server_options.PlatformName = None,
     gpu_capability: server_options.GpuCapability = None,
     env: options.Environment = None,
-    engine_version: server_options.RulesVersion = None,
+    engine_version: options.EngineVersion = None,
     fail_on: Annotated[
         str | None,
         typer.Option(

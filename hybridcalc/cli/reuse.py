@@ -158,12 +158,7 @@ def reuse(
     what_if: Annotated[
         bool | None, typer.Option("--what-if/--no-what-if", help="Simulate other settings and splits too.")
     ] = None,
-    engine_version: Annotated[
-        str | None,
-        typer.Option(
-            "--engine-version", metavar="VERSION", help="Version whose rules apply; the newest known of the engine."
-        ),
-    ] = None,
+    engine_version: options.EngineVersion = None,
     save: pictures.Save = None,
     figure: pictures.Figure = None,
     theme: pictures.Theme = "auto",

@@ -42,7 +42,3 @@ GpuCapability = Annotated[
     str | None,
     typer.Option("--gpu-capability", metavar="M.N", help="vLLM: compute capability, else that of --gpu, or 9.0."),
 ]
-RulesVersion = Annotated[
-    str | None,
-    typer.Option("--engine-version", metavar="VERSION", help="Version whose rules apply; else the newest known."),
-]

@@ -66,7 +66,7 @@ def verify(
     platform: server_options.PlatformName = None,
     gpu_capability: server_options.GpuCapability = None,
     env: options.Environment = None,
-    engine_version: server_options.RulesVersion = None,
+    engine_version: options.EngineVersion = None,
     as_json: options.Json = False,
     explain: options.Explain = False,
 ) -> None:
