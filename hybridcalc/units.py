@@ -100,6 +100,12 @@ def format_bytes(size: int | Fraction) -> str:
     return f"{float(size):,.0f} B"
 
 
+def ratio_text(ratio: Fraction | float) -> str:
+    """A ratio as a flag value: two decimals, or three significant digits below one."""
+    value = float(ratio)
+    return f"{value:.2f}" if value >= 1 else f"{value:.3g}"
+
+
 def gib_text(size: int) -> str:
     """GiB with two decimals, exactly as the engines' logs print "GB": ``13.04``."""
     return f"{size / GIB:.2f}"

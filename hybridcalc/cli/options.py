@@ -176,8 +176,7 @@ def gib(flag: str, text: str | None) -> float | None:
 
 def server_args(**options: Any) -> "ServerArgs":
     """ServerArgs from the options of a command, under ServerArgs' own names; what cannot be is an InputError."""
-    from hybridcalc.engines.sglang.arguments import check_together
-    from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs
+    from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs, check_together
 
     if options.get("mamba_ssm_dtype") is not None:
         options["mamba_ssm_dtype"] = ssm_dtype(options["mamba_ssm_dtype"])

@@ -10,11 +10,11 @@ from hybridcalc.cli import options, pictures
 from hybridcalc.deployment import Workload, requests_text, tokens_text
 from hybridcalc.engines.sglang.balance import Balance, balance_model
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.settings import Setting, ratio_text
+from hybridcalc.engines.sglang.settings import Setting
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding, at_or_above
 from hybridcalc.output.document import print_json
-from hybridcalc.units import GIB, MOST_SLOTS, format_bytes
+from hybridcalc.units import GIB, MOST_SLOTS, format_bytes, ratio_text
 
 WORTH_SAYING_PERCENT = 5
 """Idle memory below this share is rounding, not advice."""

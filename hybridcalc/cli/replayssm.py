@@ -9,8 +9,9 @@ from hybridcalc.cli import options
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.releases import check_model, rules_for
-from hybridcalc.engines.sglang.replayssm import replayed, replayssm_rings, ring_problem
+from hybridcalc.engines.sglang.replayssm import replayssm_rings, ring_problem
 from hybridcalc.engines.sglang.states import state_slot
+from hybridcalc.engines.sglang.strategy import replayed
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.replayssm import smallest_ring
 from hybridcalc.output.document import print_json

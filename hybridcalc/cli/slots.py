@@ -8,11 +8,10 @@ import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options
-from hybridcalc.engines.sglang.allocation import check_pools
 from hybridcalc.engines.sglang.balance import UNNAMED_MODEL, resolve_unnamed
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for
-from hybridcalc.engines.sglang.strategy import resolve_strategy
+from hybridcalc.engines.sglang.strategy import check_pools, resolve_strategy
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.formulas.slots import Slots, Strategy, admitted_requests, prefill_slots, slots_per_request
 from hybridcalc.output.document import print_json

@@ -5,14 +5,19 @@ as it is read (shell/flags.py); here arguments from Python or from a saved plan 
 the planner's business. Arguments at their defaults cost next to nothing, since every plan passes here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
+from importlib import import_module
 from itertools import compress
 from operator import attrgetter, is_not
-from typing import Any, ClassVar, TypeVar, get_args
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.shell.flags import Flag, holds, wanted
+
+if TYPE_CHECKING:
+    from hybridcalc.shell.flags import Flag
 
 Own = TypeVar("Own", bound="Arguments")
 
@@ -46,10 +51,13 @@ class Arguments:
 
 
 class Bounds:
-    """What each argument of an engine may be: the ``flags`` that set it, the first of a field where several do."""
+    """What each argument of an engine may be: the flags that set it, the first of a field where several do.
 
-    def __init__(self, kind: type[Arguments], flags: Iterable[Flag]) -> None:
-        self.flags = {flag.field: flag for flag in reversed(tuple(flags))}
+    The flags are read when an argument is first met that is not at its default.
+    """
+
+    def __init__(self, kind: type[Arguments], flags: "Callable[[], Iterable[Flag]]") -> None:
+        self._read = flags
         names, _, own = _defaults(kind)
         checked = [(name, value) for name, value in zip(names, own, strict=True) if name not in ELSEWHERE]
         self.names = tuple(name for name, _ in checked)
@@ -57,15 +65,22 @@ class Bounds:
         self._values = attrgetter(*self.names)
         self._optional = {field.name for field in fields(kind) if type(None) in get_args(field.type)}
 
+    @cached_property
+    def flags(self) -> "dict[str, Flag]":
+        """The flag of each argument."""
+        return {flag.field: flag for flag in reversed(tuple(self._read()))}
+
     def check(self, args: Any) -> None:
         """Raise InputError for an argument whose type, bound or choice the command line would refuse."""
         values = self._values(args)
-        for name, value in compress(zip(self.names, values, strict=True), map(is_not, values, self._own)):
-            if value is None and name in self._optional:
+        for name, value, own in compress(
+            zip(self.names, values, self._own, strict=True), map(is_not, values, self._own)
+        ):
+            if (value is None and name in self._optional) or (type(value) is type(own) and value == own):
                 continue
             flag = self.flags[name]
-            if not holds(flag, value):
-                raise InputError(f"{name} {quoted(value)} is not {wanted(flag)}")
+            if not self._rules.holds(flag, value):
+                raise InputError(f"{name} {quoted(value)} is not {self._rules.wanted(flag)}")
         if args.engine_version is not None and not isinstance(args.engine_version, str):
             raise InputError(f"engine_version {quoted(args.engine_version)} is not text", fix="write one like 0.5.23")
         env = args.env
@@ -74,6 +89,10 @@ class Bounds:
         for name, value in env.items():
             if not isinstance(name, str) or not isinstance(value, str):
                 raise InputError(f"env: {quoted(name)}: {quoted(value)} is not text", fix="variables hold text")
+
+    @cached_property
+    def _rules(self) -> ModuleType:
+        return import_module("hybridcalc.shell.flags")
 
 
 ELSEWHERE = ("env", "engine_version")

@@ -209,11 +209,11 @@ class Engine:
 
     def check_arguments(self, args: Any) -> None:
         """Raise InputError for an argument whose type, bound or choice the command line would refuse."""
-        self.part("arguments").check_arguments(args)
+        self.part("config").check_arguments(args)
 
     def check_together(self, args: Any) -> None:
         """Raise InputError for arguments that contradict each other, or of which one says nothing without another."""
-        self.part("arguments").check_together(args)
+        self.part("config").check_together(args)
 
     def memory(self, model: "Architecture", args: Any, known: "Memory") -> "Rest":
         """The memory left for the caches. Raises MemoryUnknown with the figures that are missing, and Refusal."""

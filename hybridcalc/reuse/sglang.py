@@ -13,8 +13,7 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.allocation import int8_pool
-from hybridcalc.engines.sglang.arguments import check_arguments
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.config import ServerArgs, check_arguments
 from hybridcalc.engines.sglang.planner import prepare, size
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.strategy import chunk_size, resolve_strategy, uses_radix_cache

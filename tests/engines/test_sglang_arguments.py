@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.arguments import BOUNDS, check_arguments
 from hybridcalc.engines.sglang.balance import balance_model
 from hybridcalc.engines.sglang.command import TABLE, from_words
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.config import BOUNDS, ServerArgs, check_arguments
 from hybridcalc.engines.sglang.crossover import compare
 from hybridcalc.errors import HybridcalcError, InputError
 

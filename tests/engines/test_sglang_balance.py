@@ -13,8 +13,9 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import architecture_constants
 from hybridcalc.engines.sglang.kv import kv_cell
 from hybridcalc.engines.sglang.releases import rules_for
-from hybridcalc.engines.sglang.settings import by_model, ratio_text
+from hybridcalc.engines.sglang.settings import by_model
 from hybridcalc.errors import InputError
+from hybridcalc.units import ratio_text
 
 K3 = load_model("kimi-k3")
 K3_FLAGS = {"tp_size": 8, "mamba_ssm_dtype": "float32", "kv_cache_dtype": "fp8_e4m3"}

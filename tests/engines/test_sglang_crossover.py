@@ -8,8 +8,7 @@ import pytest
 from hybridcalc import load_model
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.crossover import compare
-from hybridcalc.engines.sglang.kv import kv_curve
+from hybridcalc.engines.sglang.crossover import compare, kv_curve
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import InputError
 

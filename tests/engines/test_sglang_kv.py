@@ -5,7 +5,8 @@ import pytest
 from hybridcalc import load_model
 from hybridcalc.architecture.attention import GroupedQueryKV, LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, draft_layers, kv_cell, kv_curve, kv_dtype
+from hybridcalc.engines.sglang.crossover import kv_curve
+from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, draft_layers, kv_cell, kv_dtype
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.errors import InputError
 

@@ -5,8 +5,7 @@ from dataclasses import fields, replace
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.engines.vllm.arguments import BOUNDS
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.config import BOUNDS, EngineArgs
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet, rules_for
 from hybridcalc.errors import InputError, Refusal, quoted

@@ -19,17 +19,15 @@ from hybridcalc.architecture.attention import GroupedQueryKV, LatentKV, kv_eleme
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.families import family_rule
-from hybridcalc.engines.sglang.kv import KvCell, index_price, index_row_bytes
+from hybridcalc.engines.sglang.kv import DSA_PAGE, KvCell, index_price, index_row_bytes
 from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.engines.sglang.replayssm import decode_rings, replayssm_rings, ring_problem
+from hybridcalc.engines.sglang.replayssm import decode_rings, replayssm_rings
 from hybridcalc.engines.sglang.states import StateSlot
-from hybridcalc.errors import Refusal
 from hybridcalc.formulas.checkpoints import int8_slot_bytes
 from hybridcalc.formulas.replayssm import Ring
 from hybridcalc.units import DTYPE_BYTES
 
 DRAFT_TABLE_EXTRA = 4
-DSA_PAGE = 64
 
 
 class Int8Pool(NamedTuple):
@@ -41,19 +39,6 @@ class Int8Pool(NamedTuple):
     data_bytes: int
     scale_bytes: int
     conv_bytes: int
-
-
-class Unbuildable(NamedTuple):
-    """Why pools are refused: the rule, the reason, and what to write; ``states_built``: the states stand by then."""
-
-    rule: str
-    reason: str
-    fix: str
-    states_built: bool = False
-
-    def refusal(self) -> Refusal:
-        """The refusal, to be raised at its stage."""
-        return Refusal(self.reason, stage="alloc", rule=self.rule, fix=self.fix)
 
 
 class Allocation(NamedTuple):
@@ -138,44 +123,6 @@ def allocate(
         kv=kv_tensors(model, cell, tokens, args),
         request_table=rows * (context_length + table_extra(args)) * 4,
     )
-
-
-def unbuildable(model: Architecture, args: ServerArgs, *, replay_active: bool) -> Unbuildable | None:
-    """What the engine refuses of the pools, which it only sees once they are sized: states first, then pages of KV."""
-    if args.speculative and args.enable_linear_replayssm_spec:
-        if args.speculative_algorithm in ("DSPARK", "DFLASH") and not family_rule(model).kimi_pool:
-            return Unbuildable(
-                "HC006",
-                f"ReplaySSM verification under {args.speculative_algorithm} needs a KDA model",
-                "drop --enable-linear-replayssm-spec",
-            )
-        if replay_active:
-            problem = ring_problem(model, args.linear_replayssm_cache_len, args.most_draft_tokens)
-            if problem:
-                return Unbuildable("HC006", problem, "change --linear-replayssm-cache-len")
-    if model.ple_conv is not None and args.enable_int8_mamba_checkpoint:
-        return Unbuildable(
-            "HC007", "int8 checkpoints do not hold per-layer-embedding states", "drop --enable-int8-mamba-checkpoint"
-        )
-    indexer = getattr(model.attention, "indexer", None)
-    if indexer is not None and args.tokens_per_page // indexer.kpool != DSA_PAGE:
-        page = DSA_PAGE * indexer.kpool
-        interval = f" --mamba-track-interval {page}" if args.mamba_track_interval % page else ""
-        return Unbuildable(
-            "HC004",
-            f"the sparse-attention index needs pages of 64 pooled tokens, {indexer.kpool} to one, not pages of "
-            f"{args.tokens_per_page}",
-            f"write --page-size {page}{interval}",
-            states_built=True,
-        )
-    return None
-
-
-def check_pools(model: Architecture, args: ServerArgs, *, replay_active: bool = False) -> None:
-    """Raise Refusal for pools that the engine refuses, for questions that size none."""
-    problem = unbuildable(model, args, replay_active=replay_active)
-    if problem is not None:
-        raise problem.refusal()
 
 
 def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs) -> tuple[int, ...]:

@@ -8,42 +8,27 @@ r* keeps the published form, which charges draft states to the slots; see formul
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.allocation import check_pools
-from hybridcalc.engines.sglang.arguments import check_arguments, check_together
-from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
+from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together, with_model_defaults
 from hybridcalc.engines.sglang.constants import Constants, architecture_constants, draft_kv_bytes, draft_states
 from hybridcalc.engines.sglang.notes import model_notes
-from hybridcalc.engines.sglang.pools import limit_is_slots, request_limit
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
-from hybridcalc.engines.sglang.replayssm import replayssm_active
-from hybridcalc.engines.sglang.settings import (
-    Evaluate,
-    Setting,
-    balance_ratio,
-    by_model,
-    by_sizes,
-    most_served,
-    ratio_text,
-    weigh,
-)
-from hybridcalc.engines.sglang.strategy import Resolved, resolve_strategy
-from hybridcalc.errors import Refusal
+from hybridcalc.engines.sglang.strategy import Resolved, check_pools, replayssm_active, resolve_strategy
 from hybridcalc.formulas.balance import balanced_ratio, token_equiv
 from hybridcalc.formulas.slots import Slots, Strategy, pin
 from hybridcalc.steps import Step
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.sglang.settings import Evaluate, Setting
 
 UNNAMED_MODEL = Architecture(
     name="", architecture="KimiLinearForCausalLM", layers="", state=None, attention=None, chunk_size=1
 )
 """Stands in where no model is named: a class that every version gives extra buffers, with a chunk any page fits."""
-
-
-MOST_PINNED = 10**6
-"""Requests of one worker beyond any deployment."""
 
 
 class Observed(NamedTuple):
@@ -70,11 +55,11 @@ class Balance(NamedTuple):
     constants: Constants
     pin_concurrency: int
     pin_slots: int
-    settings: tuple[Setting, ...]
+    settings: "tuple[Setting, ...]"
     steps: tuple[Step, ...]
     notes: tuple[str, ...]
 
-    def setting(self, label: str) -> Setting | None:
+    def setting(self, label: str) -> "Setting | None":
         """The setting of that label: "set", "or", "today"; None without a budget, or where the engine would refuse."""
         return next((setting for setting in self.settings if setting.label == label), None)
 
@@ -129,7 +114,7 @@ class _Question(NamedTuple):
     rules: RuleSet
     rest_gib: float | None
     observed: Observed | None
-    evaluate: Evaluate | None
+    evaluate: "Evaluate | None"
 
     @property
     def length(self) -> Fraction:
@@ -176,6 +161,8 @@ def balance_model(
     draft_kv = draft_kv_bytes(model, args, rules)
     evaluate = None
     if rest_gib is not None and constants is None:
+        from hybridcalc.engines.sglang.settings import by_model
+
         evaluate = by_model(model, rest_gib, workload.mean_length or Fraction(1))
     elif rest_gib is not None:
         evaluate = _measured(measured, draft_kv, resolved.slots, args, rules, rest_gib, workload)
@@ -242,8 +229,10 @@ def _measured(
     rules: RuleSet,
     rest_gib: float,
     workload: Workload,
-) -> Evaluate:
+) -> "Evaluate":
     """The solver on measured sizes."""
+    from hybridcalc.engines.sglang.settings import by_sizes
+
     cell = round(constants.kv_bytes_per_token) + draft_kv * args.dcp_size
     length = workload.mean_length or Fraction(1)
     return by_sizes(round(constants.state_bytes), cell, slots.count, rest_gib, length, rules)
@@ -281,65 +270,29 @@ def _answer(question: _Question, notes: list[str]) -> Balance:
     )
 
 
-def _pinned(question: _Question, balanced: Setting | None) -> int:
+def _pinned(question: _Question, balanced: "Setting | None") -> int:
     """Requests to pin slots for: those wanted, else the server's limit, else what the balanced ratio admits, else 1."""
     admitted = question.args.attn_dp_size * balanced.requests if balanced is not None else 0
     return question.workload.wanted or question.args.max_running_requests or admitted or 1
 
 
-def _settings(question: _Question) -> tuple[list[Setting], list[str]]:
-    """The balanced ratio, the pin and today's flags through the engine's solver, and what it would refuse."""
-    args, evaluate = question.args, question.evaluate
+def _settings(question: _Question) -> "tuple[list[Setting], list[str]]":
+    """What to set, through the engine's solver, and the setting of a boot; nothing where r* is all that is asked."""
+    if question.evaluate is None and question.observed is None:
+        return [], []
+    from hybridcalc.engines.sglang.settings import choices, weigh
+
+    args, slots, booted = question.args, question.slots.count, question.observed
     settings: list[Setting] = []
     notes: list[str] = []
-    if evaluate is not None:
-        none_starts = ""
-        if limit_is_slots(args):
-            notes.append("without prefix caching K is the request limit: no ratio has an effect")
-            best = _best_pin(evaluate, args, question.slots.count)
-            settings += [] if best is None else [best]
-        else:
-            try:
-                settings.append(balance_ratio(evaluate, args, question.ratio))
-            except Refusal as refusal:
-                none_starts = refusal.reason
-                notes.append(f"no ratio starts: {none_starts}")
-        if settings and not limit_is_slots(args) and not settings[0].flags.endswith(f" {ratio_text(question.ratio)}"):
-            notes.append("the set ratio is not r*: the solver counts stages, rings or draft states that r* leaves out")
-        choices: list[tuple[str, str, ServerArgs]] = []
-        pinned = _pinned(question, settings[0] if settings else None)
-        if (settings or pinned > 1) and not limit_is_slots(args):
-            slots = pin(pinned, question.slots.count, dp=args.attn_dp_size)
-            choices.append(("or", f"--max-mamba-cache-size {slots}", replace(args, max_mamba_cache_size=slots)))
-        if question.observed is None and not (none_starts and args.max_mamba_cache_size is None):
-            choices.append(("today", _today_flags(args), args))
-        for label, flags, changed in choices:
-            try:
-                settings.append(evaluate(label, flags, changed))
-            except Refusal as refusal:
-                notes.append(f"{flags}: the engine would refuse, {refusal.reason}")
-    if question.observed is not None:
-        slots, tokens = question.observed.slots, question.observed.tokens * args.dcp_size
-        settings.append(weigh("today", "as booted", slots, tokens, question.slots.count, question.length, args))
+    if question.evaluate is not None:
+        settings, notes = choices(
+            question.evaluate, args, question.ratio, slots, partial(_pinned, question), booted=booted is not None
+        )
+    if booted is not None:
+        tokens = booted.tokens * args.dcp_size
+        settings.append(weigh("today", "as booted", booted.slots, tokens, slots, question.length, args))
     return settings, notes
-
-
-def _best_pin(evaluate: Evaluate, args: ServerArgs, per_request: int) -> Setting | None:
-    """The pin that serves the most requests; None where none starts."""
-
-    def serve(requests: int) -> Setting:
-        slots = pin(requests, per_request, dp=args.attn_dp_size)
-        return evaluate("set", f"--max-mamba-cache-size {slots}", replace(args, max_mamba_cache_size=slots))
-
-    return most_served(serve, 0, MOST_PINNED)
-
-
-def _today_flags(args: ServerArgs) -> str:
-    if args.max_mamba_cache_size is not None:
-        return f"--max-mamba-cache-size {args.max_mamba_cache_size}"
-    if limit_is_slots(args):
-        return f"--max-running-requests {request_limit(args)}"
-    return f"--mamba-full-memory-ratio {args.mamba_full_memory_ratio:g}"
 
 
 def _steps(question: _Question, pinned: int, pin_slots: int) -> list[Step]:

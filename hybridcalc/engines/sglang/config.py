@@ -6,12 +6,15 @@ elsewhere (the draft model, the platform).
 Source: SGLang srt/server_args.py, srt/environ.py (0.5.23).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from hybridcalc.engines.arguments import Arguments
+from hybridcalc.engines.arguments import Arguments, Bounds
 from hybridcalc.errors import InputError
+
+if TYPE_CHECKING:
+    from hybridcalc.shell.flags import Flag
 
 DEFAULT_RATIO = 0.9
 KNOWN_ENVIRONMENT = frozenset({
@@ -156,3 +159,31 @@ def with_model_defaults(architecture: str, args: ServerArgs) -> ServerArgs:
     ratio = 0.1 if args.mamba_full_memory_ratio == DEFAULT_RATIO else args.mamba_full_memory_ratio
     window = 0.1 if args.swa_full_tokens_ratio == DEFAULT_WINDOW_RATIO else args.swa_full_tokens_ratio
     return replace(args, mamba_full_memory_ratio=ratio, swa_full_tokens_ratio=window)
+
+
+def _flags() -> "Iterable[Flag]":
+    from hybridcalc.engines.sglang.flags import ELSEWHERE, FLAGS
+
+    return (*FLAGS, *ELSEWHERE)
+
+
+BOUNDS = Bounds(ServerArgs, _flags)
+check_arguments = BOUNDS.check
+
+
+def check_together(args: ServerArgs) -> None:
+    """Raise InputError for arguments that contradict each other, or of which one says nothing without another."""
+    algorithm = args.speculative_algorithm
+    if algorithm is None:
+        if args.speculative_num_draft_tokens is not None:
+            raise InputError(
+                "--speculative-num-draft-tokens has no effect alone", fix="add --speculative-algorithm NAME"
+            )
+    elif args.speculative_num_draft_tokens is None:
+        raise InputError(
+            f"--speculative-algorithm {algorithm} needs a number of draft tokens",
+            fix="add --speculative-num-draft-tokens D",
+        )
+    elif args.draft_kv_bytes_per_token is not None and algorithm not in OWN_DRAFT_CELL:
+        raise InputError(f"SGLang prices the KV of an {algorithm} draft by its layers", fix="give --draft-layers N")
+    _ = args.attn_tp_size  # raises InputError where the workers do not share the ranks evenly

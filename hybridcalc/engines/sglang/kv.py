@@ -16,7 +16,6 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import InputError
-from hybridcalc.formulas.crossover import KvCurve
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 
 KV_CACHE_DTYPES = ("auto", "bfloat16", "fp8_e4m3", "fp8_e5m2", "fp4_mx_block16", "mxfp8")
@@ -24,6 +23,8 @@ KV_DTYPE_ALIASES = {"bf16": "bfloat16", "fp8": "fp8_e4m3", "fp4_e2m1": "fp4_mx_b
 FULL_LENGTH_WINDOWS = ("JetNemotronForCausalLM", "JetVLMForConditionalGeneration")
 """Classes whose sliding-window layers SGLang gives KV of full length."""
 NO_DRAFT_KV = ("NGRAM",)
+DSA_PAGE = 64
+"""Pooled tokens of a page that a sparse-attention index needs."""
 
 
 class KvCell(NamedTuple):
@@ -68,35 +69,16 @@ def stage_cell(model: Architecture, args: ServerArgs, rules: RuleSet, layers: in
     dtype = kv_dtype(model, args)
     if model.attention is None or not layers:
         return KvCell(0, 0, 0, 0, dtype, "no attention layer")
-    _check_dcp(args)
-    layer_bytes, row = _layer_bytes(model.attention, args, dtype)
-    target = layers * layer_bytes
+    check_dcp(args)
+    each, row = layer_bytes(model.attention, args, dtype)
+    target = layers * each
     if model.window_attention is not None and window_layers:
-        window_bytes, _ = _layer_bytes(model.window_attention, args, dtype)
+        window_bytes, _ = layer_bytes(model.window_attention, args, dtype)
         price = target + args.swa_full_tokens_ratio * (window_bytes * window_layers)
         row += f", and {window_layers} window layers at {args.swa_full_tokens_ratio} of the tokens"
         return KvCell(layers, int(price), 0, price, dtype, row)
     draft = _draft_bytes(model, target, layers, args, rules)
     return KvCell(layers, target, draft, target + draft, dtype, row)
-
-
-def kv_curve(model: Architecture, args: ServerArgs) -> KvCurve:
-    """KV bytes over the length of one sequence on one rank, without a draft; windows stop growing when full."""
-    layers, dtype = kv_layers(model), kv_dtype(model, args)
-    _check_dcp(args)
-    growing = layers * _layer_bytes(model.attention, args, dtype)[0] if model.attention is not None else 0
-    if not model.window_layers or not model.window or model.architecture in FULL_LENGTH_WINDOWS:
-        return KvCurve(growing)
-    windowed = model.window_attention or model.attention
-    assert windowed is not None  # noqa: S101  a window layer has KV
-    return KvCurve(growing, model.window_layers * _layer_bytes(windowed, args, dtype)[0], model.window)
-
-
-def kv_row(model: Architecture, args: ServerArgs) -> str:
-    """How the KV of a token comes about, in words: ``4 attention layers: 8 of 8 KV heads x 256 bfloat16``."""
-    if model.attention is None or not kv_layers(model):
-        return "no attention layer"
-    return f"{kv_layers(model)} attention layers: {_layer_bytes(model.attention, args, kv_dtype(model, args))[1]}"
 
 
 def kv_dtype(model: Architecture, args: ServerArgs) -> str:
@@ -118,7 +100,8 @@ def draft_layers(model: Architecture, args: ServerArgs) -> int:
     return 0 if args.speculative_algorithm in OWN_DRAFT_CELL else model.draft_layers
 
 
-def _check_dcp(args: ServerArgs) -> None:
+def check_dcp(args: ServerArgs) -> None:
+    """Raise InputError where context parallelism does not share out the ranks of an attention worker."""
     if args.attn_tp_size % args.dcp_size:
         raise InputError(
             f"--dcp-size {args.dcp_size} does not divide the {args.attn_tp_size} ranks of an attention worker",
@@ -126,7 +109,7 @@ def _check_dcp(args: ServerArgs) -> None:
         )
 
 
-def _layer_bytes(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str) -> tuple[int, str]:
+def layer_bytes(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str) -> tuple[int, str]:
     """Bytes of one layer's KV per token on one rank, and in words how they come about.
 
     Raises InputError where they round to 0, as a row of one value in 4 bits does.

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.attention import LatentKV
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang import loglines
-from hybridcalc.engines.sglang.allocation import Allocation, Unbuildable, allocate, unbuildable
-from hybridcalc.engines.sglang.arguments import check_arguments, check_together
-from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
+from hybridcalc.engines.sglang.allocation import Allocation, allocate
+from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together, with_model_defaults
 from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.kv import KvCell, stage_cell
 from hybridcalc.engines.sglang.pools import (
@@ -34,10 +33,18 @@ from hybridcalc.engines.sglang.pools import (
     solve_state_pool,
 )
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
-from hybridcalc.engines.sglang.replayssm import charged_rings, replayed, replayssm_active, ring_bytes
+from hybridcalc.engines.sglang.replayssm import charged_rings, ring_bytes
 from hybridcalc.engines.sglang.stages import Stage, pipeline_stages
 from hybridcalc.engines.sglang.states import StateSlot, state_slot
-from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of
+from hybridcalc.engines.sglang.strategy import (
+    Choice,
+    Unbuildable,
+    choose_strategy,
+    replayed,
+    replayssm_active,
+    slots_of,
+    unbuildable,
+)
 from hybridcalc.errors import Refusal, ShardingError
 from hybridcalc.formulas.slots import Slots
 

@@ -14,15 +14,18 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
-from hybridcalc.engines.sglang.pools import request_limit, solve_pools
+from hybridcalc.engines.sglang.pools import limit_is_slots, request_limit, solve_pools
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.unified import is_unified, unified_requests
 from hybridcalc.errors import HybridcalcError, Refusal
-from hybridcalc.formulas.slots import admitted_requests
+from hybridcalc.formulas.slots import admitted_requests, pin
+from hybridcalc.units import ratio_text
 
 LARGEST_RATIO = 10**6
 RATIO_DIGITS = (3, 4, 5, 6)
 TINY = 2.0**-60
+MOST_PINNED = 10**6
+"""Requests of one worker beyond any deployment."""
 HALVINGS = 30
 """Steps in which a balanced ratio is closed in on: finer than its printed digits."""
 
@@ -125,10 +128,66 @@ def by_sizes(
     return evaluate
 
 
-def ratio_text(ratio: Fraction | float) -> str:
-    """A ratio as a flag value: two decimals, or three significant digits below one."""
-    value = float(ratio)
-    return f"{value:.2f}" if value >= 1 else f"{value:.3g}"
+def choices(
+    evaluate: Evaluate,
+    args: ServerArgs,
+    ratio: Fraction,
+    slots_per_request: int,
+    pinned: Callable[[Setting | None], int],
+    *,
+    booted: bool,
+) -> tuple[list[Setting], list[str]]:
+    """The balanced ratio (or the best pin), the pin and today's flags through the solver, and what it would refuse.
+
+    ``ratio`` is r*; ``pinned`` says how many requests to pin slots for beside a balanced setting; ``booted``: today's
+    flags are known from a boot.
+    """
+    settings: list[Setting] = []
+    notes: list[str] = []
+    none_starts = ""
+    if limit_is_slots(args):
+        notes.append("without prefix caching K is the request limit: no ratio has an effect")
+        best = _best_pin(evaluate, args, slots_per_request)
+        settings += [] if best is None else [best]
+    else:
+        try:
+            settings.append(balance_ratio(evaluate, args, ratio))
+        except Refusal as refusal:
+            none_starts = refusal.reason
+            notes.append(f"no ratio starts: {none_starts}")
+    if settings and not limit_is_slots(args) and not settings[0].flags.endswith(f" {ratio_text(ratio)}"):
+        notes.append("the set ratio is not r*: the solver counts stages, rings or draft states that r* leaves out")
+    others: list[tuple[str, str, ServerArgs]] = []
+    requests = pinned(settings[0] if settings else None)
+    if (settings or requests > 1) and not limit_is_slots(args):
+        slots = pin(requests, slots_per_request, dp=args.attn_dp_size)
+        others.append(("or", f"--max-mamba-cache-size {slots}", replace(args, max_mamba_cache_size=slots)))
+    if not booted and not (none_starts and args.max_mamba_cache_size is None):
+        others.append(("today", _today_flags(args), args))
+    for label, flags, changed in others:
+        try:
+            settings.append(evaluate(label, flags, changed))
+        except Refusal as refusal:
+            notes.append(f"{flags}: the engine would refuse, {refusal.reason}")
+    return settings, notes
+
+
+def _best_pin(evaluate: Evaluate, args: ServerArgs, per_request: int) -> Setting | None:
+    """The pin that serves the most requests; None where none starts."""
+
+    def serve(requests: int) -> Setting:
+        slots = pin(requests, per_request, dp=args.attn_dp_size)
+        return evaluate("set", f"--max-mamba-cache-size {slots}", replace(args, max_mamba_cache_size=slots))
+
+    return most_served(serve, 0, MOST_PINNED)
+
+
+def _today_flags(args: ServerArgs) -> str:
+    if args.max_mamba_cache_size is not None:
+        return f"--max-mamba-cache-size {args.max_mamba_cache_size}"
+    if limit_is_slots(args):
+        return f"--max-running-requests {request_limit(args)}"
+    return f"--mamba-full-memory-ratio {args.mamba_full_memory_ratio:g}"
 
 
 def balance_ratio(evaluate: Evaluate, args: ServerArgs, guess: Fraction) -> Setting:

@@ -16,6 +16,8 @@ from typing import NamedTuple
 from hybridcalc.architecture.attention import LatentKV
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.families import family_rule
+from hybridcalc.engines.sglang.kv import DSA_PAGE
 from hybridcalc.engines.sglang.releases import EXTRA_BUFFER, RuleSet
 from hybridcalc.errors import IllegalCombination, Refusal
 from hybridcalc.formulas.slots import Slots, Strategy, slots_per_request
@@ -49,6 +51,19 @@ class Resolved(NamedTuple):
     strategy: str
     overlap: bool
     slots: Slots
+
+
+class Unbuildable(NamedTuple):
+    """Why pools are refused: the rule, the reason, and what to write; ``states_built``: the states stand by then."""
+
+    rule: str
+    reason: str
+    fix: str
+    states_built: bool = False
+
+    def refusal(self) -> Refusal:
+        """The refusal, to be raised at its stage."""
+        return Refusal(self.reason, stage="alloc", rule=self.rule, fix=self.fix)
 
 
 def resolve_strategy(model: Architecture, args: ServerArgs, rules: RuleSet) -> Resolved:
@@ -113,6 +128,58 @@ def uses_radix_cache(model: Architecture) -> bool:
 def chunk_size(model: Architecture) -> int:
     """Tokens of one chunk of the recurrent kernel, which pages must divide or be divided by."""
     return FIXED_CHUNKS.get(model.architecture) or model.chunk_size or DEFAULT_CHUNK
+
+
+def replayssm_active(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
+    """Whether --enable-linear-replayssm-spec takes effect for this model; it does without speculation too."""
+    if not (args.enable_linear_replayssm_spec and rules.replayssm_priced):
+        return False
+    return replayed(model)
+
+
+def replayed(model: Architecture) -> bool:
+    """Whether the class is one that ReplaySSM verifies: of GDN those of Qwen and Jet (GigaChat has the shape alone)."""
+    return model.architecture.startswith(family_rule(model).replayed)
+
+
+def unbuildable(model: Architecture, args: ServerArgs, *, replay_active: bool) -> Unbuildable | None:
+    """What the engine refuses of the pools, which it only sees once they are sized: states first, then pages of KV."""
+    if args.speculative and args.enable_linear_replayssm_spec:
+        if args.speculative_algorithm in ("DSPARK", "DFLASH") and not family_rule(model).kimi_pool:
+            return Unbuildable(
+                "HC006",
+                f"ReplaySSM verification under {args.speculative_algorithm} needs a KDA model",
+                "drop --enable-linear-replayssm-spec",
+            )
+        if replay_active:
+            from hybridcalc.engines.sglang.replayssm import ring_problem
+
+            problem = ring_problem(model, args.linear_replayssm_cache_len, args.most_draft_tokens)
+            if problem:
+                return Unbuildable("HC006", problem, "change --linear-replayssm-cache-len")
+    if model.ple_conv is not None and args.enable_int8_mamba_checkpoint:
+        return Unbuildable(
+            "HC007", "int8 checkpoints do not hold per-layer-embedding states", "drop --enable-int8-mamba-checkpoint"
+        )
+    indexer = getattr(model.attention, "indexer", None)
+    if indexer is not None and args.tokens_per_page // indexer.kpool != DSA_PAGE:
+        page = DSA_PAGE * indexer.kpool
+        interval = f" --mamba-track-interval {page}" if args.mamba_track_interval % page else ""
+        return Unbuildable(
+            "HC004",
+            f"the sparse-attention index needs pages of 64 pooled tokens, {indexer.kpool} to one, not pages of "
+            f"{args.tokens_per_page}",
+            f"write --page-size {page}{interval}",
+            states_built=True,
+        )
+    return None
+
+
+def check_pools(model: Architecture, args: ServerArgs, *, replay_active: bool = False) -> None:
+    """Raise Refusal for pools that the engine refuses, for questions that size none."""
+    problem = unbuildable(model, args, replay_active=replay_active)
+    if problem is not None:
+        raise problem.refusal()
 
 
 def _choose(typed: str, model: Architecture, args: ServerArgs, supported: bool) -> tuple[Strategy, bool, list[str]]:

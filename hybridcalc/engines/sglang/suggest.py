@@ -17,8 +17,8 @@ from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
 from hybridcalc.engines.sglang.pools import limit_is_slots
-from hybridcalc.engines.sglang.replayssm import replayssm_active
 from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model, most_served
+from hybridcalc.engines.sglang.strategy import replayssm_active
 from hybridcalc.engines.sglang.unified import unified_requests
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.balance import balanced_ratio

@@ -7,12 +7,15 @@ Source: vLLM engine/arg_utils.py, config/cache.py (0.33.0; 0.22.1 where it diffe
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from hybridcalc.engines.arguments import Arguments
+from hybridcalc.engines.arguments import Arguments, Bounds
 from hybridcalc.errors import InputError, quoted
+
+if TYPE_CHECKING:
+    from hybridcalc.shell.flags import Flag
 
 DEFAULT_UTILIZATION = 0.92
 AUTO_FIT = -1
@@ -126,3 +129,28 @@ class EngineArgs(Arguments):
         if (self.gpu_memory_gib or 0) >= 160:
             return 16384
         return 8192 if self.default_seqs == 1024 else 2048
+
+
+def _flags() -> "Iterable[Flag]":
+    from hybridcalc.engines.vllm.flags import ELSEWHERE, FLAGS
+
+    return (*ELSEWHERE, *FLAGS)
+
+
+BOUNDS = Bounds(EngineArgs, _flags)
+
+
+def check_arguments(args: EngineArgs) -> None:
+    """Raise InputError for an argument that the command line would refuse."""
+    BOUNDS.check(args)
+    method = (args.speculative_config or {}).get("method")
+    if method is not None and not isinstance(method, str):
+        raise InputError(f"the speculative method {quoted(method)} is not a name", fix="mtp, ngram, eagle3, ...")
+    if args.max_model_len == 0:
+        raise InputError("max_model_len 0 is not a usable length", fix="write tokens, or -1 for what fits")
+
+
+def check_together(args: EngineArgs) -> None:
+    """Raise InputError for arguments that no plan here models."""
+    if args.pipeline_parallel_size > 1:
+        raise InputError("pipeline parallelism of vLLM is not modelled", fix="leave out --pipeline-parallel-size")

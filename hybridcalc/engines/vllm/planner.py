@@ -10,10 +10,9 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm import loglines
-from hybridcalc.engines.vllm.arguments import check_arguments, check_together
 from hybridcalc.engines.vllm.backends import attention_backend, backend_names, resolve_layout
 from hybridcalc.engines.vllm.classes import model_class
-from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
+from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, check_arguments, check_together
 from hybridcalc.engines.vllm.configuration import (
     cache_mode,
     check_cache_mode,

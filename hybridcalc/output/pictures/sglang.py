@@ -16,12 +16,11 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import draft_kv_bytes, draft_states
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
 from hybridcalc.engines.sglang.server_plan import Plan
-from hybridcalc.engines.sglang.settings import ratio_text
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.formulas.balance import balanced_ratio, balanced_requests
 from hybridcalc.output.pictures.chart import Axis, Band, Bar, Bars, Chart, Mark, Picture, Series, cut, lengths
 from hybridcalc.output.pictures.memory import after_suggestions, comparison_picture, gpu_parts, request_cuts
-from hybridcalc.units import GIB, format_bytes
+from hybridcalc.units import GIB, format_bytes, ratio_text
 
 if TYPE_CHECKING:
     from hybridcalc.output.pictures.play import Play

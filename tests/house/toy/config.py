@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hybridcalc.engines.arguments import Arguments
+from hybridcalc.engines.arguments import Arguments, Bounds
 
 KNOWN_ENVIRONMENT = frozenset({"TOY_BLOCK"})
 
@@ -19,3 +19,16 @@ class ToyArgs(Arguments):
     block: int = 256
     env: Mapping[str, str] = field(default_factory=dict)
     engine_version: str | None = None
+
+
+def _flags():
+    from toy.command import FLAGS
+
+    return FLAGS
+
+
+check_arguments = Bounds(ToyArgs, _flags).check
+
+
+def check_together(args):
+    """No two arguments of Toy contradict each other."""
