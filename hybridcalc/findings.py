@@ -3,6 +3,7 @@ make findings, each with its reason and source.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 SEVERITIES = ("note", "warning", "error")
@@ -24,8 +25,27 @@ class Finding(NamedTuple):
         return {"rule": self.rule, "severity": self.severity, "message": self.message, "fix": self.fix}
 
 
+class Need(StrEnum):
+    """A figure, beyond flags and model, without which a rule cannot be judged; its text says it to a user."""
+
+    MEMORY = "the memory for the caches"
+    LENGTH = "the length of requests"
+    WANTED = "the concurrency wanted"
+    PREFIX = "the prefix that requests share"
+
+
+MEMORY, LENGTH, WANTED, PREFIX = Need.MEMORY, Need.LENGTH, Need.WANTED, Need.PREFIX
+Needs = tuple[Need, ...]
+
+
 class Rule(NamedTuple):
-    """A rule of an engine. ``check`` is None for a refusal, which the stage of the engine's start-up raises itself."""
+    """A rule of an engine. ``check`` is None for a refusal, which the stage of the engine's start-up raises itself.
+
+    ``needs``: the figures without which it cannot be judged; ``asks``: the same of one launch, where its flags decide
+    it, None where they leave nothing to judge. ``place``: the flags that a finding is about, of which the first that is
+    given counts. ``rests_on``: the flags that a finding follows from, None for all. ``choice``: its fix is one of
+    several, left to whoever reads it.
+    """
 
     id: str
     severity: str
@@ -33,6 +53,15 @@ class Rule(NamedTuple):
     reason: str
     source: str
     check: Check | None = None
+    needs: Needs = ()
+    asks: Callable[[Any], Needs | None] | None = None
+    place: tuple[str, ...] = ()
+    rests_on: frozenset[str] | None = None
+    choice: bool = False
+
+    def needs_of(self, plan: Any) -> Needs | None:
+        """The figures it needs of a launch, whose plan is not sized yet; None where there is nothing to judge."""
+        return self.needs if self.asks is None else self.asks(plan)
 
 
 def find(rules: Iterable[Rule], plan: Any) -> tuple[Finding, ...]:

@@ -19,7 +19,6 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from hybridcalc.checks.rules import FILE_RULES
-from hybridcalc.checks.rules import Rule as FileRule
 from hybridcalc.cli.app import COMMANDS, app
 from hybridcalc.diagnosis import rules as log_rules
 from hybridcalc.engines.sglang import flags as sglang_flags
@@ -148,16 +147,12 @@ def rules_page() -> str:
     lines = [RULES_INTRODUCTION]
     for engine, rules in (("SGLang", sglang_rules.RULES), ("vLLM", vllm_rules.RULES), ("Boot logs", log_rules.RULES)):
         lines += [f"## {engine}", "", RULES_TABLE, *map(_rule, rules), ""]
-    lines += [FILES_INTRODUCTION, RULES_TABLE, *map(_file_rule, FILE_RULES)]
+    lines += [FILES_INTRODUCTION, RULES_TABLE, *map(_rule, FILE_RULES)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _file_rule(rule: FileRule) -> str:
-    return f"| {rule.id} | {rule.severity} | {rule.title} | {rule.reason} | {rule.source} |"
-
-
 def _rule(rule: Rule) -> str:
-    severity = rule.severity if rule.check or rule in log_rules.RULES else "refused"
+    severity = rule.severity if rule.check or rule in (*log_rules.RULES, *FILE_RULES) else "refused"
     return f"| {rule.id} | {severity} | {rule.title} | {rule.reason} | {rule.source} |"
 
 

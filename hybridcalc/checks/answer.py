@@ -11,7 +11,7 @@ from hybridcalc.deployment import GPU, Memory, Workload
 from hybridcalc.engines.engine import Answer as Plan
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
-from hybridcalc.findings import Finding
+from hybridcalc.findings import MEMORY, Finding
 from hybridcalc.hardware import Gpu, find_gpu
 from hybridcalc.units import GIB, parse_bytes
 
@@ -54,7 +54,7 @@ def answer(engine: Engine, model: Architecture, args: Any, known: Known, workloa
     except MemoryUnknown as unknown:
         gpu = GPU if known.gpu is None else f"a GPU known here ({known.gpu[:40]})"
         missing = tuple(gpu if figure == GPU else figure for figure in unknown.figures)
-        return Answer(decided.findings, _still_waiting(decided.waiting, engine.memory_need, missing), missing=missing)
+        return Answer(decided.findings, _still_waiting(decided.waiting, MEMORY, missing), missing=missing)
     except Refusal as refusal:
         said = Finding(refusal.rule, "error", refusal.message, refusal.fix)
         again = any(finding.rule == said.rule for finding in decided.findings)
@@ -62,7 +62,7 @@ def answer(engine: Engine, model: Architecture, args: Any, known: Known, workloa
     told = {finding.rule for finding in decided.findings}
     told = told.union(*(engine.settles.get(rule, frozenset()) for rule in told))
     more = (finding for finding in plan.findings if finding.rule not in told)
-    return Answer((*decided.findings, *more), _still_waiting(decided.waiting, engine.memory_need, ()), plan)
+    return Answer((*decided.findings, *more), _still_waiting(decided.waiting, MEMORY, ()), plan)
 
 
 def _card(name: str | None) -> Gpu | None:

@@ -6,7 +6,7 @@ the engine does not take is a finding (HC071) and is left out of what follows.
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
@@ -14,12 +14,13 @@ from hybridcalc.architecture.presets import find_preset, from_preset, load_model
 from hybridcalc.checks.answer import Answer, Known, answer
 from hybridcalc.checks.locate import image_place, located_at, place_finding, value_edit
 from hybridcalc.checks.results import EXPECT, Checked, Located, Open, Value
+from hybridcalc.checks.rules import judged_rules
 from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.words import Words, environment, read, sort_out, values_after, values_of
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import HybridcalcError, InputError, printable
-from hybridcalc.findings import Finding
+from hybridcalc.findings import Finding, Rule
 from hybridcalc.manifests.gpus import gpu_of
 from hybridcalc.manifests.launches import image_version
 from hybridcalc.manifests.records import Deployment
@@ -73,7 +74,8 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
                 answered = Answer((), (("all", (_lacking(error.message),)),))
             else:
                 answered = Answer((Finding("HC071", "error", error.message, error.fix),), ())
-        answered = _certain(answered, unsure, [*(item.text for item in words.opened), *sorted(words.refused)])
+        opened = [*(item.text for item in words.opened), *sorted(words.refused)]
+        answered = _certain(answered, judged_rules(engine.name), unsure, opened)
         findings += [
             located_at(finding, tagged, deployment)
             if "--engine-version" in finding.fix
@@ -309,26 +311,16 @@ _PARALLEL = frozenset({
     "--tp-size", "--pp-size", "--dp-size", "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size",
     "--attn-dp-size", "--enable-dp-attention",
 })  # fmt: skip
-DEPENDS = {
-    "HC002": {"--max-mamba-cache-size", "--max-running-requests", "--mamba-radix-cache-strategy", "--pp-size",
-              "--disable-overlap-schedule", "--disable-radix-cache", "--dp-size", "--enable-dp-attention",
-              "--disaggregation-mode", "--model-path", "--page-size", "--linear-attn-backend"},
-    "HC014": {"--max-mamba-cache-size", "--mamba-full-memory-ratio"},
-    "HC018": {"--speculative-algorithm", "--max-running-requests"},
-    "HC072": set(),
-    "HC071": set(),
-}  # fmt: skip
-"""Rule -> the flags it rests on; where one of them is unknown it is not judged. Other rules rest on every flag."""
 
 
-def _certain(answered: Answer, unsure: set[str], opened: Sequence[str]) -> Answer:
+def _certain(answered: Answer, rules: Mapping[str, Rule], unsure: set[str], opened: Sequence[str]) -> Answer:
     """Without the findings that a flag nobody knows could change; what waits, waits for the unknown words first."""
     if not opened:
         return answered
     kept = []
     waiting = [(rule, tuple(opened)) for rule, _ in answered.waiting]
     for finding in answered.findings:
-        rests = DEPENDS.get(finding.rule)
+        rests = rules[finding.rule].rests_on if finding.rule in rules else None
         missing = unsure if rests is None else unsure & rests
         if missing:
             waiting.append((finding.rule, tuple(sorted(missing))))

@@ -5,10 +5,11 @@ deployment. It stands at the flag's value. An edit replaces one value, and only 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from hybridcalc.checks.results import Edit, Line, Located
+from hybridcalc.checks.rules import judged_rules
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.source import AnyWord, Place, Source, Word
@@ -16,27 +17,6 @@ from hybridcalc.manifests.source import AnyWord, Place, Source, Word
 _FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 _NUMBER = re.compile(r"write ([0-9][0-9.,]*)(?=$|,|;| )")
 _WRITE = re.compile(r"write (--[a-z][a-z0-9-]*) (\S+)$")
-PLACES = {
-    "HC001": ("--mem-fraction-static", "--max-mamba-cache-size", "--mamba-full-memory-ratio"),
-    "HC002": ("--max-mamba-cache-size", "--max-running-requests"),
-    "HC003": ("--mamba-radix-cache-strategy", "--disable-overlap-schedule", "--linear-attn-backend"),
-    "HC004": ("--page-size",), "HC005": ("--mamba-track-interval", "--speculative-num-draft-tokens"),
-    "HC006": ("--linear-replayssm-cache-len", "--enable-linear-replayssm", "--enable-linear-replayssm-spec"),
-    "HC009": ("--tp-size",), "HC013": ("--max-mamba-cache-size",), "HC014": ("--mamba-full-memory-ratio",),
-    "HC018": ("--speculative-algorithm",), "HC019": ("--dcp-size",), "HC020": ("--enable-linear-replayssm-spec",),
-    "HC021": ("--pp-size",), "HC022": ("--context-length",), "HC023": ("--max-running-requests",),
-    "HC040": ("--gpu-memory-utilization", "--kv-cache-memory-bytes"), "HC041": ("--max-model-len",),
-    "HC042": ("--mamba-cache-mode",), "HC044": ("--max-num-seqs",), "HC045": ("--prefix-match-unit",),
-    "HC046": ("--mamba-ssm-cache-dtype", "--speculative-config"), "HC047": ("--block-size",),
-    "HC048": ("--prefix-cache-retention-interval",), "HC050": ("--tensor-parallel-size",),
-    "HC055": ("--prefix-match-unit",), "HC056": ("--block-size",), "HC057": ("--block-size",),
-    "HC058": ("--kv-cache-dtype",), "HC060": ("--max-num-seqs",), "HC062": ("--max-model-len",),
-    "HC063": ("--max-num-seqs",), "HC065": ("--mamba-cache-mode",), "HC066": ("--mamba-ssm-cache-dtype",),
-    "HC070": ("--tp-size", "--tensor-parallel-size"), "HC073": ("--tp-size", "--tensor-parallel-size"),
-}  # fmt: skip
-"""Rule -> the flags it is about, the first that is given counts."""
-CHOICES = frozenset({"HC013"})
-"""Rules whose fix is a choice, left to whoever reads it."""
 
 
 class Given(NamedTuple):
@@ -50,10 +30,12 @@ class Given(NamedTuple):
 
 def place_finding(finding: Finding, deployment: Deployment, given: Mapping[str, Given]) -> Located:
     """A finding at the flag it is about."""
-    item = _flag_of(finding, given)
+    rule = judged_rules(deployment.engine).get(finding.rule)
+    item = _flag_of(finding, rule.place if rule is not None else (), given)
     if item is None:
         return located_at(finding, deployment.place, deployment)
-    return located_at(finding, _value_place(item), deployment, edit=_value_edit(finding, item, given))
+    edit = None if rule is not None and rule.choice else _value_edit(finding, item, given)
+    return located_at(finding, _value_place(item), deployment, edit=edit)
 
 
 def _value_place(item: Given) -> Place:
@@ -77,8 +59,8 @@ def _after_equals(item: Given) -> Place:
     return item.flag.source.place(place.begin + quote + len(name) + 1, place.end - quote)
 
 
-def _flag_of(finding: Finding, given: Mapping[str, Given]) -> Given | None:
-    named = [*PLACES.get(finding.rule, ()), *_FLAG.findall(finding.message), *_FLAG.findall(finding.fix)]
+def _flag_of(finding: Finding, place: Sequence[str], given: Mapping[str, Given]) -> Given | None:
+    named = [*place, *_FLAG.findall(finding.message), *_FLAG.findall(finding.fix)]
     for name in named:
         for item in given.values():
             if name == item.name.partition(".")[0] or item.flag.partition("=")[0] == name:
@@ -87,8 +69,8 @@ def _flag_of(finding: Finding, given: Mapping[str, Given]) -> Given | None:
 
 
 def _value_edit(finding: Finding, item: Given, given: Mapping[str, Given]) -> Edit | None:
-    """The one value that mends it, where the fix is one. A choice (HC013) is left to whoever reads it."""
-    if finding.rule in CHOICES or "." in item.name:
+    """The one value that mends it, where the fix is one."""
+    if "." in item.name:
         return None
     whole = _WRITE.fullmatch(finding.fix)
     if whole is not None:

@@ -9,11 +9,11 @@ from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
-from hybridcalc import findings
 from hybridcalc.engines.engine import ENGINES
+from hybridcalc.findings import Rule
 
 
-class Rule(NamedTuple):
+class Explained(NamedTuple):
     """A rule as it is explained: ``severity`` as it is reported, ``reason`` with its arithmetic, ``source``."""
 
     id: str
@@ -27,14 +27,16 @@ class Rule(NamedTuple):
 FILE_RULES = (
     Rule("HC070", "error", "fewer GPUs than ranks",
          "A server takes tp x pp GPUs, times dp where data parallelism is separate workers; a node has as many as the "
-         "resource limit says, times the nodes.", "Kubernetes resource limits; SGLang and vLLM launch arguments"),
+         "resource limit says, times the nodes.", "Kubernetes resource limits; SGLang and vLLM launch arguments",
+         place=("--tp-size", "--tensor-parallel-size")),
     Rule("HC071", "error", "a flag or value that the engine does not take",
          "A misspelt flag, a value outside its choices, two flags that exclude each other: the server stops at once.",
-         "SGLang server_args.py, vLLM engine/arg_utils.py"),
+         "SGLang server_args.py, vLLM engine/arg_utils.py", rests_on=frozenset()),
     Rule("HC072", "note", "retired flag name",
-         "It still works, and may not in the next release.", "SGLang server_args.py"),
+         "It still works, and may not in the next release.", "SGLang server_args.py", rests_on=frozenset()),
     Rule("HC073", "note", "more GPUs than ranks",
-         "GPUs beyond tp x pp (x dp) are held and idle.", "Kubernetes resource limits"),
+         "GPUs beyond tp x pp (x dp) are held and idle.", "Kubernetes resource limits",
+         place=("--tp-size", "--tensor-parallel-size")),
     Rule("HC074", "error", "expected to fit, and does not", "`expect: fits` in hybridcalc.yaml.", "docs/check.md"),
     Rule("HC075", "error", "fewer requests than expected",
          "Requests that run at once, over all attention workers, against `expect: min_requests`.", "docs/check.md"),
@@ -54,22 +56,28 @@ FILE_RULES = (
 
 
 @cache
-def all_rules() -> dict[str, Rule]:
+def all_rules() -> dict[str, Explained]:
     """Every rule that is judged on a deployment, by id, in order."""
-    return _by_id((*chain.from_iterable(_of(name, ENGINES[name].rules()) for name in ENGINES), *FILE_RULES))
+    return _by_id((*chain.from_iterable(_of(name, ENGINES[name].rules()) for name in ENGINES), *_of("", FILE_RULES)))
 
 
-def explained_rules() -> dict[str, Rule]:
+@cache
+def judged_rules(engine: str) -> dict[str, Rule]:
+    """The rules that are judged on a deployment of one engine, by id."""
+    return {rule.id: rule for rule in (*ENGINES[engine].rules(), *FILE_RULES)}
+
+
+def explained_rules() -> dict[str, Explained]:
     """Every rule there is, those of boot logs included, by id, in order."""
     from hybridcalc.diagnosis.rules import RULES
 
     return _by_id((*all_rules().values(), *_of("logs", RULES)))
 
 
-def _of(whose: str, rules: Iterable[findings.Rule]) -> Iterator[Rule]:
+def _of(whose: str, rules: Iterable[Rule]) -> Iterator[Explained]:
     for rule in rules:
-        yield Rule(rule.id, rule.severity, rule.title, rule.reason, rule.source, whose)
+        yield Explained(rule.id, rule.severity, rule.title, rule.reason, rule.source, whose)
 
 
-def _by_id(rules: Iterable[Rule]) -> dict[str, Rule]:
+def _by_id(rules: Iterable[Explained]) -> dict[str, Explained]:
     return {rule.id: rule for rule in sorted(rules)}

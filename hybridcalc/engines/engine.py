@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hybridcalc.architecture.geometry import Architecture
     from hybridcalc.deployment import Memory, Rest, Workload
     from hybridcalc.engines.crossover import Crossover
+    from hybridcalc.engines.decide import Decided
     from hybridcalc.engines.sweep import Sweeping
     from hybridcalc.errors import Refusal
     from hybridcalc.findings import Finding, Rule
@@ -89,18 +90,6 @@ class Answer(Protocol):
         """The keys of ``plan --json``."""
 
 
-class Decided(Protocol):
-    """What holds whatever the memory: findings, and for every rule that was not checked the figures it needs."""
-
-    @property
-    def findings(self) -> "tuple[Finding, ...]":
-        """Refusals and traps that are certain."""
-
-    @property
-    def waiting(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Rules that were not checked, each with the figures it needs."""
-
-
 class Compare(Protocol):
     """The crossovers of a model with itself and with a baseline, up to ``longest`` tokens in the curve."""
 
@@ -115,7 +104,7 @@ class Engine:
     """What every room asks of an engine; arguments are the engine's own class, under its own names.
 
     The answers lie in modules of the engine's folder that are named alike in all of them: command (`TABLE`,
-    `from_words`), config (`KNOWN_ENVIRONMENT`), releases (`RELEASES`, `rules_for`), memory, without_memory,
+    `from_words`), config (`KNOWN_ENVIRONMENT`), releases (`RELEASES`, `rules_for`), memory, figures (`unsized`),
     planner, server_plan, rules; and where the engine is swept or weighed, sweep and crossover. Each is loaded when it
     is first asked for.
 
@@ -219,18 +208,15 @@ class Engine:
         """The memory left for the caches. Raises MemoryUnknown with the figures that are missing, and Refusal."""
         return cast("Rest", self.part("memory").rest_of(model, args, known))
 
-    @property
-    def memory_need(self) -> str:
-        """The memory left, as a figure that rules need."""
-        return cast(str, self.part("without_memory").MEMORY)
-
     def remarks(self, args: Any, known: "Memory") -> list[str]:
         """What to know of the arguments beside a given memory: whose rules are used, and what changes nothing."""
         return [text for text in [self.note(args.engine_version)] if text]
 
-    def decide(self, model: "Architecture", args: Any, workload: "Workload") -> Decided:
+    def decide(self, model: "Architecture", args: Any, workload: "Workload") -> "Decided":
         """The refusals and traps that hold whatever the memory. Raises InputError for what makes no sense."""
-        return cast(Decided, self.part("without_memory").decide(model, args, workload))
+        from hybridcalc.engines.decide import decide
+
+        return decide(self.rules(), lambda: self.part("figures").unsized(model, args, workload), workload)
 
     def prepare(self, model: "Architecture", args: Any) -> Any:
         """What start-up settles before memory counts. Raises Refusal."""

@@ -6,10 +6,13 @@
 from fractions import Fraction
 from functools import cached_property
 
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.sglang.allocation import Allocation
 from hybridcalc.engines.sglang.budget import budget_lines, draft_row_bytes, uncharged_bytes
-from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines, prepare
+from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit
 from hybridcalc.engines.sglang.settings import Setting, binding_limit, settle
 from hybridcalc.engines.sglang.unified import is_unified
 from hybridcalc.steps import BudgetLine, Suggestion
@@ -18,8 +21,11 @@ from hybridcalc.steps import BudgetLine, Suggestion
 class Figures:
     """What SGLang does with ``args`` and ``rest`` for ``model``: figures per rank of one attention worker.
 
-    ``low`` and ``high`` bound K, T and R over an uncertain memory; equal to ``sizing`` where it is known.
+    ``low`` and ``high`` bound K, T and R over an uncertain memory; equal to ``sizing`` where it is known. ``sized``:
+    whether the memory is known at all.
     """
+
+    sized = True
 
     def __init__(
         self,
@@ -157,3 +163,36 @@ class Figures:
         by_state, by_kv = slots // self.slots_per_request, tokens // 2
         binding = binding_limit(slots, tokens, self.slots_per_request, self.sizing.requests)
         return Setting("plan", "", slots, by_state, tokens, by_kv, binding, 0.0)
+
+
+class Unsized(Figures):
+    """The part of a plan that memory does not change: there is no sizing, and no figure that follows from one."""
+
+    sized = False
+
+    def __init__(self, ready: Prepared, workload: Workload) -> None:
+        self.ready, self.model, self.args = ready, ready.model, ready.args
+        self.workload = workload
+
+    @property
+    def max_mamba_cache_size(self) -> int:
+        """K as it is given; 0 where it is not."""
+        return (self.args.max_mamba_cache_size or 0) // self.args.attn_dp_size
+
+    @property
+    def balanced(self) -> None:
+        """Not known without memory."""
+
+    @property
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """None without memory."""
+        return ()
+
+
+def unsized(model: Architecture, args: ServerArgs, workload: Workload) -> Unsized:
+    """The figures of a launch without memory. Raises Refusal for what does not start, whatever the memory."""
+    ready = prepare(model, args)
+    check_rings(ready.rings, per_worker_limit(ready.args, ready.rules))
+    if ready.unbuildable is not None:
+        raise ready.unbuildable.refusal()
+    return Unsized(ready, workload)

@@ -64,6 +64,17 @@ def limit_is_slots(args: ServerArgs) -> bool:
     return not args.radix_cache and request_limit(args) is not None and args.max_mamba_cache_size is None
 
 
+def check_rings(rings: Rings, per_worker: int | None) -> None:
+    """Raise Refusal for rings of running requests where none are limited."""
+    if rings.per_request and per_worker is None:
+        raise Refusal(
+            "ReplaySSM verification without speculation sizes its rings by a request limit, and none is given",
+            stage="solve",
+            rule="HC006",
+            fix="add --max-running-requests, or drop --enable-linear-replayssm-spec",
+        )
+
+
 def solve_state_pool(
     rest_gib: float,
     slot_bytes: int,
@@ -79,13 +90,7 @@ def solve_state_pool(
     per_worker = per_worker_limit(args, rules)
     keeps_drafts = args.speculative and not replay_active and args.disaggregation_mode != "prefill"
     reserved = args.draft_tokens if keeps_drafts else 0
-    if rings.per_request and per_worker is None:
-        raise Refusal(
-            "ReplaySSM verification without speculation sizes its rings by a request limit, and none is given",
-            stage="solve",
-            rule="HC006",
-            fix="add --max-running-requests, or drop --enable-linear-replayssm-spec",
-        )
+    check_rings(rings, per_worker)
     fixed_ring = rings.per_request * (per_worker + 1) if per_worker is not None else 0
     each = slot_bytes + rings.per_slot
     if args.max_mamba_cache_size is not None:

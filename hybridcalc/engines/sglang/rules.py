@@ -2,7 +2,8 @@
 
 Every rule has an id, a severity, a title, the reason with its arithmetic, and a source. Refusals have no check here:
 they are raised where the engine itself checks (strategy.py, pools.py, planner.py, allocation.py) and only described;
-traps are looked for in a plan that starts. A rule is added here and nowhere else.
+traps are looked for in a plan that starts, those that need no memory in a launch too. A rule is added here and
+nowhere else.
 """
 
 from collections.abc import Iterator
@@ -13,10 +14,11 @@ from math import floor
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.figures import Figures
+from hybridcalc.engines.sglang.planner import prepare
 from hybridcalc.engines.sglang.settings import by_model
 from hybridcalc.engines.sglang.states import READS_DECLARED_SSM_DTYPE
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.findings import Rule
+from hybridcalc.findings import LENGTH, MEMORY, WANTED, Needs, Rule
 from hybridcalc.formulas.slots import pin
 from hybridcalc.units import GIB, format_bytes
 
@@ -24,12 +26,64 @@ IDLE_PERCENT = 25.0
 SCRATCH_SHARE = 0.25
 UNCHARGED_SHARE = 0.05
 GAIN_SHARE = 1.2
+LAZY = "extra_buffer_lazy"
 
 
 def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
     wanted = plan.workload.wanted
-    if wanted is not None:
+    if not plan.sized:
+        yield from _explicit_slots(plan)
+    elif wanted is not None:
         yield from _short_of(plan, wanted, f"{wanted:,} requests are wanted")
+
+
+def _explicit_slots(plan: Figures) -> Iterator[tuple[str, str]]:
+    """K given by hand against the requests it must admit, one at least: C x S slots, and one a worker to spare."""
+    args, per_request, dp = plan.args, plan.slots_per_request, plan.args.attn_dp_size
+    wanted = plan.workload.wanted or args.max_running_requests
+    asked = args.max_mamba_cache_size
+    admitted = plan.max_mamba_cache_size // per_request * dp
+    if asked is None or admitted >= (wanted or 1):
+        return
+    wanted = wanted or dp
+    needed = pin(wanted, per_request, dp=dp)
+    yield (
+        f"{asked:,} slot{'s admit' if asked != 1 else ' admits'} "
+        f"{requests_text(admitted) if admitted else 'no request'}{f' on {dp} workers' if dp > 1 else ''}; "
+        f"{requests_text(wanted)} x {per_request} slots + {dp} = {needed:,} are needed",
+        f"write {needed}{_lazy(plan, wanted)}",
+    )
+
+
+def _lazy(plan: Figures, wanted: int) -> str:
+    """The strategy that takes fewer slots, where the engine takes it."""
+    if plan.ready.choice.strategy != "extra_buffer" or not plan.args.radix_cache:
+        return ""
+    try:
+        lazy = prepare(plan.model, replace(plan.args, mamba_radix_cache_strategy=LAZY))
+    except HybridcalcError:
+        return ""
+    needed = pin(wanted, lazy.slots.count, dp=plan.args.attn_dp_size)
+    return (
+        f", or {needed} with --mamba-radix-cache-strategy {LAZY}" if lazy.slots.count < plan.slots_per_request else ""
+    )
+
+
+def _slots_need(plan: Figures) -> Needs:
+    """HC002 needs no memory where K is given and is too small, or is held against a number of requests."""
+    given = plan.args.max_mamba_cache_size is not None
+    decided = given and (plan.workload.wanted or plan.args.max_running_requests)
+    return () if decided or any(_explicit_slots(plan)) else (MEMORY, WANTED)
+
+
+def _pin_needs(plan: Figures) -> Needs | None:
+    """HC013 has nothing to add to a K that HC002 finds too small."""
+    return None if any(_explicit_slots(plan)) else ()
+
+
+def _allowed_needs(plan: Figures) -> Needs | None:
+    """HC023 has nothing to judge without a limit, and nothing to add to HC002."""
+    return None if plan.args.max_running_requests is None or not _slots_need(plan) else (MEMORY,)
 
 
 def _fewer_than_allowed(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -202,6 +256,11 @@ def _inert_replay(plan: Figures) -> Iterator[tuple[str, str]]:
         )
 
 
+def _replay_needs(plan: Figures) -> Needs:
+    """HC020 weighs rings that nothing verifies."""
+    return (MEMORY,) if plan.ready.replay_active and not plan.args.speculative else ()
+
+
 def _pipeline(plan: Figures) -> Iterator[tuple[str, str]]:
     keeps = plan.args.radix_cache and plan.ready.choice.strategy.startswith("extra_buffer")
     if plan.args.pipeline_turns_overlap_off and keeps:
@@ -223,23 +282,34 @@ def _first(plan: Figures) -> str:
     return f"write {best.flags}" if best is not None else ""
 
 
+SLOT_FLAGS = frozenset({
+    "--max-mamba-cache-size", "--max-running-requests", "--mamba-radix-cache-strategy", "--pp-size",
+    "--disable-overlap-schedule", "--disable-radix-cache", "--dp-size", "--enable-dp-attention",
+    "--disaggregation-mode", "--model-path", "--page-size", "--linear-attn-backend",
+})  # fmt: skip
 KCC = "SGLang mem_cache/kv_cache_configurator.py"
 RULES: tuple[Rule, ...] = (
     Rule("HC001", "error", "no memory for a pool",
-         "K or T comes out at zero: the solver gives the state rest x r / (1 + r) and KV what the charges leave.", KCC),
+         "K or T comes out at zero: the solver gives the state rest x r / (1 + r) and KV what the charges leave.", KCC,
+         needs=(MEMORY,), place=("--mem-fraction-static", "--max-mamba-cache-size", "--mamba-full-memory-ratio")),
     Rule("HC002", "error", "slots admit no request, or fewer than wanted",
-         "K slots admit K // S requests: C requests need C x S, and one more to spare.", KCC, _fewer_than_wanted),
+         "K slots admit K // S requests: C requests need C x S, and one more to spare.", KCC, _fewer_than_wanted,
+         needs=(MEMORY, WANTED), asks=_slots_need, place=("--max-mamba-cache-size", "--max-running-requests"),
+         rests_on=SLOT_FLAGS),
     Rule("HC003", "error", "strategy refused",
          "no_buffer does not run under overlap; extra buffers need a class that supports them and the triton backend; "
-         "lazy ones need overlap and no disaggregation.", "SGLang arg_groups/mamba_hook.py"),
+         "lazy ones need overlap and no disaggregation.", "SGLang arg_groups/mamba_hook.py",
+         place=("--mamba-radix-cache-strategy", "--disable-overlap-schedule", "--linear-attn-backend")),
     Rule("HC004", "error", "page size refused",
          "no_buffer needs pages of 1; extra buffers pages that divide the kernel's chunk or are divided by it; a "
-         "sparse-attention index 64 pooled tokens.", "SGLang arg_groups/overrides.py"),
+         "sparse-attention index 64 pooled tokens.", "SGLang arg_groups/overrides.py", place=("--page-size",)),
     Rule("HC005", "error", "track interval refused",
-         "It is at least the draft tokens of a step and a multiple of the page.", "SGLang arg_groups/mamba_hook.py"),
+         "It is at least the draft tokens of a step and a multiple of the page.", "SGLang arg_groups/mamba_hook.py",
+         place=("--mamba-track-interval", "--speculative-num-draft-tokens")),
     Rule("HC006", "error", "ReplaySSM refused",
          "Rings are powers of two and at least 2 x D; verification needs a linear chain; decoding no extra buffers.",
-         "SGLang arg_groups/attention_hook.py, mem_cache/memory_pool.py"),
+         "SGLang arg_groups/attention_hook.py, mem_cache/memory_pool.py",
+         place=("--linear-replayssm-cache-len", "--enable-linear-replayssm", "--enable-linear-replayssm-spec")),
     Rule("HC007", "error", "int8 checkpoints refused",
          "They are not kept with hierarchical cache, an external radix backend or LMCache.",
          "SGLang arg_groups/mamba_hook.py"),
@@ -247,38 +317,45 @@ RULES: tuple[Rule, ...] = (
          "It does not run disaggregated, with LMCache, two-batch overlap or fp4 KV; DCP needs MLA; speculation one of "
          "DSPARK, DFLASH, EAGLE, EAGLE3 with topk 1.", "SGLang mem_cache/unified_memory_pool.py"),
     Rule("HC009", "error", "tp does not divide the state", "Heads and convolution channels are shared out exactly.",
-         "SGLang configs/mamba_utils.py"),
+         "SGLang configs/mamba_utils.py", place=("--tp-size",)),
     Rule("HC010", "warning", "KV idles while the state pool binds",
-         "Requests stop at K // S; the KV beyond K // S x L is never used.", KCC, _kv_idles),
+         "Requests stop at K // S; the KV beyond K // S x L is never used.", KCC, _kv_idles, needs=(MEMORY, LENGTH)),
     Rule("HC011", "warning", "state slots idle while KV binds",
-         "Requests stop at T // L; slots beyond that x S are never used.", KCC, _state_idles),
+         "Requests stop at T // L; slots beyond that x S are never used.", KCC, _state_idles, needs=(MEMORY, LENGTH)),
     Rule("HC012", "warning", "default ratio on a workload that wants another",
-         "r* = (S + D) x state / (L x kv) is rarely 0.9.", "docs/formulas.md, r*", _default_ratio),
+         "r* = (S + D) x state / (L x kv) is rarely 0.9.", "docs/formulas.md, r*", _default_ratio,
+         needs=(MEMORY, LENGTH)),
     Rule("HC013", "note", "explicit K is not a multiple of S plus one",
          "Slots beyond a multiple of S admit no request; without one to spare a full pool cannot turn over.",
-         "docs/formulas.md, pin", _not_a_pin),
-    Rule("HC014", "note", "ratio and K both given", "An explicit K wins.", KCC, _two_sizes),
+         "docs/formulas.md, pin", _not_a_pin, asks=_pin_needs, place=("--max-mamba-cache-size",), choice=True),
+    Rule("HC014", "note", "ratio and K both given", "An explicit K wins.", KCC, _two_sizes,
+         place=("--mamba-full-memory-ratio",),
+         rests_on=frozenset({"--max-mamba-cache-size", "--mamba-full-memory-ratio"})),
     Rule("HC015", "warning", "declared state dtype is not read",
          "Only some classes read mamba_ssm_dtype; none reads mamba_ssm_cache_dtype; the default is float32.",
          "SGLang configs/mamba_utils.py", _unread_dtype),
     Rule("HC016", "warning", "uncharged memory", "Buffers that the solver does not price come out of the headroom.",
-         "SGLang mem_cache/memory_pool.py", _uncharged),
+         "SGLang mem_cache/memory_pool.py", _uncharged, needs=(MEMORY,)),
     Rule("HC017", "warning", "draft states take much of the memory",
          "Every request that can run holds D states, used or not: (R + 1) x D x state.",
-         "SGLang mem_cache/memory_pool.py", _scratch),
+         "SGLang mem_cache/memory_pool.py", _scratch, needs=(MEMORY,)),
     Rule("HC018", "note", "speculation limits requests to 48", "The limit is set when none is given.",
-         "SGLang arg_groups/speculative_hook.py", _speculative_limit),
+         "SGLang arg_groups/speculative_hook.py", _speculative_limit, place=("--speculative-algorithm",),
+         rests_on=frozenset({"--speculative-algorithm", "--max-running-requests"})),
     Rule("HC019", "warning", "context parallelism with the default ratio",
-         "r* scales with dcp: KV of a sequence is shared, its state is not.", "docs/formulas.md, r*", _dcp_ratio),
+         "r* scales with dcp: KV of a sequence is shared, its state is not.", "docs/formulas.md, r*", _dcp_ratio,
+         place=("--dcp-size",)),
     Rule("HC020", "warning", "ReplaySSM flag without effect",
          "It serves speculation on KDA models and Qwen and Jet GDN models.",
-         "SGLang mem_cache/kv_cache_configurator.py", _inert_replay),
+         "SGLang mem_cache/kv_cache_configurator.py", _inert_replay, asks=_replay_needs,
+         place=("--enable-linear-replayssm-spec",)),
     Rule("HC021", "note", "pipeline parallelism changes S",
-         "Without overlap extra buffers track one slot, not two.", KCC, _pipeline),
+         "Without overlap extra buffers track one slot, not two.", KCC, _pipeline, place=("--pp-size",)),
     Rule("HC022", "error", "requests longer than the context", "Such a request is refused or cut.",
-         "SGLang configs/model_config.py", _too_long),
+         "SGLang configs/model_config.py", _too_long, needs=(LENGTH,), place=("--context-length",)),
     Rule("HC023", "warning", "requests clamped below --max-running-requests",
-         "The server runs what slots and tokens admit, whatever limit is asked for.", KCC, _fewer_than_allowed),
+         "The server runs what slots and tokens admit, whatever limit is asked for.", KCC, _fewer_than_allowed,
+         needs=(MEMORY,), asks=_allowed_needs, place=("--max-running-requests",)),
     Rule("HC024", "error", "model class unknown to the version", "Older releases have no class for newer models.",
          "SGLang models/"),
 )  # fmt: skip

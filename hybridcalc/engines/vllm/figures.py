@@ -8,10 +8,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import ASSUMED_LENGTH, longest_of
 from hybridcalc.engines.vllm.groups import FULL, STATE, blocks_held
-from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, longest_length, usable_bytes
+from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, longest_length, prepare, usable_bytes
 from hybridcalc.steps import BudgetLine, Suggestion
 
 
@@ -42,6 +44,11 @@ class Figures:
         self.ready, self.sizing, self.low, self.high = ready, sizing, low, high
         self.rest, self.workload = rest, workload
         self.model, self.args = ready.model, ready.args
+
+    @property
+    def available_bytes(self) -> int:
+        """Memory for the cache on one GPU."""
+        return self.sizing.available_bytes
 
     @property
     def num_blocks(self) -> int:
@@ -183,6 +190,37 @@ class Figures:
     def log_lines(self) -> list[str]:
         """The lines about caches that the boot will print."""
         return log_lines(self.ready, self.sizing)
+
+
+class Unsized(Figures):
+    """The part of a plan that memory does not change: there is no sizing, and no figure that follows from one."""
+
+    available_bytes = 2**50
+    """Memory without end: whether other flags would start is asked of everything but memory."""
+
+    def __init__(self, ready: Prepared, workload: Workload) -> None:
+        self.ready, self.model, self.args = ready, ready.model, ready.args
+        self.workload = workload
+
+    @property
+    def max_model_len(self) -> int:
+        """The length served, where it is not fitted to the memory."""
+        return self.ready.length
+
+    @property
+    def longest_model_len(self) -> int:
+        """Not known without memory."""
+        return 0
+
+    @property
+    def suggestions(self) -> tuple[Suggestion, ...]:
+        """None without memory."""
+        return ()
+
+
+def unsized(model: Architecture, args: EngineArgs, workload: Workload) -> Unsized:
+    """The figures of a launch without memory. Raises Refusal for what does not start, whatever the memory."""
+    return Unsized(prepare(model, args), workload)
 
 
 def _free(blocks: int) -> str:

@@ -2,7 +2,7 @@
 
 Every rule has an id, a severity, a title, the reason with its arithmetic, and a source. Refusals have no check here:
 they are raised where the engine itself checks (configuration.py, pages.py, planner.py) and only described; traps are
-looked for in a plan that starts. A rule is added here and nowhere else.
+looked for in a plan that starts, those that need no memory in a launch too. A rule is added here and nowhere else.
 """
 
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from hybridcalc.deployment import requests_text
+from hybridcalc.engines.vllm.config import AUTO_FIT
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures
@@ -18,7 +19,7 @@ from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.prefix import finest_reuse, prefix_reuse
 from hybridcalc.engines.vllm.prepared import Prepared
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.findings import Rule
+from hybridcalc.findings import LENGTH, MEMORY, PREFIX, WANTED, Needs, Rule
 from hybridcalc.units import format_bytes
 
 PADDING_PERCENT = 20.0
@@ -82,7 +83,7 @@ def _without_block(plan: Figures) -> Prepared | None:
     """The same launch without --block-size; None where that does not start."""
     try:
         ready = prepare(plan.model, replace(plan.args, block_size=None, max_num_seqs=1))
-        size(ready, plan.sizing.available_bytes)
+        size(ready, plan.available_bytes)
     except HybridcalcError:
         return None
     return ready
@@ -145,6 +146,35 @@ def _default_seqs_refused(plan: Figures) -> Iterator[tuple[str, str]]:
             "blocks would be refused",
             f"write --max-num-seqs {min(plan.num_blocks, max(1, plan.running.fits))}",
         )
+
+
+def _unit_needs(plan: Figures) -> Needs | None:
+    """HC045 is seen once the blocks are counted."""
+    return (MEMORY,) if plan.args.prefix_match_unit is not None else None
+
+
+def _interval_needs(plan: Figures) -> Needs | None:
+    """HC048 is seen once the blocks are counted."""
+    return (MEMORY,) if plan.args.prefix_cache_retention_interval else None
+
+
+def _default_seqs_need(plan: Figures) -> Needs | None:
+    """HC061 has nothing to judge where max_num_seqs or the GPU is known."""
+    return (MEMORY,) if plan.args.max_num_seqs is None and plan.args.gpu_memory_gib is None else None
+
+
+def _length_needs(plan: Figures) -> Needs:
+    """HC062 needs the memory as well where the length is fitted to it."""
+    return (MEMORY, LENGTH) if plan.args.max_model_len == AUTO_FIT else (LENGTH,)
+
+
+def _draft_needs(plan: Figures) -> Needs | None:
+    """HC067 multiplies the blocks of drafts by the requests that run."""
+    return (MEMORY,) if plan.ready.held.drafts and _state_groups(plan) else None
+
+
+def _state_groups(plan: Figures) -> int:
+    return sum(group.kind == STATE for group in plan.ready.groups)
 
 
 def _too_long(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -215,7 +245,7 @@ def _dtype_ignored(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _draft_blocks(plan: Figures) -> Iterator[tuple[str, str]]:
-    drafts, groups = plan.ready.held.drafts, sum(group.kind == STATE for group in plan.ready.groups)
+    drafts, groups = plan.ready.held.drafts, _state_groups(plan)
     if drafts and groups and plan.concurrency:
         taken = drafts * groups * plan.bytes_per_block
         yield (
@@ -229,64 +259,68 @@ PLANNING, UTILS = "vLLM v1/core/kv_cache_planning.py", "vLLM v1/core/kv_cache_ut
 INTERFACE = "vLLM platforms/interface.py"
 RULES: tuple[Rule, ...] = (
     Rule("HC040", "error", "no memory for the cache",
-         "Weights, activations and graphs leave less than one block and the null block.", PLANNING),
+         "Weights, activations and graphs leave less than one block and the null block.", PLANNING, needs=(MEMORY,),
+         place=("--gpu-memory-utilization", "--kv-cache-memory-bytes")),
     Rule("HC041", "error", "one request does not fit",
          "A request of max_model_len holds a fixed number of blocks for its states and ceil(L / block) for its KV; one "
-         "block more is never handed out.", PLANNING),
+         "block more is never handed out.", PLANNING, needs=(MEMORY,), place=("--max-model-len",)),
     Rule("HC042", "error", "cache mode retired", "Mode all went after 0.31.0; what is left follows prefix caching.",
-         "vLLM config/cache.py"),
+         "vLLM config/cache.py", place=("--mamba-cache-mode",)),
     Rule("HC043", "error", "model class unknown to the version", "Releases gain classes and lose them.",
          "vLLM model_executor/models/registry.py"),
     Rule("HC044", "error", "max_num_seqs exceeds the blocks",
          "Full CUDA graphs need a state block for every sequence, and all groups share one pool of blocks.",
-         "vLLM config/compilation.py"),
+         "vLLM config/compilation.py", needs=(MEMORY,), place=("--max-num-seqs",)),
     Rule("HC045", "error", "prefix match unit refused",
-         "It divides the block of every group, and is the block where there is one group.", UTILS),
+         "It divides the block of every group, and is the block where there is one group.", UTILS,
+         asks=_unit_needs, place=("--prefix-match-unit",)),
     Rule("HC046", "error", "a layer's state outgrows its page",
          "The page is sized by the model class, the state by the layer; they count drafts and dtypes differently.",
-         "vLLM v1/kv_cache_interface.py"),
+         "vLLM v1/kv_cache_interface.py", place=("--mamba-ssm-cache-dtype", "--speculative-config")),
     Rule("HC047", "error", "block size or layout refused",
          "A block is a multiple of the backend's kernel block; both caches share one layout.",
-         "vLLM v1/attention/selector.py, v1/attention/backends/utils.py"),
+         "vLLM v1/attention/selector.py, v1/attention/backends/utils.py", place=("--block-size",)),
     Rule("HC048", "error", "retention interval refused", "It is a multiple of the scheduler's block.",
-         "vLLM v1/core/kv_cache_coordinator.py"),
+         "vLLM v1/core/kv_cache_coordinator.py", asks=_interval_needs, place=("--prefix-cache-retention-interval",)),
     Rule("HC049", "error", "flags refused together",
          "Prefix caching of states needs chunked prefill; ReplaySSM fits few classes, backends and modes; MTP drafts "
          "come in multiples of its layers; KDA states are float32 or bfloat16.", "vLLM config/vllm.py"),
     Rule("HC050", "error", "ranks do not divide the model", "Heads, groups and channels are shared out exactly.",
-         "vLLM model_executor/layers/mamba/mamba_utils.py"),
+         "vLLM model_executor/layers/mamba/mamba_utils.py", place=("--tensor-parallel-size",)),
     Rule("HC051", "error", "longer than the model",
          "max_model_len beyond the config's own limit needs VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.", "vLLM config/model.py"),
     Rule("HC055", "warning", "block longer than the shared prefix",
-         "Hits land on whole blocks, which cover a state: a shorter prefix is never found.", UTILS, _prefix_too_short),
+         "Hits land on whole blocks, which cover a state: a shorter prefix is never found.", UTILS, _prefix_too_short,
+         needs=(MEMORY, PREFIX), place=("--prefix-match-unit",)),
     Rule("HC056", "warning", "padding above 20 %", "Every state takes a whole page: 100 (page - m) / m.", INTERFACE,
-         _padding),
+         _padding, place=("--block-size",)),
     Rule("HC057", "warning", "--block-size grows by its own steps",
          "A block that must cover a state is rounded up to a multiple of what was asked for.", INTERFACE,
-         _doubled_block),
+         _doubled_block, place=("--block-size",)),
     Rule("HC058", "note", "fp8 KV brings little", "The page covers the state: halving KV doubles the block.", INTERFACE,
-         _fp8_brings_little),
+         _fp8_brings_little, place=("--kv-cache-dtype",)),
     Rule("HC059", "note", "the printed concurrency misleads for short requests",
          "States take blocks of their own, (2 + S + C) a group in mode align, whatever the length.", UTILS,
-         _misleading_concurrency),
+         _misleading_concurrency, needs=(MEMORY, LENGTH)),
     Rule("HC060", "warning", "max_num_seqs far from what fits", "Admitted requests that do not fit are preempted.",
-         "vLLM v1/core/sched/scheduler.py", _seqs_far_off),
+         "vLLM v1/core/sched/scheduler.py", _seqs_far_off, needs=(MEMORY, LENGTH), place=("--max-num-seqs",)),
     Rule("HC061", "warning", "the default max_num_seqs may be refused",
          "It is 1,024 on GPUs of 70 GiB and more but A100, else 256.", "vLLM engine/arg_utils.py",
-         _default_seqs_refused),
+         _default_seqs_refused, needs=(MEMORY,), asks=_default_seqs_need),
     Rule("HC062", "error", "requests longer than max_model_len", "Such a request is refused.",
-         "vLLM v1/engine/processor.py", _too_long),
+         "vLLM v1/engine/processor.py", _too_long, needs=(LENGTH,), asks=_length_needs, place=("--max-model-len",)),
     Rule("HC063", "error", "fewer requests run than wanted", "Usable blocks over the blocks of a request.", PLANNING,
-         _fewer_than_wanted),
+         _fewer_than_wanted, needs=(MEMORY, WANTED), place=("--max-num-seqs",)),
     Rule("HC064", "warning", "layer slots stay empty",
          "A block is a page in as many layer slots as the largest group has.", PLANNING, _empty_slots),
     Rule("HC065", "warning", "cache mode not obeyed", "Prefix caching and the model class decide.",
-         "vLLM model_executor/models/config.py", _mode_ignored),
+         "vLLM model_executor/models/config.py", _mode_ignored, place=("--mamba-cache-mode",)),
     Rule("HC066", "warning", "state dtype flag without effect",
          "KDA layers of Kimi-Linear and Ling-3 stay float32; linear attention and short convolutions take "
-         "--mamba-cache-dtype.", "vLLM model_executor/layers/mamba/mamba_utils.py", _dtype_ignored),
+         "--mamba-cache-dtype.", "vLLM model_executor/layers/mamba/mamba_utils.py", _dtype_ignored,
+         place=("--mamba-ssm-cache-dtype",)),
     Rule("HC067", "note", "draft tokens take blocks of states",
          "Every draft token holds a block in every state group of every request: S x groups x block bytes.",
-         "vLLM model_executor/layers/mamba/abstract.py", _draft_blocks),
+         "vLLM model_executor/layers/mamba/abstract.py", _draft_blocks, asks=_draft_needs),
 )  # fmt: skip
 """Every rule, refusals first."""

@@ -1,6 +1,6 @@
 """Toy's rules."""
 
-from hybridcalc.findings import Rule
+from hybridcalc.findings import MEMORY, Rule
 
 
 def _limited(plan):
@@ -9,6 +9,6 @@ def _limited(plan):
 
 
 RULES = (
-    Rule("TOY1", "error", "model refused", "It has attention only.", "toy"),
-    Rule("TOY2", "warning", "the limit binds", "Blocks are left.", "toy", _limited),
+    Rule("TOY1", "error", "model refused", "It has attention only.", "toy", needs=(MEMORY,)),
+    Rule("TOY2", "warning", "the limit binds", "Blocks are left.", "toy", _limited, needs=(MEMORY,)),
 )
