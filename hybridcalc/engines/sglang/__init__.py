@@ -22,5 +22,6 @@ if not TYPE_CHECKING:  # a type checker knows every name, and that there are no 
         if name in ("Plan", "plan"):
             from hybridcalc.engines.sglang import server_plan
 
-            return getattr(server_plan, name)
+            found = globals()[name] = getattr(server_plan, name)
+            return found
         raise AttributeError(f"module 'hybridcalc.engines.sglang' has no attribute {name!r}")

@@ -118,7 +118,7 @@ class Figures:
         """Every buffer, charged and allocated."""
         return budget_lines(self.ready, self.sizing, self.pools)
 
-    @property
+    @cached_property
     def uncharged_bytes(self) -> int:
         """Bytes the buffers take beyond what was charged for them."""
         return uncharged_bytes(self.budget)
@@ -153,7 +153,7 @@ class Figures:
         """Flags that serve the workload better, the most gain first."""
         raise NotImplementedError
 
-    @property
+    @cached_property
     def log_lines(self) -> list[str]:
         """The lines about pools that the boot will print."""
         return log_lines(self.ready, self.sizing, self.pools)

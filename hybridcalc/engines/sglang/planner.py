@@ -12,6 +12,8 @@
 A refusal carries what the stages before it had settled.
 """
 
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.attention import LatentKV
@@ -50,6 +52,9 @@ from hybridcalc.formulas.slots import Slots
 
 DEFAULT_CONTEXT = 2048
 UNBOUNDED_TOKENS = 2**63 - 1
+CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "max_total_tokens")
+"""Arguments that change only the arithmetic of a plan, not what is prepared for it."""
+_shape = attrgetter(*(field.name for field in fields(ServerArgs) if field.name not in (*CHEAP_FIELDS, "env")))
 
 
 class Prepared(NamedTuple):
@@ -82,9 +87,24 @@ class Sizing(NamedTuple):
 
 
 def prepare(model: Architecture, args: ServerArgs) -> Prepared:
-    """Stages arguments to ratio. Raises Refusal and InputError."""
+    """Stages arguments to ratio. Raises Refusal and InputError.
+
+    What calls in a row share is kept: a search, a sweep over memory or limits, and whoever asks again.
+    """
     check_arguments(args)
     check_together(args)
+    shape = (*_shape(args), *args.env.items())
+    last = _LAST.get(0)
+    if last is None or last[0] is not model or last[1] != shape:
+        last = _LAST[0] = model, shape, _prepare(model, args)
+    return last[2]._replace(args=with_model_defaults(model.architecture, args))
+
+
+_LAST: dict[int, tuple[Architecture, tuple[Any, ...], Prepared]] = {}
+"""What was prepared last, and for what."""
+
+
+def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     rules, _ = rules_for(args.engine_version)
     check_model(rules, model.architecture)
     args = with_model_defaults(model.architecture, args)

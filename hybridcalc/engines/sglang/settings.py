@@ -5,14 +5,12 @@ those of all its context-parallel ranks together.
 """
 
 from collections.abc import Callable
-from dataclasses import fields, replace
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
 from hybridcalc.engines.sglang.pools import limit_is_slots, request_limit, solve_pools
 from hybridcalc.engines.sglang.releases import RuleSet
@@ -67,28 +65,15 @@ class Setting(NamedTuple):
         }
 
 
-CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "max_total_tokens")
-"""Arguments that change only the arithmetic of a plan, not what is prepared for it."""
-_shape = attrgetter(*(field.name for field in fields(ServerArgs) if field.name not in CHEAP_FIELDS))
-
 Evaluate = Callable[[str, str, ServerArgs], Setting]
 """(label, flags, arguments) -> what they come to; raises Refusal where the engine would not start."""
 
 
 def by_model(model: Architecture, rest_gib: float, length: Fraction) -> Evaluate:
-    """The engine's start-up for a model: pipeline stages, draft states and rings included.
-
-    What arguments in a row share is prepared once: those that a search tries differ in `CHEAP_FIELDS` alone.
-    """
-    shape: tuple[Any, ...] = ()
-    shared: Prepared | None = None
+    """The engine's start-up for a model: pipeline stages, draft states and rings included."""
 
     def evaluate(label: str, flags: str, args: ServerArgs) -> Setting:
-        nonlocal shape, shared
-        wanted = _shape(args)
-        if shared is None or wanted != shape:
-            shape, shared = wanted, prepare(model, args)
-        ready = shared._replace(args=with_model_defaults(model.architecture, args))
+        ready = prepare(model, args)
         try:
             sizing = size(ready, rest_gib)
         except Refusal as refusal:
@@ -209,7 +194,7 @@ def balance_ratio(evaluate: Evaluate, args: ServerArgs, guess: Fraction) -> Sett
 
 def _try_ratio(evaluate: Evaluate, args: ServerArgs, text: str) -> tuple[Setting | None, Refusal | None]:
     """What the printed ratio comes to, or why the engine would not start."""
-    changed = replace(args, mamba_full_memory_ratio=float(text), max_mamba_cache_size=None)
+    changed = args.changed(mamba_full_memory_ratio=float(text), max_mamba_cache_size=None)
     try:
         return evaluate("set", f"--mamba-full-memory-ratio {text}", changed), None
     except Refusal as refusal:

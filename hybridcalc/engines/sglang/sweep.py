@@ -4,8 +4,8 @@ share all that does not depend on them.
 
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
-from hybridcalc.engines.sglang.planner import Prepared, prepare, size
-from hybridcalc.engines.sglang.settings import CHEAP_FIELDS, binding_limit, settle
+from hybridcalc.engines.sglang.planner import CHEAP_FIELDS, Prepared, prepare, size
+from hybridcalc.engines.sglang.settings import binding_limit, settle
 from hybridcalc.engines.sweep import Outcome, Sweeping
 
 

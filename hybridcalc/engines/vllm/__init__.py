@@ -25,5 +25,6 @@ if not TYPE_CHECKING:  # a type checker knows every name, and that there are no 
         if name in ("Plan", "plan"):
             from hybridcalc.engines.vllm import server_plan
 
-            return getattr(server_plan, name)
+            found = globals()[name] = getattr(server_plan, name)
+            return found
         raise AttributeError(f"module 'hybridcalc.engines.vllm' has no attribute {name!r}")

@@ -1,0 +1,45 @@
+"""What the arguments of both engines have in common."""
+
+from dataclasses import replace
+
+import pytest
+
+from hybridcalc import load_model, sglang, vllm
+from hybridcalc.engines.sglang.planner import CHEAP_FIELDS, prepare
+
+
+@pytest.mark.parametrize(
+    ("args", "fields"),
+    [
+        (sglang.ServerArgs(tp_size=8), {"mamba_full_memory_ratio": 2.5, "max_mamba_cache_size": None}),
+        (vllm.EngineArgs(block_size=64), {"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}}),
+    ],
+)
+def test_changed_arguments_are_those_of_replace(args, fields):
+    assert args.changed(**fields) == replace(args, **fields) != args
+    assert args.changed() == args
+
+
+def test_an_argument_that_there_is_not_is_an_error():
+    with pytest.raises(AttributeError):
+        sglang.ServerArgs().changed(tensor_parallel_size=8)
+
+
+def test_what_is_kept_of_a_preparation_is_never_another_server_s():
+    """One model after another, one argument after another, and an environment that its owner changes in place."""
+    first, second = load_model("kimi-k3"), load_model("qwen3-next-80b-a3b")
+    env: dict[str, str] = {}
+    args = sglang.ServerArgs(tp_size=8, env=env)
+    assert prepare(first, args).slot.conv_dtype == "bfloat16" and prepare(second, args).model is second
+    env["SGLANG_MAMBA_CONV_DTYPE"] = "float32"
+    assert prepare(second, args).slot.conv_dtype == "float32"
+    assert prepare(second, args.changed(tp_size=4)).slot != prepare(second, args).slot
+    assert prepare(second, args.changed(max_mamba_cache_size=7)).args.max_mamba_cache_size == 7
+
+
+@pytest.mark.parametrize(("field", "value"), zip(CHEAP_FIELDS, (0.5, 77, 9, 50_000), strict=True))
+def test_cheap_arguments_change_nothing_of_a_preparation(field, value):
+    model, args = load_model("kimi-k3"), sglang.ServerArgs(tp_size=8)
+    prepared = prepare(model, args)
+    prepare(model, args.changed(tp_size=4))
+    assert prepare(model, args.changed(**{field: value}))._replace(args=args) == prepared
