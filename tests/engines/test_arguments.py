@@ -37,7 +37,7 @@ def test_what_is_kept_of_a_preparation_is_never_another_server_s():
     assert prepare(second, args.changed(max_mamba_cache_size=7)).args.max_mamba_cache_size == 7
 
 
-@pytest.mark.parametrize(("field", "value"), zip(CHEAP_FIELDS, (0.5, 77, 9, 50_000), strict=True))
+@pytest.mark.parametrize(("field", "value"), list(zip(CHEAP_FIELDS, (0.5, 77, 9, 50_000), strict=True)))
 def test_cheap_arguments_change_nothing_of_a_preparation(field, value):
     model, args = load_model("kimi-k3"), sglang.ServerArgs(tp_size=8)
     prepared = prepare(model, args)

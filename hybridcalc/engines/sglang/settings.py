@@ -147,7 +147,7 @@ def choices(
     requests = pinned(settings[0] if settings else None)
     if (settings or requests > 1) and not limit_is_slots(args):
         slots = pin(requests, slots_per_request, dp=args.attn_dp_size)
-        others.append(("or", f"--max-mamba-cache-size {slots}", replace(args, max_mamba_cache_size=slots)))
+        others.append(("or", f"--max-mamba-cache-size {slots}", args.changed(max_mamba_cache_size=slots)))
     if not booted and not (none_starts and args.max_mamba_cache_size is None):
         others.append(("today", _today_flags(args), args))
     for label, flags, changed in others:
@@ -163,7 +163,7 @@ def _best_pin(evaluate: Evaluate, args: ServerArgs, per_request: int) -> Setting
 
     def serve(requests: int) -> Setting:
         slots = pin(requests, per_request, dp=args.attn_dp_size)
-        return evaluate("set", f"--max-mamba-cache-size {slots}", replace(args, max_mamba_cache_size=slots))
+        return evaluate("set", f"--max-mamba-cache-size {slots}", args.changed(max_mamba_cache_size=slots))
 
     return most_served(serve, 0, MOST_PINNED)
 
