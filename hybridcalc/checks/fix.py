@@ -12,8 +12,8 @@ from pathlib import Path
 
 from hybridcalc.checks.results import Edit, Located
 from hybridcalc.errors import InputError, printable
+from hybridcalc.manifests.files import file_bytes
 from hybridcalc.manifests.find import LARGEST_FILE_BYTES
-from hybridcalc.manifests.source import file_bytes
 
 _CONTROL = re.compile(r"\r(?!\n)|[^\r\n\t\x20-\x7e]")
 

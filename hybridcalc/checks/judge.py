@@ -22,9 +22,8 @@ from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import HybridcalcError, InputError, printable
 from hybridcalc.findings import Finding, Rule
 from hybridcalc.manifests.gpus import gpu_of
-from hybridcalc.manifests.launches import image_version
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.manifests.source import Word
+from hybridcalc.shell.source import Word
 
 NOT_MODELLED = re.compile(r"is not modelled|is not known$|keeps no state|keeps a cache|does not say")
 """Errors of a planner that does not know something which an engine may well take."""
@@ -39,7 +38,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     findings: list[Located] = []
     native = deployment.native
     version = native.engine_version if native is not None else None
-    version = version or settings.versions.get(deployment.engine) or _image_version(deployment.image, engine)
+    version = version or settings.versions.get(deployment.engine) or ENGINES.release(deployment.launch)
     model_name, args = read(deployment, engine, words, env, version, findings)
     findings += _retired(deployment, engine, words)
     if deployment.orphan is not None:
@@ -79,7 +78,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         findings += [
             located_at(finding, tagged, deployment)
             if "--engine-version" in finding.fix
-            and image_version(deployment.image)
+            and ENGINES.launchers.image_version(deployment.image)
             and (tagged := image_place(deployment)) is not None
             else place_finding(finding, deployment, words.given)
             for finding in answered.findings
@@ -110,7 +109,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
 
 def _versioned(finding: Finding, deployment: Deployment) -> Finding:
     """A fix that names a release, as a deployment file can follow it: by the image's tag."""
-    tag = " (the tag of its image)" if image_version(deployment.image) else f" of {deployment.engine}"
+    tag = " (the tag of its image)" if ENGINES.launchers.image_version(deployment.image) else f" of {deployment.engine}"
     fix = re.sub(r"(?:add|use) --engine-version (\S+)", rf"run release \1{tag}", finding.fix)
     return finding._replace(fix=fix)
 
@@ -119,12 +118,6 @@ def _lacking(message: str) -> str:
     """What this library lacks, as something to wait for."""
     subject, modelled, _ = message.partition(" is not modelled")
     return f"rules for {subject}" if modelled else f"rules for this model: {message}"
-
-
-def _image_version(image: str, engine: Engine) -> str | None:
-    """The version that the image's tag names, where its rules are known; the newest counts elsewhere."""
-    version = image_version(image)
-    return version if version is not None and engine.knows(version) else None
 
 
 def _checked(

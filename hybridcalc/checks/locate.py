@@ -12,7 +12,7 @@ from hybridcalc.checks.results import Edit, Line, Located
 from hybridcalc.checks.rules import judged_rules
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.manifests.source import AnyWord, Place, Source, Word
+from hybridcalc.shell.source import AnyWord, Place, Source, Word
 
 _FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 _NUMBER = re.compile(r"write ([0-9][0-9.,]*)(?=$|,|;| )")

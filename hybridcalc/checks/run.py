@@ -18,12 +18,12 @@ from hybridcalc.checks.results import Checked, FileResult, Located, order
 from hybridcalc.checks.rules import all_rules
 from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.suppress import apply, suppressions
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES
-from hybridcalc.manifests.find import find_files, read_file
-from hybridcalc.manifests.launches import speaks_of_launch
+from hybridcalc.manifests.files import find_files
+from hybridcalc.manifests.find import read_file
 from hybridcalc.manifests.records import Deployment, Trouble
-from hybridcalc.manifests.variables import Outside
 
 FILES_A_PROCESS = 60
 MOST_PROCESSES = 8
@@ -134,9 +134,9 @@ def _failed(path: str, message: str, fix: str) -> FileResult | None:
 
 def check_file(path: str, settings: Settings, variables: Mapping[str, str]) -> FileResult | None:
     """Check one file; None where it holds nothing."""
-    contents = read_file(path, Outside(variables), stdin=_stdin)
+    contents = read_file(path, variables, stdin=_stdin)
     if not contents.deployments and not contents.troubles:
-        unread = contents.source is not None and speaks_of_launch(contents.source.text)
+        unread = contents.source is not None and ENGINES.launchers.speaks_of_launch(contents.source.text)
         return FileResult(path, (), (), unread=True) if unread else None
     checked: list[Checked] = []
     troubles = list(contents.troubles)

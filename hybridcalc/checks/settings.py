@@ -16,7 +16,8 @@ from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.hardware import find_gpu
-from hybridcalc.manifests.source import Source, file_bytes
+from hybridcalc.manifests.files import file_bytes
+from hybridcalc.shell.source import Source
 from hybridcalc.units import parse_bytes, parse_tokens
 
 LARGEST_SETTINGS_BYTES = 2**20

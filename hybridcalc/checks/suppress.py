@@ -13,13 +13,14 @@ from typing import NamedTuple
 
 from hybridcalc.checks.results import Line, Located
 from hybridcalc.checks.rules import all_rules
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.find import form_of
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.manifests.script import comments_in
-from hybridcalc.manifests.source import Source, Text
 from hybridcalc.manifests.yamltree import documents, scalars
+from hybridcalc.shell.commands import comments_in
+from hybridcalc.shell.source import Source, Text
 
 _COMMENT = re.compile(r"#[ \t]*hybridcalc:[ \t]*ignore(-file)?[ \t]*=[ \t]*([\w-]+(?:[ \t]*,[ \t]*[\w-]+)*)?[ \t]*(.*)")
 
@@ -61,14 +62,14 @@ def suppressions(source: Source, deployments: Iterable[Deployment], located: Ite
 def _comments(source: Source, starts: list[int]) -> Callable[[int], bool]:
     """Whether a comment stands at an offset of a file."""
     if form_of(source) != "documents":
-        return _within(comments_in(Text(source, source.text), starts))
+        return _within(comments_in(Text(source, source.text), starts, ENGINES.launchers.named))
     try:
         texts = [node for node in scalars(documents(source)) if "hybridcalc:" in node.value]
     except InputError:
         return lambda offset: True
     spans = [(node.begin, node.end) for node in texts]
     scripts = [node for node in texts if any(node.begin <= start < node.end for start in starts)]
-    inner = _within([span for node in scripts for span in comments_in(node.text(), starts)])
+    inner = _within([span for node in scripts for span in comments_in(node.text(), starts, ENGINES.launchers.named)])
     return lambda offset: inner(offset) or not any(begin <= offset < end for begin, end in spans)
 
 

@@ -14,7 +14,7 @@ from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, printable
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.manifests.source import AnyWord, Unknown, Word
+from hybridcalc.shell.source import AnyWord, Unknown, Word
 
 MOST_REFUSED = 20
 NO_VALUE = re.compile(r"--(no-|enable-|disable-|skip-|trust-|allow-|return-|is-|show-|use-|log-requests$|enforce-)")

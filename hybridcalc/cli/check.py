@@ -266,7 +266,8 @@ def _models(pairs: list[str]) -> dict[str, str]:
 
 def _env_files(paths: list[str]) -> dict[str, str]:
     from hybridcalc.manifests.compose import env_file
-    from hybridcalc.manifests.source import Source, file_bytes
+    from hybridcalc.manifests.files import file_bytes
+    from hybridcalc.shell.source import Source
 
     values: dict[str, str] = {}
     for path in paths:

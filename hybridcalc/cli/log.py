@@ -117,14 +117,11 @@ def log(
 
 def _launch(text: str) -> Launched:
     """What a launch line starts; a word that is a file's name is read as a script."""
-    from hybridcalc.shell.launch import read_launch
-    from hybridcalc.shell.parse import split_command
-
     if not any(letter.isspace() for letter in text):
         text = _script(text)
-    launch = read_launch(split_command(text))
+    launch = ENGINES.launch(text)
     engine = launch.engine or ENGINES.usual
-    named, args = ENGINES[engine].read(launch.words, launch.env, unknown=[])
+    named, args = ENGINES[engine].read(launch.words, launch.variables, unknown=[])
     return Launched(engine, named, args)
 
 

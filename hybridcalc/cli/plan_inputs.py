@@ -117,6 +117,9 @@ def question(
     line = read_line(launch)
     served = ENGINES[engine_of(engine, line)]
     served.check_options(given)
+    release = ENGINES.release(line) if line is not None else None
+    if release is not None and given.get("engine_version") is None:
+        given = {**given, "engine_version": release}
     if given.get("private") is not None and given.get("shared_prefix") is None:
         raise InputError("--private says nothing without --shared-prefix", fix="add --shared-prefix N")
     said = launch_words(list(words), line, env, own, served.flags, served.model_flag, command)
@@ -145,9 +148,7 @@ def memory_of(given: Mapping[str, Any]) -> Memory:
 
 def read_line(launch: list[str] | None) -> "Launch | None":
     """The launch line after ``--``; None without one."""
-    from hybridcalc.shell.launch import read_launch
-
-    return None if launch is None else read_launch(_launch_text(launch))
+    return None if launch is None else ENGINES.launch(_launch_text(launch))
 
 
 def engine_of(asked: str | None, line: "Launch | None") -> str:
@@ -156,7 +157,7 @@ def engine_of(asked: str | None, line: "Launch | None") -> str:
     if asked is None:
         return started or ENGINES.usual
     named = ENGINES.named(asked)
-    if started is not None and started != named:
+    if started and started != named:
         raise InputError(f"the launch line starts {started}, not {named}", fix="leave out --engine")
     return named
 
@@ -181,24 +182,22 @@ def launch_words(
             raise InputError(f"{word[:40]} belongs to {command}, not to the engine", fix="write it before the --")
     if words and not words[0].startswith("-"):
         words = [model_flag, *words]
-    return LaunchWords((*line.words, *words), {**line.env, **env}, False)
+    return LaunchWords((*line.words, *words), {**line.variables, **env}, False)
 
 
-def _launch_text(launch: list[str]) -> list[str]:
-    """The words of a launch line, or of the text, script or stdin that a single word stands for."""
-    from hybridcalc.shell.parse import split_command
-
+def _launch_text(launch: list[str]) -> list[str] | str:
+    """The words of a launch line, or the text, script or stdin that a single word stands for."""
     if len(launch) != 1:
         return launch
     if launch[0] == "-":
-        return split_command(_bounded(sys.stdin.buffer, "stdin"))
+        return _bounded(sys.stdin.buffer, "stdin")
     if any(letter.isspace() for letter in launch[0]):
-        return split_command(launch[0])
+        return launch[0]
     try:
         script = Path(launch[0])
         if script.is_file():
             with script.open("rb") as stream:
-                return split_command(_bounded(stream, launch[0][:60]))
+                return _bounded(stream, launch[0][:60])
     except (OSError, ValueError) as error:
         raise InputError(f"{quoted(launch[0], 60)} cannot be read: {error.__class__.__name__}") from None
     return launch
@@ -215,18 +214,16 @@ def comparison_flags(
     text: str, own: Sequence[str], table: FlagTable, model_flag: str
 ) -> tuple[list[str], dict[str, str]]:
     """Flags of a comparison: as a suggestion states them, variables first, a MODEL may follow; or a launch line."""
-    from hybridcalc.shell.launch import read_launch
     from hybridcalc.shell.parse import split_command
 
-    split = split_command(text)
-    words, env = list(split), dict[str, str]()
+    words, env = split_command(text), dict[str, str]()
     while words and not words[0].startswith("-") and "=" in words[0]:
         env |= options.environment([words.pop(0)])
     if len(words) > 1 and not words[0].startswith("-") and not words[1].startswith("-"):
-        read = read_launch(split)
-        if read.engine is not None and read.engine != table.engine.lower():
+        read = ENGINES.launch(text)
+        if read.engine and read.engine != table.engine.lower():
             raise InputError(f"--compare starts {read.engine}, not {table.engine}", fix="compare flags of one engine")
-        words, env = list(read.words), dict(read.env)
+        words, env = list(read.words), read.variables
     if words and not words[0].startswith("-"):
         words.insert(0, model_flag)
     for word in words:

@@ -15,8 +15,6 @@ from hybridcalc.deployment import Memory, Rest, Workload
 from hybridcalc.engines.engine import ENGINES, Answer, Engine
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.hardware import find_gpu
-from hybridcalc.shell.launch import read_launch
-from hybridcalc.shell.parse import split_command
 from hybridcalc.units import parse_gib, parse_tokens
 
 
@@ -41,7 +39,7 @@ def plan(
     ``length`` is what a request holds, prompt and answer, in tokens. Raises Refusal for what does not start, InputError
     for what cannot be read, and MemoryUnknown where figures of the memory are missing.
     """
-    served, named, args = _asked(model_or_launch, engine, env or {})
+    served, named, args, release = _asked(model_or_launch, engine, env or {})
     model = load_model(named) if isinstance(named, str) else named
     known = Memory(
         _gib("rest", rest),
@@ -55,7 +53,7 @@ def plan(
     unknown = sorted(set(arguments) - {field.name for field in fields(args)})
     if unknown:
         raise InputError(f"{unknown[0][:40]} is no argument of {served.title}")
-    args = replace(served.with_options(args, {"gpu": known.gpu}), **arguments)
+    args = replace(served.with_options(args, {"gpu": known.gpu, "engine_version": release}), **arguments)
     served.check_together(args)
     if workload is None:
         tokens = parse_tokens(length) if isinstance(length, str) else length
@@ -66,20 +64,20 @@ def plan(
 
 def _asked(
     model_or_launch: str | Architecture, engine: str | None, env: Mapping[str, str]
-) -> tuple[Engine, str | Architecture, Any]:
-    """The engine, the model and the arguments of a launch line; of a model alone they are at their defaults."""
+) -> tuple[Engine, str | Architecture, Any, str | None]:
+    """The engine, the model, the arguments and the release of a launch line; a model alone has them by default."""
     named = None if engine is None else ENGINES.named(engine, flag="engine")
     if isinstance(model_or_launch, Architecture) or len(model_or_launch.split()) < 2:
         served = ENGINES[named or ENGINES.usual]
-        return served, model_or_launch, served.read([], env)[1]
-    line = read_launch(split_command(model_or_launch))
-    if None not in (line.engine, named) and line.engine != named:
+        return served, model_or_launch, served.read([], env)[1], None
+    line = ENGINES.launch(model_or_launch)
+    if line.engine and named is not None and line.engine != named:
         raise InputError(f"the launch line starts {line.engine}, not {named}", fix="leave out engine")
     served = ENGINES[line.engine or named or ENGINES.usual]
-    model, args = served.read(line.words, {**line.env, **env})
+    model, args = served.read(line.words, {**line.variables, **env})
     if model is None:
         raise InputError("the launch line names no model", fix=f"add {served.model_flag}")
-    return served, model, args
+    return served, model, args, ENGINES.release(line)
 
 
 def read_command(engine: str, text: str) -> tuple[str | None, Any]:
@@ -87,13 +85,13 @@ def read_command(engine: str, text: str) -> tuple[str | None, Any]:
 
     Raises InputError for what cannot be read, and for a command that starts another engine.
     """
-    line, row = read_launch(split_command(text)), ENGINES.rows[engine]
-    if line.engine not in (engine, None):
-        commands = " or ".join(" ".join(launcher) for launcher in row.launchers[:2])
+    line, row = ENGINES.launch(text), ENGINES.rows[engine]
+    if line.engine not in (engine, ""):
+        commands = " or ".join(" ".join(program) for program in row.starter.programs[:2])
         raise InputError(
             f"{' '.join(line.program)} starts {line.engine}, not {row.title}", fix=f"give a command of {commands}"
         )
-    return ENGINES[engine].read(line.words, line.env)
+    return ENGINES[engine].read(line.words, line.variables)
 
 
 def _gib(name: str, size: str | float | Rest | None) -> float | None:

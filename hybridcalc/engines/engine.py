@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hybridcalc.errors import Refusal
     from hybridcalc.findings import Finding, Rule
     from hybridcalc.shell.flags import FlagTable
+    from hybridcalc.shell.launch import Launch, Launchers
     from hybridcalc.steps import BudgetLine, Step, Suggestion
 
 Offered = TypeVar("Offered")
@@ -268,16 +269,35 @@ class Engine:
         return cast("Compare", self.part("crossover").compare) if self._offers("crossover") else None
 
 
+class Starter(NamedTuple):
+    """What starts an engine, in commands and in manifests.
+
+    ``programs``: first words of a command; an interpreter of any version and path counts as ``python``.
+    ``model_flags`` name the model, the engine's own name for it first. ``images``: a pattern of names of images whose
+    entrypoint it is, or into which its arguments go; ``own_images`` are its own, whose tags are its versions.
+    ``appended``: variables whose words images append to its arguments. ``controllers``: kinds and formats for which a
+    controller starts it unnamed; ``parallelism``: the flags that KServe makes of the fields of that name.
+    """
+
+    programs: tuple[tuple[str, ...], ...] = ()
+    model_flags: tuple[str, ...] = ("--model",)
+    images: str = r"(?!)"
+    own_images: tuple[str, ...] = ()
+    appended: tuple[str, ...] = ()
+    controllers: frozenset[str] = frozenset()
+    parallelism: Mapping[str, str] = {}
+
+
 class Row(NamedTuple):
     """What is known of an engine without loading it.
 
-    ``home``: the module whose ENGINE it is. ``launchers``: first words of a command that starts it; an interpreter of
-    any version and path counts as ``python``. ``rooms``: its modules in rooms above the engines, by the room's name.
+    ``home``: the module whose ENGINE it is. ``starter``: what starts it. ``rooms``: its modules in rooms above the
+    engines, by the room's name.
     """
 
     title: str
     home: str
-    launchers: tuple[tuple[str, ...], ...] = ()
+    starter: Starter = Starter()
     rooms: Mapping[str, str] = {}
 
 
@@ -286,6 +306,7 @@ class Engines(Mapping[str, Engine]):
 
     def __init__(self, rows: dict[str, Row]) -> None:
         self.rows = rows
+        self._launchers: Launchers | None = None
 
     def __getitem__(self, name: str) -> Engine:
         engine: Engine = import_module(self.rows[name].home).ENGINE
@@ -304,6 +325,27 @@ class Engines(Mapping[str, Engine]):
     def usual(self) -> str:
         """The engine that is meant where none is named."""
         return next(iter(self.rows))
+
+    @property
+    def launchers(self) -> "Launchers":
+        """What starts each of them."""
+        if self._launchers is None or len(self._launchers.starters) != len(self.rows):
+            from hybridcalc.shell.launch import Launchers
+
+            starters = {name: row.starter for name, row in self.rows.items()}
+            self._launchers = Launchers(starters, lambda name: self[name].flags.names)
+        return self._launchers
+
+    def launch(self, line: str | Sequence[str]) -> "Launch":
+        """The one launch of a text that somebody pasted, or of an argument list. Raises InputError for none or more."""
+        from hybridcalc.shell.evaluate import read_launch
+
+        return read_launch(line, self.launchers)
+
+    def release(self, launch: "Launch") -> str | None:
+        """The release in the tag of the image that a launch runs in, where its rules are known."""
+        version = self.launchers.image_version(launch.image)
+        return version if version is not None and self[launch.engine].knows(version) else None
 
     def named(self, text: str, *, flag: str = "--engine") -> str:
         """The name of an engine as typed in any case. Raises InputError naming the flag."""
@@ -336,13 +378,33 @@ ENGINES = Engines({
     "sglang": Row(
         "SGLang",
         "hybridcalc.engines.sglang.engine",
-        (("python", "-m", "sglang.launch_server"), ("sglang", "serve"), ("python", "-m", "dynamo.sglang")),
+        Starter(
+            (("python", "-m", "sglang.launch_server"), ("sglang", "serve"), ("python", "-m", "dynamo.sglang")),
+            ("--model-path", "--model"),
+            images=r"(^|[/.-])sglang($|[:@/-])|sglang-runtime",
+            own_images=("lmsysorg/sglang",),
+            appended=("SGLANG_EXTRA_ARGS",),
+        ),
         _in_all_rooms("sglang"),
     ),
     "vllm": Row(
         "vLLM",
         "hybridcalc.engines.vllm.engine",
-        (("vllm", "serve"), ("python", "-m", "vllm.entrypoints.openai.api_server"), ("python", "-m", "dynamo.vllm")),
+        Starter(
+            (
+                ("vllm", "serve"), ("python", "-m", "vllm.entrypoints.openai.api_server"),
+                ("python", "-m", "dynamo.vllm"),
+            ),
+            ("--model",),
+            images=r"vllm-openai|vllm-runtime|(^|/)vllm(-[a-z-]+)?($|[:@/])|lmcache/vllm|llm-d(-cuda)?($|[:@])",
+            own_images=("vllm/vllm-openai",),
+            appended=("VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS"),
+            controllers=frozenset({"LLMInferenceService", "Workspace", "vllmServe", "huggingface"}),
+            parallelism={
+                "tensor": "--tensor-parallel-size", "data": "--data-parallel-size",
+                "pipeline": "--pipeline-parallel-size",
+            },
+        ),
         _in_all_rooms("vllm"),
     ),
 })  # fmt: skip

@@ -7,14 +7,15 @@ Compose replaces ``${VAR}`` from ``.env`` and the caller's environment; of that,
 
 from collections.abc import Callable, Iterator
 
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.manifests.containers import COMPOSE, launches, resolved_words
-from hybridcalc.manifests.growth import spend
-from hybridcalc.manifests.launches import model_of, mounted
 from hybridcalc.manifests.records import Deployment, Hardware
-from hybridcalc.manifests.source import AnyWord, Setting, Source, Word
-from hybridcalc.manifests.variables import Outside
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
+from hybridcalc.shell.bounds import spend
+from hybridcalc.shell.launch import mounted
+from hybridcalc.shell.source import AnyWord, Setting, Source, Word
+from hybridcalc.shell.variables import Outside
 
 ReadBeside = Callable[[str], Source | None]
 """A file beside the one that names it, by its relative path; None where there is none."""
@@ -54,19 +55,10 @@ def _service(
     hardware = _hardware(service)
     mounts = [mount for item in service.items("volumes") for mount in _mount(item, lookup)]
     for launch in launches(entrypoint, command, env, outside, image=str(image_words[0]) if image_words else ""):
+        model = launch.model or ENGINES.launchers.model_of(launch.words, mounts)
+        line = service.source.place(service.begin).line
         yield Deployment(
-            service.source,
-            "compose",
-            name,
-            launch.engine,
-            launch.words,
-            launch.env,
-            launch.place,
-            hardware,
-            model=launch.model or model_of(launch.words, mounts),
-            image=launch.image,
-            orphan=launch.orphan,
-            heads=(service.source.place(service.begin).line - 1, service.source.place(service.begin).line),
+            service.source, "compose", name, launch._replace(model=model), hardware, heads=(line - 1, line)
         )
 
 

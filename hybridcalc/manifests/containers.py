@@ -9,20 +9,19 @@ Arguments alone go to the entrypoint of the image, which is an engine where the 
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.manifests.fields import split_words
-from hybridcalc.manifests.growth import spend
-from hybridcalc.manifests.launches import Found, bare_engine, find_launch
-from hybridcalc.manifests.nested import nested_script
-from hybridcalc.manifests.script import read_script
-from hybridcalc.manifests.source import AnyWord, Place, Setting, Text, Unknown, Word
-from hybridcalc.manifests.variables import LONGEST_VALUE, Outside
+from hybridcalc.manifests.scripts import launches_of_words
 from hybridcalc.manifests.yamltree import Node, Scalar
 from hybridcalc.manifests.yamltree import Sequence as Items
+from hybridcalc.shell.bounds import spend
+from hybridcalc.shell.launch import SCRIPT_OPTION, Launch
+from hybridcalc.shell.source import AnyWord, Place, Setting, Text, Unknown, Word
+from hybridcalc.shell.variables import LONGEST_VALUE, Outside
 
 Lookup = Callable[[str], Setting | None]
 KUBERNETES = re.compile(r"\$(?:\$(?=\()|\(([A-Za-z_.][A-Za-z0-9_.-]*)\))")
 COMPOSE = re.compile(r"\$(?:\$|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?+])((?:[^{}]|\{[^{}]*\})*))?\})")
-_ENGINE = re.compile(r"sglang|vllm")
 _WRAPPER = re.compile(r"(.*/)?(tini|dumb-init|entrypoint(\.sh)?|nvidia_entrypoint\.sh|docker-entrypoint\.sh|catatonit)")
 
 
@@ -104,12 +103,12 @@ def _written(item: Scalar, pattern: re.Pattern[str], lookup: Lookup) -> Place | 
 
 def _is_command_line(word: str) -> bool:
     """Whether blanks follow the name of an engine."""
-    named = _ENGINE.search(word)
+    named = ENGINES.launchers.named.search(word)
     return named is not None and any(char.isspace() for char in word[named.end() :])
 
 
 def _is_script(words: Sequence[AnyWord]) -> bool:
-    return bool(words) and re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", words[-1]) is not None
+    return bool(words) and SCRIPT_OPTION.fullmatch(words[-1]) is not None
 
 
 def _marked(words: list[AnyWord], missing: Mapping[str, str]) -> list[AnyWord]:
@@ -129,42 +128,26 @@ def launches(
     *,
     image: str = "",
     bare: bool = True,
-) -> list[Found]:
+) -> list[Launch]:
     """What a container starts. ``bare`` arguments may be those of an engine that is the image's entrypoint."""
-    found = _launches([*command, *arguments], command, arguments, env, outside, image=image, bare=bare)
+    words = [*command, *arguments]
+    found = launches_of_words(words, env, outside) if words else []
+    for at, word in enumerate(words if not found else ()):  # a whole command line as one word
+        if isinstance(word, Word) and word.chars is not None and _is_command_line(word):
+            found = launches_of_words([*split_words(word.chars), *words[at + 1 :]], env, outside)
+            if found:
+                break
+    entry = [word for word in command if not _WRAPPER.fullmatch(word) and word != "--"]
+    if not found and bare and words and not (entry and not entry[0].startswith("-")):
+        found = _arguments_alone([*entry, *arguments], env, image)
     return [launch if launch.image else launch._replace(image=image) for launch in found]
 
 
-def _launches(
-    words: Sequence[AnyWord],
-    command: Sequence[AnyWord],
-    arguments: Sequence[AnyWord],
-    env: Mapping[str, Setting],
-    outside: Outside,
-    *,
-    image: str,
-    bare: bool,
-) -> list[Found]:
-    if not words:
-        return []
-    shell = nested_script(words)
-    if shell is not None:
-        script, positional = shell
-        return read_script(script, env, outside, positional)
-    launch = find_launch(words, env)
-    if launch is not None:
-        return [launch]
-    for at, word in enumerate(words):  # a whole command line as one word
-        if isinstance(word, Word) and word.chars is not None and _is_command_line(word):
-            inner = find_launch([*split_words(word.chars), *words[at + 1 :]], env)
-            if inner is not None:
-                return [inner]
-    entry = [word for word in command if not _WRAPPER.fullmatch(word) and word != "--"]
-    if bare and not (entry and not entry[0].startswith("-")):
-        rest = [*entry, *arguments]
-        if len(rest) == 1 and isinstance(rest[0], Word) and rest[0].chars is not None and rest[0].startswith("--"):
-            rest = split_words(rest[0].chars) if " " in rest[0] else rest
-        engine = bare_engine(rest, image)
-        if engine is not None and any(word.startswith("-") for word in rest):
-            return [Found(engine, tuple(rest), dict(env), rest[0].place)]
-    return []
+def _arguments_alone(words: list[AnyWord], env: Mapping[str, Setting], image: str) -> list[Launch]:
+    """The launch that arguments make of an image whose entrypoint is an engine."""
+    if len(words) == 1 and isinstance(words[0], Word) and words[0].chars is not None and words[0].startswith("--"):
+        words = split_words(words[0].chars) if " " in words[0] else words
+    names = {word.partition("=")[0] for word in words if word.startswith("-")}
+    launchers = ENGINES.launchers
+    engine = (launchers.image_engine(image) or launchers.engine_of_flags(names)) if names else None
+    return [Launch(engine, tuple(words), env, words[0].place)] if engine is not None else []

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from hybridcalc.architecture.presets import find_preset
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.manifests.fields import (
     engine_of_fields,
     extra_words,
@@ -20,30 +21,32 @@ from hybridcalc.manifests.fields import (
     names_of,
     split_words,
 )
-from hybridcalc.manifests.launches import Found
-from hybridcalc.manifests.placement import hardware, replicas
+from hybridcalc.manifests.placement import hardware
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.manifests.source import AnyWord, Setting, Unknown, Word
-from hybridcalc.manifests.way import Reading, Way, heads, image_near, name_of
+from hybridcalc.manifests.way import Reading, Way
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Scalar, documents
+from hybridcalc.shell.launch import Launch
+from hybridcalc.shell.source import AnyWord, Setting, Unknown, Word
 
-ENGINE_FIELDS = re.compile(r"(sglang|vllm)(-?(config|args|engine-args|server-args|settings|spec|options))?$")
+_SUFFIX = re.compile(r"-?(config|args|engine-args|server-args|settings|spec|options)$")
+"""What follows an engine's name where a field holds its flags."""
 GENERIC_FIELDS = frozenset({"engine-kwargs", "engine-args", "engine-config", "server-args"})
 KSERVE_OWN = frozenset(
     {"--model-name", "--model-dir", "--backend", "--task", "--model-revision", "--tokenizer-revision"}
 )
 """Flags of KServe's Hugging Face server that no engine sees."""
+LLM_SERVICE = "LLMInferenceService"
 _STORES = ("oci://", "pvc://", "s3://", "gs://")
 """Stores whose paths need not say which model they hold; its name beside them may."""
-ADDITIONAL = {"VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "SGLANG_EXTRA_ARGS"}
 
 
-def typed(key: Scalar, fields: Fields, holder: Fields, way: Way) -> Deployment | None:
+def typed(key: Scalar, fields: Fields, way: Way) -> Deployment | None:
     """A deployment whose flags are fields: ``vllmConfig: {...}``, ``sglang: {...}``, ``engine_kwargs: {...}``."""
-    name = kebab(key.value)
-    named = ENGINE_FIELDS.fullmatch(name)
-    engine = named[1] if named is not None else engine_of_fields(fields) if name in GENERIC_FIELDS else None
+    name, holder = kebab(key.value), way.mappings[-1]
+    engine: str | None = _SUFFIX.sub("", name)
+    if engine not in ENGINES:
+        engine = engine_of_fields(fields) if name in GENERIC_FIELDS else None
     if engine is None or fields.get("command") is not None:
         return None
     if not any(
@@ -55,21 +58,7 @@ def typed(key: Scalar, fields: Fields, holder: Fields, way: Way) -> Deployment |
         if kebab(entry.value) in ("extra-args", "extra-engine-args", "additional-args"):
             words += extra_words(value, engine)
     model = model_field(fields) or _model_near(holder, way)
-    return Deployment(
-        key.source,
-        way.mappings[0].string("kind") or "values",
-        name_of(way, holder),
-        engine,
-        tuple(words),
-        {},
-        key.source.place(key.begin, key.end),
-        hardware(way.mappings),
-        model,
-        None,
-        replicas(way.mappings),
-        image=image_near(way.mappings),
-        heads=heads(way.mappings),
-    )
+    return way.deployment(Launch(engine, tuple(words), {}, key.source.place(key.begin, key.end), model=model), "values")
 
 
 def _model_near(holder: Fields, way: Way) -> Word | None:
@@ -92,21 +81,26 @@ def _model_near(holder: Fields, way: Way) -> Word | None:
     return None
 
 
-def kserve(node: Fields, way: Way, arguments: list[AnyWord], env: Mapping[str, Setting]) -> Found | None:
+def kserve(node: Fields, way: Way, arguments: list[AnyWord], env: Mapping[str, Setting]) -> Launch | None:
     """What KServe starts where the manifest gives arguments alone, or none at all."""
-    kind = way.mappings[0].string("kind")
-    if (kind.startswith("LLMInferenceService") and "router" not in way.keys) or node.string(
-        "modelCommand"
-    ) == "vllmServe":
-        words = list(_parallelism(way))
+    unnamed = way.kind.startswith(LLM_SERVICE) and "router" not in way.keys
+    engine = _controlled(LLM_SERVICE if unnamed else node.string("modelCommand"))
+    if engine is not None:
+        words = list(_parallelism(way, ENGINES.rows[engine].starter.parallelism))
         place = words[0].place if words else node.source.place(node.begin)
-        return Found("vllm", (*words, *arguments), dict(env), arguments[0].place if arguments else place)
-    if kind in ("InferenceService", "ServingRuntime", "ClusterServingRuntime") and arguments:
-        said = f"{node.string('runtime')} {node.string('modelFormat', 'name')}".lower()
-        engine = next((name for name in ("sglang", "vllm") if name in said), "vllm" if "huggingface" in said else None)
+        return Launch(engine, (*words, *arguments), env, arguments[0].place if arguments else place)
+    if way.kind in ("InferenceService", "ServingRuntime", "ClusterServingRuntime") and arguments:
+        form = f"{node.string('runtime')} {node.string('modelFormat', 'name')}".lower()
+        named = ENGINES.launchers.named.search(form)
+        engine = named[0] if named is not None else _controlled(*re.findall(r"[a-z]+", form))
         if engine is not None:
-            return Found(engine, tuple(_server_words(arguments)), dict(env), arguments[0].place)
+            return Launch(engine, tuple(_server_words(arguments)), env, arguments[0].place)
     return None
+
+
+def _controlled(*names: str) -> str | None:
+    """The engine that a controller starts for a kind of document or a format of models; None where there is none."""
+    return next((name for name, row in ENGINES.rows.items() if not row.starter.controllers.isdisjoint(names)), None)
 
 
 def _server_words(arguments: list[AnyWord]) -> Iterator[AnyWord]:
@@ -122,21 +116,16 @@ def _server_words(arguments: list[AnyWord]) -> Iterator[AnyWord]:
 
 def is_kserve_worker(node: Fields, way: Way) -> bool:
     """Whether a container without command and arguments is one that KServe starts vLLM in."""
-    kind = way.mappings[0].string("kind")
-    worker = way.keys[-1:] == ("containers",) and node.string("name") in ("main", "vllm", "kserve-container")
-    return kind == "LLMInferenceService" and worker and "router" not in way.keys
+    worker = way.keys[-1:] == ("containers",) and node.string("name") in ("main", "kserve-container", *ENGINES)
+    return way.kind == LLM_SERVICE and worker and "router" not in way.keys
 
 
-def _parallelism(way: Way) -> Iterator[AnyWord]:
+def _parallelism(way: Way, flags: Mapping[str, str]) -> Iterator[AnyWord]:
     """Flags that KServe makes of ``spec.parallelism``."""
     for mapping in reversed(way.mappings):
         sizes = mapping.mapping("parallelism")
         for key, value in sizes.entries() if sizes is not None else ():
-            flag = {
-                "tensor": "--tensor-parallel-size",
-                "data": "--data-parallel-size",
-                "pipeline": "--pipeline-parallel-size",
-            }.get(key.value)
+            flag = flags.get(key.value)
             if flag is not None and isinstance(value, Scalar):
                 yield Word(flag, key.source, key.begin, key.end)
                 yield value.word()
@@ -167,35 +156,30 @@ def served(way: Way) -> Word | None:
     return None
 
 
-def kaito(node: Fields, reading: Reading) -> Deployment:
+def kaito(node: Fields, reading: Reading) -> Iterator[Deployment]:
     """What KAITO starts for a preset: its controller makes most of the arguments, which stay unknown."""
+    engine = _controlled(node.string("kind"))
+    if engine is None or node.mapping("inference", "preset") is None:
+        return
     preset = node.scalar("inference", "preset", "name")
     data = reading.config_maps(node.string("inference", "config"))
     words: list[AnyWord] = []
     for _, value in data.entries() if data is not None else ():
         for inner in documents(value.source, value.text()) if isinstance(value, Scalar) else ():
-            fields = inner.mapping("vllm") if isinstance(inner, Fields) else None
-            words += field_words(fields, "vllm") if fields is not None else ()
+            fields = inner.mapping(engine) if isinstance(inner, Fields) else None
+            words += field_words(fields, engine) if fields is not None else ()
     at = preset or node
     words.append(Unknown("the arguments", node.source, at.begin, at.end, "KAITO's controller makes them"))
     named = preset.word() if preset is not None else None
     model = named if isinstance(named, Word) else None
     where = (node, node.mapping("resource") or node)
-    return Deployment(
-        node.source,
-        "Workspace",
-        node.string("metadata", "name"),
-        "vllm",
-        tuple(words),
-        {},
-        node.source.place(at.begin, at.end),
-        hardware(where),
-        model,
-    )
+    launch = Launch(engine, tuple(words), {}, node.source.place(at.begin, at.end), model=model)
+    yield Deployment(node.source, "Workspace", node.string("metadata", "name"), launch, hardware(where))
 
 
 def additional(env: Mapping[str, Setting]) -> Iterator[AnyWord]:
     """Words of the variables that images append to the engine's own."""
-    for name in (name for name in env if name in ADDITIONAL):
-        for word in env[name].words:
+    appended = {name for row in ENGINES.rows.values() for name in row.starter.appended}
+    for name, setting in env.items():
+        for word in setting.words if name in appended else ():
             yield from split_words(word.chars) if isinstance(word, Word) and word.chars is not None else (word,)

@@ -11,15 +11,16 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.manifests.compose import env_file
 from hybridcalc.manifests.containers import launches
 from hybridcalc.manifests.fields import split_words
-from hybridcalc.manifests.growth import spend
-from hybridcalc.manifests.launches import Found, model_of, mounted
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.manifests.script import read_script
-from hybridcalc.manifests.source import AnyWord, Setting, Source, Text, Word
-from hybridcalc.manifests.variables import LONGEST_VALUE, Outside
+from hybridcalc.manifests.scripts import run_script
+from hybridcalc.shell.bounds import spend
+from hybridcalc.shell.launch import Launch, mounted
+from hybridcalc.shell.source import AnyWord, Setting, Source, Text, Word
+from hybridcalc.shell.variables import LONGEST_VALUE, Outside
 
 _ITEM = re.compile(r'"(?:[^"\\]|\\.)*"')
 _PAIR = re.compile(r"(?<!\w)([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|(?:[^\s\\]|\\.)*)")
@@ -54,26 +55,17 @@ def read_dockerfile(file: Text, outside: Outside) -> Iterator[Deployment]:
         elif name in ("ENV", "ARG"):
             _variables(instruction.text, env, outside, argument=name == "ARG")
     for launch in _image_launches(entrypoint, command, env, outside, image or ""):
-        yield Deployment(
-            file.source,
-            "Dockerfile",
-            image or "",
-            launch.engine,
-            launch.words,
-            launch.env,
-            launch.place,
-            image=launch.image,
-        )
+        yield Deployment(file.source, "Dockerfile", image or "", launch)
 
 
 def _image_launches(
     entrypoint: Text | None, command: Text | None, env: dict[str, Setting], outside: Outside, image: str
-) -> list[Found]:
+) -> list[Launch]:
     forms = [_exec_form(text) for text in (entrypoint, command) if text is not None]
     if any(words is None for words in forms):  # a shell form: it is a script, and no CMD reaches its entrypoint
         text = entrypoint if entrypoint is not None and _exec_form(entrypoint) is None else command
         first = _exec_form(entrypoint) if entrypoint is not None and text is command else None
-        return read_script(text, env, outside) if text is not None and not first else []
+        return run_script(text, env, outside).launches if text is not None and not first else []
     words = [word for form in forms for word in form or []]
     return launches(words, [], env, outside, image=image) or launches([], words, env, outside, image=image)
 
@@ -160,36 +152,14 @@ def read_unit(file: Text, outside: Outside, beside: Callable[[str], Source | Non
             for mount in mounted(word, word)
         ]
         for launch in launches([], words, env, outside, image=image.text.strip()):
-            model = model_of(launch.words, mounts)
-            yield Deployment(
-                source,
-                "quadlet",
-                name,
-                launch.engine,
-                launch.words,
-                launch.env,
-                launch.place,
-                model=model,
-                image=launch.image,
-                orphan=launch.orphan,
-            )
+            model = ENGINES.launchers.model_of(launch.words, mounts)
+            yield Deployment(source, "quadlet", name, launch._replace(model=model))
     for line in lines:
         if line.name == "ExecStart":
             begin = len(line.text.text) - len(line.text.text.lstrip("-@:+! \t"))
             text = line.text.part(begin, len(line.text.text))
-            for launch in read_script(text, env, outside):
-                yield Deployment(
-                    source,
-                    "systemd",
-                    name,
-                    launch.engine,
-                    launch.words,
-                    launch.env,
-                    launch.place,
-                    model=launch.model,
-                    image=launch.image,
-                    orphan=launch.orphan,
-                )
+            for launch in run_script(text, env, outside).launches:
+                yield Deployment(source, "systemd", name, launch)
 
 
 def _instructions(file: Text, head: re.Pattern[str]) -> Iterator[Instruction]:

@@ -13,22 +13,20 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from hybridcalc.engines.sglang.command import TABLE as SGLANG
-from hybridcalc.engines.vllm.command import TABLE as VLLM
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError
-from hybridcalc.manifests.growth import spend
-from hybridcalc.manifests.source import AnyWord, Text, Unknown, Word, matched
-from hybridcalc.manifests.variables import A_VARIABLE
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence
+from hybridcalc.shell.bounds import spend
+from hybridcalc.shell.commands import RETURN
 from hybridcalc.shell.parse import Operator, is_unresolved, split_placed
+from hybridcalc.shell.source import AnyWord, Text, Unknown, Word, matched
+from hybridcalc.shell.variables import A_VARIABLE
 
 EXTRA = frozenset({"extra-args", "extra-engine-args", "additional-args", "args", "engine-args", "server-args"})
 MODEL_FIELDS = (
     "model-path", "model-source", "model", "model-url", "model-uri", "hf-model-id", "hf-id", "model-id", "model-name",
 )  # fmt: skip
 MOST_PLAIN = 50_000
-RETURN = re.compile(r"\r(?=\n|\Z)")
-"""A carriage return that belongs to the end of a line."""
 _FALSE, _TRUE = frozenset({"false", "no", "off"}), frozenset({"true", "yes", "on"})
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_")
 
@@ -41,8 +39,7 @@ def kebab(name: str) -> str:
 @cache
 def names_of(engine: str) -> frozenset[str]:
     """Flag names of an engine, without dashes."""
-    table = {"sglang": SGLANG, "vllm": VLLM}[engine]
-    return frozenset(name.removeprefix("--") for name in table.names if name.startswith("--"))
+    return frozenset(name.removeprefix("--") for name in ENGINES.launchers.flags(engine))
 
 
 def field_words(fields: Mapping, engine: str, *, known_only: bool = True) -> Iterator[AnyWord]:
@@ -84,8 +81,7 @@ def split_words(text: Text) -> list[AnyWord]:
     try:
         split = split_placed(RETURN.sub(" ", text.text))
     except InputError as error:
-        place = source.place(text.at(0))
-        raise InputError(f"{place.path}:{place.line}: {error.message}", fix=error.fix) from None
+        raise source.error(text.at(0), error.message, error.fix) from None
     spend(words=len(split))
     for word, begin, end in split:
         if isinstance(word, Operator):
@@ -117,13 +113,13 @@ def model_field(fields: Mapping) -> Word | None:
 def engine_of_fields(fields: Mapping) -> str | None:
     """The engine whose flags most of the fields are, where at least three in five are."""
     names = [kebab(key.value) for key, _ in fields.entries()]
-    counts = {engine: sum(name in names_of(engine) for name in names) for engine in ("sglang", "vllm")}
-    engine = max(counts, key=lambda name: counts[name])
-    if counts[engine] < 2 or counts[engine] * 5 < len(names) * 3:
+    counts = {engine: sum(name in names_of(engine) for name in names) for engine in ENGINES}
+    most = max(counts.values())
+    if most < 2 or most * 5 < len(names) * 3:
         return None
-    if counts["sglang"] == counts["vllm"]:
-        return "sglang" if "model-path" in names else "vllm" if "model" in names else None
-    return engine
+    best = [engine for engine in ENGINES if counts[engine] == most]
+    named = [engine for engine in best if ENGINES.rows[engine].starter.model_flags[0].removeprefix("--") in names]
+    return best[0] if len(best) == 1 else next(iter(named), None)
 
 
 def _flag(key: Scalar, name: str, value: Node, engine: str) -> Iterator[AnyWord]:
@@ -135,7 +131,7 @@ def _flag(key: Scalar, name: str, value: Node, engine: str) -> Iterator[AnyWord]
         if value.style is None and text.lower() in _TRUE:
             yield flag
         elif value.style is None and text.lower() in _FALSE:
-            if engine == "vllm":
+            if f"--no-{name}" in ENGINES.launchers.flags(engine):
                 yield Word(f"--no-{name}", key.source, key.begin, key.end)
         else:
             yield flag

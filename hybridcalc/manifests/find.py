@@ -7,45 +7,36 @@ Reading is bounded in size, never runs anything, and what goes wrong with one fi
 
 import os
 import re
-import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from glob import glob, has_magic
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.compose import is_compose, read_compose
 from hybridcalc.manifests.dockerfile import read_dockerfile, read_unit
 from hybridcalc.manifests.fields import engine_of_fields, field_words, model_field
-from hybridcalc.manifests.growth import allowance
+from hybridcalc.manifests.files import SHELL_NAMES, YAML_NAMES, file_bytes, reason
 from hybridcalc.manifests.kubernetes import read_documents, shared
 from hybridcalc.manifests.placement import slurm
 from hybridcalc.manifests.records import Deployment, Trouble
-from hybridcalc.manifests.script import files_in, read_script
-from hybridcalc.manifests.source import AnyWord, Source, Text, file_bytes
+from hybridcalc.manifests.scripts import run_script
 from hybridcalc.manifests.templates import defaults_of, filled
-from hybridcalc.manifests.variables import Outside
 from hybridcalc.manifests.yamltree import Mapping, Node, documents
+from hybridcalc.shell.bounds import allowance
+from hybridcalc.shell.launch import Launch
+from hybridcalc.shell.source import Source, Text
+from hybridcalc.shell.variables import Outside
 
 LARGEST_FILE_BYTES = 4 * 2**20
-MOST_FILES = 200_000
 MOST_BESIDE = 500
 """Files of a folder that are looked through for a ConfigMap."""
-MOST_STARS = 4
-"""Stars of a line in a .gitignore, ``**`` aside: a pattern of many takes time without end on a name made for it."""
-JSON_HEAD_BYTES = 65_536
-"""Where a JSON manifest says that it is one."""
-NEVER_WALKED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
-YAML_NAMES = (".yaml", ".yml")
-SHELL_NAMES = (".sh", ".bash", ".zsh", ".ksh", ".slurm", ".sbatch")
 _HINT = re.compile(
-    rb"sglang|vllm|model[-_]?path|tensor[-_]?parallel|mem[-_]?fraction|max[-_]?model[-_]?len|max[-_]?running"
+    rb"model[-_]?path|tensor[-_]?parallel|mem[-_]?fraction|max[-_]?model[-_]?len|max[-_]?running"
     rb"|engine_kwargs|llminferenceservice|expect:|deployments:", re.IGNORECASE
 )  # fmt: skip
-"""What a file must hold to be worth parsing."""
+"""What a file must hold to be worth parsing, where it names no engine."""
 _SHARED = re.compile(rb"ConfigMap|ServingRuntime|runtime:")
-_ENGINE = re.compile(r"sglang|vllm", re.IGNORECASE)
-_STAR = re.compile(r"(?<!\*)\*(?!\*)")
 
 
 class Contents(NamedTuple):
@@ -54,160 +45,6 @@ class Contents(NamedTuple):
     source: Source | None
     deployments: tuple[Deployment, ...]
     troubles: tuple[Trouble, ...]
-
-
-def find_files(paths: Sequence[str]) -> Iterator[str | Trouble]:
-    """Every file under the paths that may hold a deployment, in order, once; a Trouble for a path that has none."""
-    seen: set[object] = set()
-    for path in paths:
-        for found in _under(path):
-            if isinstance(found, Trouble):
-                yield found
-            elif (itself := _itself(found)) not in seen:
-                seen.add(itself)
-                yield found
-                if len(seen) > MOST_FILES:
-                    yield Trouble(path, 0, f"more than {MOST_FILES:,} files", "name the folders to check")
-                    return
-
-
-def _itself(path: str) -> object:
-    """What tells a file from others, whatever name or link leads to it."""
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):
-        return path
-    return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(path)
-
-
-def _under(path: str) -> Iterator[str | Trouble]:
-    if path == "-":
-        yield path
-        return
-    if not path:
-        yield Trouble("''", 0, "cannot be read: an empty path", "name a file or a folder")
-        return
-    try:
-        if not os.path.lexists(path) and has_magic(path):
-            matches = sorted(glob(path, recursive=True))
-            if not matches:
-                yield Trouble(path, 0, "no file matches")
-            for match in matches:
-                yield from _walk(match) if os.path.isdir(match) else (match,)
-        elif os.path.isdir(path):
-            yield from _walk(path)
-        else:
-            yield path
-    except (OSError, ValueError) as error:
-        yield Trouble(path[:200], 0, f"cannot be read: {_reason(error)}")
-
-
-def _walk(folder: str) -> Iterator[str | Trouble]:
-    ignored = _Ignored(folder)
-    troubles: list[Trouble] = []
-
-    def fail(error: OSError) -> None:
-        troubles.append(Trouble(str(error.filename), 0, f"cannot be read: {_reason(error)}"))
-
-    for here, folders, files in os.walk(folder, onerror=fail):
-        yield from troubles
-        troubles.clear()
-        ignored.enter(here)
-        folders[:] = sorted(
-            name for name in folders if name not in NEVER_WALKED and not ignored.matches(os.path.join(here, name) + "/")
-        )
-        for name in sorted(files):
-            path = os.path.normpath(os.path.join(here, name))
-            if _may_hold(name, path) and not ignored.matches(path):
-                yield path
-    yield from troubles
-
-
-def _may_hold(name: str, path: str) -> bool:
-    lowered = name.lower()
-    if lowered.endswith((*YAML_NAMES, *SHELL_NAMES, ".service", ".container", ".dockerfile", ".containerfile")):
-        return True
-    if lowered.startswith(("dockerfile", "containerfile")):
-        return True
-    json = lowered.endswith(".json")
-    if "." in lowered and not json:
-        return False
-    try:
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                return False
-            return b'"apiVersion"' in stream.read(JSON_HEAD_BYTES) if json else stream.read(2) == b"#!"
-    except OSError:
-        return False
-
-
-class _Ignored:
-    """What the .gitignore files from a repository's root down to a folder leave out."""
-
-    def __init__(self, folder: str) -> None:
-        self._specs: list[tuple[str, Any]] = []
-        top = os.path.abspath(folder)
-        above: list[str] = []
-        while not os.path.isdir(os.path.join(top, ".git")):
-            parent = os.path.dirname(top)
-            if parent == top:
-                above = []
-                break
-            above.append(parent)
-            top = parent
-        for upper in reversed(above):
-            self.enter(upper)
-        if self._ignores(os.path.abspath(folder)):  # it is asked for by name
-            self._specs = []
-
-    def _ignores(self, folder: str) -> bool:
-        """Whether a folder, or one that holds it, is left out."""
-        while folder != os.path.dirname(folder):
-            if self.matches(folder + "/"):
-                return True
-            folder = os.path.dirname(folder)
-        return False
-
-    def enter(self, folder: str) -> None:
-        """Take in the .gitignore of a folder."""
-        path = os.path.join(folder, ".gitignore")
-        try:
-            if not os.path.isfile(path):
-                return
-            text = file_bytes(path, 2**20).decode("utf-8", errors="replace")
-        except (OSError, InputError):
-            return  # as git does: it leaves nothing out then
-        import pathspec
-
-        lines = [line for line in text.split("\n") if len(_STAR.findall(line)) <= MOST_STARS]
-        try:
-            spec = pathspec.GitIgnoreSpec.from_lines(lines)
-        except (ValueError, re.error):
-            spec = pathspec.GitIgnoreSpec.from_lines(filter(_is_pattern, lines))
-        self._specs.append((os.path.abspath(folder) + os.sep, spec))
-
-    def matches(self, path: str) -> bool:
-        """Whether a file, or a folder with a slash at its end, is left out."""
-        if not self._specs:
-            return False
-        full = os.path.abspath(path) + ("/" if path.endswith("/") else "")
-        verdict = False
-        for base, spec in self._specs:
-            if full.startswith(base):
-                result = spec.check_file(full[len(base) :])
-                verdict = verdict if result.include is None else bool(result.include)
-        return verdict
-
-
-def _is_pattern(line: str) -> bool:
-    """Whether a line of a .gitignore is one that means something; git passes over others as well."""
-    import pathspec
-
-    try:
-        pathspec.GitIgnoreSpec.from_lines([line])
-    except (ValueError, re.error):
-        return False
-    return True
 
 
 def _template_at(text: str) -> int | None:
@@ -235,18 +72,18 @@ def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | No
         if b"\0" in data:
             raise InputError("a binary file")
     except (InputError, OSError, ValueError) as error:
-        return Contents(None, (), (Trouble(shown, 0, f"cannot be read: {_reason(error)}"),))
-    if not _HINT.search(data):
+        return Contents(None, (), (Trouble(shown, 0, f"cannot be read: {reason(error)}"),))
+    if not _HINT.search(data) and not any(name.encode() in data.lower() for name in ENGINES):
         return Contents(None, (), ())
     source = Source.of_bytes(shown, data)
     try:
         with allowance():
-            return Contents(source, *_read(source, path, outside))
+            return Contents(source, _read(source, path, outside), ())
     except InputError as error:
         template = None if _is_script(source) else _template_at(source.text)
         if template is not None:
             line = source.place(template).line
-            engine = _ENGINE.search(source.text) is not None
+            engine = ENGINES.launchers.named.search(source.text.lower()) is not None
             trouble = Trouble(shown, line, "a template", "render it: `helm template ... | hybridcalc check -`", False)
             return Contents(source, (), (trouble,) if engine else ())
         message = error.message.removeprefix(f"{shown}:").lstrip()
@@ -257,13 +94,7 @@ def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | No
         return Contents(source, (), (Trouble(shown, 0, "nested too deep to be read"),))
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, InputError):
-        return error.message
-    return (getattr(error, "strerror", None) or str(error)).lower()
-
-
-def _read(source: Source, path: str, outside: Outside) -> tuple[tuple[Deployment, ...], tuple[Trouble, ...]]:
+def _read(source: Source, path: str, outside: Outside) -> tuple[Deployment, ...]:
     beside = _Beside(path)
     form = form_of(source)
     whole = Text(source, source.text)
@@ -276,7 +107,7 @@ def _read(source: Source, path: str, outside: Outside) -> tuple[tuple[Deployment
     else:
         found = list(_documents(whole, outside, beside))
     held = (filled(deployment, outside, {}, variables=False) for deployment in found)
-    return tuple(deployment._replace(words=_expanded(deployment, beside)) for deployment in held), ()
+    return tuple(_with_config_file(deployment, beside) for deployment in held)
 
 
 def form_of(source: Source) -> str:
@@ -308,21 +139,10 @@ def _looks_plain(text: str) -> bool:
 def _script(source: Source, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
     text = Text(source, source.text)
     gpus = slurm(source.text)
-    for launch in read_script(text, {}, outside):
-        yield Deployment(
-            source,
-            "script",
-            "",
-            launch.engine,
-            launch.words,
-            launch.env,
-            launch.place,
-            gpus,
-            launch.model,
-            image=launch.image,
-            orphan=launch.orphan,
-        )
-    for document in files_in(text, outside):
+    script = run_script(text, {}, outside)
+    for launch in script.launches:
+        yield Deployment(source, "script", "", launch, gpus)
+    for document in script.files:
         if document.kind == "yaml":
             yield from _documents(document.text, outside, beside)
         elif document.kind == "unit":
@@ -350,11 +170,9 @@ def _of_nodes(source: Source, nodes: list[Node], outside: Outside, beside: "_Bes
         elif is_compose(node):
             yield from read_compose(node, outside, beside)
         elif node.get("kind") is None and (engine := _engine_file(node)) is not None:
-            model = model_field(node)
-            place = source.place(node.begin)
-            yield Deployment(
-                source, f"{engine} --config", "", engine, tuple(field_words(node, engine)), {}, place, model=model
-            )
+            words = tuple(field_words(node, engine))
+            launch = Launch(engine, words, {}, source.place(node.begin), model=model_field(node))
+            yield Deployment(source, f"{engine} --config", "", launch)
         else:
             others.append(node)
     yield from read_documents(others, outside, beside.config_map)
@@ -381,23 +199,22 @@ def _engine_file(node: Mapping) -> str | None:
     return engine
 
 
-def _expanded(deployment: Deployment, beside: "_Beside") -> tuple[AnyWord, ...]:
-    """Words with the flags of a ``--config`` file that lies beside, in front: what the command line says wins."""
+def _with_config_file(deployment: Deployment, beside: "_Beside") -> Deployment:
+    """A deployment with the flags of a ``--config`` file that lies beside: what the command line says wins."""
     words = deployment.words
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
         if name != "--config" or (not equals and at + 1 == len(words)):
             continue
         source = beside(value if equals else str(words[at + 1])) or beside((value or words[at + 1]).rpartition("/")[2])
-        if source is None:
-            return words
-        nodes = documents(source)
+        nodes = documents(source) if source is not None else []
         if not nodes or not isinstance(nodes[0], Mapping):
-            return words
+            return deployment
         own = (*words[:at], *words[at + (1 if equals else 2) :])
         first = own[:1] if own and not own[0].startswith("-") else ()
-        return (*first, *field_words(nodes[0], deployment.engine), *own[len(first) :])
-    return words
+        words = (*first, *field_words(nodes[0], deployment.engine), *own[len(first) :])
+        return deployment._replace(launch=deployment.launch._replace(words=words))
+    return deployment
 
 
 class _Beside:

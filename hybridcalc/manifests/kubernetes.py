@@ -9,19 +9,20 @@ labels that select nodes. Left out: what an operator adds at run time.
 import re
 from collections.abc import Iterator, Mapping
 
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.manifests.containers import KUBERNETES, launches, resolved_words
 from hybridcalc.manifests.controllers import additional, is_kserve_worker, kaito, kserve, served, typed
 from hybridcalc.manifests.fields import field_words
-from hybridcalc.manifests.growth import spend
-from hybridcalc.manifests.launches import LAUNCHER, Found
-from hybridcalc.manifests.placement import hardware, replicas
+from hybridcalc.manifests.placement import hardware
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.manifests.script import read_script
-from hybridcalc.manifests.source import AnyWord, Setting, Word
-from hybridcalc.manifests.variables import Outside
-from hybridcalc.manifests.way import ConfigMaps, Reading, Way, heads, image_near, name_of
+from hybridcalc.manifests.scripts import run_script
+from hybridcalc.manifests.way import ConfigMaps, Reading, Way
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence, documents
+from hybridcalc.shell.bounds import spend
+from hybridcalc.shell.launch import Launch
+from hybridcalc.shell.source import AnyWord, Setting, Word
+from hybridcalc.shell.variables import Outside
 
 PASSED_OVER = frozenset({
     "exec", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "initContainers", "status",
@@ -46,8 +47,7 @@ def read_documents(nodes: list[Node], outside: Outside, config_maps: ConfigMaps)
 
     reading = Reading(outside, lookup, set(), set())
     for node in _flattened(nodes):
-        if node.string("kind") == "Workspace" and node.mapping("inference", "preset") is not None:
-            yield kaito(node, reading)
+        yield from kaito(node, reading)
     for node in _flattened(nodes):
         if node.string("kind") in RUNTIMES and lookup(f"uses:{node.string('metadata', 'name')}") is not None:
             continue  # read where a service names it
@@ -104,41 +104,26 @@ def _walk(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
                     yield from _walk(inner, way.down(key.value, inner), reading)
             continue
         for child in value.items if isinstance(value, Sequence) else [value]:
-            if isinstance(child, Scalar) and key.value not in PROSE and LAUNCHER.search(child.value):
-                yield from _loose_script(child, node, way, reading)
+            if isinstance(child, Scalar) and key.value not in PROSE and ENGINES.launchers.starting.search(child.value):
+                yield from _loose_script(child, way, reading)
             if isinstance(child, Fields):
-                found = typed(key, child, node, way)
+                found = typed(key, child, way)
                 if found is not None:
                     yield found
                 yield from _walk(child, way.down(key.value, child), reading)
 
 
-def _loose_script(script: Scalar, node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
+def _loose_script(script: Scalar, way: Way, reading: Reading) -> Iterator[Deployment]:
     """Launches of a script in a field of its own: ``run: |`` of a task or a workflow."""
     env = {name: setting for mapping in way.mappings for name, setting in _plain_env(mapping)}
-    gpus = hardware((*way.mappings, node))
+    gpus = hardware(way.mappings)
     if gpus.gpus is not None and gpus.gpus_place is not None:  # SkyPilot tells it to what it runs
         place = gpus.gpus_place
         env.setdefault(
-            "SKYPILOT_NUM_GPUS_PER_NODE", Setting((Word(str(gpus.gpus), node.source, place.begin, place.end),))
+            "SKYPILOT_NUM_GPUS_PER_NODE", Setting((Word(str(gpus.gpus), script.source, place.begin, place.end),))
         )
-    for launch in read_script(script.text(), env, reading.outside):
-        yield Deployment(
-            node.source,
-            way.mappings[0].string("kind") or "script",
-            name_of(way, node),
-            launch.engine,
-            launch.words,
-            launch.env,
-            launch.place,
-            gpus,
-            launch.model,
-            None,
-            replicas(way.mappings),
-            image=launch.image or image_near((*way.mappings, node)),
-            orphan=launch.orphan,
-            heads=heads((*way.mappings, node)),
-        )
+    for launch in run_script(script.text(), env, reading.outside).launches:
+        yield way.deployment(launch, "script", gpus)
 
 
 def _plain_env(mapping: Fields) -> Iterator[tuple[str, Setting]]:
@@ -195,23 +180,11 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
     if not found:
         found = _mounted_script([*command, *arguments], env, reading)
     for launch in found:
-        words = (*_with_config_files(launch.words, launch.engine, reading), *additional(env))
-        yield Deployment(
-            node.source,
-            way.mappings[0].string("kind") or "container",
-            name_of(way, node),
-            launch.engine,
-            words,
-            launch.env,
-            launch.place,
-            hardware(way.mappings),
-            served(way) or launch.model,
-            None,
-            replicas(way.mappings),
-            image=launch.image or image_near(way.mappings),
-            orphan=launch.orphan,
-            heads=heads(way.mappings),
+        launch = launch._replace(
+            words=(*_with_config_files(launch.words, launch.engine, reading), *additional(env)),
+            model=served(way) or launch.model,
         )
+        yield way.deployment(launch, "container")
 
 
 def _runtime(node: Fields, way: Way, reading: Reading) -> Fields | None:
@@ -276,7 +249,7 @@ def _variable(entry: Fields, env: Mapping[str, Setting], reading: Reading) -> Se
     return Setting((Word("", entry.source, entry.begin, entry.begin),), "", place)
 
 
-def _mounted_script(words: list[AnyWord], env: Mapping[str, Setting], reading: Reading) -> list[Found]:
+def _mounted_script(words: list[AnyWord], env: Mapping[str, Setting], reading: Reading) -> list[Launch]:
     """What ``bash /scripts/start.sh`` launches, where a ConfigMap of the set holds the script."""
     for word in words:
         base = word.rpartition("/")[2]
@@ -284,7 +257,7 @@ def _mounted_script(words: list[AnyWord], env: Mapping[str, Setting], reading: R
         found = script.scalar(base) if script is not None else None
         if found is not None:
             reading.used_scripts.add(base)
-            return read_script(found.text(), env, reading.outside)
+            return run_script(found.text(), env, reading.outside).launches
     return []
 
 
@@ -293,21 +266,12 @@ def _scripts(name: str, data: Fields, reading: Reading) -> Iterator[Deployment]:
     for key, value in data.entries():
         if not isinstance(value, Scalar) or key.value in reading.used_scripts or "\n" not in value.value:
             continue
-        if not re.search(r"sglang|vllm", value.value) or not re.search(
+        if not ENGINES.launchers.named.search(value.value) or not re.search(
             r"\.sh$|^#!", key.value + "\n" + value.value[:2]
         ):
             continue
-        for launch in read_script(value.text(), {}, reading.outside):
-            yield Deployment(
-                key.source,
-                "ConfigMap",
-                f"{name}/{key.value}",
-                launch.engine,
-                launch.words,
-                launch.env,
-                launch.place,
-                image=launch.image,
-            )
+        for launch in run_script(value.text(), {}, reading.outside).launches:
+            yield Deployment(key.source, "ConfigMap", f"{name}/{key.value}", launch)
 
 
 def _with_config_files(words: tuple[AnyWord, ...], engine: str, reading: Reading) -> Iterator[AnyWord]:

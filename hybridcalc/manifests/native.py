@@ -15,14 +15,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from hybridcalc.deployment import Workload, parse_lengths
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError, printable
-from hybridcalc.manifests.fields import field_words, plain, split_words
-from hybridcalc.manifests.launches import find_launch
+from hybridcalc.manifests.fields import field_words, plain
 from hybridcalc.manifests.records import Deployment, Hardware
-from hybridcalc.manifests.source import AnyWord, Place, Setting, Word
-from hybridcalc.manifests.variables import Outside
+from hybridcalc.manifests.scripts import run_script
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
+from hybridcalc.shell.launch import Launch
+from hybridcalc.shell.source import Place, Setting, Word
+from hybridcalc.shell.variables import Outside
 from hybridcalc.units import MOST_RANKS, MOST_SLOTS, parse_bytes, parse_tokens
 
 SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
@@ -112,7 +114,7 @@ class NativeDeployment(_Strict):
 
     name: str | None = Field(default=None, max_length=200)
     model: str | None = Field(default=None, max_length=200, description="a preset, its alias or Hugging Face id")
-    engine: Literal["sglang", "vllm"] | None = None
+    engine: Literal[*ENGINES] | None = None  # type: ignore[valid-type]
     engine_version: str | None = Field(default=None, max_length=40)
     flags: dict[str, Flag] = Field(default_factory=dict, description="the engine's long flags, without dashes")
     command: str | None = Field(default=None, description="a launch command, in place of engine and flags")
@@ -164,34 +166,21 @@ def _deployment(fields: Fields, native: NativeDeployment, outside: Outside) -> D
     model = fields.scalar("model")
     named = model.word() if model is not None else None
     hardware = Hardware(native.hardware.gpu, native.hardware.gpus, None, native.hardware.nodes)
-    place = fields.source.place(fields.begin)
-    engine: str | None = native.engine
-    words = tuple[AnyWord, ...]()
+    launch = Launch(native.engine or "", (), env, fields.source.place(fields.begin))
     command, flags = fields.scalar("command"), fields.mapping("flags")
     if command is not None:
-        launch = find_launch(split_words(command.text()), env)
-        if launch is None:
-            where = command.source.place(command.begin)
-            raise InputError(f"{where.path}:{where.line}: command starts no engine known here")
-        engine, words, env = launch.engine, launch.words, launch.env
-    if engine is None:
-        raise InputError(f"{place.path}:{place.line}: a deployment needs an engine", fix="write engine: sglang or vllm")
+        found = run_script(command.text(), env, outside).launches
+        if len(found) != 1:
+            raise command.source.error(command.begin, "command starts no engine known here")
+        launch = found[0]._replace(place=launch.place)
+    if not launch.engine:
+        fix = f"write engine: {' or '.join(ENGINES)}"
+        raise fields.source.error(fields.begin, "a deployment needs an engine", fix)
     if flags is not None:
-        words = (*words, *field_words(flags, engine, known_only=False))
-    return Deployment(
-        fields.source,
-        "hybridcalc",
-        native.name or native.model or "",
-        engine,
-        words,
-        env,
-        place,
-        hardware,
-        named if isinstance(named, Word) else None,
-        native,
-        None,
-        _marks(fields),
-    )
+        launch = launch._replace(words=(*launch.words, *field_words(flags, launch.engine, known_only=False)))
+    launch = launch._replace(model=named if isinstance(named, Word) else launch.model)
+    name = native.name or native.model or ""
+    return Deployment(fields.source, "hybridcalc", name, launch, hardware, native=native, marks=_marks(fields))
 
 
 def _marks(fields: Fields) -> dict[str, Place]:
@@ -214,12 +203,9 @@ def _refusal(node: Fields, error: ValidationError) -> InputError:
         if inner is None:
             break
         at = inner
-    place = node.source.place(at.begin)
     where = ".".join(str(step) for step in first["loc"])
     message, fix = _said(first)
-    return InputError(
-        f"{place.path}:{place.line}: {printable(where[:120])}: {message}", fix=fix or "see `hybridcalc check --schema`"
-    )
+    return node.source.error(at.begin, f"{printable(where[:120])}: {message}", fix or "see `hybridcalc check --schema`")
 
 
 def _said(error: Any) -> tuple[str, str]:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from hybridcalc.manifests.gpus import gpu_of, names_gpu
 from hybridcalc.manifests.records import Hardware
-from hybridcalc.manifests.source import Place
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar
+from hybridcalc.shell.source import Place
 
 
 def hardware(mappings: tuple[Fields, ...]) -> Hardware:

@@ -1,9 +1,10 @@
-"""What a file says about one deployment: engine, words, environment, hardware, and what is asked of it."""
+"""What a file says about one deployment: what it launches, on which hardware, and what is asked of it."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hybridcalc.manifests.source import AnyWord, Place, Setting, Source, Word
+from hybridcalc.shell.launch import Launch
+from hybridcalc.shell.source import AnyWord, Place, Setting, Source, Word
 
 
 class Hardware(NamedTuple):
@@ -16,32 +17,59 @@ class Hardware(NamedTuple):
 
 
 class Deployment(NamedTuple):
-    """One engine that a file starts. ``model`` is what the file says it serves where no flag does; ``native`` is what a
-    hybridcalc.yaml adds (memory, workload, expectations), ``marks`` where it says so; ``image`` is the container's,
-    ``orphan`` a line of flags behind the launch that belongs to no command, ``heads`` the lines where the document and
-    the mappings around the launch begin.
+    """One engine that a file starts. ``native`` is what a hybridcalc.yaml adds (memory, workload, expectations),
+    ``marks`` where it says so; ``heads`` the lines where the document and the mappings around the launch begin.
     """
 
     source: Source
     kind: str
     name: str
-    engine: str
-    words: tuple[AnyWord, ...]
-    env: Mapping[str, Setting]
-    place: Place
+    launch: Launch
     hardware: Hardware = Hardware()
-    model: Word | None = None
-    native: Any = None
     replicas: int | None = None
-    marks: Mapping[str, Place] = {}
-    image: str = ""
-    orphan: Word | None = None
     heads: tuple[int, ...] = ()
+    native: Any = None
+    marks: Mapping[str, Place] = {}
 
     @property
     def path(self) -> str:
         """The file it stands in."""
         return self.source.path
+
+    @property
+    def engine(self) -> str:
+        """The engine's name."""
+        return self.launch.engine
+
+    @property
+    def words(self) -> tuple[AnyWord, ...]:
+        """The engine's arguments."""
+        return self.launch.words
+
+    @property
+    def env(self) -> Mapping[str, Setting]:
+        """The environment it starts under."""
+        return self.launch.env
+
+    @property
+    def place(self) -> Place:
+        """Where the launch stands."""
+        return self.launch.place
+
+    @property
+    def model(self) -> Word | None:
+        """What the file says it serves where no flag does."""
+        return self.launch.model
+
+    @property
+    def image(self) -> str:
+        """The container's image."""
+        return self.launch.image
+
+    @property
+    def orphan(self) -> Word | None:
+        """A line of flags behind the launch that belongs to no command."""
+        return self.launch.orphan
 
 
 class Trouble(NamedTuple):

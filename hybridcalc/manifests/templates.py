@@ -9,12 +9,13 @@ so do the ``defaults`` of the same file; without either it is not known.
 import re
 from collections.abc import Iterator, Mapping
 
-from hybridcalc.manifests.growth import spend
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.manifests.source import AnyWord, Setting, Unknown, Word
-from hybridcalc.manifests.variables import A_VARIABLE, Outside
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar
+from hybridcalc.shell.bounds import spend
+from hybridcalc.shell.source import AnyWord, Setting, Unknown, Word
+from hybridcalc.shell.variables import A_VARIABLE, Outside
 
 PLACEHOLDER = re.compile(
     r"(?<![\w${])\{([A-Za-z_]\w*)\}(?!\})|(?<!\S)<([A-Za-z_][\w-]*)>(?!\S)|(?<!\w)@([A-Za-z_]\w*)@(?!\w)"
@@ -23,7 +24,6 @@ PLACEHOLDER = re.compile(
 """A name between the marks that templates use."""
 VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?[-=?][^{}]*)?\})")
 _EITHER = re.compile(f"{VARIABLE.pattern}|{PLACEHOLDER.pattern}")
-_MODEL = {"sglang": "--model-path", "vllm": "--model"}
 Values = Mapping[str, Word]
 
 
@@ -33,15 +33,16 @@ def filled(deployment: Deployment, outside: Outside, defaults: Values, *, variab
     words = tuple(_filled(word, pattern, outside, defaults) for word in deployment.words)
     model = _filled(deployment.model, pattern, outside, defaults) if deployment.model is not None else None
     if isinstance(model, Unknown):
-        flag = Word(_MODEL[deployment.engine], model.source, model.begin, model.end)
+        names = ENGINES.rows[deployment.engine].starter.model_flags
+        flag = Word(names[0], model.source, model.begin, model.end)
         named = bool(words) and not words[0].startswith("-")
-        named = named or any(word.partition("=")[0] in ("--model", "--model-path") for word in words)
+        named = named or any(word.partition("=")[0] in names for word in words)
         words, model = words if named else (flag, model, *words), None
     env = deployment.env
     spend(visits=len(env))
     if variables and any("$" in word for setting in env.values() for word in setting.words):
         env = {name: _setting(setting, pattern, outside, defaults) for name, setting in env.items()}
-    return deployment._replace(words=words, model=model, env=env)
+    return deployment._replace(launch=deployment.launch._replace(words=words, model=model, env=env))
 
 
 def defaults_of(nodes: list[Node]) -> dict[str, Word]:

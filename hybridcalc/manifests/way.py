@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hybridcalc.manifests.variables import Outside
+from hybridcalc.manifests.placement import hardware, replicas
+from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Scalar
+from hybridcalc.shell.launch import Launch
+from hybridcalc.shell.variables import Outside
 
 ConfigMaps = Callable[[str], Fields | None]
 """The ``data`` of a ConfigMap of the same set, by name."""
@@ -17,7 +20,7 @@ UNNAMED = frozenset({
 
 
 class Way(NamedTuple):
-    """The way from a document to a node: keys and mappings, the document first."""
+    """The way from a document to a mapping: keys and mappings, the document first, the mapping itself last."""
 
     keys: tuple[str, ...]
     mappings: tuple[Fields, ...]
@@ -25,6 +28,45 @@ class Way(NamedTuple):
     def down(self, key: str, mapping: Fields) -> "Way":
         """One step on."""
         return Way((*self.keys, key), (*self.mappings, mapping))
+
+    @property
+    def kind(self) -> str:
+        """The kind of the document; empty where it has none."""
+        return self.mappings[0].string("kind")
+
+    def name(self) -> str:
+        """A name for people: the document's, the service's, the container's."""
+        names = [self.mappings[0].string("metadata", "name")]
+        names += [key for key in self.keys if key not in UNNAMED]
+        names += [mapping.string("name") for mapping in self.mappings[1:] if mapping.get("name")]
+        names.append(self.mappings[-1].string("name"))
+        return "/".join(dict.fromkeys(name for name in names if name))[:120]
+
+    def deployment(self, launch: Launch, kind: str, gpus: Hardware | None = None) -> Deployment:
+        """A launch in the mapping, and what the mappings on the way say; ``kind`` where the document names none."""
+        source = self.mappings[-1].source
+        lines = (mapping.source.place(mapping.begin).line for mapping in self.mappings)
+        return Deployment(
+            source,
+            self.kind or kind,
+            self.name(),
+            launch._replace(image=launch.image or self._image()),
+            hardware(self.mappings) if gpus is None else gpus,
+            replicas(self.mappings),
+            tuple(dict.fromkeys(lines)),
+        )
+
+    def _image(self) -> str:
+        """The image that the nearest mapping names: a text, or a repository and its tag as charts write them."""
+        for mapping in reversed(self.mappings):
+            image = mapping.get("image")
+            holder = image if isinstance(image, Fields) else mapping
+            if isinstance(image, Scalar):
+                return image.value
+            repository, tag = holder.string("repository"), holder.string("tag")
+            if repository:
+                return f"{repository}:{tag}" if tag else repository
+        return ""
 
 
 class Reading(NamedTuple):
@@ -34,30 +76,3 @@ class Reading(NamedTuple):
     config_maps: ConfigMaps
     seen: set[int]
     used_scripts: set[str]
-
-
-def name_of(way: Way, node: Fields) -> str:
-    """A name for people: the document's, the service's, the container's."""
-    names = [way.mappings[0].string("metadata", "name")]
-    names += [key for key in way.keys if key not in UNNAMED]
-    names += [mapping.string("name") for mapping in way.mappings[1:] if mapping.get("name")]
-    names.append(node.string("name"))
-    return "/".join(dict.fromkeys(name for name in names if name))[:120]
-
-
-def heads(mappings: tuple[Fields, ...]) -> tuple[int, ...]:
-    """The lines where mappings begin: a document's first key, a container's ``- name:``."""
-    return tuple(dict.fromkeys(mapping.source.place(mapping.begin).line for mapping in mappings))
-
-
-def image_near(mappings: tuple[Fields, ...]) -> str:
-    """The image that the nearest mapping names: a text, or a repository and its tag as charts write them."""
-    for mapping in reversed(mappings):
-        image = mapping.get("image")
-        holder = image if isinstance(image, Fields) else mapping
-        if isinstance(image, Scalar):
-            return image.value
-        repository, tag = holder.string("repository"), holder.string("tag")
-        if repository:
-            return f"{repository}:{tag}" if tag else repository
-    return ""

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import yaml
 
 from hybridcalc.errors import InputError
-from hybridcalc.manifests.growth import spend
-from hybridcalc.manifests.source import Source, Text, Unknown, Word
+from hybridcalc.shell.bounds import spend
+from hybridcalc.shell.source import Source, Text, Unknown, Word
 
 MOST_NODES = 200_000
 """Nodes of one file; a file of 1 MiB has some 60,000."""

@@ -117,7 +117,7 @@ class FlagTable:
         before, passing, at = "", False, 0
         if words and not is_flag(words[0]):
             check_resolved(words[0])
-            given[""] = words[0]
+            given[""] = str(words[0])
             at = 1
         while at < len(words):
             word = words[at]

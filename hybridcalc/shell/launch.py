@@ -1,212 +1,383 @@
-"""Which engine does a pasted launch command start, with which words, under which environment?
+"""Which engine do these words start? A launcher anywhere in a command, or the arguments of an engine's own image.
 
-    export A=1; numactl -N 0 python3 -u -m sglang.launch_server --tp 8 2>&1 | tee log
-    -> env {"A": "1"}, program ("python", "-m", "sglang.launch_server"), words ("--tp", "8")
+    docker run --gpus all -e A=1 lmsysorg/sglang:v0.5 python3 -m sglang.launch_server --tp 8
+    -> sglang, A=1, ("--tp", "8")
 
-Read as a POSIX shell would split it, and only read: nothing runs. ``$NAME`` becomes the value that the text itself
-gives NAME; any other word the shell would decide stays `Unresolved`, for the engine's side to refuse where it matters.
-Knows no engine but the words that start one (`LAUNCHERS`). Leaves out what runs in another shell or machine
-(``bash -c``, ``docker run``), functions, arrays, conditions and here-documents.
+Words before the launcher are wrappers, or the options of a container runtime whose ``-e`` set the environment.
+Commands that only speak of a launcher (``echo``, ``pkill``) start nothing; a shell with ``-c`` starts what its script
+does. Knows no engine but those that `Launchers` is made of.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple, Protocol
 
-from hybridcalc.errors import InputError, quoted
-from hybridcalc.shell.parse import Operator, Unresolved, is_unresolved, split_command
+from hybridcalc.shell.bounds import spend
+from hybridcalc.shell.parse import Unresolved
+from hybridcalc.shell.source import AnyWord, Place, Setting, Text, Unknown, Word
 
-__all__ = ["LAUNCHERS", "WRAPPERS", "Launch", "program_of", "read_launch", "split_command"]
-
-LAUNCHERS: dict[tuple[str, ...], str] = {
-    ("python", "-m", "sglang.launch_server"): "sglang",
-    ("sglang", "serve"): "sglang",
-    ("python", "-m", "dynamo.sglang"): "sglang",
-    ("python", "-m", "vllm.entrypoints.openai.api_server"): "vllm",
-    ("vllm", "serve"): "vllm",
-    ("python", "-m", "dynamo.vllm"): "vllm",
-}
-"""First words of a command -> the engine they start. An interpreter of any version and path counts as ``python``."""
-
-WRAPPERS: dict[str, frozenset[str]] = {
-    "$": frozenset(),  # a prompt that was copied along
-    "command": frozenset(),
-    "env": frozenset({"-u", "--unset", "-C", "--chdir"}),
-    "exec": frozenset({"-a"}),
-    "export": frozenset(),
-    "nice": frozenset({"-n", "--adjustment"}),
-    "nohup": frozenset(),
-    "numactl": frozenset({
-        "-C", "-N", "-i", "-m", "-p", "-P", "-w", "--cpunodebind", "--interleave", "--membind", "--physcpubind",
-        "--preferred", "--preferred-many", "--weighted-interleave",
-    }),
-    "setsid": frozenset(),
-    "stdbuf": frozenset({"-i", "-o", "-e", "--input", "--output", "--error"}),
-    "sudo": frozenset({
-        "-C", "-D", "-R", "-T", "-U", "-g", "-h", "-p", "-r", "-t", "-u", "--chdir", "--group", "--user",
-    }),
-    "time": frozenset({"-f", "-o", "--format", "--output"}),
-}  # fmt: skip
-"""Words that may stand before a launcher -> those of their options that take the next word as value."""
-
-LONGEST_WORD = 4096
-"""Characters a word may grow to by the values of its variables."""
-
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
-_REFERENCE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+SILENT = frozenset({
+    "alias", "awk", "cat", "curl", "echo", "egrep", "fgrep", "git", "grep", "kill", "less", "ls", "man", "pgrep", "pip",
+    "pip3", "pkill", "printf", "ps", "rm", "sed", "tail", "tee", "test", "trap", "type", "which", "[", "[[",
+})  # fmt: skip
+"""Commands whose words are no launch."""
+SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
+RUNTIMES = frozenset({"docker", "podman", "nerdctl"})
+RUNTIME_VALUES = frozenset({
+    "-e", "--env", "-v", "--volume", "-p", "--publish", "--name", "--gpus", "--ipc", "--network", "--net", "--shm-size",
+    "--mount", "-w", "--workdir", "-u", "--user", "--device", "--ulimit", "--entrypoint", "--env-file", "--restart",
+    "--cap-add", "--security-opt", "--group-add", "--runtime", "-h", "--hostname", "-m", "--memory", "--cpus", "--pull",
+    "--label", "-l", "--log-opt", "--log-driver", "--platform", "--health-cmd", "--tmpfs", "--add-host",
+})  # fmt: skip
+MOST_OPTIONS = 6
+"""Words between a container runtime and its ``run``, at most."""
+HANDING_ON = frozenset({
+    "tmux", "screen", "byobu", "zellij", "ssh", "su", "runuser", "sbatch", "srun", "parallel", "pdsh", "clush", "watch",
+    "script", "gcloud", "kubectl", "mosh",
+})  # fmt: skip
+"""Commands that hand a text on to a shell."""
+MOST_BEFORE = 24
+"""Words from an interpreter to the module it runs, at most."""
+SCRIPT_OPTION = re.compile(r"-[a-zA-Z]*c[a-zA-Z]*")
+"""The option of a shell whose value is a script."""
+_VERBS = frozenset({"run", "exec", "create"})
+_ENV_VALUES = frozenset({"-u", "--unset", "-C", "--chdir"})
+"""Options of ``env`` that take the next word as value."""
+_SAID = re.compile(r"\s*([-*]\s+)?(#|//|>|(echo|printf|say|log\w*|info|warn|die|description|message|name|title)\b)")
+"""How a line begins that only speaks of something."""
+_VOLUME = re.compile(r"(.+?):(/[^:,]*)(?::[\w,]+)?")
+_NO_SERVER = re.compile(
+    r"router|gateway|bench|test|prof|front|client|eval|check|offline|omni|train|tool", re.IGNORECASE
+)
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PYTHON = re.compile(r"python[0-9]*(?:\.[0-9]+)*")
 _PYTHON_MODULE = re.compile(r"-[bBdEiIOPqRsSuvx]*m(.*)", re.DOTALL)
 
 
-class Launch(NamedTuple):
-    """A launch command: the environment it sets, the words that start the engine (a key of LAUNCHERS; none where the
-    command is arguments alone), and the words the engine gets.
-    """
-
-    env: dict[str, str]
-    program: tuple[str, ...]
-    words: tuple[str, ...]
+class Starter(Protocol):
+    """What starts an engine."""
 
     @property
-    def engine(self) -> str | None:
-        """The engine's name; None where the command is arguments alone."""
-        return LAUNCHERS.get(self.program)
+    def programs(self) -> tuple[tuple[str, ...], ...]:
+        """First words of a command; an interpreter of any version and path counts as ``python``."""
+
+    @property
+    def images(self) -> str:
+        """A pattern of the names of images whose entrypoint it is, or into which its arguments go."""
+
+    @property
+    def own_images(self) -> tuple[str, ...]:
+        """Its own repositories, whose tags are its versions."""
+
+    @property
+    def model_flags(self) -> tuple[str, ...]:
+        """The flags that name the model, the engine's own name for it first."""
 
 
-class _Command(NamedTuple):
-    """One command of the text: what it sets, the variables from before that it hides (None: all of them), whether
-    ``export`` makes it last, and the words that follow.
+class Launch(NamedTuple):
+    """A launch: the engine ("" where the command is arguments alone), its words, the environment it starts under, where
+    its first word stands, the words that start it, and the image it runs in, where that is known. ``model`` is what is
+    mounted where the engine looks for its model, ``orphan`` a line of flags behind it that no backslash joins to it.
     """
 
-    env: dict[str, str]
-    cleared: set[str] | None
-    exported: bool
-    rest: list[str]
+    engine: str
+    words: tuple[AnyWord, ...]
+    env: Mapping[str, Setting]
+    place: Place
+    program: tuple[str, ...] = ()
+    image: str = ""
+    model: Word | None = None
+    orphan: Word | None = None
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment as plain texts; one that is not known is `Unresolved`."""
+        return {
+            name: setting.text if setting.text is not None else Unresolved(" ".join(setting.words) or f"${name}")
+            for name, setting in self.env.items()
+        }
 
 
-def read_launch(words: Sequence[str]) -> Launch:
-    """The one launch among the commands of ``words``, which come from `split_command` or are an argument list.
-
-    ``export`` reaches the commands after it, ``VAR=x`` its own command. Commands that start no engine are passed over.
-    Raises InputError when nothing or more than one thing is launched. Words and values may be `Unresolved`.
+class Inner(NamedTuple):
+    """A script that a command hands to a shell: its positional arguments, the environment it runs under, the image of
+    the container, and what is mounted there.
     """
-    exported: dict[str, str] = {}
-    known: dict[str, str] = {}
-    launches: list[Launch] = []
-    others: list[list[str]] = []
-    for command in _commands(words):
-        env, cleared, exports, rest = _unwrap([_substituted(word, known) for word in command])
-        program, arguments = program_of(rest)
-        if program or (rest and rest[0].startswith("-")):
-            kept = {} if launches or cleared is None else {k: v for k, v in exported.items() if k not in cleared}
-            launches.append(Launch(kept | env, program, tuple(arguments)))
-        elif exports or not rest:
-            known |= {name: value for name, value in env.items() if not is_unresolved(value)}
-            exported |= env if exports else {name: env[name] for name in env if name in exported}
-        else:
-            others.append(rest)
-    return _only(launches, others)
+
+    script: Text
+    arguments: tuple[AnyWord, ...]
+    env: dict[str, Setting]
+    image: str = ""
+    mounts: tuple[tuple[str, Word], ...] = ()
 
 
-def _only(launches: list[Launch], others: list[list[str]]) -> Launch:
-    bare = [launch for launch in launches if not launch.program]
-    if bare and len(launches) + len(others) > 1:
-        raise InputError(
-            f"{quoted(bare[0].words[0])} starts a command of its own", fix="end the line before it with a backslash"
+class Launchers:
+    """Every engine that can be started, by name. ``flags`` gives the flags of one, which is loaded only for that."""
+
+    def __init__(self, starters: Mapping[str, Starter], flags: Callable[[str], Collection[str]]) -> None:
+        self.starters = starters
+        self.flags = cache(lambda engine: frozenset(name for name in flags(engine) if name.startswith("--")))
+        """The long flags of an engine."""
+        self._programs = {program: name for name, starter in starters.items() for program in starter.programs}
+        self._heads = tuple({program[0]: None for program in self._programs})
+        self.model_flags = frozenset(flag for starter in starters.values() for flag in starter.model_flags)
+        """Flags of any engine that name the model."""
+        self.named = re.compile("|".join(starters))
+        """A text that may be about an engine."""
+        self.starting = re.compile("|".join(dict.fromkeys(map(_as_text, self._programs))))
+        """A text that may start an engine."""
+        self._command_line = re.compile(
+            r"\s*((cd|export|source|\.|exec|env|nohup|sudo|\w+=)\b|[\w./${}-]*"
+            rf"({'|'.join(map(re.escape, self._heads))})[0-9.]*\s)"
         )
-    if len(launches) > 1:
-        raise InputError(f"{len(launches)} launch commands are given", fix="give one of them")
-    if launches:
-        return launches[0]
-    fix = "begin with " + ", ".join(" ".join(program) for program in LAUNCHERS)
-    if not others:
-        raise InputError("there is no launch command", fix=fix)
-    if is_unresolved(others[0][0]):
-        raise InputError(f"{quoted(others[0][0])} is a value the shell decides", fix="give it literally")
-    raise InputError(f"{quoted(' '.join(others[0][:3]))} starts no engine known here", fix=fix)
+        """How a text begins that is rather a command line than a message."""
 
+    @property
+    def commands(self) -> str:
+        """How a launch command begins, in words."""
+        return ", ".join(" ".join(program) for program in self._programs)
 
-def _commands(words: Sequence[str]) -> Iterator[list[str]]:
-    """The commands of a text that are not empty, redirections left out."""
-    command: list[str] = []
-    redirected = False
-    for word in words:
-        if isinstance(word, Operator):
-            redirected = "<" in word or ">" in word
-            if command and not redirected:
-                yield command
-                command = []
-        elif redirected:
-            redirected = False
-        else:
-            command.append(word)
-    if command:
-        yield command
-
-
-def _unwrap(command: list[str]) -> _Command:
-    """Take assignments and wrappers off the front of a command."""
-    env: dict[str, str] = {}
-    cleared: set[str] | None = set()
-    exported = False
-    at = 0
-    while at < len(command):
-        word = command[at]
-        at += 1
-        if assignment := _ASSIGNMENT.match(word):
-            value = word[assignment.end() :]
-            env[assignment[1]] = Unresolved(value) if is_unresolved(word) else str(value)
-            continue
-        name = word.rpartition("/")[2]
-        if name not in WRAPPERS:
-            at -= 1
-            break
-        exported = exported or name == "export"
-        while at < len(command) and command[at].startswith("-"):
-            option, equals, value = command[at].partition("=")
+    def find(self, words: Sequence[AnyWord], env: Mapping[str, Setting]) -> Launch | Inner | None:
+        """The launch a command makes, or the script it hands to a shell; None where it starts no engine."""
+        first = next((word for word in words if isinstance(word, Unknown) or not _ASSIGNMENT.fullmatch(word)), None)
+        if first is None or (not isinstance(first, Unknown) and _base(first) in SILENT):
+            return None
+        spend(visits=len(env))
+        own = dict(env)
+        at = 0
+        while at < len(words):
+            word = words[at]
+            started = self._starts(words, at, own)
+            if started is not None:
+                return started
             at += 1
-            if option in WRAPPERS[name] and not equals:
-                value, at = "".join(command[at : at + 1]), at + 1
-            if name == "env" and option in ("-i", "-", "--ignore-environment"):
-                env, cleared = {}, None
-            elif name == "env" and option in ("-u", "--unset"):
-                env.pop(value, None)
-                if cleared is not None:
-                    cleared.add(value)
-    return _Command(env, cleared, exported, command[at:])
+            assigned = _ASSIGNMENT.fullmatch(word)
+            if assigned is not None:
+                own[assigned[1]] = _setting(word, assigned)
+            elif isinstance(word, Word) and _base(word) == "env":
+                at = _env_options(words, at, own)
+            elif isinstance(word, Word) and _base(word) in RUNTIMES:
+                verb = next((i for i in range(at, min(at + MOST_OPTIONS - 1, len(words))) if words[i] in _VERBS), None)
+                inside = self._in_container(words, verb + 1, own) if verb is not None else None
+                if inside is not None:
+                    return inside
+        return None
+
+    def handed_on(self, words: Sequence[AnyWord]) -> Iterator[Text]:
+        """Texts in a command that are command lines of their own: ``tmux new -d "vllm serve ..."``, ``--wrap=...``."""
+        head = _base(words[0])
+        for word in words[1:] if head not in SILENT else ():
+            if not isinstance(word, Word) or not self.is_command_line(word):
+                continue
+            text = word.characters
+            option = re.match(r"--[a-z-]+=", word)
+            if option is not None:
+                text = text.part(option.end(), len(word))
+            if head in HANDING_ON or option is not None or self._command_line.match(text.text):
+                yield text
+
+    def is_command_line(self, word: str) -> bool:
+        """Whether a word is a text that starts an engine, rather than a part of a command."""
+        return " " in word and self.starting.search(word) is not None
+
+    def may_start(self, words: Sequence[str]) -> bool:
+        """Whether a command may start an engine, or a shell that does."""
+        return any(self.named.search(word) or _base(word) in SHELLS for word in words)
+
+    def speaks_of_launch(self, text: str) -> bool:
+        """Whether a line of a text looks like a launch: neither a comment nor something that is printed."""
+        return self.starting.search(text) is not None and any(
+            self.starting.search(line) is not None and _SAID.match(line) is None for line in text.splitlines()
+        )
+
+    def image_engine(self, image: str) -> str | None:
+        """The engine in an image, by its name."""
+        lowered = image.lower()
+        return next((name for name, starter in self.starters.items() if re.search(starter.images, lowered)), None)
+
+    def image_version(self, image: str) -> str | None:
+        """The engine's version in the tag of its own image; other images count their own versions."""
+        own = "|".join(repository for starter in self.starters.values() for repository in starter.own_images)
+        match = re.search(rf"(?:^|/)(?:{own}):v?([0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{2}})(?![0-9.])", image.lower())
+        return match[1] if match is not None else None
+
+    def engine_of_flags(self, names: Collection[str]) -> str | None:
+        """The engine that flags are for: one with two that no other has, or one of them and its own for the model."""
+        own = {name: len(self._own_flags(name).intersection(names)) for name in self.starters}
+        engine = max(own, key=lambda name: own[name])
+        return engine if own[engine] >= (1 if self.starters[engine].model_flags[0] in names else 2) else None
+
+    def model_of(self, words: Sequence[AnyWord], mounts: Sequence[tuple[str, Word]]) -> Word | None:
+        """What is mounted where an engine's arguments look for the model."""
+        spend(visits=len(words) + len(mounts))
+        named = next((str(word) for word in words[:1] if word.startswith("/")), "")
+        for at, word in enumerate(words):
+            name, equals, value = word.partition("=")
+            if name in self.model_flags:
+                named = value if equals else str(words[at + 1]) if at + 1 < len(words) else ""
+        for path, host in mounts:
+            if named.rstrip("/") == path or (path and named.startswith(path + "/")):
+                held = f"{host.rstrip('/')}/{named[len(path) :].strip('/')}".rstrip("/")
+                if "$" not in held.rpartition("/")[2]:
+                    held = held if held.startswith(("/", ".", "~")) else f"./{held}"
+                    return Word(held, host.source, host.begin, host.end)
+        return None
+
+    def placed(self, launch: Launch, where: Inner) -> Launch:
+        """A launch of a script, in the container that runs it."""
+        image, model = launch.image or where.image, launch.model or self.model_of(launch.words, where.mounts)
+        return launch._replace(image=image, model=model)
+
+    def _own_flags(self, engine: str) -> frozenset[str]:
+        """Flags that only this engine has."""
+        return self.flags(engine).difference(*(self.flags(other) for other in self.starters if other != engine))
+
+    def _starts(self, words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> Launch | Inner | None:
+        """What the command that begins at a word starts: an engine, or a shell with a script."""
+        head = _base(words[at])
+        if head in SHELLS and isinstance(words[at], Word):
+            return _script(words, at + 1, env)
+        found = self._program(words, at, head) if head.startswith(self._heads) else None
+        if found is None:
+            return None
+        engine, program, arguments = found
+        return Launch(engine, tuple(arguments), env, words[at].place, program)
+
+    def _program(
+        self, words: Sequence[AnyWord], at: int, head: str
+    ) -> tuple[str, tuple[str, ...], Sequence[AnyWord]] | None:
+        """The engine that a command starts which begins at a word, the words that do so, and its arguments."""
+        if _PYTHON.fullmatch(head):
+            return self._module(words, at + 1)
+        for program, engine in self._programs.items():
+            if (head, *words[at + 1 : at + len(program)]) == program:
+                return engine, program, words[at + len(program) :]
+        return None
+
+    def _module(self, words: Sequence[AnyWord], at: int) -> tuple[str, tuple[str, ...], Sequence[AnyWord]] | None:
+        """The same for the words after an interpreter: a module of an engine, or one of somebody's own that wraps an
+        engine, since its name has the engine's in it and it is given a model.
+        """
+        name, at = _python_module(words, at)
+        program, rest = ("python", "-m", name), words[at:]
+        if program in self._programs:
+            return self._programs[program], program, rest
+        named = self.named.search(name.lower())
+        if named is None or _NO_SERVER.search(name):
+            return None
+        if rest and rest[0] == "serve":
+            return named[0], program, rest[1:]
+        given = any(word.partition("=")[0] in self.model_flags for word in rest)
+        return (named[0], program, rest) if given else None
+
+    def _in_container(self, words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> Launch | Inner | None:
+        """What a ``docker run`` starts: its options up to the image are read, then the arguments of the image."""
+        mounts: list[tuple[str, Word]] = []
+        while at < len(words) and (words[at].startswith("-") or isinstance(words[at], Unknown)):
+            if isinstance(words[at], Unknown) and not words[at].startswith("-"):
+                at += 1  # options from an array nobody knows
+                continue
+            name, equals, value = words[at].partition("=")
+            held = words[at] if equals else words[at + 1] if at + 1 < len(words) else words[at]
+            text = value if equals else str(held)
+            if name in ("-e", "--env") and (assigned := _ASSIGNMENT.fullmatch(text)) is not None:
+                env[assigned[1]] = _setting(held, assigned)
+            if name in ("-v", "--volume", "--mount"):
+                mounts += mounted(text, held)
+            at += 2 if name in RUNTIME_VALUES and not equals else 1
+        if at >= len(words):
+            return None
+        image, rest = words[at], words[at + 1 :]
+        for start in range(len(rest)):
+            started = self._starts(rest, start, env)
+            if isinstance(started, Inner):
+                return started._replace(image=str(image), mounts=tuple(mounts))
+            if started is not None:
+                return started._replace(image=str(image), model=self.model_of(started.words, mounts))
+        engine = self.image_engine(image)
+        if engine is not None and rest and rest[0].startswith("-"):
+            model = self.model_of(rest, mounts)
+            return Launch(engine, tuple(rest), env, image.place, image=str(image), model=model)
+        return None
 
 
-def program_of(words: list[str]) -> tuple[tuple[str, ...], list[str]]:
-    """The launcher that ``words`` begin with and the words after it; an empty launcher where they begin with none."""
-    head, rest = [word.rpartition("/")[2] for word in words[:1]] + words[1:], words
-    if words and _PYTHON.fullmatch(head[0]):
-        module, rest = _python_module(words[1:])
-        head = ["python", "-m", module]
-    for program in LAUNCHERS:
-        if tuple(head[: len(program)]) == program:
-            return program, rest if head[0] == "python" else rest[len(program) :]
-    return (), words
+def arguments_alone(words: Sequence[AnyWord], env: Mapping[str, Setting]) -> Launch | None:
+    """A command that is an engine's arguments, variables before them; None for any other."""
+    own = dict(env)
+    for at, word in enumerate(words):
+        assigned = _ASSIGNMENT.fullmatch(word)
+        if assigned is None:
+            return Launch("", tuple(words[at:]), own, word.place) if word.startswith("-") else None
+        own[assigned[1]] = _setting(word, assigned)
+    return None
 
 
-def _python_module(words: list[str]) -> tuple[str, list[str]]:
-    """The module an interpreter runs and the module's own words; an empty name where it runs none."""
-    at = 0
+def mounted(text: str, word: AnyWord) -> Iterator[tuple[str, Word]]:
+    """A mount as the path in the container, and the path that stands there: ``HOST:PATH:ro``, ``source=,target=``."""
+    match = _VOLUME.fullmatch(text)
+    fields = dict(part.partition("=")[::2] for part in text.split(","))
+    host = match[1] if match is not None else fields.get("source") or fields.get("src")
+    path = match[2] if match is not None else fields.get("target") or fields.get("dst") or fields.get("destination")
+    if host and path and path.startswith("/"):
+        yield path.rstrip("/"), Word(host, word.source, word.begin, word.end)
+
+
+def takes_script(words: Sequence[AnyWord]) -> bool:
+    """Whether the next word is a script: the shell that reads it expands it, with the same variables."""
+    return SCRIPT_OPTION.fullmatch(words[-1]) is not None and any(_base(word) in SHELLS for word in words[:-1])
+
+
+def _script(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> Inner | None:
+    """What a shell with these words runs: ``-c SCRIPT NAME ARGUMENTS...``; None for anything else."""
+    while at + 1 < len(words) and words[at].startswith(("-", "+")):
+        if SCRIPT_OPTION.fullmatch(words[at]):
+            return Inner(words[at + 1].characters, tuple(words[at + 3 :]), env)
+        at += 2 if words[at] in ("-o", "+o", "-O") else 1
+    return None
+
+
+def _env_options(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> int:
+    """Take the options of ``env``, which take variables away, and say where they end."""
     while at < len(words) and words[at].startswith("-"):
-        module = _PYTHON_MODULE.fullmatch(words[at])
+        option, equals, value = words[at].partition("=")
         at += 1
+        if option in _ENV_VALUES and not equals:
+            value, at = "".join(words[at : at + 1]), at + 1
+        if option in ("-i", "-", "--ignore-environment"):
+            env.clear()
+        elif option in ("-u", "--unset"):
+            env.pop(value, None)
+    return at
+
+
+def _python_module(words: Sequence[AnyWord], at: int) -> tuple[str, int]:
+    """The module an interpreter runs, and where the module's own words begin; an empty name where it runs none."""
+    for _ in range(MOST_BEFORE):
+        if at >= len(words) or not (words[at].startswith("-") or isinstance(words[at], Unknown)):
+            break
+        module = _PYTHON_MODULE.fullmatch(words[at])
+        at += 2 if words[at] in ("-X", "-W") else 1
         if module is not None:
-            return (module[1], words[at:]) if module[1] else ("".join(words[at : at + 1]), words[at + 1 :])
-        at += words[at - 1] in ("-X", "-W")
-    return "", words
+            return (module[1], at) if module[1] else ("".join(words[at : at + 1]), at + 1)
+    return "", at
 
 
-def _substituted(word: str, known: Mapping[str, str]) -> str:
-    """A word with the values that the text gave its variables; as it was where it needs anything else expanded."""
-    if isinstance(word, Operator) or not is_unresolved(word):
-        return word
-    names = [match[1] or match[2] for match in _REFERENCE.finditer(word)]
-    if not names or any(name not in known for name in names):
-        return word
-    text = _REFERENCE.sub(lambda match: known[match[1] or match[2]], word)
-    kept = len(text) > LONGEST_WORD or any(letter.isspace() or letter in "$`*?[{~" for letter in text)
-    return word if kept else text
+def _base(word: str) -> str:
+    """A program's name without its path."""
+    return word.rpartition("/")[2]
+
+
+def _as_text(program: tuple[str, ...]) -> str:
+    """A pattern of texts that may start a program; of a module the first two names are enough."""
+    blanks = r"\s+"
+    if program[0] == "python":
+        return rf"\b{re.escape('.'.join(program[2].split('.')[:2]))}\b"
+    return rf"\b{blanks.join(map(re.escape, program))}\b"
+
+
+def _setting(word: AnyWord, assigned: re.Match[str]) -> Setting:
+    """The value of ``NAME=VALUE`` in a word."""
+    begin = max(word.end - len(assigned[2]), word.begin)
+    if isinstance(word, Unknown):
+        return Setting((Unknown(assigned[2], word.source, begin, word.end, word.why),))
+    return Setting((Word(assigned[2], word.source, begin, word.end),))

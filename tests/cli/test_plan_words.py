@@ -136,3 +136,12 @@ def test_without_prefix_caching_the_fix_is_a_k():
     )
     short = next(f for f in plan(*flags, code=1)["findings"] if f["rule"] == "HC002")
     assert plan(*flags, *short["fix"].removeprefix("write ").split())["capacity"]["concurrent_requests"] >= 64
+
+
+def test_a_container_is_planned_with_the_release_of_its_image():
+    line = (
+        "docker run -e SGLANG_MAMBA_CONV_DTYPE=float32 lmsysorg/sglang:v0.5.16 sglang serve qwen3-next-80b-a3b --tp 2"
+    )
+    answer = plan("--rest", "60GiB", "--", line)
+    assert (answer["engine_version"], answer["model"]) == ("0.5.16", "qwen3-next-80b-a3b")
+    assert plan("--rest", "60GiB", "--engine-version", "0.5.23", "--", *line.split())["engine_version"] == "0.5.23"

@@ -14,7 +14,7 @@ EXCEPTIONS = {
     "__init__.py": "the public modules hybridcalc.sglang and hybridcalc.vllm are named",
     "bootlog/grammars.py": "logs of a program that no engine here plans are read by a row of their own",
 }
-ROOMS = ("bootlog", "checks", "cli", "crosscheck", "diagnosis", "output", "reuse")
+ROOMS = ("bootlog", "checks", "cli", "crosscheck", "diagnosis", "manifests", "output", "reuse", "shell")
 
 
 def named(module: Path) -> Iterator[tuple[int, str]]:

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from hybridcalc.manifests.find import find_files, read_file
-from hybridcalc.manifests.source import Unknown
-from hybridcalc.manifests.variables import Outside
+from hybridcalc.manifests.files import find_files
+from hybridcalc.manifests.find import read_file
+from hybridcalc.shell.source import Unknown
 
 DATA = Path(__file__).parent.parent / "data" / "manifests"
 
 
 def read(path, **variables):
     """The deployments of a file."""
-    contents = read_file(str(DATA / path), Outside(variables))
+    contents = read_file(str(DATA / path), variables)
     assert contents.troubles == ()
     return contents.deployments
 
@@ -182,7 +182,7 @@ def test_systemd_units():
 @pytest.mark.parametrize("path", sorted(DATA.rglob("*.*")), ids=lambda path: path.name)
 def test_every_word_stands_where_it_says(path):
     """The text at a word's place is the word, or the reference it came from."""
-    for deployment in read_file(str(path), Outside({})).deployments:
+    for deployment in read_file(str(path), {}).deployments:
         for word in [word for word in deployment.words if "controller" not in getattr(word, "why", "")]:
             text = word.source.text[word.begin : word.end]
             place = word.place

@@ -7,15 +7,15 @@ import subprocess
 
 import pytest
 
-from hybridcalc.manifests.find import LARGEST_FILE_BYTES, find_files, read_file
+from hybridcalc.manifests.files import find_files
+from hybridcalc.manifests.find import LARGEST_FILE_BYTES, read_file
 from hybridcalc.manifests.records import Trouble
-from hybridcalc.manifests.variables import Outside
 
 LAUNCH = "sglang serve kimi-k3 --tp 8\n"
 
 
 def read(path):
-    return read_file(str(path), Outside({}))
+    return read_file(str(path), {})
 
 
 def names(*paths):

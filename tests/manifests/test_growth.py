@@ -8,12 +8,12 @@ import resource
 import pytest
 
 from hybridcalc.errors import InputError
-from hybridcalc.manifests import growth
-from hybridcalc.manifests.find import find_files, read_file
+from hybridcalc.manifests.files import find_files
+from hybridcalc.manifests.find import read_file
 from hybridcalc.manifests.records import Trouble
-from hybridcalc.manifests.source import Source, Text
-from hybridcalc.manifests.variables import Outside
 from hybridcalc.manifests.yamltree import documents
+from hybridcalc.shell import bounds
+from hybridcalc.shell.source import Source, Text
 
 LAUNCH = "sglang serve kimi-k3 --tp 8\n"
 POD = "kind: Pod\nspec:\n  containers:\n"
@@ -63,13 +63,13 @@ def test_what_grows_ends_and_says_so_or_is_read(tmp_path, name, steps, monkeypat
     a file may grow to a quarter of what it may otherwise.
     """
     for bound in ("MOST_WORDS", "MOST_CHARACTERS", "MOST_VISITS", "MOST_SCRIPTS"):
-        monkeypatch.setattr(growth, bound, getattr(growth, bound) // 4)
+        monkeypatch.setattr(bounds, bound, getattr(bounds, bound) // 4)
     (tmp_path / name).write_text(BOMBS[name])
     contents = None
 
     def read():
         nonlocal contents
-        contents = read_file(str(tmp_path / name), Outside({}))
+        contents = read_file(str(tmp_path / name), {})
 
     assert steps(read) < 60 * len(BOMBS[name]) + 2_500_000
     assert contents.deployments or contents.troubles or name in ("word.yaml", "braces.yaml")
@@ -80,14 +80,14 @@ def test_what_grows_ends_and_says_so_or_is_read(tmp_path, name, steps, monkeypat
 
 def test_values_that_grow_are_unknown(tmp_path):
     (tmp_path / "a.yaml").write_text(laughs(6))
-    (deployment,) = read_file(str(tmp_path / "a.yaml"), Outside({})).deployments
+    (deployment,) = read_file(str(tmp_path / "a.yaml"), {}).deployments
     assert deployment.words[-1].why == "its value grows too long"
 
 
 def test_an_honest_file_of_many_containers_is_read(tmp_path):
     container = "  - {command: [sglang, serve, kimi-k3, --tp, '8'], env: [{name: A, value: b}]}\n"
     (tmp_path / "a.yaml").write_text(POD + container * 1_000)
-    assert len(read_file(str(tmp_path / "a.yaml"), Outside({})).deployments) == 1_000
+    assert len(read_file(str(tmp_path / "a.yaml"), {}).deployments) == 1_000
 
 
 def test_a_merged_key_is_found_in_as_many_steps_whatever_the_number_of_keys(steps):
@@ -139,7 +139,7 @@ def test_json_manifests_are_found_in_folders_and_read_as_json(tmp_path):
     (tmp_path / "pod.json").write_text(pod)
     (tmp_path / "other.json").write_text('{"sglang": true}')
     (path,) = find_files([str(tmp_path)])
-    (deployment,) = read_file(str(path), Outside({})).deployments
+    (deployment,) = read_file(str(path), {}).deployments
     assert (deployment.name, deployment.words[-1]) == ("\U0001f600 a \\ud83d", "8")
     place = deployment.words[-2].place
     assert pod[place.begin : place.end] == "--tp"
@@ -154,14 +154,14 @@ def test_marks_and_carriage_returns_are_no_part_of_a_value(tmp_path, name):
         "a.yaml": f'{POD}  - command: ["sh", "-c", "{LAUNCH.strip()}\\r"]\n',
     }.get(name, LAUNCH)
     (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode())
-    (deployment,) = read_file(str(tmp_path / name), Outside({})).deployments
+    (deployment,) = read_file(str(tmp_path / name), {}).deployments
     assert deployment.words == ("kimi-k3", "--tp", "8")
 
 
 def test_a_mark_before_a_file_of_variables_hides_none(tmp_path):
     (tmp_path / ".env").write_bytes(b"\xef\xbb\xbfTP=8\r\n")
     (tmp_path / "compose.yaml").write_text("services: {a: {command: 'sglang serve kimi-k3 --tp ${TP}'}}\n")
-    (deployment,) = read_file(str(tmp_path / "compose.yaml"), Outside({})).deployments
+    (deployment,) = read_file(str(tmp_path / "compose.yaml"), {}).deployments
     assert deployment.words == ("kimi-k3", "--tp", "8")
 
 
@@ -178,7 +178,7 @@ def test_places_are_those_of_the_value(tmp_path):
 
 def test_a_script_that_runs_out_names_its_bound():
     source = Source("x.sh", "A=(x x x)\n" + 'A=("${A[@]}" "${A[@]}" "${A[@]}")\n' * 60)
-    from hybridcalc.manifests.script import read_script
+    from hybridcalc.manifests.scripts import run_script
 
     with pytest.raises(InputError, match="words and arrays come to more than 200,000 words"):
-        read_script(Text(source, source.text), {}, Outside({}))
+        run_script(Text(source, source.text), {}, {})

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.fields import plain
-from hybridcalc.manifests.source import Source, Unknown
 from hybridcalc.manifests.yamltree import DEEPEST, Mapping, Scalar, documents
+from hybridcalc.shell.source import Source, Unknown
 
 
 def load(text):

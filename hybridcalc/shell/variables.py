@@ -8,11 +8,12 @@ the variables from outside one, and never overrule what the script says itself.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from hybridcalc.manifests.growth import spend
-from hybridcalc.manifests.source import AnyWord, Setting, Text, Unknown, Word
+from hybridcalc.shell.bounds import spend
+from hybridcalc.shell.source import AnyWord, Setting, Text, Unknown, Word
 
+Outside = Mapping[str, str]
+"""What the caller says about variables: ``--set`` and ``--env-file``."""
 FROM_CALLER = "the script is started with it"
 A_VARIABLE = "a variable decides it"
 """Why a word is not known that nobody has looked up yet."""
@@ -24,16 +25,6 @@ REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*|[0-9@*#?!$-])|\{([^{}]*(?:\{[^{}]*\}
 PARAMETER = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*#])(\[[@*]\])?(?:(:?[-=?+])(.*)|(:[0-9]+)?)", re.DOTALL)
 """What stands in braces: a name, ``[@]``, an operator and its word."""
 _ARITHMETIC = re.compile(r"[\s0-9A-Za-z_$+*/%()-]{1,200}")
-
-
-class Outside(NamedTuple):
-    """What the caller says about variables: ``--set`` and ``--env-file``."""
-
-    values: Mapping[str, str]
-
-    def get(self, name: str) -> str | None:
-        """The value given for a variable; None where there is none."""
-        return self.values.get(name)
 
 
 class Variables:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridcalc.errors import InputError
-from hybridcalc.manifests import growth
-from hybridcalc.manifests.script import read_script
-from hybridcalc.manifests.source import Source, Text, Unknown
-from hybridcalc.manifests.variables import Outside, calculate
+from hybridcalc.manifests.scripts import run_script
+from hybridcalc.shell import bounds
+from hybridcalc.shell.launch import Launch
+from hybridcalc.shell.source import Source, Text, Unknown
+from hybridcalc.shell.variables import calculate
 
 
-def read(script, *, arguments=(), **outside):
+def read(script: str, *, arguments: Sequence[Any] = (), **outside: str) -> list[Launch]:
     source = Source("x.sh", script)
-    return read_script(Text(source, script), {}, Outside(outside), arguments)
+    return run_script(Text(source, script), {}, outside, arguments).launches
 
 
-def words(script, **outside):
+def words(script: str, **outside: str) -> list[Any]:
     """The words of the only launch; unknown ones as (text, why)."""
     (launch,) = read(script, **outside)
     return [(str(w), w.why) if isinstance(w, Unknown) else str(w) for w in launch.words]
@@ -129,13 +132,13 @@ SCOPES = {
 
 
 @pytest.mark.parametrize(("script", "sizes"), SCOPES.values(), ids=SCOPES)
-def test_a_variable_holds_where_bash_holds_it(script, sizes):
+def test_a_variable_holds_where_bash_holds_it(script: str, sizes: list[str]) -> None:
     """What bash prints for each of them; ``$N`` where bash alone knows."""
     assert [str(launch.words[2]) for launch in read(script)] == sizes
 
 
 @pytest.mark.parametrize(("script", "expected"), SCRIPTS.values(), ids=SCRIPTS)
-def test_a_script_is_read_as_bash_would(script, expected):
+def test_a_script_is_read_as_bash_would(script: str, expected: list[str]) -> None:
     assert words(script) == expected
 
 
@@ -164,7 +167,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize(("script", "text", "why"), UNKNOWN.values(), ids=UNKNOWN)
-def test_what_a_script_leaves_open_is_unknown(script, text, why):
+def test_what_a_script_leaves_open_is_unknown(script: str, text: str, why: str) -> None:
     (found,) = [word for word in words(script) if isinstance(word, tuple)]
     assert found == (text, why)
 
@@ -181,7 +184,7 @@ IN_BRANCHES = {
 
 
 @pytest.mark.parametrize("script", IN_BRANCHES.values(), ids=IN_BRANCHES)
-def test_a_value_is_known_in_its_own_branch(script):
+def test_a_value_is_known_in_its_own_branch(script: str) -> None:
     assert words(script) == ["kimi-k3", "--tp", "8"]
 
 
@@ -198,18 +201,18 @@ ADDED = {
 
 
 @pytest.mark.parametrize(("script", "text"), ADDED.values(), ids=ADDED)
-def test_what_a_variable_held_stays_where_a_condition_only_adds_to_it(script, text):
+def test_what_a_variable_held_stays_where_a_condition_only_adds_to_it(script: str, text: str) -> None:
     assert words(script) == ["kimi-k3", "--tp", "8", (text, "a condition adds to it (line 2)"), "--x", "1"]
     assert words(script, A="--dp 2") == ["kimi-k3", "--tp", "8", "--dp", "2", "--x", "1"]
     assert words(script, A="") == ["kimi-k3", "--tp", "8", "--x", "1"]
 
 
-def test_branches_that_set_and_add_leave_nothing_known():
+def test_branches_that_set_and_add_leave_nothing_known() -> None:
     script = 'A=(1)\nif x; then A+=(2); else A=(3); fi\nsglang serve "${A[@]}"'
     assert words(script) == [("${A[@]}", "a condition sets it (line 2)")]
 
 
-def test_a_command_in_a_text_that_is_known_in_part():
+def test_a_command_in_a_text_that_is_known_in_part() -> None:
     script = 'CMD="sglang serve kimi-k3 --tp $TP"\nCMD="$CMD --pp ${PP}"\n$CMD --x 1'
     outside = "comes from outside"
     assert words(script) == [
@@ -224,9 +227,10 @@ def test_a_command_in_a_text_that_is_known_in_part():
     assert words(script.replace("$CMD --x", 'eval "$CMD" --x'), TP="8", PP="2")[2:5] == ["8", "--pp", "2"]
 
 
-def test_flags_behind_a_launch_that_no_backslash_joins_to_it():
+def test_flags_behind_a_launch_that_no_backslash_joins_to_it() -> None:
     (launch,) = read("vllm serve kimi-k3 \n    --port 8000 \\\n --tensor-parallel-size 8\necho x")
-    assert (launch.orphan, launch.orphan.place.line, launch.words) == ("--port", 2, ("kimi-k3",))
+    orphan = launch.orphan
+    assert orphan is not None and (orphan, orphan.place.line, launch.words) == ("--port", 2, ("kimi-k3",))
     for script in (
         "case $1 in\n x) sglang serve kimi-k3 ;;\n --tp|--tp-size) shift;;\nesac",
         "sglang serve kimi-k3\n--x 1",
@@ -235,21 +239,21 @@ def test_flags_behind_a_launch_that_no_backslash_joins_to_it():
         assert read(script)[0].orphan is None
 
 
-def test_what_is_mounted_names_the_model():
+def test_what_is_mounted_names_the_model() -> None:
     (launch,) = read("docker run -v ${HF:-/data}/Kimi-K3:/model:ro lmsysorg/sglang sglang serve --model-path /model")
     assert launch.model == "/data/Kimi-K3"
     (launch,) = read("docker run --mount type=bind,src=/d,dst=/m vllm/vllm-openai --model=/m/Kimi-K3 --max-num-seqs 1")
     assert launch.model == "/d/Kimi-K3"
 
 
-def test_the_caller_resolves_what_is_open_and_overrules_nothing():
+def test_the_caller_resolves_what_is_open_and_overrules_nothing() -> None:
     assert words("sglang serve kimi-k3 --tp $TP", TP="8") == ["kimi-k3", "--tp", "8"]
     assert words("TP=${TP:-8}; sglang serve kimi-k3 --tp $TP", TP="4") == ["kimi-k3", "--tp", "4"]
     assert words("TP=8; sglang serve kimi-k3 --tp $TP", TP="4") == ["kimi-k3", "--tp", "8"]
     assert words('if x; then A=(1); fi\nsglang serve kimi-k3 "${A[@]}"', A="--tp 8") == ["kimi-k3", "--tp", "8"]
 
 
-def test_only_what_is_exported_reaches_the_engine():
+def test_only_what_is_exported_reaches_the_engine() -> None:
     (launch,) = read("A=1\nexport B=2\nC=3 sglang serve kimi-k3")
     assert {name: setting.text for name, setting in launch.env.items()} == {"B": "2", "C": "3"}
 
@@ -276,16 +280,16 @@ def test_only_what_is_exported_reaches_the_engine():
         "python -m sglang.bench_one_batch --model-path kimi-k3",
     ],
 )
-def test_what_only_speaks_of_an_engine_starts_none(script):
+def test_what_only_speaks_of_an_engine_starts_none(script: str) -> None:
     assert read(script) == []
 
 
-def test_an_unclosed_quote_at_the_launch_names_its_line():
+def test_an_unclosed_quote_at_the_launch_names_its_line() -> None:
     with pytest.raises(InputError, match=r"x\.sh:3: no closing '"):
         read("\n\nsglang serve 'kimi-k3\n")
 
 
-def test_growing_values_end():
+def test_growing_values_end() -> None:
     """Arrays of arrays and texts of texts stop at a bound instead of filling the memory."""
     with pytest.raises(InputError, match="words and arrays come to more than"):
         read("A=(x x x)\n" + 'A=("${A[@]}" "${A[@]}" "${A[@]}")\n' * 60 + 'sglang serve "${A[@]}"')
@@ -308,7 +312,7 @@ def test_growing_values_end():
         ("08", 8),
     ],
 )
-def test_arithmetic(text, value):
+def test_arithmetic(text: str, value: int | None) -> None:
     assert calculate(text) == value
 
 
@@ -320,7 +324,7 @@ pieces = st.sampled_from([
 
 @given(st.lists(pieces, max_size=25))
 @settings(max_examples=200)
-def test_no_script_ends_in_anything_but_words_or_an_input_error(parts):
+def test_no_script_ends_in_anything_but_words_or_an_input_error(parts: list[str]) -> None:
     try:
         for launch in read("".join(parts)):
             assert all(word.place.line >= 1 for word in launch.words)
@@ -340,18 +344,20 @@ LARGE = {
 
 
 @pytest.mark.parametrize("script", LARGE.values(), ids=LARGE)
-def test_large_scripts_take_bounded_time(script, steps, monkeypatch):
+def test_large_scripts_take_bounded_time(
+    script: str, steps: Callable[[Callable[[], object]], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Calls in proportion to the characters, whatever they are, and to those of scripts inside scripts."""
-    monkeypatch.setattr(growth, "MOST_SCRIPTS", 2**17)
+    monkeypatch.setattr(bounds, "MOST_SCRIPTS", 2**17)
 
-    def attempt():
+    def attempt() -> None:
         with suppress(InputError):
             read(script)
 
-    assert steps(attempt) < 80 * len(script) + 20 * growth.MOST_SCRIPTS
+    assert steps(attempt) < 80 * len(script) + 20 * bounds.MOST_SCRIPTS
 
 
-def test_a_script_beyond_the_bounds_is_refused_and_not_cut():
+def test_a_script_beyond_the_bounds_is_refused_and_not_cut() -> None:
     with pytest.raises(InputError, match="more than 2,000 launches"):
         read("sglang serve kimi-k3\n" * 2_001)
     with pytest.raises(InputError, match="a script of 300,021 characters is longer than 262,144"):

@@ -11,7 +11,7 @@ What a subshell, a part of a pipe or a background job sets ends with it, and so 
 
 from typing import Any, NamedTuple
 
-from hybridcalc.manifests.source import Setting
+from hybridcalc.shell.source import Setting
 
 DEEPEST = 50
 """Blocks inside blocks whose values are kept apart; deeper down a value counts as unknown at once."""

@@ -11,10 +11,10 @@ import pytest
 import hybridcalc
 from hybridcalc.checks.rules import all_rules
 from hybridcalc.cli.app import execute
-from hybridcalc.engines.engine import ENGINES, Row
+from hybridcalc.engines.engine import ENGINES, Row, Starter
 
 HERE = Path(__file__).parent
-ROW = Row("Toy", "toy.engine", (("toy", "serve"),), {"bootlog": "toy.grammar"})
+ROW = Row("Toy", "toy.engine", Starter((("toy", "serve"),)), {"bootlog": "toy.grammar"})
 MODEL = "llama-3.1-8b"
 
 

@@ -8,11 +8,11 @@ A text that is known in part comes apart into its words, those that are known am
 import re
 from collections.abc import Iterator
 
-from hybridcalc.manifests.commands import PlacedWord
-from hybridcalc.manifests.growth import spend
-from hybridcalc.manifests.source import AnyWord, Place, Setting, Text, Unknown, Word, matched
-from hybridcalc.manifests.variables import FROM_CALLER, LONGEST_VALUE, PARAMETER, REFERENCE, Variables
+from hybridcalc.shell.bounds import spend
+from hybridcalc.shell.commands import PlacedWord
 from hybridcalc.shell.parse import Operator, Unresolved, is_unresolved, split_placed
+from hybridcalc.shell.source import AnyWord, Place, Setting, Text, Unknown, Word, matched
+from hybridcalc.shell.variables import FROM_CALLER, LONGEST_VALUE, PARAMETER, REFERENCE, Variables
 
 _OWN = re.compile(r"(?:\(\s*)?\"?\$(?:([A-Za-z_]\w*)(?![\w\[])|\{([A-Za-z_]\w*)(?:\[[@*]\])?\})\"?(?=[\s)])")
 """What a value may begin with: another variable, quoted or not."""
@@ -91,7 +91,7 @@ class Expansion:
         spots: list[int] = []
         for text, begin, end in words:
             word = self.word(text, begin, end)
-            chars = word.chars or Text(word.source, text, word.begin, [word.begin] * len(text))
+            chars = word.characters
             pieces += (text, " ")
             spots += [*(chars.at(index) for index in range(len(text))), word.end]
         return Text(self.text.source, "".join(pieces), self.text.at(words[0][1]) if words else 0, spots)

@@ -5,29 +5,13 @@ file; a `Word` what an engine gets, with the file and the span it was written at
 columns count from 1.
 """
 
-import os
 import re
-import stat
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hybridcalc.errors import InputError
 from hybridcalc.shell.parse import Quoted, Unresolved
-
-
-def file_bytes(path: str, largest: int) -> bytes:
-    """A regular file of at most ``largest`` bytes. Raises InputError for any other: a pipe would be waited for."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    with open(descriptor, "rb") as stream:
-        status = os.fstat(stream.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError("not a regular file")
-        data = b"" if status.st_size > largest else stream.read(largest + 1)
-        if status.st_size > largest or len(data) > largest:
-            size = f"{largest // 2**20} MiB" if largest >= 2**20 else f"{largest:,} bytes"
-            raise InputError(f"larger than {size}")
-        return data
 
 
 class Place(NamedTuple):
@@ -79,6 +63,10 @@ class Source:
         begin = self._starts[number - 1]
         end = self._starts[number] if number < len(self._starts) else len(self.text)
         return self.text[begin:end].rstrip("\r\n")
+
+    def error(self, at: int, message: str, fix: str = "") -> InputError:
+        """What is wrong at a character offset; a text without a path is somebody's own line and has no places."""
+        return InputError(f"{self.path}:{self.place(at).line}: {message}" if self.path else message, fix=fix)
 
 
 class Text:
@@ -135,11 +123,17 @@ class _Placed:
     source: Source
     begin: int
     end: int
+    chars: Text | None
 
     @property
     def place(self) -> Place:
         """Where the word stands."""
         return self.source.place(self.begin, self.end)
+
+    @property
+    def characters(self) -> Text:
+        """Its characters; all at its begin where they do not stand one by one in the file."""
+        return self.chars or Text(self.source, str(self), self.begin, [self.begin] * len(str(self)))
 
     def partition(self, separator: str) -> tuple[str, str, str]:
         """As of any text; one without the separator would give back the word itself."""
@@ -157,7 +151,6 @@ class Word(_Placed, Quoted):
 
     __slots__ = ("begin", "chars", "end", "source", "written")
 
-    chars: Text | None
     written: Place | None
 
     def __new__(
@@ -172,14 +165,14 @@ class Word(_Placed, Quoted):
 class Unknown(_Placed, Unresolved):
     """A word that the files alone do not decide: its text as written, where it is used, and ``why``."""
 
-    __slots__ = ("begin", "end", "source", "why")
+    __slots__ = ("begin", "chars", "end", "source", "why")
 
     why: str
 
     def __new__(cls, text: str, source: Source, begin: int, end: int, why: str) -> "Unknown":
         """A word of ``text`` at a span of ``source``."""
         word = str.__new__(cls, text)
-        word.source, word.begin, word.end, word.why = source, begin, end, why
+        word.source, word.begin, word.end, word.chars, word.why = source, begin, end, None, why
         return word
 
 

@@ -2,34 +2,34 @@ r"""Which engines does a shell script launch, with which words? Read as bash wou
 
     TP=8; ARGS=(--tp "$TP"); exec python3 -m sglang.launch_server "${ARGS[@]}"   ->   sglang  --tp 8
 
-Simple assignments, literal arrays, ``${X:-default}``, whole-number arithmetic, functions, ``eval``, ``bash -c`` and
-here-documents are followed. A variable that a condition, a loop or another program sets, or that comes from outside,
-stays `Unknown`: no branch is guessed. Left out: pattern substitution, sourced files.
+A file's script and a pasted line are read alike. Simple assignments, literal arrays, ``${X:-default}``, whole-number
+arithmetic, functions, ``eval``, ``bash -c`` and here-documents are followed. A variable that a condition, a loop or
+another program sets, or that comes from outside, stays `Unknown`: no branch is guessed. Left out: pattern substitution,
+sourced files.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 
-from hybridcalc.errors import InputError
-from hybridcalc.manifests.commands import (
+from hybridcalc.errors import InputError, quoted
+from hybridcalc.shell.bounds import allowance, spend
+from hybridcalc.shell.commands import (
     ASSIGNMENT,
+    ESCAPE,
     FUNCTION,
     GLUE,
     Command,
+    HereDocument,
     PlacedWord,
-    commands_of,
-    comments_of,
+    Script,
     definition_at,
 )
-from hybridcalc.manifests.expansion import Expansion
-from hybridcalc.manifests.growth import allowance, spend
-from hybridcalc.manifests.heredocs import ESCAPE, HereDocument, without_documents
-from hybridcalc.manifests.launches import ENGINE_FLAGS, HANDING_ON, Found, find_launch
-from hybridcalc.manifests.nested import SCRIPT_OPTION, SHELLS, handed_on, is_command_line, nested_script, takes_script
-from hybridcalc.manifests.scopes import APART, Scopes
-from hybridcalc.manifests.source import AnyWord, Setting, Text, Unknown
-from hybridcalc.manifests.variables import FROM_CALLER, REFERENCE, Outside, Variables
+from hybridcalc.shell.expansion import Expansion
+from hybridcalc.shell.launch import HANDING_ON, SCRIPT_OPTION, Inner, Launch, Launchers, arguments_alone, takes_script
 from hybridcalc.shell.parse import is_unresolved, substitutions
+from hybridcalc.shell.scopes import APART, Scopes
+from hybridcalc.shell.source import AnyWord, Setting, Source, Text, Unknown, Word
+from hybridcalc.shell.variables import FROM_CALLER, REFERENCE, Outside, Variables
 
 MOST_LAUNCHES = 2_000
 DEEPEST_SHELL = 4
@@ -48,85 +48,137 @@ _CALCULATED = re.compile(r"([A-Za-z_]\w*)\s*(?:[-+*/%&|^]?=(?!=)|\+\+|--)|(?:\+\
 """What ``((...))`` and ``let`` assign to."""
 
 
-def read_script(
-    text: Text, env: Mapping[str, Setting], outside: Outside, arguments: Sequence[AnyWord] = (), *, depth: int = 0
-) -> list[Found]:
-    """Every launch of a script, which starts under ``env`` with positional ``arguments``.
+def read_launch(line: str | Sequence[str], launchers: Launchers) -> Launch:
+    """The one launch of a text that somebody pasted, or of an argument list that a shell has split already.
 
-    Raises InputError for a script that no shell could split where the launcher stands.
+    Commands that start no engine are passed over; a command that begins with a flag is an engine's arguments alone.
+    Raises InputError when nothing or more than one thing is launched.
     """
+    source = Source("", line if isinstance(line, str) else " ".join(line))
     with allowance():
-        return _Shell(text, env, outside, arguments, depth).launches()
+        shell = Shell(Text(source, line if isinstance(line, str) else ""), {}, {}, launchers)
+        if isinstance(line, str):
+            shell.run()
+        else:
+            shell.command(words_of(line, source))
+    bare = [launch for words in shell.idle if (launch := arguments_alone(words, shell.known.exported())) is not None]
+    if bare and len(shell.launches) + len(shell.idle) > 1:
+        message = f"{quoted(bare[0].words[0])} starts a command of its own"
+        raise InputError(message, fix="end the line before it with a backslash")
+    if len(shell.launches) > 1:
+        raise InputError(f"{len(shell.launches)} launch commands are given", fix="give one of them")
+    if shell.launches:
+        return shell.launches[0]
+    if bare:
+        return bare[0]
+    if shell.errors:
+        raise shell.errors[0]
+    fix = f"begin with {launchers.commands}"
+    if not shell.idle:
+        raise InputError("there is no launch command", fix=fix)
+    if is_unresolved(shell.idle[0][0]):
+        raise InputError(f"{quoted(shell.idle[0][0])} is a value the shell decides", fix="give it literally")
+    raise InputError(f"{quoted(' '.join(shell.idle[0][:3]))} starts no engine known here", fix=fix)
 
 
-def files_in(text: Text, outside: Outside) -> list[HereDocument]:
-    """The files that a script writes or applies from here-documents, their variables replaced where they are known."""
-    if "<<" not in text.text:
-        return []
-    shell = _Shell(text, {}, outside, (), 0)
-    files = [document for document in shell.documents if document.kind != "script"]
-    if not files:
-        return []
-
-    def value(match: re.Match[str]) -> str | None:
-        if match[0].startswith("\\"):
-            return match[0][1:].strip()
-        return shell.known.resolved(match[0])[0]
-
-    with allowance():
-        shell.launches()
-        return [one._replace(text=one.text.replaced(_EXPANDED, value)) if one.expanded else one for one in files]
+def words_of(arguments: Sequence[str], source: Source) -> list[AnyWord]:
+    """An argument list as words of ``source``, in which a blank parts them."""
+    words: list[AnyWord] = []
+    begin = 0
+    for text in arguments:
+        end = begin + len(text)
+        if is_unresolved(text):
+            words.append(Unknown(text, source, begin, end, "the shell decides it"))
+        else:
+            words.append(Word(text, source, begin, end, Text(source, text, begin)))
+        begin = end + 1
+    return words
 
 
-def comments_in(text: Text, starts: Sequence[int]) -> list[tuple[int, int]]:
-    """Where the comments of a script stand in its file. A here-document that is written as a file, and a quoted text,
-    count where one of the offsets ``starts`` lies in them: there a deployment was found.
+class Shell:
+    """One script as a shell would run it: its variables, the scopes it is in, and what came of it.
+
+    ``launches`` are the engines it starts, ``files`` the here-documents that it writes or applies, their variables
+    replaced where they are known, ``idle`` the commands that start no engine, and ``errors`` what could not be parsed.
     """
-    read, documents = without_documents(text)
-    parts = [read]
-    for document in documents:
-        body = document.text
-        within = any(body.at(0) <= start < body.end(len(body.text)) for start in starts)
-        if document.kind == "script" or within:
-            parts.append(body)
-    return [place for part in parts for place in comments_of(part, starts)]
-
-
-class _Shell:
-    """One script: its variables, and the scopes it is in."""
 
     def __init__(
-        self, text: Text, env: Mapping[str, Setting], outside: Outside, arguments: Sequence[AnyWord], depth: int
+        self,
+        text: Text,
+        env: Mapping[str, Setting],
+        outside: Outside,
+        launchers: Launchers,
+        arguments: Sequence[AnyWord] = (),
+        *,
+        depth: int = 0,
     ) -> None:
         if len(text.text) > LONGEST_SCRIPT:
             raise InputError(f"a script of {len(text.text):,} characters is longer than {LONGEST_SCRIPT:,}")
         self.known = Variables(text, env, outside, arguments)
-        self.depth = depth
+        self.launchers, self.depth = launchers, depth
         self.scopes = Scopes(self.known.values)
         self.functions: dict[str, list[Command]] = {}
         self.called: set[str] = set()
         self.unclosed = False
-        self.found: list[Found] = []
-        self.text, self.documents = without_documents(text)
+        self.launches: list[Launch] = []
+        self.files: list[HereDocument] = []
+        self.idle: list[Sequence[AnyWord]] = []
+        self.script = Script(text, launchers.named)
+        self.errors = self.script.errors
+        self.text = self.script.text
         self.words = Expansion(self.text, self.known)
 
-    def launches(self) -> list[Found]:
-        self._execute(list(commands_of(self.text)))
-        for document in self.documents:
-            if document.kind == "script":
-                body = document.text
-                self._read_inside(body.replaced(ESCAPE, lambda match: match[1]) if document.expanded else body)
+    def run(self) -> None:
+        """Go through the script. Raises InputError for one that grows beyond what is allowed."""
+        self._execute(self.script.commands)
+        for document in self.script.loose:
+            self._document(document)
         for name, commands in list(self.functions.items()):  # who sources the script may call them
-            said = (word for command in commands for word, _, _ in command.words)
-            if name not in self.called and any("sglang" in word or "vllm" in word for word in said):
+            if name not in self.called and any(self._speaks(command) for command in commands):
                 before = self.scopes.changes
                 self._call(name, (), chained=False)
                 self.scopes.undo(before)
-        return self.found
 
-    def _add(self, launches: Sequence[Found]) -> None:
-        self.found += launches
-        if len(self.found) > MOST_LAUNCHES:
+    def start(self, words: Sequence[AnyWord]) -> bool:
+        """Run a command, its words expanded; whether it starts an engine or a shell with a script."""
+        started = self.launchers.find(words, self.known.exported()) if self.launchers.may_start(words) else None
+        if isinstance(started, Launch):
+            self._add([started])
+        elif started is not None:
+            self._read_inside(started.script, started.arguments, started)
+        return started is not None
+
+    def command(self, words: Sequence[AnyWord]) -> None:
+        """Run a command, its words expanded, and the command lines that it hands on to a shell."""
+        if not words:
+            return
+        count = len(self.launches)
+        if not self.start(words):
+            for text in self.launchers.handed_on(words):
+                self._read_inside(text)
+        if len(self.launches) == count:
+            self.idle.append(words)
+
+    def _speaks(self, command: Command) -> bool:
+        """Whether a command or what it is given speaks of an engine."""
+        return bool(command.documents) or any(self.launchers.named.search(word) for word, _, _ in command.words)
+
+    def _document(self, document: HereDocument) -> None:
+        """Read the here-document of a command as a script, or keep it as a file."""
+        body = document.text
+        if document.kind == "script":
+            self._read_inside(body.replaced(ESCAPE, lambda match: match[1]) if document.expanded else body)
+        elif document.expanded:
+            self.files.append(document._replace(text=body.replaced(_EXPANDED, self._escaped_or_known)))
+        else:
+            self.files.append(document)
+
+    def _escaped_or_known(self, match: re.Match[str]) -> str | None:
+        return match[0][1:].strip() if match[0].startswith("\\") else self.known.resolved(match[0])[0]
+
+    def _add(self, launches: Sequence[Launch]) -> None:
+        self.launches += launches
+        if len(self.launches) > MOST_LAUNCHES:
             raise InputError(f"more than {MOST_LAUNCHES:,} launches")
 
     def _execute(self, commands: list[Command]) -> None:
@@ -154,6 +206,8 @@ class _Shell:
             piped = command.before[-1:] in (("|",), ("|&",))
             before, blocks = self.scopes.changes, self.scopes.depth
             test = self._run(command, chained, piped)
+            for document in command.documents:
+                self._document(document)
             if (piped or command.after in APART) and self.scopes.depth == blocks:
                 self.scopes.undo(before)
             chained = command.after == "||" or (test and command.after == "&&")
@@ -219,7 +273,7 @@ class _Shell:
             arguments = [item for word, begin, end in words[1:] for item in self.words.expand(word, begin, end)]
             self._call(head, arguments, chained=chained)
         else:
-            self._launch(words, command.after)
+            self._simple(words, command.after)
         return chained or head in _TESTS or head.startswith(("[", "((")) or head == "!"
 
     def _substituted(self, words: list[PlacedWord]) -> None:
@@ -228,10 +282,10 @@ class _Shell:
         if head == "eval" or head in HANDING_ON or any(SCRIPT_OPTION.fullmatch(word) for word, _, _ in words[1:-1]):
             return
         for word, begin, end in words:
-            if is_unresolved(word) and ("sglang" in word or "vllm" in word):
+            if is_unresolved(word) and self.launchers.named.search(word):
                 for first, last in substitutions(self.text.text[begin:end]):
                     part = self.text.part(begin + first, begin + last)
-                    if "sglang" in part.text or "vllm" in part.text:
+                    if self.launchers.named.search(part.text):
                         self._read_inside(part, self.known.arguments)
 
     def _unset(self, words: list[PlacedWord], chained: bool) -> None:
@@ -310,44 +364,37 @@ class _Shell:
     def _is_orphan(self, words: list[PlacedWord], after: str) -> bool:
         """Whether a command is the flags of the launch before it, with no backslash between them."""
         head, begin, end = words[0]
-        in_case = self.scopes.within("case") and after in ("|", ")")
-        if not self.found or in_case or after == ")" or head.partition("=")[0] not in ENGINE_FLAGS:
+        launch = self.launches[-1] if self.launches else None
+        if launch is None or after == ")" or not head.startswith("-") or (self.scopes.within("case") and after == "|"):
             return False
-        launch = self.found[-1]
+        if head.partition("=")[0] not in self.launchers.flags(launch.engine):
+            return False
         if launch.orphan is None and launch.place.path == self.text.source.path:
-            self.found[-1] = launch._replace(orphan=self.words.word(head, begin, end))
+            self.launches[-1] = launch._replace(orphan=self.words.word(head, begin, end))
         return True
 
-    def _launch(self, words: list[PlacedWord], after: str) -> None:
+    def _simple(self, words: list[PlacedWord], after: str) -> None:
+        """One command that is no assignment and no function."""
         if self._is_orphan(words, after):
+            self.idle.append([self.words.word(*words[0])])
             return
         if words[0][0] == "eval":
             self._read_inside(self.words.joined(words[1:]), self.known.arguments)
             return
         expanded: list[AnyWord] = []
         for word, begin, end in words:
-            inner = is_unresolved(word) and bool(expanded) and (takes_script(expanded) or is_command_line(word))
+            inner = is_unresolved(word) and bool(expanded)
+            inner = inner and (takes_script(expanded) or self.launchers.is_command_line(word))
             expanded += [self.words.word(word, begin, end)] if inner else self.words.expand(word, begin, end)
-        if not expanded or not _may_launch(expanded):
-            return
-        shell = nested_script(expanded)
-        if shell is not None:
-            self._read_inside(*shell)
-            return
-        launch = find_launch(expanded, self.known.exported())
-        if launch is not None:
-            self._add([launch])
-            return
-        for text in handed_on(expanded):
-            self._read_inside(text)
+        self.command(expanded)
 
-    def _read_inside(self, script: Text, arguments: Sequence[AnyWord] = ()) -> None:
-        """Read a script inside the script, which sees its variables."""
+    def _read_inside(self, script: Text, arguments: Sequence[AnyWord] = (), where: Inner | None = None) -> None:
+        """Read a script inside the script, which sees its variables; ``where`` says what runs it."""
         spend(scripts=len(script.text))
-        if self.depth < DEEPEST_SHELL:
-            visible = self.known.visible()
-            self._add(read_script(script, visible, self.known.outside, arguments, depth=self.depth + 1))
-
-
-def _may_launch(words: Sequence[AnyWord]) -> bool:
-    return any("sglang" in word or "vllm" in word or word.rpartition("/")[2] in SHELLS for word in words)
+        if self.depth >= DEEPEST_SHELL:
+            return
+        visible = self.known.visible() | (where.env if where is not None else {})
+        inner = Shell(script, visible, self.known.outside, self.launchers, arguments, depth=self.depth + 1)
+        inner.run()
+        self.errors += inner.errors
+        self._add([self.launchers.placed(launch, where) if where else launch for launch in inner.launches])

@@ -1,0 +1,198 @@
+"""Which files may hold deployments? Files, folders and globs; links to folders are not followed, and what .gitignore
+files name is left out.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from glob import glob, has_magic
+from typing import Any
+
+from hybridcalc.errors import InputError
+from hybridcalc.manifests.records import Trouble
+
+MOST_FILES = 200_000
+MOST_STARS = 4
+"""Stars of a line in a .gitignore, ``**`` aside: a pattern of many takes time without end on a name made for it."""
+JSON_HEAD_BYTES = 65_536
+"""Where a JSON manifest says that it is one."""
+NEVER_WALKED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
+YAML_NAMES = (".yaml", ".yml")
+SHELL_NAMES = (".sh", ".bash", ".zsh", ".ksh", ".slurm", ".sbatch")
+_STAR = re.compile(r"(?<!\*)\*(?!\*)")
+
+
+def file_bytes(path: str, largest: int) -> bytes:
+    """A regular file of at most ``largest`` bytes. Raises InputError for any other: a pipe would be waited for."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    with open(descriptor, "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError("not a regular file")
+        data = b"" if status.st_size > largest else stream.read(largest + 1)
+        if status.st_size > largest or len(data) > largest:
+            size = f"{largest // 2**20} MiB" if largest >= 2**20 else f"{largest:,} bytes"
+            raise InputError(f"larger than {size}")
+        return data
+
+
+def find_files(paths: Sequence[str]) -> Iterator[str | Trouble]:
+    """Every file under the paths that may hold a deployment, in order, once; a Trouble for a path that has none."""
+    seen: set[object] = set()
+    for path in paths:
+        for found in _under(path):
+            if isinstance(found, Trouble):
+                yield found
+            elif (itself := _itself(found)) not in seen:
+                seen.add(itself)
+                yield found
+                if len(seen) > MOST_FILES:
+                    yield Trouble(path, 0, f"more than {MOST_FILES:,} files", "name the folders to check")
+                    return
+
+
+def _itself(path: str) -> object:
+    """What tells a file from others, whatever name or link leads to it."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return path
+    return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(path)
+
+
+def _under(path: str) -> Iterator[str | Trouble]:
+    if path == "-":
+        yield path
+        return
+    if not path:
+        yield Trouble("''", 0, "cannot be read: an empty path", "name a file or a folder")
+        return
+    try:
+        if not os.path.lexists(path) and has_magic(path):
+            matches = sorted(glob(path, recursive=True))
+            if not matches:
+                yield Trouble(path, 0, "no file matches")
+            for match in matches:
+                yield from _walk(match) if os.path.isdir(match) else (match,)
+        elif os.path.isdir(path):
+            yield from _walk(path)
+        else:
+            yield path
+    except (OSError, ValueError) as error:
+        yield Trouble(path[:200], 0, f"cannot be read: {reason(error)}")
+
+
+def _walk(folder: str) -> Iterator[str | Trouble]:
+    ignored = _Ignored(folder)
+    troubles: list[Trouble] = []
+
+    def fail(error: OSError) -> None:
+        troubles.append(Trouble(str(error.filename), 0, f"cannot be read: {reason(error)}"))
+
+    for here, folders, files in os.walk(folder, onerror=fail):
+        yield from troubles
+        troubles.clear()
+        ignored.enter(here)
+        folders[:] = sorted(
+            name for name in folders if name not in NEVER_WALKED and not ignored.matches(os.path.join(here, name) + "/")
+        )
+        for name in sorted(files):
+            path = os.path.normpath(os.path.join(here, name))
+            if _may_hold(name, path) and not ignored.matches(path):
+                yield path
+    yield from troubles
+
+
+def _may_hold(name: str, path: str) -> bool:
+    lowered = name.lower()
+    if lowered.endswith((*YAML_NAMES, *SHELL_NAMES, ".service", ".container", ".dockerfile", ".containerfile")):
+        return True
+    if lowered.startswith(("dockerfile", "containerfile")):
+        return True
+    json = lowered.endswith(".json")
+    if "." in lowered and not json:
+        return False
+    try:
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                return False
+            return b'"apiVersion"' in stream.read(JSON_HEAD_BYTES) if json else stream.read(2) == b"#!"
+    except OSError:
+        return False
+
+
+class _Ignored:
+    """What the .gitignore files from a repository's root down to a folder leave out."""
+
+    def __init__(self, folder: str) -> None:
+        self._specs: list[tuple[str, Any]] = []
+        top = os.path.abspath(folder)
+        above: list[str] = []
+        while not os.path.isdir(os.path.join(top, ".git")):
+            parent = os.path.dirname(top)
+            if parent == top:
+                above = []
+                break
+            above.append(parent)
+            top = parent
+        for upper in reversed(above):
+            self.enter(upper)
+        if self._ignores(os.path.abspath(folder)):  # it is asked for by name
+            self._specs = []
+
+    def _ignores(self, folder: str) -> bool:
+        """Whether a folder, or one that holds it, is left out."""
+        while folder != os.path.dirname(folder):
+            if self.matches(folder + "/"):
+                return True
+            folder = os.path.dirname(folder)
+        return False
+
+    def enter(self, folder: str) -> None:
+        """Take in the .gitignore of a folder."""
+        path = os.path.join(folder, ".gitignore")
+        try:
+            if not os.path.isfile(path):
+                return
+            text = file_bytes(path, 2**20).decode("utf-8", errors="replace")
+        except (OSError, InputError):
+            return  # as git does: it leaves nothing out then
+        import pathspec
+
+        lines = [line for line in text.split("\n") if len(_STAR.findall(line)) <= MOST_STARS]
+        try:
+            spec = pathspec.GitIgnoreSpec.from_lines(lines)
+        except (ValueError, re.error):
+            spec = pathspec.GitIgnoreSpec.from_lines(filter(_is_pattern, lines))
+        self._specs.append((os.path.abspath(folder) + os.sep, spec))
+
+    def matches(self, path: str) -> bool:
+        """Whether a file, or a folder with a slash at its end, is left out."""
+        if not self._specs:
+            return False
+        full = os.path.abspath(path) + ("/" if path.endswith("/") else "")
+        verdict = False
+        for base, spec in self._specs:
+            if full.startswith(base):
+                result = spec.check_file(full[len(base) :])
+                verdict = verdict if result.include is None else bool(result.include)
+        return verdict
+
+
+def _is_pattern(line: str) -> bool:
+    """Whether a line of a .gitignore is one that means something; git passes over others as well."""
+    import pathspec
+
+    try:
+        pathspec.GitIgnoreSpec.from_lines([line])
+    except (ValueError, re.error):
+        return False
+    return True
+
+
+def reason(error: Exception) -> str:
+    """Why a file cannot be read, in a few words."""
+    if isinstance(error, InputError):
+        return error.message
+    return (getattr(error, "strerror", None) or str(error)).lower()

@@ -1,0 +1,250 @@
+"""Which commands does a shell script consist of, which functions does it define, and what in it is a comment?
+
+    f() { vllm serve "$1"; }; f kimi-k3      ->   f, defined with one command, then called
+    cat > compose.yaml <<EOF ... EOF         ->   cat, with a here-document of YAML
+
+A command keeps the operators around it, which open subshells and pipes, and its here-documents, which are told apart by
+the command that takes them or the name of the file they go to; one that is only printed is left out.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from hybridcalc.errors import InputError
+from hybridcalc.shell.parse import Operator, split_placed
+from hybridcalc.shell.source import Text
+
+DEEPEST_TEXT = 4
+"""Texts inside texts in which comments are looked for."""
+GLUE = {"then", "else", "elif", "do", "!", "time", "{", "}", "function", "in"}
+"""Words before a command that are none of it."""
+FUNCTION = re.compile(r"[A-Za-z_][\w-]*\(\)")
+ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[[^\]]*\])?(\+?)=")
+RETURN = re.compile(r"\r(?=\n|\Z)")
+"""A carriage return that belongs to the end of a line."""
+ESCAPE = re.compile(r"\\(?:([\\$`])|\r?\n)")
+"""What a backslash hides from the shell in a here-document that it expands."""
+_KINDS = (
+    ("yaml", re.compile(r"\bkubectl\b|\boc\b|\.ya?ml\b")),
+    ("unit", re.compile(r"\.(service|container)\b")),
+    ("dockerfile", re.compile(r"\b(Docker|Container)file\b|\bdocker\s+build\b")),
+    ("script", re.compile(r"\b(ba|z|k|da|s)?sh\b|\b(sbatch|srun)\b")),
+)
+"""What a command or a file's name makes of a here-document, the first that fits."""
+_HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(?:'([^'\n]{1,200})'|\"([^\"\n]{1,200})\"|(\\?)([A-Za-z_]\w*))")
+_END_OF_COMMAND = re.compile(r";|&&|\|\|")
+PlacedWord = tuple[str, int, int]
+
+
+class HereDocument(NamedTuple):
+    """A here-document: ``kind`` is "yaml", "unit", "dockerfile", "script" or "" for one that starts nothing,
+    ``expanded`` whether the shell replaces the variables in it.
+    """
+
+    kind: str
+    text: Text
+    expanded: bool
+
+
+class Command(NamedTuple):
+    """Words between operators: the one after them, all since the command before, and the here-documents."""
+
+    words: list[PlacedWord]
+    after: str
+    before: tuple[str, ...] = ()
+    documents: tuple[HereDocument, ...] = ()
+
+
+class Definition(NamedTuple):
+    """A function: its name and body, and the index of the command ``after`` it; 0 for one that is never closed."""
+
+    name: str
+    body: list[Command]
+    after: int
+
+
+class Script:
+    """The commands of a text, redirections left out, and the here-documents of no command (inside ``$(...)``).
+
+    Raises InputError for a script that no shell could split where ``named`` says that an engine is spoken of; ``error``
+    is the first of those elsewhere.
+    """
+
+    def __init__(self, text: Text, named: re.Pattern[str]) -> None:
+        self.text, documents = _without_documents(text, named)
+        self.errors: list[InputError] = []
+        self.commands = list(self._commands(documents, named))
+        self.loose = list(documents.values())
+
+    def _commands(self, documents: dict[int, HereDocument], named: re.Pattern[str]) -> Iterator[Command]:
+        words: list[PlacedWord] = []
+        before: list[str] = []
+        held: list[HereDocument] = []
+        redirected = False
+        last = -1
+        for word, begin, end in split(self.text, named, errors=self.errors):
+            if isinstance(word, Operator):
+                redirected = "<" in word or ">" in word
+                if redirected:
+                    if words and end in documents:
+                        held.append(documents.pop(end))
+                    continue
+                if words:
+                    yield Command(words, str(word), tuple(before), tuple(held))
+                    words, before, held = [], [], []
+                if word == "(" and begin == last and before[-1:] == ["("]:
+                    before.append("((")  # arithmetic, and no subshell in a subshell
+                before.append(str(word))
+                last = end
+            elif redirected:
+                redirected = False
+            else:
+                words.append((word, begin, end))
+        if words or before:
+            yield Command(words, "", tuple(before), tuple(held))
+
+
+def split(
+    text: Text,
+    named: re.Pattern[str] | None = None,
+    comments: list[tuple[int, int]] | None = None,
+    errors: list[InputError] | None = None,
+) -> list[PlacedWord]:
+    """The words of a script; line by line where something in it cannot be split as a whole."""
+    try:
+        return split_placed(text.text, comments)
+    except InputError as error:
+        if comments is not None:
+            comments.clear()
+        if errors is not None:
+            errors.append(error)
+    words: list[PlacedWord] = []
+    for match in re.finditer(r"(?:[^\\\n]|\\[ \t]*\n|\\.)+", text.text):
+        own: list[tuple[int, int]] = []
+        try:
+            line = split_placed(match[0], own)
+        except InputError as error:
+            if named is not None and named.search(match[0]):
+                raise text.source.error(text.at(match.start()), error.message, error.fix) from None
+            continue
+        if comments is not None:
+            comments += [(begin + match.start(), end + match.start()) for begin, end in own]
+        words += [(word, begin + match.start(), end + match.start()) for word, begin, end in line]
+        words.append((Operator(";"), match.end(), match.end()))
+    return words
+
+
+def definition_at(commands: Sequence[Command], at: int) -> Definition | None:
+    """The function that a command defines; None for no function, or one whose body is not in braces."""
+    words = commands[at].words
+    following = commands[at + 1] if at + 1 < len(commands) else None
+    if not words:
+        return None
+    if words[0][0] == "function" and len(words) > 1:
+        name, rest = words[1][0].removesuffix("()"), words[2:]
+    elif FUNCTION.fullmatch(words[0][0]):
+        name, rest = words[0][0][:-2], words[1:]
+    elif len(words) == 1 and following is not None and following.before[:2] == ("(", ")"):
+        name, rest = words[0][0], []
+    else:
+        return None
+    if not rest and following is not None:
+        at, rest = at + 1, following.words
+    if not rest or rest[0][0] != "{":
+        return None
+    body: list[Command] = []
+    depth = 0
+    while at < len(commands):
+        depth += _braces(rest)
+        if depth <= 0:
+            return Definition(name, body, at + 1)
+        body.append(commands[at]._replace(words=rest) if body else commands[at]._replace(words=rest[1:], before=()))
+        at += 1
+        rest = commands[at].words if at < len(commands) else []
+    return Definition(name, body, 0)
+
+
+def _braces(words: list[PlacedWord]) -> int:
+    """Braces that the words before a command open, less those they close."""
+    count = 0
+    for word, _, _ in words:
+        if word not in GLUE and word not in ("if", "while", "until") and not FUNCTION.fullmatch(word):
+            break
+        count += (word == "{") - (word == "}")
+    return count
+
+
+def comments_in(text: Text, starts: Sequence[int], named: re.Pattern[str]) -> list[tuple[int, int]]:
+    """Where the comments of a script stand in its file. A here-document that is written as a file, and a quoted text,
+    count where one of the offsets ``starts`` lies in them: there a deployment was found.
+    """
+    read, documents = _without_documents(text, named)
+    parts = [read]
+    for document in documents.values():
+        body = document.text
+        within = any(body.at(0) <= start < body.end(len(body.text)) for start in starts)
+        if document.kind == "script" or within:
+            parts.append(body)
+    return [place for part in parts for place in _comments(part, starts)]
+
+
+def _comments(text: Text, starts: Sequence[int], depth: int = 0) -> Iterator[tuple[int, int]]:
+    """The comments of one text, and of those in its arrays and quotes."""
+    comments: list[tuple[int, int]] = []
+    for word, begin, end in split(text, comments=comments):
+        raw = text.text[begin:end]
+        if "#" not in raw or depth > DEEPEST_TEXT or isinstance(word, Operator):
+            continue
+        array = ASSIGNMENT.match(raw)
+        if array is not None and raw[array.end() : array.end() + 1] == "(" and raw.endswith(")"):
+            yield from _comments(text.part(begin + array.end() + 1, end - 1), starts, depth + 1)
+        elif raw[:1] in ("'", '"') and any(text.at(begin) <= start < text.end(end) for start in starts):
+            yield from _comments(text.part(begin + 1, end - 1), starts, depth + 1)
+    yield from ((text.at(begin), text.end(end)) for begin, end in comments)
+
+
+def _without_documents(text: Text, named: re.Pattern[str]) -> tuple[Text, dict[int, HereDocument]]:
+    """A script with its here-documents blanked out, and those that may launch something, by where their operator ends;
+    of several that one command takes it reads the last.
+    """
+    found: dict[int, HereDocument] = {}
+    lines = RETURN.sub(" ", text.text).split("\n")
+    ends: dict[str, list[int]] = {}
+    offset, number = 0, 0
+    while number < len(lines):
+        opening = lines[number]
+        matches = list(_HEREDOC.finditer(opening)) if not opening.lstrip().startswith("#") else []
+        start = offset
+        offset += len(opening) + 1
+        number += 1
+        for match, following in zip(matches, [*matches[1:], None][: len(matches)], strict=True):
+            if not ends:
+                for index, line in enumerate(lines):
+                    ends.setdefault(line.strip(), []).append(index)
+            later = ends.get((match[1] or match[2] or match[4]).strip(), [])
+            place = bisect_left(later, number)
+            if place == len(later):  # it was no here-document
+                continue
+            end = later[place]
+            body = "\n".join(lines[number:end])
+            begin = max((m.end() for m in _END_OF_COMMAND.finditer(opening, 0, match.start())), default=0)
+            until = _END_OF_COMMAND.search(opening, match.end())
+            command = opening[begin : until.start() if until is not None else len(opening)]
+            read = following is None or (until is not None and until.start() < following.start())
+            kind = _kind(command, body) if read and named.search(body) else ""
+            if kind:
+                held = text.part(offset, offset + len(body))
+                expanded = match[4] is not None and not match[3]
+                found[start + match.start() + 2] = HereDocument(kind, held, expanded)
+            for index in range(number, end + 1):
+                offset += len(lines[index]) + 1
+                lines[index] = " " * len(lines[index])
+            number = end + 1
+    return Text(text.source, "\n".join(lines), text.base, text.spots), found
+
+
+def _kind(command: str, body: str) -> str:
+    named = next((kind for kind, pattern in _KINDS if pattern.search(command)), "")
+    return named or ("script" if re.match(r"#!.*sh\b", body) else "")
