@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import KINDS, Rest, Workload, exact_rest
 from hybridcalc.engines.sglang.command import from_words
-from hybridcalc.engines.sglang.suggest import MOST
 from hybridcalc.engines.sglang.unified import unified_requests
+from hybridcalc.engines.suggest import MOST
 from hybridcalc.errors import HybridcalcError
 
 K3 = "--tp 8 --mamba-ssm-dtype float32 --kv-cache-dtype fp8_e4m3"

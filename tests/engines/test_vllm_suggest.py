@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hybridcalc import load_model, vllm
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.suggest import MOST
 from hybridcalc.engines.vllm.classes import CLASSES
 from hybridcalc.engines.vllm.command import from_words
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.suggest import MOST
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.units import GIB
 

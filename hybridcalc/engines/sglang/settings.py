@@ -5,7 +5,6 @@ those of all its context-parallel ranks together.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple

@@ -4,13 +4,11 @@ Each candidate is a change of arguments, planned exactly, at the ratio that bala
 more requests of the workload run at once. Effects are predictions of the engine's own solver, from and to.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 from hybridcalc.architecture.attention import LatentKV
-from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states
 from hybridcalc.engines.sglang.figures import Figures
@@ -20,6 +18,7 @@ from hybridcalc.engines.sglang.pools import limit_is_slots
 from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model, most_served
 from hybridcalc.engines.sglang.strategy import replayssm_active
 from hybridcalc.engines.sglang.unified import unified_requests
+from hybridcalc.engines.suggest import MOST, Change, Served, better, larger_share, ranked, suggestion
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.balance import balanced_ratio
 from hybridcalc.formulas.replayssm import smallest_ring
@@ -27,45 +26,38 @@ from hybridcalc.formulas.slots import pin
 from hybridcalc.steps import Suggestion
 from hybridcalc.units import GIB, MOST_SLOTS
 
-MOST = 8
-FRACTION_STEP, LARGEST_FRACTION = 0.02, 0.95
-"""How far a fraction is raised in one go, and where activations are left too little."""
-
-
-class Change(NamedTuple):
-    """A candidate: the flags as they are typed, the fields they set, and why one would."""
-
-    flags: str
-    fields: Mapping[str, Any]
-    why: str
+LARGEST_FRACTION = 0.95
+"""Where activations are left too little."""
 
 
 def suggest(plan: Figures) -> tuple[Suggestion, ...]:
     """Suggestions for a plan's workload, the most gain first; none without a length."""
     if plan.workload.mean_length is None:
         return ()
-    today, found = plan.concurrency, list[Suggestion]()
-    even = plan.balanced
-    if even is not None and even.running > today:
-        why = "the request limit is what binds" if plan.binding == "limit" else "both pools run out together"
-        found.append(_suggestion(plan, even.flags, even, why))
-        found += _pinned(plan, even)
-    best = max(today, even.running if even is not None else 0)
-    changes = list[tuple[int, Change]]()
-    for change in _candidates(plan):
-        setting = balanced(plan, replace(plan.args, **change.fields))
-        if setting is not None and setting.running > best:
-            found.append(_suggestion(plan, f"{change.flags} {setting.flags}", setting, change.why))
-            changes.append((setting.running, change))
-    found += _together(plan, [change for _, change in sorted(changes, key=lambda pair: -pair[0])])
+
+    def serve(args: ServerArgs, *, more_gib: float = 0.0) -> Served | None:
+        setting = balanced(plan, args, more_gib=more_gib)
+        return None if setting is None else _served(setting)
+
+    def why(larger: float, before: float) -> str:
+        today = plan.args.mem_fraction_static or 0.0
+        return f"{(1 - larger) * before:.2f} GiB are left for activations and graphs, of {(1 - today) * before:.2f}"
+
+    found, even = list[Suggestion](), plan.balanced
+    if even is not None and even.running > plan.concurrency:
+        limited = plan.binding == "limit"
+        reason = "the request limit is what binds" if limited else "both pools run out together"
+        found = [suggestion(plan, "", _served(even), reason), *_pinned(plan, even)]
+    best = max(plan.concurrency, even.running if even is not None else 0)
+    found += better(plan, _candidates(plan), serve, best)
     found += _unified(plan)
-    found += _larger_fraction(plan, best)
-    ranked = _ranked(found)[:MOST]
-    return tuple(_ranked([*ranked, *(s for s in _for_kind(plan) if s.flags not in {r.flags for r in ranked})]))
+    found += larger_share(plan, "mem_fraction_static", LARGEST_FRACTION, serve, best, why)
+    most = ranked(found)[:MOST]
+    return tuple(ranked([*most, *(s for s in _for_kind(plan) if s.flags not in {r.flags for r in most})]))
 
 
-def _ranked(found: list[Suggestion]) -> list[Suggestion]:
-    return sorted(found, key=lambda suggestion: -suggestion.gain)
+def _served(setting: Setting) -> Served:
+    return Served(setting.running, setting.flags)
 
 
 def balanced(plan: Figures, args: ServerArgs, *, more_gib: float = 0.0) -> Setting | None:
@@ -107,7 +99,7 @@ def _most(plan: Figures, args: ServerArgs, evaluate: Evaluate, ready: Prepared, 
     def serve(requests: int) -> Setting:
         slots, limit = dp * requests * per_request, dp * requests if raised else args.max_running_requests
         flags = f"--max-mamba-cache-size {slots}" + (f" --max-running-requests {limit}" if raised else "")
-        return evaluate("set", flags, replace(args, max_mamba_cache_size=slots, max_running_requests=limit))
+        return evaluate("set", flags, args.changed(max_mamba_cache_size=slots, max_running_requests=limit))
 
     high = int(rest_gib * GIB) // max(1, per_request * ready.stage_slot_bytes) + 1
     return most_served(serve, plan.concurrency, min(high, MOST_SLOTS // (dp * (per_request + 1))))
@@ -137,7 +129,7 @@ def _candidates(plan: Figures) -> Iterator[Change]:
     if args.speculative and not plan.ready.replay_active:
         ring = max(16, smallest_ring(args.most_draft_tokens))
         fields: dict[str, Any] = {"enable_linear_replayssm_spec": True, "linear_replayssm_cache_len": ring}
-        if replayssm_active(model, replace(args, **fields), plan.ready.rules):
+        if replayssm_active(model, args.changed(**fields), plan.ready.rules):
             yield Change(
                 f"--enable-linear-replayssm-spec --linear-replayssm-cache-len {ring}",
                 fields,
@@ -146,21 +138,6 @@ def _candidates(plan: Figures) -> Iterator[Change]:
     if isinstance(model.attention, LatentKV) and args.dcp_size == 1 and args.attn_tp_size > 1:
         ranks = args.attn_tp_size
         yield Change(f"--dcp-size {ranks}", {"dcp_size": ranks}, "MLA rows are no longer whole on every rank")
-
-
-def _together(plan: Figures, changes: list[Change]) -> list[Suggestion]:
-    """As many of the changes as help on top of one another, the strongest first."""
-    taken, args, best = list[Change](), plan.args, None
-    for change in changes:
-        more = replace(args, **change.fields)
-        setting = balanced(plan, more)
-        if setting is not None and (best is None or setting.running > best.running):
-            taken, args, best = [*taken, change], more, setting
-    if best is None or len(taken) < 2:
-        return []
-    flags = sorted((change.flags for change in taken), key=lambda flags: flags.startswith("-"))  # variables in front
-    why = f"{len(taken)} changes together, each of which helps alone; check accuracy first"
-    return [_suggestion(plan, " ".join([*flags, best.flags]), best, why)]
 
 
 def _pinned(plan: Figures, even: Setting) -> list[Suggestion]:
@@ -173,21 +150,18 @@ def _pinned(plan: Figures, even: Setting) -> list[Suggestion]:
     exact = dp * even.running * plan.slots_per_request
     for slots, spare_text in ((spare, "+ 1 slots"), (exact, "slots, none of which is spare")):
         try:
-            setting = evaluate("or", f"--max-mamba-cache-size {slots}", replace(plan.args, max_mamba_cache_size=slots))
+            setting = evaluate("or", f"--max-mamba-cache-size {slots}", plan.args.changed(max_mamba_cache_size=slots))
         except HybridcalcError:
             continue
         if setting.running >= even.running:
-            return [
-                _suggestion(
-                    plan, setting.flags, setting, f"pins {even.running:,} x {plan.slots_per_request} {spare_text}"
-                )
-            ]
+            why = f"pins {even.running:,} x {plan.slots_per_request} {spare_text}"
+            return [suggestion(plan, "", _served(setting), why)]
     return []
 
 
 def _unified(plan: Figures) -> list[Suggestion]:
     """One pool for both, whose split floats."""
-    args, length = replace(plan.args, enable_unified_memory=True), plan.workload.mean_length or Fraction(1)
+    args, length = plan.args.changed(enable_unified_memory=True), plan.workload.mean_length or Fraction(1)
     if not plan.ready.rules.unified_memory or plan.args.enable_unified_memory:
         return []
     if len(plan.ready.stages) > 1 or plan.sizing.state.draft_bytes:
@@ -202,27 +176,8 @@ def _unified(plan: Figures) -> list[Suggestion]:
     held = min(sizing.requests, unified_requests(ready, sizing, length))
     if held <= plan.concurrency:
         return []
-    effect = f"{plan.concurrency:,} -> {requests_text(held)} of {plan.workload.describe()}"
     why = "one pool for both: KV takes the memory of idle slots as it needs it"
-    return [Suggestion("--enable-unified-memory", effect, why, float(held - plan.concurrency))]
-
-
-def _larger_fraction(plan: Figures, best: int) -> list[Suggestion]:
-    """A little more of the memory for the pools, where it is known what the fraction is taken of."""
-    before, fraction = plan.rest.before_gib, plan.args.mem_fraction_static
-    if before is None or fraction is None or fraction + FRACTION_STEP > LARGEST_FRACTION:
-        return []
-    larger = round(fraction + FRACTION_STEP, 4)
-    setting = balanced(plan, replace(plan.args, mem_fraction_static=larger), more_gib=(larger - fraction) * before)
-    if setting is None or setting.running <= best:
-        return []
-    why = f"{(1 - larger) * before:.2f} GiB are left for activations and graphs, of {(1 - fraction) * before:.2f}"
-    return [_suggestion(plan, f"--mem-fraction-static {larger:g} {setting.flags}", setting, why)]
-
-
-def _suggestion(plan: Figures, flags: str, setting: Setting, why: str) -> Suggestion:
-    effect = f"{plan.concurrency:,} -> {requests_text(setting.running)} of {plan.workload.describe()}"
-    return Suggestion(flags, effect, why, float(setting.running - plan.concurrency))
+    return [suggestion(plan, "--enable-unified-memory", Served(held), why)]
 
 
 def _for_kind(plan: Figures) -> list[Suggestion]:
@@ -245,10 +200,10 @@ def _for_kind(plan: Figures) -> list[Suggestion]:
         why = "short turns end soon after a snapshot was due: a shorter interval keeps their tails"
         return [Suggestion(f"--mamba-track-interval {interval}", effect, why)]
     if plan.workload.kind == "batch":
-        changed, flags = replace(args, disable_radix_cache=True), "--disable-radix-cache"
+        changed, flags = args.changed(disable_radix_cache=True), "--disable-radix-cache"
         return _kind_setting(plan, changed, flags, "requests that share no prefix need one slot each")
     if plan.workload.kind == "small":
-        changed = replace(args, mamba_ssm_dtype="bfloat16", kv_cache_dtype="fp8_e4m3")
+        changed = args.changed(mamba_ssm_dtype="bfloat16", kv_cache_dtype="fp8_e4m3")
         flags = "--mamba-ssm-dtype bfloat16 --kv-cache-dtype fp8_e4m3"
         return _kind_setting(plan, changed, flags, "small cards: halve both caches together; check accuracy first")
     return []
@@ -258,7 +213,7 @@ def _kind_setting(plan: Figures, args: ServerArgs, flags: str, why: str) -> list
     setting = balanced(plan, args)
     if setting is None or setting.running <= plan.concurrency or args == plan.args:
         return []
-    return [_suggestion(plan, f"{flags} {setting.flags}", setting, why)]
+    return [suggestion(plan, flags, _served(setting), why)]
 
 
 def _whole_pages(tokens: int, page: int) -> int:

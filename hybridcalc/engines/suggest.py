@@ -1,0 +1,105 @@
+"""Which flags would serve a workload better, and by how much? The search that engines share.
+
+A candidate is a change of arguments, planned exactly. It is worth saying when more requests of the workload run at
+once; so is what several of them come to together, and a little more of the memory. An engine has the candidates, and
+`Serve` says what arguments come to.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from hybridcalc.deployment import Rest, Workload, requests_text
+from hybridcalc.steps import Suggestion
+
+MOST = 8
+STEP = 0.02
+"""How far a share of the memory is raised in one go."""
+
+
+class Change(NamedTuple):
+    """A candidate: the flags as they are typed, the fields they set, and why one would."""
+
+    flags: str
+    fields: Mapping[str, Any]
+    why: str
+
+
+class Served(NamedTuple):
+    """Requests of the workload that run at once, and the flags that this takes beside those of a change."""
+
+    requests: int
+    flags: str = ""
+
+
+class Serve(Protocol):
+    """What arguments come to with so much more memory than the plan has; None where the engine refuses them."""
+
+    def __call__(self, args: Any, *, more_gib: float = 0.0) -> Served | None:
+        """Plan them."""
+
+
+class Planned(Protocol):
+    """A plan that is searched from."""
+
+    args: Any
+    rest: Rest
+    workload: Workload
+
+    @property
+    def concurrency(self) -> int:
+        """Requests of the workload that run at once today."""
+
+
+def suggestion(plan: Planned, flags: str, served: Served, why: str) -> Suggestion:
+    """One suggestion: what to set, from how many requests to how many, and why."""
+    effect = f"{plan.concurrency:,} -> {requests_text(served.requests)} of {plan.workload.describe()}"
+    return Suggestion(f"{flags} {served.flags}".strip(), effect, why, float(served.requests - plan.concurrency))
+
+
+def ranked(found: Iterable[Suggestion]) -> list[Suggestion]:
+    """The most gain first."""
+    return sorted(found, key=lambda suggestion: -suggestion.gain)
+
+
+def better(plan: Planned, changes: Iterable[Change], serve: Serve, best: int) -> list[Suggestion]:
+    """The changes that admit more than ``best`` requests, each alone; and all together that help on top of another."""
+    found, helpful = list[Suggestion](), list[tuple[int, Change]]()
+    for change in changes:
+        served = serve(plan.args.changed(**change.fields))
+        if served is not None and served.requests > best:
+            found.append(suggestion(plan, change.flags, served, change.why))
+            helpful.append((served.requests, change))
+    helpful.sort(key=lambda pair: -pair[0])
+    return found + _together(plan, [change for _, change in helpful], serve)
+
+
+def _together(plan: Planned, changes: Iterable[Change], serve: Serve) -> list[Suggestion]:
+    """As many of the changes as help on top of one another, the strongest first."""
+    taken, args, best = list[Change](), plan.args, Served(0)
+    for change in changes:
+        more = args.changed(**change.fields)
+        served = serve(more)
+        if served is not None and served.requests > best.requests:
+            taken, args, best = [*taken, change], more, served
+    if len(taken) < 2:
+        return []
+    flags = sorted((change.flags for change in taken), key=lambda flags: flags.startswith("-"))  # variables in front
+    why = f"{len(taken)} changes together, each of which helps alone; check accuracy first"
+    return [suggestion(plan, " ".join(flags), best, why)]
+
+
+def larger_share(
+    plan: Planned, field: str, largest: float, serve: Serve, best: int, why: Callable[[float, float], str]
+) -> list[Suggestion]:
+    """A little more of the memory, up to ``largest``, where it is known what the share in ``field`` is taken of.
+
+    ``why`` says it of the larger share and of the memory, GiB.
+    """
+    whole, share = plan.rest.before_gib, getattr(plan.args, field)
+    if whole is None or share is None or share + STEP > largest:
+        return []
+    larger = round(share + STEP, 4)
+    served = serve(plan.args.changed(**{field: larger}), more_gib=(larger - share) * whole)
+    if served is None or served.requests <= best:
+        return []
+    return [suggestion(plan, f"--{field.replace('_', '-')} {larger:g}", served, why(larger, whole))]
