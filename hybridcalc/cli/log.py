@@ -1,6 +1,5 @@
 """``hybridcalc log``: what a boot log says happened, and what to change."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,12 +11,10 @@ from hybridcalc.diagnosis.boot import diagnose_log
 from hybridcalc.diagnosis.expectation import compare, read_plan
 from hybridcalc.diagnosis.question import Launched, Question
 from hybridcalc.engines.engine import ENGINES
-from hybridcalc.errors import InputError, quoted
+from hybridcalc.errors import InputError
 from hybridcalc.findings import at_or_above
 from hybridcalc.output.document import print_json
 from hybridcalc.units import MOST_SLOTS
-
-LARGEST_SCRIPT_BYTES = 2**20
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -66,7 +63,7 @@ def log(
     """
     severity = options.severity("--fail-on", fail_on)
     asked_for = pictures.wanted(save, figure, theme, force=force, document=as_json, explain=explain)
-    if [*files, expect].count("-") > 1:
+    if [*files, expect, command].count("-") > 1:
         raise InputError("stdin is named twice", fix="give - once")
     plan = read_plan(expect) if expect is not None else None
     tokens = options.tokens("-L", length)
@@ -116,21 +113,10 @@ def log(
 
 
 def _launch(text: str) -> Launched:
-    """What a launch line starts; a word that is a file's name is read as a script."""
-    if not any(letter.isspace() for letter in text):
-        text = _script(text)
-    launch = ENGINES.launch(text)
+    """What a launch line starts; it may stand in a script or on stdin, as for ``plan``."""
+    from hybridcalc.cli.plan_inputs import launch_of
+
+    launch = launch_of([text])
     engine = launch.engine or ENGINES.usual
     named, args = ENGINES[engine].read(launch.words, launch.variables, unknown=[])
     return Launched(engine, named, args)
-
-
-def _script(name: str) -> str:
-    try:
-        with Path(name).open("rb") as stream:
-            data = stream.read(LARGEST_SCRIPT_BYTES + 1)
-    except (OSError, ValueError):
-        raise InputError(f"--command {quoted(name)} is neither a launch line nor a file") from None
-    if len(data) > LARGEST_SCRIPT_BYTES or b"\0" in data:
-        raise InputError(f"--command {quoted(name)} is no launch script", fix="give a text of at most 1 MiB")
-    return data.decode("utf-8", errors="replace")

@@ -148,7 +148,12 @@ def memory_of(given: Mapping[str, Any]) -> Memory:
 
 def read_line(launch: list[str] | None) -> "Launch | None":
     """The launch line after ``--``; None without one."""
-    return None if launch is None else ENGINES.launch(_launch_text(launch))
+    return None if launch is None else launch_of(launch)
+
+
+def launch_of(words: list[str]) -> "Launch":
+    """A launch line: its words, or the one word that is a text, the name of a script, or ``-`` for stdin."""
+    return ENGINES.launch(_launch_text(words))
 
 
 def engine_of(asked: str | None, line: "Launch | None") -> str:

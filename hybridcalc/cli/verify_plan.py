@@ -1,31 +1,24 @@
 """A saved answer of ``plan --json``, read back for ``verify --plan``: its server, and every figure it states.
 
-What stands in the file is data from outside: size, schema, model, arguments and figures are checked here or by those
-that own the rules, and each complaint names its place in the document.
+What stands in the file is data from outside: model, arguments and figures are checked here or by those that own the
+rules, and each complaint names its place in the document.
 """
 
-import json
-import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 from hybridcalc.cli import options
 from hybridcalc.crosscheck.subject import Subject, room_of
 from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.units import LARGEST_TOKENS, MIB
-
-LARGEST_PLAN_BYTES = 16 * MIB
-PLAN_SCHEMA = "hybridcalc.plan/1"
-ANEW = "write it anew with plan --json"
+from hybridcalc.saved_plan import ANEW, read_saved_plan, shown
+from hybridcalc.units import LARGEST_TOKENS
 
 
 def subject_of_plan(path: str) -> Subject:
     """The server of a plan, at the sizes it states, with the figures to hold. Raises InputError and Refusal."""
-    where = "--plan -" if path == "-" else path[:60]
-    document = _read(path, where)
+    where, document = shown(path, "--plan"), read_saved_plan(path, "--plan")
     for several in ("compare", "sweep"):
         if several in document:
             raise InputError(f"{where} answers plan --{several}: that is many plans", fix="give the answer of one")
@@ -51,38 +44,6 @@ def _count(where: str, document: Mapping[str, Any], key: str) -> int:
     if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= LARGEST_TOKENS:
         raise InputError(f"{where}: {key} {quoted(count)} is no count", fix=ANEW)
     return count
-
-
-def _read(path: str, where: str) -> Mapping[str, Any]:
-    """The document in a file or on stdin."""
-    try:
-        with sys.stdin.buffer if path == "-" else Path(path).open("rb") as stream:
-            data = stream.read(LARGEST_PLAN_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"--plan {path[:60]} cannot be read: {(error.strerror or 'no such file').lower()}") from None
-    if len(data) > LARGEST_PLAN_BYTES:
-        raise InputError(f"{where} has more than {LARGEST_PLAN_BYTES // MIB} MiB: no plan is as long", fix=ANEW)
-    if not data.strip():
-        fix = (
-            "the plan before the pipe failed, or wrote no --json"
-            if path == "-"
-            else "hybridcalc plan ... --json > FILE"
-        )
-        raise InputError(f"{where} is empty", fix=fix)
-    try:
-        document = json.loads(data)
-    except UnicodeDecodeError:
-        raise InputError(f"{where} is no text", fix="hybridcalc plan ... --json > plan.json") from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}:{error.lineno}:{error.colno} is not JSON from there on", fix=ANEW) from None
-    except (ValueError, RecursionError):
-        raise InputError(f"{where} nests too deep, or has a number too long, for a plan", fix=ANEW) from None
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema == PLAN_SCHEMA:
-        return document  # type: ignore[no-any-return]  # a dictionary: only that has a schema
-    if isinstance(schema, str) and schema.startswith(PLAN_SCHEMA.partition("/")[0] + "/"):
-        raise InputError(f"{where} has schema {quoted(schema)}; {PLAN_SCHEMA} is read here", fix=ANEW)
-    raise InputError(f"{where} is no answer of plan --json", fix="hybridcalc plan ... --json > plan.json")
 
 
 def _arguments(where: str, arguments: Mapping[str, Any], engine: Engine) -> Any:

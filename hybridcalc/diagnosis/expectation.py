@@ -7,21 +7,17 @@ same digits, but for tokens, which may differ by a thousandth. A release that ch
 from __future__ import annotations
 
 import io
-import json
-import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.boots import Boot, assemble
 from hybridcalc.bootlog.figures import figures, merged
-from hybridcalc.engines.engine import ENGINES
-from hybridcalc.errors import InputError, printable
+from hybridcalc.bootlog.grammars import rows
+from hybridcalc.errors import InputError
+from hybridcalc.saved_plan import SAVE, read_saved_plan, shown
 from hybridcalc.units import LARGEST_TOKENS
 
-LARGEST_PLAN_BYTES = 2**22
 LARGEST_LINES_BYTES = 2**16
 TOKEN_TOLERANCE = 1000
 """One part in as many by which tokens may differ: the memory they rest on is known to two decimals."""
@@ -66,41 +62,27 @@ class Plan(NamedTuple):
 
 
 def read_plan(path: str) -> Plan:
-    """The document of ``plan --json``; ``-`` is standard input. Raises InputError for anything else."""
-    shown = printable(path[:80]) if path.strip() else repr(path[:80])
-    no_plan = InputError(f"{shown} is no plan", fix="write one with `hybridcalc plan ... --json`")
-    try:
-        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as stream:
-            text = stream.read(LARGEST_PLAN_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"{shown}: cannot be read ({(error.strerror or 'input error').lower()})") from None
-    except ValueError:
-        raise InputError(f"{shown}: cannot be read (not a file name)") from None
-    try:
-        document = json.loads(text) if len(text) <= LARGEST_PLAN_BYTES else None
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict) or not isinstance(document.get("log_lines"), list):
-        raise no_plan
+    """The document of ``plan --json``; ``-`` is standard input. Raises InputError for one that predicts nothing."""
+    where, document = shown(path, "--expect"), read_saved_plan(path, "--expect")
     predicted = _predicted(document)
     if predicted is None:
-        raise no_plan
+        raise InputError(f"{where} is no plan", fix=SAVE)
     engine, starts = document.get("engine"), document.get("starts")
-    plan = Plan(
-        engine if isinstance(engine, str) and engine in ENGINES else None,
+    if not predicted and starts is not False:
+        raise InputError(f"{where} predicts no figure of a log", fix=SAVE)
+    return Plan(
+        engine if isinstance(engine, str) and engine in rows() else None,
         starts if isinstance(starts, bool) else None,
         predicted,
     )
-    if not predicted and plan.starts is not False:
-        raise InputError(f"{shown} predicts no figure of a log", fix="write a plan with `hybridcalc plan ... --json`")
-    return plan
 
 
 def _predicted(document: Mapping[str, Any]) -> dict[str, Any] | None:
     """The figures of a plan's log lines and of its summary; None where one is of no machine."""
-    lines = "\n".join(line for line in document["log_lines"] if isinstance(line, str)) + "\n"
-    text = lines.encode(errors="replace")
-    if len(text) > LARGEST_LINES_BYTES:
+    lines = document.get("log_lines")
+    said = [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else None
+    text = "".join(f"{line}\n" for line in said or ()).encode(errors="replace")
+    if said is None or len(text) > LARGEST_LINES_BYTES:
         return None
     expected = merged(assemble(scan(io.BytesIO(text))).boots)
     for key, name in _SUMMARY.items():

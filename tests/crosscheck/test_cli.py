@@ -21,7 +21,8 @@ from command_line import Ran, run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridcalc.cli import verify, verify_plan
+from hybridcalc import saved_plan
+from hybridcalc.cli import verify
 from hybridcalc.cli.app import execute
 from hybridcalc.crosscheck import backend
 from hybridcalc.crosscheck import run as crosscheck_run
@@ -281,7 +282,7 @@ class TestPlanFiles:
         assert "plan.json is empty" in complaint(capsys, "--plan", path.name)
         path.write_bytes(b"[" * 100_000)
         assert "nests too deep" in complaint(capsys, "--plan", path.name)
-        monkeypatch.setattr(verify_plan, "LARGEST_PLAN_BYTES", 2**20)
+        monkeypatch.setattr(saved_plan, "LARGEST_PLAN_BYTES", 2**20)
         path.write_bytes(b" " * (2**20 + 1))
         assert "has more than 1 MiB" in complaint(capsys, "--plan", path.name)
         assert "cannot be read: no such file" in complaint(capsys, "--plan", "none.json")
