@@ -24,7 +24,7 @@ class Step(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Plain data; a fraction becomes the nearest float."""
         value = self.value
-        if isinstance(value, Fraction):
+        if type(value) is Fraction:
             value = value.numerator if value.denominator == 1 else float(value)
         return {
             "symbol": self.symbol,

@@ -58,8 +58,12 @@ class Arguments:
     def given(self) -> dict[str, Any]:
         """The arguments that differ from their defaults, as plain data: what it takes to ask the same again."""
         names, values, own = _defaults(type(self))
-        stated = (pair for pair, default in zip(zip(names, values(self)), own) if pair[1] != default)  # noqa: B905
-        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in stated}
+        held = values(self)
+        return {
+            name: dict(value) if isinstance(value, Mapping) else value
+            for name, value, default in compress(zip(names, held, own, strict=True), map(is_not, held, own))
+            if value != default
+        }
 
 
 class Bounds:

@@ -12,6 +12,7 @@
 A refusal carries what the stages before it had settled.
 """
 
+from collections.abc import Mapping
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -58,7 +59,9 @@ _shape = attrgetter(*(field.name for field in fields(ServerArgs) if field.name n
 
 
 class Prepared(NamedTuple):
-    """All that a plan knows before memory is counted; ``unbuildable`` is what will be refused after that."""
+    """All that a plan knows before memory is counted. ``settled``: the outputs of the stage shapes; ``unbuildable``: what will
+    be refused once the memory is.
+    """
 
     model: Architecture
     args: ServerArgs
@@ -72,6 +75,7 @@ class Prepared(NamedTuple):
     rings: Rings
     replay_active: bool
     context_length: int
+    settled: Mapping[str, Any]
     unbuildable: Unbuildable | None = None
 
 
@@ -118,10 +122,11 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     except Refusal as refusal:
         refusal.outputs = outputs
         raise
+    settled = shape_outputs(model, args, slot)
     try:
         slots = slots_of(choice, model, args)
     except Refusal as refusal:
-        refusal.outputs = outputs | shape_outputs(model, args, slot)
+        refusal.outputs = outputs | settled
         raise
     stages = pipeline_stages(model, args)
     most = max(stage.state_layers for stage in stages)
@@ -140,6 +145,7 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
         rings=Rings(share(rings.per_slot), share(rings.per_request)),
         replay_active=active,
         context_length=args.context_length or context_length(model),
+        settled=settled,
         unbuildable=unbuildable(model, args, replay_active=active),
     )
 
@@ -266,11 +272,12 @@ def shape_outputs(model: Architecture, args: ServerArgs, slot: StateSlot) -> dic
 
 def ready_outputs(ready: Prepared) -> dict[str, Any]:
     """What the stages up to "ratio" settle."""
-    args = ready.args
+    args, slot = ready.args, ready.slot
     found: dict[str, Any] = {"strategy": ready.choice.strategy, "overlap": ready.choice.overlap}
     if args.max_running_requests is None and args.speculative:
         found["max_running_requests_defaulted"] = request_limit(args)
-    found |= shape_outputs(ready.model, args, ready.slot)
+    found |= ready.settled
+    found["conv_shape"], found["temporal_shape"] = [list(shape) for shape in slot.conv_shape], list(slot.temporal_shape)
     found["S"] = ready.slots.count
     found["resolved_inputs"] = {
         "max_running_requests": request_limit(args),

@@ -174,8 +174,10 @@ def _not_a_pin(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _two_sizes(plan: Figures) -> Iterator[tuple[str, str]]:
+    if plan.args.max_mamba_cache_size is None:
+        return
     default = with_model_defaults(plan.model.architecture, ServerArgs()).mamba_full_memory_ratio
-    if plan.args.max_mamba_cache_size is not None and plan.args.mamba_full_memory_ratio not in (DEFAULT_RATIO, default):
+    if plan.args.mamba_full_memory_ratio not in (DEFAULT_RATIO, default):
         yield "--max-mamba-cache-size wins over --mamba-full-memory-ratio", "drop the ratio"
 
 
