@@ -59,8 +59,8 @@ _shape = attrgetter(*(field.name for field in fields(ServerArgs) if field.name n
 
 
 class Prepared(NamedTuple):
-    """All that a plan knows before memory is counted. ``settled``: the outputs of the stage shapes; ``unbuildable``: what will
-    be refused once the memory is.
+    """All that a plan knows before memory is counted. ``settled``: the outputs of the stage shapes; ``unbuildable``: what
+    will be refused once the memory is.
     """
 
     model: Architecture
