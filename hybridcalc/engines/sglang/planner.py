@@ -59,7 +59,7 @@ _shape = attrgetter(*(field.name for field in fields(ServerArgs) if field.name n
 
 
 class Prepared(NamedTuple):
-    """All that a plan knows before memory is counted. ``settled``: the outputs of the stage shapes; ``unbuildable``: what
+    """All that a plan knows before memory is counted. ``settled``: outputs of the stage shapes; ``unbuildable``: what
     will be refused once the memory is.
     """
 
