@@ -76,7 +76,7 @@ def transcripts() -> list[Transcript]:
 def shown(command: str) -> str:
     """What a command line prints, as its file shows it."""
     with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as home:
-        environment = {"COLUMNS": "80", "NO_COLOR": "1", "HOME": home, "HF_HOME": home, "XDG_CACHE_HOME": home}
+        environment = {"COLUMNS": "80", "NO_COLOR": "1", "HF_HOME": home}
         given, err, code = "", "", 0
         with contextlib.chdir(ROOT), warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -3,19 +3,29 @@
     python tools/run_console.py            exit 1 when a command fails or prints something else
     python tools/run_console.py --write    renew the shown output
 
-Commands run by bash in the repository's root, 80 columns wide, without colour.
+Commands run in the repository's root, 80 columns wide, without colour: those of hybridcalc in this process, what
+they are piped into by bash.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 import subprocess
 import sys
+import warnings
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from command_line import run  # noqa: E402
+
+PLAIN = {"COLUMNS": "80", "NO_COLOR": "1"}
 BLOCK = re.compile(r"```console\n\$ (?P<command>.+)\n(?P<shown>(?:(?!```).*\n)*?)```", re.MULTILINE)
 
 
@@ -36,21 +46,26 @@ def examples() -> list[Example]:
 
 def output(command: str) -> str:
     """What a command prints; a failing one says so in the last line."""
-    environment = os.environ | {
-        "COLUMNS": "80",
-        "NO_COLOR": "1",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
-    ran = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command}"],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    quiet_pipe = ran.returncode == 141  # the left side of `| head`
-    return ran.stdout + ran.stderr + ("" if ran.returncode == 0 or quiet_pipe else f"exit {ran.returncode}\n")
+    parts = command.split(" | ")
+    ours = list(takewhile(lambda part: part.startswith("hybridcalc ") and ">" not in part, parts))
+    code, out, err = 0, "", ""
+    with contextlib.chdir(ROOT), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for part in ours:
+            ran = run(*shlex.split(part)[1:], stdin=out.encode(), **PLAIN)
+            code, out, err = ran.code or code, ran.out, err + ran.err
+    if theirs := " | ".join(parts[len(ours) :]):
+        piped = subprocess.run(
+            ["bash", "-c", f"set -o pipefail; {theirs}"],
+            cwd=ROOT,
+            env=os.environ | PLAIN | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            input=out,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        code, out, err = piped.returncode or code, piped.stdout, err + piped.stderr
+    return out + err + (f"exit {code}\n" if code else "")
 
 
 def main() -> int:

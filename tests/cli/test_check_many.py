@@ -99,7 +99,7 @@ def test_a_reader_that_leaves_ends_it_quietly(here):
         assert writer.stdout is not None and writer.stderr is not None
         assert writer.stdout.readline() == b"{\n"
         writer.stdout.close()
-        assert writer.wait(timeout=60) == -signal.SIGPIPE
+        assert writer.wait() == -signal.SIGPIPE
         assert writer.stderr.read() == b""
 
 

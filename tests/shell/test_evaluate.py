@@ -333,13 +333,13 @@ def test_no_script_ends_in_anything_but_words_or_an_input_error(parts: list[str]
 
 
 LARGE = {
-    "assignments": "a=1\n" * 15_000 + "sglang serve kimi-k3\n", "blocks": "if x; then\n" * 10_000,
-    "launcher words": "echo; " + "sglang " * 30_000, "interpreters": "x " + "python3 -u " * 10_000,
-    "words": "sglang serve kimi-k3 " + "--x y " * 20_000, "lines in quotes": "X='" + "a b\n" * 60_000 + "'\n",
-    "scripts in a variable": f"A='vllm serve kimi-k3 {'--x y ' * 2_000}'\n" + 'tmux "$A"\n' * 2_000,
-    "names": "".join(f"a{n}=$a{n}x\n" for n in range(15_000)) + "sglang serve kimi-k3\n",
-    "additions": "A=(1)\nif x; then\n" + "A+=($B)\n" * 20_000 + 'fi\nsglang serve "${A[@]}"\n',
-    "unbalanced lines": "'\n" * 30_000,
+    "assignments": "a=1\n" * 3_750 + "sglang serve kimi-k3\n", "blocks": "if x; then\n" * 2_500,
+    "launcher words": "echo; " + "sglang " * 7_500, "interpreters": "x " + "python3 -u " * 2_500,
+    "words": "sglang serve kimi-k3 " + "--x y " * 5_000, "lines in quotes": "X='" + "a b\n" * 15_000 + "'\n",
+    "scripts in a variable": f"A='vllm serve kimi-k3 {'--x y ' * 500}'\n" + 'tmux "$A"\n' * 500,
+    "names": "".join(f"a{n}=$a{n}x\n" for n in range(3_750)) + "sglang serve kimi-k3\n",
+    "additions": "A=(1)\nif x; then\n" + "A+=($B)\n" * 5_000 + 'fi\nsglang serve "${A[@]}"\n',
+    "unbalanced lines": "'\n" * 7_500,
 }  # fmt: skip
 
 
