@@ -168,4 +168,4 @@ def between(low: int, high: int) -> str:
 
 def segment(line: BudgetLine) -> Segment:
     """A line of a budget as a part of the memory map."""
-    return Segment(line.name, LETTERS.get(line.name, "?"), line.allocated_bytes, STYLES[line.kind])
+    return Segment(line.name, LETTERS.get(line.name, line.name[:1]), line.allocated_bytes, STYLES[line.kind])

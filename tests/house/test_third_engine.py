@@ -37,7 +37,7 @@ def run(*arguments):
 
 
 def answer(*arguments):
-    code, out, err = run(*arguments, "--json")
+    code, out, err = run(arguments[0], "--json", *arguments[1:])
     assert (code, err) == (0, "")
     return json.loads(out)
 
@@ -73,6 +73,30 @@ def test_a_page_is_written(tmp_path):
 def test_the_library_plans_it():
     plan = hybridcalc.plan(MODEL, engine="toy", rest="8GiB", length="8k", block=16)
     assert plan.requests == 7 and plan.to_dict()["engine"] == "toy"
+
+
+def test_its_launch_lines_are_planned():
+    """Pasted, in a report and by the library."""
+    line = ("toy", "serve", MODEL, "--block", "16")
+    assert answer("plan", "--rest", "8GiB", "-L", "8k", "--", *line)["arguments"] == {"block": 16}
+    assert hybridcalc.plan(" ".join(line), rest="8GiB", length=8192).args.block == 16
+
+
+def test_its_deployments_are_checked(tmp_path):
+    """A script that starts it, its flags placed, its rules judged: without memory, with it, and where it is refused."""
+    script = tmp_path / "start.sh"
+    script.write_text(f"export TOY_BLOCK=1\ntoy serve --model {MODEL} \\\n    --max-requests 2 --blok 9\n")
+    code, out, err = run("check", str(script), "--json")
+    document = json.loads(out)
+    (deployment,) = document["deployments"]
+    assert (code, err, deployment["engine"]) == (1, "", "toy")
+    assert [finding["message"] for finding in document["findings"]] == ["--blok is not a flag of Toy"]
+    script.write_text("toy serve --model nemotron-h-8b --max-requests 2\n")
+    found = answer("check", str(script), "--rest", "8GiB", "-L", "8k")["findings"]
+    assert [(finding["rule"], finding["line"]) for finding in found] == [("TOY2", 1)]
+    script.write_text("toy serve --model falcon-mamba-7b\n")
+    code, out, _ = run("check", str(script))
+    assert code == 1 and "TOY1" in out and "attention only" in out
 
 
 def test_its_log_is_read(tmp_path):
