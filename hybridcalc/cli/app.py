@@ -73,9 +73,10 @@ def _root(
     """
     if version:
         from hybridcalc import __version__
-        from hybridcalc.engines import sglang, vllm
+        from hybridcalc.engines.engine import ENGINES
 
-        typer.echo(f"hybridcalc {__version__}, mirrors SGLang {sglang.NEWEST_VERSION} and vLLM {vllm.NEWEST_VERSION}")
+        engines = " and ".join(f"{engine.title} {engine.newest}" for engine in ENGINES.values())
+        typer.echo(f"hybridcalc {__version__}, mirrors {engines}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

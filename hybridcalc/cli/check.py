@@ -4,27 +4,56 @@ Exit codes: 0 nothing counts, 1 a finding at or above --fail-on, 2 a file that c
 unknown.
 """
 
-import os
-import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, NamedTuple
 
 import typer
 
 from hybridcalc.cli import options
-from hybridcalc.errors import InputError, printable, quoted
+from hybridcalc.errors import InputError, quoted
 
-FORMATS = ("text", "json", "sarif", "junit", "github", "markdown")
 LARGEST_ENV_BYTES = 2**20
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@app.command("check", options_metavar="[PATH]... [OPTIONS]")
+class Given(NamedTuple):
+    """Options that take the place of settings in a file."""
+
+    select: Annotated[
+        list[str] | None, typer.Option("--select", metavar="ID,...", help="Only these rules; HC01 selects HC010-HC019.")
+    ] = None
+    ignore: Annotated[list[str] | None, typer.Option("--ignore", metavar="ID,...", help="Not these rules.")] = None
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            "--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error (default), never."
+        ),
+    ] = None
+    gpu: Annotated[str | None, typer.Option("--gpu", metavar="NAME|SIZE", help="GPU, where no file says it.")] = None
+    weights: Annotated[str | None, typer.Option("--weights", metavar="SIZE", help="Weights on one rank.")] = None
+    rest: Annotated[
+        str | None, typer.Option("--rest", metavar="SIZE", help="Memory left for both pools on one rank (SGLang).")
+    ] = None
+    available: Annotated[
+        str | None, typer.Option("--available", metavar="SIZE", help="Memory free for the cache on one rank (vLLM).")
+    ] = None
+    length: Annotated[str | None, typer.Option("--length", "-L", metavar="TOKENS", help="Tokens a request holds.")] = (
+        None
+    )
+    concurrency: Annotated[
+        int | None, typer.Option("--concurrency", "-C", metavar="N", min=1, help="Requests that should run at once.")
+    ] = None
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="FILE", help="Findings in it are old and do not count.")
+    ] = None
+
+
+@options.command(app, "check", options_metavar="[PATH]... [OPTIONS]")
 def check_command(
+    *,
     paths: Annotated[
         list[str] | None,
         typer.Argument(metavar="PATH", help="Files, folders, globs; - is stdin. Default: this folder."),
@@ -34,16 +63,7 @@ def check_command(
     ] = None,
     as_json: options.Json = False,
     into: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report there.")] = None,
-    select: Annotated[
-        list[str] | None, typer.Option("--select", metavar="ID,...", help="Only these rules; HC01 selects HC010-HC019.")
-    ] = None,
-    ignore: Annotated[list[str] | None, typer.Option("--ignore", metavar="ID,...", help="Not these rules.")] = None,
-    fail_on: Annotated[
-        str | None,
-        typer.Option(
-            "--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error (default), never."
-        ),
-    ] = None,
+    given: Given,
     allow_unresolved: Annotated[
         bool, typer.Option("--allow-unresolved", help="Exit 0, not 3, where a value stays unknown.")
     ] = False,
@@ -56,23 +76,6 @@ def check_command(
     models: Annotated[
         list[str] | None,
         typer.Option("--model", metavar="[PATH=]NAME", help="The model a path stands for, or of those that name none."),
-    ] = None,
-    gpu: Annotated[str | None, typer.Option("--gpu", metavar="NAME|SIZE", help="GPU, where no file says it.")] = None,
-    weights: Annotated[str | None, typer.Option("--weights", metavar="SIZE", help="Weights on one rank.")] = None,
-    rest: Annotated[
-        str | None, typer.Option("--rest", metavar="SIZE", help="Memory left for both pools on one rank (SGLang).")
-    ] = None,
-    available: Annotated[
-        str | None, typer.Option("--available", metavar="SIZE", help="Memory free for the cache on one rank (vLLM).")
-    ] = None,
-    length: Annotated[
-        str | None, typer.Option("--length", "-L", metavar="TOKENS", help="Tokens a request holds.")
-    ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option("--concurrency", "-C", metavar="N", min=1, help="Requests that should run at once.")
-    ] = None,
-    baseline: Annotated[
-        str | None, typer.Option("--baseline", metavar="FILE", help="Findings in it are old and do not count.")
     ] = None,
     write_baseline: Annotated[
         str | None, typer.Option("--write-baseline", metavar="FILE", help="Write what is found as a baseline; exit 0.")
@@ -97,6 +100,7 @@ def check_command(
     from hybridcalc.checks.baseline import baseline_text, read_baseline
     from hybridcalc.checks.run import check_paths
     from hybridcalc.checks.settings import load_settings, settings_from
+    from hybridcalc.output.check_report import FORMATS, write_report
 
     if fix and show_diff:
         raise InputError("--fix and --diff exclude each other", fix="give one of them")
@@ -104,25 +108,14 @@ def check_command(
         raise InputError(
             f"--write-baseline and {'--fix' if fix else '--diff'} exclude each other", fix="give one of them; fix first"
         )
-    given = {
-        "select": select,
-        "ignore": ignore,
-        "fail_on": fail_on,
-        "gpu": gpu,
-        "weights": weights,
-        "rest": rest,
-        "available": available,
-        "length": length,
-        "concurrency": concurrency,
-        "baseline": baseline,
-    }
     settings = load_settings(Path.cwd())
-    own = settings_from({key: value for key, value in given.items() if value is not None}, "check")
-    settings = settings._replace(**{key: getattr(own, key) for key, value in given.items() if value is not None})
+    stated = {name: value for name, value in given._asdict().items() if value is not None}
+    own = settings_from(stated, "check")
+    settings = settings._replace(**{name: getattr(own, name) for name in stated})
     if models:
         named = settings_from({"models": _models(models)}, "check").models
         settings = settings._replace(models={**settings.models, **named})
-    if length is not None:
+    if given.length is not None:
         settings = settings._replace(lengths=None)
     _check_rules((*settings.select, *settings.ignore, *settings.severity))
     form = _form(output, as_json=as_json, into=into)
@@ -138,121 +131,29 @@ def check_command(
         raise typer.Exit(2 if any(trouble.unreadable for trouble in report.troubles) else 0)
     if fix or show_diff:
         patch = sys.stdout if show_diff and form == "text" and into is None else sys.stderr
-        report = _fixed(report, lambda: check_paths(paths or ["."], settings, outside, known), apply=fix, patch=patch)
+        from hybridcalc.output.check_fixes import fixed
+
+        report = fixed(report, lambda: check_paths(paths or ["."], settings, outside, known), apply=fix, patch=patch)
     code = report.exit_code(settings.fail_on, allow_unresolved=allow_unresolved or settings.allow_unresolved)
     with redirect_stdout(sys.stderr) if show_diff and form == "text" else nullcontext():  # stdout is the patch
-        _print(report, form, into, settings, code, verbose=verbose)
+        write_report(report, form, into, settings, code, verbose=verbose)
     if code:
         raise typer.Exit(code)
 
 
 def _form(output: str | None, *, as_json: bool, into: str | None) -> str:
     """The report's form; GitHub's where its workflow runs this and nobody asked for another."""
+    from hybridcalc.output.check_report import FORMATS, in_workflow
+
     if as_json:
         if output not in (None, "json"):
             raise InputError(f"--json and --format {output} exclude each other", fix="give one of them")
         return "json"
     if output is None:
-        return "github" if _in_workflow() and into is None else "text"
+        return "github" if in_workflow() and into is None else "text"
     if output not in FORMATS:
         raise InputError(f"--format {quoted(output)} is not known", fix=f"write {', '.join(FORMATS)}")
     return output
-
-
-def _print(report: Any, form: str, into: str | None, settings: Any, code: int, *, verbose: bool) -> None:
-    text = ""
-    if form == "json":
-        from hybridcalc.output.check_json import check_document
-        from hybridcalc.output.document import json_text
-
-        text = json_text("check", check_document(report, code))
-    elif form == "sarif":
-        import json
-
-        from hybridcalc.output.sarif import sarif
-
-        text = json.dumps(sarif(report), indent=1) + "\n"
-    elif form == "junit":
-        from hybridcalc.output.junit import junit
-
-        text = junit(report, settings.fail_on)
-    elif form in ("github", "markdown"):
-        from hybridcalc.output.annotations import markdown, workflow_commands
-
-        text = workflow_commands(report) if form == "github" else markdown(report)
-        if form == "github":
-            _step_summary(markdown(report))
-    if form in ("text", "github") and into is None:
-        from hybridcalc.output.check_text import print_report
-
-        sys.stdout.write(text)
-        with _no_commands():
-            print_report(report, exit_code=code, verbose=verbose)
-    elif into is not None:
-        Path(into).write_text(text, encoding="utf-8", errors="backslashreplace")
-    else:
-        sys.stdout.write(text)
-
-
-@contextmanager
-def _no_commands() -> Iterator[None]:
-    """Keep what files hold from being taken for commands of a GitHub workflow, which a line of a log may be."""
-    if not _in_workflow():
-        yield
-        return
-    from secrets import token_hex
-
-    token = token_hex(16)
-    sys.stdout.write(f"::stop-commands::{token}\n")
-    yield
-    sys.stdout.write(f"::{token}::\n")
-
-
-def _in_workflow() -> bool:
-    return os.environ.get("GITHUB_ACTIONS") == "true"
-
-
-def _step_summary(text: str) -> None:
-    """Append to the summary page of a GitHub job, where it has one."""
-    target = os.environ.get("GITHUB_STEP_SUMMARY")
-    if target and _in_workflow():
-        with Path(target).open("a", encoding="utf-8", errors="backslashreplace") as stream:
-            stream.write(text)
-
-
-def _fixed(report: Any, again: Any, *, apply: bool, patch: TextIO) -> Any:
-    """Show the edits as a diff, and apply them: then the report of what is left."""
-    from hybridcalc.checks.fix import diff, edits_by_file, mended, write
-
-    changed = 0
-    for path, edits in edits_by_file(report.findings).items():
-        if not edits:
-            continue
-        try:
-            before, after = mended(path, edits)
-            exact = _is_file(patch)
-            shown = diff(path, before, after, exact=exact)
-            harmless = shown.replace("::", ":\u200b:").replace("##[", "##\u200b[")
-            patch.write(harmless if _in_workflow() and not exact else shown)
-            if apply:
-                write(path, after)
-        except (InputError, OSError) as error:
-            message = error.message if isinstance(error, InputError) else f"{printable(path)}: cannot be rewritten"
-            fix = error.fix if isinstance(error, InputError) else (error.strerror or str(error)).lower()
-            typer.echo(f"error: {message}\n       {fix}", err=True)
-            continue
-        changed += len(edits)
-    done = "made" if apply else "possible"
-    typer.echo(f"{changed} fix{'' if changed == 1 else 'es'} {done}", err=True)
-    return again() if apply and changed else report
-
-
-def _is_file(stream: TextIO) -> bool:
-    """Whether a stream ends in a file, which takes any character, rather than in a terminal or a log."""
-    try:
-        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
-    except (OSError, ValueError):
-        return False
 
 
 def _models(pairs: list[str]) -> dict[str, str]:

@@ -19,12 +19,11 @@ from hybridcalc.units import MOST_SLOTS
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@app.command()
+@options.command(app)
 def log(
+    *,
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Boot logs, plain or gzip; - is stdin.")],
-    length: Annotated[
-        str | None, typer.Option("--length", "-L", metavar="TOKENS", help="Tokens a request holds: prompt and answer.")
-    ] = None,
+    length: options.Length = None,
     concurrency: Annotated[
         int | None,
         typer.Option("--concurrency", "-C", metavar="N", min=1, max=MOST_SLOTS, help="Requests that should run."),
@@ -49,10 +48,7 @@ def log(
     fail_on: Annotated[
         str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
     ] = "never",
-    save: pictures.Save = None,
-    figure: pictures.Figure = None,
-    theme: pictures.Theme = "auto",
-    force: pictures.Force = False,
+    picture: pictures.Pictures,
     as_json: options.Json = False,
     explain: options.Explain = False,
 ) -> None:
@@ -62,7 +58,7 @@ def log(
     (exit 0) unless --fail-on says otherwise.
     """
     severity = options.severity("--fail-on", fail_on)
-    asked_for = pictures.wanted(save, figure, theme, force=force, document=as_json, explain=explain)
+    asked_for = pictures.wanted(picture, document=as_json, explain=explain)
     if [*files, expect, command].count("-") > 1:
         raise InputError("stdin is named twice", fix="give - once")
     plan = read_plan(expect) if expect is not None else None

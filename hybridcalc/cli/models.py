@@ -8,13 +8,9 @@ from hybridcalc.architecture.families.family import FAMILIES, NO_FAMILY
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, from_preset, shipped_presets
 from hybridcalc.cli import options
-from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.kv import kv_cell
-from hybridcalc.engines.sglang.releases import rules_for
-from hybridcalc.engines.sglang.states import state_slot
-from hybridcalc.errors import InputError, UnknownFamily, quoted
+from hybridcalc.engines.engine import ENGINES
+from hybridcalc.errors import InputError, quoted
 from hybridcalc.output.document import print_json
-from hybridcalc.units import format_bytes
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -43,26 +39,9 @@ def models(
     if as_json:
         print_json("models", {"models": entries})
         return
-    from hybridcalc.output import terminal
+    from hybridcalc.output.models_text import print_models
 
-    out = terminal.console()
-    rows = [
-        (
-            e["name"] + ("" if e["confidence"] == "verified" else " *"),
-            e["family"],
-            _layers(e),
-            format_bytes(e["state_bytes"]) if e["state_bytes"] else "-",
-            f"{e['kv_bytes_per_token']:,} B" if e["kv_bytes_per_token"] else "-",
-        )
-        for e in entries
-    ]
-    terminal.listing(out, ("model", "family", "layers", "state", "KV a token"), rows, right=(2, 3, 4))
-    texts = ["layers are recurrent + attention; sizes are those of a single rank", "* second-hand geometry"]
-    terminal.notes(out, [*texts, f"{len(rows)} presets; `hybridcalc models show NAME` tells where each comes from"])
-
-
-def _layers(entry: dict[str, Any]) -> str:
-    return f"{entry['state_layers']} + {entry['attention_layers'] + entry['window_layers']}"
+    print_models(entries)
 
 
 @app.command()
@@ -75,13 +54,9 @@ def show(context: typer.Context, name: options.Model, tp_size: options.Tp = 1, a
     if as_json or context.obj["as_json"]:
         print_json("models", {"models": [entry]})
         return
-    from hybridcalc.output import terminal
+    from hybridcalc.output.models_text import print_model
 
-    out = terminal.console()
-    terminal.verdict(out, model.name, model.describe_layers)
-    rows = [(key.replace("_", " "), _shown(value)) for key, value in entry.items() if value not in (None, "", [])]
-    terminal.pairs(out, rows)
-    terminal.notes(out, [model.reading] if model.reading else [])
+    print_model(entry, model.describe_layers, model.reading)
 
 
 def _entry(preset: dict[str, Any], tp: int = 1) -> dict[str, Any]:
@@ -93,41 +68,6 @@ def _entry(preset: dict[str, Any], tp: int = 1) -> dict[str, Any]:
 
 
 def _sizes(model: Architecture, tp: int) -> dict[str, Any]:
-    args = ServerArgs(tp_size=tp)
-    try:
-        slot = state_slot(model, args) if model.state is not None else None
-    except UnknownFamily:  # the engine may not run it yet; its geometry is known all the same
-        slot = None
-    no_slot = 0 if model.state is None else None
-    cell = kv_cell(model._replace(window_attention=None), args, rules_for(None)[0])
-    return {
-        "name": model.name,
-        "architecture": model.architecture,
-        "family": model.family,
-        "num_layers": model.num_layers,
-        "state_layers": model.state_layers,
-        "attention_layers": model.attention_layers,
-        "window_layers": model.window_layers,
-        "layers": model.layers,
-        "tp_size": tp,
-        "ssm_dtype": slot.ssm_dtype if slot else None,
-        "state_bytes": slot.bytes if slot else no_slot,
-        "conv_bytes": slot.conv_bytes if slot else no_slot,
-        "ssm_bytes": slot.ssm_bytes if slot else no_slot,
-        "kv_bytes_per_token": cell.target_bytes,
-        "max_context": model.max_context,
-        "source": model.source,
-        "confidence": model.confidence or "as given",
-    }
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool | str):
-        return str(value)
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, list):
-        return ", ".join(str(item) for item in value)
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {_shown(item)}" for key, item in value.items())
-    return str(value)
+    """The sizes of a model as the usual engine keeps them."""
+    sizes: dict[str, Any] = ENGINES[ENGINES.usual].part("constants").model_sizes(model, tp)
+    return sizes

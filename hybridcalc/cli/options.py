@@ -1,25 +1,86 @@
-"""Every flag the commands share, each in its one place: spelling, help, bounds. And how they become ServerArgs.
+"""Every flag that commands share, each in its one place: spelling, help, bounds; and the groups that they come in.
 
-Flags carry the engine's own long names with the usual short forms. Values that need parsing (sizes, token counts,
-dtypes) arrive as text and are read here, so that a wrong one is reported in this tool's words.
+A group is a NamedTuple of flags. A command that takes one as a keyword gets what was typed for them together, under
+the arguments' own names (`command`). Help pages show options by the panel that each names. Values that need parsing
+(sizes, token counts, dtypes) arrive as text and are read here, so that a wrong one is reported in this tool's words.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperCommand
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model, model_names
+from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.formulas.slots import STRATEGIES
 from hybridcalc.units import GIB, MOST_RANKS, MOST_SLOTS, parse_dtype, parse_gib, parse_tokens
 
-if TYPE_CHECKING:
-    from hybridcalc.engines.sglang.config import ServerArgs
-
 SMALLEST_MEMORY = 2**20
 """Below a MiB a unit was forgotten."""
+RANKS, CACHES, DRAFTS, MEMORY, ENGINE, PICTURE = (
+    "Ranks", "States and KV", "Drafts", "Memory", "Engine", "Picture or page",
+)  # fmt: skip
+"""The panels of help pages, beside arguments and options that are in none."""
+
+
+class Command(TyperCommand):
+    """A command whose help page shows its options by panel."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, the command's own options, and the panels in the order of their first option."""
+        panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                own = "Arguments" if param.param_type_name == "argument" else "Options"
+                panels.setdefault(getattr(param, "rich_help_panel", None) or own, []).append(record)
+        for panel, records in panels.items():
+            if records:
+                with formatter.section(panel):
+                    formatter.write_dl(records)
+
+
+def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
+    """Make a function a command of ``app``; a parameter that is a group becomes the group's flags."""
+
+    def register(function: Any) -> Any:
+        app.command(name, **{"cls": Command, **settings})(_flat(function))
+        return function
+
+    return register
+
+
+def _flat(function: Any) -> Any:
+    """The function with the flags of its groups as parameters of its own."""
+    flat: list[Parameter] = []
+    groups: dict[str, Any] = {}
+    for parameter in signature(function).parameters.values():
+        kind = parameter.annotation
+        if isinstance(kind, type) and issubclass(kind, tuple):
+            groups[parameter.name] = kind
+            defaults = kind._field_defaults  # type: ignore[attr-defined]
+            flat += [
+                Parameter(flag, Parameter.KEYWORD_ONLY, default=defaults[flag], annotation=annotation)
+                for flag, annotation in kind.__annotations__.items()
+            ]
+        else:
+            flat.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+
+    @wraps(function)
+    def call(**given: Any) -> Any:
+        for name, kind in groups.items():
+            given[name] = kind(**{flag: given.pop(flag) for flag in kind._fields})
+        return function(**given)
+
+    call.__signature__ = signature(function).replace(parameters=flat)  # type: ignore[attr-defined]
+    call.__annotations__ = {}
+    return call
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -27,50 +88,49 @@ def complete_model(incomplete: str) -> list[str]:
     return [name for name in model_names() if name.startswith(incomplete.lower())]
 
 
-def _ranks(*names: str, help: str) -> Any:
-    return typer.Option(*names, min=1, max=MOST_RANKS, metavar="N", help=help)
+def _option(panel: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=panel, **more)
 
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        autocompletion=complete_model,
-        help="Preset name, Hugging Face id, preset YAML, config.json or its folder; - reads a config from stdin.",
-    ),
+def _count(panel: str, *names: str, most: int = MOST_RANKS, **more: Any) -> Any:
+    return _option(panel, *names, **{"min": 1, "max": most, "metavar": "N"} | more)
+
+
+MODEL_HELP = "Preset name, Hugging Face id, preset YAML, config.json or its folder; - reads a config from stdin."
+Model = Annotated[str, typer.Argument(metavar="MODEL", autocompletion=complete_model, help=MODEL_HELP)]
+OptionalModel = Annotated[str | None, typer.Argument(metavar="[MODEL]", autocompletion=complete_model, help=MODEL_HELP)]
+Length = Annotated[
+    str | None, typer.Option("--length", "-L", metavar="TOKENS", help="Tokens a request holds: prompt and answer.")
 ]
-OptionalModel = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[MODEL]",
-        autocompletion=complete_model,
-        help="Preset name, Hugging Face id, preset YAML, config.json or its folder; - reads a config from stdin.",
-    ),
-]
-Tp = Annotated[int, _ranks("--tp-size", "--tp", "--tensor-parallel-size", help="Tensor-parallel ranks.")]
+Tp = Annotated[int, _count(RANKS, "--tp-size", "--tp", "--tensor-parallel-size", help="Tensor-parallel ranks.")]
 Pp = Annotated[
-    int, _ranks("--pp-size", "--pp", "--pipeline-parallel-size", help="Pipeline stages; above 1 overlap is off.")
+    int, _count(RANKS, "--pp-size", "--pp", "--pipeline-parallel-size", help="Pipeline stages; above 1 overlap is off.")
 ]
-Dp = Annotated[int, _ranks("--dp-size", "--dp", "--data-parallel-size", help="Data-parallel workers.")]
+Dp = Annotated[int, _count(RANKS, "--dp-size", "--dp", "--data-parallel-size", help="Data-parallel workers.")]
 DpAttention = Annotated[
     bool,
-    typer.Option("--enable-dp-attention", help="Share the tp ranks out among the dp workers; figures are per worker."),
+    _option(
+        RANKS, "--enable-dp-attention", help="Share the tp ranks out among the dp workers; figures are per worker."
+    ),
 ]
 Dcp = Annotated[
-    int, _ranks("--dcp-size", "--dcp", "--decode-context-parallel-size", help="Ranks that share one sequence's KV.")
+    int,
+    _count(RANKS, "--dcp-size", "--dcp", "--decode-context-parallel-size", help="Ranks that share one sequence's KV."),
 ]
 KvDtype = Annotated[
-    str, typer.Option("--kv-cache-dtype", metavar="DTYPE", help="auto (the model's), bfloat16, fp8_e4m3, fp8_e5m2, ...")
+    str,
+    _option(CACHES, "--kv-cache-dtype", metavar="DTYPE", help="auto (the model's), bfloat16, fp8_e4m3, fp8_e5m2, ..."),
 ]
 SsmDtype = Annotated[
     str | None,
-    typer.Option(
-        "--mamba-ssm-dtype", metavar="DTYPE", help="dtype of the temporal state: float32, bfloat16 or float16."
+    _option(
+        CACHES, "--mamba-ssm-dtype", metavar="DTYPE", help="dtype of the temporal state: float32, bfloat16 or float16."
     ),
 ]
 StrategyFlag = Annotated[
     str,
-    typer.Option(
+    _option(
+        CACHES,
         "--mamba-radix-cache-strategy",
         "--strategy",
         "--mamba-scheduler-strategy",
@@ -78,82 +138,178 @@ StrategyFlag = Annotated[
         help="auto, no_buffer, extra_buffer or extra_buffer_lazy.",
     ),
 ]
-NoOverlap = Annotated[bool, typer.Option("--disable-overlap-schedule", help="Run without the overlap scheduler.")]
-NoRadix = Annotated[bool, typer.Option("--disable-radix-cache", help="Run without prefix caching: one slot a request.")]
-PageSize = Annotated[
-    int | None, typer.Option("--page-size", metavar="N", min=1, max=2**20, help="Tokens in one KV page.")
+NoOverlap = Annotated[bool, _option(CACHES, "--disable-overlap-schedule", help="Run without the overlap scheduler.")]
+NoRadix = Annotated[
+    bool, _option(CACHES, "--disable-radix-cache", help="Run without prefix caching: one slot a request.")
+]
+PageSize = Annotated[int | None, _count(CACHES, "--page-size", most=2**20, help="Tokens in one KV page.")]
+FullMemoryRatio = Annotated[
+    float, _option(CACHES, "--mamba-full-memory-ratio", metavar="R", help="The ratio in use today, state to KV memory.")
+]
+MambaCacheSize = Annotated[
+    int | None,
+    _count(
+        CACHES, "--max-mamba-cache-size", most=MOST_SLOTS, help="K: state slots of the server, in place of a ratio."
+    ),
+]
+RunningRequests = Annotated[
+    int | None, _count(CACHES, "--max-running-requests", most=MOST_SLOTS, help="The server's request limit.")
+]
+TotalTokens = Annotated[
+    str | None, _option(CACHES, "--max-total-tokens", metavar="TOKENS", help="The server's limit on KV tokens.")
 ]
 SpecAlgorithm = Annotated[
     str | None,
-    typer.Option(
-        "--speculative-algorithm", metavar="NAME", help="EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM, DSPARK, DFLASH."
+    _option(
+        DRAFTS,
+        "--speculative-algorithm",
+        metavar="NAME",
+        help="EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM, DSPARK, DFLASH.",
     ),
 ]
 DraftTokens = Annotated[
     int | None,
-    typer.Option(
-        "--speculative-num-draft-tokens", metavar="N", min=1, max=1024, help="D: draft tokens verified in one step."
-    ),
+    _count(DRAFTS, "--speculative-num-draft-tokens", most=1024, help="D: draft tokens verified in one step."),
 ]
 DraftLayers = Annotated[
     int | None,
-    typer.Option(
-        "--draft-layers",
-        metavar="N",
-        min=0,
-        max=4096,
-        help="Attention layers of the draft model (else: the checkpoint's).",
+    _count(
+        DRAFTS, "--draft-layers", min=0, most=4096, help="Attention layers of the draft model (else: the checkpoint's)."
     ),
 ]
 DraftKv = Annotated[
     int | None,
-    typer.Option(
+    _count(
+        DRAFTS,
         "--draft-kv-bytes-per-token",
-        metavar="N",
         min=0,
-        max=2**40,
+        most=2**40,
         help="KV bytes a draft model of its own geometry takes per token.",
     ),
 ]
+MaxDraftTokens = Annotated[
+    int | None, _count(DRAFTS, "--max-draft-tokens", most=1024, help="Most draft tokens, where they adapt.")
+]
 ReplaySpec = Annotated[
-    bool, typer.Option("--enable-linear-replayssm-spec", help="Verify drafts by replay: ring buffers, no draft states.")
+    bool,
+    _option(DRAFTS, "--enable-linear-replayssm-spec", help="Verify drafts by replay: ring buffers, no draft states."),
 ]
 CacheLen = Annotated[
-    int,
-    typer.Option(
-        "--linear-replayssm-cache-len", metavar="N", min=1, max=2**20, help="Ring length of ReplaySSM, in steps."
-    ),
-]
-FullMemoryRatio = Annotated[
-    float, typer.Option("--mamba-full-memory-ratio", metavar="R", help="The ratio in use today, state to KV memory.")
-]
-MambaCacheSize = Annotated[
-    int | None,
-    typer.Option(
-        "--max-mamba-cache-size",
-        metavar="N",
-        min=1,
-        max=MOST_SLOTS,
-        help="K: state slots of the server, in place of a ratio.",
-    ),
-]
-RunningRequests = Annotated[
-    int | None,
-    typer.Option("--max-running-requests", metavar="N", min=1, max=MOST_SLOTS, help="The server's request limit."),
-]
-TotalTokens = Annotated[
-    str | None, typer.Option("--max-total-tokens", metavar="TOKENS", help="The server's limit on KV tokens.")
+    int, _count(DRAFTS, "--linear-replayssm-cache-len", most=2**20, help="Ring length of ReplaySSM, in steps.")
 ]
 Environment = Annotated[
     list[str] | None,
-    typer.Option("--env", metavar="NAME=VALUE", help="An environment switch of the engine; repeatable."),
+    _option(ENGINE, "--env", metavar="NAME=VALUE", help="An environment switch of the engine; repeatable."),
 ]
 EngineVersion = Annotated[
     str | None,
-    typer.Option("--engine-version", metavar="VERSION", help="Version whose rules apply; else the newest known."),
+    _option(ENGINE, "--engine-version", metavar="VERSION", help="Version whose rules apply; else the newest known."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Explain = Annotated[bool, typer.Option("--explain", help="Add every step: formula, numbers, unit, source.")]
+
+
+class Ranks(NamedTuple):
+    """How many ranks share a model and its requests."""
+
+    tp_size: Tp = 1
+    dp_size: Dp = 1
+    enable_dp_attention: DpAttention = False
+
+
+class Prefixes(NamedTuple):
+    """How states are kept for prefixes."""
+
+    mamba_radix_cache_strategy: StrategyFlag = "auto"
+    disable_overlap_schedule: NoOverlap = False
+    disable_radix_cache: NoRadix = False
+    page_size: PageSize = None
+
+
+class Limits(NamedTuple):
+    """What a server is started with today."""
+
+    mamba_full_memory_ratio: FullMemoryRatio = 0.9
+    max_mamba_cache_size: MambaCacheSize = None
+    max_running_requests: RunningRequests = None
+    max_total_tokens: TotalTokens = None
+
+
+class Drafts(NamedTuple):
+    """How drafts are made and verified."""
+
+    speculative_algorithm: SpecAlgorithm = None
+    speculative_num_draft_tokens: DraftTokens = None
+    draft_layers: DraftLayers = None
+    draft_kv_bytes_per_token: DraftKv = None
+    enable_linear_replayssm_spec: ReplaySpec = False
+    linear_replayssm_cache_len: CacheLen = 16
+
+
+class Rules(NamedTuple):
+    """Switches and release of an engine."""
+
+    env: Environment = None
+    engine_version: EngineVersion = None
+
+
+EngineName = Annotated[
+    str | None, _option(ENGINE, "--engine", metavar="NAME", help="sglang (default) or vllm; a launch line says it.")
+]
+
+
+class MemoryGiven(NamedTuple):
+    """How much memory there is for the caches of a server."""
+
+    rest: Annotated[
+        str | None, _option(MEMORY, "--rest", metavar="SIZE", help="SGLang: memory left for both pools on one rank.")
+    ] = None
+    available: Annotated[
+        str | None, _option(MEMORY, "--available", metavar="SIZE", help="vLLM: memory free for the cache on one GPU.")
+    ] = None
+    gpu: Annotated[
+        str | None,
+        _option(MEMORY, "--gpu", metavar="NAME|SIZE", help="GPU, with --weights and the engine's share of memory."),
+    ] = None
+    weights: Annotated[
+        str | None, _option(MEMORY, "--weights", metavar="SIZE", help="Weights on one rank, as a boot log prints them.")
+    ] = None
+    non_cache: Annotated[
+        str | None,
+        _option(
+            MEMORY,
+            "--non-cache",
+            metavar="SIZE",
+            help="vLLM: what the GPU holds beside weights and cache; else estimated.",
+        ),
+    ] = None
+    avail_before: Annotated[
+        str | None,
+        _option(MEMORY, "--avail-before", metavar="GIB", help="`avail mem` a boot printed before the weights."),
+    ] = None
+    avail_after: Annotated[
+        str | None,
+        _option(MEMORY, "--avail-after", metavar="GIB", help="`avail mem` a boot printed after the weights."),
+    ] = None
+
+
+class ServerGiven(NamedTuple):
+    """What else sizes a server, beside the engine's own flags."""
+
+    draft_layers: DraftLayers = None
+    draft_kv_bytes_per_token: DraftKv = None
+    max_draft_tokens: MaxDraftTokens = None
+    platform: Annotated[
+        str | None,
+        _option(ENGINE, "--platform", metavar="NAME", help="SGLang: cuda (default), hip, npu, xpu, musa or cpu."),
+    ] = None
+    gpu_capability: Annotated[
+        str | None,
+        _option(
+            ENGINE, "--gpu-capability", metavar="M.N", help="vLLM: compute capability, else that of --gpu, or 9.0."
+        ),
+    ] = None
+    engine_version: EngineVersion = None
 
 
 def tokens(flag: str, text: str | None) -> int | None:
@@ -174,27 +330,22 @@ def gib(flag: str, text: str | None) -> float | None:
     return gib
 
 
-def server_args(**options: Any) -> "ServerArgs":
-    """ServerArgs from the options of a command, under ServerArgs' own names; what cannot be is an InputError."""
-    from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs, check_together
+def engine_args(engine: Engine, **given: Any) -> Any:
+    """An engine's arguments from the flags of a command, under the arguments' own names.
 
-    if options.get("mamba_ssm_dtype") is not None:
-        options["mamba_ssm_dtype"] = ssm_dtype(options["mamba_ssm_dtype"])
-    if "env" in options:
-        options["env"] = environment(options["env"] or [])
-    if "max_total_tokens" in options:
-        options["max_total_tokens"] = tokens("--max-total-tokens", options["max_total_tokens"])
-    strategy(options.get("mamba_radix_cache_strategy", "auto"))
-    if options.get("disable_overlap_schedule") is False:
-        options["disable_overlap_schedule"] = None  # not asked for: start-up may still turn overlap off
-    algorithm = options.get("speculative_algorithm")
-    if algorithm is not None:
-        options["speculative_algorithm"] = algorithm.strip().upper()
-        if options["speculative_algorithm"] not in SPECULATIVE_ALGORITHMS:
-            known = ", ".join(SPECULATIVE_ALGORITHMS)
-            raise InputError(f"--speculative-algorithm {quoted(algorithm)} is not known", fix=f"write {known}")
-    args = ServerArgs(**options)
-    check_together(args)
+    Raises InputError for a value that cannot be, and for values that do not go together.
+    """
+    if given.get("mamba_ssm_dtype") is not None:
+        given["mamba_ssm_dtype"] = ssm_dtype(given["mamba_ssm_dtype"])
+    if "env" in given:
+        given["env"] = environment(given["env"] or [])
+    if "max_total_tokens" in given:
+        given["max_total_tokens"] = tokens("--max-total-tokens", given["max_total_tokens"])
+    strategy(given.get("mamba_radix_cache_strategy", "auto"))
+    if given.get("disable_overlap_schedule") is False:
+        given["disable_overlap_schedule"] = None  # not asked for: start-up may still turn overlap off
+    args = engine.with_options(engine.arguments(), given)
+    engine.check_together(args)
     return args
 
 

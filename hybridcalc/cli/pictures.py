@@ -11,23 +11,48 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from hybridcalc.cli.options import PICTURE
 from hybridcalc.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from hybridcalc.output.pictures.chart import Picture
     from hybridcalc.output.pictures.page import Page
 
-Save = Annotated[
-    str | None,
-    typer.Option("--save", metavar="FILE", help="Write a picture, FILE.svg or FILE.png, or a page, FILE.html."),
-]
-Figure = Annotated[
-    str | None, typer.Option("--figure", metavar="NAME", help="Which picture to save or, without --save, to print.")
-]
-Theme = Annotated[
-    str, typer.Option("--theme", metavar="NAME", help="auto (follows the reader), light or dark; of a saved picture.")
-]
-Force = Annotated[bool, typer.Option("--force", help="Let --save write over a file.")]
+
+class Pictures(NamedTuple):
+    """What picture of an answer is wanted, as typed."""
+
+    save: Annotated[
+        str | None,
+        typer.Option(
+            "--save",
+            metavar="FILE",
+            help="Write a picture, FILE.svg or FILE.png, or a page, FILE.html.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = None
+    figure: Annotated[
+        str | None,
+        typer.Option(
+            "--figure",
+            metavar="NAME",
+            help="Which picture to save or, without --save, to print.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = None
+    theme: Annotated[
+        str,
+        typer.Option(
+            "--theme",
+            metavar="NAME",
+            help="auto (follows the reader), light or dark; of a saved picture.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = "auto"
+    force: Annotated[bool, typer.Option("--force", help="Let --save write over a file.", rich_help_panel=PICTURE)] = (
+        False
+    )
+
 
 Draw = Mapping[str, "Callable[[], Picture]"]
 
@@ -50,13 +75,12 @@ class Wanted(NamedTuple):
         return self.target is not None and self.target.suffix.lower() == ".html"
 
 
-def wanted(
-    save: str | None, figure: str | None, theme: str, *, force: bool, document: bool = False, explain: bool = False
-) -> Wanted:
+def wanted(typed: Pictures, *, document: bool = False, explain: bool = False) -> Wanted:
     """The options as typed, checked. ``document``: JSON or CSV is printed; ``explain``: the steps are.
 
     Raises InputError for what cannot be written or is not known, and for options that would be passed over.
     """
+    save, figure, theme, force = typed
     if save is None:
         for name, idle in (("--theme", theme != "auto"), ("--force", force)):
             if idle:

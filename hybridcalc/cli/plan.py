@@ -4,16 +4,13 @@ Everything that is no option of this command is read as the engine's own command
 engine takes works here; what follows ``--`` is a whole launch line.
 """
 
-import csv
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.cli import options, pictures, server_options
+from hybridcalc.cli import options, pictures
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.engine import Engine, offered
@@ -31,7 +28,7 @@ KIND_HELP = (
 LAUNCH_WORDS = "hybridcalc.launch_words"
 
 
-class LaunchCommand(TyperCommand):
+class LaunchCommand(options.Command):
     """A command that keeps what follows ``--`` apart: a launch line to read, not words of its own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -47,25 +44,19 @@ class LaunchCommand(TyperCommand):
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@app.command(
+@options.command(
+    app,
     "plan",
     cls=LaunchCommand,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     options_metavar="[MODEL] [ENGINE FLAGS] [OPTIONS] [-- LAUNCH LINE]",
 )
 def plan_command(
+    *,
     context: typer.Context,
-    engine: server_options.EngineName = None,
-    rest: server_options.Rest = None,
-    available: server_options.Available = None,
-    gpu: server_options.Gpu = None,
-    weights: server_options.Weights = None,
-    non_cache: server_options.NonCache = None,
-    avail_before: server_options.AvailBefore = None,
-    avail_after: server_options.AvailAfter = None,
-    length: Annotated[
-        str | None, typer.Option("--length", "-L", metavar="TOKENS", help="Tokens a request holds: prompt and answer.")
-    ] = None,
+    engine: options.EngineName = None,
+    memory: options.MemoryGiven,
+    length: options.Length = None,
     lengths: Annotated[
         str | None,
         typer.Option("--lengths", metavar="L:N,...", help="Unequal requests: 8k:20,128k:2 (length:requests)."),
@@ -94,23 +85,15 @@ def plan_command(
         ),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a sweep as CSV.")] = False,
-    draft_layers: options.DraftLayers = None,
-    draft_kv_bytes_per_token: options.DraftKv = None,
-    max_draft_tokens: server_options.MaxDraftTokens = None,
-    platform: server_options.PlatformName = None,
-    gpu_capability: server_options.GpuCapability = None,
+    server: options.ServerGiven,
     env: options.Environment = None,
-    engine_version: options.EngineVersion = None,
     fail_on: Annotated[
         str | None,
         typer.Option(
             "--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error (default), never."
         ),
     ] = None,
-    save: pictures.Save = None,
-    figure: pictures.Figure = None,
-    theme: pictures.Theme = "auto",
-    force: pictures.Force = False,
+    picture: pictures.Pictures,
     as_json: options.Json = False,
     explain: options.Explain = False,
 ) -> None:
@@ -121,7 +104,7 @@ def plan_command(
     --available; or --gpu, --weights and --gpu-memory-utilization.
     """
     severity = options.severity("--fail-on", fail_on or "error")
-    asked_for = pictures.wanted(save, figure, theme, force=force, document=as_json or as_csv, explain=explain)
+    asked_for = pictures.wanted(picture, document=as_json or as_csv, explain=explain)
     axes, others = sweep or [], compare or []
     inputs.check_together(
         sweep=axes,
@@ -130,22 +113,11 @@ def plan_command(
         as_json=as_json,
         fail_on=fail_on,
         length=bool(length or lengths),
-        fixed_memory=rest is not None or available is not None,
+        fixed_memory=memory.rest is not None or memory.available is not None,
     )
     given: dict[str, Any] = {
-        "rest": rest,
-        "available": available,
-        "gpu": gpu,
-        "weights": weights,
-        "non_cache": non_cache,
-        "avail_before": avail_before,
-        "avail_after": avail_after,
-        "engine_version": engine_version,
-        "draft_layers": draft_layers,
-        "draft_kv_bytes_per_token": draft_kv_bytes_per_token,
-        "max_draft_tokens": max_draft_tokens,
-        "platform": platform,
-        "gpu_capability": gpu_capability,
+        **memory._asdict(),
+        **server._asdict(),
         "shared_prefix": options.tokens("--shared-prefix", shared_prefix),
         "private": options.tokens("--private", private),
     }
@@ -299,10 +271,7 @@ def _sweep(
     if as_json:
         print_json("plan", {"sweep": [point.to_dict(axes, how.names) for point in marked]})
     elif as_csv:
-        rows = [point.to_dict(axes, how.names) for point in marked]
-        writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        plan_text.print_csv([point.to_dict(axes, how.names) for point in marked])
     elif not pictured:
         plan_text.print_sweep(axes, marked, work.mean_length, how.unit)
     if not starts:

@@ -6,19 +6,15 @@ memory is known, else `ratio`, or `crossover` for a model that keeps only a stat
 
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import options, pictures
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import HybridcalcError, InputError, quoted
-
-if TYPE_CHECKING:
-    from hybridcalc.output.pictures.page import Page
 
 MEMORY = (
     "--rest", "--available", "--gpu", "--avail-before", "--avail-after", "--kv-cache-memory-bytes", "--engine",
@@ -73,7 +69,7 @@ def report(
         raise InputError("report needs a MODEL, a boot log or a launch line", fix="see `hybridcalc report --help`")
     if target is not None and target.startswith("-") and target != "-":
         words, target = [target, *words], None
-    asked_for = pictures.wanted(output, None, "auto", force=force)
+    asked_for = pictures.wanted(pictures.Pictures(save=output, force=force))
     command = _command(target, words, launch, save)
     if command[0] in ("ratio", "crossover") and not words:
         _model_report(command, asked_for)
@@ -95,29 +91,9 @@ def _model_report(command: list[str], asked_for: pictures.Wanted) -> None:
             return
     model, why = options.model(command[1]), refused
     assert why is not None  # noqa: S101  (nothing answered)
-    pictures.deliver(asked_for, {}, lambda: _stored_page(model, why))
+    from hybridcalc.output.pictures.pages import stored_page
 
-
-def _stored_page(model: Architecture, why: HybridcalcError) -> "Page":
-    """What is said of a model that no command answers for: why, and its KV over length."""
-    from hybridcalc.engines.sglang.config import ServerArgs
-    from hybridcalc.engines.sglang.kv import kv_cell
-    from hybridcalc.engines.sglang.releases import rules_for
-    from hybridcalc.output.pictures.crossover import kv_picture
-    from hybridcalc.output.pictures.page import Page, command_line
-    from hybridcalc.output.pictures.pages import drawn
-    from hybridcalc.units import format_bytes
-
-    args = ServerArgs()
-    rows, draw = list[tuple[str, str, str, str]](), []
-    if model.attention is not None:
-        cell = kv_cell(model, args, rules_for(args.engine_version)[0])
-        rows.append(
-            ("KV per token", f"{cell.bytes:,} B", format_bytes(cell.bytes), f"{cell.layers} layers, {cell.row}")
-        )
-        draw.append(lambda: kv_picture(model.name, cell.bytes))
-    told = why.message[:1].upper() + why.message[1:]
-    return Page(f"{model.name}: what it stores", told, why.fix, command_line(), tuple(rows), drawn(draw))
+    pictures.deliver(asked_for, {}, lambda: stored_page(model, why))
 
 
 def _command(target: str | None, words: list[str], launch: list[str] | None, save: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -24,8 +24,102 @@ QUICK_REQUESTS = 10_000
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@app.command()
+class Server(NamedTuple):
+    """The server whose cache it is: flags of the engines, under the names that their rooms in reuse/ take."""
+
+    running: Annotated[
+        int,
+        typer.Option(
+            "--running",
+            metavar="N",
+            min=0,
+            max=10**6,
+            help="Requests at once, their slots taken from --slots; 0: one, its slots beside.",
+        ),
+    ] = 0
+    strategy: options.StrategyFlag = "auto"
+    disable_overlap_schedule: options.NoOverlap = False
+    page_size: options.PageSize = None
+    chunked_prefill_size: Annotated[
+        int,
+        typer.Option(
+            "--chunked-prefill-size",
+            "--max-num-batched-tokens",
+            metavar="N",
+            min=-1,
+            max=2**30,
+            help="Tokens of one prefill chunk; -1: no chunks.",
+        ),
+    ] = 8192
+    mamba_track_interval: Annotated[
+        int,
+        typer.Option(
+            "--mamba-track-interval", metavar="N", min=1, max=2**30, help="Tokens of decode between two states."
+        ),
+    ] = 256
+    mamba_max_states_per_path: Annotated[
+        int,
+        typer.Option(
+            "--mamba-max-states-per-path",
+            metavar="N",
+            min=-1,
+            max=MOST_SLOTS,
+            help="States kept on one path; -1: no cap.",
+        ),
+    ] = NO_CAP
+    enable_int8_mamba_checkpoint: Annotated[
+        bool, typer.Option("--enable-int8-mamba-checkpoint", help="Keep cached states in an int8 pool of their own.")
+    ] = False
+    int8_mamba_ckpt_size: Annotated[
+        int | None,
+        typer.Option(
+            "--int8-mamba-ckpt-size",
+            metavar="N",
+            min=1,
+            max=MOST_SIMULATED_SLOTS,
+            help="Slots of the int8 pool; default twice --slots.",
+        ),
+    ] = None
+    host_slots: Annotated[
+        int,
+        typer.Option(
+            "--host-slots", metavar="N", min=0, max=MOST_SIMULATED_SLOTS, help="States that a host tier holds."
+        ),
+    ] = 0
+    max_total_tokens: options.TotalTokens = None
+    block_size: Annotated[
+        int | None,
+        typer.Option(
+            "--block-size",
+            metavar="N",
+            min=1,
+            max=2**24,
+            help="vLLM: tokens of a block; a MODEL makes them as many as its state weighs.",
+        ),
+    ] = None
+    prefix_match_unit: Annotated[
+        int | None, typer.Option("--prefix-match-unit", metavar="N", min=1, max=2**24, help="vLLM: tokens of a match.")
+    ] = None
+    prefix_cache_retention_interval: Annotated[
+        str,
+        typer.Option(
+            "--prefix-cache-retention-interval",
+            metavar="N",
+            help="vLLM: tokens between states kept; 0: only where prompts end and part; dense: all.",
+        ),
+    ] = "0"
+    mamba_cache_mode: Annotated[
+        str, typer.Option("--mamba-cache-mode", metavar="MODE", help="vLLM: align, or all (0.22 to 0.31).")
+    ] = "align"
+    tp_size: options.Tp = 1
+    kv_cache_dtype: options.KvDtype = "auto"
+    mamba_ssm_dtype: options.SsmDtype = None
+    engine_version: options.EngineVersion = None
+
+
+@options.command(app)
 def reuse(
+    *,
     context: typer.Context,
     model: options.OptionalModel = None,
     slots: Annotated[
@@ -49,94 +143,8 @@ def reuse(
     warmup_rounds: Annotated[
         int, typer.Option("--warmup-rounds", metavar="N", min=0, max=10**9, help="Rounds that are not counted.")
     ] = 0,
-    running: Annotated[
-        int,
-        typer.Option(
-            "--running",
-            metavar="N",
-            min=0,
-            max=10**6,
-            help="Requests at once, their slots taken from --slots; 0: one, its slots beside.",
-        ),
-    ] = 0,
+    server: Server,
     engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="sglang or vllm.")] = ENGINES.usual,
-    strategy: options.StrategyFlag = "auto",
-    disable_overlap_schedule: options.NoOverlap = False,
-    page_size: options.PageSize = None,
-    chunked_prefill_size: Annotated[
-        int,
-        typer.Option(
-            "--chunked-prefill-size",
-            "--max-num-batched-tokens",
-            metavar="N",
-            min=-1,
-            max=2**30,
-            help="Tokens of one prefill chunk; -1: no chunks.",
-        ),
-    ] = 8192,
-    mamba_track_interval: Annotated[
-        int,
-        typer.Option(
-            "--mamba-track-interval", metavar="N", min=1, max=2**30, help="Tokens of decode between two states."
-        ),
-    ] = 256,
-    mamba_max_states_per_path: Annotated[
-        int,
-        typer.Option(
-            "--mamba-max-states-per-path",
-            metavar="N",
-            min=-1,
-            max=MOST_SLOTS,
-            help="States kept on one path; -1: no cap.",
-        ),
-    ] = NO_CAP,
-    enable_int8_mamba_checkpoint: Annotated[
-        bool, typer.Option("--enable-int8-mamba-checkpoint", help="Keep cached states in an int8 pool of their own.")
-    ] = False,
-    int8_mamba_ckpt_size: Annotated[
-        int | None,
-        typer.Option(
-            "--int8-mamba-ckpt-size",
-            metavar="N",
-            min=1,
-            max=MOST_SIMULATED_SLOTS,
-            help="Slots of the int8 pool; default twice --slots.",
-        ),
-    ] = None,
-    host_slots: Annotated[
-        int,
-        typer.Option(
-            "--host-slots", metavar="N", min=0, max=MOST_SIMULATED_SLOTS, help="States that a host tier holds."
-        ),
-    ] = 0,
-    max_total_tokens: options.TotalTokens = None,
-    block_size: Annotated[
-        int | None,
-        typer.Option(
-            "--block-size",
-            metavar="N",
-            min=1,
-            max=2**24,
-            help="vLLM: tokens of a block; a MODEL makes them as many as its state weighs.",
-        ),
-    ] = None,
-    prefix_match_unit: Annotated[
-        int | None, typer.Option("--prefix-match-unit", metavar="N", min=1, max=2**24, help="vLLM: tokens of a match.")
-    ] = None,
-    prefix_cache_retention_interval: Annotated[
-        str,
-        typer.Option(
-            "--prefix-cache-retention-interval",
-            metavar="N",
-            help="vLLM: tokens between states kept; 0: only where prompts end and part; dense: all.",
-        ),
-    ] = "0",
-    mamba_cache_mode: Annotated[
-        str, typer.Option("--mamba-cache-mode", metavar="MODE", help="vLLM: align, or all (0.22 to 0.31).")
-    ] = "align",
-    tp_size: options.Tp = 1,
-    kv_cache_dtype: options.KvDtype = "auto",
-    mamba_ssm_dtype: options.SsmDtype = None,
     rest: Annotated[
         str | None,
         typer.Option(
@@ -158,11 +166,7 @@ def reuse(
     what_if: Annotated[
         bool | None, typer.Option("--what-if/--no-what-if", help="Simulate other settings and splits too.")
     ] = None,
-    engine_version: options.EngineVersion = None,
-    save: pictures.Save = None,
-    figure: pictures.Figure = None,
-    theme: pictures.Theme = "auto",
-    force: pictures.Force = False,
+    picture: pictures.Pictures,
     as_json: options.Json = False,
     explain: options.Explain = False,
 ) -> None:
@@ -173,7 +177,7 @@ def reuse(
     """
     from hybridcalc.output.progress import bars
 
-    asked_for = pictures.wanted(save, figure, theme, force=force, document=as_json, explain=explain)
+    asked_for = pictures.wanted(picture, document=as_json, explain=explain)
     if slots is None or workload is None:
         raise InputError(
             "reuse needs the slots and a workload", fix="add --slots 256 --workload cyclic:prefixes=384,tokens=1000"
@@ -182,40 +186,20 @@ def reuse(
     room = room_of(served.name)
     _check_flags(served, context)
     given = {
+        **server._asdict(),
         "slots": slots,
-        "running": running,
-        "strategy": options.strategy(strategy),
-        "disable_overlap_schedule": disable_overlap_schedule,
-        "page_size": page_size,
-        "chunked_prefill_size": chunked_prefill_size,
-        "mamba_track_interval": mamba_track_interval,
-        "mamba_max_states_per_path": mamba_max_states_per_path,
-        "enable_int8_mamba_checkpoint": enable_int8_mamba_checkpoint,
-        "int8_mamba_ckpt_size": int8_mamba_ckpt_size,
-        "host_slots": host_slots,
-        "max_total_tokens": options.tokens("--max-total-tokens", max_total_tokens),
-        "block_size": block_size,
-        "prefix_match_unit": prefix_match_unit,
-        "prefix_cache_retention_interval": prefix_cache_retention_interval,
-        "mamba_cache_mode": mamba_cache_mode,
-        "tp_size": tp_size,
-        "kv_cache_dtype": kv_cache_dtype,
-        "mamba_ssm_dtype": options.ssm_dtype(mamba_ssm_dtype),
-        "engine_version": engine_version,
+        "strategy": options.strategy(server.strategy),
+        "max_total_tokens": options.tokens("--max-total-tokens", server.max_total_tokens),
+        "mamba_ssm_dtype": options.ssm_dtype(server.mamba_ssm_dtype),
     }
-    version_note = served.note(engine_version) if engine_version else ""
+    version_note = served.note(server.engine_version) if server.engine_version else ""
     architecture = options.model(model) if model is not None else None
     settings, args = room.asked(given, architecture)
     _ = settings.setup  # what does not go together is said before anything is read
     priced = _priced(architecture, args, room, options.gib("--rest", rest))
     _check_room(settings, priced)
-    traffic, notes = _workload(workload, seed, warmup_rounds)
+    traffic, notes = _workload(workload, seed, warmup_rounds, server.running)
     notes += [version_note] if version_note else []
-    if traffic.at_once is not None and running > traffic.at_once:
-        notes.append(
-            f"{traffic.name} sends {traffic.at_once:,} requests at once: with {running:,} running some start "
-            "before the answer that they follow on is made"
-        )
     size = traffic.requests
     if what_if is None:
         what_if = size is not None and size <= QUICK_REQUESTS
@@ -274,7 +258,7 @@ def _check_room(settings: Settings, priced: Priced | None) -> None:
         )
 
 
-def _workload(text: str, seed: int, warmup_rounds: int) -> tuple[Workload, list[str]]:
+def _workload(text: str, seed: int, warmup_rounds: int, running: int) -> tuple[Workload, list[str]]:
     """The workload, and what there is to say of it."""
     found = traffic(text, seed=seed)
     kind = text.partition(":")[0]
@@ -286,6 +270,11 @@ def _workload(text: str, seed: int, warmup_rounds: int) -> tuple[Workload, list[
         raise InputError(
             f"--warmup-rounds {warmup_rounds} leaves none of {found.rounds} rounds to count",
             fix=f"write {found.rounds - 1} or less, or more rounds",
+        )
+    if found.at_once is not None and running > found.at_once:
+        notes.append(
+            f"{found.name} sends {found.at_once:,} requests at once: with {running:,} running some start "
+            "before the answer that they follow on is made"
         )
     return found, notes
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hybridcalc.cli import options, server_options, verify_inputs
+from hybridcalc.cli import options, verify_inputs
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.output.document import print_json
@@ -19,13 +19,15 @@ the others, with their words unsaid. One that fails alone speaks after it.
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@app.command(
+@options.command(
+    app,
     "verify",
     cls=LaunchCommand,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     options_metavar="[MODEL] [ENGINE FLAGS] [OPTIONS] [-- LAUNCH LINE]",
 )
 def verify(
+    *,
     context: typer.Context,
     device: Annotated[
         str | None,
@@ -52,21 +54,10 @@ def verify(
     engine_package: Annotated[
         bool, typer.Option("--engine-package", help="Compare with the SGLang or vLLM installed beside hybridcalc.")
     ] = False,
-    engine: server_options.EngineName = None,
-    rest: server_options.Rest = None,
-    available: server_options.Available = None,
-    gpu: server_options.Gpu = None,
-    weights: server_options.Weights = None,
-    non_cache: server_options.NonCache = None,
-    avail_before: server_options.AvailBefore = None,
-    avail_after: server_options.AvailAfter = None,
-    draft_layers: options.DraftLayers = None,
-    draft_kv_bytes_per_token: options.DraftKv = None,
-    max_draft_tokens: server_options.MaxDraftTokens = None,
-    platform: server_options.PlatformName = None,
-    gpu_capability: server_options.GpuCapability = None,
+    engine: options.EngineName = None,
+    known: options.MemoryGiven,
+    server: options.ServerGiven,
     env: options.Environment = None,
-    engine_version: options.EngineVersion = None,
     as_json: options.Json = False,
     explain: options.Explain = False,
 ) -> None:
@@ -76,21 +67,7 @@ def verify(
     the flags, for 64 requests. Exits with 1 when a byte differs, with 2 for too little memory. Needs torch:
     pip install 'hybridcalc[torch]'.
     """
-    given = {
-        "rest": rest,
-        "available": available,
-        "gpu": gpu,
-        "weights": weights,
-        "non_cache": non_cache,
-        "avail_before": avail_before,
-        "avail_after": avail_after,
-        "engine_version": engine_version,
-        "draft_layers": draft_layers,
-        "draft_kv_bytes_per_token": draft_kv_bytes_per_token,
-        "max_draft_tokens": max_draft_tokens,
-        "platform": platform,
-        "gpu_capability": gpu_capability,
-    }
+    given = {**known._asdict(), **server._asdict()}
     own = [name for option in context.command.params for name in option.opts]
     words = verify_inputs.Words(
         list(context.args), context.meta.get(LAUNCH_WORDS), options.environment(env or []), own, engine

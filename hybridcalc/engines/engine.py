@@ -112,9 +112,9 @@ class Engine:
     ``options`` are options of commands that the engine takes beside its flags; any other is refused by name. One sets
     the argument of its name, where there is one, or the argument that it is ``renamed`` to. ``memory_option`` names the
     one that says the memory left. ``stages`` are those of a start-up, in order.
-    ``settles``: rules -> the rules that need no word of their own where the first has spoken. ``retired``: old names of
-    flags -> their new ones. ``own_length``: a plan that no length is given for is one of requests as long as the engine
-    serves. ``model_after_flags``: MODEL may stand behind flags, and not only before them.
+    ``settles``: rules -> the rules that need no word of their own where the first has spoken. ``own_length``: a plan
+    that no length is given for is one of requests as long as the engine serves. ``model_after_flags``: MODEL may stand
+    behind flags, and not only before them.
     """
 
     name: ClassVar[str]
@@ -125,7 +125,6 @@ class Engine:
     memory_option: ClassVar[str]
     stages: ClassVar[tuple[str, ...]] = ()
     settles: ClassVar[Mapping[str, frozenset[str]]] = MappingProxyType({})
-    retired: ClassVar[Mapping[str, str]] = MappingProxyType({})
     own_length: ClassVar[bool] = False
     model_after_flags: ClassVar[bool] = False
 
@@ -140,6 +139,11 @@ class Engine:
     def flags(self) -> "FlagTable":
         """The flags of its command line."""
         return cast("FlagTable", self.part("command").TABLE)
+
+    @property
+    def retired(self) -> Mapping[str, str]:
+        """Old names of flags -> their new ones."""
+        return {}
 
     @property
     def environment(self) -> frozenset[str]:
@@ -181,6 +185,14 @@ class Engine:
         """
         found: tuple[str | None, Any] = self.part("command").from_words(words, env, unknown=unknown)
         return found
+
+    def arguments(self) -> Any:
+        """Its arguments, all at their defaults."""
+        return self.part("config").ARGUMENTS()
+
+    def offered(self, name: str, what: str) -> Any:
+        """A module of the engine's folder that not every engine has. Raises InputError where it has none."""
+        return self.part(offered(name if self._offers(name) else None, what, self.title))
 
     def check_options(self, given: Mapping[str, Any]) -> None:
         """Raise InputError for an option that is given (not None) although only other engines have it."""
@@ -353,10 +365,10 @@ class Engines(Mapping[str, Engine]):
             raise InputError(f"{flag} {quoted(text)} is not planned", fix=f"write {' or '.join(self.rows)}")
         return text.lower()
 
-    def room(self, name: str, room: str) -> ModuleType | None:
-        """The module that an engine has in a room above the engines; None where it has none there."""
+    def room(self, name: str, room: str, part: str = "") -> ModuleType | None:
+        """The module that an engine has in a room above the engines, or a part of it; None where it has none there."""
         home = self.rows[name].rooms.get(room)
-        return None if home is None else import_module(home)
+        return None if home is None else import_module(f"{home}.{part}" if part else home)
 
 
 def offered(capability: Offered | None, what: str, title: str) -> Offered:

@@ -1,7 +1,8 @@
 """A plan as text, of any engine; comparisons, sweeps, and what does not start."""
 
+import csv
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -148,6 +149,13 @@ def print_sweep(axes: Sequence[Axis], points: Sequence[Point], length: Fraction 
     if len(shown) < len(points):
         remarks.append(f"{len(points):,} points: only those are shown; --csv or --json print all of them")
     terminal.notes(out, remarks)
+
+
+def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The points of a sweep as CSV, one a line, under their names; there is at least one."""
+    writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
 
 
 def with_progress(points: Iterable[Point], count: int) -> Iterator[Point]:

@@ -167,6 +167,7 @@ def _flags() -> "Iterable[Flag]":
     return (*FLAGS, *ELSEWHERE)
 
 
+ARGUMENTS = ServerArgs
 BOUNDS = Bounds(ServerArgs, _flags)
 check_arguments = BOUNDS.check
 

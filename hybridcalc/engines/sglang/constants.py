@@ -6,14 +6,14 @@ layers of the model.
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import NO_DRAFT_KV, draft_layers, kv_cell
-from hybridcalc.engines.sglang.releases import RuleSet, check_model
+from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
 from hybridcalc.engines.sglang.states import slot_parts, state_slot
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, UnknownFamily
 
 Range = tuple[Fraction, Fraction]
 
@@ -87,3 +87,42 @@ def draft_kv_bytes(model: Architecture, args: ServerArgs, rules: RuleSet) -> int
         return args.draft_kv_bytes_per_token
     cell = kv_cell(model, replace(args, speculative_algorithm=None), rules)
     return cell.target_bytes * draft_layers(model, args) // cell.layers if cell.layers else 0
+
+
+def model_sizes(model: Architecture, tp: int = 1) -> dict[str, Any]:
+    """What a model stores on one of ``tp`` ranks: layers, a state slot in the engine's default dtype, a token of KV.
+
+    The state is None where the engine does not run its family.
+    """
+    args = ServerArgs(tp_size=tp)
+    try:
+        slot = state_slot(model, args) if model.state is not None else None
+    except UnknownFamily:  # the engine may not run it yet; its geometry is known all the same
+        slot = None
+    no_slot = 0 if model.state is None else None
+    cell = kv_cell(model._replace(window_attention=None), args, rules_for(None)[0])
+    return {
+        "name": model.name,
+        "architecture": model.architecture,
+        "family": model.family,
+        "num_layers": model.num_layers,
+        "state_layers": model.state_layers,
+        "attention_layers": model.attention_layers,
+        "window_layers": model.window_layers,
+        "layers": model.layers,
+        "tp_size": tp,
+        "ssm_dtype": slot.ssm_dtype if slot else None,
+        "state_bytes": slot.bytes if slot else no_slot,
+        "conv_bytes": slot.conv_bytes if slot else no_slot,
+        "ssm_bytes": slot.ssm_bytes if slot else no_slot,
+        "kv_bytes_per_token": cell.target_bytes,
+        "max_context": model.max_context,
+        "source": model.source,
+        "confidence": model.confidence or "as given",
+    }
+
+
+def kv_of(model: Architecture) -> tuple[int, str]:
+    """Bytes of KV that a token takes on a single rank, and in words how they come about."""
+    cell = kv_cell(model, ServerArgs(), rules_for(None)[0])
+    return cell.bytes, f"{cell.layers} layers, {cell.row}"

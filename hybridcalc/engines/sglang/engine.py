@@ -6,8 +6,7 @@ from typing import Any
 
 from hybridcalc.deployment import Memory
 from hybridcalc.engines.engine import Engine
-from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.flags import PLATFORMS, RETIRED
+from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs
 from hybridcalc.errors import InputError, quoted
 
 
@@ -25,15 +24,32 @@ class Sglang(Engine):
     stages = (
         "arguments", "load", "strategy", "shapes", "ratio", "solve", "tokens", "max_running_requests", "alloc",
     )  # fmt: skip
-    retired = MappingProxyType(RETIRED)
     settles = MappingProxyType({"HC002": frozenset({"HC013", "HC023"})})
 
     def check_options(self, given: Mapping[str, Any]) -> None:
         """As every engine; and the platform."""
         super().check_options(given)
         platform = given.get("platform")
-        if platform is not None and platform not in PLATFORMS:
-            raise InputError(f"--platform {quoted(platform)} is not known", fix=f"write {', '.join(PLATFORMS)}")
+        if platform is not None:
+            from hybridcalc.engines.sglang.flags import PLATFORMS
+
+            _known("--platform", platform, PLATFORMS, platform)
+
+    def with_options(self, args: ServerArgs, given: Mapping[str, Any]) -> ServerArgs:
+        """As every engine; the name of an algorithm in any case."""
+        typed = given.get("speculative_algorithm")
+        if typed is not None:
+            algorithm = _known("--speculative-algorithm", typed.strip().upper(), SPECULATIVE_ALGORITHMS, typed)
+            given = {**given, "speculative_algorithm": algorithm}
+        changed: ServerArgs = super().with_options(args, given)
+        return changed
+
+    @property
+    def retired(self) -> Mapping[str, str]:
+        """As every engine."""
+        from hybridcalc.engines.sglang.flags import RETIRED
+
+        return RETIRED
 
     def remarks(self, args: ServerArgs, known: Memory) -> list[str]:
         """As every engine."""
@@ -45,6 +61,13 @@ class Sglang(Engine):
     def ranks(self, args: ServerArgs) -> int:
         """As every engine; data-parallel workers beside attention workers have ranks of their own."""
         return args.tp_size * args.pp_size * (1 if args.enable_dp_attention else args.dp_size)
+
+
+def _known(flag: str, value: str, names: tuple[str, ...], typed: str) -> str:
+    """The value, one of ``names``. Raises InputError quoting what was typed."""
+    if value not in names:
+        raise InputError(f"{flag} {quoted(typed)} is not known", fix=f"write {', '.join(names)}")
+    return value
 
 
 ENGINE = Sglang()

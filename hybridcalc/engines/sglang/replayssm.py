@@ -5,13 +5,16 @@ and draft states are kept as if it were not there. KDA rings come with every sta
 request. Mirrors configs/mamba_utils.py, kv_cache_configurator.py and memory_pool.py (0.5.23; 0.5.16 prices no ring).
 """
 
+from typing import Any
+
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.pools import Rings
-from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.engines.sglang.states import StateSlot, state_ranks
-from hybridcalc.engines.sglang.strategy import replayssm_active
+from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
+from hybridcalc.engines.sglang.states import StateSlot, state_ranks, state_slot
+from hybridcalc.engines.sglang.strategy import replayed, replayssm_active
+from hybridcalc.errors import InputError
 from hybridcalc.formulas.replayssm import Ring, replay_rings, ring_length_problem
 
 
@@ -61,3 +64,39 @@ def replayssm_rings(model: Architecture, slot: StateSlot, args: ServerArgs, *, s
         cache_len=args.linear_replayssm_cache_len,
         conv_dtype=slot.conv_dtype,
     )
+
+
+def rings_answer(model: Architecture, args: ServerArgs, slots: int, draft_tokens: int) -> dict[str, Any]:
+    """The keys of ``replayssm --json``: every ring of ``slots`` slots, and whether the ring length is legal.
+
+    Raises Refusal for a class that the release lacks, InputError for a model with nothing to replay.
+    """
+    check_model(rules_for(args.engine_version)[0], model.architecture)
+    rings = replayssm_rings(model, state_slot(model, args), args, slots=slots)
+    if rings is None:
+        raise InputError(f"{model.name} keeps no temporal state: there is nothing to replay")
+    if not replayed(model):
+        rings = ()  # the flag is inert there
+    total = sum(ring.bytes for ring in rings)
+    problem = ring_problem(model, args.linear_replayssm_cache_len, draft_tokens)
+    return {
+        "model": model.name,
+        "family": model.family,
+        "cache_len": args.linear_replayssm_cache_len,
+        "draft_tokens": draft_tokens or None,
+        "slots": slots,
+        "buffers": [{"name": r.name, "shape": list(r.shape), "dtype": r.dtype, "bytes": r.bytes} for r in rings],
+        "total_bytes": total,
+        "bytes_per_slot": total // slots,
+        "legal": not problem,
+        "reason": problem or _why_legal(model, args, draft_tokens),
+    }
+
+
+def _why_legal(model: Architecture, args: ServerArgs, draft_tokens: int) -> str:
+    if family_rule(model).kimi_pool:
+        enough = f" and at least 2 x {draft_tokens}" if draft_tokens else "; give D to check that it is at least 2 x D"
+        return f"{args.linear_replayssm_cache_len} is a power of two{enough}"
+    if replayed(model):
+        return "the engine checks the ring length for KDA models only"
+    return f"--enable-linear-replayssm-spec has no effect on {model.architecture}: no ring is allocated"

@@ -137,6 +137,7 @@ def _flags() -> "Iterable[Flag]":
     return (*ELSEWHERE, *FLAGS)
 
 
+ARGUMENTS = EngineArgs
 BOUNDS = Bounds(EngineArgs, _flags)
 
 

@@ -3,7 +3,9 @@
 from math import ceil
 
 from hybridcalc.engines.crossover import Crossover
+from hybridcalc.output.crossover_text import crossover_figures, crossover_points, crossover_verdict
 from hybridcalc.output.pictures.chart import Axis, Chart, Mark, Series, lengths
+from hybridcalc.output.pictures.page import Page, Table, command_line
 
 SHORTEST, LONGEST = 16, 131_072
 """Tokens at which the curve starts: below it only the fixed state is to be seen."""
@@ -34,6 +36,24 @@ def crossover_picture(answer: Crossover) -> Chart:
         Axis("memory", "bytes", True),
         tuple(s for s in series if s.points),
         marks,
+    )
+
+
+def crossover_page(answer: Crossover) -> Page:
+    """The page about a crossover."""
+    header, points = crossover_points(answer)
+    table = Table("Curve", tuple(cell.strip() for cell in header), tuple(points), tuple(range(1, len(header))))
+    title = f"{answer.model}: state against KV"
+    return Page(
+        title,
+        *crossover_verdict(answer),
+        command_line(),
+        tuple(crossover_figures(answer)),
+        (crossover_picture(answer),),
+        None,
+        (table,),
+        notes=tuple(answer.notes),
+        steps=tuple(answer.steps),
     )
 
 

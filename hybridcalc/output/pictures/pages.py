@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.engine import ENGINES, Answer
 from hybridcalc.engines.sweep import Axis, Point
 from hybridcalc.errors import HybridcalcError, Refusal
 from hybridcalc.findings import Finding
 from hybridcalc.output.pictures.chart import Picture
+from hybridcalc.output.pictures.crossover import kv_picture
 from hybridcalc.output.pictures.memory import comparison_picture
 from hybridcalc.output.pictures.page import Choice, Page, Table, command_line
 from hybridcalc.output.plan_text import comparison_columns, words_of
@@ -103,6 +105,17 @@ def sweep_page(title: str, axes: Sequence[Axis], points: Sequence[Point], unit: 
     counted = f"{len(points):,} combination{'s' if len(points) != 1 else ''}"
     told = f"{counted}, {sum(bool(p.refusal) for p in points):,} do not start"
     return Page(title, most, told, command_line(), pictures=drawn(pictures), tables=(table,))
+
+
+def stored_page(model: Architecture, why: HybridcalcError) -> Page:
+    """The page of a model that no command answers for: why, and its KV over length as the usual engine keeps it."""
+    rows, draw = list[tuple[str, str, str, str]](), []
+    if model.attention is not None:
+        size, row = ENGINES[ENGINES.usual].part("constants").kv_of(model)
+        rows.append(("KV per token", f"{size:,} B", format_bytes(size), row))
+        draw.append(lambda: kv_picture(model.name, size))
+    told = why.message[:1].upper() + why.message[1:]
+    return Page(f"{model.name}: what it stores", told, why.fix, command_line(), tuple(rows), drawn(draw))
 
 
 def drawn(pictures: Sequence[Any]) -> tuple[Picture, ...]:

@@ -27,6 +27,7 @@ def _flags():
     return FLAGS
 
 
+ARGUMENTS = ToyArgs
 check_arguments = Bounds(ToyArgs, _flags).check
 
 
