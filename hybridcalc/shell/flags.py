@@ -220,6 +220,33 @@ class FlagTable:
                 raise InputError(f"{quoted(name)[1:-1]} is not a flag of {self.engine}", fix=f"write {nearest}")
 
 
+def environment(env: Mapping[str, str], known: frozenset[str]) -> dict[str, str]:
+    """The environment of a launch, without variables that no figure depends on and that a shell would decide.
+
+    Raises InputError for a ``known`` one that a shell would decide.
+    """
+    kept = {name: value for name, value in env.items() if name in known or not is_unresolved(value)}
+    for name, value in kept.items():
+        check_resolved(value, f"{name}={value}")
+    return kept
+
+
+def multiples(units: Mapping[str, int]) -> Callable[[str], int | None]:
+    """Reads a number as engines do: whole, or with one of their units, of which only powers of ten take decimals."""
+    pattern = re.compile(rf"([0-9]{{1,20}})(?:\.([0-9]{{1,20}}))?({'|'.join(units)})")
+
+    def read(text: str) -> int | None:
+        match = pattern.fullmatch(text)
+        if match is None:
+            return _whole(text)
+        unit, decimals = units[match[3]], match[2] or ""
+        if decimals and unit % 1000:
+            return None
+        return int(match[1] + decimals) * unit // int(10 ** len(decimals))
+
+    return read
+
+
 def check_resolved(word: str, text: str = "") -> None:
     """Raise InputError for a word that a shell would decide."""
     if is_unresolved(word):

@@ -1,7 +1,9 @@
 """An engine as one object: what it says of itself, and that none is loaded for the sake of another."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +85,11 @@ def test_what_an_engine_lacks_is_said_in_words():
     with pytest.raises(InputError, match="crossover is not for Toy"):
         offered(None, "crossover", "Toy")
     assert offered(ENGINES["vllm"].crossover, "crossover", "vLLM") is not None
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_every_refusal_names_a_stage_of_the_start_up(name):
+    """In the source, by name: a stage that nobody lists is a misspelt one."""
+    folder = Path(ENGINES[name].part("planner").__file__).parent
+    found = {stage for path in folder.glob("*.py") for stage in re.findall(r'stage="([^"]+)"', path.read_text())}
+    assert found <= set(ENGINES[name].stages) and len(found) > 4

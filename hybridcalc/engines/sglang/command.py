@@ -9,21 +9,18 @@ spells a needed one is refused. Checks one flag at a time: what flags do to each
 for the pairs that share a field here. A file of flags (``--config``) is refused, not read.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, ServerArgs
 from hybridcalc.engines.sglang.flags import FLAG_FILES, FLAGS, OTHER_FLAGS
 from hybridcalc.errors import InputError
-from hybridcalc.shell.flags import FlagTable, check_resolved
-from hybridcalc.shell.parse import is_unresolved
+from hybridcalc.shell.flags import FlagTable, environment, multiples
 
-_WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
-_TOKENS = re.compile(r"([0-9]{1,20})(?:\.([0-9]{1,20}))?(k|M|G|T|Ki|Mi|Gi|Ti)")
-_TOKEN_UNITS = {
+_tokens = multiples({
     "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
-}  # fmt: skip
+})  # fmt: skip
+"""The engine's human_readable_int; decimals of the last digit are cut off."""
 
 
 def from_words(
@@ -35,24 +32,12 @@ def from_words(
     or ambiguous flag, and for a word that belongs to no flag unless a flag that is passed over stands before it.
     ``unknown`` collects the flags that are passed over although no list of SGLang's has them.
     """
-    env = {name: value for name, value in env.items() if name in KNOWN_ENVIRONMENT or not is_unresolved(value)}
-    for name, value in env.items():
-        check_resolved(value, f"{name}={value}")
+    env = environment(env, KNOWN_ENVIRONMENT)
     given = TABLE.read(words, unknown=unknown)
     if "" in given:
         given.setdefault(FLAGS[0].spellings[0], given.pop(""))
     fields = _fields(given)
-    return fields.pop("model_path", None), ServerArgs(**fields, env=dict(env))
-
-
-def _tokens(text: str) -> int | None:
-    """The engine's human_readable_int: thousands by k, M, G, T (decimals are cut off), 1,024s by Ki, Mi, Gi, Ti."""
-    match = _TOKENS.fullmatch(text)
-    if match is None or (match[2] and match[3].endswith("i")):
-        return int(text) if _WHOLE.fullmatch(text) else None
-    decimals = match[2] or ""
-    unit = _TOKEN_UNITS[match[3]]
-    return int(match[1] + decimals) * unit // int(10 ** len(decimals))
+    return fields.pop("model_path", None), ServerArgs(**fields, env=env)
 
 
 TABLE = FlagTable("SGLang", FLAGS, OTHER_FLAGS, FLAG_FILES, read_tokens=_tokens, multiples="8k is 8,000, 8Ki is 8,192")

@@ -8,24 +8,20 @@ one flag at a time: what flags do to each other is the planner's business. A fil
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hybridcalc.engines.vllm.config import KNOWN_ENVIRONMENT, EngineArgs
 from hybridcalc.engines.vllm.flags import FLAG_FILES, FLAGS, MOST_DRAFTS, OTHER_FLAGS
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.shell.flags import FlagTable, check_resolved, is_flag
-from hybridcalc.shell.parse import is_unresolved
+from hybridcalc.shell.flags import FlagTable, check_resolved, environment, is_flag, multiples
 
 DEEPEST = 20
 """Levels of a dotted name."""
 DTYPES = {"half": "float16", "float": "float32"}
-_WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
-_MULTIPLE = re.compile(r"([0-9]{1,20})(?:\.([0-9]{1,20}))?([kKmMgGtT])")
-_UNITS = {
+_number = multiples({
     "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
-}  # fmt: skip
+})  # fmt: skip
 
 
 def from_words(
@@ -37,9 +33,7 @@ def from_words(
     or ambiguous flag, and for a word that belongs to no flag unless a flag that is passed over stands before it.
     ``unknown`` collects the flags that are passed over although no list of vLLM's has them.
     """
-    env = {name: value for name, value in env.items() if name in KNOWN_ENVIRONMENT or not is_unresolved(value)}
-    for name, value in env.items():
-        check_resolved(value, f"{name}={value}")
+    env = environment(env, KNOWN_ENVIRONMENT)
     given = TABLE.read(_undotted(words), unknown=unknown)
     model = given.get("--model", given.get(""))
     fields = {flag.field: given[flag.spellings[0]] for flag in FLAGS[1:] if flag.spellings[0] in given}
@@ -48,7 +42,7 @@ def from_words(
     for name in ("mamba_backend", "gdn_prefill_backend", "kda_prefill_backend"):
         if name in fields:
             fields[name] = fields[name].lower()
-    return model, EngineArgs(**_speculation(fields), env=dict(env))
+    return model, EngineArgs(**_speculation(fields), env=env)
 
 
 def _speculation(fields: dict[str, Any]) -> dict[str, Any]:
@@ -122,13 +116,7 @@ def _tokens(text: str) -> int | None:
     """The engine's human_readable_int: 1k is 1,000, 1K is 1,024 (no decimals); -1 for ``auto``."""
     if text.strip().lower() == "auto":
         return -1
-    match = _MULTIPLE.fullmatch(text.strip())
-    if match is None:
-        return int(text) if _WHOLE.fullmatch(text.strip()) else None
-    decimals = match[2] or ""
-    if decimals and match[3].isupper():
-        return None
-    return int(match[1] + decimals) * _UNITS[match[3]] // int(10 ** len(decimals))
+    return _number(text.strip())
 
 
 TABLE = FlagTable(
