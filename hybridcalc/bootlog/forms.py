@@ -159,10 +159,6 @@ class FormReader:
         listed = [(grammar.name, form) for grammar in grammars for form in grammar.forms]
         self._forms = {f"f{number}": pair for number, pair in enumerate(listed)}
         ends = {f"e{number}": form for number, form in enumerate(form for one in grammars for form in one.elsewhere)}
-        self._figures = {
-            name: tuple((figure[0], *field(figure[1])) for figure in form.figures)
-            for name, (_, form) in self._forms.items()
-        }
         openings = {name: _at_word(form.opens) for name, (_, form) in self._forms.items()}
         self._opening = either(openings | {name: _at_word(form.opens) for name, form in ends.items()})
 
@@ -200,7 +196,8 @@ class FormReader:
     ) -> Found | None:
         engine, form = self._forms[name]
         figures, last = list[tuple[str, Value]](), start
-        for figure, pattern, kind in self._figures[name]:
+        for figure, template, *_ in form.figures:
+            pattern, kind = field(template)
             match = pattern.search(text, low, end)
             value = printed(match["figure"], kind) if match else None
             if match is not None and value is not None:

@@ -15,6 +15,7 @@ figure that is cut off, replaced by dots or by a ``{placeholder}`` matches none 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 CUT = rb"[\n\v]*+"
 SPACE = rb"[ \t\n\v]*+"
@@ -90,6 +91,7 @@ def either(patterns: dict[str, bytes]) -> re.Pattern[bytes]:
     return re.compile(b"|".join(alternatives))
 
 
+@lru_cache(maxsize=None)
 def field(template: str) -> tuple[re.Pattern[bytes], str]:
     """The pattern of a labelled figure and its kind: ``"avail mem={size}"``, ``"size: {count} tokens"``.
 
