@@ -31,7 +31,6 @@ from hybridcalc.bootlog.spelling import (
     COUNT,
     COUNT_ENDS,
     CUT,
-    CUT_COUNT,
     DTYPES,
     LINE_END,
     SIZE,
@@ -39,6 +38,7 @@ from hybridcalc.bootlog.spelling import (
     SPACE,
     SPLIT_COUNT,
     any_of,
+    count_before,
     either,
     spelt,
     word,
@@ -51,21 +51,7 @@ _IS = SPACE + rb"[:|]" + SPACE
 
 def _count_after(label: str, follower: bytes) -> bytes:
     """``label: 257``. Digits behind a line end belong to it only if a comma and ``follower`` come after them."""
-    proof = SPACE + rb"[,|]" + SPACE + follower
-    return (
-        spelt(label)
-        + _IS
-        + rb"(?:"
-        + CUT_COUNT
-        + rb"(?="
-        + proof
-        + rb")|"
-        + SPLIT_COUNT
-        + rb"|"
-        + COUNT
-        + COUNT_ENDS
-        + rb")"
-    )
+    return spelt(label) + _IS + count_before(SPACE + rb"[,|]" + SPACE + follower)
 
 
 def _size_after(label: str) -> bytes:

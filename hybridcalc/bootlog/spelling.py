@@ -15,7 +15,7 @@ figure that is cut off, replaced by dots or by a ``{placeholder}`` matches none 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache
 
 CUT = rb"[\n\v]*+"
 SPACE = rb"[ \t\n\v]*+"
@@ -91,7 +91,7 @@ def either(patterns: dict[str, bytes]) -> re.Pattern[bytes]:
     return re.compile(b"|".join(alternatives))
 
 
-@lru_cache(maxsize=None)
+@cache
 def field(template: str) -> tuple[re.Pattern[bytes], str]:
     """The pattern of a labelled figure and its kind: ``"avail mem={size}"``, ``"size: {count} tokens"``.
 
@@ -134,20 +134,12 @@ def _figure(kind: str, after: str) -> bytes:
         return rb"-?" + CUT_COUNT
     proof = SPACE + rb"[,)]" + SPACE + rb"(?:(?:#" + CUT + rb")?[a-z]|[0-9]{1,2}" + SPACE + spelt("state") + rb")"
     proof = rb"(?:" + proof + rb"|" + SPACE + spelt("(total_rest_memory") + rb")"
-    return (
-        rb"(?:-"
-        + CUT
-        + rb")?(?:"
-        + CUT_COUNT
-        + rb"(?="
-        + proof
-        + rb")|"
-        + SPLIT_COUNT
-        + rb"|"
-        + COUNT
-        + COUNT_ENDS
-        + rb")"
-    )
+    return rb"(?:-" + CUT + rb")?" + count_before(proof)
+
+
+def count_before(proof: bytes) -> bytes:
+    """A whole number: cut by line ends where ``proof`` follows, which shows that it goes on; else as it stands."""
+    return rb"(?:" + CUT_COUNT + rb"(?=" + proof + rb")|" + SPLIT_COUNT + rb"|" + COUNT + COUNT_ENDS + rb")"
 
 
 def digits(token: bytes) -> str | None:

@@ -1,20 +1,22 @@
 """``hybridcalc log``: what a boot log says happened, and what to change."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hybridcalc.architecture.presets import find_preset, load_model
 from hybridcalc.cli import options, pictures
 from hybridcalc.deployment import Workload
-from hybridcalc.diagnosis.boot import diagnose_log
-from hybridcalc.diagnosis.expectation import compare, read_plan
+from hybridcalc.diagnosis.boot import diagnose_log, document
 from hybridcalc.diagnosis.question import Launched, Question
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.findings import at_or_above
 from hybridcalc.output.document import print_json
 from hybridcalc.units import MOST_SLOTS
+
+if TYPE_CHECKING:
+    from hybridcalc.diagnosis.expectation import Plan
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -61,7 +63,7 @@ def log(
     asked_for = pictures.wanted(picture, document=as_json, explain=explain)
     if [*files, expect, command].count("-") > 1:
         raise InputError("stdin is named twice", fix="give - once")
-    plan = read_plan(expect) if expect is not None else None
+    plan = _expected(expect) if expect is not None else None
     tokens = options.tokens("-L", length)
     launch = _launch(command) if command is not None else None
     architecture = options.model(model) if model is not None else None
@@ -71,7 +73,7 @@ def log(
     question = Question(architecture, work, launch)
     answers = [diagnose_log(name, question, whole=whole) for name in files]
     boots = [(answer, boot) for answer in answers for boot in answer.boots]
-    compared = [compare(boot.boot, plan) for _, boot in boots] if plan is not None else []
+    compared = [plan.compare(boot.boot) for _, boot in boots] if plan is not None else []
     pictured = asked_for.any and (asked_for.page or bool(boots))
     if not pictured:
         pictures.nothing_drawn(asked_for, "there is no boot in it")
@@ -83,20 +85,7 @@ def log(
         draw = boot_pictures(told) if told is not None else {}
         pictures.deliver(asked_for, draw, lambda: log_page(answers), quiet=as_json)
     if as_json:
-        documents = [{"file": answer.source, **boot.to_dict()} for answer, boot in boots]
-        for document, rows in zip(documents, compared, strict=False):
-            document["expected"] = [row.to_dict() for row in rows]
-        figures: dict[str, Any] = answers[0].figures if len(answers) == 1 else {}
-        print_json(
-            "log",
-            {
-                "boots": documents,
-                "figures": figures,
-                "files": [
-                    {key: value for key, value in answer.to_dict().items() if key != "boots"} for answer in answers
-                ],
-            },
-        )
+        print_json("log", document(answers, compared))
     elif not pictured:
         from hybridcalc.output.log_text import print_log
 
@@ -106,6 +95,12 @@ def log(
     parted = plan is not None and (False in verdicts or True not in verdicts)
     if not boots or parted or at_or_above(findings, severity):
         raise typer.Exit(1)
+
+
+def _expected(path: str) -> "Plan":
+    from hybridcalc.diagnosis.expectation import read_plan
+
+    return read_plan(path)
 
 
 def _launch(text: str) -> Launched:

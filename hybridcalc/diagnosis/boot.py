@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.bootlog import read_log
 from hybridcalc.bootlog.boots import Boot, assemble
@@ -18,6 +18,9 @@ from hybridcalc.diagnosis.question import Question
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.findings import Finding
 from hybridcalc.units import LARGEST_TOKENS
+
+if TYPE_CHECKING:
+    from hybridcalc.diagnosis.expectation import Compared
 
 MOST_DIAGNOSED = 100
 """Boots of a log that are answered in full, from both its ends: each takes a planner's run or two."""
@@ -35,14 +38,22 @@ class LogAnswer(NamedTuple):
     remarks: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """One file's part of ``log --json``."""
+        """One entry of ``files`` in ``log --json``: all but its boots."""
         return {
             "file": self.source,
-            "boots": [boot.to_dict() for boot in self.boots],
             "figures": self.figures,
             "findings": [found.to_dict() for found in self.findings],
             "remarks": list(self.remarks),
         }
+
+
+def document(answers: Sequence[LogAnswer], compared: Sequence[Sequence[Compared]]) -> dict[str, Any]:
+    """``log --json``: the boots of all files, each with its comparison where a plan was given, and the files."""
+    boots = [{"file": answer.source, **boot.to_dict()} for answer in answers for boot in answer.boots]
+    for boot, rows_of in zip(boots, compared, strict=False):
+        boot["expected"] = [row.to_dict() for row in rows_of]
+    figures = answers[0].figures if len(answers) == 1 else {}
+    return {"boots": boots, "figures": figures, "files": [answer.to_dict() for answer in answers]}
 
 
 def diagnose_log(source: str | os.PathLike[str], question: Question, *, whole: bool = False) -> LogAnswer:

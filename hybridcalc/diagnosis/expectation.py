@@ -60,6 +60,16 @@ class Plan(NamedTuple):
     starts: bool | None
     figures: dict[str, Any]
 
+    def compare(self, boot: Boot) -> list[Compared]:
+        """Every predicted figure against the boot's; before them the engine and the outcome, if they part."""
+        rows = []
+        if self.engine and boot.engine and self.engine != boot.engine:
+            rows.append(Compared("engine", self.engine, boot.engine))
+        if self.starts is not None and boot.started is not None and self.starts is not boot.started:
+            rows.append(Compared("starts", self.starts, boot.started))
+        printed = figures(boot)
+        return [*rows, *(Compared(name, value, printed.get(name)) for name, value in self.figures.items())]
+
 
 def read_plan(path: str) -> Plan:
     """The document of ``plan --json``; ``-`` is standard input. Raises InputError for one that predicts nothing."""
@@ -93,15 +103,3 @@ def _predicted(document: Mapping[str, Any]) -> dict[str, Any] | None:
     if any(isinstance(value, int | float) and not abs(value) <= LARGEST_TOKENS for value in values):
         return None
     return expected
-
-
-def compare(boot: Boot, plan: Plan) -> list[Compared]:
-    """Every figure that the plan predicts, against the boot's; before them the engine and the outcome, if they part."""
-    rows = []
-    if plan.engine and boot.engine and plan.engine != boot.engine:
-        rows.append(Compared("engine", plan.engine, boot.engine))
-    started = boot.started
-    if plan.starts is not None and started is not None and plan.starts is not started:
-        rows.append(Compared("starts", plan.starts, started))
-    printed = figures(boot)
-    return [*rows, *(Compared(name, value, printed.get(name)) for name, value in plan.figures.items())]

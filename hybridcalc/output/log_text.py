@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.boot import LogAnswer
-from hybridcalc.diagnosis.expectation import Compared
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import printable
 from hybridcalc.output import terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from hybridcalc.diagnosis.expectation import Compared
 
 MOST_SUGGESTIONS = 3
 """Shown of a boot; those that leave accuracy alone come first."""

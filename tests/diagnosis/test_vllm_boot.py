@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.boot import diagnose, diagnose_log
 from hybridcalc.diagnosis.question import Question
+from hybridcalc.diagnosis.vllm import candidates
 from hybridcalc.errors import HybridcalcError
 
 LOGS = Path(__file__).resolve().parent.parent / "data" / "bootlogs"
@@ -98,3 +100,22 @@ def test_llama_cpp_states_are_fp32_and_drafts_multiply_them():
     found = published("lcpp-002.log")
     assert found.derived.state_bytes_per_sequence == int(1795.5 * 2**20 / 12)
     assert [finding.rule for finding in found.findings] == ["HC150"]
+
+
+def test_boots_that_are_started_alike_share_what_is_worked_out(steps: Callable[[Callable[[], object]], int]):
+    """The pages of every model are planned for the first of them: five boots cost less than two."""
+    line = (
+        "(EngineCore pid={0}) INFO 09-18 22:23:41 [a.py:1] Setting attention block size to 544 tokens to ensure\n"
+        "(EngineCore pid={0}) INFO 09-18 22:23:41 [a.py:1] GPU KV cache size: {0},000 tokens\n"
+    )
+
+    def diagnosed(many: int) -> Callable[[], object]:
+        boots = assemble(scan(io.BytesIO("".join(map(line.format, range(100, 100 + many))).encode()))).boots
+        assert len(boots) == many
+        return lambda: list(diagnose(boots, Question()))
+
+    one, five = diagnosed(1), diagnosed(5)
+    candidates._kept.clear()
+    first = steps(one)
+    candidates._kept.clear()
+    assert steps(five) < 2 * first

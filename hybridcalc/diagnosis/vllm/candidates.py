@@ -126,31 +126,71 @@ def candidates(
 def _fits(
     model: Architecture, said: Figures, args: EngineArgs, drafts: int, releases: tuple[str, ...]
 ) -> Iterator[Fit]:
+    known = replace(args, max_model_len=said.length or args.max_model_len, num_speculative_tokens=drafts)
+    for by_release in _variants(known, releases):
+        for variant in by_release:
+            pages = variant.pages_of(model)
+            if pages is None:
+                continue
+            if said.block is not None and abs(pages.block - said.block) > NEAR_TOKENS:
+                break  # releases differ by a granule of the block, not by more
+            if pages.match(said):
+                tried, ssm, dtype = variant.args, variant.args.mamba_ssm_cache_dtype, variant.args.kv_cache_dtype
+                kv = "fp8" if dtype.startswith("fp8") else short_dtype(pages.model_dtype)
+                state = "" if ssm == "auto" else short_dtype(ssm)
+                found = Candidate(model.name, tried.tensor_parallel_size, state, kv, 0, 0)
+                planned = _planned(model, tried, said)
+                yield Fit(tried, found, model, tells(planned, said), _miss(planned, said))
+
+
+class _Pages(NamedTuple):
+    """What of a model's pages a log prints."""
+
+    block: int
+    padding: float
+    model_dtype: str
+
+    def match(self, said: Figures) -> bool:
+        """Whether they are the printed ones."""
+        same = said.block is None or self.block == said.block
+        return same and (said.padding is None or abs(self.padding - said.padding.number) <= 0.006)
+
+
+class _Variant(NamedTuple):
+    """Arguments that may have been given, and the pages of each model under them, as far as they were asked for."""
+
+    args: EngineArgs
+    pages: dict[Architecture, _Pages | None]
+
+    def pages_of(self, model: Architecture) -> _Pages | None:
+        """The model's pages; None where it does not start."""
+        if model not in self.pages:
+            ready = prepared(model, self.args)
+            padding = float(ready.settled.get("padding_pct", 0.0)) if ready is not None else 0.0
+            self.pages[model] = _Pages(ready.pages.block, padding, ready.model_dtype) if ready is not None else None
+        return self.pages[model]
+
+
+_MOST_KEPT = 8
+_kept: list[tuple[EngineArgs, tuple[str, ...], list[list[_Variant]]]] = []
+"""Variants of the last boots: the next one of a log is mostly started alike."""
+
+
+def _variants(args: EngineArgs, releases: tuple[str, ...]) -> list[list[_Variant]]:
+    """The arguments that may have been given, and each with the rules of every release."""
+    for known, same, variants in _kept:
+        if known == args and same == releases:
+            return variants
     tps = (args.tensor_parallel_size,) if args.tensor_parallel_size > 1 else _TP
     dtypes = (args.kv_cache_dtype,) if args.kv_cache_dtype != "auto" else ("auto", "fp8")
     caching = (True, False) if args.enable_prefix_caching is None else (args.enable_prefix_caching,)
+    variants = []
     for tp, dtype, ssm, cached in product(tps, dtypes, ("auto", "float32"), caching):
-        for release in releases:
-            tried = replace(
-                args,
-                tensor_parallel_size=tp,
-                kv_cache_dtype=dtype,
-                mamba_ssm_cache_dtype=ssm,
-                engine_version=release,
-                max_model_len=said.length or args.max_model_len,
-                num_speculative_tokens=drafts,
-                enable_prefix_caching=cached,
-            )
-            ready = prepared(model, tried)
-            if ready is None:
-                continue
-            if said.block is not None and abs(ready.pages.block - said.block) > NEAR_TOKENS:
-                break  # releases differ by a granule of the block, not by more
-            if _same_pages(ready, said):
-                kv = "fp8" if dtype.startswith("fp8") else short_dtype(ready.model_dtype)
-                found = Candidate(model.name, tp, "" if ssm == "auto" else short_dtype(ssm), kv, 0, 0)
-                planned = _planned(model, tried, said)
-                yield Fit(tried, found, model, tells(planned, said), _miss(planned, said))
+        one = replace(args, tensor_parallel_size=tp, kv_cache_dtype=dtype, mamba_ssm_cache_dtype=ssm)
+        one = replace(one, enable_prefix_caching=cached)
+        variants.append([_Variant(replace(one, engine_version=release), {}) for release in releases])
+    _kept[:] = [*_kept[1 - _MOST_KEPT :], (args, releases, variants)]
+    return variants
 
 
 def _ranked(fits: list[Fit]) -> list[Fit]:
@@ -184,13 +224,6 @@ def _planned(model: Architecture, args: EngineArgs, said: Figures) -> Plan | Non
         return plan(model, replace(args, max_num_seqs=1), available_bytes=int(said.available.value))
     except HybridcalcError:
         return None
-
-
-def _same_pages(ready: Prepared, said: Figures) -> bool:
-    if said.block is not None and ready.pages.block != said.block:
-        return False
-    padding = float(ready.settled.get("padding_pct", 0.0))
-    return said.padding is None or abs(padding - said.padding.number) <= 0.006
 
 
 def _miss(planned: Plan | None, said: Figures) -> float:
