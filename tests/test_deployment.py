@@ -1,6 +1,8 @@
 """The question: lengths, how many requests of each, and the memory there is."""
 
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,7 +26,7 @@ LENGTHS = st.lists(st.tuples(st.integers(1, LARGEST_TOKENS), st.integers(1, MOST
     ],
     ids=["two lengths", "a length alone", "spaces and empty parts", "most requests", "a length twice"],
 )
-def test_lengths_are_read_with_their_requests(text, lengths):
+def test_lengths_are_read_with_their_requests(text: str, lengths: tuple[tuple[int, int], ...]) -> None:
     """length:requests, 1k = 1,024; a length alone counts once."""
     assert parse_lengths(text) == lengths
 
@@ -61,7 +63,7 @@ def test_lengths_are_read_with_their_requests(text, lengths):
         ("0:3", "'0' is not a usable token count", f"whole tokens from 1 to {LARGEST_TOKENS:,}"),
     ],
 )
-def test_what_is_no_list_of_lengths_is_refused_by_the_part_that_is_not(text, message, fix):
+def test_what_is_no_list_of_lengths_is_refused_by_the_part_that_is_not(text: str, message: str, fix: str) -> None:
     """The part at fault is quoted, the form is shown."""
     with pytest.raises(InputError) as error:
         parse_lengths(text)
@@ -69,10 +71,10 @@ def test_what_is_no_list_of_lengths_is_refused_by_the_part_that_is_not(text, mes
 
 
 @pytest.mark.parametrize("text", ["1," * 1001, "8k:" + "9" * 100_000, "9" * 100_000, "8k:1" * 50_000])
-def test_a_text_of_any_size_is_refused_at_once(text, steps):
+def test_a_text_of_any_size_is_refused_at_once(text: str, steps: Callable[..., Any]) -> None:
     """More than 1,000 lengths, and numbers without end, cost no time."""
 
-    def refuse():
+    def refuse() -> Any:
         with pytest.raises(InputError) as error:
             parse_lengths(text)
         return error
@@ -82,7 +84,7 @@ def test_a_text_of_any_size_is_refused_at_once(text, steps):
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_lengths_or_refused(text):
+def test_any_text_is_lengths_or_refused(text: str) -> None:
     """Nothing else happens, and what is read is usable."""
     try:
         lengths = parse_lengths(text)
@@ -92,13 +94,13 @@ def test_any_text_is_lengths_or_refused(text):
 
 
 @given(LENGTHS)
-def test_lengths_survive_being_written_and_read(lengths):
+def test_lengths_survive_being_written_and_read(lengths: list[tuple[int, int]]) -> None:
     """parse_lengths undoes length:requests."""
     assert parse_lengths(",".join(f"{tokens}:{count}" for tokens, count in lengths)) == tuple(lengths)
 
 
 @given(LENGTHS)
-def test_the_mean_is_what_memory_adds_up_to(lengths):
+def test_the_mean_is_what_memory_adds_up_to(lengths: list[tuple[int, int]]) -> None:
     """Requests x mean length is every token that all of them hold, exactly; the mean is never above the longest."""
     workload = Workload(tuple(lengths))
     requests = sum(count for _, count in lengths)
@@ -120,19 +122,21 @@ def test_the_mean_is_what_memory_adds_up_to(lengths):
     ],
     ids=["nothing", "concurrency alone", "one length", "with concurrency", "counted", "mixed", "concurrency wins"],
 )
-def test_what_a_workload_asks_for(workload, mean, longest, wanted, words):
+def test_what_a_workload_asks_for(
+    workload: Workload, mean: Fraction | int | None, longest: int, wanted: int | None, words: str
+) -> None:
     """Mean and longest length, the requests that should run at once, and the words for it."""
     assert (workload.mean_length, workload.longest, workload.wanted) == (mean, longest, wanted)
     assert workload.describe() == words
 
 
-def test_a_known_rest_has_no_sides():
+def test_a_known_rest_has_no_sides() -> None:
     """An exact rest is one figure; an interval is not, be it never so small."""
     assert exact_rest(28.55)[:4] == (28.55, 28.55, 28.55, "as given") and exact_rest(28.55).exact
     assert exact_rest(1.0, "a boot").why == "a boot"
     assert not Rest(28.55, 28.545, 28.555, "a log").exact
 
 
-def test_the_kinds_of_work():
+def test_the_kinds_of_work() -> None:
     """Four change what is worth setting."""
     assert KINDS == ("long", "agent", "batch", "small")

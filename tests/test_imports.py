@@ -14,15 +14,15 @@ def _loaded(code: str) -> set[str]:
     return set(ran.stderr.split())
 
 
-def test_importing_the_package_loads_nothing_heavy():
+def test_importing_the_package_loads_nothing_heavy() -> None:
     assert _loaded("import hybridcalc") == set()
 
 
-def test_the_public_names_load_nothing_heavy():
+def test_the_public_names_load_nothing_heavy() -> None:
     assert _loaded("from hybridcalc import Architecture, load_model, sglang, vllm; load_model('kimi-k3')") == set()
 
 
-def test_a_json_ratio_loads_nothing_heavy():
+def test_a_json_ratio_loads_nothing_heavy() -> None:
     """The fast path: no pydantic, rich, yaml, numpy or torch between the question and the answer."""
     assert (
         _loaded("from hybridcalc.cli.app import execute; execute(['ratio', 'kimi-k3', '-L', '9216', '--json'])")
@@ -30,26 +30,26 @@ def test_a_json_ratio_loads_nothing_heavy():
     )
 
 
-def test_a_json_ratio_from_a_log_loads_nothing_heavy():
+def test_a_json_ratio_from_a_log_loads_nothing_heavy() -> None:
     line = "['ratio', '--log', 'examples/kimi-k3-boot.log', '-L', '9216', '--json']"
     assert _loaded(f"from hybridcalc.cli.app import execute; execute({line})") == set()
 
 
-def test_the_public_surface_is_what_it_says():
+def test_the_public_surface_is_what_it_says() -> None:
     import hybridcalc
 
     assert hybridcalc.__all__ == dir(hybridcalc)
     assert all(getattr(hybridcalc, name) is not None for name in hybridcalc.__all__)
 
 
-def test_a_check_loads_no_pydantic():
+def test_a_check_loads_no_pydantic() -> None:
     """Only a hybridcalc.yaml is read with it."""
     line = "['check', 'examples/deployments/good/deployment.yaml', '--json']"
     loaded = _loaded(f"from hybridcalc.cli.app import execute; assert execute({line}) == 0")
     assert {"pydantic", "rich", "torch", "numpy"} & loaded == set()
 
 
-def test_a_plan_of_one_engine_loads_nothing_of_another():
+def test_a_plan_of_one_engine_loads_nothing_of_another() -> None:
     line = "['plan', '-L', '8k', '--available', '40GiB', '--', 'vllm', 'serve', 'qwen3-next-80b-a3b', '-tp', '2']"
     code = (
         f"import sys; from hybridcalc.cli.app import execute; assert execute({line}) == 0;"

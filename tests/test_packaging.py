@@ -52,7 +52,7 @@ def unpacked(wheel: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory):
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Each way to have the package -> what stands on sys.path then."""
     folder = tmp_path_factory.mktemp("builds")
     with tarfile.open(built("sdist", ROOT, folder / "sdist")) as archive:
@@ -79,7 +79,7 @@ def answer(place: Path, folder: Path) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["editable", "wheel", "zipped wheel", "wheel of the sdist"])
-def test_every_build_answers_as_the_checkout_does(places, kind, tmp_path):
+def test_every_build_answers_as_the_checkout_does(places: dict[str, Path], kind: str, tmp_path: Path) -> None:
     """Presets, schema and page are found at one name, whether or not they are files of their own."""
     origin, text = answer(places[kind], tmp_path)
     assert Path(origin).is_relative_to(ROOT if kind == "editable" else places[kind])
@@ -88,7 +88,7 @@ def test_every_build_answers_as_the_checkout_does(places, kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["wheel", "wheel of the sdist"])
-def test_a_wheel_carries_the_sources_of_its_presets(places, kind):
+def test_a_wheel_carries_the_sources_of_its_presets(places: dict[str, Path], kind: str) -> None:
     """Byte by byte, and reading one as a file of one's own gives the shipped model."""
     carried = places[kind] / "hybridcalc" / "presets"
     sources = {path.relative_to(ROOT / "presets"): path.read_bytes() for path in (ROOT / "presets").glob("*/*.yaml")}
@@ -96,7 +96,7 @@ def test_a_wheel_carries_the_sources_of_its_presets(places, kind):
     assert {path.parts[0] for path in sources} == {"models", "gpus"}
 
 
-def test_both_wheels_hold_the_same_files(places):
+def test_both_wheels_hold_the_same_files(places: dict[str, Path]) -> None:
     """What the sdist leaves out, a wheel built from it would lack."""
     first, second = (
         {path.relative_to(places[kind]): path.read_bytes() for path in places[kind].rglob("*") if path.is_file()}
@@ -106,6 +106,6 @@ def test_both_wheels_hold_the_same_files(places):
     assert [name for name in first if first[name] != second[name]] == []
 
 
-def test_a_file_that_the_package_lacks_is_an_error():
+def test_a_file_that_the_package_lacks_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
         package_file("presets/none.json")

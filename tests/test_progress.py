@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import sys
 
+import pytest
+
 from hybridcalc.output.progress import bars
 from hybridcalc.reuse.settings import Settings
 from hybridcalc.reuse.simulation import HELD_POINTS, simulate
@@ -12,11 +14,11 @@ from hybridcalc.reuse.workloads import parse_workload
 
 
 class Terminal(io.StringIO):
-    def isatty(self):
+    def isatty(self) -> bool:
         return True
 
 
-def test_a_terminal_shows_a_bar_under_its_name(monkeypatch):
+def test_a_terminal_shows_a_bar_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
     with bars(100) as bar:
         move = bar("a pass")
@@ -27,14 +29,14 @@ def test_a_terminal_shows_a_bar_under_its_name(monkeypatch):
     assert "another pass" in shown.getvalue()
 
 
-def test_a_file_or_a_closed_stderr_shows_none(monkeypatch):
+def test_a_file_or_a_closed_stderr_shows_none(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream in (io.StringIO(), None):
         monkeypatch.setattr(sys, "stderr", stream)
         with bars(100) as bar:
             assert bar("a pass") is None
 
 
-def test_a_simulation_moves_the_bar_now_and_then_and_never_back():
+def test_a_simulation_moves_the_bar_now_and_then_and_never_back() -> None:
     steps = []
     workload = parse_workload("cyclic:prefixes=500,rounds=20")
     simulate(workload, Settings("sglang", 64).setup, progress=steps.append)

@@ -1,6 +1,8 @@
 """Sizes, token counts and dtypes: what is read, what is refused word for word, what is printed."""
 
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -38,7 +40,7 @@ READERS = pytest.mark.parametrize("read", [parse_bytes, parse_tokens, parse_dtyp
         (" 7 B ", 7),
     ],
 )
-def test_a_size_is_read_exactly_and_gib_is_never_gb(text, size):
+def test_a_size_is_read_exactly_and_gib_is_never_gb(text: str, size: int) -> None:
     """GiB is 2**30, GB is 10**9 (DESIGN: never mixed); a decimal is exact, not a float."""
     assert parse_bytes(text) == size
 
@@ -47,13 +49,13 @@ def test_a_size_is_read_exactly_and_gib_is_never_gb(text, size):
     ("text", "tokens"),
     [("9216", 9216), ("8k", 8192), ("8K", 8192), ("1M", 1_048_576), ("1.5k", 1536), ("131,072", 131_072)],
 )
-def test_k_and_m_of_tokens_are_binary(text, tokens):
+def test_k_and_m_of_tokens_are_binary(text: str, tokens: int) -> None:
     """Context lengths are named in 1,024s: 128k is 131,072."""
     assert parse_tokens(text) == tokens
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "80 Gi", "80GiB extra", "-1GiB", "1e9", "0x10", "٣GiB", "8k", "1..5MiB"])
-def test_what_is_no_size_is_refused_with_the_ways_to_write_one(text):
+def test_what_is_no_size_is_refused_with_the_ways_to_write_one(text: str) -> None:
     """The words of the refusal, with the text itself."""
     with pytest.raises(InputError) as refusal:
         parse_bytes(text)
@@ -62,7 +64,7 @@ def test_what_is_no_size_is_refused_with_the_ways_to_write_one(text):
 
 
 @pytest.mark.parametrize("text", ["0", "0GiB", "0.4", "1048577TiB", "9" * 39])
-def test_a_size_out_of_range_is_refused_with_the_range(text):
+def test_a_size_out_of_range_is_refused_with_the_range(text: str) -> None:
     """One EiB is beyond any machine; a slip of the keyboard is not an answer."""
     with pytest.raises(InputError) as refusal:
         parse_bytes(text)
@@ -71,7 +73,7 @@ def test_a_size_out_of_range_is_refused_with_the_range(text):
 
 
 @pytest.mark.parametrize("text", ["", "k", "8g", "8 tokens", "-4", "1e4", "8kk", "½"])
-def test_what_is_no_token_count_is_refused_with_the_ways_to_write_one(text):
+def test_what_is_no_token_count_is_refused_with_the_ways_to_write_one(text: str) -> None:
     """The words of the refusal, with the text itself."""
     with pytest.raises(InputError) as refusal:
         parse_tokens(text)
@@ -80,7 +82,7 @@ def test_what_is_no_token_count_is_refused_with_the_ways_to_write_one(text):
 
 
 @pytest.mark.parametrize("text", ["0", "0k", "1.5", "0.3k", "1048577M"])
-def test_a_token_count_that_is_not_whole_or_too_large_is_refused(text):
+def test_a_token_count_that_is_not_whole_or_too_large_is_refused(text: str) -> None:
     """Half a token does not exist, and 1,048,576 M is the end."""
     with pytest.raises(InputError) as refusal:
         parse_tokens(text)
@@ -101,13 +103,13 @@ def test_a_token_count_that_is_not_whole_or_too_large_is_refused(text):
         ("torch.float8_e5m2", "fp8_e5m2"),
     ],
 )
-def test_a_dtype_has_one_name_whatever_its_spelling(text, name):
+def test_a_dtype_has_one_name_whatever_its_spelling(text: str, name: str) -> None:
     """The spellings of torch, of the engines' flags and of config files."""
     assert parse_dtype(text) == name
     assert parse_dtype(name) == name
 
 
-def test_an_unknown_dtype_is_refused_with_the_known_ones():
+def test_an_unknown_dtype_is_refused_with_the_known_ones() -> None:
     """The words of the refusal."""
     with pytest.raises(InputError) as refusal:
         parse_dtype("int4")
@@ -116,7 +118,7 @@ def test_an_unknown_dtype_is_refused_with_the_known_ones():
 
 
 @READERS
-def test_a_long_text_is_shown_shortened(read):
+def test_a_long_text_is_shown_shortened(read: Callable[..., Any]) -> None:
     """A refusal stays one line of a terminal."""
     with pytest.raises(InputError) as refusal:
         read("x" * 5000)
@@ -135,19 +137,19 @@ def test_a_long_text_is_shown_shortened(read):
         (2**60, "1,048,576.00 TiB"),
     ],
 )
-def test_a_size_is_written_in_the_largest_whole_binary_unit(size, text):
+def test_a_size_is_written_in_the_largest_whole_binary_unit(size: Fraction | int, text: str) -> None:
     """53.57 MiB is the state slot of Kimi-K3 on 8 ranks."""
     assert format_bytes(size) == text
 
 
-def test_a_pool_prints_one_slot_more_than_it_admits():
+def test_a_pool_prints_one_slot_more_than_it_admits() -> None:
     """SGLang's pools hold K + 1 slots: 258 x 54,263,808 B prints as 13.04GB for K = 257 (boot log, Kimi-K3 TP8)."""
     assert gib_text(258 * 54_263_808) == "13.04"
     assert gib_text(258 * 1_907_712) == "0.46"
 
 
 @given(st.integers(1, LARGEST_BYTES))
-def test_a_written_size_reads_back_within_its_last_digit(size):
+def test_a_written_size_reads_back_within_its_last_digit(size: int) -> None:
     """format then parse is off by at most half of the last printed digit."""
     text = format_bytes(size)
     unit = parse_bytes(f"1{text.split()[1]}")
@@ -155,13 +157,13 @@ def test_a_written_size_reads_back_within_its_last_digit(size):
 
 
 @given(st.integers(1, LARGEST_BYTES))
-def test_plain_and_grouped_bytes_read_back_exactly(size):
+def test_plain_and_grouped_bytes_read_back_exactly(size: int) -> None:
     """Plain bytes are exact, with or without thousands separators."""
     assert parse_bytes(str(size)) == parse_bytes(f"{size:,}") == parse_bytes(f"{size} B") == size
 
 
 @given(st.integers(1, LARGEST_TOKENS), st.integers(1, LARGEST_TOKENS // 2**20))
-def test_plain_tokens_read_back_exactly_and_units_multiply(tokens, millions):
+def test_plain_tokens_read_back_exactly_and_units_multiply(tokens: int, millions: int) -> None:
     """Plain counts are exact; M is 1,024 k."""
     assert parse_tokens(str(tokens)) == parse_tokens(f"{tokens:,}") == tokens
     assert parse_tokens(f"{millions}M") == parse_tokens(f"{millions * 1024}k") == millions * 2**20
@@ -173,7 +175,7 @@ def test_plain_tokens_read_back_exactly_and_units_multiply(tokens, millions):
     | st.from_regex(r"\A\s*[0-9.,_]{0,30}\s*[A-Za-z]{0,4}\s*\Z")
     | st.sampled_from([*DTYPE_BYTES])
 )
-def test_any_text_is_read_or_refused_in_one_line(read, text):
+def test_any_text_is_read_or_refused_in_one_line(read: Callable[..., Any], text: str) -> None:
     """No text gets another exception than InputError, and no message breaks its line."""
     try:
         value = read(text)

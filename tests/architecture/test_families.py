@@ -1,6 +1,8 @@
 """Per-rank shapes of each recurrent family and of attention KV, against hand-worked numbers and against their sums."""
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -13,7 +15,7 @@ from hybridcalc.architecture.attention import (
     kv_elements_per_token,
     kv_heads_on_rank,
 )
-from hybridcalc.architecture.families.family import shard_groups
+from hybridcalc.architecture.families.family import StateShapes, shard_groups
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
 from hybridcalc.architecture.families.kda import KimiDelta
 from hybridcalc.architecture.families.lightning import Lightning
@@ -44,7 +46,7 @@ INKLING_KV_STREAM = ConvStream(width=1024, rows=3, kv_heads=8)
         pytest.param(LFM2_1_2B, 4096, 0, id="shortconv-lfm2-1.2b"),
     ],
 )
-def test_state_elements_of_one_layer_as_worked_by_hand(state, conv, temporal):
+def test_state_elements_of_one_layer_as_worked_by_hand(state: Any, conv: int, temporal: int) -> None:
     """One number a family, worked through in the model notes: elements of one layer on one rank."""
     shapes = state.shapes(1)
     assert (shapes.conv_elements, shapes.temporal_elements) == (conv, temporal)
@@ -63,7 +65,7 @@ def test_state_elements_of_one_layer_as_worked_by_hand(state, conv, temporal):
         pytest.param(ShortConv((INKLING_KV_STREAM,)), 16, [(3, 128)], (), id="inkling-one-kv-head-a-rank"),
     ],
 )
-def test_shapes_of_one_rank(state, tp, conv, temporal):
+def test_shapes_of_one_rank(state: Any, tp: int, conv: list[tuple[int, int]], temporal: tuple[int, ...]) -> None:
     """SGLang configs/mamba_utils.py, kimi_linear, zaya and inkling configs (0.5.23)."""
     assert state.shapes(tp) == (tuple(conv), temporal)
 
@@ -73,31 +75,31 @@ def test_shapes_of_one_rank(state, tp, conv, temporal):
     [(8, 1, 8), (8, 4, 8), (8, 8, 8), (1, 8, 8), (8, 16, 16), (16, 3, 3), (16, 6, 6), (0, 4, 0)],
     ids=["one rank", "divides", "one each", "replicated", "more ranks", "tp 3 of 16", "tp 6 of 16", "no groups"],
 )
-def test_groups_that_all_ranks_hold_together(groups, tp, held):
+def test_groups_that_all_ranks_hold_together(groups: int, tp: int, held: int) -> None:
     """G' = G + (tp - G) = tp unless tp divides G, also where tp is smaller (SGLang extra_groups_for_head_shards)."""
     assert shard_groups(groups, tp) == held
 
 
 @pytest.mark.parametrize(("tp", "width"), [(3, 2304), (6, 1280)])
-def test_fewer_ranks_than_groups_that_do_not_divide_keep_fewer_groups(tp, width):
+def test_fewer_ranks_than_groups_that_do_not_divide_keep_fewer_groups(tp: int, width: int) -> None:
     """Qwen3.8-27B at tp 3 keeps 3 groups of 16: a real shape of the engine, no error."""
     assert QWEN3_5_27B.shapes(tp).conv == ((3, width),)
 
 
-def test_each_rank_keeps_a_whole_group_where_groups_are_fewer():
+def test_each_rank_keeps_a_whole_group_where_groups_are_fewer() -> None:
     """Granite has one group: at tp 4 every rank keeps all of B and C, 3072 / 4 + 2 x 128 channels."""
     assert GRANITE_H_TINY.shapes(4).conv == ((3, 1024),)
 
 
 @pytest.mark.parametrize(("kv_heads", "tp", "kept"), [(8, 2, 4), (8, 8, 1), (2, 8, 1), (1, 64, 1), (4, 3, 1)])
-def test_kv_heads_are_shared_out_and_below_one_replicated(kv_heads, tp, kept):
+def test_kv_heads_are_shared_out_and_below_one_replicated(kv_heads: int, tp: int, kept: int) -> None:
     """max(1, kv_heads // tp), as in both engines."""
     assert kv_heads_on_rank(kv_heads, tp) == kept
     assert kv_elements_per_token(GroupedQueryKV(kv_heads, 128, 64), tp) == kept * 192
 
 
 @pytest.mark.parametrize("tp", [1, 8, 96])
-def test_a_latent_row_is_whole_on_every_rank(tp):
+def test_a_latent_row_is_whole_on_every_rank(tp: int) -> None:
     """MLA caches kv_lora_rank + qk_rope_head_dim once for all heads; index keys are not counted here."""
     assert kv_elements_per_token(LatentKV(512, 64), tp) == 576
     assert kv_elements_per_token(LatentKV(512, 0, IndexCache(128, 4)), tp) == 512
@@ -167,7 +169,9 @@ def test_a_latent_row_is_whole_on_every_rank(tp):
         ),
     ],
 )
-def test_ranks_that_do_not_divide_are_refused_with_those_that_do(state, tp, message, fix, total):
+def test_ranks_that_do_not_divide_are_refused_with_those_that_do(
+    state: Any, tp: int, message: str, fix: str, total: int
+) -> None:
     """The words of the refusal, and the number the engine's own assertion names."""
     with pytest.raises(ShardingError) as refusal:
         state.shapes(tp)
@@ -175,10 +179,10 @@ def test_ranks_that_do_not_divide_are_refused_with_those_that_do(state, tp, mess
     assert (refusal.value.total, refusal.value.parts) == (total, tp)
 
 
-def test_a_refusal_is_quick_however_many_heads_a_config_states(steps):
+def test_a_refusal_is_quick_however_many_heads_a_config_states(steps: Callable[..., Any]) -> None:
     """Configs state up to 2**31 heads; the sizes that would do are not searched one by one."""
 
-    def refuse():
+    def refuse() -> None:
         with pytest.raises(ShardingError):
             KimiDelta(num_heads=2**31, head_dim=128, conv_kernel=4).shapes(3)
 
@@ -199,7 +203,7 @@ SHARDABLE = st.one_of(
 )  # fmt: skip
 
 
-def _shapes_or_skip(state, tp):
+def _shapes_or_skip(state: Any, tp: int) -> StateShapes:
     try:
         return state.shapes(tp)
     except ShardingError:
@@ -207,7 +211,7 @@ def _shapes_or_skip(state, tp):
 
 
 @given(SHARDABLE, st.integers(1, 16))
-def test_shards_sum_to_the_whole(state, tp):
+def test_shards_sum_to_the_whole(state: Any, tp: int) -> None:
     """Temporal states always do; convolutions do where tp divides the groups, else their shares of groups differ."""
     whole, shard = state.shapes(1), _shapes_or_skip(state, tp)
     assert shard.temporal_elements * tp == whole.temporal_elements
@@ -221,7 +225,7 @@ def test_shards_sum_to_the_whole(state, tp):
 
 
 @given(SHARDABLE, st.integers(1, 16), st.integers(2, 8))
-def test_more_ranks_never_hold_a_larger_share(state, tp, factor):
+def test_more_ranks_never_hold_a_larger_share(state: Any, tp: int, factor: int) -> None:
     """A rank's state does not grow when ranks are multiplied and both counts divide."""
     fewer, more = _shapes_or_skip(state, tp), _shapes_or_skip(state, tp * factor)
     assert more.temporal_elements <= fewer.temporal_elements
@@ -230,7 +234,7 @@ def test_more_ranks_never_hold_a_larger_share(state, tp, factor):
 
 
 @given(SHARDABLE, st.integers(1, 80))
-def test_a_refusal_names_only_sizes_that_do(state, tp):
+def test_a_refusal_names_only_sizes_that_do(state: Any, tp: int) -> None:
     """Each size a refusal offers shards without a refusal, and the refused one is not among them."""
     try:
         state.shapes(tp)
@@ -243,7 +247,7 @@ def test_a_refusal_names_only_sizes_that_do(state, tp):
 
 
 @given(st.integers(1, 128), st.integers(1, 128), st.integers(1, 128))
-def test_kv_of_a_rank_is_a_share_and_never_less_than_one_head(kv_heads, tp, head_dim):
+def test_kv_of_a_rank_is_a_share_and_never_less_than_one_head(kv_heads: int, tp: int, head_dim: int) -> None:
     """Whole heads, one at the least; exactly a share where tp divides them."""
     row = kv_elements_per_token(GroupedQueryKV(kv_heads, head_dim, head_dim), tp)
     assert row >= 2 * head_dim

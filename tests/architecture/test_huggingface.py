@@ -1,6 +1,7 @@
 """config.json -> Architecture: every known file reads to its known figures, and every way to state the layers reads."""
 
 import json
+from typing import Any
 
 import pytest
 from known_models import FILES_OF_ANOTHER_NAME, KNOWN, SPELT_OUT, config_files, config_of, derived
@@ -13,7 +14,7 @@ read = Architecture.from_hf_config
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_known_fields_read_to_the_figures_worked_out_by_hand(name):
+def test_known_fields_read_to_the_figures_worked_out_by_hand(name: str) -> None:
     """models.json: layer counts, state elements and KV bytes of each model that is not a guess."""
     model = read(config_of(name), name=name, architecture=KNOWN[name]["architecture"])
     figures = derived(model)
@@ -22,7 +23,7 @@ def test_known_fields_read_to_the_figures_worked_out_by_hand(name):
 
 
 @pytest.mark.parametrize("name", [name for name, entry in KNOWN.items() if "swa" in entry["derived"]])
-def test_known_sliding_windows_read_to_their_bytes(name):
+def test_known_sliding_windows_read_to_their_bytes(name: str) -> None:
     """Window layers keep KV of their own head count, up to the window."""
     model, swa = read(config_of(name), architecture=KNOWN[name]["architecture"]), KNOWN[name]["derived"]["swa"]
     row = kv_elements_per_token(model.window_attention or model.attention, 1)
@@ -30,14 +31,14 @@ def test_known_sliding_windows_read_to_their_bytes(name):
 
 
 @pytest.mark.parametrize("stem", config_files())
-def test_every_config_file_reads_to_the_same_figures(stem):
+def test_every_config_file_reads_to_the_same_figures(stem: str) -> None:
     """Whole and partial config.json files, quantised and sibling releases among them."""
     path, name = config_files()[stem]
     figures = derived(read(json.loads(path.read_text(encoding="utf-8")) | SPELT_OUT.get(name, {})))
     assert figures == {key: KNOWN[name]["derived"][key] for key in figures}
 
 
-def test_files_of_another_name_are_there():
+def test_files_of_another_name_are_there() -> None:
     """The table of sibling releases names files that exist."""
     assert set(FILES_OF_ANOTHER_NAME) <= set(config_files())
 
@@ -123,11 +124,11 @@ LAYER_RULES = {
 
 
 @pytest.mark.parametrize(("architecture", "count", "fields", "layers"), LAYER_RULES.values(), ids=LAYER_RULES)
-def test_each_way_to_state_the_layers(architecture, count, fields, layers):
+def test_each_way_to_state_the_layers(architecture: str, count: int, fields: dict[str, Any], layers: str) -> None:
     """The layer rules of each class, as the engines' and the library's config classes expand them."""
     assert read(small_config(architecture, count, **fields)).layers == layers
 
 
-def test_kimi_counts_its_layers_from_one():
+def test_kimi_counts_its_layers_from_one() -> None:
     """kda_layers is 1-based, unlike every other list of indices; what it does not name is MLA."""
     assert read(kda_config(5, [1, 2, 3])).layers == "sssaa"

@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 from math import inf, nan
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +24,7 @@ def refusal_of(config: object, **named: str) -> str:
     return refusal.value.message
 
 
-def test_all_missing_fields_are_named_at_once():
+def test_all_missing_fields_are_named_at_once() -> None:
     """One round trip is enough to complete a config."""
     assert refusal_of({"architectures": ["Qwen3NextForCausalLM"]}, name="k.json") == (
         "k.json: Qwen3NextForCausalLM config, missing num_hidden_layers, layer_types or full_attention_interval, "
@@ -32,7 +33,7 @@ def test_all_missing_fields_are_named_at_once():
     )
 
 
-def test_a_missing_table_names_its_fields_too():
+def test_a_missing_table_names_its_fields_too() -> None:
     """Fields inside a table carry its name."""
     assert refusal_of(
         small_config("JetNemotronForCausalLM", 1, layer_types=["jet"], efficient_attention_config={})
@@ -66,18 +67,18 @@ def test_a_missing_table_names_its_fields_too():
         "nothing near",
     ],
 )
-def test_an_unknown_class_is_refused_with_the_nearest_names(config, message):
+def test_an_unknown_class_is_refused_with_the_nearest_names(config: dict[str, Any], message: str) -> None:
     """Guessing that an unknown class is plain attention would be a half-read."""
     assert refusal_of(config).startswith(message)
 
 
 @pytest.mark.parametrize("config", [[], "{}", None, 7], ids=["list", "text", "none", "number"])
-def test_what_is_no_object_is_refused(config):
+def test_what_is_no_object_is_refused(config: Any) -> None:
     """A parsed JSON file may hold anything."""
     assert refusal_of(config) == f"config.json: a config is a JSON object, this is a {type(config).__name__}"
 
 
-def test_an_unknown_class_given_by_the_caller_is_refused_as_one_of_the_file_is():
+def test_an_unknown_class_given_by_the_caller_is_refused_as_one_of_the_file_is() -> None:
     """``architecture`` overrides the class name; an unknown one is a ConfigError, not a KeyError."""
     assert "unknown architecture Foo" in refusal_of({}, architecture="Foo")
 
@@ -89,7 +90,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("value", UNUSABLE.values(), ids=UNUSABLE)
-def test_a_size_that_is_no_positive_whole_number_is_named_with_its_value(value):
+def test_a_size_that_is_no_positive_whole_number_is_named_with_its_value(value: Any) -> None:
     """Booleans are no numbers, strings are not converted, and sizes are bounded since they are multiplied."""
     message = refusal_of(small_config("Qwen3ForCausalLM", 2, num_attention_heads=value))
     assert "config, not understood: num_attention_heads = " in message and len(message) < 200
@@ -169,7 +170,7 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize(("config", "reason"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
-def test_fields_that_contradict_each_other_are_refused(config, reason):
+def test_fields_that_contradict_each_other_are_refused(config: dict[str, Any], reason: str) -> None:
     """A config is refused whole rather than half-read; the reason names the fields and their values."""
     assert reason in refusal_of(config)
 
@@ -184,7 +185,7 @@ def test_fields_that_contradict_each_other_are_refused(config, reason):
         "Qwen4ExpForConditionalGeneration",
     ],
 )
-def test_a_sliding_window_layer_is_refused_where_the_class_has_no_window(architecture):
+def test_a_sliding_window_layer_is_refused_where_the_class_has_no_window(architecture: str) -> None:
     """A window layer without a window would count for nothing: its KV would be left out."""
     refusal_of(small_config(architecture, 2, layer_types=["linear_attention", "sliding_attention"]))
 
@@ -198,7 +199,7 @@ def test_a_sliding_window_layer_is_refused_where_the_class_has_no_window(archite
     ],
     ids=["class", "pattern", "model_type"],
 )
-def test_line_breaks_of_a_file_do_not_break_the_message(config):
+def test_line_breaks_of_a_file_do_not_break_the_message(config: dict[str, Any]) -> None:
     """A refusal is one printable line whatever a file holds."""
     assert refusal_of(config).isprintable()
 
@@ -238,13 +239,15 @@ OPTIONAL = (
 
 @settings(max_examples=400)
 @given(st.sampled_from([*FIELDS]), st.dictionaries(st.sampled_from(OPTIONAL), values, max_size=6))
-def test_any_values_in_the_fields_of_a_class_are_read_or_refused_in_one_line(architecture, fields):
+def test_any_values_in_the_fields_of_a_class_are_read_or_refused_in_one_line(
+    architecture: str, fields: dict[str, Any]
+) -> None:
     """JSON-like values of every kind in the fields that readers look at."""
     check_read_or_refused(small_config(architecture, 2, **fields))
 
 
 @given(values)
-def test_any_json_value_is_read_or_refused_in_one_line(value):
+def test_any_json_value_is_read_or_refused_in_one_line(value: Any) -> None:
     """A file may hold anything."""
     check_read_or_refused(value)
 
@@ -260,7 +263,9 @@ def _fields_of(config: dict) -> list[tuple[dict, str]]:
 
 @settings(max_examples=400)
 @given(st.sampled_from(REAL), st.data())
-def test_a_real_config_with_fields_dropped_or_retyped_is_read_or_refused_in_one_line(config, data):
+def test_a_real_config_with_fields_dropped_or_retyped_is_read_or_refused_in_one_line(
+    config: dict[str, Any], data: st.DataObject
+) -> None:
     """Released files with up to three fields dropped, replaced or turned into text, a list or a float."""
     config = json.loads(json.dumps(config))
     for _ in range(data.draw(st.integers(1, 3))):

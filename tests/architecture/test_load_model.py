@@ -4,7 +4,9 @@ import io
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_configs import small_config
@@ -19,7 +21,7 @@ CONFIG = small_config("Qwen3NextForCausalLM", 4, full_attention_interval=4)
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder that holds model/config.json, and an empty Hugging Face cache."""
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
@@ -29,37 +31,37 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["model/config.json", "model", "./model", "{here}/model/config.json", "{here}/model"])
-def test_a_config_or_its_folder_reads(folder, path):
+def test_a_config_or_its_folder_reads(folder: Path, path: str) -> None:
     """Relative or absolute, the file or the folder that holds it."""
     assert load_model(path.format(here=folder)).layers == "sssa"
 
 
-def test_a_byte_order_mark_does_not_matter(folder):
+def test_a_byte_order_mark_does_not_matter(folder: Path) -> None:
     """Editors on Windows leave one."""
     (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8-sig")
     assert load_model("config.json").layers == "sssa"
 
 
-def test_a_preset_file_reads_as_the_shipped_preset_does():
+def test_a_preset_file_reads_as_the_shipped_preset_does() -> None:
     """A user's own YAML has the same schema."""
     assert load_model(str(ROOT / "presets" / "models" / "kimi-k3.yaml")) == load_model("kimi-k3")
 
 
-def test_stdin_reads_as_a_config(monkeypatch):
+def test_stdin_reads_as_a_config(monkeypatch: pytest.MonkeyPatch) -> None:
     """`-`, as in `curl ... | hybridcalc ratio -`."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(CONFIG).encode())))
     model = load_model("-")
     assert (model.layers, model.source) == ("sssa", "stdin")
 
 
-def test_a_local_folder_wins_over_a_preset_of_that_id(folder):
+def test_a_local_folder_wins_over_a_preset_of_that_id(folder: Path) -> None:
     """As the engines do: moonshotai/Kimi-K3 beside the working folder is what is served."""
     (folder / "moonshotai").mkdir()
     (folder / "model").rename(folder / "moonshotai" / "Kimi-K3")
     assert load_model("moonshotai/Kimi-K3").architecture == "Qwen3NextForCausalLM"
 
 
-def cache(folder, name, commit, config, *, main=""):
+def cache(folder: Path, name: str, commit: str, config: dict[str, Any], *, main: str = "") -> Path:
     """A snapshot in a Hugging Face cache, and the commit that refs/main names."""
     model = folder / "hub" / f"models--{name.replace('/', '--')}"
     snapshot = model / "snapshots" / commit
@@ -71,7 +73,7 @@ def cache(folder, name, commit, config, *, main=""):
     return snapshot
 
 
-def test_an_id_that_is_no_preset_is_looked_up_in_the_local_cache(folder):
+def test_an_id_that_is_no_preset_is_looked_up_in_the_local_cache(folder: Path) -> None:
     """The snapshot that refs/main names, offline; the model keeps the id as its name."""
     cache(folder, "acme/Qwen-Tuned", "0123", CONFIG)
     cache(folder, "acme/Qwen-Tuned", "4567", CONFIG | {"num_hidden_layers": 8}, main="4567\n")
@@ -79,14 +81,14 @@ def test_an_id_that_is_no_preset_is_looked_up_in_the_local_cache(folder):
     assert (model.name, model.layers) == ("acme/Qwen-Tuned", "sssasssa")
 
 
-def test_without_refs_the_newest_snapshot_is_taken(folder):
+def test_without_refs_the_newest_snapshot_is_taken(folder: Path) -> None:
     """A cache filled by hand has no refs/main."""
     cache(folder, "acme/Qwen-Tuned", "aaaa", CONFIG | {"num_hidden_layers": 8})
     os.utime(cache(folder, "acme/Qwen-Tuned", "0000", CONFIG), (1, 1))
     assert load_model("acme/Qwen-Tuned").layers == "sssasssa"
 
 
-def test_the_cache_of_hf_home_is_the_default(folder, monkeypatch):
+def test_the_cache_of_hf_home_is_the_default(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """HF_HUB_CACHE, else HF_HOME/hub."""
     cache(folder, "acme/Qwen-Tuned", "0123", CONFIG)
     monkeypatch.delenv("HF_HUB_CACHE")
@@ -108,7 +110,7 @@ NO_COMMIT = {
 
 
 @pytest.mark.parametrize("make", NO_COMMIT.values(), ids=NO_COMMIT)
-def test_a_ref_that_names_no_commit_is_refused(folder, make):
+def test_a_ref_that_names_no_commit_is_refused(folder: Path, make: Callable[..., Any]) -> None:
     """It is neither waited for nor read without end, and it leads nowhere outside the cache."""
     cache(folder, "acme/Qwen-Tuned", "4567", CONFIG)
     (folder / "hub" / "config.json").write_text(json.dumps(CONFIG))
@@ -120,7 +122,7 @@ def test_a_ref_that_names_no_commit_is_refused(folder, make):
     assert refusal.value.fix == "download acme/Qwen-Tuned again, or give a config.json or its folder"
 
 
-def test_a_snapshot_without_a_config_is_not_found(folder):
+def test_a_snapshot_without_a_config_is_not_found(folder: Path) -> None:
     """A cache of weights alone, or of a download that was cut off."""
     (cache(folder, "acme/Qwen-Tuned", "0123", CONFIG) / "config.json").unlink()
     with pytest.raises(ModelNotFound):
@@ -148,7 +150,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize(("name", "content", "message"), UNREADABLE.values(), ids=UNREADABLE)
-def test_a_file_that_cannot_be_read_is_refused(folder, name, content, message):
+def test_a_file_that_cannot_be_read_is_refused(folder: Path, name: str, content: bytes, message: str) -> None:
     """Malformed, enormous, binary and deeply nested files: an InputError with file and reason."""
     (folder / name).write_bytes(content)
     with pytest.raises(InputError) as refusal:
@@ -156,7 +158,7 @@ def test_a_file_that_cannot_be_read_is_refused(folder, name, content, message):
     assert refusal.value.message.startswith(message)
 
 
-def test_a_huge_config_that_is_valid_is_read(folder, steps):
+def test_a_huge_config_that_is_valid_is_read(folder: Path, steps: Callable[..., Any]) -> None:
     """A quantisation table may hold thousands of entries."""
     table = {f"layer.{i}": {"bits": 4} for i in range(20_000)}
     (folder / "c.json").write_text(json.dumps(CONFIG | {"quantization_config": table}), encoding="utf-8")
@@ -176,7 +178,7 @@ def test_a_huge_config_that_is_valid_is_read(folder, steps):
         (".", "config.json: no such file"),
     ],
 )
-def test_a_path_without_a_file_is_refused(folder, name, message):
+def test_a_path_without_a_file_is_refused(folder: Path, name: str, message: str) -> None:
     """ModelNotFound names the path."""
     with pytest.raises(ModelNotFound) as refusal:
         load_model(name)
@@ -188,7 +190,7 @@ def test_a_path_without_a_file_is_refused(folder, name, message):
     ["~nobody-of-that-name/x", "x" * 5000, "a/" * 3000, "\ud800", "a\nb", "\x1b[31m", "acme/../..", "/dev/zero"],
     ids=["unknown home", "long", "long path", "surrogate", "line break", "escape", "dots", "device"],
 )
-def test_no_name_gets_another_exception_than_ours(folder, name):
+def test_no_name_gets_another_exception_than_ours(folder: Path, name: str) -> None:
     """Names come from command lines and scripts; the message is one printable line."""
     with pytest.raises(HybridcalcError) as refusal:
         load_model(name)
@@ -196,7 +198,7 @@ def test_no_name_gets_another_exception_than_ours(folder, name):
 
 
 @pytest.mark.parametrize("name", ["loop", "loop.json", "./loop", "loop.json/config.json", "folder", "./folder/"])
-def test_links_that_go_round_are_named_as_such(folder, name):
+def test_links_that_go_round_are_named_as_such(folder: Path, name: str) -> None:
     """Such a file is there, so "no such file" would be wrong."""
     for loop in ("loop", "loop.json"):
         (folder / loop).symlink_to(loop)
@@ -207,17 +209,17 @@ def test_links_that_go_round_are_named_as_such(folder, name):
     assert refusal.value.message == f"{name}: too many levels of symbolic links"
 
 
-def test_a_link_to_nothing_is_no_such_file(folder):
+def test_a_link_to_nothing_is_no_such_file(folder: Path) -> None:
     """It is a path all the same, not the name of a model."""
     (folder / "dangling").symlink_to("nowhere")
     with pytest.raises(ModelNotFound, match=r"^dangling: no such file$"):
         load_model("dangling")
 
 
-def test_a_name_of_any_length_is_refused_in_few_steps(folder, steps):
+def test_a_name_of_any_length_is_refused_in_few_steps(folder: Path, steps: Callable[..., Any]) -> None:
     """Twenty thousand quantisation suffixes."""
 
-    def refuse():
+    def refuse() -> None:
         with pytest.raises(ModelNotFound, match=r"^no model 'x-fp8-fp8"):
             load_model("x" + "-fp8" * 20_000)
 
@@ -226,31 +228,31 @@ def test_a_name_of_any_length_is_refused_in_few_steps(folder, steps):
 
 
 @pytest.mark.parametrize("name", ["\x1b[31m/Kimi-K3", "a\nb/Kimi-K3", "\x9b/Kimi-K3", "a\u202eb/Kimi-K3"])
-def test_how_a_name_was_read_is_told_without_its_control_characters(folder, name):
+def test_how_a_name_was_read_is_told_without_its_control_characters(folder: Path, name: str) -> None:
     """The note is printed on a terminal."""
     reading = load_model(name).reading
     assert reading.startswith("read as kimi-k3: ") and reading.isprintable()
 
 
-def test_a_path_is_not_taken_for_a_preset_of_its_last_name(folder):
+def test_a_path_is_not_taken_for_a_preset_of_its_last_name(folder: Path) -> None:
     """../kimi-k3 that does not exist is no Kimi-K3."""
     with pytest.raises(ModelNotFound):
         load_model("../kimi-k3")
 
 
-def test_an_organisation_of_one_letter_is_not_a_path(folder):
+def test_an_organisation_of_one_letter_is_not_a_path(folder: Path) -> None:
     """x/Kimi-K3 is looked up as any other id."""
     assert load_model("x/Kimi-K3").name == "kimi-k3"
 
 
-def test_a_named_pipe_is_not_waited_for(folder):
+def test_a_named_pipe_is_not_waited_for(folder: Path) -> None:
     """A path that is no regular file is refused, not read."""
     os.mkfifo(folder / "pipe.json")
     with pytest.raises(InputError, match="not a regular file"):
         load_model("pipe.json")
 
 
-def test_a_config_error_names_the_file(folder):
+def test_a_config_error_names_the_file(folder: Path) -> None:
     """So that a script over many files says which one."""
     (folder / "bad.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": "4"}), encoding="utf-8")
     with pytest.raises(

@@ -1,5 +1,8 @@
 """A user's own preset file: what is accepted, and that anything else is refused in one line and in bounded time."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,14 +42,14 @@ def refusal_of(text: str) -> str:
     return refusal.value.message
 
 
-def test_a_whole_preset_reads():
+def test_a_whole_preset_reads() -> None:
     """Blanks in layers do not count, values may be narrower than keys, and a window may share the attention's sizes."""
     model = from_preset(read_preset(MINE.replace("ssaw", "ss aw"), "mine.yaml"))
     assert (model.layers, model.attention, model.window) == ("ssaw", (8, 64, 32), 512)
     assert (model.state, model.window_attention) == (KimiDelta(96, 128, 4), None)
 
 
-def test_window_layers_may_have_heads_of_their_own():
+def test_window_layers_may_have_heads_of_their_own() -> None:
     """Inkling: 16 KV heads in local layers, 8 in full ones."""
     text = MINE.replace("{tokens: 512}", "{tokens: 512, kv_heads: 16, head_dim: 128}")
     assert from_preset(read_preset(text, "mine.yaml")).window_attention == (16, 128, 128)
@@ -99,21 +102,21 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED)
-def test_a_malformed_preset_is_refused_with_its_first_fault(text, message):
+def test_a_malformed_preset_is_refused_with_its_first_fault(text: str, message: str) -> None:
     """InputError with file, field or line, and reason; the user's file is outside data."""
     assert refusal_of(text).startswith(message)
 
 
 @pytest.mark.parametrize("field", ["name", "architecture", "source", "notes", "hf_id", "evidence", "confidence"])
 @pytest.mark.parametrize("character", [r"\e", r"\0", r"\x9b", r"\x7f", r"\u202e"])
-def test_control_characters_are_refused_in_every_text(field, character):
+def test_control_characters_are_refused_in_every_text(field: str, character: str) -> None:
     """Texts of a preset are printed on a terminal."""
     lines = [line for line in MINE.splitlines() if not line.startswith(field)]
     message = refusal_of("\n".join([*lines, f'{field}: "a{character}[31m"']))
     assert message.startswith(f"mine.yaml: {field}: ")
 
 
-def test_line_ends_of_a_text_are_blanks():
+def test_line_ends_of_a_text_are_blanks() -> None:
     """Notes may be a block of several lines; answers print them in one."""
     model = from_preset(read_preset(MINE + "notes: |\n  one\n  two\n", "mine.yaml"))
     assert model.notes == "one two"
@@ -132,12 +135,12 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_an_enormous_or_bottomless_preset_is_refused_in_bounded_time(text, steps):
+def test_an_enormous_or_bottomless_preset_is_refused_in_bounded_time(text: str, steps: Callable[..., Any]) -> None:
     """Nothing a file of a quarter MiB holds keeps the reader busy: calls in proportion to its characters."""
     assert steps(lambda: refusal_of(text)) < 60 * len(text)
 
 
-def test_a_gpu_preset_needs_its_memory():
+def test_a_gpu_preset_needs_its_memory() -> None:
     """The other schema refuses in the same voice."""
     with pytest.raises(InputError) as refusal:
         read_gpu_preset("id: x\nname: X\nsource: s\nconfidence: verified\n", "x.yaml")
@@ -151,13 +154,13 @@ yaml_words = st.sampled_from([
 
 
 @given(st.lists(yaml_words, max_size=30).map("".join) | st.text(max_size=80))
-def test_any_text_is_refused_in_one_line(text):
+def test_any_text_is_refused_in_one_line(text: str) -> None:
     """No text of this size is a preset, and no text gets another exception."""
     assert refusal_of(text).startswith("mine.yaml: ")
 
 
 @given(st.data())
-def test_a_preset_with_a_piece_cut_out_is_read_or_refused(data):
+def test_a_preset_with_a_piece_cut_out_is_read_or_refused(data: st.DataObject) -> None:
     """Truncated or edited files: an Architecture, or one line."""
     start = data.draw(st.integers(0, len(MINE)))
     end = data.draw(st.integers(start, min(len(MINE), start + 40)))

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from known_models import KNOWN, MODELS, derived
@@ -21,7 +22,7 @@ COMPILER = ROOT / "tools" / "compile_presets.py"
 
 
 @pytest.mark.parametrize("path", MODEL_FILES, ids=lambda path: path.stem)
-def test_every_model_file_passes_the_schema_and_is_named_after_its_id(path):
+def test_every_model_file_passes_the_schema_and_is_named_after_its_id(path: Path) -> None:
     """pydantic checks each YAML here, so that the command line need not."""
     preset = read_preset(path.read_text(encoding="utf-8"), path.name)
     assert preset["id"] == path.stem
@@ -29,7 +30,7 @@ def test_every_model_file_passes_the_schema_and_is_named_after_its_id(path):
 
 
 @pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
-def test_every_gpu_file_passes_the_schema_and_is_named_after_its_id(path):
+def test_every_gpu_file_passes_the_schema_and_is_named_after_its_id(path: Path) -> None:
     """As for models."""
     preset = read_gpu_preset(path.read_text(encoding="utf-8"), path.name)
     assert preset["id"] == path.stem
@@ -37,7 +38,7 @@ def test_every_gpu_file_passes_the_schema_and_is_named_after_its_id(path):
 
 
 @pytest.mark.parametrize("folder", ["models", "gpus"])
-def test_the_compiled_index_is_what_the_files_say(folder):
+def test_the_compiled_index_is_what_the_files_say(folder: str) -> None:
     """Run python tools/compile_presets.py when this fails."""
     spec = importlib.util.spec_from_file_location("compile_presets", COMPILER)
     compiler = importlib.util.module_from_spec(spec)
@@ -46,7 +47,7 @@ def test_the_compiled_index_is_what_the_files_say(folder):
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_every_known_model_has_a_preset_of_the_same_figures(name):
+def test_every_known_model_has_a_preset_of_the_same_figures(name: str) -> None:
     """models.json: verified and second-hand entries, each found by name and by Hugging Face id."""
     model = load_model(name)
     figures = derived(model)
@@ -57,19 +58,19 @@ def test_every_known_model_has_a_preset_of_the_same_figures(name):
 
 
 @pytest.mark.parametrize("name", sorted(MODELS.keys() - KNOWN.keys()))
-def test_a_guess_has_no_preset(name):
+def test_a_guess_has_no_preset(name: str) -> None:
     """A number that might be wrong is not shipped."""
     assert find_preset(name) is None
     assert find_preset(MODELS[name]["hf_id"]) is None
 
 
-def test_there_is_no_preset_beyond_the_known_models():
+def test_there_is_no_preset_beyond_the_known_models() -> None:
     """Each preset's figures are checked above."""
     assert sorted(preset["name"] for preset in shipped_presets().values()) == sorted(KNOWN)
 
 
 @pytest.mark.parametrize("preset_id", shipped_presets())
-def test_a_preset_id_is_lower_case_and_carries_no_organisation(preset_id):
+def test_a_preset_id_is_lower_case_and_carries_no_organisation(preset_id: str) -> None:
     """A name one would type: the model's, without org/ and without blanks."""
     organisation = shipped_presets()[preset_id]["hf_id"].partition("/")[0].lower()
     assert preset_id == preset_id.lower() and not set(preset_id) & set("/ _")
@@ -77,7 +78,7 @@ def test_a_preset_id_is_lower_case_and_carries_no_organisation(preset_id):
 
 
 @pytest.mark.parametrize("presets", [shipped_presets(), shipped_gpus()], ids=["models", "gpus"])
-def test_no_two_presets_share_a_name(presets):
+def test_no_two_presets_share_a_name(presets: dict[str, dict[str, Any]]) -> None:
     """Ids, names, Hugging Face ids and aliases of different presets differ in any case."""
     owners: dict[str, set[str]] = {}
     for preset_id, preset in presets.items():
@@ -87,7 +88,7 @@ def test_no_two_presets_share_a_name(presets):
 
 
 @pytest.mark.parametrize("preset_id", shipped_presets())
-def test_a_preset_is_found_by_each_of_its_names_in_any_case(preset_id):
+def test_a_preset_is_found_by_each_of_its_names_in_any_case(preset_id: str) -> None:
     """Id, name, Hugging Face id and aliases, as typed or shouted."""
     preset = shipped_presets()[preset_id]
     names = [preset_id, preset["name"], preset["hf_id"], *preset.get("aliases", ())]
@@ -106,26 +107,26 @@ def test_a_preset_is_found_by_each_of_its_names_in_any_case(preset_id):
         ("unsloth/LFM2-1.2B-GGUF", "lfm2-1.2b"),
     ],
 )
-def test_a_quantised_release_is_read_as_the_model_it_was_made_from(name, preset_id):
+def test_a_quantised_release_is_read_as_the_model_it_was_made_from(name: str, preset_id: str) -> None:
     """Quantising weights leaves the caches alone; the reading says what was done."""
     assert find_preset(name) == (preset_id, f"read as {preset_id}: quantised weights have the same caches")
     assert load_model(name).name == preset_id
 
 
 @pytest.mark.parametrize("preset_id", shipped_presets())
-def test_the_nvfp4_release_of_every_model_is_found(preset_id):
+def test_the_nvfp4_release_of_every_model_is_found(preset_id: str) -> None:
     """Vendors name a quantised release after the model, in place of its own -BF16 or -MXFP8."""
     base = re.sub(r"-(BF16|NVFP4|MXFP8)$", "", shipped_presets()[preset_id]["hf_id"])
     assert (find_preset(f"{base}-NVFP4") or ("none", ""))[0] == preset_id
 
 
-def test_another_organisation_s_copy_is_read_as_the_model_of_that_name():
+def test_another_organisation_s_copy_is_read_as_the_model_of_that_name() -> None:
     """org/name of a mirror: the name decides, and the reading says so."""
     assert find_preset("mirror/Kimi-K3") == ("kimi-k3", "read as kimi-k3: mirror/Kimi-K3 has the same model name")
 
 
 @pytest.mark.parametrize("name", ["kimi", "kimi-k3-turbo", "a/b/kimi-k3", "-fp8", "kimi-k3-fp8-turbo", "27b"])
-def test_a_name_that_only_resembles_a_preset_is_not_taken_for_it(name):
+def test_a_name_that_only_resembles_a_preset_is_not_taken_for_it(name: str) -> None:
     """A wrong geometry is worse than none."""
     assert find_preset(name) is None
 
@@ -134,7 +135,7 @@ def test_a_name_that_only_resembles_a_preset_is_not_taken_for_it(name):
     ("name", "named"),
     [("kimi-k4", "nearest: kimi-k3"), ("Qwen/Qwen3.5-28B", "qwen3.5-27b"), ("zzzzzzzz", "`hybridcalc models` lists")],
 )
-def test_an_unknown_model_is_refused_with_the_nearest_presets(name, named):
+def test_an_unknown_model_is_refused_with_the_nearest_presets(name: str, named: str) -> None:
     """What to write instead; nothing near, and it says where the list is."""
     with pytest.raises(ModelNotFound) as refusal:
         load_model(name)
@@ -143,13 +144,13 @@ def test_an_unknown_model_is_refused_with_the_nearest_presets(name, named):
     assert refusal.value.fix.endswith("; or give a config.json or its folder")
 
 
-def test_names_for_listings_are_sorted_ids():
+def test_names_for_listings_are_sorted_ids() -> None:
     """For `hybridcalc models` and for shell completion."""
     assert model_names() == sorted(path.stem for path in MODEL_FILES)
 
 
 @pytest.mark.parametrize("gpu", shipped_gpus())
-def test_a_gpu_has_the_memory_its_driver_reports_and_a_plausible_bandwidth(gpu):
+def test_a_gpu_has_the_memory_its_driver_reports_and_a_plausible_bandwidth(gpu: str) -> None:
     """Driver totals lie below the marketed size, between a T4 and a GB300; bandwidth is in GB/s."""
     assert 15_000 <= shipped_gpus()[gpu]["memory_mib"] <= 300_000
     assert 100 <= shipped_gpus()[gpu].get("bandwidth_gbs", 100) <= 10_000
@@ -158,6 +159,6 @@ def test_a_gpu_has_the_memory_its_driver_reports_and_a_plausible_bandwidth(gpu):
 @pytest.mark.parametrize(
     ("gpu", "mib"), [("h100", 81_559), ("h200", 143_771), ("b200", 183_359), ("h20-96gb", 97_871), ("t4", 15_360)]
 )
-def test_the_memory_of_common_gpus(gpu, mib):
+def test_the_memory_of_common_gpus(gpu: str, mib: int) -> None:
     """nvidia-smi totals in MiB; 143771MiB is the H200 of the usage text."""
     assert shipped_gpus()[gpu]["memory_mib"] == mib

@@ -18,33 +18,33 @@ def boots(text: str) -> list[Boot]:
     return assemble(scan(io.BytesIO(text.encode()))).boots
 
 
-def test_each_start_is_a_boot_of_its_own():
+def test_each_start_is_a_boot_of_its_own() -> None:
     again = SGLANG.replace("124", "200").replace("330323", "250000")
     found = boots(SGLANG + again)
     assert [figures(boot)["max_mamba_cache_size"] for boot in found] == [124, 200]
     assert [figures(boot)["max_total_num_tokens"] for boot in found] == [330_323, 250_000]
 
 
-def test_the_same_start_pasted_twice_adds_nothing():
+def test_the_same_start_pasted_twice_adds_nothing() -> None:
     """Where the engine says nothing of a new start, a repeated line is a repetition."""
     pools = "".join(line + "\n" for line in SGLANG.splitlines() if "allocated" in line or "max_total" in line)
     assert len(boots(pools + pools)) == 1
     assert figures(boots(pools + pools)[0]) == figures(boots(pools)[0])
 
 
-def test_engines_in_one_file_stay_apart():
+def test_engines_in_one_file_stay_apart() -> None:
     found = boots(
         "\n".join(line for pair in zip(SGLANG.splitlines(), VLLM.splitlines(), strict=False) for line in pair)
     )
     assert [boot.engine for boot in found] == ["sglang", "vllm"]
 
 
-def test_another_pid_is_another_vllm_start():
+def test_another_pid_is_another_vllm_start() -> None:
     found = boots(VLLM + VLLM.replace("pid=90", "pid=91").replace("516,180", "350,043"))
     assert [figures(boot)["gpu_kv_cache_tokens"] for boot in found] == [516_180, 350_043]
 
 
-def test_ranks_of_one_boot_are_one_boot():
+def test_ranks_of_one_boot_are_one_boot() -> None:
     """Equal ranks give one value; uneven ones a list, and no draft."""
     both = SGLANG + SGLANG.replace("TP0", "TP1").replace("K size: 10.08", "K size: 5.04").replace(
         "V size: 10.08", "V size: 5.04"
@@ -56,7 +56,7 @@ def test_ranks_of_one_boot_are_one_boot():
     assert "draft_k_gib" not in said
 
 
-def test_a_draft_model_keeps_its_own_names():
+def test_a_draft_model_keeps_its_own_names() -> None:
     draft = (
         "[2026-10-02 00:39:42 TP0] Load weight end. elapsed=1 s, type=Qwen3_5MTP, avail mem=62.00 GB, "
         "mem usage=3.30 GB.\n"
@@ -71,13 +71,13 @@ def test_a_draft_model_keeps_its_own_names():
     assert (said["mem_pool_end_avail_gib"], said["draft_mem_pool_end_avail_gib"]) == (26.11, 24.85)
 
 
-def test_an_impossible_figure_gives_way_to_a_possible_one():
+def test_an_impossible_figure_gives_way_to_a_possible_one() -> None:
     decoy = "(Worker_DP1 pid=3) INFO 08-13 11:26:35 [a.py:1] Model loading took 999.99 GiB memory\n"
     assert figures(boots(decoy + VLLM)[0])["weights_gib"] == 15.26
     assert figures(boots(decoy)[0])["weights_gib"] == 999.99
 
 
-def test_what_is_held_of_many_boots_is_bounded():
+def test_what_is_held_of_many_boots_is_bounded() -> None:
     line = "Mamba Cache is allocated. max_mamba_cache_size: {0}, conv_state size: 0.34GB, ssm_state size: 17.58GB\n"
     found = assemble(scan(io.BytesIO("".join(map(line.format, range(1, 3000))).encode())))
     assert len(found.boots) == MOST_BOOTS and found.dropped == 2999 - MOST_BOOTS
@@ -97,7 +97,7 @@ def flat(said: dict[str, object]) -> set[tuple[str, object]]:
     }
 
 
-def test_any_two_logs_in_one_file_keep_their_figures_and_names():
+def test_any_two_logs_in_one_file_keep_their_figures_and_names() -> None:
     """Thousands of pairs: no boot lends another its ranks, its draft or its end."""
     paths = sorted((Path(__file__).parent.parent / "data" / "bootlogs").glob("*.log"))
     read = {path.stem: list(scan(io.BytesIO(path.read_bytes()))) for path in paths}
@@ -120,7 +120,7 @@ UNDECIDED = [
 """
 
 
-def test_a_load_behind_a_draft_context_is_no_draft():
+def test_a_load_behind_a_draft_context_is_no_draft() -> None:
     llama = (
         "llama_kv_cache: CUDA0 KV buffer size = 512.00 MiB\ncreating MTP draft context against the target model\n"
         "llama_kv_cache: CUDA0 KV buffer size = 32.00 MiB\n"

@@ -58,7 +58,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("unit", [CHATTER, b"x", b" ", b"\0", b"\xff"], ids=["log", "x", "spaces", "zeros", "bytes"])
-def test_a_big_file_takes_bounded_work_and_memory(unit: bytes, parsed: list[int]):
+def test_a_big_file_takes_bounded_work_and_memory(unit: bytes, parsed: list[int]) -> None:
     """64 MiB of serving log, and 64 MiB without a single newline: a few chunks are held, and the boot alone is parsed
     with a few lines of a running server, which are sampled.
     """
@@ -89,7 +89,7 @@ def test_a_big_file_takes_bounded_work_and_memory(unit: bytes, parsed: list[int]
 )
 def test_a_file_made_to_be_slow_is_not_slow(
     unit: bytes, growth: Callable[[Callable[[], object], Callable[[], object]], float]
-):
+) -> None:
     """Nothing but literals that a line may open with, or what the cleaning looks for: work grows with size alone, where
     four times the input would be sixteen times the work of a search that starts over.
     """
@@ -101,7 +101,7 @@ def test_a_file_made_to_be_slow_is_not_slow(
     assert growth(scanned(2**16), scanned(2**18)) < 8
 
 
-def test_a_file_of_literals_alone_is_held_a_chunk_at_a_time():
+def test_a_file_of_literals_alone_is_held_a_chunk_at_a_time() -> None:
     """Every byte is a neighbourhood then, and still only a chunk of them is cleaned at once."""
     tracemalloc.start()
     try:
@@ -112,7 +112,7 @@ def test_a_file_of_literals_alone_is_held_a_chunk_at_a_time():
     assert peak < 64 * 2**20
 
 
-def test_a_gzip_bomb_is_unpacked_a_chunk_at_a_time(parsed: list[int]):
+def test_a_gzip_bomb_is_unpacked_a_chunk_at_a_time(parsed: list[int]) -> None:
     """64 MiB in 64 KiB: what is unpacked is never held as a whole."""
     packed = gzip.compress(b"\n" * (64 * 2**20) + DENSE)
     tracemalloc.start()
@@ -129,7 +129,7 @@ def test_a_gzip_bomb_is_unpacked_a_chunk_at_a_time(parsed: list[int]):
 @pytest.mark.parametrize("unit", [DENSE, b"a size of 1 GB\n"], ids=["boots", "literals"])
 def test_what_is_parsed_of_a_log_is_bounded_unless_all_is_asked_for(
     unit: bytes, parsed: list[int], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """A log that speaks of memory in every line is read up to a point, and says so."""
     monkeypatch.setattr(reader, "PARSED_BYTES", 2**19)
     remarks: list[str] = []
@@ -140,7 +140,7 @@ def test_what_is_parsed_of_a_log_is_bounded_unless_all_is_asked_for(
     assert stream.handed_out <= 2**19 + 3 * CHUNK_BYTES
 
 
-def test_an_endless_stream_and_a_device_end(parsed: list[int], monkeypatch: pytest.MonkeyPatch):
+def test_an_endless_stream_and_a_device_end(parsed: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is a stream read for ever that says nothing: literals of no line known here are looked for, not parsed."""
     monkeypatch.setattr(reader, "SILENT_BYTES", 2**22)
     for unit in (b"\0", b"allocated\n"):
@@ -167,7 +167,7 @@ MANY_RECORDS = {
 @pytest.mark.parametrize("line", MANY_RECORDS.values(), ids=MANY_RECORDS)
 def test_a_log_of_thousands_of_records_is_answered_in_steps_that_grow_with_it(
     line: str, tmp_path: Path, steps: Callable[[Callable[[], object]], int]
-):
+) -> None:
     """Twice the lines take at most two and a half times the work, and no boot is told more than a reader reads."""
 
     def answered(many: int) -> Callable[[], LogAnswer]:
@@ -184,7 +184,7 @@ def test_a_log_of_thousands_of_records_is_answered_in_steps_that_grow_with_it(
 
 def test_a_boot_is_held_against_every_model_in_few_steps_a_combination(
     tmp_path: Path, steps: Callable[[Callable[[], object]], int], monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     """What the pools print is worked out once a boot, not once a model, tp and dtype: 30 calls at most for each."""
     combinations, sizes = [0], candidates._sizes
 

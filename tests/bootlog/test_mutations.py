@@ -68,7 +68,7 @@ def printed(record: Record) -> list[str]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_damage_raises_and_none_invents_a_figure(part: int):
+def test_no_damage_raises_and_none_invents_a_figure(part: int) -> None:
     """Each number's digits stand in the text in a row, but for line ends, prefixes, colours and separators."""
     draw = random.Random(part)
     for _ in range(MUTATIONS // PARTS):
@@ -84,7 +84,7 @@ def test_no_damage_raises_and_none_invents_a_figure(part: int):
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"], ids=["lf", "crlf"])
-def test_a_line_end_anywhere_in_a_word_or_number_changes_no_figure(line_end: bytes):
+def test_a_line_end_anywhere_in_a_word_or_number_changes_no_figure(line_end: bytes) -> None:
     """Numbers and dtypes are whole again, and none is reported by half."""
     draw, invented, lost = random.Random(10), [], []
     for raw in LOGS:

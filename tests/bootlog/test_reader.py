@@ -88,7 +88,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_the_boot_is_read_however_it_was_pasted(name: str):
+def test_the_boot_is_read_however_it_was_pasted(name: str) -> None:
     """Same two records, same rank, whatever a terminal, a logger or a person did to the lines."""
     found = read(VARIANTS[name].encode())
     assert [texts(record) for record in found] == FIGURES
@@ -98,7 +98,7 @@ def test_the_boot_is_read_however_it_was_pasted(name: str):
 
 @pytest.mark.parametrize("prefix", ["", "   ", "> ", "# ", "2026-02-01T00:05:03.1Z ", "sglang-1  | "])
 @pytest.mark.parametrize("wrapped", [hard_wrapped, soft_wrapped])
-def test_no_column_is_a_bad_one_to_wrap_at(wrapped: Callable[[int, str], str], prefix: str):
+def test_no_column_is_a_bad_one_to_wrap_at(wrapped: Callable[[int, str], str], prefix: str) -> None:
     """From 30 columns up, a cut may fall into any word, label or number."""
     for width in range(30, 140):
         found = read(wrapped(width, prefix).encode())
@@ -106,14 +106,14 @@ def test_no_column_is_a_bad_one_to_wrap_at(wrapped: Callable[[int, str], str], p
 
 
 @pytest.mark.parametrize("noise", ["\n", "\r\n", "\n    ", "\x1b[0m", "\\n", "\x1b[31m\x1b[K"])
-def test_no_place_is_a_bad_one_for_a_cut_or_a_colour(noise: str):
+def test_no_place_is_a_bad_one_for_a_cut_or_a_colour(noise: str) -> None:
     """One cut or colour code anywhere in the text behind the time stamp changes no figure."""
     text = f"{STATE}\n{KV}\n"
     for at in range(1, len(text) - 1):
         assert [texts(record) for record in read((text[:at] + noise + text[at:]).encode())] == FIGURES, at
 
 
-def test_the_line_is_the_one_the_record_starts_on():
+def test_the_line_is_the_one_the_record_starts_on() -> None:
     """Counted in the file: a wrapped record has its first line, and a JSON string's inner lines do not count."""
     found = read(("chatter\n" * 70_000 + hard_wrapped(60) + json.dumps({"log": hard_wrapped(60)})).encode())
     assert [record.line for record in found] == [70_001, 70_004, 70_006, 70_006]
@@ -121,7 +121,7 @@ def test_the_line_is_the_one_the_record_starts_on():
 
 @pytest.mark.parametrize("around", [CHUNK_BYTES, CHUNK_BYTES - AFTER_BYTES, CHUNK_BYTES - AFTER_BYTES - BEFORE_BYTES])
 @pytest.mark.parametrize("filler", [b"x", b"ordinary chatter\n"])
-def test_a_record_on_a_chunk_boundary_is_found_once(around: int, filler: bytes):
+def test_a_record_on_a_chunk_boundary_is_found_once(around: int, filler: bytes) -> None:
     """Wherever the boundary falls into the text: not lost, not doubled, not cut, and on its line."""
     boot = "\n".join(["", *BOOT, ""]).encode()
     for offset in range(around - len(boot) - 2, around + 3, 7):
@@ -131,7 +131,7 @@ def test_a_record_on_a_chunk_boundary_is_found_once(around: int, filler: bytes):
         assert [record.line for record in found] == [before.count(b"\n") + 2, before.count(b"\n") + 3]
 
 
-def test_many_records_close_together_are_all_found():
+def test_many_records_close_together_are_all_found() -> None:
     """A log of nothing else, larger than a chunk: each line once."""
     count = 2 * CHUNK_BYTES // 240
     found = read(("\n".join(BOOT) + "\n").encode() * count)
@@ -141,7 +141,7 @@ def test_many_records_close_together_are_all_found():
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-def test_a_file_is_read_in_its_encoding(tmp_path: Path, encoding: str, pack: Callable[[bytes], bytes]):
+def test_a_file_is_read_in_its_encoding(tmp_path: Path, encoding: str, pack: Callable[[bytes], bytes]) -> None:
     """PowerShell writes UTF-16, log rotation gzip."""
     path = tmp_path / "boot.log"
     path.write_bytes(pack(("\r\n".join(["ready", *BOOT]) + "\r\n").encode(encoding)))
@@ -151,13 +151,13 @@ def test_a_file_is_read_in_its_encoding(tmp_path: Path, encoding: str, pack: Cal
     assert [texts(record) for record in read_log(str(path))] == FIGURES
 
 
-def test_several_gzip_members_are_one_log():
+def test_several_gzip_members_are_one_log() -> None:
     """``cat old.gz new.gz`` is a valid gzip file."""
     packed = b"".join(gzip.compress(line.encode() + b"\n") for line in BOOT)
     assert [texts(record) for record in read(packed + b"\0" * 512)] == FIGURES
 
 
-def test_a_cut_gzip_file_yields_what_it_still_holds():
+def test_a_cut_gzip_file_yields_what_it_still_holds() -> None:
     packed = gzip.compress("\n".join(BOOT).encode() + b"\n" + os.urandom(5000))
     assert [texts(record) for record in read(packed[:-2500])] == FIGURES
 
@@ -185,7 +185,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize(("packed", "remark"), DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_gzip_file_is_remarked_on_and_read_up_to_the_damage(packed: bytes, remark: str | None):
+def test_a_damaged_gzip_file_is_remarked_on_and_read_up_to_the_damage(packed: bytes, remark: str | None) -> None:
     """Also what one call to zlib would have unpacked before it met the damage."""
     remarks: list[str] = []
     found = list(scan(io.BytesIO(packed), remarks))
@@ -193,13 +193,13 @@ def test_a_damaged_gzip_file_is_remarked_on_and_read_up_to_the_damage(packed: by
     assert [said.startswith(remark or "") for said in remarks] == [True] * (remark is not None)
 
 
-def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch):
+def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(BOOT).encode())))
     assert [texts(record) for record in read_log("-")] == FIGURES
     assert not sys.stdin.closed
 
 
-def test_a_pipe_may_hand_out_single_bytes():
+def test_a_pipe_may_hand_out_single_bytes() -> None:
     class Slow:
         def __init__(self, raw: bytes) -> None:
             self.bytes = iter(raw)
@@ -210,7 +210,7 @@ def test_a_pipe_may_hand_out_single_bytes():
     assert [texts(record) for record in scan(cast(BinaryIO, Slow("\n".join(BOOT).encode("utf-16"))))] == FIGURES
 
 
-def test_an_unreadable_file_is_one_short_message(tmp_path: Path):
+def test_an_unreadable_file_is_one_short_message(tmp_path: Path) -> None:
     """The command line prints it as it is: what, where, why."""
     missing = tmp_path / "boot.txt"
     with pytest.raises(InputError) as raised:
@@ -234,7 +234,7 @@ def test_an_unreadable_file_is_one_short_message(tmp_path: Path):
     assert raised.value.message == "boot?.txt: cannot be read (not a file name)"
 
 
-def test_a_file_that_fails_while_it_is_read_is_an_input_error():
+def test_a_file_that_fails_while_it_is_read_is_an_input_error() -> None:
     """A dying disk or network mount, seen only at the first read: /proc/self/mem has nothing at address 0."""
     if not Path("/proc/self/mem").exists():
         pytest.skip("needs Linux")
@@ -259,7 +259,7 @@ def test_a_file_that_fails_while_it_is_read_is_an_input_error():
         "Mamba Cache is allocated. max_mamba_cache_size: \uff14\uff12".encode(),
     ],
 )
-def test_a_file_without_such_lines_has_no_records(raw: bytes):
+def test_a_file_without_such_lines_has_no_records(raw: bytes) -> None:
     assert read(raw) == []
 
 
@@ -285,7 +285,7 @@ def mangled(draw: st.DrawFn) -> bytes:
 
 
 @given(mangled())
-def test_mangled_logs_never_raise_and_never_yield_a_number_they_do_not_hold(raw: bytes):
+def test_mangled_logs_never_raise_and_never_yield_a_number_they_do_not_hold(raw: bytes) -> None:
     """Whatever happened to the text, each figure's digits stand in it in a row (but for line ends and separators)."""
     digits = re.sub(rb"[^0-9]", b"", re.sub(rb"\x1b\[[0-9]*m", b"", raw)).decode()
     for record in read(raw):
@@ -299,7 +299,7 @@ def test_mangled_logs_never_raise_and_never_yield_a_number_they_do_not_hold(raw:
 
 @pytest.mark.parametrize("groups", [900, 1440])
 @pytest.mark.parametrize("figure", ["257", "1167552"])
-def test_a_number_of_thousands_of_digits_is_read_as_one_or_as_none(figure: str, groups: int):
+def test_a_number_of_thousands_of_digits_is_read_as_one_or_as_none(figure: str, groups: int) -> None:
     """Never an error of the interpreter, which reads 4,300 digits at most."""
     endless = "1" + ",000" * groups
     found = read("\n".join(BOOT).replace(figure, endless).encode())
@@ -309,7 +309,7 @@ def test_a_number_of_thousands_of_digits_is_read_as_one_or_as_none(figure: str, 
 
 
 @pytest.mark.parametrize("figure", ["257", "1167552"])
-def test_a_number_longer_than_any_line_is_none(figure: str):
+def test_a_number_longer_than_any_line_is_none(figure: str) -> None:
     """Its pool is read as far as it goes, if at all; the other pool as ever."""
     found = read("\n".join(BOOT).replace(figure, "1" + ",000" * 20_000).encode())
     counts = {record.count("slots" if record.kind == "state_pool" else "tokens") for record in found}
@@ -317,7 +317,7 @@ def test_a_number_longer_than_any_line_is_none(figure: str):
 
 
 @given(st.binary(max_size=3000))
-def test_junk_never_raises(raw: bytes):
+def test_junk_never_raises(raw: bytes) -> None:
     read(raw)
     read(b"#tokens" + raw + b"_state" + raw)
     read(b"\x1f\x8b\x08" + raw)
@@ -331,20 +331,20 @@ PREFIXES = st.sampled_from(
 
 
 @given(st.sampled_from(LOGS), st.lists(PREFIXES, max_size=3).map("".join), st.sampled_from(["\n", "\r\n"]))
-def test_a_prefix_on_every_line_changes_nothing(raw: bytes, prefix: str, line_end: str):
+def test_a_prefix_on_every_line_changes_nothing(raw: bytes, prefix: str, line_end: str) -> None:
     """The same log through a logger or a quote: the same records on the same lines."""
     prefixed = line_end.join(prefix + line for line in raw.decode().split("\n"))
     assert read(prefixed.encode()) == read(raw)
 
 
 @given(st.lists(st.sampled_from(LOGS), max_size=5))
-def test_logs_one_after_another_are_read_one_after_another(logs: list[bytes]):
+def test_logs_one_after_another_are_read_one_after_another(logs: list[bytes]) -> None:
     """Several boots in one file: the records of each, and no line of one goes on in the next."""
     separate = [texts(record) for raw in logs for record in read(raw)]
     assert [texts(record) for record in read(b"\n[2026-02-01 00:05:03 TP0] next\n".join(logs))] == separate
 
 
-def test_importing_it_loads_nothing_but_the_standard_library():
+def test_importing_it_loads_nothing_but_the_standard_library() -> None:
     """A log is read on the fast path of the command line."""
     script = (
         "import sys; before = set(sys.modules); import hybridcalc.bootlog\n"
@@ -356,7 +356,7 @@ def test_importing_it_loads_nothing_but_the_standard_library():
     assert {name for name in names if not name.startswith("hybridcalc.bootlog")} == allowed
 
 
-def test_records_come_as_they_are_found():
+def test_records_come_as_they_are_found() -> None:
     """A caller may stop at the first one, without reading on."""
 
     def endless() -> Iterator[bytes]:
@@ -380,7 +380,7 @@ def test_records_come_as_they_are_found():
         ("RuntimeError: Not enough space for mamba ping pong idx", "ping_pong"),
     ],
 )
-def test_a_line_that_stands_alone_in_a_long_log_is_found(line: str, kind: str):
+def test_a_line_that_stands_alone_in_a_long_log_is_found(line: str, kind: str) -> None:
     chatter = b'INFO:     127.0.0.1:1234 - "GET /health HTTP/1.1" 200 OK\n' * 3000
     found = list(scan(io.BytesIO(chatter + line.encode() + b"\n" + chatter)))
     assert [record.kind for record in found] == [kind]

@@ -36,16 +36,16 @@ def figures(record: Record) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_published_log_yields_its_figures_and_nothing_else(name: str):
+def test_a_published_log_yields_its_figures_and_nothing_else(name: str) -> None:
     """Every pool, in the order of the file, digit for digit, with its rank and its line; no pool that is not there."""
     assert [figures(record) for record in pools(read_log(LOGS / name))] == EXPECTED[name]
 
 
-def test_the_logs_are_there():
+def test_the_logs_are_there() -> None:
     assert set(EXPECTED) <= {path.name for path in LOGS.glob("sgl-*.log")}
 
 
-def test_a_printed_figure_is_the_interval_that_rounds_to_it():
+def test_a_printed_figure_is_the_interval_that_rounds_to_it() -> None:
     """13.04 GiB stands for everything from 13.035 up to, but not including, 13.045 GiB."""
     low, high = Printed("13.04", 2**30, 2).interval
     assert (low, high) == (Fraction(13035, 1000) * 2**30, Fraction(13045, 1000) * 2**30)
@@ -53,12 +53,12 @@ def test_a_printed_figure_is_the_interval_that_rounds_to_it():
     assert Printed("13.04", 2**30, 2).value == Fraction(1304, 100) * 2**30
 
 
-def test_a_printed_zero_has_no_negative_sizes():
+def test_a_printed_zero_has_no_negative_sizes() -> None:
     """0.00 GB is a state below 5 MiB, as a short convolution's SSM part is."""
     assert Printed("0.00", 2**30, 2).interval == (0, Fraction(5, 1000) * 2**30)
 
 
-def test_a_figure_without_decimals_is_half_a_unit_wide():
+def test_a_figure_without_decimals_is_half_a_unit_wide() -> None:
     assert Printed("13", 2**30, 0).interval == (Fraction(25, 2) * 2**30, Fraction(27, 2) * 2**30)
 
 
@@ -106,7 +106,7 @@ def test_a_figure_without_decimals_is_half_a_unit_wide():
         ),
     ],
 )
-def test_a_line_in_any_of_its_forms_is_read(line: str, said: dict[str, object]):
+def test_a_line_in_any_of_its_forms_is_read(line: str, said: dict[str, object]) -> None:
     """Old and new versions, hand-shortened, reordered, as a list and as a table: one record each."""
     assert [figures(record) for record in records(line)] == [said | {"line": 1}]
 
@@ -141,12 +141,12 @@ def test_a_line_in_any_of_its_forms_is_read(line: str, said: dict[str, object]):
         "ssm_state size: 13.04",
     ],
 )
-def test_what_is_no_allocation_is_not_reported(text: str):
+def test_what_is_no_allocation_is_not_reported(text: str) -> None:
     """Limits, refusals, settings, reservations, source code, templates, prose and damaged figures: no record."""
     assert records(text) == []
 
 
-def test_an_elided_figure_is_unknown_not_zero():
+def test_an_elided_figure_is_unknown_not_zero() -> None:
     [state, kv] = records(
         "Mamba Cache is allocated. max_mamba_cache_size: 20, conv_state ... ssm_state ...\n"
         "KV Cache is allocated. dtype: ... #tokens: ..., K size: 7.63 GB, V ..."
@@ -155,7 +155,7 @@ def test_an_elided_figure_is_unknown_not_zero():
     assert (kv.kind, kv.figures) == ("kv_pool", (("k", Printed("7.63", 2**30, 2)),))
 
 
-def test_a_reservation_does_not_hide_the_allocation_after_it():
+def test_a_reservation_does_not_hide_the_allocation_after_it() -> None:
     """With post-capture sizing the address range is printed first and the real pool later."""
     [kv] = records(
         "[2026-10-05 TP0] KV Cache VA upper bound. dtype: torch.bfloat16, #tokens: 273408, KV size: 4.18 GB\n"
@@ -185,13 +185,13 @@ def test_a_reservation_does_not_hide_the_allocation_after_it():
         ("[4, 1024, 128] ", " (257 slots)", ""),
     ],
 )
-def test_the_rank_is_the_one_printed_with_the_line(before: str, after: str, rank: str):
+def test_the_rank_is_the_one_printed_with_the_line(before: str, after: str, rank: str) -> None:
     """A prefix in brackets or a suffix in parentheses, never another line's."""
     [kv] = records(f"{before}KV Cache is allocated. #tokens: 333254, K size: 2.54 GB, V size: 2.54 GB{after}\n")
     assert kv.rank == rank
 
 
-def test_each_rank_keeps_its_own_record_in_the_order_of_the_file():
+def test_each_rank_keeps_its_own_record_in_the_order_of_the_file() -> None:
     """Ranks may disagree, and KV may be printed before the states: nothing is merged or sorted."""
     text = (
         "[TP0] KV Cache is allocated. #tokens: 100, KV size: 1.00 GB\n"
@@ -202,7 +202,7 @@ def test_each_rank_keeps_its_own_record_in_the_order_of_the_file():
     assert found == [("kv_pool", "TP0", 1), ("kv_pool", "TP1", 2), ("state_pool", "TP1", 3), ("state_pool", "TP0", 4)]
 
 
-def test_two_boots_and_a_draft_pool_stay_apart():
+def test_two_boots_and_a_draft_pool_stay_apart() -> None:
     """The draft's pool has the target's form; without a token count it must not take the target's."""
     target, draft = records(
         "KV Cache is allocated. dtype: fp8, #tokens: 270000, K size: 4.12 GB, V size: 4.12 GB\n"
@@ -212,7 +212,7 @@ def test_two_boots_and_a_draft_pool_stay_apart():
     assert draft.size("k") == Printed("1.29", 2**30, 2)
 
 
-def test_a_number_goes_on_behind_a_line_end_only_if_the_line_does():
+def test_a_number_goes_on_behind_a_line_end_only_if_the_line_does() -> None:
     """25|7, conv_state is 257; 37 and then a line that opens with a digit is still 37."""
     assert [figures(one) for one in records("max_mamba_cache_size: 25\n7, conv_state size: 0.4\n6GB")] == [
         {"max_mamba_cache_size": 257, "conv_gib": "0.46", "line": 1}
@@ -222,6 +222,6 @@ def test_a_number_goes_on_behind_a_line_end_only_if_the_line_does():
     ]
 
 
-def test_mebibytes_keep_their_unit():
+def test_mebibytes_keep_their_unit() -> None:
     [state] = records("max_mamba_cache_size: 8, conv_state size: 3.50MB, ssm_state size: 0.10GB")
     assert state.sizes("conv", "ssm") == [Printed("3.50", 2**20, 2), Printed("0.10", 2**30, 2)]

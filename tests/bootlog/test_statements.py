@@ -79,12 +79,12 @@ BOOTS = {"SGLang": (SGLANG, SGLANG_FIGURES), "vLLM": (VLLM, VLLM_FIGURES), "llam
 
 
 @pytest.mark.parametrize(("text", "expected"), BOOTS.values(), ids=BOOTS)
-def test_a_boot_as_it_is_printed(text: str, expected: dict[str, Any]):
+def test_a_boot_as_it_is_printed(text: str, expected: dict[str, Any]) -> None:
     assert figures(text) == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), BOOTS.values(), ids=BOOTS)
-def test_a_boot_wrapped_by_a_terminal_or_an_editor(text: str, expected: dict[str, Any]):
+def test_a_boot_wrapped_by_a_terminal_or_an_editor(text: str, expected: dict[str, Any]) -> None:
     """At every width from 50 columns up, at the column or at a space; as a terminal, an editor or a quote does it."""
     lines = text.splitlines()
     for width in range(50, 150):
@@ -104,19 +104,19 @@ PREFIXES = {
 
 @pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
 @pytest.mark.parametrize(("text", "expected"), BOOTS.values(), ids=BOOTS)
-def test_a_boot_behind_a_loggers_prefix(text: str, expected: dict[str, Any], prefix: str):
+def test_a_boot_behind_a_loggers_prefix(text: str, expected: dict[str, Any], prefix: str) -> None:
     assert figures("".join(f"{prefix}{line}\n" for line in text.splitlines())) == expected
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 @pytest.mark.parametrize(("text", "expected"), BOOTS.values(), ids=BOOTS)
-def test_a_boot_in_its_encoding(text: str, expected: dict[str, Any], encoding: str):
+def test_a_boot_in_its_encoding(text: str, expected: dict[str, Any], encoding: str) -> None:
     """With its mark or without: PowerShell pipes write none."""
     assert figures(text.replace("\n", "\r\n").encode(encoding)) == expected
 
 
 @pytest.mark.parametrize(("text", "expected"), BOOTS.values(), ids=BOOTS)
-def test_a_boot_as_json_lines_with_colours_and_separators(text: str, expected: dict[str, Any]):
+def test_a_boot_as_json_lines_with_colours_and_separators(text: str, expected: dict[str, Any]) -> None:
     lines = text.splitlines()
     assert figures("".join(json.dumps({"log": f"{line}\n", "stream": "stderr"}) + "\n" for line in lines)) == expected
     coloured = "\n".join(f"\x1b[32m{line[:26]}\x1b[0m{line[26:]}" for line in lines)
@@ -267,7 +267,7 @@ def test_a_boot_as_json_lines_with_colours_and_separators(text: str, expected: d
         ("Explicitly set (1.0/7.81) GiB for KV cache on node 0.", {"available_kv_gib": 1.0, "node_memory_gib": 7.81}),
     ],
 )
-def test_a_line_in_any_version(line: str, expected: dict[str, Any]):
+def test_a_line_in_any_version(line: str, expected: dict[str, Any]) -> None:
     assert figures(f"[2026-10-02 00:39:31 TP0] {line}\n") == expected
 
 
@@ -295,18 +295,18 @@ def test_a_line_in_any_version(line: str, expected: dict[str, Any]):
         "[unified-memory-pool]   total_bytes=123, max_total_num_tokens=400, max_mamba_cache_size=9, max_num_reqs=2",
     ],
 )
-def test_what_is_no_result_is_not_reported(text: str):
+def test_what_is_no_result_is_not_reported(text: str) -> None:
     """Quoted to be absent, source code, advice, settings, elided and cut figures, reservations, other steps' memory."""
     assert figures(f"{text}\n") == {}
 
 
-def test_a_server_that_gets_up_did_not_fail():
+def test_a_server_that_gets_up_did_not_fail() -> None:
     failed = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 970.00 MiB.\n"
     assert figures(SGLANG + failed)["error"] == "cuda_oom"
     assert "error" not in figures(SGLANG + failed + "[2026-10-02 00:40:51] The server is fired up and ready to roll!\n")
 
 
-def test_of_a_running_server_the_last_values_are_reported():
+def test_of_a_running_server_the_last_values_are_reported() -> None:
     """Of each kind of line the newest; a figure that the newest line leaves out is not known."""
     text = (
         "Prefill batch, #new-seq: 1, #running-req: 1, #queue-req: 2, mamba usage: 0.29\n"
@@ -315,7 +315,7 @@ def test_of_a_running_server_the_last_values_are_reported():
     assert figures(text) == {"running_req": 4, "mamba_usage": 0.89}
 
 
-def test_a_boot_in_a_long_log_is_found_wherever_it_stands():
+def test_a_boot_in_a_long_log_is_found_wherever_it_stands() -> None:
     chatter = CHATTER * (3 * CHUNK_BYTES // len(CHATTER))
     lines = chatter.count(b"\n")
     for before, after in ((b"", chatter), (chatter, b""), (chatter, chatter)):
@@ -326,7 +326,7 @@ def test_a_boot_in_a_long_log_is_found_wherever_it_stands():
         assert {name: said[name] for name in SGLANG_FIGURES} == SGLANG_FIGURES
 
 
-def test_a_long_log_is_not_read_on_after_its_boot():
+def test_a_long_log_is_not_read_on_after_its_boot() -> None:
     """Unless the whole of it is asked for; a remark says where reading stopped."""
 
     class Counted(io.BytesIO):
@@ -343,6 +343,6 @@ def test_a_long_log_is_not_read_on_after_its_boot():
     assert merged(assemble(scan(io.BytesIO(stream.getvalue()))).boots) == found
 
 
-def test_a_padded_number_is_whole_only_where_what_follows_proves_it():
+def test_a_padded_number_is_whole_only_where_what_follows_proves_it() -> None:
     assert "context_len" not in figures("max_total_num_tokens=5, context_len=262" + " " * 150 + "144 and more\n")
     assert figures("max_total_num_tokens=5, context_len=262" + " " * 9 + "144, available\n").get("context_len") is None

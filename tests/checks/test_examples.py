@@ -31,7 +31,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_example_fails_for_its_reason_and_its_good_twin_passes(name):
+def test_a_bad_example_fails_for_its_reason_and_its_good_twin_passes(name: str) -> None:
     rules, code = BAD[name]
     bad = check_paths([str(DEPLOYMENTS / "bad" / name)], Settings(), {})
     assert {(item.finding.rule, item.line) for item in bad.findings} == rules
@@ -41,12 +41,12 @@ def test_a_bad_example_fails_for_its_reason_and_its_good_twin_passes(name):
     assert good.exit_code("note", allow_unresolved=False) == 0
 
 
-def test_every_example_is_exercised():
+def test_every_example_is_exercised() -> None:
     for side in ("good", "bad"):
         assert {path.name for path in (DEPLOYMENTS / side).iterdir()} == set(BAD)
 
 
-def test_the_hook_takes_the_files_that_a_walk_takes():
+def test_the_hook_takes_the_files_that_a_walk_takes() -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     assert hook["entry"] == "hybridcalc check"
     pattern = re.compile(hook["files"])
@@ -55,7 +55,7 @@ def test_the_hook_takes_the_files_that_a_walk_takes():
     assert not pattern.search("readme.md")
 
 
-def test_the_action_passes_its_inputs_through_the_environment():
+def test_the_action_passes_its_inputs_through_the_environment() -> None:
     """No input is pasted into the script: a pull request cannot inject commands by a path."""
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     assert action["runs"]["using"] == "composite"

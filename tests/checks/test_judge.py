@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hybridcalc.checks.results import Checked
 from hybridcalc.checks.run import check_file
 from hybridcalc.checks.settings import Settings
 
 
-def check(tmp_path, text, name="run.sh", variables=(), **settings):
+def check(
+    tmp_path: Path, text: str, name: str = "run.sh", variables: dict[str, str] | tuple[Any, ...] = (), **settings: Any
+) -> Checked:
     """The only deployment of a file with this text."""
     path = tmp_path / name
     path.write_text(text)
@@ -21,7 +25,7 @@ def check(tmp_path, text, name="run.sh", variables=(), **settings):
     return checked
 
 
-def found(checked):
+def found(checked: Checked) -> dict[str, tuple[int, int, str, str]]:
     """``rule -> (line, column, message, fix)``."""
     return {f.finding.rule: (f.line, f.column, f.finding.message, f.finding.fix) for f in checked.findings}
 
@@ -29,7 +33,7 @@ def found(checked):
 K3 = "python3 -m sglang.launch_server --model-path moonshotai/Kimi-K3 --tp 8 "
 
 
-def test_eight_slots_for_four_requests_need_no_memory_figure(tmp_path):
+def test_eight_slots_for_four_requests_need_no_memory_figure(tmp_path: Path) -> None:
     """S = 5 with extra buffers: 8 // 5 = 1; 4 x 5 + 1 = 21, or 4 x 4 + 1 = 17 with the lazy strategy."""
     checked = check(tmp_path, K3 + "\\\n  --max-running-requests 4 \\\n  --max-mamba-cache-size 8\n")
     assert found(checked) == {
@@ -58,7 +62,7 @@ S_CASES = {
 
 
 @pytest.mark.parametrize(("flags", "slots", "needed"), S_CASES.values(), ids=S_CASES)
-def test_the_slots_of_a_request_follow_the_flags(tmp_path, flags, slots, needed):
+def test_the_slots_of_a_request_follow_the_flags(tmp_path: Path, flags: str, slots: int, needed: int | None) -> None:
     checked = check(tmp_path, f"{K3} --max-running-requests 4 --max-mamba-cache-size 8 {flags}")
     if needed is None:
         assert "HC002" not in found(checked)
@@ -68,7 +72,9 @@ def test_the_slots_of_a_request_follow_the_flags(tmp_path, flags, slots, needed)
         assert f"= {needed} are needed" in message
 
 
-def test_the_environment_of_the_file_counts_and_that_of_the_host_does_not(tmp_path, monkeypatch):
+def test_the_environment_of_the_file_counts_and_that_of_the_host_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK", "1")
     monkeypatch.setenv("K", "21")
     command = f"{K3} --max-running-requests 4 --max-mamba-cache-size 8"
@@ -79,7 +85,7 @@ def test_the_environment_of_the_file_counts_and_that_of_the_host_does_not(tmp_pa
     assert (opened.text, opened.flag, opened.why) == ("$K", "--max-mamba-cache-size", "K comes from outside")
 
 
-def test_what_rests_on_an_unknown_value_is_not_judged(tmp_path):
+def test_what_rests_on_an_unknown_value_is_not_judged(tmp_path: Path) -> None:
     """An unknown tp leaves K against the requests certain; an unknown limit does not."""
     command = "python3 -m sglang.launch_server --model-path kimi-k3 --max-mamba-cache-size 8 --page-size 1 "
     certain = check(tmp_path, command + "--max-running-requests 4 --tp $TP")
@@ -92,7 +98,7 @@ def test_what_rests_on_an_unknown_value_is_not_judged(tmp_path):
     assert given.opened == ()
 
 
-def test_a_value_of_no_account_may_stay_unknown(tmp_path):
+def test_a_value_of_no_account_may_stay_unknown(tmp_path: Path) -> None:
     checked = check(tmp_path, f"{K3} --port $PORT --host=$HOST --trust-remote-code --node-rank $RANK")
     assert checked.opened == ()
     checked = check(tmp_path, f"{K3} --trust-remote-code $EXTRA")
@@ -111,19 +117,19 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("flags", "rule", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_the_engine_refuses_is_found_without_memory(tmp_path, flags, rule, message):
+def test_what_the_engine_refuses_is_found_without_memory(tmp_path: Path, flags: str, rule: str, message: str) -> None:
     checked = check(tmp_path, f"{K3} \\\n  {flags}")
     assert message in found(checked)[rule][2]
     assert found(checked)[rule][0] == 2
 
 
-def test_a_misspelt_flag_is_mended_where_it_stands(tmp_path):
+def test_a_misspelt_flag_is_mended_where_it_stands(tmp_path: Path) -> None:
     (finding,) = check(tmp_path, f"{K3} --max-mamba-cach-size 41").findings
     assert finding.edit is not None
     assert (finding.edit.before, finding.edit.text) == ("--max-mamba-cach-size", "--max-mamba-cache-size")
 
 
-def test_memory_makes_every_rule_judge(tmp_path):
+def test_memory_makes_every_rule_judge(tmp_path: Path) -> None:
     """Kimi-K3 on TP8 with 28.55 GiB: the state pool binds (as plan says)."""
     checked = check(tmp_path, f"{K3} --kv-cache-dtype fp8_e4m3", rest="28.55GiB", length=9216, concurrency=40)
     assert {"HC010", "HC012"} <= set(found(checked))
@@ -132,7 +138,7 @@ def test_memory_makes_every_rule_judge(tmp_path):
     assert ("HC001", ("--mem-fraction-static",)) in less.waiting
 
 
-def test_vllm_is_judged_by_its_own_rules(tmp_path):
+def test_vllm_is_judged_by_its_own_rules(tmp_path: Path) -> None:
     command = "vllm serve nemotron-h-8b --max-model-len 8192 --max-num-seqs 512 "
     checked = check(tmp_path, command + "--block-size 1024")
     assert "HC057" in found(checked)
@@ -143,7 +149,7 @@ def test_vllm_is_judged_by_its_own_rules(tmp_path):
     assert "HC044" in found(known)
 
 
-def test_ranks_and_gpus_are_counted(tmp_path):
+def test_ranks_and_gpus_are_counted(tmp_path: Path) -> None:
     pod = (
         "kind: Pod\nspec:\n  containers:\n    - command: [sglang, serve, kimi-k3]\n      args: [--tp, '{tp}'{more}]\n"
         "      resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}\n"
@@ -172,19 +178,19 @@ MODELS = {
 
 
 @pytest.mark.parametrize(("flags", "preset", "opened"), MODELS.values(), ids=MODELS)
-def test_the_model_is_what_the_file_says(tmp_path, flags, preset, opened):
+def test_the_model_is_what_the_file_says(tmp_path: Path, flags: str, preset: str | None, opened: int) -> None:
     checked = check(tmp_path, f"sglang serve {flags}")
     assert (checked.model_preset, len(checked.opened)) == (preset, opened)
     if preset is None:
         assert checked.waiting[0][0] == "all"
 
 
-def test_a_path_is_given_a_model_by_the_settings(tmp_path):
+def test_a_path_is_given_a_model_by_the_settings(tmp_path: Path) -> None:
     assert check(tmp_path, "sglang serve --model-path /model", models={"/model": "kimi-k3"}).model_preset == "kimi-k3"
     assert check(tmp_path, "sglang serve --tp 8", models={"*": "kimi-k3"}).model_preset == "kimi-k3"
 
 
-def test_a_model_without_state_has_nothing_to_check(tmp_path):
+def test_a_model_without_state_has_nothing_to_check(tmp_path: Path) -> None:
     checked = check(tmp_path, "vllm serve meta-llama/Llama-3.1-8B-Instruct")
     assert checked.findings == ()
     assert checked.notes == ("llama-3.1-8b has no recurrent state: nothing to check",)
@@ -206,7 +212,7 @@ deployments:
 """
 
 
-def test_expectations_are_checks(tmp_path):
+def test_expectations_are_checks(tmp_path: Path) -> None:
     good = check(tmp_path, NATIVE % ("true", 51, "1M", 61), "hybridcalc.yaml", ignore=("HC010", "HC012"))
     assert found(good) == {}
     bad = check(tmp_path, NATIVE % ("false", 52, "2M", 59), "hybridcalc.yaml", ignore=("HC010", "HC012"))
@@ -227,7 +233,7 @@ def test_expectations_are_checks(tmp_path):
         ("flags: {tp: 8}", "2: a deployment needs an engine"),
     ],
 )
-def test_a_native_file_is_strict_and_names_the_line(tmp_path, line, message):
+def test_a_native_file_is_strict_and_names_the_line(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "hybridcalc.yaml"
     path.write_text(f"deployments:\n  - name: a\n    model: kimi-k3\n    {line}\n")
     result = check_file(str(path), Settings(), {})
@@ -236,7 +242,7 @@ def test_a_native_file_is_strict_and_names_the_line(tmp_path, line, message):
     assert f"{trouble.line}: {trouble.message}{fix}" == message
 
 
-def test_rules_are_selected_ignored_and_weighed(tmp_path):
+def test_rules_are_selected_ignored_and_weighed(tmp_path: Path) -> None:
     command = f"{K3} --max-running-requests 4 --max-mamba-cache-size 8 --mamba-scheduler-strategy extra_buffer"
     assert set(found(check(tmp_path, command))) == {"HC002", "HC072"}
     assert set(found(check(tmp_path, command, select=("HC07",)))) == {"HC072"}
@@ -245,7 +251,7 @@ def test_rules_are_selected_ignored_and_weighed(tmp_path):
     assert [f.finding.severity for f in weighed.findings if f.finding.rule == "HC002"] == ["note"]
 
 
-def test_every_rule_that_waits_says_for_what(tmp_path):
+def test_every_rule_that_waits_says_for_what(tmp_path: Path) -> None:
     checked = check(tmp_path, K3)
     assert {rule for rule, _ in checked.waiting} == {
         "HC001",
@@ -260,7 +266,7 @@ def test_every_rule_that_waits_says_for_what(tmp_path):
     assert all(needs for _, needs in checked.waiting)
 
 
-def test_the_tag_of_the_engine_s_own_image_is_its_version(tmp_path):
+def test_the_tag_of_the_engine_s_own_image_is_its_version(tmp_path: Path) -> None:
     """SGLang 0.5.16 has no class for Kimi-K3; a runtime image of somebody else's counts its own versions."""
     pod = "kind: Pod\nspec:\n  containers:\n    - image: {image}\n      command: [sglang, serve, kimi-k3]\n"
     old = check(tmp_path, pod.format(image="lmsysorg/sglang:v0.5.16-cu126"), "pod.yaml")
@@ -271,23 +277,23 @@ def test_the_tag_of_the_engine_s_own_image_is_its_version(tmp_path):
     assert run.version == "0.5.16"
 
 
-def test_what_a_planner_does_not_model_is_no_finding(tmp_path):
+def test_what_a_planner_does_not_model_is_no_finding(tmp_path: Path) -> None:
     checked = check(tmp_path, "vllm serve nemotron-h-8b --pipeline-parallel-size 2")
     assert checked.findings == ()
     assert checked.waiting == (("all", ("rules for pipeline parallelism of vLLM",)),)
 
 
-def test_a_model_may_follow_its_flags(tmp_path):
+def test_a_model_may_follow_its_flags(tmp_path: Path) -> None:
     checked = check(tmp_path, "vllm serve --enforce-eager --max-num-seqs 8 nemotron-h-8b --max-model-len 8k")
     assert (checked.model_preset, checked.findings) == ("nemotron-h-8b", ())
 
 
-def test_a_name_that_another_release_may_have_is_a_warning(tmp_path):
+def test_a_name_that_another_release_may_have_is_a_warning(tmp_path: Path) -> None:
     checked = check(tmp_path, "vllm serve nemotron-h-8b --device cuda")
     assert [(f.finding.rule, f.finding.severity) for f in checked.findings] == [("HC071", "warning")]
 
 
-def test_servers_that_share_a_container_share_its_gpus(tmp_path):
+def test_servers_that_share_a_container_share_its_gpus(tmp_path: Path) -> None:
     pod = (
         "kind: Pod\nspec:\n  containers:\n    - command: [bash, -c]\n      resources: {limits: {nvidia.com/gpu: 8}}\n"
         "      args:\n        - |\n          sglang serve kimi-k3 --tp 4 &\n"
@@ -299,7 +305,7 @@ def test_servers_that_share_a_container_share_its_gpus(tmp_path):
     assert [one.findings for one in check_file(str(path), Settings(), {}).checked] == [(), ()]
 
 
-def test_ranks_in_other_pods_are_not_counted(tmp_path):
+def test_ranks_in_other_pods_are_not_counted(tmp_path: Path) -> None:
     pod = (
         "kind: Pod\nspec:\n  containers:\n    - command: [vllm, serve, nemotron-h-8b, --data-parallel-size, '16', "
         "--data-parallel-size-local, '8']\n      resources: {limits: {nvidia.com/gpu: 8}}\n"
@@ -307,21 +313,21 @@ def test_ranks_in_other_pods_are_not_counted(tmp_path):
     assert check(tmp_path, pod, "pod.yaml").findings == ()
 
 
-def test_an_expectation_that_cannot_be_held_waits(tmp_path):
+def test_an_expectation_that_cannot_be_held_waits(tmp_path: Path) -> None:
     text = (NATIVE % ("true", 51, "1M", 61)).replace("    hardware: {rest: 28.55GiB}\n", "")
     checked = check(tmp_path, text, "hybridcalc.yaml")
     missing = ("the GPU", "the weights on a rank", "--mem-fraction-static")
     assert {(rule, missing) for rule in ("HC074", "HC075", "HC076", "HC077")} <= set(checked.waiting)
 
 
-def test_a_native_file_may_name_a_model_beside_it(tmp_path):
+def test_a_native_file_may_name_a_model_beside_it(tmp_path: Path) -> None:
     config = Path(__file__).parent.parent.parent / "examples" / "qwen3.5-27b" / "config.json"
     (tmp_path / "config.json").write_bytes(config.read_bytes())
     text = "deployments: [{model: ./config.json, engine: sglang, flags: {tp-size: 5}}]\n"
     assert "HC009" in found(check(tmp_path, text, "hybridcalc.yaml"))
 
 
-def test_fields_of_a_json_flag_stand_side_by_side(tmp_path):
+def test_fields_of_a_json_flag_stand_side_by_side(tmp_path: Path) -> None:
     checked = check(
         tmp_path,
         "vllm serve Qwen/Qwen3.6-35B-A3B --speculative_config.num_speculative_tokens 3 --speculative_config.model X "
@@ -334,7 +340,7 @@ def test_fields_of_a_json_flag_stand_side_by_side(tmp_path):
     ]
 
 
-def test_a_line_of_flags_that_belongs_to_no_command_is_found(tmp_path):
+def test_a_line_of_flags_that_belongs_to_no_command_is_found(tmp_path: Path) -> None:
     lost = "vllm serve Qwen/Qwen3.6-35B-A3B \n    --tensor-parallel-size 8\n"
     assert found(check(tmp_path, lost))["HC080"] == (
         2,
@@ -349,7 +355,7 @@ def test_a_line_of_flags_that_belongs_to_no_command_is_found(tmp_path):
     )
 
 
-def test_a_gpu_that_is_none_for_certain_is_named(tmp_path):
+def test_a_gpu_that_is_none_for_certain_is_named(tmp_path: Path) -> None:
     checked = check(tmp_path, "#SBATCH --gres=gpu:a100:8\nvllm serve Qwen/Qwen3.6-35B-A3B\n", name="a.sbatch")
     assert checked.gpu == "a100, of which there are several"
     checked = check(
@@ -358,13 +364,13 @@ def test_a_gpu_that_is_none_for_certain_is_named(tmp_path):
     assert checked.gpu == "h200"
 
 
-def test_a_mount_says_which_model_a_path_holds(tmp_path):
+def test_a_mount_says_which_model_a_path_holds(tmp_path: Path) -> None:
     checked = check(tmp_path, "docker run -v /data/Kimi-K3:/model lmsysorg/sglang sglang serve --model-path /model")
     assert (checked.model_preset, checked.opened) == ("kimi-k3", ())
 
 
 @pytest.mark.parametrize(("slots", "needed"), [("1", 6), ("4", 6), ("5", None)])
-def test_slots_that_admit_no_request_are_found_without_a_limit(tmp_path, slots, needed):
+def test_slots_that_admit_no_request_are_found_without_a_limit(tmp_path: Path, slots: str, needed: int | None) -> None:
     checked = check(tmp_path, f"{K3} --max-mamba-cache-size {slots}")
     if needed is None:
         assert "HC002" not in found(checked)
@@ -377,12 +383,12 @@ def test_slots_that_admit_no_request_are_found_without_a_limit(tmp_path, slots, 
     )
 
 
-def test_slots_that_admit_no_request_are_found_once(tmp_path):
+def test_slots_that_admit_no_request_are_found_once(tmp_path: Path) -> None:
     checked = check(tmp_path, f"{K3} --max-mamba-cache-size 4", rest="28.55GiB")
     assert [item.finding.rule for item in checked.findings] == ["HC002"]
 
 
-def test_a_refusal_says_that_nothing_else_was_checked(tmp_path):
+def test_a_refusal_says_that_nothing_else_was_checked(tmp_path: Path) -> None:
     checked = check(tmp_path, "vllm serve Qwen/Qwen3.6-35B-A3B --mamba-cache-mode all --max-num-seqs 8")
     assert set(found(checked)) == {"HC042"}
     assert checked.waiting == (("all", ("a launch that HC042 does not stop",)),)
@@ -398,7 +404,7 @@ FIGURES = """deployments:
 """
 
 
-def test_an_expectation_that_cannot_be_judged_is_not_met(tmp_path):
+def test_an_expectation_that_cannot_be_judged_is_not_met(tmp_path: Path) -> None:
     opened = check(tmp_path, FIGURES % "", name="hybridcalc.yaml").opened
     assert [(item.text, item.line, item.column, item.fix) for item in opened] == [
         ("expect: fits", 7, 20, "give --mem-fraction-static"),

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from hybridcalc.checks.results import Checked
 from hybridcalc.checks.run import Report, check_paths
 from hybridcalc.checks.settings import Settings
+from hybridcalc.manifests.records import Deployment
 from hybridcalc.output.annotations import markdown, workflow_commands
 from hybridcalc.output.check_json import check_document
 from hybridcalc.output.junit import junit
@@ -24,7 +26,7 @@ sglang serve kimi-k3 --tp 8 --mamba-scheduler-strategy extra_buffer --page-size 
 
 
 @pytest.fixture
-def report(tmp_path, monkeypatch) -> Report:
+def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a b,100%.sh").write_text(SCRIPT)
     (tmp_path / "broken.yaml").write_text("# sglang\na: [\n")
@@ -32,7 +34,7 @@ def report(tmp_path, monkeypatch) -> Report:
     return check_paths(["."], Settings(), {})
 
 
-def test_sarif_holds_rules_results_places_fixes_and_suppressions(report):
+def test_sarif_holds_rules_results_places_fixes_and_suppressions(report: Report) -> None:
     """The properties that the SARIF 2.1.0 schema requires, and nothing it does not know."""
     log = json.loads(json.dumps(sarif(report)))
     assert set(log) == {"$schema", "version", "runs"}
@@ -75,7 +77,7 @@ def test_sarif_holds_rules_results_places_fixes_and_suppressions(report):
     assert [note["level"] for note in invocation["toolExecutionNotifications"]] == ["error", "warning"]
 
 
-def test_junit_counts_what_it_holds(report):
+def test_junit_counts_what_it_holds(report: Report) -> None:
     root = ET.fromstring(junit(report, "error"))
     cases = [case.attrib["name"] for case in root.iter("testcase")]
     assert any("HC002" in name for name in cases)
@@ -88,7 +90,7 @@ def test_junit_counts_what_it_holds(report):
     assert len(list(root.iter("error"))) == 1
 
 
-def test_workflow_commands_are_escaped(report):
+def test_workflow_commands_are_escaped(report: Report) -> None:
     lines = workflow_commands(report).splitlines()
     assert all(line.startswith(("::error ", "::warning ", "::notice ")) for line in lines)
     trap = next(line for line in lines if "HC002" in line)
@@ -97,7 +99,7 @@ def test_workflow_commands_are_escaped(report):
     assert not any("HC072" in line for line in lines)
 
 
-def test_markdown_is_a_table_that_no_text_breaks_out_of(report):
+def test_markdown_is_a_table_that_no_text_breaks_out_of(report: Report) -> None:
     text = markdown(report)
     assert text.startswith("### hybridcalc check: 2 deployments, 1 error, 3 unresolved, 1 unreadable, 1 suppressed")
     rows = [line for line in text.splitlines() if line.startswith("|")]
@@ -105,7 +107,7 @@ def test_markdown_is_a_table_that_no_text_breaks_out_of(report):
     assert "`a b,100%.sh:2`" in text
 
 
-def test_the_document_has_the_promised_keys(report):
+def test_the_document_has_the_promised_keys(report: Report) -> None:
     document = check_document(report, 2)
     assert set(document) >= {"deployments", "findings", "summary"}
     assert set(document["deployments"][0]) >= {"file", "line", "engine", "model", "resolved", "unresolved"}
@@ -114,19 +116,21 @@ def test_the_document_has_the_promised_keys(report):
     json.dumps(document, allow_nan=False)
 
 
-def test_paths_are_relative_references():
+def test_paths_are_relative_references() -> None:
     assert uri("a/b c#d?.yaml") == "a/b%20c%23d%3F.yaml"
     assert uri("./deploy/../deploy/k3.yaml") == "deploy/k3.yaml"
     assert uri("/etc/k3.yaml") == "file:///etc/k3.yaml"
     assert uri(str(Path.cwd() / "deploy" / "k3.yaml")) == "deploy/k3.yaml"
 
 
-def test_a_defect_of_one_file_keeps_no_other_from_being_checked(tmp_path, monkeypatch):
+def test_a_defect_of_one_file_keeps_no_other_from_being_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from hybridcalc.checks import run
 
     judge = run.judge
 
-    def failing(deployment, settings):
+    def failing(deployment: Deployment, settings: Settings) -> Checked:
         if deployment.path.endswith("b.sh"):
             raise ZeroDivisionError("of ours")
         return judge(deployment, settings)

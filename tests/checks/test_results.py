@@ -46,12 +46,12 @@ def crosses(path: str) -> bool:
     return result is not None
 
 
-def test_there_are_fixtures_of_every_folder():
+def test_there_are_fixtures_of_every_folder() -> None:
     assert len(FILES) > 50
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.removeprefix(f"{ROOT}/"))
-def test_the_result_of_a_file_crosses_processes(path):
+def test_the_result_of_a_file_crosses_processes(path: str) -> None:
     crosses(path)
 
 
@@ -73,7 +73,9 @@ words = st.sampled_from([
 
 
 @given(st.lists(st.tuples(launchers, models, st.lists(words, max_size=5)), min_size=1, max_size=4))
-def test_the_result_of_any_script_crosses_processes(tmp_path_factory, launches):
+def test_the_result_of_any_script_crosses_processes(
+    tmp_path_factory: pytest.TempPathFactory, launches: list[tuple[str, str, list[str]]]
+) -> None:
     script = tmp_path_factory.mktemp("scripts") / "a.sh"
     script.write_text("".join(f"{start} {model} {' '.join(more)}\n" for start, model, more in launches))
     assert crosses(str(script))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from command_line import process, run
@@ -51,13 +52,13 @@ BAD = {
 
 
 @pytest.mark.parametrize(("arguments", "text"), BAD.values(), ids=BAD)
-def test_bad_input_is_one_or_two_lines_and_exit_2(arguments, text):
+def test_bad_input_is_one_or_two_lines_and_exit_2(arguments: tuple[str, ...], text: str) -> None:
     """What, where, why, and what to write instead: word by word."""
     ran = run(*arguments)
     assert (ran.err, ran.out, ran.code) == (text, "", 2)
 
 
-def test_flags_the_engine_refuses_are_exit_1():
+def test_flags_the_engine_refuses_are_exit_1() -> None:
     """The question is clear and the answer is no."""
     ran = run("ratio", "kimi-k3", "-L", "8k", "--strategy", "extra_buffer_lazy", "--disable-overlap-schedule")
     assert ran.code == 1
@@ -76,7 +77,7 @@ CONTENTS = {
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 @pytest.mark.parametrize("name", ["config.json", "preset.yaml"])
-def test_files_that_are_no_model_are_refused(tmp_path, name, content):
+def test_files_that_are_no_model_are_refused(tmp_path: Path, name: str, content: bytes) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     ran = run("ratio", str(path), "-L", "8k")
@@ -86,7 +87,7 @@ def test_files_that_are_no_model_are_refused(tmp_path, name, content):
     assert "defect" not in ran.err
 
 
-def test_an_enormous_config_is_not_read_to_its_end(tmp_path):
+def test_an_enormous_config_is_not_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     with path.open("wb") as stream:
         stream.truncate(2**40)
@@ -104,7 +105,7 @@ flags = st.sampled_from([
 
 @given(st.lists(flags | words, max_size=8))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_command_line_ends_in_a_defect(arguments):
+def test_no_command_line_ends_in_a_defect(arguments: list[str]) -> None:
     """Whatever is typed after `ratio`: an answer, or an error that is not ours."""
     ran = run("ratio", *[word for word in arguments if word != "-"])
     assert ran.code in (0, 1, 2)
@@ -113,13 +114,13 @@ def test_no_command_line_ends_in_a_defect(arguments):
     assert len(ran.err.splitlines()) <= 2
 
 
-def test_json_is_one_document_with_its_schema():
+def test_json_is_one_document_with_its_schema() -> None:
     ran = run("ratio", "kimi-k3", "-L", "8k", "--json")
     assert json.loads(ran.out)["schema"] == "hybridcalc.ratio/1"
     assert ran.err == ""
 
 
-def test_a_closed_pipe_ends_quietly():
+def test_a_closed_pipe_ends_quietly() -> None:
     """As `hybridcalc models | head -1` does: nothing on stderr."""
     writer = subprocess.Popen(
         [sys.executable, "-m", "hybridcalc", "models", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -132,7 +133,7 @@ def test_a_closed_pipe_ends_quietly():
     writer.stderr.close()
 
 
-def test_an_answer_that_cannot_be_written_is_an_error():
+def test_an_answer_that_cannot_be_written_is_an_error() -> None:
     with open("/dev/full", "wb") as full:
         ran = subprocess.run(
             [sys.executable, "-m", "hybridcalc", "slots", "--json"], stdout=full, stderr=subprocess.PIPE, check=False
@@ -154,7 +155,7 @@ def test_an_answer_that_cannot_be_written_is_an_error():
         ("ratio", "--help"),
     ],
 )
-def test_text_fits_80_columns_without_colour_when_piped(arguments):
+def test_text_fits_80_columns_without_colour_when_piped(arguments: tuple[str, ...]) -> None:
     """No terminal: no escape codes, no trailing blanks, 80 columns."""
     ran = run(*arguments)
     assert ran.code == 0
@@ -162,27 +163,27 @@ def test_text_fits_80_columns_without_colour_when_piped(arguments):
     assert all(len(line) <= 80 and line == line.rstrip() for line in ran.out.splitlines())
 
 
-def test_no_color_wins_over_force_color():
+def test_no_color_wins_over_force_color() -> None:
     assert "\x1b" not in run("slots", NO_COLOR="1", FORCE_COLOR="1").out
     assert "\x1b" in run("slots", FORCE_COLOR="1").out
 
 
-def test_help_is_shown_when_nothing_is_asked():
+def test_help_is_shown_when_nothing_is_asked() -> None:
     ran = run()
     assert (ran.code, ran.err) == (0, "")
     assert "Usage: hybridcalc" in ran.out
 
 
-def test_debug_lets_an_error_through_to_its_traceback():
+def test_debug_lets_an_error_through_to_its_traceback() -> None:
     with pytest.raises(ModelNotFound):
         run("ratio", "kimi-k4", "-L", "8k", "--debug")
 
 
-def test_model_names_complete_in_the_shell():
+def test_model_names_complete_in_the_shell() -> None:
     """What bash asks for when `hybridcalc ratio kimi` is followed by a tab."""
     asked = {"_HYBRIDCALC_COMPLETE": "complete_bash", "COMP_WORDS": "hybridcalc ratio kimi", "COMP_CWORD": "2"}
     assert process(**asked).out.split() == ["kimi-k3", "kimi-linear-48b-a3b"]
 
 
-def test_version_names_the_engines_it_mirrors():
+def test_version_names_the_engines_it_mirrors() -> None:
     assert run("--version").out == f"hybridcalc {__version__}, mirrors SGLang 0.5.23 and vLLM 0.33.0\n"

@@ -16,13 +16,13 @@ OPEN = "sglang serve kimi-k3 --tp 8 --max-running-requests $N\n"
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of its own that is the working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_the_text_names_the_place_and_the_way_out(here):
+def test_the_text_names_the_place_and_the_way_out(here: Path) -> None:
     (here / "k3.yaml").write_text((DATA / "kubernetes" / "k3-eight-slots.yaml").read_text())
     ran = run("check", "k3.yaml")
     assert (ran.code, ran.err) == (1, "")
@@ -37,7 +37,7 @@ def test_the_text_names_the_place_and_the_way_out(here):
     assert ran.out.splitlines()[6] == "1 deployment, 1 error, 7 rules not checked   exit 1"
 
 
-def test_exit_codes(here):
+def test_exit_codes(here: Path) -> None:
     """0 good, 1 a finding, 2 unreadable (the others are still checked), 3 unresolved."""
     for name, text in (("trap.sh", TRAP), ("good.sh", GOOD), ("open.sh", OPEN)):
         (here / name).write_text(text)
@@ -58,14 +58,14 @@ def test_exit_codes(here):
     assert run("check", "note.sh", "--fail-on", "note").code == 1
 
 
-def test_nothing_to_check_is_said(here):
+def test_nothing_to_check_is_said(here: Path) -> None:
     (here / "a.yaml").write_text("a: b\n")
     ran = run("check")
     said = "nothing in 1 file that was looked through starts an engine known here"
     assert (ran.code, ran.out) == (0, f"0 deployments   exit 0\n  {said}\n")
 
 
-def test_what_looks_like_a_launch_and_is_not_read_is_named(here):
+def test_what_looks_like_a_launch_and_is_not_read_is_named(here: Path) -> None:
     """A file of a kind that is not read; what is commented out or printed is no launch."""
     (here / "a.sh").write_text("# vllm serve kimi-k3\necho 'vllm serve kimi-k3'\n")
     (here / "b.sh").write_text("cat > run.py <<EOF\nos.system('vllm serve kimi-k3')\nEOF\n")
@@ -74,7 +74,7 @@ def test_what_looks_like_a_launch_and_is_not_read_is_named(here):
     assert run("check", "--json").document["summary"]["unread"] == ["b.sh"]
 
 
-def test_a_suppression_above_the_document_or_the_container(here):
+def test_a_suppression_above_the_document_or_the_container(here: Path) -> None:
     text = (DATA / "kubernetes" / "k3-eight-slots.yaml").read_text()
     for line in ("apiVersion:", "      containers:", "        - name:"):
         comment = "# hybridcalc: ignore=HC002 four requests never come\n"
@@ -88,7 +88,7 @@ def test_a_suppression_above_the_document_or_the_container(here):
         assert run("check", "a.yaml").code == expected, line
 
 
-def test_an_ignored_folder_is_read_where_it_is_named(here):
+def test_an_ignored_folder_is_read_where_it_is_named(here: Path) -> None:
     (here / ".git").mkdir()
     (here / ".gitignore").write_text("build/\n")
     (here / "build" / "deep").mkdir(parents=True)
@@ -98,7 +98,7 @@ def test_an_ignored_folder_is_read_where_it_is_named(here):
     assert run("check", "build/deep").code == 1
 
 
-def test_a_patch_is_all_that_diff_prints(here):
+def test_a_patch_is_all_that_diff_prints(here: Path) -> None:
     (here / "a.sh").write_text(TRAP)
     ran = run("check", "a.sh", "--diff")
     assert (ran.code, ran.out.splitlines()[0], ran.out.splitlines()[-1]) == (
@@ -110,7 +110,7 @@ def test_a_patch_is_all_that_diff_prints(here):
     assert run("check", "a.sh", "--diff", "--json").document["findings"] != []
 
 
-def test_nothing_that_is_not_checked_passes_in_silence(here):
+def test_nothing_that_is_not_checked_passes_in_silence(here: Path) -> None:
     """A refusal, and what the planner does not model, leave all rules of the engine unchecked."""
     (here / "a.sh").write_text("vllm serve Qwen/Qwen3.6-35B-A3B --pipeline-parallel-size 2\n")
     document = run("check", "a.sh", "--json").document["summary"]
@@ -119,7 +119,7 @@ def test_nothing_that_is_not_checked_passes_in_silence(here):
     assert "for want of rules for pipeline parallelism of vLLM (1 deployment)" in run("check", "a.sh").out
 
 
-def test_prefixes_of_ids_set_findings_aside_and_others_name_no_rule(here):
+def test_prefixes_of_ids_set_findings_aside_and_others_name_no_rule(here: Path) -> None:
     (here / "a.sh").write_text("# hybridcalc: ignore=HC00 four requests never come\n" + TRAP)
     assert run("check", "a.sh").code == 0
     for name in ("XC002", "HC2", "all"):
@@ -129,7 +129,7 @@ def test_prefixes_of_ids_set_findings_aside_and_others_name_no_rule(here):
         assert (ran.code, stray["message"]) == (1, f"the suppression of {name} names no rule")
 
 
-def test_a_release_is_asked_for_at_the_image(here):
+def test_a_release_is_asked_for_at_the_image(here: Path) -> None:
     (here / "a.yaml").write_text(
         "kind: Pod\nspec:\n  containers:\n    - image: vllm/vllm-openai:v0.33.0\n"
         "      args: [--model, Qwen/Qwen3.6-35B-A3B, --mamba-cache-mode, all]\n"
@@ -140,7 +140,7 @@ def test_a_release_is_asked_for_at_the_image(here):
     assert "(the tag of its image)" in finding["fix"]
 
 
-def test_an_unresolved_value_names_its_line_and_what_resolves_it(here):
+def test_an_unresolved_value_names_its_line_and_what_resolves_it(here: Path) -> None:
     (here / "open.sh").write_text("set -e\n" + OPEN)
     ran = run("check", "open.sh")
     assert "open.sh:2:52 unresolved" in ran.out
@@ -149,12 +149,12 @@ def test_an_unresolved_value_names_its_line_and_what_resolves_it(here):
     assert run("check", "open.sh", "--env-file", "values.env").code == 0
 
 
-def test_stdin_is_checked(here):
+def test_stdin_is_checked(here: Path) -> None:
     ran = run("check", "-", "--json", stdin=(DATA / "kubernetes" / "k3-eight-slots.yaml").read_bytes())
     assert (ran.code, ran.document["findings"][0]["file"], ran.document["findings"][0]["line"]) == (1, "<stdin>", 23)
 
 
-def test_fix_shows_a_diff_and_keeps_everything_else(here):
+def test_fix_shows_a_diff_and_keeps_everything_else(here: Path) -> None:
     text = (
         "# our server  \r\nsglang serve kimi-k3 \\\r\n  --tp 8 --max-running-requests 4 \\\r\n"
         "  --max-mamba-cache-size '8'   # tuned\r\n"
@@ -178,7 +178,7 @@ def test_fix_shows_a_diff_and_keeps_everything_else(here):
     assert sorted(path.name for path in here.iterdir()) == ["a.sh", "b.yaml"]
 
 
-def test_a_fix_goes_where_the_value_is_written(here):
+def test_a_fix_goes_where_the_value_is_written(here: Path) -> None:
     (here / "a.yaml").write_text(
         "kind: Pod\nspec:\n  containers:\n    - env: [{name: K, value: '8'}]\n"
         "      command: [sglang, serve, kimi-k3, --tp, '8', --max-running-requests, '4']\n"
@@ -189,7 +189,7 @@ def test_a_fix_goes_where_the_value_is_written(here):
     assert "value: '21'" in (here / "a.yaml").read_text()
 
 
-def test_a_baseline_sets_old_findings_aside(here):
+def test_a_baseline_sets_old_findings_aside(here: Path) -> None:
     (here / "a.sh").write_text(TRAP)
     assert run("check", "a.sh", "--write-baseline", "old.json").code == 0
     (here / "a.sh").write_text("# moved\n\n" + TRAP)
@@ -202,7 +202,7 @@ def test_a_baseline_sets_old_findings_aside(here):
     assert run("check", "a.sh", "--baseline", "bad.json").code == 2
 
 
-def test_suppressions_need_a_reason_and_an_effect(here):
+def test_suppressions_need_a_reason_and_an_effect(here: Path) -> None:
     (here / "a.sh").write_text("# hybridcalc: ignore=HC002 four requests never come\n" + TRAP)
     assert run("check", "a.sh").code == 0
     (here / "a.sh").write_text(TRAP.rstrip() + "  # hybridcalc: ignore=HC002\n")
@@ -218,7 +218,7 @@ def test_suppressions_need_a_reason_and_an_effect(here):
     assert run("check", "a.sh").code == 0
 
 
-def test_settings_come_from_the_project_and_options_win(here):
+def test_settings_come_from_the_project_and_options_win(here: Path) -> None:
     (here / "sub").mkdir()
     (here / "sub" / "a.sh").write_text(TRAP + "sglang serve /model --tp 8\n")
     (here / "pyproject.toml").write_text(
@@ -232,7 +232,7 @@ def test_settings_come_from_the_project_and_options_win(here):
     assert run("check", ".").err.startswith("error: .hybridcalc.yaml: ignroe is no setting\n")
 
 
-def test_github_gets_annotations_and_a_summary_of_itself(here):
+def test_github_gets_annotations_and_a_summary_of_itself(here: Path) -> None:
     (here / "a.sh").write_text(TRAP)
     summary = here / "summary.md"
     ran = run("check", "a.sh", GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=str(summary))
@@ -244,14 +244,14 @@ def test_github_gets_annotations_and_a_summary_of_itself(here):
 
 
 @pytest.mark.parametrize("form", ["json", "sarif", "junit", "github", "markdown"])
-def test_every_form_is_written_to_a_file(here, form):
+def test_every_form_is_written_to_a_file(here: Path, form: str) -> None:
     (here / "a.sh").write_text(TRAP)
     ran = run("check", "a.sh", "--format", form, "--output", "report")
     assert (ran.code, ran.out) == (1, "")
     assert "HC002" in (here / "report").read_text()
 
 
-def test_many_files_are_shared_out_among_processes(here):
+def test_many_files_are_shared_out_among_processes(here: Path) -> None:
     for number in range(330):
         (here / f"s{number:03}.sh").write_text(TRAP if number % 2 else GOOD)
     ran = run("check", ".", "--json")
@@ -259,7 +259,7 @@ def test_many_files_are_shared_out_among_processes(here):
     assert [f["file"] for f in ran.document["findings"]] == sorted(f["file"] for f in ran.document["findings"])
 
 
-def test_the_schema_is_printed_and_current():
+def test_the_schema_is_printed_and_current() -> None:
     from hybridcalc.manifests.native import schema_text
 
     ran = run("check", "--schema")
@@ -278,13 +278,13 @@ BAD = {
 
 
 @pytest.mark.parametrize(("arguments", "text"), BAD.values(), ids=BAD)
-def test_bad_usage_is_exit_2(here, arguments, text):
+def test_bad_usage_is_exit_2(here: Path, arguments: tuple[str, ...], text: str) -> None:
     ran = run(*arguments)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(text)
 
 
-def test_rules_are_listed_and_explained():
+def test_rules_are_listed_and_explained() -> None:
     listed = run("rules")
     assert listed.code == 0
     assert all(rule in listed.out for rule in ("HC001", "HC040", "HC070"))
@@ -294,7 +294,7 @@ def test_rules_are_listed_and_explained():
     assert ids == sorted(set(ids))
 
 
-def test_narrow_and_piped_output_behaves(here):
+def test_narrow_and_piped_output_behaves(here: Path) -> None:
     (here / "a.sh").write_text(TRAP + OPEN)
     for columns in ("20", "80", "200"):
         ran = run("check", "a.sh", COLUMNS=columns)
@@ -304,7 +304,7 @@ def test_narrow_and_piped_output_behaves(here):
     shutil.rmtree(here / "none", ignore_errors=True)
 
 
-def test_control_characters_of_a_file_do_not_reach_the_terminal(here):
+def test_control_characters_of_a_file_do_not_reach_the_terminal(here: Path) -> None:
     (here / "a.sh").write_text(
         "sglang serve kimi-k3 --tp 8 --max-running-requests $N\x1b]0;x\x07 --max-mamba-cache-size 8\n"
     )
@@ -313,7 +313,7 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(here):
     assert "\x1b]" not in ran.out
 
 
-def test_a_file_that_cannot_be_rewritten_leaves_the_others(here):
+def test_a_file_that_cannot_be_rewritten_leaves_the_others(here: Path) -> None:
     (here / "a.sh").write_bytes(b"# caf\xe9\n" + TRAP.encode())
     (here / "b.sh").write_text(TRAP)
     ran = run("check", ".", "--fix")
@@ -322,7 +322,7 @@ def test_a_file_that_cannot_be_rewritten_leaves_the_others(here):
     assert (here / "b.sh").read_text() == GOOD
 
 
-def test_names_that_are_no_text_are_written_all_the_same(here):
+def test_names_that_are_no_text_are_written_all_the_same(here: Path) -> None:
     name = b"a\xff.sh".decode("utf-8", "surrogateescape")
     (here / name).write_text(TRAP)
     for form in ("json", "sarif", "junit", "github", "markdown"):

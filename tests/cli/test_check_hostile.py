@@ -7,30 +7,33 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from command_line import process, run
+
+from hybridcalc.checks.results import Checked
 
 TRAP = "sglang serve kimi-k3 --tp 8 --max-running-requests 4 --max-mamba-cache-size 8\n"
 GOOD = TRAP.replace("size 8", "size 21")
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of its own that is the working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize("option", ["--env-file", "--baseline"])
-def test_a_pipe_in_the_place_of_a_file_is_refused(here, option):
+def test_a_pipe_in_the_place_of_a_file_is_refused(here: Path, option: str) -> None:
     os.mkfifo(here / "pipe")
     (here / "a.sh").write_text(TRAP)
     ran = run("check", "a.sh", option, "pipe")
     assert (ran.code, ran.err.splitlines()[0].endswith("pipe: not a regular file")) == (2, True)
 
 
-def test_an_empty_path_stops_no_other(here):
+def test_an_empty_path_stops_no_other(here: Path) -> None:
     (here / "a.sh").write_text(TRAP)
     ran = run("check", "", "a.sh", "--json")
     assert (ran.code, [finding["rule"] for finding in ran.document["findings"]]) == (2, ["HC002"])
@@ -38,7 +41,7 @@ def test_an_empty_path_stops_no_other(here):
 
 
 @pytest.mark.parametrize("text", ["tool = 5\n", "[tool]\nhybridcalc = 5\n", "tool = []\n"])
-def test_settings_of_another_shape_are_none_or_refused(here, text):
+def test_settings_of_another_shape_are_none_or_refused(here: Path, text: str) -> None:
     (here / "pyproject.toml").write_text(text)
     (here / "a.sh").write_text(TRAP)
     ran = run("check", "a.sh")
@@ -46,7 +49,7 @@ def test_settings_of_another_shape_are_none_or_refused(here, text):
     assert "defect" not in ran.err
 
 
-def test_a_fix_that_cannot_be_made_leaves_the_others(here):
+def test_a_fix_that_cannot_be_made_leaves_the_others(here: Path) -> None:
     for name in ("a", "b", "c"):
         (here / f"{name}.sh").write_text(TRAP)
     (here / "b.sh").chmod(0o444)
@@ -56,12 +59,12 @@ def test_a_fix_that_cannot_be_made_leaves_the_others(here):
     assert [(here / f"{name}.sh").read_text() == GOOD for name in ("a", "b", "c")] == [True, False, True]
 
 
-def test_a_folder_that_takes_no_file_leaves_the_others(here, monkeypatch):
+def test_a_folder_that_takes_no_file_leaves_the_others(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from hybridcalc.checks import fix
 
     make = fix.tempfile.mkstemp
 
-    def refusing(dir, prefix):
+    def refusing(dir: Path, prefix: str) -> tuple[int, str]:
         if dir.name == "locked":
             raise PermissionError(13, "Permission denied", str(dir))
         return make(dir=dir, prefix=prefix)
@@ -76,7 +79,7 @@ def test_a_folder_that_takes_no_file_leaves_the_others(here, monkeypatch):
     assert (here / "z.sh").read_text() == GOOD
 
 
-def test_a_fix_keeps_names_and_owner_of_a_file(here):
+def test_a_fix_keeps_names_and_owner_of_a_file(here: Path) -> None:
     (here / "a.sh").write_bytes(b"\xef\xbb\xbf" + TRAP.encode())
     os.link(here / "a.sh", here / "b.sh")
     (here / "c.sh").write_text(TRAP)
@@ -90,7 +93,7 @@ def test_a_fix_keeps_names_and_owner_of_a_file(here):
     assert (here / "c.sh").stat().st_uid == owner
 
 
-def test_a_diff_is_one_that_patch_takes_and_a_terminal_survives(here):
+def test_a_diff_is_one_that_patch_takes_and_a_terminal_survives(here: Path) -> None:
     """A form feed or a line separator ends no line; an escape character does not reach the terminal."""
     text = "# a\x0cb\u2028c\x85d\n" + TRAP
     (here / "a.sh").write_text(text)
@@ -121,7 +124,9 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize(("options", "message"), OPTIONS.values(), ids=OPTIONS)
-def test_options_that_mean_nothing_are_refused_before_anything_changes(here, options, message):
+def test_options_that_mean_nothing_are_refused_before_anything_changes(
+    here: Path, options: tuple[str, ...], message: str
+) -> None:
     (here / "a.sh").write_text(TRAP)
     ran = run("check", "a.sh", *options)
     assert (ran.code, message in ran.err) == (2, True), ran.err
@@ -151,20 +156,20 @@ HEARD = {
 
 
 @pytest.mark.parametrize(("name", "text"), SILENT.values(), ids=SILENT)
-def test_a_suppression_in_a_text_for_others_counts_for_nothing(here, name, text):
+def test_a_suppression_in_a_text_for_others_counts_for_nothing(here: Path, name: str, text: str) -> None:
     (here / name).write_text(text)
     ran = run("check", name, "--json")
     assert (ran.code, ran.document["summary"]["suppressed"]) == (1, 0)
 
 
 @pytest.mark.parametrize(("name", "text"), HEARD.values(), ids=HEARD)
-def test_a_suppression_in_a_comment_counts(here, name, text):
+def test_a_suppression_in_a_comment_counts(here: Path, name: str, text: str) -> None:
     (here / name).write_text(text)
     ran = run("check", name, "--json")
     assert (ran.code, ran.document["summary"]["suppressed"]) == (0, 1), ran.out
 
 
-def test_a_log_of_a_workflow_takes_no_commands_from_files(here):
+def test_a_log_of_a_workflow_takes_no_commands_from_files(here: Path) -> None:
     """Text between stop-commands and its token is not read for commands; the annotations before it are escaped."""
     name = "${" + "A" * 42 + "}"
     (here / "a.sh").write_text(
@@ -183,7 +188,7 @@ def test_a_log_of_a_workflow_takes_no_commands_from_files(here):
     assert not [line for line in ran.err.splitlines() if line.lstrip().startswith("::") or "##[" in line]
 
 
-def test_markdown_escapes_what_rules_wait_for(here):
+def test_markdown_escapes_what_rules_wait_for(here: Path) -> None:
     (here / "a.yaml").write_text(
         "kind: Pod\nspec: {containers: [{command: [sglang, serve, --model-path, "
         '"/m/<img src=x>[click](http://e) @org"]}]}\n'
@@ -193,20 +198,20 @@ def test_markdown_escapes_what_rules_wait_for(here):
     assert not re.search(r"(?<!\\)\[click(?<!\\)\]", text)
 
 
-def test_names_that_are_no_text_are_named_as_the_file_system_does(here):
+def test_names_that_are_no_text_are_named_as_the_file_system_does(here: Path) -> None:
     (here / b"a\xff\xfe.sh".decode("utf-8", "surrogateescape")).write_text(TRAP)
     assert "a%FF%FE.sh" in run("check", ".", "-f", "sarif").out
     assert "\udcff" not in run("check", ".", "-f", "github").out
 
 
-def test_no_fix_is_offered_for_a_file_that_is_not_rewritten(here):
+def test_no_fix_is_offered_for_a_file_that_is_not_rewritten(here: Path) -> None:
     (here / "a.sh").write_bytes(b"# caf\xe9\n" + TRAP.encode())
     (sarif,) = json.loads(run("check", "a.sh", "-f", "sarif").out)["runs"]
     assert [result["ruleId"] for result in sarif["results"] if "fixes" not in result] == ["HC002"]
     assert "edit" not in run("check", "a.sh", "--json").document["findings"][0]
 
 
-def test_one_file_by_two_names_is_fixed_once(here):
+def test_one_file_by_two_names_is_fixed_once(here: Path) -> None:
     (here / "a.sh").write_text(TRAP)
     (here / "sub").mkdir()
     (here / "sub" / "b.sh").symlink_to("../a.sh")
@@ -215,7 +220,7 @@ def test_one_file_by_two_names_is_fixed_once(here):
     assert run("check", ".").out.startswith("1 deployment,")
 
 
-def test_variables_of_an_image_come_in_the_order_of_the_file(here):
+def test_variables_of_an_image_come_in_the_order_of_the_file(here: Path) -> None:
     (here / "a.yaml").write_text(
         "kind: LLMInferenceService\nspec:\n  model: {uri: hf://Qwen/Qwen3.6-35B-A3B, name: q}\n  template:\n"
         "    containers:\n    - name: main\n      env:\n"
@@ -232,14 +237,14 @@ def test_variables_of_an_image_come_in_the_order_of_the_file(here):
 @pytest.mark.parametrize(
     "flag", ["--max-mamba-cache-size $K", "--max-mamba-cache-size=$K", '"--max-mamba-cache-size=$K"']
 )
-def test_a_value_from_a_variable_is_pointed_at(here, flag):
+def test_a_value_from_a_variable_is_pointed_at(here: Path, flag: str) -> None:
     (here / "a.sh").write_text(f"K=8\nsglang serve kimi-k3 --tp 8 --max-running-requests 4 {flag}\n")
     (finding,) = run("check", "a.sh", "--json").document["findings"]
     line = (here / "a.sh").read_text().splitlines()[1]
     assert line[finding["column"] - 1 :].startswith("$K")
 
 
-def test_many_findings_take_time_as_their_number(here):
+def test_many_findings_take_time_as_their_number(here: Path) -> None:
     """A second report of a file of two thousand deployments must not compare every finding with every deployment."""
     pod = f"kind: Pod\nspec: {{containers: [{{command: [sh, -c, '{TRAP.strip()}']}}]}}\n---\n"
     (here / "a.yaml").write_text(pod * 600)
@@ -251,7 +256,7 @@ def test_many_findings_take_time_as_their_number(here):
     calls = 0
     key = junit._key
 
-    def counted(one):
+    def counted(one: Checked) -> tuple[str, str, int]:
         nonlocal calls
         calls += 1
         return key(one)

@@ -6,7 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import cycle, islice, pairwise, product
+from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import process, run
@@ -26,7 +29,7 @@ FILES = 130
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of FILES files that is the working directory, checked by two processes."""
     launches = islice(cycle(product(MODELS, FLAGS, STARTS)), FILES)
     for number, (model, flags, start) in enumerate(launches):
@@ -39,13 +42,13 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["json", "sarif", "text"])
-def test_the_answer_is_the_same_for_every_hash_seed(here, form):
+def test_the_answer_is_the_same_for_every_hash_seed(here: Path, form: str) -> None:
     shown = {process("check", ".", "--format", form, PYTHONHASHSEED=str(seed)).out for seed in (0, 1, 2)}
     assert len(shown) == 1
     assert shown != {""}
 
 
-def test_many_processes_find_what_one_finds(here, monkeypatch):
+def test_many_processes_find_what_one_finds(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     several = run("check", ".", "--json")
     monkeypatch.setattr(checks, "_processors", lambda: 1)
     alone = run("check", ".", "--json")
@@ -54,11 +57,11 @@ def test_many_processes_find_what_one_finds(here, monkeypatch):
     assert several.document["unreadable"] == []
 
 
-def lost(monkeypatch, name, happens):
+def lost(monkeypatch: pytest.MonkeyPatch, name: str, happens: Callable[..., Any]) -> str:
     """What a check says of a file at which something happens to the process that reads it."""
     check_file = checks.check_file
 
-    def failing(path, settings, variables):
+    def failing(path: Any, settings: Any, variables: Any) -> Any:
         return happens() if path.endswith(name) else check_file(path, settings, variables)
 
     monkeypatch.setattr(checks, "check_file", failing)
@@ -70,29 +73,31 @@ def lost(monkeypatch, name, happens):
 
 
 @pytest.mark.parametrize("name", ["000.sh", "077.sh", f"{FILES - 1}.sh"])
-def test_a_process_that_is_ended_costs_its_file_alone(here, monkeypatch, name):
+def test_a_process_that_is_ended_costs_its_file_alone(here: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As the kernel does for want of memory: every file but the one that brought it about is in the report."""
     message = lost(monkeypatch, name, lambda: os.kill(os.getpid(), 9))
     assert message == "the process that read it was ended by SIGKILL, as a rule for want of memory"
 
 
-def test_a_process_that_leaves_is_said_with_its_exit_code(here, monkeypatch):
+def test_a_process_that_leaves_is_said_with_its_exit_code(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lost(monkeypatch, "077.sh", lambda: os._exit(7)) == "the process that read it was ended by exit code 7"
 
 
 class Placed(str):
     """A text that is no text alone: it is sent, and cannot be read."""
 
-    def __new__(cls, text, place):
+    def __new__(cls, text: str, place: int) -> Placed:
         return str.__new__(cls, text)
 
 
 @pytest.mark.parametrize(("held", "said"), [(lambda: None, "Can't pickle"), (Placed("a", 1), "TypeError: ")])
-def test_a_result_that_cannot_cross_costs_its_file_alone(here, monkeypatch, held, said):
+def test_a_result_that_cannot_cross_costs_its_file_alone(
+    here: Path, monkeypatch: pytest.MonkeyPatch, held: Callable[..., Any] | Placed, said: str
+) -> None:
     assert said in lost(monkeypatch, "077.sh", lambda: checks.FileResult(held, (), ()))
 
 
-def test_a_reader_that_leaves_ends_it_quietly(here):
+def test_a_reader_that_leaves_ends_it_quietly(here: Path) -> None:
     """As `hybridcalc check . | head -1` does; a pipe that breaks between processes does not."""
     command = [sys.executable, "-m", "hybridcalc", "check", ".", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
@@ -103,7 +108,7 @@ def test_a_reader_that_leaves_ends_it_quietly(here):
         assert writer.stderr.read() == b""
 
 
-def test_a_quoted_line_is_kept_as_far_as_it_is_shown(tmp_path):
+def test_a_quoted_line_is_kept_as_far_as_it_is_shown(tmp_path: Path) -> None:
     """A List on one line, as machines write it: every finding would hold the whole of it."""
     launch = "sglang serve kimi-k3 --tp 8 --max-running-requests 4 --max-mamba-cache-size 8"
     pods = [f"{{kind: Pod, spec: {{containers: [{{command: [sh, -c, {launch}]}}]}}}}" for _ in range(200)]

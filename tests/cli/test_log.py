@@ -15,7 +15,7 @@ K3 = str(LOGS / "sgl-015.log")
 FIGURES = json.loads((LOGS / "figures.json").read_text())
 
 
-def test_the_answer_opens_with_the_verdict_and_ends_with_flags():
+def test_the_answer_opens_with_the_verdict_and_ends_with_flags() -> None:
     ran = run("log", K3, "-L", "9216")
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()
@@ -26,7 +26,7 @@ def test_the_answer_opens_with_the_verdict_and_ends_with_flags():
     assert all(len(line) <= 80 for line in lines)
 
 
-def test_the_document_has_the_promised_keys():
+def test_the_document_has_the_promised_keys() -> None:
     document = run("log", K3, "-L", "9216", "--json").document
     assert document["schema"] == "hybridcalc.log/1"
     [boot] = document["boots"]
@@ -52,7 +52,7 @@ def test_the_document_has_the_promised_keys():
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_every_published_log_is_answered_in_both_forms(name: str):
+def test_every_published_log_is_answered_in_both_forms(name: str) -> None:
     """JSON carries each expected figure under its name; the text never fails."""
     document = run("log", str(LOGS / name), "--json").document
     assert document["figures"] == FIGURES[name]
@@ -60,7 +60,7 @@ def test_every_published_log_is_answered_in_both_forms(name: str):
     assert (text.code, text.err) == (0, "") and text.out.strip()
 
 
-def test_several_files_stdin_and_gzip(tmp_path: Path):
+def test_several_files_stdin_and_gzip(tmp_path: Path) -> None:
     packed = tmp_path / "boot.log.gz"
     packed.write_bytes(gzip.compress(Path(K3).read_bytes()))
     document = run("log", str(packed), "-", "--json", stdin=(LOGS / "vllm-012.log").read_bytes()).document
@@ -73,7 +73,7 @@ def test_several_files_stdin_and_gzip(tmp_path: Path):
     assert run("log", str(packed), "--json").document["files"][0]["findings"][0]["rule"] == "HC104"
 
 
-def test_a_launch_line_is_held_against_the_log(tmp_path: Path):
+def test_a_launch_line_is_held_against_the_log(tmp_path: Path) -> None:
     line = "python -m sglang.launch_server --model-path moonshotai/Kimi-K3 --tp 8 --max-mamba-cache-size 64"
     script = tmp_path / "serve.sh"
     script.write_text(line + "\n")
@@ -92,20 +92,20 @@ def test_a_launch_line_is_held_against_the_log(tmp_path: Path):
         "--tp 8 --max-total-tokens 1000",
     ],
 )
-def test_flags_that_cannot_have_produced_the_log_are_said(flag: str):
+def test_flags_that_cannot_have_produced_the_log_are_said(flag: str) -> None:
     command = f"python -m sglang.launch_server --model-path moonshotai/Kimi-K3 {flag}"
     assert "HC108" in run("log", K3, "--command", command).out
     right = command.replace(flag, "--tp 8 --kv-cache-dtype fp8_e4m3")
     assert "HC108" not in run("log", K3, "--command", right).out
 
 
-def test_a_failed_boot_is_an_answer_unless_told_otherwise():
+def test_a_failed_boot_is_an_answer_unless_told_otherwise() -> None:
     path = str(LOGS / "vllm-003.log")
     assert run("log", path).code == 0
     assert run("log", path, "--fail-on", "error").code == 1
 
 
-def test_a_boot_is_compared_with_a_plan(tmp_path: Path):
+def test_a_boot_is_compared_with_a_plan(tmp_path: Path) -> None:
     """The drift alarm: 0 where the boot is as planned, 1 where it parts, whichever way the plan comes."""
     flags = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3")
     right = run("plan", *flags, "--rest", "28.5287GiB", "--json").out
@@ -137,12 +137,12 @@ NO_PLANS = {
 
 
 @pytest.mark.parametrize(("lines", "said"), NO_PLANS.items(), ids=range(len(NO_PLANS)))
-def test_a_plan_that_predicts_nothing_or_nonsense_is_refused(lines: str, said: str):
+def test_a_plan_that_predicts_nothing_or_nonsense_is_refused(lines: str, said: str) -> None:
     ran = run("log", K3, "--expect", "-", stdin=f"{SCHEMA}{lines}}}".encode())
     assert (ran.code, ran.out) == (2, "") and said in ran.err and ran.err.count("\n") == 2
 
 
-def test_a_comparison_that_compares_nothing_is_no_agreement():
+def test_a_comparison_that_compares_nothing_is_no_agreement() -> None:
     """Another engine, a start that failed, a boot that prints none of the figures: each is a parting."""
     flags = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "--rest", "28.5287GiB", "--json")
     planned = run("plan", *flags).out.encode()
@@ -159,7 +159,7 @@ def test_a_comparison_that_compares_nothing_is_no_agreement():
     assert run("log", str(LOGS / "sgl-016.log"), "--expect", "-", stdin=refused).code == 1
 
 
-def test_a_log_without_a_boot_says_so(tmp_path: Path):
+def test_a_log_without_a_boot_says_so(tmp_path: Path) -> None:
     path = tmp_path / "boot.log"
     path.write_text("INFO: nothing to see\n")
     ran = run("log", str(path))
@@ -181,13 +181,13 @@ ERRORS = {
 
 
 @pytest.mark.parametrize(("arguments", "said"), ERRORS.items(), ids=[" ".join(a[1:])[-30:] for a in ERRORS])
-def test_an_error_is_one_or_two_lines(arguments: tuple[str, ...], said: str):
+def test_an_error_is_one_or_two_lines(arguments: tuple[str, ...], said: str) -> None:
     ran = run(*arguments)
     assert ran.code == 2 and ran.out == ""
     assert said.lower() in ran.err.lower() and ran.err.count("\n") <= 2
 
 
-def test_damaged_logs_are_answered_to_the_end():
+def test_damaged_logs_are_answered_to_the_end() -> None:
     """Cut, shuffled, flipped: the command answers or says that there is no boot, and never fails."""
     draw = random.Random(41)
     logs = [path.read_bytes() for path in sorted(LOGS.glob("*.log"))]
@@ -203,6 +203,6 @@ def test_damaged_logs_are_answered_to_the_end():
         assert ran.code in (0, 1) and ran.err == "", (ran.err, raw)
 
 
-def test_no_color_wins():
+def test_no_color_wins() -> None:
     ran = run("log", K3, NO_COLOR="1", FORCE_COLOR="1")
     assert ran.code == 0 and "\x1b" not in ran.out

@@ -6,12 +6,13 @@ import os
 import pty
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from command_line import run
 
 
-def test_crossover_against_llama_has_the_published_readings():
+def test_crossover_against_llama_has_the_published_readings() -> None:
     """Hybrid-SSM chapter: 102,137,856 B, 779 tokens for the state, 891 for the whole hybrid (C1, C2)."""
     answer = run("crossover", "nemotron-h-8b", "--baseline", "llama-3-8b", "--json").document
     assert answer["state_bytes"] == 102_137_856
@@ -19,7 +20,7 @@ def test_crossover_against_llama_has_the_published_readings():
     assert answer["baseline"]["total_tokens"] == pytest.approx(890.571, abs=5e-4)
 
 
-def test_crossover_of_one_layer_pair_is_not_that_of_the_model():
+def test_crossover_of_one_layer_pair_is_not_that_of_the_model() -> None:
     """The recurrent-state article's 650 tokens are one layer pair's 658; the model's are 3,071 (D1)."""
     answer = run("crossover", "nemotron-nano-12b-v2", "--mamba-ssm-dtype", "bfloat16", "--json").document
     assert answer["per_layer_tokens"] == 658.0
@@ -27,7 +28,7 @@ def test_crossover_of_one_layer_pair_is_not_that_of_the_model():
 
 
 @pytest.mark.needs("plotext")
-def test_crossover_draws_state_and_kv():
+def test_crossover_draws_state_and_kv() -> None:
     out = run("crossover", "nemotron-h-8b", "--baseline", "llama-3-8b").out
     assert "T*: KV = state at 6,234; T*: hybrid = llama-3-8b at 891" in out
     assert "s state   k KV   a all of nemotron-h-8b   b baseline llama-3-8b" in out
@@ -63,7 +64,7 @@ def test_crossover_draws_state_and_kv():
         ),
     ],
 )
-def test_crossover_says_at_which_lengths_the_hybrid_is_lighter(model, baseline, says):
+def test_crossover_says_at_which_lengths_the_hybrid_is_lighter(model: str, baseline: str, says: str) -> None:
     """Below, above, both, always or never; at 6,152 tokens both weigh the same."""
     out = run("crossover", model, "--baseline", baseline).out
     assert " ".join(out.split()).startswith(says)
@@ -72,7 +73,7 @@ def test_crossover_says_at_which_lengths_the_hybrid_is_lighter(model, baseline, 
 
 @pytest.mark.needs("plotext")
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-def test_a_curve_is_drawn_in_ascii_where_lines_cannot_be_written(encoding):
+def test_a_curve_is_drawn_in_ascii_where_lines_cannot_be_written(encoding: str) -> None:
     """No escapes, no failure, and the same letters."""
     ran = run("crossover", "bamba-9b", "--baseline", "llama-3-8b", encoding=encoding)
     assert (ran.code, ran.err) == (0, "")
@@ -83,7 +84,7 @@ def test_a_curve_is_drawn_in_ascii_where_lines_cannot_be_written(encoding):
 
 @pytest.mark.needs("plotext")
 @pytest.mark.parametrize(("terminal", "coloured"), [("dumb", False), ("xterm-256color", True)])
-def test_a_curve_has_colours_where_the_terminal_has(terminal, coloured):
+def test_a_curve_has_colours_where_the_terminal_has(terminal: str, coloured: bool) -> None:
     """On a terminal of its own; TERM=dumb shows no escape code."""
     ours, theirs = pty.openpty()
     environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")} | {"TERM": terminal}
@@ -103,20 +104,20 @@ def test_a_curve_has_colours_where_the_terminal_has(terminal, coloured):
     assert (child.returncode, b"\x1b" in picture) == (0, coloured)
 
 
-def test_a_baseline_with_less_kv_is_never_beaten():
+def test_a_baseline_with_less_kv_is_never_beaten() -> None:
     ran = run("crossover", "llama-3-8b", "--baseline", "kimi-k3")
     assert (ran.code, ran.err) == (2, "error: llama-3-8b has no recurrent layer: it keeps no state\n")
     answer = run("crossover", "zamba2-7b", "--baseline", "llama-3-8b", "--json").document
     assert answer["baseline"]["total_tokens"] is None
 
 
-def test_a_model_without_kv_has_no_crossover():
+def test_a_model_without_kv_has_no_crossover() -> None:
     ran = run("crossover", "falcon-mamba-7b")
     assert ran.code == 0
     assert ran.out.startswith("no crossover")
 
 
-def test_rings_of_120_slots_weigh_what_their_shapes_say():
+def test_rings_of_120_slots_weigh_what_their_shapes_say() -> None:
     """KV-cache write-up's table sums to 2,448,230,400 B, not 1.4 GB (A7)."""
     answer = run(
         "replayssm", "kimi-k3", "--tp", "8", "--linear-replayssm-cache-len", "16", "--slots", "120", "--json"
@@ -136,20 +137,20 @@ def test_rings_of_120_slots_weigh_what_their_shapes_say():
         ),
     ],
 )
-def test_illegal_ring_lengths_are_refused_with_the_rule(flags, reason):
+def test_illegal_ring_lengths_are_refused_with_the_rule(flags: tuple[str, ...], reason: str) -> None:
     ran = run("replayssm", "kimi-k3", "--tp", "8", *flags, "--json")
     assert (ran.code, ran.document["legal"], ran.document["reason"]) == (1, False, reason)
     assert "use: --linear-replayssm-cache-len 16" in run("replayssm", "kimi-k3", "--tp", "8", *flags).out
 
 
-def test_slots_answer_the_write_ups_example():
+def test_slots_answer_the_write_ups_example() -> None:
     """ceil(13600 / 6144) + 2 = 5, and 80 slots admit 16 requests (A5, A6)."""
     flags = ("--input-length", "13600", "--chunked-prefill-size", "6144", "--max-mamba-cache-size", "80")
     answer = run("slots", *flags, "--json").document
     assert (answer["prefill_slots"], answer["max_concurrent"]) == (5, 16)
 
 
-def test_the_slot_table_has_every_combination_once():
+def test_the_slot_table_has_every_combination_once() -> None:
     table = run("slots", "--json").document["table"]
     keys = {(row["strategy"], row["overlap"], row["skip_decode_lock"], row["radix_cache"]) for row in table}
     assert len(keys) == len(table) == 24
@@ -173,14 +174,14 @@ def test_the_slot_table_has_every_combination_once():
         ),
     ],
 )
-def test_slots_of_flags_the_engine_refuses_are_exit_1(flags, error):
+def test_slots_of_flags_the_engine_refuses_are_exit_1(flags: tuple[str, ...], error: str) -> None:
     """With a model and without: the answer is no, not a figure."""
     ran = run("slots", *flags)
     assert (ran.code, ran.out, ran.err.splitlines()[0]) == (1, "", f"error: {error}")
 
 
 @pytest.mark.parametrize("model", [(), ("kimi-k3",)])
-def test_lazy_buffers_on_pipeline_stages_are_not_told_to_drop_a_flag_nobody_gave(model):
+def test_lazy_buffers_on_pipeline_stages_are_not_told_to_drop_a_flag_nobody_gave(model: tuple[str, ...]) -> None:
     """pp turned the overlap scheduler off."""
     ran = run("slots", *model, "--pp", "2", "--strategy", "extra_buffer_lazy")
     fix = "use --mamba-radix-cache-strategy extra_buffer: pipeline stages run without overlap"
@@ -191,7 +192,9 @@ def test_lazy_buffers_on_pipeline_stages_are_not_told_to_drop_a_flag_nobody_gave
 @pytest.mark.parametrize("strategy", ["no_buffer", "extra_buffer", "extra_buffer_lazy"])
 @pytest.mark.parametrize("flags", [(), ("--disable-overlap-schedule",), ("--disable-radix-cache",)])
 @pytest.mark.parametrize("page", [(), ("--page-size", "64")])
-def test_the_slot_table_agrees_with_the_answer(model, strategy, flags, page):
+def test_the_slot_table_agrees_with_the_answer(
+    model: tuple[Any, ...], strategy: str, flags: tuple[str, ...], page: tuple[str, ...]
+) -> None:
     """The row of the flags as given: refused with exit 1, else the same S."""
     ran = run("slots", *model, "--strategy", strategy, *flags, *page, "--json")
     table = run("slots", *model, *page, "--json").document["table"]
@@ -206,33 +209,33 @@ def test_the_slot_table_agrees_with_the_answer(model, strategy, flags, page):
         assert ran.document["selected"]["slots"] == row["slots"]
 
 
-def test_models_lists_every_preset_with_its_confidence():
+def test_models_lists_every_preset_with_its_confidence() -> None:
     models = run("models", "--json").document["models"]
     assert len(models) >= 68
     assert {model["confidence"] for model in models} == {"verified", "second-hand"}
     assert all(model["source"] for model in models)
 
 
-def test_models_show_names_the_source():
+def test_models_show_names_the_source() -> None:
     ran = run("models", "show", "moonshotai/kimi-k3")
     assert ran.code == 0
     assert "released config.json" in ran.out
     assert run("models", "show", "kimi-k3", "--tp", "8", "--json").document["models"][0]["state_bytes"] == 56_171_520
 
 
-def test_models_family_filters():
+def test_models_family_filters() -> None:
     models = run("models", "--family", "lightning", "--json").document["models"]
     assert {model["family"] for model in models} == {"lightning"}
 
 
 @pytest.mark.parametrize("arguments", [("--json", "show", "kimi-k3"), ("show", "kimi-k3", "--json")])
-def test_models_show_takes_json_on_either_side(arguments):
+def test_models_show_takes_json_on_either_side(arguments: tuple[str, str, str]) -> None:
     """A flag of the group is a flag of what it shows."""
     assert [model["name"] for model in run("models", *arguments).document["models"]] == ["kimi-k3"]
 
 
 @pytest.mark.parametrize("family", ["gdn", "kda", "bogus"])
-def test_models_show_refuses_a_family(family):
+def test_models_show_refuses_a_family(family: str) -> None:
     """One model has one family: the flag would be dropped."""
     ran = run("models", "--family", family, "show", "kimi-k3", "--json")
     assert (ran.code, ran.out) == (2, "")

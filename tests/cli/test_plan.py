@@ -19,7 +19,7 @@ LAUNCH = (
 )  # fmt: skip
 
 
-def test_the_published_boot_of_kimi_k3_is_planned_to_the_slot():
+def test_the_published_boot_of_kimi_k3_is_planned_to_the_slot() -> None:
     """K = 257 and R = 64 of 28.55 GiB at ratio 0.9, with the sizes the boot printed (figure B1)."""
     answer = plan(*LAZY, *REST, "-L", "9216")
     assert (answer["max_mamba_cache_size"], answer["max_running_requests"]) == (257, 64)
@@ -27,7 +27,7 @@ def test_the_published_boot_of_kimi_k3_is_planned_to_the_slot():
     assert any("conv_state size: 0.46GB, ssm_state size: 13.04GB" in line for line in answer["log_lines"])
 
 
-def test_json_holds_every_promised_key_and_nothing_but_one_document():
+def test_json_holds_every_promised_key_and_nothing_but_one_document() -> None:
     """INTERFACE of `plan`: names and types that scripts rely on."""
     ran = run("plan", *LAZY, *REST, "-L", "9216", "--json")
     answer = ran.document
@@ -52,21 +52,21 @@ def test_json_holds_every_promised_key_and_nothing_but_one_document():
     assert answer["log_lines"] and answer["steps"]
 
 
-def test_the_budget_never_charges_more_than_there_is():
+def test_the_budget_never_charges_more_than_there_is() -> None:
     """Charges fill the memory to less than one token and one slot."""
     answer = plan(*LAZY, *REST)
     left = int(answer["rest_gib"] * 2**30) - sum(line["charged_bytes"] for line in answer["budget"])
     assert 0 <= left < answer["kv_bytes_per_token"]
 
 
-def test_a_gpu_with_weights_leaves_what_the_formula_says():
+def test_a_gpu_with_weights_leaves_what_the_formula_says() -> None:
     """H200, 143,771 MiB: less 1.1 of context, 80 of weights, (1 - F) of the free memory, 0.10 of images."""
     answer = plan(*K3, "--gpu", "h200", "--weights", "80GiB", "--mem-fraction-static", "0.85")
     free = 143_771 / 1024 - 1.1
     assert answer["rest_gib"] == pytest.approx(free - 80 - free * 0.15 - 100 / 1024)
 
 
-def test_two_figures_of_a_boot_give_an_interval():
+def test_two_figures_of_a_boot_give_an_interval() -> None:
     """Printed to two decimals: the pools lie between the plans of both ends."""
     answer = plan(
         "qwen3.5-9b",
@@ -88,7 +88,7 @@ def test_two_figures_of_a_boot_give_an_interval():
     assert "intervals" not in plan(*K3, *REST)
 
 
-def test_a_launch_line_is_read_with_its_variables():
+def test_a_launch_line_is_read_with_its_variables() -> None:
     """Lazy tracking with the decode lock skipped: S = 3; flags that leave memory alone are passed over."""
     answer = plan(*REST, *LAUNCH)
     assert (answer["model"], answer["slots_per_request"], answer["bytes_per_slot"]) == ("kimi-k3", 3, 56_171_520)
@@ -104,11 +104,11 @@ def test_a_launch_line_is_read_with_its_variables():
     ],
     ids=["tp", "strategy", "variable", "MODEL"],
 )
-def test_what_stands_outside_the_launch_line_wins(outside, key, value):
+def test_what_stands_outside_the_launch_line_wins(outside: tuple[str, ...], key: str, value: int | str) -> None:
     assert plan(*outside, *REST, *LAUNCH)[key] == value
 
 
-def test_unequal_requests_weigh_by_their_mean():
+def test_unequal_requests_weigh_by_their_mean() -> None:
     """8k:3,16k:1 admits as 10k each would: memory adds up."""
     mixed, even = plan(*LAZY, *REST, "--lengths", "8k:3,16k:1"), plan(*LAZY, *REST, "-L", "10k")
     for key in ("kv_requests", "state_requests", "concurrent_requests", "binding"):
@@ -116,7 +116,7 @@ def test_unequal_requests_weigh_by_their_mean():
     assert mixed["capacity"]["length_tokens"] == 16_384
 
 
-def test_a_concurrency_out_of_reach_is_a_finding_whose_fix_reaches_it():
+def test_a_concurrency_out_of_reach_is_a_finding_whose_fix_reaches_it() -> None:
     """80 requests are wanted and 64 run; 64 wanted are no finding."""
     arguments = (*LAZY, *REST, "-L", "9216")
     findings = plan(*arguments, "-C", "80", code=1)["findings"]
@@ -127,14 +127,14 @@ def test_a_concurrency_out_of_reach_is_a_finding_whose_fix_reaches_it():
     assert "HC002" not in [f["rule"] for f in plan(*arguments, "-C", "64")["findings"]]
 
 
-def test_a_kind_of_work_adds_a_suggestion_of_its_own():
+def test_a_kind_of_work_adds_a_suggestion_of_its_own() -> None:
     flags = [s["flags"] for s in plan(*LAZY, *REST, "-L", "9216")["suggestions"]]
     batch = [s["flags"] for s in plan(*LAZY, *REST, "-L", "9216", "--workload", "batch")["suggestions"]]
     assert any("--disable-radix-cache" in line for line in batch)
     assert not any("--disable-radix-cache" in line for line in flags)
 
 
-def test_a_comparison_gives_each_side_its_own_memory():
+def test_a_comparison_gives_each_side_its_own_memory() -> None:
     """A larger fraction leaves more: both documents equal the plans of their flags alone."""
     memory = ("--gpu", "h200", "--weights", "80GiB")
     answer = plan(*K3, *memory, "--mem-fraction-static", "0.8", "--compare", "--mem-fraction-static 0.9")
@@ -147,14 +147,14 @@ def test_a_comparison_gives_each_side_its_own_memory():
 
 
 @pytest.mark.parametrize("compared", ["kimi-linear-48b-a3b --tp 1", "--model-path kimi-linear-48b-a3b --tp 1"])
-def test_a_comparison_may_name_another_model(compared):
+def test_a_comparison_may_name_another_model(compared: str) -> None:
     documents = plan(*K3, *REST, "--compare", compared)["compare"]
     assert [document["model"] for document in documents] == ["kimi-k3", "kimi-linear-48b-a3b"]
     alone = plan("kimi-linear-48b-a3b", "--kv-cache-dtype", "fp8_e4m3", *REST)
     assert documents[1]["max_mamba_cache_size"] == alone["max_mamba_cache_size"]
 
 
-def test_every_suggestion_can_be_pasted_into_a_comparison_and_keeps_its_promise():
+def test_every_suggestion_can_be_pasted_into_a_comparison_and_keeps_its_promise() -> None:
     """Variables included: the requests it predicts are those the compared plan runs."""
     for suggestion in plan(*LAZY, *REST, "-L", "9216")["suggestions"]:
         if "->" not in suggestion["effect"] or "--enable-unified-memory" in suggestion["flags"]:
@@ -164,37 +164,37 @@ def test_every_suggestion_can_be_pasted_into_a_comparison_and_keeps_its_promise(
         assert after["capacity"]["concurrent_requests"] == int(promised)
 
 
-def test_a_comparison_in_text_says_why_a_side_does_not_start():
+def test_a_comparison_in_text_says_why_a_side_does_not_start() -> None:
     ran = run("plan", *LAZY, *REST, "-L", "9216", "--compare", "--strategy no_buffer")
     assert "note: with: HC003 no_buffer does not run" in ran.out
     assert "64" in ran.out
     assert ran.code == 1
 
 
-def test_several_comparisons_stand_side_by_side():
+def test_several_comparisons_stand_side_by_side() -> None:
     """None is dropped for another."""
     out = run("plan", *LAZY, *REST, "-L", "9216", "--compare", "--dcp-size 8", "--compare", "--dcp-size 4").out
     assert "as given; with 1: --dcp-size 8; with 2: --dcp-size 4" in " ".join(out.split())
     assert len(next(line for line in out.splitlines() if "state slots K" in line).split()) == 6
 
 
-def test_a_judgement_is_passed_on_one_plan_only():
+def test_a_judgement_is_passed_on_one_plan_only() -> None:
     """A gate that would look at nothing is refused."""
     for more in (("--compare", "--dcp-size 8"), ("--sweep", "rest=20,30")):
         ran = run("plan", *LAZY, *REST, *more, "--fail-on", "error")
         assert (ran.code, ran.err.splitlines()[0]) == (2, "error: --fail-on judges one plan")
 
 
-def test_a_sweep_that_starts_nowhere_is_a_no():
+def test_a_sweep_that_starts_nowhere_is_a_no() -> None:
     assert run("plan", *LAZY, *REST, "--sweep", "max-mamba-cache-size=1,2").code == 1
 
 
-def test_a_refused_side_of_a_comparison_names_its_own_version():
+def test_a_refused_side_of_a_comparison_names_its_own_version() -> None:
     flags = ("qwen3.5-9b", "--engine-version", "0.5.16", *REST, "--compare", "--strategy no_buffer")
     assert [document["engine_version"] for document in plan(*flags, code=1)["compare"]] == ["0.5.16", "0.5.16"]
 
 
-def test_the_map_shows_the_whole_gpu_where_it_is_known():
+def test_the_map_shows_the_whole_gpu_where_it_is_known() -> None:
     """Weights, headroom and context beside the pools: the legend adds up to the card."""
     memory = ("--gpu", "h200", "--weights", "80GiB", "--mem-fraction-static", "0.85")
     legend = " ".join(run("plan", *K3, *memory).out.split("]\n")[1].split("log lines")[0].split())
@@ -205,7 +205,7 @@ def test_the_map_shows_the_whole_gpu_where_it_is_known():
     assert total == pytest.approx(143_771 / 1024, abs=0.05)
 
 
-def test_more_than_the_headroom_holds_is_a_finding_with_the_fraction_that_does():
+def test_more_than_the_headroom_holds_is_a_finding_with_the_fraction_that_does() -> None:
     flags = (
         "qwen3.5-9b",
         "--tp",
@@ -223,14 +223,14 @@ def test_more_than_the_headroom_holds_is_a_finding_with_the_fraction_that_does()
     assert "cannot" not in mended.get("HC016", {"message": ""})["message"]
 
 
-def test_explain_adds_every_step_to_the_same_answer():
+def test_explain_adds_every_step_to_the_same_answer() -> None:
     short, long = run("plan", *LAZY, *REST).out, run("plan", *LAZY, *REST, "--explain").out
     assert long.startswith(short.rstrip("\n"))
     assert "state charge = (K + 1) x P + rings\n    = 258 x 56,171,520\n    = 14,492,252,160 B" in long
 
 
 @pytest.mark.parametrize(("severity", "code"), [("note", 1), ("warning", 1), ("error", 0), ("never", 0)])
-def test_fail_on_turns_findings_into_exit_1(severity, code):
+def test_fail_on_turns_findings_into_exit_1(severity: str, code: int) -> None:
     """Half of the KV idles: a warning, and no error."""
     ran = run("plan", *LAZY, *REST, "-L", "9216", "--fail-on", severity)
     assert (ran.code, ran.err) == (code, "")
@@ -251,7 +251,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("arguments", "rule", "stage"), REFUSED.values(), ids=REFUSED)
-def test_what_the_engine_refuses_is_exit_1_with_a_reason_and_a_fix(arguments, rule, stage):
+def test_what_the_engine_refuses_is_exit_1_with_a_reason_and_a_fix(
+    arguments: tuple[str, ...], rule: str, stage: str
+) -> None:
     """The question is clear and the answer is no: as text and as a document."""
     text, document = run("plan", *arguments), run("plan", *arguments, "--json")
     assert (text.code, text.err, document.code, document.err) == (1, "", 1, "")
@@ -342,19 +344,19 @@ BAD = {
 
 
 @pytest.mark.parametrize(("arguments", "text"), BAD.values(), ids=BAD)
-def test_bad_input_is_one_or_two_lines_and_exit_2(arguments, text):
+def test_bad_input_is_one_or_two_lines_and_exit_2(arguments: tuple[str, ...], text: str) -> None:
     """What, where, why, and what to write instead: word by word."""
     ran = run("plan", *K3, *arguments)
     assert (ran.err, ran.out, ran.code) == (text, "", 2)
 
 
-def test_a_plan_of_no_model_asks_for_one():
+def test_a_plan_of_no_model_asks_for_one() -> None:
     ran = run("plan", *REST)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("error: plan needs a MODEL\n")
 
 
-def test_figures_of_a_boot_that_contradict_each_other_are_refused():
+def test_figures_of_a_boot_that_contradict_each_other_are_refused() -> None:
     ran = run("plan", *K3, "--avail-before", "22", "--avail-after", "23", "--mem-fraction-static", "0.8")
     assert (ran.code, ran.out) == (2, "")
     assert "23.0 GiB after the weights is more than 22.0 GiB before them" in ran.err
@@ -378,7 +380,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("arguments", ANSWERS.values(), ids=ANSWERS)
-def test_text_fits_80_columns_and_cuts_nothing(arguments):
+def test_text_fits_80_columns_and_cuts_nothing(arguments: tuple[str, ...]) -> None:
     """No terminal: 80 columns, no ellipsis, no trailing blanks, no escape codes, ASCII alone."""
     out = run("plan", *arguments).out
     assert out
@@ -389,7 +391,7 @@ def test_text_fits_80_columns_and_cuts_nothing(arguments):
 
 
 @pytest.mark.parametrize("name", ["all of it", "terabytes", "an interval"])
-def test_text_holds_every_figure_of_the_budget_whole(name):
+def test_text_holds_every_figure_of_the_budget_whole(name: str) -> None:
     """A figure cut short, or broken over two lines, would be another figure."""
     arguments = [word for word in ANSWERS[name] if word != "--explain"]
     answer, out = plan(*arguments), run("plan", *arguments).out
@@ -398,13 +400,13 @@ def test_text_holds_every_figure_of_the_budget_whole(name):
     assert all(f"{figure:,}" in out for figure in figures)
 
 
-def test_a_sweep_of_many_settings_still_shows_what_each_comes_to():
+def test_a_sweep_of_many_settings_still_shows_what_each_comes_to() -> None:
     """Columns that do not fit become paragraphs; none is dropped at the edge."""
     answer = run("plan", *ANSWERS["a sweep of many settings"]).out
     assert "requests 64" in " ".join(answer.split())
 
 
-def test_a_flag_line_that_is_too_long_continues_as_a_shell_reads_it():
+def test_a_flag_line_that_is_too_long_continues_as_a_shell_reads_it() -> None:
     """Without the continuation it is word by word the flags of the document."""
     flags = [s["flags"] for s in plan(*K3, *REST, "-L", "8k")["suggestions"]]
     out = run("plan", *K3, *REST, "-L", "8k").out
@@ -413,7 +415,7 @@ def test_a_flag_line_that_is_too_long_continues_as_a_shell_reads_it():
     assert all(f"set {line} " in joined for line in flags)
 
 
-def test_the_memory_map_is_to_scale():
+def test_the_memory_map_is_to_scale() -> None:
     """One letter a column: the pools' columns are as their bytes, to within a column."""
     arguments = (*LAZY, *REST)
     bar = next(line for line in run("plan", *arguments).out.splitlines() if line.startswith("  [")).strip(" []")
@@ -423,14 +425,14 @@ def test_the_memory_map_is_to_scale():
         assert abs(bar.count(letter) - 76 * allocated[name] / sum(allocated.values())) < 1
 
 
-def test_colour_is_for_terminals_and_no_color_wins():
+def test_colour_is_for_terminals_and_no_color_wins() -> None:
     coloured = run("plan", *LAZY, *REST, FORCE_COLOR="1")
     assert "\x1b[" in coloured.out
     assert "\x1b" not in run("plan", *LAZY, *REST, FORCE_COLOR="1", NO_COLOR="1").out
     assert "\x1b" not in run("plan", *LAZY, *REST, "--json", FORCE_COLOR="1").out
 
 
-def test_a_stdout_of_ascii_takes_the_whole_answer():
+def test_a_stdout_of_ascii_takes_the_whole_answer() -> None:
     """As in a container without a locale."""
     ran = run("plan", *LAZY, *REST, "-L", "9216", "--explain", encoding="ascii")
     assert (ran.code, ran.err) == (0, "")
@@ -449,7 +451,7 @@ words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 
 @given(st.lists(flags, max_size=10), st.lists(words, max_size=2))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_command_line_ends_in_a_defect(known, typed):
+def test_no_command_line_ends_in_a_defect(known: list[str], typed: list[str]) -> None:
     """Whatever is typed after `plan`: an answer, or an error that is not ours."""
     ran = run("plan", *[word for word in (*known, *typed) if word != "-"])
     assert ran.code in (0, 1, 2)
@@ -459,7 +461,7 @@ def test_no_command_line_ends_in_a_defect(known, typed):
         assert json.loads(ran.out)["schema"] == "hybridcalc.plan/1"
 
 
-def test_a_memory_that_may_not_do_is_said_to_be_so():
+def test_a_memory_that_may_not_do_is_said_to_be_so() -> None:
     """At the low end of 40.21 +- 0.005 GiB the 500 slots do not fit."""
     boot = ("--mem-fraction-static", "0.9", "--avail-before", "139.00", "--avail-after", "40.21")
     answer = plan(*K3, *boot, "--max-mamba-cache-size", "500")

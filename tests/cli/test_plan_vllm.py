@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 from command_line import plan, run
@@ -20,7 +21,7 @@ LAUNCH = (
 )  # fmt: skip
 
 
-def test_nemotron_h_8b_on_40_gib():
+def test_nemotron_h_8b_on_40_gib() -> None:
     """Blocks of 1,040 tokens, 26 a request, 96.92x, as vLLM 0.33.0 computes them."""
     answer = plan(*NEMOTRON, *MEMORY, "-L", "4200")
     assert (answer["engine"], answer["engine_version"], answer["model"]) == ("vllm", "0.33.0", "nemotron-h-8b")
@@ -29,7 +30,7 @@ def test_nemotron_h_8b_on_40_gib():
     assert (answer["capacity"]["concurrent_requests"], answer["binding"]) == (109, "blocks")
 
 
-def test_json_is_one_document_with_its_schema():
+def test_json_is_one_document_with_its_schema() -> None:
     ran = run("plan", *NEMOTRON, *MEMORY, "-L", "4200", "--json")
     answer = ran.document
     assert answer["schema"] == "hybridcalc.plan/1" and ran.err == "" and "\x1b" not in ran.out
@@ -39,7 +40,7 @@ def test_json_is_one_document_with_its_schema():
     assert answer["log_lines"] and answer["steps"]
 
 
-def test_a_shared_prefix_is_reused_in_whole_blocks():
+def test_a_shared_prefix_is_reused_in_whole_blocks() -> None:
     """0.22.1, mode all: 3,840 of 4,000 tokens, 360 computed; of 900 nothing. The length follows from both."""
     old = (*NEMOTRON, *MEMORY, "--engine-version", "0.22.1", "--enable-prefix-caching")
     answer = plan(*old, "--shared-prefix", "4000", "--private", "200")
@@ -50,7 +51,7 @@ def test_a_shared_prefix_is_reused_in_whole_blocks():
     assert "HC055" in [finding["rule"] for finding in short["findings"]]
 
 
-def test_a_launch_line_says_the_engine():
+def test_a_launch_line_says_the_engine() -> None:
     """Model, variables, = forms and underscores; flags that leave memory alone are passed over."""
     answer = plan(*MEMORY, *LAUNCH)
     assert (answer["engine"], answer["model"], answer["num_blocks"]) == ("vllm", "nemotron-h-8b", 2520)
@@ -69,12 +70,12 @@ def test_a_launch_line_says_the_engine():
     ],
     ids=["limit", "tp", "switch", "MODEL", "version", "variable"],
 )
-def test_what_stands_outside_the_launch_line_wins(outside, key, value):
+def test_what_stands_outside_the_launch_line_wins(outside: tuple[str, ...], key: str, value: float | str) -> None:
     assert plan(*outside, *MEMORY, *LAUNCH)[key] == value
 
 
 @pytest.mark.parametrize("form", ["words", "text", "script", "stdin"])
-def test_a_launch_line_comes_in_every_form(form, tmp_path):
+def test_a_launch_line_comes_in_every_form(form: str, tmp_path: Path) -> None:
     text = "M=nemotron-h-8b; vllm serve $M -sc.method ngram -sc.num_speculative_tokens 2 --max-model-len 8K | tee x"
     script = tmp_path / "launch.sh"
     script.write_text("#!/bin/bash\n" + text.replace("--max", "\\\n  --max"), encoding="utf-8")
@@ -84,7 +85,7 @@ def test_a_launch_line_comes_in_every_form(form, tmp_path):
     assert (answer["model"], answer["num_speculative_tokens"], answer["max_model_len"]) == ("nemotron-h-8b", 2, 8192)
 
 
-def test_a_gpu_decides_memory_kernels_and_the_default_limit():
+def test_a_gpu_decides_memory_kernels_and_the_default_limit() -> None:
     """143,771 MiB x 0.9 - 16 - 4; 1,024 sequences; with the non-cache use estimated it is an interval."""
     gpu = (*NEMOTRON, "--gpu", "h200", "--weights", "16GiB", "--gpu-memory-utilization", "0.9")
     answer = plan(*gpu, "--non-cache", "4GiB")
@@ -97,14 +98,14 @@ def test_a_gpu_decides_memory_kernels_and_the_default_limit():
     assert plan(*NEMOTRON, *MEMORY, "--gpu-capability", "10.0")["attention_backends"][0] == "FLASHINFER"
 
 
-def test_the_memory_may_stand_among_the_flags():
+def test_the_memory_may_stand_among_the_flags() -> None:
     assert plan(*NEMOTRON, "--kv-cache-memory-bytes", "40G")["num_blocks"] == 2520
     both = plan(*NEMOTRON, *MEMORY, "--kv-cache-memory-bytes", "20G")
     assert both["num_blocks"] == 2520
     assert "--available is given: --kv-cache-memory-bytes changes nothing here" in both["notes"]
 
 
-def test_weights_come_from_the_index_beside_a_config(tmp_path):
+def test_weights_come_from_the_index_beside_a_config(tmp_path: Path) -> None:
     from pathlib import Path
 
     config = Path(__file__).resolve().parent.parent.parent / "examples" / "qwen3.5-27b" / "config.json"
@@ -133,7 +134,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("arguments", "rule", "stage"), REFUSED.values(), ids=REFUSED)
-def test_what_the_engine_refuses_is_exit_1_with_a_reason_and_a_fix(arguments, rule, stage):
+def test_what_the_engine_refuses_is_exit_1_with_a_reason_and_a_fix(
+    arguments: tuple[str, ...], rule: str, stage: str
+) -> None:
     """The question is clear and the answer is no: as text and as a document."""
     before = arguments.index("--") if "--" in arguments else len(arguments)
     text = run("plan", *arguments)
@@ -149,7 +152,7 @@ def test_what_the_engine_refuses_is_exit_1_with_a_reason_and_a_fix(arguments, ru
     assert refusal["reason"] in flat and f"fix: {refusal['fix']}" in flat
 
 
-def test_a_removed_model_and_a_retired_mode_start_under_the_version_that_is_named():
+def test_a_removed_model_and_a_retired_mode_start_under_the_version_that_is_named() -> None:
     assert plan(*VLLM, "bamba-9b", *MEMORY, "--engine-version", "0.23.0")["starts"]
     retired = (*NEMOTRON, *MEMORY, "--mamba-cache-mode", "all", "--enable-prefix-caching")
     assert plan(*retired, "--engine-version", "0.31.0")["mamba_cache_mode"] == "all"
@@ -200,7 +203,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("arguments", "text"), BAD.values(), ids=BAD)
-def test_bad_input_is_one_or_two_lines_and_exit_2(arguments, text):
+def test_bad_input_is_one_or_two_lines_and_exit_2(arguments: tuple[str, ...], text: str) -> None:
     """What, where, why, and what to write instead: word by word."""
     ran = run("plan", *NEMOTRON, *arguments)
     assert (ran.out, ran.code) == ("", 2)
@@ -208,7 +211,7 @@ def test_bad_input_is_one_or_two_lines_and_exit_2(arguments, text):
     assert len(ran.err.splitlines()) <= 2
 
 
-def test_a_hybrid_that_is_not_modelled_says_so():
+def test_a_hybrid_that_is_not_modelled_says_so() -> None:
     ran = run("plan", *VLLM, "glm-5.3-flash", *MEMORY)
     assert (ran.code, ran.err) == (
         2,
@@ -224,12 +227,12 @@ def test_a_hybrid_that_is_not_modelled_says_so():
         ("0.31.2", "vLLM 0.31.2: the rules of 0.31.0 are used"),
     ],
 )
-def test_a_version_without_results_of_its_own_says_what_it_rests_on(version, note):
+def test_a_version_without_results_of_its_own_says_what_it_rests_on(version: str, note: str) -> None:
     assert note in plan(*NEMOTRON, *MEMORY, "--engine-version", version)["notes"]
     assert not any("rules" in said for said in plan(*NEMOTRON, *MEMORY)["notes"])
 
 
-def test_a_comparison_equals_the_plans_of_its_sides():
+def test_a_comparison_equals_the_plans_of_its_sides() -> None:
     work = ("-L", "4200")
     answer = plan(*NEMOTRON, *MEMORY, *work, "--compare", "--kv-cache-dtype fp8", "--compare", "qwen3-next-80b-a3b")
     alone = [
@@ -243,21 +246,21 @@ def test_a_comparison_equals_the_plans_of_its_sides():
         }
 
 
-def test_a_comparison_with_a_side_that_does_not_start_is_exit_1():
+def test_a_comparison_with_a_side_that_does_not_start_is_exit_1() -> None:
     ran = run("plan", *NEMOTRON, *MEMORY, "--compare", "--max-num-seqs 5000")
     assert ran.code == 1
     assert "HC044 max_num_seqs 5,000 exceeds the 2,520 blocks" in " ".join(ran.out.split())
     assert plan(*NEMOTRON, *MEMORY, "--compare", "--max-num-seqs 5000", code=1)["compare"][1]["starts"] is False
 
 
-def test_every_suggestion_can_be_pasted_into_a_comparison_and_keeps_its_promise():
+def test_every_suggestion_can_be_pasted_into_a_comparison_and_keeps_its_promise() -> None:
     for suggestion in plan(*NEMOTRON, *MEMORY, "-L", "4200")["suggestions"]:
         after = plan(*NEMOTRON, *MEMORY, "-L", "4200", "--compare", suggestion["flags"])["compare"][1]
         promised = suggestion["effect"].split("-> ")[1].split()[0].replace(",", "")
         assert after["capacity"]["concurrent_requests"] == int(promised)
 
 
-def test_csv_and_json_of_a_sweep_agree():
+def test_csv_and_json_of_a_sweep_agree() -> None:
     """The same rows in the same order, under the engine's own names."""
     flags = (
         *NEMOTRON,
@@ -277,18 +280,18 @@ def test_csv_and_json_of_a_sweep_agree():
     assert "exceeds the 2,520 blocks" in points[2]["refusal"]
 
 
-def test_a_sweep_that_starts_nowhere_is_a_no():
+def test_a_sweep_that_starts_nowhere_is_a_no() -> None:
     assert run("plan", *NEMOTRON, *MEMORY, "--sweep", "max-num-seqs=5000,6000").code == 1
 
 
-def test_explain_adds_every_step_to_the_same_answer():
+def test_explain_adds_every_step_to_the_same_answer() -> None:
     short, long = run("plan", *NEMOTRON, *MEMORY).out, run("plan", *NEMOTRON, *MEMORY, "--explain").out
     assert long.startswith(short.rstrip("\n"))
     assert "concurrency = blocks / per request\n    = 2,520 / 26" in long
 
 
 @pytest.mark.parametrize(("severity", "code"), [("note", 1), ("warning", 1), ("error", 0), ("never", 0)])
-def test_fail_on_turns_findings_into_exit_1(severity, code):
+def test_fail_on_turns_findings_into_exit_1(severity: str, code: int) -> None:
     """--block-size 1024 doubles the page: warnings, and no error."""
     ran = run("plan", *NEMOTRON, *MEMORY, "--block-size", "1024", "--fail-on", severity)
     assert (ran.code, ran.err) == (code, "")
@@ -310,7 +313,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("arguments", ANSWERS.values(), ids=ANSWERS)
-def test_text_fits_80_columns_and_cuts_nothing(arguments):
+def test_text_fits_80_columns_and_cuts_nothing(arguments: tuple[str, ...]) -> None:
     """No terminal: 80 columns, no ellipsis, no trailing blanks, no escape codes, ASCII alone."""
     out = run("plan", *arguments).out
     assert out
@@ -321,7 +324,7 @@ def test_text_fits_80_columns_and_cuts_nothing(arguments):
 
 
 @pytest.mark.parametrize("name", ["all of it", "mode all", "terabytes", "an interval", "unequal groups"])
-def test_text_holds_every_figure_of_the_budget_whole(name):
+def test_text_holds_every_figure_of_the_budget_whole(name: str) -> None:
     """A figure cut short, or broken over two lines, would be another figure."""
     arguments = [word for word in ANSWERS[name] if word != "--explain"]
     answer, out = plan(*arguments), run("plan", *arguments).out
@@ -330,7 +333,7 @@ def test_text_holds_every_figure_of_the_budget_whole(name):
     assert all(f"{figure:,}" in out for figure in figures)
 
 
-def test_the_map_shows_the_whole_gpu_where_it_is_known():
+def test_the_map_shows_the_whole_gpu_where_it_is_known() -> None:
     """Weights, activations and headroom beside the blocks: the columns are as their bytes."""
     out = run("plan", *ANSWERS["an interval"]).out
     bar = next(line for line in out.splitlines() if line.startswith("  [")).strip(" []")
@@ -339,12 +342,12 @@ def test_the_map_shows_the_whole_gpu_where_it_is_known():
         assert abs(bar.count(letter) - len(bar) * gib / card) <= 1
 
 
-def test_colour_is_for_terminals():
+def test_colour_is_for_terminals() -> None:
     """The state and the KV line; NO_COLOR and pipes are every command's (test_behaviour.py)."""
     assert "\x1b[" in run("plan", *NEMOTRON, *MEMORY, FORCE_COLOR="1").out
 
 
-def test_crossover_counts_whole_pages():
+def test_crossover_counts_whole_pages() -> None:
     """18 blocks of states with prefix caching, 6 without: 294,912 / 16,384 x ... tokens of its own KV."""
     answer = run("crossover", "nemotron-h-8b", *VLLM, "--baseline", "llama-3-8b", "--json").document
     assert (answer["schema"], answer["engine"]) == ("hybridcalc.crossover/1", "vllm")
@@ -378,7 +381,7 @@ def test_crossover_counts_whole_pages():
         ),
     ],
 )
-def test_what_crossover_does_not_answer_for_vllm(arguments, code, text):
+def test_what_crossover_does_not_answer_for_vllm(arguments: tuple[str, ...], code: int, text: str) -> None:
     ran = run("crossover", *arguments)
     assert (ran.code, ran.out, ran.err) == (code, "", text)
 
@@ -394,7 +397,7 @@ words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 
 @given(st.lists(flags, max_size=12), st.lists(words, max_size=2))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_command_line_ends_in_a_defect(known, typed):
+def test_no_command_line_ends_in_a_defect(known: list[str], typed: list[str]) -> None:
     """Whatever is typed after `plan --engine vllm`: an answer, or an error that is not ours."""
     ran = run("plan", *VLLM, *[word for word in (*known, *typed) if word != "-"])
     assert ran.code in (0, 1, 2)

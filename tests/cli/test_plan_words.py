@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import plan, run
@@ -21,26 +24,26 @@ REST = ("--rest", "28.55GiB")
         ("--env", "SGLANG_MAMBA_SSM_DTYPE=\x1b[31mred", "--explain"),
     ],
 )
-def test_control_codes_of_others_reach_no_pipe(arguments):
+def test_control_codes_of_others_reach_no_pipe(arguments: tuple[str, ...]) -> None:
     """What somebody typed is shown as text."""
     ran = run("plan", *K3, *REST, *arguments)
     assert "\x1b" not in ran.out + ran.err
 
 
-def test_words_outside_the_encoding_of_stdout_are_shown_escaped():
+def test_words_outside_the_encoding_of_stdout_are_shown_escaped() -> None:
     ran = run("plan", *K3, *REST, "--compare", "--served-model-name é", encoding="ascii")
     assert (ran.code, ran.err) == (0, "")
     assert r"--served-model-name \xe9" in ran.out
 
 
-def test_a_closed_stdout_is_no_defect():
+def test_a_closed_stdout_is_no_defect() -> None:
     line = " ".join((sys.executable, "-m", "hybridcalc", "plan", *K3, *REST))
     ran = subprocess.run(["bash", "-c", f"{line} >&-"], capture_output=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("flags", ["--rest 10GiB", "-L 8k", "--length 8k", "--env A=1", "--fail-on error"])
-def test_a_comparison_takes_no_options_of_plan(flags):
+def test_a_comparison_takes_no_options_of_plan(flags: str) -> None:
     """They would change nothing, and two equal columns would be believed."""
     ran = run("plan", *K3, *REST, "--compare", flags)
     assert (ran.code, ran.err.splitlines()[1]) == (2, "       write it outside --compare")
@@ -50,26 +53,26 @@ def test_a_comparison_takes_no_options_of_plan(flags):
     ("word", "meant"),
     [("--conc", "--concurrency"), ("--js", "--json"), ("--JSON", "--json"), ("-json", "--json"), ("--len", "--length")],
 )
-def test_a_shortened_option_is_not_taken_for_a_flag_of_the_engine(word, meant):
+def test_a_shortened_option_is_not_taken_for_a_flag_of_the_engine(word: str, meant: str) -> None:
     ran = run("plan", *K3, *REST, word, "8")
     assert (ran.code, ran.err) == (2, f"error: {word} is not an option of plan\n       write {meant}\n")
 
 
-def test_thousands_of_unknown_flags_are_refused_at_once(steps):
-    def refused(many):
+def test_thousands_of_unknown_flags_are_refused_at_once(steps: Callable[..., Any]) -> None:
+    def refused(many: int) -> Callable[..., Any]:
         return lambda: run("plan", *K3, *REST, *(f"--zz{number}" for number in range(many))).code
 
     assert refused(3000)() == 2
     assert steps(refused(2000)) <= 2.5 * steps(refused(1000))
 
 
-def test_many_equal_best_rows_are_cut_and_said_to_be():
+def test_many_equal_best_rows_are_cut_and_said_to_be() -> None:
     out = run("plan", *K3, *REST, "-L", "8k", "--sweep", "context-length=8192:9192:1").out
     assert len(out.splitlines()) < 80
     assert "1,001 points: only those are shown" in " ".join(out.split())
 
 
-def test_what_a_sweep_completes_is_not_refused_before():
+def test_what_a_sweep_completes_is_not_refused_before() -> None:
     """Draft tokens are swept: the algorithm alone is no mistake."""
     ran = run("plan", *K3, *REST, "--speculative-algorithm", "EAGLE", "--sweep", "speculative-num-draft-tokens=2,4")
     assert (ran.code, ran.err) == (0, "")
@@ -77,7 +80,7 @@ def test_what_a_sweep_completes_is_not_refused_before():
 
 @pytest.mark.parametrize("columns", ["1", "20", "40", "60", "²", "0", "99999999"])
 @pytest.mark.parametrize("command", [("plan", *K3, *REST, "-L", "9216"), ("ratio", "kimi-k3", "-L", "9216", *REST)])
-def test_no_figure_is_cut_at_any_width(command, columns, monkeypatch):
+def test_no_figure_is_cut_at_any_width(command: tuple[str, ...], columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Narrow answers become paragraphs; a width that is none is passed over."""
     monkeypatch.setenv("COLUMNS", columns)
     ran = run(*command)
@@ -88,7 +91,7 @@ def test_no_figure_is_cut_at_any_width(command, columns, monkeypatch):
 
 
 @pytest.mark.parametrize("form", ["words", "text", "script", "stdin"])
-def test_a_launch_line_comes_in_every_form(form, tmp_path):
+def test_a_launch_line_comes_in_every_form(form: str, tmp_path: Path) -> None:
     """As words, as one quoted text, as the path of a script, and on stdin: the same plan."""
     text = (
         "M=kimi-k3; SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1 python3 -m sglang.launch_server --model-path $M --tp 8 | tee x"
@@ -101,7 +104,7 @@ def test_a_launch_line_comes_in_every_form(form, tmp_path):
     assert (answer["model"], answer["slots_per_request"], answer["max_mamba_cache_size"]) == ("kimi-k3", 4, 257)
 
 
-def test_a_flag_that_nobody_knows_is_refused_here_and_named_in_a_launch_line():
+def test_a_flag_that_nobody_knows_is_refused_here_and_named_in_a_launch_line() -> None:
     """Typed for this command it is a mistake; a newer engine's launch line may have it."""
     ran = run("plan", *K3, *REST, "--mamba-ratio", "2")
     assert (ran.code, ran.err) == (
@@ -112,12 +115,12 @@ def test_a_flag_that_nobody_knows_is_refused_here_and_named_in_a_launch_line():
     assert "passed over, since no SGLang known here has it: --mamba-ratio" in answer["notes"]
 
 
-def test_an_option_of_plan_behind_the_launch_line_is_refused():
+def test_an_option_of_plan_behind_the_launch_line_is_refused() -> None:
     ran = run("plan", *REST, "--", "sglang", "serve", "kimi-k3", "--tp", "8", "-L", "8k")
     assert (ran.code, ran.err) == (2, "error: -L belongs to plan, not to the engine\n       write it before the --\n")
 
 
-def test_without_prefix_caching_the_fix_is_a_k():
+def test_without_prefix_caching_the_fix_is_a_k() -> None:
     """K is the request limit there: 64 of 64 run under the flag that is named."""
     flags = (
         "qwen3.5-27b",
@@ -138,7 +141,7 @@ def test_without_prefix_caching_the_fix_is_a_k():
     assert plan(*flags, *short["fix"].removeprefix("write ").split())["capacity"]["concurrent_requests"] >= 64
 
 
-def test_a_container_is_planned_with_the_release_of_its_image():
+def test_a_container_is_planned_with_the_release_of_its_image() -> None:
     line = (
         "docker run -e SGLANG_MAMBA_CONV_DTYPE=float32 lmsysorg/sglang:v0.5.16 sglang serve qwen3-next-80b-a3b --tp 2"
     )

@@ -17,7 +17,7 @@ TWO_LINES = (
 )
 
 
-def test_kimi_k3_lazy_has_the_published_constants_and_ratio():
+def test_kimi_k3_lazy_has_the_published_constants_and_ratio() -> None:
     """SGLang's sizing note: token_equiv 4063, S = 4, r* = 1.76 (figures B3, B4)."""
     answer = run("ratio", *K3, "--mamba-ssm-dtype", "float32", "--strategy", "extra_buffer_lazy", "--json").document
     assert answer["state_bytes_per_slot"] == 56_171_520
@@ -29,7 +29,7 @@ def test_kimi_k3_lazy_has_the_published_constants_and_ratio():
     assert answer["constants_from"] == "architecture"
 
 
-def test_context_parallelism_multiplies_the_ratio():
+def test_context_parallelism_multiplies_the_ratio() -> None:
     """KV of a sequence is shared by dcp ranks, its state is not (figure B4: x8)."""
     answer = run("ratio", *K3, "--strategy", "extra_buffer_lazy", "--dcp", "8", "--json").document
     assert answer["ratio"] == pytest.approx(14.1088, abs=5e-5)
@@ -45,13 +45,13 @@ def test_context_parallelism_multiplies_the_ratio():
         (("--strategy", "no_buffer", "--disable-overlap-schedule"), 3, "no_buffer"),
     ],
 )
-def test_slots_follow_the_flags_and_say_why(flags, slots, reason):
+def test_slots_follow_the_flags_and_say_why(flags: tuple[str, ...], slots: int, reason: str) -> None:
     answer = run("ratio", *K3, *flags, "--json").document
     assert answer["slots_per_request"] == slots
     assert reason in answer["slots_reason"]
 
 
-def test_a_budget_shows_what_today_comes_to():
+def test_a_budget_shows_what_today_comes_to() -> None:
     """K = 257 at ratio 0.9 of 28.55 GiB, as the published boot printed it."""
     answer = run("ratio", *K3, "--strategy", "extra_buffer_lazy", "--rest", "28.55GiB", "--json").document
     clamp = answer["clamp"]
@@ -61,12 +61,12 @@ def test_a_budget_shows_what_today_comes_to():
     assert abs(balanced["state_requests"] - balanced["kv_requests"]) <= 1
 
 
-def test_concurrency_is_pinned_with_one_slot_to_spare():
+def test_concurrency_is_pinned_with_one_slot_to_spare() -> None:
     answer = run("ratio", *K3, "-C", "64", "--json").document
     assert answer["pin"] == {"concurrency": 64, "max_mamba_cache_size": 321}
 
 
-def test_draft_states_are_charged_and_the_published_form_is_named():
+def test_draft_states_are_charged_and_the_published_form_is_named() -> None:
     """r* is linear in S + D; the note says where the engine puts the draft states."""
     plain = run("ratio", *K3, "--json").document
     flags = ("--speculative-algorithm", "EAGLE", "--speculative-num-draft-tokens", "5", "--draft-layers", "0")
@@ -76,7 +76,7 @@ def test_draft_states_are_charged_and_the_published_form_is_named():
     assert any("published form" in note for note in drafting["notes"])
 
 
-def test_replayssm_verification_charges_no_draft_states():
+def test_replayssm_verification_charges_no_draft_states() -> None:
     flags = (
         "--speculative-algorithm",
         "EAGLE",
@@ -90,7 +90,7 @@ def test_replayssm_verification_charges_no_draft_states():
 
 
 @pytest.mark.parametrize("source", [LOG, "-"], ids=["file", "stdin"])
-def test_a_log_gives_intervals_that_hold_the_exact_constants(source):
+def test_a_log_gives_intervals_that_hold_the_exact_constants(source: str) -> None:
     """258 slots share the printed pools: the exact 56,171,520 B and 13,824 B lie in the intervals (figure B1)."""
     answer = run("ratio", "--log", source, "-L", "9216", "--json", stdin=TWO_LINES).document
     low, high = answer["state_bytes_per_slot_range"]
@@ -102,14 +102,14 @@ def test_a_log_gives_intervals_that_hold_the_exact_constants(source):
     assert answer["clamp"]["kv_tokens"] == 1_167_552
 
 
-def test_a_model_that_made_the_log_matches_it():
+def test_a_model_that_made_the_log_matches_it() -> None:
     ran = run("ratio", "--log", LOG, *K3, "--json")
     assert ran.code == 0
     assert ran.document["constants_from"] == "architecture"
     assert [finding["rule"] for finding in ran.document["findings"]] == ["HC100"]
 
 
-def test_a_model_that_did_not_is_a_finding_with_the_flags_that_fit():
+def test_a_model_that_did_not_is_a_finding_with_the_flags_that_fit() -> None:
     """Wrong tp and KV dtype: both constants are off, the flags that explain the log are named, exit 1."""
     ran = run("ratio", "kimi-k3", "--log", LOG, "--tp", "4", "-L", "9216", "--json")
     assert ran.code == 1
@@ -119,11 +119,11 @@ def test_a_model_that_did_not_is_a_finding_with_the_flags_that_fit():
     assert ran.document["constants_from"] == "log"
 
 
-def test_fail_on_never_lets_a_mismatch_pass():
+def test_fail_on_never_lets_a_mismatch_pass() -> None:
     assert run("ratio", "kimi-k3", "--log", LOG, "--tp", "4", "-L", "9216", "--fail-on", "never").code == 0
 
 
-def test_a_log_without_pool_lines_says_what_is_wanted():
+def test_a_log_without_pool_lines_says_what_is_wanted() -> None:
     ran = run("ratio", "--log", "-", "-L", "9216", stdin=b"nothing here\n")
     assert ran.code == 2
     assert ran.err == (
@@ -132,7 +132,7 @@ def test_a_log_without_pool_lines_says_what_is_wanted():
     )
 
 
-def test_a_config_json_and_its_preset_agree():
+def test_a_config_json_and_its_preset_agree() -> None:
     """The released Qwen3.5-27B config, from a folder, against the shipped preset."""
     config = run("ratio", str(ROOT / "examples" / "qwen3.5-27b"), "-L", "32k", "--tp", "2", "--json").document
     preset = run("ratio", "Qwen/Qwen3.5-27B", "-L", "32k", "--tp", "2", "--json").document
@@ -140,19 +140,19 @@ def test_a_config_json_and_its_preset_agree():
         assert config[key] == preset[key]
 
 
-def test_a_config_is_read_from_stdin():
+def test_a_config_is_read_from_stdin() -> None:
     config = (ROOT / "examples" / "qwen3.5-27b" / "config.json").read_bytes()
     assert run("ratio", "-", "-L", "32k", "--json", stdin=config).document["length_tokens"] == 32_768
 
 
-def test_steps_carry_formula_numbers_unit_and_source():
+def test_steps_carry_formula_numbers_unit_and_source() -> None:
     steps = run("ratio", *K3, "--json").document["steps"]
     assert [step["symbol"] for step in steps] == ["state", "kv", "token_equiv", "S", "D", "r*", "pin"]
     assert all(step["formula"] and step["with_numbers"] and step["unit"] and step["source"] for step in steps)
     assert json.dumps(steps[0]["value"]) == "56171520"
 
 
-def test_explain_prints_every_step():
+def test_explain_prints_every_step() -> None:
     out = run("ratio", *K3, "--explain").out
     assert "r* = (S + D) x state / (L x (kv / dcp + draft kv))" in out
     assert "published form" in out
@@ -186,14 +186,16 @@ RINGS = ("--speculative-algorithm", "EAGLE", "--speculative-num-draft-tokens", "
         ),
     ],
 )
-def test_flags_the_engine_refuses_are_exit_1_with_a_budget_and_without(arguments, error, rest):
+def test_flags_the_engine_refuses_are_exit_1_with_a_budget_and_without(
+    arguments: tuple[str, ...], error: str, rest: tuple[str, ...]
+) -> None:
     """A ratio of a server that does not start is no answer."""
     ran = run("ratio", *arguments, "-L", "9216", *rest)
     assert (ran.code, ran.out, ran.err.splitlines()[0]) == (1, "", f"error: {error}")
 
 
 @pytest.mark.parametrize("arguments", [K3[:5], ("--log", LOG)])
-def test_a_budget_in_which_no_ratio_starts_is_said_not_to_fit(arguments):
+def test_a_budget_in_which_no_ratio_starts_is_said_not_to_fit(arguments: tuple[str, ...]) -> None:
     """Neither what a ratio would admit, nor the advice to give the budget that was given."""
     out = run("ratio", *arguments, "-L", "9216", "--rest", "1MiB").out
     assert "does not fit: no ratio starts in 1.00 MiB" in out.splitlines()[0]
@@ -203,7 +205,7 @@ def test_a_budget_in_which_no_ratio_starts_is_said_not_to_fit(arguments):
 
 
 @pytest.mark.parametrize("arguments", [("no-such-model",), ("--log", "no-such-file"), ("kimi-k3", "--tp", "5"), ()])
-def test_fail_on_is_checked_before_anything_is_read(arguments):
+def test_fail_on_is_checked_before_anything_is_read(arguments: tuple[str, ...]) -> None:
     """A severity that is none is the first thing said."""
     ran = run("ratio", *arguments, "-L", "9216", "--fail-on", "bogus")
     assert (ran.code, ran.out) == (2, "")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import run
@@ -12,14 +14,14 @@ PROMISED = {"slots", "requests", "hit_tokens", "hit_rate", "token_hit_rate", "re
             "knee_slots"}  # fmt: skip
 
 
-def reuse(*arguments, code=0):
+def reuse(*arguments: str, code: int = 0) -> dict[str, Any]:
     ran = run("reuse", *arguments, "--json")
     assert (ran.code, ran.err) == (code, "")
     return ran.document
 
 
 @pytest.mark.parametrize(("slots", "rate"), [(256, 0.0), (384, 1.0), (512, 1.0)])
-def test_the_interfaces_example_answers(slots, rate):
+def test_the_interfaces_example_answers(slots: int, rate: float) -> None:
     answer = reuse("--slots", str(slots), "--workload", CYCLIC, "--warmup-rounds", "1")
     assert answer.keys() >= PROMISED
     assert answer["schema"] == "hybridcalc.reuse/1"
@@ -28,12 +30,12 @@ def test_the_interfaces_example_answers(slots, rate):
     assert answer["recomputed_tokens"] == 1_152_000 - answer["hit_tokens"]
 
 
-def test_without_a_warm_up_the_first_round_counts():
+def test_without_a_warm_up_the_first_round_counts() -> None:
     answer = reuse("--slots", "512", "--workload", CYCLIC)
     assert (answer["requests"], answer["hit_rate"]) == (1536, 0.75)
 
 
-def test_int8_checkpoints_have_twice_the_slots():
+def test_int8_checkpoints_have_twice_the_slots() -> None:
     answer = reuse("--slots", "256", "--workload", CYCLIC, "--warmup-rounds", "1", "--enable-int8-mamba-checkpoint")
     assert (answer["checkpoint_slots"], answer["hit_rate"], answer["knee_slots"]) == (512, 1.0, 384)
 
@@ -58,14 +60,14 @@ def test_int8_checkpoints_have_twice_the_slots():
         ("--strategy", "no_buffer", "--disable-overlap-schedule"),
     ],
 )
-def test_every_kind_of_workload_under_every_policy(workload, flags):
+def test_every_kind_of_workload_under_every_policy(workload: str, flags: tuple[str, ...]) -> None:
     answer = reuse("--slots", "48", "--workload", workload, *flags, "--no-what-if")
     assert 0 <= answer["token_hit_rate"] <= answer["hit_rate"] <= 1
     assert answer["hit_tokens"] + answer["recomputed_tokens"] == answer["prompt_tokens"]
     assert all(point["cached"] + point["running"] <= 48 for point in answer["held"])
 
 
-def test_a_model_prices_the_slots():
+def test_a_model_prices_the_slots() -> None:
     answer = reuse(
         "qwen3.5-35b-a3b", "--tp", "4", "--rest", "40GiB", "--slots", "256", "--workload", "cyclic:prefixes=9"
     )
@@ -77,7 +79,7 @@ def test_a_model_prices_the_slots():
     assert answer["policy"] == "SGLang extra_buffer"
 
 
-def test_a_models_kernel_chunk_is_the_grid():
+def test_a_models_kernel_chunk_is_the_grid() -> None:
     """Nemotron 3 saves states every 128 tokens, where 64 is the default."""
     answer = reuse(
         "nemotron-3-nano-30b-a3b",
@@ -92,7 +94,7 @@ def test_a_models_kernel_chunk_is_the_grid():
     assert answer["hit_tokens"] == 27 * 1024
 
 
-def test_a_trace_file_is_replayed(tmp_path, monkeypatch):
+def test_a_trace_file_is_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "trace.jsonl"
     lines = [{"input_length": 1200, "output_length": 9, "hash_ids": [1, 2, 3 + turn % 2]} for turn in range(40)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
@@ -107,7 +109,7 @@ def test_a_trace_file_is_replayed(tmp_path, monkeypatch):
     assert reuse("--slots", "8", "--workload", bare.name)["requests"] == 40
 
 
-def test_the_text_says_what_is_wanted_and_what_to_set():
+def test_the_text_says_what_is_wanted_and_what_to_set() -> None:
     out = run("reuse", "--slots", "256", "--workload", CYCLIC, "--warmup-rounds", "1").out
     assert out.splitlines()[:2] == ["0.0 % of prompt tokens reused   384 slots are wanted, 256 are given", ""]
     assert "set  --max-mamba-cache-size 384" in out
@@ -115,12 +117,12 @@ def test_the_text_says_what_is_wanted_and_what_to_set():
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_the_text_of_a_workload_without_reuse():
+def test_the_text_of_a_workload_without_reuse() -> None:
     out = run("reuse", "--slots", "9", "--workload", "cyclic:prefixes=5,tokens=60", "--no-what-if").out
     assert out.splitlines()[1] == "  this workload reuses nothing with any number of slots"
 
 
-def test_explain_prints_the_steps():
+def test_explain_prints_the_steps() -> None:
     out = run("reuse", "--slots", "9", "--workload", "cyclic:prefixes=5", "--no-what-if", "--explain").out
     assert "recomputed = prompt tokens - hit tokens + replayed tokens" in out
     assert "knee = least slots with rates of at least 0.95 x their limit" in out
@@ -226,7 +228,7 @@ SLOTS = ("--slots", "100", "--workload", "cyclic")
         ),
     ],
 )
-def test_what_cannot_be_is_said_in_a_line(arguments, code, error):
+def test_what_cannot_be_is_said_in_a_line(arguments: tuple[str, ...], code: int, error: str) -> None:
     ran = run("reuse", *arguments)
     assert (ran.code, ran.out, ran.err.splitlines()[0]) == (code, "", f"error: {error}")
     assert len(ran.err.splitlines()) <= 2
@@ -249,7 +251,7 @@ def test_what_cannot_be_is_said_in_a_line(arguments, code, error):
         ("sglang", ("--mamba-cache-mode", "align")),
     ],
 )
-def test_a_flag_that_only_the_other_engine_has_is_refused(engine, flag):
+def test_a_flag_that_only_the_other_engine_has_is_refused(engine: str, flag: tuple[str, ...]) -> None:
     """Even with the value that it has by itself: what is typed is meant to say something."""
     ran = run("reuse", *SLOTS, "--engine", engine, *flag)
     title, other = ("vLLM", "sglang") if engine == "vllm" else ("SGLang", "vllm")
@@ -258,7 +260,7 @@ def test_a_flag_that_only_the_other_engine_has_is_refused(engine, flag):
     assert f"write --engine {other}" in ran.err
 
 
-def test_what_the_slots_have_no_room_for_is_left_out_of_the_comparison():
+def test_what_the_slots_have_no_room_for_is_left_out_of_the_comparison() -> None:
     answer = reuse(
         "--slots", "40", "--running", "10", "--strategy", "extra_buffer_lazy", "--workload", "chat:sessions=30"
     )
@@ -267,24 +269,24 @@ def test_what_the_slots_have_no_room_for_is_left_out_of_the_comparison():
     assert any(note.startswith("not tried: --strategy extra_buffer: 10 running") for note in answer["notes"])
 
 
-def test_what_suffices_is_never_more_than_what_is_given():
+def test_what_suffices_is_never_more_than_what_is_given() -> None:
     answer = reuse("--slots", "8", "--running", "4", "--engine", "vllm", "--workload", "shared:tokens=1600")
     assert (answer["knee_slots"], answer["cached_slots"]) == (8, 0)
     out = run("reuse", "--slots", "8", "--running", "4", "--engine", "vllm", "--workload", "shared:tokens=1600").out
     assert "8 slots suffice, 8 are given" in out
 
 
-def test_the_int8_pool_is_named_where_it_is_what_suffices():
+def test_the_int8_pool_is_named_where_it_is_what_suffices() -> None:
     out = run("reuse", "--slots", "256", "--workload", CYCLIC, "--enable-int8-mamba-checkpoint", "--no-what-if").out
     assert "384 int8 slots suffice, the int8 pool has 512" in out
 
 
-def test_vllm_is_told_what_is_wanted_too():
+def test_vllm_is_told_what_is_wanted_too() -> None:
     out = run("reuse", "--slots", "9", "--engine", "vllm", "--workload", "cyclic:prefixes=20,tokens=2000").out
     assert "want  20 blocks for each group of state layers" in out
 
 
-def test_a_path_cap_that_spares_nothing_says_what_running_requests_would():
+def test_a_path_cap_that_spares_nothing_says_what_running_requests_would() -> None:
     answer = reuse("--slots", "100", "--workload", "rag:", "--mamba-max-states-per-path", "1", "--no-what-if")
     assert answer["knee_slots"] is None
     assert any("--running R" in note and "path cap" in note for note in answer["notes"])
@@ -292,12 +294,14 @@ def test_a_path_cap_that_spares_nothing_says_what_running_requests_would():
     assert "reuses nothing with any number of slots, one request at a time" in out
 
 
-def test_more_running_requests_than_the_workload_sends_at_once_are_remarked():
+def test_more_running_requests_than_the_workload_sends_at_once_are_remarked() -> None:
     answer = reuse("--slots", "64", "--running", "4", "--workload", "chat:sessions=2,turns=3", "--no-what-if")
     assert any(note.startswith("chat sends 2 requests at once") for note in answer["notes"])
 
 
-def test_a_file_that_bears_the_name_of_a_workload_is_read_by_its_path(tmp_path, monkeypatch):
+def test_a_file_that_bears_the_name_of_a_workload_is_read_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "chat").write_text('{"hash_ids": [1]}\n', encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert any("write ./chat" in note for note in reuse("--slots", "8", "--workload", "chat")["notes"])
@@ -306,7 +310,7 @@ def test_a_file_that_bears_the_name_of_a_workload_is_read_by_its_path(tmp_path, 
 
 
 @pytest.mark.parametrize("columns", ["40", "60", "80"])
-def test_flags_are_never_broken(columns, monkeypatch):
+def test_flags_are_never_broken(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     out = run("reuse", "--slots", "256", "--workload", CYCLIC, "--warmup-rounds", "1").out
     words = {word.strip(";") for word in out.split() if word.startswith("--")}
@@ -319,7 +323,7 @@ def test_flags_are_never_broken(columns, monkeypatch):
     }
 
 
-def test_plan_takes_the_requests_of_a_workload(tmp_path):
+def test_plan_takes_the_requests_of_a_workload(tmp_path: Path) -> None:
     """Their lengths, as a mix; a trace as well. A word alone stays a kind of work."""
     flags = ("plan", "qwen3.5-35b-a3b", "--tp", "4", "--rest", "40GiB", "--json", "--workload")
     capacity = run(*flags, "shared:tokens=1500,private=700,output=100,rounds=9").document["capacity"]
@@ -332,7 +336,7 @@ def test_plan_takes_the_requests_of_a_workload(tmp_path):
     assert run(*flags, "agent").document["capacity"]["length_tokens"] is None
 
 
-def test_plan_refuses_two_answers_to_how_long_requests_are():
+def test_plan_refuses_two_answers_to_how_long_requests_are() -> None:
     ran = run("plan", "kimi-k3", "--rest", "40GiB", "-L", "8k", "--workload", "chat:sessions=5")
     assert (ran.code, ran.err) == (
         2,

@@ -16,10 +16,10 @@ EXPECTED: dict[str, dict[str, object]] = json.loads((LOGS / "figures.json").read
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_every_printed_figure_is_found_and_no_other(name: str):
+def test_every_printed_figure_is_found_and_no_other(name: str) -> None:
     boots = assemble(read_log(LOGS / name)).boots
     assert merged(boots) == EXPECTED[name]
 
 
-def test_every_log_has_its_figures():
+def test_every_log_has_its_figures() -> None:
     assert sorted(EXPECTED) == sorted(path.name for path in LOGS.glob("*.log"))

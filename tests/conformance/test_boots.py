@@ -37,13 +37,13 @@ def printed(plan: sglang.Plan, name: str) -> float:
     return float(match[1])
 
 
-def test_every_sglang_boot_is_tested_here():
+def test_every_sglang_boot_is_tested_here() -> None:
     """One test each; the records of other engines are selected by engine."""
     assert {boot_id for boot_id, boot in BOOTS.items() if boot["engine"] == "sglang"} == set(MODELS)
 
 
 @pytest.mark.parametrize("boot_id", MODELS)
-def test_presets_have_the_geometry_of_the_boots(boot_id):
+def test_presets_have_the_geometry_of_the_boots(boot_id: str) -> None:
     recorded, model = BOOTS[boot_id]["geometry"], model_of(boot_id)
     state, attention = model.state, model.attention
     assert (len(model.layers), model.state_layers, model.attention_layers) == (
@@ -74,7 +74,7 @@ def args_of_c01(version: str) -> ServerArgs:
     )
 
 
-def test_c01_from_the_memory_it_printed_to_the_pools():
+def test_c01_from_the_memory_it_printed_to_the_pools() -> None:
     """Under the rules of 0.5.16: its release reserved nothing for images and did not charge the padding slot, so that
     the solve gives 187 where 186 was printed; the record allows a slot and 0.5 % of the tokens.
     """
@@ -93,7 +93,7 @@ def test_c01_from_the_memory_it_printed_to_the_pools():
     assert printed(plan, "K") == pytest.approx(recorded["k_gib"], abs=0.005)
 
 
-def test_c01_with_the_padding_slot_charged_gives_the_printed_186():
+def test_c01_with_the_padding_slot_charged_gives_the_printed_186() -> None:
     """The solver of 0.5.23 on the same memory: K, T and R of the record's own prediction, to the token."""
     predicted = BOOTS["c01"]["predicted"]
     plan = sglang.plan(model_of("c01"), args_of_c01("0.5.23"), rest_gib=predicted["rest_gib"])
@@ -102,7 +102,7 @@ def test_c01_with_the_padding_slot_charged_gives_the_printed_186():
     assert plan.max_mamba_cache_size == BOOTS["c01"]["output"]["K"]
 
 
-def test_c05_does_not_start_with_the_slots_the_engine_computed():
+def test_c05_does_not_start_with_the_slots_the_engine_computed() -> None:
     """K = -28 of -7.96 GiB, and the bytes of a slot, exactly."""
     given, recorded = BOOTS["c05"]["input"], BOOTS["c05"]["output"]
     args = ServerArgs(
@@ -119,7 +119,7 @@ def test_c05_does_not_start_with_the_slots_the_engine_computed():
     assert f"{int(match[2].replace(',', '')) / 2**20:.2f}" == f"{recorded['mamba_cache_per_req_mib']:.2f}"
 
 
-def test_c07_pins_its_slots_and_prints_the_same_sizes():
+def test_c07_pins_its_slots_and_prints_the_same_sizes() -> None:
     """K = 360 at S = 5: 361 slots and the KV of 228,520 tokens, to 0.01 GiB."""
     given, recorded = BOOTS["c07"]["input"], BOOTS["c07"]["output"]
     args = ServerArgs(
@@ -161,7 +161,7 @@ def memory_of(slots: int, tokens: int) -> float:
 
 
 @pytest.mark.parametrize(("slots", "tokens", "fewer", "more"), [(21, 158_116, 10, 182_901), (63, 451_633, 20, 548_520)])
-def test_c09_slots_exchange_for_tokens(slots, tokens, fewer, more):
+def test_c09_slots_exchange_for_tokens(slots: int, tokens: int, fewer: int, more: int) -> None:
     """One memory, two pins: each slot given up is 2,253.18 tokens, on both tiers, exactly."""
     boot = BOOTS["c09"]
     assert {tokens, more} <= {
@@ -188,7 +188,7 @@ def vllm_args(given: dict[str, Any], **more: Any) -> EngineArgs:
     )
 
 
-def test_c12_qwen3_5_2b_prints_129472_tokens():
+def test_c12_qwen3_5_2b_prints_129472_tokens() -> None:
     """5.95 GiB, prefix caching off: blocks of 544 tokens, 955 of them, 1.97x at 262,144 tokens."""
     given, recorded = BOOTS["c12"]["input"], BOOTS["c12"]["output"]
     args = vllm_args(given, enable_prefix_caching=given["prefix_caching"], max_num_seqs=256)
@@ -202,7 +202,7 @@ def test_c12_qwen3_5_2b_prints_129472_tokens():
     assert f"GPU KV cache size: {recorded['gpu_kv_cache_tokens']:,} tokens" in found.log_lines
 
 
-def test_c14_qwen3_5_27b_prints_290864_tokens():
+def test_c14_qwen3_5_27b_prints_290864_tokens() -> None:
     """1,487 blocks, the only count that gives both printed figures; its memory is not on record."""
     given, recorded = BOOTS["c14"]["input"], BOOTS["c14"]["output"]
     args = vllm_args(given, num_gpu_blocks_override=given["blocks"], max_num_seqs=256)
@@ -248,7 +248,7 @@ VLLM = {
 @pytest.mark.parametrize(
     ("name", "model", "given"), [(name, model, given) for name, cases in VLLM.items() for model, given in cases]
 )
-def test_c16_vllm_makes_the_recorded_blocks(name, model, given):
+def test_c16_vllm_makes_the_recorded_blocks(name: str, model: str, given: dict[str, Any]) -> None:
     """State and KV bytes of a layer, the attention block that covers the state, and the padding that is printed."""
     args = EngineArgs(engine_version="0.22.1", enable_prefix_caching=False, **given)
     ready = prepare(load_model(model), args)
@@ -260,9 +260,9 @@ def test_c16_vllm_makes_the_recorded_blocks(name, model, given):
     assert any(line.startswith("Padding mamba") for line in ready.log) == (padding != 0)
 
 
-def test_every_row_of_c16_is_tested_here():
+def test_every_row_of_c16_is_tested_here() -> None:
     assert set(VLLM) == set(PAGES) == set(BLOCKS)
 
 
-def test_every_vllm_boot_is_tested_here():
+def test_every_vllm_boot_is_tested_here() -> None:
     assert {boot_id for boot_id, boot in BOOTS.items() if boot["engine"].startswith("vllm")} == {"c12", "c14", "c16"}

@@ -7,6 +7,8 @@ from functools import cache
 import pytest
 from sglang_cases import CASES, arguments_of, model_of
 
+from hybridcalc.engines.sglang.planner import Prepared
+
 pytest.importorskip("torch")
 
 from hybridcalc.crosscheck.devices import CpuMeter, MetaMeter
@@ -39,7 +41,7 @@ def recorded(case_id: str) -> dict[str, int]:
 
 
 @cache
-def server(case_id: str):
+def server(case_id: str) -> tuple[Prepared, Sizes]:
     """A case's start-up, and the counts of its pools; those of a refused KV pool are in the refusal."""
     ready = prepare(model_of(case_id), arguments_of(case_id))
     sizing = size(ready, CASES[case_id]["inputs"]["budget_gib"])
@@ -50,7 +52,7 @@ def server(case_id: str):
 
 
 @pytest.mark.parametrize("case_id", ALLOCATED)
-def test_every_recorded_allocation_comes_out_of_tensors_on_meta(case_id):
+def test_every_recorded_allocation_comes_out_of_tensors_on_meta(case_id: str) -> None:
     """alloc_mamba with rings, draft states and int8 pools, alloc_kv and the request table, at full size."""
     ready, full = server(case_id)
     tensors = stage_tensors(ready, 0, full)
@@ -79,7 +81,7 @@ SMALL = small_ones()
 
 
 @pytest.mark.parametrize("case_id", SMALL)
-def test_twelve_small_ones_are_allocated_and_touched(case_id):
+def test_twelve_small_ones_are_allocated_and_touched(case_id: str) -> None:
     """On cpu at whichever scale 128 MiB hold: every page is resident, and two scales lead to the recorded figures."""
     ready, full = server(case_id)
     shard = verify_shard(
@@ -90,6 +92,6 @@ def test_twelve_small_ones_are_allocated_and_touched(case_id):
     assert {name: shard.figure(name) for name in recorded(case_id)} == recorded(case_id)
 
 
-def test_the_selection_covers_what_was_recorded():
+def test_the_selection_covers_what_was_recorded() -> None:
     assert (len(ALLOCATED), len(SMALL)) == (149, 12)
     assert sum("alloc_kv" in CASES[case_id]["outputs"] for case_id in ALLOCATED) == 145

@@ -30,7 +30,7 @@ def carried(found: Any, recorded: Any) -> Any:
 
 
 @pytest.mark.parametrize("case_id", CASES)
-def test_every_recorded_output_of_0_5_23(case_id):
+def test_every_recorded_output_of_0_5_23(case_id: str) -> None:
     """Pipeline stages, disaggregation, windows, draft states, rings, int8 pools and the lines the engine prints."""
     recorded = {name: value for name, value in CASES[case_id]["outputs"].items() if name != "raises"}
     stage, outputs = start_up(case_id)
@@ -39,7 +39,7 @@ def test_every_recorded_output_of_0_5_23(case_id):
 
 
 @pytest.mark.parametrize("case_id", [case_id for case_id, case in CASES.items() if "outputs_0516" in case])
-def test_every_recorded_output_of_0_5_16(case_id):
+def test_every_recorded_output_of_0_5_16(case_id: str) -> None:
     """The rule set of the older version; a refusal of its solver carries no stage."""
     recorded = {name: value for name, value in CASES[case_id]["outputs_0516"].items() if name != "raises"}
     raises = CASES[case_id]["outputs_0516"].get("raises")

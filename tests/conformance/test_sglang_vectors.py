@@ -4,12 +4,14 @@ The cases and what their fields mean: tests/data/vectors. Pools are checked here
 disaggregation and sliding-window pools; test_sglang_planner_vectors.py replays whole start-ups.
 """
 
+from typing import Any
+
 import pytest
 from sglang_cases import CASES, arguments_of, model_of, refused_at
 
 from hybridcalc.engines.sglang.kv import kv_cell
-from hybridcalc.engines.sglang.pools import solve_pools, solve_state_pool
-from hybridcalc.engines.sglang.releases import rules_for
+from hybridcalc.engines.sglang.pools import StatePool, solve_pools, solve_state_pool
+from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.replayssm import charged_rings, replayssm_rings
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.engines.sglang.strategy import replayssm_active, resolve_strategy
@@ -35,7 +37,7 @@ SOLVED_BY_0_5_16 = [case_id for case_id in POOLED if "priced_state_bytes" in CAS
 
 
 @pytest.mark.parametrize("case_id", SHAPED)
-def test_shapes_dtypes_and_bytes_of_a_slot(case_id):
+def test_shapes_dtypes_and_bytes_of_a_slot(case_id: str) -> None:
     """configs/mamba_utils.py: every class, rank count and dtype that was recorded."""
     slot, outputs = state_slot(model_of(case_id), arguments_of(case_id)), CASES[case_id]["outputs"]
     assert [list(shape) for shape in slot.conv_shape] == outputs["conv_shape"]
@@ -46,14 +48,14 @@ def test_shapes_dtypes_and_bytes_of_a_slot(case_id):
 
 
 @pytest.mark.parametrize("case_id", SHAPED)
-def test_layers_with_kv(case_id):
+def test_layers_with_kv(case_id: str) -> None:
     """full_attn_layers counts every layer with KV, windows included."""
     model = model_of(case_id)
     assert model.attention_layers + model.window_layers == CASES[case_id]["outputs"]["full_attn_layers"]
 
 
 @pytest.mark.parametrize("case_id", SHAPED)
-def test_ring_bytes_of_a_request(case_id):
+def test_ring_bytes_of_a_request(case_id: str) -> None:
     """Reported for every class, whether ReplaySSM runs or not; null for Inkling."""
     model, args = model_of(case_id), arguments_of(case_id)
     rings = replayssm_rings(model, state_slot(model, args), args, slots=1)
@@ -62,7 +64,7 @@ def test_ring_bytes_of_a_request(case_id):
 
 
 @pytest.mark.parametrize("case_id", UNSHARDED)
-def test_ranks_that_do_not_divide_are_refused_with_the_engine_s_own_number(case_id):
+def test_ranks_that_do_not_divide_are_refused_with_the_engine_s_own_number(case_id: str) -> None:
     """The engine asserts "X is not divisible by Y"; the refusal carries X and Y."""
     with pytest.raises(ShardingError) as refusal:
         state_slot(model_of(case_id), arguments_of(case_id))
@@ -71,7 +73,7 @@ def test_ranks_that_do_not_divide_are_refused_with_the_engine_s_own_number(case_
 
 
 @pytest.mark.parametrize("case_id", RESOLVED)
-def test_strategy_scheduler_and_slots(case_id):
+def test_strategy_scheduler_and_slots(case_id: str) -> None:
     """arg_groups/overrides.py and _calculate_mamba_ratio."""
     resolved = resolve_strategy(model_of(case_id), arguments_of(case_id), NEWEST)
     outputs = CASES[case_id]["outputs"]
@@ -80,20 +82,20 @@ def test_strategy_scheduler_and_slots(case_id):
 
 
 @pytest.mark.parametrize("case_id", REFUSED)
-def test_flags_the_engine_refuses_are_refused(case_id):
+def test_flags_the_engine_refuses_are_refused(case_id: str) -> None:
     """mamba_hook.py, model_hook.py, attention_hook.py; the words are ours."""
     with pytest.raises(IllegalCombination):
         resolve_strategy(model_of(case_id), arguments_of(case_id), NEWEST)
 
 
 @pytest.mark.parametrize("case_id", [case_id for case_id in POOLED if "cell_size" in CASES[case_id]["outputs"]])
-def test_kv_bytes_of_a_token(case_id):
+def test_kv_bytes_of_a_token(case_id: str) -> None:
     """pool_configurator.py: GQA, MLA, DSA, fp8, fp4 and draft layers."""
     cell = kv_cell(model_of(case_id), arguments_of(case_id), NEWEST)
     assert cell.bytes == CASES[case_id]["outputs"]["cell_size"]
 
 
-def state_pool(case_id, rules, outputs):
+def state_pool(case_id: str, rules: RuleSet, outputs: dict[str, Any]) -> StatePool:
     """The state pool of a case, with the rings it is charged."""
     model, args = model_of(case_id), arguments_of(case_id)
     return solve_state_pool(
@@ -108,7 +110,7 @@ def state_pool(case_id, rules, outputs):
 
 
 @pytest.mark.parametrize("case_id", SOLVED)
-def test_the_state_pool(case_id):
+def test_the_state_pool(case_id: str) -> None:
     """_handle_max_mamba_cache (0.5.23): K, both charges, and what is left to the last bit."""
     outputs = CASES[case_id]["outputs"]
     state = state_pool(case_id, NEWEST, outputs)
@@ -122,7 +124,7 @@ def test_the_state_pool(case_id):
 
 
 @pytest.mark.parametrize("case_id", SOLVED_BY_0_5_16)
-def test_the_state_pool_of_0_5_16(case_id):
+def test_the_state_pool_of_0_5_16(case_id: str) -> None:
     """No padding slot, no ring, no row that pads the draft states; its own draft cell."""
     outputs = CASES[case_id]["outputs_0516"]
     state = state_pool(case_id, OLDER, outputs)
@@ -136,7 +138,7 @@ def test_the_state_pool_of_0_5_16(case_id):
 
 
 @pytest.mark.parametrize("case_id", SERVED)
-def test_tokens_and_running_requests(case_id):
+def test_tokens_and_running_requests(case_id: str) -> None:
     """T and R under every limit that was recorded."""
     model, args, outputs = model_of(case_id), arguments_of(case_id), CASES[case_id]["outputs"]
     pools = solve_pools(
@@ -154,7 +156,7 @@ def test_tokens_and_running_requests(case_id):
 
 
 @pytest.mark.parametrize("case_id", [case_id for case_id in POOLED if refused_at(case_id) == "solve"])
-def test_a_budget_the_engine_cannot_split_is_refused(case_id):
+def test_a_budget_the_engine_cannot_split_is_refused(case_id: str) -> None:
     """K <= 0, or nothing left for KV."""
     model, args, outputs = model_of(case_id), arguments_of(case_id), CASES[case_id]["outputs"]
     with pytest.raises(HybridcalcError):
@@ -163,7 +165,7 @@ def test_a_budget_the_engine_cannot_split_is_refused(case_id):
         )
 
 
-def test_the_selections_above_cover_what_was_recorded():
+def test_the_selections_above_cover_what_was_recorded() -> None:
     """A case that no list selects would be skipped in silence."""
     assert (len(CASES), len(SHAPED), len(UNSHARDED), len(REFUSED)) == (178, 158, 4, 16)
     selected = (RESOLVED, POOLED, SOLVED, SERVED, SOLVED_BY_0_5_16)

@@ -33,7 +33,7 @@ def prepared(case_id: str) -> Prepared:
 
 
 @pytest.mark.parametrize("case_id", POOLED)
-def test_buffers_are_what_the_engine_allocates(case_id):
+def test_buffers_are_what_the_engine_allocates(case_id: str) -> None:
     """num_blocks x bytes_per_block; and the state views have the shapes and dtypes of the layer."""
     outputs = CASES[case_id]["outputs"]
     tensors = block_tensors(prepared(case_id), Sizes(blocks=outputs["num_blocks"]))
@@ -48,7 +48,7 @@ def test_buffers_are_what_the_engine_allocates(case_id):
 
 
 @pytest.mark.parametrize("case_id", POOLED[:: len(POOLED) // 20])
-def test_pages_of_a_group_do_not_overlap(case_id):
+def test_pages_of_a_group_do_not_overlap(case_id: str) -> None:
     """Every byte that a group's layers touch in two blocks is touched once; other groups reuse the same bytes."""
     ready = prepared(case_id)
     for group in range(len(ready.groups)):
@@ -65,7 +65,7 @@ def test_pages_of_a_group_do_not_overlap(case_id):
         assert all(one[0] != other[0] or one[2] <= other[1] for one, other in pairwise(spans))
 
 
-def test_blocks_grow_on_a_line_through_nothing():
+def test_blocks_grow_on_a_line_through_nothing() -> None:
     """No block pads: block 0, which is never handed out, is counted among them."""
     ready = prepared(POOLED[0])
     shard = verify_shard(lambda sizes: block_tensors(ready, sizes), Sizes(blocks=500), 1, MetaMeter(), scale="10")
@@ -74,7 +74,7 @@ def test_blocks_grow_on_a_line_through_nothing():
     assert {row.intercept_bytes for row in shard.rows} == {0}
 
 
-def test_a_short_group_leaves_the_last_layer_slots_untouched():
+def test_a_short_group_leaves_the_last_layer_slots_untouched() -> None:
     """Kimi-Linear on one GPU: 27 layers in groups of which one is a layer short."""
     case_id = next(
         c for c in POOLED if c.startswith("kimi-linear") and len(set(CASES[c]["outputs"]["group_sizes"])) > 1
@@ -86,5 +86,5 @@ def test_a_short_group_leaves_the_last_layer_slots_untouched():
     assert end <= tensor.shape_bytes - 3 * page_bytes(ready)
 
 
-def test_the_selection_covers_what_was_recorded():
+def test_the_selection_covers_what_was_recorded() -> None:
     assert len(POOLED) == 180

@@ -62,7 +62,7 @@ def printed(case_id: str) -> list[str]:
 
 
 @pytest.mark.parametrize("case_id", [case_id for case_id in CASES if case_id not in CUT_GEOMETRY])
-def test_every_recorded_output_and_line(case_id):
+def test_every_recorded_output_and_line(case_id: str) -> None:
     """No output more and none less: shapes, block, page, groups, blocks, capacity, block sizes, layout, refusal."""
     refusal, found = start_up(case_id)
     recorded = CASES[case_id]["outputs"] or {}
@@ -74,7 +74,7 @@ def test_every_recorded_output_and_line(case_id):
 @pytest.mark.parametrize(
     "case_id", [case_id for case_id in REFUSED if "To serve at least one request" in CASES[case_id]["error"]["message"]]
 )
-def test_a_request_that_does_not_fit_is_told_the_length_that_does(case_id):
+def test_a_request_that_does_not_fit_is_told_the_length_that_does(case_id: str) -> None:
     """The engine's estimate, and its figure of what one request needs, in GiB."""
     message = CASES[case_id]["error"]["message"]
     refusal, _ = start_up(case_id)
@@ -96,7 +96,7 @@ def test_a_request_that_does_not_fit_is_told_the_length_that_does(case_id):
             size(prepare(model, replace(again, max_num_seqs=args.seqs)), CASES[case_id]["available_bytes"])
 
 
-def test_more_sequences_than_blocks_are_told_how_many_there_are():
+def test_more_sequences_than_blocks_are_told_how_many_there_are() -> None:
     """max_num_seqs (A) exceeds available Mamba cache blocks (B): the fix writes B."""
     found = [case_id for case_id in REFUSED if CASES[case_id]["error"]["stage"] == "cudagraph_mamba_check"]
     assert len(found) == 5
@@ -109,7 +109,7 @@ def test_more_sequences_than_blocks_are_told_how_many_there_are():
 
 
 @pytest.mark.parametrize("case_id", STATEFUL)
-def test_state_tensors_of_a_layer(case_id):
+def test_state_tensors_of_a_layer(case_id: str) -> None:
     """Without the start-up around it, as crossovers ask for them: shapes in their order, dtypes, bytes."""
     model, args = asked(case_id)
     tensors, recorded = layer_state(model, args), CASES[case_id]["outputs"]
@@ -119,7 +119,7 @@ def test_state_tensors_of_a_layer(case_id):
 
 
 @pytest.mark.parametrize("case_id", UNSHARDED)
-def test_mamba2_groups_that_the_ranks_do_not_divide_are_refused(case_id):
+def test_mamba2_groups_that_the_ranks_do_not_divide_are_refused(case_id: str) -> None:
     """The mixer asserts that tp divides the groups or that there is one."""
     with pytest.raises(
         ShardingError, match=r"^vLLM runs \d+ Mamba2 groups only on rank counts that divide them, not \d+$"
@@ -127,7 +127,7 @@ def test_mamba2_groups_that_the_ranks_do_not_divide_are_refused(case_id):
         layer_state(*asked(case_id))
 
 
-def test_the_selections_above_cover_what_was_recorded():
+def test_the_selections_above_cover_what_was_recorded() -> None:
     """A case that no list selects, or an output or a line that no case has, would be skipped in silence."""
     assert (len(CASES), len(STATEFUL), len(REFUSED), len(UNSHARDED)) == (199, 188, 28, 3)
     assert set(REFUSED) > CUT_GEOMETRY

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,29 +35,29 @@ from hybridcalc.output.progress import byte_bars
 K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "--max-mamba-cache-size", "257", "--rest", "28.55GiB")
 
 
-def answer(capsys, *arguments: str, code: int = 0) -> dict:
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict:
     assert execute(["verify", "--json", *arguments]) == code
     return json.loads(capsys.readouterr().out)
 
 
-def text(capsys, *arguments: str, code: int = 0) -> str:
+def text(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
     assert execute(["verify", *arguments]) == code
     return capsys.readouterr().out
 
 
-def complaint(capsys, *arguments: str, code: int = 2) -> str:
+def complaint(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
     assert execute(["verify", *arguments]) == code
     printed = capsys.readouterr()
     assert printed.out == ""
     return printed.err
 
 
-def process(*arguments: str, **options) -> subprocess.CompletedProcess:
+def process(*arguments: str, **options: dict[str, str] | str) -> subprocess.CompletedProcess:
     environment = os.environ | {"PYTHONWARNINGS": "ignore"} | options.pop("environment", {})
     return subprocess.run(arguments, capture_output=True, text=True, check=False, env=environment, **options)
 
 
-def test_kimi_k3_on_meta(capsys):
+def test_kimi_k3_on_meta(capsys: pytest.CaptureFixture[str]) -> None:
     """The published boot's 257 slots and one that pads, 56,171,520 B each."""
     document = answer(capsys, *K3, "--device", "meta")
     assert (document["schema"], document["ok"], document["device"]) == ("hybridcalc.verify/1", True, "meta")
@@ -70,7 +71,7 @@ def test_kimi_k3_on_meta(capsys):
     assert "258 x 56,171,520 B; one pads" in text(capsys, *K3, "--device", "meta")
 
 
-def test_a_plan_and_its_verification_agree(capsys):
+def test_a_plan_and_its_verification_agree(capsys: pytest.CaptureFixture[str]) -> None:
     """The planner's own figures, from a launch line, come out of the tensors."""
     assert execute(["plan", *K3, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
@@ -90,7 +91,7 @@ def test_a_plan_and_its_verification_agree(capsys):
     assert figures["alloc_req_to_token"] == plan["alloc_req_to_token"]
 
 
-def test_on_cpu_every_page_is_there(capsys):
+def test_on_cpu_every_page_is_there(capsys: pytest.CaptureFixture[str]) -> None:
     document = answer(capsys, "qwen3.5-0.8b", "--device", "cpu", "--memory", "120MiB")
     assert 0 < document["scale"] < 1
     assert document["totals"]["storage_bytes"] <= 120 * 2**20
@@ -99,7 +100,7 @@ def test_on_cpu_every_page_is_there(capsys):
     assert all(row["full_bytes"] == row["full_formula_bytes"] for row in document["rows"])
 
 
-def test_every_preset_agrees_on_meta(capsys):
+def test_every_preset_agrees_on_meta(capsys: pytest.CaptureFixture[str]) -> None:
     document = answer(capsys, "--all", "--device", "meta")
     assert len(document["models"]) > 60
     assert document["ok"] and all(model["ok"] for model in document["models"])
@@ -109,7 +110,7 @@ def test_every_preset_agrees_on_meta(capsys):
     assert text(capsys, "--all", "--device", "meta").startswith("every byte agrees")
 
 
-def test_vllm_s_blocks_from_a_launch_line(capsys):
+def test_vllm_s_blocks_from_a_launch_line(capsys: pytest.CaptureFixture[str]) -> None:
     """One buffer, and on it the states and pages of all 40 layers: two state tensors each, or keys and values."""
     line = "vllm serve Qwen/Qwen3.6-35B-A3B --max-model-len 131072"
     document = answer(capsys, "--available", "40GiB", "--device", "meta", "--", line)
@@ -121,7 +122,7 @@ def test_vllm_s_blocks_from_a_launch_line(capsys):
     assert "views 70 states and attention pages of every layer" in said
 
 
-def test_a_vllm_plan_is_read_back(capsys, tmp_path):
+def test_a_vllm_plan_is_read_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     line = ("--max-model-len", "32768", "--available", "20GiB", "--tensor-parallel-size", "2")
     assert execute(["plan", "kimi-linear-48b-a3b", "--engine", "vllm", *line, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
@@ -135,11 +136,11 @@ def test_a_vllm_plan_is_read_back(capsys, tmp_path):
     assert not answer(capsys, "--plan", str(path), "--device", "meta", code=1)["ok"]
 
 
-def test_a_byte_bars_only_where_somebody_looks(monkeypatch):
+def test_a_byte_bars_only_where_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal's stderr the model and its bytes, both sizes together; none with --json, none in a pipe."""
 
     class Terminal(io.StringIO):
-        def isatty(self):
+        def isatty(self) -> bool:
             return True
 
     monkeypatch.setenv("COLUMNS", "80")
@@ -155,7 +156,7 @@ def test_a_byte_bars_only_where_somebody_looks(monkeypatch):
         assert watch is None
 
 
-def test_presets_that_do_not_fit_are_passed_over_by_name(capsys):
+def test_presets_that_do_not_fit_are_passed_over_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     """One slot of Kimi-K3 on one rank is 449 MB; 48 MiB hold a few small models."""
     document = answer(capsys, "--all", "--device", "cpu", "--memory", "48MiB", code=2)
     reasons = {entry["model"]: entry["reason"] for entry in document["skipped"]}
@@ -166,7 +167,7 @@ def test_presets_that_do_not_fit_are_passed_over_by_name(capsys):
     assert said.startswith("every byte agrees") and f"{short} for too little memory" in said
 
 
-def test_flags_that_every_preset_refuses_verify_nothing(capsys):
+def test_flags_that_every_preset_refuses_verify_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     """Not one server is left: that is no agreement."""
     flags = ("--all", "--device", "meta", "--engine", "vllm", "--pipeline-parallel-size", "2")
     document = answer(capsys, *flags, code=2)
@@ -174,7 +175,7 @@ def test_flags_that_every_preset_refuses_verify_nothing(capsys):
     assert text(capsys, *flags, code=2).startswith("nothing is verified")
 
 
-def leaves(part, place=()):
+def leaves(part: Any, place: tuple[int | str, ...] = ()) -> Iterator[tuple[int | str, ...]]:
     """Places of all whole numbers in a document."""
     if isinstance(part, int) and not isinstance(part, bool):
         yield place
@@ -185,12 +186,12 @@ def leaves(part, place=()):
 
 class TestPlanFiles:
     @pytest.fixture
-    def plan(self, tmp_path, capsys):
+    def plan(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
         flags = ("--speculative-algorithm", "EAGLE", "--speculative-num-draft-tokens", "4")
         assert execute(["plan", "qwen3.6-27b", "--tp", "2", "--rest", "20GiB", *flags, "--json"]) == 0
         document = json.loads(capsys.readouterr().out)
 
-        def write(**changed):
+        def write(**changed: Any) -> str:
             path = tmp_path / "plan.json"
             path.write_text(json.dumps(document | changed))
             return str(path)
@@ -198,7 +199,9 @@ class TestPlanFiles:
         write.document = document
         return write
 
-    def test_the_figures_it_states_are_held_against_the_tensors(self, plan, capsys):
+    def test_the_figures_it_states_are_held_against_the_tensors(
+        self, plan: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    ) -> None:
         document = answer(capsys, "--plan", plan(), "--device", "meta")
         assert {figure["figure"] for figure in document["plan"]} >= {
             "alloc_mamba.conv_state",
@@ -210,7 +213,9 @@ class TestPlanFiles:
         }
         assert document["ok"] and all(figure["ok"] for figure in document["plan"])
 
-    def test_a_figure_that_is_off_is_named_with_its_difference(self, plan, capsys):
+    def test_a_figure_that_is_off_is_named_with_its_difference(
+        self, plan: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    ) -> None:
         states = plan.document["alloc_mamba"]
         wrong = states | {"ssm_state": states["ssm_state"] - 512}
         said = text(capsys, "--plan", plan(alloc_mamba=wrong), "--device", "meta", code=1)
@@ -219,7 +224,7 @@ class TestPlanFiles:
         assert f"alloc_mamba.ssm_state: the plan states {wrong['ssm_state']:,}, the tensors give" in said
         assert ", 512 more" in said
 
-    def test_a_plan_is_read_from_a_pipe(self, plan):
+    def test_a_plan_is_read_from_a_pipe(self, plan: Callable[..., Any]) -> None:
         ran = run("verify", "--plan", "-", "--device", "meta", stdin=json.dumps(plan.document).encode())
         assert (ran.code, ran.out.splitlines()[0]) == (0, "every byte agrees")
 
@@ -248,17 +253,19 @@ class TestPlanFiles:
             ({"model": "no-such-model"}, "no-such-model"),
         ],
     )
-    def test_what_is_no_plan(self, plan, changed, said, capsys):
+    def test_what_is_no_plan(
+        self, plan: Callable[..., Any], changed: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert said in complaint(capsys, "--plan", plan(**changed), "--device", "meta")
 
-    def test_a_plan_brings_its_own_flags(self, plan, capsys):
+    def test_a_plan_brings_its_own_flags(self, plan: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
         assert "brings its own flags" in complaint(capsys, "--plan", plan(), "--tp", "4")
         assert "leave out the launch line" in complaint(capsys, "--plan", plan(), "--rest", "4GiB")
         assert "exclude each other" in complaint(capsys, "--plan", plan(), "--all")
         assert "brings its own model, not kimi-k3" in complaint(capsys, "kimi-k3", "--plan", plan())
         assert "environment and version" in complaint(capsys, "--plan", plan(), "--engine-version", "0.5.16")
 
-    def test_every_figure_it_states_is_held(self, plan, capsys):
+    def test_every_figure_it_states_is_held(self, plan: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
         """Each number of the plan, one more than it was: a difference, named in the answer."""
         unheld = {"schema", "steps", "capacity", "findings", "suggestions", "notes", "log", "log_lines", "arguments"}
         for name, value in plan.document.items():
@@ -273,7 +280,9 @@ class TestPlanFiles:
                 held = json.loads(capsys.readouterr().out)["plan"]
                 assert not all(figure["ok"] for figure in held), (name, place)
 
-    def test_a_plan_that_is_cut_short_or_endless_says_where(self, tmp_path, capsys, monkeypatch):
+    def test_a_plan_that_is_cut_short_or_endless_says_where(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         path = tmp_path / "plan.json"
         monkeypatch.chdir(tmp_path)
         path.write_text('{"schema":\n')
@@ -287,12 +296,12 @@ class TestPlanFiles:
         assert "has more than 1 MiB" in complaint(capsys, "--plan", path.name)
         assert "cannot be read: no such file" in complaint(capsys, "--plan", "none.json")
 
-    def test_a_pipe_whose_plan_failed_is_empty(self):
+    def test_a_pipe_whose_plan_failed_is_empty(self) -> None:
         ran = run("verify", "--plan", "-")
         assert (ran.code, ran.err.splitlines()[0]) == (2, "error: --plan - is empty")
 
     @given(st.binary(max_size=60))
-    def test_any_bytes_get_one_line(self, data):
+    def test_any_bytes_get_one_line(self, data: bytes) -> None:
         path = Path(tempfile.gettempdir()) / f"hybridcalc-{os.getpid()}.json"
         path.write_bytes(data)
         try:
@@ -322,7 +331,9 @@ class TestPlanFiles:
         (("kimi-k3", "--platform", "abacus"), 2, "--platform 'abacus' is not known"),
     ],
 )
-def test_what_cannot_be_verified_gets_one_or_two_lines(arguments, code, said, capsys):
+def test_what_cannot_be_verified_gets_one_or_two_lines(
+    arguments: tuple[str, ...], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     printed = complaint(capsys, *arguments, code=code)
     assert said in printed
     assert len(printed.splitlines()) <= 2
@@ -338,25 +349,25 @@ def test_what_cannot_be_verified_gets_one_or_two_lines(arguments, code, said, ca
     ],
     ids=["retired mode", "block size", "too little memory", "ranks"],
 )
-def test_what_plan_refuses_is_not_verified(words, capsys):
+def test_what_plan_refuses_is_not_verified(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """In the words of the plan."""
     assert execute(["plan", "--json", *words]) == 1
     refusal = json.loads(capsys.readouterr().out)["refusal"]
     assert refusal["reason"][1:] in complaint(capsys, "--device", "meta", *words, code=1)
 
 
-def test_the_steps_lead_to_full_scale(capsys):
+def test_the_steps_lead_to_full_scale(capsys: pytest.CaptureFixture[str]) -> None:
     """257 slots of 54,263,808 B and one that pads."""
     assert "= 54,263,808 x 257 + 54,263,808" in text(capsys, *K3, "--device", "meta", "--explain")
     assert "--all verifies many" in complaint(capsys, "--all", "--explain")
 
 
-def test_a_narrow_page_breaks_a_shape_between_its_dimensions(capsys):
+def test_a_narrow_page_breaks_a_shape_between_its_dimensions(capsys: pytest.CaptureFixture[str]) -> None:
     said = text(capsys, "kimi-k3", "--tp", "8", "--rest", "1000000TiB", "--device", "meta")
     assert "9271981555 x 3 x" in said
 
 
-def test_allocator_settings_are_said(capsys, monkeypatch):
+def test_allocator_settings_are_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """What the variable holds, what torch refuses of it, and that another allocator is not predicted."""
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:1,foo:1")
     said = " ".join(text(capsys, "kimi-k3", "--device", "meta").split())
@@ -367,14 +378,16 @@ def test_allocator_settings_are_said(capsys, monkeypatch):
     assert "are the driver's: none are predicted" in " ".join(text(capsys, "kimi-k3", "--device", "meta").split())
 
 
-def test_a_check_that_does_not_hold_is_exit_code_1(capsys, monkeypatch):
+def test_a_check_that_does_not_hold_is_exit_code_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(crosscheck_run, "behaviour_checks", lambda model: [Check("ring replay", 1e-12, 0.5, "<=")])
     said = text(capsys, "kimi-k3", "--device", "meta", code=1)
     assert said.startswith("the tensors agree, a check does not")
     assert "differs: ring replay: 0.5, bound 1e-12" in said
 
 
-def test_without_torch_one_line_names_the_extra(tmp_path):
+def test_without_torch_one_line_names_the_extra(tmp_path: Path) -> None:
     """A torch that does not import stands for none: two lines, exit code 2, and the other commands still answer."""
     (tmp_path / "torch.py").write_text("raise ImportError('No module named torch')")
     path = {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
@@ -393,7 +406,9 @@ def test_without_torch_one_line_names_the_extra(tmp_path):
     ],
     ids=["missing library", "refuses", "not torch at all"],
 )
-def test_a_torch_that_is_broken_stands_for_none(source, said, tmp_path, monkeypatch):
+def test_a_torch_that_is_broken_stands_for_none(
+    source: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "torch.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torch")
@@ -402,26 +417,26 @@ def test_a_torch_that_is_broken_stands_for_none(source, said, tmp_path, monkeypa
     assert said in refusal.value.message and "pip install" in refusal.value.fix
 
 
-def test_a_world_that_is_no_number_is_named():
+def test_a_world_that_is_no_number_is_named() -> None:
     ran = run("verify", "kimi-k3", WORLD_SIZE="four")
     assert (ran.code, ran.out) == (2, "")
     assert "WORLD_SIZE='four' is no number" in ran.err
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU would be verified, for minutes")
-def test_the_script_for_gpus_says_that_there_is_none():
+def test_the_script_for_gpus_says_that_there_is_none() -> None:
     script = Path(__file__).resolve().parent.parent.parent / "benchmarks" / "gpu_verify.sh"
     ran = process("bash", str(script), environment={"PYTHON": sys.executable})
     assert (ran.returncode, ran.stdout) == (0, "skipped: torch finds no GPU here\n")
 
 
-def test_help_needs_no_torch():
+def test_help_needs_no_torch() -> None:
     ran = process(sys.executable, "-X", "importtime", "-m", "hybridcalc", "verify", "--help")
     assert ran.returncode == 0
     assert " torch\n" not in ran.stderr
 
 
-def test_ctrl_c_ends_quietly_while_memory_is_touched():
+def test_ctrl_c_ends_quietly_while_memory_is_touched() -> None:
     """Interrupted in the middle of 60 GiB of address space on cpu: no traceback, exit code 130."""
     started = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -461,16 +476,16 @@ sys.exit(code)
 class World:
     """Four processes of torchrun in one: each rank runs in turn, the first last, and hears what the others sent."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sent: list[Any] = [None] * 4
         self.monkeypatch = monkeypatch
 
     @contextmanager
-    def processes(self, device: str):
+    def processes(self, device: str) -> Iterator[Any]:
         rank = int(os.environ["RANK"])
         yield SimpleNamespace(rank=rank, world=4, sharers=4, mine=Process(rank, 4).mine, gather=self.gather)
 
-    def gather(self, result):
+    def gather(self, result: Any) -> Any:
         self.sent[int(os.environ["RANK"])] = pickle.loads(pickle.dumps(result))
         return self.sent if os.environ["RANK"] == "0" else [result]
 
@@ -484,11 +499,11 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch):
+def world(monkeypatch: pytest.MonkeyPatch) -> Any:
     return World(monkeypatch)
 
 
-def test_every_rank_is_gathered(world):
+def test_every_rank_is_gathered(world: Any) -> None:
     """Two stages of two ranks: each process its own shard, one document, and the stages differ in layers."""
     ran = world.verify(
         "kimi-linear-48b-a3b", *["--tp", "2", "--pp", "2", "--device", "cpu", "--memory", "480MiB", "--json"]
@@ -508,7 +523,7 @@ def test_every_rank_is_gathered(world):
     assert all(rank["memory_stats"]["resident_held_bytes"] for rank in document["ranks"])
 
 
-def test_fewer_processes_than_ranks_take_turns(world):
+def test_fewer_processes_than_ranks_take_turns(world: Any) -> None:
     """Eight ranks with attention over two workers on four processes."""
     ran = world.verify("kimi-k3", "--tp", "8", "--dp", "2", "--enable-dp-attention", "--device", "meta")
     assert ran.code == 0, ran.err
@@ -516,7 +531,9 @@ def test_fewer_processes_than_ranks_take_turns(world):
     assert [(row[0], row[2], row[3]) for row in rows] == [(str(i), str(i), str(i // 4)) for i in range(8)]
 
 
-def test_a_rank_that_fails_gives_way_to_the_first(capsys, monkeypatch):
+def test_a_rank_that_fails_gives_way_to_the_first(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It waits to be ended, and speaks only where nobody ends it: torchrun takes the first exit for the whole."""
     waited: list[float] = []
     monkeypatch.setattr(verify.time, "sleep", waited.append)
@@ -528,7 +545,7 @@ def test_a_rank_that_fails_gives_way_to_the_first(capsys, monkeypatch):
     assert len(waited) == 1
 
 
-def test_too_little_memory_says_who_shares_it(world):
+def test_too_little_memory_says_who_shares_it(world: Any) -> None:
     ran = world.verify(
         "kimi-linear-48b-a3b", *["--tp", "4", "--device", "cpu", "--memory", "400MiB", "--scale", "full"]
     )
@@ -537,7 +554,7 @@ def test_too_little_memory_says_who_shares_it(world):
     assert ran.err.startswith("error: --scale full needs")
 
 
-def test_under_torchrun_an_error_is_said_once():
+def test_under_torchrun_an_error_is_said_once() -> None:
     """As the answer of a real one stands in docs/verify.md, whose examples are run."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     ran = process(*launcher, "-m", "hybridcalc", "verify", "kimi-k3", "--tp", "5", "--device", "meta")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -62,7 +65,7 @@ POOL = """
 
 
 @pytest.fixture
-def sglang(tmp_path, monkeypatch):
+def sglang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """Install a package named sglang for one test."""
 
     def install(shapes: str, pool: str = POOL) -> None:
@@ -85,7 +88,7 @@ def sglang(tmp_path, monkeypatch):
 WORDS = ["verify", "kimi-k3", "--tp", "8", "--device", "meta", "--engine-package"]
 
 
-def test_an_engine_that_follows_the_rules(sglang, capsys):
+def test_an_engine_that_follows_the_rules(sglang: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
     sglang(SHAPES.replace("MORE", "0"))
     assert execute([*WORDS, "--json"]) == 0
     compared = json.loads(capsys.readouterr().out)["engine_package"]
@@ -100,7 +103,7 @@ def test_an_engine_that_follows_the_rules(sglang, capsys):
     assert compared["rows"][2]["engine"] == "56,171,520"
 
 
-def test_an_engine_that_has_moved_on_is_found(sglang, capsys):
+def test_an_engine_that_has_moved_on_is_found(sglang: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
     """A window one row longer: shape, slot and tensor differ, and the exit code is 1."""
     sglang(SHAPES.replace("MORE", "1"))
     assert execute(WORDS) == 1
@@ -116,7 +119,9 @@ def test_an_engine_that_has_moved_on_is_found(sglang, capsys):
         (SHAPES.replace("MORE", "0"), "raise RuntimeError('no GPU')", "mem_cache.memory_pool: RuntimeError: no GPU"),
     ],
 )
-def test_an_import_that_fails_is_said_with_its_reason(sglang, capsys, shapes, pool, said):
+def test_an_import_that_fails_is_said_with_its_reason(
+    sglang: Callable[..., Any], capsys: pytest.CaptureFixture[str], shapes: str, pool: str, said: str
+) -> None:
     sglang(shapes, pool)
     assert execute(WORDS) == 2
     printed = capsys.readouterr()
@@ -125,7 +130,9 @@ def test_an_import_that_fails_is_said_with_its_reason(sglang, capsys, shapes, po
     assert len(printed.err.splitlines()) == 2
 
 
-def test_an_engine_whose_classes_have_changed_is_said(sglang, capsys):
+def test_an_engine_whose_classes_have_changed_is_said(
+    sglang: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Another signature is no answer, and no traceback."""
     sglang(SHAPES.replace("MORE", "0").replace("conv_kernel_size):", "kernel):"))
     assert execute(WORDS) == 2

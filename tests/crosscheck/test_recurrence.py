@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import exp
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def tokens(name: str, seed: int = 3) -> tuple[Inputs, torch.Tensor]:
     return sample_inputs(STATES[name].recurrence, torch.Generator().manual_seed(seed))
 
 
-def written_out(start, inputs, *, decay_last=False):
+def written_out(start: Any, inputs: Inputs, *, decay_last: bool = False) -> Any:
     """The gated delta rule with loops and floats: decay, then what is lacking, then the update."""
     heads, dv, _ = start.shape
     state = [[[float(x) for x in row] for row in head] for head in start]
@@ -47,18 +48,18 @@ def written_out(start, inputs, *, decay_last=False):
     return torch.tensor(state, dtype=torch.float64)
 
 
-def apart(one, other) -> float:
+def apart(one: Any, other: Any) -> float:
     return float((one - other).abs().max() / other.abs().max())
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_the_recurrence_is_the_one_written_out(name):
+def test_the_recurrence_is_the_one_written_out(name: str) -> None:
     inputs, start = tokens(name)
     assert apart(run(start, inputs)[0], written_out(start, inputs)) < 1e-12
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_records_replay_the_state_of_taking_every_step(name):
+def test_records_replay_the_state_of_taking_every_step(name: str) -> None:
     """(d, k, g) alone, from any token on: the state between is never read."""
     inputs, start = tokens(name)
     _, d = run(start, inputs)
@@ -67,7 +68,7 @@ def test_records_replay_the_state_of_taking_every_step(name):
 
 
 @pytest.mark.parametrize("name", ["gdn", "kda"])
-def test_the_order_matters(name):
+def test_the_order_matters(name: str) -> None:
     """Decay after the update is another model: the same records in that order are far off."""
     inputs, start = tokens(name)
     final, d = run(start, inputs)
@@ -82,7 +83,7 @@ def test_the_order_matters(name):
 
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("chunk", [1, 5, 7, 24])
-def test_a_state_handed_over_in_chunks_is_the_state_at_once(name, chunk):
+def test_a_state_handed_over_in_chunks_is_the_state_at_once(name: str, chunk: int) -> None:
     """Each chunk from its triangular system, whatever the chunk length, against the loops."""
     inputs, start = tokens(name)
     state = start
@@ -92,7 +93,7 @@ def test_a_state_handed_over_in_chunks_is_the_state_at_once(name, chunk):
 
 
 @pytest.mark.parametrize("scale_dtype", [torch.float32, torch.bfloat16])
-def test_int8_is_within_half_a_scale_of_each_head_and_key_channel(scale_dtype):
+def test_int8_is_within_half_a_scale_of_each_head_and_key_channel(scale_dtype: Any) -> None:
     """The scale is a 127th of the largest value over dv. In bf16 it rounds: the largest values clip by 2^-8 of it."""
     state = torch.randn(3, 8, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     state *= torch.logspace(-3, 3, 16, dtype=torch.float64)  # channels of very different size keep their precision
@@ -104,7 +105,7 @@ def test_int8_is_within_half_a_scale_of_each_head_and_key_channel(scale_dtype):
     assert torch.allclose(scale.squeeze(1).double(), state.abs().amax(dim=1) / 127, rtol=2.0**-8, atol=0.0)
 
 
-def test_one_scale_a_head_would_lose_small_channels():
+def test_one_scale_a_head_would_lose_small_channels() -> None:
     """Why there are H * dk scales and not H: with one a head, small key channels round to nothing."""
     state = torch.ones(1, 4, 2, dtype=torch.float64) * torch.tensor([1000.0, 1.0], dtype=torch.float64)
     assert torch.equal(restore(*quantise(state, torch.float32), torch.float64).round(), state)
@@ -113,7 +114,7 @@ def test_one_scale_a_head_would_lose_small_channels():
 
 
 @pytest.mark.parametrize("name", ["gdn", "kda"])
-def test_an_error_does_not_grow_where_the_recurrence_contracts(name):
+def test_an_error_does_not_grow_where_the_recurrence_contracts(name: str) -> None:
     """|k| <= 1, 0 <= beta <= 1 and decay: two states come closer at every step, whatever the tokens."""
     inputs, start = tokens(name)
     assert float(inputs.k.norm(dim=-1).max()) <= 1
@@ -124,7 +125,7 @@ def test_an_error_does_not_grow_where_the_recurrence_contracts(name):
         assert (other - start).norm() <= before
 
 
-def test_an_error_grows_where_it_does_not_contract():
+def test_an_error_grows_where_it_does_not_contract() -> None:
     """Keys of length 2 undo the bound: beta |k|^2 = 4 turns the error round and trebles it."""
     k = torch.tensor([[[2.0, 0.0]]], dtype=torch.float64)
     inputs = Inputs(k, torch.zeros(1, 1, 1, dtype=torch.float64), torch.zeros_like(k), torch.ones(1, 1).double())
@@ -132,14 +133,14 @@ def test_an_error_grows_where_it_does_not_contract():
     assert float(after.abs().max()) == 3.0
 
 
-def test_pairs_of_bf16_hold_what_one_does_not():
+def test_pairs_of_bf16_hold_what_one_does_not() -> None:
     values = torch.randn(1000, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     high, low = split(values, torch.bfloat16)
     assert ((high.double() + low.double() - values).abs() <= values.abs() * 2.0**-16).all()
     assert ((high.double() - values).abs() > values.abs() * 2.0**-12).any()
 
 
-def test_a_convolution_needs_its_last_inputs_only():
+def test_a_convolution_needs_its_last_inputs_only() -> None:
     draw = torch.Generator().manual_seed(4)
     inputs = torch.randn(11, 3, generator=draw, dtype=torch.float64)
     weights = torch.randn(4, 3, generator=draw, dtype=torch.float64)
@@ -161,6 +162,6 @@ def test_a_convolution_needs_its_last_inputs_only():
         ("llama-3.1-8b", 0),
     ],
 )
-def test_every_family_s_checks_hold(name, count):
+def test_every_family_s_checks_hold(name: str, count: int) -> None:
     checks = behaviour_checks(load_model(name))
     assert (len(checks), [check for check in checks if not check.ok]) == (count, [])

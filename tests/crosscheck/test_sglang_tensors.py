@@ -10,7 +10,7 @@ from hybridcalc.deployment import exact_rest
 from hybridcalc.engines.sglang import ServerArgs
 
 
-def test_overlapping_windows_take_less_storage_than_their_shape():
+def test_overlapping_windows_take_less_storage_than_their_shape() -> None:
     """GDN, D = 8, kernel 4: the view holds 8 windows of 3 columns, the storage 8 + 3 - 1 = 10."""
     args = ServerArgs(speculative_algorithm="EAGLE", speculative_num_draft_tokens=8, speculative_eagle_topk=1)
     subject = sglang_subject(load_model("qwen3.6-27b"), args, exact_rest(20.0))
@@ -22,7 +22,7 @@ def test_overlapping_windows_take_less_storage_than_their_shape():
     assert view.end_bytes <= tensor.shape_bytes
 
 
-def test_a_window_of_the_view_is_what_one_step_on_would_keep():
+def test_a_window_of_the_view_is_what_one_step_on_would_keep() -> None:
     """Filled with its column's number, window t of the engine's view holds columns t to t + K - 2."""
     args = ServerArgs(speculative_algorithm="EAGLE", speculative_num_draft_tokens=4, speculative_eagle_topk=1)
     subject = sglang_subject(load_model("qwen3.5-0.8b"), args, exact_rest(4.0))
@@ -33,7 +33,7 @@ def test_a_window_of_the_view_is_what_one_step_on_would_keep():
     assert windows[0, 1, :, 5].tolist() == [[0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5]]
 
 
-def test_k_and_v_are_halves_of_one_allocation():
+def test_k_and_v_are_halves_of_one_allocation() -> None:
     subject = sglang_subject(load_model("qwen3.6-27b"), ServerArgs(tp_size=2, page_size=64), exact_rest(20.0))
     tensor = next(t for t in subject.stages[0](subject.full) if t.name == "kv[3]")
     k, v = tensor.views
@@ -41,7 +41,7 @@ def test_k_and_v_are_halves_of_one_allocation():
     assert (k.offset, v.offset * 2, v.end_bytes) == (0, tensor.shape_bytes // 2, tensor.shape_bytes)
 
 
-def test_pipeline_stages_hold_their_own_layers():
+def test_pipeline_stages_hold_their_own_layers() -> None:
     """Kimi-K3 over two stages: [0, 46) and [46, 93) hold 35 + 34 KDA layers and 11 + 13 MLA layers."""
     subject = sglang_subject(load_model("kimi-k3"), ServerArgs(tp_size=8, pp_size=2), None)
     held = [{t.name: t.shape[0] for t in build(subject.full)} for build in subject.stages]
@@ -49,7 +49,7 @@ def test_pipeline_stages_hold_their_own_layers():
     assert [sum(name.startswith("latent") for name in stage) for stage in held] == [11, 13]
 
 
-def test_decoding_by_replay_keeps_rings_for_any_family():
+def test_decoding_by_replay_keeps_rings_for_any_family() -> None:
     """Mamba2 too: SGLang 0.5.23's own MambaPool of two slots made these three rings for Nemotron-3-Nano-4B."""
     args = ServerArgs(
         enable_linear_replayssm=True, mamba_radix_cache_strategy="no_buffer", disable_overlap_schedule=True
@@ -60,7 +60,7 @@ def test_decoding_by_replay_keeps_rings_for_any_family():
     assert rings == {"replayssm_d": 30_965_760, "replayssm_k": 4_128_768, "replayssm_g": 387_072}
 
 
-def test_index_keys_are_stored_pooled():
+def test_index_keys_are_stored_pooled() -> None:
     """GLM-5.3-Flash: sixteen tokens share a key of 132 B, 8.25 B a token and layer where 9 are priced."""
     args = ServerArgs(page_size=1024, mamba_track_interval=1024)
     subject = sglang_subject(load_model("glm-5.3-flash"), args, None)

@@ -97,7 +97,7 @@ def diagnosed(text: str) -> Diagnosis:
 
 
 @pytest.mark.parametrize(("text", "rule", "said", "fix"), CASES.values(), ids=CASES)
-def test_each_refusal_has_its_cause_and_its_flag(text: str, rule: str, said: str, fix: str):
+def test_each_refusal_has_its_cause_and_its_flag(text: str, rule: str, said: str, fix: str) -> None:
     found = diagnosed(text)
     [error] = [finding for finding in found.findings if finding.severity == "error"]
     assert error.rule == rule and said in error.message and fix in error.fix
@@ -117,19 +117,19 @@ FAILED = [
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in LOGS.glob("*.log")))
-def test_published_boots_fail_where_they_did(name: str):
+def test_published_boots_fail_where_they_did(name: str) -> None:
     boots = diagnose_log(LOGS / name, Question()).boots
     failed = any(finding.severity == "error" for boot in boots for finding in boot.findings)
     refused = name in FAILED or name in ("vllm-004.log", "vllm-005.log", "vllm-006.log", "vllm-008.log")
     assert failed == refused
 
 
-def test_an_exception_before_a_boot_went_on_is_no_failure():
+def test_an_exception_before_a_boot_went_on_is_no_failure() -> None:
     text = "Scheduler hit an exception: Traceback\nmax_total_num_tokens=5000, max_running_requests=8\n"
     assert not [one for one in diagnosed(text).findings if one.severity == "error"]
 
 
-def test_advice_of_one_answer_goes_one_way():
+def test_advice_of_one_answer_goes_one_way() -> None:
     text = (
         "torch.OutOfMemoryError: CUDA out of memory.\nTo serve at least one request with the models's max seq len "
         "(16384),\n(1.71 GiB KV cache is needed, which is larger than the available KV cache memory (1.23 GiB).\n"
@@ -138,6 +138,6 @@ def test_advice_of_one_answer_goes_one_way():
     assert "--gpu-memory-utilization" not in fixes and "--max-model-len" in fixes
 
 
-def test_pages_of_another_program_name_no_model():
+def test_pages_of_another_program_name_no_model() -> None:
     found = diagnosed("Setting attention block size to 1024 tokens (was 784) so the KV unit\n")
     assert not found.candidates and found.to_dict()["figures"] == {"attention_block_size": 1024}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -42,7 +43,9 @@ def kv(tokens: int, **sizes: int) -> Record:
 @given(
     st.integers(1, 5000), st.integers(0, 10**7), st.integers(1, 10**9), st.integers(1000, 10**7), st.integers(1, 10**6)
 )
-def test_the_true_constants_always_lie_in_the_intervals(slots, conv, ssm, tokens, cell):
+def test_the_true_constants_always_lie_in_the_intervals(
+    slots: int, conv: int, ssm: int, tokens: int, cell: int
+) -> None:
     """K + 1 slots and tokens + a page of 1 made the figures; what was printed allows the sizes that made them."""
     states, kvs = state(slots, conv, ssm), kv(tokens, kv=(tokens + 1) * cell)
     for part, size in (("conv", conv), ("ssm", ssm)):
@@ -54,20 +57,20 @@ def test_the_true_constants_always_lie_in_the_intervals(slots, conv, ssm, tokens
     assert measured.state_range[0] <= measured.state_bytes <= measured.state_range[1]
 
 
-def test_a_known_page_narrows_the_interval():
+def test_a_known_page_narrows_the_interval() -> None:
     pool = kv(1_167_552, kv=1_167_553 * 13_824)
     wide, narrow = token_range(pool, ServerArgs()), token_range(pool, ServerArgs(page_size=1))
     assert wide[0] < narrow[0] and wide[1] == narrow[1]
 
 
-def test_k_and_v_are_added_and_half_of_them_is_nothing():
+def test_k_and_v_are_added_and_half_of_them_is_nothing() -> None:
     both, half = kv(1000, k=GIB, v=GIB), kv(1000, k=GIB)
     low, high = token_range(both, ServerArgs(page_size=1))
     assert low <= Fraction(2 * GIB, 1001) < high
     assert token_range(half, ServerArgs()) is None
 
 
-def test_the_flags_that_explain_a_log_are_found():
+def test_the_flags_that_explain_a_log_are_found() -> None:
     """The published boot is Kimi-K3 on TP8 with fp8 KV; from wrong flags the smallest change is named."""
     pools = (state(257, 1_907_712, 54_263_808), kv(1_167_552, kv=1_167_553 * 13_824))
     rules = rules_for("0.5.23")[0]
@@ -75,7 +78,7 @@ def test_the_flags_that_explain_a_log_are_found():
     assert fitting_flags(load_model("qwen3.5-27b"), *pools, ServerArgs(), rules) == ""
 
 
-def _write(tmp_path, text):
+def _write(tmp_path: Path, text: str) -> str:
     path = tmp_path / "boot.log"
     path.write_text(text)
     return str(path)
@@ -87,27 +90,27 @@ LINES = (
 )
 
 
-def test_the_last_complete_boot_of_a_log_is_used(tmp_path):
+def test_the_last_complete_boot_of_a_log_is_used(tmp_path: Path) -> None:
     earlier = LINES.replace("257", "100").replace("0.46", "0.18").replace("13.04", "5.10")
     answer, findings = balance_log(_write(tmp_path, earlier + LINES), K3, K3_ARGS, Workload.at(9216))
     assert answer.setting("today").slots == 257
     assert [finding.rule for finding in findings] == ["HC102", "HC100"]
 
 
-def test_ranks_that_differ_are_a_warning(tmp_path):
+def test_ranks_that_differ_are_a_warning(tmp_path: Path) -> None:
     other = LINES.replace("TP0", "TP1").replace("13.04", "12.00")
     _, findings = balance_log(_write(tmp_path, LINES + other), K3, K3_ARGS, Workload.at(9216))
     assert "HC103" in [finding.rule for finding in findings]
 
 
-def test_a_draft_models_pool_is_not_the_targets(tmp_path):
+def test_a_draft_models_pool_is_not_the_targets(tmp_path: Path) -> None:
     draft = "[TP0] KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 1167552, KV size: 1.25 GB\n"
     answer, findings = balance_log(_write(tmp_path, LINES + draft), K3, K3_ARGS, Workload.at(9216))
     assert [finding.rule for finding in findings] == ["HC100"]
     assert answer.setting("today").kv_tokens == 1_167_552
 
 
-def test_a_state_line_alone_needs_the_model(tmp_path):
+def test_a_state_line_alone_needs_the_model(tmp_path: Path) -> None:
     path = _write(tmp_path, LINES.splitlines()[0])
     with pytest.raises(InputError, match="no KV pool line with its sizes"):
         balance_log(path, None, ServerArgs(), Workload.at(9216))
@@ -116,7 +119,7 @@ def test_a_state_line_alone_needs_the_model(tmp_path):
     assert [finding.rule for finding in findings] == ["HC100"]
 
 
-def test_the_memory_of_a_boot_is_what_it_printed(tmp_path):
+def test_the_memory_of_a_boot_is_what_it_printed(tmp_path: Path) -> None:
     answer, _ = balance_log(_write(tmp_path, LINES), None, ServerArgs(), Workload.at(9216))
     assert answer.rest_gib == pytest.approx(0.46 + 13.04 + 15.03)
 
@@ -142,7 +145,9 @@ ABSURD = {
 
 @pytest.mark.parametrize("rest_gib", [None, 10.0])
 @pytest.mark.parametrize(("old", "new", "message"), ABSURD.values(), ids=ABSURD)
-def test_an_absurd_figure_is_refused_with_its_line(tmp_path, old, new, message, rest_gib):
+def test_an_absurd_figure_is_refused_with_its_line(
+    tmp_path: Path, old: str, new: str, message: str, rest_gib: float | None
+) -> None:
     """A log is outside data: no figure of it may end in a division by zero or an overflow."""
     path = _write(tmp_path, re.sub(old, new, LINES))
     with pytest.raises(InputError) as refusal:
@@ -150,7 +155,7 @@ def test_an_absurd_figure_is_refused_with_its_line(tmp_path, old, new, message, 
     assert message in refusal.value.message and len(refusal.value.message) < 250
 
 
-def test_however_many_boots_a_log_has_the_last_one_is_used(tmp_path):
+def test_however_many_boots_a_log_has_the_last_one_is_used(tmp_path: Path) -> None:
     """All of them are counted; a start that is pasted again is none."""
     other = LINES.replace("257", "100").replace("0.46", "0.18").replace("13.04", "5.10")
     text = "".join((LINES, LINES, other) * 700)
@@ -159,7 +164,7 @@ def test_however_many_boots_a_log_has_the_last_one_is_used(tmp_path):
     assert findings[0].message == "1,400 boots in the log: the one from line 4199 is used"
 
 
-def test_both_commands_read_the_same_boots(tmp_path):
+def test_both_commands_read_the_same_boots(tmp_path: Path) -> None:
     """What ``log`` takes for one start is one for ``ratio``: pools, their line and their number."""
     path = _write(tmp_path, "[TP0] Load weight begin. avail mem=90.00 GB\n" + LINES + LINES.replace("257", "200"))
     boots = diagnose_log(path, Question()).boots
@@ -169,7 +174,7 @@ def test_both_commands_read_the_same_boots(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "rules"), [(LINES, ["HC104", "HC100"]), ("ready\n", [])], ids=["boot", "no boot"])
-def test_a_gzip_log_that_is_cut_off_is_said_to_be(tmp_path, text, rules):
+def test_a_gzip_log_that_is_cut_off_is_said_to_be(tmp_path: Path, text: str, rules: list[str]) -> None:
     """The boot that counts may have been in the part that is lost."""
     path = tmp_path / "boot.log.gz"
     path.write_bytes(gzip.compress(text.encode())[:-4])

@@ -38,7 +38,7 @@ def rules(found: Diagnosis) -> list[str]:
     return [finding.rule for finding in found.findings]
 
 
-def test_the_published_kimi_boot_is_explained_to_the_byte():
+def test_the_published_kimi_boot_is_explained_to_the_byte() -> None:
     """257 slots + 1 of 56,171,520 B, 1,167,552 tokens of 13,824 B, ratio 0.9: the state binds at 51 requests."""
     found = published("sgl-015.log", 9216)
     assert found.model_guess == "kimi-k3 on TP8, fp32 state, fp8 KV"
@@ -61,12 +61,12 @@ MODELS = {
 
 
 @pytest.mark.parametrize(("name", "model"), MODELS.items())
-def test_published_boots_name_their_model(name: str, model: str):
+def test_published_boots_name_their_model(name: str, model: str) -> None:
     """By the pools, by the class of the weights line, or by the size of a slot that a refusal prints."""
     assert (published(name).model_guess or "").startswith(model)
 
 
-def test_constants_hold_the_exact_sizes():
+def test_constants_hold_the_exact_sizes() -> None:
     """The printed intervals of a boot contain the sizes of the model that made it."""
     constants = published("sgl-016.log").constants
     assert constants is not None
@@ -82,7 +82,7 @@ def test_constants_hold_the_exact_sizes():
     st.floats(20, 90),
     st.floats(0.3, 3.0),
 )
-def test_what_a_plan_prints_is_diagnosed_back(model, tp, dtype, rest, ratio):
+def test_what_a_plan_prints_is_diagnosed_back(model: str, tp: int, dtype: str, rest: float, ratio: float) -> None:
     """Plan, print, read, diagnose: the model is among the candidates, K and the ratio come out, nothing contradicts."""
     args = ServerArgs(tp_size=tp, kv_cache_dtype=dtype, mamba_full_memory_ratio=round(ratio, 2))
     try:
@@ -97,7 +97,7 @@ def test_what_a_plan_prints_is_diagnosed_back(model, tp, dtype, rest, ratio):
     assert found.derived.rest_gib[0] - 0.1 <= rest <= found.derived.rest_gib[1] + 0.1 + 2 * made.bytes_per_slot / 2**30
 
 
-def test_a_size_that_is_printed_of_a_half_fits():
+def test_a_size_that_is_printed_of_a_half_fits() -> None:
     """104 slots of 150,994,944 B are 14.625 GiB, and "%.2f" makes 14.62 of it."""
     made = plan(load_model("qwen3.5-27b"), ServerArgs(mamba_full_memory_ratio=3.0), rest_gib=20.0)
     assert 104 * 150_994_944 == 14.625 * 2**30 and "14.62GB" in "".join(made.log_lines)
@@ -113,13 +113,13 @@ SUMMARY = (
 )
 
 
-def test_s_is_the_only_one_that_gives_the_printed_limit():
+def test_s_is_the_only_one_that_gives_the_printed_limit() -> None:
     """257 // 4 is 64 and nothing else is: extra_buffer_lazy."""
     found = answer(POOLS.format(slots=257, tokens=1167552) + SUMMARY.format(tokens=1167552, requests=64), 9216)
     assert (found.derived.slots_per_request, found.derived.requests) == (4, 64)
 
 
-def test_a_limit_below_the_slots_is_what_binds():
+def test_a_limit_below_the_slots_is_what_binds() -> None:
     found = answer(POOLS.format(slots=257, tokens=1167552) + SUMMARY.format(tokens=1167552, requests=8), 9216)
     assert found.binding == "limit" and "HC111" in rules(found)
 
@@ -141,19 +141,19 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize(("text", "said"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
-def test_figures_that_cannot_be_of_one_boot_are_named(text: str, said: str):
+def test_figures_that_cannot_be_of_one_boot_are_named(text: str, said: str) -> None:
     found = answer(text)
     assert "HC105" in rules(found)
     assert any(said in finding.message for finding in found.findings)
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in LOGS.glob("sgl-*.log")))
-def test_no_published_boot_is_called_inconsistent(name: str):
+def test_no_published_boot_is_called_inconsistent(name: str) -> None:
     for boot in diagnose_log(LOGS / name, Question()).boots:
         assert not {"HC101", "HC105"} & set(rules(boot))
 
 
-def test_flags_that_cannot_have_produced_the_log_are_named():
+def test_flags_that_cannot_have_produced_the_log_are_named() -> None:
     """The command of the published Ling boot pins 64 slots and a fraction of 0.8; the log has 117 and needs 0.89."""
     command = ServerArgs(mem_fraction_static=0.8, max_mamba_cache_size=64, max_running_requests=1, page_size=64)
     found = published("sgl-004.log", launch=Launched("sglang", None, command))
@@ -162,7 +162,7 @@ def test_flags_that_cannot_have_produced_the_log_are_named():
     assert "--mem-fraction-static 0.8, the pools need about 0.89" in said
 
 
-def test_the_arguments_a_server_echoes_are_used():
+def test_the_arguments_a_server_echoes_are_used() -> None:
     echo = (
         "server_args=ServerArgs(model_path='moonshotai/Kimi-K3', tp_size=8, mem_fraction_static=None, "
         "max_running_requests=200, max_mamba_cache_size=300, kv_cache_dtype='fp8_e4m3')\n"
@@ -174,18 +174,18 @@ def test_the_arguments_a_server_echoes_are_used():
     assert {candidate.model for candidate in found.candidates} == {"kimi-k3"}
 
 
-def test_a_model_that_is_named_is_held_against_the_log():
+def test_a_model_that_is_named_is_held_against_the_log() -> None:
     assert "HC101" in rules(published("sgl-015.log", model=load_model("qwen3.5-27b")))
     assert "HC101" not in rules(published("sgl-015.log", model=load_model("kimi-k3")))
 
 
-def test_uneven_ranks_and_impossible_pools_are_said_to_be_so():
+def test_uneven_ranks_and_impossible_pools_are_said_to_be_so() -> None:
     assert "HC103" in rules(published("sgl-026.log"))
     impossible = published("sgl-060.log")
     assert rules(impossible) == ["HC106"] and impossible.candidates == ()
 
 
-def test_drafts_are_counted_from_their_scratch():
+def test_drafts_are_counted_from_their_scratch() -> None:
     """(R + 1) x D states: 64 requests, 16 draft tokens, 48.75 GiB."""
     text = (LOGS / "sgl-042.log").read_text()
     kept = "".join(line for line in text.splitlines(keepends=True) if "exception" not in line and "OutOf" not in line)
@@ -194,7 +194,7 @@ def test_drafts_are_counted_from_their_scratch():
     assert {"HC113", "HC114"} <= set(rules(found))
 
 
-def test_serving_says_what_a_request_holds_and_that_requests_queue():
+def test_serving_says_what_a_request_holds_and_that_requests_queue() -> None:
     found = published("sgl-052.log")
     assert {"HC130", "HC131"} <= set(rules(found))
     assert found.derived.serving.most_queued == 6 and found.derived.slots_from_usage == 20
@@ -203,7 +203,7 @@ def test_serving_says_what_a_request_holds_and_that_requests_queue():
 
 @pytest.mark.parametrize("digits", ["1" + "0" * 11, "1" + ",000" * 30, "1" + ",000" * 900])
 @pytest.mark.parametrize("figure", ["257", "1167552", "51", "9216"])
-def test_a_count_that_no_machine_can_have_is_said_and_not_used(digits: str, figure: str):
+def test_a_count_that_no_machine_can_have_is_said_and_not_used(digits: str, figure: str) -> None:
     """Whoever edits a log, or a disk that flips its bits, may leave any figure: never an overflow."""
     text = POOLS.format(slots=257, tokens=1167552) + SUMMARY.format(tokens=1167552, requests=51)
     found = answer(text.replace(figure, digits), 9216)
@@ -211,7 +211,7 @@ def test_a_count_that_no_machine_can_have_is_said_and_not_used(digits: str, figu
     assert "HC106" in rules(found) or len(digits) < 14
 
 
-def test_data_parallel_workers_are_added_up():
+def test_data_parallel_workers_are_added_up() -> None:
     """Limits and tokens are per worker: two of them serve twice as much."""
     line = "[2026-10-02 00:39:31 DP{0} TP{0} EP{0}] max_total_num_tokens=2812672, max_running_requests=32\n"
     found = answer(line.format(0) + line.format(1))
@@ -220,14 +220,14 @@ def test_data_parallel_workers_are_added_up():
 
 
 @pytest.mark.parametrize("value", ["'fp4_e2m1'", "'x'", "None", "'auto'"])
-def test_an_echo_of_any_kind_is_taken_as_far_as_it_goes(value: str):
+def test_an_echo_of_any_kind_is_taken_as_far_as_it_goes(value: str) -> None:
     """What the echo holds is outside data: an unknown dtype or no workers at all are passed over."""
     echo = f"server_args=ServerArgs(model_path='a/b', dp_size=0, enable_dp_attention=True, kv_cache_dtype={value})\n"
     found = answer(echo + POOLS.format(slots=257, tokens=1167552) + SUMMARY.format(tokens=1167552, requests=51), 9216)
     assert found.to_dict()["figures"]["kv_tokens"] == 1_167_552
 
 
-def test_the_printed_limit_binds_where_no_model_fits():
+def test_the_printed_limit_binds_where_no_model_fits() -> None:
     text = (
         "Mamba Cache is allocated. max_mamba_cache_size: 97, conv_state size: 0.10GB, ssm_state size: 5.17GB\n"
         "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 484032, K size: 2.77 GB, V size: 2.77 GB\n"
@@ -244,7 +244,7 @@ PINNED = (
 
 
 @pytest.mark.parametrize("command", ["", "python -m sglang.launch_server --model-path x --max-total-tokens 4096\n"])
-def test_pinned_tokens_are_not_promised_away(command: str):
+def test_pinned_tokens_are_not_promised_away(command: str) -> None:
     """Said by the launch line in the log, or by a round count that no ratio gives."""
     found = answer(command + PINNED, 2048)
     assert not found.suggestions and found.derived.mamba_full_memory_ratio is None

@@ -32,7 +32,7 @@ def published(name: str, **question: object) -> Diagnosis:
     return diagnose_log(LOGS / name, Question(**question)).boots[0]  # type: ignore[arg-type]
 
 
-def test_an_old_token_figure_is_a_quarter_of_the_capacity():
+def test_an_old_token_figure_is_a_quarter_of_the_capacity() -> None:
     """Published: 129,472 tokens printed, 517,888 held; 955 blocks of which a request takes 485."""
     found = published("vllm-025.log", model=load_model("qwen3.5-2b"), workload=Workload.at(32_768))
     assert (found.version, found.derived.tokens_mean) == ("by the rules of 0.20.0", "one group's share")
@@ -43,7 +43,7 @@ def test_an_old_token_figure_is_a_quarter_of_the_capacity():
     assert found.suggestions
 
 
-def test_a_new_token_figure_is_the_capacity():
+def test_a_new_token_figure_is_the_capacity() -> None:
     found = published("vllm-016.log")
     assert found.model_guess == "qwen3.5-0.8b on TP1, bf16 KV"
     assert found.derived.tokens_mean == "concurrency x max_model_len"
@@ -51,14 +51,14 @@ def test_a_new_token_figure_is_the_capacity():
     assert found.constants is not None and found.constants.exact.group_sizes == [6, 6, 6, 6]
 
 
-def test_pages_alone_name_no_model():
+def test_pages_alone_name_no_model() -> None:
     """Many geometries share a block of 544 tokens; which fit is said, none is chosen."""
     found = published("vllm-036.log")
     assert found.model_guess is None and len(found.candidates) > 1
     assert [finding.rule for finding in found.findings] == ["HC107"]
 
 
-def test_the_printed_class_narrows_the_models():
+def test_the_printed_class_narrows_the_models() -> None:
     assert {candidate.model for candidate in published("vllm-018.log").candidates} <= {
         "nemotron-3-nano-30b-a3b",
         "nemotron-3.5-lightning-30b-a3b",
@@ -69,7 +69,7 @@ WARNED = {"vllm-015.log": "HC142", "vllm-017.log": "HC141", "vllm-027.log": "HC1
 
 
 @pytest.mark.parametrize(("name", "rule"), WARNED.items())
-def test_what_wastes_memory_is_said(name: str, rule: str):
+def test_what_wastes_memory_is_said(name: str, rule: str) -> None:
     assert rule in [finding.rule for finding in published(name).findings]
 
 
@@ -81,7 +81,7 @@ def test_what_wastes_memory_is_said(name: str, rule: str):
     st.integers(12, 60),
     st.sampled_from([8192, 65_536]),
 )
-def test_what_a_plan_prints_is_diagnosed_back(model, tp, dtype, gib, length):
+def test_what_a_plan_prints_is_diagnosed_back(model: str, tp: int, dtype: str, gib: int, length: int) -> None:
     """Plan, print, read, diagnose: with the model named, blocks and concurrency come out."""
     args = vllm.EngineArgs(tensor_parallel_size=tp, kv_cache_dtype=dtype, max_model_len=length, max_num_seqs=16)
     try:
@@ -95,7 +95,7 @@ def test_what_a_plan_prints_is_diagnosed_back(model, tp, dtype, gib, length):
     assert "HC100" in [finding.rule for finding in found.findings]
 
 
-def test_llama_cpp_states_are_fp32_and_drafts_multiply_them():
+def test_llama_cpp_states_are_fp32_and_drafts_multiply_them() -> None:
     """1795.5 MiB are 4 cells of 1 + 2 copies: 149.62 MiB a sequence, published as such for one cell."""
     found = published("lcpp-002.log")
     assert found.derived.state_bytes_per_sequence == int(1795.5 * 2**20 / 12)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import make_docs
 import published_figures
@@ -34,17 +36,17 @@ EXTRAS = {"hybridcalc verify": "torch", " --figure": "plotext", " --save": "vl_c
         for example in run_console.examples()
     ],
 )
-def test_console_blocks_print_what_they_show(example):
+def test_console_blocks_print_what_they_show(example: Any) -> None:
     assert run_console.output(example.command) == example.shown
 
 
-def test_formulas_are_worked_with_the_code_itself():
+def test_formulas_are_worked_with_the_code_itself() -> None:
     tested = doctest.testfile(str(ROOT / "docs" / "formulas.md"), module_relative=False)
     assert tested.attempted > 30
     assert tested.failed == 0
 
 
-def test_readme_python_runs(capsys):
+def test_readme_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert code is not None
     exec(compile(code[1], "README.md", "exec"), {})
@@ -52,23 +54,23 @@ def test_readme_python_runs(capsys):
 
 
 @pytest.mark.parametrize("page", make_docs.PAGES)
-def test_generated_pages_are_current(page):
+def test_generated_pages_are_current(page: str) -> None:
     assert (ROOT / "docs" / page).read_text(encoding="utf-8") == make_docs.PAGES[page]()
 
 
 @pytest.mark.parametrize("entry", published_figures.figures(), ids=lambda entry: entry["id"])
-def test_published_figures_come_out_as_recorded(entry):
+def test_published_figures_come_out_as_recorded(entry: dict[str, Any]) -> None:
     """The library reproduces each recorded figure from the claim's own inputs."""
     assert published_figures.recomputed(entry) == entry["computed"]
 
 
 @pytest.mark.parametrize("entry", published_figures.figures(), ids=lambda entry: entry["id"])
-def test_a_figure_that_does_not_agree_says_why(entry):
+def test_a_figure_that_does_not_agree_says_why(entry: dict[str, Any]) -> None:
     assert entry["verdict"] in ("agrees", "rounding", "disagrees")
     assert entry["verdict"] != "disagrees" or entry["why"]
 
 
-def _commands():
+def _commands() -> Iterator[tuple[str, Any]]:
     root = get_command(app)
     context = root.make_context("hybridcalc", [], resilient_parsing=True)
     for name in COMMANDS:
@@ -79,7 +81,7 @@ def _commands():
 
 
 @pytest.mark.parametrize(("name", "command"), list(_commands()), ids=[name for name, _ in _commands()])
-def test_every_command_and_flag_has_help_and_a_page(name, command):
+def test_every_command_and_flag_has_help_and_a_page(name: str, command: Any) -> None:
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert command.help
     assert f"## hybridcalc {name}\n" in page
@@ -117,7 +119,7 @@ DOCUMENTS = {
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_json_key_is_documented(name, capsys):
+def test_every_json_key_is_documented(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """docs/json.md names each key that the command prints."""
     import json
 
@@ -131,23 +133,23 @@ def test_every_json_key_is_documented(name, capsys):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
+def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
 
 
-def test_readme_opens_with_the_two_commands():
+def test_readme_opens_with_the_two_commands() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     install = "pip install . && hybridcalc ratio kimi-k3 --tp 8 --kv-cache-dtype fp8_e4m3 -L 9216"
     assert install in text
     assert "pip install -c constraints.txt '.[test]' && pytest" in text
 
 
-def test_the_tools_are_importable_without_side_effects():
+def test_the_tools_are_importable_without_side_effects() -> None:
     assert importlib.util.find_spec("compile_presets") is not None
 
 
-def test_every_key_of_a_checked_deployment_is_documented(capsys):
+def test_every_key_of_a_checked_deployment_is_documented(capsys: pytest.CaptureFixture[str]) -> None:
     import json
 
     execute(["check", "examples/deployments/bad", "--json"])

@@ -1,6 +1,7 @@
 """What the arguments of both engines have in common."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,17 +16,17 @@ from hybridcalc.engines.sglang.planner import CHEAP_FIELDS, prepare
         (vllm.EngineArgs(block_size=64), {"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}}),
     ],
 )
-def test_changed_arguments_are_those_of_replace(args, fields):
+def test_changed_arguments_are_those_of_replace(args: Any, fields: Any) -> None:
     assert args.changed(**fields) == replace(args, **fields) != args
     assert args.changed() == args
 
 
-def test_an_argument_that_there_is_not_is_an_error():
+def test_an_argument_that_there_is_not_is_an_error() -> None:
     with pytest.raises(AttributeError):
         sglang.ServerArgs().changed(tensor_parallel_size=8)
 
 
-def test_what_is_kept_of_a_preparation_is_never_another_server_s():
+def test_what_is_kept_of_a_preparation_is_never_another_server_s() -> None:
     """One model after another, one argument after another, and an environment that its owner changes in place."""
     first, second = load_model("kimi-k3"), load_model("qwen3-next-80b-a3b")
     env: dict[str, str] = {}
@@ -38,7 +39,7 @@ def test_what_is_kept_of_a_preparation_is_never_another_server_s():
 
 
 @pytest.mark.parametrize(("field", "value"), list(zip(CHEAP_FIELDS, (0.5, 77, 9, 50_000), strict=True)))
-def test_cheap_arguments_change_nothing_of_a_preparation(field, value):
+def test_cheap_arguments_change_nothing_of_a_preparation(field: Any, value: Any) -> None:
     model, args = load_model("kimi-k3"), sglang.ServerArgs(tp_size=8)
     prepared = prepare(model, args)
     prepare(model, args.changed(tp_size=4))

@@ -1,5 +1,7 @@
 """hybridcalc.plan: of a model or of a launch line, of any engine, the same as the engine's own call."""
 
+from typing import Any
+
 import pytest
 
 import hybridcalc
@@ -8,14 +10,14 @@ from hybridcalc.deployment import Workload, exact_rest
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
 
 
-def test_a_model_with_arguments_is_planned_as_by_its_engine():
+def test_a_model_with_arguments_is_planned_as_by_its_engine() -> None:
     plan = hybridcalc.plan("kimi-k3", tp_size=8, kv_cache_dtype="fp8_e4m3", rest="28.55GiB", length="9k")
     args = sglang.ServerArgs(tp_size=8, kv_cache_dtype="fp8_e4m3")
     own = sglang.plan(load_model("kimi-k3"), args, rest_gib=28.55, workload=Workload.at(9216))
     assert plan.to_dict() == own.to_dict()
 
 
-def test_a_launch_line_says_engine_model_and_arguments():
+def test_a_launch_line_says_engine_model_and_arguments() -> None:
     line = "VLLM_USE_V2_MODEL_RUNNER=0 vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct -tp 2 --max-num-seqs 128"
     plan = hybridcalc.plan(line, available=40, length=8192)
     model = load_model("Qwen/Qwen3-Next-80B-A3B-Instruct")
@@ -24,7 +26,7 @@ def test_a_launch_line_says_engine_model_and_arguments():
     assert plan.to_dict() == own.to_dict()
 
 
-def test_an_architecture_and_a_gpu_with_weights_will_do():
+def test_an_architecture_and_a_gpu_with_weights_will_do() -> None:
     model = load_model("qwen3-next-80b-a3b")
     plan = hybridcalc.plan(model, engine="vllm", tensor_parallel_size=2, gpu="h100", weights=76.0 / 2, length=8192)
     assert plan.rest.before_gib == pytest.approx(79.65, abs=0.5) and plan.requests > 0
@@ -48,6 +50,6 @@ def test_an_architecture_and_a_gpu_with_weights_will_do():
         ("sglang serve --tp 8", {"rest": 40.0}, InputError, "the launch line names no model"),
     ],
 )
-def test_what_cannot_be_planned_is_said(asked, given, error, message):
+def test_what_cannot_be_planned_is_said(asked: str, given: dict[str, Any], error: type[Any], message: str) -> None:
     with pytest.raises(error, match=message):
         hybridcalc.plan(asked, **given)

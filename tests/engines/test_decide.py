@@ -1,5 +1,8 @@
 """What flags decide without memory holds with it: each rule says itself which figures it needs."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,12 +33,12 @@ WORDS = {
 WORKLOADS = (Workload(), Workload.at(9216), Workload(((9216, 1),), 40), Workload(((9216, 1),), 40, None, 4000, 500))
 
 
-def asked(engine, words):
+def asked(engine: Any, words: Any) -> Any:
     """The arguments of a few flags."""
     return ENGINES[engine].read([word for part in words for word in part.split()], {})[1]
 
 
-def attempted(engine, model, args, work):
+def attempted(engine: Any, model: Any, args: Any, work: Any) -> Any:
     """A plan on much memory, or the rule of what refuses it."""
     try:
         return engine.plan(model, args, exact_rest(500.0), work), ""
@@ -45,7 +48,7 @@ def attempted(engine, model, args, work):
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_what_is_decided_without_memory_is_found_with_it(data):
+def test_what_is_decided_without_memory_is_found_with_it(data: Any) -> None:
     """A trap that needs no memory is told in the same words by the plan, and a refusal stops it with any memory."""
     name = data.draw(st.sampled_from(sorted(WORDS)))
     words = data.draw(st.lists(st.sampled_from(WORDS[name]), unique=True, max_size=5))
@@ -76,7 +79,7 @@ def test_what_is_decided_without_memory_is_found_with_it(data):
 
 
 @pytest.mark.parametrize("name", sorted(WORDS))
-def test_what_needs_nothing_but_memory_is_judged_with_it(name):
+def test_what_needs_nothing_but_memory_is_judged_with_it(name: Any) -> None:
     """Nothing but memory is missing where the workload is told: the rules that need more are those that say so."""
     engine, model = ENGINES[name], load_model("kimi-k3")
     args = asked(name, ["--tp 8" if name == "sglang" else "-tp 8"])
@@ -90,7 +93,7 @@ def test_what_needs_nothing_but_memory_is_judged_with_it(name):
 
 
 @pytest.mark.parametrize("name", sorted(WORDS))
-def test_a_finding_points_at_flags_that_the_engine_has(name):
+def test_a_finding_points_at_flags_that_the_engine_has(name: Any) -> None:
     """The place of a rule, and the flags it rests on, by the first spelling of each."""
     engine = ENGINES[name]
     spellings = {flag.spellings[0] for flag in engine.flags.flags}
@@ -103,11 +106,11 @@ def test_a_finding_points_at_flags_that_the_engine_has(name):
 class Plan:
     """A launch of a toy."""
 
-    def __init__(self, limit):
+    def __init__(self, limit: Any) -> None:
         self.limit = limit
 
 
-def _seen(plan):
+def _seen(plan: Any) -> Iterator[Any]:
     yield f"limit {plan.limit}", "raise it"
 
 
@@ -128,15 +131,15 @@ TOY = (
         (4, Workload.at(8), ["T2", "T3"], {"T1": (str(MEMORY),), "T4": (str(MEMORY),)}),
     ],
 )
-def test_rules_are_judged_as_far_as_their_figures_are_known(limit, work, found, waiting):
+def test_rules_are_judged_as_far_as_their_figures_are_known(limit: Any, work: Any, found: Any, waiting: Any) -> None:
     decided = decide(TOY, lambda: Plan(limit), work)
     assert [finding.rule for finding in decided.findings] == found
     assert dict(decided.waiting) == waiting
     assert all(type(need) is str for _, needs in decided.waiting for need in needs)
 
 
-def test_a_launch_that_does_not_start_is_refused_and_nothing_else_is_asked():
-    def unsized():
+def test_a_launch_that_does_not_start_is_refused_and_nothing_else_is_asked() -> None:
+    def unsized() -> None:
         raise Refusal("no such pool", stage="strategy", rule="T1", fix="leave it out")
 
     assert decide(TOY, unsized, Workload()) == ((Finding("T1", "error", "no such pool", "leave it out"),), ())

@@ -14,7 +14,7 @@ from hybridcalc.errors import InputError, MemoryUnknown
 from hybridcalc.hardware import find_gpu
 
 
-def test_listing_engines_loads_none_and_one_loads_no_other():
+def test_listing_engines_loads_none_and_one_loads_no_other() -> None:
     code = (
         "import sys; from hybridcalc.engines.engine import ENGINES; [row.title for row in ENGINES.rows.values()];"
         "assert not [m for m in sys.modules if m.startswith(('hybridcalc.engines.sglang', 'hybridcalc.engines.vllm'))];"
@@ -25,7 +25,7 @@ def test_listing_engines_loads_none_and_one_loads_no_other():
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_an_engine_says_what_it_is(name):
+def test_an_engine_says_what_it_is(name: str) -> None:
     engine = ENGINES[name]
     assert engine.name == name and engine.title == ENGINES.rows[name].title == engine.flags.engine
     assert engine.model_flag in engine.flags.by_spelling
@@ -37,14 +37,14 @@ def test_an_engine_says_what_it_is(name):
     assert engine.ranks(args) == 1
 
 
-def test_an_option_of_another_engine_is_refused_by_name():
+def test_an_option_of_another_engine_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="--available says nothing about SGLang"):
         ENGINES["sglang"].check_options({"available": "8GiB", "rest": None})
     with pytest.raises(InputError, match="--platform says nothing about vLLM"):
         ENGINES["vllm"].check_options({"platform": "hip"})
 
 
-def test_options_set_the_arguments_of_their_names():
+def test_options_set_the_arguments_of_their_names() -> None:
     engine = ENGINES["vllm"]
     args = engine.with_options(engine.read([], {})[1], {"tp_size": 4, "gpu": find_gpu("b200"), "available": 8.0})
     assert args.tensor_parallel_size == 4 and args.gpu_capability == "10.0" and args.gpu_memory_gib > 150
@@ -58,14 +58,16 @@ def test_options_set_the_arguments_of_their_names():
         ("vllm", Memory(gpu=find_gpu("h100")), ("the weights on a rank",)),
     ],
 )
-def test_a_memory_that_follows_from_nothing_names_what_is_missing(name, known, figures):
+def test_a_memory_that_follows_from_nothing_names_what_is_missing(
+    name: str, known: Memory, figures: tuple[str, ...]
+) -> None:
     engine = ENGINES[name]
     with pytest.raises(MemoryUnknown) as unknown:
         engine.memory(load_model("kimi-linear-48b-a3b"), engine.read([], {})[1], known)
     assert unknown.value.figures == figures
 
 
-def test_blocks_given_by_hand_need_no_memory():
+def test_blocks_given_by_hand_need_no_memory() -> None:
     engine, model = ENGINES["vllm"], load_model("qwen3-next-80b-a3b")
     args = engine.read(["--num-gpu-blocks-override", "500", "--max-model-len", "8192"], {})[1]
     rest = engine.memory(model, args, Memory())
@@ -73,7 +75,7 @@ def test_blocks_given_by_hand_need_no_memory():
 
 
 @pytest.mark.parametrize(("name", "known"), [("sglang", Memory(rest=40.0)), ("vllm", Memory(available=40.0))])
-def test_a_plan_says_the_same_of_itself_whatever_the_engine(name, known):
+def test_a_plan_says_the_same_of_itself_whatever_the_engine(name: str, known: Memory) -> None:
     engine, model = ENGINES[name], load_model("qwen3-next-80b-a3b")
     args = engine.read(["--tp", "2"] if name == "sglang" else ["-tp", "2"], {})[1]
     plan = engine.plan(model, args, engine.memory(model, args, known), Workload.at(8192))
@@ -81,7 +83,7 @@ def test_a_plan_says_the_same_of_itself_whatever_the_engine(name, known):
     assert plan.idle_percent is not None and plan.to_dict()["engine"] == name
 
 
-def test_what_an_engine_lacks_is_said_in_words():
+def test_what_an_engine_lacks_is_said_in_words() -> None:
     with pytest.raises(InputError, match="crossover is not for Toy"):
         offered(None, "crossover", "Toy")
     assert offered(ENGINES["vllm"].crossover, "crossover", "vLLM") is not None

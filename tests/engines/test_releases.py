@@ -38,7 +38,7 @@ ROWS = (
 TOY = Releases("Toy", Toy("1.0"), ROWS)
 
 
-def test_rows_come_to_a_rule_set_a_release():
+def test_rows_come_to_a_rule_set_a_release() -> None:
     """A change holds from its release on; what was recorded is said of each release alone."""
     a = frozenset({"A"})
     assert rule_sets(Toy("1.0"), ROWS) == (
@@ -50,7 +50,7 @@ def test_rows_come_to_a_rule_set_a_release():
     assert (TOY.versions, TOY.oldest, TOY.newest) == (("1.0", "1.2", "1.10", "2.0"), "1.0", "2.0")
 
 
-def test_a_row_about_no_rule_is_an_error():
+def test_a_row_about_no_rule_is_an_error() -> None:
     with pytest.raises(ValueError, match="unexpected field names"):
         rule_sets(Toy("1.0"), [Change("1.0", "limits", 3, "limits.py")])
 
@@ -66,19 +66,19 @@ def test_a_row_about_no_rule_is_an_error():
         ("1.2", "1.2", "Toy 1.2: rules read in its source, not checked by its results"),
     ],
 )
-def test_a_version_takes_the_rules_of_the_release_at_or_below_it(version, rules, note):
+def test_a_version_takes_the_rules_of_the_release_at_or_below_it(version: str | None, rules: str, note: str) -> None:
     """1.10 comes after 1.9; none named is the newest, about which nothing is to be said."""
     found, said = TOY.rules_for(version)
     assert (found.version, said) == (rules, note)
 
 
-def test_a_version_below_the_oldest_release_is_refused():
+def test_a_version_below_the_oldest_release_is_refused() -> None:
     with pytest.raises(InputError, match=r"^Toy 0.9 is older than every version known here$") as caught:
         TOY.rules_for("0.9")
     assert caught.value.fix == "known: 1.0 to 2.0"
 
 
-def test_the_newest_release_with_a_value():
+def test_the_newest_release_with_a_value() -> None:
     assert [TOY.newest_with("charged", False), TOY.newest_with("limit", 48), TOY.newest_with("limit", 1)] == [
         "1.10",
         "1.10",
@@ -86,14 +86,14 @@ def test_the_newest_release_with_a_value():
     ]
 
 
-def test_versions_compare_by_number():
+def test_versions_compare_by_number() -> None:
     assert is_later("0.10.0", "0.9.9")
     assert not is_later("0.9.9", "0.9.9")
     assert not is_later("v0.9", "0.10")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_row_changes_something_and_says_where(engine):
+def test_every_row_changes_something_and_says_where(engine: str) -> None:
     """Rows in the order of releases; values of the kind that the rule's default has; a source each."""
     releases, changes = ENGINES[engine]
     versions = [version_numbers(change.release) for change in changes]
@@ -108,7 +108,7 @@ def test_every_row_changes_something_and_says_where(engine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_every_rule_is_explained_and_changed_by_some_release(engine):
+def test_every_rule_is_explained_and_changed_by_some_release(engine: str) -> None:
     """A rule that no row changes is no rule of a release."""
     releases, changes = ENGINES[engine]
     kind = type(releases.rule_sets[0])
@@ -117,7 +117,7 @@ def test_every_rule_is_explained_and_changed_by_some_release(engine):
 
 
 @pytest.mark.parametrize(("engine", "recorded"), [("sglang", ["0.5.16", "0.5.23"]), ("vllm", ["0.22.1", "0.33.0"])])
-def test_what_results_were_recorded_of_is_what_carries_no_note(engine, recorded):
+def test_what_results_were_recorded_of_is_what_carries_no_note(engine: str, recorded: list[str]) -> None:
     """The releases in tests/data/vectors, and no other."""
     releases, _ = ENGINES[engine]
     assert [rules.version for rules in releases.rule_sets if rules.recorded] == recorded

@@ -1,6 +1,8 @@
 """SGLang arguments that came without a command line meet its bounds and choices."""
 
+from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +21,7 @@ ODD = (0, -1, 10**18, 10**400, 10**5000, "x", "", -0.5, 1e300, float("nan"), flo
 COUNTS = sorted(name for name, flag in BOUNDS.flags.items() if flag.kind in ("int", "tokens") and flag in TABLE.flags)
 
 
-def test_every_argument_has_its_bounds():
+def test_every_argument_has_its_bounds() -> None:
     """One that is added without a flag would be taken whatever it is."""
     assert set(BOUNDS.names) <= set(BOUNDS.flags)
     assert set(BOUNDS.names) | {"env", "engine_version"} == {field.name for field in fields(ServerArgs)}
@@ -27,7 +29,7 @@ def test_every_argument_has_its_bounds():
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(ServerArgs)])
-def test_an_odd_value_is_an_answer_or_one_line(name):
+def test_an_odd_value_is_an_answer_or_one_line(name: str) -> None:
     """Nothing but an answer or an error of this library comes of any value, and its line is short."""
     for value in ODD:
         try:
@@ -40,7 +42,7 @@ def test_an_odd_value_is_an_answer_or_one_line(name):
 
 
 @given(name=st.sampled_from(COUNTS), value=st.integers(-(2**45), 2**45) | st.integers(-2, 5000))
-def test_python_and_the_command_line_agree_on_numbers(name, value):
+def test_python_and_the_command_line_agree_on_numbers(name: str, value: int) -> None:
     """What the one takes the other takes."""
     try:
         TABLE.read([f"{BOUNDS.flags[name].spellings[0]}={value}"])
@@ -54,7 +56,7 @@ def test_python_and_the_command_line_agree_on_numbers(name, value):
         check_arguments(ServerArgs(**{name: value}))
 
 
-def test_what_the_command_line_reads_passes():
+def test_what_the_command_line_reads_passes() -> None:
     """Whatever a launch command gives is within its own bounds."""
     words = ["--tp", "8", "--context-length", "128Ki", "--mamba-full-memory-ratio", "1.5", "--mem-fraction-static", "1"]
     check_arguments(from_words([*words, "--disable-overlap-schedule"], {"A": "b"})[1])
@@ -86,13 +88,15 @@ def test_what_the_command_line_reads_passes():
         ({"tp_size": 8, "dp_size": 3, "enable_dp_attention": True}, "--dp-size 3 does not divide --tp-size 8"),
     ],
 )
-def test_every_question_asks_the_same_of_its_arguments(ask, given, said):
+def test_every_question_asks_the_same_of_its_arguments(
+    ask: Callable[..., Any], given: dict[str, Any], said: str
+) -> None:
     with pytest.raises(InputError) as caught:
         ask(ServerArgs(**given))
     assert caught.value.message.startswith(said)
 
 
-def test_kv_of_a_draft_that_its_layers_price_is_no_figure_of_a_plan():
+def test_kv_of_a_draft_that_its_layers_price_is_no_figure_of_a_plan() -> None:
     """SGLang model_executor/pool_configurator.py: DSPARK and DFLASH alone have a cell of their own."""
     drafts = {"tp_size": 8, "speculative_num_draft_tokens": 4, "draft_kv_bytes_per_token": 4096}
     sglang.plan(MODEL, ServerArgs(speculative_algorithm="DFLASH", **drafts), rest_gib=28.55)

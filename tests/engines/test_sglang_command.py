@@ -3,7 +3,9 @@
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -46,7 +48,7 @@ def args(arguments: str) -> ServerArgs:
     return read
 
 
-def test_a_script_with_everything():
+def test_a_script_with_everything() -> None:
     """A worker's script: variables in front, continued lines, quotes, = forms, an old name, flags no plan needs."""
     model, read = from_command(
         """
@@ -94,15 +96,15 @@ def test_a_script_with_everything():
         ("sglang serve --tp 8", None),
     ],
 )
-def test_where_the_model_stands(text, model):
+def test_where_the_model_stands(text: str, model: str | None) -> None:
     assert from_command(text) == (model, ServerArgs(tp_size=8))
 
 
-def test_server_args_reads_a_command_too():
+def test_server_args_reads_a_command_too() -> None:
     assert ServerArgs.from_command("A=1 sglang serve m --tp 8") == ServerArgs(tp_size=8, env={"A": "1"})
 
 
-def test_absent_flags_keep_the_engine_defaults():
+def test_absent_flags_keep_the_engine_defaults() -> None:
     """``disable_overlap_schedule`` stays None: start-up may then turn overlap off by itself."""
     read = args("")
     assert read == ServerArgs()
@@ -110,7 +112,7 @@ def test_absent_flags_keep_the_engine_defaults():
 
 
 @pytest.mark.parametrize(("flag", "spelling"), SPELLINGS, ids=[spelling for _, spelling in SPELLINGS])
-def test_every_flag_sets_its_field_by_every_spelling(flag, spelling):
+def test_every_flag_sets_its_field_by_every_spelling(flag: Flag, spelling: str) -> None:
     value, expected = sample(flag)
     forms = [[spelling, *value]] + ([[f"{spelling}={value[0]}"]] if value else [])
     for words in forms:
@@ -123,19 +125,19 @@ def test_every_flag_sets_its_field_by_every_spelling(flag, spelling):
             assert getattr(read, flag.field) == expected != getattr(ServerArgs(), flag.field)
 
 
-def test_every_field_has_a_flag():
+def test_every_field_has_a_flag() -> None:
     fields = {field.name for field in dataclasses.fields(ServerArgs)}
     assert {flag.field for flag in FLAGS} == fields - ELSEWHERE | {"model_path"}
 
 
-def test_the_two_lists_of_names_do_not_meet():
+def test_the_two_lists_of_names_do_not_meet() -> None:
     spellings = [spelling for _, spelling in SPELLINGS]
     assert len(set(spellings)) == len(spellings)
     assert not OTHER_FLAGS & {*spellings, *FLAG_FILES}
 
 
 @pytest.mark.parametrize("name", sorted(OTHER_FLAGS))
-def test_flags_of_the_engine_that_no_plan_needs_are_passed_over(name):
+def test_flags_of_the_engine_that_no_plan_needs_are_passed_over(name: str) -> None:
     """However close their names are: --linear-attn-prefill-backend is no misspelt --linear-attn-decode-backend."""
     assert args(f"{name} value --tp 2 {name}=value {name} --dp 3 {name}") == ServerArgs(tp_size=2, dp_size=3)
 
@@ -156,7 +158,7 @@ def test_flags_of_the_engine_that_no_plan_needs_are_passed_over(name):
         "-h",
     ],
 )
-def test_their_values_go_with_them(arguments):
+def test_their_values_go_with_them(arguments: str) -> None:
     assert args(f"--tp 2 {arguments} --dp 3") == ServerArgs(tp_size=2, dp_size=3)
     assert args(f"--tp 2 --dp 3 {arguments}") == ServerArgs(tp_size=2, dp_size=3)
 
@@ -181,11 +183,11 @@ def test_their_values_go_with_them(arguments):
         ("--attention-backend fa3 --page-size 1", "attention_backend", "fa3"),
     ],
 )
-def test_values_are_read_as_argparse_and_the_engine_read_them(arguments, field, value):
+def test_values_are_read_as_argparse_and_the_engine_read_them(arguments: str, field: str, value: float | str) -> None:
     assert getattr(args(arguments), field) == value
 
 
-def test_attention_workers_by_the_newer_flag():
+def test_attention_workers_by_the_newer_flag() -> None:
     """--attn-dp-size N is --dp-size N --enable-dp-attention (SGLang arg_groups/parallel_hook.py, 0.5.23)."""
     assert args("--tp 8 --attn-dp-size 4") == args("--tp 8 --dp-size 4 --enable-dp-attention")
     assert args("--tp 8 --dp 2 --attn-dp-size 1") == ServerArgs(tp_size=8, dp_size=2)
@@ -205,12 +207,12 @@ def test_attention_workers_by_the_newer_flag():
         ("--speculative-algorithm EAGLE --speculative-dspark-block-size 7 --speculative-num-draft-tokens 4", 4),
     ],
 )
-def test_block_sizes_are_draft_tokens(arguments, drafts):
+def test_block_sizes_are_draft_tokens(arguments: str, drafts: int | None) -> None:
     """DFLASH's block is D, DSPARK's D - 1 (SGLang arg_groups/speculative_hook.py, 0.5.23)."""
     assert args(arguments).speculative_num_draft_tokens == drafts
 
 
-def test_a_block_size_that_contradicts_the_draft_tokens_is_refused():
+def test_a_block_size_that_contradicts_the_draft_tokens_is_refused() -> None:
     flags = "--speculative-algorithm DSPARK --speculative-dspark-block-size 7 --speculative-num-draft-tokens 7"
     assert problem(flags) == (
         "--speculative-dspark-block-size 7 makes 8 draft tokens, not 7",
@@ -229,7 +231,7 @@ def test_a_block_size_that_contradicts_the_draft_tokens_is_refused():
         ("--dsa-decode-backend trtllm --disaggregation-mode decode", "trtllm"),
     ],
 )
-def test_the_sparse_backend_that_decides_the_row(arguments, backend):
+def test_the_sparse_backend_that_decides_the_row(arguments: str, backend: str | None) -> None:
     """Either side's trtllm, both sides' tilelang, this side's alone when disaggregated (kv_cache_configurator.py)."""
     assert args(arguments).dsa_backend == backend
 
@@ -313,34 +315,34 @@ def test_the_sparse_backend_that_decides_the_row(arguments, backend):
         ("--tp '$TP'", "--tp '$TP' is not a whole number from 1 to 4,096", ""),
     ],
 )
-def test_what_is_wrong_is_said_word_by_word(arguments, message, fix):
+def test_what_is_wrong_is_said_word_by_word(arguments: str, message: str, fix: str) -> None:
     assert problem(arguments) == (message, fix)
 
 
-def test_what_has_no_effect_on_memory_may_be_decided_by_the_shell():
+def test_what_has_no_effect_on_memory_may_be_decided_by_the_shell() -> None:
     """Ports, hosts and variables that no plan reads."""
     model, args = from_command("PYTHONPATH=$HOME sglang serve m --host $HOST --port ${PORT:-1} --tp 8")
     assert (model, args.tp_size, args.env) == ("m", 8, {})
 
 
-def test_flags_that_no_release_has_are_collected():
+def test_flags_that_no_release_has_are_collected() -> None:
     """The engine would refuse them; a plan passes them over, and says so."""
     unknown: list[str] = []
     assert from_words(["m", "--totally-new", "1", "--tp", "8", "--port", "1"], {}, unknown=unknown)[1].tp_size == 8
     assert unknown == ["--totally-new"]
 
 
-def test_another_engine_is_named():
+def test_another_engine_is_named() -> None:
     with pytest.raises(InputError) as caught:
         from_command("vllm serve m")
     assert caught.value.message == "vllm serve starts vllm, not SGLang"
     assert caught.value.fix == "give a command of python -m sglang.launch_server or sglang serve"
 
 
-def test_unknown_flags_have_an_end(steps):
+def test_unknown_flags_have_an_end(steps: Callable[..., Any]) -> None:
     """Each is compared with every name there is: of a hostile text of them a hundred are, and each name once."""
 
-    def unknown(many):
+    def unknown(many: int) -> None:
         with pytest.raises(InputError, match=r"^more than 100 flags are unknown to SGLang$"):
             from_words([f"--{number:040b}" for number in range(many)], {})
 
@@ -348,7 +350,7 @@ def test_unknown_flags_have_an_end(steps):
     assert steps(lambda: from_words(["--no-such-flag"] * 10_000 + ["--" + "x" * 200_000], {})) < 100 * 10_000
 
 
-def test_importing_it_loads_no_splitter_and_no_matcher():
+def test_importing_it_loads_no_splitter_and_no_matcher() -> None:
     script = (
         "import sys, hybridcalc.engines.sglang.command; print(*(m for m in ('difflib', 'shlex') if m in sys.modules))"
     )
@@ -374,7 +376,7 @@ PLAIN = [flag for flag in FLAGS if flag.field not in {*SETTLED, "speculative_alg
 
 
 @given(st.lists(st.sampled_from(PLAIN).flatmap(valid), max_size=12))
-def test_any_order_of_valid_flags_is_read_back(drawn):
+def test_any_order_of_valid_flags_is_read_back(drawn: list[Any]) -> None:
     """The last of repeated flags wins, whichever way each is spelt."""
     expected = {flag.field: value for flag, _, value in drawn}
     model, read = from_words([word for _, words, _ in drawn for word in words], {})
@@ -397,7 +399,7 @@ words = st.lists(
 
 
 @given(words, st.dictionaries(st.text(), st.text(), max_size=2))
-def test_any_words_give_arguments_or_an_input_error(drawn, env):
+def test_any_words_give_arguments_or_an_input_error(drawn: list[str], env: dict[str, str]) -> None:
     try:
         read = from_words(drawn, env)[1]
     except InputError as error:
@@ -409,7 +411,7 @@ def test_any_words_give_arguments_or_an_input_error(drawn, env):
 
 
 @given(st.text() | words.map(" ".join).map("sglang serve m ".__add__) | st.text().map("sglang serve m ".__add__))
-def test_any_text_gives_arguments_or_an_input_error(text):
+def test_any_text_gives_arguments_or_an_input_error(text: str) -> None:
     try:
         _, read = from_command(text)
     except InputError:

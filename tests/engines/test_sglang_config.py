@@ -18,7 +18,7 @@ from hybridcalc.errors import IllegalCombination, InputError
         ("1.0", "0.5.23", "SGLang 1.0: the rules of 0.5.23 are used"),
     ],
 )
-def test_a_version_takes_the_nearest_lower_rule_set(version, rules, note):
+def test_a_version_takes_the_nearest_lower_rule_set(version: str, rules: str, note: str) -> None:
     """Versions are data; a note says when another version stands in."""
     found, said = rules_for(version)
     assert (found.version, said) == (rules, note)
@@ -27,7 +27,7 @@ def test_a_version_takes_the_nearest_lower_rule_set(version, rules, note):
 @pytest.mark.parametrize(
     "version", ["", "main", "0.5.x", "0", "0.5.23rc1", "\u0660.\u0665", "9" * 60 + ".1", "-1.2", "0..5"]
 )
-def test_what_is_no_version_is_refused(version):
+def test_what_is_no_version_is_refused(version: str) -> None:
     """With the one to write instead."""
     with pytest.raises(InputError) as refusal:
         rules_for(version)
@@ -36,7 +36,7 @@ def test_what_is_no_version_is_refused(version):
     assert refusal.value.fix == "write one like 0.5.23 or 0.33.0"
 
 
-def test_a_version_older_than_every_known_one_is_refused():
+def test_a_version_older_than_every_known_one_is_refused() -> None:
     """Rules of a later version would be a guess."""
     with pytest.raises(InputError) as refusal:
         rules_for("0.5.15")
@@ -44,7 +44,7 @@ def test_a_version_older_than_every_known_one_is_refused():
     assert refusal.value.fix == "known: 0.5.16 to 0.5.23"
 
 
-def test_kimi_k3_needs_the_newer_version():
+def test_kimi_k3_needs_the_newer_version() -> None:
     """0.5.16 has no such class."""
     with pytest.raises(IllegalCombination) as refusal:
         check_model(rules_for("0.5.16")[0], "KimiK3ForConditionalGeneration")
@@ -52,13 +52,13 @@ def test_kimi_k3_needs_the_newer_version():
     assert refusal.value.fix == f"use --engine-version {NEWEST_VERSION}"
 
 
-def test_attention_data_parallelism_shares_out_the_ranks():
+def test_attention_data_parallelism_shares_out_the_ranks() -> None:
     """attention TP = tp / dp under --enable-dp-attention; plain data parallelism is separate servers."""
     assert ServerArgs(tp_size=16, dp_size=4, enable_dp_attention=True).attn_tp_size == 4
     assert ServerArgs(tp_size=16, dp_size=4).attn_tp_size == 16
 
 
-def test_data_parallelism_that_does_not_divide_is_refused():
+def test_data_parallelism_that_does_not_divide_is_refused() -> None:
     """The words of the refusal."""
     with pytest.raises(InputError) as refusal:
         _ = ServerArgs(tp_size=8, dp_size=3, enable_dp_attention=True).attn_tp_size
@@ -69,18 +69,18 @@ def test_data_parallelism_that_does_not_divide_is_refused():
 @pytest.mark.parametrize(
     ("value", "on"), [("1", True), ("true", True), (" ON ", True), ("y", True), ("0", False), ("", False), ("2", False)]
 )
-def test_the_decode_lock_switch_is_read_as_the_engine_reads_it(value, on):
+def test_the_decode_lock_switch_is_read_as_the_engine_reads_it(value: str, on: bool) -> None:
     """SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK."""
     assert ServerArgs(env={"SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK": value}).skip_decode_lock is on
 
 
-def test_draft_tokens_count_only_under_speculation():
+def test_draft_tokens_count_only_under_speculation() -> None:
     """A number without an algorithm does nothing."""
     assert ServerArgs(speculative_num_draft_tokens=4).draft_tokens == 0
     assert ServerArgs(speculative_num_draft_tokens=4, speculative_algorithm="EAGLE").draft_tokens == 4
 
 
-def test_inkling_brings_smaller_ratios_of_its_own():
+def test_inkling_brings_smaller_ratios_of_its_own() -> None:
     """SGLang model_overrides/inkling.py: 0.1 for both, unless the flag says otherwise; other classes keep theirs."""
     inkling = with_model_defaults("InklingForConditionalGeneration", ServerArgs())
     assert (inkling.mamba_full_memory_ratio, inkling.swa_full_tokens_ratio) == (0.1, 0.1)

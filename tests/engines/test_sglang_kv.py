@@ -1,19 +1,22 @@
 """Bytes of KV SGLang prices for one token on one rank, draft included, and their growth over a sequence."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from hybridcalc import load_model
 from hybridcalc.architecture.attention import GroupedQueryKV, LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.crossover import kv_curve
-from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, draft_layers, kv_cell, kv_dtype
-from hybridcalc.engines.sglang.releases import rules_for
+from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, KvCell, draft_layers, kv_cell, kv_dtype
+from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.errors import InputError
 
 NEWEST = rules_for("0.5.23")[0]
 
 
-def cell(name, *, rules=NEWEST, **flags):
+def cell(name: str, *, rules: RuleSet = NEWEST, **flags: int | str) -> KvCell:
     """The KV cell of a preset under flags."""
     return kv_cell(load_model(name), ServerArgs(**flags), rules)
 
@@ -61,7 +64,7 @@ def cell(name, *, rules=NEWEST, **flags):
         "windows at 0.8",
     ],
 )
-def test_the_cell_of_a_token(name, flags, cell_bytes):
+def test_the_cell_of_a_token(name: str, flags: dict[str, Any], cell_bytes: int) -> None:
     """SGLang pool_configurator.py (0.5.23), worked by hand; Kimi-K3's fp8 cell is the published log's 13,824 B."""
     assert cell(name, **flags).bytes == cell_bytes
 
@@ -76,7 +79,7 @@ def test_the_cell_of_a_token(name, flags, cell_bytes):
     ],
     ids=["bf16", "fp8 packed with scales", "fp8 plain", "e5m2"],
 )
-def test_a_sparse_attention_layer_keeps_index_keys(flags, layer_bytes):
+def test_a_sparse_attention_layer_keeps_index_keys(flags: dict[str, str], layer_bytes: int) -> None:
     """GLM-5.3-Flash pools 16 tokens an index key: ceil((128 + 4) / 16) = 9 B beside a row of 512."""
     assert cell("glm-5.3-flash", **flags).bytes == 11 * layer_bytes
 
@@ -108,12 +111,12 @@ DSPARK = {"speculative_algorithm": "DSPARK", "speculative_num_draft_tokens": 4}
         "dspark's own cell unknown to 0.5.16",
     ],
 )
-def test_a_draft_model_adds_its_layers(flags, version, draft_bytes):
+def test_a_draft_model_adds_its_layers(flags: dict[str, Any], version: str, draft_bytes: int) -> None:
     """Kimi-K3, 1,152 B a layer: in proportion to the layers, or the draft's own cell times dcp."""
     assert cell("kimi-k3", rules=rules_for(version)[0], **flags).draft_bytes == draft_bytes
 
 
-def test_draft_layers_are_those_of_the_checkpoint_unless_given():
+def test_draft_layers_are_those_of_the_checkpoint_unless_given() -> None:
     """Qwen3.5 carries one prediction layer; a separate draft model's count is given."""
     model = load_model("qwen3.5-27b")
     assert draft_layers(model, ServerArgs(**EAGLE)) == 1
@@ -122,14 +125,14 @@ def test_draft_layers_are_those_of_the_checkpoint_unless_given():
     assert draft_layers(model, ServerArgs()) == 0
 
 
-def test_sliding_windows_stop_growing():
+def test_sliding_windows_stop_growing() -> None:
     """Inkling: 11 full layers grow; 55 window layers of 16 KV heads stop at 512 tokens."""
     curve = kv_curve(load_model("inkling"), ServerArgs())
     assert curve == (45_056, 450_560, 512)
     assert curve.at(512) + 45_056 == curve.at(513)
 
 
-def test_jet_s_windows_grow_with_every_token():
+def test_jet_s_windows_grow_with_every_token() -> None:
     """SGLang gives them KV of full length."""
     assert kv_curve(load_model("jet-nemotron-2b"), ServerArgs()) == (4096, 0, 0)
 
@@ -137,12 +140,12 @@ def test_jet_s_windows_grow_with_every_token():
 @pytest.mark.parametrize(
     ("flag", "dtype"), [("auto", "bfloat16"), ("bf16", "bfloat16"), ("fp8", "fp8_e4m3"), ("fp4_e2m1", "fp4_mx_block16")]
 )
-def test_the_dtype_of_the_flag_or_of_the_model(flag, dtype):
+def test_the_dtype_of_the_flag_or_of_the_model(flag: str, dtype: str) -> None:
     """auto takes the model's; short spellings are the engine's."""
     assert kv_dtype(load_model("kimi-k3"), ServerArgs(kv_cache_dtype=flag)) == dtype
 
 
-def test_an_unknown_dtype_is_refused_with_the_known_ones():
+def test_an_unknown_dtype_is_refused_with_the_known_ones() -> None:
     """The words of the refusal."""
     with pytest.raises(InputError) as refusal:
         cell("kimi-k3", kv_cache_dtype="int8")
@@ -150,7 +153,7 @@ def test_an_unknown_dtype_is_refused_with_the_known_ones():
     assert refusal.value.fix == f"write one of {', '.join(KV_CACHE_DTYPES)}"
 
 
-def test_context_parallelism_that_does_not_divide_is_refused():
+def test_context_parallelism_that_does_not_divide_is_refused() -> None:
     """The words of the refusal; it shares the ranks of an attention worker."""
     with pytest.raises(InputError) as refusal:
         cell("kimi-k3", tp_size=8, dcp_size=3)
@@ -164,7 +167,9 @@ def test_context_parallelism_that_does_not_divide_is_refused():
     ids=["gqa", "mla"],
 )
 @pytest.mark.parametrize("size", [lambda model, args: kv_cell(model, args, NEWEST), kv_curve], ids=["cell", "curve"])
-def test_a_row_that_rounds_to_nothing_is_refused(attention, row, size):
+def test_a_row_that_rounds_to_nothing_is_refused(
+    attention: GroupedQueryKV | LatentKV, row: str, size: Callable[..., Any]
+) -> None:
     """The engine divides its memory by it."""
     model = load_model("llama-3-8b")._replace(attention=attention)
     with pytest.raises(InputError) as refusal:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc import load_model
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.memory import CONTEXT_GIB, least_slack_gib, multimodal_gib, rest_from_boot, rest_from_gpu
 from hybridcalc.errors import InputError, Refusal
@@ -22,11 +25,11 @@ NEMOTRON = load_model("nemotron-3-ultra-550b-a55b")  # GQA, text alone
 AFTER_CAPTURE = {"SGLANG_ENABLE_POST_CAPTURE_KV_SIZING": "1"}
 
 
-def args(fraction=0.8, **given):
+def args(fraction: float | None = 0.8, **given: Any) -> ServerArgs:
     return ServerArgs(mem_fraction_static=fraction, **given)
 
 
-def test_two_figures_of_a_boot_leave_what_the_engine_computes():
+def test_two_figures_of_a_boot_leave_what_the_engine_computes() -> None:
     """14.08 - 22.93 x (1 - 0.8) = 9.494; half a cent to either side of both figures."""
     rest = rest_from_boot(22.93, 14.08, TEXT, args())
     assert rest.likely_gib == 14.08 - 22.93 * (1 - 0.8)
@@ -35,7 +38,7 @@ def test_two_figures_of_a_boot_leave_what_the_engine_computes():
 
 
 @given(st.floats(1, 300), st.floats(0, 1), st.floats(0.05, 0.95))
-def test_figures_before_rounding_lie_in_the_interval(before, share, fraction):
+def test_figures_before_rounding_lie_in_the_interval(before: float, share: float, fraction: float) -> None:
     """Whatever a boot had, the two decimals it printed bracket what that leaves."""
     after = before * share
     printed = float(f"{before:.2f}"), float(f"{after:.2f}")
@@ -45,7 +48,7 @@ def test_figures_before_rounding_lie_in_the_interval(before, share, fraction):
     assert rest.low_gib < rest.likely_gib < rest.high_gib
 
 
-def test_a_gpu_leaves_what_context_weights_and_fraction_do_not_take():
+def test_a_gpu_leaves_what_context_weights_and_fraction_do_not_take() -> None:
     """80 - 1.1 = 78.9 free; less 50 of weights and 78.9 x 0.2."""
     rest = rest_from_gpu(Gpu(80.0, "as given"), 50.0, TEXT, args())
     free = 80.0 - CONTEXT_GIB
@@ -53,7 +56,7 @@ def test_a_gpu_leaves_what_context_weights_and_fraction_do_not_take():
     assert rest.why == "80.00 GiB (as given) - about 1.1 of context - 50.00 of weights - 78.90 x (1 - 0.8)"
 
 
-def test_weights_that_do_not_fit_are_refused():
+def test_weights_that_do_not_fit_are_refused() -> None:
     with pytest.raises(Refusal) as refusal:
         rest_from_gpu(Gpu(80.0, "as given"), 78.9, TEXT, args())
     assert refusal.value.message == "weights of 78.90 GiB do not fit a GPU with 78.90 GiB free"
@@ -69,7 +72,7 @@ def test_weights_that_do_not_fit_are_refused():
         (float("nan"), "--mem-fraction-static nan is not between 0 and 1"),
     ],
 )
-def test_a_fraction_must_be_one(fraction, text):
+def test_a_fraction_must_be_one(fraction: float | None, text: str) -> None:
     for ask in (
         lambda: rest_from_boot(22.0, 14.0, TEXT, args(fraction)),
         lambda: rest_from_gpu(Gpu(80.0, "x"), 5.0, TEXT, args(fraction)),
@@ -97,7 +100,9 @@ def test_a_fraction_must_be_one(fraction, text):
         (TEXT, {"mm_feature_transport": "cuda_ipc"}, 0),
     ],
 )
-def test_images_have_a_reserve_on_multimodal_models_since_0_5_23(model, given, reserve_mb):
+def test_images_have_a_reserve_on_multimodal_models_since_0_5_23(
+    model: Architecture, given: dict[str, Any], reserve_mb: int
+) -> None:
     """And what is reserved is not there for the pools."""
     assert multimodal_gib(model, args(**given)) == reserve_mb / 1024
     rest = rest_from_boot(22.93, 14.08, model, args(**given))
@@ -106,7 +111,7 @@ def test_images_have_a_reserve_on_multimodal_models_since_0_5_23(model, given, r
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "much", "1" * 30, "\u0663"])
-def test_a_reserve_that_is_no_number_is_refused(text):
+def test_a_reserve_that_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"^SGLANG_VLM_CACHE_SIZE_MB=.* is not a number of MB$"):
         multimodal_gib(QWEN, args(env={"SGLANG_VLM_CACHE_SIZE_MB": text}))
 
@@ -134,7 +139,7 @@ def test_a_reserve_that_is_no_number_is_refused(text):
         ),
     ],
 )
-def test_sizing_after_capture_keeps_a_least_slack(gpu_gib, given, mb):
+def test_sizing_after_capture_keeps_a_least_slack(gpu_gib: float, given: dict[str, Any], mb: float) -> None:
     """512 + 1.5 x max(tokens, 2048) + tp x pp / 8 x 1024 MB; at least 10,240 above 60 GiB."""
     assert least_slack_gib(NEMOTRON, args(env=AFTER_CAPTURE, **given), gpu_gib) == mb / 1024
 
@@ -150,11 +155,11 @@ def test_sizing_after_capture_keeps_a_least_slack(gpu_gib, given, mb):
     ],
     ids=["unset", "off", "0.5.16", "hip", "MLA"],
 )
-def test_elsewhere_the_fraction_alone_decides(model, given):
+def test_elsewhere_the_fraction_alone_decides(model: Architecture, given: dict[str, Any]) -> None:
     assert least_slack_gib(model, args(**given), 80.0) == 0
 
 
-def test_the_larger_slack_counts():
+def test_the_larger_slack_counts() -> None:
     """A fraction of 0.99 would keep 0.79 GiB; 10 are kept. One of 0.5 keeps more."""
     gpu = Gpu(80.0, "as given")
     tight = rest_from_gpu(gpu, 50.0, NEMOTRON, args(0.99, env=AFTER_CAPTURE, chunked_prefill_size=4096))
@@ -165,7 +170,7 @@ def test_the_larger_slack_counts():
     assert (loose.likely_gib, loose.why) == (plain.likely_gib, plain.why)
 
 
-def test_a_boot_keeps_the_larger_slack_too():
+def test_a_boot_keeps_the_larger_slack_too() -> None:
     """77.9 GiB free before the weights is a card above 60: 10 GiB are kept, not 77.9 x 0.01."""
     rest = rest_from_boot(77.9, 40.0, NEMOTRON, args(0.99, env=AFTER_CAPTURE, chunked_prefill_size=4096))
     assert (rest.low_gib, rest.likely_gib, rest.high_gib) == pytest.approx((29.995, 30.0, 30.005))
@@ -173,7 +178,7 @@ def test_a_boot_keeps_the_larger_slack_too():
     assert small.likely_gib == pytest.approx(20 - 6784 / 1024)
 
 
-def test_the_index_beside_a_config_weighs_the_model(tmp_path, capsys):
+def test_the_index_beside_a_config_weighs_the_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """MODEL is a checkpoint's folder: --gpu needs no --weights."""
     from pathlib import Path
 

@@ -1,11 +1,14 @@
 """SGLang's pool solver: K slots, T tokens and R requests out of the memory that is left."""
 
+from typing import Any
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.pools import (
+    Pools,
     Rings,
     capped_tokens,
     kv_tokens,
@@ -13,7 +16,7 @@ from hybridcalc.engines.sglang.pools import (
     solve_pools,
     solve_state_pool,
 )
-from hybridcalc.engines.sglang.releases import rules_for
+from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.settings import weigh
 from hybridcalc.errors import IllegalCombination
 from hybridcalc.units import GIB, MIB, gib_text
@@ -22,7 +25,7 @@ K3_SLOT = 56_171_520
 NEWEST, OLDER = rules_for("0.5.23")[0], rules_for("0.5.16")[0]
 
 
-def test_the_boot_log_of_kimi_k3():
+def test_the_boot_log_of_kimi_k3() -> None:
     """28.55 GiB at the default ratio print K = 257; its 258 slots take 13.50 GiB and leave 15.05 for KV."""
     state = solve_state_pool(28.55, K3_SLOT, 4, ServerArgs(tp_size=8), NEWEST)
     assert (state.slots, state.charged_bytes) == (257, 258 * K3_SLOT)
@@ -79,14 +82,14 @@ def test_the_boot_log_of_kimi_k3():
         "ratio",
     ],
 )
-def test_slots_and_their_charge(flags, rules, slots, charged, drafts):
+def test_slots_and_their_charge(flags: dict[str, Any], rules: RuleSet, slots: int, charged: int, drafts: int) -> None:
     """_handle_max_mamba_cache by hand: S = 5; explicit flags on 10 TiB, the ratio on 62 slots of 1 GiB."""
     rest = 62.0 if flags == {} else 10_240.0
     state = solve_state_pool(rest, GIB, 5, ServerArgs(**flags), rules)
     assert (state.slots, state.charged_bytes, state.draft_bytes) == (slots, charged * GIB, drafts * GIB)
 
 
-def test_active_rings_are_charged_and_draft_states_are_not():
+def test_active_rings_are_charged_and_draft_states_are_not() -> None:
     """ReplaySSM: KDA rings with every slot, GDN rings with every request that may run and one more."""
     args = ServerArgs(
         max_mamba_cache_size=80, max_running_requests=10, speculative_algorithm="EAGLE", speculative_num_draft_tokens=4
@@ -120,14 +123,14 @@ def test_active_rings_are_charged_and_draft_states_are_not():
     ],
     ids=["too little memory", "nothing left for KV", "fewer slots than workers"],
 )
-def test_a_pool_without_room_is_refused(flags, rest, message, fix):
+def test_a_pool_without_room_is_refused(flags: dict[str, Any], rest: float, message: str, fix: str) -> None:
     """Where the engine raises, with both figures."""
     with pytest.raises(IllegalCombination) as refusal:
         solve_pools(rest, GIB, 5, 10, 4096, ServerArgs(**flags), NEWEST)
     assert (refusal.value.message, refusal.value.fix) == (message, fix)
 
 
-def test_kv_without_a_page_is_refused():
+def test_kv_without_a_page_is_refused() -> None:
     """T = 0 is a boot that fails."""
     with pytest.raises(IllegalCombination) as refusal:
         solve_pools(2.5, GIB, 1, 2**30, 4096, ServerArgs(max_mamba_cache_size=1), NEWEST)
@@ -145,7 +148,7 @@ def test_kv_without_a_page_is_refused():
     ],
     ids=["tokens", "whole pages", "user's limit", "limit beyond memory", "limit cut to pages"],
 )
-def test_tokens_are_whole_pages_below_the_limit(flags, tokens):
+def test_tokens_are_whole_pages_below_the_limit(flags: dict[str, int], tokens: int) -> None:
     """bytes // cell // page * page, the limit re-floored to a page."""
     args = ServerArgs(**flags)
     assert capped_tokens(kv_tokens(9999, 10, args), args) == tokens
@@ -161,7 +164,7 @@ def test_tokens_are_whole_pages_below_the_limit(flags, tokens):
     ],
     ids=["none", "given", "48 under speculation", "given under speculation"],
 )
-def test_the_request_limit_is_48_under_speculation(flags, limit):
+def test_the_request_limit_is_48_under_speculation(flags: dict[str, Any], limit: int | None) -> None:
     """SGLang speculative_hook.py sets it when none is given, for every algorithm."""
     assert request_limit(ServerArgs(**flags)) == limit
 
@@ -177,7 +180,7 @@ def test_the_request_limit_is_48_under_speculation(flags, limit):
     ],
     ids=["slots", "limit", "two tokens a request", "estimate at its top", "estimate at its bottom"],
 )
-def test_running_requests_are_the_least_of_the_limits(flags, context, requests):
+def test_running_requests_are_the_least_of_the_limits(flags: dict[str, int], context: int, requests: int) -> None:
     """R = min(limit, T // 2, K // S); the limit is an estimate from T and the context when none is given."""
     pools = solve_pools(90.0, 2**16, 5, 2**16, context, ServerArgs(**flags), NEWEST)
     assert pools.running_requests == requests
@@ -187,7 +190,7 @@ budgets, ratios = st.floats(0.5, 200), st.floats(0.01, 20)
 slot_sizes, cells = st.integers(2**16, 2**30), st.integers(2**8, 2**18)
 
 
-def solved(rest, slot, cell, **flags):
+def solved(rest: float, slot: int, cell: int, **flags: float) -> Pools:
     """Both pools, or a discarded example where the engine would not start."""
     try:
         return solve_pools(rest, slot, 5, cell, 4096, ServerArgs(**flags), NEWEST)
@@ -196,7 +199,7 @@ def solved(rest, slot, cell, **flags):
 
 
 @given(budgets, slot_sizes, cells, ratios)
-def test_both_pools_fit_into_what_is_left(rest, slot, cell, ratio):
+def test_both_pools_fit_into_what_is_left(rest: float, slot: int, cell: int, ratio: float) -> None:
     """Slots, the padding slot and tokens together never exceed the budget."""
     pools = solved(rest, slot, cell, mamba_full_memory_ratio=ratio)
     assert (pools.state.slots + 1) * slot + pools.tokens * cell <= rest * GIB
@@ -204,7 +207,9 @@ def test_both_pools_fit_into_what_is_left(rest, slot, cell, ratio):
 
 
 @given(budgets, slot_sizes, cells, ratios, st.floats(1.01, 4))
-def test_a_larger_ratio_moves_memory_from_kv_to_the_states(rest, slot, cell, ratio, factor):
+def test_a_larger_ratio_moves_memory_from_kv_to_the_states(
+    rest: float, slot: int, cell: int, ratio: float, factor: float
+) -> None:
     """K never falls and T never grows with the ratio."""
     less = solved(rest, slot, cell, mamba_full_memory_ratio=ratio)
     more = solved(rest, slot, cell, mamba_full_memory_ratio=ratio * factor)
@@ -224,7 +229,9 @@ def test_a_larger_ratio_moves_memory_from_kv_to_the_states(rest, slot, cell, rat
     ],
     ids=["state binds", "kv binds", "even", "limit binds", "no request by state", "no request by kv"],
 )
-def test_the_pool_that_runs_out_first_binds_and_the_other_idles(slots, tokens, flags, binding, requests, idle):
+def test_the_pool_that_runs_out_first_binds_and_the_other_idles(
+    slots: int, tokens: int, flags: dict[str, int], binding: str, requests: int, idle: float
+) -> None:
     """At 9,216 tokens and 4 slots a request; both pools are read at the concurrency of the smaller."""
     setting = weigh("today", "", slots, tokens, 4, 9216, ServerArgs(**flags))
     assert (setting.binding, setting.requests, round(setting.idle_percent, 2)) == (binding, requests, idle)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.rules import RULES
+from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import SEVERITIES, Finding, find
 
@@ -18,14 +20,21 @@ BALANCED = {"mamba_full_memory_ratio": 2.2}
 NEXT, NEMOTRON = "qwen3-next-80b-a3b", "nemotron-h-8b"
 
 
-def planned(model="kimi-k3", *, rest=28.55, length=9216, concurrency=None, **flags):
+def planned(
+    model: str = "kimi-k3",
+    *,
+    rest: float = 28.55,
+    length: int | None = 9216,
+    concurrency: int | None = None,
+    **flags: float | str,
+) -> Plan:
     """A plan of Kimi-K3 on 8 ranks with fp8 KV, or of a model under nothing but ``flags``."""
     args = ServerArgs(**(K3_FLAGS | flags if model == "kimi-k3" else flags))
     workload = Workload(((length, 1),) if length else (), concurrency)
     return sglang.plan(load_model(model), args, rest_gib=rest, workload=workload)
 
 
-def found(rule, *arguments, **flags) -> Finding | None:
+def found(rule: str, *arguments: Any, **flags: float | str | None) -> Finding | None:
     """The finding of one rule, or None."""
     return next((finding for finding in planned(*arguments, **flags).findings if finding.rule == rule), None)
 
@@ -36,7 +45,7 @@ def fixed(finding: Finding) -> dict[str, int | float]:
     return {name.replace("-", "_"): float(value) if "." in value else int(value) for name, value in pairs}
 
 
-def test_every_rule_has_an_id_of_its_own_and_says_why():
+def test_every_rule_has_an_id_of_its_own_and_says_why() -> None:
     """HC001 to HC024 in order, each with severity, title, reason and source."""
     assert [rule.id for rule in RULES] == [f"HC{number:03d}" for number in range(1, 25)]
     assert all(rule.severity in SEVERITIES and rule.title and rule.reason and rule.source for rule in RULES)
@@ -175,7 +184,9 @@ def test_every_rule_has_an_id_of_its_own_and_says_why():
         ("HC009", "shapes", {"tp_size": 5}, "--tp 5 does not divide 96 KDA heads", {"tp_size": 6}),
     ],
 )
-def test_a_refusal_carries_its_rule_its_stage_and_its_numbers(rule, stage, flags, reason, instead):
+def test_a_refusal_carries_its_rule_its_stage_and_its_numbers(
+    rule: str, stage: str, flags: dict[str, Any], reason: str, instead: dict[str, Any]
+) -> None:
     """What the engine does not start with is raised where it checks; one value on, it starts."""
     with pytest.raises(Refusal) as refusal:
         planned(**flags)
@@ -273,7 +284,9 @@ def test_a_refusal_carries_its_rule_its_stage_and_its_numbers(rule, stage, flags
         ("HC022", "error", {"context_length": 9215}, {"context_length": 9216}, "9,216 tokens exceed the context"),
     ],
 )
-def test_a_trap_is_found_and_its_neighbour_is_not(rule, severity, caught, left, words):
+def test_a_trap_is_found_and_its_neighbour_is_not(
+    rule: str, severity: str, caught: dict[str, Any], left: dict[str, Any], words: str
+) -> None:
     """The finding names the numbers that make it one; a configuration next to it has none."""
     finding = found(rule, **caught)
     assert finding is not None and finding.severity == severity
@@ -282,7 +295,7 @@ def test_a_trap_is_found_and_its_neighbour_is_not(rule, severity, caught, left, 
 
 
 @pytest.mark.parametrize("field", ["declared_ssm_dtype", "declared_ssm_cache_dtype"])
-def test_a_declared_state_dtype_that_nobody_reads(field):
+def test_a_declared_state_dtype_that_nobody_reads(field: str) -> None:
     """HC015: Kimi does not read mamba_ssm_dtype, no class mamba_ssm_cache_dtype; a flag settles it."""
     model = load_model("kimi-k3")._replace(**{field: "bfloat16"})
     args = ServerArgs(tp_size=8, kv_cache_dtype="fp8_e4m3")
@@ -294,7 +307,7 @@ def test_a_declared_state_dtype_that_nobody_reads(field):
         assert not [f for f in find(RULES, plan) if f.rule == "HC015"]
 
 
-def test_a_dtype_that_its_class_reads_is_no_trap():
+def test_a_dtype_that_its_class_reads_is_no_trap() -> None:
     """Qwen3-Next reads mamba_ssm_dtype: a declared bfloat16 is what the state has."""
     model = load_model(NEXT)._replace(declared_ssm_dtype="bfloat16")
     plan = sglang.plan(model, ServerArgs(tp_size=2), rest_gib=28.55)
@@ -315,7 +328,7 @@ def test_a_dtype_that_its_class_reads_is_no_trap():
     ],
     ids=["state", "K given", "limit", "limit under speculation", "two workers", "radix off", "no length"],
 )
-def test_the_fix_for_too_few_requests_reaches_the_number_wanted(flags):
+def test_the_fix_for_too_few_requests_reaches_the_number_wanted(flags: dict[str, Any]) -> None:
     """HC002: planned again under the flags it writes, the requests wanted run."""
     finding = found("HC002", **flags)
     assert finding is not None and fixed(finding)
@@ -324,25 +337,25 @@ def test_the_fix_for_too_few_requests_reaches_the_number_wanted(flags):
 
 
 @pytest.mark.parametrize("length", [9216, None])
-def test_no_fix_is_written_that_does_not_fit(length):
+def test_no_fix_is_written_that_does_not_fit(length: int | None) -> None:
     """HC002: 10,000 requests fit no split of 28.55 GiB, and no flag is said to reach them."""
     finding = found("HC002", concurrency=10_000, length=length)
     assert finding is not None and not finding.fix.startswith("write")
 
 
-def test_the_fix_of_a_pin_leaves_one_slot_over():
+def test_the_fix_of_a_pin_leaves_one_slot_over() -> None:
     """HC013: 51 requests x 5 + 1, twice for two workers."""
     assert found("HC013", max_mamba_cache_size=255).fix == "write 256"
     workers = {"tp_size": 16, "dp_size": 2, "enable_dp_attention": True}
     assert found("HC013", max_mamba_cache_size=510, **workers).fix == "write 512"
 
 
-def test_errors_come_first():
+def test_errors_come_first() -> None:
     """error, warning, note."""
     order = [finding.severity for finding in planned(concurrency=60, pp_size=2, dcp_size=8, **SPEC).findings]
     assert order == sorted(order, key=("error", "warning", "note").index) and len(set(order)) == 3
 
 
-def test_a_configuration_that_fits_its_workload_has_no_findings():
+def test_a_configuration_that_fits_its_workload_has_no_findings() -> None:
     """The balanced ratio of Kimi-K3 at 9,216 tokens."""
     assert planned(**BALANCED).findings == ()

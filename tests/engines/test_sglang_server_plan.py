@@ -4,6 +4,7 @@ import json
 import re
 from itertools import pairwise
 from math import ceil
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.units import GIB, gib_text
 
@@ -27,7 +29,9 @@ CAPPED = (
 )
 
 
-def planned(model="kimi-k3", rest=28.55, length=9216, **flags):
+def planned(
+    model: str = "kimi-k3", rest: float | Rest = 28.55, length: int | None = 9216, **flags: float | str
+) -> Plan:
     """A plan of Kimi-K3 on 8 ranks with fp8 KV, or of a model under nothing but ``flags``."""
     args = ServerArgs(**(K3_FLAGS | flags if model == "kimi-k3" else flags))
     workload = Workload.at(length) if length else Workload()
@@ -36,12 +40,12 @@ def planned(model="kimi-k3", rest=28.55, length=9216, **flags):
     return sglang.plan(load_model(model), args, rest_gib=rest, workload=workload)
 
 
-def line(plan, name):
+def line(plan: Plan, name: str) -> tuple[int, int]:
     """(charged, allocated) of one budget line; (0, 0) where there is none."""
     return next(((b.charged_bytes, b.allocated_bytes) for b in plan.budget if b.name == name), (0, 0))
 
 
-def test_the_published_boot_of_kimi_k3():
+def test_the_published_boot_of_kimi_k3() -> None:
     """28.55 GiB at 0.9: K 257, R 51 at S = 5, and the pools the boot printed."""
     plan = planned()
     assert (plan.max_mamba_cache_size, plan.max_running_requests, plan.slots_per_request) == (257, 51, 5)
@@ -55,7 +59,7 @@ def test_the_published_boot_of_kimi_k3():
 
 
 @pytest.mark.parametrize(("ratio", "slots", "requests"), [(5.97, 451, 90), (9, 474, 94)])
-def test_two_published_ratios_under_context_parallelism(ratio, slots, requests):
+def test_two_published_ratios_under_context_parallelism(ratio: float, slots: int, requests: int) -> None:
     """dcp 8 and 27.62 GiB: the boots said 451 slots for 90 requests, 474 for 94; sequences hold eight times T."""
     plan = planned(rest=27.62, mamba_full_memory_ratio=ratio, dcp_size=8)
     assert (plan.max_mamba_cache_size, plan.max_running_requests) == (slots, requests)
@@ -88,7 +92,7 @@ CASES = {
 
 @pytest.mark.parametrize("flags", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("rest", [28.55, 60.0])
-def test_the_charges_and_what_is_left_are_the_memory(flags, rest):
+def test_the_charges_and_what_is_left_are_the_memory(flags: dict[str, Any], rest: float) -> None:
     """Rest = states, drafts and rings + KV memory to the byte; of KV memory less than a page is left over."""
     plan = planned(rest=rest, **flags)
     charged = sum(b.charged_bytes for b in plan.budget)
@@ -101,7 +105,7 @@ def test_the_charges_and_what_is_left_are_the_memory(flags, rest):
 
 
 @pytest.mark.parametrize("flags", [*CASES.values(), {"pp_size": 2}], ids=[*CASES, "stages"])
-def test_the_log_lines_print_what_the_budget_allocates(flags):
+def test_the_log_lines_print_what_the_budget_allocates(flags: dict[str, Any]) -> None:
     """Every size of a pool in the lines adds up, to two decimals each, to the line of the budget."""
     plan = planned(rest=60.0, **flags)
     pools, printed = plan.pools, "\n".join(plan.log_lines)
@@ -121,7 +125,7 @@ def test_the_log_lines_print_what_the_budget_allocates(flags):
     assert int8 == ([gib_text(line(plan, "int8 checkpoints")[1])] if pools.int8 else [])
 
 
-def test_what_kimi_k3_is_not_charged_for():
+def test_what_kimi_k3_is_not_charged_for() -> None:
     """A page of KV and the request table: (R + 1) x (context + 4) int32."""
     plan = planned()
     assert line(plan, "state pool") == (258 * SLOT, 258 * SLOT)
@@ -130,7 +134,7 @@ def test_what_kimi_k3_is_not_charged_for():
     assert plan.uncharged_bytes == ROW + 52 * 1_048_580 * 4
 
 
-def test_draft_states_are_kept_for_every_request_that_may_run():
+def test_draft_states_are_kept_for_every_request_that_may_run() -> None:
     """48 + 1 requests x 4 states beside the pool, and a fixed share of a request; a draft layer is 576 B a token."""
     plan = planned(rest=60.0, **EAGLE)
     assert line(plan, "draft states") == (49 * 4 * SLOT, 49 * 4 * SLOT)
@@ -140,32 +144,32 @@ def test_draft_states_are_kept_for_every_request_that_may_run():
     assert (plan.max_running_requests, plan.binding, plan.concurrency) == (48, "limit", 48)
 
 
-def test_adaptive_drafts_are_allocated_for_the_most_and_charged_for_a_few():
+def test_adaptive_drafts_are_allocated_for_the_most_and_charged_for_a_few() -> None:
     """16 draft tokens at most, 4 charged: four times as many states."""
     charged, allocated = line(planned(rest=60.0, **EAGLE, max_draft_tokens=16), "draft states")
     assert allocated == 4 * charged == 49 * 16 * SLOT
 
 
-def test_rings_of_decoding_are_charged_nowhere():
+def test_rings_of_decoding_are_charged_nowhere() -> None:
     """K = 542: 11,049,467,904 B beside the pools, as the engine's own class allocated them."""
     assert line(planned(rest=60.0, enable_linear_replayssm=True), "ReplaySSM rings") == (0, 11_049_467_904)
 
 
-def test_int8_checkpoints_come_out_of_the_headroom():
+def test_int8_checkpoints_come_out_of_the_headroom() -> None:
     """2 x K + 1 slots of 15,897,600 B, none of it charged."""
     plan = planned(rest=60.0, enable_int8_mamba_checkpoint=True)
     assert line(plan, "int8 checkpoints") == (0, (2 * 542 + 1) * 15_897_600)
     assert plan.max_mamba_cache_size == planned(rest=60.0).max_mamba_cache_size == 542
 
 
-def test_fp4_on_mla_is_priced_at_half_and_kept_whole():
+def test_fp4_on_mla_is_priced_at_half_and_kept_whole() -> None:
     """7,776 B a token charged, 13,824 B allocated."""
     plan = planned(kv_cache_dtype="fp4_mx_block16")
     tokens = plan.max_total_num_tokens
     assert line(plan, "KV pool") == (tokens * 7776, (tokens + 1) * ROW)
 
 
-def test_a_worker_of_two_plans_for_itself():
+def test_a_worker_of_two_plans_for_itself() -> None:
     """16 ranks as two workers of 8: each is the server of 8 ranks; a K given is shared out."""
     workers = {"tp_size": 16, "dp_size": 2, "enable_dp_attention": True}
     one, two = planned(), planned(**workers)
@@ -175,7 +179,7 @@ def test_a_worker_of_two_plans_for_itself():
     assert any("one of 2 attention workers" in note for note in two.notes)
 
 
-def test_pipeline_stages_share_one_price_and_the_fewest_tokens():
+def test_pipeline_stages_share_one_price_and_the_fewest_tokens() -> None:
     """K3 on two stages: S = 4, a slot priced at 35 of 69 layers, T of the stage with 13 of 24 attention layers."""
     plan = planned(rest=60.0, pp_size=2)
     assert (plan.max_mamba_cache_size, plan.slots_per_request) == (1070, 4)
@@ -185,7 +189,7 @@ def test_pipeline_stages_share_one_price_and_the_fewest_tokens():
     assert plan.marginal_bytes_per_token == 13 * 576
 
 
-def test_sliding_windows_have_a_pool_of_their_own():
+def test_sliding_windows_have_a_pool_of_their_own() -> None:
     """Inkling: a tenth of the tokens, priced in part; ratio 0.1 by the engine's own default."""
     plan = planned("inkling", rest=60.0, tp_size=8)
     assert plan.args.mamba_full_memory_ratio == 0.1
@@ -198,14 +202,14 @@ def test_sliding_windows_have_a_pool_of_their_own():
 
 
 @pytest.mark.parametrize("name", ["gpt-oss-120b", "llama-3-8b"])
-def test_a_model_without_states_is_not_planned(name):
+def test_a_model_without_states_is_not_planned(name: str) -> None:
     """Windows alone make no state pool: the input is at fault, not the memory."""
     with pytest.raises(InputError) as error:
         planned(name, rest=60.0)
     assert error.value.message == f"{name} has no recurrent layer: it keeps no state"
 
 
-def test_a_model_without_attention_holds_its_context():
+def test_a_model_without_attention_holds_its_context() -> None:
     """KV of no bytes: T is the context length, and the budget has no KV pool."""
     plan = planned("codestral-mamba-7b", length=512)
     assert plan.max_total_num_tokens == plan.ready.context_length == 2048
@@ -230,7 +234,7 @@ DOCUMENTED = set(
 
 
 @pytest.mark.parametrize("flags", [{}, {"length": None}, EAGLE, {"pp_size": 2}], ids=["", "no length", "drafts", "pp"])
-def test_the_document_has_every_key_that_is_documented(flags):
+def test_the_document_has_every_key_that_is_documented(flags: dict[str, Any]) -> None:
     """docs/json.md, plan: plain data, the same after a round through JSON; intervals only where memory is uncertain."""
     document = planned(**flags).to_dict()
     assert document.keys() >= DOCUMENTED and "intervals" not in document
@@ -241,14 +245,14 @@ def test_the_document_has_every_key_that_is_documented(flags):
     assert all(set(entry) == {"rule", "severity", "message", "fix"} for entry in document["findings"])
 
 
-def test_the_document_of_a_workload_says_what_runs():
+def test_the_document_of_a_workload_says_what_runs() -> None:
     """Requests that run, of which length, and which pool binds."""
     capacity = planned().to_dict()["capacity"]
     assert (capacity["length_tokens"], capacity["concurrent_requests"], capacity["binding"]) == (9216, 51, "state")
     assert planned(length=None).to_dict()["capacity"]["length_tokens"] is None
 
 
-def test_a_refusal_has_a_document_of_its_own():
+def test_a_refusal_has_a_document_of_its_own() -> None:
     """starts is false; what the stages before it settled is there, in plain data."""
     args = ServerArgs(**K3_FLAGS, max_mamba_cache_size=4)
     with pytest.raises(Refusal) as refusal:
@@ -264,7 +268,7 @@ def test_a_refusal_has_a_document_of_its_own():
     assert json.loads(json.dumps(document, allow_nan=False)) == document
 
 
-def test_memory_must_be_said():
+def test_memory_must_be_said() -> None:
     """A plan without memory is no question."""
     with pytest.raises(InputError, match="memory left for the pools"):
         sglang.plan(load_model("kimi-k3"), ServerArgs(**K3_FLAGS))
@@ -277,7 +281,7 @@ FLAGS = st.sampled_from([
 
 
 @given(st.floats(6, 200), st.floats(0.001, 2), st.floats(0, 1), FLAGS)
-def test_an_interval_holds_every_memory_in_it(low, width, at, flags):
+def test_an_interval_holds_every_memory_in_it(low: float, width: float, at: float, flags: dict[str, Any]) -> None:
     """K, T and R of the likely memory, and of any other between the ends, lie within the intervals."""
     inside = low + width * at
     document = planned(rest=Rest(low + width / 2, low, low + width, "a log"), length=None, **flags).to_dict()
@@ -289,7 +293,7 @@ def test_an_interval_holds_every_memory_in_it(low, width, at, flags):
 
 
 @given(st.lists(st.floats(0.5, 500), min_size=2, max_size=8), FLAGS)
-def test_more_memory_is_never_fewer_slots(rests, flags):
+def test_more_memory_is_never_fewer_slots(rests: list[float], flags: dict[str, Any]) -> None:
     """Slots never fall; T falls by no more than a slot more takes (with its ring and, drafting, its D states)."""
     plans = []
     for rest in sorted(rests):
@@ -305,7 +309,7 @@ def test_more_memory_is_never_fewer_slots(rests, flags):
 
 
 @given(st.lists(st.floats(12, 500), min_size=2, max_size=8))
-def test_more_memory_is_never_fewer_tokens_at_a_pinned_size(rests):
+def test_more_memory_is_never_fewer_tokens_at_a_pinned_size(rests: list[float]) -> None:
     """K held, all further memory is KV."""
     plans = [planned(rest=rest, max_mamba_cache_size=200) for rest in sorted(rests)]
     tokens = [plan.max_total_num_tokens for plan in plans]
@@ -324,7 +328,7 @@ def test_more_memory_is_never_fewer_tokens_at_a_pinned_size(rests):
     ],
     ids=["state", "kv", "limit", "balanced", "the limit is K", "the engine's own limit"],
 )
-def test_what_binds_and_what_idles(flags, binding, requests, idle):
+def test_what_binds_and_what_idles(flags: dict[str, Any], binding: str, requests: int, idle: float) -> None:
     """The pool that runs out first, or the limit, and how much of the other is never used."""
     plan = planned(**flags)
     assert (plan.binding, plan.concurrency) == (binding, requests)
@@ -333,7 +337,7 @@ def test_what_binds_and_what_idles(flags, binding, requests, idle):
 
 
 @given(st.integers(1, 3_000_000), FLAGS, st.floats(8, 300))
-def test_what_runs_fits_both_pools(length, flags, rest):
+def test_what_runs_fits_both_pools(length: int, flags: dict[str, Any], rest: float) -> None:
     """Requests x S never exceed K, requests x length never the KV, and one more breaks the one that binds."""
     plan = planned(rest=rest, length=length, **flags)
     running = plan.concurrency

@@ -1,5 +1,7 @@
 """The state slot SGLang keeps: bytes, shapes in its own order, and the priority of dtypes."""
 
+from typing import Any
+
 import pytest
 
 from hybridcalc import load_model
@@ -14,7 +16,7 @@ from hybridcalc.errors import InputError, ShardingError
 SPEC = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "enable_linear_replayssm_spec": True}
 
 
-def test_the_slot_of_kimi_k3_on_8_ranks():
+def test_the_slot_of_kimi_k3_on_8_ranks() -> None:
     """The published boot log's slot: 54,263,808 B of fp32 state and 1,907,712 B of bf16 windows."""
     slot = state_slot(load_model("kimi-k3"), ServerArgs(tp_size=8))
     assert (slot.bytes, slot.ssm_bytes, slot.conv_bytes, slot.layers) == (56_171_520, 54_263_808, 1_907_712, 69)
@@ -32,7 +34,7 @@ def test_the_slot_of_kimi_k3_on_8_ranks():
         ("qwen3.5-35b-a3b", 4, 16_097_280),
     ],
 )
-def test_slots_of_other_families(name, tp, slot_bytes):
+def test_slots_of_other_families(name: str, tp: int, slot_bytes: int) -> None:
     """Model notes, one a family; C1 for Nemotron-H-8B; E1's fp32 reading for Qwen3.5-35B-A3B on 4 ranks."""
     assert state_slot(load_model(name), ServerArgs(tp_size=tp)).bytes == slot_bytes
 
@@ -49,7 +51,9 @@ def test_slots_of_other_families(name, tp, slot_bytes):
         ("inkling", ((3, 1024), (3, 1024), (3, 2048), (3, 2048), (3, 6144), (3, 6144)), (0, 0, 0)),
     ],
 )
-def test_shapes_are_ordered_as_the_engine_orders_them(name, conv_shape, temporal_shape):
+def test_shapes_are_ordered_as_the_engine_orders_them(
+    name: str, conv_shape: tuple[tuple[int, int], ...], temporal_shape: tuple[int, int, int]
+) -> None:
     """(width, rows), but (rows, width) for KDA and Inkling; an empty part keeps its place."""
     slot = state_slot(load_model(name), ServerArgs())
     assert (slot.conv_shape, slot.temporal_shape) == (conv_shape, temporal_shape)
@@ -81,13 +85,15 @@ PRIORITY = {
 
 
 @pytest.mark.parametrize(("name", "flags", "env", "dtype", "reason"), PRIORITY.values(), ids=PRIORITY)
-def test_the_ssm_dtype_is_flag_then_env_then_config_then_fp32(name, flags, env, dtype, reason):
+def test_the_ssm_dtype_is_flag_then_env_then_config_then_fp32(
+    name: str, flags: dict[str, Any], env: dict[str, str], dtype: str, reason: str
+) -> None:
     """SGLang mamba2_state_dtype (0.5.23), with the reason an answer shows."""
     slot = state_slot(load_model(name), ServerArgs(**flags, env=env))
     assert (slot.ssm_dtype, slot.ssm_dtype_reason) == (dtype, reason)
 
 
-def test_nemotron_s_cache_dtype_field_is_not_read():
+def test_nemotron_s_cache_dtype_field_is_not_read() -> None:
     """SGLang reads mamba_ssm_dtype alone; mamba_ssm_cache_dtype is vLLM's."""
     model = load_model("nemotron-3-nano-30b-a3b")
     assert model.declared_ssm_cache_dtype == "float32"
@@ -95,19 +101,19 @@ def test_nemotron_s_cache_dtype_field_is_not_read():
 
 
 @pytest.mark.parametrize(("value", "dtype"), [("float32", "float32"), ("float16", "float16"), ("fp8", "bfloat16")])
-def test_the_conv_dtype_comes_from_the_environment_alone(value, dtype):
+def test_the_conv_dtype_comes_from_the_environment_alone(value: str, dtype: str) -> None:
     """SGLANG_MAMBA_CONV_DTYPE, bfloat16 otherwise and for names it does not know."""
     assert state_slot(load_model("kimi-k3"), ServerArgs(env={"SGLANG_MAMBA_CONV_DTYPE": value})).conv_dtype == dtype
 
 
-def test_most_classes_divide_by_the_attention_ranks_and_pure_mamba_by_all():
+def test_most_classes_divide_by_the_attention_ranks_and_pure_mamba_by_all() -> None:
     """tp 8 in 4 attention workers: 2 ranks share a state of Kimi-K3, 8 share one of Falcon-Mamba."""
     args = ServerArgs(tp_size=8, dp_size=4, enable_dp_attention=True)
     assert state_slot(load_model("kimi-k3"), args).temporal_shape[0] == 48
     assert state_slot(load_model("falcon-mamba-7b"), args).temporal_shape[0] == 1024
 
 
-def test_a_model_without_a_state_is_refused():
+def test_a_model_without_a_state_is_refused() -> None:
     """Llama has KV alone."""
     with pytest.raises(InputError) as refusal:
         state_slot(load_model("llama-3-8b"), ServerArgs())
@@ -115,20 +121,20 @@ def test_a_model_without_a_state_is_refused():
 
 
 @pytest.mark.parametrize("streams", [(ConvStream(1, 1, 4),), ()], ids=["thinner than its heads", "no stream"])
-def test_a_state_of_no_bytes_is_refused(streams):
+def test_a_state_of_no_bytes_is_refused(streams: tuple[ConvStream, ...]) -> None:
     """The pool's memory is divided by it."""
     with pytest.raises(InputError) as refusal:
         state_slot(load_model("lfm2-1.2b")._replace(state=ShortConv(streams)), ServerArgs())
     assert refusal.value.message == "lfm2-1.2b keeps 0 B of state on a rank: its shortconv sizes leave nothing"
 
 
-def test_a_dtype_is_quoted_without_its_control_characters_and_never_at_length():
+def test_a_dtype_is_quoted_without_its_control_characters_and_never_at_length() -> None:
     """Flags and variables come from scripts."""
     slot = state_slot(load_model("kimi-k3"), ServerArgs(env={"SGLANG_MAMBA_SSM_DTYPE": "\x1b[31m" + "x" * 5000}))
     assert slot.ssm_dtype_reason == f"SGLANG_MAMBA_SSM_DTYPE ?[31m{'x' * 35} is not known: float32"
 
 
-def test_ranks_that_do_not_divide_are_refused():
+def test_ranks_that_do_not_divide_are_refused() -> None:
     """As the families module refuses them."""
     with pytest.raises(ShardingError, match=r"^--tp 5 does not divide 96 KDA heads$"):
         state_slot(load_model("kimi-k3"), ServerArgs(tp_size=5))
@@ -147,12 +153,14 @@ def test_ranks_that_do_not_divide_are_refused():
     ],
     ids=["kda", "gdn of qwen", "gdn of jet", "mamba2", "lightning", "no speculation", "no flag"],
 )
-def test_replayssm_is_inert_outside_kda_and_the_gdn_of_qwen_and_jet(name, flags, active):
+def test_replayssm_is_inert_outside_kda_and_the_gdn_of_qwen_and_jet(
+    name: str, flags: dict[str, Any], active: bool
+) -> None:
     """SGLang asks for hybrid_gdn_config or hybrid_kda_config; elsewhere draft states are kept as before."""
     assert replayssm_active(load_model(name), ServerArgs(**flags), rules_for("0.5.23")[0]) is active
 
 
-def test_rings_of_kimi_k3_come_with_every_slot_and_those_of_qwen_with_every_request():
+def test_rings_of_kimi_k3_come_with_every_slot_and_those_of_qwen_with_every_request() -> None:
     """20,401,920 B a slot on 8 ranks; 0.5.16 prices no ring."""
     args, newest = ServerArgs(tp_size=8, **SPEC), rules_for("0.5.23")[0]
     kimi, qwen = load_model("kimi-k3"), load_model("qwen3.5-27b")
@@ -162,13 +170,13 @@ def test_rings_of_kimi_k3_come_with_every_slot_and_those_of_qwen_with_every_requ
     assert charged_rings(kimi, state_slot(kimi, args), args, rules_for("0.5.16")[0]) == (0, 0)
 
 
-def test_inkling_has_nothing_to_replay():
+def test_inkling_has_nothing_to_replay() -> None:
     """It keeps no temporal state."""
     model = load_model("inkling")
     assert replayssm_rings(model, state_slot(model, ServerArgs()), ServerArgs(), slots=1) is None
 
 
-def test_only_kda_pools_check_the_ring_length():
+def test_only_kda_pools_check_the_ring_length() -> None:
     """SGLang memory_pool.py: GDN pools take any length."""
     assert ring_problem(load_model("kimi-k3"), 12, 4) == "the ring length must be a power of two, 12 is not"
     assert ring_problem(load_model("qwen3.5-27b"), 12, 4) == ""

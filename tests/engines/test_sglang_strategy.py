@@ -1,5 +1,7 @@
 """Which strategy SGLang runs for each model class, what it refuses, and the slots a request then holds."""
 
+from typing import Any
+
 import pytest
 
 from hybridcalc import Architecture
@@ -27,13 +29,13 @@ NO_RADIX = [
 ]  # fmt: skip
 
 
-def model(architecture, layers="sa"):
+def model(architecture: str, layers: str = "sa") -> Architecture:
     """A model of that class; its sizes do not matter here."""
     state = Lightning(1, 1) if "s" in layers else None
     return Architecture("m", architecture, layers, state, GroupedQueryKV(1, 1, 1))
 
 
-def resolve(architecture, *, layers="sa", **flags):
+def resolve(architecture: str, *, layers: str = "sa", **flags: Any) -> tuple[str, bool, int]:
     """Strategy, overlap and S of a class under flags."""
     args = ServerArgs(**flags)
     resolved = resolve_strategy(model(architecture, layers), args, rules_for(args.engine_version)[0])
@@ -41,24 +43,24 @@ def resolve(architecture, *, layers="sa", **flags):
 
 
 @pytest.mark.parametrize("architecture", EXTRA_BUFFER)
-def test_auto_takes_extra_buffer_where_the_class_supports_it(architecture):
+def test_auto_takes_extra_buffer_where_the_class_supports_it(architecture: str) -> None:
     """SGLang arg_groups/overrides.py, _MAMBA_EXTRA_BUFFER_ARCHS: 5 slots under the overlap scheduler."""
     assert resolve(architecture) == ("extra_buffer", True, 5)
 
 
 @pytest.mark.parametrize("architecture", NO_BUFFER)
-def test_auto_takes_no_buffer_and_turns_overlap_off_elsewhere(architecture):
+def test_auto_takes_no_buffer_and_turns_overlap_off_elsewhere(architecture: str) -> None:
     """_MAMBA_RADIX_CACHE_ARCHS without an extra buffer: 3 slots."""
     assert resolve(architecture) == ("no_buffer", False, 3)
 
 
 @pytest.mark.parametrize("architecture", NO_RADIX)
-def test_auto_stays_auto_for_classes_without_a_radix_cache_of_states(architecture):
+def test_auto_stays_auto_for_classes_without_a_radix_cache_of_states(architecture: str) -> None:
     """Nothing is resolved or checked; base 3."""
     assert resolve(architecture) == ("auto", True, 3)
 
 
-def test_granite_counts_only_with_a_mamba_layer():
+def test_granite_counts_only_with_a_mamba_layer() -> None:
     """Plain Granite files have the hybrid class and attention layers alone."""
     assert resolve("GraniteMoeHybridForCausalLM", layers="aa") == ("auto", True, 3)
 
@@ -92,12 +94,12 @@ def test_granite_counts_only_with_a_mamba_layer():
         "speculation changes nothing",
     ],
 )
-def test_flags_change_the_strategy_and_the_slots(flags, resolved):
+def test_flags_change_the_strategy_and_the_slots(flags: dict[str, Any], resolved: tuple[str, bool, int]) -> None:
     """Resolution in the engine's order, for Qwen3-Next."""
     assert resolve("Qwen3NextForCausalLM", **flags) == resolved
 
 
-def test_inkling_takes_extra_buffer_even_without_overlap():
+def test_inkling_takes_extra_buffer_even_without_overlap() -> None:
     """SGLang model_overrides/inkling.py sets it before anything is resolved."""
     assert resolve("InklingForConditionalGeneration", disable_overlap_schedule=True) == ("extra_buffer", False, 4)
 
@@ -105,12 +107,12 @@ def test_inkling_takes_extra_buffer_even_without_overlap():
 @pytest.mark.parametrize(
     "architecture", ["Qwen3_5ForCausalLM", "BailingMoeV3ForCausalLM", "Qwen4ExpForConditionalGeneration"]
 )
-def test_0_5_16_has_fewer_classes_with_an_extra_buffer(architecture):
+def test_0_5_16_has_fewer_classes_with_an_extra_buffer(architecture: str) -> None:
     """They fall back on no_buffer there."""
     assert resolve(architecture, engine_version="0.5.16") == ("no_buffer", False, 3)
 
 
-def test_0_5_16_does_not_ask_whether_a_typed_strategy_has_states_to_keep():
+def test_0_5_16_does_not_ask_whether_a_typed_strategy_has_states_to_keep() -> None:
     """The newer version raises "needs mamba state"; the older one returned in silence and kept the strategy."""
     flags = {"engine_version": "0.5.16", "mamba_radix_cache_strategy": "extra_buffer"}
     assert resolve("Mamba2ForCausalLM", **flags)[0] == "extra_buffer"
@@ -128,7 +130,7 @@ def test_0_5_16_does_not_ask_whether_a_typed_strategy_has_states_to_keep():
     ],
     ids=["supported", "unsupported", "no overlap", "pipeline", "inkling", "no radix"],
 )
-def test_the_reason_travels_with_the_number(architecture, flags, reason):
+def test_the_reason_travels_with_the_number(architecture: str, flags: dict[str, Any], reason: str) -> None:
     """A resolved default says why it is what it is."""
     args = ServerArgs(**flags)
     assert reason in resolve_strategy(model(architecture), args, rules_for(args.engine_version)[0]).slots.reason
@@ -207,14 +209,16 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("architecture", "flags", "message", "fix"), REFUSED.values(), ids=REFUSED)
-def test_what_the_engine_refuses_is_refused_with_a_way_out(architecture, flags, message, fix):
+def test_what_the_engine_refuses_is_refused_with_a_way_out(
+    architecture: str, flags: dict[str, Any], message: str, fix: str
+) -> None:
     """SGLang mamba_hook.py, model_hook.py and server_args.py; the words are ours."""
     with pytest.raises(IllegalCombination) as refusal:
         resolve(architecture, **flags)
     assert (refusal.value.message, refusal.value.fix) == (message, fix)
 
 
-def test_lazy_under_pipeline_parallelism_does_not_blame_a_flag_that_was_not_given():
+def test_lazy_under_pipeline_parallelism_does_not_blame_a_flag_that_was_not_given() -> None:
     """pp turns overlap off by itself; dropping --disable-overlap-schedule would not help."""
     with pytest.raises(IllegalCombination) as refusal:
         resolve("Qwen3NextForCausalLM", pp_size=2, mamba_radix_cache_strategy="extra_buffer_lazy")

@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import KINDS, Rest, Workload, exact_rest
 from hybridcalc.engines.sglang.command import from_words
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.sglang.unified import unified_requests
 from hybridcalc.engines.suggest import MOST
 from hybridcalc.errors import HybridcalcError
+from hybridcalc.steps import Suggestion
 
 K3 = "--tp 8 --mamba-ssm-dtype float32 --kv-cache-dtype fp8_e4m3"
 EAGLE = "--speculative-algorithm EAGLE --speculative-num-draft-tokens 4"
@@ -21,7 +24,7 @@ WORKERS = "--tp 16 --dp 2 --enable-dp-attention"
 EFFECT = re.compile(r"([0-9,]+) -> ([0-9,]+) requests? of [0-9,]+ tokens?")
 
 
-def arguments(flags, draft_layers=0):
+def arguments(flags: str, draft_layers: int = 0) -> ServerArgs:
     """ServerArgs of a launch line's flags, with variables before them as a shell takes them."""
     words = flags.split()
     env = {word.partition("=")[0]: word.partition("=")[2] for word in words if word[0] != "-" and "=" in word}
@@ -30,7 +33,14 @@ def arguments(flags, draft_layers=0):
     return replace(args, draft_layers=draft_layers)
 
 
-def planned(name, flags, rest=28.55, length=9216, kind=None, concurrency=None):
+def planned(
+    name: str,
+    flags: str,
+    rest: float | Rest = 28.55,
+    length: int = 9216,
+    kind: str | None = None,
+    concurrency: None = None,
+) -> Plan:
     """A plan of a model under a launch line's flags."""
     rest = rest if isinstance(rest, Rest) else exact_rest(rest)
     return sglang.plan(
@@ -38,13 +48,13 @@ def planned(name, flags, rest=28.55, length=9216, kind=None, concurrency=None):
     )
 
 
-def effect(suggestion):
+def effect(suggestion: Suggestion) -> tuple[int, int] | None:
     """From and to of a suggestion; None where it promises no requests."""
     match = EFFECT.fullmatch(suggestion.effect)
     return match and tuple(int(figure.replace(",", "")) for figure in match.groups())
 
 
-def replanned(name, flags, suggestion, rest, length):
+def replanned(name: str, flags: str, suggestion: Suggestion, rest: float, length: int) -> int:
     """Requests that run once the suggested flags stand behind those there are."""
     variables, added = [], []
     for word in suggestion.flags.split():
@@ -84,7 +94,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("name", "flags", "rest", "length"), CASES.values(), ids=CASES)
-def test_every_effect_is_what_planning_its_flags_gives(name, flags, rest, length):
+def test_every_effect_is_what_planning_its_flags_gives(name: str, flags: str, rest: float, length: int) -> None:
     """From: the plan as it is. To: the suggested flags behind those there are, parsed and planned again."""
     plan = planned(name, flags, rest, length)
     for suggestion in plan.suggestions:
@@ -95,7 +105,7 @@ def test_every_effect_is_what_planning_its_flags_gives(name, flags, rest, length
 
 
 @pytest.mark.parametrize("case", ["state binds", "K given", "limit binds", "the 48 of speculation", "draft chains"])
-def test_there_is_something_to_suggest(case):
+def test_there_is_something_to_suggest(case: str) -> None:
     """The replanning above does not run over empty lists."""
     assert len(planned(*CASES[case]).suggestions) >= 4
 
@@ -108,7 +118,9 @@ def test_there_is_something_to_suggest(case):
     st.sampled_from(["", EAGLE, "--max-mamba-cache-size 90", "--max-running-requests 9", "--pp 2"]),
 )
 @settings(max_examples=60)
-def test_suggestions_are_few_sorted_distinct_and_never_worse(name, rest, length, kind, flags):
+def test_suggestions_are_few_sorted_distinct_and_never_worse(
+    name: str, rest: float, length: int, kind: str | None, flags: str
+) -> None:
     """Whatever the model, the memory and the length: as many as can be read, the most gain first, none refused."""
     flags = f"--tp 8 {flags}"
     try:
@@ -128,7 +140,7 @@ def test_suggestions_are_few_sorted_distinct_and_never_worse(name, rest, length,
             assert replanned(name, flags, suggestion, rest, length) == promised[1]
 
 
-def flags_for(kind, flags=K3, name="kimi-k3"):
+def flags_for(kind: str | None, flags: str = K3, name: str = "kimi-k3") -> list[str]:
     """The flags suggested for a kind of work that would not be suggested without it."""
     plain = {suggestion.flags for suggestion in planned(name, flags).suggestions}
     return [s.flags for s in planned(name, flags, kind=kind).suggestions if s.flags not in plain]
@@ -153,7 +165,7 @@ def flags_for(kind, flags=K3, name="kimi-k3"):
         ),
     ],
 )
-def test_a_kind_of_work_brings_its_own(kind, flags, suggested):
+def test_a_kind_of_work_brings_its_own(kind: str, flags: str, suggested: str) -> None:
     """Snapshots for long documents and short turns, one slot a request for batches, half of both caches for small."""
     assert flags_for(kind, flags) == [suggested]
 
@@ -172,26 +184,26 @@ def test_a_kind_of_work_brings_its_own(kind, flags, suggested):
         (None, K3),
     ],
 )
-def test_what_is_set_already_is_not_suggested(kind, flags):
+def test_what_is_set_already_is_not_suggested(kind: str | None, flags: str) -> None:
     """Nor what makes a shorter interval longer, nor snapshots where no prefix is kept."""
     assert flags_for(kind, flags) == []
 
 
 @pytest.mark.parametrize("kind", ["long", "agent"])
-def test_the_intervals_suggested_start(kind):
+def test_the_intervals_suggested_start(kind: str) -> None:
     """The engine takes them: whole pages, no less than the draft tokens of a step."""
     flags = f"{K3} {EAGLE} --speculative-num-draft-tokens 100 --page-size 32 --mamba-track-interval 256"
     (suggested,) = flags_for(kind, flags)
     assert planned("kimi-k3", f"{flags} {suggested}").max_running_requests > 0
 
 
-def test_without_a_length_there_is_nothing_to_serve_better():
+def test_without_a_length_there_is_nothing_to_serve_better() -> None:
     """Requests of unknown length cannot be weighed."""
     args = arguments(K3)
     assert sglang.plan(load_model("kimi-k3"), args, rest_gib=28.55).suggestions == ()
 
 
-def test_a_larger_fraction_is_planned_with_the_memory_it_brings():
+def test_a_larger_fraction_is_planned_with_the_memory_it_brings() -> None:
     """Two per cent of what was free before the weights, and no more than 0.95; only where that is known."""
     flags, before = f"{K3} --mem-fraction-static 0.85", 100.0
     plan = planned("kimi-k3", flags, Rest(28.55, 28.55, 28.55, "", before))
@@ -204,7 +216,7 @@ def test_a_larger_fraction_is_planned_with_the_memory_it_brings():
         assert not [s for s in plan.suggestions if "--mem-fraction-static" in s.flags]
 
 
-def test_unified_memory_is_suggested_for_what_it_holds():
+def test_unified_memory_is_suggested_for_what_it_holds() -> None:
     """KV binds, slots idle: one pool holds more, as many as the unified plan runs."""
     flags = f"{K3} --mamba-full-memory-ratio 9"
     plan = planned("kimi-k3", flags)

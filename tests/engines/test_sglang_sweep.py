@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.sglang import memory
 from hybridcalc.engines.sglang.command import TABLE, from_words
-from hybridcalc.engines.sweep import count_points, mark_front, parse_axis, sweep
+from hybridcalc.engines.sweep import Axis, Point, count_points, mark_front, parse_axis, sweep
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.hardware import find_gpu
 
@@ -21,7 +23,9 @@ AT_9216 = Workload.at(9216)
 K3 = ["kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3"]
 
 
-def swept(words, specs, *, rest=None, work=AT_9216):
+def swept(
+    words: list[str], specs: list[str], *, rest: Callable[..., Any] | None = None, work: Workload = AT_9216
+) -> tuple[list[Axis], list[Point]]:
     """Axes and every point of a sweep, on 28.55 GiB unless ``rest`` makes them of the arguments."""
     axes = [parse_axis(spec) for spec in specs]
     found = sweep(
@@ -35,7 +39,7 @@ def swept(words, specs, *, rest=None, work=AT_9216):
     return axes, list(found)
 
 
-def alone(words, more, rest_gib, work):
+def alone(words: list[str], more: list[str], rest_gib: float, work: Workload) -> tuple[int | str, ...]:
     """What a plan of the flags themselves comes to, in the form of a point's figures."""
     try:
         plan = sglang.plan(
@@ -68,7 +72,7 @@ SWEEPS = {
     "work", [AT_9216, Workload(), Workload(((9216, 3), (100, 2)))], ids=["9216", "no length", "a mix"]
 )
 @pytest.mark.parametrize(("words", "specs"), SWEEPS.values(), ids=SWEEPS)
-def test_every_point_is_the_plan_of_its_combination_alone(words, specs, work):
+def test_every_point_is_the_plan_of_its_combination_alone(words: list[str], specs: list[str], work: Workload) -> None:
     """Slots, tokens, requests, what binds, and the reason where the engine would not start."""
     axes, found = swept(words, specs, work=work)
     assert len(found) == count_points(axes, TABLE)
@@ -77,7 +81,7 @@ def test_every_point_is_the_plan_of_its_combination_alone(words, specs, work):
         assert point[1:6] == alone(words, more, 28.55, work), more
 
 
-def test_the_sweeps_above_hold_points_of_every_kind():
+def test_the_sweeps_above_hold_points_of_every_kind() -> None:
     """Both pools and the limit bind somewhere, and the engine refuses in the early and in the last stage."""
     found = [point for words, specs in SWEEPS.values() for point in swept(words, specs)[1]]
     assert {point.binding for point in found} == {"state", "kv", "limit", ""}
@@ -86,7 +90,7 @@ def test_the_sweeps_above_hold_points_of_every_kind():
     assert any("power of two" in reason for reason in reasons)
 
 
-def test_memory_and_length_are_swept_too():
+def test_memory_and_length_are_swept_too() -> None:
     """In GiB and tokens; what is swept wins over what is given."""
     _, found = swept(K3, ["rest=20,28.55", "length=4k,9216"])
     for point in found:
@@ -94,7 +98,7 @@ def test_memory_and_length_are_swept_too():
         assert point[1:6] == alone(K3, [], float(rest), Workload.at(4096 if length == "4k" else 9216))
 
 
-def test_memory_follows_the_arguments_of_a_point():
+def test_memory_follows_the_arguments_of_a_point() -> None:
     """A larger fraction leaves more: each point is planned with its own."""
     gpu, model = find_gpu("h200"), load_model("kimi-k3")
 
@@ -109,7 +113,7 @@ def test_memory_follows_the_arguments_of_a_point():
     assert found[0].units < found[1].units
 
 
-def test_ranks_whose_weights_do_not_fit_are_points_that_do_not_start():
+def test_ranks_whose_weights_do_not_fit_are_points_that_do_not_start() -> None:
     """The other points are still answered."""
     gpu, model = find_gpu("h200"), load_model("kimi-k3")
 
@@ -122,7 +126,7 @@ def test_ranks_whose_weights_do_not_fit_are_points_that_do_not_start():
 
 
 @pytest.mark.parametrize("spec", ["nonsense=3", "model-path=kimi-k3", "draft-layers=1,2", "trust-remote-code=1"])
-def test_a_name_that_changes_no_plan_is_refused(spec):
+def test_a_name_that_changes_no_plan_is_refused(spec: str) -> None:
     """The engine passes over flags nobody knows; all points would silently be the same."""
     with pytest.raises(InputError, match=r"^--sweep [a-z-]+: no flag that changes a plan$"):
         swept(K3, [spec])
@@ -138,13 +142,13 @@ def test_a_name_that_changes_no_plan_is_refused(spec):
         ("length=0", "'0' is not a usable token count"),
     ],
 )
-def test_a_useless_value_is_refused_with_its_name(spec, text):
+def test_a_useless_value_is_refused_with_its_name(spec: str, text: str) -> None:
     with pytest.raises(InputError) as refusal:
         swept(K3, [spec])
     assert text in refusal.value.message
 
 
-def test_a_misspelt_name_is_told_the_one_it_comes_closest_to():
+def test_a_misspelt_name_is_told_the_one_it_comes_closest_to() -> None:
     for spec, fix in (
         ("max-mamba-cach-size=4", "write max-mamba-cache-size"),
         ("nonsense=3", "name a memory flag of the engine, rest or length"),
@@ -154,7 +158,7 @@ def test_a_misspelt_name_is_told_the_one_it_comes_closest_to():
         assert refusal.value.fix == fix
 
 
-def test_a_combination_that_makes_no_sense_is_a_refused_point():
+def test_a_combination_that_makes_no_sense_is_a_refused_point() -> None:
     """The others are answered all the same."""
     _, found = swept(["kimi-k3", "--kv-cache-dtype", "fp8_e4m3"], ["tp=1,8", "dcp=1,8", "rest=0,28.55"])
     reasons = {point.values: point.refusal for point in found}
@@ -163,7 +167,7 @@ def test_a_combination_that_makes_no_sense_is_a_refused_point():
     assert reasons["8", "1", "0"] == "--sweep rest=0: not a usable size"
 
 
-def test_csv_and_json_of_the_command_agree(capsys):
+def test_csv_and_json_of_the_command_agree(capsys: pytest.CaptureFixture[str]) -> None:
     """The same rows in the same order: axes first, empty cells for nothing."""
     from hybridcalc.cli.app import execute
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridcalc import load_model
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload, exact_rest
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sglang.command import TABLE as SGLANG
@@ -47,7 +50,7 @@ from hybridcalc.shell.flags import Flag, FlagTable
         ("r=0.90:1:0.05", "r", ("0.9", "0.95", "1")),
     ],
 )
-def test_values_are_listed_or_ranged_over_with_both_ends(text, name, values):
+def test_values_are_listed_or_ranged_over_with_both_ends(text: str, name: str, values: tuple[str, ...]) -> None:
     """Decimals are exact, ends inclusive, and a value is written as one would type it."""
     assert parse_axis(text) == Axis(name, values)
 
@@ -81,10 +84,10 @@ def test_values_are_listed_or_ranged_over_with_both_ends(text, name, values):
     ],
     ids=lambda text: text[:12],
 )
-def test_what_is_no_axis_is_refused_and_named(text, steps):
+def test_what_is_no_axis_is_refused_and_named(text: str, steps: Callable[..., Any]) -> None:
     """In one line, before anything is counted out."""
 
-    def refuse():
+    def refuse() -> Any:
         with pytest.raises(InputError, match=r"^--sweep '") as refusal:
             parse_axis(text)
         return refusal
@@ -94,7 +97,7 @@ def test_what_is_no_axis_is_refused_and_named(text, steps):
 
 
 @given(st.integers(-50, 50), st.integers(0, 40), st.integers(1, 9), st.integers(0, 3))
-def test_a_range_is_every_multiple_of_the_step_up_to_its_end(low, span, step, digits):
+def test_a_range_is_every_multiple_of_the_step_up_to_its_end(low: int, span: int, step: int, digits: int) -> None:
     """Against exact fractions, with up to three decimals."""
     scale = 10**digits
     written = ":".join(f"{number / scale:.{digits}f}" for number in (low, low + span, step))
@@ -102,7 +105,7 @@ def test_a_range_is_every_multiple_of_the_step_up_to_its_end(low, span, step, di
     assert [Fraction(value) for value in parse_axis(f"r={written}").values] == expected
 
 
-def test_the_number_of_combinations_is_bounded():
+def test_the_number_of_combinations_is_bounded() -> None:
     many = tuple(str(number) for number in range(500))
     assert count_points([Axis("a", many), Axis("b", many)], VLLM) == MOST_POINTS
     with pytest.raises(InputError, match="500,000 combinations are more than 250,000"):
@@ -121,7 +124,7 @@ def test_the_number_of_combinations_is_bounded():
         (VLLM, "max-num-s", "max-num-seqs"),
     ],
 )
-def test_a_setting_is_swept_once_whatever_its_spelling(table, first, second):
+def test_a_setting_is_swept_once_whatever_its_spelling(table: FlagTable, first: str, second: str) -> None:
     with pytest.raises(InputError, match=r"^--sweep names a setting twice$"):
         count_points([Axis(first, ("1",)), Axis(second, ("1",))], table)
 
@@ -137,7 +140,7 @@ def test_a_setting_is_swept_once_whatever_its_spelling(table, first, second):
         (VLLM, "tp", "tensor_parallel_size"),
     ],
 )
-def test_a_name_is_the_argument_it_sets(table, name, field):
+def test_a_name_is_the_argument_it_sets(table: FlagTable, name: str, field: str) -> None:
     assert field_of(name, table) == field
 
 
@@ -148,10 +151,10 @@ points = st.builds(
 
 
 @given(st.lists(points, max_size=12))
-def test_the_front_is_what_no_other_point_dominates(found):
+def test_the_front_is_what_no_other_point_dominates(found: list[Point]) -> None:
     """By definition: no point that starts has as many requests and tokens and more of one."""
 
-    def dominated(point):
+    def dominated(point: Point) -> bool:
         return any(
             other.requests >= point.requests and other.tokens >= point.tokens and other[2:4] != point[2:4]
             for other in found
@@ -180,26 +183,39 @@ class Swept(Engine):
     flags = TOY
     sweeping = None
 
-    def __init__(self, solve, *, prepare=lambda _, width: width, cheap=()):
+    def __init__(
+        self,
+        solve: Callable[..., Any],
+        *,
+        prepare: Callable[..., Any] = lambda _, width: width,
+        cheap: tuple[str, ...] = (),
+    ) -> None:
         self.sweeping = Sweeping(prepare, lambda _, *asked: solve(*asked), cheap, ("units", "tokens"), "units")
 
 
-def toy(specs, *, work=NO_LENGTH, memory=lambda _: exact_rest(4.0), cheap=(), before=()):
+def toy(
+    specs: list[str],
+    *,
+    work: Workload = NO_LENGTH,
+    memory: Callable[..., Any] = lambda _: exact_rest(4.0),
+    cheap: tuple[str, ...] = (),
+    before: tuple[str, ...] = (),
+) -> tuple[list[Axis], list[Point], list[int]]:
     """Axes and points of an engine that answers what it was asked: width x GiB units, the length in tokens; and what it
     prepared for. ``before`` are words of the launch line; switches double and triple the width.
     """
     prepared = []
 
-    def arguments(words):
+    def arguments(words: list[str]) -> int:
         read = TOY.read([*before, *words])
         return read.get("--width", 1) * (2 if read.get("--doubled-up") else 1) * (3 if read.get("--tripled") else 1)
 
-    def solve(width, gib, work):
+    def solve(width: int, gib: float, work: Workload) -> Outcome:
         if width == 13:
             raise InputError("13 is refused")
         return Outcome(int(width * gib), int(work.mean_length or 0), width, "units")
 
-    def prepare(_model, width):
+    def prepare(_model: Architecture, width: int) -> int:
         prepared.append(width)
         return width
 
@@ -208,7 +224,7 @@ def toy(specs, *, work=NO_LENGTH, memory=lambda _: exact_rest(4.0), cheap=(), be
     return axes, list(sweep(engine, axes, arguments, MODEL, memory=memory, work=work)), prepared
 
 
-def test_every_combination_comes_in_order_with_its_own_memory_and_length():
+def test_every_combination_comes_in_order_with_its_own_memory_and_length() -> None:
     """The last axis turns fastest; what is swept wins over what is given."""
     axes, found, _ = toy(["width=1,2", "room=2,8GiB", "length=1k,10"], work=Workload.at(5))
     assert [point.values for point in found] == [
@@ -227,16 +243,16 @@ def test_every_combination_comes_in_order_with_its_own_memory_and_length():
     assert count_points(axes, TOY) == len(found)
 
 
-def test_what_is_not_swept_follows_the_arguments():
+def test_what_is_not_swept_follows_the_arguments() -> None:
     _, found, _ = toy(["width=1,3"], memory=lambda width: exact_rest(10.0 * width), work=Workload.at(7))
     assert [(point.units, point.tokens, point.requests) for point in found] == [(10, 7, 1), (90, 7, 3)]
 
 
-def test_a_mix_of_lengths_is_handed_on_whole_and_a_swept_length_replaces_it():
+def test_a_mix_of_lengths_is_handed_on_whole_and_a_swept_length_replaces_it() -> None:
     """What a solver makes of unequal requests, and of the prefix they share, is its own affair."""
     mix, asked = Workload(((8000, 20), (1000, 4)), None, None, 900, 100), []
 
-    def solve(_args, _gib, work):
+    def solve(_args: int, _gib: float, work: Workload) -> Outcome:
         asked.append(work)
         return Outcome(1, 1, 1, "units")
 
@@ -257,17 +273,17 @@ def test_a_mix_of_lengths_is_handed_on_whole_and_a_swept_length_replaces_it():
         (["-w=2", "tripled=true"], (), [24]),
     ],
 )
-def test_switches_and_short_names_are_swept_too(specs, before, units):
+def test_switches_and_short_names_are_swept_too(specs: list[str], before: tuple[str, ...], units: list[int]) -> None:
     """On and off in any of the usual words; a switch that the launch line sets is off again where false is swept."""
     _, found, _ = toy(specs, before=before)
     assert [point.units for point in found] == units
     assert not any(point.refusal for point in found)
 
 
-def test_names_are_checked_before_any_argument_is_read():
+def test_names_are_checked_before_any_argument_is_read() -> None:
     """A misspelt name must be said to be one, not what reading it as a flag would stumble on."""
 
-    def arguments(words):
+    def arguments(words: Any) -> None:
         raise AssertionError(words)
 
     engine = Swept(lambda *_: Outcome(1, 1, 1, ""))
@@ -276,7 +292,7 @@ def test_names_are_checked_before_any_argument_is_read():
             list(sweep(engine, [parse_axis(spec)], arguments, MODEL, memory=lambda _: exact_rest(1.0), work=NO_LENGTH))
 
 
-def test_cheap_arguments_memory_and_length_do_not_part_preparations():
+def test_cheap_arguments_memory_and_length_do_not_part_preparations() -> None:
     """What is prepared once is shared by all points that differ in these alone."""
     _, _, prepared = toy(["width=1,2", "room=1,2", "length=1,2"], cheap=("width",))
     assert prepared == [1]
@@ -284,14 +300,14 @@ def test_cheap_arguments_memory_and_length_do_not_part_preparations():
     assert prepared == [1, 2]
 
 
-def test_an_engine_that_is_not_swept_says_so():
+def test_an_engine_that_is_not_swept_says_so() -> None:
     engine = Swept(lambda *_: None)
     engine.sweeping = None
     with pytest.raises(InputError, match=r"^--sweep is not for Toy$"):
         list(sweep(engine, [parse_axis("width=1")], int, MODEL, memory=exact_rest, work=NO_LENGTH))
 
 
-def test_a_refused_combination_is_a_point_with_the_reason():
+def test_a_refused_combination_is_a_point_with_the_reason() -> None:
     _, found, _ = toy(["width=2,13,100", "room=1"])
     assert [(point.requests, point.refusal) for point in found] == [
         (2, ""),
@@ -323,7 +339,7 @@ def test_a_refused_combination_is_a_point_with_the_reason():
         (["length=0"], "'0' is not a usable token count"),
     ],
 )
-def test_a_sweep_without_a_single_sensible_point_is_refused(specs, text):
+def test_a_sweep_without_a_single_sensible_point_is_refused(specs: list[str], text: str) -> None:
     with pytest.raises(InputError) as refusal:
         toy(specs)
     assert refusal.value.message == text

@@ -29,19 +29,19 @@ NEMOTRON, KIMI = "nemotron-h-8b", "kimi-linear-48b-a3b"
         (KIMI, {"attention_backend": "FLASHMLA"}, "FLASHMLA", 64),
     ],
 )
-def test_the_backend_follows_gpu_dtype_and_kind(model, given, name, block):
+def test_the_backend_follows_gpu_dtype_and_kind(model: str, given: dict[str, str], name: str, block: int) -> None:
     ready = prepare(load_model(model), EngineArgs(**given))
     assert (ready.backend.name, ready.backend.kernel_block) == (name, block)
     assert name in ready.settled["attention_backends"]
     assert ready.pages.block % block == 0
 
 
-def test_a_model_without_attention_has_none():
+def test_a_model_without_attention_has_none() -> None:
     assert attention_backend(load_model("codestral-mamba-7b"), EngineArgs(), rules_for(None)[0], "bfloat16") is None
     assert prepare(load_model("codestral-mamba-7b"), EngineArgs()).settled["attention_backends"] == ["MAMBA2_ATTN"]
 
 
-def test_a_backend_nobody_knows_is_an_input_error():
+def test_a_backend_nobody_knows_is_an_input_error() -> None:
     with pytest.raises(InputError, match=r"^--attention-backend MAGIC is not modelled$") as caught:
         prepare(load_model(NEMOTRON), EngineArgs(attention_backend="MAGIC"))
     assert caught.value.fix == f"one of {', '.join(FIXED_BACKENDS)}"
@@ -50,7 +50,7 @@ def test_a_backend_nobody_knows_is_an_input_error():
 @pytest.mark.parametrize(
     ("asked", "layout"), [(None, "LBNHC"), ("NHD", "LBNHC"), ("HND", "LBHNC"), *((name, name) for name in FREE_LAYOUTS)]
 )
-def test_a_layout_by_name_or_alias(asked, layout):
+def test_a_layout_by_name_or_alias(asked: str | None, layout: str) -> None:
     env = {} if asked is None else {"VLLM_KV_CACHE_LAYOUT": asked}
     ready = prepare(load_model(NEMOTRON), EngineArgs(env=env))
     assert ready.layout == layout
@@ -61,7 +61,7 @@ def test_a_layout_by_name_or_alias(asked, layout):
     ("model", "asked", "capability"),
     [(NEMOTRON, "BHLNC", "9.0"), (NEMOTRON, "LBNHC", "10.0"), (NEMOTRON, "nonsense", "9.0")],
 )
-def test_a_layout_that_one_of_the_caches_cannot_read_is_refused(model, asked, capability):
+def test_a_layout_that_one_of_the_caches_cannot_read_is_refused(model: str, asked: str, capability: str) -> None:
     """BHLNC is out for every hybrid; FlashInfer on Blackwell reads none that begins with LBN."""
     args = EngineArgs(env={"VLLM_KV_CACHE_LAYOUT": asked}, gpu_capability=capability)
     with pytest.raises(Refusal) as caught:
@@ -70,13 +70,13 @@ def test_a_layout_that_one_of_the_caches_cannot_read_is_refused(model, asked, ca
     assert caught.value.message == f"VLLM_KV_CACHE_LAYOUT={asked} is no layout that both caches can be kept in"
 
 
-def test_a_pure_state_model_takes_the_layouts_that_hybrids_cannot():
+def test_a_pure_state_model_takes_the_layouts_that_hybrids_cannot() -> None:
     for asked in ("BHLNC", "LHBNC"):
         assert resolve_layout(EngineArgs(env={"VLLM_KV_CACHE_LAYOUT": asked}), None) == asked
 
 
 @pytest.mark.parametrize(("block", "near"), [(24, 32), (8, 16), (1, 16), (1000, 992)])
-def test_a_block_that_the_kernels_do_not_divide_is_refused_with_the_nearest(block, near):
+def test_a_block_that_the_kernels_do_not_divide_is_refused_with_the_nearest(block: int, near: int) -> None:
     """Recorded for 24 and 8: no valid attention backend."""
     with pytest.raises(Refusal) as caught:
         prepare(load_model(NEMOTRON), EngineArgs(block_size=block))

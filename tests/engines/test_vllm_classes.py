@@ -10,7 +10,7 @@ from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.errors import InputError, Refusal
 
 
-def refusal(model, version):
+def refusal(model: str, version: str) -> Refusal:
     with pytest.raises(Refusal) as caught:
         prepare(load_model(model), EngineArgs(engine_version=version))
     assert (caught.value.stage, caught.value.rule) == ("create_engine_config", "HC043")
@@ -26,7 +26,7 @@ def refusal(model, version):
         ("plamo-2-1b", "0.26.0", "0.33.0"),
     ],
 )
-def test_a_removed_model_is_refused_with_the_version_that_last_had_it(model, last, after):
+def test_a_removed_model_is_refused_with_the_version_that_last_had_it(model: str, last: str, after: str) -> None:
     """Bamba and MiniMax went after 0.23.0, Plamo2 after 0.26.0; under that version it is planned."""
     found, name = refusal(model, after), load_model(model).architecture
     assert found.message == f"vLLM {after} no longer has {name}: the last version that had it is {last}"
@@ -35,7 +35,7 @@ def test_a_removed_model_is_refused_with_the_version_that_last_had_it(model, las
 
 
 @pytest.mark.parametrize(("model", "first"), [("kimi-k3", "0.27.0"), ("ling-3.0-flash", "0.28.0")])
-def test_a_model_that_came_later_is_refused_with_the_version_that_first_had_it(model, first):
+def test_a_model_that_came_later_is_refused_with_the_version_that_first_had_it(model: str, first: str) -> None:
     found = refusal(model, "0.22.1")
     assert found.message.endswith(f"yet: the first version that has it is {first}")
     assert found.fix == f"add --engine-version {first}"
@@ -43,7 +43,7 @@ def test_a_model_that_came_later_is_refused_with_the_version_that_first_had_it(m
 
 
 @pytest.mark.parametrize("model", ["glm-5.3-flash", "inkling"])
-def test_a_hybrid_that_is_not_modelled_is_no_refusal_of_the_engine(model):
+def test_a_hybrid_that_is_not_modelled_is_no_refusal_of_the_engine(model: str) -> None:
     """vLLM has it; what it keeps is not known here, so nothing is said about whether it would start."""
     name = load_model(model).architecture
     with pytest.raises(InputError, match=rf"^the hybrid class {name} is not modelled for vLLM$") as caught:
@@ -53,24 +53,24 @@ def test_a_hybrid_that_is_not_modelled_is_no_refusal_of_the_engine(model):
 
 @pytest.mark.parametrize("version", ["0.33.0", "0.22.1"])
 @pytest.mark.parametrize("model", ["jet-nemotron-2b", "zaya1-8b", "lara-4-mini", "lfm3-1.7b"])
-def test_a_hybrid_that_no_registry_has_is_refused(model, version):
+def test_a_hybrid_that_no_registry_has_is_refused(model: str, version: str) -> None:
     """No entry of vLLM's registry names the class: the server does not start."""
     found, name = refusal(model, version), load_model(model).architecture
     assert found.message == f"vLLM {version} has no hybrid class {name}"
     assert found.fix == "plan it for SGLang: --engine sglang"
 
 
-def test_no_class_is_both_modelled_and_not():
+def test_no_class_is_both_modelled_and_not() -> None:
     assert not NOT_MODELLED & set(CLASSES)
 
 
-def test_a_class_is_not_bounded_on_both_sides_the_wrong_way():
+def test_a_class_is_not_bounded_on_both_sides_the_wrong_way() -> None:
     for kind in CLASSES.values():
         assert not (kind.first and kind.last)
 
 
 @pytest.mark.parametrize("name", model_names())
-def test_every_preset_is_planned_in_a_version_that_has_it(name):
+def test_every_preset_is_planned_in_a_version_that_has_it(name: str) -> None:
     """A hybrid whose class has an entry, and every model of attention alone."""
     model = load_model(name)
     if model.state is not None and model.architecture not in CLASSES:

@@ -4,7 +4,9 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -48,7 +50,7 @@ def sample(flag: Flag) -> tuple[list[str], object]:
     return (["0.25"], 0.25) if flag.kind == "float" else (["37"], 37)
 
 
-def test_a_script_with_everything():
+def test_a_script_with_everything() -> None:
     """A worker's script: a variable in front, continued lines, quotes, = forms, dotted names, flags no plan needs."""
     model, read = from_command(
         """
@@ -95,15 +97,15 @@ def test_a_script_with_everything():
         ("vllm serve -tp 8", None),
     ],
 )
-def test_where_the_model_stands(text, model):
+def test_where_the_model_stands(text: str, model: str | None) -> None:
     assert from_command(text) == (model, EngineArgs(tensor_parallel_size=8))
 
 
-def test_engine_args_reads_a_command_too():
+def test_engine_args_reads_a_command_too() -> None:
     assert EngineArgs.from_command("A=1 vllm serve m -tp 8") == EngineArgs(tensor_parallel_size=8, env={"A": "1"})
 
 
-def test_absent_flags_keep_the_engine_defaults():
+def test_absent_flags_keep_the_engine_defaults() -> None:
     """0.92 of the memory, no block size, prefix caching left to the model."""
     read = args("")
     assert read == EngineArgs()
@@ -111,7 +113,7 @@ def test_absent_flags_keep_the_engine_defaults():
 
 
 @pytest.mark.parametrize(("flag", "spelling"), SPELLINGS, ids=[spelling for _, spelling in SPELLINGS])
-def test_every_flag_sets_its_field_by_every_spelling(flag, spelling):
+def test_every_flag_sets_its_field_by_every_spelling(flag: Flag, spelling: str) -> None:
     """With a space and with =, with dashes and with underscores."""
     value, expected = sample(flag)
     under = spelling[:2] + spelling[2:].replace("-", "_")
@@ -130,7 +132,7 @@ SWITCHES = [(flag, spelling) for flag, spelling in SPELLINGS if flag.kind == "sw
 
 
 @pytest.mark.parametrize(("flag", "spelling"), SWITCHES, ids=[spelling for _, spelling in SWITCHES])
-def test_every_switch_has_a_no_form(flag, spelling):
+def test_every_switch_has_a_no_form(flag: Flag, spelling: str) -> None:
     """The last of both wins."""
     off = "--no-" + spelling.removeprefix("--")
     for words, expected in (
@@ -142,19 +144,19 @@ def test_every_switch_has_a_no_form(flag, spelling):
         assert getattr(from_words(words, {})[1], flag.field) is expected
 
 
-def test_every_field_has_a_flag():
+def test_every_field_has_a_flag() -> None:
     fields = {field.name for field in dataclasses.fields(EngineArgs)}
     assert {flag.field for flag in FLAGS} == fields - ELSEWHERE | {"model", "method"}
 
 
-def test_the_two_lists_of_names_do_not_meet():
+def test_the_two_lists_of_names_do_not_meet() -> None:
     spellings = [spelling for _, spelling in SPELLINGS]
     assert len(set(spellings)) == len(spellings)
     assert not OTHER_FLAGS & {*spellings, *FLAG_FILES}
 
 
 @pytest.mark.parametrize("name", sorted(OTHER_FLAGS))
-def test_flags_of_the_engine_that_no_plan_needs_are_passed_over(name):
+def test_flags_of_the_engine_that_no_plan_needs_are_passed_over(name: str) -> None:
     """However close their names are, and with whatever stands behind them."""
     read = args(f"{name} value -tp 2 {name}=value {name} -dp 3 {name}")
     assert read == EngineArgs(tensor_parallel_size=2, data_parallel_size=3)
@@ -172,7 +174,7 @@ def test_flags_of_the_engine_that_no_plan_needs_are_passed_over(name):
         "--kernel-config.enable_x=true",
     ],
 )
-def test_their_values_go_with_them(arguments):
+def test_their_values_go_with_them(arguments: str) -> None:
     for line in (f"-tp 2 {arguments} -dp 3", f"-tp 2 -dp 3 {arguments}"):
         assert args(line) == EngineArgs(tensor_parallel_size=2, data_parallel_size=3)
 
@@ -204,7 +206,7 @@ def test_their_values_go_with_them(arguments):
         ("--disable-prefix-caching", "enable_prefix_caching", False),
     ],
 )
-def test_values_are_read_as_argparse_and_the_engine_read_them(arguments, field, value):
+def test_values_are_read_as_argparse_and_the_engine_read_them(arguments: str, field: str, value: float | str) -> None:
     """human_readable_int: a small letter is decimal, a capital is binary (vLLM engine/arg_utils.py)."""
     assert getattr(args(arguments), field) == value
 
@@ -221,7 +223,7 @@ def test_values_are_read_as_argparse_and_the_engine_read_them(arguments, field, 
         """--speculative-config '{"method": "mtp"}' --spec-tokens 3""",
     ],
 )
-def test_drafts_in_every_form(arguments):
+def test_drafts_in_every_form(arguments: str) -> None:
     read = args(arguments)
     assert read.speculative_config == {"method": "mtp", "num_speculative_tokens": 3}
     assert (read.speculative_method, read.num_speculative_tokens) == ("mtp", 3)
@@ -239,7 +241,7 @@ def test_drafts_in_every_form(arguments):
         ("-ac.x 8K", "additional_config", {"x": 8192}),
     ],
 )
-def test_dotted_names_fill_a_json_value(arguments, field, value):
+def test_dotted_names_fill_a_json_value(arguments: str, field: str, value: dict[str, Any]) -> None:
     assert getattr(args(arguments), field) == value
 
 
@@ -255,7 +257,7 @@ def test_dotted_names_fill_a_json_value(arguments, field, value):
         ("-cc.level 3", True),
     ],
 )
-def test_full_graphs_unless_told_otherwise(arguments, full):
+def test_full_graphs_unless_told_otherwise(arguments: str, full: bool) -> None:
     assert args(arguments).full_graphs is full
 
 
@@ -331,7 +333,7 @@ TP = "a whole number from 1 to 4,096"
         ("VLLM_KV_CACHE_LAYOUT=$X", "'VLLM_KV_CACHE_LAYOUT=$X' is a value the shell decides", "give it literally"),
     ],
 )
-def test_what_is_wrong_is_said_word_by_word(arguments, message, fix):
+def test_what_is_wrong_is_said_word_by_word(arguments: str, message: str, fix: str) -> None:
     if arguments.startswith("VLLM_"):
         with pytest.raises(InputError) as caught:
             from_command(f"{arguments} vllm serve m")
@@ -340,13 +342,13 @@ def test_what_is_wrong_is_said_word_by_word(arguments, message, fix):
         assert problem(arguments) == (message, fix)
 
 
-def test_what_has_no_effect_on_memory_may_be_decided_by_the_shell():
+def test_what_has_no_effect_on_memory_may_be_decided_by_the_shell() -> None:
     """Ports, hosts and variables that no plan reads."""
     model, read = from_command("HF_HOME=$HOME vllm serve m --host $HOST --port ${PORT:-1} -tp 8")
     assert (model, read) == ("m", EngineArgs(tensor_parallel_size=8))
 
 
-def test_flags_that_no_release_has_are_collected():
+def test_flags_that_no_release_has_are_collected() -> None:
     """The engine would refuse them; a plan passes them over, and says so."""
     unknown: list[str] = []
     words = ["m", "--totally-new", "1", "-tp", "8", "--port", "1"]
@@ -354,17 +356,17 @@ def test_flags_that_no_release_has_are_collected():
     assert unknown == ["--totally-new"]
 
 
-def test_another_engine_is_named():
+def test_another_engine_is_named() -> None:
     with pytest.raises(InputError) as caught:
         from_command("sglang serve m")
     assert caught.value.message == "sglang serve starts sglang, not vLLM"
     assert caught.value.fix == "give a command of vllm serve or python -m vllm.entrypoints.openai.api_server"
 
 
-def test_hostile_texts_have_an_end(steps):
+def test_hostile_texts_have_an_end(steps: Callable[..., Any]) -> None:
     """Many names nobody knows, a value of a megabyte, brackets without a bottom, a name of a thousand dots."""
 
-    def unknown(many):
+    def unknown(many: int) -> None:
         with pytest.raises(InputError, match=r"^more than 100 flags are unknown to vLLM$"):
             from_words([f"--{number:040b}" for number in range(many)], {})
 
@@ -376,7 +378,7 @@ def test_hostile_texts_have_an_end(steps):
     assert steps(lambda: from_words(["--hf-overrides" + ".a" * 1000, "1"], {})) < 100_000
 
 
-def test_importing_it_loads_no_splitter_and_no_matcher():
+def test_importing_it_loads_no_splitter_and_no_matcher() -> None:
     script = (
         "import sys, hybridcalc.engines.vllm.command; print(*(m for m in ('difflib', 'shlex') if m in sys.modules))"
     )
@@ -409,7 +411,7 @@ PLAIN = [flag for flag in FLAGS if flag.field not in JOINED | LOWERED | {"dtype"
 
 @given(st.lists(st.sampled_from(PLAIN).flatmap(valid), max_size=8))
 @settings(max_examples=40)
-def test_any_order_of_valid_flags_is_read_back(drawn):
+def test_any_order_of_valid_flags_is_read_back(drawn: list[Any]) -> None:
     """The last of repeated flags wins, whichever way each is spelt."""
     _, read = from_words([word for _, words, _ in drawn for word in words], {})
     assert read == EngineArgs(**{flag.field: value for flag, _, value in drawn})
@@ -426,7 +428,7 @@ words = st.lists(
 
 
 @given(words, st.dictionaries(st.text(), st.text(), max_size=2))
-def test_any_words_give_arguments_or_an_input_error(drawn, env):
+def test_any_words_give_arguments_or_an_input_error(drawn: list[str], env: dict[str, str]) -> None:
     try:
         read = from_words(drawn, env)[1]
     except InputError as error:
@@ -438,7 +440,7 @@ def test_any_words_give_arguments_or_an_input_error(drawn, env):
 
 
 @given(st.text() | words.map(" ".join).map("vllm serve m ".__add__) | st.text().map("vllm serve m ".__add__))
-def test_any_text_gives_arguments_or_an_input_error(text):
+def test_any_text_gives_arguments_or_an_input_error(text: str) -> None:
     try:
         _, read = from_command(text)
     except InputError:

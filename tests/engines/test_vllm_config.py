@@ -1,12 +1,14 @@
 """vLLM's arguments and configuration stages: defaults, rule sets, cache mode, drafts, and what they refuse."""
 
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
 from hybridcalc import load_model
 from hybridcalc.engines.vllm.config import BOUNDS, EngineArgs
 from hybridcalc.engines.vllm.planner import prepare
+from hybridcalc.engines.vllm.prepared import Prepared
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet, rules_for
 from hybridcalc.errors import InputError, Refusal, quoted
 from hybridcalc.shell.flags import wanted
@@ -14,11 +16,11 @@ from hybridcalc.shell.flags import wanted
 NEMOTRON, NEXT, KIMI = "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
 
 
-def prepared(model=NEMOTRON, **given):
+def prepared(model: str = NEMOTRON, **given: Any) -> Prepared:
     return prepare(load_model(model), EngineArgs(**given))
 
 
-def refusal(model=NEMOTRON, **given) -> Refusal:
+def refusal(model: str = NEMOTRON, **given: Any) -> Refusal:
     with pytest.raises(Refusal) as caught:
         prepared(model, **given)
     return caught.value
@@ -37,13 +39,13 @@ def refusal(model=NEMOTRON, **given) -> Refusal:
         ("0.18.0", "0.18.0", "vLLM 0.18.0: rules read in its source, not checked by its results"),
     ],
 )
-def test_a_version_takes_the_nearest_lower_rule_set(version, rules, note):
+def test_a_version_takes_the_nearest_lower_rule_set(version: str, rules: str, note: str) -> None:
     found, said = rules_for(version)
     assert (found.version, said) == (rules, note)
 
 
 @pytest.mark.parametrize("version", ["0.17.1", "0.11.0", "0.1"])
-def test_a_version_older_than_every_known_one_is_refused(version):
+def test_a_version_older_than_every_known_one_is_refused(version: str) -> None:
     """Rules of a later version would be a guess."""
     with pytest.raises(InputError, match=rf"^vLLM {version} is older than every version known here$") as caught:
         prepared(engine_version=version)
@@ -61,7 +63,7 @@ CHANGED = {
 ENDED = {"tokens_of_pool": "0.20.2", "all_by_default": "0.28.0", "caching_warned": "0.28.0", "modes": "0.32.0"}
 
 
-def test_every_change_of_a_rule_is_kept_by_the_releases_after_it():
+def test_every_change_of_a_rule_is_kept_by_the_releases_after_it() -> None:
     """Each rule changes once: with its release, and for good."""
     flags = set(RuleSet._fields) - {"version", "recorded"}
     assert flags == {*CHANGED, *ENDED}
@@ -73,7 +75,7 @@ def test_every_change_of_a_rule_is_kept_by_the_releases_after_it():
 
 
 @pytest.mark.parametrize("version", ["main", "", "0.x", "0.33.0; rm"])
-def test_what_is_no_version_is_refused(version):
+def test_what_is_no_version_is_refused(version: str) -> None:
     with pytest.raises(InputError, match=r" is not a version$") as caught:
         prepared(engine_version=version)
     assert caught.value.fix == "write one like 0.5.23 or 0.33.0"
@@ -104,14 +106,14 @@ def test_what_is_no_version_is_refused(version):
         ({"model": "llama-3-8b", "engine_version": "0.22.1"}, "none", True),
     ],
 )
-def test_the_cache_mode_follows_prefix_caching(given, mode, caching):
+def test_the_cache_mode_follows_prefix_caching(given: dict[str, Any], mode: str, caching: bool) -> None:
     """0.33.0: align with it, none without; 0.22.1: all where the class supports it and align is not asked for."""
     ready = prepared(**given)
     assert (ready.mode, ready.prefix_caching) == (mode, caching)
 
 
 @pytest.mark.parametrize("version", ["0.33.0", "0.32.0", "0.34.1"])
-def test_a_retired_mode_is_refused(version):
+def test_a_retired_mode_is_refused(version: str) -> None:
     """The engine would run align or stop; whoever typed it should know, in Python as on a command line."""
     found = refusal("granite-4.0-h-small", mamba_cache_mode="all", engine_version=version)
     assert (found.rule, found.stage, found.exit_code) == ("HC042", "create_engine_config", 1)
@@ -121,12 +123,12 @@ def test_a_retired_mode_is_refused(version):
     assert found.fix == "leave out --mamba-cache-mode, or add --engine-version 0.31.0"
 
 
-def test_a_retired_mode_is_refused_by_the_newest_release_where_none_is_named():
+def test_a_retired_mode_is_refused_by_the_newest_release_where_none_is_named() -> None:
     assert refusal(mamba_cache_mode="all").message.startswith(f"vLLM {RELEASES.newest} has no Mamba cache mode all: ")
 
 
 @pytest.mark.parametrize("version", ["0.31.0", "0.31.1", "0.22.1"])
-def test_the_versions_that_have_the_mode_run_it(version):
+def test_the_versions_that_have_the_mode_run_it(version: str) -> None:
     ready = prepared(engine_version=version, enable_prefix_caching=True, mamba_cache_mode="all")
     assert ready.mode == "all"
 
@@ -144,7 +146,7 @@ def test_the_versions_that_have_the_mode_run_it(version):
         (180.0, "10.0", 1024, 16384),
     ],
 )
-def test_defaults_follow_the_gpu(gib, capability, seqs, tokens):
+def test_defaults_follow_the_gpu(gib: float | None, capability: str, seqs: int, tokens: int) -> None:
     """1,024 sequences from 70 GiB on, but on A100 and GB10; a server's batch of 8,192 tokens there, 16,384 from 160."""
     args = EngineArgs(gpu_memory_gib=gib, gpu_capability=capability)
     assert (args.seqs, args.batched_tokens) == (seqs, tokens)
@@ -153,7 +155,7 @@ def test_defaults_follow_the_gpu(gib, capability, seqs, tokens):
 
 
 @pytest.mark.parametrize("text", ["", "nine", "9.x", "9.0.0", "-9.0", "99999.0", "\u0669.0"])
-def test_what_is_no_compute_capability_is_refused(text):
+def test_what_is_no_compute_capability_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"is no compute capability$|is not a name$"):
         prepared(gpu_capability=text)
 
@@ -169,7 +171,9 @@ def test_what_is_no_compute_capability_is_refused(text):
         (NEMOTRON, {"method": "mtp", "num_speculative_tokens": 2}, 2, 5),
     ],
 )
-def test_drafts_widen_the_state_and_mtp_adds_its_layers(model, config, drafts, layers):
+def test_drafts_widen_the_state_and_mtp_adds_its_layers(
+    model: str, config: dict[str, Any], drafts: int, layers: int
+) -> None:
     """MTP attention joins the target's bucket: 12 -> 13 for Qwen3-Next."""
     ready = prepared(model, speculative_config=config)
     assert ready.args.num_speculative_tokens == ready.held.drafts == drafts
@@ -177,7 +181,7 @@ def test_drafts_widen_the_state_and_mtp_adds_its_layers(model, config, drafts, l
     assert ready.state[0].shape[0] == 3 + drafts
 
 
-def test_layers_of_a_draft_model_are_counted_where_they_are_given():
+def test_layers_of_a_draft_model_are_counted_where_they_are_given() -> None:
     config = {"method": "eagle3", "num_speculative_tokens": 2}
     groups = prepared(NEXT, speculative_config=config, draft_layers=2).groups
     assert sum(group.layers for group in groups if group.kind == "full attention") == 14
@@ -232,7 +236,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("given", "rule", "reason", "instead"), REFUSED.values(), ids=REFUSED)
-def test_the_configuration_refuses(given, rule, reason, instead):
+def test_the_configuration_refuses(given: dict[str, Any], rule: str, reason: str, instead: dict[str, Any]) -> None:
     """At create_engine_config, with the reason and what to write; one value on it goes through."""
     found = refusal(**given)
     assert (found.stage, found.rule, found.reason) == ("create_engine_config", rule, reason)
@@ -240,7 +244,7 @@ def test_the_configuration_refuses(given, rule, reason, instead):
     assert prepared(**instead).bytes_per_block > 0
 
 
-def test_a_kda_state_in_float16_is_refused_when_the_block_is_sized():
+def test_a_kda_state_in_float16_is_refused_when_the_block_is_sized() -> None:
     """vLLM: "KDA recurrent state supports only auto, float32, and bfloat16" (recorded case)."""
     found = refusal(KIMI, mamba_ssm_cache_dtype="float16")
     assert (found.stage, found.rule) == ("update_block_size_for_backend", "HC049")
@@ -263,7 +267,7 @@ def test_a_kda_state_in_float16_is_refused_when_the_block_is_sized():
         ({"model": "glm-5.3-flash"}, "the hybrid class Glm5NextForConditionalGeneration is not modelled for vLLM"),
     ],
 )
-def test_what_is_no_argument_or_not_modelled_is_an_input_error(given, text):
+def test_what_is_no_argument_or_not_modelled_is_an_input_error(given: dict[str, Any], text: str) -> None:
     """No refusal of the engine: nothing is said about whether it would start."""
     with pytest.raises(InputError) as caught:
         prepared(**given)
@@ -281,7 +285,7 @@ OTHER_KINDS = {
 
 
 @pytest.mark.parametrize("name", BOUNDS.names)
-def test_a_python_caller_s_value_of_another_kind_is_an_input_error(name):
+def test_a_python_caller_s_value_of_another_kind_is_an_input_error(name: str) -> None:
     """Each argument, each kind of value: the message names both, and no other exception comes through."""
     flag = BOUNDS.flags[name]
     for value in OTHER_KINDS[flag.kind]:
@@ -291,7 +295,7 @@ def test_a_python_caller_s_value_of_another_kind_is_an_input_error(name):
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(EngineArgs)])
-def test_what_may_be_left_open_may_be_none(name):
+def test_what_may_be_left_open_may_be_none(name: str) -> None:
     """And nothing else may: a count is never left open."""
     optional = "None" in str(EngineArgs.__dataclass_fields__[name].type)
     if optional:
@@ -301,7 +305,7 @@ def test_what_may_be_left_open_may_be_none(name):
         BOUNDS.check(EngineArgs(**{name: None}))
 
 
-def test_every_argument_has_a_check_of_its_kind():
+def test_every_argument_has_a_check_of_its_kind() -> None:
     """Hand each a value of no kind at all: whatever is added to the arguments is checked as well."""
     for field in fields(EngineArgs):
         with pytest.raises(InputError, match=rf"^{field.name} .* is not "):
@@ -323,18 +327,18 @@ def test_every_argument_has_a_check_of_its_kind():
         ),
     ],
 )
-def test_a_value_of_the_right_kind_may_still_be_none(given, text):
+def test_a_value_of_the_right_kind_may_still_be_none(given: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError) as caught:
         prepared(**given)
     assert caught.value.message == text
 
 
-def test_a_method_that_is_no_name_is_an_input_error():
+def test_a_method_that_is_no_name_is_an_input_error() -> None:
     with pytest.raises(InputError, match=r"^the speculative method 3 is not a name$"):
         prepared(speculative_config={"method": 3, "num_speculative_tokens": 1})
 
 
-def test_a_state_dtype_that_a_config_declares_and_no_kernel_has_is_an_input_error():
+def test_a_state_dtype_that_a_config_declares_and_no_kernel_has_is_an_input_error() -> None:
     """It would be a KeyError where bytes are counted; the flag wins over it."""
     model = load_model("qwen3.5-27b")
     odd = model._replace(declared_ssm_dtype="float128")
@@ -344,7 +348,7 @@ def test_a_state_dtype_that_a_config_declares_and_no_kernel_has_is_an_input_erro
     assert prepare(odd, EngineArgs(mamba_ssm_cache_dtype="float32")).state[-1].dtype == "float32"
 
 
-def test_a_billion_draft_layers_in_a_config_are_an_input_error():
+def test_a_billion_draft_layers_in_a_config_are_an_input_error() -> None:
     """Found before a list of them is made."""
     model = load_model(NEXT)._replace(draft_layers=10**9)
     with pytest.raises(InputError, match=r"has 1,000,000,000 draft layers, beyond any model$"):
@@ -352,7 +356,9 @@ def test_a_billion_draft_layers_in_a_config_are_an_input_error():
 
 
 @pytest.mark.parametrize(("model", "factor", "longest"), [(NEMOTRON, 1.0, 8192), (NEMOTRON, 4.0, 32_768)])
-def test_the_longest_length_is_that_of_the_config_times_its_rope_factor(model, factor, longest):
+def test_the_longest_length_is_that_of_the_config_times_its_rope_factor(
+    model: str, factor: float, longest: int
+) -> None:
     scaled = load_model(model)._replace(rope_scaling_factor=factor)
     assert prepare(scaled, EngineArgs()).length == longest
     assert prepare(scaled, EngineArgs(max_model_len=longest)).length == longest
@@ -371,7 +377,7 @@ def test_the_longest_length_is_that_of_the_config_times_its_rope_factor(model, f
                 prepare(scaled, args)
 
 
-def test_a_config_without_a_longest_sequence_is_served_at_2048_tokens():
+def test_a_config_without_a_longest_sequence_is_served_at_2048_tokens() -> None:
     """vLLM config/model.py: what it assumes where no field of the config says."""
     assert load_model("codestral-mamba-7b").max_context is None
     assert prepared("codestral-mamba-7b").length == 2048
@@ -388,6 +394,6 @@ def test_a_config_without_a_longest_sequence_is_served_at_2048_tokens():
         (KIMI, {}, "auto"),
     ],
 )
-def test_the_state_dtype_that_the_configuration_shows(model, given, dtype):
+def test_the_state_dtype_that_the_configuration_shows(model: str, given: dict[str, str], dtype: str) -> None:
     """Nemotron-H and Qwen3.5 have hooks that set it; Kimi's state is float32 although it shows auto."""
     assert prepared(model, **given).settled["mamba_ssm_cache_dtype"] == dtype

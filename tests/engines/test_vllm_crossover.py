@@ -3,6 +3,7 @@
 import re
 from fractions import Fraction
 from math import lcm
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model
 from hybridcalc.architecture.presets import model_names
-from hybridcalc.engines.crossover import Holdings
+from hybridcalc.engines.crossover import Crossover, Holdings
 from hybridcalc.engines.vllm.classes import CLASSES
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.crossover import compare, holdings, lighter_in_blocks
@@ -22,12 +23,12 @@ NEMOTRON = "nemotron-h-8b"
 BLOCK = 17_039_360
 
 
-def crossover(name, baseline=None, longest=None, **flags):
+def crossover(name: str, baseline: str | None = None, longest: None = None, **flags: int | str) -> Crossover:
     return compare(load_model(name), load_model(baseline) if baseline else None, EngineArgs(**flags), longest=longest)
 
 
 @pytest.mark.parametrize(("flags", "blocks"), [({}, 18), ({"enable_prefix_caching": False}, 6)])
-def test_nemotron_h_8b_against_llama_3_8b(flags, blocks):
+def test_nemotron_h_8b_against_llama_3_8b(flags: dict[str, bool], blocks: int) -> None:
     """Whole pages: 18 blocks of states with prefix caching, 6 without, against 16,384 B a token."""
     answer = crossover(NEMOTRON, "llama-3-8b", **flags)
     assert (answer.state_bytes, answer.kv_bytes_per_token) == (blocks * BLOCK, 16_384)
@@ -36,17 +37,17 @@ def test_nemotron_h_8b_against_llama_3_8b(flags, blocks):
     assert answer.baseline.total_tokens == Fraction(blocks * BLOCK, 131_072 - 16_384)
 
 
-def test_padding_moves_the_crossover():
+def test_padding_moves_the_crossover() -> None:
     """LFM2 states of 8,192 B take pages of 32,768 B: four times as far, and the note says what they are."""
     answer = crossover("lfm2-1.2b", enable_prefix_caching=False)
     assert answer.state_bytes == 2 * 6 * 32_768
     assert answer.notes[-1] == "physical: states in whole padded pages (themselves 81,920 B), KV by the token"
 
 
-def by_counting(mine, block, theirs, other_block, longest):
+def by_counting(mine: Holdings, block: int, theirs: Holdings, other_block: int, longest: int) -> int | None:
     """The length from which on the first always holds less than the second, up to ``longest``; None for never."""
 
-    def holds(side, unit, tokens):
+    def holds(side: Holdings, unit: int, tokens: int) -> int:
         return side.state_bytes + -(-tokens // unit) * unit * side.curve.bytes_per_token
 
     period = lcm(block, other_block)
@@ -55,7 +56,7 @@ def by_counting(mine, block, theirs, other_block, longest):
     return last + 1 if last <= longest - period else None
 
 
-def side(state, per_token):
+def side(state: int, per_token: int) -> Holdings:
     return Holdings("", "", state, 1, "", KvCurve(per_token), 1, "")
 
 
@@ -68,7 +69,9 @@ def side(state, per_token):
     st.integers(1, 12),
 )
 @settings(max_examples=400)
-def test_lighter_in_blocks_is_what_counting_every_length_gives(state, mine, block, other_state, theirs, other_block):
+def test_lighter_in_blocks_is_what_counting_every_length_gives(
+    state: int, mine: int, block: int, other_state: int, theirs: int, other_block: int
+) -> None:
     """Whole blocks on both sides; beyond the crossing by the token, plus a block of each, nothing changes any more."""
     hybrid, other = side(state, mine), side(other_state, theirs)
     found = lighter_in_blocks(hybrid, block, other, other_block)
@@ -81,13 +84,13 @@ def test_lighter_in_blocks_is_what_counting_every_length_gives(state, mine, bloc
     ("name", "baseline"),
     [("nemotron-h-8b", "llama-3-8b"), ("lfm2-1.2b", "llama-3-8b"), ("kimi-linear-48b-a3b", "deepseek-v3")],
 )
-def test_the_note_on_whole_blocks_is_what_the_planner_counts(name, baseline):
+def test_the_note_on_whole_blocks_is_what_the_planner_counts(name: str, baseline: str) -> None:
     """The pool loses blocks: at that length the hybrid takes fewer bytes of them, one token before it does not."""
     answer = crossover(name, baseline)
     found = re.search(r"^counted in whole blocks, .* holds less than .* from ([\d,]+) tokens on$", answer.notes[-1])
     first = int(found[1].replace(",", ""))
 
-    def bytes_of(model, tokens):
+    def bytes_of(model: str, tokens: int) -> int:
         ready = prepare(load_model(model), EngineArgs())
         return ready.blocks_at(tokens) * ready.bytes_per_block
 
@@ -96,7 +99,7 @@ def test_the_note_on_whole_blocks_is_what_the_planner_counts(name, baseline):
     assert all(bytes_of(name, tokens) < bytes_of(baseline, tokens) for tokens in range(first, first + 20_000, 997))
 
 
-def test_a_hybrid_whose_tokens_take_more_is_lighter_from_no_length_on():
+def test_a_hybrid_whose_tokens_take_more_is_lighter_from_no_length_on() -> None:
     """Falcon-H1's KV outweighs the latent rows of DeepSeek-V3; short or long, there is no such length."""
     assert crossover("falcon-h1-34b", "deepseek-v3").notes[-1] == (
         "counted in whole blocks, falcon-h1-34b holds less than deepseek-v3 from no length on"
@@ -111,7 +114,7 @@ PRESETS = [
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_what_is_held_is_what_the_planner_counts(name):
+def test_what_is_held_is_what_the_planner_counts(name: str) -> None:
     """State: blocks at one token less the one of KV; KV: what ten thousand blocks more of length add."""
     args = EngineArgs()
     try:
@@ -126,7 +129,7 @@ def test_what_is_held_is_what_the_planner_counts(name):
 
 @pytest.mark.parametrize("baseline", ["llama-3-8b", "deepseek-v3", "kimi-linear-48b-a3b"])
 @pytest.mark.parametrize("name", ["nemotron-h-8b", "qwen3-next-80b-a3b", "lfm2-1.2b", "falcon-h1-34b"])
-def test_the_curve_and_the_steps_agree_with_the_meeting(name, baseline):
+def test_the_curve_and_the_steps_agree_with_the_meeting(name: str, baseline: str) -> None:
     """The hybrid holds no less before it and less from it on; printed numbers compute to the value."""
     answer = crossover(name, baseline)
     total = answer.baseline.total_tokens
@@ -150,20 +153,20 @@ def test_the_curve_and_the_steps_agree_with_the_meeting(name, baseline):
         ),
     ],
 )
-def test_what_has_no_crossover_is_refused(name, flags, message):
+def test_what_has_no_crossover_is_refused(name: str, flags: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
         crossover(name, **flags)
     assert caught.value.message == message
 
 
-def test_a_baseline_with_windows_is_refused_and_so_is_what_the_engine_refuses():
+def test_a_baseline_with_windows_is_refused_and_so_is_what_the_engine_refuses() -> None:
     with pytest.raises(InputError, match=r"^gpt-oss-120b: blocks of sliding windows have no crossover here$"):
         crossover(NEMOTRON, "gpt-oss-120b")
     with pytest.raises(Refusal, match=r"does not divide the 32 attention heads"):
         crossover(NEMOTRON, tensor_parallel_size=3)
 
 
-def test_a_pure_state_space_model_has_no_crossover_of_its_own():
+def test_a_pure_state_space_model_has_no_crossover_of_its_own() -> None:
     answer = crossover("codestral-mamba-7b", "llama-3-8b")
     assert (answer.component_tokens, answer.per_layer_tokens) == (None, None)
     assert answer.baseline.total_tokens == Fraction(answer.state_bytes, 131_072)

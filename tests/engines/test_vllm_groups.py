@@ -2,6 +2,7 @@
 
 from collections import Counter
 from math import ceil
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,7 +38,9 @@ from hybridcalc.engines.vllm.planner import prepare
         ("...", False, 0, []),
     ],
 )
-def test_buckets_come_in_the_order_of_their_first_layers(layers, first, drafts, expected):
+def test_buckets_come_in_the_order_of_their_first_layers(
+    layers: str, first: bool, drafts: int, expected: list[tuple[str, int]]
+) -> None:
     """Falcon-H1 and Zamba2 register their attention first; draft layers join the full attention."""
     assert list(buckets(layers, attention_first=first, draft_layers=drafts).items()) == expected
 
@@ -54,13 +57,13 @@ def test_buckets_come_in_the_order_of_their_first_layers(layers, first, drafts, 
         ("llama-3-8b", {}, [32]),
     ],
 )
-def test_groups_of_a_model(model, flags, sizes):
+def test_groups_of_a_model(model: str, flags: dict[str, dict[str, str]], sizes: list[int]) -> None:
     """Parts are strided, so that they differ by a layer at most; a bucket 1.5 times as large is cut to the smaller."""
     ready = prepare(load_model(model), EngineArgs(**flags))
     assert [group.layers for group in ready.groups] == sizes
 
 
-def test_a_bucket_that_its_groups_do_not_fill_is_warned_of():
+def test_a_bucket_that_its_groups_do_not_fill_is_warned_of() -> None:
     """27 layers in groups of 4: a slot empty, 3.70 %."""
     groups, paddings = form_groups({STATE: 27, FULL: 4}, block=16, mamba_block=16)
     assert [group.layers for group in groups] == [4, 4, 4, 4, 4, 4, 3, 4]
@@ -68,7 +71,7 @@ def test_a_bucket_that_its_groups_do_not_fill_is_warned_of():
 
 
 @given(st.dictionaries(st.sampled_from([FULL, STATE, WINDOW]), st.integers(1, 200), min_size=2))
-def test_groups_share_every_layer_out_and_none_is_larger_than_the_size(counts):
+def test_groups_share_every_layer_out_and_none_is_larger_than_the_size(counts: dict[str, int]) -> None:
     """size = n_max below 1.5 n_min, else n_min; sums, sizes and padding by the definition."""
     groups, paddings = form_groups(counts, block=32, mamba_block=64)
     size = max(counts.values()) if max(counts.values()) < 1.5 * min(counts.values()) else min(counts.values())
@@ -107,12 +110,12 @@ HELD = Residency(mode="align", drafts=3, checkpoints=1, dcp=1, window=100, in_fl
         (WINDOW, {}, 10**6, 4),
     ],
 )
-def test_blocks_of_a_request_in_a_group(kind, changed, length, blocks):
+def test_blocks_of_a_request_in_a_group(kind: str, changed: dict[str, Any], length: int, blocks: int) -> None:
     """align 2 + S + C, none 1 + S, all one for every block; a window holds W - 1 and what is in flight, and one."""
     assert blocks_held(Group(kind, 1, 64), length, HELD._replace(**changed)) == blocks
 
 
-def test_a_row_of_the_block_table_is_as_long_as_the_request():
+def test_a_row_of_the_block_table_is_as_long_as_the_request() -> None:
     """In align a state group has a row for every block although a handful is held."""
     assert table_row(Group(STATE, 1, 64), 1000, HELD) == 16 + 3
     assert table_row(Group(STATE, 1, 64), 1000, HELD._replace(mode="none")) == 4

@@ -11,7 +11,7 @@ from hybridcalc.units import GIB
 CARD = Gpu(80.0, "as given")
 
 
-def test_a_gpu_leaves_its_share_less_weights_and_what_lies_beside_them():
+def test_a_gpu_leaves_its_share_less_weights_and_what_lies_beside_them() -> None:
     """80 x 0.92 - 16 - 4 = 53.6, known; every part of the card has a name."""
     rest = rest_from_gpu(CARD, 16.0, EngineArgs(), non_cache_gib=4.0)
     assert (rest.low_gib, rest.likely_gib, rest.high_gib) == pytest.approx((53.6,) * 3)
@@ -20,7 +20,7 @@ def test_a_gpu_leaves_its_share_less_weights_and_what_lies_beside_them():
     assert sum(gib for _, gib in rest.others) + rest.likely_gib == pytest.approx(80.0)
 
 
-def test_what_lies_beside_them_is_estimated_and_said_to_be():
+def test_what_lies_beside_them_is_estimated_and_said_to_be() -> None:
     rest = rest_from_gpu(CARD, 16.0, EngineArgs(gpu_memory_utilization=0.9))
     least, likely, most = NON_CACHE_GIB
     assert (rest.low_gib, rest.likely_gib, rest.high_gib) == pytest.approx((56 - most, 56 - likely, 56 - least))
@@ -28,14 +28,14 @@ def test_what_lies_beside_them_is_estimated_and_said_to_be():
     assert not rest.exact
 
 
-def test_a_flag_says_the_memory_itself():
+def test_a_flag_says_the_memory_itself() -> None:
     assert rest_from_flag(EngineArgs()) is None
     rest = rest_from_flag(EngineArgs(kv_cache_memory_bytes=40 * GIB))
     assert (rest.likely_gib, rest.exact, rest.why) == (40.0, True, "--kv-cache-memory-bytes")
 
 
 @pytest.mark.parametrize(("weights", "share"), [(73.61, 0.92), (100.0, 0.92), (40.0, 0.5)])
-def test_weights_that_do_not_fit_are_refused(weights, share):
+def test_weights_that_do_not_fit_are_refused(weights: float, share: float) -> None:
     with pytest.raises(Refusal) as caught:
         rest_from_gpu(CARD, weights, EngineArgs(gpu_memory_utilization=share))
     assert (caught.value.stage, caught.value.rule) == ("initialize_model", "HC040")
@@ -43,6 +43,6 @@ def test_weights_that_do_not_fit_are_refused(weights, share):
 
 
 @pytest.mark.parametrize("share", [0.0, -0.5, 1.5, float("nan")])
-def test_a_share_must_be_one(share):
+def test_a_share_must_be_one(share: float) -> None:
     with pytest.raises(InputError, match=r"^--gpu-memory-utilization .* is not a share of the memory$"):
         rest_from_gpu(CARD, 16.0, EngineArgs(gpu_memory_utilization=share))

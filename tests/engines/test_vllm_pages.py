@@ -1,6 +1,7 @@
 """vLLM's block, page and padding: the figures of Nemotron-H-8B, checkpoint grids, and the arithmetic for any model."""
 
 from math import lcm
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hybridcalc.architecture.families.shortconv import ShortConv
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.vllm.classes import CLASSES
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.pages import Pages
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.errors import HybridcalcError, Refusal
 
@@ -18,11 +20,11 @@ NEMOTRON, NEXT, KIMI = "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a
 OLD = {"engine_version": "0.22.1", "enable_prefix_caching": True}
 
 
-def pages(model=NEMOTRON, **flags):
+def pages(model: str = NEMOTRON, **flags: Any) -> Pages:
     return prepare(load_model(model), EngineArgs(**flags)).pages
 
 
-def test_nemotron_h_8b_needs_1040_tokens_to_cover_a_state():
+def test_nemotron_h_8b_needs_1040_tokens_to_cover_a_state() -> None:
     """4,255,744 B over 4,096 B a token are 1,039 tokens: 1,040 in steps of 16, in align and in none."""
     for caching in (True, False):
         ready = prepare(load_model(NEMOTRON), EngineArgs(enable_prefix_caching=caching))
@@ -31,7 +33,7 @@ def test_nemotron_h_8b_needs_1040_tokens_to_cover_a_state():
         assert ready.settled["padding_pct"] == 100 * (4_259_840 - 4_255_744) / 4_255_744
 
 
-def test_nemotron_h_8b_under_all_takes_whole_chunks():
+def test_nemotron_h_8b_under_all_takes_whole_chunks() -> None:
     """0.22.1: 5 chunks of 256 tokens, a page of 5,242,880 B, 23.2 % of it padding."""
     found = pages(**OLD)
     assert (found.block, found.mamba_block, found.page, found.padded) == (1280, 1280, 5_242_880, 5_242_880)
@@ -62,7 +64,7 @@ def test_nemotron_h_8b_under_all_takes_whole_chunks():
         *((KIMI, {"tensor_parallel_size": tp}, block) for tp, block in ((1, 1920), (2, 1024), (4, 512), (8, 256))),
     ],
 )
-def test_the_block_of_a_configuration(model, flags, block):
+def test_the_block_of_a_configuration(model: str, flags: dict[str, Any], block: int) -> None:
     """Steps of the given block; 64 for GDN checkpoints on FlashInfer; 128 for MLA, which is not cut by tp."""
     assert pages(model, **flags).block == block
 
@@ -82,12 +84,12 @@ def test_the_block_of_a_configuration(model, flags, block):
         (NEMOTRON, OLD, 0),
     ],
 )
-def test_blocks_that_prefill_checkpoints_take(model, flags, blocks):
+def test_blocks_that_prefill_checkpoints_take(model: str, flags: dict[str, Any], blocks: int) -> None:
     """One for every Mamba2, for GDN on FlashInfer and for KDA on FlashKDA; none in 0.22.1."""
     assert prepare(load_model(model), EngineArgs(**flags)).held.checkpoints == blocks
 
 
-def test_a_short_convolution_wider_than_its_class_says_outgrows_the_page():
+def test_a_short_convolution_wider_than_its_class_says_outgrows_the_page() -> None:
     """LFM2 with drafts: the class counts 2 rows, the layer 2 + S; 32,768 B of page hold up to 8 rows of 4,096 B."""
     config = {"method": "ngram", "num_speculative_tokens": 6}
     ready = prepare(load_model("lfm2-1.2b"), EngineArgs(speculative_config=config))
@@ -100,7 +102,7 @@ def test_a_short_convolution_wider_than_its_class_says_outgrows_the_page():
     )
 
 
-def test_a_page_that_its_state_fills_exactly_is_outgrown_as_well():
+def test_a_page_that_its_state_fills_exactly_is_outgrown_as_well() -> None:
     """Four times as wide: 2 rows of 16,384 B are the page of 16 tokens, nothing is padded, and a third does not fit."""
     lfm2 = load_model("lfm2-1.2b")
     wide = lfm2._replace(state=ShortConv((lfm2.state.streams[0]._replace(width=8192),)))
@@ -112,7 +114,7 @@ def test_a_page_that_its_state_fills_exactly_is_outgrown_as_well():
     assert "49,152 B does not fit the page of 32,768 B" in caught.value.message
 
 
-def test_a_kimi_state_that_only_the_class_halves_is_refused():
+def test_a_kimi_state_that_only_the_class_halves_is_refused() -> None:
     """--mamba-ssm-cache-dtype bfloat16 shrinks the page, the layer stays float32."""
     with pytest.raises(Refusal) as caught:
         prepare(load_model(KIMI), EngineArgs(mamba_ssm_cache_dtype="bfloat16"))
@@ -124,18 +126,18 @@ def test_a_kimi_state_that_only_the_class_halves_is_refused():
     ("dtype", "size"),
     [("auto", 4096), ("bfloat16", 4096), ("fp8", 2048), ("fp8_e5m2", 2048), ("int8_per_token_head", 2048 + 8 * 8)],
 )
-def test_bytes_of_a_token_in_a_layer(dtype, size):
+def test_bytes_of_a_token_in_a_layer(dtype: str, size: int) -> None:
     """8 KV heads x 2 x 128; a scale of 4 B for each key and each value of a head where they are kept per token."""
     assert prepare(load_model(NEMOTRON), EngineArgs(kv_cache_dtype=dtype)).kv_bytes == size
 
 
-def test_kv_heads_are_copied_once_there_are_more_ranks():
+def test_kv_heads_are_copied_once_there_are_more_ranks() -> None:
     """Qwen3-Next has 2: tp 2, 4 and 8 keep 1,024 B a token each."""
     sizes = [prepare(load_model(NEXT), EngineArgs(tensor_parallel_size=tp)).kv_bytes for tp in (1, 2, 4, 8)]
     assert sizes == [2048, 1024, 1024, 1024]
 
 
-def test_without_a_state_or_without_attention_nothing_grows():
+def test_without_a_state_or_without_attention_nothing_grows() -> None:
     assert (pages("llama-3-8b").block, pages("llama-3-8b").padded) == (16, None)
     pure = pages("codestral-mamba-7b", enable_prefix_caching=True)
     assert (pure.block, pure.mamba_block, pure.padded) == (16, 16, None)
@@ -155,7 +157,7 @@ CONFIGURATIONS = st.fixed_dictionaries({
 
 
 @given(CONFIGURATIONS)
-def test_a_page_covers_a_state_by_the_least_block_of_its_steps(drawn):
+def test_a_page_covers_a_state_by_the_least_block_of_its_steps(drawn: dict[str, Any]) -> None:
     """Against a search: the first multiple of the steps whose page holds the state, and never below --block-size."""
     model = load_model(drawn.pop("model"))
     try:

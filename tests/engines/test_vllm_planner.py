@@ -1,5 +1,8 @@
 """vLLM's start-up on a memory: blocks, capacity, boundaries, refusals with what they say, block sizes."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +13,8 @@ from hybridcalc.engines.vllm.classes import CLASSES
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.planner import prepare, size
+from hybridcalc.engines.vllm.prepared import Sizing
+from hybridcalc.engines.vllm.server_plan import Plan
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.units import GIB
 
@@ -18,12 +23,12 @@ BLOCK = 17_039_360
 """Bytes of a block of Nemotron-H-8B: 4 layers of 4,259,840 B."""
 
 
-def sized(gib=40.0, model=NEMOTRON, *, available=None, **flags):
+def sized(gib: float = 40.0, model: str = NEMOTRON, *, available: int | None = None, **flags: Any) -> Sizing:
     args = EngineArgs(**{"max_model_len": 8192, **flags})
     return size(prepare(load_model(model), args), int(gib * GIB) if available is None else available)
 
 
-def refusal(*given, **flags) -> Refusal:
+def refusal(*given: float, **flags: float | str) -> Refusal:
     with pytest.raises(Refusal) as caught:
         sized(*given, **flags)
     return caught.value
@@ -40,7 +45,7 @@ def refusal(*given, **flags) -> Refusal:
         ({"kv_cache_dtype": "fp8"}, 2520, 22, "114.55"),
     ],
 )
-def test_nemotron_h_8b_on_40_gib_at_8192_tokens(flags, blocks, each, printed):
+def test_nemotron_h_8b_on_40_gib_at_8192_tokens(flags: dict[str, Any], blocks: int, each: int, printed: str) -> None:
     """align 6 x 3 + 8 blocks a request, none 6 x 1 + 8; all 7 x 7 longer ones."""
     found = sized(**flags)
     assert (found.blocks, found.per_request) == (blocks, each)
@@ -48,7 +53,7 @@ def test_nemotron_h_8b_on_40_gib_at_8192_tokens(flags, blocks, each, printed):
     assert found.tokens == int(blocks / each * 8192)
 
 
-def test_a_request_needs_the_null_block_beside_its_own():
+def test_a_request_needs_the_null_block_beside_its_own() -> None:
     """26 blocks hold one request and are refused, since block 0 is not handed out; 27 start and print 1.04x."""
     found = refusal(available=26 * BLOCK, max_num_seqs=1)
     assert (found.stage, found.rule) == ("get_kv_cache_configs", "HC041")
@@ -59,14 +64,14 @@ def test_a_request_needs_the_null_block_beside_its_own():
     assert sized(available=20 * BLOCK, **older).blocks == 20
 
 
-def test_a_length_that_does_not_fit_is_told_the_limit_that_starts_with_it():
+def test_a_length_that_does_not_fit_is_told_the_limit_that_starts_with_it() -> None:
     """256 sequences by default are more than 26 blocks: both are written, and both together start."""
     assert refusal(available=26 * BLOCK).fix == ("write --max-model-len 7280 --max-num-seqs 26, or give it more memory")
     assert sized(available=26 * BLOCK, max_model_len=7280, max_num_seqs=26).blocks == 26
     assert refusal(available=26 * BLOCK, max_model_len=7280, max_num_seqs=27).rule == "HC044"
 
 
-def test_auto_fit_takes_the_longest_that_fits():
+def test_auto_fit_takes_the_longest_that_fits() -> None:
     """24 blocks - the null block - 18 of states: 5 of attention, 5,200 tokens."""
     assert sized(available=24 * BLOCK, max_model_len=-1, max_num_seqs=1).length == 5200
     assert sized(max_model_len=-1).length == load_model(NEMOTRON).max_context
@@ -78,18 +83,18 @@ def test_auto_fit_takes_the_longest_that_fits():
 
 
 @pytest.mark.parametrize("available", [-1, 0, 1, BLOCK])
-def test_less_than_a_block_beside_the_null_block_is_no_memory(available):
+def test_less_than_a_block_beside_the_null_block_is_no_memory(available: int) -> None:
     found = refusal(available=available, max_num_seqs=1)
     assert (found.stage, found.rule) == ("get_kv_cache_configs", "HC040")
     assert found.reason == (f"no memory for the cache: a block takes {BLOCK:,} B of {max(0, available):,} B")
 
 
-def test_a_memory_of_no_token_names_no_length():
+def test_a_memory_of_no_token_names_no_length() -> None:
     found = refusal(available=18 * BLOCK, max_num_seqs=1)
     assert (found.rule, found.fix) == ("HC041", "no length fits: more memory")
 
 
-def test_sequences_are_bounded_by_blocks_under_full_graphs_alone():
+def test_sequences_are_bounded_by_blocks_under_full_graphs_alone() -> None:
     """Equality passes; B counts all blocks, the null block and those of attention too."""
     assert sized(max_num_seqs=2520).blocks == 2520
     found = refusal(max_num_seqs=2521)
@@ -103,21 +108,21 @@ def test_sequences_are_bounded_by_blocks_under_full_graphs_alone():
     assert sized(16.0).blocks == 1008
 
 
-def test_an_override_decides_blocks_and_checks():
+def test_an_override_decides_blocks_and_checks() -> None:
     assert sized(num_gpu_blocks_override=300).blocks == 300
     assert refusal(num_gpu_blocks_override=26, max_num_seqs=1).rule == "HC041"
     assert sized(available=0, num_gpu_blocks_override=27, max_num_seqs=1).blocks == 27
 
 
 @pytest.mark.parametrize(("unit", "hit"), [(16, 16), (208, 208), (520, 520), (1040, 1040), (None, 1040)])
-def test_a_match_unit_divides_the_block(unit, hit):
+def test_a_match_unit_divides_the_block(unit: int | None, hit: int) -> None:
     """Hits then land on the unit; on the block without one."""
     found = sized(prefix_match_unit=unit)
     assert (found.hash_block, found.hit_tokens, found.scheduler_block) == (hit, hit, 1040)
 
 
 @pytest.mark.parametrize(("unit", "near"), [(32, 26), (100, 80), (2080, 1040), (7, 5)])
-def test_a_match_unit_that_does_not_is_refused_with_the_nearest(unit, near):
+def test_a_match_unit_that_does_not_is_refused_with_the_nearest(unit: int, near: int) -> None:
     found = refusal(prefix_match_unit=unit)
     assert (found.stage, found.rule) == ("resolve_kv_cache_block_sizes", "HC045")
     assert found.reason == f"prefix_match_unit {unit} does not divide the block of 1,040 tokens"
@@ -125,14 +130,14 @@ def test_a_match_unit_that_does_not_is_refused_with_the_nearest(unit, near):
     assert sized(prefix_match_unit=near).hash_block == near
 
 
-def test_a_unit_for_a_block_of_a_million_tokens_is_answered_at_once(steps):
+def test_a_unit_for_a_block_of_a_million_tokens_is_answered_at_once(steps: Callable[..., Any]) -> None:
     """The nearest divisor is found without trying every number up to it."""
     found = refusal(1000.0, block_size=2**20, prefix_match_unit=999_983)
     assert steps(lambda: refusal(1000.0, block_size=2**20, prefix_match_unit=999_983)) < 10_000
     assert (found.rule, found.fix) == ("HC045", "write --prefix-match-unit 524288, or leave it out")
 
 
-def test_one_group_takes_its_own_block_for_a_unit():
+def test_one_group_takes_its_own_block_for_a_unit() -> None:
     """Codestral-Mamba with prefix caching: blocks of 16."""
     pure = {"model": "codestral-mamba-7b", "enable_prefix_caching": True}
     assert sized(prefix_match_unit=16, **pure).hash_block == 16
@@ -163,7 +168,9 @@ def test_one_group_takes_its_own_block_for_a_unit():
         ),
     ],
 )
-def test_a_retention_interval_is_whole_blocks_of_a_model_with_a_state(flags, interval, reason, fix):
+def test_a_retention_interval_is_whole_blocks_of_a_model_with_a_state(
+    flags: dict[str, str], interval: int, reason: str, fix: str
+) -> None:
     found = refusal(prefix_cache_retention_interval=interval, **flags)
     assert (found.stage, found.rule, found.reason, found.fix) == ("retention", "HC048", reason, fix)
 
@@ -178,17 +185,17 @@ def test_a_retention_interval_is_whole_blocks_of_a_model_with_a_state(flags, int
         {"prefix_cache_retention_interval": 7, "engine_version": "0.22.1", "enable_prefix_caching": True},
     ],
 )
-def test_an_interval_that_is_none_of_this_starts(flags):
+def test_an_interval_that_is_none_of_this_starts(flags: dict[str, Any]) -> None:
     assert sized(**flags).blocks > 0
 
 
-def test_attention_and_states_of_one_kind_are_refused():
+def test_attention_and_states_of_one_kind_are_refused() -> None:
     found = refusal(disable_hybrid_kv_cache_manager=True)
     assert (found.stage, found.rule, found.fix) == ("layout+groups", "HC047", "leave it out")
     assert sized(model="codestral-mamba-7b", disable_hybrid_kv_cache_manager=True).blocks > 0
 
 
-def test_a_refusal_carries_what_the_stages_before_it_settled():
+def test_a_refusal_carries_what_the_stages_before_it_settled() -> None:
     """And the lines that were printed before it."""
     found = refusal(max_num_seqs=2521).outputs
     assert (found["num_blocks"], found["blocks_per_request"], found["attn_block_size"]) == (2520, 26, 1040)
@@ -212,7 +219,7 @@ FLAGS = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-def started(model, flags, available):
+def started(model: str, flags: dict[str, Any], available: int) -> Plan | Refusal:
     """The plan, or the refusal."""
     try:
         return vllm.plan(load_model(model), EngineArgs(**flags), available_bytes=available)
@@ -221,7 +228,9 @@ def started(model, flags, available):
 
 
 @given(st.sampled_from(PRESETS), FLAGS, st.integers(2**26, 140 * GIB))
-def test_the_longest_length_and_the_most_sequences_are_exact_boundaries(model, flags, available):
+def test_the_longest_length_and_the_most_sequences_are_exact_boundaries(
+    model: str, flags: dict[str, Any], available: int
+) -> None:
     """Both start, one token or one sequence more is refused by the rule that says so."""
     try:
         plan = started(model, flags, available)
@@ -244,7 +253,7 @@ def test_the_longest_length_and_the_most_sequences_are_exact_boundaries(model, f
 
 
 @given(st.sampled_from(PRESETS), FLAGS, st.integers(2**24, 140 * GIB), st.integers(0, 2**31))
-def test_more_memory_never_serves_less(model, flags, available, more):
+def test_more_memory_never_serves_less(model: str, flags: dict[str, Any], available: int, more: int) -> None:
     """Blocks, tokens, requests, lengths; what starts, starts with more."""
     try:
         less, larger = started(model, flags, available), started(model, flags, available + more)

@@ -1,5 +1,7 @@
 """What vLLM reuses of a shared prefix: the published 3,840 of 4,000, whole units for any lengths, and finer units."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,8 @@ from hypothesis import strategies as st
 from hybridcalc import load_model
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.planner import prepare, size
-from hybridcalc.engines.vllm.prefix import finest_reuse, prefix_reuse
+from hybridcalc.engines.vllm.prefix import PrefixReuse, finest_reuse, prefix_reuse
+from hybridcalc.engines.vllm.prepared import Prepared, Sizing
 from hybridcalc.units import GIB
 
 NEMOTRON, NEXT = "nemotron-h-8b", "qwen3-next-80b-a3b"
@@ -15,16 +18,16 @@ ALL = {"engine_version": "0.22.1", "enable_prefix_caching": True}
 MTP = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 1}}
 
 
-def started(model=NEMOTRON, **flags):
+def started(model: str = NEMOTRON, **flags: Any) -> tuple[Prepared, Sizing]:
     ready = prepare(load_model(model), EngineArgs(max_model_len=8192, **flags))
     return ready, size(ready, 60 * GIB)
 
 
-def reuse(shared, private, *given, **flags):
+def reuse(shared: int, private: int, *given: str, **flags: Any) -> PrefixReuse:
     return prefix_reuse(*started(*given, **flags), shared, private)
 
 
-def test_4000_shared_and_200_private_tokens_reuse_3840():
+def test_4000_shared_and_200_private_tokens_reuse_3840() -> None:
     """0.22.1, mode all, blocks of 1,280: three of them; 360 tokens are computed. Of 900 shared ones nothing is."""
     found = reuse(4000, 200, **ALL)
     assert (found.reused, found.computed, found.unit, found.why) == (3840, 360, 1280, "3 x 1,280 tokens")
@@ -52,19 +55,19 @@ def test_4000_shared_and_200_private_tokens_reuse_3840():
         ({**ALL, "mamba_cache_mode": "align"}, 4000, 200, 3120),
     ],
 )
-def test_hits_land_on_whole_units(flags, shared, private, reused):
+def test_hits_land_on_whole_units(flags: dict[str, Any], shared: int, private: int, reused: int) -> None:
     """The last token is always computed; drafts compute the block before it as well."""
     assert reuse(shared, private, **flags).reused == reused
 
 
-def test_sparse_retention_serves_the_third_request():
+def test_sparse_retention_serves_the_third_request() -> None:
     """The second one leaves the state at the junction; without a state, or with dense retention, the next does."""
     assert "from the third request on" in reuse(4000, 200).why
     assert "third" not in reuse(4000, 200, prefix_cache_retention_interval=None).why
     assert "third" not in reuse(4000, 200, "llama-3-8b").why
 
 
-def test_a_hit_under_drafts_needs_two_units():
+def test_a_hit_under_drafts_needs_two_units() -> None:
     assert reuse(1000, 200, NEXT, **MTP).why == "a hit needs 1,152 shared tokens"
     assert reuse(1152, 200, NEXT, **MTP).reused == 576
 
@@ -83,7 +86,7 @@ STARTED = {
 
 
 @given(st.sampled_from(sorted(STARTED)), st.integers(1, 50_000), st.integers(0, 5_000))
-def test_what_is_reused_is_whole_units_of_what_is_shared(name, shared, private):
+def test_what_is_reused_is_whole_units_of_what_is_shared(name: str, shared: int, private: int) -> None:
     """Never more than is shared, never the last token; one more shared token never reuses less."""
     ready, sizing = STARTED[name]
     found = prefix_reuse(ready, sizing, shared, private)
@@ -97,7 +100,7 @@ def test_what_is_reused_is_whole_units_of_what_is_shared(name, shared, private):
 
 
 @given(st.integers(1, 20_000), st.integers(0, 500))
-def test_the_finest_unit_is_the_best_of_all_that_the_engine_takes(shared, private):
+def test_the_finest_unit_is_the_best_of_all_that_the_engine_takes(shared: int, private: int) -> None:
     """Against every multiple of 16 that divides the block."""
     ready, sizing = STARTED["align"]
     best = finest_reuse(ready, sizing, shared, private)
@@ -107,7 +110,7 @@ def test_the_finest_unit_is_the_best_of_all_that_the_engine_takes(shared, privat
         assert reuse(shared, private, prefix_match_unit=best.unit).reused == best.reused
 
 
-def test_no_finer_unit_is_looked_for_where_there_is_none():
+def test_no_finer_unit_is_looked_for_where_there_is_none() -> None:
     """0.22.1 hits whole blocks alone."""
     assert finest_reuse(*started(**ALL), 900, 200).reused == 0
     assert finest_reuse(*started(enable_prefix_caching=False), 4000, 200).reused == 0

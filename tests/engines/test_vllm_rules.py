@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from hybridcalc.deployment import Workload
 from hybridcalc.engines.vllm.command import from_words
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.rules import RULES
+from hybridcalc.engines.vllm.server_plan import Plan
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import SEVERITIES, Finding
 from hybridcalc.units import GIB
@@ -19,14 +21,23 @@ OLD = {"engine_version": "0.22.1", "enable_prefix_caching": True}
 NGRAM = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 7}}
 
 
-def planned(model=NEMOTRON, *, gib=40.0, length=4200, concurrency=None, shared=0, private=0, **flags):
+def planned(
+    model: str = NEMOTRON,
+    *,
+    gib: float = 40.0,
+    length: int = 4200,
+    concurrency: int | None = None,
+    shared: int = 0,
+    private: int = 0,
+    **flags: Any,
+) -> Plan:
     """A plan of Nemotron-H-8B at 8,192 tokens, or of another model, under ``flags``."""
     args = EngineArgs(**{"max_model_len": 8192, **flags})
     workload = Workload(((length, 1),) if length else (), concurrency, None, shared, private)
     return vllm.plan(load_model(model), args, available_bytes=int(gib * GIB), workload=workload)
 
 
-def found(rule, **flags) -> Finding | None:
+def found(rule: str, **flags: Any) -> Finding | None:
     """The finding of one rule, or None."""
     return next((finding for finding in planned(**flags).findings if finding.rule == rule), None)
 
@@ -50,7 +61,7 @@ def mended(fix: str, flags: dict) -> dict:
     return changed
 
 
-def test_every_rule_has_an_id_of_its_own_and_says_why():
+def test_every_rule_has_an_id_of_its_own_and_says_why() -> None:
     """HC040 to HC067, refusals first, each with severity, title, reason and source."""
     ids = [rule.id for rule in RULES]
     assert ids == [f"HC{number:03d}" for number in (*range(40, 52), *range(55, 68))]
@@ -88,7 +99,9 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("rule", "stage", "flags", "reason", "instead"), REFUSALS)
-def test_a_refusal_carries_its_rule_its_stage_and_a_fix_that_starts(rule, stage, flags, reason, instead):
+def test_a_refusal_carries_its_rule_its_stage_and_a_fix_that_starts(
+    rule: str, stage: str, flags: dict[str, Any], reason: str, instead: dict[str, Any] | None
+) -> None:
     """What the engine does not start with is raised where it checks; under its own fix, or one value on, it starts."""
     with pytest.raises(Refusal) as caught:
         planned(**flags)
@@ -101,7 +114,7 @@ def test_a_refusal_carries_its_rule_its_stage_and_a_fix_that_starts(rule, stage,
 
 
 @pytest.mark.parametrize(("mode", "version"), [("all", "0.33.0")])
-def test_the_version_that_a_refusal_names_starts(mode, version):
+def test_the_version_that_a_refusal_names_starts(mode: str, version: str) -> None:
     with pytest.raises(Refusal) as caught:
         planned(mamba_cache_mode=mode, engine_version=version)
     again = mended(re.search(r"(add --engine-version .*)", caught.value.fix)[1], {"mamba_cache_mode": mode})
@@ -151,7 +164,9 @@ TRAPS = [
 
 
 @pytest.mark.parametrize(("rule", "severity", "caught", "left", "words"), TRAPS)
-def test_a_trap_is_found_and_its_neighbour_is_not(rule, severity, caught, left, words):
+def test_a_trap_is_found_and_its_neighbour_is_not(
+    rule: str, severity: str, caught: dict[str, Any], left: dict[str, Any], words: str
+) -> None:
     """The finding names the numbers that make it one; a configuration next to it has none."""
     finding = found(rule, **caught)
     assert finding is not None and finding.severity == severity
@@ -167,7 +182,7 @@ def test_a_trap_is_found_and_its_neighbour_is_not(rule, severity, caught, left, 
         if re.match(r"write|leave out --|leave it out", getattr(found(rule, **caught), "fix", ""))
     ],
 )
-def test_the_fix_of_a_trap_mends_it(rule, flags):
+def test_the_fix_of_a_trap_mends_it(rule: str, flags: dict[str, Any]) -> None:
     """Planned again under what it says, the rule has nothing more to say."""
     fix = found(rule, **flags).fix
     if fix == "leave it out":
@@ -180,7 +195,7 @@ def test_the_fix_of_a_trap_mends_it(rule, flags):
     assert found(rule, **changed) is None
 
 
-def test_every_trap_above_that_has_a_fix_of_flags_is_mended():
+def test_every_trap_above_that_has_a_fix_of_flags_is_mended() -> None:
     """The selection above would be empty in silence otherwise."""
     written = {rule for rule, _, caught, _, _ in TRAPS if (found(rule, **caught).fix or "share").startswith(("w", "l"))}
     assert written == {"HC055", "HC056", "HC057", "HC060", "HC061", "HC063", "HC065", "HC066"}
@@ -188,18 +203,18 @@ def test_every_trap_above_that_has_a_fix_of_flags_is_mended():
 
 
 @pytest.mark.parametrize("wanted", [110, 190, 225])
-def test_the_fix_for_too_few_requests_reaches_the_number_wanted(wanted):
+def test_the_fix_for_too_few_requests_reaches_the_number_wanted(wanted: int) -> None:
     finding = found("HC063", concurrency=wanted)
     assert finding.fix.startswith("write --")
     assert planned(**mended(finding.fix, {}), concurrency=wanted).concurrency >= wanted
 
 
-def test_no_fix_is_written_that_does_not_fit():
+def test_no_fix_is_written_that_does_not_fit() -> None:
     finding = found("HC063", concurrency=10_000)
     assert finding.fix == "use more memory, or shorten the requests"
 
 
-def test_blocks_that_drafts_take_are_counted_as_the_planner_counts_them():
+def test_blocks_that_drafts_take_are_counted_as_the_planner_counts_them() -> None:
     """Without the drafts a request holds so many blocks fewer."""
     plan = planned(**NGRAM)
     for drafts in (1, 7):
@@ -211,7 +226,7 @@ def test_blocks_that_drafts_take_are_counted_as_the_planner_counts_them():
     assert plan.fixed_blocks == 6 * 7 + planned().fixed_blocks
 
 
-def test_a_length_that_no_memory_serves_is_not_told_a_flag():
+def test_a_length_that_no_memory_serves_is_not_told_a_flag() -> None:
     """The model's own end, or what the memory holds; else the length itself."""
     assert found("HC062", length=9000).fix == "shorten the requests: the model itself ends at 8,192"
     small = {"model": NEXT, "gib": 2.0, "length": 100_000, "max_num_seqs": 1}
@@ -224,24 +239,24 @@ def test_a_length_that_no_memory_serves_is_not_told_a_flag():
     assert found("HC062", length=5000, max_model_len=5000) is None
 
 
-def test_errors_come_first():
+def test_errors_come_first() -> None:
     order = [
         f.severity for f in planned(concurrency=1000, max_num_seqs=2000, kv_cache_dtype="fp8", length=1000).findings
     ]
     assert order == sorted(order, key=("error", "warning", "note").index) and len(set(order)) == 3
 
 
-def test_a_configuration_that_fits_its_workload_has_no_findings():
+def test_a_configuration_that_fits_its_workload_has_no_findings() -> None:
     assert planned(max_num_seqs=109).findings == ()
 
 
-def test_a_state_that_pins_the_page_is_told_what_shrinks_it():
+def test_a_state_that_pins_the_page_is_told_what_shrinks_it() -> None:
     """A float32 state is; under a bfloat16 one there is nothing left to say."""
     assert "--mamba-ssm-cache-dtype bfloat16" in found("HC058", kv_cache_dtype="fp8").fix
     assert found("HC058", kv_cache_dtype="fp8", mamba_ssm_cache_dtype="bfloat16").fix == ""
 
 
-def test_a_replayed_state_of_another_dtype_is_not_called_ignored():
+def test_a_replayed_state_of_another_dtype_is_not_called_ignored() -> None:
     """ReplaySSM's last tensor is a ring, not the state."""
     args = EngineArgs(
         max_model_len=8192,

@@ -3,6 +3,7 @@
 import json
 import re
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,13 +21,15 @@ from hybridcalc.units import GIB
 NEMOTRON = "nemotron-h-8b"
 
 
-def planned(model=NEMOTRON, *, gib=40.0, work=None, rest=None, **flags) -> vllm.Plan:
+def planned(
+    model: str = NEMOTRON, *, gib: float = 40.0, work: Workload | None = None, rest: Rest | None = None, **flags: Any
+) -> vllm.Plan:
     args = EngineArgs(**{"max_model_len": 8192, **flags})
     available = None if rest is not None else int(gib * GIB)
     return vllm.plan(load_model(model), args, available_bytes=available, rest=rest, workload=work)
 
 
-def test_nemotron_h_8b_runs_109_requests_of_4200_tokens():
+def test_nemotron_h_8b_runs_109_requests_of_4200_tokens() -> None:
     """2,519 usable blocks over 18 of states and 5 of KV."""
     plan = planned(work=Workload.at(4200))
     assert (plan.fixed_blocks, plan.running.blocks_each, plan.usable_blocks) == (18, 23, 2519)
@@ -35,7 +38,7 @@ def test_nemotron_h_8b_runs_109_requests_of_4200_tokens():
     assert plan.marginal_bytes_per_token == 16_384
 
 
-def test_mode_all_holds_a_state_for_every_block():
+def test_mode_all_holds_a_state_for_every_block() -> None:
     """Nothing is fixed; each token takes its share of seven groups."""
     plan = planned(engine_version="0.22.1", enable_prefix_caching=True)
     assert plan.fixed_blocks == 0
@@ -43,20 +46,20 @@ def test_mode_all_holds_a_state_for_every_block():
     assert plan.padding_pct == pytest.approx(23.19538)
 
 
-def test_the_limit_binds_where_the_blocks_hold_more():
+def test_the_limit_binds_where_the_blocks_hold_more() -> None:
     plan = planned(work=Workload.at(4200), max_num_seqs=100)
     assert (plan.concurrency, plan.running.fits, plan.binding) == (100, 109, "limit")
     assert plan.running.idle_percent == pytest.approx(100 * (1 - 100 * 23 / 2519))
 
 
-def test_unequal_requests_weigh_by_the_blocks_they_hold():
+def test_unequal_requests_weigh_by_the_blocks_they_hold() -> None:
     """20 of 8,000 tokens hold 18 + 8 blocks, 4 of 1,000 hold 18 + 1."""
     plan = planned(work=Workload(((8000, 20), (1000, 4))))
     assert plan.running.blocks_each == Fraction(20 * 26 + 4 * 19, 24)
     assert plan.concurrency == int(2519 // plan.running.blocks_each)
 
 
-def test_the_budget_names_every_use_of_the_pool():
+def test_the_budget_names_every_use_of_the_pool() -> None:
     """109 requests x (6 groups x 3 blocks x 4 layers of states, 5 blocks x 4 layers of KV)."""
     plan = planned(work=Workload.at(4200))
     lines = {line.name: line.allocated_bytes for line in plan.budget}
@@ -91,7 +94,9 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 200_000), st.integers(1, 9)), max_si
         }
     ),
 )
-def test_budget_lines_add_up_to_the_blocks_exactly(model, lengths, available, flags):
+def test_budget_lines_add_up_to_the_blocks_exactly(
+    model: str, lengths: tuple[tuple[int, int], ...], available: int, flags: dict[str, Any]
+) -> None:
     """Blocks x bytes, for any mix of lengths; no line below zero; all blocks within the memory."""
     try:
         plan = planned(model, gib=available / GIB, work=Workload(lengths), **flags)
@@ -107,7 +112,7 @@ def test_budget_lines_add_up_to_the_blocks_exactly(model, lengths, available, fl
     assert document["num_blocks"] == plan.num_blocks and document["steps"]
 
 
-def test_json_holds_every_promised_key():
+def test_json_holds_every_promised_key() -> None:
     """Names and types that scripts rely on."""
     document = planned(work=Workload(((4200, 1),), None, None, 4000, 200)).to_dict()
     whole = (
@@ -134,7 +139,7 @@ def test_json_holds_every_promised_key():
     assert all(set(line) >= {"name", "charged_bytes", "allocated_bytes", "why"} for line in document["budget"])
 
 
-def test_a_refused_document_names_rule_stage_and_what_was_settled():
+def test_a_refused_document_names_rule_stage_and_what_was_settled() -> None:
     args = EngineArgs(max_model_len=8192, max_num_seqs=5000)
     with pytest.raises(Refusal) as caught:
         vllm.plan(load_model(NEMOTRON), args, available_bytes=40 * GIB)
@@ -144,14 +149,14 @@ def test_a_refused_document_names_rule_stage_and_what_was_settled():
     json.dumps(document)
 
 
-def test_a_plan_without_memory_asks_for_it():
+def test_a_plan_without_memory_asks_for_it() -> None:
     with pytest.raises(InputError, match=r"^a plan needs the memory free for the cache$"):
         vllm.plan(load_model(NEMOTRON), EngineArgs())
     plan = vllm.plan(load_model(NEMOTRON), EngineArgs(kv_cache_memory_bytes=40 * GIB, max_model_len=8192))
     assert plan.num_blocks == 2520
 
 
-def test_an_uncertain_memory_is_planned_at_both_ends():
+def test_an_uncertain_memory_is_planned_at_both_ends() -> None:
     plan = planned(rest=Rest(40.0, 38.0, 41.0, "an estimate"))
     assert plan.low.blocks < plan.num_blocks == 2520 < plan.high.blocks
     assert plan.to_dict()["intervals"] == {
@@ -171,7 +176,9 @@ def test_an_uncertain_memory_is_planned_at_both_ends():
         (Rest(40.0, 38.0, 41.0, ""), Workload.at(9000), 1),
     ],
 )
-def test_too_many_sequences_are_told_a_number_for_both_ends_of_the_memory(rest, work, seqs):
+def test_too_many_sequences_are_told_a_number_for_both_ends_of_the_memory(
+    rest: Rest, work: Workload, seqs: int
+) -> None:
     """The blocks of the low end, unless no request fits there, and no more than the workload can use."""
     with pytest.raises(Refusal) as caught:
         planned(rest=rest, work=work, max_num_seqs=9999)
@@ -182,7 +189,7 @@ def test_too_many_sequences_are_told_a_number_for_both_ends_of_the_memory(rest, 
         assert plan.concurrency == plan.running.fits == seqs
 
 
-def test_requests_longer_than_the_server_takes_do_not_run():
+def test_requests_longer_than_the_server_takes_do_not_run() -> None:
     """None of them is served, however many would fit the blocks."""
     plan = planned(work=Workload.at(8193), max_num_seqs=64)
     assert (plan.concurrency, plan.running.fits, plan.binding) == (0, 0, "length")
@@ -194,13 +201,13 @@ def test_requests_longer_than_the_server_takes_do_not_run():
 
 
 @pytest.mark.parametrize("value", [40.0 * GIB, "40GiB", True, float("nan"), 10**30, [1]])
-def test_a_memory_that_is_no_whole_number_of_bytes_is_an_input_error(value):
+def test_a_memory_that_is_no_whole_number_of_bytes_is_an_input_error(value: Any) -> None:
     """Fractions of a byte would be cut in silence."""
     with pytest.raises(InputError, match=r" is not a whole number of bytes$"):
         vllm.plan(load_model(NEMOTRON), EngineArgs(), available_bytes=value)
 
 
-def test_an_end_that_does_not_start_is_said():
+def test_an_end_that_does_not_start_is_said() -> None:
     plan = planned(rest=Rest(40.0, 0.1, 41.0, "an estimate"))
     assert plan.low.blocks == 0
     assert plan.notes[-1] == "at the low end of this memory the server does not start"
@@ -226,12 +233,12 @@ def test_an_end_that_does_not_start_is_said():
         ({"model": "gpt-oss-120b", "max_model_len": 8192}, "a window holds the tokens in flight as well"),
     ],
 )
-def test_what_is_not_known_or_does_nothing_is_noted(given, words):
+def test_what_is_not_known_or_does_nothing_is_noted(given: dict[str, Any], words: str) -> None:
     assert any(words in note for note in planned(**given).notes)
     assert not any(words in note for note in planned(max_num_seqs=64).notes)
 
 
-def test_the_steps_compute_to_their_values():
+def test_the_steps_compute_to_their_values() -> None:
     """Those whose numbers are plain arithmetic."""
     for flags in ({}, {"engine_version": "0.19.0"}, {"kv_cache_dtype": "fp8"}, {"model": "qwen3-next-80b-a3b"}):
         for step in planned(**flags).steps:
@@ -250,6 +257,6 @@ def test_the_steps_compute_to_their_values():
         ("0.19.0", "GPU KV cache size: 374,400 tokens"),
     ],
 )
-def test_the_token_figure_of_a_version(version, line):
+def test_the_token_figure_of_a_version(version: str, line: str) -> None:
     """Up to 0.20.1: 2,520 // 7 groups x 1,040 tokens, whatever a request holds."""
     assert line in planned(engine_version=version).log_lines

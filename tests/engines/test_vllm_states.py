@@ -7,33 +7,33 @@ from hybridcalc.engines.vllm import EngineArgs, layer_state
 from hybridcalc.errors import HybridcalcError, InputError, ShardingError
 
 
-def test_a_model_without_a_state_is_refused():
+def test_a_model_without_a_state_is_refused() -> None:
     """Llama has KV alone."""
     with pytest.raises(InputError, match=r"^llama-3-8b has no recurrent layer: it keeps no state$"):
         layer_state(load_model("llama-3-8b"), EngineArgs())
 
 
-def test_ranks_that_do_not_divide_are_refused_with_the_engine_s_own_number():
+def test_ranks_that_do_not_divide_are_refused_with_the_engine_s_own_number() -> None:
     """The engine asserts exact division: H * d for KDA."""
     with pytest.raises(ShardingError) as refusal:
         layer_state(load_model("kimi-linear-48b-a3b"), EngineArgs(tensor_parallel_size=3))
     assert (refusal.value.total, refusal.value.parts) == (4096, 3)
 
 
-def test_linear_attention_heads_are_floored_not_checked():
+def test_linear_attention_heads_are_floored_not_checked() -> None:
     """vLLM's linear attention takes H // T without asking whether it divides."""
     (state,) = layer_state(load_model("ling-2.6-flash"), EngineArgs(tensor_parallel_size=3))
     assert state.shape == (10, 128, 128)
 
 
-def test_a_float16_kda_state_is_refused():
+def test_a_float16_kda_state_is_refused() -> None:
     """vLLM: "KDA recurrent state supports only auto, float32, and bfloat16; got float16" (recorded case)."""
     with pytest.raises(HybridcalcError):
         layer_state(load_model("kimi-linear-48b-a3b"), EngineArgs(mamba_ssm_cache_dtype="float16"))
 
 
 @pytest.mark.parametrize("version", ["main", "", "0", "0.x"])
-def test_what_is_no_version_is_refused(version):
+def test_what_is_no_version_is_refused(version: str) -> None:
     """As for SGLang: an InputError, not a ValueError or an IndexError."""
     with pytest.raises(InputError):
         layer_state(load_model("kimi-linear-48b-a3b"), EngineArgs(engine_version=version))

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,9 @@ from hybridcalc.engines.suggest import MOST
 from hybridcalc.engines.vllm.classes import CLASSES
 from hybridcalc.engines.vllm.command import from_words
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.server_plan import Plan
 from hybridcalc.errors import HybridcalcError
+from hybridcalc.steps import Suggestion
 from hybridcalc.units import GIB
 
 NEMOTRON = "nemotron-h-8b"
@@ -22,7 +25,15 @@ REQUESTS = re.compile(r"([0-9,]+) -> ([0-9,]+) requests? of .*")
 REUSED = re.compile(r"([0-9,]+) -> ([0-9,]+) of [0-9,]+ tokens? reused")
 
 
-def planned(model=NEMOTRON, *, gib=40.0, rest=None, work=None, args=None, **flags):
+def planned(
+    model: str = NEMOTRON,
+    *,
+    gib: float = 40.0,
+    rest: Rest | None = None,
+    work: Workload | None = None,
+    args: EngineArgs | None = None,
+    **flags: Any,
+) -> Plan:
     args = args or EngineArgs(**{"max_model_len": 8192, **flags})
     available = None if rest is not None else int(gib * GIB)
     return vllm.plan(load_model(model), args, available_bytes=available, rest=rest, workload=work or Workload.at(4200))
@@ -40,14 +51,14 @@ def changed(args: EngineArgs, flags: str) -> EngineArgs:
     )
 
 
-def effect(suggestion):
+def effect(suggestion: Suggestion) -> tuple[int, int, bool]:
     """From and to of a suggestion, and whether it is about requests."""
     match = REQUESTS.fullmatch(suggestion.effect)
     found = match or REUSED.fullmatch(suggestion.effect)
     return *(int(figure.replace(",", "")) for figure in found.groups()), bool(match)
 
 
-def check(plan, model, gib, work):
+def check(plan: Plan, model: str, gib: float, work: Workload) -> None:
     """Every promise of a plan's suggestions, by planning again."""
     for suggestion in plan.suggestions:
         before, after, requests = effect(suggestion)
@@ -73,7 +84,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("flags", "expected"), CASES.values(), ids=CASES)
-def test_every_effect_is_what_planning_its_flags_gives(flags, expected):
+def test_every_effect_is_what_planning_its_flags_gives(flags: dict[str, Any], expected: set[str]) -> None:
     """From: the plan as it is. To: the suggested flags behind those there are, parsed and planned again."""
     plan = planned(**flags)
     names = {suggestion.flags for suggestion in plan.suggestions}
@@ -106,7 +117,9 @@ PRESETS = [name for name in model_names() if load_model(name).architecture in CL
     ),
 )
 @settings(max_examples=100)
-def test_suggestions_are_few_sorted_distinct_and_keep_their_promise(model, gib, length, prefix, flags):
+def test_suggestions_are_few_sorted_distinct_and_keep_their_promise(
+    model: str, gib: float, length: int, prefix: tuple[int, int], flags: dict[str, Any]
+) -> None:
     """Whatever the model, the memory and the length: none is refused, none is worse."""
     work = Workload(((length, 1),), None, None, *prefix)
     try:
@@ -120,7 +133,7 @@ def test_suggestions_are_few_sorted_distinct_and_keep_their_promise(model, gib, 
     check(plan, model, gib, work)
 
 
-def test_changes_that_help_are_tried_together():
+def test_changes_that_help_are_tried_together() -> None:
     """Both states and KV halved: more than either alone."""
     flags = {suggestion.flags: suggestion for suggestion in planned(max_num_seqs=1000).suggestions}
     joint = max(flags.values(), key=lambda suggestion: suggestion.gain)
@@ -128,7 +141,7 @@ def test_changes_that_help_are_tried_together():
     assert joint.gain > max(s.gain for name, s in flags.items() if name != joint.flags)
 
 
-def test_prefix_caching_is_kept_where_a_prefix_is_shared():
+def test_prefix_caching_is_kept_where_a_prefix_is_shared() -> None:
     """And a unit that lets hits land between blocks is named."""
     work = Workload(((4200, 1),), None, None, 4000, 200)
     flags = [suggestion.flags for suggestion in planned(work=work).suggestions]
@@ -137,7 +150,7 @@ def test_prefix_caching_is_kept_where_a_prefix_is_shared():
     assert any("--no-enable-prefix-caching" in s.flags for s in planned().suggestions)
 
 
-def test_a_larger_share_is_planned_with_the_memory_it_brings():
+def test_a_larger_share_is_planned_with_the_memory_it_brings() -> None:
     """Two per cent of the card, and no more than 0.96; only where the card is known."""
     rest, args = Rest(40.0, 40.0, 40.0, "", 80.0), EngineArgs(max_model_len=8192, gpu_memory_utilization=0.9)
     plan = planned(rest=rest, args=args)
@@ -150,12 +163,12 @@ def test_a_larger_share_is_planned_with_the_memory_it_brings():
         assert not [s for s in other.suggestions if "--gpu-memory-utilization" in s.flags]
 
 
-def test_without_a_length_there_is_nothing_to_serve_better():
+def test_without_a_length_there_is_nothing_to_serve_better() -> None:
     """Requests of unknown length cannot be weighed."""
     assert planned(work=Workload()).suggestions == ()
 
 
-def test_kimi_linear_is_not_told_a_dtype_that_its_layers_ignore():
+def test_kimi_linear_is_not_told_a_dtype_that_its_layers_ignore() -> None:
     """It would be refused: the class obeys, the layer does not."""
     flags = [suggestion.flags for suggestion in planned("kimi-linear-48b-a3b").suggestions]
     assert flags and not any("--mamba-ssm-cache-dtype" in line for line in flags)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from hybridcalc import load_model, vllm
-from hybridcalc.deployment import Workload, exact_rest
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.engine import ENGINES
-from hybridcalc.engines.sweep import MOST_PREPARED, Solver, count_points, mark_front, parse_axis, sweep
+from hybridcalc.engines.sweep import MOST_PREPARED, Axis, Point, Solver, count_points, mark_front, parse_axis, sweep
 from hybridcalc.engines.vllm import memory
 from hybridcalc.engines.vllm import sweep as vllm_sweep
 from hybridcalc.engines.vllm.command import TABLE, from_words
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.prepared import Prepared
 from hybridcalc.engines.vllm.sweep import SWEEPING
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.hardware import find_gpu
@@ -20,7 +25,9 @@ AT_4200 = Workload.at(4200)
 NEMOTRON = ["nemotron-h-8b", "--max-model-len", "8192"]
 
 
-def swept(words, specs, *, rest=None, work=AT_4200):
+def swept(
+    words: list[str], specs: list[str], *, rest: Callable[..., Any] | None = None, work: Workload = AT_4200
+) -> tuple[list[Axis], list[Point]]:
     """Axes and every point of a sweep, on 40 GiB unless ``rest`` makes them of the arguments."""
     axes = [parse_axis(spec) for spec in specs]
     found = sweep(
@@ -34,7 +41,7 @@ def swept(words, specs, *, rest=None, work=AT_4200):
     return axes, list(found)
 
 
-def alone(words, more, gib, work):
+def alone(words: list[str], more: list[str], gib: float, work: Workload) -> tuple[int | str, ...]:
     """What a plan of the flags themselves comes to, in the form of a point's figures."""
     try:
         plan = vllm.plan(load_model(words[0]), from_words([*words, *more], {})[1], rest=exact_rest(gib), workload=work)
@@ -58,7 +65,7 @@ SWEEPS = {
     "work", [AT_4200, Workload(), Workload(((4200, 3), (100, 2)))], ids=["4200", "no length", "a mix"]
 )
 @pytest.mark.parametrize(("words", "specs"), SWEEPS.values(), ids=SWEEPS)
-def test_every_point_is_the_plan_of_its_combination_alone(words, specs, work):
+def test_every_point_is_the_plan_of_its_combination_alone(words: list[str], specs: list[str], work: Workload) -> None:
     """Blocks, tokens, requests, what binds, and the reason where the engine would not start."""
     axes, found = swept(words, specs, work=work)
     assert len(found) == count_points(axes, TABLE)
@@ -67,7 +74,7 @@ def test_every_point_is_the_plan_of_its_combination_alone(words, specs, work):
         assert point[1:6] == alone(words, more, 40.0, work), more
 
 
-def test_the_sweeps_above_hold_points_of_every_kind():
+def test_the_sweeps_above_hold_points_of_every_kind() -> None:
     """Blocks, the limit and the longest length bind somewhere, and the engine refuses early and late."""
     found = [point for words, specs in SWEEPS.values() for point in swept(words, specs)[1]]
     assert {point.binding for point in found} == {"blocks", "limit", "length", ""}
@@ -76,7 +83,7 @@ def test_the_sweeps_above_hold_points_of_every_kind():
         assert words in reasons
 
 
-def test_memory_and_length_are_swept_too():
+def test_memory_and_length_are_swept_too() -> None:
     """In GiB and tokens; what is swept wins over what is given."""
     _, found = swept(NEMOTRON, ["available=20,40GiB", "length=4k,4200"])
     for point in found:
@@ -86,11 +93,11 @@ def test_memory_and_length_are_swept_too():
         )
 
 
-def test_memory_follows_the_arguments_of_a_point():
+def test_memory_follows_the_arguments_of_a_point() -> None:
     """A larger share leaves more: each point is planned with its own."""
     gpu = find_gpu("h200")
 
-    def left(args: EngineArgs):
+    def left(args: EngineArgs) -> Rest:
         return memory.rest_from_gpu(gpu, 16.0, args)
 
     _, found = swept([*NEMOTRON, "--max-num-seqs", "1024"], ["gpu-memory-utilization=0.5,0.7,0.9"], rest=left)
@@ -102,7 +109,7 @@ def test_memory_follows_the_arguments_of_a_point():
     assert [point.best for point in mark_front(found)] == [False, False, True]
 
 
-def test_weights_that_do_not_fit_are_points_that_do_not_start():
+def test_weights_that_do_not_fit_are_points_that_do_not_start() -> None:
     gpu = find_gpu("h100")
     _, found = swept(
         NEMOTRON, ["gpu-memory-utilization=0.1,0.9"], rest=lambda args: memory.rest_from_gpu(gpu, 16.0, args)
@@ -112,7 +119,7 @@ def test_weights_that_do_not_fit_are_points_that_do_not_start():
 
 
 @pytest.mark.parametrize("spec", ["nonsense=3", "model=kimi-k3", "port=1", "gpu=h100", "weights=16"])
-def test_a_name_that_changes_no_plan_is_refused(spec):
+def test_a_name_that_changes_no_plan_is_refused(spec: str) -> None:
     """Flags nobody needs change nothing, and options of the command are none of the engine."""
     with pytest.raises(InputError, match=r"^--sweep [a-z]+: no flag that changes a plan$"):
         swept(NEMOTRON, [spec])
@@ -132,7 +139,7 @@ def test_a_name_that_changes_no_plan_is_refused(spec):
         ),
     ],
 )
-def test_switches_short_and_dotted_names_are_swept(spec, before, flags):
+def test_switches_short_and_dotted_names_are_swept(spec: str, before: tuple[str, ...], flags: list[list[str]]) -> None:
     """Each point is the plan of what one would type; 9,999 sequences start without full graphs alone."""
     words = [*NEMOTRON, *before]
     _, found = swept(words, [spec])
@@ -140,13 +147,13 @@ def test_switches_short_and_dotted_names_are_swept(spec, before, flags):
     assert len({point[1:6] for point in found}) == 2
 
 
-def test_a_value_that_is_no_switch_is_refused():
+def test_a_value_that_is_no_switch_is_refused() -> None:
     with pytest.raises(InputError, match=r"^--sweep enforce-eager=2: a switch is true or false$") as caught:
         swept(NEMOTRON, ["enforce-eager=2"])
     assert caught.value.fix == "write enforce-eager=true,false"
 
 
-def test_a_sweep_of_many_shapes_keeps_few_of_them():
+def test_a_sweep_of_many_shapes_keeps_few_of_them() -> None:
     """Memory is bounded whatever is swept: what is prepared for old shapes is let go."""
     solver, work = Solver(load_model("nemotron-h-8b"), SWEEPING), Workload()
     args = EngineArgs(max_model_len=8192, max_num_seqs=1)
@@ -156,11 +163,11 @@ def test_a_sweep_of_many_shapes_keeps_few_of_them():
         assert len(solver._prepared) <= MOST_PREPARED
 
 
-def test_points_that_differ_in_limits_and_memory_alone_share_one_preparation(monkeypatch):
+def test_points_that_differ_in_limits_and_memory_alone_share_one_preparation(monkeypatch: pytest.MonkeyPatch) -> None:
     """What makes a sweep of a quarter million points answerable."""
     made = []
 
-    def counted(model, args):
+    def counted(model: Architecture, args: EngineArgs) -> Prepared:
         made.append(args)
         return SWEEPING.prepare(model, args)
 
@@ -181,7 +188,7 @@ def test_points_that_differ_in_limits_and_memory_alone_share_one_preparation(mon
     assert (found[-1].values, found[-1].requests, found[-1].binding) == (("50", "50"), 50, "limit")
 
 
-def test_a_retired_cache_mode_stops_every_point_as_it_stops_a_plan():
+def test_a_retired_cache_mode_stops_every_point_as_it_stops_a_plan() -> None:
     """Nothing is starred that does not start."""
     _, found = swept(["granite-4.0-h-small", "--mamba-cache-mode", "all"], ["max-num-seqs=8,16"])
     assert [point.requests for point in found] == [0, 0]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,8 @@ from hybridcalc.architecture.preset_schema import read_preset
 from hybridcalc.cli import models  # noqa: F401  (its help lists the families, and is to be made before there is a seventh)
 from hybridcalc.engines.sglang import families as sglang
 from hybridcalc.engines.vllm import families as vllm
+from hybridcalc.engines.vllm.families import Layer
+from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.errors import InputError
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
@@ -42,7 +46,7 @@ STATE_BYTES = 6 * (32 * 64 * 64 * 4 + 3 * 32 * 64 * 2)
 
 
 @pytest.fixture
-def toy(monkeypatch):
+def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """Register the family and, with the class that is asked for, its preset."""
     monkeypatch.setitem(FAMILIES, "toy", "toy_family:Toy")
 
@@ -75,7 +79,9 @@ VLLM_COMMANDS = {
 
 @pytest.mark.parametrize("line", SGLANG_COMMANDS.values(), ids=SGLANG_COMMANDS)
 @pytest.mark.parametrize("architecture", ["ToyForCausalLM", "Qwen3NextForCausalLM"])
-def test_an_engine_without_a_rule_refuses_the_family_by_name(toy, architecture, line):
+def test_an_engine_without_a_rule_refuses_the_family_by_name(
+    toy: Callable[..., Any], architecture: str, line: str
+) -> None:
     toy(architecture)
     ran = run(*line.split())
     assert (ran.code, ran.out) == (2, "")
@@ -83,7 +89,7 @@ def test_an_engine_without_a_rule_refuses_the_family_by_name(toy, architecture, 
 
 
 @pytest.mark.parametrize("line", VLLM_COMMANDS.values(), ids=VLLM_COMMANDS)
-def test_so_does_the_other_engine_and_an_unknown_class_comes_first(toy, line):
+def test_so_does_the_other_engine_and_an_unknown_class_comes_first(toy: Callable[..., Any], line: str) -> None:
     toy("Qwen3NextForCausalLM")
     ran = run(*line.split())
     assert (ran.code, ran.out) == (2, "")
@@ -95,7 +101,9 @@ def test_so_does_the_other_engine_and_an_unknown_class_comes_first(toy, line):
 
 @pytest.mark.parametrize("line", SGLANG_COMMANDS.values(), ids=SGLANG_COMMANDS)
 @pytest.mark.parametrize("architecture", ["ToyForCausalLM", "Qwen3NextForCausalLM"])
-def test_with_a_row_the_engine_runs_it(toy, monkeypatch, architecture, line):
+def test_with_a_row_the_engine_runs_it(
+    toy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, architecture: str, line: str
+) -> None:
     """One line in the engine's table is all that any command needs."""
     toy(architecture)
     monkeypatch.setitem(sglang.FAMILY_RULES, "toy", sglang.FamilyRule())
@@ -105,10 +113,12 @@ def test_with_a_row_the_engine_runs_it(toy, monkeypatch, architecture, line):
 
 
 @pytest.mark.parametrize("line", VLLM_COMMANDS.values(), ids=VLLM_COMMANDS)
-def test_with_a_row_the_other_engine_runs_it(toy, monkeypatch, line):
+def test_with_a_row_the_other_engine_runs_it(
+    toy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
     toy("Qwen3NextForCausalLM")
 
-    def layer(state, tp, drafts, rules):
+    def layer(state: Any, tp: int, drafts: int, rules: RuleSet) -> Layer:
         return vllm.Layer(((state.rows + drafts, 2048 // tp),), (state.num_heads // tp, state.width, state.width))
 
     monkeypatch.setitem(vllm.FAMILY_RULES, "toy", vllm.FamilyRule("TOY_ATTN", layer))
@@ -117,7 +127,7 @@ def test_with_a_row_the_other_engine_runs_it(toy, monkeypatch, line):
     assert (ran.code, ran.err) == (0, "")
 
 
-def test_its_sizes_are_those_of_its_module(toy, monkeypatch):
+def test_its_sizes_are_those_of_its_module(toy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """From the preset through the schema, the shapes and the engine's dtypes to the bytes that are printed."""
     toy("ToyForCausalLM")
     monkeypatch.setitem(sglang.FAMILY_RULES, "toy", sglang.FamilyRule())
@@ -129,7 +139,7 @@ def test_its_sizes_are_those_of_its_module(toy, monkeypatch):
     assert refused.err.split("\n")[:2] == ["error: --tp 5 does not divide 32 toy heads", "       1, 2, 4, 8, 16, 32 do"]
 
 
-def test_presets_list_it_though_no_engine_runs_it(toy):
+def test_presets_list_it_though_no_engine_runs_it(toy: Callable[..., Any]) -> None:
     """A listing of all models does not fall over one; what its state weighs there is unknown, not 0."""
     toy("ToyForCausalLM")
     listed = {entry["name"]: entry for entry in run("models", "--json").document["models"]}
@@ -152,13 +162,13 @@ def test_presets_list_it_though_no_engine_runs_it(toy):
         ),
     ],
 )
-def test_its_fields_are_the_schema_of_its_presets(toy, old, new, said):
+def test_its_fields_are_the_schema_of_its_presets(toy: Callable[..., Any], old: str, new: str, said: str) -> None:
     text = PRESET.format(architecture="ToyForCausalLM").replace(old, new)
     with pytest.raises(InputError, match=said):
         read_preset(text, "toy.yaml")
 
 
-def test_every_family_says_who_it_is():
+def test_every_family_says_who_it_is() -> None:
     """The registry's names are the classes' own, labels differ, and engines have rows for nothing else."""
     classes = {name: family_class(name) for name in FAMILIES}
     assert {name: state.family for name, state in classes.items()} == {name: name for name in FAMILIES}
@@ -169,13 +179,13 @@ def test_every_family_says_who_it_is():
         family_class("mamba3")
 
 
-def test_the_documentation_has_every_family_and_its_sizes():
+def test_the_documentation_has_every_family_and_its_sizes() -> None:
     text = (Path(__file__).parents[2] / "docs" / "presets.md").read_text(encoding="utf-8")
     for name in FAMILIES:
         assert f"{name}: `{', '.join(size.name for size in fields(family_class(name)))}`" in text
 
 
-def test_a_model_loads_the_module_of_its_family_alone():
+def test_a_model_loads_the_module_of_its_family_alone() -> None:
     script = "import sys; from hybridcalc import load_model; load_model('kimi-k3'); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     modules = {place.partition(":")[0] for place in FAMILIES.values()}
@@ -194,7 +204,7 @@ HOLDERS = {
 }
 
 
-def test_nothing_else_branches_on_a_family():
+def test_nothing_else_branches_on_a_family() -> None:
     """No module beside these names a family or imports its class: a branch on one is a silent default for others."""
     package = Path(hybridcalc.__file__).parent
     classes = {family_class(name).__name__ for name in FAMILIES}

@@ -19,7 +19,7 @@ from hybridcalc.diagnosis.question import Question
 from hybridcalc.engines.engine import ENGINES, Row
 
 
-def test_a_line_is_one_form(monkeypatch: pytest.MonkeyPatch):
+def test_a_line_is_one_form(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its figure comes out under its name, of a boot that it neither starts nor ends."""
     figures = (("tokens", "Prefix pool holds {count} tokens", "prefix_tokens"),)
     form = Form("prefix_pool", "Prefix pool holds", figures, 80)
@@ -41,7 +41,7 @@ TOY = Grammar(
 )
 
 
-def test_an_engines_log_is_one_grammar_and_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_engines_log_is_one_grammar_and_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two starts, told apart; the second failed, and is said to have, without a word about the engine elsewhere."""
     module = ModuleType("toy_log")
     module.GRAMMAR = TOY  # type: ignore[attr-defined]

@@ -32,7 +32,7 @@ def shared_modules() -> Iterator[str]:
             yield path.as_posix()
 
 
-def test_no_shared_module_names_an_engine():
+def test_no_shared_module_names_an_engine() -> None:
     found = {path: list(named(PACKAGE / path)) for path in shared_modules()}
     found = {path: lines for path, lines in found.items() if lines}
     assert {path: lines for path, lines in found.items() if path not in EXCEPTIONS} == {}

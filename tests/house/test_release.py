@@ -57,7 +57,7 @@ def hybridcalc(engine: str, row: str, *words: str) -> str:
 
 
 @pytest.mark.parametrize("engine", PLAN)
-def test_a_release_that_changed_nothing_is_one_row(engine):
+def test_a_release_that_changed_nothing_is_one_row(engine: str) -> None:
     """Planned by its name with the rules of the one before, and meant where no release is named."""
     row = ROW.format(rule="RECORDED", value=True)
     named = json.loads(hybridcalc(engine, row, *PLAN[engine], "--engine-version", "9.9.9", "--json"))
@@ -74,7 +74,7 @@ def test_a_release_that_changed_nothing_is_one_row(engine):
 
 
 @pytest.mark.parametrize("engine", PLAN)
-def test_a_release_is_listed(engine):
+def test_a_release_is_listed(engine: str) -> None:
     """By --version, and by what a release that is not known is told."""
     title = NEWEST[engine][1]
     row = ROW.format(rule="RECORDED", value=True)
@@ -91,7 +91,7 @@ def test_a_release_is_listed(engine):
          "available // block bytes = 21,474,836,480 // 3,932,160"),
     ],
 )  # fmt: skip
-def test_a_change_is_one_row(engine, rule, symbol, before, after):
+def test_a_change_is_one_row(engine: str, rule: str, symbol: str, before: str, after: str) -> None:
     """What the row says holds from its release on, and not before; a note says that no results were recorded of it."""
 
     def planned(version: str) -> tuple[str, list[str]]:

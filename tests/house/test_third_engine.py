@@ -3,8 +3,10 @@
 import io
 import json
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ MODEL = "llama-3.1-8b"
 
 
 @pytest.fixture(autouse=True)
-def toy(monkeypatch):
+def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.syspath_prepend(str(HERE))
     monkeypatch.setitem(ENGINES.rows, "toy", ROW)
     all_rules.cache_clear()
@@ -29,20 +31,20 @@ def toy(monkeypatch):
         del sys.modules[name]
 
 
-def run(*arguments):
+def run(*arguments: Any) -> Any:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = execute(list(arguments))
     return code, out.getvalue(), err.getvalue()
 
 
-def answer(*arguments):
+def answer(*arguments: Any) -> Any:
     code, out, err = run(arguments[0], "--json", *arguments[1:])
     assert (code, err) == (0, "")
     return json.loads(out)
 
 
-def test_it_is_planned_as_text_and_as_a_document():
+def test_it_is_planned_as_text_and_as_a_document() -> None:
     document = answer("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "-L", "8k", "--max-requests", "16")
     assert document["engine"] == "toy" and document["blocks"] == 8 * 2**30 // (256 * 131072)
     assert document["requests"] == 256 // 33 and document["arguments"] == {"max_requests": 16}
@@ -50,39 +52,39 @@ def test_it_is_planned_as_text_and_as_a_document():
     assert (code, err) == (0, "") and "7 requests" in out and "toy: 256 blocks" in out and "memory // block" in out
 
 
-def test_what_does_not_start_is_refused_with_its_rule():
+def test_what_does_not_start_is_refused_with_its_rule() -> None:
     code, out, _ = run("plan", MODEL, "--engine", "toy", "--rest", "2MiB")
     assert code == 1 and "TOY1" in out and "no room for two blocks" in out
     code, out, _ = run("plan", MODEL, "--engine", "toy", "--rest", "2MiB", "--json")
     assert code == 1 and json.loads(out)["refusal"]["rule"] == "TOY1"
 
 
-def test_settings_are_compared():
+def test_settings_are_compared() -> None:
     document = answer("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "-L", "8k", "--compare", "--block 16")
     assert [side["requests"] for side in document["compare"]] == [7, 7]
     code, out, _ = run("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "-L", "8k", "--compare", "--block 16")
     assert code == 0 and "requests at once" in out
 
 
-def test_a_page_is_written(tmp_path):
+def test_a_page_is_written(tmp_path: Path) -> None:
     page = tmp_path / "toy.html"
     code, _, err = run("report", MODEL, "-o", str(page), "--engine", "toy", "--rest", "8GiB")
     assert (code, err) == (0, "") and "on Toy 2.0" in page.read_text()
 
 
-def test_the_library_plans_it():
+def test_the_library_plans_it() -> None:
     plan = hybridcalc.plan(MODEL, engine="toy", rest="8GiB", length="8k", block=16)
     assert plan.requests == 7 and plan.to_dict()["engine"] == "toy"
 
 
-def test_its_launch_lines_are_planned():
+def test_its_launch_lines_are_planned() -> None:
     """Pasted, in a report and by the library."""
     line = ("toy", "serve", MODEL, "--block", "16")
     assert answer("plan", "--rest", "8GiB", "-L", "8k", "--", *line)["arguments"] == {"block": 16}
     assert hybridcalc.plan(" ".join(line), rest="8GiB", length=8192).args.block == 16
 
 
-def test_its_deployments_are_checked(tmp_path):
+def test_its_deployments_are_checked(tmp_path: Path) -> None:
     """A script that starts it, its flags placed, its rules judged: without memory, with it, and where it is refused."""
     script = tmp_path / "start.sh"
     script.write_text(f"export TOY_BLOCK=1\ntoy serve --model {MODEL} \\\n    --max-requests 2 --blok 9\n")
@@ -99,7 +101,7 @@ def test_its_deployments_are_checked(tmp_path):
     assert code == 1 and "TOY1" in out and "attention only" in out
 
 
-def test_its_log_is_read(tmp_path):
+def test_its_log_is_read(tmp_path: Path) -> None:
     log = tmp_path / "toy.log"
     log.write_text("toy: blocks = 256\ntoy: listening on 80\n")
     (boot,) = answer("log", str(log))["boots"]
@@ -108,7 +110,7 @@ def test_its_log_is_read(tmp_path):
     assert (code, err) == (0, "") and "Toy" in out
 
 
-def test_its_rules_are_explained():
+def test_its_rules_are_explained() -> None:
     code, out, _ = run("rules", "TOY2")
     assert code == 0 and "Blocks are left" in out
 
@@ -125,6 +127,6 @@ def test_its_rules_are_explained():
         (("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "--tp", "8"), "--tp is no flag of Toy nor of plan"),
     ],
 )
-def test_what_it_does_not_offer_is_said(arguments, said):
+def test_what_it_does_not_offer_is_said(arguments: Any, said: Any) -> None:
     code, _, err = run(*arguments)
     assert code == 2 and said in err and "defect" not in err

@@ -8,24 +8,25 @@ import pytest
 
 from hybridcalc.manifests.files import find_files
 from hybridcalc.manifests.find import read_file
+from hybridcalc.manifests.records import Deployment
 from hybridcalc.shell.source import Unknown
 
 DATA = Path(__file__).parent.parent / "data" / "manifests"
 
 
-def read(path, **variables):
+def read(path: Path | str, **variables: str) -> tuple[Deployment, ...]:
     """The deployments of a file."""
     contents = read_file(str(DATA / path), variables)
     assert contents.troubles == ()
     return contents.deployments
 
 
-def flags(deployment):
+def flags(deployment: Deployment) -> dict[str, int]:
     """``word -> line`` of every word, unknown ones with a question mark."""
     return {(f"?{w}" if isinstance(w, Unknown) else str(w)): w.place.line for w in deployment.words}
 
 
-def test_a_kubernetes_deployment_has_each_flag_at_its_line():
+def test_a_kubernetes_deployment_has_each_flag_at_its_line() -> None:
     (server,) = read("kubernetes/k3-eight-slots.yaml")
     assert (server.engine, server.kind, server.name, server.replicas) == ("sglang", "Deployment", "k3/server", 2)
     assert flags(server) == {
@@ -40,7 +41,7 @@ def test_a_kubernetes_deployment_has_each_flag_at_its_line():
     assert (server.words[-1].place.column, server.hardware.label, server.hardware.gpus) == (16, "NVIDIA-H200", 8)
 
 
-def test_a_leader_worker_set_is_read_through_its_config_map_and_size():
+def test_a_leader_worker_set_is_read_through_its_config_map_and_size() -> None:
     """bash -c block, $(VAR) of envFrom, ${VAR} in the script, LWS_GROUP_SIZE from the set's own size."""
     leader, worker = read("kubernetes/lws-kimi.yaml")
     assert (leader.hardware.nodes, leader.hardware.gpus, leader.hardware.label) == (2, 8, "NVIDIA-H100-80GB-HBM3")
@@ -51,14 +52,14 @@ def test_a_leader_worker_set_is_read_through_its_config_map_and_size():
     assert "--nnodes=2" in worker.words
 
 
-def test_ray_service_holds_yaml_in_yaml():
+def test_ray_service_holds_yaml_in_yaml() -> None:
     (llm,) = read("kubernetes/rayservice-nemotron.yaml")
     assert (llm.engine, llm.model, llm.hardware.label) == ("vllm", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "H100")
     assert flags(llm)["--tensor-parallel-size"] == 18
     assert flags(llm)["131072"] == 19
 
 
-def test_a_folded_command_in_a_job():
+def test_a_folded_command_in_a_job() -> None:
     (job,) = read("kubernetes/job-vllm-string.yaml")
     assert job.words[:3] == ("Qwen/Qwen3.6-35B-A3B", "--tensor-parallel-size", "2")
     assert flags(job)["--max-num-seqs"] == 16
@@ -66,7 +67,7 @@ def test_a_folded_command_in_a_job():
     assert job.words[-1] == '{"method": "mtp", "num_speculative_tokens": 3}'
 
 
-def test_compose_interpolates_from_env_file_and_defaults_and_reads_merged_services():
+def test_compose_interpolates_from_env_file_and_defaults_and_reads_merged_services() -> None:
     listed, folded, shell = read("compose/compose.yaml")
     assert [d.name for d in (listed, folded, shell)] == ["list", "folded", "shell"]
     assert "--max-mamba-cache-size=64" in listed.words
@@ -78,7 +79,7 @@ def test_compose_interpolates_from_env_file_and_defaults_and_reads_merged_servic
     assert shell.words == ("Qwen/Qwen3.6-35B-A3B", "--max-model-len", "65536", "--max-num-seqs", "128")
 
 
-def test_compose_without_a_value_is_unknown(tmp_path):
+def test_compose_without_a_value_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "compose.yaml").write_text(
         "services:\n  a:\n    image: lmsysorg/sglang\n"
         "    command: [--model-path, kimi-k3, --tp, '${TP}', --max-running-requests, '$${M}']\n"
@@ -91,7 +92,7 @@ def test_compose_without_a_value_is_unknown(tmp_path):
     assert given.words[3] == "8"
 
 
-def test_a_script_with_arrays_and_a_condition():
+def test_a_script_with_arrays_and_a_condition() -> None:
     (server,) = read("shell/launch-k3.sh")
     found = flags(server)
     assert (found["--tp-size"], found["--max-mamba-cache-size"], found["/models/kimi-k3"]) == (10, 25, 8)
@@ -102,7 +103,7 @@ def test_a_script_with_arrays_and_a_condition():
     assert "--speculative-algorithm" in given.words
 
 
-def test_container_runs_nested_shells_and_several_launches():
+def test_container_runs_nested_shells_and_several_launches() -> None:
     first, second = read("shell/docker-run.sh")
     assert (first.place.line, second.place.line) == (14, 19)
     assert first.env["SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK"].text == "1"
@@ -112,7 +113,7 @@ def test_container_runs_nested_shells_and_several_launches():
     assert decode.env["SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK"].text == "1"
 
 
-def test_dockerfiles_in_both_forms():
+def test_dockerfiles_in_both_forms() -> None:
     (stages,) = read("docker/Dockerfile")
     assert (stages.engine, stages.name, stages.words[0]) == (
         "vllm",
@@ -125,7 +126,7 @@ def test_dockerfiles_in_both_forms():
     assert flags(shell)["--page-size"] == 5
 
 
-def test_dynamo_graphs_skip_their_front_ends():
+def test_dynamo_graphs_skip_their_front_ends() -> None:
     decode, prefill = read("dynamo/disagg-v1alpha1.yaml")
     assert [d.name for d in (decode, prefill)] == ["sglang-disagg/decode", "sglang-disagg/prefill"]
     assert (decode.hardware.gpus, decode.hardware.nodes, prefill.replicas) == (8, 2, 0)
@@ -134,7 +135,7 @@ def test_dynamo_graphs_skip_their_front_ends():
     assert (worker.engine, worker.hardware.label) == ("vllm", "nvidia-h200-141gb")
 
 
-def test_kserve_starts_what_its_fields_say():
+def test_kserve_starts_what_its_fields_say() -> None:
     (service,) = read("kserve/llmisvc.yaml")
     assert (service.engine, service.model) == ("vllm", "hf://Qwen/Qwen3.6-35B-A3B")
     assert service.words == ("--tensor-parallel-size", "2", "--max-model-len", "65536", "--max-num-seqs", "64")
@@ -143,7 +144,7 @@ def test_kserve_starts_what_its_fields_say():
     assert (k3.engine, "--max-mamba-cache-size=8" in k3.words) == ("sglang", True)
 
 
-def test_typed_fields_of_custom_resources():
+def test_typed_fields_of_custom_resources() -> None:
     (server,) = read("custom/sglang-operator.yaml")
     assert (server.engine, server.model, server.replicas) == ("sglang", "Qwen/Qwen3-Next-80B-A3B-Instruct", 0)
     assert flags(server)["--max-mamba-cache-size"] == 12
@@ -154,7 +155,7 @@ def test_typed_fields_of_custom_resources():
     assert "--mamba-ssm-cache-dtype=float32" in values.words
 
 
-def test_engine_files_alone_and_named_by_a_script():
+def test_engine_files_alone_and_named_by_a_script() -> None:
     (sglang,) = read("engine/sglang.yaml")
     assert (sglang.engine, flags(sglang)["--max-mamba-cache-size"]) == ("sglang", 6)
     assert "--trust-remote-code" in sglang.words
@@ -165,14 +166,14 @@ def test_engine_files_alone_and_named_by_a_script():
     assert start.words[0].place.path.endswith("sglang.yaml")
 
 
-def test_a_config_file_from_a_config_map():
+def test_a_config_file_from_a_config_map() -> None:
     """--config /etc/x/worker.yaml is the entry of that name of a ConfigMap among the documents."""
     (worker,) = read("dynamo/config-map.yaml")
     assert (worker.engine, flags(worker)["--max-mamba-cache-size"]) == ("sglang", 10)
     assert "--config" not in worker.words
 
 
-def test_systemd_units():
+def test_systemd_units() -> None:
     (unit,) = read("systemd/sglang.service")
     assert unit.words[:4] == ("--model-path", "Qwen/Qwen3.5-397B-A17B", "--tp", "4")
     assert flags(unit)["--max-mamba-cache-size"] == 11
@@ -180,7 +181,7 @@ def test_systemd_units():
 
 
 @pytest.mark.parametrize("path", sorted(DATA.rglob("*.*")), ids=lambda path: path.name)
-def test_every_word_stands_where_it_says(path):
+def test_every_word_stands_where_it_says(path: Path) -> None:
     """The text at a word's place is the word, or the reference it came from."""
     for deployment in read_file(str(path), {}).deployments:
         for word in [word for word in deployment.words if "controller" not in getattr(word, "why", "")]:
@@ -199,19 +200,19 @@ def test_every_word_stands_where_it_says(path):
             )
 
 
-def test_a_folder_is_walked_once_and_in_order():
+def test_a_folder_is_walked_once_and_in_order() -> None:
     found = [path for path in find_files([str(DATA), str(DATA / "shell")]) if isinstance(path, str)]
     assert found == sorted(found)
     assert len(found) == len(set(found))
     assert all(".env" not in path for path in found)
 
 
-def test_manifests_that_a_script_applies():
+def test_manifests_that_a_script_applies() -> None:
     (pod,) = read("shell/kubectl-apply.sh")
     assert (pod.kind, pod.words[3], flags(pod)["--max-mamba-cache-size"]) == ("Pod", "8", 11)
 
 
-def test_scripts_in_fields_of_their_own():
+def test_scripts_in_fields_of_their_own() -> None:
     """A task's ``run: |`` under its own variables, on the accelerators it asks for."""
     (task,) = read("custom/task.yaml")
     assert (task.engine, task.words[1], task.hardware.label, task.hardware.gpus) == (
@@ -224,26 +225,26 @@ def test_scripts_in_fields_of_their_own():
     assert task.words[2:4] == ("--tp", "8")
 
 
-def test_values_of_a_chart_that_names_its_model_apart():
+def test_values_of_a_chart_that_names_its_model_apart() -> None:
     (decode,) = read("custom/model-service-values.yaml")
     assert (decode.engine, decode.model) == ("vllm", "hf://Qwen/Qwen3.6-35B-A3B")
     assert decode.words[:2] == ("--tensor-parallel-size", "2")
 
 
-def test_a_helper_script_before_the_launch_is_passed_over():
+def test_a_helper_script_before_the_launch_is_passed_over() -> None:
     (leader,) = read("kubernetes/lws-vllm.yaml")
     assert (leader.place.line, leader.hardware.nodes) == (25, 2)
     assert leader.words[-2:] == ("--pipeline_parallel_size", "2")
 
 
-def test_arguments_that_a_controller_makes_are_unknown():
+def test_arguments_that_a_controller_makes_are_unknown() -> None:
     (workspace,) = read("custom/workspace.yaml")
     assert workspace.words[-3:-1] == ("--max-model-len", "65536")
     assert workspace.words[-1].why == "KAITO's controller makes them"
     assert (workspace.model, workspace.hardware.label) == ("falcon-h1-7b", "Standard_NC24ads_A100_v4")
 
 
-def test_shells_inside_compose_and_both_branches_of_a_script():
+def test_shells_inside_compose_and_both_branches_of_a_script() -> None:
     folded, block = read("compose/shells.yaml")
     assert flags(folded)["--max-mamba-cache-size"] == 7
     assert block.words[:3] == ("Qwen/Qwen3.6-35B-A3B", "--max-model-len", "8192")
@@ -251,7 +252,7 @@ def test_shells_inside_compose_and_both_branches_of_a_script():
     assert [d.place.line for d in read("kubernetes/two-branches.yaml")] == [14, 16]
 
 
-def test_kserve_keeps_its_own_flags(tmp_path):
+def test_kserve_keeps_its_own_flags(tmp_path: Path) -> None:
     (tmp_path / "isvc.yaml").write_text(
         "kind: InferenceService\nspec:\n  predictor:\n    model:\n      modelFormat: {name: huggingface}\n"
         "      args: [--model_name=x, --model_id=Qwen/Qwen3.6-35B-A3B, --max-model-len=8192]\n"
@@ -260,7 +261,7 @@ def test_kserve_keeps_its_own_flags(tmp_path):
     assert service.words == ("--model=Qwen/Qwen3.6-35B-A3B", "--max-model-len=8192")
 
 
-def test_placeholders_of_templates_are_unknown(tmp_path):
+def test_placeholders_of_templates_are_unknown(tmp_path: Path) -> None:
     """{{ x }} in a list, in a script, and a workflow's ${{ x }}: never a value."""
     (tmp_path / "pod.yaml").write_text(
         "kind: Pod\nspec:\n  containers:\n"
@@ -275,13 +276,13 @@ def test_placeholders_of_templates_are_unknown(tmp_path):
     assert flags(script)["--pp"] == 9
 
 
-def write(tmp_path, name, text, **variables):
+def write(tmp_path: Path, name: str, text: str, **variables: str) -> tuple[Deployment, ...]:
     """The deployments of a file with this text."""
     (tmp_path / name).write_text(text)
     return read(tmp_path / name, **variables)
 
 
-def test_files_that_a_script_writes(tmp_path):
+def test_files_that_a_script_writes(tmp_path: Path) -> None:
     """A unit, a compose file and a Dockerfile in here-documents, each at its own lines."""
     unit, compose, image = write(
         tmp_path,
@@ -299,7 +300,7 @@ def test_files_that_a_script_writes(tmp_path):
     assert (image.kind, image.words[0].place.line) == ("Dockerfile", 15)
 
 
-def test_containers_that_units_start(tmp_path):
+def test_containers_that_units_start(tmp_path: Path) -> None:
     (unit,) = write(
         tmp_path,
         "a.service",
@@ -329,12 +330,12 @@ SLURM = {
 
 
 @pytest.mark.parametrize(("line", "label", "gpus", "nodes"), SLURM.values(), ids=SLURM)
-def test_gpus_of_a_batch_job(tmp_path, line, label, gpus, nodes):
+def test_gpus_of_a_batch_job(tmp_path: Path, line: str, label: str | None, gpus: int | None, nodes: int) -> None:
     (job,) = write(tmp_path, "a.sbatch", f"#!/bin/bash\n#SBATCH {line}\nsrun vllm serve kimi-k3 --max-num-seqs 8\n")
     assert (job.hardware.label, job.hardware.gpus, job.hardware.nodes) == (label, gpus, nodes)
 
 
-def opened(deployment):
+def opened(deployment: Deployment) -> dict[str, str]:
     """Unknown words and why."""
     return {str(word): word.why for word in deployment.words if isinstance(word, Unknown)}
 
@@ -361,7 +362,7 @@ spec:
         '--max-mamba-cache-size, "__SLOTS__"',
     ],
 )
-def test_references_that_no_shell_reads_are_templates(tmp_path, argument):
+def test_references_that_no_shell_reads_are_templates(tmp_path: Path, argument: str) -> None:
     """Flux, envsubst, kustomize and their like fill them in; --set does so here."""
     (pod,) = write(tmp_path, "a.yaml", ARGUMENTS % argument)
     (text,) = opened(pod)
@@ -370,7 +371,7 @@ def test_references_that_no_shell_reads_are_templates(tmp_path, argument):
     assert "=".join(pod.words) == "--max-mamba-cache-size=8"
 
 
-def test_a_model_that_a_template_names(tmp_path):
+def test_a_model_that_a_template_names(tmp_path: Path) -> None:
     (pod,) = write(tmp_path, "a.yaml", ARGUMENTS % "--model-path, $(M)")
     assert opened(pod) == {"${MODEL}": "MODEL comes from outside"}
     values = "engine:\n  vllmConfig: {maxModelLen: 8192, maxNumSeqs: 8}\n  modelURL: ${MODEL}\n"
@@ -380,7 +381,7 @@ def test_a_model_that_a_template_names(tmp_path):
     assert typed.model == "kimi-k3"
 
 
-def test_a_recipe_fills_its_command_from_its_defaults(tmp_path):
+def test_a_recipe_fills_its_command_from_its_defaults(tmp_path: Path) -> None:
     text = (
         'model: kimi-k3\ndefaults:\n  tp: 4\n  spec: \'{"method": "mtp"}\'\ncommand: |\n'
         "  vllm serve kimi-k3 --tensor-parallel-size {tp} --max-num-seqs {seqs} --speculative-config {spec}\n"
@@ -417,7 +418,7 @@ spec:
 
 
 @pytest.mark.parametrize("service", [SERVICE, SERVICE.replace("      args: [--max-model-len=8192]\n", "")])
-def test_a_service_is_read_with_the_runtime_it_names(tmp_path, service):
+def test_a_service_is_read_with_the_runtime_it_names(tmp_path: Path, service: str) -> None:
     """In one file or two; the runtime alone is then no deployment of its own."""
     (one,) = write(tmp_path, "a.yaml", RUNTIME + "---\n" + service)
     own = ("--max-model-len=8192",) if "args" in service else ()
@@ -444,7 +445,7 @@ PARALLEL = {
 
 
 @pytest.mark.parametrize(("sizes", "more", "nodes"), PARALLEL.values(), ids=PARALLEL)
-def test_kserve_spreads_a_server_over_nodes(tmp_path, sizes, more, nodes):
+def test_kserve_spreads_a_server_over_nodes(tmp_path: Path, sizes: str, more: str, nodes: int) -> None:
     server, *_ = write(
         tmp_path,
         "a.yaml",
@@ -457,7 +458,7 @@ def test_kserve_spreads_a_server_over_nodes(tmp_path, sizes, more, nodes):
     assert (server.hardware.nodes, server.model) == (nodes, "kimi-k3")
 
 
-def test_the_image_of_chart_values(tmp_path):
+def test_the_image_of_chart_values(tmp_path: Path) -> None:
     entry, block = write(
         tmp_path,
         "values.yaml",
@@ -471,7 +472,7 @@ def test_the_image_of_chart_values(tmp_path):
     assert (entry.image, block.image) == ("vllm/vllm-openai:v0.24.0", "vllm/vllm-openai:v0.25.0")
 
 
-def test_skypilot_and_dstack_tasks(tmp_path):
+def test_skypilot_and_dstack_tasks(tmp_path: Path) -> None:
     (sky,) = write(
         tmp_path,
         "sky.yaml",
@@ -489,7 +490,7 @@ def test_skypilot_and_dstack_tasks(tmp_path):
     assert (dstack.words, dstack.words[0].place.line) == (("kimi-k3", "--tp", "8"), 6)
 
 
-def test_compose_mounts_name_the_model(tmp_path):
+def test_compose_mounts_name_the_model(tmp_path: Path) -> None:
     short, long = write(
         tmp_path,
         "compose.yaml",

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from hybridcalc.manifests.files import find_files
-from hybridcalc.manifests.find import LARGEST_FILE_BYTES, read_file
+from hybridcalc.manifests.find import LARGEST_FILE_BYTES, Contents, read_file
 from hybridcalc.manifests.records import Trouble
 
 LAUNCH = "sglang serve kimi-k3 --tp 8\n"
 
 
-def read(path):
+def read(path: Path) -> Contents:
     return read_file(str(path), {})
 
 
-def names(*paths):
+def names(*paths: Path) -> list[str]:
     return [os.path.basename(p) for p in find_files([str(path) for path in paths]) if isinstance(p, str)]
 
 
-def test_a_walk_takes_deployment_files_and_leaves_the_rest(tmp_path):
+def test_a_walk_takes_deployment_files_and_leaves_the_rest(tmp_path: Path) -> None:
     for name in ("a.yaml", "b.yml", "c.sh", "Dockerfile", "Dockerfile.cuda", "d.service", "notes.md", "x.py", "y.json"):
         (tmp_path / name).write_text("x")
     (tmp_path / "run").write_text("#!/bin/sh\n")
@@ -33,7 +34,7 @@ def test_a_walk_takes_deployment_files_and_leaves_the_rest(tmp_path):
     assert names(tmp_path / "*.y*ml", tmp_path / "a.yaml") == ["a.yaml", "b.yml"]
 
 
-def test_gitignore_is_obeyed_from_the_root_of_the_repository_down(tmp_path):
+def test_gitignore_is_obeyed_from_the_root_of_the_repository_down(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / ".gitignore").write_text("build/\n*.local.yaml\n")
     for path in ("build/a.yaml", "deploy/b.yaml", "deploy/c.local.yaml", "deploy/keep/d.yaml", "deploy/keep/e.yaml"):
@@ -45,7 +46,7 @@ def test_gitignore_is_obeyed_from_the_root_of_the_repository_down(tmp_path):
     assert names(tmp_path / "build" / "a.yaml") == ["a.yaml"]  # named, so meant
 
 
-def test_links_are_not_followed_in_circles(tmp_path):
+def test_links_are_not_followed_in_circles(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("x")
     (tmp_path / "loop").symlink_to(tmp_path)
     (tmp_path / "self.yaml").symlink_to(tmp_path / "self.yaml")
@@ -55,7 +56,7 @@ def test_links_are_not_followed_in_circles(tmp_path):
     assert "too many levels of symbolic links" in trouble.message
 
 
-def test_what_cannot_be_read_is_named(tmp_path):
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "huge.yaml").write_bytes(b"sglang: x\n")
     with (tmp_path / "huge.yaml").open("r+b") as stream:
         stream.truncate(100 * 2**20)
@@ -76,19 +77,19 @@ def test_what_cannot_be_read_is_named(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_file_without_permission_is_named(tmp_path):
+def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(LAUNCH)
     (tmp_path / "a.yaml").chmod(0)
     (trouble,) = read(tmp_path / "a.yaml").troubles
     assert "permission denied" in trouble.message
 
 
-def test_a_path_that_is_not_there_is_trouble_of_its_own(tmp_path):
+def test_a_path_that_is_not_there_is_trouble_of_its_own(tmp_path: Path) -> None:
     (trouble,) = [found for found in find_files([str(tmp_path / "*.none")]) if isinstance(found, Trouble)]
     assert trouble.message == "no file matches"
 
 
-def test_a_template_is_to_be_rendered(tmp_path):
+def test_a_template_is_to_be_rendered(tmp_path: Path) -> None:
     chart = tmp_path / "deployment.yaml"
     chart.write_text("kind: Deployment\nspec:\n  {{- if .Values.sglang }}\n  a: b\n  {{- end }}\n")
     (trouble,) = read(chart).troubles
@@ -107,13 +108,13 @@ CONTENTS = {
 
 
 @pytest.mark.parametrize(("text", "kind"), CONTENTS.values(), ids=CONTENTS)
-def test_files_are_told_apart_by_content(tmp_path, text, kind):
+def test_files_are_told_apart_by_content(tmp_path: Path, text: str, kind: str) -> None:
     (tmp_path / "file").write_text(text)
     (deployment,) = read(tmp_path / "file").deployments
     assert (deployment.kind, deployment.engine) == (kind, "sglang")
 
 
-def test_a_config_map_of_a_neighbour_is_found_and_a_host_file_is_not(tmp_path):
+def test_a_config_map_of_a_neighbour_is_found_and_a_host_file_is_not(tmp_path: Path) -> None:
     (tmp_path / "env.yaml").write_text("kind: ConfigMap\nmetadata: {name: sizes}\ndata: {TP: '4'}\n")
     (tmp_path / "pod.yaml").write_text(
         "kind: Pod\nspec:\n  containers:\n"

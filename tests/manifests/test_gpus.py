@@ -42,5 +42,5 @@ from hybridcalc.manifests.gpus import gpu_of
         ("nodepool-h100-h200", None),
     ],
 )
-def test_a_label_names_a_preset_or_nothing(label, gpu):
+def test_a_label_names_a_preset_or_nothing(label: str, gpu: str | None) -> None:
     assert gpu_of(label) == gpu

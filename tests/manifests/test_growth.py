@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +22,7 @@ LAUNCH = "sglang serve kimi-k3 --tp 8\n"
 POD = "kind: Pod\nspec:\n  containers:\n"
 
 
-def laughs(levels):
+def laughs(levels: int) -> str:
     """Variables of which each holds the one before ten times."""
     first = '    - {name: A0, value: "aaaaaaaaaaaaaaaaaaaa"}\n'
     rest = "".join(f'    - {{name: A{n}, value: "{f"$(A{n - 1})" * 10}"}}\n' for n in range(1, levels))
@@ -58,7 +61,9 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_what_grows_ends_and_says_so_or_is_read(tmp_path, name, steps, monkeypatch):
+def test_what_grows_ends_and_says_so_or_is_read(
+    tmp_path: Path, name: str, steps: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every one took half a minute or more, or hundreds of megabytes, when each of them was followed to its end. Here
     a file may grow to a sixteenth of what it may otherwise.
     """
@@ -67,7 +72,7 @@ def test_what_grows_ends_and_says_so_or_is_read(tmp_path, name, steps, monkeypat
     (tmp_path / name).write_text(BOMBS[name])
     contents = None
 
-    def read():
+    def read() -> None:
         nonlocal contents
         contents = read_file(str(tmp_path / name), {})
 
@@ -78,20 +83,20 @@ def test_what_grows_ends_and_says_so_or_is_read(tmp_path, name, steps, monkeypat
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2**20  # KiB: a gigabyte
 
 
-def test_values_that_grow_are_unknown(tmp_path):
+def test_values_that_grow_are_unknown(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(laughs(6))
     (deployment,) = read_file(str(tmp_path / "a.yaml"), {}).deployments
     assert deployment.words[-1].why == "its value grows too long"
 
 
-def test_an_honest_file_of_many_containers_is_read(tmp_path):
+def test_an_honest_file_of_many_containers_is_read(tmp_path: Path) -> None:
     container = "  - {command: [sglang, serve, kimi-k3, --tp, '8'], env: [{name: A, value: b}]}\n"
     (tmp_path / "a.yaml").write_text(POD + container * 1_000)
     assert len(read_file(str(tmp_path / "a.yaml"), {}).deployments) == 1_000
 
 
-def test_a_merged_key_is_found_in_as_many_steps_whatever_the_number_of_keys(steps):
-    def taken(count):
+def test_a_merged_key_is_found_in_as_many_steps_whatever_the_number_of_keys(steps: Callable[..., Any]) -> None:
+    def taken(count: int) -> int:
         text = "m: &m\n" + "".join(f"  k{n}: v\n" for n in range(count)) + "a: {<<: *m}\n"
         (document,) = documents(Source("x.yaml", text))
         assert document.mapping("a").string("k0") == "v"
@@ -101,7 +106,7 @@ def test_a_merged_key_is_found_in_as_many_steps_whatever_the_number_of_keys(step
     assert taken(2_000) <= taken(20)
 
 
-def test_a_pipe_without_an_extension_is_passed_over(tmp_path):
+def test_a_pipe_without_an_extension_is_passed_over(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "a.sh").write_text(LAUNCH)
@@ -109,28 +114,28 @@ def test_a_pipe_without_an_extension_is_passed_over(tmp_path):
 
 
 @pytest.mark.parametrize("lines", ["[z-a]\n", "!\n", "\\\n", "/\n", "*a*a*a*a*a*a*a*a*a*a*a*a*b\n", "\xff[\n"])
-def test_lines_of_a_gitignore_that_mean_nothing_leave_the_others(tmp_path, lines):
+def test_lines_of_a_gitignore_that_mean_nothing_leave_the_others(tmp_path: Path, lines: str) -> None:
     (tmp_path / ".gitignore").write_text(lines + "b.sh\n")
     (tmp_path / ("a" * 200 + ".sh")).write_text(LAUNCH)
     (tmp_path / "b.sh").write_text(LAUNCH)
     assert [os.path.basename(str(path))[:3] for path in find_files([str(tmp_path)])] == ["aaa"]
 
 
-def test_an_empty_path_is_trouble_of_its_own(tmp_path):
+def test_an_empty_path_is_trouble_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "a.sh").write_text(LAUNCH)
     trouble, found = find_files(["", str(tmp_path / "a.sh")])
     assert isinstance(trouble, Trouble)
     assert str(found).endswith("a.sh")
 
 
-def test_a_file_counts_once_by_whatever_name(tmp_path):
+def test_a_file_counts_once_by_whatever_name(tmp_path: Path) -> None:
     (tmp_path / "a.sh").write_text(LAUNCH)
     (tmp_path / "b.sh").symlink_to("a.sh")
     os.link(tmp_path / "a.sh", tmp_path / "c.sh")
     assert len(list(find_files([str(tmp_path), f"{tmp_path}/./a.sh"]))) == 1
 
 
-def test_json_manifests_are_found_in_folders_and_read_as_json(tmp_path):
+def test_json_manifests_are_found_in_folders_and_read_as_json(tmp_path: Path) -> None:
     """Halves of characters in escapes and tabs between values are JSON, and no YAML."""
     pod = (
         '{"apiVersion": "v1",\n\t"kind": "Pod", "metadata": {"name": "\\ud83d\\ude00 a \\\\ud83d"},\n\t"spec": '
@@ -146,7 +151,7 @@ def test_json_manifests_are_found_in_folders_and_read_as_json(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.sh", "Dockerfile", "a.yaml", "a.service"])
-def test_marks_and_carriage_returns_are_no_part_of_a_value(tmp_path, name):
+def test_marks_and_carriage_returns_are_no_part_of_a_value(tmp_path: Path, name: str) -> None:
     """A byte order mark, and CRLF at the end of a line or of the file."""
     text = {
         "Dockerfile": f"FROM x\nCMD {LAUNCH}",
@@ -158,14 +163,14 @@ def test_marks_and_carriage_returns_are_no_part_of_a_value(tmp_path, name):
     assert deployment.words == ("kimi-k3", "--tp", "8")
 
 
-def test_a_mark_before_a_file_of_variables_hides_none(tmp_path):
+def test_a_mark_before_a_file_of_variables_hides_none(tmp_path: Path) -> None:
     (tmp_path / ".env").write_bytes(b"\xef\xbb\xbfTP=8\r\n")
     (tmp_path / "compose.yaml").write_text("services: {a: {command: 'sglang serve kimi-k3 --tp ${TP}'}}\n")
     (deployment,) = read_file(str(tmp_path / "compose.yaml"), {}).deployments
     assert deployment.words == ("kimi-k3", "--tp", "8")
 
 
-def test_places_are_those_of_the_value(tmp_path):
+def test_places_are_those_of_the_value(tmp_path: Path) -> None:
     """Quotes inside quotes, tags, anchors, and quoted texts over lines."""
     text = "a: 'it''s b8'\nb: !!int 8\nc: &x 8\nd: \"a\\tb\n  c \\\n  d\n\n  e8\"\ne: 'f ''g\n  h8'\nf: !!str &y '8'\n"
     (document,) = documents(Source("x.yaml", text))
@@ -176,7 +181,7 @@ def test_places_are_those_of_the_value(tmp_path):
         assert text[document.scalar(key).word().place.begin] == "8"
 
 
-def test_a_script_that_runs_out_names_its_bound():
+def test_a_script_that_runs_out_names_its_bound() -> None:
     source = Source("x.sh", "A=(x x x)\n" + 'A=("${A[@]}" "${A[@]}" "${A[@]}")\n' * 60)
     from hybridcalc.manifests.scripts import run_script
 

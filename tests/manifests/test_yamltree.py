@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +15,7 @@ from hybridcalc.manifests.yamltree import DEEPEST, Mapping, Scalar, documents
 from hybridcalc.shell.source import Source, Unknown
 
 
-def load(text):
+def load(text: str) -> list[Mapping | Scalar]:
     return documents(Source("x.yaml", text))
 
 
@@ -26,7 +29,7 @@ SCALARS = {
 
 
 @pytest.mark.parametrize("text", SCALARS.values(), ids=SCALARS)
-def test_each_character_stands_where_it_says(text):
+def test_each_character_stands_where_it_says(text: str) -> None:
     """Letters and digits of a value are found at their offsets in the file."""
     (document,) = load(text)
     value = document.get("k")
@@ -39,14 +42,14 @@ def test_each_character_stands_where_it_says(text):
                 assert text[chars.at(index)] == char
 
 
-def test_anchors_are_shared_and_merged():
+def test_anchors_are_shared_and_merged() -> None:
     (document,) = load("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: {<<: [*a, {z: 4}]}\n")
     assert plain(document.get("b")) == {"y": 3, "x": 1}
     assert plain(document.get("c")) == {"x": 1, "y": 2, "z": 4}
     assert document.mapping("b").string("x") == "1"
 
 
-def test_tags_construct_nothing():
+def test_tags_construct_nothing() -> None:
     (document,) = load('k: !!python/object/apply:os.system ["false"]\nr: !Ref X\ns: !!str 1\n')
     assert plain(document.get("k")) == ["false"]
     word = document.scalar("r").word()
@@ -55,7 +58,7 @@ def test_tags_construct_nothing():
     assert document.scalar("s").word() == "1"
 
 
-def test_bombs_do_not_unfold(steps):
+def test_bombs_do_not_unfold(steps: Callable[..., Any]) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 15)]
     (document,) = load("\n".join(lines))
@@ -77,7 +80,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
-def test_what_is_no_yaml_is_refused_with_its_file(text, message):
+def test_what_is_no_yaml_is_refused_with_its_file(text: str, message: str | None) -> None:
     if message is None:
         assert load(text)
         return
@@ -85,14 +88,14 @@ def test_what_is_no_yaml_is_refused_with_its_file(text, message):
         load(text)
 
 
-def test_a_byte_order_mark_shifts_nothing():
+def test_a_byte_order_mark_shifts_nothing() -> None:
     (document,) = load("\ufeffk: abc\n")
     assert document.scalar("k").word().place[1:3] == (1, 5)
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=80))
 @settings(max_examples=200)
-def test_any_text_is_nodes_or_an_input_error(text):
+def test_any_text_is_nodes_or_an_input_error(text: str) -> None:
     try:
         load(text)
     except InputError as refused:

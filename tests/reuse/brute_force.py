@@ -6,8 +6,10 @@ and the token at which the stretch begins; states are paths, the least recently 
 
 from __future__ import annotations
 
+from hybridcalc.reuse.requests import Request
 
-def tokens_of(request):
+
+def tokens_of(request: Request) -> tuple[tuple[int, int], ...]:
     """The tokens of a request, one by one: (name of the run, place in the run)."""
     tokens, begin = [], 0
     for name, end in zip(request.ids, request.ends, strict=True):
@@ -16,7 +18,7 @@ def tokens_of(request):
     return tuple(tokens)
 
 
-def agreement(one, other):
+def agreement(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> int:
     """Leading tokens that are equal."""
     for count, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
@@ -28,14 +30,24 @@ class BruteForce:
     """``kind``: "extra" (SGLang's extra buffers), "ends" (its no_buffer), "align" or "all" (vLLM)."""
 
     def __init__(
-        self, kind, slots, *, page=1, grid=1, chunk=10**9, decode_grid=0, retention=0, cap=-1, most_bare=10**9
-    ):
+        self,
+        kind: str,
+        slots: int,
+        *,
+        page: int = 1,
+        grid: int = 1,
+        chunk: int = 10**9,
+        decode_grid: int = 0,
+        retention: int | None = 0,
+        cap: int = -1,
+        most_bare: int = 10**9,
+    ) -> None:
         self.kind, self.slots, self.page, self.grid, self.chunk = kind, slots, page, grid, chunk
         self.decode_grid, self.retention, self.cap = decode_grid, retention, cap
         self.stretches, self.states, self.evictions = [], [], 0
         self.most_bare, self.bare = most_bare, []
 
-    def serve(self, request):
+    def serve(self, request: Request) -> int:
         tokens, prompt = tokens_of(request), request.prompt
         limit = (prompt - 1) // self.page * self.page
         agreed = max((agreement(path, tokens[:limit]) for path, _ in self.stretches), default=0)
@@ -56,7 +68,7 @@ class BruteForce:
         self._trim()
         return hit
 
-    def _prefill(self, hit, prompt, junction):
+    def _prefill(self, hit: int, prompt: int, junction: int) -> list[int]:
         if self.kind == "all":
             return [depth for depth in range(1, prompt + 1) if depth > hit and depth % self.grid == 0]
         if self.kind == "align":
@@ -75,7 +87,7 @@ class BruteForce:
             depths.append(junction if junction in steps[:-1] else steps[-1])
         return depths
 
-    def _align(self, hit, prompt, junction):
+    def _align(self, hit: int, prompt: int, junction: int) -> list[int]:
         """One chunk, stopping at the last block and unit below the prompt's end, the junction, and the next block."""
         blocks = [depth for depth in range(hit + 1, prompt + 1) if depth % self.grid == 0]
         last = [depth for depth in blocks if depth < prompt][-1:]
@@ -91,16 +103,16 @@ class BruteForce:
             begin = first
         return [depth for depth in reached if depth in stops or (depth % self.grid == 0 and self._dense(depth))]
 
-    def _dense(self, depth):
+    def _dense(self, depth: int) -> int:
         return self.retention is None or (self.retention and depth % self.retention == 0)
 
-    def _decode(self, prompt, total):
+    def _decode(self, prompt: int, total: int) -> list[int]:
         if self.kind == "ends":
             return [total - 1] if total - 1 > prompt else []
         depths = [depth for depth in range(prompt + 1, total) if self.decode_grid and depth % self.decode_grid == 0]
         return depths if self.kind in ("align", "all") else depths[-1:]
 
-    def _save(self, path):
+    def _save(self, path: tuple[tuple[int, int], ...]) -> None:
         self._keep(path)
         if path in self.states:
             self._touch(path)
@@ -118,20 +130,20 @@ class BruteForce:
                     self._lose(state)
                     excess -= 1
 
-    def _branches(self, path):
+    def _branches(self, path: tuple[tuple[int, int], ...]) -> int:
         """Stretches that begin where ``path`` ends, on it."""
         return sum(begin == len(path) and other[:begin] == path for other, begin in self.stretches)
 
-    def _touch(self, path):
+    def _touch(self, path: tuple[tuple[int, int], ...]) -> None:
         self.states.remove(path)
         self.states.append(path)
 
-    def _lose(self, path):
+    def _lose(self, path: tuple[tuple[int, int], ...]) -> None:
         self.states.remove(path)
         if self.kind in ("extra", "ends") and not self._branches(path):
             self.stretches = [stretch for stretch in self.stretches if stretch[0] != path]
 
-    def _trim(self, spared=None):
+    def _trim(self, spared: tuple[tuple[int, int], ...] | None = None) -> None:
         """Of stretches that nothing follows and whose end has no state, the longest so go beyond ``most_bare``."""
         while True:
             ends = [
@@ -145,7 +157,7 @@ class BruteForce:
                 return
             self.stretches = [stretch for stretch in self.stretches if stretch[0] != self.bare[0]]
 
-    def _split(self, path):
+    def _split(self, path: tuple[tuple[int, int], ...]) -> None:
         """End a stretch at ``path`` where one runs through it."""
         for place, (other, begin) in enumerate(self.stretches):
             if begin < len(path) < len(other) and other[: len(path)] == path:
@@ -153,7 +165,7 @@ class BruteForce:
                 self.stretches.append((other, len(path)))
                 return
 
-    def _keep(self, path):
+    def _keep(self, path: tuple[tuple[int, int], ...]) -> None:
         agreed = max((agreement(other, path) for other, _ in self.stretches), default=0)
         agreed -= agreed % self.page
         self._split(path[:agreed])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from brute_force import BruteForce, tokens_of
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.cache import PrefixCache
+from hybridcalc.reuse.policy import Policy
 from hybridcalc.reuse.requests import Request
 from hybridcalc.reuse.settings import Settings
 from hybridcalc.reuse.sglang import sglang_policy
@@ -17,7 +20,7 @@ from hybridcalc.reuse.workloads import parse_workload
 
 
 @st.composite
-def requests(draw, *, longest=9):
+def requests(draw: st.DrawFn, *, longest: int = 9) -> Request:
     """Few names, so that prompts agree often; one name may be of unequal lengths, and agrees as far as the shorter."""
     runs = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, longest)), min_size=1, max_size=5))
     ids, ends = [], []
@@ -33,7 +36,7 @@ def requests(draw, *, longest=9):
 WORKLOADS = st.lists(requests(), min_size=1, max_size=25)
 
 
-def agree(policy, brute, workload, slots):
+def agree(policy: Policy, brute: BruteForce, workload: list[Request], slots: int) -> None:
     """Both say the same of every request, and hold the same states and the same KV after it."""
     cache = PrefixCache(policy, slots)
     cache.most_bare = brute.most_bare
@@ -47,14 +50,18 @@ def agree(policy, brute, workload, slots):
 
 @settings(max_examples=600)
 @given(WORKLOADS, st.integers(1, 6), st.integers(1, 5), st.integers(1, 4), st.sampled_from((3, 8, 10**6)))
-def test_extra_buffers_agree_with_the_brute_force(workload, slots, grid, track, chunk):
+def test_extra_buffers_agree_with_the_brute_force(
+    workload: list[Request], slots: int, grid: int, track: int, chunk: int
+) -> None:
     policy = sglang_policy(chunk=grid, track_interval=track * grid, prefill_chunk=chunk)
     agree(policy, BruteForce("extra", slots, grid=grid, chunk=chunk, decode_grid=track * grid), workload, slots)
 
 
 @settings(max_examples=300)
 @given(WORKLOADS, st.integers(1, 6), st.sampled_from((1, 2, 4)), st.sampled_from((1, 2, 4)), st.integers(1, 3))
-def test_pages_agree_with_the_brute_force(workload, slots, page, chunk, track):
+def test_pages_agree_with_the_brute_force(
+    workload: list[Request], slots: int, page: int, chunk: int, track: int
+) -> None:
     """KV agrees in whole pages, and the grid is the larger of page and chunk."""
     grid = max(page, chunk)
     policy = sglang_policy(page=page, chunk=chunk, track_interval=track * grid)
@@ -63,7 +70,9 @@ def test_pages_agree_with_the_brute_force(workload, slots, page, chunk, track):
 
 @settings(max_examples=300)
 @given(WORKLOADS, st.integers(1, 6), st.sampled_from((3, 8, 10**6)), st.sampled_from((-1, 1, 2, 3)))
-def test_no_buffer_and_path_caps_agree_with_the_brute_force(workload, slots, chunk, cap):
+def test_no_buffer_and_path_caps_agree_with_the_brute_force(
+    workload: list[Request], slots: int, chunk: int, cap: int
+) -> None:
     policy = sglang_policy(Strategy.NO_BUFFER, prefill_chunk=chunk, path_cap=cap)
     agree(policy, BruteForce("ends", slots, chunk=chunk, cap=cap), workload, slots)
 
@@ -75,7 +84,9 @@ def test_no_buffer_and_path_caps_agree_with_the_brute_force(workload, slots, chu
     st.sampled_from(((4, 4), (4, 2), (4, 1), (6, 3), (8, 2))),
     st.sampled_from((0, None, 2)),
 )
-def test_align_mode_agrees_with_the_brute_force(workload, slots, blocks, retention):
+def test_align_mode_agrees_with_the_brute_force(
+    workload: list[Request], slots: int, blocks: tuple[int, int], retention: int | None
+) -> None:
     block, unit = blocks
     kept = retention * block if retention else retention
     policy = vllm_policy(block, unit=unit, retention=kept)
@@ -86,7 +97,7 @@ def test_align_mode_agrees_with_the_brute_force(workload, slots, blocks, retenti
 
 @settings(max_examples=300)
 @given(WORKLOADS, st.integers(1, 6), st.sampled_from((2, 3, 5)))
-def test_all_mode_agrees_with_the_brute_force(workload, slots, block):
+def test_all_mode_agrees_with_the_brute_force(workload: list[Request], slots: int, block: int) -> None:
     policy = vllm_policy(block, every_block=True)
     agree(policy, BruteForce("all", slots, page=block, grid=block, decode_grid=block), workload, slots)
 
@@ -101,7 +112,9 @@ def test_all_mode_agrees_with_the_brute_force(workload, slots, block):
     st.sampled_from((-1, 1)),
     st.integers(0, 3),
 )
-def test_kv_beyond_the_bound_goes_as_in_the_brute_force(workload, slots, kind, grid, chunk, cap, most_bare):
+def test_kv_beyond_the_bound_goes_as_in_the_brute_force(
+    workload: list[Request], slots: int, kind: str, grid: int, chunk: int, cap: int, most_bare: int
+) -> None:
     """The bound is so low that leaves without a state go all the time, up their paths too."""
     if kind == "ends":
         policy = sglang_policy(Strategy.NO_BUFFER, prefill_chunk=chunk, path_cap=cap)
@@ -121,7 +134,7 @@ def test_kv_beyond_the_bound_goes_as_in_the_brute_force(workload, slots, kind, g
 
 
 @pytest.mark.parametrize("flags", [{"page_size": 256}, {"page_size": 64, "slots": 40}, {"slots": 3}])
-def test_a_long_workload_stays_within_the_bound_on_kv_without_states(flags):
+def test_a_long_workload_stays_within_the_bound_on_kv_without_states(flags: dict[str, int]) -> None:
     """Pages far larger than the turns leave branching points everywhere: more than the bound holds."""
     now = Settings("sglang", **{"slots": 200, **flags})
     cache = now.setup.cache()
@@ -134,7 +147,7 @@ def test_a_long_workload_stays_within_the_bound_on_kv_without_states(flags):
 
 
 @given(WORKLOADS, st.integers(1, 6), st.integers(1, 4))
-def test_a_hit_is_a_prefix_of_something_served_before(workload, slots, grid):
+def test_a_hit_is_a_prefix_of_something_served_before(workload: list[Request], slots: int, grid: int) -> None:
     """Whatever is held: a request never reuses more tokens than it shares with an earlier one, nor its last one."""
     cache = PrefixCache(sglang_policy(chunk=grid, track_interval=grid), slots)
     seen: list[tuple] = []
@@ -145,7 +158,7 @@ def test_a_hit_is_a_prefix_of_something_served_before(workload, slots, grid):
         seen.append(tokens)
 
 
-def _leading(one, other):
+def _leading(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int]]:
     for a, b in zip(one, other, strict=False):
         if a != b:
             return

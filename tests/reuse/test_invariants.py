@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from brute_force import agreement, tokens_of
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from test_brute_force import requests
 
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.cache import NoRoom, PrefixCache
+from hybridcalc.reuse.requests import Request
 from hybridcalc.reuse.sglang import sglang_policy
 from hybridcalc.reuse.vllm import vllm_policy
 
@@ -27,7 +30,9 @@ class Serving(RuleBasedStateMachine):
         grid=st.integers(1, 3),
         most_bare=st.sampled_from((0, 1, 3, 1000)),
     )
-    def begin(self, kind, slots, int8, kv, host, cap, grid, most_bare):
+    def begin(
+        self, kind: str, slots: int, int8: int | None, kv: int | None, host: int, cap: int, grid: int, most_bare: int
+    ) -> None:
         if kind == "align":
             policy = vllm_policy(grid)
         elif kind == "no_buffer":
@@ -42,7 +47,7 @@ class Serving(RuleBasedStateMachine):
         self.started, self.runs, self.seen = [], [], []
 
     @rule(request=requests(longest=5))
-    def start(self, request):
+    def start(self, request: Request) -> None:
         before = self._held()
         try:
             run = self.cache.start(request)
@@ -58,14 +63,14 @@ class Serving(RuleBasedStateMachine):
 
     @precondition(lambda self: self.started)
     @rule(data=st.data())
-    def prefill(self, data):
+    def prefill(self, data: st.DataObject) -> None:
         run = self.started.pop(data.draw(st.integers(0, len(self.started) - 1)))
         self.cache.prefill(run)
         self.runs.append(run)
 
     @precondition(lambda self: self.runs)
     @rule(data=st.data())
-    def finish(self, data):
+    def finish(self, data: st.DataObject) -> None:
         run = self.runs.pop(data.draw(st.integers(0, len(self.runs) - 1)))
         try:
             self.cache.finish(run)
@@ -74,11 +79,11 @@ class Serving(RuleBasedStateMachine):
 
     @precondition(lambda self: self.runs)
     @rule()
-    def preempt(self):
+    def preempt(self) -> None:
         self.cache.preempt(self.runs.pop())
 
     @invariant()
-    def slots_add_up(self):
+    def slots_add_up(self) -> None:
         cache = self.cache
         own = sum(run.own for run in self.started + self.runs)
         assert cache.own == own
@@ -87,7 +92,7 @@ class Serving(RuleBasedStateMachine):
         assert own <= cache.slots
 
     @invariant()
-    def states_lie_on_paths_of_the_tree(self):
+    def states_lie_on_paths_of_the_tree(self) -> None:
         nodes = set(self.cache.tree.nodes())
         assert {node for node in nodes if node.state} == set(self.cache.states)
         assert {node for node in nodes if node.host and not node.state} == set(self.cache.host_only)
@@ -97,7 +102,7 @@ class Serving(RuleBasedStateMachine):
             assert node.parent.depth < node.depth == node.ends[-1]
 
     @invariant()
-    def leaves_without_a_state_are_bounded(self):
+    def leaves_without_a_state_are_bounded(self) -> None:
         cache = self.cache
         bare = {n for n in cache.tree.nodes() if not (n.state or n.host or n.children or n.users)}
         if cache.kv_tokens is None:
@@ -108,7 +113,7 @@ class Serving(RuleBasedStateMachine):
             assert not cache.bare
 
     @invariant()
-    def what_runs_is_locked_and_still_there(self):
+    def what_runs_is_locked_and_still_there(self) -> None:
         nodes = set(self.cache.tree.nodes()) | {self.cache.tree.root}
         users = dict.fromkeys(nodes, 0)
         for run in self.started + self.runs:
@@ -122,7 +127,7 @@ class Serving(RuleBasedStateMachine):
         assert sum(node.locks for node in nodes) == len(self.started) + len(self.runs)
 
     @invariant()
-    def tokens_add_up(self):
+    def tokens_add_up(self) -> None:
         cache = self.cache
         assert cache.tree.tokens == sum(node.tokens for node in cache.tree.nodes())
         assert cache.private == sum(run.private for run in self.started + self.runs) >= 0
@@ -131,7 +136,7 @@ class Serving(RuleBasedStateMachine):
             assert set(cache.kv_order) == set(cache.tree.nodes())
 
     @rule(request=requests(longest=3))
-    def locked_states_survive_a_crowd(self, request):
+    def locked_states_survive_a_crowd(self, request: Request) -> None:
         """Whatever one more request evicts, the state that a running one holds is not among it."""
         held = [run.node for run in self.started + self.runs if run.node.state]
         try:
@@ -143,10 +148,10 @@ class Serving(RuleBasedStateMachine):
         self.cache.preempt(run)
         self.seen.append(tokens_of(request))
 
-    def _held(self):
+    def _held(self) -> tuple[int, int, int]:
         return self.cache.own, self.cache.private, len(self.cache.states)
 
-    def _is_large(self, request):
+    def _is_large(self, request: Any) -> Any:
         cache = self.cache
         return cache.kv_tokens is not None and request.prompt > cache.kv_tokens
 

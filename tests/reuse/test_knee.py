@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.knee import SHARE, StackOrder, find_knee, is_stack, least_cached
+from hybridcalc.reuse.policy import Policy
 from hybridcalc.reuse.sglang import sglang_policy
 from hybridcalc.reuse.simulation import Setup, simulate
 from hybridcalc.reuse.vllm import vllm_policy
@@ -34,12 +35,12 @@ WORKLOADS = ["cyclic:prefixes=60,rounds=3", "cyclic:prefixes=60,rounds=6,zipf=1"
     ],
     ids=["alone", "running", "vllm", "int8", "capped", "kv"],
 )
-def test_at_the_knee_reuse_reaches_95_percent_of_its_limit_and_one_slot_fewer_does_not(text, setup):
+def test_at_the_knee_reuse_reaches_95_percent_of_its_limit_and_one_slot_fewer_does_not(text: str, setup: Setup) -> None:
     workload = parse_workload(text, seed=1)
     knee = find_knee(workload, setup, warmup_rounds=1)
     assert knee.cached_slots is not None
 
-    def enough(slots):
+    def enough(slots: int) -> bool:
         outcome = simulate(workload, setup.with_cached(slots), warmup_rounds=1)
         return outcome.hits >= SHARE * knee.limit.hits and outcome.hit_tokens >= SHARE * knee.limit.hit_tokens
 
@@ -51,12 +52,12 @@ def test_at_the_knee_reuse_reaches_95_percent_of_its_limit_and_one_slot_fewer_do
 
 
 @pytest.mark.parametrize("prefixes", [1, 2, 128, 384])
-def test_the_knee_of_distinct_prefixes_is_their_number_found_in_one_pass(prefixes):
+def test_the_knee_of_distinct_prefixes_is_their_number_found_in_one_pass(prefixes: int) -> None:
     knee = find_knee(parse_workload(f"cyclic:prefixes={prefixes},rounds=3"), Setup(SGLANG, 7), warmup_rounds=1)
     assert (knee.slots, knee.method) == (prefixes, "stack distance")
 
 
-def test_running_requests_come_on_top_of_the_states():
+def test_running_requests_come_on_top_of_the_states() -> None:
     knee = find_knee(parse_workload("cyclic:prefixes=100"), Setup(SGLANG, 64, running=4), warmup_rounds=1)
     assert (knee.slots, knee.cached_slots) == (112, 100)
 
@@ -64,7 +65,7 @@ def test_running_requests_come_on_top_of_the_states():
 @pytest.mark.parametrize("policy", [SGLANG, vllm_policy(784), sglang_policy(Strategy.NO_BUFFER, overlap=False)])
 @pytest.mark.parametrize("running", [1, 2, 4])
 @pytest.mark.parametrize("text", ["shared:tokens=1600,rounds=40", "chat:sessions=4,turns=6,user=900"])
-def test_no_pool_that_running_requests_fit_in_is_passed_over(policy, running, text):
+def test_no_pool_that_running_requests_fit_in_is_passed_over(policy: Policy, running: int, text: str) -> None:
     """What ended leaves its slots to the states, so that a pool for the running requests alone may be enough."""
     least, workload = running * policy.slots_per_request, parse_workload(text)
     knee = find_knee(workload, Setup(policy, least, running=running))
@@ -87,7 +88,7 @@ def test_no_pool_that_running_requests_fit_in_is_passed_over(policy, running, te
         Setup(SGLANG, 24, kv_tokens=9000),
     ],
 )
-def test_slots_that_reach_what_is_asked_are_never_fewer_than_the_knee(setup, seed):
+def test_slots_that_reach_what_is_asked_are_never_fewer_than_the_knee(setup: Setup, seed: int) -> None:
     """The answer never says that N slots suffice where fewer that were given do, even if reuse is not monotone."""
     workload = parse_workload("chat:sessions=6,turns=4,user=90,output=70,think=9,system=100", seed=seed)
     for more in range(8):
@@ -99,13 +100,13 @@ def test_slots_that_reach_what_is_asked_are_never_fewer_than_the_knee(setup, see
             assert knee.limit.hit_tokens >= given.hit_tokens or is_stack(now)
 
 
-def test_a_workload_that_reuses_nothing_has_no_knee():
+def test_a_workload_that_reuses_nothing_has_no_knee() -> None:
     knee = find_knee(parse_workload("cyclic:prefixes=5,tokens=60"), Setup(SGLANG, 7))
     assert (knee.slots, knee.limit.hits) == (None, 0)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["use", "drop"]), st.integers(0, 12)), max_size=400), st.integers(2, 9))
-def test_stack_distances_are_places_in_the_order_of_use(steps, size):
+def test_stack_distances_are_places_in_the_order_of_use(steps: list[tuple[str, int]], size: int) -> None:
     """Against a list; the stamps run out every few steps."""
     order, plain = StackOrder(), []
     order.counts = [0] * (size + 1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from hybridcalc import load_model, sglang, vllm
@@ -43,20 +46,20 @@ QUIET = {"warmup_rounds": 1, "bar": lambda _: None}
         ),
     ],
 )
-def test_settings_that_do_not_go_together_are_named(make, message):
+def test_settings_that_do_not_go_together_are_named(make: Callable[..., Any], message: str) -> None:
     with pytest.raises(InputError) as refused:
         make()
     assert refused.value.message.startswith(message)
     assert refused.value.fix
 
 
-def test_lazy_buffers_without_overlap_are_what_the_engine_refuses():
+def test_lazy_buffers_without_overlap_are_what_the_engine_refuses() -> None:
     with pytest.raises(IllegalCombination):
         sglang_policy(Strategy.EXTRA_BUFFER_LAZY, overlap=False)
 
 
 @pytest.mark.parametrize("strategy", Strategy)
-def test_slots_of_a_request_are_those_of_the_planner(strategy):
+def test_slots_of_a_request_are_those_of_the_planner(strategy: Strategy) -> None:
     assert sglang_policy(strategy).slots_per_request == slots_per_request(strategy).count
 
 
@@ -74,7 +77,7 @@ def test_slots_of_a_request_are_those_of_the_planner(strategy):
         Settings("vllm", 40, block_size=512, retention=None),
     ],
 )
-def test_every_variant_changes_something_and_can_be_simulated(now):
+def test_every_variant_changes_something_and_can_be_simulated(now: Settings) -> None:
     workload = parse_workload("chat:sessions=30,turns=3,system=300")
     base = simulate(workload, now.setup, warmup_rounds=1)
     changed = list(variants(now))
@@ -87,20 +90,20 @@ def test_every_variant_changes_something_and_can_be_simulated(now):
         assert row.outcome.prompt_tokens == base.prompt_tokens
 
 
-def test_what_an_int8_pool_a_host_tier_and_twice_the_slots_change_is_the_same_here():
+def test_what_an_int8_pool_a_host_tier_and_twice_the_slots_change_is_the_same_here() -> None:
     rows, _ = compare(parse_workload("cyclic:prefixes=60"), Settings("sglang", 40), **QUIET)
     by_name = {row.variant.name: row.outcome.hit_rate for row in rows}
     assert by_name["twice the slots"] == by_name["int8 checkpoints"] == by_name["host tier"] == 1
     assert by_name["page"] == by_name["track interval"] == 0
 
 
-def test_a_smaller_block_finds_a_shorter_prefix():
+def test_a_smaller_block_finds_a_shorter_prefix() -> None:
     rows, _ = compare(parse_workload("shared:tokens=600,private=900"), Settings("vllm", 40, block_size=1056), **QUIET)
     by_flags = {row.variant.flags: row.outcome.hits for row in rows}
     assert by_flags["a block of 528 tokens"] > 0 == by_flags["a block of 2,112 tokens"]
 
 
-def test_the_best_split_does_the_least_work_of_all_splits():
+def test_the_best_split_does_the_least_work_of_all_splits() -> None:
     """Against every number of running requests; a split holds what its requests may."""
     workload, now = parse_workload("chat:sessions=40,turns=4,think=10"), Settings("sglang", 100)
     splits = best_split(workload, now, step_tokens=32, **QUIET)
@@ -122,7 +125,7 @@ def test_the_best_split_does_the_least_work_of_all_splits():
         Settings("vllm", 1, running=1, every_block=True),
     ],
 )
-def test_a_variant_that_the_slots_have_no_room_for_is_left_out_and_named(now):
+def test_a_variant_that_the_slots_have_no_room_for_is_left_out_and_named(now: Settings) -> None:
     """The settings as asked have room; a strategy or mode that holds more slots for a request has none."""
     rows, left = compare(parse_workload("chat:sessions=3,user=1000"), now, **QUIET)
     assert len(rows) + len(left) == len(list(variants(now)))
@@ -130,7 +133,7 @@ def test_a_variant_that_the_slots_have_no_room_for_is_left_out_and_named(now):
     assert all("running request" in why and " each under " in why for _, why in left)
 
 
-def test_what_is_refused_as_impossible_names_nothing_that_is_impossible_too():
+def test_what_is_refused_as_impossible_names_nothing_that_is_impossible_too() -> None:
     for slots in (1, 4):
         with pytest.raises(InputError) as refused:
             _ = Settings("sglang", slots, running=1).setup
@@ -147,17 +150,17 @@ def test_what_is_refused_as_impossible_names_nothing_that_is_impossible_too():
         ("chat:sessions=40,turns=2", 12),
     ],
 )
-def test_no_split_runs_more_requests_than_the_workload_sends_at_once(text, most):
+def test_no_split_runs_more_requests_than_the_workload_sends_at_once(text: str, most: int) -> None:
     """A turn follows on the answer before it; what remains is bounded by the requests there are, or by the slots."""
     splits = best_split(parse_workload(text), Settings("sglang", 64), warmup_rounds=0, bar=lambda _: None)
     assert max(split.running for split in splits) == most
 
 
-def test_no_split_where_no_request_fits():
+def test_no_split_where_no_request_fits() -> None:
     assert best_split(parse_workload("cyclic:prefixes=3"), Settings("sglang", 4), **QUIET) == ()
 
 
-def test_slots_weigh_what_the_planner_says():
+def test_slots_weigh_what_the_planner_says() -> None:
     """Published figure E2: 256 active slots and 1,024 int8 slots of Qwen3.5-35B-A3B on TP4, an fp32 state."""
     model, args = load_model("qwen3.5-35b-a3b"), sglang.ServerArgs(tp_size=4)
     plain = cost(model, args, Settings("sglang", 256), 40.0)
@@ -171,7 +174,7 @@ def test_slots_weigh_what_the_planner_says():
     assert cost(model, args, Settings("sglang", 10_000), 40.0).kv_tokens == 0
 
 
-def test_vllms_block_and_what_its_states_weigh_come_from_its_planner():
+def test_vllms_block_and_what_its_states_weigh_come_from_its_planner() -> None:
     """Nemotron-H-8B TP1: blocks of 1,040 tokens, six groups of four state layers and one of attention layers."""
     model, args = load_model("nemotron-h-8b"), vllm.EngineArgs(max_model_len=8192)
     planned = vllm.plan(model, args, available_bytes=40 * 2**30)
@@ -183,7 +186,7 @@ def test_vllms_block_and_what_its_states_weigh_come_from_its_planner():
     assert settings.setup.policy.slots_per_request == 3
 
 
-def test_a_vllm_without_prefix_caching_saves_no_states():
+def test_a_vllm_without_prefix_caching_saves_no_states() -> None:
     args = vllm.EngineArgs(enable_prefix_caching=False)
     with pytest.raises(IllegalCombination, match="saves no states of"):
         vllm_settings(load_model("nemotron-h-8b"), args, Settings("vllm", 100))

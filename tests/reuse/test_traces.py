@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,14 +23,14 @@ HASHED = [
 ]
 
 
-def written(tmp_path, lines, name="trace.jsonl"):
+def written(tmp_path: Path, lines: list[dict[str, Any]] | str, name: str = "trace.jsonl") -> str:
     path = tmp_path / name
     text = lines if isinstance(lines, str) else "".join(json.dumps(line) + "\n" for line in lines)
     path.write_text(text, encoding="utf-8")
     return str(path)
 
 
-def test_block_hashes_are_runs_of_512_tokens(tmp_path):
+def test_block_hashes_are_runs_of_512_tokens(tmp_path: Path) -> None:
     first, second, third = read_trace(written(tmp_path, HASHED)).stream()
     assert (first.ids[:3], first.ends, first.prompt) == ((1, 2, 3), (512, 1024, 1300, 1340), 1300)
     assert (second.ends, second.prompt) == ((512, 1024, 1536, 1543), 1536)
@@ -37,13 +38,13 @@ def test_block_hashes_are_runs_of_512_tokens(tmp_path):
     assert third.ids[3] != first.ids[3]
 
 
-def test_what_hashes_share_is_reused(tmp_path):
+def test_what_hashes_share_is_reused(tmp_path: Path) -> None:
     """The second shares 1,024 tokens and finds no state there; the third is the first again: 1,280 on the grid."""
     outcome = simulate(read_trace(written(tmp_path, HASHED)), Setup(sglang_policy(), 16))
     assert (outcome.requests, outcome.hits, outcome.hit_tokens) == (3, 1, 1280)
 
 
-def test_token_ids_agree_token_by_token(tmp_path):
+def test_token_ids_agree_token_by_token(tmp_path: Path) -> None:
     lines = [
         {"prompt_token_ids": list(range(200)), "output_token_ids": [900] * 100},
         {"token_ids": [*range(200), *[900] * 80, 7], "output_length": 3},
@@ -55,7 +56,7 @@ def test_token_ids_agree_token_by_token(tmp_path):
     assert sorted(node.depth for node in cache.states) == [192, 256]
 
 
-def test_conversations_are_a_request_for_each_answer(tmp_path):
+def test_conversations_are_a_request_for_each_answer(tmp_path: Path) -> None:
     talk = [
         {"from": "human", "value": "x" * 400},
         {"from": "gpt", "value": "y" * 41},
@@ -68,7 +69,7 @@ def test_conversations_are_a_request_for_each_answer(tmp_path):
     assert second.ids[:2] == first.ids
 
 
-def test_conversations_take_turns_and_only_some_are_open(tmp_path, monkeypatch):
+def test_conversations_take_turns_and_only_some_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With two open, the second turn of the first comes before anything of the third."""
     monkeypatch.setattr(traces, "OPEN_CONVERSATIONS", 2)
     talk = [{"from": "human", "tokens": 9}, {"from": "gpt", "tokens": 5}] * 2
@@ -78,7 +79,7 @@ def test_conversations_take_turns_and_only_some_are_open(tmp_path, monkeypatch):
     assert starts[0] == starts[2] != starts[1]
 
 
-def test_a_json_array_is_read_as_a_stream(tmp_path, monkeypatch):
+def test_a_json_array_is_read_as_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "_READ", 7)
     assert len(list(read_trace(written(tmp_path, "\n " + json.dumps(HASHED, indent=1) + "\n")).stream())) == 3
 
@@ -118,7 +119,7 @@ def test_a_json_array_is_read_as_a_stream(tmp_path, monkeypatch):
         ("", ": no request in it"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_file_and_line(tmp_path, lines, message):
+def test_what_cannot_be_read_is_named_with_file_and_line(tmp_path: Path, lines: str, message: str) -> None:
     path = written(tmp_path, lines)
     with pytest.raises(InputError) as refused:
         list(read_trace(path).stream())
@@ -126,7 +127,7 @@ def test_what_cannot_be_read_is_named_with_file_and_line(tmp_path, lines, messag
     assert "trace.jsonl" in refused.value.message
 
 
-def test_long_lines_are_refused_before_they_are_held(tmp_path, monkeypatch):
+def test_long_lines_are_refused_before_they_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "LARGEST_OBJECT", 1000)
     monkeypatch.setattr(traces, "_READ", 100)
     for text in ("{" + " " * 2000, "[{" + " " * 2000, '[{"hash_ids": [' + "1," * 700 + "1]}]"):
@@ -134,12 +135,12 @@ def test_long_lines_are_refused_before_they_are_held(tmp_path, monkeypatch):
             read_trace(written(tmp_path, text))
 
 
-def test_arrays_are_read_in_linear_time(tmp_path, monkeypatch, steps):
+def test_arrays_are_read_in_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: Any) -> None:
     """Many small objects, and one that is a million tokens long: each time more is read, twice as much."""
     monkeypatch.setattr(traces, "_READ", 1_000)
     reads, more = 0, traces._Text.more
 
-    def counted(self):
+    def counted(self: Any) -> Any:
         nonlocal reads
         reads += 1
         return more(self)
@@ -154,7 +155,7 @@ def test_arrays_are_read_in_linear_time(tmp_path, monkeypatch, steps):
     assert reads < 20
 
 
-def test_what_one_object_holds_is_bounded(tmp_path, monkeypatch):
+def test_what_one_object_holds_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traces, "MOST_RUNS", 9)
     monkeypatch.setattr(traces, "MOST_TURNS", 3)
     for item, message in (
@@ -165,7 +166,7 @@ def test_what_one_object_holds_is_bounded(tmp_path, monkeypatch):
             read_trace(written(tmp_path, [item]))
 
 
-def test_a_packed_trace_is_read_as_it_is_and_one_that_is_cut_is_refused(tmp_path):
+def test_a_packed_trace_is_read_as_it_is_and_one_that_is_cut_is_refused(tmp_path: Path) -> None:
     plain = written(tmp_path, HASHED * 50)
     packed = tmp_path / "trace.jsonl.gz"
     packed.write_bytes(gzip.compress(Path(plain).read_bytes()))
@@ -175,14 +176,14 @@ def test_a_packed_trace_is_read_as_it_is_and_one_that_is_cut_is_refused(tmp_path
         list(read_trace(str(packed)).stream())
 
 
-def test_what_is_no_regular_file_is_said_so(tmp_path):
+def test_what_is_no_regular_file_is_said_so(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for name in (tmp_path / "fifo", tmp_path, "/dev/zero"):
         with pytest.raises(InputError, match="is no regular file: a trace is read more than once"):
             read_trace(str(name))
 
 
-def test_an_answer_may_be_empty_and_a_turn_in_parts(tmp_path):
+def test_an_answer_may_be_empty_and_a_turn_in_parts(tmp_path: Path) -> None:
     (request,) = read_trace(written(tmp_path, [{"token_ids": [1, 2], "output_token_ids": []}])).stream()
     assert (request.prompt, request.ends) == (2, (1, 2))
     talk = [
@@ -193,6 +194,6 @@ def test_an_answer_may_be_empty_and_a_turn_in_parts(tmp_path):
     assert (request.prompt, request.ends[-1]) == (20, 22)
 
 
-def test_a_missing_file_is_named():
+def test_a_missing_file_is_named() -> None:
     with pytest.raises(InputError, match="is no trace: no such file"):
         read_trace("no/such.jsonl")

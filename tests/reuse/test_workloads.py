@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice, pairwise
+from typing import Any
 
 import pytest
 
 from hybridcalc.errors import InputError
 from hybridcalc.reuse import lengths
 from hybridcalc.reuse.lengths import MOST_LENGTHS, planned_workload
+from hybridcalc.reuse.policy import Policy
 from hybridcalc.reuse.sglang import sglang_policy
 from hybridcalc.reuse.simulation import Setup, simulate
 from hybridcalc.reuse.vllm import vllm_policy
@@ -24,7 +27,7 @@ SMALL = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("more", ["", ",preempt=0.5"])
-def test_a_workload_says_how_many_requests_and_rounds_it_has_and_replays_them(kind, more):
+def test_a_workload_says_how_many_requests_and_rounds_it_has_and_replays_them(kind: str, more: str) -> None:
     workload = parse_workload(SMALL[kind] + more, seed=5)
     requests = list(workload.stream())
     assert len(requests) == workload.requests
@@ -37,20 +40,20 @@ def test_a_workload_says_how_many_requests_and_rounds_it_has_and_replays_them(ki
         assert 0 <= request.preempted < max(request.ends[-1] - request.prompt, 1)
 
 
-def test_the_seed_decides_what_is_drawn():
+def test_the_seed_decides_what_is_drawn() -> None:
     texts = [parse_workload("rag:documents=50,rounds=1", seed=seed) for seed in (1, 1, 2)]
     first, same, other = (list(workload.stream()) for workload in texts)
     assert first == same != other
 
 
-def test_private_runs_are_never_shared():
+def test_private_runs_are_never_shared() -> None:
     """Only what a generator says is shared has a name that comes twice in different places."""
     requests = list(parse_workload("shared:tokens=100,private=50,rounds=30").stream())
     names = [name for request in requests for name in request.ids[1:]]
     assert len(names) == len(set(names))
 
 
-def test_a_turn_starts_with_all_that_was_said_before():
+def test_a_turn_starts_with_all_that_was_said_before() -> None:
     requests = list(parse_workload("chat:sessions=3,turns=4,growth=10,system=20,think=5").stream())
     for request in requests:
         if request.round:
@@ -58,13 +61,13 @@ def test_a_turn_starts_with_all_that_was_said_before():
             assert any(request.ids[: len(other.ids)] == other.ids for other in before)
 
 
-def test_popular_documents_come_more_often():
+def test_popular_documents_come_more_often() -> None:
     requests = list(parse_workload("rag:documents=100,rounds=20,zipf=1.2,system=0").stream())
     first = sum(request.ids[0] == 1 for request in requests)
     assert first > 5 * sum(request.ids[0] == 50 for request in requests) > 0
 
 
-def test_a_million_requests_are_streamed():
+def test_a_million_requests_are_streamed() -> None:
     """The first of them come at once."""
     workload = parse_workload("chat:sessions=1000,turns=10,rounds=100")
     assert workload.requests == 1_000_000
@@ -103,7 +106,7 @@ def test_a_million_requests_are_streamed():
         ("chat:sessions=10M", "--workload chat: sessions=10M: not a whole number from 1 to 1,000,000", ""),
     ],
 )
-def test_what_is_wrong_with_a_workload_is_named(text, message, fix):
+def test_what_is_wrong_with_a_workload_is_named(text: str, message: str, fix: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_workload(text)
     assert refused.value.message == message
@@ -111,20 +114,22 @@ def test_what_is_wrong_with_a_workload_is_named(text, message, fix):
 
 
 @pytest.mark.parametrize("text", ["chat:sessions=1000000,turns=5", "cyclic:rounds=200000"])
-def test_a_plan_counts_only_so_many_requests(text):
+def test_a_plan_counts_only_so_many_requests(text: str) -> None:
     with pytest.raises(InputError, match="sends more than 4,194,304 requests,"):
         planned_workload(parse_workload(text))
 
 
-def test_a_plan_counts_only_so_many_requests_of_a_trace(monkeypatch):
+def test_a_plan_counts_only_so_many_requests_of_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lengths, "MOST_PLANNED", 9)
     recorded = parse_workload("cyclic:prefixes=5,rounds=2")._replace(requests=None)
     with pytest.raises(InputError, match="sends more than 9 requests"):
         planned_workload(recorded)
 
 
-def test_the_longest_conversation_allowed_is_simulated_in_few_steps_for_each_turn_before_a_turn(steps):
-    def simulated(turns):
+def test_the_longest_conversation_allowed_is_simulated_in_few_steps_for_each_turn_before_a_turn(
+    steps: Callable[..., Any],
+) -> None:
+    def simulated(turns: int) -> Callable[..., Any]:
         return lambda: simulate(parse_workload(f"chat:sessions=2,turns={turns}"), Setup(sglang_policy(), 64))
 
     outcome = simulated(MOST_TURNS)()
@@ -142,7 +147,9 @@ def test_the_longest_conversation_allowed_is_simulated_in_few_steps_for_each_tur
     ],
 )
 @pytest.mark.parametrize("text", ["cyclic:prefixes=1,tokens=128M", "cyclic:prefixes=1,tokens=1,output=128M"])
-def test_a_request_that_would_leave_states_without_end_is_refused_at_once(policy, text, steps):
+def test_a_request_that_would_leave_states_without_end_is_refused_at_once(
+    policy: Policy, text: str, steps: Callable[..., Any]
+) -> None:
     if text.endswith("output=128M") and policy.retention == 0:  # of an answer the last state alone is kept, or none
         assert simulate(parse_workload(text), Setup(policy, 4)).most_cached <= 4
         return
@@ -150,7 +157,7 @@ def test_a_request_that_would_leave_states_without_end_is_refused_at_once(policy
         assert simulate(parse_workload(text), Setup(policy, 4)).evictions > 4  # chunks of 8,192 tokens are few
         return
 
-    def refuse():
+    def refuse() -> Any:
         with pytest.raises(InputError, match="leave more than 16,384 states of one request") as refused:
             simulate(parse_workload(text), Setup(policy, 4))
         return refused
@@ -160,7 +167,7 @@ def test_a_request_that_would_leave_states_without_end_is_refused_at_once(policy
     assert refused.value.fix.startswith("write a larger --")
 
 
-def test_lengths_of_a_workload_are_handed_to_the_planners():
+def test_lengths_of_a_workload_are_handed_to_the_planners() -> None:
     """Prompt and answer of each request; the total never shrinks when neighbours are taken together."""
     planned = planned_workload(parse_workload("shared:tokens=1500,private=700,output=100,rounds=7"), concurrency=3)
     assert (planned.lengths, planned.concurrency, planned.wanted) == (((2300, 7),), 3, 3)

@@ -1,5 +1,7 @@
 """Toy's command line."""
 
+from typing import Any
+
 from hybridcalc.shell.flags import Flag, FlagTable
 from toy.config import ToyArgs
 
@@ -11,7 +13,7 @@ FLAGS = (
 TABLE = FlagTable("Toy", FLAGS, (), (), read_tokens=lambda text: int(text) if text.isdecimal() else None, multiples="")
 
 
-def from_words(words, env, *, unknown=None):
+def from_words(words: Any, env: Any, *, unknown: Any = None) -> Any:
     """MODEL and arguments of the words after ``toy serve``."""
     given = TABLE.read(words, unknown=unknown)
     fields = {flag.field: given[flag.spellings[0]] for flag in FLAGS[1:] if flag.spellings[0] in given}

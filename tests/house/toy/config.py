@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hybridcalc.engines.arguments import Arguments, Bounds
 
@@ -21,7 +21,7 @@ class ToyArgs(Arguments):
     engine_version: str | None = None
 
 
-def _flags():
+def _flags() -> Any:
     from toy.command import FLAGS
 
     return FLAGS
@@ -31,5 +31,5 @@ ARGUMENTS = ToyArgs
 check_arguments = Bounds(ToyArgs, _flags).check
 
 
-def check_together(args):
+def check_together(args: Any) -> None:
     """No two arguments of Toy contradict each other."""

@@ -1,5 +1,7 @@
 """Toy as an engine."""
 
+from typing import Any
+
 from hybridcalc.engines.engine import Engine
 
 
@@ -11,7 +13,7 @@ class Toy(Engine):
     memory_option = "rest"
     options = frozenset({"rest", "engine_version", "env"})
 
-    def ranks(self, args):
+    def ranks(self, args: Any) -> Any:
         """As every engine."""
         return 1
 

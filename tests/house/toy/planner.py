@@ -16,7 +16,7 @@ class Prepared(NamedTuple):
     block_bytes: int
 
 
-def prepare(model, args):
+def prepare(model: Any, args: Any) -> Any:
     """Raises Refusal for a model without attention."""
     if model.attention is None:
         raise Refusal("Toy serves attention only", stage="load", rule="TOY1", fix="name another model")

@@ -1,9 +1,12 @@
 """Toy's rules."""
 
+from collections.abc import Iterator
+from typing import Any
+
 from hybridcalc.findings import MEMORY, Rule
 
 
-def _limited(plan):
+def _limited(plan: Any) -> Iterator[Any]:
     if plan.binding == "limit":
         yield f"{plan.args.max_requests} requests are the limit", "raise --max-requests"
 

@@ -1,5 +1,7 @@
 """A plan of Toy's server."""
 
+from typing import Any
+
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import find
 from hybridcalc.steps import BudgetLine, Step
@@ -13,7 +15,7 @@ class Plan:
 
     suggestions = ()
 
-    def __init__(self, ready, rest, workload, blocks):
+    def __init__(self, ready: Any, rest: Any, workload: Any, blocks: Any) -> None:
         self.model, self.args, self.ready, self.rest, self.workload = ready.model, ready.args, ready, rest, workload
         self.version, self.blocks, self.tokens = ready.rules.version, blocks, blocks * ready.args.block
         held = -(-int(workload.mean_length or 1) // self.args.block) + 1
@@ -26,7 +28,7 @@ class Plan:
         self.log_lines, self.notes = [f"toy: {blocks} blocks"], []
         self.steps = [Step("blocks", "memory // block", f"// {ready.block_bytes:,}", blocks, "", "toy")]
 
-    def to_dict(self):
+    def to_dict(self) -> Any:
         """The document."""
         return {
             "engine": "toy",
@@ -45,7 +47,7 @@ class Plan:
         }
 
 
-def plan(model, args, *, rest, workload):
+def plan(model: Any, args: Any, *, rest: Any, workload: Any) -> Any:
     """Raises Refusal where no block fits."""
     ready = prepare(model, args)
     blocks = int(rest.likely_gib * GIB) // ready.block_bytes

@@ -8,9 +8,11 @@ from __future__ import annotations
 import random
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,7 +53,7 @@ SET = """values => { for (const [name, value] of Object.entries(values)) {
 
 
 @pytest.fixture(scope="module")
-def browser():
+def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as driver:
         started = driver.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield started
@@ -59,12 +61,12 @@ def browser():
 
 
 @pytest.fixture
-def opened(browser, tmp_path):
+def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
     """Opens a page from disk; afterwards the console was silent and nothing but the file was asked for."""
     seen: list[str] = []
     tabs = []
 
-    def open_page(page: Page, **options):
+    def open_page(page: Page, **options: Any) -> Any:
         target = tmp_path / "page.html"
         target.write_text(render(page), encoding="utf-8")
         tab = browser.new_page(**options)
@@ -86,7 +88,7 @@ def _number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-def _page(play) -> Page:
+def _page(play: Any) -> Page:
     return Page("title", "headline", "meaning", "hybridcalc", play=play)
 
 
@@ -105,7 +107,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_sglang_settings_come_to_what_python_plans(opened, case):
+def test_sglang_settings_come_to_what_python_plans(opened: Any, case: Any) -> None:
     """Random settings in the browser: every integer, what binds and what is refused, as the planner has them."""
     name, args = CASES[case]
     model = load_model(name)
@@ -167,7 +169,7 @@ def _is(text: str, exact: Fraction) -> bool:
 
 
 @pytest.fixture(scope="module")
-def arithmetic(browser):
+def arithmetic(browser: Any) -> Iterator[Any]:
     """A blank tab that knows the page's arithmetic."""
     tab = browser.new_page()
     tab.add_script_tag(content=package_file("output/pictures/web/arithmetic.js").decode())
@@ -175,7 +177,7 @@ def arithmetic(browser):
     tab.close()
 
 
-def test_sglangs_recorded_start_ups_come_out_in_the_browser(arithmetic):
+def test_sglangs_recorded_start_ups_come_out_in_the_browser(arithmetic: Any) -> None:
     """Every recorded K, T and R of the engine's own classes, where start-up gets as far as counting memory."""
     asked, recorded = [], []
     for case_id, case in sglang_cases.CASES.items():
@@ -212,7 +214,7 @@ def test_sglangs_recorded_start_ups_come_out_in_the_browser(arithmetic):
     assert [(case_id, found) for (case_id, _), found in zip(recorded, shown, strict=True)] == recorded
 
 
-def test_vllms_recorded_start_ups_come_out_in_the_browser(arithmetic):
+def test_vllms_recorded_start_ups_come_out_in_the_browser(arithmetic: Any) -> None:
     asked, recorded = [], []
     for case_id, case in vllm_cases.CASES.items():
         model, args = vllm_cases.asked(case_id)
@@ -242,7 +244,7 @@ VLLM_CASES = {
 
 
 @pytest.mark.parametrize("case", VLLM_CASES)
-def test_vllm_settings_come_to_what_python_plans(opened, case):
+def test_vllm_settings_come_to_what_python_plans(opened: Any, case: Any) -> None:
     name, args = VLLM_CASES[case]
     model = load_model(name)
     play = vllm_play(model, args, 40.0, Workload.at(8192))
@@ -289,13 +291,13 @@ def test_vllm_settings_come_to_what_python_plans(opened, case):
 
 
 @pytest.fixture
-def kimi():
+def kimi() -> Any:
     play = sglang_play(load_model("kimi-k3"), CASES["plain"][1], 28.55, Workload.at(9216))
     assert play is not None
     return play
 
 
-def test_every_range_moves_its_number_and_the_answer(opened, kimi):
+def test_every_range_moves_its_number_and_the_answer(opened: Any, kimi: Any) -> None:
     """With the keyboard alone: each range is reached by Tab order and moved by arrow keys."""
     tab = opened(_page(kimi))
     for control in kimi.controls:
@@ -313,7 +315,7 @@ def test_every_range_moves_its_number_and_the_answer(opened, kimi):
     assert tab.input_value("#set-length") == "9216"
 
 
-def test_the_ratio_can_be_set_to_the_balanced_one(opened, kimi):
+def test_the_ratio_can_be_set_to_the_balanced_one(opened: Any, kimi: Any) -> None:
     tab = opened(_page(kimi))
     tab.click("#play-star")
     tab.wait_for_timeout(60)
@@ -322,14 +324,14 @@ def test_the_ratio_can_be_set_to_the_balanced_one(opened, kimi):
     assert abs(admitted[0] - admitted[1]) <= 1
 
 
-def test_a_wrong_number_is_answered_in_words(opened, kimi):
+def test_a_wrong_number_is_answered_in_words(opened: Any, kimi: Any) -> None:
     tab = opened(_page(kimi))
     shown = tab.evaluate(SET, {"length": ""})
     assert shown["said"].startswith("Tokens a request holds (L): from 1 to")
     assert shown["at-once"] == "-"
 
 
-def test_pictures_are_redrawn(opened, kimi):
+def test_pictures_are_redrawn(opened: Any, kimi: Any) -> None:
     """The live pictures follow the settings: their lines and labels change."""
     tab = opened(_page(kimi))
     before = {name: tab.inner_html(f"#chart-{name}") for name in kimi.charts}
@@ -343,7 +345,7 @@ def test_pictures_are_redrawn(opened, kimi):
 
 
 @pytest.mark.parametrize("name", ["lfm2-1.2b", "jet-nemotron-2b", "kimi-k3"])
-def test_a_page_opens_at_the_plan_it_is_about(opened, name):
+def test_a_page_opens_at_the_plan_it_is_about(opened: Any, name: Any) -> None:
     """Whatever strategy the engine chooses itself, with or without the overlap scheduler."""
     model, args, work = load_model(name), sglang.ServerArgs(tp_size=8 if name == "kimi-k3" else 1), Workload.at(8192)
     plan = sglang_plan(model, args, rest=exact_rest(28.0), workload=work)
@@ -354,7 +356,7 @@ def test_a_page_opens_at_the_plan_it_is_about(opened, name):
     assert "no_buffer does not run under the overlap scheduler" in tab.inner_text("#play-said")
 
 
-def test_settings_that_do_not_start_show_no_pictures(opened, kimi):
+def test_settings_that_do_not_start_show_no_pictures(opened: Any, kimi: Any) -> None:
     """A picture that cannot be drawn of the settings is hidden; it comes back with settings that start."""
     tab = opened(_page(kimi))
     seen = """() => Object.fromEntries([...document.querySelectorAll("[id^=chart-]")].map(
@@ -372,7 +374,7 @@ def test_settings_that_do_not_start_show_no_pictures(opened, kimi):
     assert set(tab.evaluate(seen).values()) == {True}
 
 
-def test_every_field_has_a_name_for_readers_of_screens(opened, kimi):
+def test_every_field_has_a_name_for_readers_of_screens(opened: Any, kimi: Any) -> None:
     tab = opened(_page(kimi))
     unnamed = tab.evaluate("""() => [...document.querySelectorAll("input, select, button")].filter(field =>
       !field.labels?.length && !field.ariaLabel && !field.textContent.trim()).map(field => field.id)""")
@@ -380,7 +382,7 @@ def test_every_field_has_a_name_for_readers_of_screens(opened, kimi):
     assert tab.get_attribute("html", "lang") == "en"
 
 
-def test_the_page_prints_without_its_controls(opened, kimi):
+def test_the_page_prints_without_its_controls(opened: Any, kimi: Any) -> None:
     tab = opened(_page(kimi))
     tab.emulate_media(media="print")
     assert not tab.is_visible("#play-form")

@@ -7,6 +7,7 @@ import re
 import struct
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import make_pictures
@@ -17,6 +18,7 @@ from hybridcalc import load_model
 from hybridcalc.deployment import Workload, exact_rest
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.server_plan import plan as sglang_plan
+from hybridcalc.output.pictures.chart import Chart
 from hybridcalc.output.pictures.palette import DARK, LIGHT
 from hybridcalc.output.pictures.sglang import ratios_picture
 
@@ -28,7 +30,7 @@ K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "-L", "9216")
 PLAN = ("plan", *K3, "--gpu", "h200", "--weights", "95GiB", "--mem-fraction-static", "0.9")
 
 
-def _drawn(tmp_path, *arguments):
+def _drawn(tmp_path: Path, *arguments: str) -> Any:
     target = tmp_path / "drawn.svg"
     ran = run(*arguments, "--save", str(target), "--force")
     assert (ran.code, ran.err) == (0, "")
@@ -36,15 +38,15 @@ def _drawn(tmp_path, *arguments):
     return ElementTree.fromstring(target.read_text(encoding="utf-8"))
 
 
-def _texts(svg):
+def _texts(svg: Any) -> list[str]:
     return ["".join(element.itertext()) for element in svg.iter(f"{SVG}text")]
 
 
-def _fills(svg, role):
+def _fills(svg: Any, role: str) -> list[Any]:
     return [element for element in svg.iter(f"{SVG}path") if element.get("fill") == LIGHT[role]]
 
 
-def test_memory_map_names_every_part_with_its_size(tmp_path):
+def test_memory_map_names_every_part_with_its_size(tmp_path: Path) -> None:
     """Weights, state pool cut by requests, KV, what is not charged and the headroom; one part each, to scale."""
     svg = _drawn(tmp_path, *PLAN)
     texts = _texts(svg)
@@ -60,7 +62,7 @@ def test_memory_map_names_every_part_with_its_size(tmp_path):
     assert widths["kv"] / widths["state"] == pytest.approx(1_238_064 * 13_824 / (274 * 56_171_520), rel=1e-3)
 
 
-def test_crossover_marks_both_meetings_on_log_axes(tmp_path):
+def test_crossover_marks_both_meetings_on_log_axes(tmp_path: Path) -> None:
     svg = _drawn(tmp_path, "crossover", "kimi-k3", "--tp", "8", "--baseline", "deepseek-v3")
     texts = _texts(svg)
     for label in (
@@ -79,7 +81,7 @@ def test_crossover_marks_both_meetings_on_log_axes(tmp_path):
     assert {line.get("stroke") for line in lines} == {LIGHT[role] for role in ("state", "kv", "balanced", "baseline")}
 
 
-def test_ratios_shade_the_binding_pool(tmp_path):
+def test_ratios_shade_the_binding_pool(tmp_path: Path) -> None:
     svg = _drawn(tmp_path, "ratio", *K3, "--rest", "28.55GiB")
     texts = _texts(svg)
     for label in (
@@ -95,7 +97,7 @@ def test_ratios_shade_the_binding_pool(tmp_path):
     assert _fills(svg, "state band") and _fills(svg, "kv band")
 
 
-def test_lengths_show_both_caps_and_the_balanced_ratio(tmp_path):
+def test_lengths_show_both_caps_and_the_balanced_ratio(tmp_path: Path) -> None:
     texts = _texts(_drawn(tmp_path, *PLAN, "--figure", "lengths"))
     for label in (
         "state slots admit",
@@ -107,7 +109,7 @@ def test_lengths_show_both_caps_and_the_balanced_ratio(tmp_path):
         assert label in texts
 
 
-def test_sweep_names_the_best_trade_offs(tmp_path):
+def test_sweep_names_the_best_trade_offs(tmp_path: Path) -> None:
     svg = _drawn(tmp_path, "plan", *K3, "--rest", "28.55GiB", "--sweep", "mamba-full-memory-ratio=0.5:2.5:0.5")
     texts = _texts(svg)
     assert "best trade-offs" in texts and "KV tokens" in texts
@@ -116,7 +118,7 @@ def test_sweep_names_the_best_trade_offs(tmp_path):
     assert len(points) == len({(p["requests"], p["logical_token_capacity"]) for p in ran.document["sweep"]})
 
 
-def test_change_shows_what_the_suggestions_promise(tmp_path):
+def test_change_shows_what_the_suggestions_promise(tmp_path: Path) -> None:
     """Each row's requests are those that the suggestion's effect states: the flags are read back and planned."""
     texts = _texts(_drawn(tmp_path, *PLAN, "--figure", "change"))
     promised = [re.search(r"-> ([\d,]+)", s["effect"])[1] for s in run(*PLAN, "--json").document["suggestions"]]
@@ -124,7 +126,7 @@ def test_change_shows_what_the_suggestions_promise(tmp_path):
     assert len(rows) == 2 and set(rows) <= set(promised)
 
 
-def test_vllm_pages_show_their_padding(tmp_path):
+def test_vllm_pages_show_their_padding(tmp_path: Path) -> None:
     svg = _drawn(
         tmp_path,
         "plan",
@@ -145,7 +147,7 @@ def test_vllm_pages_show_their_padding(tmp_path):
     assert "padding" in texts and any("padded by 3.82 %" in text for text in texts)
 
 
-def test_slots_over_time_show_the_pool_and_the_knee(tmp_path):
+def test_slots_over_time_show_the_pool_and_the_knee(tmp_path: Path) -> None:
     texts = _texts(
         _drawn(tmp_path, "reuse", "--slots", "256", "--workload", "cyclic:prefixes=384,tokens=1000,rounds=4")
     )
@@ -153,7 +155,7 @@ def test_slots_over_time_show_the_pool_and_the_knee(tmp_path):
         assert label in texts
 
 
-def test_a_picture_follows_the_readers_scheme_unless_told(tmp_path):
+def test_a_picture_follows_the_readers_scheme_unless_told(tmp_path: Path) -> None:
     """auto brings the dark colours as a rule, dark has them alone; every role has a partner of its own."""
     assert set(LIGHT) == set(DARK)
     assert len(set(LIGHT.values())) == len(LIGHT)
@@ -176,14 +178,14 @@ def _contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
-def test_text_can_be_read_on_its_ground(scheme):
+def test_text_can_be_read_on_its_ground(scheme: dict[str, str]) -> None:
     """WCAG AA: 4.5 to 1 for text, on the ground and on the shaded bands."""
     for ground in ("ground", "state band", "kv band", "limit band"):
         for text in ("text", "muted"):
             assert _contrast(scheme[text], scheme[ground]) >= 4.5, (text, ground)
 
 
-def test_png_is_a_png_of_the_same_drawing(tmp_path):
+def test_png_is_a_png_of_the_same_drawing(tmp_path: Path) -> None:
     target = tmp_path / "x.png"
     assert run(*PLAN, "--save", str(target)).code == 0
     data = target.read_bytes()
@@ -254,7 +256,9 @@ def test_png_is_a_png_of_the_same_drawing(tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_saved_says_what_to_write(tmp_path, monkeypatch, arguments, message):
+def test_what_cannot_be_saved_says_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     ran = run(*arguments)
     assert (ran.code, ran.out, ran.err) == (2, "", message)
@@ -262,7 +266,7 @@ def test_what_cannot_be_saved_says_what_to_write(tmp_path, monkeypatch, argument
 
 
 @pytest.mark.parametrize("arguments", [(*PLAN, "--save"), ("report", "kimi-k3", "-o")], ids=["save", "report"])
-def test_no_file_is_written_over_without_force(tmp_path, arguments):
+def test_no_file_is_written_over_without_force(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     target = tmp_path / "x.html"
     target.write_text("mine", encoding="utf-8")
     ran = run(*arguments, str(target))
@@ -273,7 +277,7 @@ def test_no_file_is_written_over_without_force(tmp_path, arguments):
 
 
 @pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "force"])
-def test_what_is_no_regular_file_is_not_written(tmp_path, force):
+def test_what_is_no_regular_file_is_not_written(tmp_path: Path, force: tuple[str, ...]) -> None:
     """A FIFO would wait for its reader for ever; a link to nowhere is followed only when told to."""
     fifo, link = tmp_path / "fifo.svg", tmp_path / "link.svg"
     os.mkfifo(fifo)
@@ -291,7 +295,7 @@ def test_what_is_no_regular_file_is_not_written(tmp_path, force):
     [(), ("--compare", "--max-running-requests 4"), ("--sweep", "mamba-full-memory-ratio=1,2")],
     ids=["plan", "compare", "sweep"],
 )
-def test_what_does_not_start_says_so_in_place_of_a_picture(tmp_path, flags, suffix):
+def test_what_does_not_start_says_so_in_place_of_a_picture(tmp_path: Path, flags: tuple[str, ...], suffix: str) -> None:
     asked = ("plan", "kimi-k3", "--tp", "8", "--rest", "0.3GiB", "-L", "9216", *flags)
     plain, target = run(*asked), tmp_path / f"x.{suffix}"
     for wanted in (("--save", str(target)), ("--figure", "change")):
@@ -300,12 +304,12 @@ def test_what_does_not_start_says_so_in_place_of_a_picture(tmp_path, flags, suff
     assert not target.exists()
 
 
-def _curves(picture):
+def _curves(picture: Chart) -> dict[str, Any]:
     return {series.name: series.points for series in picture.series}
 
 
 @pytest.mark.parametrize("model", ["granite-4.0-h-small", "kimi-k3", "lfm2-1.2b"])
-def test_both_curves_are_seen_at_todays_ratio(model):
+def test_both_curves_are_seen_at_todays_ratio(model: str) -> None:
     """Each curve has points on either side of the marked ratios, or runs to the upper edge and ends there."""
     plan = sglang_plan(
         load_model(model),
@@ -326,19 +330,19 @@ def test_both_curves_are_seen_at_todays_ratio(model):
         assert all(points[0][0] <= 0.9 <= points[-1][0] for points in _curves(picture).values())
 
 
-def test_the_most_that_runs_counts_the_request_limit(tmp_path):
+def test_the_most_that_runs_counts_the_request_limit(tmp_path: Path) -> None:
     texts = _texts(_drawn(tmp_path, "plan", "lfm2-8b-a1b", "--rest", "28GiB", "-L", "16", "--figure", "ratios"))
     assert "4,096 requests at most, where the pools hold" in " ".join(texts)
     assert "request limit binds" in texts and "state pool binds" not in texts  # the band is too narrow
 
 
-def test_every_part_of_a_memory_map_has_a_colour_of_its_own(tmp_path):
+def test_every_part_of_a_memory_map_has_a_colour_of_its_own(tmp_path: Path) -> None:
     svg = _drawn(tmp_path, *PLAN)
     bars = [path.get("fill") for path in svg.iter(f"{SVG}path") if path.get("aria-roledescription") == "bar"]
     assert len(bars) == len(set(bars)) == 7
 
 
-def test_trade_offs_at_the_right_edge_are_named_too(tmp_path):
+def test_trade_offs_at_the_right_edge_are_named_too(tmp_path: Path) -> None:
     flags = (
         "--sweep",
         "mamba-full-memory-ratio=0.4:3:0.2",
@@ -350,7 +354,7 @@ def test_trade_offs_at_the_right_edge_are_named_too(tmp_path):
     assert sorted(named) == ["0.4, extra_buffer_lazy", "0.6, extra_buffer_lazy", "0.8, extra_buffer_lazy"]
 
 
-def test_a_document_stays_alone_on_stdout(tmp_path):
+def test_a_document_stays_alone_on_stdout(tmp_path: Path) -> None:
     ran = run(*PLAN, "--json", "--save", str(tmp_path / "x.svg"))
     assert ran.code == 0 and ran.document["schema"] == "hybridcalc.plan/1"
     assert "x.svg: One GPU" in ran.err
@@ -364,19 +368,19 @@ class _Page(HTMLParser):
         self.ids, self.loads, self.text, self.inside = [], [], [], ""
         self.feed(text)
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.inside = tag
         given = dict(attrs)
         if "id" in given:
             self.ids.append(given["id"])
         self.loads += [given[name] for name in ("src", "href") if name in given and tag in ("script", "link", "img")]
 
-    def handle_data(self, data):
+    def handle_data(self, data: str) -> None:
         if self.inside not in ("script", "style"):
             self.text.append(data)
 
 
-def _page(tmp_path, *arguments, code=0):
+def _page(tmp_path: Path, *arguments: str, code: int = 0) -> tuple[str, _Page]:
     target = tmp_path / "page.html"
     ran = run(*arguments, str(target), "--force")
     assert (ran.code, ran.err) == (code, "")
@@ -385,7 +389,7 @@ def _page(tmp_path, *arguments, code=0):
     return text, _Page(text)
 
 
-def test_a_plans_page_holds_verdict_pictures_budget_findings_steps_and_flags(tmp_path):
+def test_a_plans_page_holds_verdict_pictures_budget_findings_steps_and_flags(tmp_path: Path) -> None:
     text, page = _page(tmp_path, *PLAN, "--save")
     document = run(*PLAN, "--json").document
     said = " ".join(page.text)
@@ -404,12 +408,12 @@ def test_a_plans_page_holds_verdict_pictures_budget_findings_steps_and_flags(tmp
     assert "default-src 'none'" in text
 
 
-def test_a_refused_plan_is_a_page_too(tmp_path):
+def test_a_refused_plan_is_a_page_too(tmp_path: Path) -> None:
     _, page = _page(tmp_path, "report", "kimi-k3", "--rest", "1GiB", "-o", code=1)
     assert "Does not start" in page.text
 
 
-def test_hostile_names_are_escaped(tmp_path):
+def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     """Whatever a user or a log wrote does not become markup, in texts, attributes or data."""
     hostile = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
     from hybridcalc.findings import Finding
@@ -432,7 +436,7 @@ def test_hostile_names_are_escaped(tmp_path):
     assert text.count("<script>") == 1
 
 
-def test_a_hostile_folder_is_escaped_in_page_and_picture(tmp_path):
+def test_a_hostile_folder_is_escaped_in_page_and_picture(tmp_path: Path) -> None:
     """A config is named after its folder, and pages say the command that made them."""
     folder = tmp_path / "<script>alert(2)<script>"
     folder.mkdir()
@@ -446,13 +450,13 @@ def test_a_hostile_folder_is_escaped_in_page_and_picture(tmp_path):
 
 
 @pytest.mark.parametrize("name", make_pictures.PICTURES)
-def test_pictures_of_the_docs_are_current(name, tmp_path):
+def test_pictures_of_the_docs_are_current(name: str, tmp_path: Path) -> None:
     make_pictures.draw(name, tmp_path / "x.svg")
     kept = (make_pictures.FOLDER / f"{name}.svg").read_text(encoding="utf-8")
     assert make_pictures.same((tmp_path / "x.svg").read_text(encoding="utf-8"), kept)
 
 
-def test_a_moved_curve_is_noticed():
+def test_a_moved_curve_is_noticed() -> None:
     kept = (make_pictures.FOLDER / "ratios.svg").read_text(encoding="utf-8")
     assert make_pictures.same(kept, kept)
     assert not make_pictures.same(kept.replace("r* = 2.20", "r* = 2.21"), kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from command_line import run
@@ -53,7 +54,7 @@ FIGURES = [
 
 @pytest.mark.needs("plotext")
 @pytest.mark.parametrize(("command", "figure"), FIGURES, ids=[f"{c[0]} {f}" for c, f in FIGURES])
-def test_every_figure_fits_80_columns_without_colour(command, figure):
+def test_every_figure_fits_80_columns_without_colour(command: tuple[str, ...], figure: str) -> None:
     ran = run(*command, "--figure", figure)
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()
@@ -63,7 +64,7 @@ def test_every_figure_fits_80_columns_without_colour(command, figure):
 
 
 @pytest.mark.needs("plotext")
-def test_a_narrow_terminal_an_old_encoding_and_colour_behave():
+def test_a_narrow_terminal_an_old_encoding_and_colour_behave() -> None:
     plain = run(*PLAN, "--figure", "lengths", encoding="ascii", COLUMNS="60")
     assert plain.code == 0 and plain.out.isascii()
     assert max(map(len, plain.out.splitlines())) <= 60
@@ -76,7 +77,7 @@ sizes = st.lists(st.integers(0, 2**40), min_size=1, max_size=6)
 
 
 @given(st.lists(sizes, min_size=1, max_size=3), st.integers(24, 120))
-def test_bars_are_to_scale_and_share_one_scale(rows, width):
+def test_bars_are_to_scale_and_share_one_scale(rows: list[list[int]], width: int) -> None:
     """Each part's columns are its share of the longest bar, to within one; every row has the same width."""
     bars = Bars(
         "t",
@@ -98,7 +99,7 @@ def test_bars_are_to_scale_and_share_one_scale(rows, width):
 
 
 @given(st.floats(1, 1e12), st.floats(1.01, 1e12))
-def test_ticks_are_few_inside_and_increasing(low, factor):
+def test_ticks_are_few_inside_and_increasing(low: float, factor: float) -> None:
     ticks = powers(low, low * factor)
     assert 1 < len(ticks) <= 10
     assert ticks == sorted(ticks)
@@ -106,7 +107,7 @@ def test_ticks_are_few_inside_and_increasing(low, factor):
 
 
 @given(st.lists(st.floats(1, 1000), min_size=1, max_size=3, unique=True))
-def test_labels_of_marks_stay_inside_where_there_is_room(places):
+def test_labels_of_marks_stay_inside_where_there_is_room(places: list[float]) -> None:
     """A label lies on the side where it stays inside the picture."""
     series = (Series("s", "state", ((1, 1), (1000, 2)), "s"),)
     chart = Chart(
@@ -126,7 +127,7 @@ def test_labels_of_marks_stay_inside_where_there_is_room(places):
 
 
 @given(st.lists(st.floats(1, 1000), min_size=1, max_size=5, unique=True))
-def test_no_line_strikes_a_label_to_its_right(places):
+def test_no_line_strikes_a_label_to_its_right(places: list[float]) -> None:
     """Lines begin at their own labels: none to the right of one reaches up to it, as far as labels lie on the right."""
     series = (Series("s", "state", ((1, 1), (1000, 2)), "s"),)
     chart = Chart(
@@ -147,7 +148,7 @@ def test_no_line_strikes_a_label_to_its_right(places):
 
 
 @given(st.floats(1e-9, 1e6), st.floats(1.5, 1e9))
-def test_decimals_are_inside_and_increasing(low, factor):
+def test_decimals_are_inside_and_increasing(low: float, factor: float) -> None:
     ticks = decimals(low, low * factor)
     assert ticks == sorted(set(ticks)) and len(ticks) <= 30
     assert all(low * 0.999 <= tick <= low * factor * 1.001 for tick in ticks)
@@ -155,13 +156,13 @@ def test_decimals_are_inside_and_increasing(low, factor):
 
 
 @given(st.floats(0, 1e6), st.floats(1, 1e9))
-def test_round_steps_are_whole_and_few(low, wide):
+def test_round_steps_are_whole_and_few(low: float, wide: float) -> None:
     ticks = round_steps(low, low + wide)
     assert len(ticks) <= 6 and all(tick == round(tick) for tick in ticks)
 
 
 @given(st.lists(st.floats(0, 100), min_size=2, max_size=20), st.floats(1, 99))
-def test_a_cut_curve_ends_at_the_edge(heights, top):
+def test_a_cut_curve_ends_at_the_edge(heights: list[float], top: float) -> None:
     curve = [(2.0**i, y) for i, y in enumerate(heights)]
     shown = cut(curve, top)
     assert all(y <= top for _, y in shown)
@@ -170,12 +171,12 @@ def test_a_cut_curve_ends_at_the_edge(heights, top):
         assert shown[0][1] == top and 1 <= shown[0][0] <= 2
 
 
-def test_a_part_too_thin_to_draw_is_said():
+def test_a_part_too_thin_to_draw_is_said() -> None:
     out = run("plan", "kimi-k3", "--tp", "8", "--rest", "28.55GiB", "-L", "9216", "--figure", "memory").out
     assert "(thin) not charged" in out and "!" not in out and "a line every" not in out
 
 
-def test_curves_need_the_library_and_bars_do_not(monkeypatch):
+def test_curves_need_the_library_and_bars_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotext", None)
     ran = run(*PLAN, "--figure", "lengths")
     assert (ran.code, ran.err) == (
@@ -185,7 +186,7 @@ def test_curves_need_the_library_and_bars_do_not(monkeypatch):
     assert run(*PLAN, "--figure", "memory").code == 0
 
 
-def test_files_need_the_library(monkeypatch, tmp_path):
+def test_files_need_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     for suffix in ("svg", "png", "html"):
         ran = run(*PLAN, "--save", str(tmp_path / f"x.{suffix}"))
