@@ -20,8 +20,8 @@ from hybridcalc.errors import InputError
 from hybridcalc.units import ratio_text
 
 K3 = load_model("kimi-k3")
-K3_FLAGS = {"tp_size": 8, "mamba_ssm_dtype": "float32", "kv_cache_dtype": "fp8_e4m3"}
-LAZY = K3_FLAGS | {"mamba_radix_cache_strategy": "extra_buffer_lazy"}
+K3_FLAGS: dict[str, Any] = {"tp_size": 8, "mamba_ssm_dtype": "float32", "kv_cache_dtype": "fp8_e4m3"}
+LAZY: dict[str, Any] = K3_FLAGS | {"mamba_radix_cache_strategy": "extra_buffer_lazy"}
 
 
 def balance(
@@ -29,7 +29,7 @@ def balance(
     length: int = 9216,
     rest_gib: float | None = None,
     concurrency: int | None = None,
-    **flags: int | str,
+    **flags: Any,
 ) -> Balance:
     """The answer for a model under flags; Kimi-K3 on 8 ranks with fp8 KV where none are given."""
     return balance_model(
@@ -196,7 +196,7 @@ def test_drafts_without_kv_of_their_own_charge_none() -> None:
 
 @given(st.integers(256, 200_000), st.floats(8, 500), st.sampled_from([{}, {"dcp_size": 8}, {"pp_size": 2}]))
 def test_no_other_ratio_serves_more_requests_than_the_one_proposed(
-    length: int, rest: float, flags: dict[str, int]
+    length: int, rest: float, flags: dict[str, Any]
 ) -> None:
     """Kimi-K3 in the engine's own solver, two requests allowed for: the flag has two decimals."""
     flags = K3_FLAGS | flags

@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import InputError
 
 
-def crossover(name: str, baseline: str | None = None, longest: int | None = None, **flags: int | str) -> Crossover:
+def crossover(name: str, baseline: str | None = None, longest: int | None = None, **flags: Any) -> Crossover:
     """Two presets compared."""
     return compare(load_model(name), load_model(baseline) if baseline else None, ServerArgs(**flags), longest=longest)
 

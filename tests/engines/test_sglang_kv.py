@@ -16,7 +16,7 @@ from hybridcalc.errors import InputError
 NEWEST = rules_for("0.5.23")[0]
 
 
-def cell(name: str, *, rules: RuleSet = NEWEST, **flags: int | str) -> KvCell:
+def cell(name: str, *, rules: RuleSet = NEWEST, **flags: Any) -> KvCell:
     """The KV cell of a preset under flags."""
     return kv_cell(load_model(name), ServerArgs(**flags), rules)
 
@@ -79,13 +79,13 @@ def test_the_cell_of_a_token(name: str, flags: dict[str, Any], cell_bytes: int) 
     ],
     ids=["bf16", "fp8 packed with scales", "fp8 plain", "e5m2"],
 )
-def test_a_sparse_attention_layer_keeps_index_keys(flags: dict[str, str], layer_bytes: int) -> None:
+def test_a_sparse_attention_layer_keeps_index_keys(flags: dict[str, Any], layer_bytes: int) -> None:
     """GLM-5.3-Flash pools 16 tokens an index key: ceil((128 + 4) / 16) = 9 B beside a row of 512."""
     assert cell("glm-5.3-flash", **flags).bytes == 11 * layer_bytes
 
 
-EAGLE = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4}
-DSPARK = {"speculative_algorithm": "DSPARK", "speculative_num_draft_tokens": 4}
+EAGLE: dict[str, Any] = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4}
+DSPARK: dict[str, Any] = {"speculative_algorithm": "DSPARK", "speculative_num_draft_tokens": 4}
 
 
 @pytest.mark.parametrize(

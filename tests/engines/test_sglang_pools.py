@@ -148,7 +148,7 @@ def test_kv_without_a_page_is_refused() -> None:
     ],
     ids=["tokens", "whole pages", "user's limit", "limit beyond memory", "limit cut to pages"],
 )
-def test_tokens_are_whole_pages_below_the_limit(flags: dict[str, int], tokens: int) -> None:
+def test_tokens_are_whole_pages_below_the_limit(flags: dict[str, Any], tokens: int) -> None:
     """bytes // cell // page * page, the limit re-floored to a page."""
     args = ServerArgs(**flags)
     assert capped_tokens(kv_tokens(9999, 10, args), args) == tokens
@@ -180,7 +180,7 @@ def test_the_request_limit_is_48_under_speculation(flags: dict[str, Any], limit:
     ],
     ids=["slots", "limit", "two tokens a request", "estimate at its top", "estimate at its bottom"],
 )
-def test_running_requests_are_the_least_of_the_limits(flags: dict[str, int], context: int, requests: int) -> None:
+def test_running_requests_are_the_least_of_the_limits(flags: dict[str, Any], context: int, requests: int) -> None:
     """R = min(limit, T // 2, K // S); the limit is an estimate from T and the context when none is given."""
     pools = solve_pools(90.0, 2**16, 5, 2**16, context, ServerArgs(**flags), NEWEST)
     assert pools.running_requests == requests
@@ -190,7 +190,7 @@ budgets, ratios = st.floats(0.5, 200), st.floats(0.01, 20)
 slot_sizes, cells = st.integers(2**16, 2**30), st.integers(2**8, 2**18)
 
 
-def solved(rest: float, slot: int, cell: int, **flags: float) -> Pools:
+def solved(rest: float, slot: int, cell: int, **flags: Any) -> Pools:
     """Both pools, or a discarded example where the engine would not start."""
     try:
         return solve_pools(rest, slot, 5, cell, 4096, ServerArgs(**flags), NEWEST)
@@ -230,7 +230,7 @@ def test_a_larger_ratio_moves_memory_from_kv_to_the_states(
     ids=["state binds", "kv binds", "even", "limit binds", "no request by state", "no request by kv"],
 )
 def test_the_pool_that_runs_out_first_binds_and_the_other_idles(
-    slots: int, tokens: int, flags: dict[str, int], binding: str, requests: int, idle: float
+    slots: int, tokens: int, flags: dict[str, Any], binding: str, requests: int, idle: float
 ) -> None:
     """At 9,216 tokens and 4 slots a request; both pools are read at the concurrency of the smaller."""
     setting = weigh("today", "", slots, tokens, 4, 9216, ServerArgs(**flags))

@@ -15,8 +15,8 @@ from hybridcalc.errors import Refusal
 from hybridcalc.findings import SEVERITIES, Finding, find
 
 K3_FLAGS = {"tp_size": 8, "mamba_ssm_dtype": "float32", "kv_cache_dtype": "fp8_e4m3"}
-SPEC = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "draft_layers": 1}
-BALANCED = {"mamba_full_memory_ratio": 2.2}
+SPEC: dict[str, Any] = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "draft_layers": 1}
+BALANCED: dict[str, Any] = {"mamba_full_memory_ratio": 2.2}
 NEXT, NEMOTRON = "qwen3-next-80b-a3b", "nemotron-h-8b"
 
 
@@ -26,7 +26,7 @@ def planned(
     rest: float = 28.55,
     length: int | None = 9216,
     concurrency: int | None = None,
-    **flags: float | str,
+    **flags: Any,
 ) -> Plan:
     """A plan of Kimi-K3 on 8 ranks with fp8 KV, or of a model under nothing but ``flags``."""
     args = ServerArgs(**(K3_FLAGS | flags if model == "kimi-k3" else flags))
@@ -34,7 +34,7 @@ def planned(
     return sglang.plan(load_model(model), args, rest_gib=rest, workload=workload)
 
 
-def found(rule: str, *arguments: Any, **flags: float | str | None) -> Finding | None:
+def found(rule: str, *arguments: Any, **flags: Any) -> Finding | None:
     """The finding of one rule, or None."""
     return next((finding for finding in planned(*arguments, **flags).findings if finding.rule == rule), None)
 

@@ -18,8 +18,8 @@ from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.units import GIB, gib_text
 
-K3_FLAGS = {"tp_size": 8, "mamba_ssm_dtype": "float32", "kv_cache_dtype": "fp8_e4m3"}
-EAGLE = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "draft_layers": 1}
+K3_FLAGS: dict[str, Any] = {"tp_size": 8, "mamba_ssm_dtype": "float32", "kv_cache_dtype": "fp8_e4m3"}
+EAGLE: dict[str, Any] = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "draft_layers": 1}
 NEXT = "qwen3-next-80b-a3b"
 SLOT, ROW = 56_171_520, 13_824
 CAPPED = (
@@ -29,9 +29,7 @@ CAPPED = (
 )
 
 
-def planned(
-    model: str = "kimi-k3", rest: float | Rest = 28.55, length: int | None = 9216, **flags: float | str
-) -> Plan:
+def planned(model: str = "kimi-k3", rest: float | Rest = 28.55, length: int | None = 9216, **flags: Any) -> Plan:
     """A plan of Kimi-K3 on 8 ranks with fp8 KV, or of a model under nothing but ``flags``."""
     args = ServerArgs(**(K3_FLAGS | flags if model == "kimi-k3" else flags))
     workload = Workload.at(length) if length else Workload()

@@ -13,7 +13,11 @@ from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.engines.sglang.strategy import replayssm_active
 from hybridcalc.errors import InputError, ShardingError
 
-SPEC = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "enable_linear_replayssm_spec": True}
+SPEC: dict[str, Any] = {
+    "speculative_algorithm": "EAGLE",
+    "speculative_num_draft_tokens": 4,
+    "enable_linear_replayssm_spec": True,
+}
 
 
 def test_the_slot_of_kimi_k3_on_8_ranks() -> None:

@@ -1,5 +1,7 @@
 """vLLM's attention backends: which one serves, its smallest block, its layouts (tables of 0.33.0, partly read only)."""
 
+from typing import Any
+
 import pytest
 
 from hybridcalc import load_model
@@ -29,7 +31,7 @@ NEMOTRON, KIMI = "nemotron-h-8b", "kimi-linear-48b-a3b"
         (KIMI, {"attention_backend": "FLASHMLA"}, "FLASHMLA", 64),
     ],
 )
-def test_the_backend_follows_gpu_dtype_and_kind(model: str, given: dict[str, str], name: str, block: int) -> None:
+def test_the_backend_follows_gpu_dtype_and_kind(model: str, given: dict[str, Any], name: str, block: int) -> None:
     ready = prepare(load_model(model), EngineArgs(**given))
     assert (ready.backend.name, ready.backend.kernel_block) == (name, block)
     assert name in ready.settled["attention_backends"]

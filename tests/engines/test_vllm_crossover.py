@@ -23,12 +23,12 @@ NEMOTRON = "nemotron-h-8b"
 BLOCK = 17_039_360
 
 
-def crossover(name: str, baseline: str | None = None, longest: None = None, **flags: int | str) -> Crossover:
+def crossover(name: str, baseline: str | None = None, longest: None = None, **flags: Any) -> Crossover:
     return compare(load_model(name), load_model(baseline) if baseline else None, EngineArgs(**flags), longest=longest)
 
 
 @pytest.mark.parametrize(("flags", "blocks"), [({}, 18), ({"enable_prefix_caching": False}, 6)])
-def test_nemotron_h_8b_against_llama_3_8b(flags: dict[str, bool], blocks: int) -> None:
+def test_nemotron_h_8b_against_llama_3_8b(flags: dict[str, Any], blocks: int) -> None:
     """Whole pages: 18 blocks of states with prefix caching, 6 without, against 16,384 B a token."""
     answer = crossover(NEMOTRON, "llama-3-8b", **flags)
     assert (answer.state_bytes, answer.kv_bytes_per_token) == (blocks * BLOCK, 16_384)

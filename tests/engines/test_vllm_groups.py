@@ -57,7 +57,7 @@ def test_buckets_come_in_the_order_of_their_first_layers(
         ("llama-3-8b", {}, [32]),
     ],
 )
-def test_groups_of_a_model(model: str, flags: dict[str, dict[str, str]], sizes: list[int]) -> None:
+def test_groups_of_a_model(model: str, flags: dict[str, Any], sizes: list[int]) -> None:
     """Parts are strided, so that they differ by a layer at most; a bucket 1.5 times as large is cut to the smaller."""
     ready = prepare(load_model(model), EngineArgs(**flags))
     assert [group.layers for group in ready.groups] == sizes

@@ -17,7 +17,7 @@ from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.errors import HybridcalcError, Refusal
 
 NEMOTRON, NEXT, KIMI = "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
-OLD = {"engine_version": "0.22.1", "enable_prefix_caching": True}
+OLD: dict[str, Any] = {"engine_version": "0.22.1", "enable_prefix_caching": True}
 
 
 def pages(model: str = NEMOTRON, **flags: Any) -> Pages:

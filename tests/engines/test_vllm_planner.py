@@ -28,7 +28,7 @@ def sized(gib: float = 40.0, model: str = NEMOTRON, *, available: int | None = N
     return size(prepare(load_model(model), args), int(gib * GIB) if available is None else available)
 
 
-def refusal(*given: float, **flags: float | str) -> Refusal:
+def refusal(*given: float, **flags: Any) -> Refusal:
     with pytest.raises(Refusal) as caught:
         sized(*given, **flags)
     return caught.value
@@ -169,7 +169,7 @@ def test_one_group_takes_its_own_block_for_a_unit() -> None:
     ],
 )
 def test_a_retention_interval_is_whole_blocks_of_a_model_with_a_state(
-    flags: dict[str, str], interval: int, reason: str, fix: str
+    flags: dict[str, Any], interval: int, reason: str, fix: str
 ) -> None:
     found = refusal(prefix_cache_retention_interval=interval, **flags)
     assert (found.stage, found.rule, found.reason, found.fix) == ("retention", "HC048", reason, fix)

@@ -14,7 +14,7 @@ from hybridcalc.engines.vllm.prepared import Prepared, Sizing
 from hybridcalc.units import GIB
 
 NEMOTRON, NEXT = "nemotron-h-8b", "qwen3-next-80b-a3b"
-ALL = {"engine_version": "0.22.1", "enable_prefix_caching": True}
+ALL: dict[str, Any] = {"engine_version": "0.22.1", "enable_prefix_caching": True}
 MTP = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 1}}
 
 

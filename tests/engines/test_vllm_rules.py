@@ -18,7 +18,7 @@ from hybridcalc.units import GIB
 
 NEMOTRON, NEXT, KIMI = "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
 OLD = {"engine_version": "0.22.1", "enable_prefix_caching": True}
-NGRAM = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 7}}
+NGRAM: dict[str, Any] = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 7}}
 
 
 def planned(

@@ -19,7 +19,7 @@ from hybridcalc.reuse.vllm import vllm_policy, vllm_settings
 from hybridcalc.reuse.what_if import best_split, compare, variants
 from hybridcalc.reuse.workloads import parse_workload
 
-QUIET = {"warmup_rounds": 1, "bar": lambda _: None}
+QUIET: dict[str, Any] = {"warmup_rounds": 1, "bar": lambda _: None}
 
 
 @pytest.mark.parametrize(

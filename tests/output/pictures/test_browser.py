@@ -92,7 +92,7 @@ def _page(play: Any) -> Page:
     return Page("title", "headline", "meaning", "hybridcalc", play=play)
 
 
-DRAFTS = {"speculative_algorithm": "NEXTN", "speculative_num_draft_tokens": 4, "draft_layers": 1}
+DRAFTS: dict[str, Any] = {"speculative_algorithm": "NEXTN", "speculative_num_draft_tokens": 4, "draft_layers": 1}
 CASES = {
     "plain": ("kimi-k3", sglang.ServerArgs(tp_size=8, kv_cache_dtype="fp8_e4m3")),
     "drafts": ("qwen3.6-35b-a3b", sglang.ServerArgs(tp_size=2, **DRAFTS)),
