@@ -12,7 +12,7 @@ from hybridcalc.checks.results import Edit, Line, Located
 from hybridcalc.checks.rules import judged_rules
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.shell.source import AnyWord, Place, Source, Word
+from hybridcalc.shell.source import Place, Source, Word
 
 _FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 _NUMBER = re.compile(r"write ([0-9][0-9.,]*)(?=$|,|;| )")
@@ -23,8 +23,8 @@ class Given(NamedTuple):
     """A sizing flag of a launch with its value; ``name`` is the engine's own spelling."""
 
     name: str
-    flag: AnyWord
-    value: AnyWord | None
+    flag: Word
+    value: Word | None
     joined: bool = False
 
 
@@ -42,7 +42,7 @@ def _value_place(item: Given) -> Place:
     """Where a flag's value stands; the flag itself where it takes none."""
     if item.value is not None:
         return item.value.place
-    chars = item.flag.chars if item.joined and isinstance(item.flag, Word) else None
+    chars = item.flag.chars if item.joined and not item.flag.why else None
     if chars is None or chars.text != item.flag:
         return _after_equals(item) if item.joined else item.flag.place
     begin = len(item.flag.partition("=")[0]) + 1
@@ -81,13 +81,13 @@ def _value_edit(finding: Finding, item: Given, given: Mapping[str, Given]) -> Ed
 
 
 def _replace_value(item: Given, text: str) -> Edit | None:
-    if item.joined and isinstance(item.flag, Word):
+    if item.joined and not item.flag.why:
         _, _, value = item.flag.partition("=")
         chars = item.flag.chars
         if chars is None or chars.text != item.flag:
             return None
         return value_edit(_value_place(item), item.flag.source, value, text) if value else None
-    if not isinstance(item.value, Word):
+    if item.value is None or item.value.why:
         return None
     place = item.value.written or item.value.place
     return value_edit(place, item.value.source, str(item.value), text)

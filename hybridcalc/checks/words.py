@@ -14,7 +14,7 @@ from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, printable
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.shell.source import AnyWord, Unknown, Word
+from hybridcalc.shell.source import Word
 
 MOST_REFUSED = 20
 NO_VALUE = re.compile(r"--(no-|enable-|disable-|skip-|trust-|allow-|return-|is-|show-|use-|log-requests$|enforce-)")
@@ -45,7 +45,7 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
     positional = may_be_model
     if words and not words[0].startswith("-"):
         first = words[0]
-        if isinstance(first, Unknown) and not _FREE.search(first):
+        if first.why and not _FREE.search(first):
             opened.append(_open(first, engine.model_flag))
             words, at = words[1:], 0
     while at < len(words):
@@ -53,7 +53,7 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
         at += 1
         name, equals, _ = word.partition("=")
         sized = engine.flags.known(name) if word.startswith("-") else None
-        if isinstance(word, Unknown) and sized is None:
+        if word.why and sized is None:
             if word.startswith("--") and equals:  # a flag of no account
                 before = None
             elif before is not None and not _FREE.search(word) and not NO_VALUE.match(before):
@@ -64,7 +64,7 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
             continue
         if sized is None:
             flag = _is_flag(word)
-            if not flag and may_be_model and at > 1 and isinstance(word, Word):  # MODEL after its flags
+            if not flag and may_be_model and at > 1 and not word.why:  # MODEL after its flags
                 kept.insert(0, word)
                 may_be_model = False
                 continue
@@ -75,14 +75,14 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
                 opened.append(_open_file(word, value, name))
                 at += 0 if equals else 1
                 continue
-            if isinstance(word, Word):
+            if not word.why:
                 kept.append(word)
             continue
         before = None
         may_be_model = positional
         spelling, switch = sized.spellings[0], sized.kind in ("flag", "switch")
         key = spelling + "".join(name.partition(".")[1:])  # fields of a JSON flag are flags of their own
-        if isinstance(word, Unknown):
+        if word.why:
             opened.append(_open(word, spelling))
             continue
         if equals or switch or at == len(words) or _is_flag(words[at]):
@@ -91,7 +91,7 @@ def sort_out(deployment: Deployment, engine: Engine) -> Words:
             continue
         value = words[at]
         at += 1
-        if isinstance(value, Unknown):
+        if value.why:
             opened.append(_open(value, spelling))
             given.pop(key, None)
         else:
@@ -104,12 +104,12 @@ def _is_flag(word: str) -> bool:
     return re.match(r"-(?![0-9.])", word) is not None
 
 
-def _open(word: Unknown, flag: str) -> Open:
+def _open(word: Word, flag: str) -> Open:
     place = word.place
     return Open(printable(word[:80]), flag, word.why, place.path, place.line, place.column)
 
 
-def _open_file(word: AnyWord, value: AnyWord, name: str) -> Open:
+def _open_file(word: Word, value: Word, name: str) -> Open:
     place = word.place
     text = value.partition("=")[2] or str(value)
     return Open(

@@ -221,7 +221,7 @@ def comparison_flags(
     """Flags of a comparison: as a suggestion states them, variables first, a MODEL may follow; or a launch line."""
     from hybridcalc.shell.parse import split_command
 
-    words, env = split_command(text), dict[str, str]()
+    words, env = list[str](split_command(text)), dict[str, str]()
     while words and not words[0].startswith("-") and "=" in words[0]:
         env |= options.environment([words.pop(0)])
     if len(words) > 1 and not words[0].startswith("-") and not words[1].startswith("-"):

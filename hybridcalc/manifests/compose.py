@@ -14,7 +14,7 @@ from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
 from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.launch import mounted
-from hybridcalc.shell.source import AnyWord, Setting, Source, Word
+from hybridcalc.shell.source import Setting, Source, Word
 from hybridcalc.shell.variables import Outside
 
 ReadBeside = Callable[[str], Source | None]
@@ -84,11 +84,8 @@ def _environment(service: Fields, lookup: Callable[[str], Setting | None], besid
                 env[key.value] = lookup(key.value) or Setting((), f"{key.value} comes from outside")
     for word in resolved_words(declared, COMPOSE, lookup) if isinstance(declared, Sequence) else []:
         name, equals, text = word.partition("=")
-        if equals and isinstance(word, Word):
-            written = Word(text, word.source, min(word.begin + len(name) + 1, word.end), word.end)
-            env[name] = Setting((written,))
-        elif equals:
-            env[name] = Setting((word,))
+        if equals:
+            env[name] = Setting((word if word.why else word.ending(len(text)),))
         else:
             env[name] = lookup(name) or Setting((), f"{name} comes from outside")
     return env
@@ -131,7 +128,7 @@ def env_file(source: Source) -> dict[str, Setting]:
             else:
                 value = value.partition(" #")[0].strip()
             begin = offset + line.find("=") + 1
-            word: AnyWord = Word(value, source, begin, offset + len(line.rstrip()))
+            word = Word(value, source, begin, offset + len(line.rstrip()))
             values[name.strip()] = Setting((word,))
         offset += len(line)
     return values

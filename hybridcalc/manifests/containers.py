@@ -16,7 +16,7 @@ from hybridcalc.manifests.yamltree import Node, Scalar
 from hybridcalc.manifests.yamltree import Sequence as Items
 from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.launch import SCRIPT_OPTION, Launch
-from hybridcalc.shell.source import AnyWord, Place, Setting, Text, Unknown, Word
+from hybridcalc.shell.source import Place, Setting, Text, Word
 from hybridcalc.shell.variables import LONGEST_VALUE, Outside
 
 Lookup = Callable[[str], Setting | None]
@@ -64,8 +64,8 @@ def replaced(text: Text, pattern: re.Pattern[str], lookup: Lookup) -> tuple[Text
 
 
 def resolved_words(
-    node: Node | None, pattern: re.Pattern[str], lookup: Lookup, before: Sequence[AnyWord] = ()
-) -> list[AnyWord]:
+    node: Node | None, pattern: re.Pattern[str], lookup: Lookup, before: Sequence[Word] = ()
+) -> list[Word]:
     """The words of a ``command`` or ``args``, ``before`` the words of the other: a list of words, or one text that is
     split. A script after ``bash -c`` keeps references nobody resolved: the shell sees them too.
     """
@@ -74,22 +74,22 @@ def resolved_words(
             return []
         text, missing = replaced(node.text(), pattern, lookup)
         return _marked(split_words(text), missing)
-    words: list[AnyWord] = []
+    words: list[Word] = []
     for item in node.items if isinstance(node, Items) else []:
         spend(words=1)
         if not isinstance(item, Scalar):
-            words.append(Unknown("[...]", item.source, item.begin, item.end, "it is no text"))
+            words.append(Word("[...]", item.source, item.begin, item.end, why="it is no text"))
             continue
         word = item.word()
-        if isinstance(word, Unknown):
+        if word.why:
             words.append(word)
             continue
         text, missing = replaced(item.text(), pattern, lookup)
         if missing and not _is_script([*before, *words]):
-            why = next(iter(missing.values()))
-            words.append(Unknown(text.text, word.source, word.begin, word.end, why))
+            words.append(word.instead(text.text, next(iter(missing.values()))))
         else:
-            words.append(Word(text.text, word.source, word.begin, word.end, text, _written(item, pattern, lookup)))
+            written = _written(item, pattern, lookup)
+            words.append(Word(text.text, word.source, word.begin, word.end, text, written=written))
     return words
 
 
@@ -107,22 +107,22 @@ def _is_command_line(word: str) -> bool:
     return named is not None and any(char.isspace() for char in word[named.end() :])
 
 
-def _is_script(words: Sequence[AnyWord]) -> bool:
+def _is_script(words: Sequence[Word]) -> bool:
     return bool(words) and SCRIPT_OPTION.fullmatch(words[-1]) is not None
 
 
-def _marked(words: list[AnyWord], missing: Mapping[str, str]) -> list[AnyWord]:
+def _marked(words: list[Word], missing: Mapping[str, str]) -> list[Word]:
     """Words that hold a reference nobody resolved, with the reason why."""
-    marked: list[AnyWord] = []
+    marked: list[Word] = []
     for word in words:
         why = next((why for name, why in missing.items() if re.search(rf"\$[({{]?{re.escape(name)}\b", word)), None)
-        marked.append(Unknown(word, word.source, word.begin, word.end, why) if why is not None else word)
+        marked.append(word.instead(word, why) if why is not None else word)
     return marked
 
 
 def launches(
-    command: Sequence[AnyWord],
-    arguments: Sequence[AnyWord],
+    command: Sequence[Word],
+    arguments: Sequence[Word],
     env: Mapping[str, Setting],
     outside: Outside,
     *,
@@ -133,7 +133,7 @@ def launches(
     words = [*command, *arguments]
     found = launches_of_words(words, env, outside) if words else []
     for at, word in enumerate(words if not found else ()):  # a whole command line as one word
-        if isinstance(word, Word) and word.chars is not None and _is_command_line(word):
+        if not word.why and word.chars is not None and _is_command_line(word):
             found = launches_of_words([*split_words(word.chars), *words[at + 1 :]], env, outside)
             if found:
                 break
@@ -143,9 +143,9 @@ def launches(
     return [launch if launch.image else launch._replace(image=image) for launch in found]
 
 
-def _arguments_alone(words: list[AnyWord], env: Mapping[str, Setting], image: str) -> list[Launch]:
+def _arguments_alone(words: list[Word], env: Mapping[str, Setting], image: str) -> list[Launch]:
     """The launch that arguments make of an image whose entrypoint is an engine."""
-    if len(words) == 1 and isinstance(words[0], Word) and words[0].chars is not None and words[0].startswith("--"):
+    if len(words) == 1 and not words[0].why and words[0].chars is not None and words[0].startswith("--"):
         words = split_words(words[0].chars) if " " in words[0] else words
     names = {word.partition("=")[0] for word in words if word.startswith("-")}
     launchers = ENGINES.launchers

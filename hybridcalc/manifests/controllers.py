@@ -27,7 +27,7 @@ from hybridcalc.manifests.way import Reading, Way
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Scalar, documents
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import AnyWord, Setting, Unknown, Word
+from hybridcalc.shell.source import Setting, Word
 
 _SUFFIX = re.compile(r"-?(config|args|engine-args|server-args|settings|spec|options)$")
 """What follows an engine's name where a field holds its flags."""
@@ -75,13 +75,12 @@ def _model_near(holder: Fields, way: Way) -> Word | None:
                 if model is not None:
                     return model
                 path = next((v for k, v in value.entries() if kebab(k.value) in ("path", "name", "repo")), None)
-                word = path.word() if isinstance(path, Scalar) else None
-                if isinstance(word, Word):
+                if isinstance(path, Scalar) and (word := path.known()) is not None:
                     return word
     return None
 
 
-def kserve(node: Fields, way: Way, arguments: list[AnyWord], env: Mapping[str, Setting]) -> Launch | None:
+def kserve(node: Fields, way: Way, arguments: list[Word], env: Mapping[str, Setting]) -> Launch | None:
     """What KServe starts where the manifest gives arguments alone, or none at all."""
     unnamed = way.kind.startswith(LLM_SERVICE) and "router" not in way.keys
     engine = _controlled(LLM_SERVICE if unnamed else node.string("modelCommand"))
@@ -103,13 +102,13 @@ def _controlled(*names: str) -> str | None:
     return next((name for name, row in ENGINES.rows.items() if not row.starter.controllers.isdisjoint(names)), None)
 
 
-def _server_words(arguments: list[AnyWord]) -> Iterator[AnyWord]:
+def _server_words(arguments: list[Word]) -> Iterator[Word]:
     """Arguments of KServe's own server as its engine's: ``--model_id`` is the model, others it keeps to itself."""
     for word in arguments:
         name, equals, value = word.partition("=")
         plain = name.replace("_", "-")
-        if plain == "--model-id" and equals and isinstance(word, Word):
-            yield Word(f"--model={value}", word.source, word.begin, word.end)
+        if plain == "--model-id" and equals and not word.why:
+            yield word.instead(f"--model={value}")
         elif not (equals and plain in KSERVE_OWN):
             yield word
 
@@ -120,7 +119,7 @@ def is_kserve_worker(node: Fields, way: Way) -> bool:
     return way.kind == LLM_SERVICE and worker and "router" not in way.keys
 
 
-def _parallelism(way: Way, flags: Mapping[str, str]) -> Iterator[AnyWord]:
+def _parallelism(way: Way, flags: Mapping[str, str]) -> Iterator[Word]:
     """Flags that KServe makes of ``spec.parallelism``."""
     for mapping in reversed(way.mappings):
         sizes = mapping.mapping("parallelism")
@@ -137,10 +136,8 @@ def _uri(model: Fields) -> Word | None:
     """The model of ``uri: hf://org/name``."""
     for name in ("uri", "storageUri", "modelURL"):
         scalar = model.scalar(name)
-        if scalar is not None:
-            word = scalar.word()
-            if isinstance(word, Word):
-                return word
+        if scalar is not None and (word := scalar.known()) is not None:
+            return word
     return None
 
 
@@ -151,8 +148,8 @@ def served(way: Way) -> Word | None:
         found = _uri(model) if model is not None else _uri(mapping)
         if found is not None:
             name = model.scalar("name") if model is not None and found.startswith(_STORES) else None
-            word = name.word() if name is not None and find_preset(name.value) is not None else None
-            return word if isinstance(word, Word) else found
+            word = name.known() if name is not None and find_preset(name.value) is not None else None
+            return word or found
     return None
 
 
@@ -163,23 +160,22 @@ def kaito(node: Fields, reading: Reading) -> Iterator[Deployment]:
         return
     preset = node.scalar("inference", "preset", "name")
     data = reading.config_maps(node.string("inference", "config"))
-    words: list[AnyWord] = []
+    words: list[Word] = []
     for _, value in data.entries() if data is not None else ():
         for inner in documents(value.source, value.text()) if isinstance(value, Scalar) else ():
             fields = inner.mapping(engine) if isinstance(inner, Fields) else None
             words += field_words(fields, engine) if fields is not None else ()
     at = preset or node
-    words.append(Unknown("the arguments", node.source, at.begin, at.end, "KAITO's controller makes them"))
-    named = preset.word() if preset is not None else None
-    model = named if isinstance(named, Word) else None
+    words.append(Word("the arguments", node.source, at.begin, at.end, why="KAITO's controller makes them"))
+    model = preset.known() if preset is not None else None
     where = (node, node.mapping("resource") or node)
     launch = Launch(engine, tuple(words), {}, node.source.place(at.begin, at.end), model=model)
     yield Deployment(node.source, "Workspace", node.string("metadata", "name"), launch, hardware(where))
 
 
-def additional(env: Mapping[str, Setting]) -> Iterator[AnyWord]:
+def additional(env: Mapping[str, Setting]) -> Iterator[Word]:
     """Words of the variables that images append to the engine's own."""
     appended = {name for row in ENGINES.rows.values() for name in row.starter.appended}
     for name, setting in env.items():
         for word in setting.words if name in appended else ():
-            yield from split_words(word.chars) if isinstance(word, Word) and word.chars is not None else (word,)
+            yield from split_words(word.chars) if not word.why and word.chars is not None else (word,)

@@ -19,7 +19,7 @@ from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.launch import Launch, mounted
-from hybridcalc.shell.source import AnyWord, Setting, Source, Text, Word
+from hybridcalc.shell.source import Setting, Source, Text, Word
 from hybridcalc.shell.variables import LONGEST_VALUE, Outside
 
 _ITEM = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -70,7 +70,7 @@ def _image_launches(
     return launches(words, [], env, outside, image=image) or launches([], words, env, outside, image=image)
 
 
-def _exec_form(text: Text) -> list[AnyWord] | None:
+def _exec_form(text: Text) -> list[Word] | None:
     """The words of a JSON array; None for a shell form."""
     content = text.text.strip()
     if not content.startswith("["):
@@ -81,7 +81,7 @@ def _exec_form(text: Text) -> list[AnyWord] | None:
         return None
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         return None
-    words: list[AnyWord] = []
+    words: list[Word] = []
     for value, match in zip(values, _ITEM.finditer(text.text), strict=False):
         inner = text.part(match.start() + 1, match.end() - 1)
         chars = inner if inner.text == value else None

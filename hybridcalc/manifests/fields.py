@@ -18,8 +18,9 @@ from hybridcalc.errors import InputError
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence
 from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.commands import RETURN
-from hybridcalc.shell.parse import Operator, is_unresolved, split_placed
-from hybridcalc.shell.source import AnyWord, Text, Unknown, Word, matched
+from hybridcalc.shell.launch import SCRIPT_OPTION
+from hybridcalc.shell.parse import placed, tokens
+from hybridcalc.shell.source import Text, Word
 from hybridcalc.shell.variables import A_VARIABLE
 
 EXTRA = frozenset({"extra-args", "extra-engine-args", "additional-args", "args", "engine-args", "server-args"})
@@ -42,7 +43,7 @@ def names_of(engine: str) -> frozenset[str]:
     return frozenset(name.removeprefix("--") for name in ENGINES.launchers.flags(engine))
 
 
-def field_words(fields: Mapping, engine: str, *, known_only: bool = True) -> Iterator[AnyWord]:
+def field_words(fields: Mapping, engine: str, *, known_only: bool = True) -> Iterator[Word]:
     """The words that fields stand for, in their order."""
     names = names_of(engine)
     for key, value in fields.entries():
@@ -55,14 +56,14 @@ def field_words(fields: Mapping, engine: str, *, known_only: bool = True) -> Ite
             yield from _flag(key, name, value, engine)
 
 
-def extra_words(value: Node, engine: str) -> Iterator[AnyWord]:
+def extra_words(value: Node, engine: str) -> Iterator[Word]:
     """The words of an extra-arguments field: a list of words or of whole flags, a text, or more fields."""
     if isinstance(value, Sequence):
         spend(words=len(value.items))
         for item in value.items:
             if isinstance(item, Scalar):
                 word = item.word()
-                if isinstance(word, Word) and word.startswith("-") and " " in word and "{" not in word:
+                if not word.why and word.startswith("-") and " " in word and "{" not in word:
                     yield from split_words(item.text())
                 else:
                     yield word
@@ -74,29 +75,19 @@ def extra_words(value: Node, engine: str) -> Iterator[AnyWord]:
         yield from split_words(value.text())
 
 
-def split_words(text: Text) -> list[AnyWord]:
+def split_words(text: Text) -> list[Word]:
     """The words of a text as a shell splits them; what a shell would expand stays unknown."""
-    source = text.source
-    words: list[AnyWord] = []
+    words: list[Word] = []
     try:
-        split = split_placed(RETURN.sub(" ", text.text))
+        split = tokens(RETURN.sub(" ", text.text))
     except InputError as error:
-        raise source.error(text.at(0), error.message, error.fix) from None
+        raise text.source.error(text.at(0), error.message, error.fix) from None
     spend(words=len(split))
-    for word, begin, end in split:
-        if isinstance(word, Operator):
-            continue
-        if is_unresolved(word) and words and re.fullmatch(r"-[a-zA-Z]*c[a-zA-Z]*", words[-1]):
-            at, until = text.at(begin), text.end(end)  # a script: the shell that reads it expands it
-            words.append(Word(word, source, at, until, matched(text.part(begin + 1, end - 1), word)))
-            continue
-        if is_unresolved(word):
-            words.append(Unknown(word, source, text.at(begin), text.end(end), A_VARIABLE))
-            continue
-        shift = 1 if text.text[begin] in "'\"" and end - begin - 2 == len(word) else 0
-        part = text.part(begin + shift, end - shift)
-        chars = part if part.text == word else None
-        words.append(Word(word, source, text.at(begin + shift), text.end(end - shift), chars))
+    for token in split:
+        if token.kind in ("word", "live"):
+            word = placed(text, token)
+            script = bool(words) and SCRIPT_OPTION.fullmatch(words[-1]) is not None  # its shell expands it
+            words.append(word if token.kind == "word" or script else word.instead(token.text, A_VARIABLE))
     return words
 
 
@@ -105,8 +96,7 @@ def model_field(fields: Mapping) -> Word | None:
     for name in MODEL_FIELDS:
         for key, value in fields.entries():
             if kebab(key.value) == name and isinstance(value, Scalar) and not value.empty:
-                word = value.word()
-                return word if isinstance(word, Word) else None
+                return value.known()
     return None
 
 
@@ -122,7 +112,7 @@ def engine_of_fields(fields: Mapping) -> str | None:
     return best[0] if len(best) == 1 else next(iter(named), None)
 
 
-def _flag(key: Scalar, name: str, value: Node, engine: str) -> Iterator[AnyWord]:
+def _flag(key: Scalar, name: str, value: Node, engine: str) -> Iterator[Word]:
     flag = Word(f"--{name}", key.source, key.begin, key.end)
     if isinstance(value, Scalar):
         text = value.value

@@ -21,7 +21,7 @@ from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence, documents
 from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import AnyWord, Setting, Word
+from hybridcalc.shell.source import Setting, Word
 from hybridcalc.shell.variables import Outside
 
 PASSED_OVER = frozenset({
@@ -136,11 +136,10 @@ def _plain_env(mapping: Fields) -> Iterator[tuple[str, Setting]]:
             held_value = item.scalar("value") if isinstance(item, Fields) else None
             if isinstance(item, Fields) and held_value is not None:
                 yield item.string("name"), Setting((held_value.word(),))
-            word = item.word() if isinstance(item, Scalar) else None
-            if isinstance(word, Word) and "=" in word:
+            word = item.known() if isinstance(item, Scalar) else None
+            if word is not None and "=" in word:
                 variable, _, text = word.partition("=")
-                begin = min(word.begin + len(variable) + 1, word.end)
-                yield variable, Setting((Word(text, word.source, begin, word.end),))
+                yield variable, Setting((word.ending(len(text)),))
 
 
 def _is_container(node: Fields) -> bool:
@@ -154,8 +153,8 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
         size = next(
             (m.scalar("leaderWorkerTemplate", "size") for m in way.mappings if m.get("leaderWorkerTemplate")), None
         )
-        word = size.word() if size is not None else None
-        if isinstance(word, Word):
+        word = size.known() if size is not None else None
+        if word is not None:
             env["LWS_GROUP_SIZE"] = Setting((word,))
 
     def lookup(name: str) -> Setting | None:
@@ -249,7 +248,7 @@ def _variable(entry: Fields, env: Mapping[str, Setting], reading: Reading) -> Se
     return Setting((Word("", entry.source, entry.begin, entry.begin),), "", place)
 
 
-def _mounted_script(words: list[AnyWord], env: Mapping[str, Setting], reading: Reading) -> list[Launch]:
+def _mounted_script(words: list[Word], env: Mapping[str, Setting], reading: Reading) -> list[Launch]:
     """What ``bash /scripts/start.sh`` launches, where a ConfigMap of the set holds the script."""
     for word in words:
         base = word.rpartition("/")[2]
@@ -274,7 +273,7 @@ def _scripts(name: str, data: Fields, reading: Reading) -> Iterator[Deployment]:
             yield Deployment(key.source, "ConfigMap", f"{name}/{key.value}", launch)
 
 
-def _with_config_files(words: tuple[AnyWord, ...], engine: str, reading: Reading) -> Iterator[AnyWord]:
+def _with_config_files(words: tuple[Word, ...], engine: str, reading: Reading) -> Iterator[Word]:
     """Words with the fields of a ``--config`` file that a ConfigMap of the set holds, in front."""
     own = list(words)
     for at, word in enumerate(own):

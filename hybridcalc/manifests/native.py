@@ -23,7 +23,7 @@ from hybridcalc.manifests.scripts import run_script
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Place, Setting, Word
+from hybridcalc.shell.source import Place, Setting
 from hybridcalc.shell.variables import Outside
 from hybridcalc.units import MOST_RANKS, MOST_SLOTS, parse_bytes, parse_tokens
 
@@ -164,7 +164,7 @@ def _deployment(fields: Fields, native: NativeDeployment, outside: Outside) -> D
             word = value.word()
             env[key.value] = Setting((word,))
     model = fields.scalar("model")
-    named = model.word() if model is not None else None
+    named = model.known() if model is not None else None
     hardware = Hardware(native.hardware.gpu, native.hardware.gpus, None, native.hardware.nodes)
     launch = Launch(native.engine or "", (), env, fields.source.place(fields.begin))
     command, flags = fields.scalar("command"), fields.mapping("flags")
@@ -178,7 +178,7 @@ def _deployment(fields: Fields, native: NativeDeployment, outside: Outside) -> D
         raise fields.source.error(fields.begin, "a deployment needs an engine", fix)
     if flags is not None:
         launch = launch._replace(words=(*launch.words, *field_words(flags, launch.engine, known_only=False)))
-    launch = launch._replace(model=named if isinstance(named, Word) else launch.model)
+    launch = launch._replace(model=named or launch.model)
     name = native.name or native.model or ""
     return Deployment(fields.source, "hybridcalc", name, launch, hardware, native=native, marks=_marks(fields))
 

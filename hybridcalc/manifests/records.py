@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import AnyWord, Place, Setting, Source, Word
+from hybridcalc.shell.source import Place, Setting, Source, Word
 
 
 class Hardware(NamedTuple):
@@ -42,7 +42,7 @@ class Deployment(NamedTuple):
         return self.launch.engine
 
     @property
-    def words(self) -> tuple[AnyWord, ...]:
+    def words(self) -> tuple[Word, ...]:
         """The engine's arguments."""
         return self.launch.words
 

@@ -14,7 +14,7 @@ from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar
 from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import AnyWord, Setting, Unknown, Word
+from hybridcalc.shell.source import Setting, Word
 from hybridcalc.shell.variables import A_VARIABLE, Outside
 
 PLACEHOLDER = re.compile(
@@ -32,7 +32,7 @@ def filled(deployment: Deployment, outside: Outside, defaults: Values, *, variab
     pattern = _EITHER if variables else PLACEHOLDER
     words = tuple(_filled(word, pattern, outside, defaults) for word in deployment.words)
     model = _filled(deployment.model, pattern, outside, defaults) if deployment.model is not None else None
-    if isinstance(model, Unknown):
+    if model is not None and model.why:
         names = ENGINES.rows[deployment.engine].starter.model_flags
         flag = Word(names[0], model.source, model.begin, model.end)
         named = bool(words) and not words[0].startswith("-")
@@ -52,7 +52,7 @@ def defaults_of(nodes: list[Node]) -> dict[str, Word]:
         for node in nodes
         if isinstance(node, Fields) and (held := node.mapping("defaults")) is not None
         for key, value in held.entries()
-        if isinstance(value, Scalar) and isinstance(word := value.word(), Word)
+        if isinstance(value, Scalar) and (word := value.known()) is not None
     }
 
 
@@ -66,9 +66,9 @@ def _setting(setting: Setting, pattern: re.Pattern[str], outside: Outside, defau
     return setting._replace(words=tuple(_filled(word, pattern, outside, defaults) for word in setting.words))
 
 
-def _filled(word: AnyWord, pattern: re.Pattern[str], outside: Outside, defaults: Values) -> AnyWord:
+def _filled(word: Word, pattern: re.Pattern[str], outside: Outside, defaults: Values) -> Word:
     """A word with its placeholders replaced, as far as all of them are known."""
-    if (isinstance(word, Unknown) and word.why != A_VARIABLE) or pattern.search(word) is None:
+    if word.why not in ("", A_VARIABLE) or pattern.search(word) is None:
         return word
     written: list[Word] = []
     missing: list[str] = []
@@ -86,6 +86,5 @@ def _filled(word: AnyWord, pattern: re.Pattern[str], outside: Outside, defaults:
 
     text = pattern.sub(value, word)
     if missing:
-        return Unknown(word, word.source, word.begin, word.end, missing[0])
-    place = written[0].place if written and pattern.fullmatch(word) else None
-    return Word(text, word.source, word.begin, word.end, None, place)
+        return word.instead(word, missing[0])
+    return word.instead(text, written=written[0].place if written and pattern.fullmatch(word) else None)

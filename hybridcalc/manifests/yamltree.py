@@ -11,7 +11,7 @@ import yaml
 
 from hybridcalc.errors import InputError
 from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import Source, Text, Unknown, Word
+from hybridcalc.shell.source import Source, Text, Word
 
 MOST_NODES = 200_000
 """Nodes of one file; a file of 1 MiB has some 60,000."""
@@ -73,18 +73,23 @@ class Scalar(Node):
             spots = _lined_up(self.value, raw, self.begin, block=self.style in ("|", ">"))
         return Text(self.source, self.value, self.begin, spots)
 
-    def word(self) -> Word | Unknown:
+    def word(self) -> Word:
         """The value as one word; unknown where a tag of somebody's own would make something of it."""
         if self.tag is not None and not self.tag.startswith("tag:yaml.org,2002:"):
-            return Unknown(self.value, self.source, self.begin, self.end, f"the tag {self.tag[:20]} decides it")
+            return Word(self.value, self.source, self.begin, self.end, why=f"the tag {self.tag[:20]} decides it")
         if "{{" in self.value and self.style not in ("|", ">") and _TEMPLATE.search(self.value):
-            return Unknown(self.value, self.source, self.begin, self.end, "a template decides it")
+            return Word(self.value, self.source, self.begin, self.end, why="a template decides it")
         inner = 1 if self.style in ("'", '"') else 0
         text = self.text()
         begin, end = self.begin + inner, self.end - inner
         if self.style in ("|", ">") and text.text:
             begin, end = text.at(0), text.end(len(text.text.rstrip("\n")))
         return Word(self.value, self.source, begin, end, text)
+
+    def known(self) -> Word | None:
+        """The value as one word; None where that is not known, or it is null."""
+        word = None if self.empty else self.word()
+        return word if word is not None and not word.why else None
 
 
 class Sequence(Node):

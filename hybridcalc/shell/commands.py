@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from hybridcalc.errors import InputError
-from hybridcalc.shell.parse import Operator, split_placed
+from hybridcalc.shell.parse import Token, tokens
 from hybridcalc.shell.source import Text
 
 DEEPEST_TEXT = 4
@@ -35,7 +35,6 @@ _KINDS = (
 """What a command or a file's name makes of a here-document, the first that fits."""
 _HEREDOC = re.compile(r"(?<!<)<<-?[ \t]*(?:'([^'\n]{1,200})'|\"([^\"\n]{1,200})\"|(\\?)([A-Za-z_]\w*))")
 _END_OF_COMMAND = re.compile(r";|&&|\|\|")
-PlacedWord = tuple[str, int, int]
 
 
 class HereDocument(NamedTuple):
@@ -51,7 +50,7 @@ class HereDocument(NamedTuple):
 class Command(NamedTuple):
     """Words between operators: the one after them, all since the command before, and the here-documents."""
 
-    words: list[PlacedWord]
+    words: list[Token]
     after: str
     before: tuple[str, ...] = ()
     documents: tuple[HereDocument, ...] = ()
@@ -79,61 +78,54 @@ class Script:
         self.loose = list(documents.values())
 
     def _commands(self, documents: dict[int, HereDocument], named: re.Pattern[str]) -> Iterator[Command]:
-        words: list[PlacedWord] = []
+        words: list[Token] = []
         before: list[str] = []
         held: list[HereDocument] = []
         redirected = False
         last = -1
-        for word, begin, end in split(self.text, named, errors=self.errors):
-            if isinstance(word, Operator):
-                redirected = "<" in word or ">" in word
+        for token in split(self.text, named, self.errors):
+            if token.kind == "operator":
+                redirected = "<" in token.text or ">" in token.text
                 if redirected:
-                    if words and end in documents:
-                        held.append(documents.pop(end))
+                    if words and token.end in documents:
+                        held.append(documents.pop(token.end))
                     continue
                 if words:
-                    yield Command(words, str(word), tuple(before), tuple(held))
+                    yield Command(words, token.text, tuple(before), tuple(held))
                     words, before, held = [], [], []
-                if word == "(" and begin == last and before[-1:] == ["("]:
+                if token.text == "(" and token.begin == last and before[-1:] == ["("]:
                     before.append("((")  # arithmetic, and no subshell in a subshell
-                before.append(str(word))
-                last = end
-            elif redirected:
+                before.append(token.text)
+                last = token.end
+            elif token.kind != "comment":
+                if not redirected:
+                    words.append(token)
                 redirected = False
-            else:
-                words.append((word, begin, end))
         if words or before:
             yield Command(words, "", tuple(before), tuple(held))
 
 
-def split(
-    text: Text,
-    named: re.Pattern[str] | None = None,
-    comments: list[tuple[int, int]] | None = None,
-    errors: list[InputError] | None = None,
-) -> list[PlacedWord]:
-    """The words of a script; line by line where something in it cannot be split as a whole."""
+def split(text: Text, named: re.Pattern[str] | None, errors: list[InputError]) -> list[Token]:
+    """The tokens of a script; line by line where something in it cannot be split as a whole (the first of ``errors``).
+
+    Raises InputError for a line that cannot be split and is ``named`` in.
+    """
     try:
-        return split_placed(text.text, comments)
+        return tokens(text.text)
     except InputError as error:
-        if comments is not None:
-            comments.clear()
-        if errors is not None:
-            errors.append(error)
-    words: list[PlacedWord] = []
+        errors.append(error)
+    found: list[Token] = []
     for match in re.finditer(r"(?:[^\\\n]|\\[ \t]*\n|\\.)+", text.text):
-        own: list[tuple[int, int]] = []
+        start = match.start()
         try:
-            line = split_placed(match[0], own)
+            line = tokens(match[0])
         except InputError as error:
             if named is not None and named.search(match[0]):
-                raise text.source.error(text.at(match.start()), error.message, error.fix) from None
+                raise text.source.error(text.at(start), error.message, error.fix) from None
             continue
-        if comments is not None:
-            comments += [(begin + match.start(), end + match.start()) for begin, end in own]
-        words += [(word, begin + match.start(), end + match.start()) for word, begin, end in line]
-        words.append((Operator(";"), match.end(), match.end()))
-    return words
+        found += [token._replace(begin=token.begin + start, end=token.end + start) for token in line]
+        found.append(Token(";", match.end(), match.end(), "operator"))
+    return found
 
 
 def definition_at(commands: Sequence[Command], at: int) -> Definition | None:
@@ -142,17 +134,17 @@ def definition_at(commands: Sequence[Command], at: int) -> Definition | None:
     following = commands[at + 1] if at + 1 < len(commands) else None
     if not words:
         return None
-    if words[0][0] == "function" and len(words) > 1:
-        name, rest = words[1][0].removesuffix("()"), words[2:]
-    elif FUNCTION.fullmatch(words[0][0]):
-        name, rest = words[0][0][:-2], words[1:]
+    if words[0].text == "function" and len(words) > 1:
+        name, rest = words[1].text.removesuffix("()"), words[2:]
+    elif FUNCTION.fullmatch(words[0].text):
+        name, rest = words[0].text[:-2], words[1:]
     elif len(words) == 1 and following is not None and following.before[:2] == ("(", ")"):
-        name, rest = words[0][0], []
+        name, rest = words[0].text, []
     else:
         return None
     if not rest and following is not None:
         at, rest = at + 1, following.words
-    if not rest or rest[0][0] != "{":
+    if not rest or rest[0].text != "{":
         return None
     body: list[Command] = []
     depth = 0
@@ -166,10 +158,10 @@ def definition_at(commands: Sequence[Command], at: int) -> Definition | None:
     return Definition(name, body, 0)
 
 
-def _braces(words: list[PlacedWord]) -> int:
+def _braces(words: list[Token]) -> int:
     """Braces that the words before a command open, less those they close."""
     count = 0
-    for word, _, _ in words:
+    for word in (token.text for token in words):
         if word not in GLUE and word not in ("if", "while", "until") and not FUNCTION.fullmatch(word):
             break
         count += (word == "{") - (word == "}")
@@ -192,17 +184,17 @@ def comments_in(text: Text, starts: Sequence[int], named: re.Pattern[str]) -> li
 
 def _comments(text: Text, starts: Sequence[int], depth: int = 0) -> Iterator[tuple[int, int]]:
     """The comments of one text, and of those in its arrays and quotes."""
-    comments: list[tuple[int, int]] = []
-    for word, begin, end in split(text, comments=comments):
+    for _, begin, end, kind in split(text, None, []):
         raw = text.text[begin:end]
-        if "#" not in raw or depth > DEEPEST_TEXT or isinstance(word, Operator):
+        if kind == "comment":
+            yield text.at(begin), text.end(end)
+        if "#" not in raw or depth > DEEPEST_TEXT or kind not in ("word", "live"):
             continue
         array = ASSIGNMENT.match(raw)
         if array is not None and raw[array.end() : array.end() + 1] == "(" and raw.endswith(")"):
             yield from _comments(text.part(begin + array.end() + 1, end - 1), starts, depth + 1)
         elif raw[:1] in ("'", '"') and any(text.at(begin) <= start < text.end(end) for start in starts):
             yield from _comments(text.part(begin + 1, end - 1), starts, depth + 1)
-    yield from ((text.at(begin), text.end(end)) for begin, end in comments)
 
 
 def _without_documents(text: Text, named: re.Pattern[str]) -> tuple[Text, dict[int, HereDocument]]:

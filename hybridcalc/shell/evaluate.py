@@ -4,7 +4,7 @@ r"""Which engines does a shell script launch, with which words? Read as bash wou
 
 A file's script and a pasted line are read alike. Simple assignments, literal arrays, ``${X:-default}``, whole-number
 arithmetic, functions, ``eval``, ``bash -c`` and here-documents are followed. A variable that a condition, a loop or
-another program sets, or that comes from outside, stays `Unknown`: no branch is guessed. Left out: pattern substitution,
+another program sets, or that comes from outside, stays unknown: no branch is guessed. Left out: pattern substitution,
 sourced files.
 """
 
@@ -13,22 +13,11 @@ from collections.abc import Mapping, Sequence
 
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.shell.bounds import allowance, spend
-from hybridcalc.shell.commands import (
-    ASSIGNMENT,
-    ESCAPE,
-    FUNCTION,
-    GLUE,
-    Command,
-    HereDocument,
-    PlacedWord,
-    Script,
-    definition_at,
-)
-from hybridcalc.shell.expansion import Expansion
+from hybridcalc.shell.commands import ASSIGNMENT, ESCAPE, FUNCTION, GLUE, Command, HereDocument, Script, definition_at
 from hybridcalc.shell.launch import HANDING_ON, SCRIPT_OPTION, Inner, Launch, Launchers, arguments_alone, takes_script
-from hybridcalc.shell.parse import is_unresolved, substitutions
+from hybridcalc.shell.parse import LONGEST_SCRIPT, SHELL_DECIDES, Token, placed, substitutions
 from hybridcalc.shell.scopes import APART, Scopes
-from hybridcalc.shell.source import AnyWord, Setting, Source, Text, Unknown, Word
+from hybridcalc.shell.source import Setting, Source, Text, Word, is_unresolved
 from hybridcalc.shell.variables import FROM_CALLER, REFERENCE, Outside, Variables
 
 MOST_LAUNCHES = 2_000
@@ -37,8 +26,7 @@ DEEPEST_CALLS = 20
 """Functions that call functions."""
 CALL_WORDS = 10
 """Words that a call counts for."""
-LONGEST_SCRIPT = 256 * 1024
-"""Characters of a script; long ones that are launched have some 30,000."""
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _OPENING = {"if": "if", "while": "loop", "until": "loop", "for": "loop", "select": "loop", "case": "case"}
 _CLOSING = {"fi", "done", "esac"}
 _EXPANDED = re.compile(rf"(?:{ESCAPE.pattern})|(?:{REFERENCE.pattern})")
@@ -61,16 +49,17 @@ def read_launch(line: str | Sequence[str], launchers: Launchers) -> Launch:
             shell.run()
         else:
             shell.command(words_of(line, source))
-    bare = [launch for words in shell.idle if (launch := arguments_alone(words, shell.known.exported())) is not None]
-    if bare and len(shell.launches) + len(shell.idle) > 1:
-        message = f"{quoted(bare[0].words[0])} starts a command of its own"
+    env = shell.variables.exported()
+    bare = next((launch for words in shell.idle if (launch := arguments_alone(words, env)) is not None), None)
+    if bare is not None and len(shell.launches) + len(shell.idle) > 1:
+        message = f"{quoted(bare.words[0])} starts a command of its own"
         raise InputError(message, fix="end the line before it with a backslash")
     if len(shell.launches) > 1:
         raise InputError(f"{len(shell.launches)} launch commands are given", fix="give one of them")
     if shell.launches:
         return shell.launches[0]
-    if bare:
-        return bare[0]
+    if bare is not None:
+        return bare
     if shell.errors:
         raise shell.errors[0]
     fix = f"begin with {launchers.commands}"
@@ -81,17 +70,14 @@ def read_launch(line: str | Sequence[str], launchers: Launchers) -> Launch:
     raise InputError(f"{quoted(' '.join(shell.idle[0][:3]))} starts no engine known here", fix=fix)
 
 
-def words_of(arguments: Sequence[str], source: Source) -> list[AnyWord]:
+def words_of(arguments: Sequence[str], source: Source) -> list[Word]:
     """An argument list as words of ``source``, in which a blank parts them."""
-    words: list[AnyWord] = []
+    words: list[Word] = []
     begin = 0
     for text in arguments:
-        end = begin + len(text)
-        if is_unresolved(text):
-            words.append(Unknown(text, source, begin, end, "the shell decides it"))
-        else:
-            words.append(Word(text, source, begin, end, Text(source, text, begin)))
-        begin = end + 1
+        why = SHELL_DECIDES if is_unresolved(text) else ""
+        words.append(Word(text, source, begin, begin + len(text), Text(source, text, begin), why=why))
+        begin += len(text) + 1
     return words
 
 
@@ -108,25 +94,24 @@ class Shell:
         env: Mapping[str, Setting],
         outside: Outside,
         launchers: Launchers,
-        arguments: Sequence[AnyWord] = (),
+        arguments: Sequence[Word] = (),
         *,
         depth: int = 0,
     ) -> None:
         if len(text.text) > LONGEST_SCRIPT:
             raise InputError(f"a script of {len(text.text):,} characters is longer than {LONGEST_SCRIPT:,}")
-        self.known = Variables(text, env, outside, arguments)
         self.launchers, self.depth = launchers, depth
-        self.scopes = Scopes(self.known.values)
         self.functions: dict[str, list[Command]] = {}
         self.called: set[str] = set()
         self.unclosed = False
         self.launches: list[Launch] = []
         self.files: list[HereDocument] = []
-        self.idle: list[Sequence[AnyWord]] = []
+        self.idle: list[Sequence[Word]] = []
         self.script = Script(text, launchers.named)
         self.errors = self.script.errors
         self.text = self.script.text
-        self.words = Expansion(self.text, self.known)
+        self.variables = Variables(self.text, env, outside, arguments)
+        self.scopes = Scopes(self.variables.values)
 
     def run(self) -> None:
         """Go through the script. Raises InputError for one that grows beyond what is allowed."""
@@ -139,16 +124,16 @@ class Shell:
                 self._call(name, (), chained=False)
                 self.scopes.undo(before)
 
-    def start(self, words: Sequence[AnyWord]) -> bool:
+    def start(self, words: Sequence[Word]) -> bool:
         """Run a command, its words expanded; whether it starts an engine or a shell with a script."""
-        started = self.launchers.find(words, self.known.exported()) if self.launchers.may_start(words) else None
+        started = self.launchers.find(words, self.variables.exported()) if self.launchers.may_start(words) else None
         if isinstance(started, Launch):
             self._add([started])
         elif started is not None:
             self._read_inside(started.script, started.arguments, started)
         return started is not None
 
-    def command(self, words: Sequence[AnyWord]) -> None:
+    def command(self, words: Sequence[Word]) -> None:
         """Run a command, its words expanded, and the command lines that it hands on to a shell."""
         if not words:
             return
@@ -161,7 +146,7 @@ class Shell:
 
     def _speaks(self, command: Command) -> bool:
         """Whether a command or what it is given speaks of an engine."""
-        return bool(command.documents) or any(self.launchers.named.search(word) for word, _, _ in command.words)
+        return bool(command.documents) or any(self.launchers.named.search(token.text) for token in command.words)
 
     def _document(self, document: HereDocument) -> None:
         """Read the here-document of a command as a script, or keep it as a file."""
@@ -174,7 +159,7 @@ class Shell:
             self.files.append(document)
 
     def _escaped_or_known(self, match: re.Match[str]) -> str | None:
-        return match[0][1:].strip() if match[0].startswith("\\") else self.known.resolved(match[0])[0]
+        return match[0][1:].strip() if match[0].startswith("\\") else self.variables.resolved(match[0])[0]
 
     def _add(self, launches: Sequence[Launch]) -> None:
         self.launches += launches
@@ -215,27 +200,27 @@ class Shell:
     def _is_pattern(self, command: Command) -> bool:
         return self.scopes.innermost() == "case" and len(command.words) == 1 and command.after in ("|", ")")
 
-    def _calculated(self, words: list[PlacedWord]) -> None:
-        for match in _CALCULATED.finditer(" ".join(word for word, _, _ in words)):
-            self._unclear(match[1] or match[2], words[0][1], "arithmetic decides it")
+    def _calculated(self, words: list[Token]) -> None:
+        for match in _CALCULATED.finditer(" ".join(token.text for token in words)):
+            self._unclear(match[1] or match[2], words[0], "arithmetic decides it")
 
-    def _unclear(self, name: str, begin: int, why: str, *, maybe: bool = False) -> None:
+    def _unclear(self, name: str, where: Token, why: str, *, maybe: bool = False) -> None:
         """A variable is set to something that nobody here works out."""
-        self.scopes.assign(name, Setting((), why, self.words.place(begin)), maybe=maybe)
+        self.scopes.assign(name, Setting((), why, self.variables.place(where.begin)), maybe=maybe)
 
-    def _call(self, name: str, arguments: Sequence[AnyWord], *, chained: bool) -> None:
+    def _call(self, name: str, arguments: Sequence[Word], *, chained: bool) -> None:
         """Run a function's body; what it declares local ends with it."""
         self.called.add(name)
         if self.scopes.calls >= DEEPEST_CALLS or self.scopes.calling(name):
             return
         spend(words=CALL_WORDS)
-        if all(isinstance(word, Unknown) and word.why == FROM_CALLER for word in arguments):
+        if all(word.why == FROM_CALLER for word in arguments):
             arguments = ()
-        outer, self.known.arguments = self.known.arguments, arguments
+        outer, self.variables.arguments = self.variables.arguments, arguments
         self.scopes.call(name, chained=chained)
         self._execute(self.functions[name])
         self.scopes.back()
-        self.known.arguments = outer
+        self.variables.arguments = outer
 
     def _run(self, command: Command, chained: bool, piped: bool) -> bool:
         """Take one command in; whether it was a test, so that what ``&&`` appends depends on it."""
@@ -244,7 +229,7 @@ class Shell:
         if not words:
             return chained and not command.words
         chained = chained and self.scopes.depth <= depth
-        head = words[0][0]
+        head = words[0].text
         if head in _CLOSING:
             self.scopes.leave(command.after)
             return False
@@ -255,65 +240,65 @@ class Shell:
                 return chained
             words = rest
         if head in ("read", "mapfile", "readarray", "getopts"):
-            for word, begin, _ in words[1:]:
-                if re.fullmatch(r"[A-Za-z_]\w*", word):
-                    self._unclear(word, begin, f"{head} sets it")
+            for token in words[1:]:
+                if _NAME.fullmatch(token.text):
+                    self._unclear(token.text, token, f"{head} sets it")
             return chained
         if head == "let":
             self._calculated(words[1:])
-        elif head == "printf" and len(words) > 2 and words[1][0] == "-v":
-            self._unclear(words[2][0], words[2][1], "printf sets it")
+        elif head == "printf" and len(words) > 2 and words[1].text == "-v":
+            self._unclear(words[2].text, words[2], "printf sets it")
         elif head == "unset":
             self._unset(words[1:], chained)
         elif head == "shift":
-            count = words[1][0] if len(words) > 1 else "1"
+            count = words[1].text if len(words) > 1 else "1"
             known = not chained and not self.scopes.conditions and count.isdecimal() and len(count) < 4
-            self.known.arguments = self.known.arguments[int(count) :] if known else ()
+            self.variables.arguments = self.variables.arguments[int(count) :] if known else ()
         elif head in self.functions:
-            arguments = [item for word, begin, end in words[1:] for item in self.words.expand(word, begin, end)]
+            arguments = [word for token in words[1:] for word in self.variables.expand(token)]
             self._call(head, arguments, chained=chained)
         else:
             self._simple(words, command.after)
         return chained or head in _TESTS or head.startswith(("[", "((")) or head == "!"
 
-    def _substituted(self, words: list[PlacedWord]) -> None:
+    def _substituted(self, words: list[Token]) -> None:
         """Launches inside ``$(...)``; a script for another shell expands its own."""
-        head = words[0][0].rpartition("/")[2]
-        if head == "eval" or head in HANDING_ON or any(SCRIPT_OPTION.fullmatch(word) for word, _, _ in words[1:-1]):
+        head = words[0].text.rpartition("/")[2]
+        if head == "eval" or head in HANDING_ON or any(SCRIPT_OPTION.fullmatch(token.text) for token in words[1:-1]):
             return
-        for word, begin, end in words:
-            if is_unresolved(word) and self.launchers.named.search(word):
-                for first, last in substitutions(self.text.text[begin:end]):
-                    part = self.text.part(begin + first, begin + last)
+        for token in words:
+            if token.kind == "live" and self.launchers.named.search(token.text):
+                for first, last in substitutions(self.text.text[token.begin : token.end]):
+                    part = self.text.part(token.begin + first, token.begin + last)
                     if self.launchers.named.search(part.text):
-                        self._read_inside(part, self.known.arguments)
+                        self._read_inside(part, self.variables.arguments)
 
-    def _unset(self, words: list[PlacedWord], chained: bool) -> None:
-        if any(word == "-f" for word, _, _ in words):
+    def _unset(self, words: list[Token], chained: bool) -> None:
+        if any(token.text == "-f" for token in words):
             return
-        for word, begin, _ in words:
-            name = re.match(r"[A-Za-z_]\w*", word)
+        for token in words:
+            name = _NAME.match(token.text)
             if name is None:
                 continue
-            if chained or self.scopes.conditions or name[0] != word:
-                self._unclear(name[0], begin, "an unset takes it away", maybe=chained)
+            if chained or self.scopes.conditions or name[0] != token.text:
+                self._unclear(name[0], token, "an unset takes it away", maybe=chained)
                 continue
-            self.scopes.change(self.known.values, word, None)
-            self.scopes.change(self.known.env, word, None)
-            self.scopes.change(self.known.gone, word, True)
+            self.scopes.change(self.variables.values, name[0], None)
+            self.scopes.change(self.variables.env, name[0], None)
+            self.scopes.change(self.variables.gone, name[0], True)
 
-    def _enter(self, command: Command, chained: bool, piped: bool) -> list[PlacedWord]:
+    def _enter(self, command: Command, chained: bool, piped: bool) -> list[Token]:
         """The command without the keywords before it, which open and close blocks."""
         words = command.words
         while words:
-            head = words[0][0]
+            head = words[0].text
             if head in _OPENING:
                 block = _OPENING[head]
-                if block == "loop" and not self.known.arguments and any("$#" in word for word, _, _ in words):
+                if block == "loop" and not self.variables.arguments and any("$#" in token.text for token in words):
                     block = "args"
                 self.scopes.enter(block, piped=piped)
                 if head in ("for", "select") and len(words) > 1:
-                    self._unclear(words[1][0], words[1][1], "a loop sets it")
+                    self._unclear(words[1].text, words[1], "a loop sets it")
                     return []
                 if head == "case":
                     return []
@@ -328,73 +313,68 @@ class Shell:
             words = words[1:]
         return words
 
-    def _assign(self, words: list[PlacedWord], chained: bool) -> list[PlacedWord]:
+    def _assign(self, words: list[Token], chained: bool) -> list[Token]:
         """Take the assignments at the front of a command in; what is left where they stand before a command."""
-        declaring = words[0][0] in _DECLARING
-        exports = words[0][0] == "export" or (declaring and any(word == "-x" for word, _, _ in words[1:3]))
+        head = words[0].text
+        declaring = head in _DECLARING
+        exports = head == "export" or (declaring and any(token.text == "-x" for token in words[1:3]))
         rest = words[1:] if declaring else words
         pairs: list[tuple[str, Setting, bool]] = []
         while rest:
-            word, begin, end = rest[0]
-            match = ASSIGNMENT.match(word)
-            if match is None:
-                if not declaring:
-                    break
-                if exports and re.fullmatch(r"[A-Za-z_]\w*", word):
-                    self.known.exports.add(word)
-                rest = rest[1:]
-                continue
-            pairs.append((match[1], *self.words.value(word, begin, end, match)))
+            match = ASSIGNMENT.match(rest[0].text)
+            if match is not None:
+                pairs.append((match[1], *self.variables.assigned(rest[0], match)))
+            elif not declaring:
+                break
+            elif exports and _NAME.fullmatch(rest[0].text):
+                self.variables.exports.add(rest[0].text)
             rest = rest[1:]
         if rest and not declaring:
-            return words  # they hold for this command alone: find_launch reads them
-        ignored = self.scopes.within("args")
-        for name, setting, appended in pairs:
-            if ignored:
-                continue
+            return words  # they hold for this command alone, and `Launchers.find` reads them
+        for name, setting, appended in pairs if not self.scopes.within("args") else ():
             if appended:
-                setting = self.words.appended(name, setting)
+                setting = self.variables.appended(name, setting)
             if exports:
-                self.known.exports.add(name)
-            if declaring and words[0][0] in ("local", "declare", "typeset"):
+                self.variables.exports.add(name)
+            if head in ("local", "declare", "typeset"):
                 self.scopes.localize(name)
             self.scopes.assign(name, setting, maybe=chained, appended=appended)
         return []
 
-    def _is_orphan(self, words: list[PlacedWord], after: str) -> bool:
+    def _is_orphan(self, words: list[Token], after: str) -> bool:
         """Whether a command is the flags of the launch before it, with no backslash between them."""
-        head, begin, end = words[0]
+        head = words[0].text
         launch = self.launches[-1] if self.launches else None
         if launch is None or after == ")" or not head.startswith("-") or (self.scopes.within("case") and after == "|"):
             return False
         if head.partition("=")[0] not in self.launchers.flags(launch.engine):
             return False
         if launch.orphan is None and launch.place.path == self.text.source.path:
-            self.launches[-1] = launch._replace(orphan=self.words.word(head, begin, end))
+            self.launches[-1] = launch._replace(orphan=placed(self.text, words[0]))
         return True
 
-    def _simple(self, words: list[PlacedWord], after: str) -> None:
+    def _simple(self, words: list[Token], after: str) -> None:
         """One command that is no assignment and no function."""
         if self._is_orphan(words, after):
-            self.idle.append([self.words.word(*words[0])])
+            self.idle.append([placed(self.text, words[0])])
             return
-        if words[0][0] == "eval":
-            self._read_inside(self.words.joined(words[1:]), self.known.arguments)
+        if words[0].text == "eval":
+            self._read_inside(self.variables.joined(words[1:]), self.variables.arguments)
             return
-        expanded: list[AnyWord] = []
-        for word, begin, end in words:
-            inner = is_unresolved(word) and bool(expanded)
-            inner = inner and (takes_script(expanded) or self.launchers.is_command_line(word))
-            expanded += [self.words.word(word, begin, end)] if inner else self.words.expand(word, begin, end)
+        expanded: list[Word] = []
+        for token in words:
+            inner = token.kind == "live" and bool(expanded)
+            inner = inner and (takes_script(expanded) or self.launchers.is_command_line(token.text))
+            expanded += [placed(self.text, token)] if inner else self.variables.expand(token)
         self.command(expanded)
 
-    def _read_inside(self, script: Text, arguments: Sequence[AnyWord] = (), where: Inner | None = None) -> None:
+    def _read_inside(self, script: Text, arguments: Sequence[Word] = (), where: Inner | None = None) -> None:
         """Read a script inside the script, which sees its variables; ``where`` says what runs it."""
         spend(scripts=len(script.text))
         if self.depth >= DEEPEST_SHELL:
             return
-        visible = self.known.visible() | (where.env if where is not None else {})
-        inner = Shell(script, visible, self.known.outside, self.launchers, arguments, depth=self.depth + 1)
+        visible = self.variables.visible() | (where.env if where is not None else {})
+        inner = Shell(script, visible, self.variables.outside, self.launchers, arguments, depth=self.depth + 1)
         inner.run()
         self.errors += inner.errors
         self._add([self.launchers.placed(launch, where) if where else launch for launch in inner.launches])

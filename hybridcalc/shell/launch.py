@@ -14,8 +14,7 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.parse import Unresolved
-from hybridcalc.shell.source import AnyWord, Place, Setting, Text, Unknown, Word
+from hybridcalc.shell.source import Place, Setting, Text, Word
 
 SILENT = frozenset({
     "alias", "awk", "cat", "curl", "echo", "egrep", "fgrep", "git", "grep", "kill", "less", "ls", "man", "pgrep", "pip",
@@ -82,7 +81,7 @@ class Launch(NamedTuple):
     """
 
     engine: str
-    words: tuple[AnyWord, ...]
+    words: tuple[Word, ...]
     env: Mapping[str, Setting]
     place: Place
     program: tuple[str, ...] = ()
@@ -92,11 +91,8 @@ class Launch(NamedTuple):
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment as plain texts; one that is not known is `Unresolved`."""
-        return {
-            name: setting.text if setting.text is not None else Unresolved(" ".join(setting.words) or f"${name}")
-            for name, setting in self.env.items()
-        }
+        """The environment as texts; one that is not known is a word with the reason why."""
+        return {name: setting.known_or_why(name) for name, setting in self.env.items()}
 
 
 class Inner(NamedTuple):
@@ -105,7 +101,7 @@ class Inner(NamedTuple):
     """
 
     script: Text
-    arguments: tuple[AnyWord, ...]
+    arguments: tuple[Word, ...]
     env: dict[str, Setting]
     image: str = ""
     mounts: tuple[tuple[str, Word], ...] = ()
@@ -137,10 +133,10 @@ class Launchers:
         """How a launch command begins, in words."""
         return ", ".join(" ".join(program) for program in self._programs)
 
-    def find(self, words: Sequence[AnyWord], env: Mapping[str, Setting]) -> Launch | Inner | None:
+    def find(self, words: Sequence[Word], env: Mapping[str, Setting]) -> Launch | Inner | None:
         """The launch a command makes, or the script it hands to a shell; None where it starts no engine."""
-        first = next((word for word in words if isinstance(word, Unknown) or not _ASSIGNMENT.fullmatch(word)), None)
-        if first is None or (not isinstance(first, Unknown) and _base(first) in SILENT):
+        first = next((word for word in words if not _ASSIGNMENT.fullmatch(word)), None)
+        if first is None or (not first.why and _base(first) in SILENT):
             return None
         spend(visits=len(env))
         own = dict(env)
@@ -154,20 +150,20 @@ class Launchers:
             assigned = _ASSIGNMENT.fullmatch(word)
             if assigned is not None:
                 own[assigned[1]] = _setting(word, assigned)
-            elif isinstance(word, Word) and _base(word) == "env":
+            elif not word.why and _base(word) == "env":
                 at = _env_options(words, at, own)
-            elif isinstance(word, Word) and _base(word) in RUNTIMES:
+            elif not word.why and _base(word) in RUNTIMES:
                 verb = next((i for i in range(at, min(at + MOST_OPTIONS - 1, len(words))) if words[i] in _VERBS), None)
                 inside = self._in_container(words, verb + 1, own) if verb is not None else None
                 if inside is not None:
                     return inside
         return None
 
-    def handed_on(self, words: Sequence[AnyWord]) -> Iterator[Text]:
+    def handed_on(self, words: Sequence[Word]) -> Iterator[Text]:
         """Texts in a command that are command lines of their own: ``tmux new -d "vllm serve ..."``, ``--wrap=...``."""
         head = _base(words[0])
         for word in words[1:] if head not in SILENT else ():
-            if not isinstance(word, Word) or not self.is_command_line(word):
+            if word.why or not self.is_command_line(word):
                 continue
             text = word.characters
             option = re.match(r"--[a-z-]+=", word)
@@ -207,7 +203,7 @@ class Launchers:
         engine = max(own, key=lambda name: own[name])
         return engine if own[engine] >= (1 if self.starters[engine].model_flags[0] in names else 2) else None
 
-    def model_of(self, words: Sequence[AnyWord], mounts: Sequence[tuple[str, Word]]) -> Word | None:
+    def model_of(self, words: Sequence[Word], mounts: Sequence[tuple[str, Word]]) -> Word | None:
         """What is mounted where an engine's arguments look for the model."""
         spend(visits=len(words) + len(mounts))
         named = next((str(word) for word in words[:1] if word.startswith("/")), "")
@@ -219,8 +215,7 @@ class Launchers:
             if named.rstrip("/") == path or (path and named.startswith(path + "/")):
                 held = f"{host.rstrip('/')}/{named[len(path) :].strip('/')}".rstrip("/")
                 if "$" not in held.rpartition("/")[2]:
-                    held = held if held.startswith(("/", ".", "~")) else f"./{held}"
-                    return Word(held, host.source, host.begin, host.end)
+                    return host.instead(held if held.startswith(("/", ".", "~")) else f"./{held}")
         return None
 
     def placed(self, launch: Launch, where: Inner) -> Launch:
@@ -232,10 +227,10 @@ class Launchers:
         """Flags that only this engine has."""
         return self.flags(engine).difference(*(self.flags(other) for other in self.starters if other != engine))
 
-    def _starts(self, words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> Launch | Inner | None:
+    def _starts(self, words: Sequence[Word], at: int, env: dict[str, Setting]) -> Launch | Inner | None:
         """What the command that begins at a word starts: an engine, or a shell with a script."""
         head = _base(words[at])
-        if head in SHELLS and isinstance(words[at], Word):
+        if head in SHELLS and not words[at].why:
             return _script(words, at + 1, env)
         found = self._program(words, at, head) if head.startswith(self._heads) else None
         if found is None:
@@ -243,9 +238,7 @@ class Launchers:
         engine, program, arguments = found
         return Launch(engine, tuple(arguments), env, words[at].place, program)
 
-    def _program(
-        self, words: Sequence[AnyWord], at: int, head: str
-    ) -> tuple[str, tuple[str, ...], Sequence[AnyWord]] | None:
+    def _program(self, words: Sequence[Word], at: int, head: str) -> tuple[str, tuple[str, ...], Sequence[Word]] | None:
         """The engine that a command starts which begins at a word, the words that do so, and its arguments."""
         if _PYTHON.fullmatch(head):
             return self._module(words, at + 1)
@@ -254,7 +247,7 @@ class Launchers:
                 return engine, program, words[at + len(program) :]
         return None
 
-    def _module(self, words: Sequence[AnyWord], at: int) -> tuple[str, tuple[str, ...], Sequence[AnyWord]] | None:
+    def _module(self, words: Sequence[Word], at: int) -> tuple[str, tuple[str, ...], Sequence[Word]] | None:
         """The same for the words after an interpreter: a module of an engine, or one of somebody's own that wraps an
         engine, since its name has the engine's in it and it is given a model.
         """
@@ -270,11 +263,11 @@ class Launchers:
         given = any(word.partition("=")[0] in self.model_flags for word in rest)
         return (named[0], program, rest) if given else None
 
-    def _in_container(self, words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> Launch | Inner | None:
+    def _in_container(self, words: Sequence[Word], at: int, env: dict[str, Setting]) -> Launch | Inner | None:
         """What a ``docker run`` starts: its options up to the image are read, then the arguments of the image."""
         mounts: list[tuple[str, Word]] = []
-        while at < len(words) and (words[at].startswith("-") or isinstance(words[at], Unknown)):
-            if isinstance(words[at], Unknown) and not words[at].startswith("-"):
+        while at < len(words) and (words[at].startswith("-") or words[at].why):
+            if words[at].why and not words[at].startswith("-"):
                 at += 1  # options from an array nobody knows
                 continue
             name, equals, value = words[at].partition("=")
@@ -301,33 +294,33 @@ class Launchers:
         return None
 
 
-def arguments_alone(words: Sequence[AnyWord], env: Mapping[str, Setting]) -> Launch | None:
+def arguments_alone(words: Sequence[Word], env: Mapping[str, Setting]) -> Launch | None:
     """A command that is an engine's arguments, variables before them; None for any other."""
-    own = dict(env)
+    own: dict[str, Setting] = {}
     for at, word in enumerate(words):
         assigned = _ASSIGNMENT.fullmatch(word)
         if assigned is None:
-            return Launch("", tuple(words[at:]), own, word.place) if word.startswith("-") else None
+            return Launch("", tuple(words[at:]), {**env, **own}, word.place) if word.startswith("-") else None
         own[assigned[1]] = _setting(word, assigned)
     return None
 
 
-def mounted(text: str, word: AnyWord) -> Iterator[tuple[str, Word]]:
+def mounted(text: str, word: Word) -> Iterator[tuple[str, Word]]:
     """A mount as the path in the container, and the path that stands there: ``HOST:PATH:ro``, ``source=,target=``."""
     match = _VOLUME.fullmatch(text)
     fields = dict(part.partition("=")[::2] for part in text.split(","))
     host = match[1] if match is not None else fields.get("source") or fields.get("src")
     path = match[2] if match is not None else fields.get("target") or fields.get("dst") or fields.get("destination")
     if host and path and path.startswith("/"):
-        yield path.rstrip("/"), Word(host, word.source, word.begin, word.end)
+        yield path.rstrip("/"), word.instead(host)
 
 
-def takes_script(words: Sequence[AnyWord]) -> bool:
+def takes_script(words: Sequence[Word]) -> bool:
     """Whether the next word is a script: the shell that reads it expands it, with the same variables."""
     return SCRIPT_OPTION.fullmatch(words[-1]) is not None and any(_base(word) in SHELLS for word in words[:-1])
 
 
-def _script(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> Inner | None:
+def _script(words: Sequence[Word], at: int, env: dict[str, Setting]) -> Inner | None:
     """What a shell with these words runs: ``-c SCRIPT NAME ARGUMENTS...``; None for anything else."""
     while at + 1 < len(words) and words[at].startswith(("-", "+")):
         if SCRIPT_OPTION.fullmatch(words[at]):
@@ -336,7 +329,7 @@ def _script(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> Inner
     return None
 
 
-def _env_options(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> int:
+def _env_options(words: Sequence[Word], at: int, env: dict[str, Setting]) -> int:
     """Take the options of ``env``, which take variables away, and say where they end."""
     while at < len(words) and words[at].startswith("-"):
         option, equals, value = words[at].partition("=")
@@ -350,10 +343,10 @@ def _env_options(words: Sequence[AnyWord], at: int, env: dict[str, Setting]) -> 
     return at
 
 
-def _python_module(words: Sequence[AnyWord], at: int) -> tuple[str, int]:
+def _python_module(words: Sequence[Word], at: int) -> tuple[str, int]:
     """The module an interpreter runs, and where the module's own words begin; an empty name where it runs none."""
     for _ in range(MOST_BEFORE):
-        if at >= len(words) or not (words[at].startswith("-") or isinstance(words[at], Unknown)):
+        if at >= len(words) or not (words[at].startswith("-") or words[at].why):
             break
         module = _PYTHON_MODULE.fullmatch(words[at])
         at += 2 if words[at] in ("-X", "-W") else 1
@@ -375,9 +368,6 @@ def _as_text(program: tuple[str, ...]) -> str:
     return rf"\b{blanks.join(map(re.escape, program))}\b"
 
 
-def _setting(word: AnyWord, assigned: re.Match[str]) -> Setting:
+def _setting(word: Word, assigned: re.Match[str]) -> Setting:
     """The value of ``NAME=VALUE`` in a word."""
-    begin = max(word.end - len(assigned[2]), word.begin)
-    if isinstance(word, Unknown):
-        return Setting((Unknown(assigned[2], word.source, begin, word.end, word.why),))
-    return Setting((Word(assigned[2], word.source, begin, word.end),))
+    return Setting((word.ending(len(assigned[2])),))

@@ -9,81 +9,83 @@ would expand keeps its text and comes marked. Here-documents and ``$'...'`` are 
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from hybridcalc.errors import InputError, quoted
+from hybridcalc.shell.source import Source, Text, Word, matched
 
-LONGEST_COMMAND = 256 * 1024
-"""Characters a command may have; the longest real ones are some hundred times shorter."""
+LONGEST_SCRIPT = 256 * 1024
+"""Characters of a script; long ones that are launched have some 30,000."""
+SHELL_DECIDES = "the shell decides it"
+"""Why a word is not known that a shell was to expand."""
 
 _RUN = re.compile(r"[^ \t\n\\'\"$`#|&;<>()]+")
 _QUOTED_RUN = re.compile(r"[^\"\\$`]+")
 _CONTINUED = re.compile(r"\\[ \t]*(?:\n|\Z)")
 _OPERATOR = re.compile(r"[0-9]{0,3}(?:>>|>&|>\||<<<|<<|<&|<>|[<>])|&>>?|&&|\|\||\|&|;;|[|&;()\n]")
 _VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?!$-])")
-_EXPANSION = re.compile(r"\$[A-Za-z0-9_@*{(]|`")
 
 
-class Operator(str):
-    """What separates commands (``;`` also for a new line) or redirects them, unquoted."""
+class Token(NamedTuple):
+    """What stands in a script, where, and which ``kind`` it is.
 
-    __slots__ = ()
+    "operator" separates commands (``;`` also for a new line) or redirects them, unquoted; "live" is a word of which the
+    shell would expand a part, so that a ``$`` of any other "word" stands for itself; "comment" is one.
+    """
 
-
-class Unresolved(str):
-    """A word whose value the shell would decide."""
-
-    __slots__ = ()
-
-
-class Quoted(str):
-    """A word whose ``$`` and backticks are quoted: they stand for themselves."""
-
-    __slots__ = ()
+    text: str
+    begin: int
+    end: int
+    kind: str
 
 
-def split_command(text: str) -> list[str]:
+def split_command(text: str) -> list[Word]:
     r"""The words of a command as the shell splits them, comments gone and continued lines joined.
 
-    A backslash continues its line also before CRLF or trailing blanks. Unquoted ``;``, ``|``, ``>`` and their like come
-    as `Operator`, words the shell would expand as `Unresolved`. Raises InputError for an unbalanced quote or bracket
-    and for a text longer than LONGEST_COMMAND.
+    A backslash continues its line also before CRLF or trailing blanks. Unquoted ``;``, ``|``, ``>`` and their like are
+    words too; those the shell would expand have a ``why``. Raises InputError for an unbalanced quote or bracket and for
+    a text longer than LONGEST_SCRIPT.
     """
-    words = [word for word, _, _ in split_placed(text.replace("\r\n", "\n"))]
-    while words and isinstance(words[-1], Operator) and words[-1] == ";":
-        words.pop()
-    return words
+    text = text.replace("\r\n", "\n")
+    source, found = Source("", text), [token for token in tokens(text) if token.kind != "comment"]
+    while found and found[-1].kind == "operator" and found[-1].text == ";":
+        found.pop()
+    return [Word(t.text, source, t.begin, t.end, why=SHELL_DECIDES if t.kind == "live" else "") for t in found]
 
 
-def split_placed(text: str, comments: list[tuple[int, int]] | None = None) -> list[tuple[str, int, int]]:
-    """As `split_command`, each word with where it begins and ends in ``text``; CRLF is the caller's business. Where the
-    comments stand is added to ``comments``.
-    """
-    if len(text) > LONGEST_COMMAND:
-        raise InputError(
-            f"a command of {len(text):,} characters is too long", fix=f"give at most {LONGEST_COMMAND:,} characters"
-        )
-    words: list[tuple[str, int, int]] = []
-    at = 0
+def tokens(text: str) -> list[Token]:
+    """As `split_command`, with where everything stands, comments too; CRLF is the caller's business."""
+    if len(text) > LONGEST_SCRIPT:
+        raise InputError(f"a script of {len(text):,} characters is longer than {LONGEST_SCRIPT:,}")
+    found: list[Token] = []
+    at, after_word = 0, False
     while at < len(text):
+        begin = at
         if text[at] in " \t":
             at += 1
         elif text[at] == "#":
-            begin, at = at, _find(text, "\n", at)
-            if comments is not None:
-                comments.append((begin, at))
+            at = _find(text, "\n", at)
+            found.append(Token(text[begin:at], begin, at, "comment"))
         elif continued := _CONTINUED.match(text, at):
             at = continued.end()
         elif operator := _OPERATOR.match(text, at):
-            begin, at = at, operator.end()
-            if operator[0] != "\n":
-                words.append((Operator(operator[0]), begin, at))
-            elif words and not isinstance(words[-1][0], Operator):
-                words.append((Operator(";"), begin, at))
+            at = operator.end()
+            if operator[0] != "\n" or after_word:
+                found.append(Token(operator[0].replace("\n", ";"), begin, at, "operator"))
+            after_word = False
         else:
-            begin = at
-            word, at = _word(text, at)
-            words.append((word, begin, at))
-    return words
+            found.append(_word(text, at))
+            at, after_word = found[-1].end, True
+    return found
+
+
+def placed(text: Text, token: Token) -> Word:
+    """A token of a text as a word, as it is written."""
+    raw = text.text[token.begin : token.end]
+    shift = 1 if len(raw) > 1 and raw[0] == raw[-1] and raw[0] in "'\"" else 0
+    part = text.part(token.begin + shift, token.end - shift)
+    chars = part if part.text == token.text else matched(part, token.text)
+    return Word(token.text, text.source, part.at(0), text.end(token.end - shift), chars)
 
 
 def substitutions(text: str) -> Iterator[tuple[int, int]]:
@@ -107,17 +109,10 @@ def substitutions(text: str) -> Iterator[tuple[int, int]]:
             at += 1
 
 
-def is_unresolved(word: str) -> bool:
-    """Whether a word holds ``$VAR``, ``${VAR}``, ``$(...)`` or a backtick that somebody still has to expand."""
-    if isinstance(word, Unresolved):
-        return True
-    return not isinstance(word, Quoted) and _EXPANSION.search(word) is not None
-
-
-def _word(text: str, at: int) -> tuple[str, int]:
-    """The word that begins at ``at``, and where it ends."""
+def _word(text: str, at: int) -> Token:
+    """The word that begins at ``at``."""
     parts: list[str] = []
-    live = False
+    live, first = False, at
     while at < len(text):
         char, begin = text[at], at
         if run := _RUN.match(text, at):
@@ -146,10 +141,7 @@ def _word(text: str, at: int) -> tuple[str, int]:
             at += 1
         else:
             break
-    word = "".join(parts)
-    if live:
-        return Unresolved(word), at
-    return (Quoted(word) if "$" in word or "`" in word else word), at
+    return Token("".join(parts), first, at, "live" if live else "word")
 
 
 def _double_quoted(text: str, at: int) -> tuple[str, int, bool]:

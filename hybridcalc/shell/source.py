@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hybridcalc.errors import InputError
-from hybridcalc.shell.parse import Quoted, Unresolved
+
+_EXPANSION = re.compile(r"\$[A-Za-z0-9_@*{(]|`")
 
 
 class Place(NamedTuple):
@@ -115,15 +116,37 @@ class Text:
         return Text(self.source, "".join(parts), self.at(0), spots)
 
 
-class _Placed:
-    """Where a word stands: the span of a file at which it is used. What is cut off it is plain text."""
+class Word(str):
+    """A word of a command. ``begin`` to ``end`` is where it is used, ``chars`` its characters where they stand one by
+    one in a file; ``written`` is where its text is to be changed, if that is elsewhere. ``why`` nobody knows it, "" for
+    one that is known; the text of an unknown word is as written. What is cut off a word is plain text.
+    """
 
-    __slots__ = ()
+    __slots__ = ("begin", "chars", "end", "source", "why", "written")
 
     source: Source
     begin: int
     end: int
     chars: Text | None
+    written: Place | None
+    why: str
+
+    def __new__(
+        cls,
+        text: str,
+        source: Source,
+        begin: int,
+        end: int,
+        chars: Text | None = None,
+        *,
+        written: Place | None = None,
+        why: str = "",
+    ) -> "Word":
+        """A word of ``text`` at a span of ``source``."""
+        word = str.__new__(cls, text)
+        word.source, word.begin, word.end = source, begin, end
+        word.chars, word.written, word.why = chars, written, why
+        return word
 
     @property
     def place(self) -> Place:
@@ -133,7 +156,16 @@ class _Placed:
     @property
     def characters(self) -> Text:
         """Its characters; all at its begin where they do not stand one by one in the file."""
-        return self.chars or Text(self.source, str(self), self.begin, [self.begin] * len(str(self)))
+        return self.chars or Text(self.source, str(self), self.begin, [self.begin] * len(self))
+
+    def instead(self, text: str, why: str = "", *, written: Place | None = None) -> "Word":
+        """Another text at the same place."""
+        return Word(text, self.source, self.begin, self.end, written=written, why=why)
+
+    def ending(self, length: int) -> "Word":
+        """The last characters of the word, as the value of ``NAME=VALUE``."""
+        begin = max(self.end - length, self.begin)
+        return Word(self[len(self) - length :], self.source, begin, self.end, why=self.why)
 
     def partition(self, separator: str) -> tuple[str, str, str]:
         """As of any text; one without the separator would give back the word itself."""
@@ -144,39 +176,11 @@ class _Placed:
         return str(self).rpartition(separator)
 
 
-class Word(_Placed, Quoted):
-    """A word an engine gets, literally. ``begin`` to ``end`` is where it is used, ``chars`` its characters where they
-    stand one by one in a file; ``written`` is where its text is to be changed, if that is elsewhere.
+def is_unresolved(word: str) -> bool:
+    """Whether somebody still has to decide a word: nobody knows it, or, in a list that no shell has read, it holds
+    ``$VAR``, ``${VAR}``, ``$(...)`` or a backtick.
     """
-
-    __slots__ = ("begin", "chars", "end", "source", "written")
-
-    written: Place | None
-
-    def __new__(
-        cls, text: str, source: Source, begin: int, end: int, chars: Text | None = None, written: Place | None = None
-    ) -> "Word":
-        """A word of ``text`` at a span of ``source``."""
-        word = str.__new__(cls, text)
-        word.source, word.begin, word.end, word.chars, word.written = source, begin, end, chars, written
-        return word
-
-
-class Unknown(_Placed, Unresolved):
-    """A word that the files alone do not decide: its text as written, where it is used, and ``why``."""
-
-    __slots__ = ("begin", "chars", "end", "source", "why")
-
-    why: str
-
-    def __new__(cls, text: str, source: Source, begin: int, end: int, why: str) -> "Unknown":
-        """A word of ``text`` at a span of ``source``."""
-        word = str.__new__(cls, text)
-        word.source, word.begin, word.end, word.chars, word.why = source, begin, end, None, why
-        return word
-
-
-AnyWord = Word | Unknown
+    return bool(word.why) if isinstance(word, Word) else _EXPANSION.search(word) is not None
 
 
 class Setting(NamedTuple):
@@ -186,7 +190,7 @@ class Setting(NamedTuple):
     follow those that are known.
     """
 
-    words: tuple[AnyWord, ...]
+    words: tuple[Word, ...]
     why: str = ""
     written: Place | None = None
     array: bool = False
@@ -200,27 +204,31 @@ class Setting(NamedTuple):
     @property
     def text(self) -> str | None:
         """The value as one text; None where it is not known."""
-        if self.why or self.more or any(isinstance(word, Unknown) for word in self.words):
+        if self.why or self.more or any(word.why for word in self.words):
             return None
         return " ".join(self.words)
 
     @property
     def reason(self) -> str:
         """Why it is not known."""
-        return self.why or next((word.why for word in self.words if isinstance(word, Unknown)), self.more)
+        return self.why or next((word.why for word in self.words if word.why), self.more)
+
+    def known_or_why(self, name: str) -> str:
+        """The value as one text, or a word with the reason why it is not known."""
+        if self.text is not None:
+            return self.text
+        unknown = self.words[0] if len(self.words) == 1 and self.words[0].why else None
+        return unknown or Word(f"${name}", Source("", ""), 0, 0, why=self.reason)
 
     @property
-    def parts(self) -> tuple[AnyWord, ...]:
+    def parts(self) -> tuple[Word, ...]:
         """The words it becomes where nothing quotes it."""
         if self.array:
             return self.words
-        return tuple(
-            word
-            if isinstance(word, Unknown) or word.split() == [word]
-            else Word(part, word.source, word.begin, word.end)
-            for word in self.words
-            for part in ([word] if isinstance(word, Unknown) else word.split())
+        split = (
+            [word] if word.why or word.split() == [word] else map(word.instead, word.split()) for word in self.words
         )
+        return tuple(part for parts in split for part in parts)
 
 
 def matched(raw: Text, text: str) -> Text | None:

@@ -1,16 +1,19 @@
-"""What are a script's variables worth? Assignments, the environment, positional arguments, and what the caller gives.
+"""What are a script's variables worth, and which words does a word become?
 
-    ${TP:-8}    $((NODES * 8))    ${ARGS[@]}
+    A=(--tp 8); B="$A --pp $P"      "${A[@]}"   ->   --tp  8      $B   ->   --tp  --pp  and one that is not known
 
+Assignments, the environment, positional arguments and what the caller gives; a text that is known in part comes apart
+into its words, those that are known among them.
 What a condition, a loop or another program sets has no value but a reason; ``--set`` and ``--env-file`` give those and
 the variables from outside one, and never overrule what the script says itself.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import AnyWord, Setting, Text, Unknown, Word
+from hybridcalc.shell.parse import Token, placed, tokens
+from hybridcalc.shell.source import Place, Setting, Text, Word
 
 Outside = Mapping[str, str]
 """What the caller says about variables: ``--set`` and ``--env-file``."""
@@ -24,13 +27,15 @@ REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*|[0-9@*#?!$-])|\{([^{}]*(?:\{[^{}]*\}
 """One expansion: a name, braces, arithmetic, a command or backticks."""
 PARAMETER = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*#])(\[[@*]\])?(?:(:?[-=?+])(.*)|(:[0-9]+)?)", re.DOTALL)
 """What stands in braces: a name, ``[@]``, an operator and its word."""
+_OWN = re.compile(r"(?:\(\s*)?\"?\$(?:([A-Za-z_]\w*)(?![\w\[])|\{([A-Za-z_]\w*)(?:\[[@*]\])?\})\"?(?=[\s)])")
+"""What a value may begin with: another variable, quoted or not."""
 _ARITHMETIC = re.compile(r"[\s0-9A-Za-z_$+*/%()-]{1,200}")
 
 
 class Variables:
     """The variables of one script: ``values`` as it sets them, ``env`` as it finds them."""
 
-    def __init__(self, text: Text, env: Mapping[str, Setting], outside: Outside, arguments: Sequence[AnyWord]) -> None:
+    def __init__(self, text: Text, env: Mapping[str, Setting], outside: Outside, arguments: Sequence[Word]) -> None:
         self.text, self.env, self.outside, self.arguments = text, dict(env), outside, arguments
         self.values: dict[str, Setting] = {}
         self.exports: set[str] = set()
@@ -62,6 +67,139 @@ class Variables:
                 return setting._replace(words=(*setting.parts, *Setting((word,)).parts), more="", array=True)
             return Setting((word,))
         return setting or Setting((), f"{name} comes from outside")
+
+    def place(self, begin: int, end: int | None = None) -> Place:
+        """Where a span of the script stands in its file."""
+        return self.text.source.place(self.text.at(begin), None if end is None else self.text.end(end))
+
+    def expand(self, token: Token) -> list[Word]:
+        """A word as the words it becomes."""
+        spend(words=1)
+        if token.kind != "live":
+            return [placed(self.text, token)]
+        array = self._array(token)
+        if array is not None:
+            spend(words=len(array))
+            return array
+        text, why = self.resolved(token.text)
+        here = self._here(token)
+        if text is None:
+            return [here.instead(token.text, why)]
+        raw = self.text.text[token.begin : token.end]
+        if '"' not in raw and "'" not in raw and text.split() != [text]:
+            parts = text.split()
+            spend(words=len(parts))
+            return [here.instead(part) for part in parts]
+        literal = self._literal(token.text)
+        return [here.instead(text, written=literal.place if literal is not None else None)]
+
+    def assigned(self, token: Token, match: re.Match[str]) -> tuple[Setting, bool]:
+        """The value of an assignment without what it repeats of its variable, and whether it adds to that.
+
+        ``match`` is the name and its operator: ``A=``, ``A+=``, ``A[0]=``.
+        """
+        own = _OWN.match(token.text, match.end()) if not match[2] and not match[3] else None
+        kept = own.end() - match.end() if own is not None and match[1] in own.groups() else 0
+        return self._value(token, match, kept), bool(match[3]) or kept > 0
+
+    def appended(self, name: str, more: Setting) -> Setting:
+        """What a variable holds with ``more`` behind it."""
+        before = self.lookup(name)
+        if before.why:
+            return more._replace(words=(), why=before.why) if name in self.values else more
+        if before.text is not None and more.text is not None and not before.array and not more.array:
+            joined = f"{before.text}{more.text}"
+            if not more.words or len(joined) > LONGEST_VALUE:
+                return Setting((), "its value grows too long", more.place)
+            spend(characters=len(joined))
+            return Setting((more.words[0].instead(joined),), "", more.place)
+        parts = (*before.parts, *more.parts)
+        spend(visits=len(parts))
+        return Setting(parts, "", more.place, array=True, more=before.more or more.more or more.why)
+
+    def joined(self, words: Sequence[Token]) -> Text:
+        """Words as one text, as ``eval`` joins them."""
+        pieces: list[str] = []
+        spots: list[int] = []
+        for word in (placed(self.text, token) for token in words):
+            chars = word.characters
+            pieces += (word, " ")
+            spots += [*(chars.at(index) for index in range(len(word))), word.end]
+        return Text(self.text.source, "".join(pieces), self.text.at(words[0].begin) if words else 0, spots)
+
+    def _here(self, token: Token) -> Word:
+        """A word without a text where a token stands."""
+        return Word("", self.text.source, self.text.at(token.begin), self.text.end(token.end))
+
+    def _value(self, token: Token, match: re.Match[str], own: int) -> Setting:
+        """The value behind ``match``, without the ``own`` characters that repeat what the variable held."""
+        raw = self.text.text[token.begin : token.end]
+        if match[2]:
+            return Setting((), f"{match[1]} is set item by item", self.place(token.begin))
+        start, end = token.begin + match.end(), token.end
+        place = self.place(start, end)
+        if raw[match.end() : match.end() + 1] == "(" and raw.endswith(")"):
+            inner = start + max(own, 1)
+            items = [
+                word
+                for item in tokens(self.text.text[inner : end - 1])
+                if item.kind in ("word", "live")
+                for word in self.expand(item._replace(begin=inner + item.begin, end=inner + item.end))
+            ]
+            return Setting(tuple(items), "", place, array=True)
+        value = token.text[match.end() + own :]
+        text, why = (value, "") if token.kind != "live" else self.resolved(value)
+        if text is not None:
+            return Setting((placed(self.text, Token(text, start, end, "word")),), "", place)
+        if len(value.split()) < 2 or "$(" in value or "`" in value:
+            return Setting((), why, place)
+        return Setting(tuple(self._pieces(value, start, end)), "", place)
+
+    def _pieces(self, value: str, begin: int, end: int) -> Iterator[Word]:
+        """The words of a text that is not known as a whole, each where it stands."""
+        at = begin
+        for match in re.finditer(r"(?:\$\{[^{}]*\}|\S)+", value):
+            found = self.text.text.find(match[0], at, end)
+            left, right = (found, found + len(match[0])) if found >= 0 else (begin, end)
+            at = right if found >= 0 else at
+            yield from self.expand(Token(match[0], left, right, "live"))
+
+    def _array(self, token: Token) -> list[Word] | None:
+        """The items of ``${NAME[@]}`` or ``$@``; None where the word is neither."""
+        word, here = token.text, self._here(token)
+        match = REFERENCE.fullmatch(word) or re.match(r"()\$\{([^{}]*)", word)
+        if match is None:
+            return None
+        parameter = PARAMETER.match(match[1] or match[2] or "")
+        name = parameter[0] if parameter is not None else ""
+        if name.isidentifier() and match.end() == len(word) and '"' not in self.text.text[token.begin : token.end]:
+            setting = self.lookup(name)  # unquoted: a text that is known in part comes apart
+            partly = not setting.why and setting.text is None
+            return self._held(setting, here, word) if partly else None
+        if parameter is None or not (parameter[2] or parameter[1] in ("@", "*")):
+            return None
+        if REFERENCE.fullmatch(word) is None and parameter[3] is None:
+            return None
+        name = parameter[1]
+        if name in ("@", "*"):
+            return list(self.arguments) if self.arguments and not parameter[5] else [here.instead(word, FROM_CALLER)]
+        setting = self.lookup(name)
+        if setting.array and not setting.why:
+            return self._held(setting, here, word)
+        if setting.text is None:
+            return [here.instead(word, setting.reason)]
+        return [here.instead(part) for part in setting.text.split()]
+
+    def _held(self, setting: Setting, here: Word, word: str) -> list[Word]:
+        """The words a variable holds, and one more that nobody knows where others may have been added."""
+        return [*setting.parts, *([here.instead(word, setting.more)] if setting.more else [])]
+
+    def _literal(self, word: str) -> Word | None:
+        """The literal a word's whole text comes from, where a variable holds it."""
+        match = REFERENCE.fullmatch(word)
+        setting = self.known(match[1] or match[2] or "") if match is not None else None
+        first = setting.words[0] if setting is not None and len(setting.words) == 1 else None
+        return first if first is not None and not first.why else None
 
     def resolved(self, text: str, depth: int = 0) -> tuple[str | None, str]:
         """A text with its variables replaced, or None and why not."""
@@ -103,7 +241,7 @@ class Variables:
             position = int(name) - 1
             if 0 <= position < len(self.arguments):
                 item = self.arguments[position]
-                return (None, item.why) if isinstance(item, Unknown) else (str(item), "")
+                return (None, item.why) if item.why else (str(item), "")
             setting = Setting((), FROM_CALLER)
         elif name in ("#", "@", "*") or name.isdigit():
             return None, FROM_CALLER

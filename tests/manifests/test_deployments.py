@@ -9,7 +9,6 @@ import pytest
 from hybridcalc.manifests.files import find_files
 from hybridcalc.manifests.find import read_file
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.shell.source import Unknown
 
 DATA = Path(__file__).parent.parent / "data" / "manifests"
 
@@ -23,7 +22,7 @@ def read(path: Path | str, **variables: str) -> tuple[Deployment, ...]:
 
 def flags(deployment: Deployment) -> dict[str, int]:
     """``word -> line`` of every word, unknown ones with a question mark."""
-    return {(f"?{w}" if isinstance(w, Unknown) else str(w)): w.place.line for w in deployment.words}
+    return {(f"?{w}" if w.why else str(w)): w.place.line for w in deployment.words}
 
 
 def test_a_kubernetes_deployment_has_each_flag_at_its_line() -> None:
@@ -85,7 +84,7 @@ def test_compose_without_a_value_is_unknown(tmp_path: Path) -> None:
         "    command: [--model-path, kimi-k3, --tp, '${TP}', --max-running-requests, '$${M}']\n"
     )
     (only,) = read(tmp_path / "compose.yaml")
-    assert [type(word) is Unknown for word in only.words] == [False, False, False, True, False, False]
+    assert [bool(word.why) for word in only.words] == [False, False, False, True, False, False]
     assert only.words[3].why == "TP comes from outside"
     assert only.words[5] == "${M}"
     (given,) = read(tmp_path / "compose.yaml", TP="8")
@@ -272,7 +271,7 @@ def test_placeholders_of_templates_are_unknown(tmp_path: Path) -> None:
     )
     listed, script = read(tmp_path / "pod.yaml")
     assert [word.why for word in listed.words[2:]] == ["a template decides it"] * 2
-    assert [word.why for word in script.words if isinstance(word, Unknown)] == ["a template decides it"] * 2
+    assert [word.why for word in script.words if word.why] == ["a template decides it"] * 2
     assert flags(script)["--pp"] == 9
 
 
@@ -337,7 +336,7 @@ def test_gpus_of_a_batch_job(tmp_path: Path, line: str, label: str | None, gpus:
 
 def opened(deployment: Deployment) -> dict[str, str]:
     """Unknown words and why."""
-    return {str(word): word.why for word in deployment.words if isinstance(word, Unknown)}
+    return {str(word): word.why for word in deployment.words if word.why}
 
 
 ARGUMENTS = """kind: Pod

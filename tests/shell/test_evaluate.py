@@ -14,7 +14,7 @@ from hybridcalc.errors import InputError
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.shell import bounds
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Source, Text, Unknown
+from hybridcalc.shell.source import Source, Text
 from hybridcalc.shell.variables import calculate
 
 
@@ -26,7 +26,7 @@ def read(script: str, *, arguments: Sequence[Any] = (), **outside: str) -> list[
 def words(script: str, **outside: str) -> list[Any]:
     """The words of the only launch; unknown ones as (text, why)."""
     (launch,) = read(script, **outside)
-    return [(str(w), w.why) if isinstance(w, Unknown) else str(w) for w in launch.words]
+    return [(str(w), w.why) if w.why else str(w) for w in launch.words]
 
 
 SCRIPTS = {

@@ -11,7 +11,7 @@ from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.find import read_file
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.parse import is_unresolved
+from hybridcalc.shell.source import is_unresolved
 
 RUN = "sglang serve kimi-k3 --tp"
 TP8 = ("kimi-k3", "--tp", "8")
