@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybridcalc.bootlog import read_log
 from hybridcalc.bootlog.boots import Boot, assemble
 from hybridcalc.bootlog.figures import impossible_figures, merged
-from hybridcalc.bootlog.grammars import room, rows
+from hybridcalc.bootlog.grammars import room
 from hybridcalc.bootlog.records import Printed, Record, Value
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.failures import failures
@@ -89,6 +89,8 @@ def diagnose(boots: Sequence[Boot], question: Question) -> Iterable[Diagnosis]:
             size = figure.value.text if isinstance(figure.value, Printed) else figure.value
             what = f"line {figure.line}: {figure.name} of {size} GiB is in no GPU"
             answer.find("HC106", what, "nothing is derived from it")
+        if boot.left_out:
+            answer.find("HC104", f"{boot.left_out:,} lines of this boot are left out, beyond those that are held")
         launch = question.launch
         if launch is not None and boot.engine not in ("", launch.engine):
             other = f"the launch line is of {launch.engine}, the log of {boot.engine}"
@@ -101,8 +103,7 @@ def _undiagnosed(boot: Boot, question: Question) -> Diagnosis:
     """The answer for a boot of no engine that is known well: its figures, and what it died of."""
     answer = Diagnosis(boot)
     failed = failures(answer, {})
-    row = rows().get(boot.engine)
-    answer.conclude(row.title if row is not None else "a server", ["its figures are read"], failed)
+    answer.conclude(boot.grammar.title or "a server", ["its figures are read"], failed)
     return answer
 
 

@@ -26,7 +26,8 @@ def failures(answer: Diagnosis, causes: Causes) -> bool:
     boot = answer.boot
     errors = boot.errors
     for error in _distinct(errors):
-        answer.findings.append(causes.get(error.kind, unexplained)(boot, error))
+        explain = causes.get(error.kind) or (out_of_memory if error.kind == "oom" else unexplained)
+        answer.findings.append(explain(boot, error))
     answer.findings = list(dict.fromkeys(answer.findings))
     return bool(errors)
 
@@ -43,7 +44,7 @@ def unexplained(boot: Boot, error: Record) -> Finding:
     return finding("HC128", f"line {error.line}: {said} {step}".rstrip(), "the lines around it say more")
 
 
-def out_of_memory(boot: Boot, error: Record, lower: str, fix: str = "") -> Finding:
+def out_of_memory(boot: Boot, error: Record, lower: str = "the server's share of the memory", fix: str = "") -> Finding:
     """A device out of memory; ``lower`` is the flag that leaves more of it free, ``fix`` overrules all else."""
     tried = error.size("tried")
     what = f" on {format_bytes(tried.value)}" if tried is not None else ""

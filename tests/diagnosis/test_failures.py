@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridcalc.bootlog import scan
+from hybridcalc.bootlog import boots, scan
 from hybridcalc.bootlog.boots import assemble
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.boot import diagnose, diagnose_log
@@ -92,8 +92,7 @@ CASES = {
 
 
 def diagnosed(text: str) -> Diagnosis:
-    boots = assemble(scan(io.BytesIO(text.encode()))).boots
-    return next(iter(diagnose(boots, Question())))
+    return next(iter(diagnose(assemble(scan(io.BytesIO(text.encode()))).boots, Question())))
 
 
 @pytest.mark.parametrize(("text", "rule", "said", "fix"), CASES.values(), ids=CASES)
@@ -118,8 +117,8 @@ FAILED = [
 
 @pytest.mark.parametrize("name", sorted(path.name for path in LOGS.glob("*.log")))
 def test_published_boots_fail_where_they_did(name: str) -> None:
-    boots = diagnose_log(LOGS / name, Question()).boots
-    failed = any(finding.severity == "error" for boot in boots for finding in boot.findings)
+    found = diagnose_log(LOGS / name, Question()).boots
+    failed = any(finding.severity == "error" for boot in found for finding in boot.findings)
     refused = name in FAILED or name in ("vllm-004.log", "vllm-005.log", "vllm-006.log", "vllm-008.log")
     assert failed == refused
 
@@ -141,3 +140,18 @@ def test_advice_of_one_answer_goes_one_way() -> None:
 def test_pages_of_another_program_name_no_model() -> None:
     found = diagnosed("Setting attention block size to 1024 tokens (was 784) so the KV unit\n")
     assert not found.candidates and found.to_dict()["figures"] == {"attention_block_size": 1024}
+
+
+def test_what_is_left_out_of_a_boot_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boots, "MOST_RECORDS", 10)
+    found = diagnosed("".join(f"[TP{n}] Memory pool end. avail mem=9.00 GB\n" for n in range(25)))
+    assert "15 lines of this boot are left out" in " ".join(one.message for one in found.findings)
+
+
+def test_out_of_memory_needs_no_engine_to_be_explained() -> None:
+    """Words that any engine may die with, and no line that says which it was."""
+    found = diagnosed(OOM)
+    [error] = found.findings
+    assert (found.headline, found.boot.engine) == ("a server: does not start", "")
+    assert (error.rule, error.message) == ("HC124", "out of memory on 970.00 MiB")
+    assert error.fix.startswith("lower the server's share of the memory")
