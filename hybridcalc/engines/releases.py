@@ -7,7 +7,7 @@ does, and `CHANGES`, oldest first. A release is known as soon as a row names it,
 say; one that changed nothing has the row `RECORDED` alone. A version between two releases takes the lower one's rules.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -80,6 +80,27 @@ class Releases(Generic[Rules]):
     def newest_with(self, rule: str, value: Value) -> str:
         """The newest release in which ``rule`` is ``value``."""
         return next(rules.version for rules in reversed(self.rule_sets) if getattr(rules, rule) == value)
+
+    def oldest_with(self, rule: str, value: Value) -> str:
+        """The oldest release in which ``rule`` is ``value``."""
+        return next(rules.version for rules in self.rule_sets if getattr(rules, rule) == value)
+
+    def unlike(self, rule: str, value: Value, *, apart: Collection[str]) -> tuple[str, ...]:
+        """The releases in which ``rule`` is ``value``, newest first; of those that differ in ``apart`` alone one:
+        that whose results are recorded, or the newest.
+        """
+        found = dict[tuple[Any, ...], Rules]()
+        for rules in reversed(self.rule_sets):
+            fields = rules._asdict()  # type: ignore[attr-defined]  # a NamedTuple
+            key = tuple(held for name, held in fields.items() if name not in {*apart, "version", RECORDED})
+            if getattr(rules, rule) == value and (key not in found or rules.recorded):
+                found[key] = rules
+        return tuple(rules.version for rules in found.values())
+
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """The releases whose figures are held against their own results, newest first."""
+        return tuple(rules.version for rules in reversed(self.rule_sets) if rules.recorded)
 
     def _rules_for(self, version: str | None) -> tuple[Rules, str]:
         """The rules of a version, of the newest where none is named, and a note where they rest on other grounds than

@@ -86,6 +86,15 @@ def test_the_newest_release_with_a_value() -> None:
     ]
 
 
+def test_releases_that_differ_in_nothing_that_counts_are_one() -> None:
+    """The recorded one stands for them, else the newest; newest first."""
+    assert TOY.recorded == ("2.0", "1.0")
+    assert TOY.oldest_with("limit", 48) == "1.2"
+    assert TOY.unlike("charged", False, apart=()) == ("1.10", "1.0")
+    assert TOY.unlike("charged", False, apart=("limit", "classes")) == ("1.0",)
+    assert TOY.unlike("limit", 64, apart=()) == ("2.0",)
+
+
 def test_versions_compare_by_number() -> None:
     assert is_later("0.10.0", "0.9.9")
     assert not is_later("0.9.9", "0.9.9")

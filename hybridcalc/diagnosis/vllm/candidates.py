@@ -20,6 +20,7 @@ from hybridcalc.diagnosis.models import models_with_states, same_class
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.planner import Prepared, prepare
+from hybridcalc.engines.vllm.releases import LINES, RELEASES
 from hybridcalc.engines.vllm.server_plan import Plan, plan
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.units import GIB, short_dtype
@@ -82,14 +83,21 @@ def release_of(boot: Boot) -> Release:
         if version and ENGINES["vllm"].knows(version):
             return Release(version, (version,))
     tokens, concurrency = next(iter(boot.of("kv_size")), None), next(iter(boot.of("concurrency")), None)
+    one_line = RELEASES.oldest_with("one_capacity_line", True)
     if tokens is None or concurrency is None:
-        return Release(None, ("0.33.0", "0.28.0", "0.22.1"))
+        return Release(None, tuple(dict.fromkeys((RELEASES.newest, one_line, *RELEASES.recorded))))
     count, times, length = tokens.count("tokens"), concurrency.size("concurrency"), concurrency.count("max_model_len")
     if count is not None and times is not None and length is not None and not is_capacity(count, times, length):
-        return Release("0.20.1 or earlier", ("0.20.0", "0.18.0"))
-    if tokens.line == concurrency.line and tokens.get("goes_on") is not None:
-        return Release("0.28 or later", ("0.33.0", "0.32.0", "0.29.0", "0.28.0", "0.22.1"))
-    return Release("before 0.28", ("0.27.0", "0.26.0", "0.22.1", "0.33.0"))
+        first = RELEASES.oldest_with("tokens_of_pool", False)
+        return Release(f"before {first}", RELEASES.unlike("tokens_of_pool", True, apart=LINES))
+    later = tokens.line == concurrency.line and tokens.get("goes_on") is not None
+    said = f"{one_line.removesuffix('.0')} or later" if later else f"before {one_line.removesuffix('.0')}"
+    tried = [
+        version
+        for version in RELEASES.unlike("one_capacity_line", later, apart=LINES)
+        if not RELEASES.rules_for(version)[0].tokens_of_pool
+    ]
+    return Release(said, tuple(dict.fromkeys((*tried, *RELEASES.recorded))))
 
 
 def is_capacity(tokens: int, concurrency: Printed, length: int) -> bool:

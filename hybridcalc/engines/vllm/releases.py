@@ -56,6 +56,11 @@ class RuleSet(NamedTuple):
     layout_recorded: bool = False
 
 
+LINES = frozenset({
+    "tokens_of_pool", "one_capacity_line", "caching_warned", "device_named", "layout_line", "group_lines",
+    "hits_recorded", "layout_recorded",
+})  # fmt: skip
+"""Rules that change what is printed, and no figure that is."""
 READ = "its source, not its results"
 PLANNING, UTILS, HITS = "v1/core/kv_cache_planning.py", "v1/core/kv_cache_utils.py", "v1/core/kv_cache_coordinator.py"
 BLOCKS, LAYERS, SHAPES = "platforms/interface.py", "model_executor/layers/mamba/", "layers/mamba/mamba_utils.py"
