@@ -73,7 +73,8 @@ class Rest(NamedTuple):
     """Memory left for both pools on one rank, GiB: the likely value, the bounds it may lie in, and where it is from.
 
     ``before_gib`` is the memory that --mem-fraction-static is a fraction of, where the memory left depends on it, and
-    ``others`` what else the GPU holds, by name: weights, headroom, ...
+    ``others`` what else the GPU holds, by name: weights, headroom, ...; ``weights_from`` says where theirs is from.
+    ``gpu`` and ``total_gib`` name the GPU, where it is known.
     """
 
     likely_gib: float
@@ -82,6 +83,9 @@ class Rest(NamedTuple):
     why: str
     before_gib: float | None = None
     others: tuple[tuple[str, float], ...] = ()
+    gpu: str | None = None
+    total_gib: float | None = None
+    weights_from: str | None = None
 
     @property
     def headroom_gib(self) -> float | None:
@@ -114,6 +118,11 @@ class Memory(NamedTuple):
     avail_before: float | None = None
     avail_after: float | None = None
     checkpoint: Path | None = None
+
+    @property
+    def weights_from(self) -> str:
+        """Where the weights on a rank are from, where they are known."""
+        return "--weights" if self.weights is not None else "the checkpoint's index"
 
     def weights_of(self, ranks: int) -> float | None:
         """Weights on one of ``ranks`` that share the checkpoint, GiB; None where nothing tells."""

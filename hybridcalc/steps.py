@@ -5,6 +5,7 @@ and ``--json`` always carries them. A `BudgetLine` keeps apart what an engine ch
 buffers really take. A `Suggestion` states a flag line with its predicted effect.
 """
 
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -53,14 +54,50 @@ class BudgetLine(NamedTuple):
         return self._asdict()
 
 
+RISKS = ("none", "memory", "latency", "accuracy")
+"""What a suggestion may cost, the safest first: nothing that a user notices, memory kept free for activations, speed
+or reuse of prefixes, exactness of the answers."""
+
+
+CARE = {"accuracy": "; check accuracy first"}
+
+
 class Suggestion(NamedTuple):
-    """Flags to set, what they would change (from and to), and why that is so."""
+    """Flags to set, variables in front, and what they would change.
+
+    ``before`` and ``after`` are requests of the workload that run at once on the whole deployment; ``of`` what one is
+    (``requests of 8,192 tokens``), or what else changes where they stay the same.
+    """
 
     flags: str
-    effect: str
+    before: int
+    after: int
+    of: str
     why: str
-    gain: float = 0.0
+    risk: str = "none"
+
+    @property
+    def effect(self) -> str:
+        """From and to, in words."""
+        if self.before == self.after:
+            return self.of
+        return f"{self.before:,} -> {self.after:,} request{'' if self.after == 1 else 's'} of {self.of}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"flags": self.flags, "effect": self.effect, "why": self.why}
+        """Plain data: flags apart from variables, as words that a shell needs no quotes for."""
+        words = self.flags.split()
+        count = next((n for n, word in enumerate(words) if word.startswith("-")), len(words))
+        return {
+            "flags": words[count:],
+            "env": dict(word.split("=", 1) for word in words[:count]),
+            "requests_before": self.before,
+            "requests_after": self.after,
+            "risk": self.risk,
+            "effect": self.effect,
+            "why": self.why,
+        }
+
+
+def safest_first(found: Iterable[Suggestion]) -> tuple[Suggestion, ...]:
+    """By what they may cost, and among equals by what they gain."""
+    return tuple(sorted(found, key=lambda each: (RISKS.index(each.risk), each.before - each.after)))

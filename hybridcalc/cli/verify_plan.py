@@ -19,9 +19,6 @@ from hybridcalc.units import LARGEST_TOKENS
 def subject_of_plan(path: str) -> Subject:
     """The server of a plan, at the sizes it states, with the figures to hold. Raises InputError and Refusal."""
     where, document = shown(path, "--plan"), read_saved_plan(path, "--plan")
-    for several in ("compare", "sweep"):
-        if several in document:
-            raise InputError(f"{where} answers plan --{several}: that is many plans", fix="give the answer of one")
     if document.get("starts") is not True:
         raise InputError(f"{where} is a plan that does not start: there is nothing to allocate")
     name, arguments = document.get("model"), document.get("arguments")

@@ -14,12 +14,18 @@ from fractions import Fraction
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hybridcalc.engines.document import Documented, common_figures
 from hybridcalc.errors import InputError, quoted
+from hybridcalc.saved_plan import ANEW
 
 if TYPE_CHECKING:  # a plan is read, and refused, without torch
     from hybridcalc.crosscheck.verification import Row
 
 LARGEST_GIB = 2.0**30
+OF_THE_WORKLOAD = frozenset({
+    "requests", "requests_per_worker", "binding", "idle_percent", "workload", "ratio", "slots_reason",
+})  # fmt: skip
+"""Figures of a plan that answer for a workload, or say why: they are not held."""
 CLOSED = ("alloc_mamba", "budget")
 """Parts of a plan that hold figures alone: a name there that the rules do not have is one too many."""
 Figures = Mapping[str, Any]
@@ -64,30 +70,37 @@ def slope(rows: Sequence[Row], figure: str) -> int | float:
     return int(total) if total.denominator == 1 else float(total)
 
 
-def stated_memory(document: Mapping[str, Any], name: str, where: str) -> float:
-    """The memory that a plan states. Raises InputError for none."""
-    value = document.get(name)
+def stated_memory(document: Mapping[str, Any], where: str) -> float:
+    """The memory left that a plan states, GiB. Raises InputError for none."""
+    memory = document.get("memory")
+    value = memory.get("rest_gib") if isinstance(memory, Mapping) else None
+    if isinstance(value, list) and len(value) == 3:
+        value = value[1]
     known = isinstance(value, int | float) and not isinstance(value, bool)
     if not known or not isfinite(value) or abs(value) > LARGEST_GIB:  # type: ignore[arg-type]  # a number by now
-        raise InputError(f"{where}: {name} {quoted(value)} is no memory", fix="write it anew with plan --json")
+        raise InputError(f"{where}: memory.rest_gib {quoted(value)} is no memory", fix=ANEW)
     return float(value)  # type: ignore[arg-type]
+
+
+def held_of(plan: Documented, *left_out: str) -> dict[str, Any]:
+    """The figures of a plan that do not depend on its workload, the engine's own among them, by name."""
+    found = {name: value for name, value in common_figures(plan).items() if name not in OF_THE_WORKLOAD}
+    return found | {name: value for name, value in plan.engine_figures.items() if name not in left_out}
 
 
 def paired(document: Mapping[str, Any], found: Mapping[str, Any], where: str) -> PlanFigures:
     """The figures of the rules and the document's own under the same names."""
-    rules = dict(_flat({name: value for name, value in found.items() if name != "log"}))
+    rules = dict(_flat(found))
     stated = dict(_flat({name: document[name] for name in found if name in document}))
     missing = next((name for name in rules if name not in stated), None)
     if missing is not None:
-        raise InputError(f"{where}: {missing} is absent", fix="write it anew with plan --json")
+        raise InputError(f"{where}: {missing} is absent", fix=ANEW)
     for name, value in rules.items():
         if not _alike(value, stated[name]):
-            raise InputError(
-                f"{where}: {name} {quoted(stated[name])} is not {_kind(value)}", fix="write it anew with plan --json"
-            )
+            raise InputError(f"{where}: {name} {quoted(stated[name])} is not {_kind(value)}", fix=ANEW)
     more = next((name for name in stated if name not in rules and name.split(".")[0] in CLOSED), None)
     if more is not None:
-        raise InputError(f"{where}: {more[:60]} is no figure of such a server", fix="write it anew with plan --json")
+        raise InputError(f"{where}: {more[:60]} is no figure of such a server", fix=ANEW)
     return PlanFigures({name: stated[name] for name in rules}, rules)
 
 

@@ -6,22 +6,21 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from hybridcalc.architecture.families.family import rule_for
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.crosscheck.plan_figures import Figures as Figured
-from hybridcalc.crosscheck.plan_figures import PlanFigures, paired, slope, stated_memory
+from hybridcalc.crosscheck.plan_figures import PlanFigures, held_of, paired, slope, stated_memory
 from hybridcalc.crosscheck.sglang_tensors import full_sizes, stage_tensors
 from hybridcalc.crosscheck.subject import ASSUMED_REQUESTS, ASSUMED_TOKENS, ENDLESS_GIB, Rank, Subject
 from hybridcalc.crosscheck.tensors import Sizes
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.kv import DSA_PAGE
-from hybridcalc.engines.sglang.planner import Prepared, allocation, outputs, prepare, size
+from hybridcalc.engines.sglang.planner import Prepared, allocation, prepare, size
 from hybridcalc.engines.sglang.pools import limit_is_slots, per_worker_limit
+from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.sglang.states import state_ranks
 from hybridcalc.engines.sglang.unified import is_unified
 
@@ -79,20 +78,10 @@ def stated(document: Mapping[str, Any], ready: Prepared, where: str) -> PlanFigu
     """The figures of an SGLang plan. Raises InputError for one that is absent or of another kind, and Refusal where
     nothing starts on the memory it states.
     """
-    rest = exact_rest(stated_memory(document, "rest_gib", where))
+    rest = exact_rest(stated_memory(document, where))
     sizing = size(ready, rest.likely_gib)
-    pools = allocation(ready, sizing)
-    plan = Figures(ready, sizing, sizing, sizing, pools, rest, Workload())
-    found = outputs(ready, sizing, pools) | {
-        "slots_per_request": plan.slots_per_request,
-        "kv_bytes_per_token": plan.kv_bytes_per_token,
-        "fixed_bytes_per_request": plan.fixed_bytes_per_request,
-        "marginal_bytes_per_token": ceil(plan.marginal_bytes_per_token),
-        "logical_token_capacity": plan.logical_token_capacity,
-        "rest_gib": rest.likely_gib,
-        "uncharged_bytes": plan.uncharged_bytes,
-        "budget": [line.to_dict() for line in plan.budget],
-    }
+    plan = Plan(ready, sizing, sizing, sizing, allocation(ready, sizing), rest, Workload())
+    found = held_of(plan, "state_requests", "kv_requests") | {"budget": [line.to_dict() for line in plan.budget]}
     return paired(document, found, where)
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from hybridcalc.architecture.families.family import rule_for
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.crosscheck.plan_figures import Figures as Figured
-from hybridcalc.crosscheck.plan_figures import PlanFigures, paired, slope, stated_memory
+from hybridcalc.crosscheck.plan_figures import PlanFigures, held_of, paired, slope, stated_memory
 from hybridcalc.crosscheck.subject import ASSUMED_REQUESTS, ASSUMED_TOKENS, Rank, Subject
 from hybridcalc.crosscheck.vllm_tensors import block_tensors, full_sizes
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.figures import Figures
-from hybridcalc.engines.vllm.planner import Prepared, outputs, prepare, size
+from hybridcalc.engines.vllm.planner import Prepared, prepare, size
+from hybridcalc.engines.vllm.server_plan import Plan
 from hybridcalc.errors import InputError
+from hybridcalc.saved_plan import ANEW
 from hybridcalc.units import GIB
 
 if TYPE_CHECKING:  # a plan is read, and refused, without torch
@@ -68,22 +68,11 @@ def subject(
 
 def stated(document: Mapping[str, Any], ready: Prepared, where: str) -> PlanFigures:
     """The figures of a vLLM plan. Its budget is that of a workload: the lines are held where it is of one length."""
-    rest = exact_rest(stated_memory(document, "available_gib", where))
+    rest = exact_rest(stated_memory(document, where))
     sizing = size(ready, int(rest.likely_gib * GIB))
     lengths = _lengths(document, where)
-    plan = Figures(ready, sizing, sizing, sizing, rest, lengths or Workload())
-    found = outputs(ready, sizing) | {
-        "padded_page_bytes": plan.padded_page_bytes,
-        "padding_pct": plan.padding_pct,
-        "usable_blocks": plan.usable_blocks,
-        "max_num_seqs": plan.args.seqs,
-        "fixed_blocks_per_request": plan.fixed_blocks,
-        "fixed_bytes_per_request": plan.fixed_bytes_per_request,
-        "marginal_bytes_per_token": ceil(plan.marginal_bytes_per_token),
-        "available_gib": rest.likely_gib,
-        "largest_max_num_seqs": plan.most_seqs or None,
-        "longest_max_model_len": plan.longest_model_len,
-    }
+    plan = Plan(ready, sizing, sizing, sizing, rest, lengths or Workload())
+    found = held_of(plan, "requests_that_fit", "blocks_each", "prefix")
     if lengths is not None:
         found["budget"] = [line.to_dict() for line in plan.budget]
     return paired(document, found, where)
@@ -117,11 +106,11 @@ def shown(rules: Figured, shards: Mapping[int, Shard]) -> dict[str, Any]:
 
 
 def _lengths(document: Mapping[str, Any], where: str) -> Workload | None:
-    """The workload that a plan's capacity was answered for, where all requests of it are alike; else None."""
-    capacity = document.get("capacity")
-    if not isinstance(capacity, Mapping):
-        raise InputError(f"{where}: capacity is absent", fix="write it anew with plan --json")
-    longest, mean = capacity.get("length_tokens"), capacity.get("mean_length_tokens")
+    """The workload that a plan's figures are of, where all requests of it are alike; else None."""
+    work = document.get("workload")
+    if not isinstance(work, Mapping):
+        raise InputError(f"{where}: workload is absent", fix=ANEW)
+    longest, mean = work.get("length_tokens"), work.get("mean_length_tokens")
     if longest is None:
         return Workload()
     if not isinstance(longest, int) or isinstance(longest, bool) or longest < 1 or longest != mean:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hybridcalc.engines.sweep import Sweeping
     from hybridcalc.errors import Refusal
     from hybridcalc.findings import Finding, Rule
-    from hybridcalc.shell.flags import FlagTable
+    from hybridcalc.shell.flags import Flag, FlagTable
     from hybridcalc.shell.launch import Launch, Launchers
     from hybridcalc.steps import BudgetLine, Step, Suggestion
 
@@ -241,20 +241,22 @@ class Engine:
 
     def refused(self, model: "Architecture", args: Any, refusal: "Refusal") -> dict[str, Any]:
         """The document of a plan that does not start: the refusal, and what the stages before it settled."""
-        found = {"rule": refusal.rule, "reason": refusal.reason, "fix": refusal.fix}
-        finding = {"rule": refusal.rule, "severity": "error", "message": refusal.reason, "fix": refusal.fix}
-        return {
-            "engine": self.name,
-            "engine_version": self.release(args.engine_version),
-            "model": model.name,
-            "starts": False,
-            "refusal": {"stage": refusal.stage, **found},
-            "findings": [finding],
-            "suggestions": [],
-            "budget": [],
-            "log_lines": refusal.outputs.get("log", []),
-            **refusal.outputs,
-        }
+        from hybridcalc.engines.document import refusal_document
+
+        return refusal_document(self, model, args, refusal)
+
+    def command(self, model: str) -> tuple[str, ...]:
+        """The first words of the command that starts a server of ``model``."""
+        return (*ENGINES.rows[self.name].starter.programs[0], self.model_flag, model)
+
+    def typed(self, name: str, given: Mapping[str, Any]) -> "tuple[Flag, ...]":
+        """The flags that set an argument that was given; none for what is no flag's, or another flag's, business."""
+        flag = self.flags.by_field.get(name)
+        return () if flag is None else (flag,)
+
+    def fraction(self, args: Any) -> dict[str, Any]:
+        """``fraction`` of the GPU that weights and caches share, and ``fraction_from``: given, or whose default."""
+        raise NotImplementedError
 
     def ranks(self, args: Any) -> int:
         """GPUs that a server takes, all its replicas together."""

@@ -8,8 +8,8 @@ once; so is what several of them come to together, and a little more of the memo
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from hybridcalc.deployment import Rest, Workload, requests_text
-from hybridcalc.steps import Suggestion
+from hybridcalc.deployment import Rest, Workload
+from hybridcalc.steps import CARE, RISKS, Suggestion
 
 MOST = 8
 STEP = 0.02
@@ -17,11 +17,12 @@ STEP = 0.02
 
 
 class Change(NamedTuple):
-    """A candidate: the flags as they are typed, the fields they set, and why one would."""
+    """A candidate: the flags as they are typed, the fields they set, why one would, and what it may cost."""
 
     flags: str
     fields: Mapping[str, Any]
     why: str
+    risk: str = "none"
 
 
 class Served(NamedTuple):
@@ -46,19 +47,23 @@ class Planned(Protocol):
     workload: Workload
 
     @property
-    def concurrency(self) -> int:
-        """Requests of the workload that run at once today."""
+    def workers(self) -> int:
+        """Workers, or replicas, of the whole deployment."""
+
+    @property
+    def requests(self) -> int:
+        """Requests of the workload that run at once today, on all of them."""
 
 
-def suggestion(plan: Planned, flags: str, served: Served, why: str) -> Suggestion:
-    """One suggestion: what to set, from how many requests to how many, and why."""
-    effect = f"{plan.concurrency:,} -> {requests_text(served.requests)} of {plan.workload.describe()}"
-    return Suggestion(f"{flags} {served.flags}".strip(), effect, why, float(served.requests - plan.concurrency))
+def suggestion(plan: Planned, flags: str, served: Served, why: str, risk: str = "none") -> Suggestion:
+    """One suggestion: what to set, from how many requests to how many, why, and what it may cost."""
+    after = served.requests * plan.workers
+    return Suggestion(f"{flags} {served.flags}".strip(), plan.requests, after, plan.workload.describe(), why, risk)
 
 
-def ranked(found: Iterable[Suggestion]) -> list[Suggestion]:
-    """The most gain first."""
-    return sorted(found, key=lambda suggestion: -suggestion.gain)
+def most_gain(found: Iterable[Suggestion]) -> list[Suggestion]:
+    """Those worth reading, the most gain first."""
+    return sorted(found, key=lambda suggestion: -suggestion.after)[:MOST]
 
 
 def better(plan: Planned, changes: Iterable[Change], serve: Serve, best: int) -> list[Suggestion]:
@@ -67,7 +72,7 @@ def better(plan: Planned, changes: Iterable[Change], serve: Serve, best: int) ->
     for change in changes:
         served = serve(plan.args.changed(**change.fields))
         if served is not None and served.requests > best:
-            found.append(suggestion(plan, change.flags, served, change.why))
+            found.append(suggestion(plan, change.flags, served, change.why, change.risk))
             helpful.append((served.requests, change))
     helpful.sort(key=lambda pair: -pair[0])
     return found + _together(plan, [change for _, change in helpful], serve)
@@ -84,8 +89,9 @@ def _together(plan: Planned, changes: Iterable[Change], serve: Serve) -> list[Su
     if len(taken) < 2:
         return []
     flags = sorted((change.flags for change in taken), key=lambda flags: flags.startswith("-"))  # variables in front
-    why = f"{len(taken)} changes together, each of which helps alone; check accuracy first"
-    return [suggestion(plan, " ".join(flags), best, why)]
+    risk = max((change.risk for change in taken), key=RISKS.index)
+    why = f"{len(taken)} changes together, each of which helps alone{CARE.get(risk, '')}"
+    return [suggestion(plan, " ".join(flags), best, why, risk)]
 
 
 def larger_share(
@@ -102,4 +108,4 @@ def larger_share(
     served = serve(plan.args.changed(**{field: larger}), more_gib=(larger - share) * whole)
     if served is None or served.requests <= best:
         return []
-    return [suggestion(plan, f"--{field.replace('_', '-')} {larger:g}", served, why(larger, whole))]
+    return [suggestion(plan, f"--{field.replace('_', '-')} {larger:g}", served, why(larger, whole), "memory")]

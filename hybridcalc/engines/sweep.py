@@ -10,6 +10,7 @@ An engine says what one combination comes to (`Sweeping`); points that share a p
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from itertools import chain, product
+from math import isfinite
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
@@ -60,7 +61,7 @@ class Point(NamedTuple):
 
     def to_dict(self, axes: Sequence[Axis], names: tuple[str, str]) -> dict[str, Any]:
         """Plain data, the swept settings first; ``names`` are what the engine calls its units and tokens."""
-        settings = {axis.name: value for axis, value in zip(axes, self.values, strict=True)}
+        settings = {axis.name: typed(value) for axis, value in zip(axes, self.values, strict=True)}
         units, tokens = names
         return settings | {
             units: self.units or None,
@@ -70,6 +71,17 @@ class Point(NamedTuple):
             "refusal": self.refusal or None,
             "pareto": self.best,
         }
+
+
+def typed(text: str) -> int | float | str:
+    """A swept value as a number, where it is one."""
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except ValueError:
+            continue
+        return value if isfinite(value) else text
+    return text
 
 
 class Sweeping(NamedTuple):

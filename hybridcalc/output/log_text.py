@@ -10,6 +10,7 @@ from hybridcalc.diagnosis.boot import LogAnswer
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import printable
 from hybridcalc.output import terminal
+from hybridcalc.steps import safest_first
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,7 +61,7 @@ def _print_boot(out: Console, answer: Diagnosis, *, explain: bool, length: bool)
         terminal.notes(out, texts, label=severity, style=terminal.TROUBLE)
     if answer.suggestions:
         out.print()
-        for suggestion in sorted(answer.suggestions, key=lambda s: ("accuracy" in s.why, -s.gain))[:MOST_SUGGESTIONS]:
+        for suggestion in safest_first(answer.suggestions)[:MOST_SUGGESTIONS]:
             terminal.choice(out, suggestion.flags, f"{suggestion.effect}: {suggestion.why}")
     notes = [f"{f.rule} {f.message}{'; ' + f.fix if f.fix else ''}" for f in answer.findings if f.severity == "note"]
     starts = not any(finding.severity == "error" for finding in answer.findings)

@@ -15,7 +15,7 @@ def print_models(entries: Sequence[Mapping[str, Any]]) -> None:
             e["name"] + ("" if e["confidence"] == "verified" else " *"),
             e["family"],
             _layers(e),
-            format_bytes(e["state_bytes"]) if e["state_bytes"] else "-",
+            format_bytes(e["state_bytes_per_slot"]) if e["state_bytes_per_slot"] else "-",
             f"{e['kv_bytes_per_token']:,} B" if e["kv_bytes_per_token"] else "-",
         )
         for e in entries

@@ -11,7 +11,7 @@ from hybridcalc.units import format_bytes, short_dtype
 def print_rings(answer: Mapping[str, Any]) -> None:
     """Every ring, and whether their length is legal."""
     out = terminal.console()
-    per_slot, total, slots = answer["bytes_per_slot"], answer["total_bytes"], answer["slots"]
+    per_slot, total, slots = answer["ring_bytes_per_slot"], answer["total_bytes"], answer["slots"]
     if not answer["buffers"]:
         terminal.verdict(out, "0 B", answer["reason"])
         return

@@ -94,6 +94,7 @@ class FlagTable:
     ) -> None:
         self.engine, self.flags, self.others, self.files = engine, flags, others, files
         self.multiples, self.spelling = multiples, spelling
+        self.by_field = {flag.field: flag for flag in reversed(flags)}
         self.by_spelling = {spelling: flag for flag in flags for spelling in flag.spellings}
         self.switched_off = {off: flag for flag in flags if flag.kind == "switch" for off in _negations(flag)}
         self.names = sorted({*self.by_spelling, *self.switched_off, *others})

@@ -122,7 +122,7 @@ def test_rings_of_120_slots_weigh_what_their_shapes_say() -> None:
     answer = run(
         "replayssm", "kimi-k3", "--tp", "8", "--linear-replayssm-cache-len", "16", "--slots", "120", "--json"
     ).document
-    assert (answer["total_bytes"], answer["bytes_per_slot"]) == (2_448_230_400, 20_401_920)
+    assert (answer["total_bytes"], answer["ring_bytes_per_slot"]) == (2_448_230_400, 20_401_920)
     assert [ring["name"] for ring in answer["buffers"]] == ["d", "k", "g", "rawv", "rawk", "beta"]
     assert answer["legal"] is True
 
@@ -220,7 +220,10 @@ def test_models_show_names_the_source() -> None:
     ran = run("models", "show", "moonshotai/kimi-k3")
     assert ran.code == 0
     assert "released config.json" in ran.out
-    assert run("models", "show", "kimi-k3", "--tp", "8", "--json").document["models"][0]["state_bytes"] == 56_171_520
+    assert (
+        run("models", "show", "kimi-k3", "--tp", "8", "--json").document["models"][0]["state_bytes_per_slot"]
+        == 56_171_520
+    )
 
 
 def test_models_family_filters() -> None:

@@ -31,7 +31,7 @@ def test_json_holds_every_promised_key_and_nothing_but_one_document() -> None:
     """INTERFACE of `plan`: names and types that scripts rely on."""
     ran = run("plan", *LAZY, *REST, "-L", "9216", "--json")
     answer = ran.document
-    assert answer["schema"] == "hybridcalc.plan/1"
+    assert answer["schema"] == "hybridcalc.plan/2"
     assert "\x1b" not in ran.out and ran.err == ""
     whole = (
         "max_mamba_cache_size",
@@ -258,7 +258,7 @@ def test_what_the_engine_refuses_is_exit_1_with_a_reason_and_a_fix(
     text, document = run("plan", *arguments), run("plan", *arguments, "--json")
     assert (text.code, text.err, document.code, document.err) == (1, "", 1, "")
     answer = document.document
-    assert answer["schema"] == "hybridcalc.plan/1" and answer["starts"] is False
+    assert answer["schema"] == "hybridcalc.plan/2" and answer["starts"] is False
     refusal = answer["refusal"]
     assert (refusal["rule"], refusal["stage"]) == (rule, stage)
     assert refusal["reason"] and refusal["fix"]
@@ -458,7 +458,7 @@ def test_no_command_line_ends_in_a_defect(known: list[str], typed: list[str]) ->
     assert "this is a defect" not in ran.err and "Traceback" not in ran.err
     assert len(ran.err.splitlines()) <= 2
     if ran.out.startswith("{"):
-        assert json.loads(ran.out)["schema"] == "hybridcalc.plan/1"
+        assert json.loads(ran.out)["schema"] == "hybridcalc.plan/2"
 
 
 def test_a_memory_that_may_not_do_is_said_to_be_so() -> None:

@@ -33,7 +33,7 @@ def test_nemotron_h_8b_on_40_gib() -> None:
 def test_json_is_one_document_with_its_schema() -> None:
     ran = run("plan", *NEMOTRON, *MEMORY, "-L", "4200", "--json")
     answer = ran.document
-    assert answer["schema"] == "hybridcalc.plan/1" and ran.err == "" and "\x1b" not in ran.out
+    assert answer["schema"] == "hybridcalc.plan/2" and ran.err == "" and "\x1b" not in ran.out
     assert (answer["starts"], answer["refusal"]) == (True, None)
     assert sum(line["allocated_bytes"] for line in answer["budget"]) == answer["allocated_bytes"]
     assert answer["suggestions"] and all(set(s) >= {"flags", "effect", "why"} for s in answer["suggestions"])
@@ -143,7 +143,7 @@ def test_what_the_engine_refuses_is_exit_1_with_a_reason_and_a_fix(
     document = run("plan", *arguments[:before], "--json", *arguments[before:])
     assert (text.code, text.err, document.code, document.err) == (1, "", 1, "")
     answer = document.document
-    assert answer["schema"] == "hybridcalc.plan/1" and answer["starts"] is False
+    assert answer["schema"] == "hybridcalc.plan/2" and answer["starts"] is False
     refusal = answer["refusal"]
     assert (refusal["rule"], refusal["stage"]) == (rule, stage)
     assert refusal["reason"] and refusal["fix"]
@@ -404,4 +404,4 @@ def test_no_command_line_ends_in_a_defect(known: list[str], typed: list[str]) ->
     assert "this is a defect" not in ran.err and "Traceback" not in ran.err
     assert len(ran.err.splitlines()) <= 2
     if ran.out.startswith("{"):
-        assert json.loads(ran.out)["schema"] == "hybridcalc.plan/1"
+        assert json.loads(ran.out)["schema"] == "hybridcalc.plan/2"

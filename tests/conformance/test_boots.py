@@ -156,8 +156,8 @@ def c09(slots: int, rest_gib: float) -> sglang.Plan:
 def memory_of(slots: int, tokens: int) -> float:
     """GiB in which ``slots`` leave ``tokens`` and half a token."""
     plenty = c09(slots, 200.0)
-    charged = 200 * 2**30 - plenty.to_dict()["kv_available_bytes"]
-    return (charged + (tokens + 0.5) * plenty.to_dict()["cell_size"]) / 2**30
+    charged = 200 * 2**30 - plenty.engine_figures["kv_available_bytes"]
+    return (charged + (tokens + 0.5) * plenty.engine_figures["cell_size"]) / 2**30
 
 
 @pytest.mark.parametrize(("slots", "tokens", "fewer", "more"), [(21, 158_116, 10, 182_901), (63, 451_633, 20, 548_520)])

@@ -60,7 +60,7 @@ def process(*arguments: str, **options: dict[str, str] | str) -> subprocess.Comp
 def test_kimi_k3_on_meta(capsys: pytest.CaptureFixture[str]) -> None:
     """The published boot's 257 slots and one that pads, 56,171,520 B each."""
     document = answer(capsys, *K3, "--device", "meta")
-    assert (document["schema"], document["ok"], document["device"]) == ("hybridcalc.verify/1", True, "meta")
+    assert (document["schema"], document["ok"], document["device"]) == ("hybridcalc.verify/2", True, "meta")
     states = [row for row in document["rows"] if row["pool"] == "state"]
     assert sum(row["storage_bytes"] for row in states) == 258 * 56_171_520
     assert document["totals"]["figures"]["alloc_kv"] == sum(
@@ -74,7 +74,7 @@ def test_kimi_k3_on_meta(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_plan_and_its_verification_agree(capsys: pytest.CaptureFixture[str]) -> None:
     """The planner's own figures, from a launch line, come out of the tensors."""
     assert execute(["plan", *K3, "--json"]) == 0
-    plan = json.loads(capsys.readouterr().out)
+    plan = json.loads(capsys.readouterr().out)["engine_figures"]
     document = answer(
         capsys,
         "--rest",
@@ -132,7 +132,8 @@ def test_a_vllm_plan_is_read_back(capsys: pytest.CaptureFixture[str], tmp_path: 
     held = {figure["figure"]: figure for figure in document["plan"]}
     assert held["allocated_bytes"]["stated"] == plan["num_blocks"] * plan["bytes_per_block"]
     assert held["allocated_bytes"]["held_against"] == held["state_shapes"]["held_against"] == "tensors"
-    path.write_text(json.dumps(plan | {"allocated_bytes": plan["allocated_bytes"] + 1}))
+    plan["engine_figures"]["allocated_bytes"] += 1
+    path.write_text(json.dumps(plan))
     assert not answer(capsys, "--plan", str(path), "--device", "meta", code=1)["ok"]
 
 
@@ -193,7 +194,9 @@ class TestPlanFiles:
 
         def write(**changed: Any) -> str:
             path = tmp_path / "plan.json"
-            path.write_text(json.dumps(document | changed))
+            own = {name: value for name, value in changed.items() if name in document["engine_figures"]}
+            others = {name: value for name, value in changed.items() if name in document or name not in own}
+            path.write_text(json.dumps({**document, "engine_figures": document["engine_figures"] | own, **others}))
             return str(path)
 
         write.document = document
@@ -216,7 +219,7 @@ class TestPlanFiles:
     def test_a_figure_that_is_off_is_named_with_its_difference(
         self, plan: Callable[..., Any], capsys: pytest.CaptureFixture[str]
     ) -> None:
-        states = plan.document["alloc_mamba"]
+        states = plan.document["engine_figures"]["alloc_mamba"]
         wrong = states | {"ssm_state": states["ssm_state"] - 512}
         said = text(capsys, "--plan", plan(alloc_mamba=wrong), "--device", "meta", code=1)
         assert said.startswith("the tensors agree, a check does not")
@@ -240,7 +243,7 @@ class TestPlanFiles:
             ({"arguments": {"tp_size": 10**400}}, "arguments.tp_size a number of hundreds of digits is not"),
             ({"arguments": {"mamba_radix_cache_strategy": "x"}}, "mamba_radix_cache_strategy 'x' is not one of"),
             ({"engine": "trt"}, "engine 'trt' is not sglang or vllm"),
-            ({"schema": "hybridcalc.plan/2"}, "has schema 'hybridcalc.plan/2'; hybridcalc.plan/1 is read here"),
+            ({"schema": "hybridcalc.plan/1"}, "has schema 'hybridcalc.plan/1'; hybridcalc.plan/2 is read here"),
             ({"compare": []}, "answers plan --compare: that is many plans"),
             ({"max_mamba_cache_size": -1}, "max_mamba_cache_size -1 is no count"),
             ({"max_total_num_tokens": True}, "max_total_num_tokens True is no count"),
@@ -249,7 +252,8 @@ class TestPlanFiles:
             ({"bytes_per_slot": None}, "bytes_per_slot None is not a whole number"),
             ({"uncharged_bytes": "9"}, "uncharged_bytes '9' is not a whole number"),
             ({"budget": []}, "budget.state pool.charged_bytes is absent"),
-            ({"rest_gib": "20"}, "rest_gib '20' is no memory"),
+            ({"memory": {"rest_gib": "20"}}, "memory.rest_gib '20' is no memory"),
+            ({"engine_figures": None}, "engine_figures is absent"),
             ({"model": "no-such-model"}, "no-such-model"),
         ],
     )
@@ -267,10 +271,13 @@ class TestPlanFiles:
 
     def test_every_figure_it_states_is_held(self, plan: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
         """Each number of the plan, one more than it was: a difference, named in the answer."""
-        unheld = {"schema", "steps", "capacity", "findings", "suggestions", "notes", "log", "log_lines", "arguments"}
-        for name, value in plan.document.items():
-            for place in leaves(value) if name not in unheld else ():
-                changed = json.loads(json.dumps(plan.document))
+        unheld = {"schema", "steps", "workload", "requests", "requests_per_worker", "ratio", "idle_percent", "memory"}
+        unheld |= {"findings", "suggestions", "notes", "log_lines", "arguments", "launch", "engine_figures"}
+        of_the_workload = {"state_requests", "kv_requests"}
+        figures = plan.document["engine_figures"] | {k: v for k, v in plan.document.items() if k not in unheld}
+        for name, value in figures.items():
+            for place in leaves(value) if name not in of_the_workload else ():
+                changed = json.loads(json.dumps(figures))
                 *path, last = name, *place
                 part = changed
                 for step in path:

@@ -191,4 +191,4 @@ def test_the_index_beside_a_config_weighs_the_model(tmp_path: Path, capsys: pyte
     for model in (folder, folder / "config.json"):
         flags = ["--tp", "2", "--gpu", "80GiB", "--mem-fraction-static", "0.8", "--json"]
         assert execute(["plan", str(model), *flags]) == 0
-        assert json.loads(capsys.readouterr().out)["rest_gib"] == pytest.approx(78.9 * 0.8 - 27 - 100 / 1024)
+        assert json.loads(capsys.readouterr().out)["memory"]["rest_gib"] == pytest.approx(78.9 * 0.8 - 27 - 100 / 1024)

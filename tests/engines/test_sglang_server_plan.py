@@ -182,7 +182,7 @@ def test_pipeline_stages_share_one_price_and_the_fewest_tokens() -> None:
     plan = planned(rest=60.0, pp_size=2)
     assert (plan.max_mamba_cache_size, plan.slots_per_request) == (1070, 4)
     assert plan.ready.stage_slot_bytes == int(SLOT * (35 / 69)) == line(plan, "state pool")[0] // 1071
-    assert plan.kv_bytes_per_token == [11 * 576, 13 * 576]
+    assert plan.kv_bytes_by_stage == [11 * 576, 13 * 576] and plan.kv_bytes_per_token == 13 * 576
     assert plan.max_total_num_tokens == plan.sizing.state.kv_bytes // (13 * 576) == min(plan.sizing.stage_tokens)
     assert plan.marginal_bytes_per_token == 13 * 576
 
@@ -196,7 +196,7 @@ def test_sliding_windows_have_a_pool_of_their_own() -> None:
         f"Use sliding window memory pool. full_layer_tokens={plan.max_total_num_tokens}, "
         f"swa_layer_tokens={plan.sizing.window_tokens}"
     )
-    assert {"swa_max_total_num_tokens", "full_max_total_num_tokens"} <= plan.to_dict().keys()
+    assert {"swa_max_total_num_tokens", "full_max_total_num_tokens"} <= plan.engine_figures.keys()
 
 
 @pytest.mark.parametrize("name", ["gpt-oss-120b", "llama-3-8b"])
@@ -214,40 +214,35 @@ def test_a_model_without_attention_holds_its_context() -> None:
     assert line(plan, "KV pool") == (0, 0) and plan.kv_bytes_per_token == 0
 
 
-DOCUMENTED = set(
-    re.findall(
-        "[A-Za-z_]+",
-        """
-    engine engine_version model starts refusal strategy S slots_per_request slots_reason max_mamba_cache_size
-    max_total_num_tokens logical_token_capacity max_running_requests bytes_per_slot conv_bytes_per_slot
-    ssm_bytes_per_slot conv_shape temporal_shape conv_dtype ssm_dtype arch is_kda is_gdn kda_config mla linear_layers
-    full_attn_layers context_len overlap resolved_inputs cell_size kv_bytes_per_token solver_branch
-    stage_bytes_per_slot priced_state_bytes priced_intermediate_bytes rest_after_gib kv_available_bytes
-    ring_bytes_per_req ring_bytes_per_slot ring_fixed_bytes alloc_mamba alloc_kv alloc_req_to_token
-    fixed_bytes_per_request marginal_bytes_per_token rest_gib binding capacity budget uncharged_bytes findings
-    suggestions log_lines log notes steps
-""",
-    )
-)
+OWN_FIGURES = {
+    "strategy", "S", "max_mamba_cache_size", "max_total_num_tokens", "logical_token_capacity", "max_running_requests",
+    "bytes_per_slot", "conv_bytes_per_slot", "ssm_bytes_per_slot", "conv_shape", "temporal_shape", "conv_dtype",
+    "ssm_dtype", "arch", "is_kda", "is_gdn", "kda_config", "mla", "linear_layers", "full_attn_layers", "context_len",
+    "overlap", "resolved_inputs", "cell_size", "solver_branch", "stage_bytes_per_slot", "priced_state_bytes",
+    "priced_intermediate_bytes", "rest_after_gib", "kv_available_bytes", "ring_bytes_per_req", "ring_bytes_per_slot",
+    "ring_fixed_bytes", "alloc_mamba", "alloc_kv", "alloc_req_to_token", "uncharged_bytes", "state_requests",
+    "kv_requests",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("flags", [{}, {"length": None}, EAGLE, {"pp_size": 2}], ids=["", "no length", "drafts", "pp"])
 def test_the_document_has_every_key_that_is_documented(flags: dict[str, Any]) -> None:
     """docs/json.md, plan: plain data, the same after a round through JSON; intervals only where memory is uncertain."""
     document = planned(**flags).to_dict()
-    assert document.keys() >= DOCUMENTED and "intervals" not in document
+    assert document["engine_figures"].keys() >= OWN_FIGURES and document["intervals"] == {}
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert (document["starts"], document["refusal"], document["engine"]) == (True, None, "sglang")
     assert all({"name", "charged_bytes", "allocated_bytes", "why"} <= set(entry) for entry in document["budget"])
-    assert all(set(entry) == {"flags", "effect", "why"} for entry in document["suggestions"])
+    told = {"flags", "env", "requests_before", "requests_after", "risk", "effect", "why"}
+    assert all(set(entry) == told for entry in document["suggestions"])
     assert all(set(entry) == {"rule", "severity", "message", "fix"} for entry in document["findings"])
 
 
 def test_the_document_of_a_workload_says_what_runs() -> None:
     """Requests that run, of which length, and which pool binds."""
-    capacity = planned().to_dict()["capacity"]
-    assert (capacity["length_tokens"], capacity["concurrent_requests"], capacity["binding"]) == (9216, 51, "state")
-    assert planned(length=None).to_dict()["capacity"]["length_tokens"] is None
+    document = planned().to_dict()
+    assert (document["workload"]["length_tokens"], document["requests"], document["binding"]) == (9216, 51, "state")
+    assert planned(length=None).to_dict()["workload"]["length_tokens"] is None
 
 
 def test_a_refusal_has_a_document_of_its_own() -> None:
@@ -256,7 +251,7 @@ def test_a_refusal_has_a_document_of_its_own() -> None:
     with pytest.raises(Refusal) as refusal:
         sglang.plan(load_model("kimi-k3"), args, rest_gib=28.55)
     document = ENGINES["sglang"].refused(load_model("kimi-k3"), args, refusal.value)
-    assert document["starts"] is False and document["max_mamba_cache_size"] == 4
+    assert document["starts"] is False and document["engine_figures"]["max_mamba_cache_size"] == 4
     assert document["refusal"] == {
         "stage": "max_running_requests",
         "rule": "HC002",

@@ -15,7 +15,7 @@ from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.sglang.unified import unified_requests
 from hybridcalc.engines.suggest import MOST
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.steps import Suggestion
+from hybridcalc.steps import Suggestion, safest_first
 
 K3 = "--tp 8 --mamba-ssm-dtype float32 --kv-cache-dtype fp8_e4m3"
 EAGLE = "--speculative-algorithm EAGLE --speculative-num-draft-tokens 4"
@@ -60,7 +60,7 @@ def replanned(name: str, flags: str, suggestion: Suggestion, rest: float, length
     for word in suggestion.flags.split():
         (variables if word[0] != "-" and "=" in word else added).append(word)
     plan = planned(name, " ".join([*variables, flags, *added]), rest, length)
-    return plan.concurrency
+    return plan.requests
 
 
 CASES = {
@@ -99,9 +99,9 @@ def test_every_effect_is_what_planning_its_flags_gives(name: str, flags: str, re
     plan = planned(name, flags, rest, length)
     for suggestion in plan.suggestions:
         before, after = effect(suggestion)
-        assert before == plan.concurrency < after
+        assert before == plan.requests < after
         assert replanned(name, flags, suggestion, rest, length) == after
-        assert suggestion.gain == after - before
+        assert (suggestion.before, suggestion.after) == (before, after)
 
 
 @pytest.mark.parametrize("case", ["state binds", "K given", "limit binds", "the 48 of speculation", "draft chains"])
@@ -121,7 +121,7 @@ def test_there_is_something_to_suggest(case: str) -> None:
 def test_suggestions_are_few_sorted_distinct_and_never_worse(
     name: str, rest: float, length: int, kind: str | None, flags: str
 ) -> None:
-    """Whatever the model, the memory and the length: as many as can be read, the most gain first, none refused."""
+    """Whatever the model, the memory and the length: as many as can be read, the safest first, none refused."""
     flags = f"--tp 8 {flags}"
     try:
         plan = planned(name, flags, rest, length, kind)
@@ -129,14 +129,14 @@ def test_suggestions_are_few_sorted_distinct_and_never_worse(
         return
     found = plan.suggestions
     assert len(found) <= MOST + 1 <= 9
-    assert [s.gain for s in found] == sorted((s.gain for s in found), reverse=True)
+    assert found == safest_first(found)
     assert len({s.flags for s in found}) == len(found)
     for suggestion in found:
         promised = effect(suggestion)
         if promised is None:
-            assert suggestion.gain == 0 and arguments(f"{flags} {suggestion.flags}") != plan.args
+            assert suggestion.before == suggestion.after and arguments(f"{flags} {suggestion.flags}") != plan.args
         else:
-            assert promised[0] == plan.concurrency < promised[1]
+            assert promised[0] == plan.requests < promised[1]
             assert replanned(name, flags, suggestion, rest, length) == promised[1]
 
 
@@ -223,5 +223,5 @@ def test_unified_memory_is_suggested_for_what_it_holds() -> None:
     (unified,) = [s for s in plan.suggestions if s.flags == "--enable-unified-memory"]
     again = planned("kimi-k3", f"{flags} --enable-unified-memory")
     held = unified_requests(again.ready, again.sizing, again.workload.mean_length)
-    assert effect(unified) == (plan.concurrency, min(held, again.max_running_requests))
+    assert effect(unified) == (plan.requests, min(held, again.max_running_requests))
     assert again.concurrency == effect(unified)[1]

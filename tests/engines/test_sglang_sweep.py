@@ -185,7 +185,7 @@ def test_csv_and_json_of_the_command_agree(capsys: pytest.CaptureFixture[str]) -
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert execute(["plan", *K3, *flags, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "hybridcalc.plan/1"
+    assert document["schema"] == "hybridcalc.plan/2"
     assert rows == [
         {key: "" if value is None else str(value) for key, value in point.items()} for point in document["sweep"]
     ]

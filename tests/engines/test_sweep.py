@@ -315,8 +315,8 @@ def test_a_refused_combination_is_a_point_with_the_reason() -> None:
         (0, "--width '100' is not a whole number from 1 to 99"),
     ]
     assert found[1].to_dict([Axis("width", ()), Axis("room", ())], ("units", "words")) == {
-        "width": "13",
-        "room": "1",
+        "width": 13,
+        "room": 1,
         "units": None,
         "words": None,
         "requests": 0,

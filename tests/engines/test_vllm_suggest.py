@@ -17,7 +17,7 @@ from hybridcalc.engines.vllm.command import from_words
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.server_plan import Plan
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.steps import Suggestion
+from hybridcalc.steps import Suggestion, safest_first
 from hybridcalc.units import GIB
 
 NEMOTRON = "nemotron-h-8b"
@@ -65,10 +65,10 @@ def check(plan: Plan, model: str, gib: float, work: Workload) -> None:
         again = planned(model, gib=gib, work=work, args=changed(plan.args, suggestion.flags))
         if requests:
             assert before == plan.concurrency < after == again.concurrency, suggestion
-            assert suggestion.gain == after - before
+            assert (suggestion.before, suggestion.after) == (before, after)
         else:
             assert before == plan.prefix.reused < after == again.prefix.reused, suggestion
-            assert suggestion.gain == 0
+            assert suggestion.before == suggestion.after
 
 
 NGRAM = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 4}}
@@ -128,7 +128,7 @@ def test_suggestions_are_few_sorted_distinct_and_keep_their_promise(
         return
     found = plan.suggestions
     assert len(found) <= MOST + 1
-    assert [s.gain for s in found] == sorted((s.gain for s in found), reverse=True)
+    assert found == safest_first(found)
     assert len({s.flags for s in found}) == len(found)
     check(plan, model, gib, work)
 
@@ -136,9 +136,9 @@ def test_suggestions_are_few_sorted_distinct_and_keep_their_promise(
 def test_changes_that_help_are_tried_together() -> None:
     """Both states and KV halved: more than either alone."""
     flags = {suggestion.flags: suggestion for suggestion in planned(max_num_seqs=1000).suggestions}
-    joint = max(flags.values(), key=lambda suggestion: suggestion.gain)
+    joint = max(flags.values(), key=lambda suggestion: suggestion.after)
     assert "--mamba-ssm-cache-dtype bfloat16" in joint.flags and "--kv-cache-dtype fp8" in joint.flags
-    assert joint.gain > max(s.gain for name, s in flags.items() if name != joint.flags)
+    assert joint.after > max(s.after for name, s in flags.items() if name != joint.flags)
 
 
 def test_prefix_caching_is_kept_where_a_prefix_is_shared() -> None:
@@ -146,7 +146,7 @@ def test_prefix_caching_is_kept_where_a_prefix_is_shared() -> None:
     work = Workload(((4200, 1),), None, None, 4000, 200)
     flags = [suggestion.flags for suggestion in planned(work=work).suggestions]
     assert not any("--no-enable-prefix-caching" in line for line in flags)
-    assert flags[-1] == "--prefix-match-unit 80"
+    assert flags[0] == "--prefix-match-unit 80"
     assert any("--no-enable-prefix-caching" in s.flags for s in planned().suggestions)
 
 

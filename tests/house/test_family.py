@@ -132,9 +132,9 @@ def test_its_sizes_are_those_of_its_module(toy: Callable[..., Any], monkeypatch:
     toy("ToyForCausalLM")
     monkeypatch.setitem(sglang.FAMILY_RULES, "toy", sglang.FamilyRule())
     (shown,) = run("models", "show", "toy-7b", "--json").document["models"]
-    assert (shown["family"], shown["state_bytes"]) == ("toy", STATE_BYTES)
+    assert (shown["family"], shown["state_bytes_per_slot"]) == ("toy", STATE_BYTES)
     (shared,) = run("models", "show", "toy-7b", "--tp", "4", "--json").document["models"]
-    assert 4 * shared["state_bytes"] == STATE_BYTES
+    assert 4 * shared["state_bytes_per_slot"] == STATE_BYTES
     refused = run("models", "show", "toy-7b", "--tp", "5")
     assert refused.err.split("\n")[:2] == ["error: --tp 5 does not divide 32 toy heads", "       1, 2, 4, 8, 16, 32 do"]
 
@@ -143,7 +143,7 @@ def test_presets_list_it_though_no_engine_runs_it(toy: Callable[..., Any]) -> No
     """A listing of all models does not fall over one; what its state weighs there is unknown, not 0."""
     toy("ToyForCausalLM")
     listed = {entry["name"]: entry for entry in run("models", "--json").document["models"]}
-    assert len(listed) > 50 and listed["toy-7b"]["state_bytes"] is None
+    assert len(listed) > 50 and listed["toy-7b"]["state_bytes_per_slot"] is None
     assert run("models", "--family", "toy").out.splitlines()[1].startswith("toy-7b *  toy")
     assert "6 Toy + 2 GQA" in run("models", "show", "toy-7b").out
     assert run("slots", "toy-7b").code == 0

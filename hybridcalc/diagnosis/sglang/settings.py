@@ -209,9 +209,9 @@ def _by_sizes(case: Case) -> None:
     for label in ("set", "or"):
         setting = balance.setting(label)
         if setting is not None and setting.running > today.running:
-            effect = f"{today.running:,} -> {setting.running:,} requests of {workload.describe()}"
+            why = "by the sizes the log prints"
             answer.suggestions.append(
-                Suggestion(setting.flags, effect, "by the sizes the log prints", float(setting.running - today.running))
+                Suggestion(setting.flags, today.running, setting.running, workload.describe(), why)
             )
 
 

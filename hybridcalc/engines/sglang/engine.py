@@ -8,6 +8,7 @@ from hybridcalc.deployment import Memory
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs
 from hybridcalc.errors import InputError, quoted
+from hybridcalc.shell.flags import Flag
 
 
 class Sglang(Engine):
@@ -57,6 +58,17 @@ class Sglang(Engine):
         if known.rest is not None and args.mem_fraction_static is not None:
             said.append("--rest is given: --mem-fraction-static changes nothing here")
         return said
+
+    def typed(self, name: str, given: Mapping[str, Any]) -> tuple[Flag, ...]:
+        """As every engine; the sparse-attention backend is that of both sides."""
+        if name == "dsa_backend":
+            return tuple(flag for flag in self.flags.flags if flag.field == name)
+        return super().typed(name, given)
+
+    def fraction(self, args: ServerArgs) -> dict[str, Any]:
+        """As every engine."""
+        known = args.mem_fraction_static
+        return {"fraction": known, "fraction_from": None if known is None else "--mem-fraction-static"}
 
     def ranks(self, args: ServerArgs) -> int:
         """As every engine; data-parallel workers beside attention workers have ranks of their own."""

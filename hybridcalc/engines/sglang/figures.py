@@ -8,13 +8,16 @@ from functools import cached_property
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.document import Slot
 from hybridcalc.engines.sglang.allocation import Allocation
 from hybridcalc.engines.sglang.budget import budget_lines, draft_row_bytes, uncharged_bytes
 from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.constants import draft_states
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines, prepare
 from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit
 from hybridcalc.engines.sglang.settings import Setting, binding_limit, settle
 from hybridcalc.engines.sglang.unified import is_unified
+from hybridcalc.formulas.balance import balanced_ratio
 from hybridcalc.steps import BudgetLine, Suggestion
 
 
@@ -70,12 +73,6 @@ class Figures:
     def bytes_per_slot(self) -> int:
         """Bytes of a state slot on one rank, over all layers of the model."""
         return self.ready.slot.bytes
-
-    @property
-    def kv_bytes_per_token(self) -> int | list[int]:
-        """Bytes of a token on one rank, draft included; a list where pipeline stages differ."""
-        prices = [cell.bytes for cell in self.ready.cells]
-        return prices[0] if len(set(prices)) == 1 else prices
 
     @property
     def fixed_bytes_per_request(self) -> int:
@@ -134,9 +131,42 @@ class Figures:
         return self.ready.rules.version
 
     @property
+    def workers(self) -> int:
+        """Attention workers of a server, or its replicas."""
+        return self.args.dp_size
+
+    @property
     def requests(self) -> int:
-        """Requests of the workload that run at once, over all attention workers."""
-        return self.concurrency * self.args.attn_dp_size
+        """Requests of the workload that run at once, over all workers."""
+        return self.concurrency * self.workers
+
+    @property
+    def slot(self) -> Slot:
+        """One state slot on a rank of the heaviest pipeline stage."""
+        slot = self.ready.slot
+        layers = self.ready.stage_slot_bytes * slot.layers // slot.bytes if slot.bytes else 0
+        return Slot(layers * slot.conv_bytes_per_layer, layers * slot.ssm_bytes_per_layer)
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of a token on a rank of the heaviest pipeline stage, draft included."""
+        return max(self.kv_bytes_by_stage)
+
+    @property
+    def kv_bytes_by_stage(self) -> list[int]:
+        """Bytes of a token on a rank of each pipeline stage, draft included."""
+        return [cell.bytes for cell in self.ready.cells]
+
+    @property
+    def slots_reason(self) -> str:
+        """Why S is what it is."""
+        return self.ready.slots.reason
+
+    @property
+    def ratio(self) -> float | None:
+        """r* for the workload's mean length; None without one, and where a token or a slot takes nothing."""
+        length = self.workload.mean_length
+        return None if length is None or not self.slot.state_bytes else float(even_ratio(self.ready, length))
 
     @property
     def tokens(self) -> int:
@@ -163,6 +193,18 @@ class Figures:
         by_state, by_kv = slots // self.slots_per_request, tokens // 2
         binding = binding_limit(slots, tokens, self.slots_per_request, self.sizing.requests)
         return Setting("plan", "", slots, by_state, tokens, by_kv, binding, 0.0)
+
+
+def even_ratio(ready: Prepared, length: Fraction) -> Fraction:
+    """r*, the ratio of state to KV memory at which both pools run out together at ``length`` tokens."""
+    return balanced_ratio(
+        ready.stage_slot_bytes + ready.rings.per_slot,
+        max(1, *(cell.bytes for cell in ready.cells)),
+        slots_per_request=ready.slots.count,
+        length_tokens=length,
+        draft_states=draft_states(ready.args, active=ready.replay_active)[0],
+        dcp=ready.args.dcp_size,
+    )
 
 
 class Unsized(Figures):

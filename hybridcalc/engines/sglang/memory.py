@@ -55,7 +55,7 @@ def rest_of(model: Architecture, args: ServerArgs, known: Memory) -> Rest:
         return rest_from_boot(known.avail_before, known.avail_after, model, args)
     weights = known.weights_of(args.tp_size * args.pp_size)
     if known.gpu is not None and weights is not None and args.mem_fraction_static is not None:
-        return rest_from_gpu(known.gpu, weights, model, args)
+        return rest_from_gpu(known.gpu, weights, model, args, weights_from=known.weights_from)
     wanted = {GPU: known.gpu, WEIGHTS: weights, "--mem-fraction-static": args.mem_fraction_static}
     figures = tuple(name for name, value in wanted.items() if value is None)
     if known.gpu is None:
@@ -89,11 +89,18 @@ def rest_from_boot(
         f"{after_gib:.2f} GiB after the weights - {_slack(before_gib, fraction, least)}{_held(held)}",
         None if least else before_gib,
         _others(before_gib - after_gib, max(before_gib * (1 - fraction), least), held),
+        weights_from="the avail mem figures",
     )
 
 
 def rest_from_gpu(
-    gpu: Gpu, weights_gib: float, model: Architecture, args: ServerArgs, *, context_gib: float = CONTEXT_GIB
+    gpu: Gpu,
+    weights_gib: float,
+    model: Architecture,
+    args: ServerArgs,
+    *,
+    context_gib: float = CONTEXT_GIB,
+    weights_from: str = "--weights",
 ) -> Rest:
     """From the GPU's memory, the weights on one rank and --mem-fraction-static; ``context_gib`` is an estimate.
 
@@ -117,7 +124,7 @@ def rest_from_gpu(
     )
     slack = max(before * (1 - fraction), least)
     others = (*_others(weights_gib, slack, held), ("context", context_gib))
-    return Rest(rest, rest, rest, why, None if least else before, others)
+    return Rest(rest, rest, rest, why, None if least else before, others, gpu.source, gpu.gib, weights_from)
 
 
 def least_slack_gib(model: Architecture, args: ServerArgs, gpu_gib: float) -> float:

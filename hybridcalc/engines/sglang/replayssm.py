@@ -87,7 +87,7 @@ def rings_answer(model: Architecture, args: ServerArgs, slots: int, draft_tokens
         "slots": slots,
         "buffers": [{"name": r.name, "shape": list(r.shape), "dtype": r.dtype, "bytes": r.bytes} for r in rings],
         "total_bytes": total,
-        "bytes_per_slot": total // slots,
+        "ring_bytes_per_slot": total // slots,
         "legal": not problem,
         "reason": problem or _why_legal(model, args, draft_tokens),
     }

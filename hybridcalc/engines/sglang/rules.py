@@ -156,7 +156,7 @@ def _default_ratio(plan: Figures) -> Iterator[tuple[str, str]]:
     if args.max_mamba_cache_size is not None or args.mamba_full_memory_ratio != DEFAULT_RATIO or not plan.suggestions:
         return
     best = next((s for s in plan.suggestions if s.flags.startswith("--mamba-full-memory-ratio")), None)
-    if best is not None and plan.concurrency + best.gain >= GAIN_SHARE * plan.concurrency:
+    if best is not None and best.after >= GAIN_SHARE * plan.requests:
         yield f"the default ratio {DEFAULT_RATIO} does not fit this workload: {best.effect}", f"write {best.flags}"
 
 
@@ -280,7 +280,7 @@ def _too_long(plan: Figures) -> Iterator[tuple[str, str]]:
 def _first(plan: Figures) -> str:
     """The balanced ratio or K as a fix, or the best suggestion where neither helps."""
     even = next((s for s in plan.suggestions if plan.balanced and s.flags == plan.balanced.flags), None)
-    best = even or next((s for s in plan.suggestions if s.gain > 0), None)
+    best = even or next((s for s in plan.suggestions if s.after > s.before), None)
     return f"write {best.flags}" if best is not None else ""
 
 

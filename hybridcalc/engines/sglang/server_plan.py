@@ -6,11 +6,11 @@ both ends of it. Findings and suggestions are computed when they are first asked
 
 from dataclasses import replace
 from functools import cached_property
-from math import ceil
 from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
+from hybridcalc.engines.document import plan_document
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.notes import model_notes
@@ -28,6 +28,12 @@ from hybridcalc.units import format_bytes
 
 class Plan(Figures):
     """The figures, and what they mean. Findings and suggestions are computed when they are first asked for."""
+
+    engine = "sglang"
+    promised: tuple[str, ...] = (
+        "max_mamba_cache_size", "max_total_num_tokens", "logical_token_capacity", "max_running_requests",
+        "bytes_per_slot",
+    )  # fmt: skip
 
     @cached_property
     def balanced(self) -> Setting | None:
@@ -61,45 +67,31 @@ class Plan(Figures):
         return plan_steps(self.ready, self.sizing, self.rest)
 
     def to_dict(self) -> dict[str, Any]:
-        """The keys of ``plan --json``, and the engine's own figures under their own names."""
+        """The keys of ``plan --json``."""
+        return plan_document(self)
+
+    @property
+    def engine_figures(self) -> dict[str, Any]:
+        """SGLang's own figures under its own names; capacity is that of one worker."""
+        found = outputs(self.ready, self.sizing, self.pools)
+        del found["log"]  # the lines of the document
         capacity = self.capacity
-        document = outputs(self.ready, self.sizing, self.pools) | {
-            "engine": "sglang",
-            "engine_version": self.ready.rules.version,
-            "model": self.model.name,
-            "arguments": self.args.given(),
-            "starts": True,
-            "refusal": None,
+        return found | {
             "logical_token_capacity": self.logical_token_capacity,
-            "slots_per_request": self.slots_per_request,
-            "slots_reason": self.ready.slots.reason,
-            "kv_bytes_per_token": self.kv_bytes_per_token,
-            "fixed_bytes_per_request": self.fixed_bytes_per_request,
-            "marginal_bytes_per_token": ceil(self.marginal_bytes_per_token),
-            "rest_gib": self.rest.likely_gib,
-            "binding": self.binding,
-            "capacity": {
-                "length_tokens": self.workload.longest or None,
-                "mean_length_tokens": float(self.workload.mean_length) if self.workload.mean_length else None,
-                "concurrent_requests": self.concurrency,
-                **capacity.to_dict(),
-            },
-            "budget": [line.to_dict() for line in self.budget],
             "uncharged_bytes": self.uncharged_bytes,
-            "findings": [finding.to_dict() for finding in self.findings],
-            "suggestions": [suggestion.to_dict() for suggestion in self.suggestions],
-            "log_lines": self.log_lines,
-            "notes": self.notes,
-            "steps": [step.to_dict() for step in self.steps],
+            "state_requests": capacity.state_requests,
+            "kv_requests": capacity.kv_requests,
         }
-        if not self.rest.exact:
-            document["intervals"] = {
-                "rest_gib": [self.rest.low_gib, self.rest.high_gib],
-                "max_mamba_cache_size": [self.low.state.slots, self.high.state.slots],
-                "max_total_num_tokens": [self.low.tokens, self.high.tokens],
-                "max_running_requests": [self.low.requests, self.high.requests],
-            }
-        return document
+
+    @property
+    def intervals(self) -> dict[str, Any]:
+        """[low, high] of the memory and of K, T and R."""
+        return {
+            "rest_gib": [self.rest.low_gib, self.rest.high_gib],
+            "max_mamba_cache_size": [self.low.state.slots, self.high.state.slots],
+            "max_total_num_tokens": [self.low.tokens, self.high.tokens],
+            "max_running_requests": [self.low.requests, self.high.requests],
+        }
 
 
 def plan(

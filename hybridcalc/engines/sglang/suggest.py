@@ -10,20 +10,18 @@ from typing import Any
 
 from hybridcalc.architecture.attention import LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.constants import draft_states
-from hybridcalc.engines.sglang.figures import Figures
+from hybridcalc.engines.sglang.figures import Figures, even_ratio
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
 from hybridcalc.engines.sglang.pools import limit_is_slots
 from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model, most_served
 from hybridcalc.engines.sglang.strategy import replayssm_active
 from hybridcalc.engines.sglang.unified import unified_requests
-from hybridcalc.engines.suggest import MOST, Change, Served, better, larger_share, ranked, suggestion
+from hybridcalc.engines.suggest import Change, Served, better, larger_share, most_gain, suggestion
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.formulas.balance import balanced_ratio
 from hybridcalc.formulas.replayssm import smallest_ring
 from hybridcalc.formulas.slots import pin
-from hybridcalc.steps import Suggestion
+from hybridcalc.steps import Suggestion, safest_first
 from hybridcalc.units import GIB, MOST_SLOTS
 
 LARGEST_FRACTION = 0.95
@@ -31,7 +29,7 @@ LARGEST_FRACTION = 0.95
 
 
 def suggest(plan: Figures) -> tuple[Suggestion, ...]:
-    """Suggestions for a plan's workload, the most gain first; none without a length."""
+    """Suggestions for a plan's workload, the safest first; none without a length."""
     if plan.workload.mean_length is None:
         return ()
 
@@ -52,8 +50,8 @@ def suggest(plan: Figures) -> tuple[Suggestion, ...]:
     found += better(plan, _candidates(plan), serve, best)
     found += _unified(plan)
     found += larger_share(plan, "mem_fraction_static", LARGEST_FRACTION, serve, best, why)
-    most = ranked(found)[:MOST]
-    return tuple(ranked([*most, *(s for s in _for_kind(plan) if s.flags not in {r.flags for r in most})]))
+    most = most_gain(found)
+    return safest_first([*most, *(s for s in _for_kind(plan) if s.flags not in {r.flags for r in most})])
 
 
 def _served(setting: Setting) -> Served:
@@ -76,15 +74,7 @@ def balanced(plan: Figures, args: ServerArgs, *, more_gib: float = 0.0) -> Setti
             return None
         if plan.binding == "limit" or args.max_mamba_cache_size is not None or limit_is_slots(args):
             return _most(plan, args, evaluate, ready, rest_gib)
-        drafts, _ = draft_states(args, active=ready.replay_active)
-        guess = balanced_ratio(
-            ready.stage_slot_bytes + ready.rings.per_slot,
-            max(1, *(cell.bytes for cell in ready.cells)),
-            slots_per_request=ready.slots.count,
-            length_tokens=length,
-            draft_states=drafts,
-            dcp=args.dcp_size,
-        )
+        guess = even_ratio(ready, length)
         return balance_ratio(evaluate, args, guess)
     except HybridcalcError:
         return None
@@ -123,9 +113,12 @@ def _candidates(plan: Figures) -> Iterator[Change]:
             "--mamba-ssm-dtype bfloat16",
             {"mamba_ssm_dtype": "bfloat16"},
             "halves the temporal state; check accuracy first",
+            "accuracy",
         )
     if kv_dtype(model, args) in ("bfloat16", "float16"):
-        yield Change("--kv-cache-dtype fp8_e4m3", {"kv_cache_dtype": "fp8_e4m3"}, "halves the KV of a token")
+        yield Change(
+            "--kv-cache-dtype fp8_e4m3", {"kv_cache_dtype": "fp8_e4m3"}, "halves the KV of a token", "accuracy"
+        )
     if args.speculative and not plan.ready.replay_active:
         ring = max(16, smallest_ring(args.most_draft_tokens))
         fields: dict[str, Any] = {"enable_linear_replayssm_spec": True, "linear_replayssm_cache_len": ring}
@@ -134,10 +127,13 @@ def _candidates(plan: Figures) -> Iterator[Change]:
                 f"--enable-linear-replayssm-spec --linear-replayssm-cache-len {ring}",
                 fields,
                 "verification replays its inputs and keeps no draft states",
+                "latency",
             )
     if isinstance(model.attention, LatentKV) and args.dcp_size == 1 and args.attn_tp_size > 1:
         ranks = args.attn_tp_size
-        yield Change(f"--dcp-size {ranks}", {"dcp_size": ranks}, "MLA rows are no longer whole on every rank")
+        yield Change(
+            f"--dcp-size {ranks}", {"dcp_size": ranks}, "MLA rows are no longer whole on every rank", "latency"
+        )
 
 
 def _pinned(plan: Figures, even: Setting) -> list[Suggestion]:
@@ -191,29 +187,31 @@ def _for_kind(plan: Figures) -> list[Suggestion]:
             return []
         flags = f"--mamba-track-interval {interval} --mamba-max-states-per-path 4"
         effect = f"a snapshot every {interval:,} tokens, four states a path at most"
-        return [Suggestion(flags, effect, "long documents are reread from few depths: more snapshots fill the pool")]
+        why = "long documents are reread from few depths: more snapshots fill the pool"
+        return [Suggestion(flags, plan.requests, plan.requests, effect, why)]
     if plan.workload.kind == "agent":
         interval = _whole_pages(max(64, args.draft_tokens), page)
         if interval >= args.mamba_track_interval:
             return []
         effect = f"at most {interval:,} tokens are recomputed at the next turn"
         why = "short turns end soon after a snapshot was due: a shorter interval keeps their tails"
-        return [Suggestion(f"--mamba-track-interval {interval}", effect, why)]
+        return [Suggestion(f"--mamba-track-interval {interval}", plan.requests, plan.requests, effect, why)]
     if plan.workload.kind == "batch":
         changed, flags = args.changed(disable_radix_cache=True), "--disable-radix-cache"
-        return _kind_setting(plan, changed, flags, "requests that share no prefix need one slot each")
+        return _kind_setting(plan, changed, flags, "requests that share no prefix need one slot each", "latency")
     if plan.workload.kind == "small":
         changed = args.changed(mamba_ssm_dtype="bfloat16", kv_cache_dtype="fp8_e4m3")
         flags = "--mamba-ssm-dtype bfloat16 --kv-cache-dtype fp8_e4m3"
-        return _kind_setting(plan, changed, flags, "small cards: halve both caches together; check accuracy first")
+        why = "small cards: halve both caches together; check accuracy first"
+        return _kind_setting(plan, changed, flags, why, "accuracy")
     return []
 
 
-def _kind_setting(plan: Figures, args: ServerArgs, flags: str, why: str) -> list[Suggestion]:
+def _kind_setting(plan: Figures, args: ServerArgs, flags: str, why: str, risk: str) -> list[Suggestion]:
     setting = balanced(plan, args)
     if setting is None or setting.running <= plan.concurrency or args == plan.args:
         return []
-    return [suggestion(plan, flags, _served(setting), why)]
+    return [suggestion(plan, flags, _served(setting), why, risk)]
 
 
 def _whole_pages(tokens: int, page: int) -> int:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from hybridcalc.deployment import Memory
 from hybridcalc.engines.engine import Engine
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.config import DEFAULT_UTILIZATION, EngineArgs
+from hybridcalc.shell.flags import Flag
 
 if TYPE_CHECKING:
     from hybridcalc.hardware import Gpu
@@ -52,6 +53,20 @@ class Vllm(Engine):
         if known.available is not None and args.kv_cache_memory_bytes is not None:
             said.append("--available is given: --kv-cache-memory-bytes changes nothing here")
         return said
+
+    def command(self, model: str) -> tuple[str, ...]:
+        """As every engine; ``vllm serve`` takes the model without a flag."""
+        return ("vllm", "serve", model)
+
+    def typed(self, name: str, given: Mapping[str, Any]) -> tuple[Flag, ...]:
+        """As every engine; the number of draft tokens stands in the speculative configuration, where there is one."""
+        return () if name == "num_speculative_tokens" and "speculative_config" in given else super().typed(name, given)
+
+    def fraction(self, args: EngineArgs) -> dict[str, Any]:
+        """As every engine."""
+        given = args.gpu_memory_utilization != DEFAULT_UTILIZATION
+        source = "--gpu-memory-utilization" if given else f"{self.title}'s default"
+        return {"fraction": args.gpu_memory_utilization, "fraction_from": source}
 
     def ranks(self, args: EngineArgs) -> int:
         """As every engine."""

@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.document import Slot
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import ASSUMED_LENGTH, longest_of
 from hybridcalc.engines.vllm.groups import FULL, STATE, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, longest_length, prepare, usable_bytes
+from hybridcalc.engines.vllm.states import state_parts
 from hybridcalc.steps import BudgetLine, Suggestion
 
 
@@ -167,9 +169,56 @@ class Figures:
         return self.ready.rules.version
 
     @property
+    def workers(self) -> int:
+        """Replicas of the whole deployment."""
+        return self.args.data_parallel_size
+
+    @property
     def requests(self) -> int:
-        """Requests of the workload that run at once in one replica."""
-        return self.concurrency
+        """Requests of the workload that run at once, over all replicas."""
+        return self.concurrency * self.workers
+
+    @property
+    def slot(self) -> Slot:
+        """What the state of one sequence takes in all layers of a GPU, before it is padded to pages."""
+        state = self.model.state
+        if state is None or not self.ready.state:
+            return Slot(0, 0)
+        conv, ssm = state_parts(self.model, self.args, self.ready.state)
+        return Slot(self.model.state_layers * conv, self.model.state_layers * ssm)
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of a token on a rank of the heaviest pipeline stage, draft included."""
+        return max(self.kv_bytes_by_stage)
+
+    @property
+    def kv_bytes_by_stage(self) -> list[int]:
+        """Bytes of a token in all attention layers of a GPU, drafts included, before blocks are filled."""
+        return [self.ready.kv_bytes * sum(group.layers for group in self.ready.groups if group.kind == FULL)]
+
+    @property
+    def slots_per_request(self) -> int | None:
+        """Blocks of one state group that a request holds; None in mode all, where they grow with its length."""
+        if self.ready.held.mode == "all":
+            return None
+        return next((blocks_held(g, 1, self.ready.held) for g in self.ready.groups if g.kind == STATE), 0)
+
+    @property
+    def slots_reason(self) -> str:
+        """Why they are that many."""
+        held, ready = self.ready.held, self.ready
+        if not ready.state:
+            return "no recurrent layer"
+        own = {"none": "1 state", "align": "2 states", "all": "a state a block"}[held.mode]
+        more = [
+            f"{count} {what}" for count, what in ((held.drafts, "drafts"), (held.checkpoints, "checkpoint")) if count
+        ]
+        return f"mode {held.mode}: {' + '.join([own, *more])}"
+
+    @property
+    def ratio(self) -> None:
+        """VLLM keeps states and KV in one pool: nothing splits the memory."""
 
     @property
     def tokens(self) -> int:

@@ -43,7 +43,7 @@ def rest_of(model: Architecture, args: EngineArgs, known: Memory) -> Rest:
             args.num_gpu_blocks_override * prepare(model, args).bytes_per_block / GIB, "--num-gpu-blocks-override"
         )
     if known.gpu is not None and weights is not None:
-        return rest_from_gpu(known.gpu, weights, args, non_cache_gib=known.non_cache)
+        return rest_from_gpu(known.gpu, weights, args, non_cache_gib=known.non_cache, weights_from=known.weights_from)
     figures = tuple(name for name, value in {GPU: known.gpu, WEIGHTS: weights}.items() if value is None)
     if known.gpu is not None:
         raise MemoryUnknown("--gpu needs the weights on one rank", figures=figures, fix="add --weights SIZE")
@@ -61,7 +61,14 @@ def rest_from_flag(args: EngineArgs) -> Rest | None:
     return exact_rest(args.kv_cache_memory_bytes / GIB, "--kv-cache-memory-bytes")
 
 
-def rest_from_gpu(gpu: Gpu, weights_gib: float, args: EngineArgs, *, non_cache_gib: float | None = None) -> Rest:
+def rest_from_gpu(
+    gpu: Gpu,
+    weights_gib: float,
+    args: EngineArgs,
+    *,
+    non_cache_gib: float | None = None,
+    weights_from: str = "--weights",
+) -> Rest:
     """From the GPU, the weights on one rank and --gpu-memory-utilization; ``non_cache_gib`` None is estimated.
 
     Raises Refusal for weights that do not fit.
@@ -87,4 +94,7 @@ def rest_from_gpu(gpu: Gpu, weights_gib: float, args: EngineArgs, *, non_cache_g
         f"{gpu.gib:.2f} GiB ({gpu.source}) x {share:g} - {weights_gib:.2f} of weights - {said}",
         gpu.gib,
         (("weights", weights_gib), ("activations, graphs", likely), (HEADROOM, gpu.gib - budget)),
+        gpu.source,
+        gpu.gib,
+        weights_from,
     )

@@ -207,7 +207,7 @@ def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _flags_that_reach(plan: Figures, wanted: int) -> str:
     """What to write so that ``wanted`` requests run; no flag that falls short is named."""
-    enough = (s.flags for s in plan.suggestions if s.flags.startswith("--") and plan.concurrency + s.gain >= wanted)
+    enough = (s.flags for s in plan.suggestions if s.flags.startswith("--") and s.after >= wanted)
     best = next(enough, None)
     return f"write {best}" if best is not None else "use more memory, or shorten the requests"
 

@@ -6,11 +6,11 @@ it. Findings and suggestions are computed when they are first asked for: each su
 
 from dataclasses import replace
 from functools import cached_property
-from math import ceil
 from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
+from hybridcalc.engines.document import plan_document
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.notes import plan_notes
@@ -27,6 +27,13 @@ from hybridcalc.units import GIB, LARGEST_BYTES
 
 class Plan(Figures):
     """The figures, and what they mean. Findings and suggestions are computed when they are first asked for."""
+
+    engine = "vllm"
+    promised: tuple[str, ...] = (
+        "attn_block_size", "padded_page_bytes", "padding_pct", "group_sizes", "group_blocks_per_request",
+        "bytes_per_block", "num_blocks", "blocks_per_request", "max_concurrency", "kv_cache_size_tokens",
+        "state_bytes_per_layer",
+    )  # fmt: skip
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -64,48 +71,34 @@ class Plan(Figures):
         return plan_steps(self.ready, self.sizing, self.rest)
 
     def to_dict(self) -> dict[str, Any]:
-        """The keys of ``plan --json``, and the engine's own figures under their own names."""
-        found = self.running
-        document = outputs(self.ready, self.sizing) | {
-            "engine": "vllm",
-            "engine_version": self.ready.rules.version,
-            "model": self.model.name,
-            "arguments": self.args.given(),
-            "starts": True,
-            "refusal": None,
+        """The keys of ``plan --json``."""
+        return plan_document(self)
+
+    @property
+    def engine_figures(self) -> dict[str, Any]:
+        """VLLM's own figures under its own names."""
+        found, running = outputs(self.ready, self.sizing), self.running
+        del found["log"]  # the lines of the document
+        return found | {
             "padded_page_bytes": self.padded_page_bytes,
             "padding_pct": self.padding_pct,
             "usable_blocks": self.usable_blocks,
             "max_num_seqs": self.args.seqs,
             "fixed_blocks_per_request": self.fixed_blocks,
-            "fixed_bytes_per_request": self.fixed_bytes_per_request,
-            "marginal_bytes_per_token": ceil(self.marginal_bytes_per_token),
-            "available_gib": self.rest.likely_gib,
-            "binding": self.binding,
             "largest_max_num_seqs": self.most_seqs or None,
             "longest_max_model_len": self.longest_model_len,
-            "capacity": {
-                "length_tokens": self.workload.longest or None,
-                "mean_length_tokens": float(self.workload.mean_length) if self.workload.mean_length else None,
-                "concurrent_requests": self.concurrency,
-                "requests_that_fit": found.fits,
-                "blocks_each": float(found.blocks_each),
-                "idle_percent": found.idle_percent,
-            },
+            "requests_that_fit": running.fits,
+            "blocks_each": float(running.blocks_each),
             "prefix": self.prefix.to_dict() if self.prefix is not None else None,
-            "budget": [line.to_dict() for line in self.budget],
-            "findings": [finding.to_dict() for finding in self.findings],
-            "suggestions": [suggestion.to_dict() for suggestion in self.suggestions],
-            "log_lines": self.log_lines,
-            "notes": self.notes,
-            "steps": [step.to_dict() for step in self.steps],
         }
-        if not self.rest.exact:
-            document["intervals"] = {
-                "available_gib": [self.rest.low_gib, self.rest.high_gib],
-                "num_blocks": [self.low.blocks, self.high.blocks],
-            }
-        return document
+
+    @property
+    def intervals(self) -> dict[str, Any]:
+        """[low, high] of the memory and of the blocks."""
+        return {
+            "available_gib": [self.rest.low_gib, self.rest.high_gib],
+            "num_blocks": [self.low.blocks, self.high.blocks],
+        }
 
 
 def plan(

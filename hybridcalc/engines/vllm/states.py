@@ -56,6 +56,16 @@ def layer_state(model: Architecture, args: EngineArgs) -> tuple[StateTensor, ...
     return (*tensors, *_replay_rings(model, args))
 
 
+def state_parts(model: Architecture, args: EngineArgs, tensors: tuple[StateTensor, ...]) -> tuple[int, int]:
+    """Bytes of one layer's convolution windows, and of its temporal state; rings of ReplaySSM are in neither."""
+    assert model.state is not None  # noqa: S101  (who has tensors of a state has a state)
+    release = rules_for(args.engine_version)[0]
+    layer = family_rule(model).layer(model.state, args.tensor_parallel_size, args.num_speculative_tokens, release)
+    windows = len(layer.windows)
+    temporal = tensors[windows].bytes if layer.temporal else 0
+    return sum(tensor.bytes for tensor in tensors[:windows]), temporal
+
+
 def state_bytes_per_layer(model: Architecture, args: EngineArgs) -> int:
     """Bytes of one layer's state on one rank: the Mamba page before padding."""
     return sum(tensor.bytes for tensor in layer_state(model, args))

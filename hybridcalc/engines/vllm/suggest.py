@@ -6,7 +6,7 @@ more requests of the workload run at once. Effects are predictions of the engine
 
 from collections.abc import Iterator
 
-from hybridcalc.engines.suggest import MOST, Change, Served, better, larger_share, ranked, suggestion
+from hybridcalc.engines.suggest import Change, Served, better, larger_share, most_gain, suggestion
 from hybridcalc.engines.vllm.backends import DEFAULT_BLOCK
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
@@ -14,7 +14,7 @@ from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.prefix import finest_reuse, prefix_reuse
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.steps import Suggestion
+from hybridcalc.steps import Suggestion, safest_first
 from hybridcalc.units import GIB, MOST_SLOTS
 
 LARGEST_SHARE = 0.96
@@ -22,7 +22,7 @@ LARGEST_SHARE = 0.96
 
 
 def suggest(plan: Figures) -> tuple[Suggestion, ...]:
-    """Suggestions for a plan's workload, the most gain first; none without a length."""
+    """Suggestions for a plan's workload, the safest first; none without a length."""
     if plan.workload.mean_length is None:
         return ()
 
@@ -43,7 +43,7 @@ def suggest(plan: Figures) -> tuple[Suggestion, ...]:
         best,
         lambda larger, whole: f"{(1 - larger) * whole:.2f} GiB of the GPU stay free",
     )
-    return (*ranked(found)[:MOST], *_prefix_unit(plan))
+    return safest_first([*most_gain(found), *_prefix_unit(plan)])
 
 
 def _served(plan: Figures, requests: int) -> Served:
@@ -73,14 +73,16 @@ def _candidates(plan: Figures) -> Iterator[Change]:
             "--mamba-ssm-cache-dtype bfloat16",
             {"mamba_ssm_cache_dtype": "bfloat16"},
             "halves the temporal state, and the page with it; check accuracy first",
+            "accuracy",
         )
     if args.kv_cache_dtype == "auto" and ready.kv_bytes:
-        yield Change("--kv-cache-dtype fp8", {"kv_cache_dtype": "fp8"}, "halves the KV of a token")
+        yield Change("--kv-cache-dtype fp8", {"kv_cache_dtype": "fp8"}, "halves the KV of a token", "accuracy")
     if ready.prefix_caching and ready.state and not plan.workload.shared_prefix:
         yield Change(
             "--no-enable-prefix-caching",
             {"enable_prefix_caching": False},
             f"one block of states a group, not {ready.held.checkpoints + 2}; nothing is reused",
+            "latency",
         )
     if ready.mode == "all":
         yield Change(
@@ -102,4 +104,5 @@ def _prefix_unit(plan: Figures) -> list[Suggestion]:
     if best.reused <= today.reused:
         return []
     effect = f"{today.reused:,} -> {best.reused:,} of {shared + private:,} tokens reused"
-    return [Suggestion(f"--prefix-match-unit {best.unit}", effect, "hits may land between blocks")]
+    why = "hits may land between blocks"
+    return [Suggestion(f"--prefix-match-unit {best.unit}", plan.requests, plan.requests, effect, why)]

@@ -1,0 +1,202 @@
+"""The document of a plan: one top level for every engine, and the engine's own figures under their own names.
+
+One quantity has one key, whatever the engine: what a slot and a token take, requests of the whole deployment and of one
+worker, the memory, what to set, the launch line that the plan is of. What a plan that does not start has no figure
+for is null. `engine_figures` are the names that the engine itself uses; some of them stood at the top level of the
+first version of the documents and still do, for scripts that read them there (`Documented.promised`).
+"""
+
+import json
+from fractions import Fraction
+from math import ceil
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from hybridcalc.deployment import HEADROOM, Rest
+from hybridcalc.engines.engine import ENGINES, Answer, Engine
+from hybridcalc.errors import Refusal
+from hybridcalc.findings import Finding
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.geometry import Architecture
+
+FIGURES = (
+    "requests", "requests_per_worker", "workers", "gpus", "binding", "idle_percent", "workload", "slots_per_request",
+    "slots_reason", "state_bytes_per_slot", "conv_bytes_per_slot", "ssm_bytes_per_slot", "kv_bytes_per_token",
+    "kv_bytes_per_token_by_stage", "token_equiv", "ratio", "fixed_bytes_per_request", "marginal_bytes_per_token",
+    "memory", "intervals",
+)  # fmt: skip
+"""Keys of the top level that only a plan that starts can fill."""
+
+
+class Slot(NamedTuple):
+    """What one state slot takes on a rank, all layers of it: convolution windows and temporal state. Bytes."""
+
+    conv_bytes: int
+    ssm_bytes: int
+
+    @property
+    def state_bytes(self) -> int:
+        """Both together."""
+        return self.conv_bytes + self.ssm_bytes
+
+
+class Documented(Answer, Protocol):
+    """A plan that has a document of this form. ``engine`` is its name in ENGINES."""
+
+    engine: str
+    promised: tuple[str, ...]
+
+    @property
+    def workers(self) -> int:
+        """Data-parallel workers, or replicas, of the whole deployment."""
+
+    @property
+    def slot(self) -> Slot:
+        """One state slot on a rank of the heaviest pipeline stage."""
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of a token on a rank of the heaviest pipeline stage, draft included."""
+
+    @property
+    def kv_bytes_by_stage(self) -> list[int]:
+        """Bytes of a token on a rank of each pipeline stage, draft included."""
+
+    @property
+    def slots_per_request(self) -> int | None:
+        """S; None where it grows with the length."""
+
+    @property
+    def slots_reason(self) -> str:
+        """Why S is what it is."""
+
+    @property
+    def ratio(self) -> float | None:
+        """r*, at which both pools run out together; None without a length, and where nothing splits the memory."""
+
+    @property
+    def fixed_bytes_per_request(self) -> int:
+        """Bytes a request takes before its length counts."""
+
+    @property
+    def marginal_bytes_per_token(self) -> Fraction:
+        """Bytes each further token takes on a rank."""
+
+    @property
+    def intervals(self) -> dict[str, Any]:
+        """[low, high] of the figures that an uncertain memory leaves open."""
+
+    @property
+    def engine_figures(self) -> dict[str, Any]:
+        """The engine's own figures under its own names."""
+
+
+def plan_document(plan: Documented) -> dict[str, Any]:
+    """The whole document of a plan that starts."""
+    figures = plan.engine_figures
+    return {
+        **_head(ENGINES[plan.engine], plan.model, plan.args, plan.version),
+        "starts": True,
+        "refusal": None,
+        **common_figures(plan),
+        "memory": _memory(ENGINES[plan.engine], plan.args, plan.rest),
+        "intervals": {} if plan.rest.exact else plan.intervals,
+        "budget": [line.to_dict() for line in plan.budget],
+        "findings": [finding.to_dict() for finding in plan.findings],
+        "suggestions": [suggestion.to_dict() for suggestion in plan.suggestions],
+        "log_lines": plan.log_lines,
+        "notes": plan.notes,
+        "steps": [step.to_dict() for step in plan.steps],
+        "engine_figures": figures,
+        **{name: figures[name] for name in plan.promised if name in figures},
+    }
+
+
+def common_figures(plan: Documented) -> dict[str, Any]:
+    """The figures that every engine's plan has, and what they are of."""
+    slot, work, by_stage = plan.slot, plan.workload, plan.kv_bytes_by_stage
+    kv = plan.kv_bytes_per_token
+    return {
+        "requests": plan.requests,
+        "requests_per_worker": plan.concurrency,
+        "workers": plan.workers,
+        "gpus": ENGINES[plan.engine].ranks(plan.args),
+        "binding": plan.binding,
+        "idle_percent": None if plan.idle_percent is None else round(plan.idle_percent, 2),
+        "workload": {
+            "length_tokens": work.longest or None,
+            "mean_length_tokens": float(work.mean_length) if work.mean_length else None,
+            "requests": work.wanted,
+        },
+        "slots_per_request": plan.slots_per_request,
+        "slots_reason": plan.slots_reason,
+        "state_bytes_per_slot": slot.state_bytes,
+        "conv_bytes_per_slot": slot.conv_bytes,
+        "ssm_bytes_per_slot": slot.ssm_bytes,
+        "kv_bytes_per_token": kv,
+        "kv_bytes_per_token_by_stage": by_stage if len(set(by_stage)) > 1 else None,
+        "token_equiv": slot.state_bytes / kv if kv else None,
+        "ratio": plan.ratio,
+        "fixed_bytes_per_request": plan.fixed_bytes_per_request,
+        "marginal_bytes_per_token": ceil(plan.marginal_bytes_per_token),
+    }
+
+
+def refusal_document(engine: Engine, model: "Architecture", args: Any, refusal: Refusal) -> dict[str, Any]:
+    """The document of a plan that does not start: the refusal, and what the stages before it settled."""
+    settled = {name: value for name, value in refusal.outputs.items() if name != "log"}
+    return {
+        **_head(engine, model, args, engine.release(args.engine_version)),
+        "starts": False,
+        "refusal": {"rule": refusal.rule, "stage": refusal.stage, "reason": refusal.reason, "fix": refusal.fix},
+        **dict.fromkeys(FIGURES),
+        "budget": [],
+        "findings": [Finding(refusal.rule, "error", refusal.reason, refusal.fix).to_dict()],
+        "suggestions": [],
+        "log_lines": refusal.outputs.get("log", []),
+        "notes": [],
+        "steps": [],
+        "engine_figures": settled,
+    }
+
+
+def launch_of(engine: Engine, model: "Architecture", args: Any) -> dict[str, Any]:
+    """``argv`` and ``env`` of the command that asks the engine for these arguments."""
+    given = args.given()
+    env = given.pop("env", {})
+    argv = list(engine.command(model.hf_id or model.name))
+    for name, value in given.items():
+        for flag in engine.typed(name, given) if value is not None else ():
+            spelling = flag.spellings[0]
+            if flag.kind in ("flag", "switch"):
+                off = (f"--no-{spelling.removeprefix('--')}",) if flag.kind == "switch" else ()
+                argv += (spelling,) if value else off
+            else:
+                argv += (spelling, json.dumps(value) if flag.kind == "json" else f"{value}")
+    return {"argv": argv, "env": env}
+
+
+def _head(engine: Engine, model: "Architecture", args: Any, version: str) -> dict[str, Any]:
+    return {
+        "engine": engine.name,
+        "engine_version": version,
+        "model": model.name,
+        "launch": launch_of(engine, model, args),
+        "arguments": args.given(),
+    }
+
+
+def _memory(engine: Engine, args: Any, rest: Rest) -> dict[str, Any]:
+    """What one GPU holds; null for what the plan was not told."""
+    others = dict(rest.others)
+    weights = others.pop("weights", None)
+    return {
+        "gpu": rest.gpu,
+        "total_gib": rest.total_gib,
+        "weights_gib": weights,
+        "weights_from": rest.weights_from if weights is not None else None,
+        "reserved_gib": sum(others.values()) if HEADROOM in others else None,
+        **engine.fraction(args),
+        "rest_gib": rest.likely_gib if rest.exact else [rest.low_gib, rest.likely_gib, rest.high_gib],
+        "why": rest.why,
+    }

@@ -1,0 +1,310 @@
+"""Do the tests notice when the code is wrong? A seeded sample of small faults, each tried on tests that run its line.
+
+    python tools/mutate.py --map            which tests run which line: the whole suite once, under coverage
+    python tools/mutate.py --sample 300     the sample; exit 1 when fewer than 90 % of it are noticed
+    python tools/mutate.py --only hybridcalc/formulas/slots.py:31 --sample 0
+
+A fault is one change of one place: a comparison's bound moved, `and` for `or`, an operator or a whole number off by
+one, a condition turned round, an entry missing from a table. It counts as noticed when a test fails or does not end.
+Faults that no test can notice, since they change nothing, stand in tools/mutants.txt with the reason.
+
+Each fault gets a process of its own that has pytest and the heavy packages loaded already (a fork of this one), puts
+the changed source in place of its module as it is imported, and stops at the first test that fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import importlib.abc
+import importlib.util
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("formulas", "architecture", "engines", "diagnosis", "checks")
+EQUIVALENT = ROOT / "tools" / "mutants.txt"
+MAP = ROOT / ".mutation" / "lines.json"
+LEAST_NOTICED = 0.9
+MOST_TESTS = 40
+"""Tests tried on one fault, the quickest first."""
+SECONDS = 120
+"""A fault whose tests take longer has made them hang: it is noticed."""
+
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
+}  # fmt: skip
+
+
+class Fault(NamedTuple):
+    """One change: of which file, at which line, the how-manyth of its places, and what was and is written there."""
+
+    path: str
+    line: int
+    number: int
+    before: str
+    after: str
+
+    @property
+    def name(self) -> str:
+        """How the fault is named in tools/mutants.txt."""
+        return f"{self.path}: {self.before} -> {self.after}"
+
+
+def changes(node: ast.AST) -> Iterator[ast.AST]:
+    """The faults of one node of a syntax tree, each a changed copy of it."""
+    changed: Any
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARISONS:
+        changed = copy.deepcopy(node)
+        changed.ops[0] = COMPARISONS[type(node.ops[0])]()
+        yield changed
+    elif isinstance(node, ast.BoolOp):
+        changed = copy.deepcopy(node)
+        changed.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        yield changed
+    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+        if isinstance(node.left, ast.Constant) and isinstance(node.left.value, str):
+            return
+        changed = copy.deepcopy(node)
+        changed.op = OPERATORS[type(node.op)]()
+        yield changed
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int):
+        value = not node.value if isinstance(node.value, bool) else node.value + 1
+        yield ast.copy_location(ast.Constant(value), node)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield node.operand
+    elif isinstance(node, ast.IfExp | ast.If):
+        changed = copy.copy(node)
+        changed.test = ast.copy_location(ast.UnaryOp(ast.Not(), node.test), node.test)
+        yield changed
+    elif (
+        isinstance(node, ast.Tuple | ast.List | ast.Set)
+        and len(node.elts) > 1
+        and isinstance(node.elts[-1], ast.Constant)
+    ):
+        changed = copy.copy(node)
+        changed.elts = node.elts[:-1]
+        yield changed
+
+
+def sites(tree: ast.Module) -> list[tuple[ast.AST, str, int | None, ast.AST]]:
+    """Every place of a module that can be changed: the parent, its field, the place in it, and the changed node."""
+    found = []
+    for parent in ast.walk(tree):
+        if isinstance(parent, ast.JoinedStr | ast.arguments | ast.Subscript | ast.FormattedValue):
+            continue  # widths of texts, defaults that every caller gives, and types
+        for field, value in ast.iter_fields(parent):
+            if field in ("annotation", "returns", "decorator_list"):
+                continue
+            for place, child in enumerate(value) if isinstance(value, list) else ((None, value),):
+                if isinstance(child, ast.AST):
+                    found += [(parent, field, place, changed) for changed in changes(child)]
+    return found
+
+
+def put(site: tuple[ast.AST, str, int | None, ast.AST]) -> ast.AST:
+    """Make the change in the tree, and return what stood there."""
+    parent, field, place, changed = site
+    if place is None:
+        before: ast.AST = getattr(parent, field)
+        setattr(parent, field, changed)
+    else:
+        before = getattr(parent, field)[place]
+        getattr(parent, field)[place] = changed
+    return before
+
+
+def shown(node: ast.AST) -> str:
+    """A place as it is written, on one line."""
+    text = ast.unparse(node.test if isinstance(node, ast.If | ast.IfExp) else node)
+    return " ".join(text.split())[:100]
+
+
+def faults(path: Path) -> list[Fault]:
+    """Every fault of a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = []
+    for number, (parent, field, place, changed) in enumerate(sites(tree)):
+        value = getattr(parent, field)
+        before = value if place is None else value[place]
+        line = getattr(before, "lineno", getattr(parent, "lineno", 1))
+        found.append(Fault(str(path.relative_to(ROOT)), line, number, shown(before), shown(changed)))
+    return found
+
+
+def source(fault: Fault) -> str:
+    """The whole module with the fault in it."""
+    tree = ast.parse((ROOT / fault.path).read_text(encoding="utf-8"))
+    put(sites(tree)[fault.number])
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+class Loader(importlib.abc.SourceLoader):
+    """Loads the changed source in place of its module."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.path = str(ROOT / fault.path)
+        self.text = source(fault).encode()
+
+    def get_data(self, path: Any) -> bytes:
+        """The changed source."""
+        return self.text
+
+    def get_filename(self, fullname: str) -> str:
+        """Where the module is from."""
+        return self.path
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds the module that is changed, and no other."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.module = fault.path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        self.loader = Loader(fault)
+
+    def find_spec(self, name: str, path: Any, target: ModuleType | None = None) -> Any:
+        """The changed module's place."""
+        if name != self.module:
+            return None
+        path = self.loader.path
+        places = [str(Path(path).parent)] if path.endswith("__init__.py") else None
+        return importlib.util.spec_from_file_location(name, path, loader=self.loader, submodule_search_locations=places)
+
+
+def noticed(fault: Fault, tests: list[str]) -> bool:
+    """Whether one of the tests fails, or does not end, with the fault in place."""
+    child = os.fork()
+    if child == 0:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            os.dup2(nowhere.fileno(), 2)
+        os.setpgid(0, 0)
+        try:
+            import pytest
+
+            sys.meta_path.insert(0, Finder(fault))
+            options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header"]
+            code = int(pytest.main([*options, *tests]))
+        except BaseException:  # whatever a fault breaks, it is noticed
+            code = 1
+        os._exit(0 if code == 0 else 1)
+    ends = time.monotonic() + SECONDS
+    while time.monotonic() < ends:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status != 0
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return True
+
+
+def make_map() -> None:
+    """Run the suite once under coverage and keep, for every line, the tests that run it, the quickest first."""
+    MAP.parent.mkdir(exist_ok=True)
+    data = MAP.parent / "coverage"
+    packages = ",".join(f"hybridcalc/{name}" for name in PACKAGES)
+    settings = MAP.parent / "coveragerc"
+    settings.write_text(f"[run]\ninclude = {','.join(f'*/{p}/*' for p in packages.split(','))}\ndata_file = {data}\n")
+    report = MAP.parent / "times.xml"
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", "--cov", "--cov-context=test",
+               f"--cov-config={settings}", "--cov-report=", f"--junitxml={report}"]  # fmt: skip
+    subprocess.run(command, cwd=ROOT, check=False, env={**os.environ, "COVERAGE_FILE": str(data)})
+    from coverage import CoverageData
+
+    covered = CoverageData(str(data))
+    covered.read()
+    lines: dict[str, dict[int, list[str]]] = {}
+    for file in covered.measured_files():
+        contexts = covered.contexts_by_lineno(file)
+        tests = {
+            line: sorted({name.partition("|")[0] for name in names if "::" in name}) for line, names in contexts.items()
+        }
+        lines[str(Path(file).relative_to(ROOT))] = {line: names for line, names in tests.items() if names}
+    MAP.write_text(json.dumps({"seconds": durations(report), "lines": lines}))
+
+
+def durations(report: Path) -> dict[str, float]:
+    """Seconds of every test, from the report of the suite."""
+    import xml.etree.ElementTree as ElementTree
+
+    found = {}
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        path = case.get("classname", "").replace(".", "/") + ".py"
+        found[f"{path}::{case.get('name', '')}"] = float(case.get("time", 0))
+    return found
+
+
+def tests_of(fault: Fault, known: dict[str, Any]) -> list[str]:
+    """The tests that run the line of a fault, the quickest first; for a line of a module's own level, of its file."""
+    lines = known["lines"].get(fault.path, {})
+    names, most = lines.get(str(fault.line)), MOST_TESTS
+    if not names:
+        names, most = sorted({name for found in lines.values() for name in found}), 4 * MOST_TESTS
+    return sorted(names, key=lambda name: float(known["seconds"].get(name, 1.0)))[:most]
+
+
+def equivalent() -> set[str]:
+    """The faults that change nothing: lines of tools/mutants.txt, up to the reason behind two blanks and a dash."""
+    if not EQUIVALENT.exists():
+        return set()
+    lines = EQUIVALENT.read_text(encoding="utf-8").splitlines()
+    return {line.partition("  - ")[0].strip() for line in lines if line and not line.startswith("#")}
+
+
+def main() -> int:
+    """Try the sample, and say what was not noticed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--map", action="store_true", help="run the suite under coverage first")
+    parser.add_argument("--sample", type=int, default=300, metavar="N", help="faults to try (default 300)")
+    parser.add_argument("--seed", type=int, default=1, help="which sample (default 1)")
+    parser.add_argument("--only", action="append", default=[], metavar="FILE[:LINE]", help="every fault there")
+    parser.add_argument("--package", action="append", choices=PACKAGES, help="a part of the code alone")
+    asked = parser.parse_args()
+    os.chdir(ROOT)
+    if asked.map or not MAP.exists():
+        make_map()
+    known = json.loads(MAP.read_text())
+    folders = [ROOT / "hybridcalc" / name for name in asked.package or PACKAGES]
+    every = [fault for folder in folders for path in sorted(folder.rglob("*.py")) for fault in faults(path)]
+    harmless = equivalent()
+    chosen = random.Random(asked.seed).sample(every, min(asked.sample, len(every)))
+    for place in asked.only:
+        file, _, line = place.partition(":")
+        chosen += [fault for fault in every if fault.path == file and (not line or fault.line == int(line))]
+    import hypothesis  # noqa: F401  (loaded before the forks, which then start at once)
+    import pytest  # noqa: F401
+    import rich.console  # noqa: F401
+    import typer  # noqa: F401
+    import yaml  # noqa: F401
+
+    missed, tried = 0, 0
+    for fault in chosen:
+        if fault.name in harmless:
+            continue
+        tried += 1
+        tests = tests_of(fault, known)
+        if not tests or not noticed(fault, tests):
+            missed += 1
+            print(f"{fault.path}:{fault.line}: {fault.before} -> {fault.after}  ({len(tests)} tests)", flush=True)
+    share = 1 - missed / max(tried, 1)
+    print(f"{tried - missed} of {tried} faults noticed ({100 * share:.0f} %), of {len(every):,} possible")
+    return 0 if share >= LEAST_NOTICED else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
