@@ -4,18 +4,29 @@ The command line prints ``error: <message>`` and, when there is one, the fix on 
 (the input is at fault) or 1 (the question is understood and the answer is no).
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 
 class HybridcalcError(Exception):
-    """Base of every error a user can cause. ``fix`` is what to write instead, or an empty string."""
+    """Base of every error a user can cause. What is not known of it, or does not apply, is an empty string.
+
+    ``fix`` is what to write instead, ``flag`` the argument of a command line at fault: as it was typed, or the flag's
+    first spelling. ``rule`` is the id of the rule it breaks, ``release`` the engine's release that would take it.
+    """
 
     exit_code = 2
+    kind: ClassVar[str] = ""
 
-    def __init__(self, message: str, *, fix: str = "") -> None:
+    def __init__(self, message: str, *, fix: str = "", flag: str = "", rule: str = "", release: str = "") -> None:
         self.message = printable(message)
         self.fix = printable(fix)
+        self.flag, self.rule, self.release = flag, rule, release
         super().__init__(self.message)
+
+
+def with_release(release: str) -> str:
+    """A fix that is another release of the engine."""
+    return f"use --engine-version {release}"
 
 
 def printable(text: str, most: int | None = None) -> str:
@@ -49,16 +60,48 @@ def quoted(value: object, most: int = 40) -> str:
 class InputError(HybridcalcError):
     """A file, a flag or a value that cannot be read as what it should be."""
 
+    kind = "input"
+
+
+class AmbiguousFlag(InputError):
+    """The beginning of several flags' names; a release that is not known may have a flag of that very name."""
+
+    kind = "ambiguous flag"
+
+
+class MisspeltFlag(InputError):
+    """A name that all but spells a flag; ``instead`` is the flag."""
+
+    kind = "misspelt flag"
+
+    def __init__(self, message: str, *, instead: str, flag: str = "") -> None:
+        super().__init__(message, fix=f"write {instead}", flag=flag)
+        self.instead = instead
+
 
 class ModelNotFound(InputError):
     """MODEL is neither a preset nor a readable config."""
+
+    kind = "model"
 
 
 class ConfigError(InputError):
     """A model config whose fields are missing, unknown or contradictory; it is refused whole, never half-read."""
 
+    kind = "config"
 
-class UnknownFamily(InputError):
+
+class NotModelled(InputError):
+    """What no plan here knows, although the engine may well take it. ``lacking`` is what rules are lacking for."""
+
+    kind = "not modelled"
+
+    def __init__(self, message: str, *, lacking: str = "", fix: str = "", flag: str = "") -> None:
+        super().__init__(message, fix=fix, flag=flag)
+        self.lacking = lacking or f"this model: {self.message}"
+
+
+class UnknownFamily(NotModelled):
     """A family of recurrent layers that an engine has no rule for."""
 
 
@@ -67,6 +110,8 @@ class ShardingError(HybridcalcError):
 
     ``total`` is the number the engine tries to divide (it names it in its own assertion), ``parts`` the divisor.
     """
+
+    kind = "sharding"
 
     def __init__(self, message: str, *, total: int, parts: int, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -78,6 +123,7 @@ class IllegalCombination(HybridcalcError):
     """Flags that the engine itself refuses together. The question is clear and the answer is no: exit code 1."""
 
     exit_code = 1
+    kind = "combination"
 
 
 class Refusal(IllegalCombination):
@@ -86,16 +132,19 @@ class Refusal(IllegalCombination):
     ``rule`` is its id among the engine's rules, ``outputs`` what the stages before it had settled.
     """
 
-    def __init__(self, reason: str, *, stage: str, rule: str, fix: str = "") -> None:
-        super().__init__(reason, fix=fix)
+    kind = "refusal"
+
+    def __init__(self, reason: str, *, stage: str, rule: str, fix: str = "", flag: str = "", release: str = "") -> None:
+        super().__init__(reason, fix=fix, rule=rule, flag=flag, release=release)
         self.stage = stage
-        self.rule = rule
         self.reason = self.message
         self.outputs: dict[str, Any] = {}
 
 
 class MemoryUnknown(InputError):
     """The memory that a plan needs follows from nothing given. ``figures``: what is missing for it, in words."""
+
+    kind = "memory"
 
     def __init__(self, message: str, *, figures: tuple[str, ...], fix: str = "") -> None:
         super().__init__(message, fix=fix)

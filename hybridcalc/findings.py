@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from hybridcalc.errors import HybridcalcError
+
 SEVERITIES = ("note", "warning", "error")
 
 Check = Callable[[Any], Iterator[tuple[str, str]]]
@@ -13,12 +15,22 @@ Check = Callable[[Any], Iterator[tuple[str, str]]]
 
 
 class Finding(NamedTuple):
-    """``rule`` is stable and documented; ``severity`` is one of SEVERITIES; ``fix`` may be empty."""
+    """``rule`` is stable and documented; ``severity`` is one of SEVERITIES; ``fix`` may be empty.
+
+    ``flag`` and ``release`` are those of the error it was, where it was one.
+    """
 
     rule: str
     severity: str
     message: str
     fix: str = ""
+    flag: str = ""
+    release: str = ""
+
+    @classmethod
+    def of(cls, error: HybridcalcError, *, rule: str = "", severity: str = "error") -> "Finding":
+        """An error as a finding, of ``rule`` where it breaks none of its own."""
+        return cls(error.rule or rule, severity, error.message, error.fix, error.flag, error.release)
 
     def to_dict(self) -> dict[str, str]:
         """Plain data for JSON."""

@@ -56,7 +56,7 @@ def answer(engine: Engine, model: Architecture, args: Any, known: Known, workloa
         missing = tuple(gpu if figure == GPU else figure for figure in unknown.figures)
         return Answer(decided.findings, _still_waiting(decided.waiting, MEMORY, missing), missing=missing)
     except Refusal as refusal:
-        said = Finding(refusal.rule, "error", refusal.message, refusal.fix)
+        said = Finding.of(refusal)
         again = any(finding.rule == said.rule for finding in decided.findings)
         return Answer((*decided.findings, *(() if again else (said,))), _behind(said.rule), refused=True)
     told = {finding.rule for finding in decided.findings}

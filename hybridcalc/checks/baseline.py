@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from hybridcalc.checks.results import Located, relative
+from hybridcalc.checks.results import IN_BASELINE, Located, relative
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.files import file_bytes
 
@@ -68,6 +68,6 @@ def mark_known(findings: list[Located], known: Counter[str]) -> list[Located]:
         own = fingerprint(item)
         if item.suppressed is None and left[own] > 0:
             left[own] -= 1
-            item = item._replace(suppressed="in the baseline")
+            item = item._replace(suppressed=IN_BASELINE)
         marked.append(item)
     return marked

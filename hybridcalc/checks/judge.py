@@ -5,7 +5,6 @@ the engine does not take is a finding (HC071) and is left out of what follows.
 """
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,14 +18,11 @@ from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.words import Words, environment, read, sort_out, values_after, values_of
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.engine import ENGINES, Engine
-from hybridcalc.errors import HybridcalcError, InputError, printable
+from hybridcalc.errors import HybridcalcError, InputError, NotModelled, printable, with_release
 from hybridcalc.findings import Finding, Rule
 from hybridcalc.manifests.gpus import gpu_of
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.shell.source import Word
-
-NOT_MODELLED = re.compile(r"is not modelled|is not known$|keeps no state|keeps a cache|does not say")
-"""Errors of a planner that does not know something which an engine may well take."""
 
 
 def judge(deployment: Deployment, settings: Settings) -> Checked:
@@ -68,16 +64,15 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         try:
             guessed = bool(words.opened or words.refused)
             answered = answer(engine, architecture, args, Known() if guessed else known, workload)
+        except NotModelled as error:  # that is about this library, not about the deployment
+            answered = Answer((), (("all", (f"rules for {error.lacking}",)),))
         except HybridcalcError as error:
-            if NOT_MODELLED.search(error.message):  # that is about this library, not about the deployment
-                answered = Answer((), (("all", (_lacking(error.message),)),))
-            else:
-                answered = Answer((Finding("HC071", "error", error.message, error.fix),), ())
+            answered = Answer((Finding.of(error, rule="HC071"),), ())
         opened = [*(item.text for item in words.opened), *sorted(words.refused)]
         answered = _certain(answered, judged_rules(engine.name), unsure, opened)
         findings += [
             located_at(finding, tagged, deployment)
-            if "--engine-version" in finding.fix
+            if finding.release
             and ENGINES.launchers.image_version(deployment.image)
             and (tagged := image_place(deployment)) is not None
             else place_finding(finding, deployment, words.given)
@@ -110,14 +105,8 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
 def _versioned(finding: Finding, deployment: Deployment) -> Finding:
     """A fix that names a release, as a deployment file can follow it: by the image's tag."""
     tag = " (the tag of its image)" if ENGINES.launchers.image_version(deployment.image) else f" of {deployment.engine}"
-    fix = re.sub(r"(?:add|use) --engine-version (\S+)", rf"run release \1{tag}", finding.fix)
+    fix = finding.fix.replace(with_release(finding.release), f"run release {finding.release}{tag}")
     return finding._replace(fix=fix)
-
-
-def _lacking(message: str) -> str:
-    """What this library lacks, as something to wait for."""
-    subject, modelled, _ = message.partition(" is not modelled")
-    return f"rules for {subject}" if modelled else f"rules for this model: {message}"
 
 
 def _checked(

@@ -14,7 +14,6 @@ from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.shell.source import Place, Source, Word
 
-_FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 _NUMBER = re.compile(r"write ([0-9][0-9.,]*)(?=$|,|;| )")
 _WRITE = re.compile(r"write (--[a-z][a-z0-9-]*) (\S+)$")
 
@@ -60,8 +59,7 @@ def _after_equals(item: Given) -> Place:
 
 
 def _flag_of(finding: Finding, place: Sequence[str], given: Mapping[str, Given]) -> Given | None:
-    named = [*place, *_FLAG.findall(finding.message), *_FLAG.findall(finding.fix)]
-    for name in named:
+    for name in (*place, finding.flag):
         for item in given.values():
             if name == item.name.partition(".")[0] or item.flag.partition("=")[0] == name:
                 return item
@@ -150,10 +148,9 @@ def located_at(finding: Finding, place: Place, deployment: Deployment, *, edit: 
     )
 
 
-def spelling_edit(fix: str, word: Word) -> Edit | None:
-    """A flag written as the fix says."""
-    match = re.fullmatch(r"write (--[a-z][a-z0-9-]*)", fix)
+def spelling_edit(instead: str, word: Word) -> Edit | None:
+    """A flag written as ``instead``."""
     name, equals, _ = word.partition("=")
-    if match is None or not name.startswith("--") or equals:
+    if not name.startswith("--") or equals:
         return None
-    return value_edit(word.place, word.source, str(word), match[1])
+    return value_edit(word.place, word.source, name, instead)

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 from hybridcalc.findings import SEVERITIES, Finding
 from hybridcalc.manifests.records import Trouble
 
+IN_BASELINE = "in the baseline"
+"""Why a finding that a baseline knows does not count."""
 EXPECT = "expect"
 """The flag of an expectation that nothing is known to hold against."""
 

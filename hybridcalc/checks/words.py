@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from hybridcalc.checks.locate import Given, located_at, spelling_edit
 from hybridcalc.checks.results import Located, Open, Value
 from hybridcalc.engines.engine import Engine
-from hybridcalc.errors import InputError, printable
+from hybridcalc.errors import AmbiguousFlag, InputError, MisspeltFlag, printable
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.shell.source import Word
@@ -146,11 +146,9 @@ def read(
             args = engine.with_options(args, {"engine_version": version})
             return (None if model is None else str(model)), args
         except InputError as error:
-            at = _word_of(error.message, words.kept)
-            severity = (
-                "warning" if " could be " in error.message else "error"
-            )  # another release may have that very flag
-            finding = Finding("HC071", severity, error.message, error.fix)
+            at = _argument(error.flag, words.kept, engine)
+            severity = "warning" if isinstance(error, AmbiguousFlag) else "error"
+            finding = Finding.of(error, rule="HC071", severity=severity)
             if at is None:
                 findings.append(located_at(finding, deployment.place, deployment))
                 return None, None
@@ -160,7 +158,8 @@ def read(
             while until < len(words.kept) and not words.kept[until].startswith("-"):
                 until += 1
             shown = words.kept[at + 1] if until > at + 1 else word
-            findings.append(located_at(finding, shown.place, deployment, edit=spelling_edit(error.fix, word)))
+            edit = spelling_edit(error.instead, word) if isinstance(error, MisspeltFlag) else None
+            findings.append(located_at(finding, shown.place, deployment, edit=edit))
             if flag is not None:
                 words.given.pop(flag.spellings[0] + "".join(word.partition("=")[0].partition(".")[1:]), None)
                 words.refused.add(flag.spellings[0])
@@ -168,16 +167,16 @@ def read(
     return None, None
 
 
-def _word_of(message: str, words: Sequence[Word]) -> int | None:
-    """The word a message speaks of: a flag it names, or a text it quotes."""
-    for name in re.findall(r"-{1,2}[\w-]+", message):
-        for at in range(len(words) - 1, -1, -1):
-            if words[at].partition("=")[0] == name or (len(name) > 30 and words[at].startswith(name)):
-                return at
-    for quoted in re.findall(r"'([^']+)'", message):
-        for at, word in enumerate(words):
-            if quoted in (word, word.partition("=")[2]) or (quoted.endswith("...") and word.startswith(quoted[:-3])):
-                return at
+def _argument(flag: str, words: Sequence[Word], engine: Engine) -> int | None:
+    """Where the argument that an error is about stands: the last one typed so, else the last of that flag."""
+    typed = [word.partition("=")[0] for word in words]
+    for at in range(len(words) - 1, -1, -1):
+        if flag in (typed[at], words[at]):
+            return at
+    for at in range(len(words) - 1, -1, -1):
+        known = engine.flags.known(typed[at])
+        if known is not None and flag == known.spellings[0]:
+            return at
     return None
 
 

@@ -96,7 +96,7 @@ class Bounds:
                 continue
             flag = self.flags[name]
             if not self._rules.holds(flag, value):
-                raise InputError(f"{name} {quoted(value)} is not {self._rules.wanted(flag)}")
+                raise InputError(f"{name} {quoted(value)} is not {self._rules.wanted(flag)}", flag=flag.spellings[0])
         if args.engine_version is not None and not isinstance(args.engine_version, str):
             raise InputError(f"engine_version {quoted(args.engine_version)} is not text", fix="write one like 0.5.23")
         env = args.env

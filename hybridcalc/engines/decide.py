@@ -30,7 +30,7 @@ def decide(rules: Iterable[Rule], unsized: Callable[[], Any], workload: Workload
     try:
         plan = unsized()
     except Refusal as refusal:  # it does not start: nothing else is asked of it
-        return Decided((Finding(refusal.rule, "error", refusal.reason, refusal.fix),), ())
+        return Decided((Finding.of(refusal),), ())
     figures = ((LENGTH, workload.lengths), (WANTED, workload.wanted), (PREFIX, workload.shared_prefix))
     known = {figure for figure, has in figures if has}
     findings, waiting = list[Finding](), list[tuple[str, tuple[str, ...]]]()

@@ -147,7 +147,7 @@ def plain(node: Node) -> Any:
 def _plain(node: Node, depth: int, left: list[int]) -> Any:
     left[0] -= 1
     if depth > 20 or left[0] < 0:
-        raise InputError(f"{node.source.path}: nested too deep, or more than {MOST_PLAIN:,} values")
+        raise node.source.error(None, f"nested too deep, or more than {MOST_PLAIN:,} values")
     if isinstance(node, Mapping):
         return {key.value: _plain(value, depth + 1, left) for key, value in node.entries()}
     if isinstance(node, Sequence):

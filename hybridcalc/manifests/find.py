@@ -25,7 +25,7 @@ from hybridcalc.manifests.templates import defaults_of, filled
 from hybridcalc.manifests.yamltree import Mapping, Node, documents
 from hybridcalc.shell.bounds import allowance
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Source, Text
+from hybridcalc.shell.source import FileError, Source, Text
 from hybridcalc.shell.variables import Outside
 
 LARGEST_FILE_BYTES = 4 * 2**20
@@ -86,10 +86,10 @@ def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | No
             engine = ENGINES.launchers.named.search(source.text.lower()) is not None
             trouble = Trouble(shown, line, "a template", "render it: `helm template ... | hybridcalc check -`", False)
             return Contents(source, (), (trouble,) if engine else ())
-        message = error.message.removeprefix(f"{shown}:").lstrip()
-        line_text, colon, rest = message.partition(": ")
-        line = int(line_text) if colon and line_text.isdecimal() else 0
-        return Contents(source, (), (Trouble(shown, line, rest if line else message, error.fix),))
+        line, message = 0, error.message
+        if isinstance(error, FileError) and error.path == shown:
+            line, message = error.line, error.problem
+        return Contents(source, (), (Trouble(shown, line, message, error.fix),))
     except RecursionError:
         return Contents(source, (), (Trouble(shown, 0, "nested too deep to be read"),))
 

@@ -16,14 +16,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from hybridcalc.deployment import Workload, parse_lengths
 from hybridcalc.engines.engine import ENGINES
-from hybridcalc.errors import InputError, printable
+from hybridcalc.errors import InputError
 from hybridcalc.manifests.fields import field_words, plain
 from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Place, Setting
+from hybridcalc.shell.source import FileError, Place, Setting
 from hybridcalc.shell.variables import Outside
 from hybridcalc.units import MOST_RANKS, MOST_SLOTS, parse_bytes, parse_tokens
 
@@ -190,7 +190,7 @@ def _marks(fields: Fields) -> dict[str, Place]:
     return {key.value: value.source.place(value.begin, value.end) for key, value in pairs}
 
 
-def _refusal(node: Fields, error: ValidationError) -> InputError:
+def _refusal(node: Fields, error: ValidationError) -> FileError:
     """The first thing that is wrong, with its line."""
     first = error.errors(include_url=False)[0]
     at: Node = node
@@ -205,7 +205,7 @@ def _refusal(node: Fields, error: ValidationError) -> InputError:
         at = inner
     where = ".".join(str(step) for step in first["loc"])
     message, fix = _said(first)
-    return node.source.error(at.begin, f"{printable(where[:120])}: {message}", fix or "see `hybridcalc check --schema`")
+    return node.source.error(at.begin, f"{where[:120]}: {message}", fix or "see `hybridcalc check --schema`")
 
 
 def _said(error: Any) -> tuple[str, str]:

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 import yaml
 
-from hybridcalc.errors import InputError
 from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import Source, Text, Word
+from hybridcalc.shell.source import FileError, Source, Text, Word
 
 MOST_NODES = 200_000
 """Nodes of one file; a file of 1 MiB has some 60,000."""
@@ -229,7 +228,7 @@ def documents(source: Source, text: Text | None = None) -> list[Node]:
         index = min(mark.index, len(content)) if mark is not None else 0
         line = source.place(index if text is None else text.at(index)).line
         problem = str(getattr(error, "problem", "") or getattr(error, "reason", "") or "cannot be parsed")
-        raise InputError(f"{source.path}:{line}: no YAML: {problem[:120]}") from None
+        raise FileError(source.path, line, f"no YAML: {problem[:120]}") from None
 
 
 def _whole(match: re.Match[str]) -> str:
@@ -277,7 +276,7 @@ def _build(source: Source, content: str, text: Text | None) -> list[Node]:
                 node = _STARTS[kind](source, at(event.start_mark.index), at(event.end_mark.index), event.tag)
             elif kind is yaml.AliasEvent:
                 if event.anchor not in anchors:
-                    raise InputError(f"{source.path}: *{event.anchor[:40]} names no anchor before it")
+                    raise source.error(None, f"*{event.anchor[:40]} names no anchor before it")
                 builder.add(anchors[event.anchor])
                 continue
             elif kind in _ENDS:
@@ -320,7 +319,7 @@ class _Builder:
         """A node where the next one belongs."""
         self._count += 1
         if self._count > MOST_NODES:
-            raise InputError(f"{self._source.path}: more than {MOST_NODES:,} nodes")
+            raise self._source.error(None, f"more than {MOST_NODES:,} nodes")
         top = self._top
         if type(top) is Mapping:
             if self._key is None:
@@ -336,7 +335,7 @@ class _Builder:
     def open(self, node: Node) -> None:
         """What comes next belongs into ``node``."""
         if len(self._open) >= DEEPEST:
-            raise InputError(f"{self._source.path}: deeper than {DEEPEST}")
+            raise self._source.error(None, f"deeper than {DEEPEST}")
         self._open.append(node)
         self._keys.append(self._key)
         self._top, self._key = node, None

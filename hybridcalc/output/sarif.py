@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from hybridcalc import __version__
 from hybridcalc.checks.baseline import fingerprint
-from hybridcalc.checks.results import Edit, Located, relative
+from hybridcalc.checks.results import IN_BASELINE, Edit, Located, relative
 from hybridcalc.checks.rules import all_rules
 from hybridcalc.checks.run import Report
 from hybridcalc.findings import Finding
@@ -86,7 +86,7 @@ def _result(item: Located, index: dict[str, int]) -> dict[str, Any]:
     if item.edit is not None and item.edit.exact:
         result["fixes"] = [_fix(item.edit, finding.fix)]
     if item.suppressed is not None:
-        kind = "external" if item.suppressed == "in the baseline" else "inSource"
+        kind = "external" if item.suppressed == IN_BASELINE else "inSource"
         result["suppressions"] = [{"kind": kind, "justification": item.suppressed}]
     return result
 

@@ -137,8 +137,7 @@ def _whole(where: str, text: str) -> int:
     try:
         return parse_tokens(text)
     except InputError as error:
-        fix = error.fix if error.message.endswith("is not a token count") else "write a whole number"
-        raise InputError(f"{where}: {error.message}", fix=fix) from None
+        raise InputError(f"{where}: {error.message}", fix=error.fix) from None
 
 
 class _Popularity:

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybridcalc.errors import InputError, quoted
+from hybridcalc.errors import AmbiguousFlag, InputError, MisspeltFlag, quoted
 from hybridcalc.shell.source import is_unresolved
 
 MOST_UNKNOWN = 100
@@ -115,36 +115,42 @@ class FlagTable:
         """
         given: dict[str, Any] = {}
         seen: set[str] = set()
-        before, passing, at = "", False, 0
-        if words and not is_flag(words[0]):
-            check_resolved(words[0])
-            given[""] = str(words[0])
-            at = 1
-        while at < len(words):
-            word = words[at]
-            at += 1
-            if not is_flag(word):
-                if not passing or is_unresolved(words[at - 2]):
-                    check_resolved(word)
-                    raise InputError(f"{quoted(word)}{before} belongs to no flag", fix="leave it out, or name its flag")
-                continue
-            typed, equals, value = word.partition("=")
-            name = self.spelling(typed)
-            flag, off = self._flag(name, seen)
-            before, passing = f" after {name[:40]}", flag is None
-            if flag is None:
-                continue
-            if flag.kind in ("flag", "switch"):
-                if equals:
-                    raise InputError(f"{name} takes no value, but has {quoted(value)}", fix=f"write {name} alone")
-                given[flag.spellings[0]] = not off
-                continue
-            if not equals:
-                if at == len(words) or is_flag(words[at]):
-                    raise InputError(f"{name} has no value", fix=f"write {name} and {self._wanted(flag)}")
-                value = words[at]
+        before, passing, at, word = "", False, 0, ""
+        try:
+            if words and not is_flag(word := words[0]):
+                check_resolved(word)
+                given[""] = str(word)
+                at = 1
+            while at < len(words):
+                word = words[at]
                 at += 1
-            given[flag.spellings[0]] = self.value(flag, name, value)
+                if not is_flag(word):
+                    if not passing or is_unresolved(words[at - 2]):
+                        check_resolved(word)
+                        raise InputError(
+                            f"{quoted(word)}{before} belongs to no flag", fix="leave it out, or name its flag"
+                        )
+                    continue
+                typed, equals, value = word.partition("=")
+                name = self.spelling(typed)
+                flag, off = self._flag(name, seen)
+                before, passing = f" after {name[:40]}", flag is None
+                if flag is None:
+                    continue
+                if flag.kind in ("flag", "switch"):
+                    if equals:
+                        raise InputError(f"{name} takes no value, but has {quoted(value)}", fix=f"write {name} alone")
+                    given[flag.spellings[0]] = not off
+                    continue
+                if not equals:
+                    if at == len(words) or is_flag(words[at]):
+                        raise InputError(f"{name} has no value", fix=f"write {name} and {self._wanted(flag)}")
+                    value = words[at]
+                    at += 1
+                given[flag.spellings[0]] = self.value(flag, name, value)
+        except InputError as error:
+            error.flag = word.partition("=")[0] if word.startswith("-") else str(word)
+            raise
         if unknown is not None:
             unknown.extend(sorted(seen))
         return given
@@ -198,7 +204,7 @@ class FlagTable:
             return meanings.pop()
         if meanings:
             some = ", ".join(near[:3]) + (", ..." if len(near) > 3 else "")
-            raise InputError(f"{name} could be {some}", fix="write the flag in full")
+            raise AmbiguousFlag(f"{name} could be {some}", fix="write the flag in full")
         self._check_spelling(name, unknown)
         return None, False
 
@@ -218,7 +224,7 @@ class FlagTable:
         typed = "--" + name.lstrip("-").replace("_", "-")
         for nearest in get_close_matches(typed, self.names, n=1, cutoff=LIKENESS) if len(name) <= 80 else ():
             if nearest in self.by_spelling or nearest in self.switched_off:
-                raise InputError(f"{quoted(name)[1:-1]} is not a flag of {self.engine}", fix=f"write {nearest}")
+                raise MisspeltFlag(f"{quoted(name)[1:-1]} is not a flag of {self.engine}", instead=nearest)
 
 
 def environment(env: Mapping[str, str], known: frozenset[str]) -> dict[str, str]:
@@ -257,9 +263,8 @@ def check_resolved(word: str, text: str = "") -> None:
 def is_flag(word: str) -> bool:
     """Whether argparse takes a word for a flag. Raises InputError for a dash that a word processor has lengthened."""
     if word.startswith(_DASHES):
-        raise InputError(
-            f"{quoted(word)} begins with a typographic dash", fix=f"write --{quoted(word[1:].lstrip('-'))[1:-1]}"
-        )
+        name = quoted(word[1:].lstrip("-"))[1:-1]
+        raise MisspeltFlag(f"{quoted(word)} begins with a typographic dash", instead=f"--{name}")
     return word.startswith("-") and word != "-" and not _NEGATIVE.fullmatch(word) and " " not in word.partition("=")[0]
 
 

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, printable
 
 _EXPANSION = re.compile(r"\$[A-Za-z0-9_@*{(]|`")
 
@@ -23,6 +23,20 @@ class Place(NamedTuple):
     column: int
     begin: int
     end: int
+
+
+class FileError(InputError):
+    """What is wrong at a line of a file, or with all of it (line 0); ``problem`` is the message without the place.
+
+    A text without a path is somebody's own line and has no places.
+    """
+
+    kind = "file"
+
+    def __init__(self, path: str, line: int, problem: str, *, fix: str = "") -> None:
+        where = f"{path}:{line}" if line else path
+        super().__init__(f"{where}: {problem}" if path else problem, fix=fix)
+        self.path, self.line, self.problem = path, line, printable(problem)
 
 
 class Source:
@@ -65,9 +79,9 @@ class Source:
         end = self._starts[number] if number < len(self._starts) else len(self.text)
         return self.text[begin:end].rstrip("\r\n")
 
-    def error(self, at: int, message: str, fix: str = "") -> InputError:
-        """What is wrong at a character offset; a text without a path is somebody's own line and has no places."""
-        return InputError(f"{self.path}:{self.place(at).line}: {message}" if self.path else message, fix=fix)
+    def error(self, at: int | None, problem: str, fix: str = "") -> "FileError":
+        """What is wrong at a character offset, None for the whole of the file."""
+        return FileError(self.path, 0 if at is None else self.place(at).line, problem, fix=fix)
 
 
 class Text:

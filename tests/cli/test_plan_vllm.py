@@ -372,7 +372,7 @@ def test_crossover_counts_whole_pages() -> None:
             ("bamba-9b", *VLLM),
             1,
             "error: vLLM 0.33.0 no longer has BambaForCausalLM: the last version that had it is 0.23.0\n"
-            "       add --engine-version 0.23.0\n",
+            "       use --engine-version 0.23.0\n",
         ),
         (
             ("nemotron-h-8b", "--engine", "tgi"),

@@ -185,7 +185,8 @@ REFUSED = {
     ),
     "a track interval beside the page": (
         "Qwen3NextForCausalLM", {"page_size": 64, "mamba_track_interval": 100},
-        "--mamba-track-interval 100 is no multiple of --page-size 64", "write 128",
+        "--mamba-track-interval 100 is no multiple of --page-size 64",
+        "write --mamba-track-interval 128",
     ),
     "a page beside the chunk": (
         "Qwen3NextForCausalLM", {"page_size": 48, "mamba_track_interval": 96},

@@ -30,7 +30,7 @@ def test_a_removed_model_is_refused_with_the_version_that_last_had_it(model: str
     """Bamba and MiniMax went after 0.23.0, Plamo2 after 0.26.0; under that version it is planned."""
     found, name = refusal(model, after), load_model(model).architecture
     assert found.message == f"vLLM {after} no longer has {name}: the last version that had it is {last}"
-    assert found.fix == f"add --engine-version {last}"
+    assert found.fix == f"use --engine-version {last}"
     assert prepare(load_model(model), EngineArgs(engine_version=last)).bytes_per_block > 0
 
 
@@ -38,7 +38,7 @@ def test_a_removed_model_is_refused_with_the_version_that_last_had_it(model: str
 def test_a_model_that_came_later_is_refused_with_the_version_that_first_had_it(model: str, first: str) -> None:
     found = refusal(model, "0.22.1")
     assert found.message.endswith(f"yet: the first version that has it is {first}")
-    assert found.fix == f"add --engine-version {first}"
+    assert found.fix == f"use --engine-version {first}"
     assert prepare(load_model(model), EngineArgs(engine_version=first)).bytes_per_block > 0
 
 

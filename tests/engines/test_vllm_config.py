@@ -120,7 +120,7 @@ def test_a_retired_mode_is_refused(version: str) -> None:
     assert found.message == (
         f"vLLM {version} has no Mamba cache mode all: the last version that had it is 0.31.0, later ones run align"
     )
-    assert found.fix == "leave out --mamba-cache-mode, or add --engine-version 0.31.0"
+    assert found.fix == "leave out --mamba-cache-mode, or use --engine-version 0.31.0"
 
 
 def test_a_retired_mode_is_refused_by_the_newest_release_where_none_is_named() -> None:

@@ -47,7 +47,7 @@ def mended(fix: str, flags: dict) -> dict:
     changed = dict(flags)
     for name in re.findall(r"leave out --([a-z-]+)", fix):
         changed.pop(name.replace("-", "_"))
-    line = re.search(r"(?:write|add) (--[^,]*)", fix)
+    line = re.search(r"(?:write|add|use) (--[^,]*)", fix)
     if line:
         words = line[1].split()
         if words[0] == "--engine-version":  # an option of the command, not of the engine
@@ -108,7 +108,7 @@ def test_a_refusal_carries_its_rule_its_stage_and_a_fix_that_starts(
     refusal = caught.value
     assert (refusal.rule, refusal.stage) == (rule, stage)
     assert reason in refusal.reason and refusal.fix
-    changed = instead if instead is not None else mended(refusal.fix.split(", or add")[0], flags)
+    changed = instead if instead is not None else mended(refusal.fix.split(", or use")[0], flags)
     assert changed != flags
     assert planned(**changed).num_blocks > 0
 
@@ -117,8 +117,7 @@ def test_a_refusal_carries_its_rule_its_stage_and_a_fix_that_starts(
 def test_the_version_that_a_refusal_names_starts(mode: str, version: str) -> None:
     with pytest.raises(Refusal) as caught:
         planned(mamba_cache_mode=mode, engine_version=version)
-    again = mended(re.search(r"(add --engine-version .*)", caught.value.fix)[1], {"mamba_cache_mode": mode})
-    assert planned(**again).num_blocks > 0
+    assert planned(mamba_cache_mode=mode, engine_version=caught.value.release).num_blocks > 0
 
 
 TRAPS = [

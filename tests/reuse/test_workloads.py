@@ -88,7 +88,7 @@ def test_a_million_requests_are_streamed() -> None:
         ("cyclic:prefixes=0", "--workload cyclic: prefixes=0: not a whole number from 1 to 1,000,000", ""),
         ("cyclic:tokens=1G", "--workload cyclic: tokens=1G: '1G' is not a token count", "write 9216"),
         ("cyclic:tokens=129M", "--workload cyclic: tokens=129M: not a whole number from 1 to 134,217,728", ""),
-        ("cyclic:prefixes=1.5", "--workload cyclic: prefixes=1.5: '1.5' is not a usable token count", "write a whole"),
+        ("cyclic:prefixes=1.5", "--workload cyclic: prefixes=1.5: '1.5' is not a usable token count", "whole tokens"),
         ("chat:preempt=\u0660.\u0665", "--workload chat: preempt=\u0660.\u0665 is not a number", "write one like 1.0"),
         ("chat:turns=1001", "--workload chat: turns=1001: not a whole number from 1 to 1,000", ""),
         ("fanout:steps=1001", "--workload fanout: steps=1001: not a whole number from 1 to 1,000", ""),

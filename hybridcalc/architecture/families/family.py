@@ -146,7 +146,11 @@ def family_class(name: str) -> type[RecurrentState]:
 def rule_for(family: str, rules: Mapping[str, Rule], holder: str) -> Rule:
     """A family's row in a table of ``holder``, an engine. Raises UnknownFamily where there is none."""
     if family not in rules:
-        raise UnknownFamily(f"{holder} has no rule for family {family}", fix="plan it for an engine that runs it")
+        raise UnknownFamily(
+            f"{holder} has no rule for family {family}",
+            lacking=f"family {family}",
+            fix="plan it for an engine that runs it",
+        )
     return rules[family]
 
 

@@ -62,7 +62,9 @@ def _attention_workers(given: Mapping[str, Any]) -> dict[str, Any]:
         return {"dp_size": replicas}
     if replicas > 1:
         raise InputError(
-            f"--dp-size {replicas} beside --attn-dp-size {workers}: SGLang takes one of them", fix="leave out --dp-size"
+            f"--dp-size {replicas} beside --attn-dp-size {workers}: SGLang takes one of them",
+            fix="leave out --dp-size",
+            flag="--dp-size",
         )
     return {"dp_size": workers, "enable_dp_attention": True}
 
@@ -79,7 +81,9 @@ def _draft_tokens(given: Mapping[str, Any], algorithm: str | None) -> int | None
     drafts = int(given[name]) + more
     if asked is not None and asked != drafts:
         raise InputError(
-            f"{name} {given[name]} makes {drafts} draft tokens, not {asked}", fix="leave out one of the two flags"
+            f"{name} {given[name]} makes {drafts} draft tokens, not {asked}",
+            fix="leave out one of the two flags",
+            flag=name,
         )
     return drafts
 

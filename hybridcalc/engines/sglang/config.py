@@ -99,6 +99,7 @@ class ServerArgs(Arguments):
             raise InputError(
                 f"--dp-size {self.dp_size} does not divide --tp-size {self.tp_size}",
                 fix="under --enable-dp-attention the tp ranks are shared out among the dp workers",
+                flag="--dp-size",
             )
         return self.tp_size // self.attn_dp_size
 
@@ -177,13 +178,13 @@ def check_together(args: ServerArgs) -> None:
     algorithm = args.speculative_algorithm
     if algorithm is None:
         if args.speculative_num_draft_tokens is not None:
-            raise InputError(
-                "--speculative-num-draft-tokens has no effect alone", fix="add --speculative-algorithm NAME"
-            )
+            flag = "--speculative-num-draft-tokens"
+            raise InputError(f"{flag} has no effect alone", fix="add --speculative-algorithm NAME", flag=flag)
     elif args.speculative_num_draft_tokens is None:
         raise InputError(
             f"--speculative-algorithm {algorithm} needs a number of draft tokens",
             fix="add --speculative-num-draft-tokens D",
+            flag="--speculative-algorithm",
         )
     elif args.draft_kv_bytes_per_token is not None and algorithm not in OWN_DRAFT_CELL:
         raise InputError(f"SGLang prices the KV of an {algorithm} draft by its layers", fix="give --draft-layers N")

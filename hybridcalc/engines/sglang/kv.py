@@ -15,7 +15,7 @@ from hybridcalc.architecture.attention import GroupedQueryKV, IndexCache, Latent
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, NotModelled
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 
 KV_CACHE_DTYPES = ("auto", "bfloat16", "fp8_e4m3", "fp8_e5m2", "fp4_mx_block16", "mxfp8")
@@ -85,8 +85,10 @@ def kv_dtype(model: Architecture, args: ServerArgs) -> str:
     """The dtype KV is stored in; auto takes the model's."""
     asked = KV_DTYPE_ALIASES.get(args.kv_cache_dtype, args.kv_cache_dtype)
     if asked not in KV_CACHE_DTYPES:
-        raise InputError(
-            f"--kv-cache-dtype {asked[:40]} is not known", fix=f"write one of {', '.join(KV_CACHE_DTYPES)}"
+        raise NotModelled(
+            f"--kv-cache-dtype {asked[:40]} is not known",
+            fix=f"write one of {', '.join(KV_CACHE_DTYPES)}",
+            flag="--kv-cache-dtype",
         )
     return model.model_dtype if asked == "auto" else asked
 
@@ -106,6 +108,7 @@ def check_dcp(args: ServerArgs) -> None:
         raise InputError(
             f"--dcp-size {args.dcp_size} does not divide the {args.attn_tp_size} ranks of an attention worker",
             fix="context parallelism shares those ranks; give a divisor of --tp-size",
+            flag="--dcp-size",
         )
 
 

@@ -164,7 +164,9 @@ def _fraction(args: ServerArgs) -> float:
     if args.mem_fraction_static is None:
         raise InputError(NO_FRACTION[0], fix=NO_FRACTION[1])
     if not 0 < args.mem_fraction_static < 1:
-        raise InputError(f"--mem-fraction-static {args.mem_fraction_static:g} is not between 0 and 1")
+        raise InputError(
+            f"--mem-fraction-static {args.mem_fraction_static:g} is not between 0 and 1", flag="--mem-fraction-static"
+        )
     return args.mem_fraction_static
 
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from hybridcalc.engines.releases import RECORDED, Change, Releases
-from hybridcalc.errors import Refusal
+from hybridcalc.errors import Refusal, with_release
 
 EXTRA_BUFFER_0_5_16 = frozenset({
     "KimiLinearForCausalLM", "BailingMoeV2_5ForCausalLM", "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration",
@@ -92,5 +92,6 @@ def check_model(rules: RuleSet, architecture: str) -> None:
             f"SGLang {rules.version} has no class for {architecture}",
             stage="arguments",
             rule="HC024",
-            fix=f"use --engine-version {NEWEST_VERSION}",
+            fix=with_release(NEWEST_VERSION),
+            release=NEWEST_VERSION,
         )

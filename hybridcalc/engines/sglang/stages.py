@@ -43,7 +43,9 @@ def _bounds(layers: int, args: ServerArgs) -> list[int]:
             )
     else:
         if args.pp_size > layers:
-            raise InputError(f"--pp-size {args.pp_size} is more than the {layers} layers of the model")
+            raise InputError(
+                f"--pp-size {args.pp_size} is more than the {layers} layers of the model", flag="--pp-size"
+            )
         base, more = divmod(layers, args.pp_size)
         counts = [base + (stage >= args.pp_size - more) for stage in range(args.pp_size)]
     bounds = [0]

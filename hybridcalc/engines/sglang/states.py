@@ -15,7 +15,7 @@ from hybridcalc.architecture.families.family import StateShapes
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.families import family_rule
-from hybridcalc.errors import InputError, printable
+from hybridcalc.errors import InputError, NotModelled, printable
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 
 SSM_DTYPES = ("float32", "bfloat16", "float16")
@@ -82,7 +82,7 @@ def state_slot(model: Architecture, args: ServerArgs) -> StateSlot:
     does not divide.
     """
     if model.state is None:
-        raise InputError(f"{model.name} has no recurrent layer: it keeps no state")
+        raise NotModelled(f"{model.name} has no recurrent layer: it keeps no state")
     shapes = model.state.shapes(state_ranks(model, args))
     conv_dtype, ssm_dtype, reason = _dtypes(model, args)
     slot = StateSlot(

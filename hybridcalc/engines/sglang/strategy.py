@@ -204,7 +204,9 @@ def _check_no_buffer(overlap: bool, args: ServerArgs) -> None:
             "add --disable-overlap-schedule, or leave the strategy at auto",
         )
     if args.attention_backend == "trtllm_mha":
-        raise _refusal("HC003", "no_buffer does not run with --attention-backend trtllm_mha", "use triton")
+        raise _refusal(
+            "HC003", "no_buffer does not run with --attention-backend trtllm_mha", "use triton", "--attention-backend"
+        )
 
 
 def _check_extra_buffer(
@@ -244,7 +246,7 @@ def _check_extra_buffer(
         raise _refusal(
             "HC005",
             f"--mamba-track-interval {interval} is no multiple of --page-size {page}",
-            f"write {-(-interval // page) * page}",
+            f"write --mamba-track-interval {-(-interval // page) * page}",
         )
     chunk = chunk_size(model)
     if max(chunk, page) % min(chunk, page):
@@ -267,6 +269,7 @@ def _check_replayssm(args: ServerArgs) -> None:
                 "HC006",
                 f"ReplaySSM decoding does not run on the {args.linear_attn_decode_backend} backend",
                 "use --linear-attn-decode-backend triton",
+                "--linear-attn-decode-backend",
             )
         if args.mamba_radix_cache_strategy.startswith("extra_buffer"):
             raise _refusal("HC006", "ReplaySSM decoding does not run with extra buffers", "use no_buffer")
@@ -286,6 +289,7 @@ def _check_replayssm(args: ServerArgs) -> None:
                 "HC006",
                 f"ReplaySSM verification does not run on the {args.linear_attn_decode_backend} backend",
                 "use triton or flashinfer",
+                "--linear-attn-decode-backend",
             )
         if args.disaggregation_mode == "prefill":
             raise _refusal(
@@ -325,5 +329,5 @@ def _supports_extra_buffer(model: Architecture, args: ServerArgs, rules: RuleSet
     return not rules.extra_buffer_platforms or args.platform in rules.extra_buffer_platforms
 
 
-def _refusal(rule: str, reason: str, fix: str) -> Refusal:
-    return Refusal(reason, stage="strategy", rule=rule, fix=fix)
+def _refusal(rule: str, reason: str, fix: str, flag: str = "") -> Refusal:
+    return Refusal(reason, stage="strategy", rule=rule, fix=fix, flag=flag)

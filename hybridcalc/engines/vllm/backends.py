@@ -14,7 +14,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.releases import RuleSet
-from hybridcalc.errors import InputError, Refusal
+from hybridcalc.errors import NotModelled, Refusal
 
 DEFAULT_BLOCK = 16
 """Tokens of a block where nothing asks for another."""
@@ -53,10 +53,8 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
     if args.attention_backend is not None:
         name = args.attention_backend.upper()
         if name not in FIXED_BACKENDS:
-            raise InputError(
-                f"--attention-backend {args.attention_backend[:40]} is not modelled",
-                fix=f"one of {', '.join(FIXED_BACKENDS)}",
-            )
+            asked = f"--attention-backend {args.attention_backend[:40]}"
+            raise NotModelled(f"{asked} is not modelled", lacking=asked, fix=f"one of {', '.join(FIXED_BACKENDS)}")
         return Backend(name, FIXED_BACKENDS[name], FLASHINFER_LAYOUTS if name == "FLASHINFER" else FREE_LAYOUTS)
     major, kv = args.capability[0], args.kv_cache_dtype
     if isinstance(model.attention, LatentKV):
@@ -103,7 +101,6 @@ def resolve_layout(args: EngineArgs, backend: Backend | None) -> str:
 def kv_element_bytes(args: EngineArgs, dtype_bytes: int) -> int:
     """Bytes of one KV element. Raises InputError for a packed format."""
     if args.kv_cache_dtype not in KV_DTYPES:
-        raise InputError(
-            f"--kv-cache-dtype {args.kv_cache_dtype[:40]} is not modelled", fix=f"one of {', '.join(KV_DTYPES)}"
-        )
+        asked = f"--kv-cache-dtype {args.kv_cache_dtype[:40]}"
+        raise NotModelled(f"{asked} is not modelled", lacking=asked, fix=f"one of {', '.join(KV_DTYPES)}")
     return KV_DTYPES[args.kv_cache_dtype] or dtype_bytes

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.releases import is_later
-from hybridcalc.errors import InputError, Refusal
+from hybridcalc.errors import NotModelled, Refusal, with_release
 
 
 class ModelClass(NamedTuple):
@@ -96,8 +96,10 @@ def model_class(model: Architecture, version: str) -> ModelClass:
         if model.state is None:
             return ModelClass()
         if name in NOT_MODELLED:
-            raise InputError(
-                f"the hybrid class {name} is not modelled for vLLM", fix="plan it for SGLang: --engine sglang"
+            raise NotModelled(
+                f"the hybrid class {name} is not modelled for vLLM",
+                lacking=f"the hybrid class {name}",
+                fix="plan it for SGLang: --engine sglang",
             )
         raise Refusal(
             f"vLLM {version} has no hybrid class {name}",
@@ -110,13 +112,15 @@ def model_class(model: Architecture, version: str) -> ModelClass:
             f"vLLM {version} no longer has {name}: the last version that had it is {found.last}",
             stage="create_engine_config",
             rule="HC043",
-            fix=f"add --engine-version {found.last}",
+            fix=with_release(found.last),
+            release=found.last,
         )
     if found.first and is_later(found.first, version):
         raise Refusal(
             f"vLLM {version} has no class {name} yet: the first version that has it is {found.first}",
             stage="create_engine_config",
             rule="HC043",
-            fix=f"add --engine-version {found.first}",
+            fix=with_release(found.first),
+            release=found.first,
         )
     return found

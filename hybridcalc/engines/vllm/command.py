@@ -57,7 +57,8 @@ def _speculation(fields: dict[str, Any]) -> dict[str, Any]:
     ):
         raise InputError(
             f"--speculative-config: num_speculative_tokens {quoted(drafts)} is not a whole number from 1 to "
-            f"{MOST_DRAFTS:,}"
+            f"{MOST_DRAFTS:,}",
+            flag="--speculative-config",
         )
     return fields | {"speculative_config": config}
 
@@ -83,12 +84,12 @@ def _undotted(words: Sequence[str]) -> list[str]:
             continue
         if not equals:
             if at == len(words):
-                raise InputError(f"{quoted(word)} has no value", fix="write it after the name")
+                raise InputError(f"{quoted(word)} has no value", fix="write it after the name", flag=name)
             value = words[at]
             at += 1
         flag, *path = _spelling(name).removesuffix("+").split(".")
         if not all(path):
-            raise InputError(f"{quoted(word)} names no field", fix=f"write {flag}.NAME VALUE")
+            raise InputError(f"{quoted(word)} names no field", fix=f"write {flag}.NAME VALUE", flag=name)
         if flag in TABLE.by_spelling and TABLE.by_spelling[flag].kind == "json":
             check_resolved(value)
             _put(gathered.setdefault(flag, {}), path[:DEEPEST], _json_or_text(value))

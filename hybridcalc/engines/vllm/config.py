@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hybridcalc.engines.arguments import Arguments, Bounds
-from hybridcalc.errors import InputError, quoted
+from hybridcalc.errors import InputError, NotModelled, quoted
 
 if TYPE_CHECKING:
     from hybridcalc.shell.flags import Flag
@@ -146,12 +146,19 @@ def check_arguments(args: EngineArgs) -> None:
     BOUNDS.check(args)
     method = (args.speculative_config or {}).get("method")
     if method is not None and not isinstance(method, str):
-        raise InputError(f"the speculative method {quoted(method)} is not a name", fix="mtp, ngram, eagle3, ...")
+        raise InputError(
+            f"the speculative method {quoted(method)} is not a name",
+            fix="mtp, ngram, eagle3, ...",
+            flag="--speculative-config",
+        )
     if args.max_model_len == 0:
-        raise InputError("max_model_len 0 is not a usable length", fix="write tokens, or -1 for what fits")
+        raise InputError(
+            "max_model_len 0 is not a usable length", fix="write tokens, or -1 for what fits", flag="--max-model-len"
+        )
 
 
 def check_together(args: EngineArgs) -> None:
     """Raise InputError for arguments that no plan here models."""
     if args.pipeline_parallel_size > 1:
-        raise InputError("pipeline parallelism of vLLM is not modelled", fix="leave out --pipeline-parallel-size")
+        what, flag = "pipeline parallelism of vLLM", "--pipeline-parallel-size"
+        raise NotModelled(f"{what} is not modelled", lacking=what, fix=f"leave out {flag}", flag=flag)

@@ -6,7 +6,6 @@
 Mirrors vLLM engine/arg_utils.py, config/vllm.py, config/cache.py, model_executor/models/config.py.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -17,7 +16,7 @@ from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
 from hybridcalc.engines.vllm.states import NEMOTRON, QWEN3_5, StateTensor, layer_state
-from hybridcalc.errors import InputError, Refusal, ShardingError
+from hybridcalc.errors import InputError, Refusal, ShardingError, with_release
 
 MOST_DRAFTS = 1024
 MOST_RANKS_TRIED = 128
@@ -37,7 +36,8 @@ def check_cache_mode(args: EngineArgs, rules: RuleSet) -> None:
             f"{last}, later ones run align",
             stage="create_engine_config",
             rule="HC042",
-            fix=f"leave out --mamba-cache-mode, or add --engine-version {last}",
+            fix=f"leave out --mamba-cache-mode, or {with_release(last)}",
+            release=last,
         )
 
 
@@ -52,40 +52,40 @@ def with_drafts(model: Architecture, args: EngineArgs, kind: ModelClass) -> tupl
         return args, 0
     config = args.speculative_config or {}
     if config.get("method") is None and config.get("model") is None:
-        raise Refusal(
+        raise _refusal(
+            "HC049",
             "speculation names neither a method nor a draft model",
-            stage="create_engine_config",
-            rule="HC049",
-            fix='add "method" to --speculative-config: mtp, ngram, eagle3, ...',
+            'add "method" to --speculative-config: mtp, ngram, eagle3, ...',
+            "--speculative-config",
         )
     if method == "suffix" and not args.num_speculative_tokens:
         return _drafting(args, SUFFIX_DRAFTS), layers or 0
     if not method.endswith("mtp"):
         if not args.num_speculative_tokens:
-            raise Refusal(
+            raise _refusal(
+                "HC049",
                 f"the speculative method {method[:40]} needs a number of draft tokens",
-                stage="create_engine_config",
-                rule="HC049",
-                fix='add "num_speculative_tokens": N to --speculative-config',
+                'add "num_speculative_tokens": N to --speculative-config',
+                "--speculative-config",
             )
         return args, layers or 0
     own = layers if layers is not None else (model.draft_layers or kind.mtp_layers)
     if not own:
-        raise Refusal(
+        raise _refusal(
+            "HC049",
             f"{model.name} has no MTP layers to draft with",
-            stage="create_engine_config",
-            rule="HC049",
-            fix="use another speculative method, or --draft-layers N",
+            "use another speculative method, or --draft-layers N",
+            "--speculative-config",
         )
     if own > MOST_DRAFTS:
         raise InputError(f"{model.name} has {own:,} draft layers, beyond any model")
     drafts = args.num_speculative_tokens or own
     if drafts > own and drafts % own:
-        raise Refusal(
+        raise _refusal(
+            "HC049",
             f"{drafts} speculative tokens are no multiple of the {own} MTP layers",
-            stage="create_engine_config",
-            rule="HC049",
-            fix=f"write a multiple of {own}",
+            f"write a multiple of {own}",
+            "--speculative-config",
         )
     return _drafting(args, drafts), own
 
@@ -120,15 +120,15 @@ def ssm_setting(model: Architecture, args: EngineArgs) -> str:
     return (model.declared_ssm_dtype or "auto") if model.architecture in QWEN3_5 else "auto"
 
 
+def _refusal(rule: str, reason: str, fix: str, flag: str = "") -> Refusal:
+    return Refusal(reason, stage="create_engine_config", rule=rule, fix=fix, flag=flag)
+
+
 def check_configuration(model: Architecture, args: EngineArgs, model_dtype: str, *, caching: bool) -> None:
     """Raise Refusal for what the configuration refuses, in its order."""
-
-    def refuse(rule: str, reason: str, fix: str) -> Refusal:
-        return Refusal(reason, stage="create_engine_config", rule=rule, fix=fix)
-
     longest, asked = longest_of(model), args.max_model_len
     if longest and asked is not None and asked > longest and not _allows_long(args):
-        raise refuse(
+        raise _refusal(
             "HC051",
             f"max_model_len {asked:,} is beyond the model's own {longest:,}",
             f"write --max-model-len {longest}, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1",
@@ -136,25 +136,34 @@ def check_configuration(model: Architecture, args: EngineArgs, model_dtype: str,
 
     heads, tp = model.num_attention_heads, args.tensor_parallel_size
     if heads and heads % tp and (model.attention_layers or model.window_layers):
-        raise refuse(
+        raise _refusal(
             "HC050", f"tensor parallel size {tp} does not divide the {heads} attention heads", ranks_that_divide(model)
         )
     if args.kv_cache_dtype in ("float16", "bfloat16") and args.kv_cache_dtype != model_dtype:
-        raise refuse(
-            "HC049", f"--kv-cache-dtype {args.kv_cache_dtype} is not the model's dtype {model_dtype}", "write auto"
+        raise _refusal(
+            "HC049",
+            f"--kv-cache-dtype {args.kv_cache_dtype} is not the model's dtype {model_dtype}",
+            "write auto",
+            "--kv-cache-dtype",
         )
     if args.mamba_block_size not in (None, model_length(model, args)) and not caching:
-        raise refuse("HC049", "--mamba-block-size needs prefix caching", "leave it out, or --enable-prefix-caching")
+        raise _refusal(
+            "HC049",
+            "--mamba-block-size needs prefix caching",
+            "leave it out, or --enable-prefix-caching",
+            "--mamba-block-size",
+        )
     if caching and model.state is not None and args.enable_chunked_prefill is False:
-        raise refuse(
+        raise _refusal(
             "HC049",
             "caching prefixes of recurrent layers needs chunked prefill",
             "leave out --no-enable-chunked-prefill",
+            "--enable-chunked-prefill",
         )
-    _check_replayssm(model, args, refuse, align=caching)
+    _check_replayssm(model, args, align=caching)
     dcp = args.decode_context_parallel_size
     if tp % dcp:
-        raise refuse(
+        raise _refusal(
             "HC050",
             f"decode context parallel size {dcp} does not divide tensor parallel size {tp}",
             f"write one of {', '.join(str(n) for n in range(1, tp + 1) if tp % n == 0)}",
@@ -231,39 +240,60 @@ def check_state_dtype(model: Architecture, args: EngineArgs) -> None:
             stage="update_block_size_for_backend",
             rule="HC049",
             fix=f"one of {', '.join(taken)}",
+            flag="--mamba-ssm-cache-dtype",
         )
 
 
-def _check_replayssm(
-    model: Architecture, args: EngineArgs, refuse: Callable[[str, str, str], Refusal], *, align: bool
-) -> None:
+def _check_replayssm(model: Architecture, args: EngineArgs, *, align: bool) -> None:
     """ReplaySSM: which classes, backends and buffers, with speculation and without."""
     if not args.use_replayssm:
         return
     flashinfer, drafts = args.mamba_backend == "flashinfer", args.num_speculative_tokens
     if model.architecture not in REPLAYSSM_CLASSES:
-        raise refuse("HC049", f"{model.architecture} does not run ReplaySSM", "leave out --use-replayssm")
+        raise _refusal(
+            "HC049", f"{model.architecture} does not run ReplaySSM", "leave out --use-replayssm", "--use-replayssm"
+        )
     if flashinfer and args.replayssm_buffer_len > 16:
-        raise refuse(
-            "HC049", "FlashInfer ReplaySSM takes a buffer of 16 steps at most", "write --replayssm-buffer-len 16"
+        raise _refusal(
+            "HC049",
+            "FlashInfer ReplaySSM takes a buffer of 16 steps at most",
+            "write --replayssm-buffer-len 16",
+            "--replayssm-buffer-len",
         )
     if drafts and family_rule(model).replays_drafts:
         return
     if drafts and align:
-        raise refuse(
-            "HC049", "ReplaySSM with speculation does not run with prefix caching", "add --no-enable-prefix-caching"
+        raise _refusal(
+            "HC049",
+            "ReplaySSM with speculation does not run with prefix caching",
+            "add --no-enable-prefix-caching",
+            "--use-replayssm",
         )
     if drafts and args.replayssm_buffer_len < 1 + drafts:
-        raise refuse(
-            "HC049", f"ReplaySSM needs a buffer of 1 + {drafts} steps", f"write --replayssm-buffer-len {1 + drafts}"
+        raise _refusal(
+            "HC049",
+            f"ReplaySSM needs a buffer of 1 + {drafts} steps",
+            f"write --replayssm-buffer-len {1 + drafts}",
+            "--replayssm-buffer-len",
         )
     if drafts and not flashinfer:
-        raise refuse("HC049", "Triton ReplaySSM does not run with speculation", "write --mamba-backend flashinfer")
+        raise _refusal(
+            "HC049",
+            "Triton ReplaySSM does not run with speculation",
+            "write --mamba-backend flashinfer",
+            "--use-replayssm",
+        )
     if flashinfer and align:
-        raise refuse("HC049", "FlashInfer ReplaySSM does not run with prefix caching", "add --no-enable-prefix-caching")
+        raise _refusal(
+            "HC049",
+            "FlashInfer ReplaySSM does not run with prefix caching",
+            "add --no-enable-prefix-caching",
+            "--use-replayssm",
+        )
     if not flashinfer and args.second_model_runner:
-        raise refuse(
+        raise _refusal(
             "HC049",
             "Triton ReplaySSM does not run on model runner V2",
             "write --mamba-backend flashinfer, or set VLLM_USE_V2_MODEL_RUNNER=0",
+            "--use-replayssm",
         )

@@ -75,7 +75,11 @@ def rest_from_gpu(
     """
     share = args.gpu_memory_utilization
     if not 0 < share <= 1:
-        raise InputError(f"--gpu-memory-utilization {share:g} is not a share of the memory", fix="write 0.92")
+        raise InputError(
+            f"--gpu-memory-utilization {share:g} is not a share of the memory",
+            fix="write 0.92",
+            flag="--gpu-memory-utilization",
+        )
     budget = gpu.gib * share
     if weights_gib >= budget:
         raise Refusal(

@@ -22,7 +22,7 @@ from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.engines.vllm.states import StateTensor, layer_state
-from hybridcalc.errors import InputError, Refusal
+from hybridcalc.errors import NotModelled, Refusal
 from hybridcalc.formulas.pages import aligned_block
 from hybridcalc.units import DTYPE_BYTES
 
@@ -53,7 +53,8 @@ def kv_bytes_per_token(model: Architecture, args: EngineArgs, model_dtype: str) 
     if attention is None:
         return 0
     if isinstance(attention, LatentKV) and attention.indexer is not None:
-        raise InputError(f"the index cache of {model.name} is not modelled for vLLM", fix="plan it for SGLang")
+        cache = f"the index cache of {model.name}"
+        raise NotModelled(f"{cache} is not modelled for vLLM", lacking=cache, fix="plan it for SGLang")
     tp = args.tensor_parallel_size
     size = kv_elements_per_token(attention, tp) * kv_element_bytes(args, DTYPE_BYTES[model_dtype])
     if args.kv_cache_dtype.endswith("per_token_head") and isinstance(attention, GroupedQueryKV):

@@ -28,7 +28,7 @@ from hybridcalc.engines.vllm.pages import check_layer_fits, checkpoint_grid, kv_
 from hybridcalc.engines.vllm.prepared import Prepared as Prepared
 from hybridcalc.engines.vllm.prepared import Sizing as Sizing
 from hybridcalc.engines.vllm.releases import rules_for
-from hybridcalc.errors import InputError, Refusal
+from hybridcalc.errors import NotModelled, Refusal
 from hybridcalc.formulas.pages import divisors
 from hybridcalc.units import GIB
 
@@ -100,7 +100,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     letters = model.layers.replace("w", "a").replace("v", "b") if kind.ignores_window else model.layers
     layers = buckets(letters, attention_first=kind.attention_first, draft_layers=draft_layers)
     if not layers:
-        raise InputError(f"{model.name} has no layer that keeps a cache")
+        raise NotModelled(f"{model.name} has no layer that keeps a cache")
     groups, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block)
     if rules.layout_line:
         log.append(loglines.layout(layout))

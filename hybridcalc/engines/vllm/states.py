@@ -14,7 +14,7 @@ from hybridcalc.engines.vllm.classes import CLASSES, ModelClass
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.releases import rules_for
-from hybridcalc.errors import IllegalCombination, InputError, quoted
+from hybridcalc.errors import IllegalCombination, InputError, NotModelled, quoted
 from hybridcalc.units import DTYPE_BYTES
 
 STATE_DTYPES = ("float32", "bfloat16", "float16")
@@ -45,7 +45,7 @@ def layer_state(model: Architecture, args: EngineArgs) -> tuple[StateTensor, ...
     the layer refuses the rank count.
     """
     if model.state is None:
-        raise InputError(f"{model.name} has no recurrent layer: it keeps no state")
+        raise NotModelled(f"{model.name} has no recurrent layer: it keeps no state")
     rule = family_rule(model)
     conv_dtype, ssm_dtype = _dtypes(model, args)
     release = rules_for(args.engine_version)[0]
@@ -78,7 +78,9 @@ def _dtypes(model: Architecture, args: EngineArgs) -> tuple[str, str]:
         if args.mamba_ssm_cache_dtype not in takes:
             label = model.state.label if model.state is not None else ""
             raise IllegalCombination(
-                f"vLLM keeps no {label} state in {args.mamba_ssm_cache_dtype}", fix=f"one of {', '.join(takes)}"
+                f"vLLM keeps no {label} state in {args.mamba_ssm_cache_dtype}",
+                fix=f"one of {', '.join(takes)}",
+                flag="--mamba-ssm-cache-dtype",
             )
         obeyed = (
             CLASSES.get(model.architecture, ModelClass()).state_dtype_obeyed and args.mamba_ssm_cache_dtype != "auto"

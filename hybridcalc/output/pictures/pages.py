@@ -64,7 +64,7 @@ def plan_page(plan: Answer, engine: str, remarks: Sequence[str]) -> Page:
 
 def refusal_page(title: str, refusal: Refusal, remarks: Sequence[str]) -> Page:
     """The page of what does not start."""
-    found = Finding(refusal.rule, "error", refusal.message, refusal.fix)
+    found = Finding.of(refusal)
     lines = tuple(refusal.outputs.get("log", ()))
     return Page(
         title,
