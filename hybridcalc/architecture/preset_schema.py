@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
-from hybridcalc.architecture.families.family import FAMILIES, NO_FAMILY, OrZero, family_class
+from hybridcalc.architecture.families import FAMILIES, NO_FAMILY, OrZero, family_class
 from hybridcalc.architecture.geometry import FULL_ATTENTION_LETTERS, LAYER_LETTERS, STATE_LETTERS, WINDOW_LETTERS
 from hybridcalc.errors import InputError, quoted
 
@@ -56,7 +56,7 @@ MOST_PARTS = 16
 
 @cache
 def _model_of(sizes: type) -> type[_Strict]:
-    """The schema of a class's fields: see families/family.py for what they may be."""
+    """The schema of a class's fields: see families/__init__.py for what they may be."""
     kinds = get_type_hints(sizes, include_extras=True)
     fields: Any = {
         size.name: (_checked_kind(kinds[size.name]), ... if size.default is size.empty else size.default)

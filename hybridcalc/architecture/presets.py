@@ -12,9 +12,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from hybridcalc.architecture.attention import AttentionKV, GroupedQueryKV, IndexCache, LatentKV
-from hybridcalc.architecture.families.family import family_class
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.families import family_class
+from hybridcalc.architecture.geometry import Architecture, AttentionKV, GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.errors import InputError, ModelNotFound, printable, quoted
 from hybridcalc.resources import package_file
 

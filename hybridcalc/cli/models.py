@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hybridcalc.architecture.families.family import FAMILIES, NO_FAMILY
+from hybridcalc.architecture.families import FAMILIES, NO_FAMILY
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, from_preset, shipped_presets
 from hybridcalc.cli import options

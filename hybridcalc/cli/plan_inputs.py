@@ -16,10 +16,10 @@ from hybridcalc.cli import options
 from hybridcalc.deployment import KINDS, Memory, Rest, Workload, parse_lengths
 from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.hardware import find_gpu
 from hybridcalc.shell.flags import FlagTable
 
 if TYPE_CHECKING:
+    from hybridcalc.hardware import Gpu
     from hybridcalc.reuse.requests import Workload as Traffic
     from hybridcalc.shell.launch import Launch
 
@@ -128,6 +128,12 @@ def question(
     return Question(served, said, {**given, "gpu": known.gpu}, known)
 
 
+def _gpu(_: str, text: str) -> "Gpu":
+    from hybridcalc.hardware import find_gpu
+
+    return find_gpu(text)
+
+
 def memory_of(given: Mapping[str, Any]) -> Memory:
     """The options that say how much memory there is, read. Raises InputError naming the option."""
 
@@ -138,7 +144,7 @@ def memory_of(given: Mapping[str, Any]) -> Memory:
     return Memory(
         read("rest", signed_gib),
         read("available", signed_gib),
-        read("gpu", lambda _, text: find_gpu(text)),
+        read("gpu", _gpu),
         read("weights", options.gib),
         read("non_cache", options.gib),
         read("avail_before", boot_figure),

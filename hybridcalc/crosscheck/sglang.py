@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hybridcalc.architecture.families.family import rule_for
+from hybridcalc.architecture.families import rule_for
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.crosscheck.plan_figures import Figures as Figured
 from hybridcalc.crosscheck.plan_figures import PlanFigures, held_of, paired, slope, stated_memory
@@ -21,8 +21,8 @@ from hybridcalc.engines.sglang.kv import DSA_PAGE
 from hybridcalc.engines.sglang.planner import Prepared, allocation, prepare, size
 from hybridcalc.engines.sglang.pools import limit_is_slots, per_worker_limit
 from hybridcalc.engines.sglang.server_plan import Plan
+from hybridcalc.engines.sglang.settings import is_unified
 from hybridcalc.engines.sglang.states import state_ranks
-from hybridcalc.engines.sglang.unified import is_unified
 
 if TYPE_CHECKING:  # a plan is read, and refused, without torch
     from hybridcalc.crosscheck.engine_package import EngineRow

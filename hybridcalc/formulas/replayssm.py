@@ -16,7 +16,7 @@ Source: SGLang configs/mamba_utils.py, mem_cache/memory_pool.py (0.5.23).
 from math import prod
 from typing import NamedTuple
 
-from hybridcalc.architecture.families.family import Replay
+from hybridcalc.architecture.families import Replay
 from hybridcalc.units import DTYPE_BYTES
 
 

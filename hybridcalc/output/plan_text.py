@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from hybridcalc.engines.engine import ENGINES, Answer
-from hybridcalc.engines.sweep import Axis, Point
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding
 from hybridcalc.output import terminal
@@ -16,6 +15,8 @@ from hybridcalc.steps import BudgetLine
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from hybridcalc.engines.sweep import Axis, Point
 
 STYLES = {"state": terminal.STATE, "kv": terminal.KV, "scratch": "magenta", "other": terminal.QUIET}
 LETTERS = {
@@ -46,9 +47,10 @@ class Words(Protocol):
 
 def words_of(engine: str) -> Words:
     """The words of an engine's plans; those that suit any where it has none of its own."""
-    from hybridcalc.output import plain_text
-
-    return cast(Words, ENGINES.room(engine, "output") or plain_text)
+    own = ENGINES.room(engine, "output")
+    if own is None:
+        from hybridcalc.output import plain_text as own
+    return cast(Words, own)
 
 
 def print_plan(plan: Answer, engine: str, *, explain: bool, remarks: Sequence[str] = ()) -> None:
@@ -119,7 +121,7 @@ def print_refusal(refusal: Refusal, remarks: Sequence[str]) -> None:
     terminal.notes(out, remarks)
 
 
-def print_sweep(axes: Sequence[Axis], points: Sequence[Point], length: Fraction | None, unit: str) -> None:
+def print_sweep(axes: "Sequence[Axis]", points: "Sequence[Point]", length: Fraction | None, unit: str) -> None:
     """Every point of a sweep, or the front alone where there are too many to read."""
     out = terminal.console()
     started = [point for point in points if not point.refusal]
@@ -158,7 +160,7 @@ def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
     writer.writerows(rows)
 
 
-def with_progress(points: Iterable[Point], count: int) -> Iterator[Point]:
+def with_progress(points: "Iterable[Point]", count: int) -> "Iterator[Point]":
     """The points as they come; a bar on stderr when there are many and someone is watching."""
     if count < SLOW_POINTS or not sys.stderr.isatty():
         yield from points

@@ -8,20 +8,20 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hybridcalc.architecture.attention import (
-    GroupedQueryKV,
-    IndexCache,
-    LatentKV,
-    kv_elements_per_token,
-    kv_heads_on_rank,
-)
-from hybridcalc.architecture.families.family import StateShapes, shard_groups
+from hybridcalc.architecture.families import StateShapes, shard_groups
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
 from hybridcalc.architecture.families.kda import KimiDelta
 from hybridcalc.architecture.families.lightning import Lightning
 from hybridcalc.architecture.families.mamba1 import Mamba1
 from hybridcalc.architecture.families.mamba2 import Mamba2
 from hybridcalc.architecture.families.shortconv import ConvStream, ShortConv
+from hybridcalc.architecture.geometry import (
+    GroupedQueryKV,
+    IndexCache,
+    LatentKV,
+    kv_elements_per_token,
+    kv_heads_on_rank,
+)
 from hybridcalc.errors import ShardingError
 
 QWEN3_5_27B = GatedDeltaNet(num_v_heads=48, num_k_heads=16, v_head_dim=128, k_head_dim=128, conv_kernel=4)

@@ -12,7 +12,7 @@ from hybridcalc.deployment import KINDS, Rest, Workload, exact_rest
 from hybridcalc.engines.sglang.command import from_words
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.server_plan import Plan
-from hybridcalc.engines.sglang.unified import unified_requests
+from hybridcalc.engines.sglang.settings import unified_requests
 from hybridcalc.engines.suggest import MOST
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.steps import Suggestion, safest_first

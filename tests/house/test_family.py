@@ -14,7 +14,7 @@ import pytest
 
 import hybridcalc
 from hybridcalc.architecture import presets
-from hybridcalc.architecture.families.family import FAMILIES, NO_FAMILY, family_class
+from hybridcalc.architecture.families import FAMILIES, NO_FAMILY, family_class
 from hybridcalc.architecture.preset_schema import read_preset
 from hybridcalc.cli import models  # noqa: F401  (its help lists the families, and is to be made before there is a seventh)
 from hybridcalc.engines.sglang import families as sglang

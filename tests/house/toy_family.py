@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hybridcalc.architecture.families.family import ConvWindow, OrZero, Recurrence, RecurrentState, StateShapes, divide
+from hybridcalc.architecture.families import ConvWindow, OrZero, Recurrence, RecurrentState, StateShapes, divide
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Configs without recurrent layers, read for baselines: grouped-query, latent and sliding-window attention."""
 
-from hybridcalc.architecture.attention import AttentionKV, GroupedQueryKV, LatentKV
 from hybridcalc.architecture.config_json.fields import Fields
 from hybridcalc.architecture.config_json.parts import Parts
+from hybridcalc.architecture.geometry import AttentionKV, GroupedQueryKV, LatentKV
 
 LAYER_KINDS = {
     "full_attention": "a", "attention": "a", "global_attention": "a",

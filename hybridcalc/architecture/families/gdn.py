@@ -8,14 +8,7 @@ Hv value and Hk key heads of widths dv and dk, G = shard_groups(Hk, tp), K the c
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hybridcalc.architecture.families.family import (
-    ConvWindow,
-    Recurrence,
-    RecurrentState,
-    StateShapes,
-    divide,
-    shard_groups,
-)
+from hybridcalc.architecture.families import ConvWindow, Recurrence, RecurrentState, StateShapes, divide, shard_groups
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ H heads of width d, K the convolutions' kernel.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hybridcalc.architecture.families.family import ConvWindow, Recurrence, RecurrentState, StateShapes, divide
+from hybridcalc.architecture.families import ConvWindow, Recurrence, RecurrentState, StateShapes, divide
 
 
 @dataclass(frozen=True, slots=True)

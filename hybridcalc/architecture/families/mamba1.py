@@ -8,7 +8,7 @@ Inner size I, state N, K the convolution's kernel.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hybridcalc.architecture.families.family import ConvWindow, Recurrence, RecurrentState, StateShapes, divide
+from hybridcalc.architecture.families import ConvWindow, Recurrence, RecurrentState, StateShapes, divide
 
 
 @dataclass(frozen=True, slots=True)

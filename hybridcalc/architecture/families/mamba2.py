@@ -8,7 +8,7 @@ H heads of width P and state N, inner size I, G = shard_groups(groups, tp), K th
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hybridcalc.architecture.families.family import (
+from hybridcalc.architecture.families import (
     ConvWindow,
     OrZero,
     Recurrence,

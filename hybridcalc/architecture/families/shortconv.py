@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from hybridcalc.architecture.attention import kv_heads_on_rank
-from hybridcalc.architecture.families.family import ConvWindow, OrZero, RecurrentState, StateShapes, divide
+from hybridcalc.architecture.families import ConvWindow, OrZero, RecurrentState, StateShapes, divide
+from hybridcalc.architecture.geometry import kv_heads_on_rank
 
 
 class ConvStream(NamedTuple):

@@ -7,7 +7,7 @@ mem_cache/memory_pool.py (0.5.23).
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.families.family import rule_for
+from hybridcalc.architecture.families import rule_for
 from hybridcalc.architecture.geometry import Architecture
 
 

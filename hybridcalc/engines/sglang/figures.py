@@ -15,8 +15,7 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines, prepare
 from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit
-from hybridcalc.engines.sglang.settings import Setting, binding_limit, settle
-from hybridcalc.engines.sglang.unified import is_unified
+from hybridcalc.engines.sglang.settings import Setting, binding_limit, is_unified, settle
 from hybridcalc.formulas.balance import balanced_ratio
 from hybridcalc.steps import BudgetLine, Suggestion
 

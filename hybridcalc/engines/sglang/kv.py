@@ -11,8 +11,7 @@ dcp, NGRAM nothing. Mirrors model_executor/pool_configurator.py (0.5.23). Leaves
 
 from typing import NamedTuple
 
-from hybridcalc.architecture.attention import GroupedQueryKV, IndexCache, LatentKV, kv_heads_on_rank
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, IndexCache, LatentKV, kv_heads_on_rank
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import InputError, NotModelled

@@ -13,13 +13,16 @@ Mirrors kv_cache_configurator.py _profile_available_bytes, runtime_context.py pr
 arg_groups/overrides.py post_capture_kv_sizing_planned (0.5.23).
 """
 
-from hybridcalc.architecture.attention import LatentKV
-from hybridcalc.architecture.geometry import Architecture
+from typing import TYPE_CHECKING
+
+from hybridcalc.architecture.geometry import Architecture, LatentKV
 from hybridcalc.deployment import GPU, HEADROOM, WEIGHTS, Memory, Rest, exact_rest, one_way
 from hybridcalc.engines.sglang.config import ServerArgs, is_set
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
-from hybridcalc.hardware import Gpu
+
+if TYPE_CHECKING:
+    from hybridcalc.hardware import Gpu
 
 CONTEXT_GIB = 1.1
 """Memory a process takes before the weights: 78.5 of 79.65 GiB are free on an H100. An estimate, and said to be one."""
@@ -70,7 +73,7 @@ def rest_of(model: Architecture, args: ServerArgs, known: Memory) -> Rest:
 
 
 def rest_from_boot(
-    before_gib: float, after_gib: float, model: Architecture, args: ServerArgs, *, gpu: Gpu | None = None
+    before_gib: float, after_gib: float, model: Architecture, args: ServerArgs, *, gpu: "Gpu | None" = None
 ) -> Rest:
     """From the ``avail mem`` figures before and after the weights, each printed to two decimals."""
     fraction = _fraction(args)
@@ -94,7 +97,7 @@ def rest_from_boot(
 
 
 def rest_from_gpu(
-    gpu: Gpu,
+    gpu: "Gpu",
     weights_gib: float,
     model: Architecture,
     args: ServerArgs,

@@ -17,8 +17,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.attention import LatentKV
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.geometry import Architecture, LatentKV
 from hybridcalc.engines.sglang import loglines
 from hybridcalc.engines.sglang.allocation import Allocation, allocate
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together, with_model_defaults

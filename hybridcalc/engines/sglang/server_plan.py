@@ -16,10 +16,9 @@ from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.notes import model_notes
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, outputs, prepare, size
 from hybridcalc.engines.sglang.rules import RULES
-from hybridcalc.engines.sglang.settings import Setting
+from hybridcalc.engines.sglang.settings import Setting, unified_bytes
 from hybridcalc.engines.sglang.steps import plan_steps
 from hybridcalc.engines.sglang.suggest import balanced, suggest
-from hybridcalc.engines.sglang.unified import unified_bytes
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.findings import Finding, find
 from hybridcalc.steps import Step, Suggestion

@@ -2,6 +2,12 @@
 
 A `Setting` is one line of the answer's "what to set". Slots and requests are those of one attention worker, tokens
 those of all its context-parallel ranks together.
+
+Under unified memory slots and KV share one pool (mem_cache/unified_memory_pool.py, 0.5.23; fused draft entries are left
+out). K, T and R are solved as without it, and R still limits the requests; but KV may take what idle slots leave:
+
+    pool    = KV bytes in whole blocks of 4,096 + K * slot        under a token limit T: T * entry + K * slot
+    request = S * slot + L * entry / dcp                          entry: KV bytes of a token, rounded up to 32
 """
 
 from collections.abc import Callable
@@ -14,11 +20,12 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
 from hybridcalc.engines.sglang.pools import limit_is_slots, request_limit, solve_pools
 from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.engines.sglang.unified import is_unified, unified_requests
 from hybridcalc.errors import HybridcalcError, Refusal
 from hybridcalc.formulas.slots import admitted_requests, pin
 from hybridcalc.units import ratio_text
 
+BLOCK, ENTRY = 4096, 32
+"""Bytes that the pool of unified memory, and an entry of it, are rounded to."""
 LARGEST_RATIO = 10**6
 RATIO_DIGITS = (3, 4, 5, 6)
 TINY = 2.0**-60
@@ -303,3 +310,26 @@ def binding_limit(slots: int, tokens: int, slots_per_request: int, requests: int
     if requests == slots // slots_per_request:
         return "state"
     return "kv" if requests == tokens // 2 else "limit"
+
+
+def is_unified(ready: Prepared) -> bool:
+    """Whether slots and KV share one pool."""
+    return ready.args.enable_unified_memory and len(ready.stages) == 1
+
+
+def unified_bytes(ready: Prepared, sizing: Sizing) -> int:
+    """The pool of one rank."""
+    states = sizing.state.slots * ready.stage_slot_bytes
+    limited = ready.args.max_total_tokens is not None and sizing.tokens == ready.args.max_total_tokens
+    kv = sizing.tokens * _entry(ready) if limited else sizing.state.kv_bytes // BLOCK * BLOCK
+    return kv + states
+
+
+def unified_requests(ready: Prepared, sizing: Sizing, length: Fraction) -> int:
+    """Requests of ``length`` tokens that the pool holds at once; the request limit is not applied."""
+    request = ready.slots.count * ready.stage_slot_bytes + Fraction(_entry(ready), ready.args.dcp_size) * length
+    return int(unified_bytes(ready, sizing) // request)
+
+
+def _entry(ready: Prepared) -> int:
+    return -(-ready.cells[0].bytes // ENTRY) * ENTRY

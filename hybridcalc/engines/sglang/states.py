@@ -11,7 +11,7 @@ Mirrors configs/mamba_utils.py (0.5.23).
 
 from typing import NamedTuple
 
-from hybridcalc.architecture.families.family import StateShapes
+from hybridcalc.architecture.families import StateShapes
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.families import family_rule

@@ -13,8 +13,7 @@ Mirrors arg_groups/overrides.py, model_hook.py, mamba_hook.py and attention_hook
 
 from typing import NamedTuple
 
-from hybridcalc.architecture.attention import LatentKV
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.geometry import Architecture, LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.kv import DSA_PAGE

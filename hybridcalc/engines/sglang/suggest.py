@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
-from hybridcalc.architecture.attention import LatentKV
+from hybridcalc.architecture.geometry import LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures, even_ratio
 from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.planner import Prepared, prepare, size
 from hybridcalc.engines.sglang.pools import limit_is_slots
-from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model, most_served
+from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model, most_served, unified_requests
 from hybridcalc.engines.sglang.strategy import replayssm_active
-from hybridcalc.engines.sglang.unified import unified_requests
 from hybridcalc.engines.suggest import Change, Served, better, larger_share, most_gain, suggestion
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.replayssm import smallest_ring

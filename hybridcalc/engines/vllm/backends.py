@@ -9,8 +9,7 @@ MLA on blocks of 64 and prints so, which changes no size since MLA blocks are mu
 
 from typing import NamedTuple
 
-from hybridcalc.architecture.attention import GroupedQueryKV, LatentKV
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, LatentKV
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.releases import RuleSet

@@ -9,7 +9,7 @@ Mirrors model_executor/layers/mamba/mamba_utils.py (0.33.0).
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.architecture.families.family import rule_for, shard_groups
+from hybridcalc.architecture.families import rule_for, shard_groups
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.errors import ShardingError

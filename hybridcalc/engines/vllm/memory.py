@@ -7,13 +7,17 @@ context, NCCL buffers, graphs), given by the user or estimated. --kv-cache-memor
 vLLM v1/worker/gpu_worker.py determine_available_memory; a measured boot prints it as `Available KV cache memory`.
 """
 
+from typing import TYPE_CHECKING
+
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import GPU, HEADROOM, WEIGHTS, Memory, Rest, exact_rest, one_way
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
-from hybridcalc.hardware import Gpu
 from hybridcalc.units import GIB
+
+if TYPE_CHECKING:
+    from hybridcalc.hardware import Gpu
 
 NON_CACHE_GIB = (1.5, 3.0, 6.0)
 """Least, likely and most that boots of one GPU take beside weights and cache. An estimate, and said to be one."""
@@ -62,7 +66,7 @@ def rest_from_flag(args: EngineArgs) -> Rest | None:
 
 
 def rest_from_gpu(
-    gpu: Gpu,
+    gpu: "Gpu",
     weights_gib: float,
     args: EngineArgs,
     *,

@@ -14,8 +14,13 @@ formats that are packed or differ from layer to layer.
 from math import lcm
 from typing import NamedTuple
 
-from hybridcalc.architecture.attention import GroupedQueryKV, LatentKV, kv_elements_per_token, kv_heads_on_rank
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.geometry import (
+    Architecture,
+    GroupedQueryKV,
+    LatentKV,
+    kv_elements_per_token,
+    kv_heads_on_rank,
+)
 from hybridcalc.engines.vllm.backends import DEFAULT_BLOCK, SCALE_BYTES, Backend, kv_element_bytes
 from hybridcalc.engines.vllm.classes import ModelClass
 from hybridcalc.engines.vllm.config import EngineArgs
