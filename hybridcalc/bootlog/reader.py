@@ -230,7 +230,11 @@ def _stretches(text: bytearray, lines: Sought) -> list[tuple[int, int]]:
 
 
 def _line_ends(text: bytearray) -> int:
-    """How many lines end in ``text``: leaving their ends out takes a quarter of the time that counting them does."""
+    """How many lines end in ``text``: leaving the ends out takes a quarter of the time that counting them does, but for
+    very short lines.
+    """
+    if text.count(b"\n", 0, 2**12) > 2**7:
+        return text.count(b"\n")
     return len(text) - len(text.replace(b"\n", b""))
 
 

@@ -102,17 +102,19 @@ def test_llama_cpp_states_are_fp32_and_drafts_multiply_them() -> None:
     assert [finding.rule for finding in found.findings] == ["HC150"]
 
 
-def test_boots_that_are_started_alike_share_what_is_worked_out(steps: Callable[[Callable[[], object]], int]):
-    """The pages of every model are planned for the first of them: five boots cost less than two."""
+def test_boots_that_are_started_alike_share_what_is_worked_out(steps: Callable[[Callable[[], object]], int]) -> None:
+    """The pages of the models are planned for the first of them: five boots cost less than two."""
     line = (
         "(EngineCore pid={0}) INFO 09-18 22:23:41 [a.py:1] Setting attention block size to 544 tokens to ensure\n"
         "(EngineCore pid={0}) INFO 09-18 22:23:41 [a.py:1] GPU KV cache size: {0},000 tokens\n"
     )
 
+    model = load_model("qwen3.5-27b")
+
     def diagnosed(many: int) -> Callable[[], object]:
         boots = assemble(scan(io.BytesIO("".join(map(line.format, range(100, 100 + many))).encode()))).boots
         assert len(boots) == many
-        return lambda: list(diagnose(boots, Question()))
+        return lambda: list(diagnose(boots, Question(model)))
 
     one, five = diagnosed(1), diagnosed(5)
     candidates._kept.clear()
