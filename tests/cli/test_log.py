@@ -28,7 +28,7 @@ def test_the_answer_opens_with_the_verdict_and_ends_with_flags() -> None:
 
 def test_the_document_has_the_promised_keys() -> None:
     document = run("log", K3, "-L", "9216", "--json").document
-    assert document["schema"] == "hybridcalc.log/1"
+    assert document["schema"] == "hybridcalc.log/2"
     [boot] = document["boots"]
     promised = {
         "engine",
@@ -124,7 +124,7 @@ def test_a_boot_is_compared_with_a_plan(tmp_path: Path) -> None:
     )
 
 
-SCHEMA = '{"schema": "hybridcalc.plan/1", "log_lines": '
+SCHEMA = '{"schema": "hybridcalc.plan/2", "engine_figures": {}, "log_lines": '
 NO_PLANS = {
     '["\\ud800"]': "predicts no figure of a log",
     "[]": "predicts no figure of a log",
@@ -150,9 +150,7 @@ def test_a_comparison_that_compares_nothing_is_no_agreement() -> None:
     rows = {row["figure"]: row for row in ran.document["boots"][0]["expected"]}
     assert ran.code == 1
     assert (rows["engine"]["printed"], rows["starts"]["printed"]) == ("vllm", False)
-    only = (
-        b'{"schema": "hybridcalc.plan/1", "log_lines": [], "engine": "sglang", "starts": true, "attn_block_size": 1072}'
-    )
+    only = (SCHEMA + '[], "engine": "sglang", "starts": true, "attn_block_size": 1072}').encode()
     ran = run("log", K3, "--expect", "-", stdin=only)
     assert ran.code == 1 and "the boot prints nothing that the plan predicts" in ran.out
     refused = (SCHEMA + '[], "engine": "sglang", "starts": false}').encode()
