@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybridcalc.deployment import Memory
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.shell.flags import Flag
+
+if TYPE_CHECKING:
+    from hybridcalc.shell.flags import Flag
 
 
 class Sglang(Engine):
@@ -59,7 +61,7 @@ class Sglang(Engine):
             said.append("--rest is given: --mem-fraction-static changes nothing here")
         return said
 
-    def typed(self, name: str, given: Mapping[str, Any]) -> tuple[Flag, ...]:
+    def typed(self, name: str, given: Mapping[str, Any]) -> "tuple[Flag, ...]":
         """As every engine; the sparse-attention backend is that of both sides."""
         if name == "dsa_backend":
             return tuple(flag for flag in self.flags.flags if flag.field == name)

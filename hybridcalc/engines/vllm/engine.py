@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from hybridcalc.deployment import Memory
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.vllm.config import DEFAULT_UTILIZATION, EngineArgs
-from hybridcalc.shell.flags import Flag
 
 if TYPE_CHECKING:
     from hybridcalc.hardware import Gpu
+    from hybridcalc.shell.flags import Flag
 
 
 class Vllm(Engine):
@@ -58,7 +58,7 @@ class Vllm(Engine):
         """As every engine; ``vllm serve`` takes the model without a flag."""
         return ("vllm", "serve", model)
 
-    def typed(self, name: str, given: Mapping[str, Any]) -> tuple[Flag, ...]:
+    def typed(self, name: str, given: Mapping[str, Any]) -> "tuple[Flag, ...]":
         """As every engine; the number of draft tokens stands in the speculative configuration, where there is one."""
         return () if name == "num_speculative_tokens" and "speculative_config" in given else super().typed(name, given)
 
