@@ -14,7 +14,7 @@ from typing import Any
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.allocation import int8_pool
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments
-from hybridcalc.engines.sglang.planner import prepare, size
+from hybridcalc.engines.sglang.planner import prepare, start
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.strategy import chunk_size, resolve_strategy, uses_radix_cache
 from hybridcalc.errors import IllegalCombination, InputError, Refusal
@@ -135,7 +135,7 @@ def cost(model: Architecture, args: ServerArgs, settings: Settings, rest_gib: fl
     tokens = None
     if rest_gib is not None:
         try:
-            tokens = size(ready, rest_gib).tokens * args.dcp_size
+            tokens = start(ready, rest_gib).tokens * args.dcp_size
         except Refusal:
             tokens = 0
     slot = ready.stage_slot_bytes

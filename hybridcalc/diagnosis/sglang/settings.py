@@ -13,7 +13,7 @@ from hybridcalc.architecture.presets import load_model
 from hybridcalc.diagnosis.sglang.evidence import Case, log_constants
 from hybridcalc.engines.sglang.balance import Observed, balance_constants
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.planner import prepare, size
+from hybridcalc.engines.sglang.planner import prepare, start
 from hybridcalc.engines.sglang.server_plan import plan
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.steps import Suggestion
@@ -83,7 +83,7 @@ def _reproduced(case: Case, model: Architecture) -> tuple[Architecture, ServerAr
         try:
             ready = prepare(model, pinned)
             cell = max(stage.bytes for stage in ready.cells)
-            charged = int(PLENTY_GIB * GIB) - size(ready, PLENTY_GIB).state.kv_bytes
+            charged = int(PLENTY_GIB * GIB) - start(ready, PLENTY_GIB).state.kv_bytes
         except HybridcalcError:
             continue
         rest = (charged + int((tokens + 0.5) * cell)) / GIB
@@ -102,7 +102,7 @@ def _reproduced(case: Case, model: Architecture) -> tuple[Architecture, ServerAr
 def _gives(model: Architecture, args: ServerArgs, rest_gib: float, slots: int) -> bool:
     """Whether the engine makes so many slots of the memory."""
     try:
-        got = size(prepare(model, args), rest_gib).state.slots
+        got = start(prepare(model, args), rest_gib).state.slots
     except HybridcalcError:
         return False
     return abs(got - slots) <= (CLOSE if slots > FEW_SLOTS else 0)

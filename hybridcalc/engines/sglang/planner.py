@@ -8,7 +8,7 @@
     max_running_requests   R
     alloc                  every tensor, and the log lines
 
-`prepare` settles what does not depend on memory; `size` is the arithmetic of one plan and is all that a sweep repeats.
+`prepare` settles what does not depend on memory; `start` is the arithmetic of one plan and is all that a sweep repeats.
 A refusal carries what the stages before it had settled.
 """
 
@@ -150,9 +150,7 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
 
 
 def size(ready: Prepared, rest_gib: float) -> Sizing:
-    """Stages solve to max_running_requests: K, T and R for ``rest_gib``. Raises Refusal with what came before, and for
-    pools that the next stage refuses.
-    """
+    """Stages solve to max_running_requests: K, T and R for ``rest_gib``. Raises Refusal with what came before."""
     args, rules = ready.args, ready.rules
     state: StatePool | None = None
     try:
@@ -187,6 +185,12 @@ def size(ready: Prepared, rest_gib: float) -> Sizing:
         if not refusal.outputs and state is not None:
             refusal.outputs = _state_outputs(ready, state)
         raise
+    return sizing
+
+
+def start(ready: Prepared, rest_gib: float) -> Sizing:
+    """The sizing of a server that starts: `size`, and Refusal as well for pools that the last stage refuses."""
+    sizing = size(ready, rest_gib)
     check_built(ready, sizing)
     return sizing
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
+from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, start
 from hybridcalc.engines.sglang.pools import limit_is_slots, request_limit, solve_pools
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import HybridcalcError, Refusal
@@ -82,7 +82,7 @@ def by_model(model: Architecture, rest_gib: float, length: Fraction) -> Evaluate
     def evaluate(label: str, flags: str, args: ServerArgs) -> Setting:
         ready = prepare(model, args)
         try:
-            sizing = size(ready, rest_gib)
+            sizing = start(ready, rest_gib)
         except Refusal as refusal:
             refusal.outputs.setdefault("S", ready.slots.count)
             raise

@@ -12,7 +12,7 @@ from hybridcalc.architecture.geometry import LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures, even_ratio
 from hybridcalc.engines.sglang.kv import kv_dtype
-from hybridcalc.engines.sglang.planner import Prepared, prepare, size
+from hybridcalc.engines.sglang.planner import Prepared, prepare, start
 from hybridcalc.engines.sglang.pools import limit_is_slots
 from hybridcalc.engines.sglang.settings import Evaluate, Setting, balance_ratio, by_model, most_served, unified_requests
 from hybridcalc.engines.sglang.strategy import replayssm_active
@@ -165,7 +165,7 @@ def _unified(plan: Figures) -> list[Suggestion]:
         return []
     try:
         ready = prepare(plan.model, args)
-        sizing = size(ready, plan.rest.likely_gib)
+        sizing = start(ready, plan.rest.likely_gib)
     except HybridcalcError:
         return []
     held = min(sizing.requests, unified_requests(ready, sizing, length))

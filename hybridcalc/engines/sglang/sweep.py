@@ -4,7 +4,7 @@ share all that does not depend on them.
 
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
-from hybridcalc.engines.sglang.planner import CHEAP_FIELDS, Prepared, prepare, size
+from hybridcalc.engines.sglang.planner import CHEAP_FIELDS, Prepared, prepare, start
 from hybridcalc.engines.sglang.settings import binding_limit, settle
 from hybridcalc.engines.sweep import Outcome, Sweeping
 
@@ -12,7 +12,7 @@ from hybridcalc.engines.sweep import Outcome, Sweeping
 def _solve(shared: Prepared, args: ServerArgs, gib: float, work: Workload) -> Outcome:
     """Slots, tokens of sequences and requests. Raises Refusal for what does not start."""
     ready = shared._replace(args=with_model_defaults(shared.model.architecture, args))
-    sizing = size(ready, gib)
+    sizing = start(ready, gib)
     slots, tokens = sizing.state.slots, sizing.tokens * args.dcp_size
     length = work.mean_length
     if length is None:
