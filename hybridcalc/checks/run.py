@@ -21,8 +21,7 @@ from hybridcalc.checks.suppress import apply, suppressions
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES
-from hybridcalc.manifests.files import find_files
-from hybridcalc.manifests.find import read_file
+from hybridcalc.manifests.find import find_files, read_file
 from hybridcalc.manifests.records import Deployment, Trouble
 
 FILES_A_PROCESS = 60

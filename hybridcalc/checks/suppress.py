@@ -16,7 +16,7 @@ from hybridcalc.checks.rules import all_rules
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
-from hybridcalc.manifests.find import form_of
+from hybridcalc.manifests.find import format_of
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.yamltree import documents, scalars
 from hybridcalc.shell.commands import comments_in
@@ -61,7 +61,7 @@ def suppressions(source: Source, deployments: Iterable[Deployment], located: Ite
 
 def _comments(source: Source, starts: list[int]) -> Callable[[int], bool]:
     """Whether a comment stands at an offset of a file."""
-    if form_of(source) != "documents":
+    if format_of(source).name != "documents":
         return _within(comments_in(Text(source, source.text), starts, ENGINES.launchers.named))
     try:
         texts = [node for node in scalars(documents(source)) if "hybridcalc:" in node.value]

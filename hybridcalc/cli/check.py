@@ -166,7 +166,7 @@ def _models(pairs: list[str]) -> dict[str, str]:
 
 
 def _env_files(paths: list[str]) -> dict[str, str]:
-    from hybridcalc.manifests.compose import env_file
+    from hybridcalc.manifests.environment import env_file
     from hybridcalc.manifests.files import file_bytes
     from hybridcalc.shell.source import Source
 

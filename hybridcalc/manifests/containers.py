@@ -7,7 +7,7 @@ Arguments alone go to the entrypoint of the image, which is an engine where the 
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.manifests.fields import split_words
@@ -16,89 +16,68 @@ from hybridcalc.manifests.yamltree import Node, Scalar
 from hybridcalc.manifests.yamltree import Sequence as Items
 from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.launch import SCRIPT_OPTION, Launch
-from hybridcalc.shell.source import Place, Setting, Text, Word
-from hybridcalc.shell.variables import LONGEST_VALUE, Outside
+from hybridcalc.shell.source import Setting, Text, Word
+from hybridcalc.shell.variables import LONGEST_VALUE, Outside, Variables
 
-Lookup = Callable[[str], Setting | None]
 KUBERNETES = re.compile(r"\$(?:\$(?=\()|\(([A-Za-z_.][A-Za-z0-9_.-]*)\))")
-COMPOSE = re.compile(r"\$(?:\$|([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?:(:?[-?+])((?:[^{}]|\{[^{}]*\})*))?\})")
+COMPOSE = re.compile(r"\$(?:\$|([A-Za-z_]\w*)|\{((?:[^{}]|\{[^{}]*\})*)\})")
+"""References, and the mark that stands for one ``$``."""
 _WRAPPER = re.compile(r"(.*/)?(tini|dumb-init|entrypoint(\.sh)?|nvidia_entrypoint\.sh|docker-entrypoint\.sh|catatonit)")
 
 
-def replaced(text: Text, pattern: re.Pattern[str], lookup: Lookup) -> tuple[Text, dict[str, str]]:
+def replaced(text: Text, pattern: re.Pattern[str], known: Variables) -> tuple[Text, dict[str, str]]:
     """A text with its references replaced, and why those that stay are not known, by name."""
     missing: dict[str, str] = {}
-
-    def value(match: re.Match[str]) -> str | None:
-        name = match[1] or (match[2] if pattern is COMPOSE else None)
-        if name is None:
-            return "$"
-        setting = lookup(name)
-        operator, default = (match[3], match[4]) if pattern is COMPOSE else (None, None)
-        if setting is None and operator in (":-", "-") and default is not None:
-            return COMPOSE.sub(lambda inner: value(inner) or "", default)
-        if operator in (":+", "+"):
-            return (default or "") if setting is not None and setting.text else ""
-        if setting is None:
-            missing[name] = f"{name} comes from outside"
-            return None
-        if setting.text == "" and operator == ":-":
-            return default or ""
-        if setting.text is None:
-            missing[name] = setting.reason
-        return setting.text
-
     length = 0
 
-    def grown(match: re.Match[str]) -> str | None:
+    def value(match: re.Match[str]) -> str | None:
         nonlocal length
-        new = value(match)
+        inside = next(filter(None, match.groups()), None)
+        if inside is None:
+            return "$"
+        setting = known.lookup(inside)
+        new, why = known.parameter(inside) if pattern is COMPOSE else (setting.text, setting.reason)
         length += len(new or "")
-        if length <= LONGEST_VALUE:
-            spend(characters=len(new or ""))
-            return new
-        missing[match[1] or (match[2] if pattern is COMPOSE else None) or "$"] = "its value grows too long"
-        return None
+        if new is None or length > LONGEST_VALUE:
+            missing[re.split(r"\W", inside)[0]] = why or "its value grows too long"
+            return None
+        spend(characters=len(new))
+        return new
 
-    return text.replaced(pattern, grown), missing
+    return text.replaced(pattern, value), missing
+
+
+def resolved_word(item: Scalar, pattern: re.Pattern[str], known: Variables, *, script: bool = False) -> Word:
+    """A value as one word, its references replaced. A script keeps those nobody resolved: the shell sees them too."""
+    word = item.word()
+    if word.why or "$" not in word:
+        return word
+    text, missing = replaced(item.text(), pattern, known)
+    if missing and not script:
+        return word.instead(text.text, next(iter(missing.values())))
+    reference = pattern.fullmatch(item.value)
+    name = next(filter(None, reference.groups()), "") if reference is not None else ""
+    written = known.lookup(re.split(r"\W", name)[0]).place if name else None
+    return Word(text.text, word.source, word.begin, word.end, text, written=written)
 
 
 def resolved_words(
-    node: Node | None, pattern: re.Pattern[str], lookup: Lookup, before: Sequence[Word] = ()
+    node: Node | None, pattern: re.Pattern[str], known: Variables, before: Sequence[Word] = ()
 ) -> list[Word]:
     """The words of a ``command`` or ``args``, ``before`` the words of the other: a list of words, or one text that is
-    split. A script after ``bash -c`` keeps references nobody resolved: the shell sees them too.
+    split.
     """
     if isinstance(node, Scalar):
-        if node.empty:
-            return []
-        text, missing = replaced(node.text(), pattern, lookup)
-        return _marked(split_words(text), missing)
+        text, missing = replaced(node.text(), pattern, known)
+        return [] if node.empty else _marked(split_words(text), missing)
     words: list[Word] = []
     for item in node.items if isinstance(node, Items) else []:
         spend(words=1)
-        if not isinstance(item, Scalar):
-            words.append(Word("[...]", item.source, item.begin, item.end, why="it is no text"))
-            continue
-        word = item.word()
-        if word.why:
-            words.append(word)
-            continue
-        text, missing = replaced(item.text(), pattern, lookup)
-        if missing and not _is_script([*before, *words]):
-            words.append(word.instead(text.text, next(iter(missing.values()))))
+        if isinstance(item, Scalar):
+            words.append(resolved_word(item, pattern, known, script=_is_script([*before, *words])))
         else:
-            written = _written(item, pattern, lookup)
-            words.append(Word(text.text, word.source, word.begin, word.end, text, written=written))
+            words.append(Word("[...]", item.source, item.begin, item.end, why="it is no text"))
     return words
-
-
-def _written(item: Scalar, pattern: re.Pattern[str], lookup: Lookup) -> Place | None:
-    """Where the value is written of an item that is one reference and nothing else."""
-    match = pattern.fullmatch(item.value)
-    name = (match[1] or (match[2] if pattern is COMPOSE else None)) if match is not None else None
-    setting = lookup(name) if name else None
-    return setting.place if setting is not None else None
 
 
 def _is_command_line(word: str) -> bool:

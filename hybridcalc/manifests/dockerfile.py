@@ -12,19 +12,17 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from hybridcalc.engines.engine import ENGINES
-from hybridcalc.manifests.compose import env_file
 from hybridcalc.manifests.containers import launches
+from hybridcalc.manifests.environment import env_file
 from hybridcalc.manifests.fields import split_words
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
-from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.launch import Launch, mounted
 from hybridcalc.shell.source import Setting, Source, Text, Word
-from hybridcalc.shell.variables import LONGEST_VALUE, Outside
+from hybridcalc.shell.variables import Outside, Variables
 
 _ITEM = re.compile(r'"(?:[^"\\]|\\.)*"')
 _PAIR = re.compile(r"(?<!\w)([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|(?:[^\s\\]|\\.)*)")
-_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^{}]*))?\})")
 
 _COMMENT = re.compile(r"(?<=\n)[ \t]*#[^\n]*(\n|$)")
 
@@ -36,10 +34,10 @@ class Instruction(NamedTuple):
     text: Text
 
 
-def read_dockerfile(file: Text, outside: Outside) -> Iterator[Deployment]:
+def read_dockerfile(file: Text, outside: Outside, beside: object = None) -> Iterator[Deployment]:
     """What the image of a Dockerfile starts."""
     entrypoint = command = image = None
-    env: dict[str, Setting] = {}
+    known = Variables(file, {}, {}, ())
     stages: dict[str, str] = {}
     for instruction in _instructions(file, re.compile(r"[ \t]*([A-Za-z]+)[ \t]+")):
         name = instruction.name.upper()
@@ -53,8 +51,8 @@ def read_dockerfile(file: Text, outside: Outside) -> Iterator[Deployment]:
         elif name == "CMD":
             command = instruction.text
         elif name in ("ENV", "ARG"):
-            _variables(instruction.text, env, outside, argument=name == "ARG")
-    for launch in _image_launches(entrypoint, command, env, outside, image or ""):
+            _variables(instruction.text, known, outside, argument=name == "ARG")
+    for launch in _image_launches(entrypoint, command, known.env, outside, image or ""):
         yield Deployment(file.source, "Dockerfile", image or "", launch)
 
 
@@ -89,39 +87,21 @@ def _exec_form(text: Text) -> list[Word] | None:
     return words
 
 
-def _variables(text: Text, env: dict[str, Setting], outside: Outside, *, argument: bool) -> None:
+def _variables(text: Text, known: Variables, outside: Outside, *, argument: bool) -> None:
     pairs = list(_PAIR.finditer(text.text))
     if not pairs and not argument:  # ENV NAME value
         name, _, value = text.text.strip().partition(" ")
         begin = text.text.find(value)
-        env[name] = Setting((Word(value.strip(), text.source, text.at(begin), text.end(len(text.text.rstrip()))),))
+        known.env[name] = Setting(
+            (Word(value.strip(), text.source, text.at(begin), text.end(len(text.text.rstrip()))),)
+        )
         return
     for pair in pairs:
         value = pair[2][1:-1] if pair[2][:1] in ("'", '"') else pair[2]
         given = outside.get(pair[1]) if argument else None
-        known = given if given is not None else _replaced(value, env)
-        if known is None:
-            place = text.source.place(text.at(pair.start(2)), text.end(pair.end(2)))
-            env[pair[1]] = Setting((), "its value grows too long", place)
-            continue
-        value = known
-        word = Word(value, text.source, text.at(pair.start(2)), text.end(pair.end(2)))
-        env[pair[1]] = Setting((word,))
-
-
-def _replaced(value: str, env: dict[str, Setting]) -> str | None:
-    """A value with its references replaced; None where that grows too long."""
-    if "$" not in value:
-        return value
-    new = _REFERENCE.sub(lambda m: _known(m, env), value)
-    spend(characters=len(new))
-    return new if len(new) <= LONGEST_VALUE else None
-
-
-def _known(match: re.Match[str], env: dict[str, Setting]) -> str:
-    setting = env.get(match[1] or match[2])
-    text = setting.text if setting is not None else None
-    return text if text is not None else match[3] or ""
+        new, why = (given, "") if given is not None else known.resolved(value)
+        word = Word(value if new is None else new, text.source, text.at(pair.start(2)), text.end(pair.end(2)), why=why)
+        known.env[pair[1]] = Setting((word,))
 
 
 def read_unit(file: Text, outside: Outside, beside: Callable[[str], Source | None]) -> Iterator[Deployment]:
@@ -131,10 +111,7 @@ def read_unit(file: Text, outside: Outside, beside: Callable[[str], Source | Non
     lines = list(_instructions(file, re.compile(r"[ \t]*([A-Za-z]+)[ \t]*=[ \t]*")))
     for line in lines:
         if line.name == "EnvironmentFile":
-            held = beside(line.text.text.strip().removeprefix("-"))
-            values = env_file(held) if held is not None else {}
-            spend(words=len(values))
-            env |= values
+            env |= env_file(beside(line.text.text.strip().removeprefix("-")))
         elif line.name == "Environment":
             for pair in _PAIR.finditer(line.text.text.replace('"', " ").replace("'", " ")):
                 word = Word(pair[2], source, line.text.at(pair.start(2)), line.text.end(pair.end(2)))

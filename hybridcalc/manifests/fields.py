@@ -9,7 +9,7 @@ A field counts where the engine has a flag of its name. True is the flag alone; 
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -18,7 +18,7 @@ from hybridcalc.errors import InputError
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence
 from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.commands import RETURN
-from hybridcalc.shell.launch import SCRIPT_OPTION
+from hybridcalc.shell.launch import SCRIPT_OPTION, Launch
 from hybridcalc.shell.parse import placed, tokens
 from hybridcalc.shell.source import Text, Word
 from hybridcalc.shell.variables import A_VARIABLE
@@ -73,6 +73,21 @@ def extra_words(value: Node, engine: str) -> Iterator[Word]:
         yield from field_words(value, engine, known_only=False)
     elif isinstance(value, Scalar):
         yield from split_words(value.text())
+
+
+def with_config(launch: Launch, read: Callable[[str], Mapping | None]) -> Launch:
+    """A launch with the fields of the ``--config`` file that ``read`` finds, in front: what the command says wins."""
+    words = launch.words
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == "--config" and (equals or at + 1 < len(words)):
+            held = read(value if equals else str(words[at + 1]))
+            if held is None:
+                return launch
+            own = (*words[:at], *words[at + (1 if equals else 2) :])
+            first = own[:1] if own and not own[0].startswith("-") else ()
+            return launch._replace(words=(*first, *field_words(held, launch.engine), *own[len(first) :]))
+    return launch
 
 
 def split_words(text: Text) -> list[Word]:

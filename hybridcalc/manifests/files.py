@@ -1,11 +1,11 @@
-"""Which files may hold deployments? Files, folders and globs; links to folders are not followed, and what .gitignore
-files name is left out.
+"""Which files do paths stand for? Files, folders and globs; no link to a folder is followed, and what .gitignore files
+name is left out.
 """
 
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from glob import glob, has_magic
 from typing import Any
 
@@ -15,11 +15,9 @@ from hybridcalc.manifests.records import Trouble
 MOST_FILES = 200_000
 MOST_STARS = 4
 """Stars of a line in a .gitignore, ``**`` aside: a pattern of many takes time without end on a name made for it."""
-JSON_HEAD_BYTES = 65_536
-"""Where a JSON manifest says that it is one."""
 NEVER_WALKED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
-YAML_NAMES = (".yaml", ".yml")
-SHELL_NAMES = (".sh", ".bash", ".zsh", ".ksh", ".slurm", ".sbatch")
+Wanted = Callable[[str, str], bool]
+"""Whether a file of a name, at a path, is to be read."""
 _STAR = re.compile(r"(?<!\*)\*(?!\*)")
 
 
@@ -37,11 +35,22 @@ def file_bytes(path: str, largest: int) -> bytes:
         return data
 
 
-def find_files(paths: Sequence[str]) -> Iterator[str | Trouble]:
-    """Every file under the paths that may hold a deployment, in order, once; a Trouble for a path that has none."""
+def head_of(path: str, length: int) -> bytes:
+    """The first bytes of a regular file; none of any other."""
+    try:
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
+            return stream.read(length) if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else b""
+    except OSError:
+        return b""
+
+
+def files_under(paths: Sequence[str], wanted: Wanted) -> Iterator[str | Trouble]:
+    """Every file that is named, and under folders every ``wanted`` one, in order, once; a Trouble for a path that has
+    none.
+    """
     seen: set[object] = set()
     for path in paths:
-        for found in _under(path):
+        for found in _under(path, wanted):
             if isinstance(found, Trouble):
                 yield found
             elif (itself := _itself(found)) not in seen:
@@ -61,7 +70,7 @@ def _itself(path: str) -> object:
     return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(path)
 
 
-def _under(path: str) -> Iterator[str | Trouble]:
+def _under(path: str, wanted: Wanted) -> Iterator[str | Trouble]:
     if path == "-":
         yield path
         return
@@ -74,16 +83,16 @@ def _under(path: str) -> Iterator[str | Trouble]:
             if not matches:
                 yield Trouble(path, 0, "no file matches")
             for match in matches:
-                yield from _walk(match) if os.path.isdir(match) else (match,)
+                yield from _walk(match, wanted) if os.path.isdir(match) else (match,)
         elif os.path.isdir(path):
-            yield from _walk(path)
+            yield from _walk(path, wanted)
         else:
             yield path
     except (OSError, ValueError) as error:
         yield Trouble(path[:200], 0, f"cannot be read: {reason(error)}")
 
 
-def _walk(folder: str) -> Iterator[str | Trouble]:
+def _walk(folder: str, wanted: Wanted) -> Iterator[str | Trouble]:
     ignored = _Ignored(folder)
     troubles: list[Trouble] = []
 
@@ -99,27 +108,9 @@ def _walk(folder: str) -> Iterator[str | Trouble]:
         )
         for name in sorted(files):
             path = os.path.normpath(os.path.join(here, name))
-            if _may_hold(name, path) and not ignored.matches(path):
+            if wanted(name, path) and not ignored.matches(path):
                 yield path
     yield from troubles
-
-
-def _may_hold(name: str, path: str) -> bool:
-    lowered = name.lower()
-    if lowered.endswith((*YAML_NAMES, *SHELL_NAMES, ".service", ".container", ".dockerfile", ".containerfile")):
-        return True
-    if lowered.startswith(("dockerfile", "containerfile")):
-        return True
-    json = lowered.endswith(".json")
-    if "." in lowered and not json:
-        return False
-    try:
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                return False
-            return b'"apiVersion"' in stream.read(JSON_HEAD_BYTES) if json else stream.read(2) == b"#!"
-    except OSError:
-        return False
 
 
 class _Ignored:

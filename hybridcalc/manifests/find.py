@@ -1,13 +1,12 @@
-"""Which files hold deployments, and which deployments do they hold? Files, folders, globs and stdin.
+"""Which deployments does a file hold? Files are told apart by name, else by content (`FORMATS`).
 
-A folder is walked without following linked folders, and what its .gitignore files name is left out. Files are told
-apart by name, else by content; a search for the names of engines comes first, so that other files cost nothing.
-Reading is bounded in size, never runs anything, and what goes wrong with one file is that file's trouble alone.
+A search for the names of engines comes first, so that other files cost nothing. Reading is bounded in size, never runs
+anything, and what goes wrong with one file is that file's trouble alone.
 """
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,8 +14,8 @@ from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.compose import is_compose, read_compose
 from hybridcalc.manifests.dockerfile import read_dockerfile, read_unit
-from hybridcalc.manifests.fields import engine_of_fields, field_words, model_field
-from hybridcalc.manifests.files import SHELL_NAMES, YAML_NAMES, file_bytes, reason
+from hybridcalc.manifests.fields import engine_of_fields, field_words, model_field, with_config
+from hybridcalc.manifests.files import file_bytes, files_under, head_of, reason
 from hybridcalc.manifests.kubernetes import read_documents, shared
 from hybridcalc.manifests.placement import slurm
 from hybridcalc.manifests.records import Deployment, Trouble
@@ -36,6 +35,8 @@ _HINT = re.compile(
     rb"|engine_kwargs|llminferenceservice|expect:|deployments:", re.IGNORECASE
 )  # fmt: skip
 """What a file must hold to be worth parsing, where it names no engine."""
+JSON_HEAD_BYTES = 65_536
+"""Where a JSON manifest says that it is one."""
 _SHARED = re.compile(rb"ConfigMap|ServingRuntime|runtime:")
 
 
@@ -80,7 +81,7 @@ def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | No
         with allowance():
             return Contents(source, _read(source, path, outside), ())
     except InputError as error:
-        template = None if _is_script(source) else _template_at(source.text)
+        template = _template_at(source.text) if format_of(source).name != "script" else None
         if template is not None:
             line = source.place(template).line
             engine = ENGINES.launchers.named.search(source.text.lower()) is not None
@@ -94,64 +95,51 @@ def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | No
         return Contents(source, (), (Trouble(shown, 0, "nested too deep to be read"),))
 
 
+def find_files(paths: Sequence[str]) -> Iterator[str | Trouble]:
+    """Every file under the paths that may hold a deployment, in order, once; a Trouble for a path that has none."""
+    return files_under(paths, _may_hold)
+
+
+def _may_hold(name: str, path: str) -> bool:
+    """Whether a file in a folder is one to read: by its name, else by how it begins."""
+    lowered = name.lower()
+    if lowered.endswith(".json"):
+        return b'"apiVersion"' in head_of(path, JSON_HEAD_BYTES)
+    if any(form.names.fullmatch(lowered) for form in FORMATS):
+        return True
+    return "." not in lowered and head_of(path, 2) == b"#!"
+
+
 def _read(source: Source, path: str, outside: Outside) -> tuple[Deployment, ...]:
     beside = _Beside(path)
-    form = form_of(source)
-    whole = Text(source, source.text)
-    if form == "dockerfile":
-        found = list(read_dockerfile(whole, outside))
-    elif form == "unit":
-        found = list(read_unit(whole, outside, beside))
-    elif form == "script":
-        found = list(_script(source, outside, beside))
-    else:
-        found = list(_documents(whole, outside, beside))
-    held = (filled(deployment, outside, {}, variables=False) for deployment in found)
-    return tuple(_with_config_file(deployment, beside) for deployment in held)
+
+    def config_file(name: str) -> Mapping | None:
+        held = beside(name) or beside(name.rpartition("/")[2])
+        nodes = documents(held) if held is not None else []
+        return nodes[0] if nodes and isinstance(nodes[0], Mapping) else None
+
+    found: list[Deployment] = []
+    for deployment in format_of(source).read(Text(source, source.text), outside, beside):
+        whole = filled(deployment, outside, {}, variables=False)
+        found.append(whole._replace(launch=with_config(whole.launch, config_file)))
+    return tuple(found)
 
 
-def form_of(source: Source) -> str:
-    """What a file is, by its name, else by its content: ``dockerfile``, ``unit``, ``script`` or ``documents``."""
-    name = source.path.rpartition("/")[2].lower()
-    if name.startswith(("dockerfile", "containerfile")) or name.endswith((".dockerfile", ".containerfile")):
-        return "dockerfile"
-    if name.endswith((".service", ".container")):
-        return "unit"
-    if _is_script(source):
-        return "script"
-    if name.endswith((*YAML_NAMES, ".json")) or not _looks_plain(source.text):
-        return "documents"
-    if re.search(r"(?m)^\[(Service|Container)\]", source.text):
-        return "unit"
-    return "dockerfile" if re.search(r"(?m)^FROM\s", source.text) else "script"
-
-
-def _is_script(source: Source) -> bool:
-    return source.path.lower().endswith(SHELL_NAMES) or source.text.startswith("#!")
-
-
-def _looks_plain(text: str) -> bool:
-    """Whether a text of unknown kind is rather a script, a unit or a Dockerfile than YAML."""
-    first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
-    return not re.match(r"(?!\[[A-Z]\w*\]\s*$)(?:---|[{\[]|[\w./-]+:(\s|$)|- )", first)
-
-
-def _script(source: Source, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
-    text = Text(source, source.text)
-    gpus = slurm(source.text)
+def _read_script(text: Text, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
+    gpus = slurm(text.text)
     script = run_script(text, {}, outside)
     for launch in script.launches:
-        yield Deployment(source, "script", "", launch, gpus)
+        yield Deployment(text.source, "script", "", launch, gpus)
     for document in script.files:
-        if document.kind == "yaml":
-            yield from _documents(document.text, outside, beside)
-        elif document.kind == "unit":
-            yield from read_unit(document.text, outside, beside)
-        else:
-            yield from read_dockerfile(document.text, outside)
+        yield from _NAMED[document.kind].read(document.text, outside, beside)
 
 
-def _documents(text: Text, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
+def _looks_like_yaml(text: str) -> bool:
+    first = next((line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")), "")
+    return re.match(r"(?!\[[A-Z]\w*\]\s*$)(?:---|[{\[]|[\w./-]+:(\s|$)|- )", first) is not None
+
+
+def _read_documents(text: Text, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
     nodes = documents(text.source, None if text.text is text.source.text else text)
     defaults = defaults_of(nodes)
     for deployment in _of_nodes(text.source, nodes, outside, beside):
@@ -199,24 +187,6 @@ def _engine_file(node: Mapping) -> str | None:
     return engine
 
 
-def _with_config_file(deployment: Deployment, beside: "_Beside") -> Deployment:
-    """A deployment with the flags of a ``--config`` file that lies beside: what the command line says wins."""
-    words = deployment.words
-    for at, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name != "--config" or (not equals and at + 1 == len(words)):
-            continue
-        source = beside(value if equals else str(words[at + 1])) or beside((value or words[at + 1]).rpartition("/")[2])
-        nodes = documents(source) if source is not None else []
-        if not nodes or not isinstance(nodes[0], Mapping):
-            return deployment
-        own = (*words[:at], *words[at + (1 if equals else 2) :])
-        first = own[:1] if own and not own[0].startswith("-") else ()
-        words = (*first, *field_words(nodes[0], deployment.engine), *own[len(first) :])
-        return deployment._replace(launch=deployment.launch._replace(words=words))
-    return deployment
-
-
 class _Beside:
     """Files in the folder of a manifest."""
 
@@ -253,7 +223,7 @@ def _config_maps(folder: str) -> tuple[tuple[str, Mapping], ...]:
     """What manifests in the YAML files of a folder share."""
     found: list[tuple[str, Mapping]] = []
     try:
-        names = sorted(name for name in os.listdir(folder) if name.lower().endswith(YAML_NAMES))[:MOST_BESIDE]
+        names = sorted(name for name in os.listdir(folder) if name.lower().endswith((".yaml", ".yml")))[:MOST_BESIDE]
     except OSError:
         return ()
     for name in names:
@@ -267,3 +237,36 @@ def _config_maps(folder: str) -> tuple[tuple[str, Mapping], ...]:
             continue
         found += [pair for node in nodes if isinstance(node, Mapping) for pair in shared(node)]
     return tuple(found)
+
+
+class Format(NamedTuple):
+    """A kind of file: a pattern of its names in lower case, how its content looks where no name tells, its reader."""
+
+    name: str
+    names: re.Pattern[str]
+    looks: Callable[[str], object]
+    read: Callable[[Text, Outside, _Beside], Iterator[Deployment]]
+
+
+FORMATS = (
+    Format(
+        "dockerfile",
+        re.compile(r"(docker|container)file.*|.*\.(docker|container)file"),
+        re.compile(r"(?:[ \t]*(?:#.*)?\n)*(?:FROM|ARG)\s").match,
+        read_dockerfile,
+    ),
+    Format("script", re.compile(r".*\.(sh|bash|zsh|ksh|slurm|sbatch)"), re.compile("#!").match, _read_script),
+    Format(
+        "unit", re.compile(r".*\.(service|container)"), re.compile(r"(?m)^\[(Service|Container)\]").search, read_unit
+    ),
+    Format("documents", re.compile(r".*\.(ya?ml|json)"), _looks_like_yaml, _read_documents),
+)
+"""Every kind of file, the first that fits by name, else by content; a file that is none of them is a script."""
+_NAMED = {form.name: form for form in FORMATS}
+
+
+def format_of(source: Source) -> Format:
+    """What a file is, by its name, else by its content."""
+    name = source.path.rpartition("/")[2].lower()
+    by_name = next((form for form in FORMATS if form.names.fullmatch(name)), None)
+    return by_name or next((form for form in FORMATS if form.looks(source.text)), _NAMED["script"])

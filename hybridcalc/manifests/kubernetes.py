@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from hybridcalc.engines.engine import ENGINES
-from hybridcalc.manifests.containers import KUBERNETES, launches, resolved_words
+from hybridcalc.manifests.containers import KUBERNETES, launches, resolved_word, resolved_words
 from hybridcalc.manifests.controllers import additional, is_kserve_worker, kaito, kserve, served, typed
-from hybridcalc.manifests.fields import field_words
+from hybridcalc.manifests.environment import declared
+from hybridcalc.manifests.fields import with_config
 from hybridcalc.manifests.placement import hardware
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
@@ -21,8 +22,8 @@ from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence, documents
 from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Setting, Word
-from hybridcalc.shell.variables import Outside
+from hybridcalc.shell.source import Setting, Text, Word
+from hybridcalc.shell.variables import Outside, Variables
 
 PASSED_OVER = frozenset({
     "exec", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "initContainers", "status",
@@ -115,7 +116,13 @@ def _walk(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
 
 def _loose_script(script: Scalar, way: Way, reading: Reading) -> Iterator[Deployment]:
     """Launches of a script in a field of its own: ``run: |`` of a task or a workflow."""
-    env = {name: setting for mapping in way.mappings for name, setting in _plain_env(mapping)}
+    env = {
+        name: setting
+        for mapping in way.mappings
+        for field in ("envs", "env")
+        for name, setting, _ in declared(mapping.get(field))
+        if setting is not None
+    }
     gpus = hardware(way.mappings)
     if gpus.gpus is not None and gpus.gpus_place is not None:  # SkyPilot tells it to what it runs
         place = gpus.gpus_place
@@ -124,22 +131,6 @@ def _loose_script(script: Scalar, way: Way, reading: Reading) -> Iterator[Deploy
         )
     for launch in run_script(script.text(), env, reading.outside).launches:
         yield way.deployment(launch, "script", gpus)
-
-
-def _plain_env(mapping: Fields) -> Iterator[tuple[str, Setting]]:
-    for name in ("envs", "env"):
-        held = mapping.mapping(name)
-        for key, value in held.entries() if held is not None else ():
-            if isinstance(value, Scalar) and not value.empty:
-                yield key.value, Setting((value.word(),))
-        for item in mapping.items(name):
-            held_value = item.scalar("value") if isinstance(item, Fields) else None
-            if isinstance(item, Fields) and held_value is not None:
-                yield item.string("name"), Setting((held_value.word(),))
-            word = item.known() if isinstance(item, Scalar) else None
-            if word is not None and "=" in word:
-                variable, _, text = word.partition("=")
-                yield variable, Setting((word.ending(len(text)),))
 
 
 def _is_container(node: Fields) -> bool:
@@ -157,16 +148,12 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
         if word is not None:
             env["LWS_GROUP_SIZE"] = Setting((word,))
 
-    def lookup(name: str) -> Setting | None:
-        held = env.get(name)
-        given = reading.outside.get(name) if held is None or held.text is None else None
-        return held if given is None else Setting((Word(given, node.source, node.begin, node.begin),))
-
+    known = Variables(Text(node.source, node.source.text, node.begin), env, reading.outside, ())
     base = runtime or node
-    command = resolved_words(node.get("command") or base.get("command"), KUBERNETES, lookup)
-    arguments = resolved_words(base.get("args"), KUBERNETES, lookup, command)
+    command = resolved_words(node.get("command") or base.get("command"), KUBERNETES, known)
+    arguments = resolved_words(base.get("args"), KUBERNETES, known, command)
     if runtime is not None:  # what the service adds stands behind the runtime's own
-        arguments += resolved_words(node.get("args"), KUBERNETES, lookup, [*command, *arguments])
+        arguments += resolved_words(node.get("args"), KUBERNETES, known, [*command, *arguments])
     image = node.string("image") or base.string("image")
     bare = not any(
         NO_WORKER.search(text)
@@ -179,10 +166,8 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
     if not found:
         found = _mounted_script([*command, *arguments], env, reading)
     for launch in found:
-        launch = launch._replace(
-            words=(*_with_config_files(launch.words, launch.engine, reading), *additional(env)),
-            model=served(way) or launch.model,
-        )
+        launch = with_config(launch, lambda name: _config_file(name, reading))
+        launch = launch._replace(words=(*launch.words, *additional(env)), model=served(way) or launch.model)
         yield way.deployment(launch, "container")
 
 
@@ -199,7 +184,8 @@ def _runtime(node: Fields, way: Way, reading: Reading) -> Fields | None:
 
 def environment(node: Fields, reading: Reading) -> dict[str, Setting]:
     """The variables a container gets: ``envFrom`` first, then ``env``, which may refer to those before it."""
-    env: dict[str, Setting] = {}
+    known = Variables(Text(node.source, node.source.text), {}, {}, ())
+    env = known.env
     for source in node.items("envFrom"):
         reference = source.mapping("configMapRef") if isinstance(source, Fields) else None
         data = reading.config_maps(reference.string("name")) if reference is not None else None
@@ -207,41 +193,23 @@ def environment(node: Fields, reading: Reading) -> dict[str, Setting]:
         for key, value in data.entries() if data is not None else ():
             spend(words=1)
             if isinstance(value, Scalar):
-                word = value.word()
-                env[prefix + key.value] = Setting((word,))
-    plain = node.mapping("env")
-    for key, value in plain.entries() if plain is not None else ():
-        spend(words=1)
-        if isinstance(value, Scalar):
-            word = value.word()
-            env[key.value] = Setting((word,))
-    for entry in node.items("env"):
-        spend(words=1)
-        if isinstance(entry, Fields):
-            env[entry.string("name")] = _variable(entry, env, reading)
+                env[prefix + key.value] = Setting((value.word(),))
+    for name, setting, entry in declared(node.get("env"), lambda item: resolved_word(item, KUBERNETES, known)):
+        env[name] = setting or _from_elsewhere(entry, reading)
     return env
 
 
-def _variable(entry: Fields, env: Mapping[str, Setting], reading: Reading) -> Setting:
-    value = entry.get("value")
-    if not isinstance(value, Scalar):
-        value = None
-    if value is not None and "$" not in value.value:
-        word = value.word()
-        return Setting((word,))
-    if value is not None:
-        holder = Sequence(value.source, value.begin, value.end, None)
-        holder.items.append(value)
-        words = resolved_words(holder, KUBERNETES, env.get)
-        return Setting(tuple(words), "", words[0].place if words else None)
+def _from_elsewhere(entry: Node, reading: Reading) -> Setting:
+    """The value of a variable that stands in a ConfigMap, or that the cluster knows; one without any is empty."""
+    if not isinstance(entry, Fields):
+        return Setting((Word("", entry.source, entry.begin, entry.begin),))
     place = entry.source.place(entry.begin, entry.end)
     reference = entry.mapping("valueFrom", "configMapKeyRef")
     if reference is not None:
         data = reading.config_maps(reference.string("name"))
         found = data.scalar(reference.string("key")) if data is not None else None
         if found is not None:
-            word = found.word()
-            return Setting((word,))
+            return Setting((found.word(),))
         return Setting((), f"ConfigMap {reference.string('name')[:40]} is not among the files", place)
     if entry.get("valueFrom") is not None:
         return Setting((), "the cluster decides it", place)
@@ -273,24 +241,13 @@ def _scripts(name: str, data: Fields, reading: Reading) -> Iterator[Deployment]:
             yield Deployment(key.source, "ConfigMap", f"{name}/{key.value}", launch)
 
 
-def _with_config_files(words: tuple[Word, ...], engine: str, reading: Reading) -> Iterator[Word]:
-    """Words with the fields of a ``--config`` file that a ConfigMap of the set holds, in front."""
-    own = list(words)
-    for at, word in enumerate(own):
-        name, equals, value = word.partition("=")
-        if name != "--config" or (not equals and at + 1 == len(own)):
-            continue
-        base = (value if equals else str(own[at + 1])).rpartition("/")[2]
-        data = reading.config_maps(f"key:{base}")
-        scalar = data.scalar(base) if data is not None else None
-        if scalar is None:
-            continue
-        nodes = documents(scalar.source, scalar.text())
-        if nodes and isinstance(nodes[0], Fields):
-            yield from field_words(nodes[0], engine)
-            del own[at : at + (1 if equals else 2)]
-        break
-    yield from own
+def _config_file(name: str, reading: Reading) -> Fields | None:
+    """A ``--config`` file that a ConfigMap of the set holds."""
+    base = name.rpartition("/")[2]
+    data = reading.config_maps(f"key:{base}")
+    scalar = data.scalar(base) if data is not None else None
+    nodes = documents(scalar.source, scalar.text()) if scalar is not None else []
+    return nodes[0] if nodes and isinstance(nodes[0], Fields) else None
 
 
 def _component(way: Way) -> str:

@@ -17,13 +17,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from hybridcalc.deployment import Workload, parse_lengths
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError
+from hybridcalc.manifests.environment import declared
 from hybridcalc.manifests.fields import field_words, plain
 from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.manifests.yamltree import Mapping as Fields
-from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
+from hybridcalc.manifests.yamltree import Node, Sequence
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import FileError, Place, Setting
+from hybridcalc.shell.source import FileError, Place, Setting, Word
 from hybridcalc.shell.variables import Outside
 from hybridcalc.units import MOST_RANKS, MOST_SLOTS, parse_bytes, parse_tokens
 
@@ -157,12 +158,8 @@ def read_native(node: Fields, outside: Outside) -> Iterator[Deployment]:
 
 
 def _deployment(fields: Fields, native: NativeDeployment, outside: Outside) -> Deployment:
-    env: dict[str, Setting] = {}
-    declared = fields.mapping("env")
-    for key, value in declared.entries() if declared is not None else ():
-        if isinstance(value, Scalar):
-            word = value.word()
-            env[key.value] = Setting((word,))
+    empty = Setting((Word("", fields.source, fields.begin, fields.begin),))
+    env = {name: setting or empty for name, setting, _ in declared(fields.get("env"))}
     model = fields.scalar("model")
     named = model.known() if model is not None else None
     hardware = Hardware(native.hardware.gpu, native.hardware.gpus, None, native.hardware.nodes)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import yaml
 
 from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import FileError, Source, Text, Word
+from hybridcalc.shell.source import Source, Text, Word
 
 MOST_NODES = 200_000
 """Nodes of one file; a file of 1 MiB has some 60,000."""
@@ -226,9 +226,8 @@ def documents(source: Source, text: Text | None = None) -> list[Node]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         index = min(mark.index, len(content)) if mark is not None else 0
-        line = source.place(index if text is None else text.at(index)).line
         problem = str(getattr(error, "problem", "") or getattr(error, "reason", "") or "cannot be parsed")
-        raise FileError(source.path, line, f"no YAML: {problem[:120]}") from None
+        raise source.error(index if text is None else text.at(index), f"no YAML: {problem[:120]}") from None
 
 
 def _whole(match: re.Match[str]) -> str:

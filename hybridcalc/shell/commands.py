@@ -27,7 +27,7 @@ RETURN = re.compile(r"\r(?=\n|\Z)")
 ESCAPE = re.compile(r"\\(?:([\\$`])|\r?\n)")
 """What a backslash hides from the shell in a here-document that it expands."""
 _KINDS = (
-    ("yaml", re.compile(r"\bkubectl\b|\boc\b|\.ya?ml\b")),
+    ("documents", re.compile(r"\bkubectl\b|\boc\b|\.ya?ml\b")),
     ("unit", re.compile(r"\.(service|container)\b")),
     ("dockerfile", re.compile(r"\b(Docker|Container)file\b|\bdocker\s+build\b")),
     ("script", re.compile(r"\b(ba|z|k|da|s)?sh\b|\b(sbatch|srun)\b")),
@@ -38,8 +38,8 @@ _END_OF_COMMAND = re.compile(r";|&&|\|\|")
 
 
 class HereDocument(NamedTuple):
-    """A here-document: ``kind`` is "yaml", "unit", "dockerfile", "script" or "" for one that starts nothing,
-    ``expanded`` whether the shell replaces the variables in it.
+    """A here-document: ``kind`` is "documents" (YAML), "unit", "dockerfile", "script" or "" for one that starts
+    nothing, ``expanded`` whether the shell replaces the variables in it.
     """
 
     kind: str

@@ -58,7 +58,8 @@ class Variables:
     def lookup(self, name: str) -> Setting:
         """A variable's value, or why it has none."""
         setting = self.known(name)
-        if setting is not None and not setting.why and not setting.more:
+        open_word = setting is not None and len(setting.words) == 1 and bool(setting.words[0].why)
+        if setting is not None and not setting.why and not setting.more and not open_word:
             return setting
         given = self.outside.get(name) if name not in self.gone else None
         if given is not None:
@@ -213,7 +214,7 @@ class Variables:
             if match[3] is not None:
                 value, why = self._calculated(match[3])
             else:
-                value, why = self._parameter(match[1] or match[2], depth)
+                value, why = self.parameter(match[1] or match[2], depth)
             if value is None:
                 return None, why
             parts += (text[at : match.start()], value)
@@ -230,7 +231,8 @@ class Variables:
             return self.env[name[1]].reason or f"{name[1]} is not known"
         return "a command's output decides it"
 
-    def _parameter(self, inside: str, depth: int) -> tuple[str | None, str]:
+    def parameter(self, inside: str, depth: int = 0) -> tuple[str | None, str]:
+        """What stands for ``${inside}``, or None and why nobody knows."""
         parameter = PARAMETER.fullmatch(inside)
         if inside.startswith("{"):
             return None, "a template decides it"
@@ -265,7 +267,7 @@ class Variables:
         reasons: list[str] = []
 
         def value(match: re.Match[str]) -> str:
-            text, why = self._parameter(match[0].lstrip("$"), 0)
+            text, why = self.parameter(match[0].lstrip("$"), 0)
             if text is None or not text.isdecimal() or len(text) > 12:
                 reasons.append(why or "arithmetic decides it")
                 return "1"

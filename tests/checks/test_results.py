@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hybridcalc.checks.run import check_file
 from hybridcalc.checks.settings import Settings
-from hybridcalc.manifests.files import find_files
+from hybridcalc.manifests.find import find_files
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FILES = sorted(

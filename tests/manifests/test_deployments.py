@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridcalc.manifests.files import find_files
-from hybridcalc.manifests.find import read_file
+from hybridcalc.manifests.find import find_files, read_file
 from hybridcalc.manifests.records import Deployment
 
 DATA = Path(__file__).parent.parent / "data" / "manifests"

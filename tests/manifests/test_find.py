@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hybridcalc.manifests.files import find_files
-from hybridcalc.manifests.find import LARGEST_FILE_BYTES, Contents, read_file
+from hybridcalc.manifests.find import LARGEST_FILE_BYTES, Contents, find_files, read_file
 from hybridcalc.manifests.records import Trouble
 
 LAUNCH = "sglang serve kimi-k3 --tp 8\n"

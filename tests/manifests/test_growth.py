@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from hybridcalc.errors import InputError
-from hybridcalc.manifests.files import find_files
-from hybridcalc.manifests.find import read_file
+from hybridcalc.manifests.find import find_files, read_file
 from hybridcalc.manifests.records import Trouble
 from hybridcalc.manifests.yamltree import documents
 from hybridcalc.shell import bounds
