@@ -37,7 +37,7 @@ COMMON = Grammar(
 )
 """Lines that any engine may print. Sizes with their units, "size" and "memory": every line that sizes memory holds one
 of them, or stands right beside one that does; "memory" without a unit is a refusal, and stands behind the name of an
-exception. A line that holds none of them names a literal of its own. Logs of a few pages are read as a whole.
+exception. A line that holds none of them has a literal of its own. Logs of a few pages are read as a whole.
 """
 
 

@@ -266,7 +266,7 @@ GRAMMAR = Grammar(
     FORMS,
     (*sglang_pools.FORMS, *(Form("", opening) for opening in _NO_LINE_READ)),
     sglang_pools.find,
-    (Needle(b"Mamba", b"M"), Needle(b"is capped"), Needle(b"Not enough")),
+    (Needle(b"Mamba", b"M"), Needle(b"is capped", b"_"), Needle(b"Not enough", b"E")),
     rb"_state|_cache|_num_tokens|#tokens|V [Cc]ache|Mamba|Load w|Not e|is capped",
     (b"Decode batch", b"Prefill batch"),
     starts_anew,
