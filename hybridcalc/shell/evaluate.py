@@ -14,8 +14,17 @@ from collections.abc import Mapping, Sequence
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.shell.bounds import allowance, spend
 from hybridcalc.shell.commands import ASSIGNMENT, ESCAPE, FUNCTION, GLUE, Command, HereDocument, Script, definition_at
-from hybridcalc.shell.launch import HANDING_ON, SCRIPT_OPTION, Inner, Launch, Launchers, arguments_alone, takes_script
-from hybridcalc.shell.parse import LONGEST_SCRIPT, SHELL_DECIDES, Token, placed, substitutions
+from hybridcalc.shell.launch import (
+    HANDING_ON,
+    SCRIPT_OPTION,
+    Inner,
+    Launch,
+    Launchers,
+    arguments_alone,
+    takes_script,
+    words_of,
+)
+from hybridcalc.shell.parse import LONGEST_SCRIPT, Token, placed, substitutions
 from hybridcalc.shell.scopes import APART, Scopes
 from hybridcalc.shell.source import Setting, Source, Text, Word, is_unresolved
 from hybridcalc.shell.variables import FROM_CALLER, REFERENCE, Outside, Variables
@@ -48,7 +57,7 @@ def read_launch(line: str | Sequence[str], launchers: Launchers) -> Launch:
         if isinstance(line, str):
             shell.run()
         else:
-            shell.command(words_of(line, source))
+            shell.command(words_of(line))
     env = shell.variables.exported()
     bare = next((launch for words in shell.idle if (launch := arguments_alone(words, env)) is not None), None)
     if bare is not None and len(shell.launches) + len(shell.idle) > 1:
@@ -68,17 +77,6 @@ def read_launch(line: str | Sequence[str], launchers: Launchers) -> Launch:
     if is_unresolved(shell.idle[0][0]):
         raise InputError(f"{quoted(shell.idle[0][0])} is a value the shell decides", fix="give it literally")
     raise InputError(f"{quoted(' '.join(shell.idle[0][:3]))} starts no engine known here", fix=fix)
-
-
-def words_of(arguments: Sequence[str], source: Source) -> list[Word]:
-    """An argument list as words of ``source``, in which a blank parts them."""
-    words: list[Word] = []
-    begin = 0
-    for text in arguments:
-        why = SHELL_DECIDES if is_unresolved(text) else ""
-        words.append(Word(text, source, begin, begin + len(text), Text(source, text, begin), why=why))
-        begin += len(text) + 1
-    return words
 
 
 class Shell:

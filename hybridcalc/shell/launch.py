@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import Place, Setting, Text, Word
+from hybridcalc.shell.source import SHELL_DECIDES, Place, Setting, Source, Text, Word, is_unresolved
 
 SILENT = frozenset({
     "alias", "awk", "cat", "curl", "echo", "egrep", "fgrep", "git", "grep", "kill", "less", "ls", "man", "pgrep", "pip",
@@ -303,6 +303,18 @@ def arguments_alone(words: Sequence[Word], env: Mapping[str, Setting]) -> Launch
             return Launch("", tuple(words[at:]), {**env, **own}, word.place) if word.startswith("-") else None
         own[assigned[1]] = _setting(word, assigned)
     return None
+
+
+def words_of(arguments: Sequence[str]) -> list[Word]:
+    """An argument list that a shell has split already, as words of one line."""
+    source = Source("", " ".join(arguments))
+    words: list[Word] = []
+    begin = 0
+    for text in arguments:
+        why = SHELL_DECIDES if is_unresolved(text) else ""
+        words.append(Word(text, source, begin, begin + len(text), Text(source, text, begin), why=why))
+        begin += len(text) + 1
+    return words
 
 
 def mounted(text: str, word: Word) -> Iterator[tuple[str, Word]]:

@@ -12,12 +12,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.shell.source import Source, Text, Word, matched
+from hybridcalc.shell.source import SHELL_DECIDES, Source, Text, Word, matched
 
 LONGEST_SCRIPT = 256 * 1024
 """Characters of a script; long ones that are launched have some 30,000."""
-SHELL_DECIDES = "the shell decides it"
-"""Why a word is not known that a shell was to expand."""
 
 _RUN = re.compile(r"[^ \t\n\\'\"$`#|&;<>()]+")
 _QUOTED_RUN = re.compile(r"[^\"\\$`]+")

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from hybridcalc.errors import InputError, printable
 
+SHELL_DECIDES = "the shell decides it"
+"""Why a word is not known that a shell was to expand."""
 _EXPANSION = re.compile(r"\$[A-Za-z0-9_@*{(]|`")
 
 

@@ -138,7 +138,7 @@ def test_without_prefix_caching_the_fix_is_a_k() -> None:
         "64",
     )
     short = next(f for f in plan(*flags, code=1)["findings"] if f["rule"] == "HC002")
-    assert plan(*flags, *short["fix"].removeprefix("write ").split())["capacity"]["concurrent_requests"] >= 64
+    assert plan(*flags, *short["fix"].removeprefix("write ").split())["requests"] >= 64
 
 
 def test_a_container_is_planned_with_the_release_of_its_image() -> None:
