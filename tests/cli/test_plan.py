@@ -328,7 +328,7 @@ BAD = {
     "launch of an engine nobody knows": ((*REST, "--", "tgi", "serve", "x"),
                                          "error: 'tgi serve x' starts no engine known here\n"
                                          "       begin with python -m sglang.launch_server, sglang serve, python -m "
-                                         "dynamo.sglang, python -m vllm.entrypoints.openai.api_server, vllm serve, "
+                                         "dynamo.sglang, vllm serve, python -m vllm.entrypoints.openai.api_server, "
                                          "python -m dynamo.vllm\n"),
     "SGLang's memory for a vLLM line": ((*REST, "--", "vllm", "serve", "x"),
                                         "error: --rest says nothing about vLLM\n       leave it out\n"),
