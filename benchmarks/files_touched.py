@@ -74,9 +74,8 @@ def main() -> int:
         over = len(modules) > limit.most or bool(foreign)
         exceeded |= over
         remark = f", {len(foreign)} of another engine" if foreign else ""
-        print(
-            f"{limit.name:22} {len(modules):3} of {limit.most:3}, {limit.wanted} wanted{remark}{'  TOO MANY' if over else ''}"
-        )
+        remark += "  TOO MANY" if over else ""
+        print(f"{limit.name:22} {len(modules):3} of {limit.most:3}, {limit.wanted} wanted{remark}")
         if "--files" in sys.argv:
             print(*(f"    {module}" for module in modules), sep="\n")
     return int(exceeded)

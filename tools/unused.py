@@ -13,16 +13,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOOKED_AT = ("hybridcalc", "tools", "benchmarks")
-DECORATORS = ("@app.command", "@app.callback", "@field_validator", "@model_validator")
+DECORATORS = ("@app.command", "@options.command", "@command", "@app.callback", "@field_validator", "@model_validator")
 LINE = re.compile(r"(?P<place>[^:]+:\d+): (?:unused (?P<kind>\w+) '(?P<name>[^']+)'|(?P<other>.+)) \(\d+% confidence\)")
 ALLOWED = {
     "__getattr__": "Python asks a module for names it does not hold",
     "__dir__": "dir() asks",
-    "Compare": "an annotation in quotes",
     "Connection": "an annotation in quotes",
     "Traffic": "an annotation in quotes",
     "list_commands": "click asks",
     "format_commands": "click asks",
+    "format_options": "click asks",
+    "get_filename": "importlib asks",
     "prefill_snapshots": "docs/formulas.md works with it",
     "decode_snapshots": "docs/formulas.md works with it",
     "handover_bytes": "docs/formulas.md works with it",
