@@ -6,6 +6,7 @@ import io
 import sys
 
 import pytest
+from present import present
 
 from hybridcalc.output.progress import bars
 from hybridcalc.reuse.settings import Settings
@@ -19,14 +20,15 @@ class Terminal(io.StringIO):
 
 
 def test_a_terminal_shows_a_bar_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
     with bars(100) as bar:
         move = bar("a pass")
         assert move is not None
         move(50)
         bar("another pass")
-        shown = sys.stderr
-    assert "another pass" in shown.getvalue()
+        shown = terminal.getvalue()
+    assert "another pass" in shown
 
 
 def test_a_file_or_a_closed_stderr_shows_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,9 +39,9 @@ def test_a_file_or_a_closed_stderr_shows_none(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_simulation_moves_the_bar_now_and_then_and_never_back() -> None:
-    steps = []
+    steps: list[float] = []
     workload = parse_workload("cyclic:prefixes=500,rounds=20")
     simulate(workload, Settings("sglang", 64).setup, progress=steps.append)
     assert steps == sorted(steps)
     assert HELD_POINTS < len(steps) < 20 * HELD_POINTS
-    assert steps[-1] > workload.requests * 0.9
+    assert steps[-1] > present(workload.requests) * 0.9

@@ -40,7 +40,8 @@ FILES_OF_ANOTHER_NAME = {
 
 def config_of(name: str) -> dict[str, Any]:
     """The config fields of an entry, its layer list spelt out."""
-    return MODELS[name]["config"] | SPELT_OUT.get(name, {})
+    stated: dict[str, Any] = MODELS[name]["config"]
+    return stated | SPELT_OUT.get(name, {})
 
 
 def config_files() -> dict[str, tuple[Path, str]]:

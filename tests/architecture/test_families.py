@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hybridcalc.architecture.families import StateShapes, shard_groups
+from hybridcalc.architecture.families import RecurrentState, StateShapes, shard_groups
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
 from hybridcalc.architecture.families.kda import KimiDelta
 from hybridcalc.architecture.families.lightning import Lightning
@@ -203,7 +203,7 @@ SHARDABLE = st.one_of(
 )  # fmt: skip
 
 
-def _shapes_or_skip(state: Any, tp: int) -> StateShapes:
+def _shapes_or_skip(state: RecurrentState, tp: int) -> StateShapes:
     try:
         return state.shapes(tp)
     except ShardingError:

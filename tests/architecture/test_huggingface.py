@@ -26,7 +26,8 @@ def test_known_fields_read_to_the_figures_worked_out_by_hand(name: str) -> None:
 def test_known_sliding_windows_read_to_their_bytes(name: str) -> None:
     """Window layers keep KV of their own head count, up to the window."""
     model, swa = read(config_of(name), architecture=KNOWN[name]["architecture"]), KNOWN[name]["derived"]["swa"]
-    row = kv_elements_per_token(model.window_attention or model.attention, 1)
+    attention: Any = model.window_attention or model.attention
+    row = kv_elements_per_token(attention, 1)
     assert (model.window, model.window_layers * row * 2) == (swa["window"], swa["bytes_per_token_bf16"])
 
 

@@ -1,7 +1,7 @@
 """config.json -> Architecture: where fields may sit, what they may be called, and what stands in for absent ones."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from known_models import DATA
@@ -12,7 +12,7 @@ from hybridcalc.architecture.families import PleConv
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
 from hybridcalc.architecture.families.lightning import Lightning
 from hybridcalc.architecture.families.mamba2 import Mamba2
-from hybridcalc.architecture.families.shortconv import ConvStream
+from hybridcalc.architecture.families.shortconv import ConvStream, ShortConv
 from hybridcalc.architecture.geometry import GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.errors import ConfigError
 
@@ -172,12 +172,15 @@ def test_state_of_a_layer(architecture: str, fields: dict[str, Any], state: Any)
 
 def test_intermediate_size_beats_a_misleading_expand() -> None:
     """Falcon-Mamba states expand 16 and an intermediate_size of twice the hidden size; the latter is right."""
-    assert read(small_config("FalconMambaForCausalLM", 2, expand=16, intermediate_size=128)).state.inner_size == 128
+    assert (
+        cast(Any, read(small_config("FalconMambaForCausalLM", 2, expand=16, intermediate_size=128)).state).inner_size
+        == 128
+    )
 
 
 def test_short_convolutions_keep_their_streams_apart() -> None:
     """ZAYA1: one sharded stream over heads and KV heads, one hidden-wide stream whole on every rank."""
-    streams = read(small_config("ZayaForCausalLM", 2, cca_time0=3)).state.streams
+    streams = cast(ShortConv, read(small_config("ZayaForCausalLM", 2, cca_time0=3)).state).streams
     assert streams == (ConvStream(6 * 16, 3), ConvStream(64, 1, None))
 
 
@@ -186,7 +189,7 @@ def test_inkling_keeps_six_streams_a_layer() -> None:
     fields = {"local_layer_ids": [0], "swa_num_key_value_heads": 4, "swa_head_dim": 8}
     model = read(small_config("InklingForConditionalGeneration", 2, **fields))
     kv, local, hidden = ConvStream(32, 3, 2), ConvStream(32, 3, 4), ConvStream(64, 3, None)
-    assert model.state.streams == (kv, kv, local, local, hidden, hidden)
+    assert cast(ShortConv, model.state).streams == (kv, kv, local, local, hidden, hidden)
     assert (model.window, model.window_attention) == (512, GroupedQueryKV(4, 8, 8))
 
 

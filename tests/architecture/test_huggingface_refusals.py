@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from math import inf, nan
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +17,7 @@ from hybridcalc.errors import ConfigError
 read = Architecture.from_hf_config
 
 
-def refusal_of(config: object, **named: str) -> str:
+def refusal_of(config: Any, **named: str) -> str:
     """The message of the ConfigError that reading ``config`` raises."""
     with pytest.raises(ConfigError) as refusal:
         read(config, **named)
@@ -204,7 +204,7 @@ def test_line_breaks_of_a_file_do_not_break_the_message(config: dict[str, Any]) 
     assert refusal_of(config).isprintable()
 
 
-def check_read_or_refused(config: object) -> None:
+def check_read_or_refused(config: Any) -> None:
     """Nothing but an Architecture of positive sizes, or a ConfigError of one line."""
     try:
         model = read(config)
@@ -213,7 +213,7 @@ def check_read_or_refused(config: object) -> None:
     else:
         lines = [model.describe_layers]
         parts = [part._asdict() for part in (model.attention, model.window_attention) if part is not None]
-        parts += [asdict(model.state)] if model.state is not None else []
+        parts += [asdict(cast(Any, model.state))] if model.state is not None else []
         sizes = {name: size for part in parts for name, size in part.items() if isinstance(size, int)}
         assert all(size > 0 for name, size in sizes.items() if name not in ("n_groups", "qk_rope_head_dim")), sizes
         assert 1 <= model.num_layers <= 4096 and set(model.layers) <= set("sawbv.")
@@ -256,7 +256,7 @@ REAL = [config_of(name) | {"architectures": [KNOWN[name]["architecture"]]} for n
 REAL += [json.loads(path.read_text(encoding="utf-8")) for path, _ in config_files().values()]
 
 
-def _fields_of(config: dict) -> list[tuple[dict, str]]:
+def _fields_of(config: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
     nested = [table for table in config.values() if isinstance(table, dict)]
     return [(table, key) for table in (config, *nested) for key in table]
 

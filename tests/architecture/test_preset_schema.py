@@ -164,6 +164,7 @@ def test_a_preset_with_a_piece_cut_out_is_read_or_refused(data: st.DataObject) -
     """Truncated or edited files: an Architecture, or one line."""
     start = data.draw(st.integers(0, len(MINE)))
     end = data.draw(st.integers(start, min(len(MINE), start + 40)))
+    outcome: Architecture | str
     try:
         outcome = from_preset(read_preset(MINE[:start] + MINE[end:], "mine.yaml"))
     except InputError as error:

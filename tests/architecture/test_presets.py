@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from known_models import KNOWN, MODELS, derived
+from present import present
 
 from hybridcalc import load_model
 from hybridcalc.architecture.preset_schema import read_gpu_preset, read_preset
@@ -41,8 +42,8 @@ def test_every_gpu_file_passes_the_schema_and_is_named_after_its_id(path: Path) 
 def test_the_compiled_index_is_what_the_files_say(folder: str) -> None:
     """Run python tools/compile_presets.py when this fails."""
     spec = importlib.util.spec_from_file_location("compile_presets", COMPILER)
-    compiler = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(compiler)
+    compiler = importlib.util.module_from_spec(present(spec))
+    present(present(spec).loader).exec_module(compiler)
     assert package_file(f"presets/{folder}.json").decode() == compiler.compiled(folder)
 
 

@@ -10,7 +10,7 @@ import pytest
 from published_boot import BOOT, CHATTER, FIGURES, pools, read, texts
 
 from hybridcalc.bootlog import reader, scan
-from hybridcalc.bootlog.paste import Plain
+from hybridcalc.bootlog.paste import Plain, plain
 from hybridcalc.bootlog.reader import CHUNK_BYTES
 from hybridcalc.diagnosis import boot
 from hybridcalc.diagnosis.boot import LogAnswer, diagnose_log
@@ -48,7 +48,6 @@ class Stream:
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The length of each stretch of a log that was cleaned and parsed."""
     lengths: list[int] = []
-    plain = reader.plain
 
     def counted(raw: bytes) -> Plain:
         lengths.append(len(raw))
@@ -98,7 +97,7 @@ def test_a_file_made_to_be_slow_is_not_slow(
     def scanned(size: int) -> Callable[[], object]:
         return lambda: list(scan(Stream(unit, size, b"\n" + DENSE).binary))
 
-    assert [texts(record) for record in pools(cast(list, scanned(2**19)()))] == FIGURES
+    assert [texts(record) for record in pools(cast(list[Any], scanned(2**19)()))] == FIGURES
     assert growth(scanned(2**16), scanned(2**18)) < 8
 
 

@@ -19,7 +19,8 @@ KEYS = {
 
 
 def records(text: str) -> list[Record]:
-    return read(text.encode())
+    found: list[Record] = read(text.encode())
+    return found
 
 
 def figures(record: Record) -> dict[str, object]:
@@ -55,7 +56,7 @@ def test_a_printed_figure_is_the_interval_that_rounds_to_it() -> None:
 
 def test_a_printed_zero_has_no_negative_sizes() -> None:
     """0.00 GB is a state below 5 MiB, as a short convolution's SSM part is."""
-    assert Printed("0.00", 2**30, 2).interval == (0, Fraction(5, 1000) * 2**30)
+    assert Printed("0.00", 2**30, 2).interval == (Fraction(0), Fraction(5, 1000) * 2**30)
 
 
 def test_a_figure_without_decimals_is_half_a_unit_wide() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from present import present
 
 from hybridcalc.checks.results import Checked
 from hybridcalc.checks.run import check_file
@@ -237,7 +238,7 @@ def test_a_native_file_is_strict_and_names_the_line(tmp_path: Path, line: str, m
     path = tmp_path / "hybridcalc.yaml"
     path.write_text(f"deployments:\n  - name: a\n    model: kimi-k3\n    {line}\n")
     result = check_file(str(path), Settings(), {})
-    (trouble,) = result.troubles
+    (trouble,) = present(result).troubles
     fix = f" ({trouble.fix})" if trouble.fix.startswith("write") and "(" in message else ""
     assert f"{trouble.line}: {trouble.message}{fix}" == message
 
@@ -300,9 +301,9 @@ def test_servers_that_share_a_container_share_its_gpus(tmp_path: Path) -> None:
     )
     path = tmp_path / "pod.yaml"
     path.write_text(pod)
-    assert [f.finding.rule for f in check_file(str(path), Settings(), {}).checked[0].findings] == ["HC073"]
+    assert [f.finding.rule for f in present(check_file(str(path), Settings(), {})).checked[0].findings] == ["HC073"]
     path.write_text(pod + "          sglang serve kimi-k3 --tp 4 --port 2\n")
-    assert [one.findings for one in check_file(str(path), Settings(), {}).checked] == [(), ()]
+    assert [one.findings for one in present(check_file(str(path), Settings(), {})).checked] == [(), ()]
 
 
 def test_ranks_in_other_pods_are_not_counted(tmp_path: Path) -> None:

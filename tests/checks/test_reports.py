@@ -127,8 +127,7 @@ def test_a_defect_of_one_file_keeps_no_other_from_being_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hybridcalc.checks import run
-
-    judge = run.judge
+    from hybridcalc.checks.judge import judge
 
     def failing(deployment: Deployment, settings: Settings) -> Checked:
         if deployment.path.endswith("b.sh"):

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import process, run
@@ -181,7 +182,11 @@ def test_debug_lets_an_error_through_to_its_traceback() -> None:
 
 def test_model_names_complete_in_the_shell() -> None:
     """What bash asks for when `hybridcalc ratio kimi` is followed by a tab."""
-    asked = {"_HYBRIDCALC_COMPLETE": "complete_bash", "COMP_WORDS": "hybridcalc ratio kimi", "COMP_CWORD": "2"}
+    asked: dict[str, Any] = {
+        "_HYBRIDCALC_COMPLETE": "complete_bash",
+        "COMP_WORDS": "hybridcalc ratio kimi",
+        "COMP_CWORD": "2",
+    }
     assert process(**asked).out.split() == ["kimi-k3", "kimi-linear-48b-a3b"]
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -60,16 +61,15 @@ def test_a_fix_that_cannot_be_made_leaves_the_others(here: Path) -> None:
 
 
 def test_a_folder_that_takes_no_file_leaves_the_others(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hybridcalc.checks import fix
-
-    make = fix.tempfile.mkstemp
+    make = tempfile.mkstemp
 
     def refusing(dir: Path, prefix: str) -> tuple[int, str]:
         if dir.name == "locked":
             raise PermissionError(13, "Permission denied", str(dir))
-        return make(dir=dir, prefix=prefix)
+        handle, made = make(dir=dir, prefix=prefix)
+        return handle, made
 
-    monkeypatch.setattr(fix.tempfile, "mkstemp", refusing)
+    monkeypatch.setattr(tempfile, "mkstemp", refusing)
     (here / "locked").mkdir()
     (here / "locked" / "a.sh").write_text(TRAP)
     (here / "z.sh").write_text(TRAP)

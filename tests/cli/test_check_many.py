@@ -15,7 +15,7 @@ import pytest
 from command_line import process, run
 
 from hybridcalc.checks import run as checks
-from hybridcalc.checks.results import QUOTED_AROUND
+from hybridcalc.checks.results import QUOTED_AROUND, FileResult
 from hybridcalc.checks.settings import Settings
 
 STARTS = ("sglang serve", "vllm serve", "python3 -m sglang.launch_server --model-path")
@@ -69,7 +69,8 @@ def lost(monkeypatch: pytest.MonkeyPatch, name: str, happens: Callable[..., Any]
     assert (ran.code, len(ran.document["deployments"])) == (2, FILES - 1)
     (trouble,) = ran.document["unreadable"]
     assert trouble["file"].endswith(name)
-    return trouble["message"]
+    message: str = trouble["message"]
+    return message
 
 
 @pytest.mark.parametrize("name", ["000.sh", "077.sh", f"{FILES - 1}.sh"])
@@ -92,9 +93,9 @@ class Placed(str):
 
 @pytest.mark.parametrize(("held", "said"), [(lambda: None, "Can't pickle"), (Placed("a", 1), "TypeError: ")])
 def test_a_result_that_cannot_cross_costs_its_file_alone(
-    here: Path, monkeypatch: pytest.MonkeyPatch, held: Callable[..., Any] | Placed, said: str
+    here: Path, monkeypatch: pytest.MonkeyPatch, held: Any, said: str
 ) -> None:
-    assert said in lost(monkeypatch, "077.sh", lambda: checks.FileResult(held, (), ()))
+    assert said in lost(monkeypatch, "077.sh", lambda: FileResult(held, (), ()))
 
 
 def test_a_reader_that_leaves_ends_it_quietly(here: Path) -> None:

@@ -59,4 +59,5 @@ def _read(name: str, patch: str) -> Architecture:
 
 def refused_at(case_id: str) -> str:
     """The stage at which the engine refuses a case, or an empty string."""
-    return (CASES[case_id]["outputs"].get("raises") or {}).get("stage", "")
+    refusal: dict[str, str] = CASES[case_id]["outputs"].get("raises") or {}
+    return refusal.get("stage", "")

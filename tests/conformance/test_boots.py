@@ -8,11 +8,13 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from hybridcalc import Architecture, load_model, sglang, vllm
+from hybridcalc.architecture.families.gdn import GatedDeltaNet
+from hybridcalc.architecture.geometry import GroupedQueryKV
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.memory import rest_from_boot
 from hybridcalc.engines.vllm import EngineArgs
@@ -45,7 +47,7 @@ def test_every_sglang_boot_is_tested_here() -> None:
 @pytest.mark.parametrize("boot_id", MODELS)
 def test_presets_have_the_geometry_of_the_boots(boot_id: str) -> None:
     recorded, model = BOOTS[boot_id]["geometry"], model_of(boot_id)
-    state, attention = model.state, model.attention
+    state, attention = cast(GatedDeltaNet, model.state), cast(GroupedQueryKV, model.attention)
     assert (len(model.layers), model.state_layers, model.attention_layers) == (
         recorded["layers"],
         recorded["gdn_layers"],
@@ -156,8 +158,9 @@ def c09(slots: int, rest_gib: float) -> sglang.Plan:
 def memory_of(slots: int, tokens: int) -> float:
     """GiB in which ``slots`` leave ``tokens`` and half a token."""
     plenty = c09(slots, 200.0)
-    charged = 200 * 2**30 - plenty.engine_figures["kv_available_bytes"]
-    return (charged + (tokens + 0.5) * plenty.engine_figures["cell_size"]) / 2**30
+    charged: int = 200 * 2**30 - plenty.engine_figures["kv_available_bytes"]
+    cell: int = plenty.engine_figures["cell_size"]
+    return (charged + (tokens + 0.5) * cell) / 2**30
 
 
 @pytest.mark.parametrize(("slots", "tokens", "fewer", "more"), [(21, 158_116, 10, 182_901), (63, 451_633, 20, 548_520)])
@@ -219,7 +222,7 @@ def test_c14_qwen3_5_27b_prints_290864_tokens() -> None:
 PAGES = {page["name"]: page for page in BOOTS["c16"]["input"]}
 BLOCKS = {page["name"]: page for page in BOOTS["c16"]["output"]}
 FP8 = {"kv_cache_dtype": "fp8"}
-VLLM = {
+VLLM: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "Qwen3.5-4B/9B bf16 KV": [("qwen3.5-4b", {}), ("qwen3.5-9b", {})],
     "27B bf16 KV TP1 or TP2": [("qwen3.5-27b", {}), ("qwen3.8-27b", {})],
     "27B fp8 KV": [("qwen3.5-27b", FP8)],

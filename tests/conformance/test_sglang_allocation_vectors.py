@@ -27,7 +27,7 @@ def recorded(case_id: str) -> dict[str, int]:
     """The allocation figures of a case, under the names of the tensors' figures."""
     outputs = CASES[case_id]["outputs"]
     states = outputs["alloc_mamba"]
-    figures = {name: states[name] for name in POOLS} | states["ring"]
+    figures: dict[str, int] = {name: states[name] for name in POOLS} | states["ring"]
     if "int8_ckpt" in states:
         figures["int8_ckpt"] = states["int8_ckpt"]["bytes"]
     if "ple_short_conv" in states:

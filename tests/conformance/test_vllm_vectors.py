@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from present import present
 
 from hybridcalc import Architecture
 from hybridcalc.engines.vllm import EngineArgs, Refusal, layer_state, state_bytes_per_layer
@@ -79,13 +80,13 @@ def test_a_request_that_does_not_fit_is_told_the_length_that_does(case_id: str) 
     message = CASES[case_id]["error"]["message"]
     refusal, _ = start_up(case_id)
     needed = re.search(r"\(([0-9.]+) GiB KV cache is needed", message)
-    assert needed and f"({float(needed[1]):.2f} GiB)" in refusal.reason
+    assert needed and f"({float(needed[1]):.2f} GiB)" in present(refusal).reason
     estimate = re.search(r"estimated maximum model length is (\d+)", message)
-    assert ("--max-model-len" in refusal.fix) == bool(estimate)
+    assert ("--max-model-len" in present(refusal).fix) == bool(estimate)
     if not estimate:
         return
     said = re.fullmatch(
-        rf"write --max-model-len {estimate[1]}(?: --max-num-seqs (\d+))?, or give it more memory", refusal.fix
+        rf"write --max-model-len {estimate[1]}(?: --max-num-seqs (\d+))?, or give it more memory", present(refusal).fix
     )
     assert said
     model, args = asked(case_id)
@@ -102,10 +103,12 @@ def test_more_sequences_than_blocks_are_told_how_many_there_are() -> None:
     assert len(found) == 5
     for case_id in found:
         message = CASES[case_id]["error"]["message"]
-        match = re.search(r"max_num_seqs \((\d+)\) exceeds available Mamba cache blocks \((\d+)\)", message)
+        match = present(re.search(r"max_num_seqs \((\d+)\) exceeds available Mamba cache blocks \((\d+)\)", message))
         refusal, _ = start_up(case_id)
-        assert refusal.reason.startswith(f"max_num_seqs {int(match[1]):,} exceeds the {int(match[2]):,} blocks")
-        assert refusal.fix == f"write --max-num-seqs {match[2]}"
+        assert present(refusal).reason.startswith(
+            f"max_num_seqs {int(match[1]):,} exceeds the {int(match[2]):,} blocks"
+        )
+        assert present(refusal).fix == f"write --max-num-seqs {match[2]}"
 
 
 @pytest.mark.parametrize("case_id", STATEFUL)
@@ -134,6 +137,6 @@ def test_the_selections_above_cover_what_was_recorded() -> None:
     assert all("experts" in CASES[case_id]["error"]["message"] for case_id in CUT_GEOMETRY)
     names = {name for case in CASES.values() for name in case["outputs"] or {}}
     assert len(names) == 33
-    lines = {ABOUT_CACHES.match(line)[0] for case_id in CASES for line in printed(case_id)}
+    lines = {present(ABOUT_CACHES.match(line))[0] for case_id in CASES for line in printed(case_id)}
     assert len({re.sub(r"\d+|L?[BNLHC]{5}", "N", line) for line in lines}) >= 13
     assert sum(case["vllm"] == "0.22.1" for case in CASES.values()) == 36

@@ -6,6 +6,7 @@ from math import exp
 from typing import Any
 
 import pytest
+from present import present
 
 from hybridcalc import load_model
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
@@ -26,7 +27,7 @@ STATES = {
 
 
 def tokens(name: str, seed: int = 3) -> tuple[Inputs, torch.Tensor]:
-    return sample_inputs(STATES[name].recurrence, torch.Generator().manual_seed(seed))
+    return sample_inputs(present(STATES[name].recurrence), torch.Generator().manual_seed(seed))
 
 
 def written_out(start: Any, inputs: Inputs, *, decay_last: bool = False) -> Any:

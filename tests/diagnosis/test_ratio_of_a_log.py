@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from present import present
 
 from hybridcalc import load_model
 from hybridcalc.bootlog import Printed, Record
@@ -49,23 +50,23 @@ def test_the_true_constants_always_lie_in_the_intervals(
     """K + 1 slots and tokens + a page of 1 made the figures; what was printed allows the sizes that made them."""
     states, kvs = state(slots, conv, ssm), kv(tokens, kv=(tokens + 1) * cell)
     for part, size in (("conv", conv), ("ssm", ssm)):
-        low, high = slot_range(states, part)
+        low, high = present(slot_range(states, part))
         assert low <= size <= high
-    low, high = token_range(kvs, ServerArgs())
+    low, high = present(token_range(kvs, ServerArgs()))
     assert low <= cell <= high
     measured = log_constants(states, kvs, ServerArgs())
-    assert measured.state_range[0] <= measured.state_bytes <= measured.state_range[1]
+    assert present(measured.state_range)[0] <= measured.state_bytes <= present(measured.state_range)[1]
 
 
 def test_a_known_page_narrows_the_interval() -> None:
     pool = kv(1_167_552, kv=1_167_553 * 13_824)
     wide, narrow = token_range(pool, ServerArgs()), token_range(pool, ServerArgs(page_size=1))
-    assert wide[0] < narrow[0] and wide[1] == narrow[1]
+    assert present(wide)[0] < present(narrow)[0] and present(wide)[1] == present(narrow)[1]
 
 
 def test_k_and_v_are_added_and_half_of_them_is_nothing() -> None:
     both, half = kv(1000, k=GIB, v=GIB), kv(1000, k=GIB)
-    low, high = token_range(both, ServerArgs(page_size=1))
+    low, high = present(token_range(both, ServerArgs(page_size=1)))
     assert low <= Fraction(2 * GIB, 1001) < high
     assert token_range(half, ServerArgs()) is None
 
@@ -93,7 +94,7 @@ LINES = (
 def test_the_last_complete_boot_of_a_log_is_used(tmp_path: Path) -> None:
     earlier = LINES.replace("257", "100").replace("0.46", "0.18").replace("13.04", "5.10")
     answer, findings = balance_log(_write(tmp_path, earlier + LINES), K3, K3_ARGS, Workload.at(9216))
-    assert answer.setting("today").slots == 257
+    assert present(answer.setting("today")).slots == 257
     assert [finding.rule for finding in findings] == ["HC102", "HC100"]
 
 
@@ -107,7 +108,7 @@ def test_a_draft_models_pool_is_not_the_targets(tmp_path: Path) -> None:
     draft = "[TP0] KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 1167552, KV size: 1.25 GB\n"
     answer, findings = balance_log(_write(tmp_path, LINES + draft), K3, K3_ARGS, Workload.at(9216))
     assert [finding.rule for finding in findings] == ["HC100"]
-    assert answer.setting("today").kv_tokens == 1_167_552
+    assert present(answer.setting("today")).kv_tokens == 1_167_552
 
 
 def test_a_state_line_alone_needs_the_model(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_however_many_boots_a_log_has_the_last_one_is_used(tmp_path: Path) -> No
     other = LINES.replace("257", "100").replace("0.46", "0.18").replace("13.04", "5.10")
     text = "".join((LINES, LINES, other) * 700)
     answer, findings = balance_log(_write(tmp_path, text), K3, K3_ARGS, Workload.at(9216))
-    assert answer.setting("today").slots == 100
+    assert present(answer.setting("today")).slots == 100
     assert findings[0].message == "1,400 boots in the log: the one from line 4199 is used"
 
 
@@ -170,7 +171,7 @@ def test_both_commands_read_the_same_boots(tmp_path: Path) -> None:
     boots = diagnose_log(path, Question()).boots
     answer, findings = balance_log(path, None, K3_ARGS, Workload.at(9216))
     assert findings[0].message == f"{len(boots)} boots in the log: the one from line {boots[-1].boot.line} is used"
-    assert answer.setting("today").slots == boots[-1].boot.count("state_pool", "slots")
+    assert present(answer.setting("today")).slots == boots[-1].boot.count("state_pool", "slots")
 
 
 @pytest.mark.parametrize(("text", "rules"), [(LINES, ["HC104", "HC100"]), ("ready\n", [])], ids=["boot", "no boot"])

@@ -7,12 +7,13 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import make_docs
 import published_figures
 import pytest
 import run_console
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from hybridcalc.cli.app import COMMANDS, app, execute
@@ -71,7 +72,7 @@ def test_a_figure_that_does_not_agree_says_why(entry: dict[str, Any]) -> None:
 
 
 def _commands() -> Iterator[tuple[str, Any]]:
-    root = get_command(app)
+    root = cast(TyperGroup, get_command(app))
     context = root.make_context("hybridcalc", [], resilient_parsing=True)
     for name in COMMANDS:
         command = root.get_command(context, name)

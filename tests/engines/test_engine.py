@@ -90,7 +90,7 @@ def test_what_an_engine_lacks_is_said_in_words() -> None:
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_every_refusal_names_a_stage_of_the_start_up(name):
+def test_every_refusal_names_a_stage_of_the_start_up(name: str) -> None:
     """In the source, by name: a stage that nobody lists is a misspelt one."""
     folder = Path(ENGINES[name].part("planner").__file__).parent
     found = {stage for path in folder.glob("*.py") for stage in re.findall(r'stage="([^"]+)"', path.read_text())}

@@ -17,7 +17,24 @@ from hybridcalc.engines.sglang.crossover import compare
 from hybridcalc.errors import HybridcalcError, InputError
 
 MODEL = load_model("kimi-k3")
-ODD = (0, -1, 10**18, 10**400, 10**5000, "x", "", -0.5, 1e300, float("nan"), float("inf"), True, None, [], {}, ("a",))
+ODD: tuple[Any, ...] = (
+    0,
+    -1,
+    10**18,
+    10**400,
+    10**5000,
+    "x",
+    "",
+    -0.5,
+    1e300,
+    float("nan"),
+    float("inf"),
+    True,
+    None,
+    [],
+    {},
+    ("a",),
+)
 COUNTS = sorted(name for name, flag in BOUNDS.flags.items() if flag.kind in ("int", "tokens") and flag in TABLE.flags)
 
 
@@ -33,7 +50,7 @@ def test_an_odd_value_is_an_answer_or_one_line(name: str) -> None:
     """Nothing but an answer or an error of this library comes of any value, and its line is short."""
     for value in ODD:
         try:
-            sglang.plan(MODEL, ServerArgs(**({"tp_size": 8} | {name: value})), rest_gib=28.55)
+            sglang.plan(MODEL, ServerArgs(**dict[str, Any]({"tp_size": 8} | {name: value})), rest_gib=28.55)
         except HybridcalcError as error:
             said = error.message
         else:
@@ -50,10 +67,10 @@ def test_python_and_the_command_line_agree_on_numbers(name: str, value: int) -> 
     except InputError:
         taken = False
     if taken:
-        check_arguments(ServerArgs(**{name: value}))
+        check_arguments(ServerArgs(**dict[str, Any]({name: value})))
         return
     with pytest.raises(InputError, match=f"^{name} {value} is not a whole number from "):
-        check_arguments(ServerArgs(**{name: value}))
+        check_arguments(ServerArgs(**dict[str, Any]({name: value})))
 
 
 def test_what_the_command_line_reads_passes() -> None:
@@ -98,7 +115,7 @@ def test_every_question_asks_the_same_of_its_arguments(
 
 def test_kv_of_a_draft_that_its_layers_price_is_no_figure_of_a_plan() -> None:
     """SGLang model_executor/pool_configurator.py: DSPARK and DFLASH alone have a cell of their own."""
-    drafts = {"tp_size": 8, "speculative_num_draft_tokens": 4, "draft_kv_bytes_per_token": 4096}
+    drafts: dict[str, Any] = {"tp_size": 8, "speculative_num_draft_tokens": 4, "draft_kv_bytes_per_token": 4096}
     sglang.plan(MODEL, ServerArgs(speculative_algorithm="DFLASH", **drafts), rest_gib=28.55)
     with pytest.raises(InputError, match=r"^SGLang prices the KV of an EAGLE draft by its layers$") as caught:
         sglang.plan(MODEL, ServerArgs(speculative_algorithm="EAGLE", **drafts), rest_gib=28.55)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from present import present
 
 from hybridcalc import load_model
 from hybridcalc.architecture.geometry import Architecture
@@ -41,8 +42,9 @@ def test_the_worked_example_of_kimi_k3() -> None:
     """SGLang's sizing note (B1 to B4), exactly: 54,263,808 + 1,907,712 B, 13,824 B, 4063.33 tokens, S 4, r* 1.7636."""
     answer = balance()
     constants = answer.constants
-    assert (constants.state_bytes, constants.ssm_bytes, constants.conv_bytes) == (56_171_520, 54_263_808, 1_907_712)
-    assert (constants.kv_bytes_per_token, answer.token_equiv) == (13_824, Fraction(12_190, 3))
+    sizes: tuple[int | Fraction, ...] = (constants.state_bytes, constants.ssm_bytes, constants.conv_bytes)
+    assert sizes == (56_171_520, 54_263_808, 1_907_712)
+    assert (constants.kv_bytes_per_token, answer.token_equiv) == (Fraction(13_824), Fraction(12_190, 3))
     assert (answer.slots.count, answer.strategy, answer.draft_states) == (4, "extra_buffer_lazy", 0)
     assert answer.ratio == 4 * answer.token_equiv / 9216
     assert ratio_text(answer.ratio) == "1.76"
@@ -76,7 +78,7 @@ def test_the_reason_says_that_pipeline_parallelism_turned_overlap_off() -> None:
 
 def test_28_55_gib_at_today_s_ratio_hold_257_slots_and_64_requests() -> None:
     """The published boot log: K = 257; at 9,216 tokens the state binds and half of the KV idles."""
-    today = balance(rest_gib=28.55).setting("today")
+    today = present(balance(rest_gib=28.55).setting("today"))
     assert (today.slots, today.state_requests, today.kv_requests, today.binding) == (257, 64, 126, "state")
     assert (today.flags, round(today.idle_percent, 1)) == ("--mamba-full-memory-ratio 0.9", 49.6)
 
@@ -101,7 +103,7 @@ def test_a_concurrency_asked_for_is_pinned_exactly() -> None:
 
 def test_speculation_charges_draft_states_and_the_draft_s_kv() -> None:
     """D states more a request, one KV layer more a token; a note says that the engine allocates them elsewhere."""
-    spec = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "draft_layers": 1}
+    spec: dict[str, Any] = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "draft_layers": 1}
     answer = balance(**LAZY, **spec)
     assert answer.ratio == Fraction((4 + 4) * 56_171_520, 9216 * (13_824 + 576))
     assert any("charges D = 4 draft states" in note for note in answer.notes)
@@ -109,7 +111,11 @@ def test_speculation_charges_draft_states_and_the_draft_s_kv() -> None:
 
 def test_replayssm_verification_charges_no_draft_states() -> None:
     """Its rings come with the slots; r* then is that without speculation but for the draft's KV."""
-    spec = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "enable_linear_replayssm_spec": True}
+    spec: dict[str, Any] = {
+        "speculative_algorithm": "EAGLE",
+        "speculative_num_draft_tokens": 4,
+        "enable_linear_replayssm_spec": True,
+    }
     assert balance(**LAZY, **spec).ratio == balance(**LAZY).ratio
     assert balance(load_model("nemotron-h-8b"), **spec).draft_states == 4
 
@@ -152,7 +158,7 @@ def test_measured_constants_stand_in_for_a_model() -> None:
 def test_pools_that_a_boot_printed_are_weighed_as_booted() -> None:
     """K and T of the log, not of the solver: 257 slots, 1,167,552 tokens."""
     observed = Observed(257, 1_167_552)
-    today = balance_model(K3, ServerArgs(**LAZY), Workload.at(9216), observed=observed).setting("today")
+    today = present(balance_model(K3, ServerArgs(**LAZY), Workload.at(9216), observed=observed).setting("today"))
     assert (today.flags, today.slots, today.kv_tokens) == ("as booted", 257, 1_167_552)
 
 
@@ -189,7 +195,7 @@ def test_steps_carry_formula_numbers_unit_and_source() -> None:
 
 def test_drafts_without_kv_of_their_own_charge_none() -> None:
     """NGRAM drafts from the prompt: the solver counts no draft KV for it, so r* does not either."""
-    ngram = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4}
+    ngram: dict[str, Any] = {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 4}
     answer, newest = balance(**LAZY, **ngram), rules_for("0.5.23")[0]
     assert answer.draft_kv_bytes_per_token == kv_cell(K3, ServerArgs(**LAZY, **ngram), newest).draft_bytes == 0
 
@@ -201,17 +207,17 @@ def test_no_other_ratio_serves_more_requests_than_the_one_proposed(
     """Kimi-K3 in the engine's own solver, two requests allowed for: the flag has two decimals."""
     flags = K3_FLAGS | flags
     answer, evaluate = balance(length=length, rest_gib=rest, **flags), by_model(K3, rest, Fraction(length))
-    proposed = answer.setting("set")
+    proposed = present(answer.setting("set"))
     for factor in (0.5, 0.8, 0.95, 1.05, 1.25, 2):
         ratio = float(answer.ratio) * factor
         other = evaluate("other", "", ServerArgs(**flags, mamba_full_memory_ratio=ratio))
-        assert other.requests <= proposed.requests + 2 + proposed.requests // 100
+        assert present(other).requests <= proposed.requests + 2 + proposed.requests // 100
 
 
 @pytest.mark.parametrize("rest", [0.4, 0.5, 1.0, 28.55])
 def test_a_pin_that_starts_is_shown_whatever_a_ratio_does(rest: float) -> None:
     """Kimi-K3 with five slots pinned: one request's slots, and what KV is left."""
-    today = balance(rest_gib=rest, tp_size=8, max_mamba_cache_size=5).setting("today")
+    today = present(balance(rest_gib=rest, tp_size=8, max_mamba_cache_size=5).setting("today"))
     assert (today.slots, today.state_requests) == (5, 1)
 
 
@@ -219,6 +225,6 @@ def test_without_prefix_caching_a_request_limit_is_k_and_no_ratio_is_set() -> No
     """The ratio has no effect there: a K is pinned that serves more than the limit does."""
     args = ServerArgs(tp_size=4, disable_radix_cache=True, max_running_requests=1024)
     answer = balance_model(load_model("qwen3.5-27b"), args, Workload.at(32768), rest_gib=60.0)
-    assert answer.setting("set").flags == "--max-mamba-cache-size 112"
-    assert answer.setting("today").flags == "--max-running-requests 1024"
-    assert (answer.setting("set").requests, answer.setting("today").requests) == (111, 46)
+    assert present(answer.setting("set")).flags == "--max-mamba-cache-size 112"
+    assert present(answer.setting("today")).flags == "--max-running-requests 1024"
+    assert (present(answer.setting("set")).requests, present(answer.setting("today")).requests) == (111, 46)

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from hybridcalc.engines.ask import read_command
 from hybridcalc.engines.sglang.command import from_words
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.flags import FLAG_FILES, FLAGS, OTHER_FLAGS, Flag
+from hybridcalc.engines.sglang.flags import FLAG_FILES, FLAGS, OTHER_FLAGS
 from hybridcalc.errors import InputError
+from hybridcalc.shell.flags import Flag
 
 from_command = partial(read_command, "sglang")
 
@@ -43,6 +44,7 @@ def problem(arguments: str) -> tuple[str, str]:
 
 
 def args(arguments: str) -> ServerArgs:
+    read: ServerArgs
     model, read = from_command(f"sglang serve m {arguments}")
     assert model == "m"
     return read
@@ -359,6 +361,7 @@ def test_importing_it_loads_no_splitter_and_no_matcher() -> None:
 
 
 def valid(flag: Flag) -> st.SearchStrategy[tuple[Flag, list[str], object]]:
+    values: st.SearchStrategy[tuple[str, Any]]
     if flag.kind in ("int", "tokens"):
         values = st.integers(flag.least, flag.most).map(lambda value: (str(value), value))
     elif flag.kind == "float":

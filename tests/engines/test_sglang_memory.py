@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +74,11 @@ def test_weights_that_do_not_fit_are_refused() -> None:
     ],
 )
 def test_a_fraction_must_be_one(fraction: float | None, text: str) -> None:
-    for ask in (
+    asked: tuple[Callable[[], object], ...] = (
         lambda: rest_from_boot(22.0, 14.0, TEXT, args(fraction)),
         lambda: rest_from_gpu(Gpu(80.0, "x"), 5.0, TEXT, args(fraction)),
-    ):
+    )
+    for ask in asked:
         with pytest.raises(InputError) as refusal:
             ask()
         assert refusal.value.message == text

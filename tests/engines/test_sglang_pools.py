@@ -1,5 +1,6 @@
 """SGLang's pool solver: K slots, T tokens and R requests out of the memory that is left."""
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -233,5 +234,5 @@ def test_the_pool_that_runs_out_first_binds_and_the_other_idles(
     slots: int, tokens: int, flags: dict[str, Any], binding: str, requests: int, idle: float
 ) -> None:
     """At 9,216 tokens and 4 slots a request; both pools are read at the concurrency of the smaller."""
-    setting = weigh("today", "", slots, tokens, 4, 9216, ServerArgs(**flags))
+    setting = weigh("today", "", slots, tokens, 4, Fraction(9216), ServerArgs(**flags))
     assert (setting.binding, setting.requests, round(setting.idle_percent, 2)) == (binding, requests, idle)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from fractions import Fraction
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -137,7 +138,7 @@ def test_draft_states_are_kept_for_every_request_that_may_run() -> None:
     plan = planned(rest=60.0, **EAGLE)
     assert line(plan, "draft states") == (49 * 4 * SLOT, 49 * 4 * SLOT)
     assert plan.fixed_bytes_per_request == (5 + 4) * SLOT
-    assert (plan.kv_bytes_per_token, plan.marginal_bytes_per_token) == (ROW + 576, ROW + 576)
+    assert (plan.kv_bytes_per_token, plan.marginal_bytes_per_token) == (ROW + 576, Fraction(ROW + 576))
     assert line(plan, "draft KV") == (plan.max_total_num_tokens * 576, (plan.max_total_num_tokens + 1) * 576)
     assert (plan.max_running_requests, plan.binding, plan.concurrency) == (48, "limit", 48)
 
@@ -169,7 +170,7 @@ def test_fp4_on_mla_is_priced_at_half_and_kept_whole() -> None:
 
 def test_a_worker_of_two_plans_for_itself() -> None:
     """16 ranks as two workers of 8: each is the server of 8 ranks; a K given is shared out."""
-    workers = {"tp_size": 16, "dp_size": 2, "enable_dp_attention": True}
+    workers: dict[str, Any] = {"tp_size": 16, "dp_size": 2, "enable_dp_attention": True}
     one, two = planned(), planned(**workers)
     assert two.sizing == one.sizing
     assert two.concurrency == one.concurrency == 51

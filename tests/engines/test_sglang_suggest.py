@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from present import present
 
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import KINDS, Rest, Workload, exact_rest
@@ -51,12 +52,16 @@ def planned(
 def effect(suggestion: Suggestion) -> tuple[int, int] | None:
     """From and to of a suggestion; None where it promises no requests."""
     match = EFFECT.fullmatch(suggestion.effect)
-    return match and tuple(int(figure.replace(",", "")) for figure in match.groups())
+    if match is None:
+        return None
+    before, after = (int(figure.replace(",", "")) for figure in match.groups())
+    return before, after
 
 
 def replanned(name: str, flags: str, suggestion: Suggestion, rest: float, length: int) -> int:
     """Requests that run once the suggested flags stand behind those there are."""
-    variables, added = [], []
+    variables: list[str] = []
+    added: list[str] = []
     for word in suggestion.flags.split():
         (variables if word[0] != "-" and "=" in word else added).append(word)
     plan = planned(name, " ".join([*variables, flags, *added]), rest, length)
@@ -98,7 +103,7 @@ def test_every_effect_is_what_planning_its_flags_gives(name: str, flags: str, re
     """From: the plan as it is. To: the suggested flags behind those there are, parsed and planned again."""
     plan = planned(name, flags, rest, length)
     for suggestion in plan.suggestions:
-        before, after = effect(suggestion)
+        before, after = present(effect(suggestion))
         assert before == plan.requests < after
         assert replanned(name, flags, suggestion, rest, length) == after
         assert (suggestion.before, suggestion.after) == (before, after)
@@ -209,7 +214,7 @@ def test_a_larger_fraction_is_planned_with_the_memory_it_brings() -> None:
     plan = planned("kimi-k3", flags, Rest(28.55, 28.55, 28.55, "", before))
     (larger,) = [s for s in plan.suggestions if s.flags.startswith("--mem-fraction-static")]
     assert larger.flags.startswith("--mem-fraction-static 0.87 ")
-    assert effect(larger)[1] == replanned("kimi-k3", flags, larger, 28.55 + 0.02 * before, 9216)
+    assert present(effect(larger))[1] == replanned("kimi-k3", flags, larger, 28.55 + 0.02 * before, 9216)
     assert larger.why == "13.00 GiB are left for activations and graphs, of 15.00"
     for fraction, known in ((0.94, before), (0.85, None)):
         plan = planned("kimi-k3", f"{K3} --mem-fraction-static {fraction}", Rest(28.55, 28.55, 28.55, "", known))
@@ -222,6 +227,6 @@ def test_unified_memory_is_suggested_for_what_it_holds() -> None:
     plan = planned("kimi-k3", flags)
     (unified,) = [s for s in plan.suggestions if s.flags == "--enable-unified-memory"]
     again = planned("kimi-k3", f"{flags} --enable-unified-memory")
-    held = unified_requests(again.ready, again.sizing, again.workload.mean_length)
+    held = unified_requests(again.ready, again.sizing, present(again.workload.mean_length))
     assert effect(unified) == (plan.requests, min(held, again.max_running_requests))
-    assert again.concurrency == effect(unified)[1]
+    assert again.concurrency == present(effect(unified))[1]

@@ -207,7 +207,7 @@ def toy(
     prepared = []
 
     def arguments(words: list[str]) -> int:
-        read = TOY.read([*before, *words])
+        read: dict[str, int] = TOY.read([*before, *words])
         return read.get("--width", 1) * (2 if read.get("--doubled-up") else 1) * (3 if read.get("--tripled") else 1)
 
     def solve(width: int, gib: float, work: Workload) -> Outcome:
@@ -304,7 +304,7 @@ def test_an_engine_that_is_not_swept_says_so() -> None:
     engine = Swept(lambda *_: None)
     engine.sweeping = None
     with pytest.raises(InputError, match=r"^--sweep is not for Toy$"):
-        list(sweep(engine, [parse_axis("width=1")], int, MODEL, memory=exact_rest, work=NO_LENGTH))
+        list(sweep(engine, [parse_axis("width=1")], len, MODEL, memory=exact_rest, work=NO_LENGTH))
 
 
 def test_a_refused_combination_is_a_point_with_the_reason() -> None:

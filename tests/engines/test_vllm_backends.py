@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from present import present
 
 from hybridcalc import load_model
 from hybridcalc.engines.vllm.backends import FIXED_BACKENDS, FREE_LAYOUTS, attention_backend, resolve_layout
@@ -33,7 +34,7 @@ NEMOTRON, KIMI = "nemotron-h-8b", "kimi-linear-48b-a3b"
 )
 def test_the_backend_follows_gpu_dtype_and_kind(model: str, given: dict[str, Any], name: str, block: int) -> None:
     ready = prepare(load_model(model), EngineArgs(**given))
-    assert (ready.backend.name, ready.backend.kernel_block) == (name, block)
+    assert (present(ready.backend).name, present(ready.backend).kernel_block) == (name, block)
     assert name in ready.settled["attention_backends"]
     assert ready.pages.block % block == 0
 

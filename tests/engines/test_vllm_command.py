@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from hybridcalc.engines.ask import read_command
 from hybridcalc.engines.vllm.command import from_words
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.flags import FLAG_FILES, FLAGS, OTHER_FLAGS, Flag
+from hybridcalc.engines.vllm.flags import FLAG_FILES, FLAGS, OTHER_FLAGS
 from hybridcalc.errors import InputError
+from hybridcalc.shell.flags import Flag
 
 from_command = partial(read_command, "vllm")
 
@@ -27,6 +28,7 @@ SPELLINGS = [(flag, spelling) for flag in FLAGS for spelling in flag.spellings]
 
 
 def args(arguments: str) -> EngineArgs:
+    read: EngineArgs
     model, read = from_command(f"vllm serve m {arguments}")
     assert model == "m"
     return read
@@ -387,6 +389,7 @@ def test_importing_it_loads_no_splitter_and_no_matcher() -> None:
 
 
 def valid(flag: Flag) -> st.SearchStrategy[tuple[Flag, list[str], object]]:
+    values: st.SearchStrategy[tuple[str, Any]]
     if flag.kind in ("int", "tokens"):
         values = st.integers(max(flag.least, 0), flag.most).map(lambda value: (str(value), value))
     elif flag.kind == "float":

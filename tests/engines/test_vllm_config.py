@@ -290,7 +290,7 @@ def test_a_python_caller_s_value_of_another_kind_is_an_input_error(name: str) ->
     flag = BOUNDS.flags[name]
     for value in OTHER_KINDS[flag.kind]:
         with pytest.raises(InputError) as caught:
-            prepared(**{name: value})
+            prepared(**dict[str, Any]({name: value}))
         assert caught.value.message == f"{name} {quoted(value)} is not {wanted(flag)}"
 
 
@@ -299,17 +299,17 @@ def test_what_may_be_left_open_may_be_none(name: str) -> None:
     """And nothing else may: a count is never left open."""
     optional = "None" in str(EngineArgs.__dataclass_fields__[name].type)
     if optional:
-        BOUNDS.check(EngineArgs(**{name: None}))
+        BOUNDS.check(EngineArgs(**dict[str, Any]({name: None})))
         return
     with pytest.raises(InputError, match=rf"^{name} None is not "):
-        BOUNDS.check(EngineArgs(**{name: None}))
+        BOUNDS.check(EngineArgs(**dict[str, Any]({name: None})))
 
 
 def test_every_argument_has_a_check_of_its_kind() -> None:
     """Hand each a value of no kind at all: whatever is added to the arguments is checked as well."""
     for field in fields(EngineArgs):
         with pytest.raises(InputError, match=rf"^{field.name} .* is not "):
-            prepared(**{field.name: object()})
+            prepared(**dict[str, Any]({field.name: object()}))
 
 
 @pytest.mark.parametrize(

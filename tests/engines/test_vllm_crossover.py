@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from present import present
 
 from hybridcalc import load_model
 from hybridcalc.architecture.presets import model_names
@@ -33,8 +34,8 @@ def test_nemotron_h_8b_against_llama_3_8b(flags: dict[str, Any], blocks: int) ->
     answer = crossover(NEMOTRON, "llama-3-8b", **flags)
     assert (answer.state_bytes, answer.kv_bytes_per_token) == (blocks * BLOCK, 16_384)
     assert answer.component_tokens == Fraction(blocks * BLOCK, 16_384)
-    assert answer.baseline.kv_bytes_per_token == 131_072
-    assert answer.baseline.total_tokens == Fraction(blocks * BLOCK, 131_072 - 16_384)
+    assert present(answer.baseline).kv_bytes_per_token == 131_072
+    assert present(answer.baseline).total_tokens == Fraction(blocks * BLOCK, 131_072 - 16_384)
 
 
 def test_padding_moves_the_crossover() -> None:
@@ -88,7 +89,7 @@ def test_the_note_on_whole_blocks_is_what_the_planner_counts(name: str, baseline
     """The pool loses blocks: at that length the hybrid takes fewer bytes of them, one token before it does not."""
     answer = crossover(name, baseline)
     found = re.search(r"^counted in whole blocks, .* holds less than .* from ([\d,]+) tokens on$", answer.notes[-1])
-    first = int(found[1].replace(",", ""))
+    first = int(present(found)[1].replace(",", ""))
 
     def bytes_of(model: str, tokens: int) -> int:
         ready = prepare(load_model(model), EngineArgs())
@@ -132,11 +133,13 @@ def test_what_is_held_is_what_the_planner_counts(name: str) -> None:
 def test_the_curve_and_the_steps_agree_with_the_meeting(name: str, baseline: str) -> None:
     """The hybrid holds no less before it and less from it on; printed numbers compute to the value."""
     answer = crossover(name, baseline)
-    total = answer.baseline.total_tokens
+    total = present(answer.baseline).total_tokens
     for point in answer.curve:
-        assert (point.kv_bytes >= point.state_bytes) == (point.tokens >= answer.component_tokens)
+        assert (point.kv_bytes >= point.state_bytes) == (point.tokens >= present(answer.component_tokens))
         if total is not None:
-            assert (point.baseline_bytes >= point.state_bytes + point.kv_bytes) == (point.tokens >= total)
+            assert (present(point.baseline_bytes) >= point.state_bytes + point.kv_bytes) == (
+                point.tokens >= present(total)
+            )
     for step in answer.steps:
         numbers = re.sub(r"[\d,]+", lambda m: f"Fraction({m[0].replace(',', '')})", step.with_numbers)
         assert eval(numbers.replace(" x ", " * ")) == step.value, step
@@ -169,4 +172,4 @@ def test_a_baseline_with_windows_is_refused_and_so_is_what_the_engine_refuses() 
 def test_a_pure_state_space_model_has_no_crossover_of_its_own() -> None:
     answer = crossover("codestral-mamba-7b", "llama-3-8b")
     assert (answer.component_tokens, answer.per_layer_tokens) == (None, None)
-    assert answer.baseline.total_tokens == Fraction(answer.state_bytes, 131_072)
+    assert present(answer.baseline).total_tokens == Fraction(answer.state_bytes, 131_072)

@@ -1,6 +1,7 @@
 """The memory that vLLM leaves for its cache: from a flag, from a GPU and weights, given or estimated."""
 
 import pytest
+from present import present
 
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.memory import NON_CACHE_GIB, rest_from_flag, rest_from_gpu
@@ -30,7 +31,7 @@ def test_what_lies_beside_them_is_estimated_and_said_to_be() -> None:
 
 def test_a_flag_says_the_memory_itself() -> None:
     assert rest_from_flag(EngineArgs()) is None
-    rest = rest_from_flag(EngineArgs(kv_cache_memory_bytes=40 * GIB))
+    rest = present(rest_from_flag(EngineArgs(kv_cache_memory_bytes=40 * GIB)))
     assert (rest.likely_gib, rest.exact, rest.why) == (40.0, True, "--kv-cache-memory-bytes")
 
 

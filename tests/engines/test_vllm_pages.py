@@ -1,7 +1,7 @@
 """vLLM's block, page and padding: the figures of Nemotron-H-8B, checkpoint grids, and the arithmetic for any model."""
 
 from math import lcm
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -105,7 +105,7 @@ def test_a_short_convolution_wider_than_its_class_says_outgrows_the_page() -> No
 def test_a_page_that_its_state_fills_exactly_is_outgrown_as_well() -> None:
     """Four times as wide: 2 rows of 16,384 B are the page of 16 tokens, nothing is padded, and a third does not fit."""
     lfm2 = load_model("lfm2-1.2b")
-    wide = lfm2._replace(state=ShortConv((lfm2.state.streams[0]._replace(width=8192),)))
+    wide = lfm2._replace(state=ShortConv((cast(ShortConv, lfm2.state).streams[0]._replace(width=8192),)))
     exact = prepare(wide, EngineArgs())
     assert (exact.state_bytes, exact.pages.page, exact.pages.padded) == (32_768, 32_768, None)
     with pytest.raises(Refusal) as caught:

@@ -14,7 +14,6 @@ from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.prepared import Sizing
-from hybridcalc.engines.vllm.server_plan import Plan
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.units import GIB
 
@@ -28,7 +27,7 @@ def sized(gib: float = 40.0, model: str = NEMOTRON, *, available: int | None = N
     return size(prepare(load_model(model), args), int(gib * GIB) if available is None else available)
 
 
-def refusal(*given: float, **flags: Any) -> Refusal:
+def refusal(*given: Any, **flags: Any) -> Refusal:
     with pytest.raises(Refusal) as caught:
         sized(*given, **flags)
     return caught.value
@@ -60,7 +59,12 @@ def test_a_request_needs_the_null_block_beside_its_own() -> None:
     assert found.reason == "one request of 8,192 tokens takes 26 blocks (0.41 GiB); 25 are free"
     assert found.fix == "write --max-model-len 7280, or give it more memory"
     assert f"{sized(available=27 * BLOCK, max_num_seqs=1).concurrency:.2f}" == "1.04"
-    older = {"engine_version": "0.22.1", "enable_prefix_caching": True, "mamba_cache_mode": "align", "max_num_seqs": 1}
+    older: dict[str, Any] = {
+        "engine_version": "0.22.1",
+        "enable_prefix_caching": True,
+        "mamba_cache_mode": "align",
+        "max_num_seqs": 1,
+    }
     assert sized(available=20 * BLOCK, **older).blocks == 20
 
 
@@ -139,7 +143,7 @@ def test_a_unit_for_a_block_of_a_million_tokens_is_answered_at_once(steps: Calla
 
 def test_one_group_takes_its_own_block_for_a_unit() -> None:
     """Codestral-Mamba with prefix caching: blocks of 16."""
-    pure = {"model": "codestral-mamba-7b", "enable_prefix_caching": True}
+    pure: dict[str, Any] = {"model": "codestral-mamba-7b", "enable_prefix_caching": True}
     assert sized(prefix_match_unit=16, **pure).hash_block == 16
     found = refusal(prefix_match_unit=8, **pure)
     assert (found.rule, found.fix) == ("HC045", "leave it out, or write --prefix-match-unit 16")
@@ -219,7 +223,7 @@ FLAGS = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-def started(model: str, flags: dict[str, Any], available: int) -> Plan | Refusal:
+def started(model: str, flags: dict[str, Any], available: int) -> Any:
     """The plan, or the refusal."""
     try:
         return vllm.plan(load_model(model), EngineArgs(**flags), available_bytes=available)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from present import present
 
 from hybridcalc import load_model, vllm
 from hybridcalc.deployment import Workload
@@ -42,7 +43,7 @@ def found(rule: str, **flags: Any) -> Finding | None:
     return next((finding for finding in planned(**flags).findings if finding.rule == rule), None)
 
 
-def mended(fix: str, flags: dict) -> dict:
+def mended(fix: str, flags: dict[str, Any]) -> dict[str, Any]:
     """``flags`` as a fix rewrites them: flags to write or to add, or to leave out."""
     changed = dict(flags)
     for name in re.findall(r"leave out --([a-z-]+)", fix):
@@ -120,7 +121,7 @@ def test_the_version_that_a_refusal_names_starts(mode: str, version: str) -> Non
     assert planned(mamba_cache_mode=mode, engine_version=caught.value.release).num_blocks > 0
 
 
-TRAPS = [
+TRAPS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("HC055", "warning", {"shared": 900, "private": 200, **OLD}, {"shared": 4000, "private": 200, **OLD},
      "a prefix of 900 shared tokens is never reused: hits land on blocks of 1,280"),
     ("HC055", "warning", {"shared": 900, "private": 200}, {"shared": 1040, "private": 200}, "blocks of 1,040"),
@@ -183,7 +184,7 @@ def test_a_trap_is_found_and_its_neighbour_is_not(
 )
 def test_the_fix_of_a_trap_mends_it(rule: str, flags: dict[str, Any]) -> None:
     """Planned again under what it says, the rule has nothing more to say."""
-    fix = found(rule, **flags).fix
+    fix = present(found(rule, **flags)).fix
     if fix == "leave it out":
         changed = {
             name: value for name, value in flags.items() if name not in ("mamba_cache_mode", "mamba_ssm_cache_dtype")
@@ -196,21 +197,24 @@ def test_the_fix_of_a_trap_mends_it(rule: str, flags: dict[str, Any]) -> None:
 
 def test_every_trap_above_that_has_a_fix_of_flags_is_mended() -> None:
     """The selection above would be empty in silence otherwise."""
-    written = {rule for rule, _, caught, _, _ in TRAPS if (found(rule, **caught).fix or "share").startswith(("w", "l"))}
+    written = {
+        rule
+        for rule, _, caught, _, _ in TRAPS
+        if (present(found(rule, **caught)).fix or "share").startswith(("w", "l"))
+    }
     assert written == {"HC055", "HC056", "HC057", "HC060", "HC061", "HC063", "HC065", "HC066"}
     assert {rule for rule, *_ in [*TRAPS, *REFUSALS]} == {rule.id for rule in RULES}
 
 
 @pytest.mark.parametrize("wanted", [110, 190, 225])
 def test_the_fix_for_too_few_requests_reaches_the_number_wanted(wanted: int) -> None:
-    finding = found("HC063", concurrency=wanted)
+    finding = present(found("HC063", concurrency=wanted))
     assert finding.fix.startswith("write --")
     assert planned(**mended(finding.fix, {}), concurrency=wanted).concurrency >= wanted
 
 
 def test_no_fix_is_written_that_does_not_fit() -> None:
-    finding = found("HC063", concurrency=10_000)
-    assert finding.fix == "use more memory, or shorten the requests"
+    assert present(found("HC063", concurrency=10_000)).fix == "use more memory, or shorten the requests"
 
 
 def test_blocks_that_drafts_take_are_counted_as_the_planner_counts_them() -> None:
@@ -227,14 +231,16 @@ def test_blocks_that_drafts_take_are_counted_as_the_planner_counts_them() -> Non
 
 def test_a_length_that_no_memory_serves_is_not_told_a_flag() -> None:
     """The model's own end, or what the memory holds; else the length itself."""
-    assert found("HC062", length=9000).fix == "shorten the requests: the model itself ends at 8,192"
-    small = {"model": NEXT, "gib": 2.0, "length": 100_000, "max_num_seqs": 1}
+    assert present(found("HC062", length=9000)).fix == "shorten the requests: the model itself ends at 8,192"
+    small: dict[str, Any] = {"model": NEXT, "gib": 2.0, "length": 100_000, "max_num_seqs": 1}
     longest = planned(**small).longest_model_len
-    assert found("HC062", **small).fix == (f"shorten the requests, or use more memory: up to {longest:,} start on this")
+    assert present(found("HC062", **small)).fix == (
+        f"shorten the requests, or use more memory: up to {longest:,} start on this"
+    )
     assert planned(**small | {"max_model_len": longest}).max_model_len == longest
     with pytest.raises(Refusal, match=r"^one request of "):
         planned(**small | {"max_model_len": longest + 1})
-    assert found("HC062", length=5000, max_model_len=4096).fix == "write --max-model-len 5000"
+    assert present(found("HC062", length=5000, max_model_len=4096)).fix == "write --max-model-len 5000"
     assert found("HC062", length=5000, max_model_len=5000) is None
 
 
@@ -251,8 +257,8 @@ def test_a_configuration_that_fits_its_workload_has_no_findings() -> None:
 
 def test_a_state_that_pins_the_page_is_told_what_shrinks_it() -> None:
     """A float32 state is; under a bfloat16 one there is nothing left to say."""
-    assert "--mamba-ssm-cache-dtype bfloat16" in found("HC058", kv_cache_dtype="fp8").fix
-    assert found("HC058", kv_cache_dtype="fp8", mamba_ssm_cache_dtype="bfloat16").fix == ""
+    assert "--mamba-ssm-cache-dtype bfloat16" in present(found("HC058", kv_cache_dtype="fp8")).fix
+    assert present(found("HC058", kv_cache_dtype="fp8", mamba_ssm_cache_dtype="bfloat16")).fix == ""
 
 
 def test_a_replayed_state_of_another_dtype_is_not_called_ignored() -> None:

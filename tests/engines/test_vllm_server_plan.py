@@ -32,7 +32,8 @@ def planned(
 def test_nemotron_h_8b_runs_109_requests_of_4200_tokens() -> None:
     """2,519 usable blocks over 18 of states and 5 of KV."""
     plan = planned(work=Workload.at(4200))
-    assert (plan.fixed_blocks, plan.running.blocks_each, plan.usable_blocks) == (18, 23, 2519)
+    assert (plan.fixed_blocks, plan.usable_blocks) == (18, 2519)
+    assert plan.running.blocks_each == 23
     assert (plan.concurrency, plan.binding) == (109, "blocks")
     assert plan.fixed_bytes_per_request == 18 * 17_039_360
     assert plan.marginal_bytes_per_token == 16_384
@@ -245,7 +246,13 @@ def test_what_is_not_known_or_does_nothing_is_noted(given: dict[str, Any], words
 
 def test_the_steps_compute_to_their_values() -> None:
     """Those whose numbers are plain arithmetic."""
-    for flags in ({}, {"engine_version": "0.19.0"}, {"kv_cache_dtype": "fp8"}, {"model": "qwen3-next-80b-a3b"}):
+    every: tuple[dict[str, Any], ...] = (
+        {},
+        {"engine_version": "0.19.0"},
+        {"kv_cache_dtype": "fp8"},
+        {"model": "qwen3-next-80b-a3b"},
+    )
+    for flags in every:
         for step in planned(**flags).steps:
             if re.fullmatch(r"[\d,.\s/x()+int-]+", step.with_numbers):
                 numbers = re.sub(r"(\d),(?=\d{3})", r"\1", step.with_numbers).replace(" x ", " * ")

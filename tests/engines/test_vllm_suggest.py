@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from present import present
 
 from hybridcalc import load_model, vllm
 from hybridcalc.architecture.presets import model_names
@@ -55,7 +56,8 @@ def effect(suggestion: Suggestion) -> tuple[int, int, bool]:
     """From and to of a suggestion, and whether it is about requests."""
     match = REQUESTS.fullmatch(suggestion.effect)
     found = match or REUSED.fullmatch(suggestion.effect)
-    return *(int(figure.replace(",", "")) for figure in found.groups()), bool(match)
+    before, after = (int(figure.replace(",", "")) for figure in present(found).groups())
+    return before, after, bool(match)
 
 
 def check(plan: Plan, model: str, gib: float, work: Workload) -> None:
@@ -67,7 +69,7 @@ def check(plan: Plan, model: str, gib: float, work: Workload) -> None:
             assert before == plan.concurrency < after == again.concurrency, suggestion
             assert (suggestion.before, suggestion.after) == (before, after)
         else:
-            assert before == plan.prefix.reused < after == again.prefix.reused, suggestion
+            assert before == present(plan.prefix).reused < after == present(again.prefix).reused, suggestion
             assert suggestion.before == suggestion.after
 
 

@@ -169,7 +169,8 @@ def test_points_that_differ_in_limits_and_memory_alone_share_one_preparation(mon
 
     def counted(model: Architecture, args: EngineArgs) -> Prepared:
         made.append(args)
-        return SWEEPING.prepare(model, args)
+        ready: Prepared = SWEEPING.prepare(model, args)
+        return ready
 
     monkeypatch.setattr(vllm_sweep, "SWEEPING", SWEEPING._replace(prepare=counted))
     axes = [parse_axis("max-num-seqs=1:50:1"), parse_axis("available=1:50:1")]

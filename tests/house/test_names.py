@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from hybridcalc.engines.engine import ENGINES
 
@@ -17,7 +18,7 @@ EXCEPTIONS = {
 ROOMS = ("bootlog", "checks", "cli", "crosscheck", "diagnosis", "manifests", "output", "reuse", "shell")
 
 
-def named(module: Path) -> Iterator[tuple[int, str]]:
+def named(module: Path) -> Iterator[tuple[int, Any]]:
     """Lines of a module in which a text is an engine's name, docstrings apart."""
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Constant) and node.value in NAMES:

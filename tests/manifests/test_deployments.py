@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from present import present
 
 from hybridcalc.manifests.find import find_files, read_file
 from hybridcalc.manifests.records import Deployment
@@ -386,7 +387,7 @@ def test_a_recipe_fills_its_command_from_its_defaults(tmp_path: Path) -> None:
     )
     (recipe,) = write(tmp_path, "a.yaml", text)
     assert opened(recipe) == {"{seqs}": "a template decides it"}
-    assert (recipe.words[2], recipe.words[2].written.line, recipe.words[-1]) == ("4", 3, '{"method": "mtp"}')
+    assert (recipe.words[2], present(recipe.words[2].written).line, recipe.words[-1]) == ("4", 3, '{"method": "mtp"}')
     (recipe,) = write(tmp_path, "a.yaml", text, seqs="8", tp="2")
     assert ("8" in recipe.words, recipe.words[2]) == (True, "2")
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from present import present
 
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.fields import plain
@@ -15,7 +16,7 @@ from hybridcalc.manifests.yamltree import DEEPEST, Mapping, Scalar, documents
 from hybridcalc.shell.source import Source
 
 
-def load(text: str) -> list[Mapping | Scalar]:
+def load(text: str) -> list[Any]:
     return documents(Source("x.yaml", text))
 
 
@@ -33,7 +34,7 @@ def test_each_character_stands_where_it_says(text: str) -> None:
     """Letters and digits of a value are found at their offsets in the file."""
     (document,) = load(text)
     value = document.get("k")
-    scalars = [value] if isinstance(value, Scalar) else value.items
+    scalars = [value] if isinstance(value, Scalar) else present(value).items
     for scalar in scalars:
         chars = scalar.text()
         assert chars.text == scalar.value

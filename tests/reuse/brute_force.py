@@ -6,19 +6,23 @@ and the token at which the stretch begins; states are paths, the least recently 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from typing import Any
+
 from hybridcalc.reuse.requests import Request
 
 
-def tokens_of(request: Request) -> tuple[tuple[int, int], ...]:
+def tokens_of(request: Request) -> tuple[tuple[Hashable, int], ...]:
     """The tokens of a request, one by one: (name of the run, place in the run)."""
-    tokens, begin = [], 0
+    tokens: list[tuple[Hashable, int]] = []
+    begin = 0
     for name, end in zip(request.ids, request.ends, strict=True):
         tokens += [(name, place) for place in range(end - begin)]
         begin = end
     return tuple(tokens)
 
 
-def agreement(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> int:
+def agreement(one: tuple[tuple[Hashable, int], ...], other: tuple[tuple[Hashable, int], ...]) -> int:
     """Leading tokens that are equal."""
     for count, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
@@ -44,8 +48,10 @@ class BruteForce:
     ) -> None:
         self.kind, self.slots, self.page, self.grid, self.chunk = kind, slots, page, grid, chunk
         self.decode_grid, self.retention, self.cap = decode_grid, retention, cap
-        self.stretches, self.states, self.evictions = [], [], 0
-        self.most_bare, self.bare = most_bare, []
+        self.stretches: list[Any] = []
+        self.states: list[Any] = []
+        self.bare: list[Any] = []
+        self.evictions, self.most_bare = 0, most_bare
 
     def serve(self, request: Request) -> int:
         tokens, prompt = tokens_of(request), request.prompt
@@ -112,7 +118,7 @@ class BruteForce:
         depths = [depth for depth in range(prompt + 1, total) if self.decode_grid and depth % self.decode_grid == 0]
         return depths if self.kind in ("align", "all") else depths[-1:]
 
-    def _save(self, path: tuple[tuple[int, int], ...]) -> None:
+    def _save(self, path: tuple[tuple[Hashable, int], ...]) -> None:
         self._keep(path)
         if path in self.states:
             self._touch(path)
@@ -130,20 +136,20 @@ class BruteForce:
                     self._lose(state)
                     excess -= 1
 
-    def _branches(self, path: tuple[tuple[int, int], ...]) -> int:
+    def _branches(self, path: tuple[tuple[Hashable, int], ...]) -> int:
         """Stretches that begin where ``path`` ends, on it."""
         return sum(begin == len(path) and other[:begin] == path for other, begin in self.stretches)
 
-    def _touch(self, path: tuple[tuple[int, int], ...]) -> None:
+    def _touch(self, path: tuple[tuple[Hashable, int], ...]) -> None:
         self.states.remove(path)
         self.states.append(path)
 
-    def _lose(self, path: tuple[tuple[int, int], ...]) -> None:
+    def _lose(self, path: tuple[tuple[Hashable, int], ...]) -> None:
         self.states.remove(path)
         if self.kind in ("extra", "ends") and not self._branches(path):
             self.stretches = [stretch for stretch in self.stretches if stretch[0] != path]
 
-    def _trim(self, spared: tuple[tuple[int, int], ...] | None = None) -> None:
+    def _trim(self, spared: tuple[tuple[Hashable, int], ...] | None = None) -> None:
         """Of stretches that nothing follows and whose end has no state, the longest so go beyond ``most_bare``."""
         while True:
             ends = [
@@ -157,7 +163,7 @@ class BruteForce:
                 return
             self.stretches = [stretch for stretch in self.stretches if stretch[0] != self.bare[0]]
 
-    def _split(self, path: tuple[tuple[int, int], ...]) -> None:
+    def _split(self, path: tuple[tuple[Hashable, int], ...]) -> None:
         """End a stretch at ``path`` where one runs through it."""
         for place, (other, begin) in enumerate(self.stretches):
             if begin < len(path) < len(other) and other[: len(path)] == path:
@@ -165,7 +171,7 @@ class BruteForce:
                 self.stretches.append((other, len(path)))
                 return
 
-    def _keep(self, path: tuple[tuple[int, int], ...]) -> None:
+    def _keep(self, path: tuple[tuple[Hashable, int], ...]) -> None:
         agreed = max((agreement(other, path) for other, _ in self.stretches), default=0)
         agreed -= agreed % self.page
         self._split(path[:agreed])

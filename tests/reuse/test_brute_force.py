@@ -9,6 +9,7 @@ import pytest
 from brute_force import BruteForce, tokens_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from present import present
 
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.cache import PrefixCache
@@ -24,7 +25,8 @@ from hybridcalc.reuse.workloads import parse_workload
 def requests(draw: st.DrawFn, *, longest: int = 9) -> Request:
     """Few names, so that prompts agree often; one name may be of unequal lengths, and agrees as far as the shorter."""
     runs = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(1, longest)), min_size=1, max_size=5))
-    ids, ends = [], []
+    ids: list[int] = []
+    ends: list[int] = []
     for name, length in runs:
         if ids and name == ids[-1]:
             continue
@@ -45,7 +47,7 @@ def agree(policy: Policy, brute: BruteForce, workload: list[Request], slots: int
         assert cache.serve(request) == brute.serve(request)
         assert cache.evictions == brute.evictions
         assert [node.depth for node in cache.states] == [len(path) for path in brute.states]
-        stretches = sorted((node.parent.depth, node.depth) for node in cache.tree.nodes())
+        stretches = sorted((present(node.parent).depth, present(node).depth) for node in cache.tree.nodes())
         assert stretches == sorted((begin, len(path)) for path, begin in brute.stretches)
 
 
@@ -151,15 +153,15 @@ def test_a_long_workload_stays_within_the_bound_on_kv_without_states(flags: dict
 def test_a_hit_is_a_prefix_of_something_served_before(workload: list[Request], slots: int, grid: int) -> None:
     """Whatever is held: a request never reuses more tokens than it shares with an earlier one, nor its last one."""
     cache = PrefixCache(sglang_policy(chunk=grid, track_interval=grid), slots)
-    seen: list[tuple] = []
+    seen: list[tuple[Any, ...]] = []
     for request in workload:
         tokens = tokens_of(request)
-        shared = max((sum(1 for _ in _leading(tokens, other)) for other in seen), default=0)
+        shared = max((len([*_leading(tokens, other)]) for other in seen), default=0)
         assert cache.serve(request) <= min(shared, request.prompt - 1)
         seen.append(tokens)
 
 
-def _leading(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> Iterator[tuple[int, int]]:
+def _leading(one: tuple[Any, ...], other: tuple[Any, ...]) -> Iterator[Any]:
     for a, b in zip(one, other, strict=False):
         if a != b:
             return

@@ -8,6 +8,7 @@ from brute_force import agreement, tokens_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from present import present
 from test_brute_force import requests
 
 from hybridcalc.formulas.slots import Strategy
@@ -44,7 +45,9 @@ class Serving(RuleBasedStateMachine):
             policy, slots, checkpoint_slots=int8, count_running=True, kv_tokens=kv, host_slots=host
         )
         self.cache.most_bare = most_bare
-        self.started, self.runs, self.seen = [], [], []
+        self.started: list[Any] = []
+        self.runs: list[Any] = []
+        self.seen: list[Any] = []
 
     @rule(request=requests(longest=5))
     def start(self, request: Request) -> None:
@@ -98,8 +101,8 @@ class Serving(RuleBasedStateMachine):
         assert {node for node in nodes if node.host and not node.state} == set(self.cache.host_only)
         assert sum(node.host for node in nodes) == self.cache.host_used <= self.cache.host_slots
         for node in nodes:
-            assert node.parent.children[node.key] is node
-            assert node.parent.depth < node.depth == node.ends[-1]
+            assert present(node.parent).children[node.key] is node
+            assert present(node.parent).depth < present(node).depth == node.ends[-1]
 
     @invariant()
     def leaves_without_a_state_are_bounded(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -108,7 +109,8 @@ def test_a_workload_that_reuses_nothing_has_no_knee() -> None:
 @given(st.lists(st.tuples(st.sampled_from(["use", "drop"]), st.integers(0, 12)), max_size=400), st.integers(2, 9))
 def test_stack_distances_are_places_in_the_order_of_use(steps: list[tuple[str, int]], size: int) -> None:
     """Against a list; the stamps run out every few steps."""
-    order, plain = StackOrder(), []
+    order: Any = StackOrder()
+    plain: list[int] = []
     order.counts = [0] * (size + 1)
     for step, node in steps:
         if step == "drop":

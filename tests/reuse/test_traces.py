@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ HASHED = [
 ]
 
 
-def written(tmp_path: Path, lines: list[dict[str, Any]] | str, name: str = "trace.jsonl") -> str:
+def written(tmp_path: Path, lines: Sequence[Any] | str, name: str = "trace.jsonl") -> str:
     path = tmp_path / name
     text = lines if isinstance(lines, str) else "".join(json.dumps(line) + "\n" for line in lines)
     path.write_text(text, encoding="utf-8")

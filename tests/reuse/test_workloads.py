@@ -7,6 +7,7 @@ from itertools import islice, pairwise
 from typing import Any
 
 import pytest
+from present import present
 
 from hybridcalc.errors import InputError
 from hybridcalc.reuse import lengths
@@ -31,7 +32,7 @@ def test_a_workload_says_how_many_requests_and_rounds_it_has_and_replays_them(ki
     workload = parse_workload(SMALL[kind] + more, seed=5)
     requests = list(workload.stream())
     assert len(requests) == workload.requests
-    assert {request.round for request in requests} == set(range(workload.rounds))
+    assert {request.round for request in requests} == set(range(present(workload.rounds)))
     assert requests == list(workload.stream())
     for request in requests:
         assert len(request.ids) == len(request.ends)

@@ -25,7 +25,8 @@ class Plan:
         self.idle_percent = 0.0 if workload.lengths else None
         self.budget = (BudgetLine("blocks", "kv", blocks * ready.block_bytes, blocks * ready.block_bytes, "all"),)
         self.findings = find(RULES, self)
-        self.log_lines, self.notes = [f"toy: {blocks} blocks"], []
+        self.log_lines = [f"toy: {blocks} blocks"]
+        self.notes: list[str] = []
         self.steps = [Step("blocks", "memory // block", f"// {ready.block_bytes:,}", blocks, "", "toy")]
 
     def to_dict(self) -> Any:

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import make_pictures
 import pytest
 from command_line import run
+from present import present
 
 from hybridcalc import load_model
 from hybridcalc.deployment import Workload, exact_rest
@@ -54,10 +55,10 @@ def test_memory_map_names_every_part_with_its_size(tmp_path: Path) -> None:
         assert label in texts
     assert "memory of one GPU" in texts
     assert any("273 state slots = 54 requests x 5 slots" in text for text in texts)
-    widths = {}
+    widths: dict[str, float] = {}
     for role in ("weights", "state", "kv"):
         bar = next(path for path in _fills(svg, role) if path.get("aria-roledescription") == "bar")
-        widths[role] = float(re.search(r"h([0-9.]+)", bar.get("d"))[1])
+        widths[role] = float(present(re.search(r"h([0-9.]+)", bar.get("d", "")))[1])
     assert widths["weights"] / widths["state"] == pytest.approx(95 / 14.3297, rel=1e-3)
     assert widths["kv"] / widths["state"] == pytest.approx(1_238_064 * 13_824 / (274 * 56_171_520), rel=1e-3)
 
@@ -121,7 +122,10 @@ def test_sweep_names_the_best_trade_offs(tmp_path: Path) -> None:
 def test_change_shows_what_the_suggestions_promise(tmp_path: Path) -> None:
     """Each row's requests are those that the suggestion's effect states: the flags are read back and planned."""
     texts = _texts(_drawn(tmp_path, *PLAN, "--figure", "change"))
-    promised = [re.search(r"-> ([\d,]+)", s["effect"])[1] for s in run(*PLAN, "--json").document["suggestions"]]
+    promised = [
+        present(re.search(r"-> ([\d,]+)", present(s)["effect"]))[1]
+        for s in present(run(*PLAN, "--json").document)["suggestions"]
+    ]
     rows = [match[1] for text in texts if (match := re.match(r"([\d,]+) at once with", text))]
     assert len(rows) == 2 and set(rows) <= set(promised)
 
@@ -322,9 +326,9 @@ def test_both_curves_are_seen_at_todays_ratio(model: str) -> None:
     assert len(marks) == 2
     for name, points in _curves(picture).items():
         xs, ys = zip(*points, strict=True)
-        assert max(ys) <= picture.y.high * (1 + 1e-12)
+        assert max(ys) <= present(picture.y.high) * (1 + 1e-12)
         for at in marks:
-            nearest = min(points, key=lambda point, at=at: abs(point[0] - at))
+            nearest = min((abs(x - at), y) for x, y in points)
             assert xs[0] <= at <= xs[-1] or nearest[1] == pytest.approx(picture.y.high), (name, at)
     if model != "lfm2-1.2b":  # there state slots admit sixty times what KV does
         assert all(points[0][0] <= 0.9 <= points[-1][0] for points in _curves(picture).values())
@@ -365,12 +369,15 @@ class _Page(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.ids, self.loads, self.text, self.inside = [], [], [], ""
+        self.ids: list[str] = []
+        self.loads: list[str] = []
+        self.text: list[str] = []
+        self.inside = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.inside = tag
-        given = dict(attrs)
+        given = {name: value or "" for name, value in attrs}
         if "id" in given:
             self.ids.append(given["id"])
         self.loads += [given[name] for name in ("src", "href") if name in given and tag in ("script", "link", "img")]

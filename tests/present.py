@@ -1,0 +1,11 @@
+"""What a test knows to be there."""
+
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+
+def present(value: Value | None) -> Value:
+    """The value; the test fails where there is none."""
+    assert value is not None
+    return value
