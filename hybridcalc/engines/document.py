@@ -160,10 +160,8 @@ def refusal_document(engine: Engine, model: "Architecture", args: Any, refusal: 
     }
 
 
-def launch_of(engine: Engine, model: "Architecture", args: Any) -> dict[str, Any]:
-    """``argv`` and ``env`` of the command that asks the engine for these arguments."""
-    given = args.given()
-    env = given.pop("env", {})
+def launch_of(engine: Engine, model: "Architecture", given: dict[str, Any]) -> dict[str, Any]:
+    """``argv`` and ``env`` of the command that asks the engine for the arguments that were given."""
     argv = list(engine.command(model.hf_id or model.name))
     for name, value in given.items():
         for flag in engine.typed(name, given) if value is not None else ():
@@ -173,16 +171,17 @@ def launch_of(engine: Engine, model: "Architecture", args: Any) -> dict[str, Any
                 argv += (spelling,) if value else off
             else:
                 argv += (spelling, json.dumps(value) if flag.kind == "json" else f"{value}")
-    return {"argv": argv, "env": env}
+    return {"argv": argv, "env": dict(given.get("env", {}))}
 
 
 def _head(engine: Engine, model: "Architecture", args: Any, version: str) -> dict[str, Any]:
+    given = args.given()
     return {
         "engine": engine.name,
         "engine_version": version,
         "model": model.name,
-        "launch": launch_of(engine, model, args),
-        "arguments": args.given(),
+        "launch": launch_of(engine, model, given),
+        "arguments": given,
     }
 
 

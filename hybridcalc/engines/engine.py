@@ -7,6 +7,7 @@ without it: its title, what starts it, and its modules in rooms that lie above (
 What an engine cannot do is None, and `offered` says so in the user's words. A new engine is added here with a row.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -130,7 +131,7 @@ class Engine:
 
     def part(self, name: str) -> Any:
         """A module of the engine's folder."""
-        return import_module(f"{type(self).__module__.rpartition('.')[0]}.{name}")
+        return _module(f"{type(self).__module__.rpartition('.')[0]}.{name}")
 
     def _offers(self, name: str) -> bool:
         return find_spec(f"{type(self).__module__.rpartition('.')[0]}.{name}") is not None
@@ -315,6 +316,11 @@ class Row(NamedTuple):
     rooms: Mapping[str, str] = {}
 
 
+def _module(name: str) -> ModuleType:
+    """A module, without the ways of an import where it is loaded already: every plan passes here."""
+    return sys.modules.get(name) or import_module(name)
+
+
 class Engines(Mapping[str, Engine]):
     """The engines by name; one is loaded when it is first asked for. The first is what is meant where none is named."""
 
@@ -323,7 +329,7 @@ class Engines(Mapping[str, Engine]):
         self._launchers: Launchers | None = None
 
     def __getitem__(self, name: str) -> Engine:
-        engine: Engine = import_module(self.rows[name].home).ENGINE
+        engine: Engine = _module(self.rows[name].home).ENGINE
         return engine
 
     def __iter__(self) -> Iterator[str]:

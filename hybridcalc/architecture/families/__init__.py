@@ -55,7 +55,10 @@ class StateShapes(NamedTuple):
     @property
     def conv_elements(self) -> int:
         """Elements of all convolution windows."""
-        return sum(window.rows * window.width for window in self.conv)
+        elements = 0
+        for rows, width in self.conv:
+            elements += rows * width
+        return elements
 
     @property
     def temporal_elements(self) -> int:

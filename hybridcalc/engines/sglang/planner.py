@@ -231,10 +231,13 @@ def _allocate(ready: Prepared, sizing: Sizing) -> Allocation:
 
 
 def outputs(ready: Prepared, sizing: Sizing, pools: Allocation) -> dict[str, Any]:
+    """Every figure under the engine's own names, and the lines of the log."""
+    return figures(ready, sizing, pools) | {"log": log_lines(ready, sizing, pools, kv=ready.rules.kv_line_recorded)}
+
+
+def figures(ready: Prepared, sizing: Sizing, pools: Allocation) -> dict[str, Any]:
     """Every figure under the engine's own names."""
-    found = ready_outputs(ready) | _size_outputs(ready, sizing) | alloc_outputs(pools)
-    found["log"] = log_lines(ready, sizing, pools, kv=ready.rules.kv_line_recorded)
-    return found
+    return ready_outputs(ready) | _size_outputs(ready, sizing) | alloc_outputs(pools)
 
 
 def log_lines(ready: Prepared, sizing: Sizing, pools: Allocation, *, kv: bool = True) -> list[str]:

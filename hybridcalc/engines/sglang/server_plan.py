@@ -14,7 +14,7 @@ from hybridcalc.engines.document import plan_document
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.notes import model_notes
-from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, outputs, prepare, size
+from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, figures, prepare, size
 from hybridcalc.engines.sglang.rules import RULES
 from hybridcalc.engines.sglang.settings import Setting, unified_bytes
 from hybridcalc.engines.sglang.steps import plan_steps
@@ -72,10 +72,8 @@ class Plan(Figures):
     @property
     def engine_figures(self) -> dict[str, Any]:
         """SGLang's own figures under its own names; capacity is that of one worker."""
-        found = outputs(self.ready, self.sizing, self.pools)
-        del found["log"]  # the lines of the document
         capacity = self.capacity
-        return found | {
+        return figures(self.ready, self.sizing, self.pools) | {
             "logical_token_capacity": self.logical_token_capacity,
             "uncharged_bytes": self.uncharged_bytes,
             "state_requests": capacity.state_requests,
