@@ -57,7 +57,15 @@ def plan(*arguments: str, code: int = 0, stdin: bytes = b"") -> dict[str, Any]:
     """The document of a plan."""
     ran = run("plan", "--json", *arguments, stdin=stdin)
     assert (ran.code, ran.err) == (code, "")
-    return ran.document
+    answer = ran.document
+    sides = answer.get("compare", [])
+    whole = _with_own_figures(answer)
+    return whole | {"compare": [_with_own_figures(side) for side in sides]} if sides else whole
+
+
+def _with_own_figures(answer: dict[str, Any]) -> dict[str, Any]:
+    """A document with the engine's own figures beside the common ones, by their names."""
+    return {**answer.get("engine_figures", {}), **answer}
 
 
 @contextlib.contextmanager
@@ -71,3 +79,8 @@ def _environment(given: dict[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def pasted(suggestion: dict[str, Any]) -> str:
+    """A suggestion of a document as it is typed: variables in front, then flags."""
+    return " ".join([*(f"{name}={value}" for name, value in suggestion["env"].items()), *suggestion["flags"]])

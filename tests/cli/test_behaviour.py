@@ -117,7 +117,7 @@ def test_no_command_line_ends_in_a_defect(arguments: list[str]) -> None:
 
 def test_json_is_one_document_with_its_schema() -> None:
     ran = run("ratio", "kimi-k3", "-L", "8k", "--json")
-    assert json.loads(ran.out)["schema"] == "hybridcalc.ratio/1"
+    assert json.loads(ran.out)["schema"] == "hybridcalc.ratio/2"
     assert ran.err == ""
 
 

@@ -240,7 +240,7 @@ def test_github_gets_annotations_and_a_summary_of_itself(here: Path) -> None:
     assert ran.out.startswith("::error file=a.sh,line=1,col=77,endColumn=78,title=hybridcalc HC002::")
     assert summary.read_text().startswith("### hybridcalc check: 1 deployment, 1 error")
     plain = run("check", "a.sh", "--json", GITHUB_ACTIONS="true")
-    assert json.loads(plain.out)["schema"] == "hybridcalc.check/1"
+    assert json.loads(plain.out)["schema"] == "hybridcalc.check/2"
 
 
 @pytest.mark.parametrize("form", ["json", "sarif", "junit", "github", "markdown"])

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from command_line import plan, run
+from command_line import pasted, plan, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -55,7 +55,7 @@ def test_json_holds_every_promised_key_and_nothing_but_one_document() -> None:
 def test_the_budget_never_charges_more_than_there_is() -> None:
     """Charges fill the memory to less than one token and one slot."""
     answer = plan(*LAZY, *REST)
-    left = int(answer["rest_gib"] * 2**30) - sum(line["charged_bytes"] for line in answer["budget"])
+    left = int(answer["memory"]["rest_gib"] * 2**30) - sum(line["charged_bytes"] for line in answer["budget"])
     assert 0 <= left < answer["kv_bytes_per_token"]
 
 
@@ -63,7 +63,7 @@ def test_a_gpu_with_weights_leaves_what_the_formula_says() -> None:
     """H200, 143,771 MiB: less 1.1 of context, 80 of weights, (1 - F) of the free memory, 0.10 of images."""
     answer = plan(*K3, "--gpu", "h200", "--weights", "80GiB", "--mem-fraction-static", "0.85")
     free = 143_771 / 1024 - 1.1
-    assert answer["rest_gib"] == pytest.approx(free - 80 - free * 0.15 - 100 / 1024)
+    assert answer["memory"]["rest_gib"] == pytest.approx(free - 80 - free * 0.15 - 100 / 1024)
 
 
 def test_two_figures_of_a_boot_give_an_interval() -> None:
@@ -82,10 +82,10 @@ def test_two_figures_of_a_boot_give_an_interval() -> None:
         "0.5.16",
     )
     low, high = answer["intervals"]["rest_gib"]
-    assert (low, answer["rest_gib"], high) == pytest.approx((9.488, 9.494, 9.5))
+    assert (low, answer["memory"]["rest_gib"][1], high) == pytest.approx((9.488, 9.494, 9.5))
     low, high = answer["intervals"]["max_total_num_tokens"]
     assert low < answer["max_total_num_tokens"] < high
-    assert "intervals" not in plan(*K3, *REST)
+    assert plan(*K3, *REST)["intervals"] == {}
 
 
 def test_a_launch_line_is_read_with_its_variables() -> None:
@@ -111,9 +111,9 @@ def test_what_stands_outside_the_launch_line_wins(outside: tuple[str, ...], key:
 def test_unequal_requests_weigh_by_their_mean() -> None:
     """8k:3,16k:1 admits as 10k each would: memory adds up."""
     mixed, even = plan(*LAZY, *REST, "--lengths", "8k:3,16k:1"), plan(*LAZY, *REST, "-L", "10k")
-    for key in ("kv_requests", "state_requests", "concurrent_requests", "binding"):
-        assert mixed["capacity"][key] == even["capacity"][key]
-    assert mixed["capacity"]["length_tokens"] == 16_384
+    for key in ("kv_requests", "state_requests", "requests", "binding"):
+        assert mixed[key] == even[key]
+    assert mixed["workload"]["length_tokens"] == 16_384
 
 
 def test_a_concurrency_out_of_reach_is_a_finding_whose_fix_reaches_it() -> None:
@@ -123,7 +123,7 @@ def test_a_concurrency_out_of_reach_is_a_finding_whose_fix_reaches_it() -> None:
     short = next(finding for finding in findings if finding["rule"] == "HC002")
     assert "80 requests are wanted, 64 run" in short["message"]
     mended = plan(*arguments, *short["fix"].removeprefix("write ").split())
-    assert mended["capacity"]["concurrent_requests"] >= 80
+    assert mended["requests"] >= 80
     assert "HC002" not in [f["rule"] for f in plan(*arguments, "-C", "64")["findings"]]
 
 
@@ -159,9 +159,9 @@ def test_every_suggestion_can_be_pasted_into_a_comparison_and_keeps_its_promise(
     for suggestion in plan(*LAZY, *REST, "-L", "9216")["suggestions"]:
         if "->" not in suggestion["effect"] or "--enable-unified-memory" in suggestion["flags"]:
             continue
-        after = plan(*LAZY, *REST, "-L", "9216", "--compare", suggestion["flags"])["compare"][1]
+        after = plan(*LAZY, *REST, "-L", "9216", "--compare", pasted(suggestion))["compare"][1]
         promised = suggestion["effect"].split("-> ")[1].split()[0].replace(",", "")
-        assert after["capacity"]["concurrent_requests"] == int(promised)
+        assert after["requests"] == int(promised)
 
 
 def test_a_comparison_in_text_says_why_a_side_does_not_start() -> None:
@@ -408,7 +408,8 @@ def test_a_sweep_of_many_settings_still_shows_what_each_comes_to() -> None:
 
 def test_a_flag_line_that_is_too_long_continues_as_a_shell_reads_it() -> None:
     """Without the continuation it is word by word the flags of the document."""
-    flags = [s["flags"] for s in plan(*K3, *REST, "-L", "8k")["suggestions"]]
+    found = plan(*K3, *REST, "-L", "8k")["suggestions"]
+    flags = [pasted(suggestion) for suggestion in found]
     out = run("plan", *K3, *REST, "-L", "8k").out
     assert any(len(line) > 72 for line in flags)
     joined = " ".join(out.replace(" \\\n", " ").split())

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import plan, run
+from command_line import pasted, plan, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,7 +27,7 @@ def test_nemotron_h_8b_on_40_gib() -> None:
     assert (answer["engine"], answer["engine_version"], answer["model"]) == ("vllm", "0.33.0", "nemotron-h-8b")
     assert (answer["attn_block_size"], answer["num_blocks"], answer["blocks_per_request"]) == (1040, 2520, 26)
     assert f"{answer['max_concurrency']:.2f}" == "96.92"
-    assert (answer["capacity"]["concurrent_requests"], answer["binding"]) == (109, "blocks")
+    assert (answer["requests"], answer["binding"]) == (109, "blocks")
 
 
 def test_json_is_one_document_with_its_schema() -> None:
@@ -35,7 +35,7 @@ def test_json_is_one_document_with_its_schema() -> None:
     answer = ran.document
     assert answer["schema"] == "hybridcalc.plan/2" and ran.err == "" and "\x1b" not in ran.out
     assert (answer["starts"], answer["refusal"]) == (True, None)
-    assert sum(line["allocated_bytes"] for line in answer["budget"]) == answer["allocated_bytes"]
+    assert sum(line["allocated_bytes"] for line in answer["budget"]) == answer["engine_figures"]["allocated_bytes"]
     assert answer["suggestions"] and all(set(s) >= {"flags", "effect", "why"} for s in answer["suggestions"])
     assert answer["log_lines"] and answer["steps"]
 
@@ -45,7 +45,7 @@ def test_a_shared_prefix_is_reused_in_whole_blocks() -> None:
     old = (*NEMOTRON, *MEMORY, "--engine-version", "0.22.1", "--enable-prefix-caching")
     answer = plan(*old, "--shared-prefix", "4000", "--private", "200")
     assert (answer["prefix"]["reused_tokens"], answer["prefix"]["computed_tokens"]) == (3840, 360)
-    assert answer["capacity"]["length_tokens"] == 4200
+    assert answer["workload"]["length_tokens"] == 4200
     short = plan(*old, "--shared-prefix", "900", "--private", "200")
     assert short["prefix"]["reused_tokens"] == 0
     assert "HC055" in [finding["rule"] for finding in short["findings"]]
@@ -89,8 +89,8 @@ def test_a_gpu_decides_memory_kernels_and_the_default_limit() -> None:
     """143,771 MiB x 0.9 - 16 - 4; 1,024 sequences; with the non-cache use estimated it is an interval."""
     gpu = (*NEMOTRON, "--gpu", "h200", "--weights", "16GiB", "--gpu-memory-utilization", "0.9")
     answer = plan(*gpu, "--non-cache", "4GiB")
-    assert answer["available_gib"] == pytest.approx(143_771 / 1024 * 0.9 - 20)
-    assert answer["max_num_seqs"] == 1024 and "intervals" not in answer
+    assert answer["memory"]["rest_gib"] == pytest.approx(143_771 / 1024 * 0.9 - 20)
+    assert answer["max_num_seqs"] == 1024 and not answer["intervals"]
     low, high = plan(*gpu)["intervals"]["num_blocks"]
     assert low < answer["num_blocks"] < high
     blackwell = plan(*VLLM, "nemotron-h-8b", "--gpu", "b200", "--weights", "16GiB", "--max-num-seqs", "64")
@@ -113,7 +113,7 @@ def test_weights_come_from_the_index_beside_a_config(tmp_path: Path) -> None:
     total = json.dumps({"metadata": {"total_size": 54 * 2**30}})
     (tmp_path / "model.safetensors.index.json").write_text(total)
     flags = ("-tp", "2", "--gpu", "80GiB", "--non-cache", "3GiB", "--max-num-seqs", "64", "--max-model-len", "8k")
-    assert plan(*VLLM, str(tmp_path), *flags)["available_gib"] == pytest.approx(80 * 0.92 - 27 - 3)
+    assert plan(*VLLM, str(tmp_path), *flags)["memory"]["rest_gib"] == pytest.approx(80 * 0.92 - 27 - 3)
 
 
 REFUSED = {
@@ -255,9 +255,9 @@ def test_a_comparison_with_a_side_that_does_not_start_is_exit_1() -> None:
 
 def test_every_suggestion_can_be_pasted_into_a_comparison_and_keeps_its_promise() -> None:
     for suggestion in plan(*NEMOTRON, *MEMORY, "-L", "4200")["suggestions"]:
-        after = plan(*NEMOTRON, *MEMORY, "-L", "4200", "--compare", suggestion["flags"])["compare"][1]
+        after = plan(*NEMOTRON, *MEMORY, "-L", "4200", "--compare", pasted(suggestion))["compare"][1]
         promised = suggestion["effect"].split("-> ")[1].split()[0].replace(",", "")
-        assert after["capacity"]["concurrent_requests"] == int(promised)
+        assert after["requests"] == int(promised)
 
 
 def test_csv_and_json_of_a_sweep_agree() -> None:
@@ -350,7 +350,7 @@ def test_colour_is_for_terminals() -> None:
 def test_crossover_counts_whole_pages() -> None:
     """18 blocks of states with prefix caching, 6 without: 294,912 / 16,384 x ... tokens of its own KV."""
     answer = run("crossover", "nemotron-h-8b", *VLLM, "--baseline", "llama-3-8b", "--json").document
-    assert (answer["schema"], answer["engine"]) == ("hybridcalc.crossover/1", "vllm")
+    assert (answer["schema"], answer["engine"]) == ("hybridcalc.crossover/2", "vllm")
     assert (answer["state_bytes"], answer["kv_bytes_per_token"]) == (18 * 17_039_360, 16_384)
     assert answer["component_tokens"] == 18 * 17_039_360 / 16_384 == 18_720
     without = run("crossover", "nemotron-h-8b", *VLLM, "--no-enable-prefix-caching", "--json").document

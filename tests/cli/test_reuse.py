@@ -24,7 +24,7 @@ def reuse(*arguments: str, code: int = 0) -> dict[str, Any]:
 def test_the_interfaces_example_answers(slots: int, rate: float) -> None:
     answer = reuse("--slots", str(slots), "--workload", CYCLIC, "--warmup-rounds", "1")
     assert answer.keys() >= PROMISED
-    assert answer["schema"] == "hybridcalc.reuse/1"
+    assert answer["schema"] == "hybridcalc.reuse/2"
     assert (answer["slots"], answer["requests"], answer["hit_rate"], answer["knee_slots"]) == (slots, 1152, rate, 384)
     assert answer["hit_tokens"] == 1152 * 960 * rate
     assert answer["recomputed_tokens"] == 1_152_000 - answer["hit_tokens"]
@@ -326,14 +326,14 @@ def test_flags_are_never_broken(columns: str, monkeypatch: pytest.MonkeyPatch) -
 def test_plan_takes_the_requests_of_a_workload(tmp_path: Path) -> None:
     """Their lengths, as a mix; a trace as well. A word alone stays a kind of work."""
     flags = ("plan", "qwen3.5-35b-a3b", "--tp", "4", "--rest", "40GiB", "--json", "--workload")
-    capacity = run(*flags, "shared:tokens=1500,private=700,output=100,rounds=9").document["capacity"]
+    capacity = run(*flags, "shared:tokens=1500,private=700,output=100,rounds=9").document["workload"]
     assert (capacity["length_tokens"], capacity["mean_length_tokens"]) == (2300, 2300.0)
     path = tmp_path / "trace.jsonl"
     path.write_text('{"input_length": 600, "hash_ids": [1, 2], "output_length": 400}\n', encoding="utf-8")
-    assert run(*flags, str(path)).document["capacity"]["length_tokens"] == 1000
-    mixed = run(*flags, "chat:sessions=5,turns=3,user=100,output=50").document["capacity"]
+    assert run(*flags, str(path)).document["workload"]["length_tokens"] == 1000
+    mixed = run(*flags, "chat:sessions=5,turns=3,user=100,output=50").document["workload"]
     assert (mixed["length_tokens"], mixed["mean_length_tokens"]) == (450, 300.0)
-    assert run(*flags, "agent").document["capacity"]["length_tokens"] is None
+    assert run(*flags, "agent").document["workload"]["length_tokens"] is None
 
 
 def test_plan_refuses_two_answers_to_how_long_requests_are() -> None:

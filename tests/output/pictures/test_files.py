@@ -360,7 +360,7 @@ def test_trade_offs_at_the_right_edge_are_named_too(tmp_path: Path) -> None:
 
 def test_a_document_stays_alone_on_stdout(tmp_path: Path) -> None:
     ran = run(*PLAN, "--json", "--save", str(tmp_path / "x.svg"))
-    assert ran.code == 0 and ran.document["schema"] == "hybridcalc.plan/1"
+    assert ran.code == 0 and ran.document["schema"] == "hybridcalc.plan/2"
     assert "x.svg: One GPU" in ran.err
 
 
