@@ -71,8 +71,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def answer(place: Path, folder: Path) -> tuple[str, str]:
     """Where the package was loaded from, and what it answered to commands that need each of its files."""
     (folder / "hybridcalc.yaml").write_text(DEPLOYMENTS, encoding="utf-8")
-    ran = subprocess.run(
-        [sys.executable, "-c", ANSWER, str(place)], cwd=folder, capture_output=True, text=True, check=True
+    ran = subprocess.run(  # -B: a place stays as the installer left it, for the tests that list its files
+        [sys.executable, "-B", "-c", ANSWER, str(place)], cwd=folder, capture_output=True, text=True, check=True
     )
     origin, _, text = ran.stdout.partition("\n")
     return origin, text
