@@ -126,7 +126,7 @@ def more_flags(model: Architecture, words: Sequence[str]) -> list[str]:
 def package_rows(subject: Subject, what: str) -> Iterator[EngineRow]:
     """The state shapes of the installed engine."""
     from hybridcalc.crosscheck.engine_package import EngineRow, engine_module
-    from hybridcalc.engines.vllm.states import layer_state
+    from hybridcalc.engines.vllm.layers import layer_state
 
     module = engine_module("vllm.model_executor.layers.mamba.mamba_utils", what)
     model, args = subject.model, subject.args

@@ -14,7 +14,7 @@ layers/mamba/abstract.py (0.33.0). Leaves out: the kernel's order of heads and p
 from math import prod
 
 from hybridcalc.crosscheck.tensors import ELEMENT_BYTES, Sizes, Tensor, View, contiguous
-from hybridcalc.engines.vllm.groups import STATE, Group
+from hybridcalc.engines.vllm.pages import STATE, Group
 from hybridcalc.engines.vllm.planner import Prepared, Sizing
 
 ALLOCATED = "allocated_bytes"

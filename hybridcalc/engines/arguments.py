@@ -1,6 +1,6 @@
 """What do the arguments of all engines have in common? What was given, and whether a command line would take it.
 
-An engine's flags (flags.py) say what each may be: the kind, the bounds and the choices. A command line is held to them
+An engine's flags say what each may be: the kind, the bounds and the choices. A command line is held to them
 as it is read (shell/flags.py); here arguments from Python or from a saved plan are. What arguments do to each other is
 the planner's business. Arguments at their defaults cost next to nothing, since every plan passes here.
 """

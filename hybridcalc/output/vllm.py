@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from hybridcalc.deployment import HEADROOM, requests_text
 from hybridcalc.engines.vllm.configuration import longest_of
-from hybridcalc.engines.vllm.server_plan import Plan
-from hybridcalc.engines.vllm.steps import tokens_in_words
+from hybridcalc.engines.vllm.server_plan import Plan, tokens_in_words
 from hybridcalc.output import terminal
 from hybridcalc.output.memory_map import Segment, memory_map
 from hybridcalc.output.plan_text import between, segment

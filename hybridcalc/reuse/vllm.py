@@ -11,7 +11,7 @@ from typing import Any
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import check_cache_mode
-from hybridcalc.engines.vllm.groups import STATE
+from hybridcalc.engines.vllm.pages import STATE
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import IllegalCombination, InputError, quoted

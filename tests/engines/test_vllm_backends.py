@@ -6,8 +6,8 @@ import pytest
 from present import present
 
 from hybridcalc import load_model
-from hybridcalc.engines.vllm.backends import FIXED_BACKENDS, FREE_LAYOUTS, attention_backend, resolve_layout
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.layers import FIXED_BACKENDS, FREE_LAYOUTS, attention_backend, resolve_layout
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError, Refusal

@@ -4,8 +4,8 @@ import pytest
 
 from hybridcalc import load_model
 from hybridcalc.architecture.presets import model_names
-from hybridcalc.engines.vllm.classes import CLASSES, NOT_MODELLED
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.families import CLASSES, NOT_MODELLED
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.errors import InputError, Refusal
 

@@ -7,8 +7,8 @@ import pytest
 
 from hybridcalc import load_model
 from hybridcalc.engines.vllm.config import BOUNDS, EngineArgs
+from hybridcalc.engines.vllm.pages import Prepared
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.engines.vllm.prepared import Prepared
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet, rules_for
 from hybridcalc.errors import InputError, Refusal, quoted
 from hybridcalc.shell.flags import wanted

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.groups import (
+from hybridcalc.engines.vllm.pages import (
     FULL,
     STATE,
     WINDOW,

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model, vllm
 from hybridcalc.architecture.presets import model_names
-from hybridcalc.engines.vllm.classes import CLASSES
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
+from hybridcalc.engines.vllm.families import CLASSES
+from hybridcalc.engines.vllm.pages import Sizing
 from hybridcalc.engines.vllm.planner import prepare, size
-from hybridcalc.engines.vllm.prepared import Sizing
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.units import GIB
 

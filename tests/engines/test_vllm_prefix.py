@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.pages import Prepared, Sizing
 from hybridcalc.engines.vllm.planner import prepare, size
-from hybridcalc.engines.vllm.prefix import PrefixReuse, finest_reuse, prefix_reuse
-from hybridcalc.engines.vllm.prepared import Prepared, Sizing
+from hybridcalc.engines.vllm.suggest import PrefixReuse, finest_reuse, prefix_reuse
 from hybridcalc.units import GIB
 
 NEMOTRON, NEXT = "nemotron-h-8b", "qwen3-next-80b-a3b"

@@ -16,7 +16,7 @@ from hybridcalc.engines.vllm import memory
 from hybridcalc.engines.vllm import sweep as vllm_sweep
 from hybridcalc.engines.vllm.command import TABLE, from_words
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.prepared import Prepared
+from hybridcalc.engines.vllm.pages import Prepared
 from hybridcalc.engines.vllm.sweep import SWEEPING
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.hardware import find_gpu

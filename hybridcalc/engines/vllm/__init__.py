@@ -6,8 +6,8 @@
 from typing import TYPE_CHECKING, Any
 
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.layers import layer_state, state_bytes_per_layer
 from hybridcalc.engines.vllm.releases import NEWEST_VERSION, rules_for
-from hybridcalc.engines.vllm.states import layer_state, state_bytes_per_layer
 from hybridcalc.errors import Refusal
 
 if TYPE_CHECKING:

@@ -132,7 +132,7 @@ class EngineArgs(Arguments):
 
 
 def _flags() -> "Iterable[Flag]":
-    from hybridcalc.engines.vllm.flags import ELSEWHERE, FLAGS
+    from hybridcalc.engines.vllm.command import ELSEWHERE, FLAGS
 
     return (*ELSEWHERE, *FLAGS)
 

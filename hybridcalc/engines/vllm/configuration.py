@@ -10,12 +10,10 @@ from dataclasses import replace
 from functools import lru_cache
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.vllm.backends import Backend
-from hybridcalc.engines.vllm.classes import ModelClass
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
-from hybridcalc.engines.vllm.families import family_rule
+from hybridcalc.engines.vllm.families import ModelClass, family_rule
+from hybridcalc.engines.vllm.layers import NEMOTRON, QWEN3_5, Backend, StateTensor, layer_state
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
-from hybridcalc.engines.vllm.states import NEMOTRON, QWEN3_5, StateTensor, layer_state
 from hybridcalc.errors import InputError, Refusal, ShardingError, with_release
 
 MOST_DRAFTS = 1024

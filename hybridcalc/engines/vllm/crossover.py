@@ -15,7 +15,7 @@ from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
-from hybridcalc.engines.vllm.groups import FULL, STATE, WINDOW, blocks_held
+from hybridcalc.engines.vllm.pages import FULL, STATE, WINDOW, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError

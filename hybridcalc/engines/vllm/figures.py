@@ -13,9 +13,9 @@ from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.document import Slot
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import ASSUMED_LENGTH, longest_of
-from hybridcalc.engines.vllm.groups import FULL, STATE, blocks_held
+from hybridcalc.engines.vllm.layers import state_parts
+from hybridcalc.engines.vllm.pages import FULL, STATE, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, longest_length, prepare, usable_bytes
-from hybridcalc.engines.vllm.states import state_parts
 from hybridcalc.steps import BudgetLine, Suggestion
 
 

@@ -8,14 +8,11 @@ v1/attention/backends/utils.py, v1/core/kv_cache_planning.py and kv_cache_utils.
 from collections.abc import Iterable
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.vllm.backends import DEFAULT_BLOCK, Backend
-from hybridcalc.engines.vllm.classes import ModelClass
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
-from hybridcalc.engines.vllm.groups import FULL, Padding
-from hybridcalc.engines.vllm.pages import Pages
-from hybridcalc.engines.vllm.prepared import Prepared, Sizing
+from hybridcalc.engines.vllm.families import ModelClass
+from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK, NEMOTRON, Backend
+from hybridcalc.engines.vllm.pages import FULL, Padding, Pages, Prepared, Sizing
 from hybridcalc.engines.vllm.releases import RuleSet
-from hybridcalc.engines.vllm.states import NEMOTRON
 from hybridcalc.units import GIB
 
 

@@ -1,4 +1,4 @@
-"""How long is an attention block, how large a page, and how much of it does a state waste?
+"""How long is a block, how large a page, how do layers share block tables, and how many blocks does a request hold?
 
     a      = KV heads of the rank x 2 x head_dim x bytes       bytes of a token in one attention layer (MLA: one row)
     q      = max(kernel block, b0), b0 = --block-size or 16; MLA: at least 128; align: also on the checkpoint grid
@@ -6,29 +6,53 @@
     page   = block x a                                         bytes; every state is padded to it
     padding = (page - state) / state                           relative to the state, not to the page
 
-In 0.22.1's mode "all" a block is a multiple of the chunk: c = lcm(chunk, q), block = c x ceil(ceil(m / a) / c). Without
-attention, or without a state, nothing is inflated. Mirrors vLLM platforms/interface.py (0.33.0, 0.22.1); leaves out KV
-formats that are packed or differ from layer to layer.
+In mode "all" a block is a multiple of the chunk: c = lcm(chunk, q), block = c x ceil(ceil(m / a) / c). Without
+attention, or without a state, nothing is inflated.
+
+Layers with the same cache form a bucket, buckets are cut into groups of one size, and a block ID is one page in every
+layer slot of a group:
+
+    size  = n_max where n_max < 1.5 n_min, else n_min           layers; n: layers of a bucket
+    parts = ceil(n / size), part i holds layers i, i + parts, ... so that parts differ by one layer at most
+    bytes per block = layers of the largest group x page        short groups waste the rest
+
+    full attention   ceil(ceil(L / dcp) / block)                 blocks of a request of L tokens
+    sliding window   ceil(min(W - 1 + in flight, L) / block) + 1
+    state, none      1 + S                                        S: draft tokens (0 with ReplaySSM)
+    state, align     2 + S + C                                    C: 1 where prefill exports checkpoints
+    state, all       ceil(L / mamba block) + S
+
+`Prepared` is what start-up settles before it knows its memory, `Sizing` what memory then decides. Mirrors vLLM
+platforms/interface.py, v1/core/kv_cache_planning.py, v1/kv_cache_interface.py (0.33.0); leaves out draft layers of
+other pages, and KV formats that are packed or differ from layer to layer.
 """
 
-from math import lcm
-from typing import NamedTuple
+from math import ceil, lcm
+from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import (
+    FULL_ATTENTION_LETTERS,
+    STATE_LETTERS,
+    WINDOW_LETTERS,
     Architecture,
     GroupedQueryKV,
     LatentKV,
     kv_elements_per_token,
     kv_heads_on_rank,
 )
-from hybridcalc.engines.vllm.backends import DEFAULT_BLOCK, SCALE_BYTES, Backend, kv_element_bytes
-from hybridcalc.engines.vllm.classes import ModelClass
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.families import family_rule
+from hybridcalc.engines.vllm.families import ModelClass, family_rule
+from hybridcalc.engines.vllm.layers import (
+    DEFAULT_BLOCK,
+    SCALE_BYTES,
+    Backend,
+    StateTensor,
+    kv_element_bytes,
+    layer_state,
+)
 from hybridcalc.engines.vllm.releases import RuleSet
-from hybridcalc.engines.vllm.states import StateTensor, layer_state
 from hybridcalc.errors import NotModelled, Refusal
-from hybridcalc.formulas.pages import aligned_block
+from hybridcalc.formulas.pages import aligned_block, blocks_for
 from hybridcalc.units import DTYPE_BYTES
 
 LATENT_BLOCK, DEFAULT_CHUNK = 128, 2048
@@ -166,3 +190,154 @@ def _common_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rules:
 
 def _chunk(model: Architecture, kind: ModelClass) -> int:
     return DEFAULT_CHUNK if kind.default_chunk else model.chunk_size or DEFAULT_CHUNK
+
+
+FULL, STATE, WINDOW = "full attention", "state", "sliding window"
+LETTERS = {FULL: FULL_ATTENTION_LETTERS, STATE: STATE_LETTERS, WINDOW: WINDOW_LETTERS}
+
+
+class Group(NamedTuple):
+    """Layers that share a block table: what they keep, how many they are, and the tokens of one block."""
+
+    kind: str
+    layers: int
+    block: int
+
+
+class Padding(NamedTuple):
+    """Layer slots that a bucket of ``layers`` leaves empty."""
+
+    slots: int
+    layers: int
+
+    @property
+    def share(self) -> float:
+        """Empty slots over layers."""
+        return self.slots / self.layers
+
+
+class Residency(NamedTuple):
+    """What decides the blocks of a request: cache mode, S, C, context-parallel ranks, window and tokens in flight."""
+
+    mode: str
+    drafts: int
+    checkpoints: int
+    dcp: int
+    window: int
+    in_flight_tokens: int
+
+
+def buckets(layers: str, *, attention_first: bool, draft_layers: int) -> dict[str, int]:
+    """Layers of each kind, in the order in which the engine meets the first of each; drafts join full attention.
+
+    A layer that holds both (``b``, ``v``) registers its recurrent part first unless the class says otherwise.
+    """
+    order = (FULL, WINDOW, STATE) if attention_first else (STATE, FULL, WINDOW)
+    counts = {kind: sum(layers.count(letter) for letter in LETTERS[kind]) for kind in order}
+
+    def first_layer(kind: str) -> int:
+        return min(layers.find(letter) for letter in LETTERS[kind] if letter in layers)
+
+    kinds = [kind for kind in order if counts[kind]]
+    if not attention_first:
+        kinds.sort(key=first_layer)  # stable: a layer that holds both keeps the order above
+    found = {kind: counts[kind] for kind in kinds}
+    if draft_layers:
+        found[FULL] = found.get(FULL, 0) + draft_layers
+    return found
+
+
+def form_groups(
+    counts: dict[str, int], *, block: int, mamba_block: int
+) -> tuple[tuple[Group, ...], tuple[Padding, ...]]:
+    """Groups in the engine's order, and the padding that it warns of."""
+    if len(counts) == 1:
+        ((kind, count),) = counts.items()
+        return (Group(kind, count, mamba_block if kind == STATE else block),), ()
+    least, most = min(counts.values()), max(counts.values())
+    size = most if most < 1.5 * least else least
+    groups, paddings = list[Group](), list[Padding]()
+    for kind, count in counts.items():
+        if count % size:
+            paddings.append(Padding(size - count % size, count))
+        parts = ceil(count / size)
+        groups += [
+            Group(kind, len(range(part, count, parts)), mamba_block if kind == STATE else block)
+            for part in range(parts)
+        ]
+    return tuple(groups), tuple(paddings)
+
+
+def blocks_held(group: Group, length: int, held: Residency) -> int:
+    """Blocks of one group that a request of ``length`` tokens holds."""
+    if group.kind == STATE:
+        if held.mode == "all":
+            return blocks_for(length, group.block) + held.drafts
+        return (2 + held.checkpoints if held.mode == "align" else 1) + held.drafts
+    if group.kind == WINDOW:
+        return blocks_for(min(held.window - 1 + held.in_flight_tokens, length), group.block) + 1
+    return blocks_for(blocks_for(length, held.dcp), group.block)
+
+
+def table_row(group: Group, length: int, held: Residency) -> int:
+    """Entries of a request's row in the block table of a group (0.33)."""
+    if group.kind == STATE and held.mode == "align":
+        return blocks_for(length, group.block) + held.drafts
+    if group.kind == WINDOW:
+        return blocks_for(length, group.block)
+    return blocks_held(group, length, held)
+
+
+class Prepared(NamedTuple):
+    """What no memory decides. ``length`` is max_model_len before it may be fitted, ``log`` the lines so far."""
+
+    model: Architecture
+    args: EngineArgs
+    rules: RuleSet
+    kind: ModelClass
+    model_dtype: str
+    prefix_caching: bool
+    mode: str
+    length: int
+    state: tuple[StateTensor, ...]
+    state_bytes: int
+    kv_bytes: int
+    backend: Backend | None
+    layout: str
+    pages: Pages
+    groups: tuple[Group, ...]
+    paddings: tuple[Padding, ...]
+    bytes_per_block: int
+    held: Residency
+    settled: dict[str, Any]
+    log: tuple[str, ...]
+
+    @property
+    def seqs_checked(self) -> bool:
+        """Whether max_num_seqs may not exceed the blocks."""
+        return bool(self.state) and self.rules.seqs_refused and self.args.full_graphs
+
+    def blocks_at(self, length: int) -> int:
+        """Blocks that one request of ``length`` tokens holds in all groups."""
+        return sum(blocks_held(group, length, self.held) for group in self.groups)
+
+
+class Sizing(NamedTuple):
+    """What the memory decides: blocks, the length served, blocks of a request of that length, and block sizes.
+
+    ``tokens`` is the token figure that the engine prints.
+    """
+
+    available_bytes: int
+    blocks: int
+    length: int
+    per_request: int
+    tokens: int
+    scheduler_block: int
+    hash_block: int
+    hit_tokens: int
+
+    @property
+    def concurrency(self) -> float:
+        """Requests of max_model_len that fit, as the engine divides: block 0 counts although nothing uses it."""
+        return self.blocks / self.per_request

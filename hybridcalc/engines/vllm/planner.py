@@ -10,8 +10,6 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm import loglines
-from hybridcalc.engines.vllm.backends import attention_backend, backend_names, resolve_layout
-from hybridcalc.engines.vllm.classes import model_class
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, check_arguments, check_together
 from hybridcalc.engines.vllm.configuration import (
     cache_mode,
@@ -23,10 +21,23 @@ from hybridcalc.engines.vllm.configuration import (
     ssm_setting,
     with_drafts,
 )
-from hybridcalc.engines.vllm.groups import FULL, STATE, Residency, blocks_held, buckets, form_groups, table_row
-from hybridcalc.engines.vllm.pages import check_layer_fits, checkpoint_grid, kv_bytes_per_token, resolve_pages
-from hybridcalc.engines.vllm.prepared import Prepared as Prepared
-from hybridcalc.engines.vllm.prepared import Sizing as Sizing
+from hybridcalc.engines.vllm.families import model_class
+from hybridcalc.engines.vllm.layers import attention_backend, backend_names, resolve_layout
+from hybridcalc.engines.vllm.pages import (
+    FULL,
+    STATE,
+    Residency,
+    blocks_held,
+    buckets,
+    check_layer_fits,
+    checkpoint_grid,
+    form_groups,
+    kv_bytes_per_token,
+    resolve_pages,
+    table_row,
+)
+from hybridcalc.engines.vllm.pages import Prepared as Prepared
+from hybridcalc.engines.vllm.pages import Sizing as Sizing
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import NotModelled, Refusal
 from hybridcalc.formulas.pages import divisors

@@ -14,10 +14,9 @@ from hybridcalc.engines.vllm.config import AUTO_FIT
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures
-from hybridcalc.engines.vllm.groups import STATE
+from hybridcalc.engines.vllm.pages import STATE, Prepared
 from hybridcalc.engines.vllm.planner import prepare, size
-from hybridcalc.engines.vllm.prefix import finest_reuse, prefix_reuse
-from hybridcalc.engines.vllm.prepared import Prepared
+from hybridcalc.engines.vllm.suggest import finest_reuse, prefix_reuse
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import LENGTH, MEMORY, PREFIX, WANTED, Needs, Rule
 from hybridcalc.units import format_bytes

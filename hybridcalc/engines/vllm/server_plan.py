@@ -1,7 +1,9 @@
 """The answer of ``hybridcalc plan`` for vLLM: pages, blocks, capacity for a workload, findings, suggestions.
 
 `plan` runs the engine's start-up (planner.py) on the likely memory and, where that is only an interval, on both ends of
-it. Findings and suggestions are computed when they are first asked for: each suggestion is a plan itself.
+it. Findings and suggestions are computed when they are first asked for: each suggestion is a plan itself. `plan_steps`
+has every figure as a line of arithmetic: symbol, formula, the same with numbers, value, unit, source; `plan_notes` the
+limits of what is known, and flags that do nothing here.
 """
 
 from dataclasses import replace
@@ -11,18 +13,169 @@ from typing import Any
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.document import plan_document
-from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.config import AUTO_FIT, KNOWN_ENVIRONMENT, EngineArgs
+from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.figures import Figures, running
-from hybridcalc.engines.vllm.notes import plan_notes
-from hybridcalc.engines.vllm.planner import Prepared, Sizing, outputs, prepare, size
-from hybridcalc.engines.vllm.prefix import PrefixReuse, prefix_reuse
+from hybridcalc.engines.vllm.layers import QWEN3_5
+from hybridcalc.engines.vllm.pages import STATE, WINDOW, blocks_held
+from hybridcalc.engines.vllm.planner import Prepared, Sizing, outputs, prepare, size, usable_bytes
 from hybridcalc.engines.vllm.rules import RULES
-from hybridcalc.engines.vllm.steps import plan_steps
-from hybridcalc.engines.vllm.suggest import suggest
+from hybridcalc.engines.vllm.suggest import PrefixReuse, prefix_reuse, suggest
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.findings import Finding, find
 from hybridcalc.steps import Step, Suggestion
 from hybridcalc.units import GIB, LARGEST_BYTES
+
+
+def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
+    """Steps in the order the engine takes them."""
+    engine, pages, per_block = f"vLLM {ready.rules.version}", ready.pages, ready.bytes_per_block
+    planning = f"{engine} v1/core/kv_cache_planning.py"
+    steps = [Step("available", "memory for the cache", rest.why, sizing.available_bytes, "B per GPU", planning)]
+    if ready.state:
+        parts = " + ".join(f"{' x '.join(map(str, tensor.shape))} {tensor.dtype}" for tensor in ready.state)
+        steps.append(
+            Step(
+                "m",
+                "state of a layer",
+                parts,
+                ready.state_bytes,
+                "B per layer and GPU",
+                f"{engine} model_executor/layers/mamba/mamba_utils.py",
+            )
+        )
+    if ready.kv_bytes:
+        steps.append(
+            Step(
+                "a",
+                "KV of a token in a layer",
+                ready.args.kv_cache_dtype,
+                ready.kv_bytes,
+                "B per layer and GPU",
+                f"{engine} v1/kv_cache_interface.py",
+            )
+        )
+        grid = f"m = {pages.class_bytes:,}, a = {ready.kv_bytes:,}" if ready.state else "no state to cover"
+        steps.append(
+            Step(
+                "block",
+                "least multiple with block x a >= m",
+                grid,
+                pages.block,
+                "tokens",
+                f"{engine} platforms/interface.py",
+            )
+        )
+        steps.append(
+            Step(
+                "page",
+                "block x a",
+                f"{pages.block:,} x {ready.kv_bytes:,}",
+                pages.page,
+                "B per layer and block",
+                f"{engine} platforms/interface.py",
+            )
+        )
+    if pages.padded is not None:
+        numbers = f"100 x ({pages.padded:,} - {ready.state_bytes:,}) / {ready.state_bytes:,}"
+        steps.append(
+            Step(
+                "padding",
+                "100 (page - m) / m",
+                numbers,
+                ready.settled["padding_pct"],
+                "% of a state",
+                f"{engine} platforms/interface.py",
+            )
+        )
+    sizes = [group.layers for group in ready.groups]
+    parts = f"of {', '.join(map(str, sizes))} layers"
+    page = pages.page or ready.state_bytes
+    steps += [
+        Step("groups", "buckets cut to one size", parts, len(sizes), "groups", planning),
+        Step("block bytes", "layers of the largest group x page", f"{max(sizes)} x {page:,}", per_block, "B", planning),
+        Step("blocks", *_blocks(ready, sizing), sizing.blocks, "blocks", planning),
+        Step(
+            "per request",
+            "sum over groups",
+            _held(ready, sizing),
+            sizing.per_request,
+            f"blocks at {sizing.length:,} tokens",
+            f"{engine} v1/kv_cache_interface.py",
+        ),
+        Step(
+            "concurrency",
+            "blocks / per request",
+            f"{sizing.blocks:,} / {sizing.per_request:,}",
+            sizing.concurrency,
+            "requests of max_model_len",
+            f"{engine} v1/core/kv_cache_utils.py",
+        ),
+        Step("tokens", *tokens_in_words(ready, sizing), sizing.tokens, "tokens", f"{engine} v1/core/kv_cache_utils.py"),
+    ]
+    return steps
+
+
+def tokens_in_words(ready: Prepared, sizing: Sizing) -> tuple[str, str]:
+    """How the engine comes to the token figure that it prints: the formula, and the same with numbers."""
+    if not ready.rules.tokens_of_pool:
+        return "int(blocks / per request x max_model_len)", (
+            f"int({sizing.blocks:,} / {sizing.per_request:,} x {sizing.length:,})"
+        )
+    block, dcp = min(group.block for group in ready.groups), ready.args.decode_context_parallel_size
+    shared = f" x {dcp}" if dcp > 1 else ""
+    return "blocks // groups x block", f"{sizing.blocks:,} // {len(ready.groups)} x {block:,}{shared}"
+
+
+def _blocks(ready: Prepared, sizing: Sizing) -> tuple[str, str]:
+    if ready.args.num_gpu_blocks_override is not None:
+        return "as --num-gpu-blocks-override says", f"{sizing.blocks:,}"
+    left = usable_bytes(ready, sizing.available_bytes) // ready.bytes_per_block
+    checked = f"; the check counts {left:,}" if left < sizing.blocks else ""
+    return "available // block bytes", f"{sizing.available_bytes:,} // {ready.bytes_per_block:,}{checked}"
+
+
+def _held(ready: Prepared, sizing: Sizing) -> str:
+    """Blocks of the groups, those of states and of attention apart."""
+    states = [blocks_held(group, sizing.length, ready.held) for group in ready.groups if group.kind == STATE]
+    others = [blocks_held(group, sizing.length, ready.held) for group in ready.groups if group.kind != STATE]
+    terms = [f"{len(states)} x {states[0]} of states"] if states else []
+    return " + ".join([*terms, *(f"{blocks:,} of KV" for blocks in others)])
+
+
+def plan_notes(plan: Figures) -> list[str]:
+    """Notes in the order a reader needs them; empty where there is nothing to say."""
+    model, args, ready = plan.model, plan.args, plan.ready
+    notes = [model.reading] if model.reading else []
+    if model.confidence == "second-hand":
+        notes.append(f"geometry is second-hand: {model.source}")
+    longest, asked = longest_of(model), args.max_model_len
+    if longest is None and asked in (None, AUTO_FIT):
+        notes.append(f"{model.name} names no longest sequence: max_model_len {ready.length:,} is what vLLM assumes")
+    if longest is not None and asked is not None and asked > longest:
+        notes.append(
+            f"max_model_len {asked:,} is above the model's own {longest:,}: VLLM_ALLOW_LONG_MAX_MODEL_LEN lets it "
+            "start, the positions beyond are none it was made for"
+        )
+    if args.data_parallel_size > 1:
+        notes.append(f"figures are those of one of {args.data_parallel_size} data-parallel replicas")
+    method = args.speculative_method
+    if method is not None and args.draft_layers is None and not method.endswith(("mtp", "ngram", "suffix")):
+        notes.append("no KV of the draft model is counted: --draft-layers N adds layers of the model's own KV size")
+    if any(group.kind == WINDOW for group in ready.groups):
+        notes.append("a window holds the tokens in flight as well: two batches of --max-num-batched-tokens")
+    declared = model.declared_ssm_dtype if model.architecture in QWEN3_5 else None
+    if declared is not None and args.mamba_ssm_cache_dtype not in ("auto", declared):
+        notes.append(f"the model declares a {declared} state; the flag wins, with a warning")
+    if args.hf_overrides:
+        notes.append("--hf-overrides are not applied here: give a config.json that has them")
+    if args.max_num_seqs is None and any(group.kind == STATE for group in ready.groups):
+        gpu = "this GPU" if args.gpu_memory_gib is not None else "a GPU below 70 GiB; it is 1,024 above"
+        notes.append(f"max_num_seqs is not given: {args.seqs:,}, the default on {gpu}")
+    unknown = sorted(name for name in args.env if name not in KNOWN_ENVIRONMENT)
+    if unknown:
+        notes.append(f"{', '.join(unknown)[:60]}: no switch that changes a figure here")
+    return notes
 
 
 class Plan(Figures):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hybridcalc.deployment import requests_text
-from hybridcalc.engines.vllm.groups import FULL, STATE
+from hybridcalc.engines.vllm.pages import FULL, STATE
 from hybridcalc.engines.vllm.server_plan import Plan
 from hybridcalc.errors import InputError
 from hybridcalc.output.pictures.chart import Axis, Bar, Bars, Chart, Mark, Picture, Series, lengths

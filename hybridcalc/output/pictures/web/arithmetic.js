@@ -81,7 +81,7 @@ function balancedRequests(e, c, gib, L) {
 }
 function pinnedSlots(concurrency, e, c) { return c.dp * (Math.ceil(concurrency / c.dp) * e.S + 1); }
 
-// Blocks of one vLLM group that a request of L tokens holds (engines/vllm/groups.py blocks_held).
+// Blocks of one vLLM group that a request of L tokens holds (engines/vllm/pages.py blocks_held).
 function blocksHeld(group, e, L) {
   if (group.kind === "state") {
     if (e.mode === "all") { return Math.ceil(L / group.block) + e.drafts; }

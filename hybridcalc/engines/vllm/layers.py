@@ -1,0 +1,217 @@
+"""What does one layer keep: which attention backend serves, how large is a KV element, which tensors are a state?
+
+The backend follows from the GPU, the KV dtype, the model's dtype and the head size. Its smallest kernel block is what a
+KV block is a multiple of. Layouts are named by their axes: block B, layer L, position N, head H, channel C. Leaves out
+platforms other than CUDA, packed KV formats (nvfp4, turboquant, int4), which are refused, and kernels that an
+installation may add: with FlashMLA a Hopper runs fp8 MLA on blocks of 64 and prints so, which changes no size since MLA
+blocks are multiples of 128.
+
+Of a state, convolution windows come first, then the temporal state (families.py); windows are (rows, width), or (width,
+rows) under VLLM_SSM_CONV_STATE_LAYOUT=DS. ReplaySSM appends three rings to Mamba2. dtypes when nothing is set: conv in
+the model's dtype, temporal state like conv, but KDA float32, Nemotron-H its config's mamba_ssm_cache_dtype or float32,
+Qwen3.5 its config's mamba_ssm_dtype. Mirrors vLLM platforms/cuda.py, v1/attention/backends/, model_executor/layers/
+mamba/mamba_utils.py, models/config.py (0.33.0).
+"""
+
+from math import prod
+from typing import NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, LatentKV
+from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.families import CLASSES, ModelClass, family_rule
+from hybridcalc.engines.vllm.releases import RuleSet, rules_for
+from hybridcalc.errors import IllegalCombination, InputError, NotModelled, Refusal, quoted
+from hybridcalc.units import DTYPE_BYTES
+
+DEFAULT_BLOCK = 16
+"""Tokens of a block where nothing asks for another."""
+FREE_LAYOUTS = ("LBNHC", "LBHNC", "BLNHC", "BLHNC")
+FLASHINFER_LAYOUTS = ("LBHNC", "BLHNC")
+PURE_STATE_LAYOUTS = (*FREE_LAYOUTS, "BHLNC", "LHBNC")
+LAYOUT_ALIASES = {"NHD": "LBNHC", "HND": "LBHNC"}
+FLASHINFER_HEADS = (64, 128, 256, 512)
+
+KV_DTYPES = {
+    "auto": 0, "float16": 2, "bfloat16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "fp8_inc": 1,
+    "int8_per_token_head": 1, "fp8_per_token_head": 1,
+}  # fmt: skip
+"""--kv-cache-dtype values that are modelled -> bytes of an element; 0 is the model's own dtype."""
+SCALE_BYTES = 8
+"""A token's scales of one head, fp32, for keys and values, where they are kept per token and head."""
+FIXED_BACKENDS = {
+    "FLASH_ATTN": 16, "FLASHINFER": 16, "TRITON_ATTN": 16, "FLEX_ATTENTION": 16,
+    "FLASH_ATTN_MLA": 16, "TRITON_MLA": 16, "FLASHINFER_MLA": 32, "FLASHMLA": 64, "CUTLASS_MLA": 128,
+}  # fmt: skip
+"""Backends one can ask for -> their smallest kernel block in tokens."""
+
+
+class Backend(NamedTuple):
+    """An attention backend: its name, the smallest block of its kernels, the layouts it reads, the default first."""
+
+    name: str
+    kernel_block: int
+    layouts: tuple[str, ...]
+
+
+def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, model_dtype: str) -> Backend | None:
+    """The backend of the attention layers; None for a model that has none. Raises InputError for an unknown one."""
+    if model.attention is None and model.window_attention is None:
+        return None
+    if args.attention_backend is not None:
+        name = args.attention_backend.upper()
+        if name not in FIXED_BACKENDS:
+            asked = f"--attention-backend {args.attention_backend[:40]}"
+            raise NotModelled(f"{asked} is not modelled", lacking=asked, fix=f"one of {', '.join(FIXED_BACKENDS)}")
+        return Backend(name, FIXED_BACKENDS[name], FLASHINFER_LAYOUTS if name == "FLASHINFER" else FREE_LAYOUTS)
+    major, kv = args.capability[0], args.kv_cache_dtype
+    if isinstance(model.attention, LatentKV):
+        if major == 10:
+            return Backend("FLASHINFER_MLA", 32, FREE_LAYOUTS)
+        if kv.startswith("fp8") and rules.latent_fp8_triton:
+            return Backend("TRITON_MLA", 16, FREE_LAYOUTS)
+        return Backend("FLASH_ATTN_MLA", 16, FREE_LAYOUTS)
+    heads = model.attention if isinstance(model.attention, GroupedQueryKV) else model.window_attention
+    if model_dtype == "float32" or kv == "fp8_e5m2" or kv.endswith("per_token_head"):
+        return Backend("TRITON_ATTN", 16, FREE_LAYOUTS)
+    if major == 10 and heads is not None and heads.head_dim in FLASHINFER_HEADS:
+        return Backend("FLASHINFER", 16, FLASHINFER_LAYOUTS)
+    return Backend("FLASH_ATTN", 16, FREE_LAYOUTS)
+
+
+def backend_names(model: Architecture, backend: Backend | None, args: EngineArgs) -> list[str]:
+    """Names of the attention and the state backend, sorted, as the engine lists them."""
+    names = [backend.name] if backend is not None else []
+    if model.state is not None:
+        name = family_rule(model).backend
+        bailing = name == "LINEAR_ATTN" and model.architecture.startswith("Bailing")
+        names.append("BAILING_LINEAR_ATTN" if bailing else name)
+    return sorted(names)
+
+
+def resolve_layout(args: EngineArgs, backend: Backend | None) -> str:
+    """The cache layout: VLLM_KV_CACHE_LAYOUT, or the backend's default. Raises Refusal for one it cannot read."""
+    candidates = backend.layouts if backend is not None else PURE_STATE_LAYOUTS
+    asked = args.env.get("VLLM_KV_CACHE_LAYOUT")
+    if asked is None:
+        return candidates[0]
+    layout = LAYOUT_ALIASES.get(asked, asked)
+    if layout not in candidates:
+        raise Refusal(
+            f"VLLM_KV_CACHE_LAYOUT={layout[:20]} is no layout that both caches can be kept in",
+            stage="layout+groups",
+            rule="HC047",
+            fix=f"one of {', '.join(candidates)}",
+        )
+    return layout
+
+
+def kv_element_bytes(args: EngineArgs, dtype_bytes: int) -> int:
+    """Bytes of one KV element. Raises InputError for a packed format."""
+    if args.kv_cache_dtype not in KV_DTYPES:
+        asked = f"--kv-cache-dtype {args.kv_cache_dtype[:40]}"
+        raise NotModelled(f"{asked} is not modelled", lacking=asked, fix=f"one of {', '.join(KV_DTYPES)}")
+    return KV_DTYPES[args.kv_cache_dtype] or dtype_bytes
+
+
+STATE_DTYPES = ("float32", "bfloat16", "float16")
+NEMOTRON = ("NemotronHForCausalLM", "NemotronHPuzzleForCausalLM", "NemotronH_Nano_VL_V2")
+"""Classes whose state is float32 unless their config names another dtype."""
+QWEN3_5 = (
+    "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
+    "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM",
+)  # fmt: skip
+
+
+class StateTensor(NamedTuple):
+    """One tensor of a layer's state: shape in elements and dtype."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the tensor."""
+        return prod(self.shape) * DTYPE_BYTES[self.dtype]
+
+
+def layer_state(model: Architecture, args: EngineArgs) -> tuple[StateTensor, ...]:
+    """State tensors of one recurrent layer on one rank, in the engine's order.
+
+    Raises InputError for a model without recurrent layers or of a family that vLLM has no rule for, ShardingError where
+    the layer refuses the rank count.
+    """
+    if model.state is None:
+        raise NotModelled(f"{model.name} has no recurrent layer: it keeps no state")
+    rule = family_rule(model)
+    conv_dtype, ssm_dtype = _dtypes(model, args)
+    release = rules_for(args.engine_version)[0]
+    layer = rule.layer(model.state, args.tensor_parallel_size, args.num_speculative_tokens, release)
+    tensors = [StateTensor(_laid_out(window, args), conv_dtype) for window in layer.windows]
+    if layer.temporal:
+        tensors.append(StateTensor(layer.temporal, ssm_dtype if rule.ssm_dtype else conv_dtype))
+    return (*tensors, *_replay_rings(model, args))
+
+
+def state_parts(model: Architecture, args: EngineArgs, tensors: tuple[StateTensor, ...]) -> tuple[int, int]:
+    """Bytes of one layer's convolution windows, and of its temporal state; rings of ReplaySSM are in neither."""
+    assert model.state is not None  # noqa: S101  (who has tensors of a state has a state)
+    release = rules_for(args.engine_version)[0]
+    layer = family_rule(model).layer(model.state, args.tensor_parallel_size, args.num_speculative_tokens, release)
+    windows = len(layer.windows)
+    temporal = tensors[windows].bytes if layer.temporal else 0
+    return sum(tensor.bytes for tensor in tensors[:windows]), temporal
+
+
+def state_bytes_per_layer(model: Architecture, args: EngineArgs) -> int:
+    """Bytes of one layer's state on one rank: the Mamba page before padding."""
+    return sum(tensor.bytes for tensor in layer_state(model, args))
+
+
+def _dtypes(model: Architecture, args: EngineArgs) -> tuple[str, str]:
+    model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
+    conv = model_dtype if args.mamba_cache_dtype == "auto" else args.mamba_cache_dtype
+    if takes := family_rule(model).kernel_dtypes:
+        if args.mamba_ssm_cache_dtype not in takes:
+            label = model.state.label if model.state is not None else ""
+            raise IllegalCombination(
+                f"vLLM keeps no {label} state in {args.mamba_ssm_cache_dtype}",
+                fix=f"one of {', '.join(takes)}",
+                flag="--mamba-ssm-cache-dtype",
+            )
+        obeyed = (
+            CLASSES.get(model.architecture, ModelClass()).state_dtype_obeyed and args.mamba_ssm_cache_dtype != "auto"
+        )
+        return conv, args.mamba_ssm_cache_dtype if obeyed else "float32"
+    if args.mamba_ssm_cache_dtype != "auto":
+        return conv, args.mamba_ssm_cache_dtype
+    if model.architecture in NEMOTRON:
+        return conv, _declared(model, model.declared_ssm_cache_dtype or "float32")
+    if model.architecture in QWEN3_5 and model.declared_ssm_dtype is not None:
+        return conv, _declared(model, model.declared_ssm_dtype)
+    return conv, conv
+
+
+def _declared(model: Architecture, dtype: str) -> str:
+    """A state dtype that a config names. Raises InputError for one that is none."""
+    if dtype not in STATE_DTYPES:
+        raise InputError(
+            f"{model.name} declares a state dtype {quoted(dtype)}", fix=f"one of {', '.join(STATE_DTYPES)}"
+        )
+    return dtype
+
+
+def _laid_out(shape: tuple[int, int], args: EngineArgs) -> tuple[int, int]:
+    return shape[::-1] if args.env.get("VLLM_SSM_CONV_STATE_LAYOUT") == "DS" else shape
+
+
+def _replay_rings(model: Architecture, args: EngineArgs) -> tuple[StateTensor, ...]:
+    """ReplaySSM's x, dt and B rings; the FlashInfer backend keeps 1 + S steps more."""
+    rings = family_rule(model).rings
+    if not args.use_replayssm or rings is None:
+        return ()
+    steps = args.replayssm_buffer_len
+    if args.mamba_backend == "flashinfer":
+        steps += 1 + args.num_speculative_tokens
+    x, dt, b = rings(model.state, args.tensor_parallel_size, steps)
+    dtype = model.model_dtype if args.dtype == "auto" else args.dtype
+    return StateTensor(x, dtype), StateTensor(dt, "float32"), StateTensor(b, dtype)
