@@ -39,7 +39,7 @@ LIMITS = (
     Limit(
         "plan -- sglang serve",
         "plan -L 9216 --rest 28.55GiB -- sglang serve --model-path moonshotai/Kimi-K3 --tp 8",
-        73,
+        63,
         28,
         ("hybridcalc.engines.vllm",),
     ),

@@ -19,7 +19,7 @@ from math import prod
 from hybridcalc.architecture.geometry import GroupedQueryKV, LatentKV, kv_heads_on_rank
 from hybridcalc.crosscheck.tensors import Sizes, Tensor, View, contiguous
 from hybridcalc.engines.sglang.allocation import Allocation, allocate, dense_windows, index_bytes, table_extra
-from hybridcalc.engines.sglang.budget import draft_row_bytes
+from hybridcalc.engines.sglang.figures import draft_row_bytes
 from hybridcalc.engines.sglang.kv import DSA_PAGE
 from hybridcalc.engines.sglang.planner import Prepared, Sizing
 from hybridcalc.units import DTYPE_BYTES

@@ -12,9 +12,9 @@ from sglang_cases import CASES, arguments_of, model_of, refused_at
 from hybridcalc.engines.sglang.kv import kv_cell
 from hybridcalc.engines.sglang.pools import StatePool, solve_pools, solve_state_pool
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
-from hybridcalc.engines.sglang.replayssm import charged_rings, replayssm_rings
+from hybridcalc.engines.sglang.replayssm import charged_rings, replayssm_active, replayssm_rings
 from hybridcalc.engines.sglang.states import state_slot
-from hybridcalc.engines.sglang.strategy import replayssm_active, resolve_strategy
+from hybridcalc.engines.sglang.strategy import resolve_strategy
 from hybridcalc.errors import HybridcalcError, IllegalCombination, ShardingError
 
 NEWEST, OLDER = rules_for("0.5.23")[0], rules_for("0.5.16")[0]

@@ -3,7 +3,7 @@
 A family is a subclass of `RecurrentState` in a module of its own and a line in `FAMILIES`. Its fields are the sizes
 that presets state, and their schema (preset_schema.py): an int is at least 1, `OrZero` at least 0. Shapes are elements
 of one layer on one of tp ranks, every division exact or refused. Engines order the axes differently, use other
-divisors, or refuse what a family shards: that is theirs (engines/*/families.py). The rules here are those of SGLang
+divisors, or refuse what a family shards: that is theirs (FAMILY_RULES). The rules here are those of SGLang
 configs/mamba_utils.py and vLLM model_executor/layers/mamba/mamba_utils.py, which agree on every size.
 """
 

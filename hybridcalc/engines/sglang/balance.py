@@ -14,10 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together, with_model_defaults
-from hybridcalc.engines.sglang.constants import Constants, architecture_constants, draft_kv_bytes, draft_states
-from hybridcalc.engines.sglang.notes import model_notes
+from hybridcalc.engines.sglang.constants import (
+    Constants,
+    architecture_constants,
+    draft_kv_bytes,
+    draft_states,
+    model_notes,
+)
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
-from hybridcalc.engines.sglang.strategy import Resolved, check_pools, replayssm_active, resolve_strategy
+from hybridcalc.engines.sglang.replayssm import replayssm_active
+from hybridcalc.engines.sglang.strategy import Resolved, check_pools, resolve_strategy
 from hybridcalc.formulas.balance import balanced_ratio, token_equiv
 from hybridcalc.formulas.slots import Slots, Strategy, pin
 from hybridcalc.steps import Step

@@ -1,6 +1,10 @@
 """The figures of an SGLang start-up for a workload: pools, clamps, budget, capacity; of one rank, and of one worker.
 
-`Figures` only derives: what to make of them (findings, suggestions) builds upon it, and `server_plan.Plan` joins both.
+`budget_lines` has a line a buffer, of one rank of the first pipeline stage. Charged is what the solver takes off the
+rest; allocated is what the buffers take. They part where the engine prices dense windows and keeps overlapping ones,
+prices D and keeps the adaptive maximum, pads KV by a page, or does not price a pool at all. `plan_steps` has every
+figure as a line of arithmetic. `Figures` only derives: what to make of them (findings, suggestions) builds upon it, and
+`server_plan.Plan` joins both.
 """
 
 from fractions import Fraction
@@ -9,15 +13,203 @@ from functools import cached_property
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.document import Slot
-from hybridcalc.engines.sglang.allocation import Allocation
-from hybridcalc.engines.sglang.budget import budget_lines, draft_row_bytes, uncharged_bytes
-from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.allocation import Allocation, dense_windows
+from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states
+from hybridcalc.engines.sglang.kv import KvCell, draft_layers
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines, prepare
-from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit
+from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit, request_limit
 from hybridcalc.engines.sglang.settings import Setting, binding_limit, is_unified, settle
+from hybridcalc.engines.sglang.states import family_rule
 from hybridcalc.formulas.balance import balanced_ratio
-from hybridcalc.steps import BudgetLine, Suggestion
+from hybridcalc.steps import BudgetLine, Step, Suggestion
+
+
+def budget_lines(ready: Prepared, sizing: Sizing, pools: Allocation) -> tuple[BudgetLine, ...]:
+    """Every buffer that takes or is charged memory, the largest pools first."""
+    lines = [_states(ready, sizing, pools), *_drafts(ready, sizing, pools), *_rings(ready, sizing, pools)]
+    lines += [_kv(ready, sizing, pools), *_draft_kv(ready, sizing)]
+    if pools.int8 is not None:
+        why = f"{pools.int8.slots:,} + 1 slots of {pools.int8.per_slot:,} B, out of the headroom"
+        lines.append(BudgetLine("int8 checkpoints", "state", 0, pools.int8.bytes, why))
+    if pools.ple_conv:
+        lines.append(BudgetLine("per-layer-embedding convolutions", "state", 0, pools.ple_conv, "one set a state slot"))
+    entries = pools.request_table // 4 // pools.request_rows
+    why = f"{pools.request_rows:,} rows x {entries:,} entries, int32"
+    lines.append(BudgetLine("request table", "other", 0, pools.request_table, why))
+    return tuple(line for line in lines if line.charged_bytes or line.allocated_bytes)
+
+
+def uncharged_bytes(lines: tuple[BudgetLine, ...]) -> int:
+    """Bytes the buffers take beyond what was charged for them, line by line: one's surplus does not pay another."""
+    return sum(max(0, line.allocated_bytes - line.charged_bytes) for line in lines)
+
+
+def _states(ready: Prepared, sizing: Sizing, pools: Allocation) -> BudgetLine:
+    rings = _ring_charge(ready, sizing)
+    allocated = pools.conv_state + pools.ssm_state
+    padding = " + 1 that pads" if ready.rules.padding_slot_charged else ", and 1 uncharged that pads"
+    why = f"{pools.pool_slots:,} slots{padding}, {ready.stage_slot_bytes:,} B each"
+    if pools.raised_from is not None:
+        why += f"; raised from {pools.raised_from:,} for requests held ahead"
+    return BudgetLine("state pool", "state", sizing.state.charged_bytes - rings, allocated, why)
+
+
+def _drafts(ready: Prepared, sizing: Sizing, pools: Allocation) -> list[BudgetLine]:
+    allocated = pools.intermediate_ssm + pools.intermediate_conv
+    args = ready.args
+    if not allocated and not sizing.state.draft_bytes:
+        return []
+    why = f"{pools.request_rows:,} rows x {args.most_draft_tokens} draft tokens"
+    if args.most_draft_tokens > args.draft_tokens:
+        why += f" (priced for {args.draft_tokens})"
+    if not dense_windows(ready.model, args):
+        why += "; convolution windows overlap"
+    if ready.replay_active:
+        why = f"convolution windows alone, {why}: ReplaySSM keeps no draft states"
+    return [BudgetLine("draft states", "scratch", sizing.state.draft_bytes, allocated, why)]
+
+
+def _rings(ready: Prepared, sizing: Sizing, pools: Allocation) -> list[BudgetLine]:
+    charged = _ring_charge(ready, sizing)
+    if not charged and not pools.ring_bytes:
+        return []
+    per_slot = family_rule(ready.model).kimi_pool or ready.args.enable_linear_replayssm
+    per = "slot of the pool" if per_slot else "running request"
+    why = f"{ready.args.linear_replayssm_cache_len} steps for each {per}"
+    return [BudgetLine("ReplaySSM rings", "scratch", charged, pools.ring_bytes, why)]
+
+
+def _ring_charge(ready: Prepared, sizing: Sizing) -> int:
+    """Ring bytes inside the charge of the state pool."""
+    if not ready.replay_active:
+        return 0
+    rows = sizing.state.charged_bytes - (sizing.state.slots + 1) * ready.stage_slot_bytes
+    return max(0, rows)
+
+
+def _kv(ready: Prepared, sizing: Sizing, pools: Allocation) -> BudgetLine:
+    cell = ready.cells[0]
+    charged = int(sizing.tokens * (cell.price - cell.draft_bytes))
+    allocated = sum(pools.kv) if pools.kv else charged
+    page = ready.args.tokens_per_page
+    why = f"{sizing.tokens:,} tokens + a page of {page}, {cell.target_bytes:,} B each"
+    if pools.kv and cell.dtype == "fp4_mx_block16" and allocated > charged + page * cell.target_bytes:
+        why += "; priced as fp4, kept in a plain pool"
+    return BudgetLine("KV pool", "kv", charged, allocated, why)
+
+
+def draft_row_bytes(cell: KvCell, args: ServerArgs) -> int:
+    """Bytes a token of a sequence takes in the draft model's KV on one rank."""
+    return cell.draft_bytes // args.dcp_size if args.speculative_algorithm in OWN_DRAFT_CELL else cell.draft_bytes
+
+
+def _draft_kv(ready: Prepared, sizing: Sizing) -> list[BudgetLine]:
+    """The draft model's KV: rows for the tokens of all context-parallel ranks."""
+    cell, args = ready.cells[0], ready.args
+    if not cell.draft_bytes:
+        return []
+    charged = sizing.tokens * cell.draft_bytes
+    per_row = draft_row_bytes(cell, args)
+    rows = (sizing.tokens + args.tokens_per_page) * args.dcp_size
+    layers = draft_layers(ready.model, args)
+    why = f"{layers} layers x {rows:,} rows" if layers else f"{rows:,} rows of {per_row:,} B"
+    return [BudgetLine("draft KV", "kv", charged, rows * per_row, why)]
+
+
+def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
+    """Steps in the order the engine takes them."""
+    engine, slot, state = f"SGLang {ready.rules.version}", ready.slot, sizing.state
+    configurator = f"{engine} mem_cache/kv_cache_configurator.py"
+    layer = f"{slot.conv_bytes_per_layer:,} + {slot.ssm_bytes_per_layer:,}"
+    cell = ready.cells[0]
+    steps = [
+        Step("rest", "memory left for both pools", rest.why, rest.likely_gib, "GiB per rank", configurator),
+        Step(
+            "slot",
+            "layers x (conv + ssm)",
+            f"{slot.layers} x ({layer}); {slot.ssm_dtype}: {slot.ssm_dtype_reason}",
+            slot.bytes,
+            "B per slot and rank",
+            f"{engine} configs/mamba_utils.py",
+        ),
+        Step("S", "base + tracking", ready.slots.reason, ready.slots.count, "slots per request", configurator),
+        Step("K", *_slots(ready, sizing), state.slots, "slots", configurator),
+        Step(
+            "state charge",
+            "(K + 1) x P + rings" if ready.rules.padding_slot_charged else "K x P",
+            _charge(ready, sizing),
+            state.charged_bytes,
+            "B",
+            configurator,
+        ),
+    ]
+    if state.draft_bytes:
+        steps.append(
+            Step(
+                "draft charge",
+                "P x (min(m, K // S) + 1) x D",
+                f"{ready.args.draft_tokens} draft tokens",
+                state.draft_bytes,
+                "B",
+                configurator,
+            )
+        )
+    page = ready.args.tokens_per_page
+    steps += [
+        Step(
+            "KV memory",
+            "int((rest - charges) x 2**30)",
+            f"int({state.rest_after_gib:.6f} x 2**30)",
+            state.kv_bytes,
+            "B",
+            configurator,
+        ),
+        Step(
+            "cell",
+            "attention layers x row + draft",
+            f"{cell.layers} layers, {cell.row}",
+            cell.bytes,
+            "B per token and rank",
+            f"{engine} model_executor/pool_configurator.py",
+        ),
+        Step(
+            "T",
+            "KV memory // cell, whole pages" + (", smallest stage" if len(ready.cells) > 1 else ""),
+            f"{state.kv_bytes:,} // {cell.bytes:,}, pages of {page}",
+            sizing.tokens,
+            "tokens per rank",
+            configurator,
+        ),
+        Step("R", "min(limit, T // 2, K // S)", _limits(ready, sizing), sizing.requests, "requests", configurator),
+    ]
+    return steps
+
+
+def _limits(ready: Prepared, sizing: Sizing) -> str:
+    asked = f"{sizing.asked:,}" + ("" if request_limit(ready.args) else " estimated")
+    return f"min({asked}, {sizing.tokens // 2:,}, {sizing.state.slots:,} // {ready.slots.count})"
+
+
+def _slots(ready: Prepared, sizing: Sizing) -> tuple[str, str]:
+    """Formula and numbers of K."""
+    args, price = ready.args, f"{ready.stage_slot_bytes:,}"
+    branch = sizing.state.branch.rpartition(".")[2]
+    if branch == "per_dp_shard":
+        return "X // dp", f"{args.max_mamba_cache_size} // {args.attn_dp_size}"
+    if branch == "from_max_running_requests":
+        return "M // dp, radix cache off", f"{request_limit(args)} // {args.attn_dp_size}"
+    ratio = f"rest x {args.mamba_full_memory_ratio:g} / {1 + args.mamba_full_memory_ratio:g}"
+    if branch == "memory_budget_spec":
+        return "int((B - P (1 + D)) // (P (1 + D / S)))", f"B = {ratio}, P = {price}, D = {args.draft_tokens}"
+    padded = " - one slot" if ready.rules.padding_slot_charged else ""
+    return f"int((B{padded}) // P)", f"B = {ratio}, P = {price}"
+
+
+def _charge(ready: Prepared, sizing: Sizing) -> str:
+    slots = sizing.state.slots + (1 if ready.rules.padding_slot_charged else 0)
+    rings = sizing.state.charged_bytes - slots * ready.stage_slot_bytes
+    return f"{slots:,} x {ready.stage_slot_bytes:,}" + (f" + {rings:,}" if rings > 0 else "")
 
 
 class Figures:

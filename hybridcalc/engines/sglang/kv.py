@@ -1,4 +1,4 @@
-"""How many bytes of KV does SGLang price for one token on one rank, and how do they grow over a sequence?
+"""How many bytes of KV does SGLang price for one token on one rank, and how are layers shared out over pipeline stages?
 
     gqa   layers * max(1, kv_heads // (attn_tp // dcp)) * (head_dim + v_head_dim) * sizeof(kv)
     mla   layers * (kv_lora_rank + qk_rope_head_dim) * sizeof(kv)          whole on every rank
@@ -6,12 +6,23 @@
 
 layers counts attention layers; fp8 is one byte, fp4 half a byte and a scale for 16 values, mxfp8 a scale for 32.
 A draft model adds to the cell: EAGLE-like ones in proportion to their layers, DSPARK and DFLASH their own cell times
-dcp, NGRAM nothing. Mirrors model_executor/pool_configurator.py (0.5.23). Leaves out pipeline stages.
+dcp, NGRAM nothing. Of n layers a stage has n // pp, and one more on each of the last n mod pp;
+SGLANG_PP_LAYER_PARTITION=46,47 sets them by hand. A stage keeps the states and the KV of its own layers; a slot is
+priced at the share of the stage with the most recurrent layers, on every stage.
+Mirrors model_executor/pool_configurator.py, get_pp_indices (0.5.23).
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, IndexCache, LatentKV, kv_heads_on_rank
+from hybridcalc.architecture.geometry import (
+    STATE_LETTERS,
+    Architecture,
+    GroupedQueryKV,
+    IndexCache,
+    LatentKV,
+    kv_heads_on_rank,
+)
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import InputError, NotModelled
@@ -178,3 +189,55 @@ def _draft_bytes(model: Architecture, target: int, layers: int, args: ServerArgs
     if rules.draft_cell_apart:
         return int(target * count / layers)
     return int(target * (1 + count / layers)) - target
+
+
+class Stage(NamedTuple):
+    """One pipeline stage: layers [first, end), and how many of them keep state, full-length KV and windowed KV."""
+
+    first: int
+    end: int
+    state_layers: int
+    kv_layers: int
+    window_layers: int
+
+
+def pipeline_stages(model: Architecture, args: ServerArgs) -> tuple[Stage, ...]:
+    """The stages of a model; one for pp 1. Raises InputError for more stages than layers or a partition that is off."""
+    bounds = _bounds(model.num_layers, args)
+    return tuple(_stage(model, first, end) for first, end in pairwise(bounds))
+
+
+def _bounds(layers: int, args: ServerArgs) -> list[int]:
+    partition = args.env.get("SGLANG_PP_LAYER_PARTITION")
+    if args.pp_size > 1 and partition:
+        counts = [_count(part.strip()) for part in partition.split(",")]
+        if len(counts) != args.pp_size or min(counts) < 0 or sum(counts) != layers:
+            raise InputError(
+                f"SGLANG_PP_LAYER_PARTITION={partition[:40]} does not share {layers} layers over {args.pp_size} stages",
+                fix="write one count a stage; they add up to the layers of the model",
+            )
+    else:
+        if args.pp_size > layers:
+            raise InputError(
+                f"--pp-size {args.pp_size} is more than the {layers} layers of the model", flag="--pp-size"
+            )
+        base, more = divmod(layers, args.pp_size)
+        counts = [base + (stage >= args.pp_size - more) for stage in range(args.pp_size)]
+    bounds = [0]
+    for count in counts:
+        bounds.append(bounds[-1] + count)
+    return bounds
+
+
+def _count(text: str) -> int:
+    """Layers of a stage; -1 for what is no count."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else -1
+
+
+def _stage(model: Architecture, first: int, end: int) -> Stage:
+    part = model.layers[first:end]
+    state = sum(part.count(letter) for letter in STATE_LETTERS)
+    full, windowed = part.count("a") + part.count("b"), part.count("w") + part.count("v")
+    if model.architecture in FULL_LENGTH_WINDOWS:
+        full, windowed = full + windowed, 0
+    return Stage(first, end, state, full, windowed)

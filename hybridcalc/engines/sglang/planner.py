@@ -18,11 +18,17 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture, LatentKV
-from hybridcalc.engines.sglang import loglines
-from hybridcalc.engines.sglang.allocation import Allocation, allocate
+from hybridcalc.engines.sglang.allocation import (
+    Allocation,
+    Settled,
+    allocate,
+    kv_lines,
+    limit_lines,
+    state_lines,
+    window_lines,
+)
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together, with_model_defaults
-from hybridcalc.engines.sglang.families import family_rule
-from hybridcalc.engines.sglang.kv import KvCell, stage_cell
+from hybridcalc.engines.sglang.kv import KvCell, Stage, pipeline_stages, stage_cell
 from hybridcalc.engines.sglang.pools import (
     Rings,
     StatePool,
@@ -35,18 +41,9 @@ from hybridcalc.engines.sglang.pools import (
     solve_state_pool,
 )
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
-from hybridcalc.engines.sglang.replayssm import charged_rings, ring_bytes
-from hybridcalc.engines.sglang.stages import Stage, pipeline_stages
-from hybridcalc.engines.sglang.states import StateSlot, state_slot
-from hybridcalc.engines.sglang.strategy import (
-    Choice,
-    Unbuildable,
-    choose_strategy,
-    replayed,
-    replayssm_active,
-    slots_of,
-    unbuildable,
-)
+from hybridcalc.engines.sglang.replayssm import charged_rings, replayed, replayssm_active, ring_bytes
+from hybridcalc.engines.sglang.states import StateSlot, family_rule, state_slot
+from hybridcalc.engines.sglang.strategy import Choice, Unbuildable, choose_strategy, slots_of, unbuildable
 from hybridcalc.errors import Refusal, ShardingError
 from hybridcalc.formulas.slots import Slots
 
@@ -178,7 +175,7 @@ def size(ready: Prepared, rest_gib: float) -> Sizing:
                 fix="raise --mem-fraction-static or --max-mamba-cache-size, or use more GPUs",
             )
             refusal.outputs = _size_outputs(ready, sizing)
-            refusal.outputs["log"] = loglines.limit_lines(_settled(ready, sizing), rules)
+            refusal.outputs["log"] = limit_lines(_settled(ready, sizing), rules)
             del refusal.outputs["max_running_requests"]
             raise refusal
     except Refusal as refusal:
@@ -243,9 +240,9 @@ def figures(ready: Prepared, sizing: Sizing, pools: Allocation) -> dict[str, Any
 def log_lines(ready: Prepared, sizing: Sizing, pools: Allocation, *, kv: bool = True) -> list[str]:
     """The lines about pools that the engine will print, in its order."""
     settled = _settled(ready, sizing)
-    lines = loglines.window_lines(settled) + loglines.limit_lines(settled, ready.rules)
-    lines += loglines.state_lines(ready.model, pools, settled, ready.args, ready.rules)
-    return lines + (loglines.kv_lines(pools, settled) if kv else [])
+    lines = window_lines(settled) + limit_lines(settled, ready.rules)
+    lines += state_lines(ready.model, pools, settled, ready.args, ready.rules)
+    return lines + (kv_lines(pools, settled) if kv else [])
 
 
 def context_length(model: Architecture) -> int:
@@ -339,8 +336,8 @@ def _window_tokens(ready: Prepared, tokens: int) -> int | None:
     return held
 
 
-def _settled(ready: Prepared, sizing: Sizing) -> loglines.Settled:
-    return loglines.Settled(
+def _settled(ready: Prepared, sizing: Sizing) -> Settled:
+    return Settled(
         slots=sizing.state.slots,
         slots_per_request=ready.slots.count,
         tokens=sizing.tokens,

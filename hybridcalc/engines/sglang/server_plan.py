@@ -12,12 +12,11 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.document import plan_document
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.figures import Figures
-from hybridcalc.engines.sglang.notes import model_notes
+from hybridcalc.engines.sglang.constants import model_notes
+from hybridcalc.engines.sglang.figures import Figures, plan_steps
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, allocation, figures, prepare, size
 from hybridcalc.engines.sglang.rules import RULES
 from hybridcalc.engines.sglang.settings import Setting, unified_bytes
-from hybridcalc.engines.sglang.steps import plan_steps
 from hybridcalc.engines.sglang.suggest import balanced, suggest
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.findings import Finding, find

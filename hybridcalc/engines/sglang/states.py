@@ -1,4 +1,4 @@
-"""How many bytes does SGLang keep for one state slot, in which shapes and dtypes?
+"""How many bytes does SGLang keep for one state slot, in which shapes and dtypes, family by family?
 
     slot = layers * (sum over conv windows of rows * width * sizeof(conv) + prod(temporal) * sizeof(ssm))
 
@@ -6,17 +6,49 @@ layers counts the whole model's recurrent layers, shapes are those of one rank. 
 else bfloat16. ssm dtype: --mamba-ssm-dtype, else SGLANG_MAMBA_SSM_DTYPE, else the config's mamba_ssm_dtype where the
 model class reads it, else float32. Shapes are ordered as the engine orders them: (width, rows), but (rows, width) for
 KDA and Inkling; temporal states have three axes, and families without one of the two parts an empty shape in its place.
-Mirrors configs/mamba_utils.py (0.5.23).
+FAMILY_RULES has a row for each family that the engine runs, and one for models without a state.
+Mirrors configs/mamba_utils.py, mem_cache/memory_pool.py (0.5.23).
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from hybridcalc.architecture.families import StateShapes
+from hybridcalc.architecture.families import StateShapes, rule_for
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.errors import InputError, NotModelled, printable
 from hybridcalc.units import DTYPE_BYTES, short_dtype
+
+
+class FamilyRule(NamedTuple):
+    """``kimi_pool``: the pool is the one of KimiLinearCacheParams, which keeps (rows, width) windows, whole windows of
+    drafts, and ReplaySSM rings for every slot, whose length it checks; the pool of Mamba2CacheParams keeps (width,
+    rows), overlapping windows of drafts, and rings for running requests. ``replayed``: how names of the classes begin
+    that --enable-linear-replayssm-spec takes effect on. ``key_heads``: key heads of a ring, over all ranks.
+    """
+
+    kimi_pool: bool = False
+    replayed: tuple[str, ...] = ()
+    key_heads: Callable[[Any], int] = lambda state: 1
+
+
+ALL_CLASSES = ("",)
+
+FAMILY_RULES = {
+    "gdn": FamilyRule(replayed=("Qwen", "Jet"), key_heads=lambda state: state.num_k_heads),
+    "kda": FamilyRule(kimi_pool=True, replayed=ALL_CLASSES, key_heads=lambda state: state.num_heads),
+    "mamba2": FamilyRule(key_heads=lambda state: state.n_groups),
+    "mamba1": FamilyRule(),
+    "lightning": FamilyRule(key_heads=lambda state: 0),
+    "shortconv": FamilyRule(),
+    "attention": FamilyRule(),
+}
+
+
+def family_rule(model: Architecture) -> FamilyRule:
+    """What SGLang does with the family of ``model``. Raises UnknownFamily for one that it has no rule for."""
+    return rule_for(model.family, FAMILY_RULES, "SGLang")
+
 
 SSM_DTYPES = ("float32", "bfloat16", "float16")
 READS_DECLARED_SSM_DTYPE = frozenset({

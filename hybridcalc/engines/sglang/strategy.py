@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture, LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.families import family_rule
 from hybridcalc.engines.sglang.kv import DSA_PAGE
 from hybridcalc.engines.sglang.releases import EXTRA_BUFFER, RuleSet
+from hybridcalc.engines.sglang.replayssm import ring_problem
+from hybridcalc.engines.sglang.states import family_rule
 from hybridcalc.errors import IllegalCombination, Refusal
 from hybridcalc.formulas.slots import Slots, Strategy, slots_per_request
 
@@ -129,18 +130,6 @@ def chunk_size(model: Architecture) -> int:
     return FIXED_CHUNKS.get(model.architecture) or model.chunk_size or DEFAULT_CHUNK
 
 
-def replayssm_active(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
-    """Whether --enable-linear-replayssm-spec takes effect for this model; it does without speculation too."""
-    if not (args.enable_linear_replayssm_spec and rules.replayssm_priced):
-        return False
-    return replayed(model)
-
-
-def replayed(model: Architecture) -> bool:
-    """Whether the class is one that ReplaySSM verifies: of GDN those of Qwen and Jet (GigaChat has the shape alone)."""
-    return model.architecture.startswith(family_rule(model).replayed)
-
-
 def unbuildable(model: Architecture, args: ServerArgs, *, replay_active: bool) -> Unbuildable | None:
     """What the engine refuses of the pools, which it only sees once they are sized: states first, then pages of KV."""
     if args.speculative and args.enable_linear_replayssm_spec:
@@ -151,8 +140,6 @@ def unbuildable(model: Architecture, args: ServerArgs, *, replay_active: bool) -
                 "drop --enable-linear-replayssm-spec",
             )
         if replay_active:
-            from hybridcalc.engines.sglang.replayssm import ring_problem
-
             problem = ring_problem(model, args.linear_replayssm_cache_len, args.most_draft_tokens)
             if problem:
                 return Unbuildable("HC006", problem, "change --linear-replayssm-cache-len")
