@@ -24,6 +24,7 @@ MOST_PROBLEMS = 3
 """Wrong fields named in one error, which is to stay short."""
 
 Size = Annotated[int, Field(strict=True, ge=1, le=2**31)]
+Rate = Annotated[float, Field(gt=0, le=2**31)]
 SizeOrZero = Annotated[int, Field(strict=True, ge=0, le=2**31)]
 
 
@@ -176,18 +177,54 @@ def _check_state(family: str, state: dict[str, Any]) -> None:
         raise ValueError(f"state of family {family}: {_problems(error)}") from None
 
 
+class Evidence(_Strict):
+    """Where a figure of a GPU is from, and how far to trust it: read in output (verified), in somebody's table
+    (second-hand), concluded from a sister board (derived), or remembered from a data sheet (recalled).
+    """
+
+    source: Text
+    confidence: Literal["verified", "second-hand", "derived", "recalled"]
+
+
+class Peaks(_Strict):
+    """Dense matrix rates in TFLOPS, without sparsity."""
+
+    bf16: Rate | None = None
+    fp8: Rate | None = None
+    fp4: Rate | None = None
+    fp32: Rate | None = None
+
+
 class GpuPreset(_Strict):
-    """One accelerator: total memory as its driver reports it, in MiB, and peak memory bandwidth in GB/s."""
+    """One accelerator. Memory twice: the driver's total in MiB (nvidia-smi, amd-smi), and the total in GiB that the
+    CUDA or HIP runtime gives to engines, which is less. Bandwidth in GB/s, a link's in GB/s a direction.
+    """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.\-]*$", max_length=40)]
     name: Text
     aliases: list[Text] = []
-    memory_mib: Size
+    labels: list[Text] = []
+    instances: dict[Text, Annotated[int, Field(ge=1, le=16)]] = {}
     compute_capability: Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")] | None = None
-    bandwidth_gbs: Size | None = None
-    source: Text
-    confidence: Literal["verified", "second-hand"]
+    gfx: Annotated[str, Field(pattern=r"^gfx[0-9a-f]{3,4}$")] | None = None
+    driver_mib: Size | None = None
+    runtime_gib: Rate | None = None
+    unified: bool = False
+    bandwidth_gbs: Rate | None = None
+    dense_tflops: Peaks | None = None
+    nvlink_gbs: Rate | None = None
+    pcie: Text | None = None
+    sources: dict[Literal["driver_mib", "runtime_gib", "bandwidth_gbs", "dense_tflops"], Evidence]
     note: Text | None = None
+
+    @model_validator(mode="after")
+    def _figures_have_sources(self) -> GpuPreset:
+        if self.driver_mib is None and self.runtime_gib is None:
+            raise ValueError("driver_mib or runtime_gib must be there: without either the memory is not known")
+        for figure in ("driver_mib", "runtime_gib", "bandwidth_gbs", "dense_tflops"):
+            if (getattr(self, figure) is None) != (figure not in self.sources):
+                raise ValueError(f"{figure} and sources.{figure} must both be there or both be absent")
+        return self
 
 
 class _PlainLoader(yaml.SafeLoader):

@@ -20,7 +20,7 @@ from hybridcalc.deployment import Workload
 from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import HybridcalcError, InputError, NotModelled, printable, with_release
 from hybridcalc.findings import Finding, Rule
-from hybridcalc.manifests.gpus import gpu_of
+from hybridcalc.hardware import gpu_of_label
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.shell.source import Word
 
@@ -232,7 +232,7 @@ def _memory(deployment: Deployment, settings: Settings) -> Known:
     label = deployment.hardware.label
     gpu = label
     if label is None or native is None:
-        gpu = (gpu_of(label) if label is not None else None) or settings.gpu or _unclear(label)
+        gpu = (gpu_of_label(label) if label is not None else None) or settings.gpu or _unclear(label)
     if native is not None and (native.rest or native.available or native.weights):
         return Known(gpu, native.weights or settings.weights, native.rest, native.available)
     return Known(gpu, settings.weights, settings.rest, settings.available)

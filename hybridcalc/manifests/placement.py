@@ -7,7 +7,7 @@ affinities, ``multinode.nodeCount``, the size of a LeaderWorkerSet. A pod's ``me
 import re
 from collections.abc import Iterator
 
-from hybridcalc.manifests.gpus import gpu_of, names_gpu
+from hybridcalc.hardware import gpu_of_label, names_gpu
 from hybridcalc.manifests.records import Hardware
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar
@@ -20,9 +20,9 @@ def hardware(mappings: tuple[Fields, ...]) -> Hardware:
     for mapping in reversed(mappings):
         if gpus is None:
             gpus, place = _gpu_count(mapping)
-        if label is None or gpu_of(label) is None:
+        if label is None or gpu_of_label(label) is None:
             texts = list(_labels(mapping))
-            known = next((text for text in texts if gpu_of(text) is not None), None)
+            known = next((text for text in texts if gpu_of_label(text) is not None), None)
             label = known or label or next(filter(names_gpu, texts), None)
     return Hardware(label, gpus, place, _nodes(mappings))
 
@@ -78,7 +78,7 @@ def _labels(mapping: Fields) -> Iterator[str]:
         for expression in term.items("matchExpressions") if isinstance(term, Fields) else ():
             if isinstance(expression, Fields) and expression.string("operator") == "In":
                 values = [item.value for item in expression.items("values") if isinstance(item, Scalar)]
-                if len({gpu_of(value) for value in values}) == 1:
+                if len({gpu_of_label(value) for value in values}) == 1:
                     yield values[0]
 
 

@@ -143,8 +143,17 @@ def test_an_enormous_or_bottomless_preset_is_refused_in_bounded_time(text: str, 
 def test_a_gpu_preset_needs_its_memory() -> None:
     """The other schema refuses in the same voice."""
     with pytest.raises(InputError) as refusal:
-        read_gpu_preset("id: x\nname: X\nsource: s\nconfidence: verified\n", "x.yaml")
-    assert refusal.value.message == "x.yaml: memory_mib: Field required"
+        read_gpu_preset("id: x\nname: X\nsources: {}\n", "x.yaml")
+    assert refusal.value.message.startswith("x.yaml: driver_mib or runtime_gib must be there")
+
+
+@pytest.mark.parametrize(
+    "sources", ["{}", "{driver_mib: {source: s, confidence: verified}, runtime_gib: {source: s, confidence: derived}}"]
+)
+def test_a_figure_of_a_gpu_and_its_source_go_together(sources: str) -> None:
+    """No figure without a source, no source of nothing."""
+    with pytest.raises(InputError, match="must both be there or both be absent"):
+        read_gpu_preset(f"id: x\nname: X\ndriver_mib: 15360\nsources: {sources}\n", "x.yaml")
 
 
 yaml_words = st.sampled_from([

@@ -114,7 +114,7 @@ def test_weights_that_do_not_fit_are_points_that_do_not_start() -> None:
     _, found = swept(
         NEMOTRON, ["gpu-memory-utilization=0.1,0.9"], rest=lambda args: memory.rest_from_gpu(gpu, 16.0, args)
     )
-    assert found[0].refusal.startswith("weights of 16.00 GiB do not fit 7.96 GiB")
+    assert found[0].refusal.startswith("weights of 16.00 GiB do not fit 7.92 GiB")
     assert found[1].requests > 0 and not found[1].refusal
 
 

@@ -84,10 +84,10 @@ def rest_from_gpu(
             fix="write 0.92",
             flag="--gpu-memory-utilization",
         )
-    budget = gpu.gib * share
+    budget = gpu.engine_gib * share
     if weights_gib >= budget:
         raise Refusal(
-            f"weights of {weights_gib:.2f} GiB do not fit {budget:.2f} GiB ({share:g} of {gpu.gib:.2f})",
+            f"weights of {weights_gib:.2f} GiB do not fit {budget:.2f} GiB ({share:g} of {gpu.engine_gib:.2f})",
             stage="initialize_model",
             rule="HC040",
             fix="more ranks (-tp), a quantised checkpoint, or a larger GPU",
@@ -99,10 +99,10 @@ def rest_from_gpu(
         left - likely,
         left - most,
         left - least,
-        f"{gpu.gib:.2f} GiB ({gpu.source}) x {share:g} - {weights_gib:.2f} of weights - {said}",
-        gpu.gib,
-        (("weights", weights_gib), ("activations, graphs", likely), (HEADROOM, gpu.gib - budget)),
+        f"{gpu.engine_gib:.2f} GiB ({gpu.source}) x {share:g} - {weights_gib:.2f} of weights - {said}",
+        gpu.engine_gib,
+        (("weights", weights_gib), ("activations, graphs", likely), (HEADROOM, gpu.engine_gib - budget)),
         gpu.source,
-        gpu.gib,
+        gpu.engine_gib,
         weights_from,
     )

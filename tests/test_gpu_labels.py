@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybridcalc.manifests.gpus import gpu_of
+from hybridcalc.hardware import gpu_of_label
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,15 @@ from hybridcalc.manifests.gpus import gpu_of
         ("g6e.xlarge", "l40s"),
         ("NVIDIA-A100-SXM4", None),
         ("A100", None),
-        ("NVIDIA-H100-NVL", None),
+        ("NVIDIA-H100-NVL", "h100-nvl"),
+        ("nvidia-a100-pcie-80gb", "a100-80gb-pcie"),
+        ("NVIDIA-GeForce-RTX-4090", "rtx-4090"),
+        ("nvidia-rtx-a6000", "rtx-a6000"),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "rtx-pro-6000-server"),
+        ("g7e.12xlarge", "rtx-pro-6000-server"),
+        ("Standard_NC80adis_H100_v5", "h100-nvl"),
+        ("Standard_NC48ads_A100_v4", "a100-80gb-pcie"),
+        ("GH200", None),
         ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", None),
         ("NVIDIA-H100-80GB-HBM3-SHARED", None),
         ("true", None),
@@ -43,4 +51,4 @@ from hybridcalc.manifests.gpus import gpu_of
     ],
 )
 def test_a_label_names_a_preset_or_nothing(label: str, gpu: str | None) -> None:
-    assert gpu_of(label) == gpu
+    assert gpu_of_label(label) == gpu
