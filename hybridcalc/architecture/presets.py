@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hybridcalc.architecture.families import family_class
-from hybridcalc.architecture.geometry import Architecture, AttentionKV, GroupedQueryKV, IndexCache, LatentKV
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.kv import AttentionKV, GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.errors import InputError, ModelNotFound, printable, quoted
 from hybridcalc.resources import package_file
 

@@ -178,7 +178,9 @@ def _answer(
         else:
             pictures.nothing_drawn(asked_for)
         if as_json:
-            print_json("plan", engine.refused(side.model, side.asked.args, answer) | {"notes": remarks})
+            from hybridcalc.engines.document import refusal_document
+
+            print_json("plan", refusal_document(engine, side.model, side.asked.args, answer) | {"notes": remarks})
         elif not asked_for.page:
             from hybridcalc.output.plan_text import print_refusal
 
@@ -216,8 +218,11 @@ def _compare(engine: Engine, sides: list[Side], asked_for: pictures.Wanted, *, a
         page = partial(comparison_page, title, answers, engine.name, tuple(draw.values()))
         pictures.deliver(asked_for, draw, page, quiet=as_json)
     if as_json:
+        from hybridcalc.engines.document import refusal_document
+
         documents = [
-            {"flags": flags} | (engine.refused(model, asked.args, p) if isinstance(p, Refusal) else p.to_dict())
+            {"flags": flags}
+            | (refusal_document(engine, model, asked.args, p) if isinstance(p, Refusal) else p.to_dict())
             for flags, asked, model, p in sides
         ]
         print_json("plan", {"compare": documents})

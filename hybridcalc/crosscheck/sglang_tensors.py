@@ -16,7 +16,7 @@ and the geometry of a draft model's KV, which is one row of bytes here.
 from dataclasses import replace
 from math import prod
 
-from hybridcalc.architecture.geometry import GroupedQueryKV, LatentKV, kv_heads_on_rank
+from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV, kv_heads_on_rank
 from hybridcalc.crosscheck.tensors import Sizes, Tensor, View, contiguous
 from hybridcalc.engines.sglang.allocation import Allocation, allocate, dense_windows, index_bytes, table_extra
 from hybridcalc.engines.sglang.figures import draft_row_bytes

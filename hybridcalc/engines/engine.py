@@ -8,7 +8,7 @@ What an engine cannot do is None, and `offered` says so in the user's words. A n
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from hybridcalc.deployment import Memory, Rest, Workload
     from hybridcalc.engines.crossover import Crossover
     from hybridcalc.engines.decide import Decided
-    from hybridcalc.engines.sweep import Sweeping
-    from hybridcalc.errors import Refusal
     from hybridcalc.findings import Finding, Rule
     from hybridcalc.shell.flags import Flag, FlagTable
     from hybridcalc.shell.launch import Launch, Launchers
@@ -100,6 +98,31 @@ class Compare(Protocol):
     ) -> "Crossover":
         """Compare them. Raises InputError for a model without a state."""
         ...
+
+
+class Outcome(NamedTuple):
+    """What one combination comes to: units of the pool (slots, blocks), tokens, requests, and what binds."""
+
+    units: int
+    tokens: int
+    requests: int
+    binding: str
+
+
+class Sweeping(NamedTuple):
+    """How an engine is swept. ``solve`` says what arguments come to with so much memory and that workload (without a
+    length: as long as the engine lets them), given what ``prepare`` made for those that share it; either raises
+    HybridcalcError for what does not start.
+
+    ``cheap_fields`` are arguments that change only the arithmetic, not what is prepared for it; ``names`` are what the
+    engine calls its units and tokens, ``unit`` is the unit in words.
+    """
+
+    prepare: "Callable[[Architecture, Any], Any]"
+    solve: "Callable[[Any, Any, float, Workload], Outcome]"
+    cheap_fields: tuple[str, ...]
+    names: tuple[str, str]
+    unit: str
 
 
 class Engine:
@@ -240,12 +263,6 @@ class Engine:
         """The whole plan. Raises Refusal for what does not start."""
         return cast(Answer, self.part("server_plan").plan(model, args, rest=rest, workload=workload))
 
-    def refused(self, model: "Architecture", args: Any, refusal: "Refusal") -> dict[str, Any]:
-        """The document of a plan that does not start: the refusal, and what the stages before it settled."""
-        from hybridcalc.engines.document import refusal_document
-
-        return refusal_document(self, model, args, refusal)
-
     def command(self, model: str) -> tuple[str, ...]:
         """The first words of the command that starts a server of ``model``."""
         return (*ENGINES.rows[self.name].starter.programs[0], self.model_flag, model)
@@ -272,11 +289,11 @@ class Engine:
         return frozenset(rule.id for rule in self.rules() if rule.check is None)
 
     @property
-    def sweeping(self) -> "Sweeping | None":
+    def sweeping(self) -> Sweeping | None:
         """How it is swept; None where it is not."""
         if not self._offers("sweep"):
             return None
-        return cast("Sweeping", self.part("sweep").SWEEPING)
+        return cast(Sweeping, self.part("sweep").SWEEPING)
 
     @property
     def crossover(self) -> "Compare | None":

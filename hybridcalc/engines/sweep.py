@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.engine import Engine, offered
+from hybridcalc.engines.engine import Engine, Outcome, Sweeping, offered
 from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError, Refusal, quoted
 from hybridcalc.shell.flags import LIKENESS, Flag, FlagTable
 from hybridcalc.units import parse_gib, parse_tokens
@@ -37,15 +37,6 @@ class Axis(NamedTuple):
 
     name: str
     values: tuple[str, ...]
-
-
-class Outcome(NamedTuple):
-    """What one combination comes to: units of the pool (slots, blocks), tokens, requests, and what binds."""
-
-    units: int
-    tokens: int
-    requests: int
-    binding: str
 
 
 class Point(NamedTuple):
@@ -82,22 +73,6 @@ def typed(text: str) -> int | float | str:
             continue
         return value if isfinite(value) else text
     return text
-
-
-class Sweeping(NamedTuple):
-    """How an engine is swept. ``solve`` says what arguments come to with so much memory and that workload (without a
-    length: as long as the engine lets them), given what ``prepare`` made for those that share it; either raises
-    HybridcalcError for what does not start.
-
-    ``cheap_fields`` are arguments that change only the arithmetic, not what is prepared for it; ``names`` are what the
-    engine calls its units and tokens, ``unit`` is the unit in words.
-    """
-
-    prepare: Callable[[Architecture, Any], Any]
-    solve: Callable[[Any, Any, float, Workload], Outcome]
-    cheap_fields: tuple[str, ...]
-    names: tuple[str, str]
-    unit: str
 
 
 class Solver:

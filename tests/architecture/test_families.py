@@ -15,13 +15,7 @@ from hybridcalc.architecture.families.lightning import Lightning
 from hybridcalc.architecture.families.mamba1 import Mamba1
 from hybridcalc.architecture.families.mamba2 import Mamba2
 from hybridcalc.architecture.families.shortconv import ConvStream, ShortConv
-from hybridcalc.architecture.geometry import (
-    GroupedQueryKV,
-    IndexCache,
-    LatentKV,
-    kv_elements_per_token,
-    kv_heads_on_rank,
-)
+from hybridcalc.architecture.kv import GroupedQueryKV, IndexCache, LatentKV, kv_elements_per_token, kv_heads_on_rank
 from hybridcalc.errors import ShardingError
 
 QWEN3_5_27B = GatedDeltaNet(num_v_heads=48, num_k_heads=16, v_head_dim=128, k_head_dim=128, conv_kernel=4)

@@ -13,7 +13,7 @@ from hybridcalc.architecture.families.gdn import GatedDeltaNet
 from hybridcalc.architecture.families.lightning import Lightning
 from hybridcalc.architecture.families.mamba2 import Mamba2
 from hybridcalc.architecture.families.shortconv import ConvStream, ShortConv
-from hybridcalc.architecture.geometry import GroupedQueryKV, IndexCache, LatentKV
+from hybridcalc.architecture.kv import GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.errors import ConfigError
 
 read = Architecture.from_hf_config

@@ -14,7 +14,7 @@ import pytest
 
 from hybridcalc import Architecture, load_model, sglang, vllm
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
-from hybridcalc.architecture.geometry import GroupedQueryKV
+from hybridcalc.architecture.kv import GroupedQueryKV
 from hybridcalc.engines.sglang import ServerArgs
 from hybridcalc.engines.sglang.memory import rest_from_boot
 from hybridcalc.engines.vllm import EngineArgs

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.architecture.geometry import GroupedQueryKV, LatentKV
+from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.crossover import kv_curve
 from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, KvCell, draft_layers, kv_cell, kv_dtype

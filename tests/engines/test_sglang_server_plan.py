@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.document import refusal_document
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.server_plan import Plan
@@ -251,7 +252,7 @@ def test_a_refusal_has_a_document_of_its_own() -> None:
     args = ServerArgs(**K3_FLAGS, max_mamba_cache_size=4)
     with pytest.raises(Refusal) as refusal:
         sglang.plan(load_model("kimi-k3"), args, rest_gib=28.55)
-    document = ENGINES["sglang"].refused(load_model("kimi-k3"), args, refusal.value)
+    document = refusal_document(ENGINES["sglang"], load_model("kimi-k3"), args, refusal.value)
     assert document["starts"] is False and document["engine_figures"]["max_mamba_cache_size"] == 4
     assert document["refusal"] == {
         "stage": "max_running_requests",

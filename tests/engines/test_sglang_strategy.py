@@ -6,7 +6,7 @@ import pytest
 
 from hybridcalc import Architecture
 from hybridcalc.architecture.families.lightning import Lightning
-from hybridcalc.architecture.geometry import GroupedQueryKV
+from hybridcalc.architecture.kv import GroupedQueryKV
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.strategy import resolve_strategy

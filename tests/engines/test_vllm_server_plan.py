@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hybridcalc import load_model, vllm
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.document import refusal_document
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES
@@ -145,7 +146,7 @@ def test_a_refused_document_names_rule_stage_and_what_was_settled() -> None:
     args = EngineArgs(max_model_len=8192, max_num_seqs=5000)
     with pytest.raises(Refusal) as caught:
         vllm.plan(load_model(NEMOTRON), args, available_bytes=40 * GIB)
-    document = ENGINES["vllm"].refused(load_model(NEMOTRON), args, caught.value)
+    document = refusal_document(ENGINES["vllm"], load_model(NEMOTRON), args, caught.value)
     assert (document["starts"], document["refusal"]["rule"], document["engine_figures"]["num_blocks"]) == (
         False,
         "HC044",

@@ -2,7 +2,7 @@
 
 from hybridcalc.architecture.config_json.fields import Fields
 from hybridcalc.architecture.config_json.parts import Parts
-from hybridcalc.architecture.geometry import AttentionKV, GroupedQueryKV, LatentKV
+from hybridcalc.architecture.kv import AttentionKV, GroupedQueryKV, LatentKV
 
 LAYER_KINDS = {
     "full_attention": "a", "attention": "a", "global_attention": "a",

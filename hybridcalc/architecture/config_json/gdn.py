@@ -5,7 +5,7 @@ from hybridcalc.architecture.config_json.fields import Fields
 from hybridcalc.architecture.config_json.parts import LINEAR_KINDS, Parts, required_row, state_or_attention
 from hybridcalc.architecture.families import PleConv
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
-from hybridcalc.architecture.geometry import GroupedQueryKV, LatentKV
+from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
 
 
 def qwen_gdn(fields: Fields) -> Parts:

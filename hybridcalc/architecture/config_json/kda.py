@@ -4,7 +4,7 @@ from hybridcalc.architecture.config_json.attention import heads, latent
 from hybridcalc.architecture.config_json.fields import Fields
 from hybridcalc.architecture.config_json.parts import LINEAR_KINDS, Parts, layer_groups, state_or_attention
 from hybridcalc.architecture.families.kda import KimiDelta
-from hybridcalc.architecture.geometry import IndexCache, LatentKV
+from hybridcalc.architecture.kv import IndexCache, LatentKV
 
 
 def kimi(fields: Fields) -> Parts:

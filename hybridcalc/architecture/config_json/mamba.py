@@ -5,7 +5,7 @@ from hybridcalc.architecture.config_json.fields import LARGEST_NUMBER, Fields
 from hybridcalc.architecture.config_json.parts import Parts, required_row, state_or_attention
 from hybridcalc.architecture.families.mamba1 import Mamba1
 from hybridcalc.architecture.families.mamba2 import Mamba2
-from hybridcalc.architecture.geometry import GroupedQueryKV
+from hybridcalc.architecture.kv import GroupedQueryKV
 
 
 def nemotron_h(fields: Fields) -> Parts:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hybridcalc.architecture.config_json.fields import Fields
 from hybridcalc.architecture.families import PleConv, RecurrentState
-from hybridcalc.architecture.geometry import AttentionKV, GroupedQueryKV
+from hybridcalc.architecture.kv import AttentionKV, GroupedQueryKV
 
 LINEAR_KINDS = {
     "linear_attention": "s", "full_attention": "a", "qwen_sparse_attention": "a", "indexed_attention": "a",

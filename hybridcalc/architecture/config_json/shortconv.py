@@ -4,7 +4,7 @@ from hybridcalc.architecture.config_json.attention import grouped_query, heads
 from hybridcalc.architecture.config_json.fields import MOST_LAYERS, Fields
 from hybridcalc.architecture.config_json.parts import Parts, state_or_attention
 from hybridcalc.architecture.families.shortconv import ConvStream, ShortConv
-from hybridcalc.architecture.geometry import GroupedQueryKV
+from hybridcalc.architecture.kv import GroupedQueryKV
 from hybridcalc.errors import quoted
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from hybridcalc.architecture.families import ConvWindow, OrZero, RecurrentState, StateShapes, divide
-from hybridcalc.architecture.geometry import kv_heads_on_rank
+from hybridcalc.architecture.kv import kv_heads_on_rank
 
 
 class ConvStream(NamedTuple):

@@ -16,7 +16,8 @@ Mirrors mem_cache/memory_pool.py, disaggregation/decode.py, mamba_checkpoint_poo
 
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, LatentKV, kv_elements_per_token
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV, kv_elements_per_token
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE, KvCell, index_price, index_row_bytes
 from hybridcalc.engines.sglang.releases import RuleSet

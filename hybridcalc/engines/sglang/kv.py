@@ -15,14 +15,8 @@ Mirrors model_executor/pool_configurator.py, get_pp_indices (0.5.23).
 from itertools import pairwise
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import (
-    STATE_LETTERS,
-    Architecture,
-    GroupedQueryKV,
-    IndexCache,
-    LatentKV,
-    kv_heads_on_rank,
-)
+from hybridcalc.architecture.geometry import STATE_LETTERS, Architecture
+from hybridcalc.architecture.kv import GroupedQueryKV, IndexCache, LatentKV, kv_heads_on_rank
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import InputError, NotModelled

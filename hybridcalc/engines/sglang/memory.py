@@ -15,7 +15,8 @@ arg_groups/overrides.py post_capture_kv_sizing_planned (0.5.23).
 
 from typing import TYPE_CHECKING
 
-from hybridcalc.architecture.geometry import Architecture, LatentKV
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.kv import LatentKV
 from hybridcalc.deployment import GPU, HEADROOM, WEIGHTS, Memory, Rest, exact_rest, one_way
 from hybridcalc.engines.sglang.config import ServerArgs, is_set
 from hybridcalc.engines.sglang.releases import rules_for

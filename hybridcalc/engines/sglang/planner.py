@@ -17,7 +17,8 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture, LatentKV
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.kv import LatentKV
 from hybridcalc.engines.sglang.allocation import (
     Allocation,
     Settled,

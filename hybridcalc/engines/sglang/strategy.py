@@ -13,7 +13,8 @@ Mirrors arg_groups/overrides.py, model_hook.py, mamba_hook.py and attention_hook
 
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture, LatentKV
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.kv import LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE
 from hybridcalc.engines.sglang.releases import EXTRA_BUFFER, RuleSet

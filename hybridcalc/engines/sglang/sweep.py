@@ -3,10 +3,10 @@ share all that does not depend on them.
 """
 
 from hybridcalc.deployment import Workload
+from hybridcalc.engines.engine import Outcome, Sweeping
 from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
 from hybridcalc.engines.sglang.planner import CHEAP_FIELDS, Prepared, prepare, start
 from hybridcalc.engines.sglang.settings import binding_limit, settle
-from hybridcalc.engines.sweep import Outcome, Sweeping
 
 
 def _solve(shared: Prepared, args: ServerArgs, gib: float, work: Workload) -> Outcome:

@@ -16,7 +16,8 @@ mamba/mamba_utils.py, models/config.py (0.33.0).
 from math import prod
 from typing import NamedTuple
 
-from hybridcalc.architecture.geometry import Architecture, GroupedQueryKV, LatentKV
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES, ModelClass, family_rule
 from hybridcalc.engines.vllm.releases import RuleSet, rules_for

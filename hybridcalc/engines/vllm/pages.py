@@ -30,16 +30,8 @@ other pages, and KV formats that are packed or differ from layer to layer.
 from math import ceil, lcm
 from typing import Any, NamedTuple
 
-from hybridcalc.architecture.geometry import (
-    FULL_ATTENTION_LETTERS,
-    STATE_LETTERS,
-    WINDOW_LETTERS,
-    Architecture,
-    GroupedQueryKV,
-    LatentKV,
-    kv_elements_per_token,
-    kv_heads_on_rank,
-)
+from hybridcalc.architecture.geometry import FULL_ATTENTION_LETTERS, STATE_LETTERS, WINDOW_LETTERS, Architecture
+from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV, kv_elements_per_token, kv_heads_on_rank
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import (
