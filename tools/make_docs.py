@@ -1,4 +1,4 @@
-"""Write the pages that follow from code and data: docs/commands.md, docs/rules.md and docs/published-figures.md.
+"""Write the pages that follow from code and data: docs/commands.md, json.md, rules.md and published-figures.md.
 
 python tools/make_docs.py            write them
 python tools/make_docs.py --check    exit 1 when one is not what code and data say
@@ -6,6 +6,7 @@ python tools/make_docs.py --check    exit 1 when one is not what code and data s
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from hybridcalc.engines.vllm import command as vllm_command
 from hybridcalc.engines.vllm import rules as vllm_rules
 from hybridcalc.findings import Rule
 from hybridcalc.manifests.native import schema_text
+from hybridcalc.output.schema import HEAD, described, rows
 from hybridcalc.shell.flags import Flag
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -82,6 +84,20 @@ What `hybridcalc check` looks for beside the rules above.
 """
 RULES_TABLE = """| rule | severity | what | why | source |
 |---|---|---|---|---|"""
+JSON_INTRODUCTION = """# JSON
+
+<!-- written by tools/make_docs.py from hybridcalc/output/documents.yaml and hybridcalc/engines/*/documents.yaml -->
+
+`--json` prints exactly one document on stdout: `schema` (`hybridcalc.<command>/2`) and the keys below; `hybridcalc
+schema COMMAND` prints them as JSON Schema. Keys are only ever added. A refusal is a document of `plan` and
+`replayssm`; the other commands say it on stderr alone.
+
+A key with ? may be absent, a type with ? may be null. [T] is a list and {T} a mapping of T, T..T a pair [low, high]
+and T..T..T [low, likely, high]; a|b is one of several types or words. bytes, tokens, slots, requests and integer are
+whole numbers; gib, percent, share (0 to 1) and number need not be. An object + Name has the keys of Name as well, an
+object & T others too. `a.b` is a key of the object a, `a[].b` of every entry of the list a. Where a document is one
+of several objects, as `Planned`, it has the keys of one of them.
+"""
 FIGURES_INTRODUCTION = """# Published figures, recomputed
 
 <!-- written by tools/make_docs.py from tests/data/published-figures.yaml -->
@@ -156,6 +172,33 @@ def _rule(rule: Rule) -> str:
     return f"| {rule.id} | {severity} | {rule.title} | {rule.reason} | {rule.source} |"
 
 
+def json_page() -> str:
+    """docs/json.md: every document, and the objects that several share."""
+    known = described()
+    shared = known.pop("shared")
+    lines = [JSON_INTRODUCTION]
+    for name, keys in known.items():
+        lines += [f"## {name}", "", _linked(keys[HEAD].partition(" - ")[2]), "", *_keys(keys, shared)]
+    lines += ["# Objects of several documents", ""]
+    for name, keys in shared.items():
+        meaning = keys[HEAD].partition(" - ")[2]
+        lines += [f"## {name}", "", f"{meaning[:1].upper()}{meaning[1:]}.", "", *_keys(keys, shared)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _keys(keys: dict[str, Any], shared: dict[str, Any]) -> Iterator[str]:
+    names = "|".join(shared)
+    yield from ("| key | type | meaning |", "|---|---|---|")
+    for key, kind, meaning in rows(keys):
+        linked = re.sub(rf"\b({names})\b", lambda m: f"[{m[1]}](#{m[1].lower()})", _cell(kind))
+        yield f"| `{key}` | {linked} | {_linked(_cell(meaning))} |"
+    yield ""
+
+
+def _linked(text: str) -> str:
+    return re.sub(r"\bdocs/(\w+\.md)", r"[\1](\1)", text)
+
+
 def _paragraphs(text: str) -> Iterator[str]:
     for paragraph in text.strip().split("\n\n"):
         yield from (" ".join(paragraph.split()), "")
@@ -184,7 +227,12 @@ def _shown(value: Any) -> str:
     return f"{value:,}"
 
 
-PAGES = {"commands.md": commands_page, "rules.md": rules_page, "published-figures.md": figures_page}
+PAGES = {
+    "commands.md": commands_page,
+    "json.md": json_page,
+    "rules.md": rules_page,
+    "published-figures.md": figures_page,
+}
 
 
 def main() -> int:

@@ -41,6 +41,7 @@ class Holdings(NamedTuple):
     """What one model holds of a sequence on one rank, as an engine keeps it.
 
     ``state_bytes`` of all ``state_layers`` (0 without a state), its KV over length and the layers that keep it;
+    ``slot_bytes`` are those of one state slot, where they are fewer: pages padded, states kept beside the running one.
     ``layers`` in words, what state and KV consist of. ``ranks`` share the tokens of a sequence while each keeps its
     whole state. ``notes`` are said beside the answer, ``steps`` are the engine's own arithmetic.
     """
@@ -56,6 +57,7 @@ class Holdings(NamedTuple):
     ranks: int = 1
     notes: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
+    slot_bytes: int | None = None
 
 
 class _Side(NamedTuple):
@@ -71,6 +73,7 @@ class Crossover:
 
     model: str
     state_bytes: int
+    slot_bytes: int
     state_why: str
     kv_bytes_per_token: int
     kv_why: str
@@ -104,6 +107,7 @@ class Crossover:
         return {
             "model": self.model,
             "state_bytes": self.state_bytes,
+            "state_bytes_per_slot": self.slot_bytes,
             "kv_bytes_per_token": self.kv_bytes_per_token,
             "component_tokens": _float(self.component_tokens),
             "per_layer_tokens": _float(self.per_layer_tokens),
@@ -141,6 +145,7 @@ def compare(hybrid: Holdings, baseline: Holdings | None, *, longest: int | None 
     return Crossover(
         model=hybrid.name,
         state_bytes=hybrid.state_bytes,
+        slot_bytes=hybrid.state_bytes if hybrid.slot_bytes is None else hybrid.slot_bytes,
         state_why=hybrid.state_why,
         kv_bytes_per_token=own.bytes_per_token,
         kv_why=hybrid.kv_why,

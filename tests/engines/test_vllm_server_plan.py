@@ -166,10 +166,7 @@ def test_a_plan_without_memory_asks_for_it() -> None:
 def test_an_uncertain_memory_is_planned_at_both_ends() -> None:
     plan = planned(rest=Rest(40.0, 38.0, 41.0, "an estimate"))
     assert plan.low.blocks < plan.num_blocks == 2520 < plan.high.blocks
-    assert plan.to_dict()["intervals"] == {
-        "available_gib": [38.0, 41.0],
-        "num_blocks": [plan.low.blocks, plan.high.blocks],
-    }
+    assert plan.to_dict()["intervals"] == {"rest_gib": [38.0, 41.0], "num_blocks": [plan.low.blocks, plan.high.blocks]}
     assert planned().to_dict()["intervals"] == {}
 
 

@@ -70,6 +70,7 @@ def holdings(model: Architecture, args: EngineArgs) -> Holdings:
         kv_why,
         notes=tuple(text for text in notes if text),
         steps=_steps(ready, blocks, model),
+        slot_bytes=ready.state_bytes * model.state_layers,
     )
 
 

@@ -248,10 +248,7 @@ class Plan(Figures):
     @property
     def intervals(self) -> dict[str, Any]:
         """[low, high] of the memory and of the blocks."""
-        return {
-            "available_gib": [self.rest.low_gib, self.rest.high_gib],
-            "num_blocks": [self.low.blocks, self.high.blocks],
-        }
+        return {"rest_gib": [self.rest.low_gib, self.rest.high_gib], "num_blocks": [self.low.blocks, self.high.blocks]}
 
 
 def plan(
