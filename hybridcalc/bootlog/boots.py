@@ -1,26 +1,96 @@
-"""Which records belong to one boot?
+"""What did one start of an engine say, and what are its printed figures called?
 
-    assemble(records) -> boots, in the order of the log     several engines, several starts and all ranks kept apart
+    Grammar     the log of an engine: its forms, and what differs from other engines
+    Boot        one start: its statements in the order of the log, and the serving after it
 
 A boot ends where its engine starts again: it prints its arguments or begins to load weights after it was done, a
 process of the same name has another pid, or a rank repeats a line that a boot prints once with other figures; an
 engine's grammar knows more such signs. Lines may come in any order and twice. A boot's memory is bounded: what a
 running server repeats is summed up (Serving).
+
+Figures are one dictionary a boot, one value a name, or the list of distinct values in order of appearance where ranks,
+buffers or captures differ. Suffixes are units: ``_gib`` 2**30, ``_mib`` 2**20, ``_gb`` 10**9, ``_pct`` 0 to 100. A
+figure is there only if the text prints it, and its form (forms.py) gives it a name; docs/log.md lists them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
 
-from hybridcalc.bootlog.forms import Form, Grammar
-from hybridcalc.bootlog.grammars import COMMON, grammar
-from hybridcalc.bootlog.records import Printed, Record, Value
+from hybridcalc.bootlog.forms import Form
+from hybridcalc.bootlog.records import Found, Printed, Record, Value
+from hybridcalc.units import GIB, MIB
 
-MOST_BOOTS = 1000
 MOST_RECORDS = 20_000
 """Of one boot: the largest that ran had 1,024 ranks with a dozen lines each. What is more is left out."""
+
+
+class Needle(NamedTuple):
+    """A literal, and a letter of its lines that is rare in what a running server says (b"" where none is)."""
+
+    literal: bytes
+    rare: bytes = b""
+
+
+Find: TypeAlias = Callable[[bytes], Iterator[Found]]
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """The log of one engine: its forms, and what differs from other engines in how a log is searched and split.
+
+    ``elsewhere`` are openings that only end the statement before them: of lines that ``find`` reads, or nobody.
+    ``needles``: every line of the engine that sizes memory holds one of these literals, or stands beside one that does.
+    ``fragments``: pieces of the lines' own words, a pattern; they decide where a chunk holds so many needles that these
+    must be somebody's prose. ``samples``: literals of lines that a running server repeats without end. ``starts_anew``:
+    what starts another boot beside the forms that say so. ``of_draft``: the records of a boot that are a draft model's,
+    by id. ``workers``: names that all worker processes of a start share.
+    """
+
+    name: str
+    title: str
+    forms: tuple[Form, ...]
+    elsewhere: tuple[Form, ...] = ()
+    find: Find | None = None
+    needles: tuple[Needle, ...] = ()
+    fragments: bytes = b""
+    samples: tuple[bytes, ...] = ()
+    starts_anew: Callable[[Boot, Record], bool] | None = None
+    of_draft: Callable[[Boot], set[int]] | None = None
+    workers: tuple[str, ...] = ()
+
+    @cached_property
+    def kinds(self) -> dict[str, Form]:
+        """The form that says what a kind of line means, by kind."""
+        return {form.kind: form for form in reversed((*self.forms, *self.elsewhere))}
+
+    @cached_property
+    def reported(self) -> dict[tuple[str, str], str]:
+        """(kind, figure) -> the name that the figure is reported under. What is not here is not reported."""
+        listed = [(form.kind, figure) for form in (*self.forms, *self.elsewhere) for figure in form.figures]
+        return {(kind, figure[0]): figure[2] for kind, figure in listed if len(figure) == 3}
+
+
+_OOM = (("tried", "Tried to allocate {size}"),)
+COMMON = Grammar(
+    "",
+    "",
+    (
+        Form("oom", "CUDA out of memory.", _OOM, 200, bare=True, repeats=True, error="cuda_oom"),
+        Form("oom", "HIP out of memory.", _OOM, 200, bare=True),
+        Form("oom", "NPU out of memory.", _OOM, 200, bare=True),
+        Form("oom", "XPU out of memory.", _OOM, 200, bare=True),
+    ),
+    needles=(Needle(b"size", b"z"), Needle(b"GB", b"B"), Needle(b"iB", b"B"), Needle(b"memory", b"E")),
+    fragments=rb"GB|GiB|MiB|MB|Loaded w",
+)
+"""Lines that any engine may print. Sizes with their units, "size" and "memory": every line that sizes memory holds one
+of them, or stands right beside one that does; "memory" without a unit is a refusal, and stands behind the name of an
+exception. A line that holds none of them has a literal of its own. Logs of a few pages are read as a whole.
+"""
 
 
 @dataclass(slots=True)
@@ -205,41 +275,96 @@ class Boot:
         return other
 
 
-class Assembly(NamedTuple):
-    """The boots of a log, and how many there were beyond those that are kept."""
-
-    boots: list[Boot]
-    dropped: int
-
-
-def assemble(records: Iterable[Record]) -> Assembly:
-    """Boots in the order of their first lines. Records of no engine (an OOM) go to the boot that spoke last."""
-    boots: list[Boot] = []
-    current: dict[str, Boot] = {}
-    latest, dropped, waiting = "", 0, list[Record]()
-    for record in records:
-        engine = record.engine or latest
-        if not engine:
-            waiting.append(record)
-            continue
-        boot = current.get(engine)
-        if boot is None or boot.begins_anew(record):
-            if boot is not None and boot.empty:
-                boots.remove(boot)
-            boot = current[engine] = Boot(grammar(engine))
-            if len(boots) >= MOST_BOOTS:
-                dropped += 1
-                del boots[MOST_BOOTS // 2]
-            boots.append(boot)
-        latest = engine
-        boot.add(record)
-    if waiting and not boots:
-        boots.append(Boot(COMMON))
-    for record in waiting:
-        boots[0].add(record)
-    return Assembly([boot for boot in boots if not boot.empty], dropped)
-
-
 def _number(record: Record, name: str) -> float:
     value = record.size(name)
     return value.number if value is not None else 0.0
+
+
+LARGEST_GPU_GIB, LARGEST_WEIGHTS_GIB = 1024, 512
+"""No rank's memory is larger: a figure beyond is a slip, and counts only where no other is printed."""
+_OF_DRAFTS = frozenset({
+    "avail_mem_after_weights_gib", "weights_gib", "mem_pool_end_avail_gib", "kv_tokens", "k_gib", "v_gib", "kv_gib",
+    "kv_buffer_mib",
+})  # fmt: skip
+"""Figures of a draft model, reported with "draft_" in front; what it shares with the target is not said twice."""
+
+
+class Figure(NamedTuple):
+    """A figure under its reported name, with where it was printed."""
+
+    name: str
+    value: Value
+    rank: str
+    line: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; what a size or number was printed as stands beside its value."""
+        entry: dict[str, Any] = {"key": self.name, "value": plain_value(self.value, self.name)}
+        if isinstance(self.value, Printed):
+            entry |= {"text": self.value.text, "decimals": self.value.decimals}
+            if self.value.unit_bytes > 1 and not self.name.endswith("_gb"):
+                entry["interval_bytes"] = [int(bound) for bound in self.value.interval]
+        return entry | {"rank": self.rank, "line": self.line}
+
+
+def figures(boot: Boot) -> dict[str, Any]:
+    """A boot's figures: name -> value, or the list of its distinct values."""
+    found: dict[str, dict[Any, None]] = {}
+    impossible: dict[str, dict[Any, None]] = {}
+    for figure in figure_list(boot):
+        into = impossible if _impossible(figure) else found
+        into.setdefault(figure.name, {})[plain_value(figure.value, figure.name)] = None
+    found |= {name: values for name, values in impossible.items() if name not in found}
+    return {name: next(iter(values)) if len(values) == 1 else list(values) for name, values in found.items()}
+
+
+def merged(boots: Iterable[Boot]) -> dict[str, Any]:
+    """The figures of several boots together, in the same form."""
+    found: dict[str, dict[Any, None]] = {}
+    for boot in boots:
+        for name, value in figures(boot).items():
+            found.setdefault(name, {}).update(dict.fromkeys(value if isinstance(value, list) else [value]))
+    return {name: next(iter(values)) if len(values) == 1 else list(values) for name, values in found.items()}
+
+
+def figure_list(boot: Boot) -> list[Figure]:
+    """Every figure a boot printed, rank by rank, in the order of the log; a draft model's under its own name."""
+    drafts = boot.grammar.of_draft(boot) if boot.grammar.of_draft is not None else set()
+    reported, said = boot.grammar.reported, list[Figure]()
+    for record in sorted(boot.statements, key=lambda record: record.line):
+        draft, named = id(record) in drafts, set[str]()
+        for figure, value in record.figures:
+            name = reported.get((record.kind, figure))
+            if name is None or name in named or (draft and name not in _OF_DRAFTS):
+                continue
+            named.add(name)
+            said.append(Figure(f"draft_{name}" if draft else name, value, record.rank, record.line))
+    for figure, (value, record) in boot.serving.last_figures().items():
+        if name := reported.get((record.kind, figure)):
+            said.append(Figure(name, value, record.rank, record.line))
+    for record in boot.errors:
+        if error := boot.form(record.kind).error:
+            said.append(Figure("error", error, record.rank, record.line))
+    return said
+
+
+def impossible_figures(boot: Boot) -> list[Figure]:
+    """Figures that no machine can have."""
+    return [figure for figure in figure_list(boot) if _impossible(figure)]
+
+
+def plain_value(value: Value, name: str) -> int | float | str:
+    """A figure as JSON has it: a size in the unit its name ends in."""
+    if not isinstance(value, Printed):
+        return value
+    if name.endswith("_mib") and value.unit_bytes == GIB:
+        return value.number * (GIB // MIB)
+    if name.endswith("_gib") and value.unit_bytes == MIB:
+        return value.number / (GIB // MIB)
+    return value.number
+
+
+def _impossible(figure: Figure) -> bool:
+    if not isinstance(figure.value, Printed) or not figure.name.endswith("_gib"):
+        return False
+    return figure.value.value > (LARGEST_WEIGHTS_GIB if figure.name == "weights_gib" else LARGEST_GPU_GIB) * GIB

@@ -1,19 +1,26 @@
-"""Whose logs are read, and what is looked for in them?
+"""Whose logs are read, what is looked for in them, and which records belong to one boot?
+
+    assemble(records) -> boots, in the order of the log     several engines, several starts and all ranks kept apart
 
 Each engine that is read has one grammar (its `GRAMMAR`), in the module that its row of ENGINES names for this room; the
-programs whose logs are read although nothing here plans them are in UNPLANNED. What belongs to no engine is here.
+programs whose logs are read although nothing here plans them are in UNPLANNED.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple
 
-from hybridcalc.bootlog.forms import Find, Form, FormReader, Grammar, Needle
+from hybridcalc.bootlog.boots import COMMON, Boot, Find, Grammar, Needle
+from hybridcalc.bootlog.forms import FormReader
+from hybridcalc.bootlog.records import Record
 from hybridcalc.engines.engine import ENGINES, Row
+
+MOST_BOOTS = 1000
 
 UNPLANNED = {
     "llama.cpp": Row(
@@ -21,24 +28,6 @@ UNPLANNED = {
     )
 }
 """Programs whose logs are read although they are no engine here."""
-
-_OOM = (("tried", "Tried to allocate {size}"),)
-COMMON = Grammar(
-    "",
-    "",
-    (
-        Form("oom", "CUDA out of memory.", _OOM, 200, bare=True, repeats=True, error="cuda_oom"),
-        Form("oom", "HIP out of memory.", _OOM, 200, bare=True),
-        Form("oom", "NPU out of memory.", _OOM, 200, bare=True),
-        Form("oom", "XPU out of memory.", _OOM, 200, bare=True),
-    ),
-    needles=(Needle(b"size", b"z"), Needle(b"GB", b"B"), Needle(b"iB", b"B"), Needle(b"memory", b"E")),
-    fragments=rb"GB|GiB|MiB|MB|Loaded w",
-)
-"""Lines that any engine may print. Sizes with their units, "size" and "memory": every line that sizes memory holds one
-of them, or stands right beside one that does; "memory" without a unit is a refusal, and stands behind the name of an
-exception. A line that holds none of them has a literal of its own. Logs of a few pages are read as a whole.
-"""
 
 
 class Sought(NamedTuple):
@@ -78,11 +67,47 @@ def sought() -> Sought:
 @lru_cache(maxsize=4)
 def _sought(grammars: tuple[Grammar, ...]) -> Sought:
     kinds = [(one.name, kind, form) for one in grammars for kind, form in one.kinds.items()]
+    reader = FormReader([(one.name, one.forms, one.elsewhere) for one in grammars])
     return Sought(
         tuple(dict.fromkeys(needle for one in reversed(grammars) for needle in one.needles)),
-        (*(one.find for one in grammars if one.find is not None), FormReader(grammars).find),
+        (*(one.find for one in grammars if one.find is not None), reader.find),
         tuple(literal for one in grammars for literal in one.samples),
         re.compile(b"|".join(one.fragments for one in grammars if one.fragments)),
         frozenset((engine, kind) for engine, kind, form in kinds if form.serving),
         frozenset((engine, kind) for engine, kind, form in kinds if form.settled),
     )
+
+
+class Assembly(NamedTuple):
+    """The boots of a log, and how many there were beyond those that are kept."""
+
+    boots: list[Boot]
+    dropped: int
+
+
+def assemble(records: Iterable[Record]) -> Assembly:
+    """Boots in the order of their first lines. Records of no engine (an OOM) go to the boot that spoke last."""
+    boots: list[Boot] = []
+    current: dict[str, Boot] = {}
+    latest, dropped, waiting = "", 0, list[Record]()
+    for record in records:
+        engine = record.engine or latest
+        if not engine:
+            waiting.append(record)
+            continue
+        boot = current.get(engine)
+        if boot is None or boot.begins_anew(record):
+            if boot is not None and boot.empty:
+                boots.remove(boot)
+            boot = current[engine] = Boot(grammar(engine))
+            if len(boots) >= MOST_BOOTS:
+                dropped += 1
+                del boots[MOST_BOOTS // 2]
+            boots.append(boot)
+        latest = engine
+        boot.add(record)
+    if waiting and not boots:
+        boots.append(Boot(COMMON))
+    for record in waiting:
+        boots[0].add(record)
+    return Assembly([boot for boot in boots if not boot.empty], dropped)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hybridcalc.bootlog.forms import Form, Grammar
-from hybridcalc.bootlog.spelling import CUT, SPACE, spelt
+from hybridcalc.bootlog.boots import Grammar
+from hybridcalc.bootlog.forms import CUT, SPACE, Form, spelt
 
 if TYPE_CHECKING:
     from hybridcalc.bootlog.boots import Boot

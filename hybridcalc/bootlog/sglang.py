@@ -17,8 +17,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from hybridcalc.bootlog import sglang_pools
-from hybridcalc.bootlog.forms import Form, Grammar, Needle
-from hybridcalc.bootlog.spelling import CUT, CUT_COUNT, SPACE, spelt
+from hybridcalc.bootlog.boots import Grammar, Needle
+from hybridcalc.bootlog.forms import CUT, CUT_COUNT, SPACE, Form, spelt
 
 if TYPE_CHECKING:
     from hybridcalc.bootlog.boots import Boot

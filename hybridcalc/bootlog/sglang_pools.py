@@ -25,9 +25,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hybridcalc.bootlog.forms import Form, denied, printed, rank_in
-from hybridcalc.bootlog.records import Found, Record, Value
-from hybridcalc.bootlog.spelling import (
+from hybridcalc.bootlog.forms import (
     COUNT,
     COUNT_ENDS,
     CUT,
@@ -37,12 +35,17 @@ from hybridcalc.bootlog.spelling import (
     SIZE_ENDS,
     SPACE,
     SPLIT_COUNT,
+    Form,
     any_of,
     count_before,
+    denied,
     either,
+    printed,
+    rank_in,
     spelt,
     word,
 )
+from hybridcalc.bootlog.records import Found, Record, Value
 
 _LONGEST_ASIDE = 200
 """Bytes that may stand between two tokens of one line; whatever is farther apart is another statement."""

@@ -7,8 +7,8 @@ not read: they are advice. Source: vLLM 0.22 and 0.33 (v1/core, v1/worker, confi
 
 from __future__ import annotations
 
-from hybridcalc.bootlog.forms import Form, Grammar
-from hybridcalc.bootlog.spelling import CUT_COUNT, SPACE, spelt
+from hybridcalc.bootlog.boots import Grammar
+from hybridcalc.bootlog.forms import CUT_COUNT, SPACE, Form, spelt
 
 _ONE_REQUEST = (
     spelt("To serve at least one request")

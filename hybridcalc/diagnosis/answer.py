@@ -7,8 +7,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any, NamedTuple
 
-from hybridcalc.bootlog.boots import Boot
-from hybridcalc.bootlog.figures import figure_list, figures
+from hybridcalc.bootlog.boots import Boot, figure_list, figures
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.findings import Finding
 from hybridcalc.steps import Step, Suggestion

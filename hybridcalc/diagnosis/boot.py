@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.bootlog import read_log
-from hybridcalc.bootlog.boots import Boot, assemble
-from hybridcalc.bootlog.figures import impossible_figures, merged
-from hybridcalc.bootlog.grammars import room
+from hybridcalc.bootlog.boots import Boot, impossible_figures, merged
+from hybridcalc.bootlog.grammars import assemble, room
 from hybridcalc.bootlog.records import Printed, Record, Value
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.failures import failures

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hybridcalc.bootlog import scan
-from hybridcalc.bootlog.boots import Boot, assemble
-from hybridcalc.bootlog.figures import figures, merged
-from hybridcalc.bootlog.grammars import rows
+from hybridcalc.bootlog.boots import Boot, figures, merged
+from hybridcalc.bootlog.grammars import assemble, rows
 from hybridcalc.errors import InputError
 from hybridcalc.saved_plan import SAVE, read_saved_plan, shown
 from hybridcalc.units import LARGEST_TOKENS

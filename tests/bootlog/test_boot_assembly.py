@@ -10,8 +10,8 @@ from pathlib import Path
 from test_statements import SGLANG, VLLM
 
 from hybridcalc.bootlog import scan
-from hybridcalc.bootlog.boots import MOST_BOOTS, Boot, assemble
-from hybridcalc.bootlog.figures import figures, merged
+from hybridcalc.bootlog.boots import Boot, figures, merged
+from hybridcalc.bootlog.grammars import MOST_BOOTS, assemble
 
 
 def boots(text: str) -> list[Boot]:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hybridcalc.bootlog import Printed, Record, scan
-from hybridcalc.bootlog.boots import assemble
-from hybridcalc.bootlog.figures import figure_list, merged
+from hybridcalc.bootlog.boots import figure_list, merged
+from hybridcalc.bootlog.grammars import assemble
 
 LOGS = [path.read_bytes() for path in sorted((Path(__file__).parent.parent / "data" / "bootlogs").glob("*.log"))]
 MUTATIONS, PARTS = 20_000, 8

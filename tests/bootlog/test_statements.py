@@ -12,8 +12,8 @@ import pytest
 from published_boot import CHATTER
 
 from hybridcalc.bootlog import scan
-from hybridcalc.bootlog.boots import assemble
-from hybridcalc.bootlog.figures import merged
+from hybridcalc.bootlog.boots import merged
+from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.reader import CHUNK_BYTES, QUIET_BYTES
 
 

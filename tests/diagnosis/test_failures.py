@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hybridcalc.bootlog import boots, scan
-from hybridcalc.bootlog.boots import assemble
+from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.boot import diagnose, diagnose_log
 from hybridcalc.diagnosis.question import Question

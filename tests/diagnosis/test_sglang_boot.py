@@ -13,7 +13,7 @@ from present import present
 
 from hybridcalc import load_model
 from hybridcalc.bootlog import scan
-from hybridcalc.bootlog.boots import assemble
+from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.boot import diagnose, diagnose_log

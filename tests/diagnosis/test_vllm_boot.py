@@ -14,7 +14,7 @@ from present import present
 
 from hybridcalc import load_model, vllm
 from hybridcalc.bootlog import scan
-from hybridcalc.bootlog.boots import assemble
+from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.boot import diagnose, diagnose_log
 from hybridcalc.diagnosis.question import Question

@@ -11,9 +11,9 @@ from types import ModuleType
 import pytest
 
 from hybridcalc.bootlog import scan, vllm
-from hybridcalc.bootlog.boots import assemble
-from hybridcalc.bootlog.figures import merged
-from hybridcalc.bootlog.forms import Form, Grammar
+from hybridcalc.bootlog.boots import Grammar, merged
+from hybridcalc.bootlog.forms import Form
+from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.diagnosis.boot import diagnose_log
 from hybridcalc.diagnosis.question import Question
 from hybridcalc.engines.engine import ENGINES, Row

@@ -15,8 +15,7 @@ from fractions import Fraction
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, load_model
-from hybridcalc.bootlog.boots import Boot
-from hybridcalc.bootlog.figures import figure_list
+from hybridcalc.bootlog.boots import Boot, figure_list
 from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.bootlog.sglang import draft_pools, target_pools
 from hybridcalc.deployment import requests_text

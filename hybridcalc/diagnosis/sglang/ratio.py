@@ -9,7 +9,8 @@ from itertools import product
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.bootlog import read_log
-from hybridcalc.bootlog.boots import Boot, assemble
+from hybridcalc.bootlog.boots import Boot
+from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.bootlog.records import Record
 from hybridcalc.bootlog.sglang import target_pools
 from hybridcalc.deployment import Workload

@@ -5,7 +5,7 @@ Printed figures are those of one rank, to two decimals; what a log does not prin
 
 from collections.abc import Callable, Sequence
 
-from hybridcalc.bootlog.figures import figure_list
+from hybridcalc.bootlog.boots import figure_list
 from hybridcalc.bootlog.records import Printed
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.boot import LogAnswer
