@@ -51,7 +51,6 @@ exception-1
 exception-2
 docker-run-1
 estimate-1
-estimate-2
 estimate-3
 jinja-1
 jinja-2
@@ -68,9 +67,6 @@ comment-continuation-1
 stated-hardware-1
 part-unread-1
 version-guess-1
-gpu-name-1
-gpu-name-2
-gpu-name-3
 preset-1
 preset-2
 brk-tie-rounding-1
