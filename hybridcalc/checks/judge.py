@@ -220,7 +220,7 @@ def _model(deployment: Deployment, engine: Engine, words: Words, named: str | No
     why = "no preset has the name of this path's last part" if named else "no flag names the model"
     fix = f"give --model {named[:60]}=PRESET" if named else "give --model PRESET"
     shown = printable((named or "the model")[:80])
-    return _Model(named, opened=(Open(shown, engine.model_flag, why, *place[:3], fix=fix),))
+    return _Model(named, opened=(Open(shown, engine.model_flag, why, fix, *place[:3]),))
 
 
 def _is_path(text: str) -> bool:
@@ -327,7 +327,7 @@ def _unjudged(deployment: Deployment, unheld: Sequence[tuple[str, tuple[str, ...
     for rule, missing in unheld:
         place = deployment.marks.get(EXPECTED[rule], deployment.place)
         needs = ", ".join(missing)
-        yield Open(f"expect: {EXPECTED[rule]}", EXPECT, "figures are missing", *place[:3], fix=f"give {needs}")
+        yield Open(f"expect: {EXPECTED[rule]}", EXPECT, "figures are missing", f"give {needs}", *place[:3])
 
 
 def _expectations(deployment: Deployment, expect: Any, answered: Answer, words: Words) -> list[Located]:

@@ -88,16 +88,16 @@ class Located(NamedTuple):
 
 
 class Open(NamedTuple):
-    """A value that sizing needs and no file decides: the words as written, the flag it is for, and why."""
+    """A value that sizing needs and no file decides: as written, the flag it is for, why, and what resolves it."""
 
     text: str
     flag: str
     why: str
+    fix: str
     path: str
     line: int
     column: int
     deployment: str = ""
-    fix: str = ""
 
     @property
     def effect(self) -> str:
@@ -112,6 +112,7 @@ class Open(NamedTuple):
             "name": self.text,
             "flag": self.flag,
             "reason": self.why,
+            "fix": self.fix,
             "file": self.path,
             "line": self.line,
             "column": self.column,

@@ -14,11 +14,13 @@ from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import AmbiguousFlag, InputError, MisspeltFlag, printable
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.shell.source import Word
+from hybridcalc.manifests.templates import names_in
+from hybridcalc.shell.source import FromOutside, Place, Word
 
 MOST_REFUSED = 20
 NO_VALUE = re.compile(r"--(no-|enable-|disable-|skip-|trust-|allow-|return-|is-|show-|use-|log-requests$|enforce-)")
 """Flags that no plan needs and that take no value, as far as their names tell."""
+_VARIABLE = re.compile(r"\$(?:(?=[A-Za-z_])|\{|\((?=\w+\)))([A-Za-z_]\w*)")
 _FREE = re.compile(r"\$\{?[A-Za-z_]\w*\[[@*]\]|\$[@*]|\$\{[@*]")
 
 
@@ -105,16 +107,24 @@ def _is_flag(word: str) -> bool:
 
 
 def _open(word: Word, flag: str) -> Open:
-    place = word.place
-    return Open(printable(word[:80]), flag, word.why, place.path, place.line, place.column)
+    return _opened(word, flag, word.why, word.place)
 
 
 def _open_file(word: Word, value: Word, name: str) -> Open:
-    place = word.place
-    text = value.partition("=")[2] or str(value)
-    return Open(
-        printable(text[:80]), name, "the file is not among those that were read", place.path, place.line, place.column
-    )
+    text, why = value.partition("=")[2] or str(value), "the file is not among those that were read"
+    return _opened(text, name, why, word.place, "give its flags in its place")
+
+
+def _opened(text: str, flag: str, why: str, place: Place, otherwise: str = "write it literally") -> Open:
+    """An unknown value with what resolves it: a template rendered, a variable given, or ``otherwise``."""
+    text = printable(text[:80])
+    if "{{" in text:
+        fix = "render the template first"
+    else:
+        variable = _VARIABLE.search(text)
+        name = why.variable if isinstance(why, FromOutside) else variable[1] if variable else next(names_in(text), None)
+        fix = otherwise if name is None else f"give --set {name}=... or --env-file"
+    return Open(text, flag, str(why), fix, place.path, place.line, place.column)
 
 
 def environment(deployment: Deployment, engine: Engine) -> tuple[dict[str, str], list[Open]]:
@@ -127,7 +137,7 @@ def environment(deployment: Deployment, engine: Engine) -> tuple[dict[str, str],
             env[name] = setting.text
         else:
             place = setting.place or deployment.place
-            opened.append(Open(f"${name}", name, setting.reason, place.path, place.line, place.column))
+            opened.append(_opened(f"${name}", name, setting.reason, place))
     return env, opened
 
 

@@ -144,10 +144,7 @@ def _report(failure: Exception) -> int:
         message = str(failure.format_message()).strip()
         context = getattr(failure, "ctx", None)
         command = context.command_path if context is not None else "hybridcalc"
-        fix = f"see `{command} --help`"
-        if command == "hybridcalc models" and message.startswith("No such command"):
-            fix = "one model: `hybridcalc models show NAME`"
-        _complain(" ".join(message.split()), fix)
+        _complain(" ".join(message.split()), f"see `{command} --help`")
         return USAGE_ERROR
     if isinstance(failure, typer.Abort | KeyboardInterrupt):
         return INTERRUPTED

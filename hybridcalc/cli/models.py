@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from hybridcalc.architecture.families import FAMILIES, NO_FAMILY
 from hybridcalc.architecture.geometry import Architecture
@@ -12,7 +13,18 @@ from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.output.document import print_json
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+class Presets(TyperGroup):
+    """The list of presets, and the commands about one of them."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is named. Raises InputError for a model where one is expected."""
+        if self.get_command(ctx, args[0]) is None:
+            raise InputError(f"no such command {quoted(args[0])}", fix="one model: `hybridcalc models show NAME`")
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(cls=Presets, rich_markup_mode=None, add_completion=False)
 
 
 @app.callback(invoke_without_command=True)

@@ -14,7 +14,7 @@ from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar
 from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import Setting, Word
+from hybridcalc.shell.source import FromOutside, Setting, Word
 from hybridcalc.shell.variables import A_VARIABLE, Outside
 
 PLACEHOLDER = re.compile(
@@ -80,7 +80,7 @@ def _filled(word: Word, pattern: re.Pattern[str], outside: Outside, defaults: Va
             written.append(defaults[name])
             given = str(defaults[name])
         if given is None:
-            missing.append(f"{name} comes from outside" if match[0].startswith("$") else "a template decides it")
+            missing.append(FromOutside(name) if match[0].startswith("$") else "a template decides it")
         spend(characters=len(given or ""))
         return given or ""
 

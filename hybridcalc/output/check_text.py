@@ -8,7 +8,6 @@ deploy/k3.yaml:42:16 error HC002  8 slots admit 1 request; 4 requests x 5 slots 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from textwrap import wrap
 
@@ -19,7 +18,6 @@ from hybridcalc.checks.results import Checked, Located, Open
 from hybridcalc.checks.run import Report
 from hybridcalc.errors import printable
 from hybridcalc.manifests.records import Trouble
-from hybridcalc.manifests.templates import names_in
 from hybridcalc.output import terminal
 
 STYLES = {"error": terminal.TROUBLE, "warning": terminal.KV, "note": terminal.QUIET}
@@ -97,24 +95,8 @@ def _headline(out: Console, head: str, label: str, message: str, style: str) -> 
 
 
 def _open(out: Console, item: Open) -> None:
-    message = f"{printable(item.text)}{item.effect}: {item.why}; {way_out(item)}"
+    message = f"{printable(item.text)}{item.effect}: {item.why}; {item.fix}"
     _headline(out, f"{printable(item.path)}:{item.line}:{item.column} ", "unresolved", message, terminal.KV)
-
-
-def way_out(item: Open) -> str:
-    """What resolves an unknown value."""
-    outside = re.match(r"(\w+) comes from outside$", item.why)
-    variable = outside or re.search(r"\$(?:(?=[A-Za-z_])|\{|\((?=\w+\)))([A-Za-z_]\w*)", item.text)
-    if item.fix:
-        return item.fix
-    if "{{" in item.text:
-        return "render the template first"
-    if variable is not None:
-        return f"give --set {variable[1]}=... or --env-file"
-    named = next(names_in(item.text), None)
-    if named is not None:
-        return f"give --set {named}=... or --env-file"
-    return "give its flags in its place" if item.flag in ("--config", "--disagg-config") else "write it literally"
 
 
 def _trouble(out: Console, trouble: Trouble) -> None:

@@ -11,7 +11,6 @@ from hybridcalc.checks.results import IN_BASELINE, Edit, Located, relative
 from hybridcalc.checks.rules import all_rules
 from hybridcalc.checks.run import Report
 from hybridcalc.findings import Finding
-from hybridcalc.output.check_text import way_out
 
 LEVELS = {"error": "error", "warning": "warning", "note": "note"}
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -66,7 +65,7 @@ def unresolved(report: Report) -> list[Located]:
     found = []
     for one in report.checked:
         for item in one.opened:
-            finding = Finding("HC079", "warning", f"{item.text}{item.effect}: {item.why}", way_out(item))
+            finding = Finding("HC079", "warning", f"{item.text}{item.effect}: {item.why}", item.fix)
             found.append(Located(finding, item.path, item.line, item.column, item.column + len(item.text), one.name))
     return found
 

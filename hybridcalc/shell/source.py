@@ -199,6 +199,20 @@ def is_unresolved(word: str) -> bool:
     return bool(word.why) if isinstance(word, Word) else _EXPANSION.search(word) is not None
 
 
+class FromOutside(str):
+    """Why a value is not known that ``variable`` decides, which comes from outside of all that was read."""
+
+    __slots__ = ("variable",)
+
+    variable: str
+
+    def __new__(cls, variable: str) -> "FromOutside":
+        """The reason of the variable's name."""
+        why = str.__new__(cls, f"{variable} comes from outside")
+        why.variable = variable
+        return why
+
+
 class Setting(NamedTuple):
     """A variable's value: the words of it (one, but for arrays); none where ``why`` says that it is not known.
 

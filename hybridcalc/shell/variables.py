@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.parse import Token, placed, tokens
-from hybridcalc.shell.source import Place, Setting, Text, Word
+from hybridcalc.shell.source import FromOutside, Place, Setting, Text, Word
 
 Outside = Mapping[str, str]
 """What the caller says about variables: ``--set`` and ``--env-file``."""
@@ -67,7 +67,7 @@ class Variables:
             if setting is not None and setting.more:  # the part that is known stays
                 return setting._replace(words=(*setting.parts, *Setting((word,)).parts), more="", array=True)
             return Setting((word,))
-        return setting or Setting((), f"{name} comes from outside")
+        return setting or Setting((), FromOutside(name))
 
     def place(self, begin: int, end: int | None = None) -> Place:
         """Where a span of the script stands in its file."""
