@@ -5,7 +5,7 @@ the engine does not take is a finding (HC071) and is left out of what follows.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
@@ -69,7 +69,8 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         except HybridcalcError as error:
             answered = Answer((Finding.of(error, rule="HC071"),), ())
         opened = [*(item.text for item in words.opened), *sorted(words.refused)]
-        answered = _certain(answered, judged_rules(engine.name), unsure, opened)
+        typed = frozenset(words.given) if words.free else None
+        answered = _certain(answered, judged_rules(engine.name), unsure, opened, typed)
         findings += [
             located_at(finding, tagged, deployment)
             if finding.release
@@ -149,6 +150,7 @@ def _checked(
         deployment.replicas,
         notes,
         version,
+        tuple(sorted(deployment.launch.assumed)),
     )
 
 
@@ -295,15 +297,23 @@ _PARALLEL = frozenset({
 })  # fmt: skip
 
 
-def _certain(answered: Answer, rules: Mapping[str, Rule], unsure: set[str], opened: Sequence[str]) -> Answer:
-    """Without the findings that a flag nobody knows could change; what waits, waits for the unknown words first."""
+def _certain(
+    answered: Answer, rules: Mapping[str, Rule], unsure: set[str], opened: Sequence[str], typed: frozenset[str] | None
+) -> Answer:
+    """Without the findings that a flag nobody knows could change; what waits, waits for the unknown words first.
+
+    ``typed`` are the flags that are given where further ones may follow: nothing is sure of one that is absent.
+    """
     if not opened:
         return answered
     kept = []
     waiting = [(rule, tuple(opened)) for rule, _ in answered.waiting]
     for finding in answered.findings:
         rests = rules[finding.rule].rests_on if finding.rule in rules else None
-        missing = unsure if rests is None else unsure & rests
+        missing: Collection[str] = unsure if rests is None else unsure & rests
+        about = rules[finding.rule].place if finding.rule in rules else ()
+        if typed is not None and about and typed.isdisjoint(about):
+            missing = opened
         if missing:
             waiting.append((finding.rule, tuple(sorted(missing))))
         else:

@@ -134,7 +134,9 @@ class Value(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """One deployment: what it launches, what was found, and what waits for a figure."""
+    """One deployment: what it launches, what was found, and what waits for a figure. ``assumed`` are the variables
+    whose defaults decide conditions of its script, as nothing is known to set them.
+    """
 
     path: str
     line: int
@@ -154,6 +156,7 @@ class Checked(NamedTuple):
     replicas: int | None = None
     notes: tuple[str, ...] = ()
     version: str = ""
+    assumed: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -175,6 +178,7 @@ class Checked(NamedTuple):
             "replicas": self.replicas,
             "not_checked": [{"rule": rule, "needs": list(needs)} for rule, needs in self.waiting],
             "notes": list(self.notes),
+            "assumed_unset": list(self.assumed),
         }
 
 

@@ -23,6 +23,7 @@ from hybridcalc.output import terminal
 STYLES = {"error": terminal.TROUBLE, "warning": terminal.KV, "note": terminal.QUIET}
 MOST_WAITING = 4
 MOST_UNREAD = 6
+MOST_ASSUMED = 8
 TAB = "    "
 
 
@@ -137,7 +138,7 @@ def _summary(out: Console, report: Report, exit_code: int) -> None:
     lines = waiting_lines(report)
     if not report.checked and not report.troubles:
         lines = [f"nothing in {_number(report.files, 'file')} that was looked through starts an engine known here"]
-    lines += unread_lines(report)
+    lines += [*assumed_lines(report), *unread_lines(report)]
     for text in lines:
         for line in _wrapped(text, out.width - 2):
             out.print(Text(terminal.INDENT + line, style=terminal.QUIET), soft_wrap=True)
@@ -173,6 +174,17 @@ def waiting_lines(report: Report) -> list[str]:
     shown = [f"{need} ({_number(count, 'deployment')})" for need, count in needed.most_common(MOST_WAITING)]
     more = ", ..." if len(needed) > MOST_WAITING else ""
     return [f"not checked for want of {', '.join(shown)}{more}"]
+
+
+def assumed_lines(report: Report) -> list[str]:
+    """Variables whose defaults decide conditions of scripts, as nothing sets them outside."""
+    names = sorted({name for one in report.checked for name in one.assumed})
+    if not names:
+        return []
+    more = ", ..." if len(names) > MOST_ASSUMED else ""
+    return [
+        f"conditions are read as if nothing set {', '.join(names[:MOST_ASSUMED])}{more}; --set NAME=VALUE says other"
+    ]
 
 
 def unread_lines(report: Report) -> list[str]:

@@ -77,7 +77,8 @@ class Starter(Protocol):
 class Launch(NamedTuple):
     """A launch: the engine ("" where the command is arguments alone), its words, the environment it starts under, where
     its first word stands, the words that start it, and the image it runs in, where that is known. ``model`` is what is
-    mounted where the engine looks for its model, ``orphan`` a line of flags behind it that no backslash joins to it.
+    mounted where the engine looks for its model, ``orphan`` a line of flags behind it that no backslash joins to it,
+    ``assumed`` the variables whose defaults decided conditions before it, as nothing sets them outside.
     """
 
     engine: str
@@ -88,6 +89,7 @@ class Launch(NamedTuple):
     image: str = ""
     model: Word | None = None
     orphan: Word | None = None
+    assumed: frozenset[str] = frozenset()
 
     @property
     def variables(self) -> dict[str, str]:

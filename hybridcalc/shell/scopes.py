@@ -5,7 +5,8 @@
     N=8; (N=40); N=40 | cat; serve $N                ->   8
 
 In its own branch a value is what the branch sets it to; the next branch sees what was there before, and after the last
-one nobody knows: unless branches only add to it, then what it held is still there. Which branch runs is not guessed.
+one nobody knows: unless branches only add to it, then what it held is still there. Which branch runs is not guessed;
+where a condition is decided, its branch runs as if it stood alone, and the others leave nothing behind.
 What a subshell, a part of a pipe or a background job sets ends with it, and so do the locals of a function.
 """
 
@@ -15,8 +16,6 @@ from hybridcalc.shell.source import Setting
 
 DEEPEST = 50
 """Blocks inside blocks whose values are kept apart; deeper down a value counts as unknown at once."""
-UNCONDITIONAL = ("args", "plain")
-"""Blocks that say nothing of whether their commands run: a loop over arguments that nobody gave, braces, functions."""
 PIPES = ("|", "|&")
 APART = (*PIPES, "&")
 """What stands behind commands that another process runs."""
@@ -34,12 +33,25 @@ class _Branches:
         self.after: dict[str, tuple[Setting, bool]] = {}
 
 
-class _Block(NamedTuple):
-    """A block that is open: its kind, and the changes made before it; ``piped``, all after them are its own."""
+class Block:
+    """A block that is open: its kind, and the ``changes`` made before it; ``piped``, all after them are its own.
 
-    kind: str
-    changes: int
-    piped: bool
+    ``unsure`` blocks may not run. Of a condition or ``case``: whether a branch that surely runs was ``taken``, and what
+    is compared (``subject``). ``branch`` are the changes made before the branch that is open, ``dead`` says that it
+    does not run, ``gone`` that no branch does, ``kept`` what was there before it, for whoever opened the block, and
+    ``compared`` the variables whose defaults decided so far.
+    """
+
+    __slots__ = (
+        "branch", "changes", "compared", "dead", "gone", "kept", "kind", "piped", "subject", "taken", "unsure",
+    )  # fmt: skip
+
+    def __init__(self, kind: str, changes: int, *, piped: bool, unsure: bool) -> None:
+        self.kind, self.changes, self.piped, self.unsure = kind, changes, piped, unsure
+        self.branch, self.dead, self.gone, self.taken = changes, False, False, False
+        self.subject: str | None = None
+        self.kept: Any = None
+        self.compared: set[str] = set()
 
 
 class _Call(NamedTuple):
@@ -58,7 +70,7 @@ class Scopes:
     def __init__(self, values: dict[str, Setting]) -> None:
         self._values = values
         self._changes: list[tuple[dict[str, Any], str, Any]] = []
-        self._blocks: list[_Block] = []
+        self._blocks: list[Block] = []
         self._branches: list[_Branches] = []
         self._subshells: list[tuple[int, int]] = []
         self._calls: list[_Call] = []
@@ -83,33 +95,48 @@ class Scopes:
         """Whether a block of a kind is open."""
         return any(block.kind == kind for block in self._blocks[-DEEPEST:])
 
-    def innermost(self) -> str:
-        """The kind of the innermost block."""
-        return self._blocks[-1].kind if self._blocks else ""
+    @property
+    def innermost(self) -> Block | None:
+        """The innermost block."""
+        return self._blocks[-1] if self._blocks else None
 
-    def enter(self, kind: str, *, piped: bool = False) -> None:
+    def enter(self, kind: str, *, piped: bool = False, unsure: bool = False) -> Block:
         """A block begins."""
-        self._blocks.append(_Block(kind, len(self._changes), piped))
-        if kind not in UNCONDITIONAL:
+        self._blocks.append(Block(kind, len(self._changes), piped=piped, unsure=False))
+        if unsure:
+            self.doubt()
+        return self._blocks[-1]
+
+    def doubt(self) -> None:
+        """From here on nobody knows whether the commands of the innermost block run."""
+        if self._blocks and not self._blocks[-1].unsure:
+            self._blocks[-1].unsure = True
             self.conditions += 1
             if self.conditions <= DEEPEST:
                 self._branches.append(_Branches())
 
     def turn(self) -> None:
         """The next branch of the innermost block begins: it sees what was there before the block."""
-        if not self._blocks or self._blocks[-1].kind in UNCONDITIONAL or self.conditions > DEEPEST:
+        if not self._blocks:
             return
-        block = self._branches[-1]
-        for name in block.touched:
-            self._restore(name, block.before[name])
-        block.touched.clear()
+        block = self._blocks[-1]
+        if block.dead:
+            self.undo(block.branch)
+        if block.unsure and self.conditions <= DEEPEST:
+            branches = self._branches[-1]
+            for name in branches.touched:
+                self._restore(name, branches.before[name])
+            branches.touched.clear()
+        block.branch, block.dead = len(self._changes), False
 
     def leave(self, after: str = "") -> None:
         """The innermost block ends, with an operator ``after`` it: what it set is not known any more."""
         if not self._blocks:
             return
         block = self._blocks.pop()
-        if block.kind not in UNCONDITIONAL:
+        if block.dead:
+            self.undo(block.branch)
+        if block.unsure:
             self.conditions -= 1
             if self.conditions < DEEPEST:
                 branches = self._branches.pop()
@@ -117,7 +144,7 @@ class Scopes:
                     before = _present(branches.before[name])
                     self.change(self._values, name, perhaps(before, set_to, appended=appended))
                     self._record(name, before, set_to, appended)
-        if block.piped or after in APART:
+        if block.piped or block.gone or after in APART:
             self.undo(block.changes)
 
     def bracket(self, operator: str) -> None:
@@ -134,7 +161,7 @@ class Scopes:
     def call(self, name: str, *, chained: bool) -> None:
         """A function begins; ``chained``, it may not run."""
         blocks, subshells = len(self._blocks), len(self._subshells)
-        self.enter("group" if chained else "plain")
+        self.enter("call", unsure=chained)
         self._calls.append(_Call(name, blocks, len(self._branches), subshells, {}))
 
     def back(self) -> None:

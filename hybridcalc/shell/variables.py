@@ -3,7 +3,7 @@
     A=(--tp 8); B="$A --pp $P"      "${A[@]}"   ->   --tp  8      $B   ->   --tp  --pp  and one that is not known
 
 Assignments, the environment, positional arguments and what the caller gives; a text that is known in part comes apart
-into its words, those that are known among them.
+into its words, those that are known among them. A default is taken where nothing sets its variable, which is noted.
 What a condition, a loop or another program sets has no value but a reason; ``--set`` and ``--env-file`` give those and
 the variables from outside one, and never overrule what the script says itself.
 """
@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from hybridcalc.shell.bounds import spend
+from hybridcalc.shell.conditions import calculate, matches
 from hybridcalc.shell.parse import Token, placed, tokens
 from hybridcalc.shell.source import FromOutside, Place, Setting, Text, Word
 
@@ -21,25 +22,38 @@ FROM_CALLER = "the script is started with it"
 A_VARIABLE = "a variable decides it"
 """Why a word is not known that nobody has looked up yet."""
 LONGEST_VALUE = 32_768
+LONGEST_CUT = 300
+"""Characters of a value of which an end is cut off."""
 DEEPEST_DEFAULT = 4
 """Defaults inside defaults."""
-REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*|[0-9@*#?!$-])|\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}|\(\(([^()]*)\)\)|(\())|(`)")
+REFERENCE = re.compile(
+    r"\$(?:([A-Za-z_]\w*|[0-9@*#?!$-])|\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}|\(\(((?:[^()]|\([^()]*\))*)\)\)|(\())|(`)"
+)
 """One expansion: a name, braces, arithmetic, a command or backticks."""
 PARAMETER = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*#])(\[[@*]\])?(?:(:?[-=?+])(.*)|(:[0-9]+)?)", re.DOTALL)
 """What stands in braces: a name, ``[@]``, an operator and its word."""
+_LENGTH = re.compile(r"#([A-Za-z_]\w*)(\[[@*]\])?")
+_CHANGED = re.compile(r"([A-Za-z_]\w*)(\^\^?|,,?|##?|%%?|//?)(.*)", re.DOTALL)
+"""A name, and what is done with its value: cases, what is cut off at an end, what is replaced."""
 _OWN = re.compile(r"(?:\(\s*)?\"?\$(?:([A-Za-z_]\w*)(?![\w\[])|\{([A-Za-z_]\w*)(?:\[[@*]\])?\})\"?(?=[\s)])")
 """What a value may begin with: another variable, quoted or not."""
-_ARITHMETIC = re.compile(r"[\s0-9A-Za-z_$+*/%()-]{1,200}")
 
 
 class Variables:
-    """The variables of one script: ``values`` as it sets them, ``env`` as it finds them."""
+    """The variables of one script: ``values`` as it sets them, ``env`` as it finds them.
+
+    ``used`` collects the variables whose defaults were taken, as nothing sets them outside; ``assumed`` says of others
+    on which of those they rest, and ``read`` collects what is looked up.
+    """
 
     def __init__(self, text: Text, env: Mapping[str, Setting], outside: Outside, arguments: Sequence[Word]) -> None:
         self.text, self.env, self.outside, self.arguments = text, dict(env), outside, arguments
         self.values: dict[str, Setting] = {}
         self.exports: set[str] = set()
         self.gone: dict[str, bool] = {}
+        self.assumed: dict[str, frozenset[str]] = {}
+        self.used: set[str] = set()
+        self.read: set[str] = set()
 
     def exported(self) -> dict[str, Setting]:
         """The environment of what is started."""
@@ -55,9 +69,19 @@ class Variables:
         """What is said of a variable here; None where it is set by nothing."""
         return self.values.get(name) or self.env.get(name)
 
+    @property
+    def positional(self) -> tuple[Word, ...]:
+        """What ``$@`` holds: what ``set --`` says, else the arguments; nothing where nobody knows."""
+        held = self.values.get("@")
+        if held is None or not held.words:
+            return tuple(self.arguments if held is None else ())
+        return tuple(self._held(held, held.words[0], "$@"))
+
     def lookup(self, name: str) -> Setting:
         """A variable's value, or why it has none."""
         setting = self.known(name)
+        self.used |= self.assumed.get(name, frozenset())
+        self.read.add(name)
         open_word = setting is not None and len(setting.words) == 1 and bool(setting.words[0].why)
         if setting is not None and not setting.why and not setting.more and not open_word:
             return setting
@@ -101,7 +125,11 @@ class Variables:
         """
         own = _OWN.match(token.text, match.end()) if not match[2] and not match[3] else None
         kept = own.end() - match.end() if own is not None and match[1] in own.groups() else 0
-        return self._value(token, match, kept), bool(match[3]) or kept > 0
+        appended, before = bool(match[3]) or kept > 0, self.used
+        self.used = set(self.assumed.get(match[1], ())) if appended else set()
+        value = self._value(token, match, kept)
+        self.assumed[match[1]], self.used = frozenset(self.used), before
+        return value, appended
 
     def appended(self, name: str, more: Setting) -> Setting:
         """What a variable holds with ``more`` behind it."""
@@ -183,7 +211,10 @@ class Variables:
             return None
         name = parameter[1]
         if name in ("@", "*"):
-            return list(self.arguments) if self.arguments and not parameter[5] else [here.instead(word, FROM_CALLER)]
+            held = list(self.positional)
+            if "@" in self.values and not parameter[5]:
+                return held or ([] if not self.values["@"].why else [here.instead(word, self.values["@"].why)])
+            return held if held and not parameter[5] else [here.instead(word, FROM_CALLER)]
         setting = self.lookup(name)
         if setting.array and not setting.why:
             return self._held(setting, here, word)
@@ -237,69 +268,95 @@ class Variables:
         if inside.startswith("{"):
             return None, "a template decides it"
         if parameter is None or depth > DEEPEST_DEFAULT:
-            return None, "an expansion decides it"
+            return self._changed(inside, depth)
         name, operator, default = parameter[1], parameter[3], parameter[4]
         if name.isdigit() and int(name) < 100:
-            position = int(name) - 1
-            if 0 <= position < len(self.arguments):
-                item = self.arguments[position]
-                return (None, item.why) if item.why else (str(item), "")
+            position, held = int(name) - 1, self.positional
+            if 0 <= position < len(held) and not any(item.why for item in held[: position + 1]):
+                return str(held[position]), ""
             setting = Setting((), FROM_CALLER)
         elif name in ("#", "@", "*") or name.isdigit():
+            held = self.positional
+            if name == "#" and not any(item.why for item in held) and (held or "@" in self.values):
+                return str(len(held)), ""
             return None, FROM_CALLER
         else:
             setting = self.lookup(name)
-        outside = setting.why and name not in self.values
+        absent = bool(setting.why) and name not in self.values and name not in self.env  # nothing sets it outside
         if operator in (":-", "-", ":=", "=") and default is not None:
-            if (outside and name not in self.env) or (setting.text == "" and operator.startswith(":")):
+            if absent or (setting.text == "" and operator.startswith(":")):
+                self.used |= {name} if absent else set()
                 return self.resolved(_unquoted(default), depth + 1)
         elif operator in (":+", "+") and default is not None:
-            if outside and name not in self.env:
+            if absent:
+                self.used.add(name)
                 return "", ""
             if not setting.why:
-                return self.resolved(_unquoted(default), depth + 1) if setting.text else ("", "")
+                empty = setting.text == "" and (operator == ":+" or setting.array)
+                return ("", "") if empty else self.resolved(_unquoted(default), depth + 1)
         return setting.text, setting.reason
+
+    def _changed(self, inside: str, depth: int) -> tuple[str | None, str]:
+        """What stands for a length, or a value that is cut, replaced in or written in another case."""
+        counted, changed = _LENGTH.fullmatch(inside), _CHANGED.fullmatch(inside)
+        if counted is not None:
+            setting = self.lookup(counted[1])
+            if setting.text is None:
+                return None, setting.reason
+            return str(len(setting.parts) if counted[2] else len(setting.text)), ""
+        if changed is None or depth > DEEPEST_DEFAULT:
+            return None, "an expansion decides it"
+        setting = self.lookup(changed[1])
+        operand, why = self.resolved(_unquoted(changed[3]), depth + 1)
+        if setting.text is None or operand is None:
+            return None, setting.reason or why
+        value = _rewritten(setting.text, changed[2], operand)
+        return (None, "an expansion decides it") if value is None else (value, "")
 
     def _calculated(self, expression: str) -> tuple[str | None, str]:
         """Whole-number arithmetic on known variables."""
-        if not _ARITHMETIC.fullmatch(expression) or "**" in expression:
-            return None, "arithmetic decides it"
+        value, why = self.number(expression)
+        return (None, why) if value is None else (str(value), "")
+
+    def number(self, expression: str) -> tuple[int | None, str]:
+        """The value of whole-number arithmetic, or why nobody knows it."""
+        text, why = self.resolved(expression)
+        if text is None:
+            return None, why
         reasons: list[str] = []
 
         def value(match: re.Match[str]) -> str:
-            text, why = self.parameter(match[0].lstrip("$"), 0)
-            if text is None or not text.isdecimal() or len(text) > 12:
-                reasons.append(why or "arithmetic decides it")
+            known, reason = self.parameter(match[0])
+            if known is None or not re.fullmatch(r"-?[0-9]{1,12}", known):
+                reasons.append(reason or "arithmetic decides it")
                 return "1"
-            return text
+            return f"({known})"
 
-        numbers = re.sub(r"\$?[A-Za-z_]\w*", value, expression)
-        if reasons:
-            return None, reasons[0]
-        result = calculate(numbers)
-        return (None, "arithmetic decides it") if result is None else (str(result), "")
+        numbers = re.sub(r"(?<![0-9A-Za-z_])[A-Za-z_]\w*", value, text)
+        result = None if reasons else calculate(numbers)
+        return result, "" if result is not None else next(iter(reasons), "arithmetic decides it")
 
 
-def calculate(text: str) -> int | None:
-    """The value of a sum of products of whole numbers, without brackets; None for anything else."""
-    total, sign = 0, 1
-    for term in re.split(r"([+-])", text.replace(" ", "")):
-        if term in ("+", "-"):
-            sign = 1 if term == "+" else -1
-            continue
-        factors = re.split(r"([*/%])", term)
-        if not all(factor.isdecimal() and len(factor) < 13 for factor in factors[::2]):
+def _rewritten(text: str, operator: str, operand: str) -> str | None:
+    """A value in another case, cut at an end or with a part replaced; None for a pattern that is not read here."""
+    if operator in ("^", "^^", ",", ",,"):
+        changed = text.upper() if operator[0] == "^" else text.lower()
+        return None if operand else changed if len(operator) == 2 else changed[:1] + text[1:]
+    if operator in ("/", "//"):
+        old, _, new = operand.partition("/")
+        plain = bool(old) and not re.search(r"[*?\[#%]", old[:1] + old)
+        return text.replace(old, new, -1 if operator == "//" else 1) if plain else None
+    if len(text) > LONGEST_CUT:
+        return None
+    ends = range(len(text) + 1)
+    for count in ends if len(operator) == 1 else reversed(ends):
+        cut = text[:count] if operator[0] == "#" else text[len(text) - count :]
+        fits = matches(cut, operand)
+        if fits is None:
             return None
-        product = int(factors[0])
-        for operator, factor in zip(factors[1::2], factors[2::2], strict=True):
-            number = int(factor)
-            if operator != "*" and not number:
-                return None
-            product = (
-                product * number if operator == "*" else product // number if operator == "/" else product % number
-            )
-        total += sign * product
-    return total
+        if fits:
+            return text[count:] if operator[0] == "#" else text[: len(text) - count]
+    return text
 
 
 def _unquoted(text: str) -> str:

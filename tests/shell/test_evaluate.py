@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.shell import bounds
+from hybridcalc.shell.conditions import calculate
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.source import Source, Text
-from hybridcalc.shell.variables import calculate
 
 
 def read(script: str, *, arguments: Sequence[Any] = (), **outside: str) -> list[Launch]:
@@ -101,7 +101,7 @@ SCOPES = {
     "block into a pipe": (f"N=40\nif x; then N=8; fi 2>&1 | tee log\n{RUN} $N", ["40"]),
     "braces": (f"N=40; {{ N=8; }}; {RUN} $N", ["8"]),
     "unset": (f"N=8; unset N; {RUN} ${{N:-40}}", ["40"]),
-    "unset on a condition": (f"N=8; x && unset N; [ a ] && unset N; {RUN} $N", ["$N"]),
+    "unset on a condition": (f"N=8; x && unset N; [ $a ] && unset N; {RUN} $N", ["$N"]),
     "case in a subshell": (f"N=8; ( case $x in a) M=1;; b) M=2;; esac; N=40 ); {RUN} $N", ["8"]),
     "pattern that is named as a function": (f"N=8; go() {{ N=40; }}; case $1 in go) x;; esac; {RUN} $N", ["8"]),
     "arithmetic": (f"N=8; ((N = 40)); {RUN} $N", ["$N"]),
@@ -152,7 +152,7 @@ UNKNOWN = {
                              "a condition adds to it (line 3)"),
     "and-list": ('[ -n "$X" ] && A=(--tp 8)\nsglang serve kimi-k3 "${A[@]}"', "${A[@]}",
                  "a condition sets it (line 1)"),
-    "group after and": ("T=1; [ -n x ] && { U=2; T=2; }\nsglang serve kimi-k3 --tp $T", "$T",
+    "group after and": ("T=1; [ -n $x ] && { U=2; T=2; }\nsglang serve kimi-k3 --tp $T", "$T",
                         "a condition sets it (line 1)"),
     "or-list": ("T=$(x) || T=8\nsglang serve kimi-k3 --tp $T", "$T", "a condition sets it (line 1)"),
     "case": ("case $1 in a) T=1;; *) T=2;; esac\nsglang serve kimi-k3 --tp $T", "$T", "a condition sets it (line 1)"),
@@ -161,7 +161,7 @@ UNKNOWN = {
                 "a command's output decides it"),
     "positional": ('sglang serve "$@"', "$@", "the script is started with it"),
     "read": ("read T\nsglang serve kimi-k3 --tp $T", "$T", "read sets it"),
-    "pattern": ("T=a8; sglang serve kimi-k3 --tp ${T#a}", "${T#a}", "an expansion decides it"),
+    "pattern": ("T=a8; sglang serve kimi-k3 --tp ${T#@(a)}", "${T#@(a)}", "an expansion decides it"),
     "required": ("sglang serve kimi-k3 --tp ${T:?say how many}", "${T:?say how many}", "T comes from outside"),
 }  # fmt: skip
 
@@ -177,7 +177,7 @@ IN_BRANCHES = {
     "the branch before it does not count": "N=8; if x; then N=4; else sglang serve kimi-k3 --tp $N; fi",
     "nor the branch before in a case": "N=8\ncase $1 in\n a) N=1\n ;;\n b)\n sglang serve kimi-k3 --tp $N;; esac",
     "in a loop": "for x in a b; do N=8; sglang serve kimi-k3 --tp $N; done",
-    "in a group": "[ -n x ] && { N=8; sglang serve kimi-k3 --tp $N; }",
+    "in a group": "[ -n $x ] && { N=8; sglang serve kimi-k3 --tp $N; }",
     "from the branch outside": "if x; then N=8; if y; then sglang serve kimi-k3 --tp $N; fi; fi",
     "set again behind": "if x; then N=4; fi; N=8; sglang serve kimi-k3 --tp $N",
 }
@@ -188,9 +188,53 @@ def test_a_value_is_known_in_its_own_branch(script: str) -> None:
     assert words(script) == ["kimi-k3", "--tp", "8"]
 
 
+DECIDED = {
+    "number": ('n=3; A=(); [ "$n" -gt 0 ] && A+=(--pp $n); sglang serve m "${A[@]}"', ["--pp", "3"]),
+    "both parts of a chain": ('[[ -n "${X:-}" && "$X" != 0 ]] && A=(--pp 2); sglang serve m ${A:-8}', ["8"]),
+    "else of a chain": ('[ -n "${S:-}" ] && { A=4; } || A=8; sglang serve m $A', ["8"]),
+    "if, elif, else": ("N=2; if ((N > 2)); then A=1; elif ((N == 2)); then A=2; else A=3; fi; sglang serve m $A",
+                       ["2"]),
+    "not": ("A=1; if ! [ a = b ]; then A=2; fi; sglang serve m $A", ["2"]),
+    "case": ('M=${M:-ab}; case "$M" in x|y) A=1;; a*) A=2;; *) A=3;; esac; sglang serve m $A', ["2"]),
+    "nothing fits": ("case b in a) A=1;; esac; sglang serve m ${A:-8}", ["8"]),
+    "unknown and false": ('if [ "$X" = 1 ] && [ a = b ]; then A=1; else A=2; fi; sglang serve m $A', ["2"]),
+    "nested": ("if [ a ]; then if [ a = b ]; then A=1; else A=2; fi; fi; sglang serve m $A", ["2"]),
+    "regular expression": ("N=12; [[ $N =~ ^[0-9]+$ ]] || N=1; sglang serve m $N", ["12"]),
+    "length of an array": ("B=(1 2); if [ ${#B[@]} -gt 1 ]; then A=2; fi; sglang serve m $A", ["2"]),
+    "case of letters": ('X=TRUE; [ "${X,,}" = true ] && A=2; sglang serve m $A', ["2"]),
+    "end that is cut off": ("X=org/name-fp8; A=${X##*/}; sglang serve m ${A%-*}", ["name"]),
+    "arguments that a script sets": (
+        'set -- sglang serve m; n=1; if [ "$n" -gt 0 ]; then set -- "$@" --pp "$n"; fi; exec "$@"', ["--pp", "1"]),
+    "arguments that a function gets": ('f() { if [ "$1" -gt 1 ]; then sglang serve m $1; fi; }; f 4; f 1', ["4"]),
+    "block that does not run": ("A=8; [ a = b ] && { A=4; }; sglang serve m $A", ["8"]),
+    "launch that does not run": ("if [ a = b ]; then sglang serve x 1; fi; sglang serve m 2", ["2"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "expected"), DECIDED.values(), ids=DECIDED)
+def test_a_condition_whose_operands_are_known_is_decided(script: str, expected: list[str]) -> None:
+    """What bash starts, with nothing set outside."""
+    assert words(script)[1:] == expected
+
+
+@pytest.mark.parametrize(
+    "condition", ["[ -f /x ]", '[ "$X" = 1 ]', "command -v x", "((X))", "[[ a =~ (a|b)+ ]]", "[ $# -gt 1 ]", "[ a b ]"]
+)
+def test_a_condition_that_nobody_here_knows_stays_open(condition: str) -> None:
+    assert words(f"A=1; if {condition}; then A=2; fi; sglang serve $A") == [("$A", "a condition sets it (line 1)")]
+
+
+def test_a_default_that_decides_is_said_and_overruled() -> None:
+    """The branch that a default does not take may still be somebody's: its launch counts, unless it rests on that."""
+    script = 'if [ -n "${S:-}" ]; then sglang serve a; sglang serve "$S"; fi; [ 1 = 1 ] && sglang serve b'
+    assert [(launch.words, set(launch.assumed)) for launch in read(script)] == [(("a",), {"S"}), (("b",), {"S"})]
+    assert [launch.words for launch in read(script, S="x")] == [("a",), ("x",), ("b",)]
+    assert [launch.assumed for launch in read(script, S="x")] == [frozenset()] * 3
+
+
 ADDED = {
     "array": ('A=(--tp 8)\nif x; then A+=(--pp 2); fi\nsglang serve kimi-k3 "${A[@]}" --x 1', "${A[@]}"),
-    "array, and-list": ('A=(--tp 8)\n[ x ] && A+=(--pp 2)\nsglang serve kimi-k3 "${A[@]}" --x 1', "${A[@]}"),
+    "array, and-list": ('A=(--tp 8)\n[ $x ] && A+=(--pp 2)\nsglang serve kimi-k3 "${A[@]}" --x 1', "${A[@]}"),
     "array, written out": (
         'A=(--tp 8)\nif x; then A=("${A[@]}" --pp 2); fi\nsglang serve kimi-k3 "${A[@]}" --x 1', "${A[@]}"),
     "text": ('A="--tp 8"\nif x; then A+=" --pp 2"; fi\nsglang serve kimi-k3 $A --x 1', "$A"),
@@ -307,8 +351,13 @@ def test_growing_values_end() -> None:
         ("9%2", 1),
         ("", None),
         ("1/0", None),
-        ("2**3", None),
-        ("(1+2)*3", None),
+        ("2**3", 8),
+        ("2**99", None),
+        ("(1+2)*3", 9),
+        ("-7/2", -3),
+        ("1<2 ? 5 : 6", 5),
+        ("!0 && 3>=3", 1),
+        ("(1", None),
         ("08", 8),
     ],
 )

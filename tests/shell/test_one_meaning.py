@@ -78,7 +78,7 @@ LAUNCHES = {
     "unresolved arguments": ('sglang serve kimi-k3 "$@"', ("kimi-k3", "?$@")),
     "by a condition": (f"TP=8; if x; then TP=4; fi; {RUN} $TP", ("kimi-k3", "--tp", "?$TP")),
     "by a loop": (f"for TP in 8; do {RUN} $TP; done", ("kimi-k3", "--tp", "?$TP")),
-    "pattern": (f"TP=a8; {RUN} ${{TP#a}}", ("kimi-k3", "--tp", "?${TP#a}")),
+    "pattern": (f"TP=a8; {RUN} ${{TP#@(a)}}", ("kimi-k3", "--tp", "?${TP#@(a)}")),
     "before it is set": (f"TP=8 {RUN} $TP", ("kimi-k3", "--tp", "?$TP")),
 }  # fmt: skip
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
 set -euo pipefail
 SPEC=()
-if [[ "${ENABLE_SPEC:-0}" == 1 ]]; then SPEC+=(--speculative-algorithm EAGLE); fi
+if [[ "$1" == spec ]]; then SPEC+=(--speculative-algorithm EAGLE); fi
 exec python3 -m sglang.launch_server --model-path moonshotai/Kimi-K3 --tp 8 "${SPEC[@]}"

@@ -2,7 +2,7 @@
 set -uo pipefail
 IMG="${SGLANG_IMG:-lmsysorg/sglang:v0.5.23}"
 V=/opt/venv
-CTX="${SGLANG_CTX_LEN:-262144}"; MEM_FRAC="${SGLANG_MEM_FRACTION:-0.9}"; L3=""; [ -n "$L3" ] && { L3=1; CTX=1024; }
+CTX="${SGLANG_CTX_LEN:-262144}"; MEM_FRAC="${SGLANG_MEM_FRACTION:-0.9}"; L3=""; [ -f "$L3" ] && { L3=1; CTX=1024; }
 SPEC_ARGS=()
 if [ "${SPEC_DISABLE:-0}" != "1" ]; then
   SPEC_ARGS+=(--speculative-algorithm DFLASH --speculative-num-draft-tokens 8)

@@ -11,7 +11,7 @@ COMMON_ARGS=(
   --kv-cache-dtype fp8_e4m3
 )
 SPEC_ARGS=()
-if [[ "${ENABLE_SPEC:-0}" == "1" ]]; then
+if [[ "$ENABLE_SPEC" == "1" ]]; then
   SPEC_ARGS+=(--speculative-algorithm EAGLE --speculative-num-draft-tokens 4)
 fi
 
