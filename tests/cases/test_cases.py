@@ -29,8 +29,6 @@ glm-kpool-1
 log-stated-1
 log-stated-2
 log-reason-1
-unresolved-array-1
-set-decides-1
 plan-local-path-1
 flash-next-1
 flash-next-2
