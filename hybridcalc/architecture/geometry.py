@@ -22,13 +22,22 @@ STATE_LETTERS, FULL_ATTENTION_LETTERS, WINDOW_LETTERS = "sbv", "ab", "wv"
 LAYER_LETTERS = "sawbv."
 
 
+class Config(dict[str, Any]):
+    """The fields of a config.json beside its geometry, read-only by custom; what parameters follow from."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return len(self)
+
+
 class Architecture(NamedTuple):
     """Everything about a model that decides the size of its caches.
 
     ``architecture`` is the Hugging Face class name, which engines dispatch on. ``declared_ssm_dtype`` and
     ``declared_ssm_cache_dtype`` are the config fields mamba_ssm_dtype and mamba_ssm_cache_dtype, or None: whether
     an engine reads them is the engine's business. ``source`` says where the geometry comes from, ``reading`` how the
-    name that was asked for led to it (empty when it was the model's own).
+    name that was asked for led to it (empty when it was the model's own). ``config`` holds the fields that its
+    parameters follow from; None for a shipped preset, whose own are loaded when they are asked for. ``asked`` is the
+    name that led to a preset: a checkpoint of the model, maybe a quantised one.
     """
 
     name: str
@@ -54,6 +63,8 @@ class Architecture(NamedTuple):
     confidence: str = ""
     notes: str = ""
     reading: str = ""
+    config: "Config | None" = None
+    asked: str = ""
 
     @classmethod
     def from_hf_config(
@@ -66,7 +77,7 @@ class Architecture(NamedTuple):
         """
         from hybridcalc.architecture.config_json import read_config
 
-        return cls(**read_config(config, name=name, architecture=architecture))
+        return cls(**read_config(config, name=name, architecture=architecture), config=Config(config))
 
     @property
     def family(self) -> str:

@@ -124,8 +124,40 @@ class WindowFields(_Strict):
         return self
 
 
+def _bounded(value: Any, depth: int = 0) -> Any:
+    """Plain data of a config: numbers, words, lists and tables of them, few and small."""
+    if isinstance(value, dict) and depth < 4 and len(value) <= MOST_FIELDS:
+        return {str(key)[:200]: _bounded(each, depth + 1) for key, each in value.items()}
+    if isinstance(value, list) and len(value) <= 4096 and depth < 4:
+        return [_bounded(each, depth + 1) for each in value]
+    if value is None or isinstance(value, bool | float) or (isinstance(value, int) and abs(value) <= 2**31):
+        return value
+    if isinstance(value, str) and len(value) <= 4096 and value.isprintable():
+        return value
+    raise ValueError("holds what no config.json holds")
+
+
+MOST_FIELDS = 64
+ConfigFields = Annotated[dict[str, Any], AfterValidator(_bounded)]
+
+
+class Checkpoint(_Strict):
+    """Released weights of the model. ``quantization`` as its quantization_config or hf_quant_config.json has it, none
+    for 16 bits; ``scale_dtype`` of block scales on disk; ``parameters`` and ``bytes`` (of tensors) as published.
+    """
+
+    id: Text
+    quantization: ConfigFields | None = None
+    scale_dtype: Dtype | None = None
+    parameters: Annotated[int, Field(strict=True, ge=1, le=2**50)] | None = None
+    bytes: Annotated[int, Field(strict=True, ge=1, le=2**50)] | None = None
+    source: Text
+
+
 class Preset(_Strict):
-    """One model. ``layers`` has one letter a layer, blanks ignored (letters: architecture/geometry.py)."""
+    """One model. ``layers`` has one letter a layer, blanks ignored (letters: architecture/geometry.py). ``config``: the
+    fields of its config.json that its parameters follow from and that are not stated above (architecture/weights.py).
+    """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.\-]*$", max_length=80)]
     name: Text
@@ -147,6 +179,8 @@ class Preset(_Strict):
     draft_layers: SizeOrZero = 0
     multimodal: bool = False
     parameters_b: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    config: ConfigFields = {}
+    checkpoints: list[Checkpoint] = []
     source: Text
     confidence: Literal["verified", "second-hand"]
     evidence: Text

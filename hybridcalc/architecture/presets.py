@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridcalc.architecture.families import family_class
-from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.geometry import Architecture, Config
 from hybridcalc.architecture.kv import AttentionKV, GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.errors import InputError, ModelNotFound, printable, quoted
 from hybridcalc.resources import package_file
@@ -48,6 +48,25 @@ def _ids_by_alias() -> dict[str, str]:
     for alias, preset_id in list(ids.items()):  # a released id may itself name a dtype: ...-30B-A3B-BF16
         ids.setdefault(_QUANTISED.sub("", alias), preset_id)
     return ids
+
+
+@cache
+def _shipped_weights() -> dict[str, dict[str, Any]]:
+    """What parameters of shipped presets follow from, by id: ``config`` and ``checkpoints``."""
+    loaded: dict[str, dict[str, Any]] = json.loads(package_file("presets/weights.json"))
+    return loaded
+
+
+def shipped_config(preset_id: str) -> dict[str, Any]:
+    """Fields of a shipped preset's config.json beside its geometry; none where they are not known."""
+    config: dict[str, Any] = _shipped_weights().get(preset_id, {}).get("config", {})
+    return config
+
+
+def shipped_checkpoints(preset_id: str) -> list[dict[str, Any]]:
+    """The checkpoints of a shipped preset that are known, in the shape of preset_schema.Checkpoint."""
+    listed: list[dict[str, Any]] = _shipped_weights().get(preset_id, {}).get("checkpoints", [])
+    return listed
 
 
 def model_names() -> list[str]:
@@ -100,7 +119,7 @@ def load_model(name_or_path: str) -> Architecture:
             return _from_path(path)
         found = find_preset(name_or_path)
         if found is not None:
-            return from_preset(shipped_presets()[found[0]], reading=found[1])
+            return from_preset(shipped_presets()[found[0]], reading=found[1], asked=name_or_path.strip())
         if os.path.lexists(path):
             return _from_path(path)
         cached = _in_hub_cache(name_or_path)
@@ -113,8 +132,8 @@ def load_model(name_or_path: str) -> Architecture:
     raise _not_found(name_or_path)
 
 
-def from_preset(preset: dict[str, Any], *, reading: str = "") -> Architecture:
-    """Architecture of a checked preset (plain data in the shape of preset_schema.Preset)."""
+def from_preset(preset: dict[str, Any], *, reading: str = "", asked: str = "") -> Architecture:
+    """Architecture of a checked preset (plain data in the shape of preset_schema.Preset); ``asked``: by which name."""
     attention, state = _attention(preset.get("attention")), preset.get("state")
     window = preset.get("window")
     window_attention = None
@@ -142,6 +161,7 @@ def from_preset(preset: dict[str, Any], *, reading: str = "") -> Architecture:
         confidence=preset["confidence"],
         notes=preset.get("notes", ""),
         reading=reading,
+        asked=asked,
     )
 
 
@@ -170,7 +190,8 @@ def _from_path(path: Path, *, name: str | None = None) -> Architecture:
     if path.suffix in (".yaml", ".yml"):
         from hybridcalc.architecture.preset_schema import read_preset
 
-        return from_preset(read_preset(_decoded(data, where), where))
+        preset = read_preset(_decoded(data, where), where)
+        return from_preset(preset)._replace(config=Config(preset.get("config", {})))
     return _from_config(data, name or where)
 
 

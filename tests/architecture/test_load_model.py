@@ -12,7 +12,7 @@ import pytest
 from small_configs import small_config
 
 from hybridcalc import load_model
-from hybridcalc.architecture.presets import LARGEST_CONFIG_BYTES
+from hybridcalc.architecture.presets import LARGEST_CONFIG_BYTES, shipped_config
 from hybridcalc.errors import ConfigError, HybridcalcError, InputError, ModelNotFound
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -43,8 +43,10 @@ def test_a_byte_order_mark_does_not_matter(folder: Path) -> None:
 
 
 def test_a_preset_file_reads_as_the_shipped_preset_does() -> None:
-    """A user's own YAML has the same schema."""
-    assert load_model(str(ROOT / "presets" / "models" / "kimi-k3.yaml")) == load_model("kimi-k3")
+    """A user's own YAML has the same schema, and carries what its parameters follow from."""
+    own = load_model(str(ROOT / "presets" / "models" / "kimi-k3.yaml"))
+    assert own._replace(config=None, asked="kimi-k3") == load_model("kimi-k3")
+    assert own.config == shipped_config("kimi-k3")
 
 
 def test_stdin_reads_as_a_config(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,13 @@ from present import present
 
 from hybridcalc import load_model
 from hybridcalc.architecture.preset_schema import read_gpu_preset, read_preset
-from hybridcalc.architecture.presets import find_preset, model_names, shipped_presets
+from hybridcalc.architecture.presets import (
+    find_preset,
+    model_names,
+    shipped_checkpoints,
+    shipped_config,
+    shipped_presets,
+)
 from hybridcalc.errors import ModelNotFound
 from hybridcalc.hardware import shipped_gpus
 from hybridcalc.resources import package_file
@@ -27,7 +33,8 @@ def test_every_model_file_passes_the_schema_and_is_named_after_its_id(path: Path
     """pydantic checks each YAML here, so that the command line need not."""
     preset = read_preset(path.read_text(encoding="utf-8"), path.name)
     assert preset["id"] == path.stem
-    assert preset == shipped_presets()[path.stem]
+    kept = {"config": shipped_config(path.stem), "checkpoints": shipped_checkpoints(path.stem)}
+    assert preset == shipped_presets()[path.stem] | {key: value for key, value in kept.items() if value}
 
 
 @pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
@@ -44,7 +51,8 @@ def test_the_compiled_index_is_what_the_files_say(folder: str) -> None:
     spec = importlib.util.spec_from_file_location("compile_presets", COMPILER)
     compiler = importlib.util.module_from_spec(present(spec))
     present(present(spec).loader).exec_module(compiler)
-    assert package_file(f"presets/{folder}.json").decode() == compiler.compiled(folder)
+    for name, text in compiler.compiled(folder).items():
+        assert package_file(f"presets/{name}.json").decode() == text
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -15,6 +15,7 @@ from hybridcalc.errors import ConfigError, InputError, quoted
 from hybridcalc.units import parse_dtype
 
 TEXT_TABLES = ("text_config", "llm_config", "language_config")
+DRAFT_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 CONTEXT_FIELDS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings")
 
 
@@ -120,4 +121,4 @@ def _rope_factor(rope: Fields) -> float:
 
 def _draft_layers(fields: Fields) -> int:
     """Multi-token-prediction layers the checkpoint carries, each one attention layer with KV when it is in use."""
-    return fields.optional("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", at_least=0) or 0
+    return fields.optional(*DRAFT_FIELDS, at_least=0) or 0

@@ -11,9 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
 from math import prod
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
-from hybridcalc.errors import InputError, ShardingError, UnknownFamily, quoted
+from hybridcalc.errors import InputError, NotModelled, ShardingError, UnknownFamily, quoted
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.config_json.fields import Fields
+    from hybridcalc.architecture.tensors import Tensor
 
 FAMILIES = {
     "gdn": "hybridcalc.architecture.families.gdn:GatedDeltaNet",
@@ -113,6 +117,12 @@ class RecurrentState(ABC):
     @abstractmethod
     def shard(self, tp: int) -> StateShapes:
         """Shapes on one of ``tp`` ranks. Raises ShardingError without a fix; callers ask `shapes`."""
+
+    def parameters(self, hidden: int, form: str, fields: "Fields") -> "tuple[Tensor, ...]":
+        """Parameters of one layer's mixer beside a residual stream of ``hidden``; ``form`` is how a model class builds
+        them, ``fields`` its config. Raises NotModelled for a family without a closed form.
+        """
+        raise NotModelled(f"{self.label} has no closed form of its parameters", lacking=f"parameters of {self.family}")
 
     def shapes(self, tp: int) -> StateShapes:
         """Shapes of one layer's state on one of ``tp`` ranks.

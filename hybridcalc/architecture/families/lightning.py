@@ -6,9 +6,13 @@ H heads of width d.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from hybridcalc.architecture.families import Recurrence, RecurrentState, StateShapes, divide
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.config_json.fields import Fields
+    from hybridcalc.architecture.tensors import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +34,25 @@ class Lightning(RecurrentState):
         """Heads are shared out."""
         heads = divide(self.num_heads, tp, f"{self.num_heads} lightning heads")
         return StateShapes((), (heads, self.head_dim, self.head_dim))
+
+    def parameters(self, hidden: int, form: str, fields: "Fields") -> "tuple[Tensor, ...]":
+        """q, k, v, an output gate and a norm over all heads, each hidden x P; ``form`` says how a class spells them.
+
+        4 hidden P + P hidden + P, P = heads x width; all but MiniMax have q and k norms of one head's width as well.
+        """
+        from hybridcalc.architecture.tensors import Part, linear, vector
+
+        wide = Part(self.num_heads * self.head_dim, self.num_heads)
+        joined, gate, out, norm, normed = {
+            "minimax": ("qkv_proj", "output_gate", "out_proj", "norm", ""),
+            "bailing": ("query_key_value", "g_proj", "dense", "g_norm", "query_layernorm key_layernorm"),
+            "minicpm": ("", "z_proj", "o_proj", "o_norm", "q_norm k_norm"),
+        }[form]
+        inputs = {joined: (wide, wide, wide)} if joined else {f"{name}_proj": (wide,) for name in "qkv"}
+        return (
+            *(linear(name, "mixer", rows, hidden, "rows", "attention") for name, rows in inputs.items()),
+            linear(gate, "mixer", (wide,), hidden, "rows", "attention"),
+            linear(out, "mixer", hidden, wide.size, "columns", "attention"),
+            vector(norm, "mixer", wide, cut="rows"),
+            *(vector(name, "mixer", self.head_dim) for name in normed.split()),
+        )

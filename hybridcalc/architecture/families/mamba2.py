@@ -6,7 +6,7 @@ H heads of width P and state N, inner size I, G = shard_groups(groups, tp), K th
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from hybridcalc.architecture.families import (
     ConvWindow,
@@ -17,6 +17,10 @@ from hybridcalc.architecture.families import (
     divide,
     shard_groups,
 )
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.config_json.fields import Fields
+    from hybridcalc.architecture.tensors import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +49,27 @@ class Mamba2(RecurrentState):
         what = heads if self.num_heads % tp else f"the Mamba2 convolution of {channels:,} channels"
         window = ConvWindow(self.conv_kernel - 1, divide(channels, tp, what))
         return StateShapes((window,), (divide(self.num_heads, tp, heads), self.head_dim, self.state_size))
+
+    def parameters(self, hidden: int, form: str, fields: "Fields") -> "tuple[Tensor, ...]":
+        """One projection to z, x, B, C and dt, a convolution over x, B and C, three vectors of heads, a norm.
+
+        hidden x (2I + 2GN + heads) + (I + 2GN) x (kernel + bias) + 3 heads + I (norm) + I x hidden. ``form`` "bare" has
+        no gated norm. A single group is whole on every rank.
+        """
+        from hybridcalc.architecture.tensors import Part, Tensor, linear, vector
+
+        heads = Part(self.num_heads, self.num_heads)
+        inner = Part(self.inner_size, self.num_heads)
+        group = Part(self.n_groups * self.state_size, self.n_groups, repeated=self.n_groups == 1)
+        convolved = (inner, group, group)
+        bias = fields.raw("use_conv_bias", "mamba_conv_bias") is not False
+        return (
+            linear("in_proj", "mixer", (inner, *convolved, heads), hidden, "rows", "attention"),
+            Tensor("conv1d", "mixer", convolved, self.conv_kernel, "rows"),
+            *((Tensor("conv1d.bias", "mixer", convolved, 1, "rows"),) if bias else ()),
+            vector("A_log", "mixer", heads, cut="rows", dtype="float32"),
+            vector("D", "mixer", heads, cut="rows"),
+            vector("dt_bias", "mixer", heads, cut="rows"),
+            *(() if form == "bare" else (vector("norm", "mixer", inner, cut="rows"),)),
+            linear("out_proj", "mixer", hidden, self.inner_size, "columns", "attention"),
+        )

@@ -7,10 +7,14 @@ Rows are the kernel less one.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from hybridcalc.architecture.families import ConvWindow, OrZero, RecurrentState, StateShapes, divide
 from hybridcalc.architecture.kv import kv_heads_on_rank
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.config_json.fields import Fields
+    from hybridcalc.architecture.tensors import Tensor
 
 
 class ConvStream(NamedTuple):
@@ -62,3 +66,18 @@ class ShortConv(RecurrentState):
     def shard(self, tp: int) -> StateShapes:
         """Each stream by its own rule."""
         return StateShapes(tuple(ConvWindow(stream.rows, stream.width_on_rank(tp)) for stream in self.streams), ())
+
+    def parameters(self, hidden: int, form: str, fields: "Fields") -> "tuple[Tensor, ...]":
+        """LFM2: three inputs of the width, taps a channel, and the way out; the one form there is.
+
+        3 hidden W + W x kernel + W hidden.
+        """
+        from hybridcalc.architecture.tensors import Part, Tensor, linear
+
+        stream = self.streams[0]
+        wide = Part(stream.width)
+        return (
+            linear("in_proj", "mixer", (wide, wide, wide), hidden, "rows", "attention"),
+            Tensor("conv", "mixer", (wide,), stream.rows + 1, "rows"),
+            linear("out_proj", "mixer", hidden, stream.width, "columns", "attention"),
+        )

@@ -1,0 +1,322 @@
+"""Which matrices of a checkpoint are quantised, how, and how many bytes a quantised matrix takes.
+
+    fp8   NK + scales (a block of 128 x 128, a row, a matrix)     int4   NK/2 + 2N*K/g [+ N*K/(2g) zero points]
+    nvfp4 NK/2 + NK/16      mxfp4 NK/2 + NK/32      mxfp8 NK + NK/32      nf4 NK/2 + 4NK/64
+
+N rows, K columns, g a group's columns. Read from ``quantization_config`` of a config.json, or from the
+``hf_quant_config.json`` that ModelOpt writes. Routers, convolutions, norms and embeddings are never quantised; which
+matrices stay in 16 bits beside them is a list of names, globs and regular expressions: the larger part of any error.
+Mirrors SGLang layers/quantization/*.py (is_layer_skipped, is_layer_excluded), vLLM quantization/utils (0.5.23, 0.33.0).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from hybridcalc.errors import InputError, quoted
+
+MOST_NAMES = 200_000
+"""Entries of a list of modules; the longest released ones name every expert of every layer."""
+LONGEST_PATTERN = 400
+
+
+class Scheme(NamedTuple):
+    """How one matrix is stored: ``bits`` a weight, and its scales: one of ``scale_bytes`` for ``block`` (rows, columns;
+    0: all of them) of it, ``fixed`` bytes beside, packed ``zero_points`` or none.
+    """
+
+    name: str
+    bits: int
+    block: tuple[int, int] = (0, 0)
+    scale_bytes: int = 4
+    fixed: int = 0
+    zero_points: bool = False
+
+    def stored(self, rows: Iterable[int], columns: int, *, scale_bytes: int | None = None) -> int:
+        """Bytes of a matrix whose rows are cut into parts that are scaled each by itself."""
+        high, wide = self.block
+        scale = self.scale_bytes if scale_bytes is None else scale_bytes
+        across = -(-columns // wide) if wide else 1
+        total = 0
+        for part in rows:
+            down = -(-part // high) if high else 1
+            total += -(-part * columns * self.bits // 8) + scale * down * across + self.fixed
+            total += -(-part * across * self.bits // 8) if self.zero_points else 0
+        return total
+
+
+FP8_BLOCK = Scheme("fp8 128x128", 8, (128, 128))
+FP8_CHANNEL = Scheme("fp8 per channel", 8, (1, 0))
+FP8_TENSOR = Scheme("fp8 per tensor", 8, (0, 0), fixed=4)
+MXFP8 = Scheme("mxfp8", 8, (1, 32), 1)
+NVFP4 = Scheme("nvfp4", 4, (1, 16), 1, fixed=8)
+MXFP4 = Scheme("mxfp4", 4, (1, 32), 1)
+NF4 = Scheme("nf4", 4, (1, 64))
+INT8 = Scheme("int8 per channel", 8, (1, 0))
+
+MODELOPT = {
+    "FP8": FP8_TENSOR, "FP8_PER_CHANNEL_PER_TOKEN": FP8_CHANNEL, "FP8_PB_WO": FP8_BLOCK, "FP8_PB_REAL": FP8_BLOCK,
+    "NVFP4": NVFP4, "W4A16_NVFP4": NVFP4, "W4A8_NVFP4_FP8": NVFP4, "NVFP4_AWQ": NVFP4, "MXFP8": MXFP8,
+    "MXFP4": MXFP4, "W4A8_MXFP4_FP8": MXFP4, "INT8_SQ": INT8,
+}  # fmt: skip
+"""ModelOpt's names of algorithms."""
+
+
+def integers(bits: int, group: int, *, symmetric: bool = True) -> Scheme:
+    """Packed integers with a 16-bit scale a group of columns (0: a row), and packed zero points unless symmetric."""
+    name = f"int{bits} g{group}" if group else f"int{bits}"
+    return Scheme(name + ("" if symmetric else " asymmetric"), bits, (1, group), 2, zero_points=not symmetric)
+
+
+class Quantization(NamedTuple):
+    """How a checkpoint is quantised: ``scheme`` for what no name excludes, or ``named`` modules alone, by name.
+
+    ``only``: the names (patterns) that are quantised, none for all. ``experts_only``, ``head``: whether nothing but
+    routed experts is, whether the output head is. ``scale_bytes``: of a scale on disk, where it differs from the card.
+    """
+
+    method: str
+    scheme: Scheme | None
+    excluded: tuple[str, ...] = ()
+    only: tuple[tuple[str, Scheme], ...] = ()
+    named: Mapping[str, Scheme] | None = None
+    experts_only: bool = False
+    head: bool = False
+    scale_bytes: int | None = None
+
+    def of(self, name: str, *, expert: bool = False) -> Scheme | None:
+        """The scheme of a module, by its name in the checkpoint; None for one that stays in the model's dtype."""
+        if self.named is not None:
+            return self._named(name)
+        if self.experts_only and not expert:
+            return None
+        if name.startswith("lm_head") and not self.head:
+            return None
+        spelt = _spellings(name, expert)
+        if any(_matches(pattern, each) for pattern in self.excluded for each in spelt):
+            return None
+        if self.only:
+            found = (s for p, s in self.only if any(_matches(p, each) for each in spelt))
+            return next(found, None)
+        return self.scheme
+
+    def _named(self, name: str) -> Scheme | None:
+        named = self.named or {}
+        for prefix in ("", "model.", "model.language_model."):
+            bare = name.removeprefix("model.language_model.").removeprefix("model.")
+            for candidate in (name, prefix + bare, prefix + bare + ".0.up_proj", prefix + bare + ".0.gate_proj"):
+                if candidate in named:
+                    return named[candidate]
+        return None
+
+    @property
+    def by_layer(self) -> bool:
+        """Whether layers may differ: some name or pattern holds a number."""
+        listed = (*self.excluded, *(pattern for pattern, _ in self.only))
+        return self.named is not None or any(re.search(r"(^|[.\\])[0-9]+([.\\]|$)", pattern) for pattern in listed)
+
+
+def _spellings(name: str, expert: bool) -> tuple[str, ...]:
+    """The names under which checkpoints list a module: of its parts before they are joined, and of one expert."""
+    parts = name.rpartition(".")
+    alone = {
+        "in_proj_qkvz": ("in_proj_qkvz", "in_proj_qkv", "in_proj_z"), "in_proj_ba": ("in_proj_ba", "in_proj_b"),
+        "qkv_proj": ("qkv_proj", "q_proj"),
+    }.get(parts[2], (parts[2],))  # fmt: skip
+    names = tuple(f"{parts[0]}.{each}" if parts[0] else each for each in alone)
+    return (*names, f"{name}.0.gate_proj", f"{name}.0.up_proj") if expert else names
+
+
+@lru_cache(maxsize=4096)
+def _matches(pattern: str, name: str) -> bool:
+    """Whether a pattern names a module: by its whole name, its beginning up to a dot, one part of it, a glob, a
+    regular expression after ``re:``. Prefixes of a multimodal model are left out on either side.
+    """
+    if pattern.startswith("re:"):
+        return _compiled(pattern[3:]).match(name) is not None
+    plain, bare = (re.sub(r"^((model|language_model|backbone)\.)+", "", text) for text in (pattern, name))
+    if any(letter in pattern for letter in "*?["):
+        return (
+            fnmatchcase(name, pattern)
+            or fnmatchcase(bare, plain)
+            or fnmatchcase(name, pattern + ".*")
+            or fnmatchcase(bare, plain + ".*")
+            or any(fnmatchcase(part, pattern) for part in name.split("."))
+        )
+    return plain == bare or bare.startswith(plain + ".") or pattern == name or pattern in name.split(".")
+
+
+@lru_cache(maxsize=512)
+def _compiled(pattern: str) -> "re.Pattern[str]":
+    """A pattern of somebody's file: bounded in length, and without the nested repeats that take exponential time."""
+    repeated = re.search(r"[*+}]\)?[*+{]|\([^)]*[*+][^)]*\)[*+{]", pattern)
+    if len(pattern) > LONGEST_PATTERN or repeated:
+        raise InputError(f"quantisation pattern {quoted(pattern)} is not read", fix="give --weights SIZE")
+    try:
+        return re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        raise InputError(f"quantisation pattern {quoted(pattern)} is no regular expression") from None
+
+
+def read_quantization(config: Mapping[str, Any]) -> Quantization | None:
+    """How a checkpoint is quantised, by its config.json (with ``hf_quant_config`` in it, where that file is there).
+
+    None for one that is not. Raises InputError for a method that is not known.
+    """
+    for source in (config, *(config.get(t) for t in ("text_config", "llm_config", "language_config"))):
+        given = source.get("quantization_config") if isinstance(source, Mapping) else None
+        if isinstance(given, Mapping):
+            return _read(given)
+    beside = config.get("hf_quant_config")
+    if isinstance(beside, Mapping):
+        inner = beside.get("quantization", beside)
+        return _modelopt(inner if isinstance(inner, Mapping) else {})
+    return None
+
+
+def _read(given: Mapping[str, Any]) -> Quantization | None:
+    method = str(given.get("quant_method") or given.get("quant_type") or "").lower().replace("_", "-")
+    algorithm = given.get("quant_algo")
+    if not method and algorithm is None and isinstance(given.get("quantization"), Mapping):
+        return _modelopt(given["quantization"])
+    if method.startswith("modelopt") or (not method and algorithm is not None):
+        return _modelopt(given)
+    reader = _READERS.get(method.removeprefix("intel/"))
+    if reader is None:
+        raise InputError(f"quantisation {quoted(method)} is not known here", fix="give --weights SIZE")
+    return reader(given)
+
+
+def _names(given: Mapping[str, Any], *keys: str) -> tuple[str, ...]:
+    """The first list of names there is, bounded."""
+    for key in keys:
+        value = given.get(key)
+        if isinstance(value, str):
+            return (value[:LONGEST_PATTERN],)
+        if isinstance(value, list | tuple):
+            return tuple(str(item)[:LONGEST_PATTERN] for item in value[:MOST_NAMES])
+    return ()
+
+
+def _number(given: Mapping[str, Any], *keys: str, default: int) -> int:
+    for key in keys:
+        value = given.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**16:
+            return value
+    return default
+
+
+SKIPPED = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules")
+
+
+def _fp8(given: Mapping[str, Any]) -> Quantization:
+    block = given.get("weight_block_size")
+    scheme = FP8_TENSOR
+    if isinstance(block, list | tuple) and len(block) == 2 and all(isinstance(n, int) and 0 < n <= 4096 for n in block):
+        scheme = MXFP8 if tuple(block) == (1, 32) else FP8_BLOCK._replace(block=(block[0], block[1]))
+    return Quantization("fp8", scheme, _names(given, *SKIPPED))
+
+
+def _modelopt(given: Mapping[str, Any]) -> Quantization:
+    algorithm = str(given.get("quant_algo") or "").upper()
+    excluded = _names(given, "exclude_modules", "ignore", "modules_to_not_convert")
+    listed = given.get("quantized_layers")
+    if algorithm == "MIXED_PRECISION" or (not algorithm and isinstance(listed, Mapping)):
+        named = {}
+        for name, how in list((listed if isinstance(listed, Mapping) else {}).items())[:MOST_NAMES]:
+            found = MODELOPT.get(str(how.get("quant_algo", "")).upper()) if isinstance(how, Mapping) else None
+            if found is not None:
+                named[str(name)] = found
+        return Quantization("modelopt mixed", None, named=named)
+    if algorithm.startswith(("W4A16_AWQ", "W4A8_AWQ", "INT4_AWQ")):
+        scheme = integers(4, _number(given, "group_size", default=128))
+    elif algorithm in MODELOPT:
+        scheme = MODELOPT[algorithm]
+    else:
+        raise InputError(f"quantisation {quoted(algorithm)} of ModelOpt is not known here", fix="give --weights SIZE")
+    return Quantization(f"modelopt {scheme.name}", scheme, excluded, head=True)
+
+
+def _compressed(given: Mapping[str, Any]) -> Quantization:
+    groups = given.get("config_groups")
+    only: list[tuple[str, Scheme]] = []
+    for group in list((groups if isinstance(groups, Mapping) else {}).values())[:64]:
+        if not isinstance(group, Mapping) or not isinstance(group.get("weights"), Mapping):
+            continue
+        scheme = _of_weights(group["weights"], str(group.get("format") or given.get("format") or ""))
+        targets = _names(group, "targets") or ("Linear",)
+        only += [("re:.*" if target == "Linear" else target, scheme) for target in targets]
+    if not only:
+        raise InputError("compressed-tensors without config_groups", fix="give --weights SIZE")
+    listed = tuple(only) if {pattern for pattern, _ in only} != {"re:.*"} else ()
+    return Quantization(f"compressed-tensors {only[0][1].name}", only[0][1], _names(given, "ignore"), listed, head=True)
+
+
+def _of_weights(weights: Mapping[str, Any], layout: str) -> Scheme:
+    """A group of compressed-tensors."""
+    bits, group = _number(weights, "num_bits", default=8), _number(weights, "group_size", default=0)
+    strategy = str(weights.get("strategy") or ("group" if group else "tensor"))
+    if weights.get("type") == "float":
+        if bits == 4:
+            return MXFP4 if "mxfp4" in layout or group == 32 else NVFP4
+        if strategy == "block":
+            return FP8_BLOCK
+        return MXFP8 if group == 32 else FP8_CHANNEL if strategy == "channel" else FP8_TENSOR
+    if bits == 8 and strategy == "channel":
+        return INT8
+    return integers(bits, group, symmetric=weights.get("symmetric") is not False)
+
+
+def _packed(given: Mapping[str, Any]) -> Quantization:
+    """AWQ, GPTQ and AutoRound: integers in groups, with lists of what is left out in three ways."""
+    bits, group = _number(given, "bits", "w_bit", default=4), _number(given, "group_size", "q_group_size", default=128)
+    method = str(given.get("quant_method", "")).lower()
+    symmetric = given.get("sym") is True or (method != "awq" and given.get("sym") is not False)
+    if method == "awq":
+        symmetric = given.get("zero_point") is False
+    skipped = list(_names(given, *SKIPPED))
+    dynamic = given.get("dynamic")
+    if isinstance(dynamic, Mapping):
+        skipped += [f"re:{key[2:]}" for key in map(str, dynamic) if key.startswith("-:")]
+    extra = given.get("extra_config")
+    if isinstance(extra, Mapping):
+        kept = (key for key, how in extra.items() if isinstance(how, Mapping) and _number(how, "bits", default=4) >= 16)
+        skipped += [f"re:{key}" if any(letter in str(key) for letter in "*^$|(") else str(key) for key in kept]
+    blocks = _names(given, "block_name_to_quantize")
+    scheme = integers(bits, group, symmetric=symmetric)
+    only = tuple((f"re:.*{re.escape(name)}\\.", scheme) for text in blocks for name in text.split(",") if name.strip())
+    return Quantization(f"{method} {scheme.name}", scheme, tuple(skipped), only, head=given.get("lm_head") is True)
+
+
+def _bitsandbytes(given: Mapping[str, Any]) -> Quantization:
+    scheme = INT8 if given.get("load_in_8bit") is True else NF4
+    return Quantization("bitsandbytes", scheme, _names(given, "llm_int8_skip_modules", *SKIPPED))
+
+
+def _plain(scheme: Scheme, *, experts_only: bool = False) -> "Callable[[Mapping[str, Any]], Quantization]":
+    def read(given: Mapping[str, Any]) -> Quantization:
+        skipped = _names(given, *SKIPPED)
+        return Quantization(scheme.name, scheme, skipped, experts_only=experts_only)
+
+    return read
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], Quantization]] = {
+    "fp8": _fp8, "compressed-tensors": _compressed, "awq": _packed, "gptq": _packed, "gptq-marlin": _packed,
+    "auto-round": _packed, "awq-marlin": _packed, "bitsandbytes": _bitsandbytes, "fbgemm-fp8": _plain(FP8_CHANNEL),
+    "mxfp4": _plain(MXFP4, experts_only=True), "mxfp8": _plain(MXFP8), "w8a8-fp8": _plain(FP8_CHANNEL),
+    "w8a8-int8": _plain(INT8), "ptpc-fp8": _plain(FP8_CHANNEL),
+}  # fmt: skip
+"""quant_method -> its reader."""
+
+_MARK = re.compile(
+    r"(?:^|[-_.])(fp8|nvfp4|mxfp[48]|fp4|w4a16|w8a8|w8a16|int[48]|[48]bit|awq|gptq|gguf|autoround|bnb|quantized)(?:$|[-_.])"
+)
+
+
+def quantized_by_name(name: str) -> str:
+    """What a checkpoint's name says of its quantisation (``fp8``, ``nvfp4``, ...); empty where it says nothing."""
+    found = _MARK.search(name.rpartition("/")[2].lower())
+    return found[1] if found else ""

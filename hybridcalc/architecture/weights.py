@@ -1,0 +1,116 @@
+"""How many parameters does a model have, by group, and how many bytes do its checkpoints take?
+
+    parameters = sum over blocks of layers x tensors;  bytes = sum of each tensor in its scheme, or in the model's dtype
+
+Exact where the class has a closed form (layers.py) and the config all its fields; anything else is unknown, never
+guessed. Counts equal those of transformers 5.24.0 on the meta device and, but for corrections of routers, the Hub's.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hybridcalc.architecture.config_json import TEXT_TABLES
+from hybridcalc.architecture.config_json.fields import Fields
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.layers import STYLES, blocks
+from hybridcalc.architecture.tensors import DRAFT, VISION, Block, Tensor
+from hybridcalc.errors import NotModelled
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.quantization import Quantization, Scheme
+
+
+class Parameters(NamedTuple):
+    """All blocks of a model; ``unknown``: parts that are there and have no closed form (a vision tower)."""
+
+    blocks: tuple[Block, ...]
+    tied: bool
+    unknown: tuple[str, ...] = ()
+
+    def number(self, *, draft: bool = True, vision: bool = True) -> int:
+        """Parameters, with or without those of the draft layers and the vision tower."""
+        left_out = {DRAFT: not draft, VISION: not vision}
+        return sum(
+            block.copies * sum(tensor.parameters for tensor in block.tensors)
+            for block in self.blocks
+            if not left_out.get(block.place)
+        )
+
+    def groups(self) -> dict[str, int]:
+        """Parameters by group, in the order of the model."""
+        counted: dict[str, int] = {}
+        for block in self.blocks:
+            for tensor in block.tensors:
+                group = block.place if block.place in (DRAFT, VISION) else tensor.group
+                counted[group] = counted.get(group, 0) + block.copies * tensor.parameters
+        return counted
+
+
+def stored_bytes(
+    found: Parameters, quantization: "Quantization | None", *, dtype_bytes: int = 2, scale_bytes: int | None = None
+) -> int:
+    """Bytes of the tensors of a checkpoint: each in its scheme, the others in the model's dtype, nothing of it twice.
+
+    ``scale_bytes``: of a block's scale, where a checkpoint has others than cards do.
+    """
+    total = 0
+    for block in found.blocks:
+        for tensor in block.tensors:
+            for name, times in module_names(block, tensor, quantization):
+                scheme = scheme_of(quantization, tensor, name)
+                if scheme is None:
+                    total += times * tensor.parameters * dtype_bytes
+                    continue
+                rows = [part.size for part in tensor.rows]
+                matrix = scheme.stored(rows, tensor.columns, scale_bytes=scale_bytes)
+                total += times * (tensor.experts or 1) * matrix
+    return total
+
+
+def module_names(block: Block, tensor: Tensor, quantization: "Quantization | None") -> list[tuple[str, int]]:
+    """The names of a tensor and how many layers each stands for: layers that no pattern parts have one."""
+    name = (block.prefix + tensor.name).removesuffix(".weight")
+    layers = block.layers or (0,)
+    if quantization is None or not tensor.linear or not quantization.by_layer or len(layers) == 1:
+        return [(name.replace("{}", str(layers[0])), block.copies)]
+    return [(name.replace("{}", str(layer)), 1) for layer in layers]
+
+
+def scheme_of(quantization: "Quantization | None", tensor: Tensor, name: str) -> "Scheme | None":
+    """How a tensor is quantised; None for one that stays in the model's dtype."""
+    if quantization is None or not tensor.linear:
+        return None
+    return quantization.of(
+        name.removesuffix(".gate_up_proj").removesuffix(".down_proj") if tensor.experts else name,
+        expert=bool(tensor.experts),
+    )
+
+
+@lru_cache(maxsize=64)
+def parameters(model: Architecture) -> Parameters:
+    """All parameters of a model. Raises NotModelled where its class has no closed form, ConfigError naming fields of
+    its config that are missing.
+    """
+    style = STYLES.get(model.architecture)
+    if style is None or model.hidden_size is None:
+        raise NotModelled(
+            f"{model.name}: no closed form of the parameters of {model.architecture}",
+            lacking=f"parameters of {model.architecture}",
+            fix="give --weights SIZE, or a folder with its safetensors",
+        )
+    fields = _fields(model)
+    built = tuple(blocks(model, style, fields))
+    tied = fields.raw("tie_word_embeddings") is True
+    unknown = ("the vision tower",) if model.multimodal and not any(b.place == VISION for b in built) else ()
+    fields.finish(model.architecture)
+    return Parameters(built, tied, unknown)
+
+
+def _fields(model: Architecture) -> Fields:
+    """The fields of a model's config, of the text part first."""
+    from hybridcalc.architecture.presets import shipped_config
+
+    config: Mapping[str, Any] = model.config if model.config is not None else shipped_config(model.name)
+    text = next((config[table] for table in TEXT_TABLES if isinstance(config.get(table), Mapping)), config)
+    return Fields(text, model.source if text is not config else model.name, fallback=config)
