@@ -10,7 +10,7 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.configuration import check_cache_mode
+from hybridcalc.engines.vllm.configuration import check_mode_all
 from hybridcalc.engines.vllm.pages import STATE
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import rules_for
@@ -45,7 +45,7 @@ def asked(options: Mapping[str, Any], model: Architecture | None) -> tuple[Setti
         mamba_cache_mode=mode,
         enable_prefix_caching=True,
     )
-    check_cache_mode(args, rules_for(args.engine_version)[0])
+    check_mode_all(args, rules_for(args.engine_version)[0])
     settings = Settings(
         "vllm",
         options["slots"],

@@ -390,9 +390,9 @@ def test_slots_that_admit_no_request_are_found_once(tmp_path: Path) -> None:
 
 
 def test_a_refusal_says_that_nothing_else_was_checked(tmp_path: Path) -> None:
-    checked = check(tmp_path, "vllm serve Qwen/Qwen3.6-35B-A3B --mamba-cache-mode all --max-num-seqs 8")
-    assert set(found(checked)) == {"HC042"}
-    assert checked.waiting == (("all", ("a launch that HC042 does not stop",)),)
+    checked = check(tmp_path, "vllm serve Qwen/Qwen3.6-35B-A3B --block-size 24 --max-num-seqs 8")
+    assert set(found(checked)) == {"HC047"}
+    assert checked.waiting == (("all", ("a launch that HC047 does not stop",)),)
 
 
 FIGURES = """deployments:

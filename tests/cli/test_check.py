@@ -131,7 +131,7 @@ def test_prefixes_of_ids_set_findings_aside_and_others_name_no_rule(here: Path) 
 
 def test_a_release_is_asked_for_at_the_image(here: Path) -> None:
     (here / "a.yaml").write_text(
-        "kind: Pod\nspec:\n  containers:\n    - image: vllm/vllm-openai:v0.33.0\n"
+        "kind: Pod\nspec:\n  containers:\n    - image: vllm/vllm-openai:v0.32.0\n"
         "      args: [--model, Qwen/Qwen3.6-35B-A3B, --mamba-cache-mode, all]\n"
     )
     (finding,) = run("check", "a.yaml", "--json").document["findings"]

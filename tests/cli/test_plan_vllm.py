@@ -123,13 +123,15 @@ REFUSED = {
     "long": ((*VLLM, "nemotron-h-8b", "--max-model-len", "8193", *MEMORY), "HC051", "create_engine_config"),
     "drafts": ((*NEMOTRON, *MEMORY, "--spec-tokens", "3"), "HC049", "create_engine_config"),
     "removed": ((*VLLM, "bamba-9b", *MEMORY), "HC043", "create_engine_config"),
-    "retired mode": ((*NEMOTRON, *MEMORY, "--mamba-cache-mode", "all"), "HC042", "create_engine_config"),
+    "retired mode": (
+        (*NEMOTRON, *MEMORY, "--mamba-cache-mode", "all", "--engine-version", "0.32.0"), "HC042", "create_engine_config"
+    ),
     "sequences": ((*NEMOTRON, *MEMORY, "--max-num-seqs", "5000"), "HC044", "cudagraph_mamba_check"),
     "unit": ((*NEMOTRON, *MEMORY, "--prefix-match-unit", "100"), "HC045", "resolve_kv_cache_block_sizes"),
     "ranks": ((*NEMOTRON, *MEMORY, "-tp", "3"), "HC050", "create_engine_config"),
     "block": ((*NEMOTRON, *MEMORY, "--block-size", "24"), "HC047", "initialize_model"),
     "weights": ((*NEMOTRON, "--gpu", "h100", "--weights", "90GiB"), "HC040", "initialize_model"),
-    "launch line": ((*MEMORY, *LAUNCH, "--mamba-cache-mode", "all"), "HC042", "create_engine_config"),
+    "launch line": ((*MEMORY, *LAUNCH, "--block-size", "24"), "HC047", "initialize_model"),
 }  # fmt: skip
 
 
@@ -223,7 +225,7 @@ def test_a_hybrid_that_is_not_modelled_says_so() -> None:
 @pytest.mark.parametrize(
     ("version", "note"),
     [
-        ("0.28.0", "vLLM 0.28.0: rules read in its source, not checked by its results"),
+        ("0.22.0", "vLLM 0.22.0: rules read in its source, not checked by its results"),
         ("0.31.2", "vLLM 0.31.2: the rules of 0.31.0 are used"),
     ],
 )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import fields
 from functools import cache
 from itertools import pairwise
 
 import pytest
 from present import present
-from test_vllm_vectors import CASES, model_of
+from vllm_cases import NEWEST, cases
 
 pytest.importorskip("torch")
 
@@ -17,26 +15,21 @@ from hybridcalc.crosscheck.devices import MetaMeter
 from hybridcalc.crosscheck.tensors import ELEMENT_BYTES, Sizes
 from hybridcalc.crosscheck.verification import measure, verify_shard
 from hybridcalc.crosscheck.vllm_tensors import block_tensors, page_bytes
-from hybridcalc.engines.vllm import EngineArgs
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 
-POOLED = [case_id for case_id, case in CASES.items() if "num_blocks" in (case["outputs"] or {})]
-GIVEN = {field.name for field in fields(EngineArgs)}
+CASES = {case.id: case for case in cases(NEWEST)}
+POOLED = [case_id for case_id, case in CASES.items() if "num_blocks" in case.recorded]
 
 
 @cache
 def prepared(case_id: str) -> Prepared:
-    case = CASES[case_id]
-    given = {name: value for name, value in case["args"].items() if name in GIVEN}
-    given = {"max_num_seqs": 256, "max_num_batched_tokens": 8192} | given
-    args = EngineArgs(**given, env=case["env"], engine_version=case["vllm"], gpu_capability=case["gpu_capability"])
-    return prepare(model_of(case["geometry"], json.dumps(case["args"].get("hf_overrides") or {})), args)
+    return prepare(CASES[case_id].model, CASES[case_id].args)
 
 
 @pytest.mark.parametrize("case_id", POOLED)
 def test_buffers_are_what_the_engine_allocates(case_id: str) -> None:
     """num_blocks x bytes_per_block; and the state views have the shapes and dtypes of the layer."""
-    outputs = CASES[case_id]["outputs"]
+    outputs = CASES[case_id].recorded
     tensors = block_tensors(prepared(case_id), Sizes(blocks=outputs["num_blocks"]))
     readings, _, _ = measure(tensors, MetaMeter())
     assert sum(reading.storage_bytes for reading in readings) == outputs["num_blocks"] * outputs["bytes_per_block"]
@@ -77,9 +70,7 @@ def test_blocks_grow_on_a_line_through_nothing() -> None:
 
 def test_a_short_group_leaves_the_last_layer_slots_untouched() -> None:
     """Kimi-Linear on one GPU: 27 layers in groups of which one is a layer short."""
-    case_id = next(
-        c for c in POOLED if c.startswith("kimi-linear") and len(set(CASES[c]["outputs"]["group_sizes"])) > 1
-    )
+    case_id = next(c for c in POOLED if "-kimi-linear" in c and len(set(CASES[c].recorded["group_sizes"])) > 1)
     ready = prepared(case_id)
     (tensor,) = block_tensors(ready, Sizes(blocks=3))
     short = min(range(len(ready.groups)), key=lambda number: ready.groups[number].layers)

@@ -357,12 +357,12 @@ def test_what_cannot_be_verified_gets_one_or_two_lines(
 @pytest.mark.parametrize(
     "words",
     [
-        ("--available", "40GiB", "--", "vllm", "serve", "Qwen/Qwen3.6-35B-A3B", "--mamba-cache-mode", "all"),
+        ("--available", "40GiB", "--", "vllm", "serve", "Qwen/Qwen3.6-35B-A3B", "--no-enable-chunked-prefill"),
         ("--available", "40GiB", "--", "vllm", "serve", "Qwen/Qwen3.6-35B-A3B", "--block-size", "7"),
         ("--rest", "1MiB", "--", "python -m sglang.launch_server --model-path moonshotai/Kimi-K3 --tp 8"),
         ("--rest", "28GiB", "--", "sglang", "serve", "moonshotai/Kimi-K3", "--tp", "5"),
     ],
-    ids=["retired mode", "block size", "too little memory", "ranks"],
+    ids=["chunked prefill", "block size", "too little memory", "ranks"],
 )
 def test_what_plan_refuses_is_not_verified(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """In the words of the plan."""

@@ -75,7 +75,7 @@ def test_a_layout_that_one_of_the_caches_cannot_read_is_refused(model: str, aske
 
 def test_a_pure_state_model_takes_the_layouts_that_hybrids_cannot() -> None:
     for asked in ("BHLNC", "LHBNC"):
-        assert resolve_layout(EngineArgs(env={"VLLM_KV_CACHE_LAYOUT": asked}), None) == asked
+        assert resolve_layout(EngineArgs(env={"VLLM_KV_CACHE_LAYOUT": asked}), rules_for(None)[0], None) == asked
 
 
 @pytest.mark.parametrize(("block", "near"), [(24, 32), (8, 16), (1, 16), (1000, 992)])

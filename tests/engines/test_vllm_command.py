@@ -83,7 +83,7 @@ def test_a_script_with_everything() -> None:
         compilation_config={"cudagraph_mode": "PIECEWISE"},
         env={"VLLM_SSM_CONV_STATE_LAYOUT": "DS", "VLLM_USE_V2_MODEL_RUNNER": "0"},
     )
-    assert (read.num_speculative_tokens, read.full_graphs, read.second_model_runner) == (3, False, False)
+    assert (read.num_speculative_tokens, read.full_graphs) == (3, False)
 
 
 @pytest.mark.parametrize(

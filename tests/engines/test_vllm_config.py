@@ -12,6 +12,7 @@ from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet, rules_for
 from hybridcalc.errors import InputError, Refusal, quoted
 from hybridcalc.shell.flags import wanted
+from hybridcalc.units import version_numbers
 
 NEMOTRON, NEXT, KIMI = "nemotron-h-8b", "qwen3-next-80b-a3b", "kimi-linear-48b-a3b"
 
@@ -34,8 +35,8 @@ def refusal(model: str = NEMOTRON, **given: Any) -> Refusal:
         ("1.0", "0.33.0", "vLLM 1.0: the rules of 0.33.0 are used"),
         ("0.22.1", "0.22.1", ""),
         ("0.32.9", "0.32.0", "vLLM 0.32.9: the rules of 0.32.0 are used"),
-        ("0.28.0", "0.28.0", "vLLM 0.28.0: rules read in its source, not checked by its results"),
-        ("0.22.0", "0.20.2", "vLLM 0.22.0: the rules of 0.20.2 are used"),
+        ("0.28.1", "0.28.0", "vLLM 0.28.1: the rules of 0.28.0 are used"),
+        ("0.22.0", "0.22.0", "vLLM 0.22.0: rules read in its source, not checked by its results"),
         ("0.18.0", "0.18.0", "vLLM 0.18.0: rules read in its source, not checked by its results"),
     ],
 )
@@ -52,26 +53,39 @@ def test_a_version_older_than_every_known_one_is_refused(version: str) -> None:
     assert caught.value.fix == "known: 0.18.0 to 0.33.0"
 
 
-CHANGED = {
-    "seqs_refused": "0.20.0", "caches_hybrid_prefixes": "0.26.0", "fine_hits": "0.26.0", "sparse_retention": "0.26.0",
-    "hits_recorded": "0.26.0", "latent_block": "0.27.0", "latent_fp8_triton": "0.27.0", "kda_draft_rows": "0.27.0",
-    "one_capacity_line": "0.28.0", "device_named": "0.28.0", "one_buffer": "0.28.0", "null_block_reserved": "0.29.0",
-    "checkpoint_blocks": "0.29.0", "shortconv_draft_rows": "0.29.0", "layout_line": "0.29.0",
-    "layout_recorded": "0.29.0", "group_lines": "0.30.0", "mode_all_refused": "0.32.0", "kernel_blocks": "0.32.0",
-    "class_counts_drafts": "0.32.0", "checkpoint_grid": "0.33.0",
+FROM_ON = {
+    "seqs_refused": "0.20.0", "conv_layout_switch": "0.20.0", "override_checked": "0.20.1", "graphs_charged": "0.21.0",
+    "bfloat16_states": "0.22.0", "drafts_in_mode_all": "0.22.0", "kda_joined": "0.23.0", "fine_hits": "0.26.0",
+    "sparse_retention": "0.26.0", "latent_block": "0.27.0", "latent_fp8_triton": "0.27.0", "kda_draft_rows": "0.27.0",
+    "replayssm": "0.27.0", "caches_hybrid_prefixes": "0.28.0", "one_capacity_line": "0.28.0", "device_named": "0.28.0",
+    "one_buffer": "0.28.0", "batch_16k": "0.28.0", "null_block_reserved": "0.29.0", "shortconv_draft_rows": "0.29.0",
+    "retention_checked": "0.29.0", "layouts_refused": "0.29.0", "recovers_kda": "0.29.0", "runner_v2": "0.29.0",
+    "layout_line": "0.29.0", "group_lines": "0.30.0", "kda_dtype_obeyed": "0.30.0", "replays_flashinfer": "0.30.0",
+    "kernel_blocks": "0.32.0", "class_counts_drafts": "0.32.0", "single_unit_checked": "0.32.0",
+    "replays_drafts": "0.32.0", "checkpoint_grid": "0.33.0", "gb10_is_small": "0.33.0",
 }  # fmt: skip
-ENDED = {"tokens_of_pool": "0.20.2", "all_by_default": "0.28.0", "caching_warned": "0.28.0", "modes": "0.32.0"}
+UNTIL = {
+    "least_block": "0.20.0", "tokens_of_pool": "0.20.1", "all_by_default": "0.28.0", "caching_warned": "0.28.0",
+    "modes": "0.32.0",
+}  # fmt: skip
+BETWEEN = {
+    "align_under_drafts": ("0.20.0", "0.22.0"), "kda_records_in_pool": ("0.29.0", "0.33.0"),
+    "replays_on_v2": ("0.29.0", "0.30.0"), "mode_all_refused": ("0.32.0", "0.33.0"),
+}  # fmt: skip
+OUTSIDE = {"context_parallel_groups": ("0.20.0", "0.26.0"), "kda_context_parallel": ("0.27.0", "0.28.0")}
+VALUES = {"checkpoints", "runner_v2_lacks", "replay_buffer_most", "utilization_percent"}
 
 
-def test_every_change_of_a_rule_is_kept_by_the_releases_after_it() -> None:
-    """Each rule changes once: with its release, and for good."""
+def test_every_rule_turns_with_its_release() -> None:
+    """What a rule says before, between and after the releases that changed it."""
     flags = set(RuleSet._fields) - {"version", "recorded"}
-    assert flags == {*CHANGED, *ENDED}
-    for name in flags:
-        turn = CHANGED.get(name) or ENDED[name]
+    assert flags == {*FROM_ON, *UNTIL, *BETWEEN, *OUTSIDE, *VALUES}
+    spans = {name: (first, "99.0") for name, first in FROM_ON.items()}
+    spans |= {name: ("0.0", last) for name, last in UNTIL.items()} | BETWEEN | OUTSIDE
+    for name, (first, last) in spans.items():
         for rules in RELEASES.rule_sets:
-            after = [int(part) for part in rules.version.split(".")] >= [int(part) for part in turn.split(".")]
-            assert getattr(rules, name) is (after if name in CHANGED else not after), (name, rules.version)
+            within = version_numbers(first) <= version_numbers(rules.version) < version_numbers(last)
+            assert getattr(rules, name) is (within != (name in OUTSIDE)), (name, rules.version)
 
 
 @pytest.mark.parametrize("version", ["main", "", "0.x", "0.33.0; rm"])
@@ -112,9 +126,9 @@ def test_the_cache_mode_follows_prefix_caching(given: dict[str, Any], mode: str,
     assert (ready.mode, ready.prefix_caching) == (mode, caching)
 
 
-@pytest.mark.parametrize("version", ["0.33.0", "0.32.0", "0.34.1"])
+@pytest.mark.parametrize("version", ["0.32.0", "0.32.9"])
 def test_a_retired_mode_is_refused(version: str) -> None:
-    """The engine would run align or stop; whoever typed it should know, in Python as on a command line."""
+    """Its command line has no such choice."""
     found = refusal("granite-4.0-h-small", mamba_cache_mode="all", engine_version=version)
     assert (found.rule, found.stage, found.exit_code) == ("HC042", "create_engine_config", 1)
     assert found.message == (
@@ -123,8 +137,9 @@ def test_a_retired_mode_is_refused(version: str) -> None:
     assert found.fix == "leave out --mamba-cache-mode, or use --engine-version 0.31.0"
 
 
-def test_a_retired_mode_is_refused_by_the_newest_release_where_none_is_named() -> None:
-    assert refusal(mamba_cache_mode="all").message.startswith(f"vLLM {RELEASES.newest} has no Mamba cache mode all: ")
+@pytest.mark.parametrize("version", ["0.33.0", "0.34.1", None])
+def test_the_newest_release_takes_the_mode_and_runs_another(version: str | None) -> None:
+    assert prepared(mamba_cache_mode="all", engine_version=version).mode == "align"
 
 
 @pytest.mark.parametrize("version", ["0.31.0", "0.31.1", "0.22.1"])

@@ -159,6 +159,12 @@ def test_one_group_takes_its_own_block_for_a_unit() -> None:
             "write --prefix-cache-retention-interval 1040",
         ),
         (
+            {"enable_prefix_caching": False},
+            1040,
+            "prefix_cache_retention_interval 1,040 is no multiple of the block of 532,480 tokens",
+            "write --prefix-cache-retention-interval 532480",
+        ),
+        (
             {},
             3000,
             "prefix_cache_retention_interval 3,000 is no multiple of the block of 1,040 tokens",
@@ -185,8 +191,8 @@ def test_a_retention_interval_is_whole_blocks_of_a_model_with_a_state(
         {"prefix_cache_retention_interval": 2080},
         {"prefix_cache_retention_interval": None},
         {"prefix_cache_retention_interval": 0, "model": "llama-3-8b"},
-        {"prefix_cache_retention_interval": 7, "enable_prefix_caching": False},
-        {"prefix_cache_retention_interval": 7, "engine_version": "0.22.1", "enable_prefix_caching": True},
+        {"prefix_cache_retention_interval": 1040 * 512, "enable_prefix_caching": False},
+        {"prefix_cache_retention_interval": 7, "engine_version": "0.28.0"},
     ],
 )
 def test_an_interval_that_is_none_of_this_starts(flags: dict[str, Any]) -> None:

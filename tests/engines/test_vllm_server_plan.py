@@ -263,7 +263,7 @@ def test_the_steps_compute_to_their_values() -> None:
         ("0.33.0", "GPU KV cache size: 793,993 tokens, Maximum concurrency for 8,192 tokens per request: 96.92x"),
         ("0.22.1", "GPU KV cache size: 1,474,560 tokens"),
         ("0.20.2", "GPU KV cache size: 1,474,560 tokens"),
-        ("0.20.1", "GPU KV cache size: 374,400 tokens"),
+        ("0.20.0", "GPU KV cache size: 374,400 tokens"),
         ("0.19.0", "GPU KV cache size: 374,400 tokens"),
     ],
 )

@@ -189,8 +189,8 @@ def test_points_that_differ_in_limits_and_memory_alone_share_one_preparation(mon
     assert (found[-1].values, found[-1].requests, found[-1].binding) == (("50", "50"), 50, "limit")
 
 
-def test_a_retired_cache_mode_stops_every_point_as_it_stops_a_plan() -> None:
+def test_a_refusal_stops_every_point_as_it_stops_a_plan() -> None:
     """Nothing is starred that does not start."""
-    _, found = swept(["granite-4.0-h-small", "--mamba-cache-mode", "all"], ["max-num-seqs=8,16"])
+    _, found = swept(["granite-4.0-h-small", "--block-size", "24"], ["max-num-seqs=8,16"])
     assert [point.requests for point in found] == [0, 0]
-    assert all(point.refusal.startswith("vLLM 0.33.0 has no Mamba cache mode all: ") for point in found)
+    assert all(point.refusal.startswith("FLASH_ATTN takes no block of 24 tokens: ") for point in found)

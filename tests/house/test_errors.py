@@ -104,9 +104,9 @@ def test_a_misspelt_flag_knows_the_flag_that_is_meant() -> None:
 
 
 def test_a_refusal_that_another_release_would_not_make_names_it() -> None:
-    error = refused("vllm", "granite-4.0-h-small", "--mamba-cache-mode all")
+    error = refused("vllm", "bamba-9b", "")
     assert isinstance(error, Refusal)
-    assert (error.rule, error.release) == ("HC042", "0.31.0")
+    assert (error.rule, error.release) == ("HC043", "0.23.0")
     assert error.fix.endswith(f"use --engine-version {error.release}")
 
 

@@ -197,6 +197,7 @@ HOLDERS = {
     "architecture/config_json": "which family a model class is of, and its model_type",
     "engines/sglang/states.py": "SGLang's rows",
     "engines/vllm/families.py": "vLLM's rows, and prefill kernels by the names it has for them",
+    "engines/vllm/releases.py": "from which release on its prefill kernels export states",
     "engines/vllm/pages.py": "prefill kernels by the names vLLM has for them",
     "crosscheck/sglang.py": "SGLang's own functions, which are named after families",
     "crosscheck/vllm.py": "vLLM's own functions, which are named after families",

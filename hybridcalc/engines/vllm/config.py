@@ -98,11 +98,6 @@ class EngineArgs(Arguments):
         return not self.enforce_eager and (mode is None or "FULL" in str(mode).upper())
 
     @property
-    def second_model_runner(self) -> bool:
-        """Whether model runner V2 serves, as it does unless the environment says otherwise."""
-        return self.env.get("VLLM_USE_V2_MODEL_RUNNER", "1").strip() != "0"
-
-    @property
     def capability(self) -> tuple[int, int]:
         """Compute capability of the GPU: (9, 0) is Hopper. Raises InputError for what is none."""
         major, _, minor = self.gpu_capability.partition(".")

@@ -8,11 +8,12 @@ Mirrors vLLM engine/arg_utils.py, config/vllm.py, config/cache.py, model_executo
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import NoReturn
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
-from hybridcalc.engines.vllm.layers import NEMOTRON, QWEN3_5, Backend, StateTensor, layer_state
+from hybridcalc.engines.vllm.layers import NEMOTRON, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
 from hybridcalc.errors import InputError, Refusal, ShardingError, with_release
 
@@ -22,12 +23,35 @@ SUFFIX_DRAFTS = 24
 """Draft tokens of the suffix method where none are given: the depth of its tree."""
 ASSUMED_LENGTH = 2048
 """max_model_len of a model whose config names no longest sequence."""
-REPLAYSSM_CLASSES = (*NEMOTRON, "KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
+RECOVERING = ("KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
+"""Classes that ReplaySSM recovers rejected drafts for."""
+PARALLEL_DRAFTERS = ("dflash", "dspark")
 
 
-def check_cache_mode(args: EngineArgs, rules: RuleSet) -> None:
-    """Raise Refusal for a cache mode that the release no longer has."""
-    if args.mamba_cache_mode == "all" and rules.mode_all_refused:
+def check_choices(args: EngineArgs, rules: RuleSet) -> None:
+    """Raise Refusal for a value that the release's own arguments do not take: a cache mode, the dtype of a state."""
+    version = args.engine_version or rules.version
+    if rules.mode_all_refused:
+        check_mode_all(args, rules)
+    for flag, dtype in (
+        ("--mamba-cache-dtype", args.mamba_cache_dtype),
+        ("--mamba-ssm-cache-dtype", args.mamba_ssm_cache_dtype),
+    ):
+        if dtype == "bfloat16" and not rules.bfloat16_states:
+            first = RELEASES.oldest_with("bfloat16_states", True)
+            raise Refusal(
+                f"vLLM {version} has no {flag} bfloat16: the first version that has it is {first}",
+                stage="create_engine_config",
+                rule="HC049",
+                fix=f"write auto, or {with_release(first)}",
+                flag=flag,
+                release=first,
+            )
+
+
+def check_mode_all(args: EngineArgs, rules: RuleSet) -> None:
+    """Raise Refusal for mode all where the release does not run it."""
+    if args.mamba_cache_mode == "all" and not rules.modes:
         last = RELEASES.newest_with("modes", True)
         raise Refusal(
             f"vLLM {args.engine_version or rules.version} has no Mamba cache mode all: the last version that had it is "
@@ -105,7 +129,8 @@ def cache_mode(model: Architecture, args: EngineArgs, rules: RuleSet, kind: Mode
     if not rules.modes:
         return True, "align"
     asked = args.mamba_cache_mode or "none"
-    wanted = "all" if asked == "none" and rules.all_by_default else asked
+    drafting = rules.align_under_drafts and args.num_speculative_tokens
+    wanted = "all" if asked == "none" and rules.all_by_default and not drafting else asked
     return True, "all" if wanted == "all" and kind.caches_all else "align"
 
 
@@ -122,7 +147,16 @@ def _refusal(rule: str, reason: str, fix: str, flag: str = "") -> Refusal:
     return Refusal(reason, stage="create_engine_config", rule=rule, fix=fix, flag=flag)
 
 
-def check_configuration(model: Architecture, args: EngineArgs, model_dtype: str, *, caching: bool) -> None:
+def check_configuration(
+    model: Architecture,
+    args: EngineArgs,
+    rules: RuleSet,
+    kind: ModelClass,
+    *,
+    model_dtype: str,
+    caching: bool,
+    mode: str,
+) -> None:
     """Raise Refusal for what the configuration refuses, in its order."""
     longest, asked = longest_of(model), args.max_model_len
     if longest and asked is not None and asked > longest and not _allows_long(args):
@@ -158,7 +192,8 @@ def check_configuration(model: Architecture, args: EngineArgs, model_dtype: str,
             "leave out --no-enable-chunked-prefill",
             "--enable-chunked-prefill",
         )
-    _check_replayssm(model, args, align=caching)
+    on_v2 = _on_runner_v2(model, args, rules, kind, mode=mode)
+    _check_replayssm(model, args, rules, mode=mode, on_v2=on_v2)
     dcp = args.decode_context_parallel_size
     if tp % dcp:
         raise _refusal(
@@ -184,11 +219,21 @@ def _allows_long(args: EngineArgs) -> bool:
     return args.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").strip().lower() in ("1", "true")
 
 
-def load(model: Architecture, args: EngineArgs, backend: Backend | None) -> tuple[tuple[StateTensor, ...], int]:
+def load(
+    model: Architecture, args: EngineArgs, rules: RuleSet, backend: Backend | None
+) -> tuple[tuple[StateTensor, ...], int]:
     """The state of one layer and its bytes. Raises Refusal for ranks or a block size that the layers refuse."""
     state: tuple[StateTensor, ...] = ()
     if model.state is not None:
-        taken = not _dtypes_that_do(model, args)
+        permits = family_rule(model).context_parallel
+        if args.decode_context_parallel_size > 1 and permits and not getattr(rules, permits):
+            raise Refusal(
+                f"{model.architecture} does not run context parallelism in this release",
+                stage="initialize_model",
+                rule="HC050",
+                fix=f"leave out --decode-context-parallel-size, or {with_release(RELEASES.newest)}",
+            )
+        taken = not dtypes_taken(model, args, rules)
         try:
             state = layer_state(model, args if taken else replace(args, mamba_ssm_cache_dtype="auto"))
         except ShardingError as error:
@@ -224,15 +269,9 @@ def ranks_that_divide(model: Architecture) -> str:
     return f"{', '.join(fitting)} do" if len(fitting) > 1 else "only 1 does" if fitting else ""
 
 
-def _dtypes_that_do(model: Architecture, args: EngineArgs) -> tuple[str, ...]:
-    """What the kernels take instead of --mamba-ssm-cache-dtype; none where they take it."""
-    taken = family_rule(model).kernel_dtypes if model.state is not None else ()
-    return () if args.mamba_ssm_cache_dtype in taken else taken
-
-
-def check_state_dtype(model: Architecture, args: EngineArgs) -> None:
+def check_state_dtype(model: Architecture, args: EngineArgs, rules: RuleSet) -> None:
     """Raise Refusal for a state in a dtype its kernels do not take."""
-    if model.state is not None and (taken := _dtypes_that_do(model, args)):
+    if model.state is not None and (taken := dtypes_taken(model, args, rules)):
         raise Refusal(
             f"vLLM keeps no {model.state.label} state in {args.mamba_ssm_cache_dtype}",
             stage="update_block_size_for_backend",
@@ -242,56 +281,79 @@ def check_state_dtype(model: Architecture, args: EngineArgs) -> None:
         )
 
 
-def _check_replayssm(model: Architecture, args: EngineArgs, *, align: bool) -> None:
-    """ReplaySSM: which classes, backends and buffers, with speculation and without."""
+def _on_runner_v2(model: Architecture, args: EngineArgs, rules: RuleSet, kind: ModelClass, *, mode: str) -> bool:
+    """Whether model runner V2 serves. Raises Refusal where the environment asks it for what it lacks."""
+    config, method = args.speculative_config or {}, args.speculative_method or ""
+    wanted = {
+        "mode all": mode == "all",
+        "eagle3 in stages": method == "eagle3" and args.pipeline_parallel_size > 1,
+        "parallel drafting": bool(config.get("parallel_drafting")) and method not in PARALLEL_DRAFTERS,
+        "ngram" if method == "ngram_gpu" else method: bool(method),
+    }
+    lacking = sorted(name for name, is_so in wanted.items() if is_so and name in rules.runner_v2_lacks)
+    asked = args.env.get("VLLM_USE_V2_MODEL_RUNNER")
+    if asked is None:
+        return (rules.runner_v2 or kind.runner_v2 or method == "dspark") and not lacking
+    if asked.strip() != "0" and lacking:
+        raise _refusal(
+            "HC049", f"model runner V2 does not run {lacking[0]}", "leave out VLLM_USE_V2_MODEL_RUNNER", "--env"
+        )
+    return asked.strip() != "0"
+
+
+def _check_replayssm(model: Architecture, args: EngineArgs, rules: RuleSet, *, mode: str, on_v2: bool) -> None:
+    """ReplaySSM: which classes, backends, runners and buffers, with speculation and without."""
+
+    def refuse(reason: str, fix: str = "leave out --use-replayssm", flag: str = "--use-replayssm") -> NoReturn:
+        raise _refusal("HC049", reason, fix, flag)
+
     if not args.use_replayssm:
         return
-    flashinfer, drafts = args.mamba_backend == "flashinfer", args.num_speculative_tokens
-    if model.architecture not in REPLAYSSM_CLASSES:
-        raise _refusal(
-            "HC049", f"{model.architecture} does not run ReplaySSM", "leave out --use-replayssm", "--use-replayssm"
-        )
-    if flashinfer and args.replayssm_buffer_len > 16:
-        raise _refusal(
-            "HC049",
-            "FlashInfer ReplaySSM takes a buffer of 16 steps at most",
-            "write --replayssm-buffer-len 16",
+    flashinfer, drafts, buffer = (
+        args.mamba_backend == "flashinfer",
+        args.num_speculative_tokens,
+        args.replayssm_buffer_len,
+    )
+    recovers = rules.recovers_kda and family_rule(model).records is not None if model.state is not None else False
+    if not rules.replayssm:
+        first = RELEASES.oldest_with("replayssm", True)
+        refuse(f"vLLM {args.engine_version or rules.version} has no ReplaySSM", with_release(first))
+    if model.architecture not in NEMOTRON and not (recovers and model.architecture in RECOVERING):
+        refuse(f"{model.architecture} does not run ReplaySSM")
+    if mode == "all":
+        refuse("ReplaySSM does not run with --mamba-cache-mode all", "write --mamba-cache-mode align")
+    if flashinfer and not rules.replays_flashinfer:
+        refuse("ReplaySSM runs on Triton kernels alone", "write --mamba-backend triton")
+    if flashinfer and rules.replay_buffer_most and buffer > rules.replay_buffer_most:
+        most = rules.replay_buffer_most
+        refuse(
+            f"FlashInfer ReplaySSM takes a buffer of {most} steps at most",
+            f"write --replayssm-buffer-len {most}",
             "--replayssm-buffer-len",
         )
-    if drafts and family_rule(model).replays_drafts:
+    if recovers and drafts:
+        if args.pipeline_parallel_size > 1:
+            refuse("KDA does not recover drafts in pipeline stages", "write -pp 1, or leave out --use-replayssm")
+        if mode == "align" and not on_v2:
+            refuse(
+                "KDA recovers drafts beside cached prefixes under model runner V2 alone, which does not serve here",
+                "add --no-enable-prefix-caching",
+            )
         return
-    if drafts and align:
-        raise _refusal(
-            "HC049",
-            "ReplaySSM with speculation does not run with prefix caching",
-            "add --no-enable-prefix-caching",
-            "--use-replayssm",
-        )
-    if drafts and args.replayssm_buffer_len < 1 + drafts:
-        raise _refusal(
-            "HC049",
+    if drafts and not rules.replays_drafts:
+        refuse("ReplaySSM does not run with speculation")
+    if drafts and mode == "align":
+        refuse("ReplaySSM with speculation does not run with prefix caching", "add --no-enable-prefix-caching")
+    if drafts and buffer < 1 + drafts:
+        refuse(
             f"ReplaySSM needs a buffer of 1 + {drafts} steps",
             f"write --replayssm-buffer-len {1 + drafts}",
             "--replayssm-buffer-len",
         )
     if drafts and not flashinfer:
-        raise _refusal(
-            "HC049",
-            "Triton ReplaySSM does not run with speculation",
-            "write --mamba-backend flashinfer",
-            "--use-replayssm",
-        )
-    if flashinfer and align:
-        raise _refusal(
-            "HC049",
-            "FlashInfer ReplaySSM does not run with prefix caching",
-            "add --no-enable-prefix-caching",
-            "--use-replayssm",
-        )
-    if not flashinfer and args.second_model_runner:
-        raise _refusal(
-            "HC049",
-            "Triton ReplaySSM does not run on model runner V2",
-            "write --mamba-backend flashinfer, or set VLLM_USE_V2_MODEL_RUNNER=0",
-            "--use-replayssm",
-        )
+        refuse("Triton ReplaySSM does not run with speculation", "write --mamba-backend flashinfer")
+    if flashinfer and mode == "align":
+        refuse("FlashInfer ReplaySSM does not run with prefix caching", "add --no-enable-prefix-caching")
+    if not flashinfer and on_v2 and not rules.replays_on_v2:
+        other = "write --mamba-backend flashinfer, or " if rules.replays_flashinfer else ""
+        refuse("Triton ReplaySSM does not run on model runner V2", f"{other}set VLLM_USE_V2_MODEL_RUNNER=0")

@@ -35,10 +35,11 @@ class ModelClass(NamedTuple):
     ``first`` and ``last`` bound the releases that have it ("" where no known release lies beyond). ``attention_first``:
     its attention layers register before its recurrent ones. ``caches_all``: 0.22.1 can keep a state at every block.
     ``class_omits_drafts``: in 0.22.1 the class sizes the page without the rows that drafts add to the layer.
-    ``checkpoint``: the prefill kernel that exports states between blocks ("mamba2", "gdn" or "kda"; "" for none).
-    ``state_dtype_obeyed``: a KDA layer that takes --mamba-ssm-cache-dtype. ``default_chunk``: 2,048 tokens, whatever
-    the config says. ``ignores_window``: its window layers keep full KV. ``mtp_layers``: attention layers of its own
-    draft model, where the config names no number.
+    ``checkpoint``: the prefill kernel that exports states between blocks, by its name in ``checkpoints`` of a release
+    ("" for none). ``state_dtype_obeyed``: a KDA layer that takes --mamba-ssm-cache-dtype; ``keeps_records``: one that
+    keeps the records of drafts that its class counts. ``default_chunk``: 2,048 tokens, whatever the config says.
+    ``ignores_window``: its window layers keep full KV. ``mtp_layers``: attention layers of its own draft model, where
+    the config names no number. ``runner_v2``: model runner V2 serves it in the releases where V1 is the default.
     """
 
     first: str = ""
@@ -48,9 +49,11 @@ class ModelClass(NamedTuple):
     class_omits_drafts: bool = False
     checkpoint: str = ""
     state_dtype_obeyed: bool = False
+    keeps_records: bool = False
     default_chunk: bool = False
     ignores_window: bool = False
     mtp_layers: int = 0
+    runner_v2: bool = False
 
 
 _MAMBA2 = ModelClass(caches_all=True, checkpoint="mamba2")
@@ -80,7 +83,7 @@ CLASSES: dict[str, ModelClass] = {
     "OlmoHybridForCausalLM": ModelClass(),
     "KimiLinearForCausalLM": ModelClass(),
     "KimiK3ForConditionalGeneration": ModelClass(
-        first="0.27.0", checkpoint="kda", state_dtype_obeyed=True, mtp_layers=1
+        first="0.27.0", checkpoint="kda", state_dtype_obeyed=True, keeps_records=True, mtp_layers=1, runner_v2=True
     ),
     "BailingMoeV2_5ForCausalLM": ModelClass(mtp_layers=1),
     "BailingMoeV3ForCausalLM": ModelClass(first="0.28.0", mtp_layers=1),
@@ -153,10 +156,12 @@ class FamilyRule(NamedTuple):
     """``backend``: name of the state backend. ``layer``: the state for (sizes, ranks, draft tokens, release's rules).
 
     ``ssm_dtype``: the temporal state has a dtype of its own; without one it is in the convolution's. ``kernel_dtypes``:
-    values of --mamba-ssm-cache-dtype that the kernels take, where they do not take all; such a state is float32 unless
-    the class obeys the flag, and the class sizes the page by the flag in any case. ``pages_omit_drafts``: the class
-    sizes the page without the rows of drafts. ``replays_drafts``: ReplaySSM with speculation has no more conditions.
-    ``rings``: the shapes of ReplaySSM's x, dt and B rings for (sizes, ranks, steps).
+    values of --mamba-ssm-cache-dtype that the kernels take, where they do not take all (``kda_dtype_obeyed`` of the
+    release); such a state is float32 unless the class obeys the flag, and the class sizes the page by the flag in any
+    case. ``pages_omit_drafts``: the class sizes the page without the rows of drafts. ``context_parallel``: the rule of
+    a release that lets it run context parallelism ("" for all). ``rings``: the shapes of ReplaySSM's x, dt and B rings
+    for (sizes, ranks, steps). ``records``: those of what drafts are recovered from, float32 first and then in the
+    model's dtype, for (sizes, ranks, drafts).
     """
 
     backend: str
@@ -164,8 +169,9 @@ class FamilyRule(NamedTuple):
     ssm_dtype: bool = True
     kernel_dtypes: tuple[str, ...] = ()
     pages_omit_drafts: bool = False
-    replays_drafts: bool = False
+    context_parallel: str = ""
     rings: Callable[[Any, int, int], tuple[tuple[int, ...], ...]] | None = None
+    records: Callable[[Any, int, int], tuple[tuple[int, ...], ...]] | None = None
 
 
 def family_rule(model: Architecture) -> FamilyRule:
@@ -181,10 +187,14 @@ def _gdn(state: "GatedDeltaNet", tp: int, drafts: int, rules: RuleSet) -> Layer:
 
 def _kda(state: "KimiDelta", tp: int, drafts: int, rules: RuleSet) -> Layer:
     part = _divide(state.num_heads * state.head_dim, tp)
-    windows: tuple[tuple[int, int], ...] = ((state.conv_kernel - 1 + drafts, 3 * part),)
-    if not rules.kda_draft_rows:
-        windows = ((state.conv_kernel - 1, part),) * 3
+    rows = state.conv_kernel - 1 + (drafts if rules.kda_draft_rows else 0)
+    windows: tuple[tuple[int, int], ...] = ((rows, 3 * part),) if rules.kda_joined else ((rows, part),) * 3
     return Layer(windows, (_divide(state.num_heads, tp), state.head_dim, state.head_dim))
+
+
+def _kda_records(state: "KimiDelta", tp: int, drafts: int) -> tuple[tuple[int, ...], ...]:
+    heads = _divide(state.num_heads, tp)
+    return (heads, 1 + drafts, state.head_dim), (heads, 1 + drafts, 2 * state.head_dim)
 
 
 def _mamba2(state: "Mamba2", tp: int, drafts: int, rules: RuleSet) -> Layer:
@@ -227,7 +237,13 @@ def _divide(total: int, tp: int) -> int:
 
 FAMILY_RULES = {
     "gdn": FamilyRule("GDN_ATTN", _gdn),
-    "kda": FamilyRule("GDN_ATTN", _kda, kernel_dtypes=("auto", "float32", "bfloat16"), replays_drafts=True),
+    "kda": FamilyRule(
+        "GDN_ATTN",
+        _kda,
+        kernel_dtypes=("auto", "float32", "bfloat16"),
+        context_parallel="kda_context_parallel",
+        records=_kda_records,
+    ),
     "mamba2": FamilyRule("MAMBA2_ATTN", _mamba2, rings=_mamba2_rings),
     "mamba1": FamilyRule("MAMBA1_ATTN", _mamba1),
     "lightning": FamilyRule("LINEAR_ATTN", _lightning, ssm_dtype=False),

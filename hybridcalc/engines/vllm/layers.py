@@ -89,13 +89,17 @@ def backend_names(model: Architecture, backend: Backend | None, args: EngineArgs
     return sorted(names)
 
 
-def resolve_layout(args: EngineArgs, backend: Backend | None) -> str:
-    """The cache layout: VLLM_KV_CACHE_LAYOUT, or the backend's default. Raises Refusal for one it cannot read."""
+def resolve_layout(args: EngineArgs, rules: RuleSet, backend: Backend | None) -> str:
+    """The cache layout: VLLM_KV_CACHE_LAYOUT, or the backend's default. Raises Refusal for one it cannot read, which
+    releases before that ignore.
+    """
     candidates = backend.layouts if backend is not None else PURE_STATE_LAYOUTS
     asked = args.env.get("VLLM_KV_CACHE_LAYOUT")
     if asked is None:
         return candidates[0]
     layout = LAYOUT_ALIASES.get(asked, asked)
+    if layout not in candidates and not rules.layouts_refused:
+        return candidates[0]
     if layout not in candidates:
         raise Refusal(
             f"VLLM_KV_CACHE_LAYOUT={layout[:20]} is no layout that both caches can be kept in",
@@ -143,14 +147,30 @@ def layer_state(model: Architecture, args: EngineArgs) -> tuple[StateTensor, ...
     """
     if model.state is None:
         raise NotModelled(f"{model.name} has no recurrent layer: it keeps no state")
-    rule = family_rule(model)
-    conv_dtype, ssm_dtype = _dtypes(model, args)
-    release = rules_for(args.engine_version)[0]
+    rule, release = family_rule(model), rules_for(args.engine_version)[0]
+    conv_dtype, ssm_dtype = _dtypes(model, args, release)
     layer = rule.layer(model.state, args.tensor_parallel_size, args.num_speculative_tokens, release)
-    tensors = [StateTensor(_laid_out(window, args), conv_dtype) for window in layer.windows]
+    turned = release.conv_layout_switch and args.env.get("VLLM_SSM_CONV_STATE_LAYOUT") == "DS"
+    tensors = [StateTensor(window[::-1] if turned else window, conv_dtype) for window in layer.windows]
     if layer.temporal:
         tensors.append(StateTensor(layer.temporal, ssm_dtype if rule.ssm_dtype else conv_dtype))
-    return (*tensors, *_replay_rings(model, args))
+    recovered = records(model, args, release) if CLASSES.get(model.architecture, ModelClass()).keeps_records else ()
+    return (*tensors, *_replay_rings(model, args), *recovered)
+
+
+def records(model: Architecture, args: EngineArgs, rules: RuleSet) -> tuple[StateTensor, ...]:
+    """What a KDA layer recovers rejected drafts from, where ReplaySSM keeps it in the pool."""
+    shapes = family_rule(model).records
+    if shapes is None or not (args.use_replayssm and args.num_speculative_tokens and rules.kda_records_in_pool):
+        return ()
+    whole, own = shapes(model.state, args.tensor_parallel_size, args.num_speculative_tokens)
+    return StateTensor(whole, "float32"), StateTensor(own, model.model_dtype if args.dtype == "auto" else args.dtype)
+
+
+def dtypes_taken(model: Architecture, args: EngineArgs, rules: RuleSet) -> tuple[str, ...]:
+    """The values that --mamba-ssm-cache-dtype may have instead of its own; none where the kernels take that one."""
+    taken = family_rule(model).kernel_dtypes if model.state is not None and rules.kda_dtype_obeyed else ()
+    return () if args.mamba_ssm_cache_dtype in taken else taken
 
 
 def state_parts(model: Architecture, args: EngineArgs, tensors: tuple[StateTensor, ...]) -> tuple[int, int]:
@@ -168,20 +188,19 @@ def state_bytes_per_layer(model: Architecture, args: EngineArgs) -> int:
     return sum(tensor.bytes for tensor in layer_state(model, args))
 
 
-def _dtypes(model: Architecture, args: EngineArgs) -> tuple[str, str]:
+def _dtypes(model: Architecture, args: EngineArgs, rules: RuleSet) -> tuple[str, str]:
     model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
     conv = model_dtype if args.mamba_cache_dtype == "auto" else args.mamba_cache_dtype
-    if takes := family_rule(model).kernel_dtypes:
-        if args.mamba_ssm_cache_dtype not in takes:
-            label = model.state.label if model.state is not None else ""
-            raise IllegalCombination(
-                f"vLLM keeps no {label} state in {args.mamba_ssm_cache_dtype}",
-                fix=f"one of {', '.join(takes)}",
-                flag="--mamba-ssm-cache-dtype",
-            )
-        obeyed = (
-            CLASSES.get(model.architecture, ModelClass()).state_dtype_obeyed and args.mamba_ssm_cache_dtype != "auto"
+    if takes := dtypes_taken(model, args, rules):
+        label = model.state.label if model.state is not None else ""
+        raise IllegalCombination(
+            f"vLLM keeps no {label} state in {args.mamba_ssm_cache_dtype}",
+            fix=f"one of {', '.join(takes)}",
+            flag="--mamba-ssm-cache-dtype",
         )
+    if family_rule(model).kernel_dtypes:
+        kind = CLASSES.get(model.architecture, ModelClass())
+        obeyed = kind.state_dtype_obeyed and rules.kda_dtype_obeyed and args.mamba_ssm_cache_dtype != "auto"
         return conv, args.mamba_ssm_cache_dtype if obeyed else "float32"
     if args.mamba_ssm_cache_dtype != "auto":
         return conv, args.mamba_ssm_cache_dtype
@@ -199,10 +218,6 @@ def _declared(model: Architecture, dtype: str) -> str:
             f"{model.name} declares a state dtype {quoted(dtype)}", fix=f"one of {', '.join(STATE_DTYPES)}"
         )
     return dtype
-
-
-def _laid_out(shape: tuple[int, int], args: EngineArgs) -> tuple[int, int]:
-    return shape[::-1] if args.env.get("VLLM_SSM_CONV_STATE_LAYOUT") == "DS" else shape
 
 
 def _replay_rings(model: Architecture, args: EngineArgs) -> tuple[StateTensor, ...]:

@@ -41,13 +41,16 @@ from hybridcalc.engines.vllm.layers import (
     StateTensor,
     kv_element_bytes,
     layer_state,
+    records,
 )
 from hybridcalc.engines.vllm.releases import RuleSet
 from hybridcalc.errors import NotModelled, Refusal
 from hybridcalc.formulas.pages import aligned_block, blocks_for
 from hybridcalc.units import DTYPE_BYTES
 
-LATENT_BLOCK, DEFAULT_CHUNK = 128, 2048
+LATENT_BLOCK, LATENT_STEP, DEFAULT_CHUNK = 128, 64, 2048
+WIDE_HEAD = 256
+"""Dimensions of a head for which FlashInfer on Blackwell takes no block of 16."""
 GDN_GRID, KDA_GRID = 64, 16
 """Tokens between the states that a prefill kernel can export."""
 
@@ -88,7 +91,7 @@ def checkpoint_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rul
 
     GDN on the FlashInfer kernel: 64. KDA on FlashKDA (a bounded gate, which Kimi-K3 has): 16. Mamba2: anywhere.
     """
-    if not rules.checkpoint_blocks:
+    if kind.checkpoint not in rules.checkpoints:
         return None
     major, _ = args.capability
     if kind.checkpoint == "mamba2":
@@ -115,9 +118,10 @@ def class_state(model: Architecture, args: EngineArgs, kind: ModelClass, rules: 
     if rule.pages_omit_drafts or (kind.class_omits_drafts and not rules.class_counts_drafts):
         args = replace(args, speculative_config=None, num_speculative_tokens=0)
     tensors = layer_state(model, args)
-    if rule.kernel_dtypes and args.mamba_ssm_cache_dtype == "bfloat16":
-        tensors = (*tensors[:-1], StateTensor(tensors[-1].shape, "bfloat16"))
-    return tensors
+    if rule.kernel_dtypes and rules.kda_dtype_obeyed and args.mamba_ssm_cache_dtype == "bfloat16":
+        at = len(rule.layer(model.state, args.tensor_parallel_size, args.num_speculative_tokens, rules).windows)
+        tensors = (*tensors[:at], StateTensor(tensors[at].shape, "bfloat16"), *tensors[at + 1 :])
+    return tensors if kind.keeps_records else (*tensors, *records(model, args, rules))
 
 
 def resolve_pages(
@@ -141,7 +145,7 @@ def resolve_pages(
     needed = sum(tensor.bytes for tensor in class_state(model, args, kind, rules))
     if backend is None or not needed:
         return Pages(first, mamba_block, needed, needed, first, False, None)
-    unit = max(backend.kernel_block, first)
+    unit = _least_unit(model, args, backend) if rules.least_block else max(backend.kernel_block, first)
     if rules.latent_block and isinstance(model.attention, LatentKV):
         unit = max(unit, LATENT_BLOCK)
     if mode == "align" and rules.checkpoint_grid:
@@ -160,6 +164,14 @@ def resolve_pages(
         mamba_block = block
     page = block * kv_bytes
     return Pages(block, mamba_block, page, needed, first, grown, page if page != needed else None)
+
+
+def _least_unit(model: Architecture, args: EngineArgs, backend: Backend) -> int:
+    """What the block was a multiple of while --block-size was only the least: of kernels, by the kind of attention."""
+    if isinstance(model.attention, LatentKV):
+        return max(LATENT_STEP, backend.kernel_block) if backend.name == "CUTLASS_MLA" else LATENT_STEP
+    wide = args.capability[0] == 10 and getattr(model.attention, "head_dim", 0) == WIDE_HEAD
+    return 2 * DEFAULT_BLOCK if wide and args.attention_backend in (None, "FLASHINFER") else DEFAULT_BLOCK
 
 
 def check_layer_fits(model: Architecture, args: EngineArgs, pages: Pages, layer_bytes: int) -> None:

@@ -13,7 +13,7 @@ from hybridcalc.engines.vllm import loglines
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, check_arguments, check_together
 from hybridcalc.engines.vllm.configuration import (
     cache_mode,
-    check_cache_mode,
+    check_choices,
     check_configuration,
     check_state_dtype,
     load,
@@ -38,8 +38,8 @@ from hybridcalc.engines.vllm.pages import (
 )
 from hybridcalc.engines.vllm.pages import Prepared as Prepared
 from hybridcalc.engines.vllm.pages import Sizing as Sizing
-from hybridcalc.engines.vllm.releases import rules_for
-from hybridcalc.errors import NotModelled, Refusal
+from hybridcalc.engines.vllm.releases import RELEASES, rules_for
+from hybridcalc.errors import NotModelled, Refusal, with_release
 from hybridcalc.formulas.pages import divisors
 from hybridcalc.units import GIB
 
@@ -59,14 +59,14 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     check_arguments(args)
     check_together(args)
     rules, _ = rules_for(args.engine_version)
-    check_cache_mode(args, rules)
+    check_choices(args, rules)
     kind = model_class(model, args.engine_version or rules.version)
     args, draft_layers = with_drafts(model, args, kind)
     caching, mode = cache_mode(model, args, rules, kind)
     model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
     ssm = ssm_setting(model, args)
     log += loglines.configuration(model, args, rules, kind, ssm_setting=ssm, caching=caching, mode=mode)
-    check_configuration(model, args, model_dtype, caching=caching)
+    check_configuration(model, args, rules, kind, model_dtype=model_dtype, caching=caching, mode=mode)
     length = model_length(model, args)
     settled |= {
         "model_dtype": f"torch.{model_dtype}",
@@ -80,10 +80,10 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         "max_model_len": length,
     }
     backend = attention_backend(model, args, rules, model_dtype)
-    state, state_bytes = load(model, args, backend)
+    state, state_bytes = load(model, args, rules, backend)
     kv_bytes = kv_bytes_per_token(model, args, model_dtype)
     settled["attention_backends"] = backend_names(model, backend, args)
-    check_state_dtype(model, args)
+    check_state_dtype(model, args, rules)
     pages = resolve_pages(model, args, rules, kind, backend, mode=mode, kv_bytes=kv_bytes, length=length)
     log += loglines.block_size(pages, args.block_size, backend)
     settled |= {"attn_block_size": pages.block, "mamba_block_size": pages.mamba_block}
@@ -100,7 +100,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         settled["attn_bytes_per_token_per_layer"] = float(kv_bytes)
     if pages.padded is not None and state_bytes:
         settled["padding_pct"] = 100 * (pages.padded - state_bytes) / state_bytes
-    layout = resolve_layout(args, backend)
+    layout = resolve_layout(args, rules, backend)
     if args.disable_hybrid_kv_cache_manager and state and backend is not None:
         raise Refusal(
             "--disable-hybrid-kv-cache-manager cannot bring attention and recurrent layers to one kind of cache",
@@ -120,7 +120,9 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     bytes_per_block = max(group.layers for group in groups) * page
     held = Residency(
         mode=mode,
-        drafts=0 if args.use_replayssm else args.num_speculative_tokens,
+        drafts=0
+        if args.use_replayssm or (mode == "all" and not rules.drafts_in_mode_all)
+        else args.num_speculative_tokens,
         checkpoints=int(checkpoint_grid(model, args, kind, rules) is not None),
         dcp=args.decode_context_parallel_size,
         window=model.window or 0,
@@ -130,9 +132,8 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         "group_sizes": [group.layers for group in groups],
         "num_groups": len(groups),
         "bytes_per_block": bytes_per_block,
+        "layout": layout,
     }
-    if rules.layout_recorded:
-        settled["layout"] = layout
     ready = Prepared(
         model,
         args,
@@ -219,7 +220,8 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
 def usable_bytes(ready: Prepared, available_bytes: int) -> int:
     """Bytes that the memory check counts: those of the blocks that an override asks for, less the null block (0.33)."""
     override, per_block = ready.args.num_gpu_blocks_override, ready.bytes_per_block
-    available = available_bytes if override is None else override * per_block
+    counted = override is not None and ready.rules.override_checked
+    available = (override or 0) * per_block if counted else available_bytes
     return available - per_block if ready.rules.null_block_reserved else available
 
 
@@ -252,7 +254,7 @@ def log_lines(ready: Prepared, sizing: Sizing) -> list[str]:
 
 
 def _sized(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    return {
         "num_blocks": sizing.blocks,
         "allocated_bytes": sizing.blocks * ready.bytes_per_block,
         "group_blocks_per_request": [blocks_held(group, sizing.length, ready.held) for group in ready.groups],
@@ -262,13 +264,9 @@ def _sized(ready: Prepared, sizing: Sizing) -> dict[str, Any]:
         "kv_cache_size_tokens": sizing.tokens,
         "scheduler_block_size": sizing.scheduler_block,
         "hash_block_size": sizing.hash_block,
+        "cache_hit_alignment_tokens": sizing.hit_tokens,
+        "block_table_row_len": [table_row(group, sizing.length, ready.held) for group in ready.groups],
     }
-    if ready.rules.hits_recorded:
-        found |= {
-            "cache_hit_alignment_tokens": sizing.hit_tokens,
-            "block_table_row_len": [table_row(group, sizing.length, ready.held) for group in ready.groups],
-        }
-    return found
 
 
 def _refusal(
@@ -306,8 +304,13 @@ def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int
             ready, available_bytes, "resolve_kv_cache_block_sizes", "HC045", reason, fix, sizing=sizing, without=after
         )
 
+    if len(spans) > 1 and args.decode_context_parallel_size > 1 and not ready.rules.context_parallel_groups:
+        raise refuse(
+            "layers of several groups do not run context parallelism",
+            f"leave out --decode-context-parallel-size, or {with_release(RELEASES.newest)}",
+        )
     if len(spans) == 1:
-        if ready.prefix_caching and unit not in (None, whole):
+        if ready.prefix_caching and unit not in (None, whole) and ready.rules.single_unit_checked:
             raise refuse(
                 f"prefix_match_unit {unit} is not the block of {whole:,} tokens, and there is one group",
                 f"leave it out, or write --prefix-match-unit {whole}",
@@ -348,7 +351,7 @@ def _in_flight_tokens(args: EngineArgs) -> int:
 
 def _check_retention(ready: Prepared, sizing: Sizing) -> None:
     interval = ready.args.prefix_cache_retention_interval
-    if not ready.prefix_caching or not ready.rules.sparse_retention or not interval:
+    if not ready.rules.retention_checked or not interval:
         return
     kinds = {group.kind for group in ready.groups}
     step = sizing.scheduler_block

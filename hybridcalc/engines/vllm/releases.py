@@ -1,6 +1,7 @@
 """What does each release of vLLM do its own way? `RuleSet` has a field a fact, `CHANGES` a row a change.
 
-Of 0.19.0 only the token figure that it prints is known to differ from 0.22.1 (vLLM issue 40691).
+Releases from 0.19.0 on were recorded, but for those between whose neighbours say the same; 0.18.0 is what 0.19.0
+changed nothing of (its token figure is that of vLLM issue 40691).
 """
 
 from typing import NamedTuple
@@ -12,19 +13,36 @@ class RuleSet(NamedTuple):
     """What a release does its own way; everything else is common to all. The defaults are those of 0.18.0.
 
     Prefixes: ``caches_hybrid_prefixes``: caching is on by default for hybrids; ``fine_hits``: hits may land inside a
-    block; ``sparse_retention``: few states of a prefix are kept unless told otherwise, and an interval is checked.
-    Cache modes: ``modes``: --mamba-cache-mode is obeyed; ``all_by_default``: mode all is taken where a class supports
-    it, else align; ``mode_all_refused``: an explicit mode all does not start.
-    Pages: ``latent_block``: MLA blocks are multiples of 128; ``latent_fp8_triton``: fp8 MLA runs on Triton kernels;
-    ``kernel_blocks``: a block is a multiple of the kernels' own; ``checkpoint_blocks``: prefill checkpoints take a
-    block; ``checkpoint_grid``: blocks lie on their grid; ``class_counts_drafts``: every class sizes the page with the
-    rows that drafts add; ``kda_draft_rows``, ``shortconv_draft_rows``: drafts widen these convolutions.
-    Memory: ``seqs_refused``: max_num_seqs above the blocks does not start; ``null_block_reserved``: the memory check
-    leaves out block 0; ``one_buffer``: all layers lie on one buffer, not one a layer slot.
+    block; ``sparse_retention``: few states of a prefix are kept unless told otherwise; ``retention_checked``: an
+    interval is held against the scheduler's block, with caching and without; ``single_unit_checked``: a match unit is
+    the block where there is one group.
+    Cache modes: ``modes``: --mamba-cache-mode is obeyed; ``mode_all_refused``: it does not take all;
+    ``all_by_default``: mode all is taken where a class supports it, else align; ``align_under_drafts``: with drafts
+    align is the default; ``drafts_in_mode_all``: mode all holds blocks for drafts.
+    States: ``bfloat16_states``: --mamba-cache-dtype and --mamba-ssm-cache-dtype take bfloat16; ``kda_dtype_obeyed``:
+    the latter says something about KDA; ``conv_layout_switch``: VLLM_SSM_CONV_STATE_LAYOUT is read; ``kda_joined``: KDA
+    keeps one window, not one each for q, k and v; ``kda_draft_rows``, ``shortconv_draft_rows``: drafts widen these
+    convolutions.
+    Pages: ``least_block``: --block-size is only the least block, which is a multiple of 16, of 64 or 128 for MLA;
+    ``latent_block``: MLA blocks are multiples of 128; ``latent_fp8_triton``: fp8 MLA runs on Triton kernels;
+    ``kernel_blocks``: a block is a multiple of every backend's own; ``checkpoints``: the kernels whose prefill exports
+    states into a block of their own; ``checkpoint_grid``: blocks lie on their grid; ``class_counts_drafts``: every
+    class sizes the page with the rows that drafts add.
+    Context parallelism: ``context_parallel_groups``: several groups of layers run it; ``kda_context_parallel``: KDA
+    models do.
+    ReplaySSM: ``replayssm``: it exists; ``recovers_kda``: KDA recovers rejected drafts by it; ``replays_flashinfer``:
+    on FlashInfer kernels too; ``replays_on_v2``: Triton kernels run under model runner V2; ``replays_drafts``: with
+    drafts on FlashInfer; ``replay_buffer_most``: steps of its buffer there at most, 0 for no bound;
+    ``kda_records_in_pool``: what KDA recovers from lies in the pool. ``runner_v2``: model runner V2 serves unless it
+    lacks something; ``runner_v2_lacks``: what it lacks.
+    Memory: ``seqs_refused``: max_num_seqs above the blocks does not start; ``override_checked``: the memory check
+    counts the blocks of an override; ``null_block_reserved``: it leaves out block 0; ``layouts_refused``: a layout that
+    cannot be is refused, not ignored; ``one_buffer``: all layers lie on one buffer, not one a layer slot.
+    Defaults: ``utilization_percent`` of the GPU; ``graphs_charged``: CUDA graphs are measured before the cache is
+    sized; ``batch_16k``: batches of 16,384 tokens on 160 GiB and more; ``gb10_is_small``: as GPUs below 70 GiB.
     Log: ``tokens_of_pool``: the token figure is blocks // groups x block, not concurrency x max_model_len;
     ``one_capacity_line``: tokens and concurrency share a line; ``caching_warned``: caching states is called
-    experimental; ``device_named``: sizes say "GiB GPU"; ``layout_line``, ``group_lines``. Figures that a recorded
-    start-up includes: ``hits_recorded``, ``layout_recorded``.
+    experimental; ``device_named``: sizes say "GiB GPU"; ``layout_line``, ``group_lines``.
     """
 
     version: str
@@ -32,68 +50,143 @@ class RuleSet(NamedTuple):
     caches_hybrid_prefixes: bool = False
     fine_hits: bool = False
     sparse_retention: bool = False
+    retention_checked: bool = False
+    single_unit_checked: bool = False
     modes: bool = True
-    all_by_default: bool = True
     mode_all_refused: bool = False
+    all_by_default: bool = True
+    align_under_drafts: bool = False
+    drafts_in_mode_all: bool = False
+    bfloat16_states: bool = False
+    kda_dtype_obeyed: bool = False
+    conv_layout_switch: bool = False
+    kda_joined: bool = False
+    kda_draft_rows: bool = False
+    shortconv_draft_rows: bool = False
+    least_block: bool = True
     latent_block: bool = False
     latent_fp8_triton: bool = False
     kernel_blocks: bool = False
-    checkpoint_blocks: bool = False
+    checkpoints: frozenset[str] = frozenset()
     checkpoint_grid: bool = False
     class_counts_drafts: bool = False
-    kda_draft_rows: bool = False
-    shortconv_draft_rows: bool = False
+    context_parallel_groups: bool = True
+    kda_context_parallel: bool = True
+    replayssm: bool = False
+    recovers_kda: bool = False
+    replays_flashinfer: bool = False
+    replays_on_v2: bool = False
+    replays_drafts: bool = False
+    kda_records_in_pool: bool = False
+    replay_buffer_most: int = 0
+    runner_v2: bool = False
+    runner_v2_lacks: frozenset[str] = frozenset()
     seqs_refused: bool = False
+    override_checked: bool = False
     null_block_reserved: bool = False
+    layouts_refused: bool = False
     one_buffer: bool = False
+    utilization_percent: int = 90
+    graphs_charged: bool = False
+    batch_16k: bool = False
+    gb10_is_small: bool = False
     tokens_of_pool: bool = True
     one_capacity_line: bool = False
     device_named: bool = False
     caching_warned: bool = True
     layout_line: bool = False
     group_lines: bool = False
-    hits_recorded: bool = False
-    layout_recorded: bool = False
 
 
 LINES = frozenset({
     "tokens_of_pool", "one_capacity_line", "caching_warned", "device_named", "layout_line", "group_lines",
-    "hits_recorded", "layout_recorded",
 })  # fmt: skip
 """Rules that change what is printed, and no figure that is."""
-READ = "its source, not its results"
+READ, RESULTS = "its source, not its results", "results of its own classes"
 PLANNING, UTILS, HITS = "v1/core/kv_cache_planning.py", "v1/core/kv_cache_utils.py", "v1/core/kv_cache_coordinator.py"
 BLOCKS, LAYERS, SHAPES = "platforms/interface.py", "model_executor/layers/mamba/", "layers/mamba/mamba_utils.py"
+HOOKS, CONFIG, ARGS = "model_executor/models/config.py", "config/vllm.py", "engine/arg_utils.py"
+REPLAY, RUNNER = f"{CONFIG} validate_mamba_cached_kernel", f"{CONFIG} use_v2_model_runner"
+DRAFTS_ON_V1 = frozenset({"ngram", "suffix", "medusa", "mlp_speculator", "custom_class", "parallel drafting"})
+"""Drafts for which model runner V2 stood back when it became the default."""
 CHANGES: tuple[Change, ...] = (
     Change("0.18.0", RECORDED, False, READ),
+    Change("0.19.0", RECORDED, True, RESULTS),
     Change("0.20.0", "seqs_refused", True, "config/compilation.py"),
-    Change("0.20.2", "tokens_of_pool", False, f"{UTILS} _report_kv_cache_config"),
-    Change("0.22.1", RECORDED, True, "results of its own classes"),
-    Change("0.26.0", "caches_hybrid_prefixes", True, "engine/arg_utils.py"),
+    Change("0.20.0", "least_block", False, f"{HOOKS} HybridAttentionMambaModelConfig"),
+    Change("0.20.0", "align_under_drafts", True, f"{HOOKS} MambaModelConfig"),
+    Change("0.20.0", "conv_layout_switch", True, f"{LAYERS} mamba_utils.py"),
+    Change("0.20.0", "context_parallel_groups", False, f"{UTILS} resolve_kv_cache_block_sizes"),
+    Change("0.20.0", "utilization_percent", 92, "config/cache.py"),
+    Change("0.20.1", "tokens_of_pool", False, f"{UTILS} _report_kv_cache_config"),
+    Change("0.20.1", "override_checked", True, f"{UTILS} get_kv_cache_configs"),
+    Change("0.20.2", RECORDED, True, RESULTS),
+    Change("0.21.0", "graphs_charged", True, "v1/worker/gpu_worker.py"),
+    Change("0.21.0", RECORDED, True, RESULTS),
+    Change("0.22.0", "bfloat16_states", True, "config/cache.py MambaDType"),
+    Change("0.22.0", "align_under_drafts", False, f"{HOOKS} MambaModelConfig"),
+    Change("0.22.0", "drafts_in_mode_all", True, "v1/kv_cache_interface.py MambaSpec"),
+    Change("0.22.1", RECORDED, True, RESULTS),
+    Change("0.23.0", "kda_joined", True, SHAPES),
+    Change("0.23.0", RECORDED, True, RESULTS),
+    Change("0.24.0", RECORDED, True, RESULTS),
+    Change("0.25.1", RECORDED, True, RESULTS),
+    Change("0.26.0", "context_parallel_groups", True, f"{UTILS} resolve_kv_cache_block_sizes"),
     Change("0.26.0", "fine_hits", True, HITS),
     Change("0.26.0", "sparse_retention", True, HITS),
-    Change("0.26.0", "hits_recorded", True, HITS),
+    Change("0.26.0", RECORDED, True, RESULTS),
     Change("0.27.0", "latent_block", True, BLOCKS),
     Change("0.27.0", "latent_fp8_triton", True, "platforms/cuda.py"),
     Change("0.27.0", "kda_draft_rows", True, SHAPES),
-    Change("0.28.0", "all_by_default", False, "model_executor/models/config.py"),
-    Change("0.28.0", "caching_warned", False, "model_executor/models/config.py"),
+    Change("0.27.0", "kda_context_parallel", False, "model_executor/layers/mla.py"),
+    Change("0.27.0", "replayssm", True, REPLAY),
+    Change("0.27.0", "runner_v2_lacks", DRAFTS_ON_V1 | {"draft_model", "eagle3 in stages"}, RUNNER),
+    Change("0.27.0", RECORDED, True, RESULTS),
+    Change("0.28.0", "caches_hybrid_prefixes", True, f"{ARGS} _set_default_chunked_prefill_and_prefix_caching_args"),
+    Change("0.28.0", "all_by_default", False, HOOKS),
+    Change("0.28.0", "caching_warned", False, HOOKS),
+    Change("0.28.0", "kda_context_parallel", True, "model_executor/layers/mla.py"),
     Change("0.28.0", "one_capacity_line", True, UTILS),
     Change("0.28.0", "device_named", True, PLANNING),
     Change("0.28.0", "one_buffer", True, "v1/worker/utils.py"),
+    Change("0.28.0", "batch_16k", True, f"{ARGS} get_batch_defaults"),
+    Change("0.28.0", RECORDED, True, RESULTS),
     Change("0.29.0", "null_block_reserved", True, PLANNING),
-    Change("0.29.0", "checkpoint_blocks", True, f"{LAYERS} get_kv_cache_spec"),
+    Change("0.29.0", "checkpoints", frozenset({"kda"}), "models/kimi_k3/nvidia/kda.py"),
     Change("0.29.0", "shortconv_draft_rows", True, SHAPES),
+    Change("0.29.0", "retention_checked", True, HITS),
+    Change("0.29.0", "layouts_refused", True, "v1/attention/backends/utils.py resolve_kv_cache_layout"),
+    Change("0.29.0", "recovers_kda", True, REPLAY),
+    Change("0.29.0", "kda_records_in_pool", True, f"{SHAPES} append_kda_recoverssm_record"),
+    Change("0.29.0", "runner_v2", True, RUNNER),
+    Change("0.29.0", "replays_on_v2", True, REPLAY),
     Change("0.29.0", "layout_line", True, "v1/attention/backends/utils.py"),
-    Change("0.29.0", "layout_recorded", True, "v1/attention/backends/utils.py"),
+    Change("0.29.0", RECORDED, True, RESULTS),
     Change("0.30.0", "group_lines", True, PLANNING),
-    Change("0.31.0", RECORDED, False, READ),
+    Change("0.30.0", "kda_dtype_obeyed", True, f"{SHAPES} kda_state_dtype"),
+    Change("0.30.0", "replays_flashinfer", True, REPLAY),
+    Change("0.30.0", "replays_on_v2", False, REPLAY),
+    Change("0.30.0", "runner_v2_lacks", DRAFTS_ON_V1 | {"draft_model", "mode all"}, RUNNER),
+    Change("0.30.0", RECORDED, True, RESULTS),
+    Change("0.31.0", "runner_v2_lacks", DRAFTS_ON_V1 | {"mode all"}, RUNNER),
+    Change("0.31.0", RECORDED, True, RESULTS),
     Change("0.32.0", "modes", False, "config/cache.py"),
     Change("0.32.0", "mode_all_refused", True, "config/cache.py"),
     Change("0.32.0", "kernel_blocks", True, f"{BLOCKS} _align_hybrid_block_size"),
     Change("0.32.0", "class_counts_drafts", True, "model_executor/models/"),
-    Change("0.33.0", RECORDED, True, "results of its own classes"),
+    Change("0.32.0", "checkpoints", frozenset({"kda", "kda of GLM-5.3", "mamba2"}), f"{LAYERS} get_kv_cache_spec"),
+    Change("0.32.0", "single_unit_checked", True, f"{UTILS} resolve_kv_cache_block_sizes"),
+    Change("0.32.0", "replays_drafts", True, REPLAY),
+    Change("0.32.0", "replay_buffer_most", 16, REPLAY),
+    Change("0.32.0", "runner_v2_lacks", DRAFTS_ON_V1 - {"ngram"}, RUNNER),
+    Change("0.32.0", RECORDED, True, RESULTS),
+    Change("0.33.0", "mode_all_refused", False, ARGS),
     Change("0.33.0", "checkpoint_grid", True, BLOCKS),
+    Change("0.33.0", "checkpoints", frozenset({"kda", "kda of GLM-5.3", "mamba2", "gdn"}), f"{LAYERS} gdn/"),
+    Change("0.33.0", "kda_records_in_pool", False, "models/kimi_k3/nvidia/kda.py"),
+    Change("0.33.0", "runner_v2_lacks", frozenset({"suffix", "custom_class", "parallel drafting"}), RUNNER),
+    Change("0.33.0", "gb10_is_small", True, f"{ARGS} get_batch_defaults"),
+    Change("0.33.0", RECORDED, True, RESULTS),
 )  # fmt: skip
 """A new release is added here, a row a change, or one row where it changed nothing."""
 

@@ -263,7 +263,8 @@ RULES: tuple[Rule, ...] = (
     Rule("HC041", "error", "one request does not fit",
          "A request of max_model_len holds a fixed number of blocks for its states and ceil(L / block) for its KV; one "
          "block more is never handed out.", PLANNING, needs=(MEMORY,), place=("--max-model-len",)),
-    Rule("HC042", "error", "cache mode retired", "Mode all went after 0.31.0; what is left follows prefix caching.",
+    Rule("HC042", "error", "cache mode retired",
+         "0.32 takes no mode all, which 0.31 was the last to run; 0.33 ignores the flag.",
          "vLLM config/cache.py", place=("--mamba-cache-mode",)),
     Rule("HC043", "error", "model class unknown to the version", "Releases gain classes and lose them.",
          "vLLM model_executor/models/registry.py"),

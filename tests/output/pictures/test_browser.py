@@ -19,7 +19,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "conformance"))
 
 import sglang_cases
-import test_vllm_vectors as vllm_cases
+import test_vllm_vectors as vllm_vectors
 
 from hybridcalc import load_model, sglang, vllm
 from hybridcalc.deployment import Workload, exact_rest
@@ -216,15 +216,14 @@ def test_sglangs_recorded_start_ups_come_out_in_the_browser(arithmetic: Any) -> 
 
 def test_vllms_recorded_start_ups_come_out_in_the_browser(arithmetic: Any) -> None:
     asked, recorded = [], []
-    for case_id, case in vllm_cases.CASES.items():
-        model, args = vllm_cases.asked(case_id)
-        outputs = case["outputs"] or {}
-        if case.get("error") or not outputs.get("num_blocks") or args.max_model_len == -1:
+    for case_id, case in vllm_vectors.CASES.items():
+        model, args, outputs = case.model, case.args, case.recorded
+        if case.stage or not outputs.get("num_blocks") or args.max_model_len == -1:
             continue
         ready = vllm_planner.prepare(model, args)
         sizes = vllm_sizes(model, args)
         assert "refused" not in sizes, case_id
-        asked.append([sizes, vllm_constants(ready), case["available_bytes"] / 2**30, ready.args.seqs])
+        asked.append([sizes, vllm_constants(ready), case.available_bytes / 2**30, ready.args.seqs])
         recorded.append((case_id, [outputs["num_blocks"], sum(outputs["group_blocks_per_request"])]))
     shown = arithmetic.evaluate(
         """cases => cases.map(([e, c, gib, seqs]) => {
