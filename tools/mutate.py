@@ -28,6 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -37,8 +38,8 @@ PACKAGES = ("formulas", "architecture", "engines", "diagnosis", "checks")
 EQUIVALENT = ROOT / "tools" / "mutants.txt"
 MAP = ROOT / ".mutation" / "lines.json"
 LEAST_NOTICED = 0.9
-MOST_TESTS = 40
-"""Tests tried on one fault, the quickest first."""
+MOST_TESTS = 80
+"""Tests tried on one fault."""
 CONTROLS = 10
 """Modules of the sample that are first tried as they are."""
 SECONDS = 120
@@ -254,12 +255,22 @@ def durations(report: Path) -> dict[str, float]:
 
 
 def tests_of(fault: Fault, known: dict[str, Any]) -> list[str]:
-    """The tests that run the line of a fault, the quickest first; for a line of a module's own level, of its file."""
+    """The tests that run the line of a fault: of each test file in turn the quickest.
+
+    A line of a module's own level runs when it is imported, in no test: then those of its file, or of its folder.
+    """
     lines = known["lines"].get(fault.path, {})
-    names, most = lines.get(str(fault.line)), MOST_TESTS
+    names, most = set(lines.get(str(fault.line), ())), MOST_TESTS
     if not names:
-        names, most = sorted({name for found in lines.values() for name in found}), 4 * MOST_TESTS
-    return sorted(names, key=lambda name: float(known["seconds"].get(name, 1.0)))[:most]
+        folder = fault.path.rpartition("/")[0]
+        near = [lines] if lines else [found for path, found in known["lines"].items() if path.startswith(folder)]
+        names, most = {name for found in near for tests in found.values() for name in tests}, 3 * MOST_TESTS
+    seconds = {name: float(known["seconds"].get(name, 1.0)) for name in names}
+    files: dict[str, list[str]] = {}
+    for name in sorted(names, key=lambda name: (seconds[name], name)):
+        files.setdefault(name.partition("::")[0], []).append(name)
+    in_turn = [name for turn in zip_longest(*files.values()) for name in turn if name is not None]
+    return sorted(in_turn[:most], key=lambda name: seconds[name])
 
 
 def equivalent() -> set[str]:
