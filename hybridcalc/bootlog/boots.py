@@ -47,7 +47,8 @@ class Grammar:
     ``fragments``: pieces of the lines' own words, a pattern; they decide where a chunk holds so many needles that these
     must be somebody's prose. ``samples``: literals of lines that a running server repeats without end. ``starts_anew``:
     what starts another boot beside the forms that say so. ``of_draft``: the records of a boot that are a draft model's,
-    by id. ``workers``: names that all worker processes of a start share.
+    by id. ``rehearsed``: kinds of lines that a boot printed of a rehearsal, once the record given is of the real thing;
+    with None, those of a boot that is nothing else. ``workers``: names that all worker processes of a start share.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Grammar:
     samples: tuple[bytes, ...] = ()
     starts_anew: Callable[[Boot, Record], bool] | None = None
     of_draft: Callable[[Boot], set[int]] | None = None
+    rehearsed: Callable[[Boot, Record | None], tuple[str, ...]] | None = None
     workers: tuple[str, ...] = ()
 
     @cached_property
@@ -210,9 +212,8 @@ class Boot:
 
     @property
     def errors(self) -> list[Record]:
-        """What it died of: refusals and failures, unless it was up and running after them."""
-        ready = max((record.line for record in self.of("ready")), default=0)
-        failed = [s for s in self.statements if s.line > ready and self.form(s.kind).failed(s)]
+        """What it died of: refusals and failures, unless it went on as if they had not been."""
+        failed = [s for s in self.statements if s.line > self._mended and self.form(s.kind).failed(s)]
         if not failed:
             return []
         said = [s for s in failed if not self.form(s.kind).aftermath]
@@ -221,9 +222,28 @@ class Boot:
         return said or [s for s in failed if s.line >= went_on][:1]
 
     @property
+    def recovered(self) -> list[Record]:
+        """Failures that it got over."""
+        mended = self._mended
+        return [s for s in self.statements if s.line <= mended and self.form(s.kind).failed(s)]
+
+    @property
+    def _mended(self) -> int:
+        """The last line that shows that all failures before it were made good."""
+        return max((s.line for kind in self._by_kind if self.form(kind).mends for s in self.of(kind)), default=0)
+
+    @property
+    def served(self) -> bool:
+        """Whether it was up, and requests may have been answered, before it failed."""
+        failed = min((record.line for record in self.errors), default=None)
+        up = [s.line for kind in self._by_kind if self.form(kind).up and self.form(kind).mends for s in self.of(kind)]
+        return bool(self.serving.lines) or any(failed is None or line < failed for line in up)
+
+    @property
     def empty(self) -> bool:
-        """Whether nothing but marks was read."""
-        return not self.serving.lines and all(self.form(kind).mark for kind in self._by_kind)
+        """Whether nothing but marks was read, or a rehearsal."""
+        only = self.grammar.rehearsed(self, None) if self.grammar.rehearsed is not None else ()
+        return not self.serving.lines and all(self.form(kind).mark or kind in only for kind in self._by_kind)
 
     def begins_anew(self, record: Record) -> bool:
         """Whether ``record`` can only belong to a later start of this engine."""
@@ -266,11 +286,12 @@ class Boot:
         if pid:
             self._pids.setdefault(name, pid)
 
-    def changed(self, change: Callable[[Record], Record]) -> Boot:
-        """The same boot with other statements."""
+    def changed(self, change: Callable[[Record], Record | None]) -> Boot:
+        """The same boot with other statements, or without those of which None is made."""
         other = Boot(self.grammar)
         for record in self.statements:
-            other.add(change(record))
+            if (changed := change(record)) is not None:
+                other.add(changed)
         other.serving, other.left_out = self.serving, self.left_out
         return other
 

@@ -16,8 +16,9 @@ its unit, or the words that must follow. So 25|7 is 257 before ", conv_state", a
 
 Kinds of figures: ``{size}`` with its unit (GB, MB, GiB, MiB), ``{gib}`` and ``{mib}`` one whose unit stands elsewhere,
 ``{count}`` a whole number, ``{number}`` one with decimals, ``{word}`` a name, ``{path}`` one with slashes, ``{dtype}``
-and ``{mode}`` one of a few, ``{error}`` the exception that a line opens with; ``{*}`` skips a few characters. A
-figure that is cut off, replaced by dots or by a ``{placeholder}`` matches none of them.
+and ``{mode}`` one of a few, ``{error}`` the exception that a line opens with, ``{device}`` a name as llama.cpp has
+them, ``{text}`` words up to the line's end; ``{*}`` skips a few characters. A figure that is cut off, replaced by dots
+or by a ``{placeholder}`` matches none of them.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ _MOST_DIGITS = 3000
 """Of a number; a longer one is none: the stretch of text that is read may have cut it."""
 DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fnuz", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn_x2",
            "fp8_e4m3", "fp8_e5m2", "fp8", "int8", "uint8")  # fmt: skip
-_FIGURE = re.compile(r"\{(size|gib|mib|count|number|word|path|dtype|mode|error)\}")
+_FIGURE = re.compile(r"\{(size|gib|mib|count|number|word|path|dtype|mode|error|device|text)\}")
+_DEVICE = rb"(?<!\w)(?![KMG]i?B)[A-Z][A-Za-z]{1,11}(?:[0-9]{1,3}|[_-][A-Z]\w{1,11})?+(?:\[[\w.:]{1,40}\])?(?!\w)"
+_BETWEEN = rb"[^():\n\v]{0,24}"
 
 
 def spelt(words: str) -> bytes:
@@ -116,7 +119,8 @@ def field(template: str) -> tuple[re.Pattern[bytes], str]:
     before, kind, after = template[: match.start()].rstrip(), match[1], template[match.end() :].strip()
     free = rb"(?<![A-Za-z0-9_])" if before[:1].isalnum() else rb"(?<![0-9.,-])" if not before else b""
     label = free + _labelled(before) + (SPACE if before else b"")
-    pattern = label + rb"(?P<figure>" + _figure(kind, after) + rb")" + (SPACE + spelt(after) if after else b"")
+    behind = SPACE + _BETWEEN.join(spelt(part) for part in after.split("{*}")) if after else b""
+    pattern = label + rb"(?P<figure>" + _figure(kind, after) + rb")" + behind
     return re.compile(pattern), kind
 
 
@@ -134,6 +138,10 @@ def _figure(kind: str, after: str) -> bytes:
         return rb"-?" + SIZE + SIZE_ENDS
     if kind == "path":
         return rb"[\w./@~-][\w./@:~+-]{0,200}"
+    if kind == "device":
+        return _DEVICE
+    if kind == "text":
+        return rb"[^\s=:|,][^\n\v=|,]{0,80}"
     if kind == "word":
         return rb"\w(?:[\w-]|\.(?=\w))*+(?![{}(])"
     if kind == "error":
@@ -191,6 +199,7 @@ class Form(NamedTuple):
     ``mark``        it sizes nothing: a start of marks alone is none
     ``settled``     memory is sized by then
     ``up``          the start is over and went well
+    ``mends``       what failed before it was made good: a retry went through
     ``serving``     a running server repeats it without end
     ``error``       it says that the start failed; the name of the failure, "" where none is reported
     ``if_zero``     the figure that is zero where the line says so
@@ -210,6 +219,7 @@ class Form(NamedTuple):
     mark: bool = False
     settled: bool = False
     up: bool = False
+    mends: bool = False
     serving: bool = False
     error: str | None = None
     if_zero: str = ""
@@ -297,7 +307,7 @@ class FormReader:
         figures, last = list[tuple[str, Value]](), start
         for figure, template, *_ in form.figures:
             pattern, kind = field(template)
-            match = pattern.search(text, low, end)
+            match = next((one for one in pattern.finditer(text, low, end) if one.end() > start), None)
             value = printed(match["figure"], kind) if match else None
             if match is not None and value is not None:
                 figures.append((figure, value))
@@ -326,8 +336,8 @@ def _at_word(pattern: bytes) -> bytes:
 
 def printed(token: bytes, kind: str) -> Value | None:
     """The figure in ``token``; None where there is no whole number in it. ``kind`` as in a template."""
-    if kind in ("word", "path", "dtype", "mode", "error"):
-        return LINE_END.sub(b"", token).strip(b"'").decode().removeprefix("torch.")
+    if kind in ("word", "path", "dtype", "mode", "error", "device", "text"):
+        return LINE_END.sub(b"", token).strip(b"' ").decode(errors="replace").removeprefix("torch.")
     text = digits(token)
     if text is None:
         return None

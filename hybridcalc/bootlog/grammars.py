@@ -9,7 +9,7 @@ programs whose logs are read although nothing here plans them are in UNPLANNED.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
@@ -104,6 +104,9 @@ def assemble(records: Iterable[Record]) -> Assembly:
                 dropped += 1
                 del boots[MOST_BOOTS // 2]
             boots.append(boot)
+        elif boot.grammar.rehearsed is not None and (kinds := boot.grammar.rehearsed(boot, record)):
+            number = boots.index(boot)
+            boot = boots[number] = current[engine] = boot.changed(_without(kinds))
         latest = engine
         boot.add(record)
     if waiting and not boots:
@@ -111,3 +114,7 @@ def assemble(records: Iterable[Record]) -> Assembly:
     for record in waiting:
         boots[0].add(record)
     return Assembly([boot for boot in boots if not boot.empty], dropped)
+
+
+def _without(kinds: tuple[str, ...]) -> Callable[[Record], Record | None]:
+    return lambda record: None if record.kind in kinds else record

@@ -1,8 +1,11 @@
 """Which lines of a llama.cpp log say what its buffers are, and whose are they?
 
-Before b5600 the KV total was called "KV self size". Each device prints its model, KV, RS (recurrent state) and
-compute buffers; each cache prints its total with cells and layers. A draft context's buffers come behind the line
-that announces it, and it is the last context that a load creates. "MiB" is 2**20. Source: llama.cpp src/llama-*.
+Each device prints its model, KV, RS (recurrent state), compute and output buffers; each cache prints its total with
+cells, layers and sequences. Before b5600 the KV total was called "KV self size"; ``4/2 seqs`` are 4 sequences in 2
+streams, and the cells are those of one stream. A draft context's buffers come behind the line that announces it, and it
+is the last context that a load creates. What a load prints while it is fitted to memory is printed again with other
+figures, and its KV and weights are 0.00 MiB: that is a rehearsal. "MiB" is 2**20. Source: llama.cpp src/llama-*,
+common/, tools/server (b11434).
 """
 
 from __future__ import annotations
@@ -10,61 +13,117 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hybridcalc.bootlog.boots import Grammar
-from hybridcalc.bootlog.forms import CUT, SPACE, Form, spelt
+from hybridcalc.bootlog.forms import CUT, IS, SPACE, Form, Labels, spelt
 
 if TYPE_CHECKING:
     from hybridcalc.bootlog.boots import Boot
     from hybridcalc.bootlog.records import Record
 
-_KV_TOTAL = spelt("llama_kv_cache") + rb"(?!\w{0,12}recurrent)\w{0,24}:" + SPACE + rb"(?=" + spelt("size") + rb")"
+_KV_TOTAL = spelt("llama_kv_cache") + rb"(?!\w{0,12}recurrent)\w{0,24}:" + SPACE + spelt("size")
 _RECURRENT = rb"(?:" + spelt("memory") + rb"|" + spelt("kv_cache") + rb")" + CUT + spelt("_recurrent:")
-_STATE_TOTAL = spelt("llama_") + CUT + _RECURRENT + SPACE + rb"(?=" + spelt("size") + rb")"
+_STATE_TOTAL = spelt("llama_") + CUT + _RECURRENT + SPACE + spelt("size")
 _MIB = SPACE + rb"[0-9.]{1,12}" + SPACE
 _DEVICE = SPACE + rb"[0-9]{1,3}:" + SPACE + rb"\w{0,12}"
 _ALLOCATING = spelt("allocating") + _MIB + spelt("MiB on device") + _DEVICE + spelt("alloc failed")
+_NUMBERED = SPACE + rb"[0-9]{1,7}" + SPACE
+_CELLS = IS + rb"(?=[0-9.]{1,12}" + SPACE + spelt("MiB") + SPACE + rb"\(" + _NUMBERED + spelt("cells,") + _NUMBERED
+_CELLS += spelt("layers,") + SPACE + rb"[0-9]{1,4}" + SPACE
 _K_AND_V = (
     ("k", "K ({*}): {size}", "kv_k_mib"), ("v", "V ({*}): {size}", "kv_v_mib"),
     ("k", "K ({*}) {mib}", "kv_k_mib"), ("v", "V ({*}) {mib}", "kv_v_mib"),
+    ("k_type", "K ({word})"), ("v_type", "V ({word})"),
 )  # fmt: skip
 """As llama.cpp prints them, and as people shorten them: the unit is the total's."""
+_KV_FIGURES = (
+    ("cells", "({count} cell", "kv_cells"), ("layers", "{count} layer", "kv_layers"), ("seqs", "{count}/"),
+    ("streams", "/{count} seqs"), *_K_AND_V,
+)  # fmt: skip
+_STATE_FIGURES = (
+    ("cells", "({count} cell", "rs_cells"), ("layers", "{count} layer"), ("seqs", "{count} seqs"),
+    ("rs_seq", "{count} rs_seq", "rs_seq"), ("r", "R ({*}): {size}", "rs_r_mib"), ("s", "S ({*}): {size}", "rs_s_mib"),
+    ("r", "R ({*}) {mib}", "rs_r_mib"), ("s", "S ({*}) {mib}", "rs_s_mib"),
+)  # fmt: skip
+BUFFERS = ("weights_buffer", "kv_buffer", "state_buffer", "compute_buffer", "output_buffer")
+"""Kinds of buffers, a line a device."""
+_REHEARSED = (*BUFFERS, "kv_total", "state_total", "context")
+_ZERO_IN_A_REHEARSAL = ("kv_buffer", "weights_buffer")
+_FAILED = ("alloc_failed", "compute_failed", "weights_failed", "oom")
 
 
-def _buffer(kind: str, opening: str, name: str) -> Form:
-    return Form(kind, opening, (("size", "size = {size}", name),), 80, repeats=True, settled=kind == "kv_buffer")
+def _buffer(kind: str, words: str, name: str, more: Labels = ()) -> Form:
+    """``CUDA0 KV buffer size = 4224.00 MiB``, of some people without "size", and of some with more behind it."""
+    opens = spelt(words) + rb"(?:" + SPACE + spelt("size") + rb")?" + IS + rb"(?=[0-9*])"
+    sizes: Labels = (("size", "size = {size}", name), ("size", "buffer = {size}", name))
+    mends = kind == "compute_buffer"
+    figures: Labels = (("device", f"{{device}} {{*}}{words}"), *sizes, *more)
+    return Form(kind, words, figures, 160, opens, before=40, repeats=True, settled=kind == "kv_buffer", mends=mends)
 
 
 FORMS = (
-    Form("loading", "llama_model_loader: loaded meta data", (), 60, repeats=True, mark=True),
+    Form("loading", "llama_model_loader: loaded meta data", (("file", "tensors from {path}"),), 300, bare=True,
+         repeats=True, mark=True),
+    Form("model_name", "general.name", (("name", "general.name{*}= {text}"),), 160, repeats=True, mark=True),
     Form("draft_context", "creating MTP draft context", (), 60, repeats=True, mark=True),
     Form("draft_context", "creating draft context", (), 60),
     Form("draft_context", "loading draft model", (), 60),
-    _buffer("weights_buffer", "model buffer size", "weights_buffer_mib"),
-    _buffer("kv_buffer", "KV buffer size", "kv_buffer_mib"),
-    _buffer("state_buffer", "RS buffer size", "rs_buffer_mib"),
-    _buffer("compute_buffer", "compute buffer size", "compute_buffer_mib"),
-    Form("kv_total", "llama_kv_cache: size",
-         (("size", "size = {size}", "kv_mib"), ("cells", "{count} cell", "kv_cells"),
-          ("layers", "{count} layer", "kv_layers"), *_K_AND_V), 240, _KV_TOTAL, repeats=True, settled=True),
+    Form("draft_estimate", "estimated memory usage of", (("size", "context is {size}"),), 100),
+    Form("fit_projected", "projected to use", (("use", "to use {size} of"), ("free", "vs. {size} of free")), 160,
+         repeats=True, mark=True),
+    Form("fit_target", "cannot meet free memory target",
+         (("target", "free memory target of {size}"), ("reduce", "device memory by {size}")), 160, repeats=True,
+         mark=True),
+    Form("fit_context", "context size reduced from",
+         (("from", "reduced from {count} to"), ("to", "to {count} ")), 160, repeats=True, mark=True),
+    Form("offloaded", "offloaded N/N layers to GPU",
+         (("layers", "offloaded {count}/"), ("of", "/{count} layers")), 60,
+         spelt("offloaded") + _NUMBERED + rb"/" + _NUMBERED + spelt("layers"), repeats=True, mark=True),
+    _buffer("weights_buffer", "model buffer", "weights_buffer_mib"),
+    _buffer("kv_buffer", "KV buffer", "kv_buffer_mib",
+            (("cells", "({count} cell"), ("layers", "{count} layer"), ("k", "K {mib}"), ("v", "V {mib}"))),
+    _buffer("state_buffer", "RS buffer", "rs_buffer_mib",
+            (("cells", "({count} cell"), ("layers", "{count} layer"), ("seqs", "{count} seqs"))),
+    _buffer("compute_buffer", "compute buffer", "compute_buffer_mib"),
+    _buffer("output_buffer", "output buffer", "output_buffer_mib"),
+    Form("kv_total", "llama_kv_cache: size", (("size", "size = {size}", "kv_mib"), *_KV_FIGURES), 240, _KV_TOTAL,
+         repeats=True, settled=True),
     Form("kv_total", "KV self size", (("size", "self size = {size}", "kv_mib"), *_K_AND_V), 160),
-    Form("state_total", "llama_memory_recurrent: size",
-         (("size", "size = {size}", "rs_mib"), ("cells", "{count} cell", "rs_cells"), ("layers", "{count} layer"),
-          ("seqs", "{count} seqs"), ("rs_seq", "{count} rs_seq", "rs_seq"), ("r", "R ({*}): {size}", "rs_r_mib"),
-          ("s", "S ({*}): {size}", "rs_s_mib"), ("r", "R ({*}) {mib}", "rs_r_mib"),
-          ("s", "S ({*}) {mib}", "rs_s_mib")), 240, _STATE_TOTAL, repeats=True),
+    Form("kv_total", "size = N MiB (N cells, N layers, N/N", (("size", "size = {size}", "kv_mib"), *_KV_FIGURES), 240,
+         spelt("size") + _CELLS + rb"/)"),
+    Form("kv_total", "Total: N MiB (N cells, N layers, N/N", (("size", "Total = {size}", "kv_mib"), *_KV_FIGURES), 240,
+         spelt("Total") + _CELLS + rb"/)"),
+    Form("state_total", "llama_memory_recurrent: size", (("size", "size = {size}", "rs_mib"), *_STATE_FIGURES), 240,
+         _STATE_TOTAL, repeats=True),
+    Form("state_total", "size = N MiB (N cells, N layers, N seqs",
+         (("size", "size = {size}", "rs_mib"), *_STATE_FIGURES), 240, spelt("size") + _CELLS + spelt("seqs") + rb")"),
+    Form("state_total", "Total: N MiB (N cells, N layers, N seqs",
+         (("size", "Total = {size}", "rs_mib"), *_STATE_FIGURES), 240, spelt("Total") + _CELLS + spelt("seqs") + rb")"),
     Form("context", "llama_context: n_ubatch", (("n_ubatch", "n_ubatch = {count}"),), 60, repeats=True, mark=True),
+    Form("slots", "n_slots = N, n_ctx_slot",
+         (("n_slots", "n_slots = {count},"), ("n_ctx_slot", "n_ctx_slot = {count}"),
+          ("unified", "kv_unified = '{word}")),
+         160, spelt("n_slots") + IS + rb"(?=[0-9]{1,4}" + SPACE + rb",)", repeats=True, mark=True, mends=True),
+    Form("prompt_cache", "prompt cache is enabled, size limit:", (("limit", "size limit: {size}"),), 80, bare=True,
+         repeats=True, mark=True),
+    Form("checkpoint", "created context checkpoint",
+         (("number", "checkpoint {count} of"), ("most", "of {count} ("), ("tokens", "n_tokens = {count},"),
+          ("size", "size = {size}")), 200, repeats=True, moment="while serving"),
     Form("alloc_failed", "allocating N MiB on device",
          (("tried", "allocating {size} on device"), ("device", "on device {count}:")), 160, _ALLOCATING,
          repeats=True, error="cuda_oom"),
     Form("alloc_failed", "cudaMalloc failed: out of memory", (), 80),
     Form("compute_failed", "failed to allocate compute", repeats=True, error=""),
     Form("weights_failed", "error loading model: unable to allocate", error=""),
-    Form("ready", "server is listening", (), 60, repeats=True, mark=True, settled=True, up=True,
+    Form("retried", "retrying without pipeline parallelism", (), 60, repeats=True, mark=True),
+    Form("ready", "server is listening", (), 60, repeats=True, mark=True, settled=True, up=True, mends=True,
          moment="while serving"),
+    Form("ready", "all slots are idle", (), 60),
 )  # fmt: skip
 
 
 def starts_anew(boot: Boot, record: Record) -> bool:
-    """Whether a model is loaded behind a KV buffer, or anything but smaller buffers behind a draft context's."""
+    """Whether a model is loaded behind a KV buffer or a failure, or anything but smaller buffers behind a draft's."""
+    if record.kind in ("loading", "weights_buffer") and any(boot.of(kind) for kind in _FAILED) and boot.errors:
+        return True
     buffers, opened = boot.of("kv_buffer"), next(iter(boot.of("draft_context")), None)
     if opened is None:
         return record.kind == "loading" and bool(buffers)
@@ -77,10 +136,21 @@ def starts_anew(boot: Boot, record: Record) -> bool:
     return bool(sizes) and size is not None and size.value >= max(sizes) > 0
 
 
+def rehearsed(boot: Boot, record: Record | None) -> tuple[str, ...]:
+    """Kinds of lines that were of a rehearsal, once ``record`` is of the load itself; with none, those of a boot that
+    is nothing else.
+    """
+    size = record.size("size") if record is not None and record.kind in _ZERO_IN_A_REHEARSAL else None
+    if not boot.of("kv_buffer") or (record is not None and (size is None or not size.value)):
+        return ()
+    printed = (one.size("size") for kind in _ZERO_IN_A_REHEARSAL for one in boot.of(kind))
+    return () if any(size.value for size in printed if size is not None) else _REHEARSED
+
+
 def of_draft(boot: Boot) -> set[int]:
     """Everything behind the line that announces a draft context."""
     opened = next(iter(boot.of("draft_context")), None)
     return set() if opened is None else {id(record) for record in boot.statements[boot.place(opened) :]}
 
 
-GRAMMAR = Grammar("llama.cpp", "llama.cpp", FORMS, starts_anew=starts_anew, of_draft=of_draft)
+GRAMMAR = Grammar("llama.cpp", "llama.cpp", FORMS, starts_anew=starts_anew, of_draft=of_draft, rehearsed=rehearsed)

@@ -1,6 +1,6 @@
 """What can a boot log say, once its text is read?
 
-    Printed     a figure as it stands in the text: "13.04" GiB means [13.035, 13.045) GiB
+    Printed     a figure as it stands in the text: "13.04" GiB means 13.035 to 13.045 GiB
     Record      a line that says something: its kind, and its figures by name
 
 A record repeats what was printed and adds nothing: what the text leaves out is absent, never zero, and nothing is
@@ -34,7 +34,10 @@ class Printed:
 
     @property
     def interval(self) -> tuple[Fraction, Fraction]:
-        """[low, high): every size that rounds to this figure; below zero only where it is. Unit: bytes."""
+        """Every size that rounds to this figure, both ends included: "%.2f" takes a half to the even digit, up or down.
+
+        Below zero only where the figure is. Unit: bytes.
+        """
         half_step = Fraction(self.unit_bytes, 2 * 10**self.decimals)
         low, high = self.value - half_step, self.value + half_step
         return (low, high) if self.text.startswith("-") else (max(Fraction(0), low), high)

@@ -147,7 +147,8 @@ FORMS = (
     Form("prefilling", "Prefill batch", _RUNNING, 400, spelt("Prefill batch") + _TO_SLOTS, serving=True,
          moment="while serving"),
     Form("running", "mamba num:", _RUNNING, 200),
-    Form("ready", "The server is fired up", repeats=True, mark=True, settled=True, up=True, moment="while serving"),
+    Form("ready", "The server is fired up", repeats=True, mark=True, settled=True, up=True, mends=True,
+         moment="while serving"),
 )  # fmt: skip
 
 _REFUSALS = ("refused_hybrid", "refused_small", "refused_tokens", "refused_weights")

@@ -123,7 +123,7 @@ FORMS = (
          (("running_req", "Running: {count} reqs"), ("queue_req", "Waiting: {count} reqs"),
           ("kv_usage_pct", "KV cache usage: {number}%")), 300, serving=True, moment="while serving"),
     Form("ready", "Application startup complete",
-         repeats=True, mark=True, settled=True, up=True, moment="while serving"),
+         repeats=True, mark=True, settled=True, up=True, mends=True, moment="while serving"),
     Form("engine_failed", "EngineCore failed to start", repeats=True, error="", aftermath=True),
     Form("engine_failed", "Engine core initialization failed"),
     Form("engine_failed", "EngineCore encountered a fatal error"),

@@ -18,7 +18,9 @@ Range = tuple[Fraction, Fraction]
 
 
 class Candidate(NamedTuple):
-    """A model with the flags under which it would have printed the log, and its exact sizes (0 where unknown)."""
+    """A model with the flags under which it would have printed the log, and its exact sizes (0 where unknown); ``tp`` 0
+    where its caches do not depend on one.
+    """
 
     model: str
     tp: int
@@ -34,7 +36,7 @@ class Candidate(NamedTuple):
 
     def describe(self) -> str:
         """``kimi-k3 on TP8, fp32 state, fp8 KV``."""
-        parts = [f"{self.model} on TP{self.tp}"]
+        parts = [f"{self.model} on TP{self.tp}" if self.tp else self.model]
         parts += [f"{self.ssm_dtype} state"] if self.ssm_dtype else []
         parts += [f"{self.kv_dtype} KV"] if self.kv_dtype else []
         return ", ".join(parts)
@@ -43,7 +45,7 @@ class Candidate(NamedTuple):
         """Plain data."""
         return {
             "model": self.model,
-            "tp_size": self.tp,
+            "tp_size": self.tp or None,
             "ssm_dtype": self.ssm_dtype,
             "kv_cache_dtype": self.kv_dtype,
             "state_bytes_per_slot": self.state_bytes or None,
@@ -160,7 +162,7 @@ class Diagnosis:
         if not failed:
             self.headline, self.meaning = head, "; ".join(parts)
             return
-        self.headline = f"{head}: {'failed while serving' if self.boot.serving.lines else 'does not start'}"
+        self.headline = f"{head}: {'failed while serving' if self.boot.served else 'does not start'}"
         self.meaning = next(found for found in self.findings if found.severity == "error").message
 
     @property
@@ -193,8 +195,8 @@ class Diagnosis:
 
 
 def whole_range(bounds: Range | None) -> list[int] | None:
-    """[lowest, highest] whole bytes that a range of sizes [low, high) allows."""
+    """[lowest, highest] whole bytes of a range, both its ends included: "%.2f" rounds a half to the even digit."""
     if bounds is None:
         return None
-    low, high = ceil(bounds[0]), ceil(bounds[1]) - 1
+    low, high = ceil(bounds[0]), floor(bounds[1])
     return [low, high] if low <= high else [floor(bounds[0]), ceil(bounds[1])]

@@ -1,30 +1,51 @@
-"""A llama.cpp load: what a sequence's state and a cell of KV weigh, and which buffer did not fit.
+"""A llama.cpp load: what a sequence's state and a token of KV weigh, where its buffers are, and which did not fit.
 
-state of a sequence = (R + S) / cells / (1 + rs_seq)     fp32 both; rs_seq extra copies serve drafts
-KV of a cell        = (K + V) / cells
+state of a sequence = (R + S) / sequences / copies       fp32 both; rs_seq extra copies serve drafts
+KV of a token       = (K + V) / (cells x streams)        the cells that are printed are those of one stream
+
+Context checkpoints hold a sequence's state, and KV of what is not kept elsewhere, in host memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from hybridcalc.architecture.presets import load_model
 from hybridcalc.bootlog.boots import Boot
-from hybridcalc.bootlog.records import Record
-from hybridcalc.diagnosis.answer import Derived, Diagnosis
+from hybridcalc.bootlog.records import Printed, Record
+from hybridcalc.deployment import requests_text
+from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, Exact, whole_range
 from hybridcalc.diagnosis.failures import Causes, failures
+from hybridcalc.diagnosis.llamacpp_models import Cache, Fit, States, caches, fitting, mismatches, named, states
 from hybridcalc.diagnosis.question import Question
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.findings import Finding
-from hybridcalc.units import format_bytes
+from hybridcalc.units import MIB, format_bytes
+
+KINDS = (("weights_buffer", "weights"), ("kv_buffer", "KV"), ("state_buffer", "states"), ("compute_buffer", "compute"),
+         ("output_buffer", "output"))  # fmt: skip
+_RESERVED_ANEW = ("compute_buffer", "output_buffer")
+"""Kinds of which a device's last line counts: the others are one buffer a line."""
+MOST_CACHES = 6
 
 
 @dataclass(slots=True)
 class LlamaDerived(Derived):
-    """What follows from a load's figures: whole bytes, None where they do not say."""
+    """What follows from a load's figures: whole bytes, None where they do not say. ``buffers_bytes`` by kind."""
 
     state_bytes_per_sequence: int | None = None
     kv_bytes_per_cell: int | None = None
+    sequences: int | None = None
+    streams: int | None = None
+    tokens_per_sequence: int | None = None
+    state_copies: int | None = None
+    buffers_bytes: dict[str, int] | None = None
+    host_buffers_bytes: int | None = None
+    checkpoint_state_bytes: int | None = None
+    checkpoint_bytes_per_token: int | None = None
+    checkpoints_bytes: int | None = None
 
 
 def diagnose(boot: Boot, question: Question) -> Diagnosis:
@@ -32,58 +53,256 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     derived = LlamaDerived()
     answer = Diagnosis(boot, derived=derived)
     failed = failures(answer, CAUSES)
-    parts = [*_states(answer, derived), *_cells(answer, derived)]
+    found, held = caches(boot), states(boot)
+    fit = _identify(answer, found[0] if found else None, held, question)
+    totals = {"kv_buffer": found[0].size if found else None, "state_buffer": held.size if held is not None else None}
+    buffers = _buffers(answer, derived, totals)
+    parts = [*_states(answer, derived, held, fit), *_caches(answer, derived, found, fit)]
     if derived.state_bytes_per_sequence is not None and derived.kv_bytes_per_cell:
         equal = Fraction(derived.state_bytes_per_sequence) / derived.kv_bytes_per_cell
         parts.append(f"a state weighs {float(equal):,.0f} tokens")
-    for kind, name in (("kv_buffer", "KV"), ("state_buffer", "state")):
-        sizes = [size for record in boot.of(kind) if (size := record.size("size")) is not None]
-        if sizes and not parts:
-            parts.append(f"{format_bytes(sum((size.value for size in sizes), start=Fraction(0)))} of {name} buffers")
-    length, cells = question.workload.mean_length, boot.count("kv_total", "cells")
-    if length is not None and cells is not None and 0 < cells < length:
-        said = f"{int(length):,} tokens"
-        fix = f"-c {int(length)} at least for each sequence"
-        answer.find("HC151", f"a request of {said} does not fit {cells:,} cells", fix)
-        parts.insert(0, f"requests of {said} do not fit {cells:,} cells")
-    answer.conclude("llama.cpp", parts or ["no cache line in it"], failed)
+    parts += buffers
+    _fitted(answer)
+    _recovered(answer)
+    parts += _checkpoints(answer, derived)
+    parts[:0] = _requests(answer, derived, found, question)
+    head = "llama.cpp" + (f", {answer.model_guess}" if answer.model_guess else "")
+    answer.rows.sort(key=lambda row: int(row.place.removeprefix("line ")) if row.place.startswith("line ") else 10**9)
+    if not parts and derived.buffers_bytes:
+        parts = [f"{format_bytes(size)} of {name.replace('_', ' ')}" for name, size in derived.buffers_bytes.items()]
+    answer.conclude(head, parts or ["no cache line in it"], failed)
     return answer
 
 
-def _states(answer: Diagnosis, derived: LlamaDerived) -> list[str]:
+def _identify(answer: Diagnosis, kv: Cache | None, held: States | None, question: Question) -> Fit | None:
+    """The model that the log names, or those that store just what is printed; the likeliest."""
+    said = named(answer.boot)
+    model = question.model
+    if model is None and said is not None and said[1] is not None:
+        model = load_model(said[1])
+    fits = fitting(kv, held, model) if kv is not None or held is not None else []
+    if model is not None and not fits and (kv is not None or held is not None):
+        why = "; ".join(mismatches(model, kv, held)) or "its layers are others"
+        if question.model is not None:
+            answer.find("HC101", f"the log does not match {model.name}: {why}")
+            return None
+        answer.find("HC107", f"the log names {said[0] if said else model.name}, and is not of its sizes: {why}")
+        fits = fitting(kv, held, None)
+    if not fits:
+        if model is not None and question.model is None:
+            answer.model_guess = model.name
+        return None
+    answer.candidates = tuple(fit.candidate for fit in fits)
+    sizes = {candidate.sizes for candidate in answer.candidates}
+    best = fits[0]
+    names = answer.names
+    if said is not None and said[1] is None and question.model is None:
+        answer.model_guess = said[0]
+        answer.find("HC107", f"{said[0]} is no preset; it has the same caches as {names}")
+    elif len(sizes) == 1:
+        answer.model_guess = best.candidate.model if len(fits) == 1 else f"caches as of {names}"
+    else:
+        answer.find("HC107", f"fits {names}: the printed figures do not decide", "--model says which it is")
+        return None
+    exact = Exact(best.candidate.model, best.candidate.state_bytes, best.candidate.kv_bytes or None, True)
+    each = held.size.interval if held is not None and best.copies else None
+    slot = (
+        whole_range((each[0] / held.sequences / best.copies, each[1] / held.sequences / best.copies))
+        if each is not None and held is not None and best.copies
+        else None
+    )
+    cell = whole_range((kv.size.interval[0] / kv.tokens, kv.size.interval[1] / kv.tokens)) if kv is not None else None
+    answer.constants = Constants(slot, kv_bytes_per_token=cell, exact=exact)
+    return best
+
+
+def _states(answer: Diagnosis, derived: LlamaDerived, held: States | None, fit: Fit | None) -> list[str]:
     """The state pool: what a sequence holds of it."""
+    if held is None:
+        return []
+    place, many = f"line {held.line}", requests_text(held.sequences).replace("request", "sequence")
+    copies = held.copies or (fit.copies if fit is not None else None)
+    if copies is None:
+        answer.row(place, f"states of {many}", f"{held.size.text} MiB")
+        why = "the state buffer holds copies to roll back to, and how many is not printed"
+        answer.find("HC150", f"a draft context is there: {why}")
+        return []
+    each = held.size.value / held.sequences / copies
+    derived.state_bytes_per_sequence, derived.state_copies = int(each), copies
+    shown = format_bytes(each)
+    if held.copies is None and fit is not None:
+        derived.state_bytes_per_sequence = fit.candidate.state_bytes
+        shown = format_bytes(fit.candidate.state_bytes)
+    times = f"{held.sequences} x {copies} copies" if copies > 1 else f"{held.sequences}"
+    answer.row(place, f"states of {many}", f"{times} x {shown} = {held.size.text} MiB")
+    said = f"a sequence's state is {shown}, all of it fp32"
+    if copies > 1:
+        said += f"; it is there {copies} times, to roll back {copies - 1} draft tokens"
+    answer.find("HC150", said)
+    return [f"{shown} of state a sequence"]
+
+
+def _caches(answer: Diagnosis, derived: LlamaDerived, found: list[Cache], fit: Fit | None) -> list[str]:
+    """The KV caches: what a token takes of each."""
+    for cache in found[:MOST_CACHES]:
+        types = "" if cache.types is None else f" ({' and '.join(dict.fromkeys(cache.types))})"
+        cells = f"{cache.cells:,} KV cells" + (f" x {cache.streams} streams" if cache.streams > 1 else "")
+        total = f"{format_bytes(cache.per_token)} a token = {cache.size.text} MiB{types}"
+        answer.row(f"line {cache.line}", cells, total)
+    if not found:
+        return []
+    first = found[0]
+    derived.kv_bytes_per_cell = int(first.per_token)
+    derived.streams, derived.sequences, derived.tokens_per_sequence = first.streams, first.sequences, first.cells
+    if fit is not None and fit.candidate.kv_bytes:
+        derived.kv_bytes_per_cell = fit.candidate.kv_bytes
+    each = list(dict.fromkeys(format_bytes(cache.per_token) for cache in found[:MOST_CACHES]))
+    return [f"{' or '.join(each)} of KV a token"]
+
+
+def _buffers(answer: Diagnosis, derived: LlamaDerived, totals: dict[str, Printed | None]) -> list[str]:
+    """The buffers of each kind over all devices, and what they come to; ``totals`` are told elsewhere."""
+    drafts = answer.boot.grammar.of_draft(answer.boot) if answer.boot.grammar.of_draft is not None else set()
+    sums, host, said = dict[str, int](), Fraction(0), list[str]()
+    for kind, name in KINDS:
+        sized = [record for record in answer.boot.of(kind) if record.size("size") is not None]
+        target = [record for record in sized if id(record) not in drafts]
+        if kind in _RESERVED_ANEW:
+            target = list({record.word("device"): record for record in target}.values())
+        for records, words in ((target, name), ([one for one in sized if id(one) in drafts], f"draft {name}")):
+            total, printed = _sum(records), totals.get(kind) if records is target else None
+            if not total or (printed is not None and not _agree(total, printed, len(records))):
+                continue  # none, or those of some devices alone
+            sums[words.replace(" ", "_")] = int(total)
+            host += _sum([record for record in records if _on_host(record)])
+            if printed is None or len(records) > 1:
+                parts = " + ".join(_part(record) for record in records)
+                answer.row(f"line {records[0].line}", f"{words} {format_bytes(total)}", f"{parts} MiB")
+            if kind in totals and printed is None and records is target:
+                said.append(f"{format_bytes(total)} of {name}")
+    if sums:
+        derived.buffers_bytes, derived.host_buffers_bytes = sums, int(host)
+        of_host = f"{format_bytes(host)} of it on the host" if host else ""
+        if len(sums) > 1:
+            answer.row("in all", format_bytes(sum(sums.values())), of_host)
+    return said
+
+
+def _agree(total: Fraction, printed: Printed, parts: int) -> bool:
+    """Whether buffers, each rounded, are all of a printed total."""
+    return abs(total - printed.value) <= (parts + 1) * (printed.interval[1] - printed.interval[0])
+
+
+def _sum(records: Iterable[Record]) -> Fraction:
+    return sum((size.value for record in records if (size := record.size("size"))), Fraction(0))
+
+
+def _on_host(record: Record) -> bool:
+    device = record.word("device") or ""
+    return device.startswith("CPU") or device.endswith("_Host")
+
+
+def _part(record: Record) -> str:
+    size = record.size("size")
+    return " ".join(filter(None, (record.word("device"), size.text if size is not None else "")))
+
+
+def _fitted(answer: Diagnosis) -> None:
+    """Why so many layers are on the device: what was projected, free, and to be left free."""
     boot = answer.boot
-    state = next(iter(boot.of("state_total")), None)
-    if state is None:
-        return []
-    size, cells, copies = state.size("size"), state.count("cells") or 0, state.count("rs_seq")
-    drafts = bool(boot.of("draft_context")) or len(boot.of("kv_total")) > 1
-    if drafts and copies is None:
-        answer.row(f"line {state.line}", f"states of {cells} sequences", f"{size.text if size else ''} MiB")
-        held = "the state buffer holds copies to roll back to, and how many is not printed"
-        answer.find("HC150", f"a draft context is there: {held}")
-        return []
-    if size is None or not cells:
-        return []
-    copies = 1 + (copies or 0)
-    each = size.value / cells / copies
-    derived.state_bytes_per_sequence = int(each)
-    times = f"{cells} cells x {copies} copies" if copies > 1 else f"{cells}"
-    answer.row(f"line {state.line}", f"states of {cells} sequences", f"{times} x {format_bytes(each)}")
-    answer.find("HC150", f"a sequence's state is {format_bytes(each)}, all of it fp32")
-    return [f"{format_bytes(each)} of state a sequence"]
+    offloaded = next(iter(reversed(boot.of("offloaded"))), None)
+    layers = [offloaded.count(name) for name in ("layers", "of")] if offloaded is not None else [None, None]
+    on_device = f"{layers[0]} of {layers[1]} layers are on the device" if None not in layers else ""
+    use, free = boot.size("fit_projected", "use"), boot.size("fit_projected", "free")
+    if use is None or free is None:
+        if on_device and offloaded is not None and layers[0] != layers[1]:
+            answer.row(f"line {offloaded.line}", on_device, "")
+        return
+    target, reduced = boot.size("fit_target", "target"), boot.of("fit_context")
+    said = f"{_mib(use.value)} MiB were projected, {_mib(free.value)} MiB are free"
+    said += f", {_mib(target.value)} MiB of it to be left" if target is not None else ""
+    for context in reduced[:1]:
+        said += f"; the context went from {context.get('from'):,} to {context.get('to'):,} tokens"
+    few = layers[0] is not None and layers[1] is not None and layers[0] < layers[1]
+    fix = "a smaller quantization, -ctk q8_0 -ctv q8_0 or a shorter -c leave room for more" if few else ""
+    answer.find("HC152", f"{on_device}: {said}" if on_device else said, fix)
 
 
-def _cells(answer: Diagnosis, derived: LlamaDerived) -> list[str]:
-    """The KV cache: what a cell takes of it."""
-    kv = next(iter(answer.boot.of("kv_total")), None)
-    size, cells = (kv.size("size"), kv.count("cells")) if kv is not None else (None, None)
-    if kv is None or size is None or not cells:
-        return []
-    cell = size.value / cells
-    derived.kv_bytes_per_cell = int(cell)
-    answer.row(f"line {kv.line}", f"{cells:,} KV cells", f"{format_bytes(cell)} each")
-    return [f"{format_bytes(cell)} of KV a token"]
+def _mib(size: Fraction) -> str:
+    return f"{float(size / MIB):,.0f}"
+
+
+def _recovered(answer: Diagnosis) -> None:
+    """A buffer that did not fit, where the load went on without it."""
+    recovered = answer.boot.recovered
+    if not recovered:
+        return
+    failed = next((one for one in recovered if one.size("tried") is not None), recovered[0])
+    tried, device = failed.size("tried"), failed.count("device")
+    what = f"{format_bytes(tried.value)} did not fit" if tried is not None else "a compute buffer did not fit"
+    what += f" on device {device}" if device is not None else ""
+    how = "without pipeline parallelism " if answer.boot.of("retried") else ""
+    answer.find("HC154", f"{what}; the retry {how}went through", "less -ub or -c makes room for it")
+
+
+def _checkpoints(answer: Diagnosis, derived: LlamaDerived) -> list[str]:
+    """What context checkpoints and the prompt cache take of host memory."""
+    boot, said = answer.boot, list[str]()
+    taken = [(one.count("tokens"), one.size("size"), one) for one in boot.of("checkpoint")]
+    sized = {tokens: (size, one) for tokens, size, one in taken if tokens is not None and size is not None}
+    limit = boot.size("prompt_cache", "limit")
+    slots = boot.count("slots", "n_slots") or 1
+    if sized:
+        (first, (low, one)), (last, (high, _)) = min(sized.items()), max(sized.items())
+        per = (high.value - low.value) / (last - first) if last > first else Fraction(0)
+        base = low.value - per * first
+        most = one.count("most") or len(sized)
+        total = most * slots * high.value
+        derived.checkpoint_state_bytes, derived.checkpoint_bytes_per_token = int(base), round(per)
+        derived.checkpoints_bytes = int(total)
+        each = f"{format_bytes(base)} of state" + (f" and {format_bytes(per)} a token" if per > 0 else "")
+        answer.row(f"line {one.line}", "a context checkpoint", f"{each}: {high.text} MiB at {last:,} tokens")
+        many = f"up to {most} a slot are kept, {format_bytes(total)} of host memory at that length"
+        answer.find("HC153", f"a context checkpoint takes {each}; {many}", "--ctx-checkpoints keeps fewer")
+        said.append(f"a context checkpoint takes {format_bytes(high.value)} of host memory")
+    if limit is not None and limit.value > 0:
+        said_of = f"prompts that are done are kept in up to {format_bytes(limit.value)} of host memory"
+        answer.find("HC153", said_of, "--cache-ram sets the limit, 0 turns it off")
+    return said
+
+
+def _requests(answer: Diagnosis, derived: LlamaDerived, found: list[Cache], question: Question) -> list[str]:
+    """What the slots and the cells admit of the length and the requests that are asked for."""
+    slots = answer.boot.count("slots", "n_slots") or derived.sequences
+    length, wanted = question.workload.mean_length, question.workload.wanted
+    said, admitted = list[str](), slots
+    if found and length is not None:
+        cells, streams = found[0].cells, found[0].streams
+        tokens = f"{int(length):,} tokens"
+        if 0 < cells < length:
+            many = " of a stream" if streams > 1 else ""
+            need = f"-c {int(length) * streams}" + (" at least" if streams > 1 else " at least for each sequence")
+            answer.find("HC151", f"a request of {tokens} does not fit {cells:,} cells{many}", need)
+            said.append(f"requests of {tokens} do not fit {cells:,} cells")
+            admitted = 0
+        elif streams == 1:
+            admitted = min(slots or int(cells // length), int(cells // length))
+    derived.requests = admitted
+    if wanted is None:
+        return said
+    if admitted and wanted > admitted:
+        over = f"{requests_text(wanted)} are wanted, {admitted} run at once"
+        fix = f"-np {wanted}" + (f" -c {int(length) * wanted}" if length is not None else "")
+        if derived.state_bytes_per_sequence:
+            states_of = wanted * (derived.state_copies or 1) * derived.state_bytes_per_sequence
+            fix += f": the states then take {format_bytes(states_of)}"
+            if length is not None and derived.kv_bytes_per_cell:
+                fix += f", KV {format_bytes(int(length) * wanted * derived.kv_bytes_per_cell)}"
+        answer.find("HC155", over, fix)
+        said.append(over)
+    elif admitted:
+        said.append(f"{requests_text(wanted)} fit {admitted} slots")
+    return said
 
 
 def _out_of_memory(boot: Boot, error: Record) -> Finding:

@@ -65,6 +65,15 @@ RULES = (
          "cells.", "llama.cpp src/llama-kv-cache.cpp"),
     Rule("HC150", "note", "llama.cpp keeps its states in fp32", "R (convolution) and S of every cell.",
          "llama.cpp src/llama-memory-recurrent.cpp"),
+    Rule("HC152", "note", "why so few layers are on the device",
+         "What a load would take is held against what is free, less what is to be left free.",
+         "llama.cpp common/fit.cpp"),
+    Rule("HC153", "note", "host memory of prompts",
+         "Context checkpoints hold a sequence's state, the prompt cache whole sequences.",
+         "llama.cpp tools/server/server-context.cpp"),
+    Rule("HC154", "note", "a failure that the start got over", "A retry with less went through.", ""),
+    Rule("HC155", "warning", "fewer requests run than are wanted",
+         "Slots, tokens or sequences admit fewer than -C asks for.", ""),
 )  # fmt: skip
 """Every rule about logs."""
 _BY_ID = {rule.id: rule for rule in RULES}

@@ -14,14 +14,6 @@ from command_line import Ran, run
 HOME = Path(__file__).resolve().parent.parent / "data" / "cases"
 CASES: list[dict[str, Any]] = yaml.safe_load((HOME / "cases.yaml").read_text(encoding="utf-8"))
 WRONG = """
-lcpp-equal-buffers-1
-lcpp-streams-1
-lcpp-parts-1
-lcpp-parts-2
-lcpp-unsaid-1
-lcpp-unsaid-2
-lcpp-unsaid-3
-lcpp-recovered-1
 table-1
 table-2
 glm-page-1
@@ -35,7 +27,6 @@ flash-next-2
 table-falls-apart-1
 log-concurrency-1
 several-refusals-1
-late-failure-1
 wrap-lost-1
 checkpoint-blocks-1
 checkpoint-blocks-2

@@ -1,0 +1,223 @@
+"""What does a llama.cpp load store, and which model stores just that?
+
+    state of a sequence = state layers x (r + s) x 4 B          fp32 both; n_rs_seq extra copies serve drafts
+    KV of a token       = KV layers x (K row + V row)           a row by its type, in blocks; MLA has K alone
+
+A printed size is an interval; a model fits where all that is printed lies in it: layers, layers with KV, bytes of a
+token and of a state. Where copies of the state are not printed, a whole number of them must. Source: llama.cpp
+src/llama-memory-recurrent.cpp, llama-kv-cache.cpp (b11434).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+from math import ceil, floor
+from typing import NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.kv import GroupedQueryKV
+from hybridcalc.architecture.presets import find_preset
+from hybridcalc.bootlog.boots import Boot
+from hybridcalc.bootlog.records import Printed, Record
+from hybridcalc.diagnosis.answer import Candidate, Range
+from hybridcalc.diagnosis.models import models_with_states
+
+ROWS = {
+    "f32": Fraction(4), "f16": Fraction(2), "bf16": Fraction(2), "q8_0": Fraction(34, 32), "q5_1": Fraction(24, 32),
+    "q5_0": Fraction(22, 32), "q4_1": Fraction(20, 32), "q4_0": Fraction(18, 32), "iq4_nl": Fraction(18, 32),
+}  # fmt: skip
+"""Bytes of an element of K or V, by the type of the cache: a block's bytes over its elements."""
+MOST_COPIES = 33
+"""Of a state: one, and as many to roll back to as drafts may have tokens."""
+FEWEST_FACTS = 2
+DRAFT_LAYERS = 2
+"""Layers that a draft head has at most: a cache of so few, beside a larger one, is its."""
+_FILE = re.compile(
+    r"(?:[-.](?:UD-)?(?:I?Q[0-9]\w*|BF16|F16|F32|MXFP4\w*|[0-9]{5}-of-[0-9]{5}))*(?:\.gguf)?$", re.IGNORECASE
+)
+
+
+class Cache(NamedTuple):
+    """A KV cache: its size, the cells of one of its streams, and what else is printed of it."""
+
+    line: int
+    size: Printed
+    cells: int
+    streams: int
+    sequences: int | None
+    layers: int | None
+    types: tuple[str, str] | None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that all streams hold."""
+        return self.cells * self.streams
+
+    @property
+    def per_token(self) -> Fraction:
+        """Bytes of a token, by the size as printed."""
+        return self.size.value / self.tokens
+
+
+class States(NamedTuple):
+    """The states: their size, of how many sequences, how many copies each has (None: not printed), of which layers."""
+
+    line: int
+    size: Printed
+    sequences: int
+    copies: int | None
+    layers: int | None
+    parts: tuple[Printed, Printed] | None
+
+    @property
+    def held(self) -> int | None:
+        """States that are held, copies included; None where these are not printed."""
+        return None if self.copies is None else self.sequences * self.copies
+
+
+def caches(boot: Boot) -> list[Cache]:
+    """Every KV cache with its cells, a draft's left out; the one with the most layers first."""
+    drafts = boot.grammar.of_draft(boot) if boot.grammar.of_draft is not None else set()
+    kinds = ("kv_total", "kv_buffer")
+    found = [cache for kind in kinds for one in boot.of(kind) if id(one) not in drafts and (cache := _cache(one))]
+    most = max((cache.layers or 0 for cache in found), default=0)
+    return [one for one in found if not one.layers or one.layers > DRAFT_LAYERS or one.layers == most]
+
+
+def _cache(record: Record) -> Cache | None:
+    size, cells = record.size("size"), record.count("cells")
+    if size is None or not cells or not size.value:
+        return None
+    k, v = record.word("k_type"), record.word("v_type")
+    types = (k, v or k) if k in ROWS and (v is None or v in ROWS) else None
+    streams = record.count("streams") or 1
+    return Cache(record.line, size, cells, streams, record.count("seqs"), record.count("layers"), types)
+
+
+def states(boot: Boot) -> States | None:
+    """The states, from their total or from a buffer's line that people wrote the sequences on."""
+    for record in (*boot.of("state_total"), *boot.of("state_buffer")):
+        size, sequences = record.size("size"), record.count("cells") or record.count("seqs")
+        if size is None or not sequences or not size.value:
+            continue
+        drafts = bool(boot.of("draft_context") or boot.of("draft_estimate")) or len(boot.of("kv_total")) > 1
+        extra = record.count("rs_seq")
+        copies = 1 + extra if extra is not None else None if drafts else 1
+        r, s = record.size("r"), record.size("s")
+        parts = (r, s) if r is not None and s is not None else None
+        return States(record.line, size, sequences, copies, record.count("layers"), parts)
+    return None
+
+
+def named(boot: Boot) -> tuple[str, str | None] | None:
+    """The name that the log has for its model, and the preset of that name; None where it has none."""
+    said = (boot.word("model_name", "name"), boot.word("loading", "file"))
+    for name in (one.rpartition("/")[2] for one in said if one):
+        bare = _FILE.sub("", name.strip())
+        found = find_preset(bare) or find_preset(bare.replace(" ", "-"))
+        if found is not None:
+            return bare, found[0]
+    return next(((_FILE.sub("", one.rpartition("/")[2]), None) for one in said if one), None)
+
+
+class Fit(NamedTuple):
+    """A model that has what is printed, how many copies of a state there are then, and how many facts say so."""
+
+    candidate: Candidate
+    copies: int | None
+    facts: int
+
+
+def fitting(kv: Cache | None, held: States | None, model: Architecture | None) -> list[Fit]:
+    """The models that have what is printed of the caches, or the given one alone, by name."""
+    found = [fit for one in ((model,) if model is not None else models_with_states()) if (fit := _fit(one, kv, held))]
+    most = max((fit.facts for fit in found), default=0)
+    single = [fit for fit in found if fit.copies in (None, 1)]
+    enough = [fit for fit in found if fit.facts == most and (most >= FEWEST_FACTS or model is not None)]
+    return [fit for fit in enough if fit in single] or enough if held is not None and held.copies == 1 else enough
+
+
+def mismatches(model: Architecture, kv: Cache | None, held: States | None) -> Iterator[str]:
+    """What is printed that the model has not, in words."""
+    if kv is not None and kv.layers is not None and kv.layers != model.attention_layers:
+        yield f"{kv.layers} layers with KV are printed, the model has {model.attention_layers}"
+    elif kv is not None and (per := _kv_bytes(model, kv)) is None:
+        yield f"{float(kv.per_token):,.0f} B of KV a token are none of its sizes"
+    elif kv is not None and per:
+        pass
+    if held is not None and _copies(model, held) is None:
+        yield f"{held.size.text} MiB hold no whole number of its states of {state_bytes(model):,} B"
+
+
+def state_bytes(model: Architecture) -> int:
+    """Bytes of one sequence's state: convolution and recurrence of all its layers, fp32."""
+    return sum(_parts(model))
+
+
+def _parts(model: Architecture) -> tuple[int, int]:
+    if model.state is None:
+        return 0, 0
+    shapes = model.state.shapes(1)
+    return 4 * model.state_layers * shapes.conv_elements, 4 * model.state_layers * shapes.temporal_elements
+
+
+def _fit(model: Architecture, kv: Cache | None, held: States | None) -> Fit | None:
+    facts, copies, per_token, name = 0, held.copies if held is not None else None, 0, ""
+    if kv is not None and not model.window_layers:
+        if kv.layers is not None and kv.layers != model.attention_layers:
+            return None
+        sized = _kv_bytes(model, kv)
+        if sized is None:
+            return None
+        per_token, name = sized
+        facts += 1 + (kv.layers is not None)
+    if held is not None:
+        layers = (model.num_layers, model.num_layers + model.draft_layers, model.num_layers + 1)
+        found = _copies(model, held)
+        if found is None or (held.layers is not None and held.layers not in layers):
+            return None
+        copies = found
+        facts += 1 + (held.layers is not None)
+    return Fit(Candidate(model.name, 0, "fp32", name, state_bytes(model), per_token), copies, facts) if facts else None
+
+
+def _kv_bytes(model: Architecture, kv: Cache) -> tuple[int, str] | None:
+    """Bytes of a token and the type of the cache, where they are the printed ones."""
+    low, high = (bound / kv.tokens for bound in kv.size.interval)
+    attention = model.attention
+    if attention is None:
+        return None
+    if isinstance(attention, GroupedQueryKV):
+        k, v = attention.kv_heads * attention.head_dim, attention.kv_heads * attention.v_head_dim
+    else:
+        k, v = attention.kv_lora_rank + attention.qk_rope_head_dim, 0
+    for types in (kv.types,) if kv.types is not None else ((name, name) for name in ROWS):
+        size = model.attention_layers * (k * ROWS[types[0]] + v * ROWS[types[1]])
+        if low <= size <= high:
+            return int(size), types[0] if types[0] == types[1] or not v else f"{types[0]} and {types[1]}"
+    return None
+
+
+def _copies(model: Architecture, held: States) -> int | None:
+    """How many states of the model a sequence has, where the printed size holds a whole number of them."""
+    r, s = _parts(model)
+    if not r + s:
+        return None
+    low, high = held.size.interval
+    tried = range(max(1, ceil(low / (held.sequences * (r + s)))), floor(high / (held.sequences * (r + s))) + 1)
+    wanted = [n for n in tried if n <= MOST_COPIES and held.copies in (None, 1, n)]
+    if held.copies is not None and held.copies > 1:
+        wanted = [n for n in wanted if n == held.copies]
+    for copies in wanted:
+        many = held.sequences * copies
+        if held.parts is None or all(
+            _within(many * size, part.interval) for size, part in zip((r, s), held.parts, strict=True)
+        ):
+            return copies
+    return None
+
+
+def _within(size: int, bounds: Range) -> bool:
+    return bounds[0] <= size <= bounds[1]

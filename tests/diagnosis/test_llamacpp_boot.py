@@ -1,0 +1,119 @@
+"""A llama.cpp load: its caches to the token and the sequence, its buffers summed, the model that stores just that."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridcalc import load_model
+from hybridcalc.bootlog import scan
+from hybridcalc.bootlog.boots import merged
+from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.deployment import Workload
+from hybridcalc.diagnosis.boot import diagnose
+from hybridcalc.diagnosis.question import Question
+
+RECORDED = json.loads((Path(__file__).resolve().parent.parent / "data" / "vectors" / "llamacpp.json").read_text())
+KV = "llama_kv_cache: size = {0} MiB ({1:>6} cells, {2:>3} layers, {3:>2}/{4} seqs), K ({5}): {6} MiB, V ({7}): {8} MiB"
+RS = (
+    "llama_memory_recurrent: size = {0} MiB ({1:>6} cells, {2:>3} layers, {3:>2} seqs {4:>2} rs_seq), "
+    "R ({5}): {6} MiB, S ({7}): {8} MiB"
+)
+
+
+def answers(text: str, **question: Any) -> list[Any]:
+    return list(diagnose(assemble(scan(io.BytesIO(text.encode()))).boots, Question(**question)))
+
+
+@pytest.mark.parametrize("case", RECORDED["cases"], ids=lambda case: f"{case['model']}-{case['args']}")
+def test_the_model_of_every_recorded_load_is_found(case: dict[str, Any]) -> None:
+    """What the engine printed for 64 settings of eight models: the model is among those that fit, its state exact."""
+    lines = [KV.format(*case["kv"][0]), RS.format(*case["rs"][0])]
+    [found] = answers("\n".join(lines))
+    sizes = RECORDED["models"][case["model"]]
+    state = 4 * sizes["state_layers"] * (sizes["r"] + sizes["s"])
+    assert case["model"] in [candidate.model for candidate in found.candidates]
+    assert {candidate.state_bytes for candidate in found.candidates} == {state}
+    assert found.derived.state_copies == 1 + int(case["rs"][0][4])
+    assert found.constants.state_bytes_per_slot[0] <= state <= found.constants.state_bytes_per_slot[1]
+
+
+def test_cells_are_those_of_one_stream() -> None:
+    """4/4 seqs: 1,280 MiB over 4 x 16,384 cells are 20 KiB a token; 4/1 seqs share all cells."""
+    line = "llama_kv_cache: size = 1280.00 MiB ( 16384 cells,  10 layers,  4/{} seqs), K (f16): 640.00 MiB\n"
+    assert answers(line.format(4))[0].derived.kv_bytes_per_cell == 20 * 1024
+    assert answers(line.format(1))[0].derived.kv_bytes_per_cell == 80 * 1024
+
+
+def test_equal_buffers_of_two_devices_are_two() -> None:
+    line = "llama_kv_cache:      CUDA{} KV buffer size =  4096.00 MiB\n"
+    [found] = answers(line.format(0) + line.format(1) + line.format(1))
+    assert found.derived.buffers_bytes == {"KV": 8 * 2**30}
+
+
+def test_the_zeros_of_a_rehearsal_are_no_load() -> None:
+    rehearsal = (
+        "load_tensors: CUDA0 model buffer size = 0.00 MiB\nllama_kv_cache: CUDA0 KV buffer size = 0.00 MiB\n"
+        "llama_memory_recurrent: CUDA0 RS buffer size = 149.62 MiB\n"
+        "sched_reserve: CUDA0 compute buffer size = 999.00 MiB\n"
+    )
+    load = rehearsal.replace(" 0.00", " 2048.00").replace("999.00", "498.00")
+    assert answers(rehearsal) == []
+    boots = assemble(scan(io.BytesIO((rehearsal + load).encode()))).boots
+    assert merged(boots) == {
+        "weights_buffer_mib": 2048.0, "kv_buffer_mib": 2048.0, "rs_buffer_mib": 149.62, "compute_buffer_mib": 498.0,
+    }  # fmt: skip
+
+
+def test_a_retry_that_goes_through_is_a_start() -> None:
+    failed = (
+        "llama_kv_cache: CUDA0 KV buffer size = 2048.00 MiB\n"
+        "ggml_cuda_alloc_buffer: allocating 421.00 MiB on device 1: cudaMalloc failed: out of memory\n"
+        "graph_reserve: failed to allocate compute buffers\n"
+        "sched_reserve: compute buffer allocation failed, retrying without pipeline parallelism\n"
+    )
+    assert "does not start" in answers(failed)[0].headline
+    [found] = answers(failed + "sched_reserve:      CUDA0 compute buffer size =   498.00 MiB\n")
+    assert "does not start" not in found.headline
+    assert [finding.rule for finding in found.findings] == ["HC154"]
+    loaded_again = failed + "load_tensors: CUDA0 model buffer size = 512.00 MiB\n" + failed.replace("421", "420")
+    assert ["does not start" in found.headline for found in answers(loaded_again)] == [True, True]
+
+
+def test_context_checkpoints_are_host_memory() -> None:
+    """Two checkpoints of different lengths part the state from what each token adds."""
+    line = "created context checkpoint {} of 32 (pos_min = 1, pos_max = 9, n_tokens = {}, size = {} MiB)\n"
+    [found] = answers(line.format(1, 8192, 181.782) + line.format(2, 16384, 213.783))
+    assert found.derived.checkpoint_bytes_per_token == 4096
+    assert found.derived.checkpoint_state_bytes / 2**20 == pytest.approx(149.78, abs=0.01)
+    assert [finding.rule for finding in found.findings] == ["HC153"]
+
+
+def test_a_named_model_decides_and_one_that_does_not_fit_is_said() -> None:
+    caches = "\n".join((
+        KV.format("256.00", 4096, 16, 1, 1, "f16", "128.00", "f16", "128.00"),
+        RS.format("149.62", 1, 64, 1, 0, "f32", "5.62", "f32", "144.00"),
+    ))  # fmt: skip
+    said = "llama_model_loader: loaded meta data with 40 key-value pairs and 851 tensors from /models/{} (version 3)\n"
+    [found] = answers(said.format("Qwen3.6-27B-UD-Q4_K_XL.gguf") + caches)
+    assert found.model_guess == "qwen3.6-27b"
+    [found] = answers(said.format("Unknown-27B-Q8_0.gguf") + caches)
+    assert found.model_guess == "Unknown-27B" and found.candidates
+    [found] = answers(caches, model=load_model("qwen3.5-9b"))
+    assert [finding.rule for finding in found.findings][-1:] != [] and "HC101" in {one.rule for one in found.findings}
+
+
+def test_what_is_wanted_is_held_against_slots_and_cells() -> None:
+    caches = "\n".join((
+        KV.format("256.00", 4096, 16, 2, 2, "f16", "128.00", "f16", "128.00"),
+        RS.format("299.25", 2, 64, 2, 0, "f32", "11.25", "f32", "288.00"),
+    ))  # fmt: skip
+    [found] = answers(caches, workload=Workload(((2048, 1),), 8))
+    [short] = [finding for finding in found.findings if finding.rule == "HC155"]
+    assert "8 requests are wanted, 2 run" in short.message and "-np 8" in short.fix
+    [found] = answers(caches, workload=Workload(((2048, 1),), 2))
+    assert "HC155" not in [finding.rule for finding in found.findings]
