@@ -28,9 +28,6 @@ table-falls-apart-1
 log-concurrency-1
 several-refusals-1
 wrap-lost-1
-checkpoint-blocks-1
-checkpoint-blocks-2
-checkpoint-blocks-3
 kv-connector-1
 kv-connector-3
 auto-kv-dtype-1
@@ -90,6 +87,8 @@ recipe-elision-1
 recipe-prose-1
 recipe-omni-1
 ray-nodes-1
+vllm-right-1
+brk-sweep-refusal-1
 """
 """Cases that are answered wrongly: each leaves the list with the change that answers it rightly."""
 
