@@ -14,18 +14,20 @@ if TYPE_CHECKING:
     from hybridcalc.engines import sglang as sglang
     from hybridcalc.engines import vllm as vllm
     from hybridcalc.engines.ask import plan as plan
+    from hybridcalc.engines.ask import weights as weights
 
 __version__ = "0.2.0"
 
 _HOMES = {
     "Architecture": ("hybridcalc.architecture.geometry", "Architecture"),
     "plan": ("hybridcalc.engines.ask", "plan"),
+    "weights": ("hybridcalc.engines.ask", "weights"),
     "load_model": ("hybridcalc.architecture.presets", "load_model"),
     "sglang": ("hybridcalc.engines.sglang", None),
     "vllm": ("hybridcalc.engines.vllm", None),
 }
 
-__all__ = ["Architecture", "__version__", "load_model", "plan", "sglang", "vllm"]
+__all__ = ["Architecture", "__version__", "load_model", "plan", "sglang", "vllm", "weights"]
 
 
 if not TYPE_CHECKING:  # a type checker knows every name, and that there are no others

@@ -192,7 +192,12 @@ def _from_path(path: Path, *, name: str | None = None) -> Architecture:
 
         preset = read_preset(_decoded(data, where), where)
         return from_preset(preset)._replace(config=Config(preset.get("config", {})))
-    return _from_config(data, name or where)
+    config = _parsed(data, name or where)
+    beside = path.parent / "hf_quant_config.json"
+    if path.name == "config.json" and beside.is_file():
+        with beside.open("rb") as stream:
+            config["hf_quant_config"] = _parsed(_read_bounded(stream, str(beside)), str(beside))
+    return Architecture.from_hf_config(config, name=name or where)._replace(asked=str(path))
 
 
 def _read_bounded(stream: Any, where: str) -> bytes:
@@ -210,6 +215,11 @@ def _decoded(data: bytes, where: str) -> str:
 
 
 def _from_config(data: bytes, where: str) -> Architecture:
+    return Architecture.from_hf_config(_parsed(data, where), name=where)
+
+
+def _parsed(data: bytes, where: str) -> dict[str, Any]:
+    """A config file as plain data. Raises InputError for what is none."""
     text = _decoded(data, where)
     try:
         config = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=partial(_object, where))
@@ -221,7 +231,7 @@ def _from_config(data: bytes, where: str) -> Architecture:
         raise InputError(f"{where}: not readable as JSON, {str(error)[:80].lower()}") from None
     if not isinstance(config, dict):
         raise InputError(f"{where}: a model config is a JSON object")
-    return Architecture.from_hf_config(config, name=where)
+    return config
 
 
 def _object(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -115,7 +115,7 @@ class Quantization(NamedTuple):
     def by_layer(self) -> bool:
         """Whether layers may differ: some name or pattern holds a number."""
         listed = (*self.excluded, *(pattern for pattern, _ in self.only))
-        return self.named is not None or any(re.search(r"(^|[.\\])[0-9]+([.\\]|$)", pattern) for pattern in listed)
+        return self.named is not None or any(re.search(r"(^|[.\\])[0-9]+([.\\*]|$)", pattern) for pattern in listed)
 
 
 def _spellings(name: str, expert: bool) -> tuple[str, ...]:

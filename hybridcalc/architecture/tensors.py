@@ -66,7 +66,7 @@ class Tensor(NamedTuple):
 OVER = ("attention", "mlp", "shared", "experts", "vision", "embedding", "head")
 """Groups of ranks that share a tensor."""
 
-FIRST, LAST, DRAFT, VISION, LAYERS = "first", "last", "draft", "vision", "layers"
+FIRST, LAST, DRAFT, VISION, LAYERS = "first", "last", "mtp", "vision", "layers"
 """Where a block lies: on the first or last pipeline stage, with the draft, before the first layer, or in its layers."""
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybridcalc.architecture.config_json import TEXT_TABLES
 from hybridcalc.architecture.config_json.fields import Fields
 from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.kv import GroupedQueryKV
 from hybridcalc.architecture.layers import STYLES, blocks
 from hybridcalc.architecture.tensors import DRAFT, VISION, Block, Tensor
 from hybridcalc.errors import NotModelled
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
 
 
 class Parameters(NamedTuple):
-    """All blocks of a model; ``unknown``: parts that are there and have no closed form (a vision tower)."""
+    """All blocks of a model; ``unknown``: parts that are there and have no closed form (a vision tower). ``rotary``:
+    how many elements of a head are rotated, 0 for all.
+    """
 
     blocks: tuple[Block, ...]
     tied: bool
     unknown: tuple[str, ...] = ()
+    rotary: int = 0
 
     def number(self, *, draft: bool = True, vision: bool = True) -> int:
         """Parameters, with or without those of the draft layers and the vision tower."""
@@ -103,8 +107,18 @@ def parameters(model: Architecture) -> Parameters:
     built = tuple(blocks(model, style, fields))
     tied = fields.raw("tie_word_embeddings") is True
     unknown = ("the vision tower",) if model.multimodal and not any(b.place == VISION for b in built) else ()
+    rotary = _rotary(model, fields)
     fields.finish(model.architecture)
-    return Parameters(built, tied, unknown)
+    return Parameters(built, tied, unknown, rotary)
+
+
+def _rotary(model: Architecture, fields: Fields) -> int:
+    """Elements of a head that carry its position; 0 for all of them."""
+    rope = fields.raw("rope_parameters", "rope_scaling")
+    inner = Fields(rope, fields.where) if isinstance(rope, Mapping) else fields
+    part = fields.real("partial_rotary_factor") or inner.real("partial_rotary_factor")
+    width = model.attention.head_dim if isinstance(model.attention, GroupedQueryKV) else 0
+    return fields.optional("rotary_dim") or (int(width * part) if part else 0)
 
 
 def _fields(model: Architecture) -> Fields:

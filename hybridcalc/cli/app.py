@@ -26,6 +26,7 @@ COMMANDS = {
     "crossover": "the length from which KV outweighs the state, and a hybrid beats a baseline",
     "replayssm": "ReplaySSM ring buffers: shapes, bytes, and whether a ring length is legal",
     "verify": "the formulas against tensors really allocated, to the byte",
+    "weights": "what a model's weights take, in its checkpoint and on one rank",
     "reuse": "state slots that prefix caching wants, and what they spare",
     "check": "a gate for deployment files: findings with file, line and what to write instead",
     "rules": "every rule, with its arithmetic and its source",

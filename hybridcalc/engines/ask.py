@@ -7,7 +7,7 @@ hybridcalc.plan("kimi-k3", tp_size=8, rest="28.55GiB")        arguments under th
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model
@@ -16,6 +16,9 @@ from hybridcalc.engines.engine import ENGINES, Answer, Engine
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.hardware import find_gpu
 from hybridcalc.units import parse_gib, parse_tokens
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.weights import Weights
 
 
 def plan(
@@ -60,6 +63,32 @@ def plan(
         workload = Workload(((tokens, 1),) if tokens else (), concurrency)
     given = next((value for value in (rest, available) if isinstance(value, Rest)), None)
     return served.plan(model, args, given or served.memory(model, args, known), workload)
+
+
+def weights(
+    model_or_launch: str | Architecture,
+    *,
+    engine: str | None = None,
+    tp_size: int | None = None,
+    pp_size: int | None = None,
+    ep_size: int | None = None,
+    quantization: str | None = None,
+    env: Mapping[str, str] | None = None,
+    **arguments: Any,
+) -> "Weights":
+    """What the weights of a model take, in its checkpoint and on the heaviest rank of a server of ``engine``.
+
+    Of a launch line, or a model with ranks; other ``arguments`` under the engine's own names. ``quantization``: how a
+    checkpoint of 16 bits is quantised. Raises ShardingError for ranks that do not divide the model, NotModelled where
+    nothing is known of its weights, InputError for what cannot be read.
+    """
+    served, model, args, release = _asked(model_or_launch, engine, env or {})
+    if not isinstance(model, Architecture):
+        model = load_model(model)
+    given = {"tp_size": tp_size, "pp_size": pp_size, "ep_size": ep_size, "quantization": quantization}
+    args = replace(served.with_options(args, {**given, "engine_version": release}), **arguments)
+    served.check_together(args)
+    return served.weights(model, args)
 
 
 def _asked(

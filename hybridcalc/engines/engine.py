@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hybridcalc.deployment import Memory, Rest, Workload
     from hybridcalc.engines.crossover import Crossover
     from hybridcalc.engines.decide import Decided
+    from hybridcalc.engines.weights import Weights
     from hybridcalc.findings import Finding, Rule
     from hybridcalc.shell.flags import Flag, FlagTable
     from hybridcalc.shell.launch import Launch, Launchers
@@ -244,6 +245,23 @@ class Engine:
     def memory(self, model: "Architecture", args: Any, known: "Memory") -> "Rest":
         """The memory left for the caches. Raises MemoryUnknown with the figures that are missing, and Refusal."""
         return cast("Rest", self.part("memory").rest_of(model, args, known))
+
+    def weights(self, model: "Architecture", args: Any) -> "Weights":
+        """What the weights take on the heaviest rank. Raises ShardingError, NotModelled, and InputError."""
+        from hybridcalc.engines.weights import weigh
+
+        own = self.offered("weights", "weights")
+        return weigh(
+            model,
+            own.placement(model, args),
+            dtype=own.dtype_of(model, args),
+            quantization=args.quantization,
+            ranks=self.server_ranks(args),
+        )
+
+    def server_ranks(self, args: Any) -> int:
+        """GPUs that share one copy of the weights."""
+        raise NotImplementedError
 
     def remarks(self, args: Any, known: "Memory") -> list[str]:
         """What to know of the arguments beside a given memory: whose rules are used, and what changes nothing."""

@@ -78,6 +78,12 @@ class ServerArgs(Arguments):
     enable_lmcache: bool = False
     enable_unified_memory: bool = False
     enable_two_batch_overlap: bool = False
+    ep_size: int = 1
+    quantization: str | None = None
+    moe_dense_tp_size: int | None = None
+    moe_a2a_backend: str | None = None
+    enable_dp_lm_head: bool = False
+    mm_enable_dp_encoder: bool = False
     mm_feature_transport: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     engine_version: str | None = None

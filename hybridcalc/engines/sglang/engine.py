@@ -22,7 +22,7 @@ class Sglang(Engine):
     options = frozenset({
         "rest", "gpu", "weights", "avail_before", "avail_after", "engine_version", "platform", "draft_layers",
         "draft_kv_bytes_per_token", "max_draft_tokens", "tp_size", "dp_size", "enable_dp_attention", "dcp_size",
-        "kv_cache_dtype", "mamba_ssm_dtype", "env",
+        "kv_cache_dtype", "mamba_ssm_dtype", "env", "pp_size", "ep_size", "quantization",
     })  # fmt: skip
     stages = (
         "arguments", "load", "strategy", "shapes", "ratio", "solve", "tokens", "max_running_requests", "alloc",
@@ -71,6 +71,10 @@ class Sglang(Engine):
         """As every engine."""
         known = args.mem_fraction_static
         return {"fraction": known, "fraction_from": None if known is None else "--mem-fraction-static"}
+
+    def server_ranks(self, args: ServerArgs) -> int:
+        """As every engine."""
+        return args.tp_size * args.pp_size
 
     def ranks(self, args: ServerArgs) -> int:
         """As every engine; data-parallel workers beside attention workers have ranks of their own."""

@@ -70,6 +70,12 @@ FLAGS = (
     Flag("enable_lmcache", ("--enable-lmcache",), "flag"),
     Flag("enable_unified_memory", ("--enable-unified-memory",), "flag"),
     Flag("enable_two_batch_overlap", ("--enable-two-batch-overlap",), "flag"),
+    Flag("ep_size", ("--ep-size", "--expert-parallel-size", "--ep"), "int", 1, MOST_RANKS),
+    Flag("quantization", ("--quantization",), "str"),
+    Flag("moe_dense_tp_size", ("--moe-dense-tp-size",), "int", 1, MOST_RANKS),
+    Flag("moe_a2a_backend", ("--moe-a2a-backend",), "str"),
+    Flag("enable_dp_lm_head", ("--enable-dp-lm-head",), "flag"),
+    Flag("mm_enable_dp_encoder", ("--mm-enable-dp-encoder",), "flag"),
 )  # fmt: skip
 
 PLATFORMS = ("cuda", "hip", "npu", "xpu", "musa", "cpu")
@@ -128,7 +134,7 @@ _OTHER = """
     enable-breakable-cuda-graph enable-broadcast-mm-inputs-process enable-cache-report enable-cp-decode-attn-tp
     enable-cudagraph-gc enable-custom-logit-processor enable-decoder-swa-bounded-replay enable-deepep-moe
     enable-deepseek-v4-fp4-indexer enable-dense-mlp-attn-tp enable-deterministic-inference enable-double-sparsity
-    enable-dp-attention-local-control-broadcast enable-dp-lm-head enable-draft-weights-cpu-backup
+    enable-dp-attention-local-control-broadcast enable-draft-weights-cpu-backup
     enable-dsa-cache-layer-split enable-dsa-fused-indexer enable-dsa-prefill-context-parallel
     enable-dynamic-batch-tokenizer enable-dynamic-chunking enable-elastic-expert-backup
     enable-encoder-swa-bounded-replay enable-ep-moe enable-eplb enable-expert-distribution-metrics
@@ -152,10 +158,10 @@ _OTHER = """
     enable-trace enable-triton-kernel-moe enable-unified-cache-external-linker enable-w4a4-mxfp4-megamoe
     enable-waterfill enable-watermark enable-weights-cpu-backup encoder-bootstrap-port encoder-only
     encoder-register-urls encoder-transfer-backend encoder-urls enforce-disable-flashinfer-allreduce-fusion
-    enforce-piecewise-cuda-graph enforce-shared-experts-fusion engine-info-bootstrap-port ep ep-dispatch-algorithm
-    ep-num-redundant-experts ep-size eplb-algorithm eplb-min-rebalancing-utilization-threshold
+    enforce-piecewise-cuda-graph enforce-shared-experts-fusion engine-info-bootstrap-port ep-dispatch-algorithm
+    ep-num-redundant-experts eplb-algorithm eplb-min-rebalancing-utilization-threshold
     eplb-rebalance-layers-per-chunk eplb-rebalance-num-iterations expert-balancedness-report-mode
-    expert-distribution-recorder-buffer-size expert-distribution-recorder-mode expert-parallel-size
+    expert-distribution-recorder-buffer-size expert-distribution-recorder-mode
     experts-shared-outer-loras export-metrics-to-file export-metrics-to-file-dir extra-metric-labels fastapi-root-path
     file-storage-path flashinfer-a2a-dispatch-type flashinfer-allreduce-fusion-backend flashinfer-autotune-skip-ops
     flashinfer-mla-disable-ragged flashinfer-mxfp4-moe-precision flexkv-config-file forward-hooks
@@ -176,12 +182,12 @@ _OTHER = """
     lora-drain-wait-threshold lora-eviction-policy lora-paths lora-strict-loading lora-target-modules
     lora-use-virtual-experts mamba-backend mamba-cache-philox-rounds max-ep-size max-loaded-loras max-lora-chunk-size
     max-lora-rank max-loras-per-batch max-micro-batch-size max-queued-requests media-url-max-file-size-mb
-    min-free-slots-delay mlx-enable-sampling mm-attention-backend mm-enable-dp-encoder
+    min-free-slots-delay mlx-enable-sampling mm-attention-backend
     mm-global-cache-backend mm-io-worker-num mm-max-concurrent-calls mm-per-request-timeout
     mm-preprocess-cache-size-mb mm-process-config mm-processor-worker-num model-checksum model-config-parser
     model-impl model-loader-extra-config model-type modelexpress-config modelopt-checkpoint-restore-path
-    modelopt-checkpoint-save-path modelopt-export-path modelopt-quant moe-a2a-backend moe-data-parallel-size
-    moe-dense-tp-size moe-dp-size moe-runner-backend monokernel-backend mooncake-ib-device msprobe-dump-config
+    modelopt-checkpoint-save-path modelopt-export-path modelopt-quant moe-data-parallel-size
+    moe-dp-size moe-runner-backend monokernel-backend mooncake-ib-device msprobe-dump-config
     multi-item-scoring-delimiter nccl-init-addr nccl-port nnodes node-rank nsa-prefill-cp-mode
     num-continuous-decode-steps num-reserved-decode-tokens numa-node offload-group-size offload-mode
     offload-num-in-group offload-prefetch-step oltp-traces-endpoint optimistic-prefill-attempts otlp-service-name
@@ -192,7 +198,7 @@ _OTHER = """
     prefill-delayer-forward-passes-buckets prefill-delayer-max-delay-ms prefill-delayer-max-delay-passes
     prefill-delayer-queue-min-ratio prefill-delayer-token-usage-low-watermark prefill-delayer-wait-seconds-buckets
     prefill-kv-cache-dequant-dtype prefill-max-requests prefill-only-disable-kv-cache prefill-round-robin-balance
-    priority-scheduling-preemption-threshold prompt-tokens-buckets qsa-indexer-dtype quantization
+    priority-scheduling-preemption-threshold prompt-tokens-buckets qsa-indexer-dtype
     quantization-param-path quantize-and-serve radix-eviction-policy radix-eviction-policy-config random-seed
     reasoning-parser remote-instance-weight-loader-backend remote-instance-weight-loader-seed-instance-ip
     remote-instance-weight-loader-seed-instance-service-port remote-instance-weight-loader-send-weights-group-ports

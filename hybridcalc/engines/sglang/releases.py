@@ -30,6 +30,7 @@ class RuleSet(NamedTuple):
     slots and KV can share a pool.
     Log: ``cap_line``: says why slots cap the requests; ``int8_lines``: of the checkpoint pool; ``kv_line_recorded``: a
     recorded start-up includes the line of the KV pool.
+    Weights: ``head_in_fp32`` begin the names of classes whose output head is held in fp32.
     """
 
     version: str
@@ -52,6 +53,7 @@ class RuleSet(NamedTuple):
     cap_line: bool = False
     int8_lines: bool = False
     kv_line_recorded: bool = False
+    head_in_fp32: tuple[str, ...] = ("Bailing",)
 
 
 OVERRIDES, CONFIGURATOR = "arg_groups/overrides.py", "mem_cache/kv_cache_configurator.py"
@@ -76,6 +78,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.23", "unified_memory", True, "mem_cache/unified_memory_pool.py"),
     Change("0.5.23", "cap_line", True, CONFIGURATOR),
     Change("0.5.23", "int8_lines", True, "mem_cache/mamba_checkpoint_pool.py"),
+    Change("0.5.23", "head_in_fp32", ("BailingMoeV2_5", "BailingMoeLinear"), "models/bailing_moe_v3.py"),
     Change("0.5.23", "kv_line_recorded", True, "results of its own classes"),
 )  # fmt: skip
 """A new release is added here, a row a change, or one row where it changed nothing."""

@@ -61,6 +61,10 @@ FLAGS = (
     Flag("hf_overrides", ("--hf-overrides",), "json"),
     Flag("enforce_eager", ("--enforce-eager",), "switch"),
     Flag("disable_hybrid_kv_cache_manager", ("--disable-hybrid-kv-cache-manager",), "switch"),
+    Flag("enable_expert_parallel", ("--enable-expert-parallel", "-ep"), "switch"),
+    Flag("quantization", ("--quantization", "-q"), "str"),
+    Flag("language_model_only", ("--language-model-only",), "switch"),
+    Flag("mm_encoder_tp_mode", ("--mm-encoder-tp-mode",), "str", choices=("weights", "data")),
 )
 
 ELSEWHERE = (
@@ -94,7 +98,7 @@ _OTHER = """
     distributed-executor-backend distributed-timeout-seconds download-dir dp-supervisor-probe-failure-threshold
     dp-supervisor-probe-interval-s dp-supervisor-probe-timeout-s dp-sync-interval ec-manager-config
     ec-transfer-config elastic-ep-max-dp-size enable-auto-tool-choice enable-batch-sharded-sampling
-    enable-cumem-allocator enable-dbo enable-elastic-ep enable-ep-weight-filter enable-eplb enable-expert-parallel
+    enable-cumem-allocator enable-dbo enable-elastic-ep enable-ep-weight-filter enable-eplb
     enable-fault-tolerance enable-flash-late-interaction enable-flashinfer-autotune enable-force-include-usage
     enable-hc-sp enable-layerwise-nvtx-tracing enable-log-deltas enable-log-outputs enable-log-requests
     enable-logging-iteration-details enable-lora enable-mamba-cache-stochastic-rounding
@@ -108,7 +112,7 @@ _OTHER = """
     h11-max-incomplete-event-size headless help hf-config-path hf-token host ignore-patterns interleave-mm-strings
     io-processor-plugin ir-op-priority jit-monitor-mode jit-monitor-verbose kda-decode-backend kernel-config
     kv-cache-dtype-skip-layers kv-cache-metrics kv-cache-metrics-sample kv-events-config kv-offloading-backend
-    kv-offloading-size kv-sharing-fast-prefill kv-transfer-config language-model-only limit-mm-per-prompt
+    kv-offloading-size kv-sharing-fast-prefill kv-transfer-config limit-mm-per-prompt
     linear-backend load-format log-config-file log-error-stack log-level logging-config logits-processors
     logprobs-mode long-prefill-token-threshold long-prefill-token-threshold-adaptive lora-dtype lora-modules
     lora-target-modules mamba-cache-philox-rounds mamba-ssu-algorithm master-addr master-port max-cpu-loras
@@ -116,14 +120,14 @@ _OTHER = """
     max-loras max-num-active-seqs max-num-partial-prefills max-num-queued-reqs max-num-queued-tokens
     max-num-scheduled-tokens max-parallel-loading-workers media-io-kwargs middleware mm-device-do-normalize
     mm-encoder-attn-backend mm-encoder-attn-dtype mm-encoder-fp8-scale-path mm-encoder-fp8-scale-save-margin
-    mm-encoder-fp8-scale-save-path mm-encoder-only mm-encoder-tp-mode mm-hasher-algorithm mm-ipc-gpu-memory-gb
+    mm-encoder-fp8-scale-save-path mm-encoder-only mm-hasher-algorithm mm-ipc-gpu-memory-gb
     mm-processor-cache-gb mm-processor-cache-type mm-processor-device mm-processor-kwargs
     mm-shm-cache-max-object-size-mb mm-tensor-ipc model-class-overrides model-impl model-loader-extra-config
     moe-backend monokernel nnodes node-rank numa-bind numa-bind-cpus numa-bind-nodes offload-backend
     offload-group-size offload-num-in-group offload-params offload-prefetch-step optimization-level
     otlp-traces-endpoint override-attention-dtype override-generation-config per-request-spec-decode-metrics
     performance-mode pooler-config port prefill-context-parallel-size prefill-schedule-interval
-    prefix-caching-hash-algo profiler-config pt-load-map-location quantization quantization-config
+    prefix-caching-hash-algo profiler-config pt-load-map-location quantization-config
     ray-workers-use-nsight reasoning-config reasoning-effort-map reasoning-parser reasoning-parser-plugin
     renderer-num-workers response-role return-sampling-mask return-tokens-as-token-ids revision root-path runner
     safetensors-load-strategy safetensors-prefetch-block-size safetensors-prefetch-num-threads scheduler-cls
@@ -137,7 +141,7 @@ _OTHER = """
     video-pruning-rate watchdog-config watermark watermark-config weight-transfer-config worker-cls
     worker-extension-cls
 """
-_SHORT = "-dc -dpa -dpb -dpe -dph -dpl -dpm -dpn -dpp -dpr -ep -n -pcp -q -r"
+_SHORT = "-dc -dpa -dpb -dpe -dph -dpl -dpm -dpn -dpp -dpr -n -pcp -r"
 OTHER_FLAGS = frozenset(["--" + name for name in _OTHER.split()] + _SHORT.split())
 """What else the engine registers."""
 

@@ -71,6 +71,10 @@ class EngineArgs(Arguments):
     hf_overrides: Mapping[str, Any] | None = None
     enforce_eager: bool = False
     disable_hybrid_kv_cache_manager: bool = False
+    enable_expert_parallel: bool = False
+    quantization: str | None = None
+    language_model_only: bool = False
+    mm_encoder_tp_mode: str = "weights"
     env: Mapping[str, str] = field(default_factory=dict)
     engine_version: str | None = None
 

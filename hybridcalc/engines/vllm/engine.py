@@ -23,11 +23,12 @@ class Vllm(Engine):
     options = frozenset({
         "available", "gpu", "weights", "non_cache", "shared_prefix", "private", "engine_version", "draft_layers",
         "gpu_capability", "tp_size", "dcp_size", "kv_cache_dtype", "mamba_ssm_dtype", "enable_prefix_caching", "env",
-        "max_total_tokens",
+        "max_total_tokens", "pp_size", "ep_size", "quantization",
     })  # fmt: skip
     renamed = MappingProxyType(
         {
             "tp_size": "tensor_parallel_size",
+            "pp_size": "pipeline_parallel_size",
             "dcp_size": "decode_context_parallel_size",
             "mamba_ssm_dtype": "mamba_ssm_cache_dtype",
         }
@@ -43,6 +44,8 @@ class Vllm(Engine):
         card: Gpu | None = given.get("gpu")
         if card is not None:
             args = replace(args, gpu_memory_gib=card.gib, gpu_capability=card.capability or args.gpu_capability)
+        if (given.get("ep_size") or 1) > 1:
+            args = replace(args, enable_expert_parallel=True)
         changed: EngineArgs = super().with_options(args, given)
         _ = changed.capability  # raises for what is none
         return changed
@@ -67,6 +70,10 @@ class Vllm(Engine):
         given = args.gpu_memory_utilization != DEFAULT_UTILIZATION
         source = "--gpu-memory-utilization" if given else f"{self.title}'s default"
         return {"fraction": args.gpu_memory_utilization, "fraction_from": source}
+
+    def server_ranks(self, args: EngineArgs) -> int:
+        """As every engine."""
+        return args.tensor_parallel_size * args.pipeline_parallel_size
 
     def ranks(self, args: EngineArgs) -> int:
         """As every engine."""

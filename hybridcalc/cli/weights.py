@@ -1,0 +1,74 @@
+"""``hybridcalc weights``: what a model's weights take, in its checkpoint and on one rank."""
+
+from typing import Annotated, Any
+
+import typer
+
+from hybridcalc.cli import options
+from hybridcalc.cli import plan_inputs as inputs
+from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
+from hybridcalc.units import MOST_RANKS
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+def _ranks(*names: str, text: str) -> Any:
+    return typer.Option(*names, metavar="N", min=1, max=MOST_RANKS, help=text, rich_help_panel=options.RANKS)
+
+
+@options.command(
+    app,
+    "weights",
+    cls=LaunchCommand,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+    options_metavar="[MODEL] [ENGINE FLAGS] [OPTIONS] [-- LAUNCH LINE]",
+)
+def weights(
+    *,
+    context: typer.Context,
+    tp_size: Annotated[
+        int | None, _ranks("--tp-size", "--tp", "--tensor-parallel-size", text="Tensor-parallel ranks.")
+    ] = None,
+    pp_size: Annotated[
+        int | None, _ranks("--pp-size", "--pp", "--pipeline-parallel-size", text="Pipeline stages.")
+    ] = None,
+    ep_size: Annotated[
+        int | None, _ranks("--ep-size", "--ep", "--expert-parallel-size", text="Ranks that share the experts out.")
+    ] = None,
+    quantization: Annotated[
+        str | None,
+        typer.Option(
+            "--quantization", "-q", metavar="NAME", help="How a 16-bit checkpoint is quantised: fp8, nvfp4, awq, ..."
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="NAME", help="The card, whose kernels may keep scales another way.")
+    ] = None,
+    engine: options.EngineName = None,
+    engine_version: options.EngineVersion = None,
+    env: options.Environment = None,
+    as_json: options.Json = False,
+    explain: options.Explain = False,
+) -> None:
+    """What the weights of a model take: parameters, bytes of the checkpoint, bytes on the heaviest rank, by group.
+
+    Closed forms of the config.json, the headers of safetensors in a local folder, or a preset; where none of them
+    tells, an interval that says why. --explain lists every tensor with its shape and its part on the rank.
+    """
+    own = [name for option in context.command.params for name in option.opts]
+    given: dict[str, Any] = {
+        "tp_size": tp_size, "pp_size": pp_size, "ep_size": ep_size, "quantization": quantization, "gpu": gpu,
+        "engine_version": engine_version,
+    }  # fmt: skip
+    launch, variables = context.meta.get(LAUNCH_WORDS), options.environment(env or [])
+    question = inputs.question(context.args, launch, variables, own, engine, given, "weights")
+    asked = question.arguments()
+    found = question.engine.weights(options.model(asked.model), asked.args)
+    if as_json:
+        from hybridcalc.output.document import print_json
+
+        print_json("weights", {"engine": question.engine.name, **found.to_dict()})
+        return
+    from hybridcalc.output.weights_text import print_weights
+
+    print_weights(found, question.engine.title, question.engine.server_ranks(asked.args), explain=explain)

@@ -1,0 +1,129 @@
+"""Which released weights are meant, and how are they quantised?
+
+As a config.json or the hf_quant_config.json beside it says, as a preset lists its checkpoints, as a launch asks for
+(--quantization), or as the name says, which tells a kind of number and not which modules have it.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture, Config
+from hybridcalc.architecture.presets import shipped_checkpoints
+from hybridcalc.architecture.quantization import (
+    FP8_BLOCK,
+    FP8_CHANNEL,
+    FP8_TENSOR,
+    INT8,
+    MXFP4,
+    MXFP8,
+    NF4,
+    NVFP4,
+    Quantization,
+    Scheme,
+    integers,
+    quantized_by_name,
+    read_quantization,
+)  # fmt: skip
+from hybridcalc.architecture.safetensors import read_folder
+from hybridcalc.errors import InputError, quoted
+
+
+class Stored(NamedTuple):
+    """What is known of a checkpoint: its name, how it is quantised, sizes as published or read, and from where.
+
+    ``marked``: how it is quantised by its name alone, where nothing else says.
+    """
+
+    name: str
+    quantization: Quantization | None
+    source: str
+    bytes: int | None = None
+    parameters: int | None = None
+    scale_bytes: int | None = None
+    marked: str = ""
+
+
+def checkpoint_of(model: Architecture, quantization: str | None) -> Stored:
+    """The checkpoint that is meant: as its config says, as a preset lists it, or as its name says.
+
+    ``quantization`` is what the launch asks for; one that the checkpoint has itself is left alone. Raises InputError.
+    """
+    stored = _own(model, model.config) if model.config is not None else _released(model)
+    if quantization and stored.quantization is None:
+        asked = named_quantization(quantization)
+        source = f"{stored.source}; quantised as {quantization}"
+        return stored._replace(quantization=asked, marked="", bytes=None, source=source)
+    if stored.quantization is not None and stored.quantization.method == "fp8" and stored.scale_bytes is None:
+        return stored._replace(scale_bytes=2 if model.architecture.startswith("Qwen") else None)
+    return stored
+
+
+def _own(model: Architecture, config: Config) -> Stored:
+    """The checkpoint that a config.json is of: with sizes as the folder it lies in tells them."""
+    found = read_quantization(config)
+    path = Path(model.asked) if model.asked else None
+    sizes = read_folder(path if path.is_dir() else path.parent) if path is not None else None
+    marked = quantized_by_name(model.name.removesuffix("/config.json")) if found is None else ""
+    source = "closed form of its config.json"
+    if sizes is None:
+        return Stored(model.name, found, source, marked=marked)
+    if marked and sizes.parameters is not None and sizes.bytes == 2 * sizes.parameters:
+        marked = ""  # its tensors are of 16 bits, whatever it is called
+    return Stored(model.name, found, f"{source}, {sizes.source}", sizes.bytes, sizes.parameters, marked=marked)
+
+
+def _released(model: Architecture) -> Stored:
+    """A checkpoint of a preset: that of the name which was asked for, else the model's own."""
+    asked = model.asked.lower()
+    own = {model.name.lower(), (model.hf_id or "").lower(), ""}
+    listed = shipped_checkpoints(model.name)
+    wanted = (model.hf_id or "").lower() if asked in own else asked
+    bare = wanted.rpartition("/")[2]
+    for each in listed:
+        if each["id"].lower() == wanted or ("/" not in wanted and each["id"].lower().rpartition("/")[2] == bare):
+            given = each.get("quantization")
+            found = read_quantization({"quantization_config": given}) if given else None
+            scale = 2 if each.get("scale_dtype") == "bfloat16" else None
+            return Stored(
+                each["id"], found, f"preset {model.name}, closed form", each.get("bytes"), each.get("parameters"), scale
+            )
+    published = next((each.get("parameters") for each in listed if "quantization" not in each), None)
+    marked = "" if asked in own else quantized_by_name(asked)
+    if marked in ("bf16", ""):
+        marked = ""
+    return Stored(
+        model.asked or model.hf_id or model.name,
+        None,
+        f"preset {model.name}, closed form",
+        None,
+        published,
+        None,
+        marked,
+    )
+
+
+SPOKEN: dict[str, Scheme] = {
+    "fp8": FP8_CHANNEL, "fp8_per_tensor": FP8_TENSOR, "fp8_per_block": FP8_BLOCK, "fp8_block": FP8_BLOCK,
+    "w8a8_fp8": FP8_CHANNEL, "nvfp4": NVFP4, "modelopt_fp4": NVFP4, "modelopt": FP8_TENSOR, "modelopt_fp8": FP8_TENSOR,
+    "mxfp4": MXFP4, "mxfp8": MXFP8, "w8a8_int8": INT8, "int8": INT8, "bitsandbytes": NF4, "experts_int8": INT8,
+    "awq": integers(4, 128, symmetric=False), "gptq": integers(4, 128), "int4": integers(4, 128),
+    "auto-round": integers(4, 128), "autoround": integers(4, 128), "compressed-tensors": integers(4, 128),
+    "ptpc_fp8": FP8_CHANNEL, "fp8_e4m3": FP8_CHANNEL,
+}  # fmt: skip
+"""Values of --quantization, and plain words for them -> the scheme of a linear layer."""
+KEPT = ("lm_head", "model.visual", "in_proj_a", "in_proj_b", "in_proj_ba")
+"""What is left in 16 bits where a checkpoint is quantised on load, or nothing says how it was."""
+
+
+def named_quantization(name: str) -> Quantization | None:
+    """The quantisation that a launch asks for by name; None for none. Raises InputError for an unknown one."""
+    plain = name.strip().lower().replace("-", "_").replace("auto_round", "autoround")
+    if plain in ("none", "bf16", "bfloat16", "fp16", ""):
+        return None
+    scheme = SPOKEN.get(plain) or SPOKEN.get(plain.replace("_", "-")) or SPOKEN.get(plain.removesuffix("_marlin"))
+    if scheme is None:
+        raise InputError(
+            f"--quantization {quoted(name)} is not known here",
+            fix=f"write {', '.join(sorted(SPOKEN)[:8])}, ... or none",
+        )
+    return Quantization(plain, scheme, KEPT, experts_only=plain in ("mxfp4", "experts_int8"))

@@ -1,0 +1,130 @@
+"""Where does an engine put the tensors of a model, and what does it add to them? What the engines share of that.
+
+A `Placement` says how many ranks share what (`Widths`), which layers each pipeline stage has, what stays whole or is
+held wider, what is copied after loading, and how many bytes a quantised matrix takes on the card.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from types import MappingProxyType
+from typing import NamedTuple
+
+from hybridcalc.architecture.geometry import FULL_ATTENTION_LETTERS, WINDOW_LETTERS, Architecture
+from hybridcalc.architecture.kv import LatentKV
+from hybridcalc.architecture.quantization import FP8_BLOCK, NVFP4, Quantization, Scheme
+from hybridcalc.architecture.tensors import FIRST, LAYERS, Local, Tensor, Widths
+from hybridcalc.architecture.weights import Parameters, parameters, scheme_of
+from hybridcalc.errors import InputError, ShardingError, quoted
+
+
+class Extra(NamedTuple):
+    """What an engine adds to the loaded tensors: ``bytes`` in each of ``layers``, or once where there are none."""
+
+    name: str
+    bytes: int
+    why: str
+    layers: tuple[int, ...] = ()
+
+
+def as_stored(scheme: Scheme, tensor: Tensor, local: Local) -> int:
+    """Bytes of one local matrix on the card as its scheme has them; ModelOpt's FP4 of linear layers is padded."""
+    if scheme.name == NVFP4.name and not tensor.experts:
+        rows, columns = sum(local.rows), local.columns
+        return -(-rows // 32) * 32 * -(-columns // 32) * 32 // 2 + -(-rows // 128) * 128 * -(-columns // 64) * 4 + 8
+    return scheme.stored(local.rows, local.columns)
+
+
+class Placement(NamedTuple):
+    """Where an engine puts tensors. ``stages``: [first, last) layer of each. ``draft``, ``vision``: whether they are
+    loaded. ``whole``: names of tensors that every rank keeps whole. ``wide``: those held in fp32. ``cut``: the axis of
+    those that are cut otherwise. ``matrix``: bytes of a quantised local matrix.
+    """
+
+    widths: Widths
+    stages: tuple[tuple[int, int], ...]
+    draft: bool = False
+    vision: bool = True
+    whole: frozenset[str] = frozenset()
+    wide: frozenset[str] = frozenset()
+    cut: Mapping[str, str] = MappingProxyType({})
+    extras: tuple[Extra, ...] = ()
+    matrix: Callable[[Scheme, Tensor, Local], int] = as_stored
+
+
+class Absorbed(NamedTuple):
+    """The up projections of latent attention that an engine copies: elements of a rank's part, and in which layers."""
+
+    elements: int
+    layers: tuple[int, ...]
+
+
+def absorbed(model: Architecture, ranks: int) -> Absorbed:
+    """kv_b_proj of each MLA layer on one of ``ranks``; none without latent attention."""
+    if not isinstance(model.attention, LatentKV):
+        return Absorbed(0, ())
+    for block in parameters(model).blocks:
+        for tensor in block.tensors:
+            if tensor.name == "kv_b_proj" and block.place == LAYERS:
+                return Absorbed(tensor.parameters // ranks, block.layers)
+    return Absorbed(0, ())
+
+
+WITHOUT_ROPE = ("NemotronH", "GraniteMoeHybrid", "Kimi", "Jamba", "Mamba", "FalconMamba")
+"""Classes whose attention has no rotary positions, or that have no attention."""
+
+
+def rope_bytes(model: Architecture, found: Parameters, rows: int, element_bytes: int) -> int:
+    """The table of rotary angles, one for all layers: rows x rotary width. ``found`` is of the same model."""
+    letters = FULL_ATTENTION_LETTERS + WINDOW_LETTERS
+    if model.architecture.startswith(WITHOUT_ROPE) or not any(letter in letters for letter in model.layers):
+        return 0
+    if isinstance(model.attention, LatentKV):
+        width = model.attention.qk_rope_head_dim
+    elif model.attention is not None:
+        width = found.rotary or model.attention.head_dim
+    else:
+        width = 0
+    return rows * width * element_bytes
+
+
+@lru_cache(maxsize=64)
+def stages_of(layers: int, stages: int, given: str = "", *, last_first: bool = False) -> tuple[tuple[int, int], ...]:
+    """[first, last) layers of each pipeline stage: as ``given`` (4,4,5), else even shares. What is over goes to the
+    last stages (``last_first``), or to those before the last one. Raises InputError for a list that is none.
+    """
+    if given:
+        listed = given.split(",")
+        if len(listed) != stages or not all(part.strip().isdecimal() for part in listed):
+            raise InputError(f"the layer partition {quoted(given)} is not {stages} numbers", fix="write 15,15,16,14")
+        counts = [int(part) for part in listed]
+        if sum(counts) != layers:
+            raise InputError(f"the layer partition {quoted(given)} is not of {layers} layers")
+    else:
+        counts, over = [layers // stages] * stages, layers % stages
+        for n in range(over):
+            counts[stages - 1 - n if last_first else max(0, stages - 2 - n)] += 1
+    ends = [sum(counts[:n]) for n in range(stages + 1)]
+    return tuple(pairwise(ends))
+
+
+def check_split(found: Parameters, quantization: Quantization | None, widths: Widths, ranks: int) -> None:
+    """Raise ShardingError for fp8 blocks that ranks would cut in two; both engines refuse them."""
+    if quantization is None or ranks == 1 or quantization.scheme is None or quantization.scheme.name != FP8_BLOCK.name:
+        return
+    for block in found.blocks:
+        for tensor in block.tensors:
+            if tensor.linear and tensor.cut and block.place in (LAYERS, FIRST):
+                name = (block.prefix + tensor.name).replace("{}", "0")
+                scheme = scheme_of(quantization, tensor, name)
+                local = widths.local(tensor)
+                cut = local.rows if tensor.cut == "rows" else (local.columns,)
+                whole = tuple(part.size for part in tensor.rows) if tensor.cut == "rows" else (tensor.columns,)
+                side = scheme.block[0 if tensor.cut == "rows" else 1] if scheme is not None else 1
+                if local.elements < tensor.parameters and any(part % side for part in cut if part not in whole):
+                    raise ShardingError(
+                        f"--tp {ranks} cuts {tensor.name} into {min(cut):,}, which blocks of {side} do not divide",
+                        total=sum(whole),
+                        parts=ranks,
+                        fix="fewer ranks, or --ep for experts",
+                    )

@@ -1,0 +1,99 @@
+"""Which part of the weights does a rank hold under vLLM, and what does it add to them?
+
+    attention, mixers, MLP / tp      experts / (tp x dp): each cut, or with expert parallelism shared out whole
+
+Latent down projections, norms and routers are whole on every rank. Added after loading: the table of rotary angles in
+the model's dtype, the up projection of a quantised MLA layer in 16 bits. The log's "Model loading took" has the draft
+layers, but not their embedding and head, which are the target's.
+Mirrors vLLM model_executor/layers/linear.py, vocab_parallel_embedding.py, fused_moe/layer.py, models/*.py (0.33.0).
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.quantization import FP8_BLOCK, MXFP4, Quantization, Scheme
+from hybridcalc.architecture.tensors import Local, Tensor, Widths
+from hybridcalc.architecture.weights import Parameters
+from hybridcalc.engines.placement import Extra, Placement, absorbed, as_stored, check_split, rope_bytes, stages_of
+from hybridcalc.engines.releases import is_later
+from hybridcalc.engines.vllm.config import EngineArgs
+
+DRAFT_METHODS = ("mtp", "qwen3_next_mtp", "qwen3_5_mtp", "nemotron_h_mtp", "deepseek_mtp", "ernie_mtp", "bailing_mtp")
+FP8_CARDS = (8, 9)
+"""Compute capability from which a card multiplies fp8; older ones run it through Marlin."""
+LAST_WITH_FOUR_TABLES = "0.30.0"
+"""Release to which the rotary table of a model with video positions has four times the rows."""
+MARLIN_ROWS, MARLIN_COLUMNS = 128, 256
+
+
+def dtype_of(model: Architecture, args: EngineArgs) -> str:
+    """The dtype of what is not quantised."""
+    given = {"half": "float16", "float": "float32"}.get(args.dtype, args.dtype)
+    return model.model_dtype if given == "auto" else given
+
+
+def placement(model: Architecture, args: EngineArgs) -> Callable[[Parameters, Quantization | None], Placement]:
+    """Where vLLM puts the tensors of a model, on a card of ``gpu_capability``."""
+    tp, dp = args.tensor_parallel_size, args.data_parallel_size
+    ranks = dict.fromkeys(("attention", "mlp", "shared", "embedding", "head"), tp)
+    ranks["vision"] = 1 if args.mm_encoder_tp_mode == "data" else tp
+    share = tp * dp if args.enable_expert_parallel else 1
+    widths = Widths(ranks, share, 1 if args.enable_expert_parallel else tp * dp, frozenset({"vision"}), 64, False)
+    method = args.speculative_method or ""
+    base = Placement(
+        widths,
+        stages_of(model.num_layers, args.pipeline_parallel_size, args.env.get("VLLM_PP_LAYER_PARTITION", "")),
+        draft=args.num_speculative_tokens > 0 and (method in DRAFT_METHODS or method.endswith("mtp")),
+        vision=not args.language_model_only,
+        wide=frozenset({"router"}) if model.architecture.startswith(("NemotronH", "Bailing")) else frozenset(),
+        cut={"fc": "rows"},
+    )
+    return partial(_placed, model=model, args=args, base=base)
+
+
+def _placed(
+    found: Parameters, quantization: Quantization | None, *, model: Architecture, args: EngineArgs, base: Placement
+) -> Placement:
+    tp = args.tensor_parallel_size
+    check_split(found, quantization, base.widths, tp)
+    rows = (model.max_context or 0) * _tables(model, args)
+    extras = [Extra("rotary table", rope_bytes(model, found, rows, 2), f"{rows:,} positions in the model's dtype")]
+    copies = absorbed(model, tp)
+    if copies.layers and quantization is not None and quantization.of("model.layers.0.self_attn.kv_b_proj"):
+        extras.append(
+            Extra("kv_b_proj in 16 bits", copies.elements * 2, "a quantised MLA layer keeps it beside", copies.layers)
+        )
+    marlin = args.capability < FP8_CARDS
+    packed = quantization is not None and (marlin or (quantization.scheme or FP8_BLOCK).bits == 4)
+    whole = frozenset({"in_proj_ba", "in_proj_b", "in_proj_a"}) if packed else frozenset[str]()
+    own = whole if model.architecture.startswith("Qwen3_5") else frozenset[str]()
+    return base._replace(extras=tuple(extras), whole=own, matrix=_in_marlin if marlin else _on_card)
+
+
+def _tables(model: Architecture, args: EngineArgs) -> int:
+    """How many rows a position has in the rotary table: four with video positions in older releases."""
+    if not (model.multimodal and model.architecture.startswith("Qwen3_5")):
+        return 1
+    version = args.engine_version
+    return 1 if version is None or is_later(version, LAST_WITH_FOUR_TABLES) else 4
+
+
+def _on_card(scheme: Scheme, tensor: Tensor, local: Local) -> int:
+    """As it is stored; MXFP4 experts are padded for their kernels."""
+    if scheme.name == MXFP4.name and tensor.experts:
+        up = tensor.name.endswith("gate_up_proj")
+        rows = [_round(part, MARLIN_ROWS if up else MARLIN_COLUMNS) for part in local.rows]
+        return scheme.stored(rows, _round(local.columns, MARLIN_COLUMNS if up else MARLIN_ROWS))
+    return as_stored(scheme, tensor, local)
+
+
+def _in_marlin(scheme: Scheme, tensor: Tensor, local: Local) -> int:
+    """On a card without fp8: a block's scale is repeated for each of its rows, in 16 bits."""
+    if scheme.name == FP8_BLOCK.name:
+        return Scheme(scheme.name, 8, (1, scheme.block[1]), 2).stored(local.rows, local.columns)
+    return _on_card(scheme, tensor, local)
+
+
+def _round(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple

@@ -1,0 +1,319 @@
+"""What do a model's weights take on one rank, where an engine puts its tensors?
+
+    bytes = sum over the stage's blocks of layers x local tensor in its scheme + what the engine adds after loading
+
+The heaviest pipeline stage counts (placement.py says which has what). Exact where class, config and quantisation are
+known; where a checkpoint's name says that it is quantised and nothing says how, or only a count of its parameters is
+published, the bytes are an interval.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.quantization import (
+    FP8_BLOCK,
+    FP8_CHANNEL,
+    FP8_TENSOR,
+    INT8,
+    MXFP4,
+    MXFP8,
+    NVFP4,
+    Quantization,
+    Scheme,
+    integers,
+)
+from hybridcalc.architecture.tensors import DRAFT, FIRST, LAST, LAYERS, VISION, Block, Local, Tensor, Widths
+from hybridcalc.architecture.weights import Parameters, module_names, parameters, scheme_of, stored_bytes
+from hybridcalc.engines.checkpoints import KEPT, Stored, checkpoint_of
+from hybridcalc.engines.placement import Placement
+from hybridcalc.errors import ConfigError, NotModelled
+from hybridcalc.findings import Finding, Rule
+from hybridcalc.units import DTYPE_BYTES, short_dtype
+
+ADDED = "added"
+"""The group of what an engine adds after loading."""
+
+
+class Line(NamedTuple):
+    """One tensor on the rank: how often it is there, its shape whole and local, how it is stored, in all bytes."""
+
+    group: str
+    name: str
+    copies: int
+    shape: tuple[int, ...]
+    local: tuple[int, ...]
+    dtype: str
+    sharding: str
+    parameters: int
+    bytes: int
+
+
+class Group(NamedTuple):
+    """A group of tensors: parameters of the model, bytes on the rank."""
+
+    name: str
+    parameters: int
+    bytes_per_rank: int
+    dtype: str
+    sharding: str
+
+
+class Weights(NamedTuple):
+    """The answer. ``bytes_per_rank``, low and high: equal where they are exact. ``uncertain`` says why they are not."""
+
+    model: Architecture
+    checkpoint: str
+    quantization: str
+    parameters: int
+    parameters_text: int
+    checkpoint_bytes: int | None
+    low: int
+    likely: int
+    high: int
+    lines: tuple[Line, ...]
+    groups: tuple[Group, ...]
+    weights_from: str
+    uncertain: str = ""
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether there is nothing to either side."""
+        return self.low == self.high
+
+    @property
+    def bytes_per_rank(self) -> int | list[int]:
+        """Bytes on the heaviest rank, or [low, likely, high]."""
+        return self.likely if self.exact else [self.low, self.likely, self.high]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `weights --json`."""
+        return {
+            "model": self.model.name,
+            "checkpoint": self.checkpoint,
+            "quantization": self.quantization,
+            "parameters": self.parameters,
+            "parameters_text": self.parameters_text,
+            "checkpoint_bytes": self.checkpoint_bytes,
+            "bytes_per_rank": self.bytes_per_rank,
+            "uncertain": self.uncertain or None,
+            "groups": [group._asdict() for group in self.groups],
+            "weights_from": self.weights_from,
+            "findings": [finding.to_dict() for finding in self.findings],
+            "tensors": [line._asdict() for line in self.lines],
+        }
+
+
+def lines_of(
+    found: Parameters, quantization: Quantization | None, placed: Placement, dtype: str, stage: int
+) -> Iterator[Line]:
+    """Every tensor of a stage as one rank holds it, then what the engine adds. Raises ShardingError."""
+    first, last = placed.stages[stage]
+    ends = {FIRST: stage == 0, LAST: stage == len(placed.stages) - 1}
+    ends[DRAFT], ends[VISION] = ends[LAST] and placed.draft, ends[FIRST] and placed.vision
+    for block in found.blocks:
+        if block.place == LAYERS:
+            here = block._replace(layers=tuple(layer for layer in block.layers if first <= layer < last))
+        else:
+            tied = block.place == FIRST and found.tied and ends[LAST] and block.tensors[0].over == "embedding"
+            if not ends[block.place] and not tied:
+                continue
+            here = block
+        if here.copies:
+            for tensor in here.tensors:
+                yield from _lines(here, tensor, quantization, placed, dtype)
+    for extra in placed.extras:
+        times = sum(first <= layer < last for layer in extra.layers) if extra.layers else 1
+        if times and extra.bytes:
+            yield Line(ADDED, extra.name, times, (), (), "", extra.why, 0, times * extra.bytes)
+
+
+def _lines(
+    block: Block, tensor: Tensor, quantization: Quantization | None, placed: Placement, dtype: str
+) -> Iterator[Line]:
+    own = tensor.name.removesuffix(".weight").rpartition(".")[2]
+    kept = tensor._replace(cut="") if own in placed.whole else tensor
+    if own in placed.cut:
+        kept = tensor._replace(cut=placed.cut[own])
+    local = placed.widths.local(kept)
+    schemes: dict[Scheme | None, int] = {}
+    for name, times in module_names(block, tensor, quantization):
+        scheme = scheme_of(quantization, tensor, name)
+        schemes[scheme] = schemes.get(scheme, 0) + times
+    wide = tensor.dtype or ("float32" if tensor.name in placed.wide or tensor.group in placed.wide else dtype)
+    shape = (sum(local.rows), local.columns) if tensor.columns > 1 else (sum(local.rows),)
+    group = block.place if block.place in (DRAFT, VISION) else tensor.group
+    for scheme, times in schemes.items():
+        size = local.elements * DTYPE_BYTES[wide] if scheme is None else _experts_of(placed, scheme, tensor, local)
+        yield Line(
+            group,
+            block.prefix + tensor.name,
+            times,
+            tensor.shape,
+            (local.experts, *shape) if tensor.experts else shape,
+            wide if scheme is None else scheme.name,
+            _sharding(kept, placed.widths),
+            times * tensor.parameters,
+            times * size,
+        )
+
+
+def _experts_of(placed: Placement, scheme: Scheme, tensor: Tensor, local: Local) -> int:
+    return local.experts * placed.matrix(scheme, tensor, local)
+
+
+def _sharding(tensor: Tensor, widths: Widths) -> str:
+    """How ranks share a tensor, in words."""
+    if tensor.over == "experts":
+        cut = f", each / {widths.expert_cut}" if widths.expert_cut > 1 and tensor.cut else ""
+        return f"{tensor.experts} experts / {widths.experts}{cut}" if widths.experts > 1 else cut[2:] or "whole"
+    ranks = widths.ranks.get(tensor.over, 1)
+    return f"/ {ranks}" if tensor.cut and ranks > 1 else "whole"
+
+
+def _groups(lines: tuple[Line, ...], found: Parameters) -> tuple[Group, ...]:
+    counted = found.groups()
+    names = list(dict.fromkeys([*counted, *(line.group for line in lines)]))
+    made = []
+    for name in names:
+        of = [line for line in lines if line.group == name]
+        largest = sorted(of, key=lambda line: -line.bytes)
+        dtypes = dict.fromkeys(short_dtype(line.dtype) for line in largest if line.dtype)
+        ways = dict.fromkeys(line.sharding for line in largest)
+        made.append(
+            Group(
+                name,
+                counted.get(name, 0),
+                sum(line.bytes for line in of),
+                ", ".join(list(dtypes)[:2]),
+                ("" if name == ADDED else ", ".join(list(ways)[:2])) if of else "not loaded",
+            )
+        )
+    return tuple(made)
+
+
+def weigh(
+    model: Architecture,
+    placement: Callable[[Parameters, Quantization | None], Placement],
+    *,
+    dtype: str = "bfloat16",
+    quantization: str | None = None,
+    ranks: int = 1,
+) -> Weights:
+    """Weights of a model on the heaviest of ``ranks``. Raises ShardingError where they cannot be shared, NotModelled or
+    ConfigError where nothing is known of them.
+    """
+    stored = checkpoint_of(model, quantization)
+    try:
+        found = parameters(model)
+    except (NotModelled, ConfigError):
+        return _from_published(model, stored, ranks)
+    if stored.marked:
+        return _by_name(model, stored, found, placement, dtype)
+    return _exact(model, stored, found, stored.quantization, placement, dtype)
+
+
+def heaviest(found: Parameters, quantization: Quantization | None, placed: Placement, dtype: str) -> tuple[Line, ...]:
+    """The tensors of the heaviest stage."""
+    stages = [tuple(lines_of(found, quantization, placed, dtype, stage)) for stage in range(len(placed.stages))]
+    return max(stages, key=lambda lines: sum(line.bytes for line in lines))
+
+
+def _exact(
+    model: Architecture,
+    stored: Stored,
+    found: Parameters,
+    quantization: Quantization | None,
+    placement: Callable[[Parameters, Quantization | None], Placement],
+    dtype: str,
+) -> Weights:
+    placed = placement(found, quantization)
+    lines = heaviest(found, quantization, placed, dtype)
+    likely = sum(line.bytes for line in lines)
+    own = DTYPE_BYTES[model.model_dtype]
+    computed = stored_bytes(found, quantization, dtype_bytes=own, scale_bytes=stored.scale_bytes)
+    checkpoint = stored.bytes or (None if found.unknown else computed)
+    low, high, uncertain = likely, likely, ""
+    if stored.bytes is not None and not found.unknown and abs(stored.bytes - computed) > computed // 100:
+        low, high = sorted((likely, likely * stored.bytes // computed))
+        uncertain = f"the checkpoint holds {stored.bytes:,} B of tensors, the closed form {computed:,} B"
+    if found.unknown and placed.vision:
+        unknown = max(0, (stored.parameters or 0) - found.number()) if stored.quantization is None else 0
+        extra = (unknown or 500_000_000) * DTYPE_BYTES[dtype]
+        likely, high = likely + extra // 2, likely + extra * 3 // 2
+        uncertain = f"{' and '.join(found.unknown)} has no closed form: about {extra:,} B, maybe shared by the ranks"
+    return Weights(
+        model,
+        stored.name,
+        quantization.method if quantization else "none",
+        found.number(),
+        found.number(draft=False, vision=False),
+        checkpoint,
+        low,
+        likely,
+        high,
+        lines,
+        _groups(lines, found),
+        stored.source,
+        uncertain,
+    )
+
+
+RULES = (
+    Rule("HC090", "warning", "a quantised checkpoint whose layout is not known",
+         "Its name says FP8, NVFP4 or the like, and neither a config nor a preset says which modules are quantised: "
+         "from every linear layer to the experts alone.", "quantization_config, hf_quant_config.json"),
+)  # fmt: skip
+"""Rules about weights, of any engine."""
+
+MARKED: dict[str, tuple[Scheme, Scheme]] = {
+    "fp8": (FP8_TENSOR, FP8_BLOCK), "nvfp4": (NVFP4, NVFP4), "fp4": (NVFP4, NVFP4), "mxfp4": (MXFP4, MXFP4),
+    "mxfp8": (MXFP8, MXFP8), "w8a8": (INT8, FP8_CHANNEL), "int8": (INT8, integers(8, 128)),
+    "8bit": (INT8, integers(8, 128)), "w8a16": (INT8, integers(8, 128)),
+}  # fmt: skip
+"""What a name says -> the leanest and the widest scheme it may mean; any other name means four-bit integers."""
+
+
+def _by_name(
+    model: Architecture,
+    stored: Stored,
+    found: Parameters,
+    placement: Callable[[Parameters, Quantization | None], Placement],
+    dtype: str,
+) -> Weights:
+    """An interval: from every linear layer quantised to routed experts (or the MLP) alone."""
+    lean, rich = MARKED.get(stored.marked, (integers(4, 128), integers(4, 32, symmetric=False)))
+    experts = "routed_experts" in found.groups()
+    least = Quantization(stored.marked, lean, head=True)
+    likely = Quantization(stored.marked, lean, (*KEPT, "mtp.fc"))
+    only = "re:.*experts.*" if experts else "re:.*(mlp|feed_forward|mixer)\\..*"
+    most = Quantization(stored.marked, rich, KEPT, ((only, rich),))
+    sizes = [_exact(model, stored, found, each, placement, dtype) for each in (least, likely, most)]
+    low, middle, high = sorted(each.likely for each in sizes)
+    said = f"{stored.name} says {stored.marked}, and which modules are quantised is not known"
+    rule = RULES[0]
+    finding = Finding(rule.id, rule.severity, f"{said}: an interval", fix="give its folder, or --weights SIZE")
+    return sizes[1]._replace(
+        low=low, likely=middle, high=high, checkpoint_bytes=None, uncertain=said, findings=(finding,),
+        quantization=f"{stored.marked}, by its name",
+    )  # fmt: skip
+
+
+def _from_published(model: Architecture, stored: Stored, ranks: int) -> Weights:
+    """An interval around a published count: shared evenly, or a tenth of it on every rank."""
+    count = stored.parameters
+    if count is None and stored.bytes is None:
+        raise NotModelled(
+            f"{model.name}: neither a closed form nor a published size of its weights is known",
+            lacking=f"weights of {model.architecture}",
+            fix="give --weights SIZE, or a folder with its safetensors",
+        )
+    total = stored.bytes or (count or 0) * DTYPE_BYTES[model.model_dtype]
+    even = total // ranks
+    high = min(total, even + total // 10) if ranks > 1 else even + even // 100
+    return Weights(
+        model, stored.name, "none", count or 0, count or 0, total, even, (even + high) // 2, high, (), (),
+        stored.source.replace("closed form", "its published size"),
+        f"no closed form of {model.architecture}: {total:,} B of published size, not shared quite evenly",
+    )  # fmt: skip
