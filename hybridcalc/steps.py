@@ -1,13 +1,21 @@
-"""The answer's building blocks: every number with its formula, unit, reason and source.
+"""The answer's building blocks: every number with its formula, unit, reason and source; and the answer as it is shown.
 
 A `Step` is one line of arithmetic; functions that compute return steps beside their result, ``--explain`` prints them
 and ``--json`` always carries them. A `BudgetLine` keeps apart what an engine charges to its budget and what its
-buffers really take. A `Suggestion` states a flag line with its predicted effect.
+buffers really take. A `Suggestion` states a flag line with its predicted effect. A `View` is an answer as people read
+it, from which text and pages are made.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hybridcalc.findings import Finding
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.charts import Part, Picture
+    from hybridcalc.engines.play import Play
 
 Number = int | float | Fraction
 
@@ -101,3 +109,55 @@ class Suggestion(NamedTuple):
 def safest_first(found: Iterable[Suggestion]) -> tuple[Suggestion, ...]:
     """By what they may cost, and among equals by what they gain."""
     return tuple(sorted(found, key=lambda each: (RISKS.index(each.risk), each.before - each.after)))
+
+
+class Choice(NamedTuple):
+    """Flags to paste, and what they would do."""
+
+    label: str
+    flags: str
+    effect: str
+
+
+class Table(NamedTuple):
+    """A table: title, header, rows, and the columns that hold numbers."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numbers: tuple[int, ...] = ()
+
+
+class View(NamedTuple):
+    """An answer: what it comes to in a line, the figures it rests on (label, value, human unit, reason), what to set.
+
+    ``roles``: what the first figures are of, for their colour; ``evidence``: where figures were read, what they say, and
+    the arithmetic behind. ``starts`` is false of flags that are refused, ``fix`` is what to write instead. ``memory``
+    is where one GPU's memory goes. ``pictures`` are drawn when they are asked for, the usual one first; ``curve``: the
+    text shows that one in place of the tables, where something draws it. ``play`` makes the settings that a page
+    recomputes, or None where it cannot.
+    """
+
+    title: str
+    headline: str
+    meaning: str = ""
+    starts: bool = True
+    figures: tuple[tuple[str, str, str, str], ...] = ()
+    roles: tuple[str, ...] = ()
+    evidence: tuple[tuple[str, str, str], ...] = ()
+    findings: tuple[Finding, ...] = ()
+    fix: str = ""
+    choices: tuple[Choice, ...] = ()
+    tables: tuple[Table, ...] = ()
+    memory: "tuple[Part, ...]" = ()
+    log_lines: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+    pictures: "Mapping[str, Callable[[], Picture]]" = MappingProxyType({})
+    play: "Callable[[], Play | None] | None" = None
+    curve: bool = False
+
+
+def suggested(suggestions: Iterable[Suggestion]) -> tuple[Choice, ...]:
+    """Suggestions as flags to paste."""
+    return tuple(Choice("", each.flags, f"{each.effect}: {each.why}") for each in suggestions)

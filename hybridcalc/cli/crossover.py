@@ -65,14 +65,8 @@ def crossover(
     served.check_together(args)
     other = options.model(baseline) if baseline is not None else None
     answer = compare(options.model(model), other, args, longest=options.tokens("-L", length))
-    if asked_for.any:
-        from hybridcalc.output.pictures.crossover import crossover_page, crossover_picture
+    from hybridcalc.engines.crossover_view import crossover_view
 
-        draw = {"crossover": lambda: crossover_picture(answer)}
-        pictures.deliver(asked_for, draw, lambda: crossover_page(answer), quiet=as_json)
+    pictures.show(lambda: crossover_view(answer), asked_for, document=as_json, explain=explain)
     if as_json:
         print_json("crossover", {"engine": served.name} | answer.to_dict())
-    elif not asked_for.any:
-        from hybridcalc.output.crossover_text import print_crossover
-
-        print_crossover(answer, explain=explain)

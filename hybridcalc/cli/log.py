@@ -1,5 +1,6 @@
 """``hybridcalc log``: what a boot log says happened, and what to change."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -74,22 +75,16 @@ def log(
     answers = [diagnose_log(name, question, whole=whole) for name in files]
     boots = [(answer, boot) for answer in answers for boot in answer.boots]
     compared = [plan.compare(boot.boot) for _, boot in boots] if plan is not None else []
-    pictured = asked_for.any and (asked_for.page or bool(boots))
-    if not pictured:
+    if asked_for.any and not asked_for.page and not boots:
         pictures.nothing_drawn(asked_for, "there is no boot in it")
-    else:
-        from hybridcalc.output.pictures.log import log_page, told_boot
-        from hybridcalc.output.pictures.log import pictures as boot_pictures
+        asked_for = pictures.NOTHING
+    from hybridcalc.diagnosis.view import log_view
+    from hybridcalc.output.log_text import print_log
 
-        told = told_boot(answers)
-        draw = boot_pictures(told) if told is not None else {}
-        pictures.deliver(asked_for, draw, lambda: log_page(answers), quiet=as_json)
+    text = partial(print_log, answers, explain=explain, length=tokens is not None, compared=compared)
+    pictures.show(partial(log_view, answers), asked_for, document=as_json, text=text)
     if as_json:
         print_json("log", document(answers, compared))
-    elif not pictured:
-        from hybridcalc.output.log_text import print_log
-
-        print_log(answers, explain=explain, length=tokens is not None, compared=compared)
     findings = tuple(found for _, boot in boots for found in boot.findings)
     verdicts = [row.agrees for rows in compared for row in rows]
     parted = plan is not None and (False in verdicts or True not in verdicts)

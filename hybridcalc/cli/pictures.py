@@ -1,7 +1,7 @@
 """``--save``, ``--figure``, ``--theme`` and ``--force``: how a command's answer becomes a picture or a page.
 
 A command asks for a `Wanted` first, so that a file that may not be written is refused before anything is computed, and
-hands its pictures over as functions: only the one that is wanted is drawn.
+then shows its view: as text, as a picture or as a page.
 """
 
 import sys
@@ -15,8 +15,8 @@ from hybridcalc.cli.options import PICTURE
 from hybridcalc.errors import InputError, quoted
 
 if TYPE_CHECKING:
-    from hybridcalc.output.pictures.chart import Picture
-    from hybridcalc.output.pictures.page import Page
+    from hybridcalc.engines.charts import Picture
+    from hybridcalc.steps import View
 
 
 class Pictures(NamedTuple):
@@ -54,9 +54,6 @@ class Pictures(NamedTuple):
     )
 
 
-Draw = Mapping[str, "Callable[[], Picture]"]
-
-
 class Wanted(NamedTuple):
     """What picture of an answer is wanted, and where."""
 
@@ -73,6 +70,10 @@ class Wanted(NamedTuple):
     def page(self) -> bool:
         """Whether it is a page."""
         return self.target is not None and self.target.suffix.lower() == ".html"
+
+
+NOTHING = Wanted(None, None, "auto")
+"""No picture and no page."""
 
 
 def wanted(typed: Pictures, *, document: bool = False, explain: bool = False) -> Wanted:
@@ -108,28 +109,49 @@ def wanted(typed: Pictures, *, document: bool = False, explain: bool = False) ->
     return Wanted(check_target(save, force=force), figure, theme)
 
 
-def deliver(asked: Wanted, draw: Draw, page: "Callable[[], Page] | None" = None, *, quiet: bool = False) -> None:
-    """Write the file and say so, or print the picture. ``quiet``: stdout holds a document, so speak on stderr."""
-    if asked.target is not None and asked.page:
-        if page is None:
-            raise InputError("this answer has no page", fix="write FILE.svg or FILE.png")
+def show(
+    view: "View | Callable[[], View]",
+    asked: Wanted,
+    *,
+    document: bool = False,
+    explain: bool = False,
+    text: "Callable[[], None] | None" = None,
+) -> None:
+    """Show an answer: its page, its picture, or, where neither is wanted and no ``document`` is printed, its text.
+
+    ``text`` prints that otherwise than any view is.
+    """
+    if document and not asked.any:
+        return
+    if not asked.any and text is not None:
+        text()
+        return
+    made = view if isinstance(view, tuple) else view()
+    if not asked.any:
+        from hybridcalc.output.text import print_view
+
+        print_view(made, explain=explain)
+    elif asked.target is None:
+        _print(_chosen(asked, made.pictures))
+    else:
+        print(f"{asked.target}: {_save(asked, asked.target, made)}", file=sys.stderr if document else sys.stdout)
+
+
+def _save(asked: Wanted, target: Path, view: "View") -> str:
+    """Write the page or the picture; its title."""
+    if asked.page:
         from hybridcalc.output.pictures.page import write_page
 
-        made = page()
-        write_page(asked.target, made)
-        _say(asked.target, made.title, quiet)
-        return
-    picture = _chosen(asked, draw)
-    if asked.target is None:
-        _print(picture)
-        return
+        write_page(target, view)
+        return view.title
     from hybridcalc.output.pictures.files import draw_png, draw_svg
 
-    if asked.target.suffix.lower() == ".png":
-        asked.target.write_bytes(draw_png(picture, asked.theme))
+    picture = _chosen(asked, view.pictures)
+    if target.suffix.lower() == ".png":
+        target.write_bytes(draw_png(picture, asked.theme))
     else:
-        asked.target.write_text(draw_svg(picture, asked.theme), encoding="utf-8")
-    _say(asked.target, picture.title, quiet)
+        target.write_text(draw_svg(picture, asked.theme), encoding="utf-8")
+    return picture.title
 
 
 def nothing_drawn(asked: Wanted, why: str = "nothing starts") -> None:
@@ -138,17 +160,13 @@ def nothing_drawn(asked: Wanted, why: str = "nothing starts") -> None:
         print(f"no picture: {why}", file=sys.stderr)
 
 
-def _chosen(asked: Wanted, draw: Draw) -> "Picture":
+def _chosen(asked: Wanted, draw: "Mapping[str, Callable[[], Picture]]") -> "Picture":
     if not draw:
         raise InputError("there is nothing to draw", fix="the answer without --save says why")
     name = asked.figure or next(iter(draw))
     if name not in draw:
         raise InputError(f"--figure {quoted(name)} is no picture of this answer", fix=f"write {', '.join(draw)}")
     return draw[name]()
-
-
-def _say(target: Path, title: str, quiet: bool) -> None:
-    print(f"{target}: {title}", file=sys.stderr if quiet else sys.stdout)
 
 
 def _print(picture: "Picture") -> None:

@@ -14,6 +14,7 @@ from hybridcalc.cli import options, pictures
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.engine import Engine, offered
+from hybridcalc.engines.view import comparison_view, plan_view, refusal_view
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import at_or_above
 from hybridcalc.output.document import print_json
@@ -170,53 +171,35 @@ def _answer(
     """One plan, or why it does not start; exits with 1 for that, and for findings at or above ``severity``."""
     engine, answer, remarks = question.engine, side.answer, question.remarks(side.asked)
     if isinstance(answer, Refusal):
-        if asked_for.page:
-            from hybridcalc.output.pictures.pages import refusal_page
-
-            page = partial(refusal_page, f"{side.asked.model} on {engine.title}", answer, remarks)
-            pictures.deliver(asked_for, {}, page, quiet=as_json)
-        else:
-            pictures.nothing_drawn(asked_for)
+        view = partial(refusal_view, f"{side.asked.model} on {engine.title}", answer, remarks)
+        pictures.show(view, _page_or_text(asked_for), document=as_json)
         if as_json:
             from hybridcalc.engines.document import refusal_document
 
             print_json("plan", refusal_document(engine, side.model, side.asked.args, answer) | {"notes": remarks})
-        elif not asked_for.page:
-            from hybridcalc.output.plan_text import print_refusal
-
-            print_refusal(answer, remarks)
         raise typer.Exit(1)
-    if asked_for.any:
-        from hybridcalc.output.pictures.pages import plan_page, plan_pictures
-
-        draw = plan_pictures(answer, engine.name)
-        pictures.deliver(asked_for, draw, lambda: plan_page(answer, engine.name, remarks), quiet=as_json)
+    pictures.show(partial(plan_view, engine, answer, remarks), asked_for, document=as_json, explain=explain)
     if as_json:
         document = answer.to_dict()
         print_json("plan", document | {"notes": [*remarks, *document["notes"]]})
-    elif not asked_for.any:
-        from hybridcalc.output.plan_text import print_plan
-
-        print_plan(answer, engine.name, explain=explain, remarks=remarks)
     if at_or_above(answer.findings, severity):
         raise typer.Exit(1)
 
 
+def _page_or_text(asked_for: pictures.Wanted) -> pictures.Wanted:
+    """What is shown where nothing starts: no picture."""
+    if asked_for.page:
+        return asked_for
+    pictures.nothing_drawn(asked_for)
+    return pictures.NOTHING
+
+
 def _compare(engine: Engine, sides: list[Side], asked_for: pictures.Wanted, *, as_json: bool) -> None:
     """Several plans side by side; exits with 1 when one of them does not start."""
-    started = [(side.flags, side.answer) for side in sides if not isinstance(side.answer, Refusal)]
-    pictured = asked_for.any and (asked_for.page or bool(started))
     answers = [(side.flags, side.answer) for side in sides]
-    if not pictured:
-        pictures.nothing_drawn(asked_for)
-    else:
-        from hybridcalc.output.pictures.memory import comparison_picture
-        from hybridcalc.output.pictures.pages import comparison_page
-
-        draw = {"compare": lambda: comparison_picture(started)}
-        title = f"{sides[0].model.name} on {engine.title}"
-        page = partial(comparison_page, title, answers, engine.name, tuple(draw.values()))
-        pictures.deliver(asked_for, draw, page, quiet=as_json)
+    started = sum(not isinstance(side.answer, Refusal) for side in sides)
+    view = partial(comparison_view, engine, f"{sides[0].model.name} on {engine.title}", answers)
+    pictures.show(view, asked_for if started else _page_or_text(asked_for), document=as_json)
     if as_json:
         from hybridcalc.engines.document import refusal_document
 
@@ -226,11 +209,7 @@ def _compare(engine: Engine, sides: list[Side], asked_for: pictures.Wanted, *, a
             for flags, asked, model, p in sides
         ]
         print_json("plan", {"compare": documents})
-    elif not pictured:
-        from hybridcalc.output.plan_text import print_comparison
-
-        print_comparison(answers, engine.name)
-    if len(started) < len(sides):
+    if started < len(sides):
         raise typer.Exit(1)
 
 
@@ -245,7 +224,8 @@ def _sweep(
 ) -> None:
     """Every combination of the swept settings; exits with 1 when none starts."""
     from hybridcalc.engines.sweep import count_points, mark_front, parse_axis, sweep
-    from hybridcalc.output import plan_text
+    from hybridcalc.engines.sweep_view import sweep_view
+    from hybridcalc.output.text import print_csv, with_progress
 
     engine = question.engine
     how = offered(engine.sweeping, "--sweep", engine.title)
@@ -260,24 +240,13 @@ def _sweep(
         memory=lambda args: question.memory(model, inputs.Asked(name, args, ())),
         work=work,
     )
-    marked = mark_front(list(plan_text.with_progress(points, count)))
+    marked = mark_front(list(with_progress(points, count)))
     starts = any(not point.refusal for point in marked)
-    pictured = asked_for.any and (asked_for.page or starts)
-    if not pictured:
-        pictures.nothing_drawn(asked_for)
-    else:
-        from hybridcalc.output.pictures.pages import sweep_page
-        from hybridcalc.output.pictures.sweep import pareto_picture
-
-        draw = {"pareto": lambda: pareto_picture(axes, marked, model.name)}
-        title = f"{model.name} on {engine.title}"
-        page = partial(sweep_page, title, axes, marked, how.unit, tuple(draw.values()))
-        pictures.deliver(asked_for, draw, page, quiet=as_json or as_csv)
+    view = partial(sweep_view, engine, model.name, axes, marked, work)
+    pictures.show(view, asked_for if starts else _page_or_text(asked_for), document=as_json or as_csv)
     if as_json:
         print_json("plan", {"sweep": [point.to_dict(axes, how.names) for point in marked]})
     elif as_csv:
-        plan_text.print_csv([point.to_dict(axes, how.names) for point in marked])
-    elif not pictured:
-        plan_text.print_sweep(axes, marked, work.mean_length, how.unit)
+        print_csv([point.to_dict(axes, how.names) for point in marked])
     if not starts:
         raise typer.Exit(1)

@@ -82,20 +82,11 @@ def ratio(
     else:
         room = offered(ENGINES.room(engine.name, "diagnosis", "ratio"), "ratio --log", engine.title)
         answer, findings = room.balance_log(log, architecture, args, workload, rest_gib=rest_gib)
-    if asked_for.any:
-        from hybridcalc.output.pictures.ratio import ratio_page, ratio_pictures
-
-        draw = ratio_pictures(answer, architecture, args)
-        pictures.deliver(
-            asked_for, draw, partial(ratio_page, answer, findings, architecture, args, draw), quiet=as_json
-        )
+    view = partial(engine.part("balance_view").balance_view, answer, findings, architecture, args)
+    pictures.show(view, asked_for, document=as_json, explain=explain)
     if as_json:
         from hybridcalc.output.document import print_json
 
         print_json("ratio", answer.to_dict() | {"findings": [finding.to_dict() for finding in findings]})
-    elif not asked_for.any:
-        from hybridcalc.output.ratio_text import print_ratio
-
-        print_ratio(answer, findings, explain=explain)
     if at_or_above(findings, severity):
         raise typer.Exit(1)

@@ -91,9 +91,9 @@ def _model_report(command: list[str], asked_for: pictures.Wanted) -> None:
             return
     model, why = options.model(command[1]), refused
     assert why is not None  # noqa: S101  (nothing answered)
-    from hybridcalc.output.pictures.pages import stored_page
+    from hybridcalc.engines.crossover_view import stored_view
 
-    pictures.deliver(asked_for, {}, lambda: stored_page(model, why))
+    pictures.show(stored_view(model, ENGINES[ENGINES.usual], why), asked_for)
 
 
 def _command(target: str | None, words: list[str], launch: list[str] | None, save: list[str]) -> list[str]:

@@ -217,18 +217,11 @@ def reuse(
             step_tokens=decode_step_tokens,
             priced=priced,
         )
-    if asked_for.any:
-        from hybridcalc.output.pictures.reuse import reuse_page, slots_picture
+    from hybridcalc.reuse.view import reuse_view
 
-        draw = {"slots": lambda: slots_picture(found)}
-        pictures.deliver(asked_for, draw, lambda: reuse_page(found), quiet=as_json)
+    pictures.show(lambda: reuse_view(found), asked_for, document=as_json, explain=explain)
     if as_json:
         print_json("reuse", found.to_dict())
-    if as_json or asked_for.any:
-        return
-    from hybridcalc.output.reuse_text import print_reuse
-
-    print_reuse(found, explain=explain)
 
 
 def _check_flags(engine: Engine, context: typer.Context) -> None:

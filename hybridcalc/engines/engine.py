@@ -157,7 +157,8 @@ class Engine:
         """A module of the engine's folder."""
         return _module(f"{type(self).__module__.rpartition('.')[0]}.{name}")
 
-    def _offers(self, name: str) -> bool:
+    def offers(self, name: str) -> bool:
+        """Whether the engine's folder has a module of that name."""
         return find_spec(f"{type(self).__module__.rpartition('.')[0]}.{name}") is not None
 
     @property
@@ -217,7 +218,7 @@ class Engine:
 
     def offered(self, name: str, what: str) -> Any:
         """A module of the engine's folder that not every engine has. Raises InputError where it has none."""
-        return self.part(offered(name if self._offers(name) else None, what, self.title))
+        return self.part(offered(name if self.offers(name) else None, what, self.title))
 
     def check_options(self, given: Mapping[str, Any]) -> None:
         """Raise InputError for an option that is given (not None) although only other engines have it."""
@@ -229,6 +230,15 @@ class Engine:
         """The arguments with options of a command, None for those that are not given. Raises InputError."""
         fields = {self.renamed.get(name, name): value for name, value in given.items() if value is not None}
         return replace(args, **{field: value for field, value in fields.items() if hasattr(args, field)})
+
+    def changed(self, args: Any, flags: str) -> Any:
+        """The arguments with what the flags of a suggestion set; variables stand in front of them."""
+        from hybridcalc.shell.parse import split_command
+
+        words = split_command(flags)
+        env = dict(word.split("=", 1) for word in words if not word.startswith("-") and "=" in word)
+        typed = self.read([word for word in words if word.startswith("-") or "=" not in word], env, unknown=[])[1]
+        return replace(args, **typed.given() | {"env": {**args.env, **env}})
 
     def check_memory(self, known: "Memory") -> None:
         """Raise InputError for figures of which one would be ignored."""
@@ -309,14 +319,14 @@ class Engine:
     @property
     def sweeping(self) -> Sweeping | None:
         """How it is swept; None where it is not."""
-        if not self._offers("sweep"):
+        if not self.offers("sweep"):
             return None
         return cast(Sweeping, self.part("sweep").SWEEPING)
 
     @property
     def crossover(self) -> "Compare | None":
         """Crossovers of a model, with itself and with a baseline; None where they are not known."""
-        return cast("Compare", self.part("crossover").compare) if self._offers("crossover") else None
+        return cast("Compare", self.part("crossover").compare) if self.offers("crossover") else None
 
 
 class Starter(NamedTuple):
@@ -426,7 +436,7 @@ def offered(capability: Offered | None, what: str, title: str) -> Offered:
     return capability
 
 
-ROOMS = ("bootlog", "diagnosis", "crosscheck", "reuse", "output", "output.pictures")
+ROOMS = ("bootlog", "diagnosis", "crosscheck", "reuse")
 
 
 def _in_all_rooms(name: str) -> Mapping[str, str]:

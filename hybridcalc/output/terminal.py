@@ -11,18 +11,26 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from textwrap import indent, wrap
-from typing import IO, Any, Literal, cast
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hybridcalc.steps import Number, Step
+from hybridcalc.steps import Choice, Number, Step
+from hybridcalc.units import format_bytes
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.charts import Part
 
 STATE, KV, TROUBLE, QUIET = "cyan", "yellow", "bold red", "dim"
 INDENT = "  "
 PIPED_WIDTH, LEAST_WIDTH = 80, 20
+WIDEST, NARROWEST = 100, 20
+"""Columns of a picture."""
+SHADES = {"state": "cyan", "kv": "yellow", "balanced": "magenta", "scratch": "magenta", "trouble": "red"}
+CODES = {"cyan": 36, "yellow": 33, "magenta": 35, "red": 31}
 LEAST_REASON = 16
 """Columns the wrapping last column needs; with fewer, a table becomes paragraphs."""
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -97,24 +105,23 @@ def figures(out: Console, rows: Iterable[tuple[str, str, str, str]], *, styles: 
     _print_grid(out, cells, ("left", "right", "right", "left"))
 
 
-def settings(out: Console, rows: Iterable[tuple[str, str, str]]) -> None:
-    """Rows of set/or/today, the flags, and what they come to."""
-    cells = [(Text(INDENT + label), Text(flags, style="bold"), Text(effect)) for label, flags, effect in rows]
-    _print_grid(out, cells, ("left", "left", "left"))
-
-
 def evidence(out: Console, rows: Iterable[tuple[str, str, str]]) -> None:
     """Rows of where a figure was read, what it says, and the arithmetic behind it; the last wraps."""
     cells = [(Text(INDENT + place, style=QUIET), Text(what), Text(why)) for place, what, why in rows]
     _print_grid(out, cells, ("left", "left", "left"))
 
 
-def choice(out: Console, flags: str, effect: str) -> None:
-    """Flags to paste, and what they would do under them."""
+def choices(out: Console, rows: Sequence[Choice]) -> None:
+    """What to set: the flags under each other beside what they come to, or, where they have no label, above that."""
+    if any(row.label for row in rows):
+        cells = [(Text(INDENT + label), Text(flags, style="bold"), Text(effect)) for label, flags, effect in rows]
+        _print_grid(out, cells, ("left", "left", "left"))
+        return
     lead = f"{INDENT}set   "
-    lines = _continued(flags, out.width - len(lead))
-    out.print(Text.assemble(lead, (f"\n{' ' * len(lead)}".join(lines), "bold")), soft_wrap=True)
-    out.print(Padding(Text(effect), (0, 0, 0, len(lead))))
+    for _, flags, effect in rows:
+        lines = _continued(flags, out.width - len(lead))
+        out.print(Text.assemble(lead, (f"\n{' ' * len(lead)}".join(lines), "bold")), soft_wrap=True)
+        out.print(Padding(Text(effect), (0, 0, 0, len(lead))))
 
 
 def _continued(flags: str, width: int) -> list[str]:
@@ -241,3 +248,61 @@ def _print_grid(out: Console, rows: Sequence[Sequence[Text]], justify: Sequence[
     for row in rows:
         table.add_row(*row)
     out.print(table)
+
+
+def bars(rows: Sequence[tuple[str, Sequence[Part]]], width: int, *, colour: bool) -> str:
+    """Rows of parts as letters on one scale, each under its name, and what the letters mean.
+
+    A part too thin for a column is named all the same, with its bytes where there is one row.
+    """
+    inner = max(NARROWEST, min(width, WIDEST) - 4)
+    sizes = [sum(part.bytes for part in parts) for _, parts in rows]
+    whole = max(sizes, default=1) or 1
+    lines, seen = list[str](), set[str]()
+    named: dict[str, Part] = {}
+    for (name, parts), size in zip(rows, sizes, strict=True):
+        lines += [f"{INDENT}{line}" for line in wrap(name, inner)]
+        counts = columns([*(part.bytes for part in parts), whole - size], inner)
+        drawn = ""
+        for part, count in zip(parts, counts, strict=False):
+            drawn += _coloured(part.letter * count, part.role, colour)
+            if part.bytes:
+                named.setdefault(part.name, part)
+            if count:
+                seen.add(part.name)
+        lines.append(f"{INDENT}[{drawn}{' ' * counts[-1]}]")
+    entries = [
+        f"{part.letter if part.name in seen else '(thin)'} {part.name}"
+        + (f" {format_bytes(part.bytes)}" if len(rows) == 1 else "")
+        for part in named.values()
+    ]
+    beyond = ", with what is not charged" if any(part.role == "trouble" for part in named.values()) else ""
+    lines += ["", *legend(entries, inner), f"{INDENT}the whole width is {format_bytes(whole)}{beyond}"]
+    return "\n".join(lines)
+
+
+def legend(entries: Sequence[str], inner: int) -> list[str]:
+    """What letters mean, as many to a line as it holds."""
+    lines = [""]
+    for entry in entries:
+        if lines[-1] and len(lines[-1]) + len(entry) + 3 > inner:
+            lines.append("")
+        lines[-1] += ("   " if lines[-1] else "") + entry
+    return [f"{INDENT}{line}" for line in lines]
+
+
+def _coloured(text: str, role: str, colour: bool) -> str:
+    code = CODES.get(SHADES.get(role, ""))
+    return f"\x1b[{code}m{text}\x1b[0m" if colour and code and text else text
+
+
+def columns(sizes: Sequence[int], width: int) -> list[int]:
+    """Columns for each size: floors of the exact shares, the rest to the largest remainders."""
+    total = sum(sizes)
+    if total <= 0:
+        return [0] * len(sizes)
+    shares = [size * width // total for size in sizes]
+    left = sorted(range(len(sizes)), key=lambda i: -(sizes[i] * width % total))
+    for position in left[: width - sum(shares)]:
+        shares[position] += 1
+    return shares

@@ -22,6 +22,7 @@ LINES = {
     "rules": ("HC002",),
     "report": ("kimi-k3", "-o", "none.pdf"),
     "models": ("show", "kimi-k3"),
+    "schema": ("rules",),
 }
 
 

@@ -1,6 +1,7 @@
 """SGLang as an engine."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,11 @@ class Sglang(Engine):
             given = {**given, "speculative_algorithm": algorithm}
         changed: ServerArgs = super().with_options(args, given)
         return changed
+
+    def changed(self, args: ServerArgs, flags: str) -> ServerArgs:
+        """As every engine; a ratio takes the place of a number of slots."""
+        found: ServerArgs = super().changed(args, flags)
+        return replace(found, max_mamba_cache_size=None) if "--mamba-full-memory-ratio" in flags.split() else found
 
     @property
     def retired(self) -> Mapping[str, str]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from hybridcalc.engines.charts import Picture
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.output.pictures.chart import Picture
 from hybridcalc.output.pictures.palette import dark_rules, darkened
 from hybridcalc.output.pictures.vega import specification
 

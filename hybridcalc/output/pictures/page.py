@@ -8,20 +8,22 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from hybridcalc.engines.charts import Picture
+from hybridcalc.engines.play import Control, Play
+from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Finding
-from hybridcalc.output.pictures.chart import Picture
 from hybridcalc.output.pictures.files import converter, draw_svg
-from hybridcalc.output.pictures.palette import dark_rules
-from hybridcalc.output.pictures.play import Control, Play, script_data
+from hybridcalc.output.pictures.palette import LIGHT, dark_rules, on
 from hybridcalc.output.pictures.vega import WIDTH, specification
 from hybridcalc.resources import package_file
-from hybridcalc.steps import Number, Step
+from hybridcalc.steps import Choice, Number, Step, Table, View
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data:;"
@@ -31,60 +33,28 @@ POLICY = (
 SUBJECT = "hybridcalc"
 
 
-class Choice(NamedTuple):
-    """Flags to paste, and what they would do."""
-
-    label: str
-    flags: str
-    effect: str
-
-
-class Table(NamedTuple):
-    """A table: title, header, rows, and the columns that hold numbers."""
-
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numbers: tuple[int, ...] = ()
-
-
-class Page(NamedTuple):
-    """What the page says. ``command`` is what made it; ``play`` the settings that recompute it."""
-
-    title: str
-    headline: str
-    meaning: str
-    command: str
-    figures: tuple[tuple[str, str, str, str], ...] = ()
-    pictures: tuple[Picture, ...] = ()
-    play: Play | None = None
-    tables: tuple[Table, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    choices: tuple[Choice, ...] = ()
-    log_lines: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    steps: tuple[Step, ...] = ()
-
-
-def write_page(target: Path, page: Page) -> None:
+def write_page(target: Path, view: View) -> None:
     """Write the page to ``target``."""
-    target.write_text(render(page), encoding="utf-8")
+    target.write_text(render(view), encoding="utf-8")
 
 
-def render(page: Page) -> str:
+def render(view: View) -> str:
     """The page as HTML."""
+    play = None if view.play is None else view.play()
     sections = [
         section
         for section in (
-            ("set", "What to set", _choices(page.choices)),
-            ("try", "Try other settings", _play(page.play) if page.play is not None else ""),
-            ("pictures", "Pictures", "\n".join(_figure(picture) for picture in page.pictures)),
-            ("figures", "Figures", _figures(page.figures)),
-            *((_anchor(table.title), table.title, _table(table)) for table in page.tables),
-            ("findings", "Findings", _findings(page.findings)),
-            ("log", "Log lines to expect", _lines(page.log_lines)),
-            ("notes", "Notes", _notes(page.notes)),
-            ("steps", "Steps and their sources", _steps(page.steps)),
+            ("set", "What to set", _choices(view.choices)),
+            ("instead", "Instead", f"<p>{escape(view.fix)}</p>" if view.fix else ""),
+            ("try", "Try other settings", _play(play) if play is not None else ""),
+            ("pictures", "Pictures", "\n".join(_figures_drawn(view))),
+            ("figures", "Figures", _figures(view.figures)),
+            ("evidence", "What the log says", _table(Table("", ("", "figure", "arithmetic"), view.evidence))),
+            *((_anchor(table.title), table.title, _table(table)) for table in view.tables),
+            ("findings", "Findings", _findings(view.findings)),
+            ("log", "Log lines to expect", _lines(view.log_lines)),
+            ("notes", "Notes", _notes(view.notes)),
+            ("steps", "Steps and their sources", _steps(view.steps)),
         )
         if section[2]
     ]
@@ -93,7 +63,7 @@ def render(page: Page) -> str:
         f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(title)}</h2>\n{content}</section>'
         for name, title, content in sections
     )
-    scripts = _scripts(page.play)
+    scripts = _scripts(play)
     style = _web("style.css") + f"@media screen and (prefers-color-scheme: dark) {{\n{dark_rules('figure')}\n}}\n"
     return f"""<!doctype html>
 <html lang="en">
@@ -102,21 +72,21 @@ def render(page: Page) -> str:
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,">
-<title>{escape(page.title)}</title>
+<title>{escape(view.title)}</title>
 <style>
 {style}</style>
 </head>
 <body>
 <header>
-<p class="subject">{escape(page.title)}</p>
-<h1>{escape(page.headline)}</h1>
-<p class="lead">{escape(page.meaning)}</p>
+<p class="subject">{escape(view.title)}</p>
+<h1>{escape(view.headline)}</h1>
+<p class="lead">{escape(view.meaning)}</p>
 <nav aria-label="Sections"><ul>{links}</ul></nav>
 </header>
 <main>
 {body}
 </main>
-<footer><p>Made by hybridcalc {_version()}: <code>{escape(page.command)}</code></p></footer>
+<footer><p>Made by hybridcalc {_version()}: <code>{escape(command_line())}</code></p></footer>
 <p id="announce" role="status" class="no-print" style="position:absolute;left:-999em"></p>
 {scripts}
 </body>
@@ -131,9 +101,11 @@ def command_line() -> str:
     return join(["hybridcalc", *sys.argv[1:]])
 
 
-def _figure(picture: Picture) -> str:
-    svg = draw_svg(picture, "light")
-    return f"<figure>{svg}</figure>"
+def _figures_drawn(view: View) -> Iterator[str]:
+    """The pictures that the answer has."""
+    for draw in view.pictures.values():
+        with suppress(HybridcalcError):
+            yield f"<figure>{draw_svg(draw(), 'light')}</figure>"
 
 
 def _figures(rows: Sequence[tuple[str, str, str, str]]) -> str:
@@ -204,7 +176,9 @@ def _value(value: Number) -> str:
 
 def _play(play: Play) -> str:
     controls = "\n".join(_control(control) for control in play.controls)
-    results = "".join(f'<div><dt>{escape(r.label)}</dt><dd id="result-{r.name}">-</dd></div>' for r in play.results)
+    results = "".join(
+        f'<div><dt>{escape(label)}</dt><dd id="result-{name}">-</dd></div>' for name, label in play.results.items()
+    )
     charts = "\n".join(
         f'<figure><figcaption>{escape(picture.title)}</figcaption><div id="chart-{name}"></div></figure>'
         for name, picture in play.charts.items()
@@ -246,10 +220,26 @@ def _scripts(play: Play | None) -> str:
     data = library = ""
     if play is not None:
         compiled = {name: _compiled(picture) for name, picture in play.charts.items()}
-        text = json.dumps(script_data(play, compiled, WIDTH), separators=(",", ":"))
+        text = json.dumps(_data(play, compiled), separators=(",", ":"))
         data = f'<script type="application/json" id="play-data">{_inert(text)}</script>\n'
         library = f"<script>\n(() => {{\n{_vega()}\n}})();\n</script>\n<script>\n{_web('arithmetic.js')}</script>\n"
     return f"{data}{library}<script>\n{_web('page.js')}</script>"
+
+
+def _data(play: Play, compiled: dict[str, Any]) -> dict[str, Any]:
+    """What the page's script reads."""
+    controls = [
+        {"name": c.name, "label": c.label, "low": c.low, "high": c.high, "whole": c.whole, "choices": bool(c.choices)}
+        for c in play.controls
+    ]
+    return play.data | {
+        "controls": controls,
+        "results": list(play.results),
+        "charts": compiled,
+        "width": WIDTH,
+        "bands": {role: {"fill": LIGHT[f"{role} band"], "label": label} for role, label in play.bands.items()},
+        "inks": {role: on(role) for role in ("state", "kv", "scratch", "unused")},
+    }
 
 
 def _inert(text: str) -> str:

@@ -9,22 +9,23 @@ from math import log
 from textwrap import wrap
 from typing import Any
 
-from hybridcalc.output.memory_map import columns
-from hybridcalc.output.pictures.chart import Axis, Bars, Chart, Picture, bounds, decimals, round_steps
+from hybridcalc.engines.charts import Axis, Bars, Chart, Picture
+from hybridcalc.output.pictures.axes import bounds, decimals, round_steps
+from hybridcalc.output.terminal import SHADES, WIDEST, bars, legend
 from hybridcalc.units import format_bytes
 
 HEIGHT = 18
 DASHES = 24
 """Places of a dashed curve."""
-WIDEST, NARROWEST = 100, 20
 ASCII_LINES = str.maketrans("\u2500\u2502\u250c\u2510\u2514\u2518\u251c\u2524\u252c\u2534\u253c\u2026", "-|+++++++++.")
-SHADES = {"state": "cyan", "kv": "yellow", "balanced": "magenta", "scratch": "magenta", "trouble": "red"}
-CODES = {"cyan": 36, "yellow": 33, "magenta": 35, "red": 31}
 
 
 def draw(picture: Picture, *, width: int, colour: bool, encoding: str = "utf-8") -> str | None:
     """The picture at ``width`` columns; its lines can be written in ``encoding``."""
-    text = _bars(picture, width, colour) if isinstance(picture, Bars) else _chart(picture, width, colour)
+    if isinstance(picture, Bars):
+        text: str | None = bars([(bar.name, bar.parts) for bar in picture.bars], width, colour=colour)
+    else:
+        text = _chart(picture, width, colour)
     if text is None:
         return None
     try:
@@ -91,7 +92,7 @@ def _chart(chart: Chart, width: int, colour: bool) -> str | None:
     named = wrap(f"lines: {marked}", min(width, WIDEST) - 3) if marked else []
     named += wrap(bands, min(width, WIDEST) - 3) if bands else []
     entries = [f"{series.letter} {series.name}" for series in chart.series]
-    named = [*_legend(entries, min(width, WIDEST) - 4), *(f"  {line}" for line in named)]
+    named = [*legend(entries, min(width, WIDEST) - 4), *(f"  {line}" for line in named)]
     return "\n".join([f"  {chart.y.title}", *text.splitlines(), *named])
 
 
@@ -109,47 +110,6 @@ def _dashes(chart: Chart, points: Any, low: float, high: float) -> list[tuple[fl
                 found.append((x, y1 * (y2 / y1) ** part if chart.y.log else y1 + (y2 - y1) * part))
                 break
     return found or list(points)
-
-
-def _bars(picture: Bars, width: int, colour: bool) -> str:
-    """Rows of letters on one scale, and what the letters mean."""
-    inner = max(NARROWEST, min(width, WIDEST) - 4)
-    whole = max((bar.bytes for bar in picture.bars), default=1) or 1
-    lines, seen = list[str](), set[str]()
-    for bar in picture.bars:
-        lines += [f"  {line}" for line in wrap(bar.name, inner)]
-        sizes = [part.bytes for part in bar.parts]
-        counts = columns([*sizes, whole - bar.bytes], inner)
-        drawn = "".join(
-            _coloured(part.letter * count, part.role, colour) for part, count in zip(bar.parts, counts, strict=False)
-        )
-        seen |= {part.name for part, count in zip(bar.parts, counts, strict=False) if count}
-        lines.append(f"  [{drawn}{' ' * counts[-1]}]")
-    single = len(picture.bars) == 1
-    entries = [
-        f"{part.letter if part.name in seen else '(thin)'} {part.name}"
-        + (f" {format_bytes(part.bytes)}" if single else "")
-        for part in picture.parts
-    ]
-    lines.append("")
-    lines += _legend(entries, inner)
-    beyond = ", with what is not charged" if any(part.role == "trouble" for part in picture.parts) else ""
-    lines.append(f"  the whole width is {format_bytes(whole)}{beyond}")
-    return "\n".join(lines)
-
-
-def _legend(entries: list[str], inner: int) -> list[str]:
-    lines = [""]
-    for entry in entries:
-        if lines[-1] and len(lines[-1]) + len(entry) + 3 > inner:
-            lines.append("")
-        lines[-1] += ("   " if lines[-1] else "") + entry
-    return [f"  {line}" for line in lines]
-
-
-def _coloured(text: str, role: str, colour: bool) -> str:
-    code = CODES.get(SHADES.get(role, ""))
-    return f"\x1b[{code}m{text}\x1b[0m" if colour and code and text else text
 
 
 def _ticks(axis: Axis, low: float, high: float, *, x: bool) -> list[float]:

@@ -8,7 +8,8 @@ from itertools import pairwise
 from textwrap import wrap
 from typing import Any
 
-from hybridcalc.output.pictures.chart import Axis, Bar, Bars, Chart, Picture, bounds, decimals, powers, round_steps
+from hybridcalc.engines.charts import Axis, Bar, Bars, Chart, Picture
+from hybridcalc.output.pictures.axes import bounds, decimals, powers, round_steps
 from hybridcalc.output.pictures.palette import LIGHT, on
 from hybridcalc.units import GIB, KIB, MIB, TIB, format_bytes
 

@@ -24,16 +24,17 @@ import test_vllm_vectors as vllm_vectors
 from hybridcalc import load_model, sglang, vllm
 from hybridcalc.deployment import Workload, exact_rest
 from hybridcalc.engines.sglang import planner as sglang_planner
+from hybridcalc.engines.sglang import play as sglang_play
 from hybridcalc.engines.sglang.balance import balance_model
 from hybridcalc.engines.sglang.server_plan import plan as sglang_plan
 from hybridcalc.engines.vllm import planner as vllm_planner
+from hybridcalc.engines.vllm import play as vllm_play
 from hybridcalc.engines.vllm.server_plan import plan as vllm_plan
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.slots import pin
-from hybridcalc.output.pictures.page import Page, render
-from hybridcalc.output.pictures.sglang_play import sglang_constants, sglang_play, sglang_sizes
-from hybridcalc.output.pictures.vllm_play import vllm_constants, vllm_play, vllm_sizes
+from hybridcalc.output.pictures.page import render
 from hybridcalc.resources import package_file
+from hybridcalc.steps import View
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 if CHROMIUM is None:
@@ -66,7 +67,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
     seen: list[str] = []
     tabs = []
 
-    def open_page(page: Page, **options: Any) -> Any:
+    def open_page(page: View, **options: Any) -> Any:
         target = tmp_path / "page.html"
         target.write_text(render(page), encoding="utf-8")
         tab = browser.new_page(**options)
@@ -88,8 +89,8 @@ def _number(text: str) -> int:
     return int(text.replace(",", ""))
 
 
-def _page(play: Any) -> Page:
-    return Page("title", "headline", "meaning", "hybridcalc", play=play)
+def _page(play: Any) -> View:
+    return View("title", "headline", "meaning", play=lambda: play)
 
 
 DRAFTS: dict[str, Any] = {"speculative_algorithm": "NEXTN", "speculative_num_draft_tokens": 4, "draft_layers": 1}
@@ -111,7 +112,7 @@ def test_sglang_settings_come_to_what_python_plans(opened: Any, case: Any) -> No
     """Random settings in the browser: every integer, what binds and what is refused, as the planner has them."""
     name, args = CASES[case]
     model = load_model(name)
-    play = sglang_play(model, args, 28.55, Workload.at(9216))
+    play = sglang_play.play(model, args, 28.55, Workload.at(9216))
     assert play is not None
     tab = opened(_page(play))
     choices = {control.name: [value for value, _ in control.choices] for control in play.controls if control.choices}
@@ -186,7 +187,7 @@ def test_sglangs_recorded_start_ups_come_out_in_the_browser(arithmetic: Any) -> 
             continue
         try:
             ready = sglang_planner.prepare(model, args)
-            sizes = sglang_sizes(model, args)
+            sizes = sglang_play.sizes_of(model, args)
         except HybridcalcError:
             continue
         if "refused" in sizes:
@@ -195,7 +196,7 @@ def test_sglangs_recorded_start_ups_come_out_in_the_browser(arithmetic: Any) -> 
         asked.append(
             [
                 sizes,
-                sglang_constants(ready),
+                sglang_play.constants_of(ready),
                 case["inputs"]["budget_gib"],
                 ready_args.mamba_full_memory_ratio,
                 ready_args.max_mamba_cache_size,
@@ -221,9 +222,9 @@ def test_vllms_recorded_start_ups_come_out_in_the_browser(arithmetic: Any) -> No
         if case.stage or not outputs.get("num_blocks") or args.max_model_len == -1:
             continue
         ready = vllm_planner.prepare(model, args)
-        sizes = vllm_sizes(model, args)
+        sizes = vllm_play.sizes_of(model, args)
         assert "refused" not in sizes, case_id
-        asked.append([sizes, vllm_constants(ready), case.available_bytes / 2**30, ready.args.seqs])
+        asked.append([sizes, vllm_play.constants_of(ready), case.available_bytes / 2**30, ready.args.seqs])
         recorded.append((case_id, [outputs["num_blocks"], sum(outputs["group_blocks_per_request"])]))
     shown = arithmetic.evaluate(
         """cases => cases.map(([e, c, gib, seqs]) => {
@@ -246,7 +247,7 @@ VLLM_CASES = {
 def test_vllm_settings_come_to_what_python_plans(opened: Any, case: Any) -> None:
     name, args = VLLM_CASES[case]
     model = load_model(name)
-    play = vllm_play(model, args, 40.0, Workload.at(8192))
+    play = vllm_play.play(model, args, 40.0, Workload.at(8192))
     assert play is not None
     tab = opened(_page(play))
     choices = {control.name: [value for value, _ in control.choices] for control in play.controls if control.choices}
@@ -291,7 +292,7 @@ def test_vllm_settings_come_to_what_python_plans(opened: Any, case: Any) -> None
 
 @pytest.fixture
 def kimi() -> Any:
-    play = sglang_play(load_model("kimi-k3"), CASES["plain"][1], 28.55, Workload.at(9216))
+    play = sglang_play.play(load_model("kimi-k3"), CASES["plain"][1], 28.55, Workload.at(9216))
     assert play is not None
     return play
 
@@ -348,7 +349,7 @@ def test_a_page_opens_at_the_plan_it_is_about(opened: Any, name: Any) -> None:
     """Whatever strategy the engine chooses itself, with or without the overlap scheduler."""
     model, args, work = load_model(name), sglang.ServerArgs(tp_size=8 if name == "kimi-k3" else 1), Workload.at(8192)
     plan = sglang_plan(model, args, rest=exact_rest(28.0), workload=work)
-    tab = opened(_page(sglang_play(model, args, 28.0, work)))
+    tab = opened(_page(sglang_play.play(model, args, 28.0, work)))
     assert _number(tab.inner_text("#result-at-once")) == plan.concurrency
     assert plan.ready.choice.strategy in tab.inner_text("#set-strategy option:checked")
     tab.evaluate(SET, {"strategy": "no_buffer"})

@@ -17,11 +17,11 @@ from present import present
 
 from hybridcalc import load_model
 from hybridcalc.deployment import Workload, exact_rest
+from hybridcalc.engines.charts import Chart
 from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.curves import ratios_picture
 from hybridcalc.engines.sglang.server_plan import plan as sglang_plan
-from hybridcalc.output.pictures.chart import Chart
 from hybridcalc.output.pictures.palette import DARK, LIGHT
-from hybridcalc.output.pictures.sglang import ratios_picture
 
 ROOT = Path(__file__).resolve().parents[3]
 pytestmark = pytest.mark.needs("vl_convert")
@@ -417,17 +417,17 @@ def test_a_plans_page_holds_verdict_pictures_budget_findings_steps_and_flags(tmp
 
 def test_a_refused_plan_is_a_page_too(tmp_path: Path) -> None:
     _, page = _page(tmp_path, "report", "kimi-k3", "--rest", "1GiB", "-o", code=1)
-    assert "Does not start" in page.text
+    assert "does not start" in page.text
 
 
 def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     """Whatever a user or a log wrote does not become markup, in texts, attributes or data."""
     hostile = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
     from hybridcalc.findings import Finding
-    from hybridcalc.output.pictures.page import Choice, Page, Table, render
+    from hybridcalc.output.pictures.page import render
+    from hybridcalc.steps import Choice, Table, View
 
-    page = Page(
-        hostile,
+    page = View(
         hostile,
         hostile,
         hostile,

@@ -92,7 +92,7 @@ def test_a_launch_line_has_a_report(tmp_path: Path) -> None:
             ("--compare", "--kv-cache-dtype fp8_e4m3"),
             ("2 settings side by side", "state slots K", "Pools side by side"),
         ),
-        (("--sweep", "mamba-full-memory-ratio=0.5:2.5:0.5"), ("requests at most", "Best trade-offs", "5 combinations")),
+        (("--sweep", "mamba-full-memory-ratio=0.5:2.5:0.5"), ("tokens at most", "Combinations", "5 combinations")),
     ],
 )
 def test_comparisons_and_sweeps_have_pages(flags: tuple[str, str], said: tuple[str, str, str], tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_comparisons_and_sweeps_have_pages(flags: tuple[str, str], said: tuple[s
 def test_no_boot_and_no_target_are_said(tmp_path: Path) -> None:
     empty = tmp_path / "empty.log"
     empty.write_text("nothing here\n", encoding="utf-8")
-    assert "No boot in it" in _report(tmp_path, str(empty), code=1)
+    assert "no boot in it" in _report(tmp_path, str(empty), code=1)
     ran = run("report", "no-such-model", "-o", str(tmp_path / "x.html"))
     assert ran.code == 2 and ran.err.startswith("error: no model 'no-such-model'")
     assert not (tmp_path / "x.html").exists()

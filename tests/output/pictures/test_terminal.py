@@ -10,19 +10,8 @@ from command_line import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridcalc.output.pictures.chart import (
-    Axis,
-    Bar,
-    Bars,
-    Chart,
-    Mark,
-    Part,
-    Series,
-    cut,
-    decimals,
-    powers,
-    round_steps,
-)
+from hybridcalc.engines.charts import Axis, Bar, Bars, Chart, Mark, Part, Series, cut
+from hybridcalc.output.pictures.axes import decimals, powers, round_steps
 from hybridcalc.output.pictures.terminal import draw
 from hybridcalc.output.pictures.vega import LETTER_PX, WIDTH, mark_rows
 

@@ -1,4 +1,4 @@
-"""The pictures of an SGLang plan: its memory, its concurrency over length and over the ratio, its pools after a change.
+"""The pictures of an SGLang plan: its memory, its concurrency over length and over the ratio.
 
 Curves are the engine's own solver at each point (planner.size), but the balanced ratio's, which is the closed form of
 formulas/balance.py at every length.
@@ -7,10 +7,25 @@ formulas/balance.py at every length.
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import HEADROOM, Workload, requests_text
+from hybridcalc.engines.charts import (
+    LEAST_END,
+    SHORTEST,
+    Axis,
+    Band,
+    Bar,
+    Bars,
+    Chart,
+    Mark,
+    Series,
+    cut,
+    gpu_parts,
+    lengths,
+    over_length,
+    request_cuts,
+)
 from hybridcalc.engines.sglang.balance import Balance
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import draft_kv_bytes, draft_states
@@ -18,15 +33,8 @@ from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.formulas.balance import balanced_ratio, balanced_requests
-from hybridcalc.output.pictures.chart import Axis, Band, Bar, Bars, Chart, Mark, Picture, Series, cut, lengths
-from hybridcalc.output.pictures.memory import after_suggestions, comparison_picture, gpu_parts, request_cuts
 from hybridcalc.units import GIB, format_bytes, ratio_text
 
-if TYPE_CHECKING:
-    from hybridcalc.output.pictures.play import Play
-
-
-SHORTEST, LEAST_END = 256, 131_072
 POINTS = 65
 LOWEST_RATIO, HIGHEST_RATIO = 0.05, 20.0
 DEFAULT_LENGTH = 8192
@@ -53,34 +61,20 @@ def memory_picture(plan: Plan) -> Bars:
 
 def lengths_picture(plan: Plan) -> Chart:
     """Requests at once over their length: both caps, and the balanced ratio."""
-    ready, sizing = plan.ready, plan.sizing
-    length = plan.workload.mean_length or Fraction(DEFAULT_LENGTH)
-    end = max(LEAST_END, min(ready.context_length, 2**20), 4 * int(length))
+    ready, slots, tokens = plan.ready, plan.sizing.state.slots, plan.logical_token_capacity
+    end = max(LEAST_END, min(ready.context_length, 2**20), 4 * int(plan.workload.mean_length or DEFAULT_LENGTH))
     at = lengths(SHORTEST, end, POINTS)
-    slots, tokens = sizing.state.slots, plan.logical_token_capacity
     by_state = slots // ready.slots.count
     best = balanced_at(ready, plan.rest.likely_gib)
-    title = f"Requests at once by length: {plan.model.name}, {_flags(plan.args)}"
     series = [
         Series("state slots admit", "state", tuple((x, by_state) for x in at), "s"),
         Series("KV tokens admit", "kv", tuple((x, tokens // x) for x in at), "k"),
         Series("at the balanced ratio of each length", "balanced", tuple((x, best(x)) for x in at), "*", "dashed"),
     ]
-    marks = []
-    if by_state:
-        marks.append(Mark(tokens / by_state, f"pools balanced at {tokens // by_state:,} tokens"))
-    if plan.workload.mean_length is not None:
-        name = "mean L" if len(plan.workload.lengths) > 1 else "L"
-        marks.append(Mark(float(length), f"{name} = {float(length):,.0f}: {requests_text(plan.concurrency)}"))
+    marks = [Mark(tokens / by_state, f"pools balanced at {tokens // by_state:,} tokens")] if by_state else []
     told = f"What each pool admits at ratio {_ratio(plan.args)}: the lower curve counts."
-    return Chart(
-        title,
-        told,
-        Axis("tokens a request holds", "tokens", True, SHORTEST, end),
-        Axis("requests at once", "number", True, 1, 1.2 * max(1, *(y for s in series for _, y in s.points))),
-        tuple(series),
-        tuple(marks),
-    )
+    high = max(y for one in series for _, y in one.points)
+    return over_length(f"{plan.model.name}, {_flags(plan.args)}", told, end, series, marks, plan, high=high)
 
 
 def balanced_at(ready: Prepared, rest_gib: float) -> Callable[[int], int]:
@@ -174,6 +168,28 @@ def ratio_chart(
     )
 
 
+def balance_picture(answer: Balance, model: Architecture, args: ServerArgs, rest_gib: float) -> Chart:
+    """Requests at once over the ratio, of an answer of ``hybridcalc ratio``."""
+    ready = prepare(model, args)
+    today = ready.args.mamba_full_memory_ratio if ready.args.max_mamba_cache_size is None else None
+    return ratio_chart(answer.model, ready.args, ready, rest_gib, answer.workload, answer.ratio, today)
+
+
+def ratio_by_length(answer: Balance) -> Chart:
+    """R* over the length of requests."""
+    length = answer.workload.mean_length or Fraction(1)
+    end = max(LEAST_END, 4 * int(length))
+    curve = tuple((float(x), float(answer.ratio * length / x)) for x in lengths(SHORTEST, end, POINTS))
+    return Chart(
+        f"Balanced memory ratio by length: {answer.model or 'as logged'}",
+        f"r* = slots x state / (KV per token x length); {answer.slots.count} slots a request ({answer.slots.reason}).",
+        Axis("tokens a request holds", "tokens", True, SHORTEST, end),
+        Axis("--mamba-full-memory-ratio (state to KV)", "ratio", True),
+        (Series("r*", "balanced", curve, "r"),),
+        (Mark(float(length), f"r* = {ratio_text(answer.ratio)} at {int(length):,} tokens"),),
+    )
+
+
 def sized_at(ready: Prepared, ratio: float, rest_gib: float) -> Sizing | None:
     """The engine's sizing at a ratio; None where it would not start."""
     args = replace(ready.args, mamba_full_memory_ratio=ratio, max_mamba_cache_size=None)
@@ -181,51 +197,6 @@ def sized_at(ready: Prepared, ratio: float, rest_gib: float) -> Sizing | None:
         return size(ready._replace(args=args), rest_gib)
     except HybridcalcError:
         return None
-
-
-def change_picture(plan: Plan, now: str = "as planned") -> Bars:
-    """The pools ``now``, and after each of the best suggested flags."""
-    from hybridcalc.engines.sglang.command import from_words
-    from hybridcalc.engines.sglang.server_plan import plan as make_plan
-
-    after = after_suggestions(
-        plan, from_words, lambda args: make_plan(plan.model, args, rest=plan.rest, workload=plan.workload)
-    )
-    if not after:
-        raise InputError("no flags serve this workload better", fix="leave out --figure change")
-    found = comparison_picture([(now, plan), *after])
-    return found._replace(title=f"Pools before and after: {plan.model.name}, {_flags(plan.args)}")
-
-
-def play(plan: Plan) -> "Play | None":
-    """The settings of a page to try; None where the browser could not follow them."""
-    from hybridcalc.output.pictures.sglang_play import sglang_play
-
-    return sglang_play(plan.model, plan.args, plan.rest.likely_gib, plan.workload)
-
-
-def pictures(plan: Plan) -> dict[str, Callable[[], Picture]]:
-    """The pictures of a plan by name, the first the usual one."""
-    return {
-        "memory": lambda: memory_picture(plan),
-        "lengths": lambda: lengths_picture(plan),
-        "ratios": lambda: ratios_picture(plan),
-        "change": lambda: change_picture(plan),
-    }
-
-
-def balance_pictures(answer: Balance, model: Architecture | None, args: ServerArgs) -> dict[str, Callable[[], Picture]]:
-    """The pictures of an answer of ``hybridcalc ratio``: requests over the ratio where the memory is known, and r*."""
-    found: dict[str, Callable[[], Picture]] = {}
-    rest, length = answer.rest_gib, answer.workload.mean_length or Fraction(1)
-    if model is not None and rest is not None and answer.constants.origin == "architecture":
-        ready = prepare(model, args)
-        today = ready.args.mamba_full_memory_ratio if ready.args.max_mamba_cache_size is None else None
-        found["ratios"] = lambda: ratio_chart(
-            answer.model, ready.args, ready, rest, answer.workload, answer.ratio, today
-        )
-    found["balance"] = lambda: _ratio_by_length(answer, length)
-    return found
 
 
 def _caps(sizing: Sizing, ready: Prepared, length: Fraction) -> tuple[int, int, int]:
@@ -254,20 +225,6 @@ def _balanced_ratio(ready: Prepared, length: Fraction) -> Fraction | None:
         draft_states=drafts,
         dcp=ready.args.dcp_size,
         draft_kv_bytes_per_token=draft_kv,
-    )
-
-
-def _ratio_by_length(answer: Balance, length: Fraction) -> Chart:
-    end = max(LEAST_END, 4 * int(length))
-    at = lengths(SHORTEST, end, POINTS)
-    curve = tuple((float(x), float(answer.ratio * length / x)) for x in at)
-    return Chart(
-        f"Balanced memory ratio by length: {answer.model or 'as logged'}",
-        f"r* = slots x state / (KV per token x length); {answer.slots.count} slots a request ({answer.slots.reason}).",
-        Axis("tokens a request holds", "tokens", True, SHORTEST, end),
-        Axis("--mamba-full-memory-ratio (state to KV)", "ratio", True),
-        (Series("r*", "balanced", curve, "r"),),
-        (Mark(float(length), f"r* = {ratio_text(answer.ratio)} at {int(length):,} tokens"),),
     )
 
 

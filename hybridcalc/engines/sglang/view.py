@@ -1,20 +1,20 @@
-"""What an SGLang plan says as text: verdict, figures, budget with a picture of the memory, cells of a comparison."""
+"""What an SGLang plan comes to, for people: verdict, figures, cells of a comparison, pictures, settings to try."""
 
+from collections.abc import Callable
 from math import ceil
 from typing import TYPE_CHECKING
 
-from hybridcalc.deployment import HEADROOM, requests_text
+from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.server_plan import Plan
-from hybridcalc.output import terminal
-from hybridcalc.output.memory_map import Segment, memory_map
-from hybridcalc.output.plan_text import between, segment
-from hybridcalc.units import GIB, format_bytes
+from hybridcalc.engines.view import between, memory_figure
+from hybridcalc.units import format_bytes
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from hybridcalc.engines.charts import Picture
+    from hybridcalc.engines.play import Play
 
 
-def plan_verdict(plan: Plan) -> tuple[str, str]:
+def verdict(plan: Plan) -> tuple[str, str]:
     """What the plan comes to: the headline, and what it means."""
     capacity, dp = plan.capacity, plan.args.attn_dp_size
     per = " a worker" if dp > 1 else ""
@@ -29,7 +29,7 @@ def plan_verdict(plan: Plan) -> tuple[str, str]:
     return count, text
 
 
-def plan_figures(plan: Plan) -> list[tuple[str, str, str, str]]:
+def figures(plan: Plan) -> list[tuple[str, str, str, str]]:
     """The figures it rests on: label, value, human unit, reason."""
     fixed, marginal = plan.fixed_bytes_per_request, ceil(plan.marginal_bytes_per_token)
     why = f"{plan.slots_per_request} slots of {plan.ready.stage_slot_bytes:,} B"
@@ -54,7 +54,7 @@ def plan_figures(plan: Plan) -> list[tuple[str, str, str, str]]:
         ("request limit", f"{plan.max_running_requests:,}", "requests", "R: the least of limit, T // 2 and K // S"),
         ("a request takes", f"{fixed:,} B", format_bytes(fixed), f"before its first token: {why}"),
         ("and each token", f"{marginal:,} B", format_bytes(marginal), "of KV on a rank"),
-        ("memory", f"{plan.rest.likely_gib:.2f} GiB", "", plan.rest.why),
+        memory_figure(plan),
     ]
     if plan.args.dcp_size > 1:
         rows.insert(
@@ -63,37 +63,9 @@ def plan_figures(plan: Plan) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def print_budget(out: "Console", plan: Plan) -> None:
-    """Every buffer, charged and allocated, and the memory to scale."""
-    rows = [
-        (
-            f"  {line.name}",
-            f"{line.charged_bytes:,}",
-            f"{line.allocated_bytes:,}",
-            format_bytes(line.allocated_bytes),
-            line.why,
-        )
-        for line in plan.budget
-    ]
-    terminal.listing(out, ("  per rank", "charged B", "allocated B", "", "why"), rows, right=(1, 2, 3))
-    segments = [segment(line) for line in plan.budget]
-    left = int(plan.rest.likely_gib * GIB) - sum(line.charged_bytes for line in plan.budget)
-    if left > 0:
-        segments.append(Segment("unused", ".", left, terminal.QUIET))
-    for name, gib in plan.rest.others:
-        held = gib - plan.uncharged_bytes / GIB if name == HEADROOM else gib
-        segments.append(Segment(name, name[0].upper(), round(held * GIB), terminal.QUIET))
-    out.print()
-    out.print(memory_map(segments, out.width))
-    over = plan.uncharged_bytes
-    if over:
-        out.print(f"  {format_bytes(over)} of this are not charged: the headroom holds them", style=terminal.QUIET)
-
-
-def comparison_cells(plan: Plan) -> dict[str, str]:
+def cells(plan: Plan) -> dict[str, str]:
     """One side of a comparison."""
-    cells = {
-        "starts": "yes",
+    found = {
         "state slots K": f"{plan.max_mamba_cache_size:,}",
         "slots a request S": f"{plan.slots_per_request}",
         "KV tokens T": f"{plan.max_total_num_tokens:,}",
@@ -104,12 +76,30 @@ def comparison_cells(plan: Plan) -> dict[str, str]:
         "not charged": format_bytes(plan.uncharged_bytes),
     }
     if plan.workload.mean_length is not None:
-        cells |= {
+        found |= {
             "requests at once": f"{plan.concurrency:,}",
             "binds": plan.binding,
             "the other pool idles": f"{plan.capacity.idle_percent:.0f} %",
         }
         if plan.balanced is not None:
             best = max(plan.concurrency, plan.balanced.requests)
-            cells["at the best ratio"] = f"{best:,}"
-    return cells
+            found["at the best ratio"] = f"{best:,}"
+    return found
+
+
+def pictures(plan: Plan) -> dict[str, "Callable[[], Picture]"]:
+    """Its memory, and requests at once over their length and over the ratio."""
+    from hybridcalc.engines.sglang import curves
+
+    return {
+        "memory": lambda: curves.memory_picture(plan),
+        "lengths": lambda: curves.lengths_picture(plan),
+        "ratios": lambda: curves.ratios_picture(plan),
+    }
+
+
+def play(plan: Plan) -> "Play | None":
+    """The settings of a page to try."""
+    from hybridcalc.engines.sglang.play import play as settings
+
+    return settings(plan.model, plan.args, plan.rest.likely_gib, plan.workload)

@@ -1,21 +1,25 @@
 """The pictures of a vLLM plan: its memory, its pages with their padding, and what runs at once over length."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 from hybridcalc.deployment import requests_text
+from hybridcalc.engines.charts import (
+    LEAST_END,
+    SHORTEST,
+    Bar,
+    Bars,
+    Chart,
+    Mark,
+    Series,
+    gpu_parts,
+    lengths,
+    over_length,
+    part,
+)
 from hybridcalc.engines.vllm.pages import FULL, STATE
 from hybridcalc.engines.vllm.server_plan import Plan
 from hybridcalc.errors import InputError
-from hybridcalc.output.pictures.chart import Axis, Bar, Bars, Chart, Mark, Picture, Series, lengths
-from hybridcalc.output.pictures.memory import after_suggestions, comparison_picture, gpu_parts, part
 from hybridcalc.units import format_bytes
 
-if TYPE_CHECKING:
-    from hybridcalc.output.pictures.play import Play
-
-
-SHORTEST, LEAST_END, POINTS = 256, 131_072, 129
+POINTS = 129
 BINDS = {"blocks": "the blocks bind", "limit": "max_num_seqs binds", "length": "longer than max_model_len"}
 
 
@@ -58,66 +62,20 @@ def pages_picture(plan: Plan) -> Bars:
 
 def lengths_picture(plan: Plan) -> Chart:
     """Requests at once over their length: the blocks, and max_num_seqs."""
-    ready = plan.ready
-    end = max(LEAST_END, plan.max_model_len)
+    ready, end, limit = plan.ready, max(LEAST_END, plan.max_model_len), plan.args.seqs
     at = [length for length in lengths(SHORTEST, end, POINTS) if length <= plan.max_model_len]
-    limit = plan.args.seqs
+    by_blocks = tuple((x, plan.usable_blocks // ready.blocks_at(x)) for x in at)
     series = [
-        Series("blocks admit", "kv", tuple((x, plan.usable_blocks // ready.blocks_at(x)) for x in at), "b"),
-        Series(f"--max-num-seqs {limit:,}", "limit", tuple((x, limit) for x in at), "m", "dashed"),
+        Series("blocks admit", "kv", by_blocks, "b"),
+        Series(f"--max-num-seqs {limit:,}", "balanced", tuple((x, limit) for x in at), "m", "dashed"),
     ]
-    series[1] = series[1]._replace(role="balanced")
     marks = [Mark(float(plan.max_model_len), f"max_model_len {plan.max_model_len:,}")]
     if plan.fixed_blocks and plan.marginal_bytes_per_token:
         meeting = plan.fixed_bytes_per_request / plan.marginal_bytes_per_token
         marks.append(Mark(float(meeting), f"states = KV at {int(meeting):,}"))
-    if plan.workload.lengths:
-        marks.append(Mark(float(plan.workload.mean_length or 1), _workload_mark(plan)))
     told = f"{plan.usable_blocks:,} usable blocks; {plan.fixed_blocks} of a request's hold its states."
-    return Chart(
-        f"Requests at once by length: {plan.model.name}, vLLM, {_flags(plan)}",
-        told,
-        Axis("tokens a request holds", "tokens", True, SHORTEST, end),
-        Axis("requests at once", "number", True, 1, 1.2 * max(1, limit, *(y for _, y in series[0].points))),
-        tuple(series),
-        tuple(marks),
-    )
-
-
-def _workload_mark(plan: Plan) -> str:
-    work, name = plan.workload, "mean L" if len(plan.workload.lengths) > 1 else "L"
-    return f"{name} = {float(work.mean_length or 1):,.0f}: {requests_text(plan.concurrency)}"
-
-
-def change_picture(plan: Plan) -> Bars:
-    """The pool as planned, and after each of the best suggested flags."""
-    from hybridcalc.engines.vllm.command import from_words
-    from hybridcalc.engines.vllm.server_plan import plan as make_plan
-
-    after = after_suggestions(
-        plan, from_words, lambda args: make_plan(plan.model, args, rest=plan.rest, workload=plan.workload)
-    )
-    if not after:
-        raise InputError("no flags serve this workload better", fix="leave out --figure change")
-    found = comparison_picture([("as planned", plan), *after])
-    return found._replace(title=f"The pool before and after: {plan.model.name}, vLLM, {_flags(plan)}")
-
-
-def play(plan: Plan) -> "Play | None":
-    """The settings of a page to try; None where the browser could not follow them."""
-    from hybridcalc.output.pictures.vllm_play import vllm_play
-
-    return vllm_play(plan.model, plan.args, plan.rest.likely_gib, plan.workload)
-
-
-def pictures(plan: Plan) -> dict[str, Callable[[], Picture]]:
-    """The pictures of a plan by name, the first the usual one."""
-    return {
-        "memory": lambda: memory_picture(plan),
-        "pages": lambda: pages_picture(plan),
-        "lengths": lambda: lengths_picture(plan),
-        "change": lambda: change_picture(plan),
-    }
+    high = max(limit, *(y for _, y in by_blocks))
+    return over_length(f"{plan.model.name}, vLLM, {_flags(plan)}", told, end, series, marks, plan, high=high)
 
 
 def _flags(plan: Plan) -> str:

@@ -1,45 +1,21 @@
-"""What a vLLM plan says as text: its verdict, figures, where the blocks go with a picture, cells of a comparison."""
+"""What a vLLM plan comes to, for people: verdict, figures, cells of a comparison, pictures, settings to try."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
-from hybridcalc.deployment import HEADROOM, requests_text
+from hybridcalc.deployment import requests_text
+from hybridcalc.engines.view import between, memory_figure
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.server_plan import Plan, tokens_in_words
-from hybridcalc.output import terminal
-from hybridcalc.output.memory_map import Segment, memory_map
-from hybridcalc.output.plan_text import between, segment
-from hybridcalc.units import GIB, format_bytes
+from hybridcalc.units import format_bytes
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from hybridcalc.engines.charts import Picture
+    from hybridcalc.engines.play import Play
 
 
-def comparison_cells(plan: Plan) -> dict[str, str]:
-    """One side of a comparison."""
-    cells = {
-        "starts": "yes",
-        "block, tokens": f"{plan.attn_block_size:,}",
-        "page": format_bytes(plan.ready.pages.page or plan.ready.state_bytes),
-        "state padding": f"{plan.padding_pct:.2f} %",
-        "groups": f"{len(plan.group_sizes)}",
-        "blocks": f"{plan.num_blocks:,}",
-        "of states a request": f"{plan.fixed_blocks}",
-        "at max_model_len": f"{plan.blocks_per_request:,}",
-        "max_num_seqs": f"{plan.args.seqs:,}",
-        "printed concurrency": f"{plan.max_concurrency:,.2f}x",
-        "a request takes": format_bytes(plan.fixed_bytes_per_request),
-        "and each token": format_bytes(ceil(plan.marginal_bytes_per_token)),
-    }
-    if plan.workload.mean_length is not None:
-        cells |= {"requests at once": f"{plan.concurrency:,}", "binds": plan.binding}
-    if plan.prefix is not None:
-        cells["reused of a prefix"] = f"{plan.prefix.reused:,} tokens"
-    return cells
-
-
-def plan_verdict(plan: Plan) -> tuple[str, str]:
+def verdict(plan: Plan) -> tuple[str, str]:
     """What the plan comes to: the headline, and what it means."""
     binds = {
         "blocks": "the blocks bind",
@@ -54,7 +30,7 @@ def plan_verdict(plan: Plan) -> tuple[str, str]:
     return requests_text(plan.concurrency), text
 
 
-def plan_figures(plan: Plan) -> list[tuple[str, str, str, str]]:
+def figures(plan: Plan) -> list[tuple[str, str, str, str]]:
     """The figures it rests on: label, value, human unit, reason."""
     fixed, marginal = plan.fixed_bytes_per_request, ceil(plan.marginal_bytes_per_token)
     pages, ready = plan.ready.pages, plan.ready
@@ -112,7 +88,7 @@ def plan_figures(plan: Plan) -> list[tuple[str, str, str, str]]:
     if plan.prefix is not None:
         told = f"of {plan.prefix.shared:,} shared; {plan.prefix.computed:,} computed: {plan.prefix.why}"
         rows.append(("prefix reuse", f"{plan.prefix.reused:,}", "tokens", told))
-    rows.append(("memory", f"{plan.rest.likely_gib:.2f} GiB", "", plan.rest.why))
+    rows.append(memory_figure(plan))
     return [row for row in rows if row[0] != "a request takes" or plan.fixed_blocks]
 
 
@@ -129,16 +105,41 @@ def _sizes(sizes: Sequence[int]) -> str:
     return " and ".join([", ".join(distinct[:-1]), distinct[-1]] if len(distinct) > 1 else distinct)
 
 
-def print_budget(out: "Console", plan: Plan) -> None:
-    """Where the blocks go, and the memory to scale."""
-    rows = [
-        (f"  {line.name}", f"{line.allocated_bytes:,}", format_bytes(line.allocated_bytes), line.why)
-        for line in plan.budget
-    ]
-    terminal.listing(out, ("  the pool on one GPU", "B", "", "why"), rows, right=(1, 2))
-    segments = [segment(line) for line in plan.budget]
-    for name, gib in plan.rest.others:
-        letter = {"weights": "W", HEADROOM: "H"}.get(name, "A")
-        segments.append(Segment(name, letter, round(gib * GIB), terminal.QUIET))
-    out.print()
-    out.print(memory_map(segments, out.width))
+def cells(plan: Plan) -> dict[str, str]:
+    """One side of a comparison."""
+    found = {
+        "block, tokens": f"{plan.attn_block_size:,}",
+        "page": format_bytes(plan.ready.pages.page or plan.ready.state_bytes),
+        "state padding": f"{plan.padding_pct:.2f} %",
+        "groups": f"{len(plan.group_sizes)}",
+        "blocks": f"{plan.num_blocks:,}",
+        "of states a request": f"{plan.fixed_blocks}",
+        "at max_model_len": f"{plan.blocks_per_request:,}",
+        "max_num_seqs": f"{plan.args.seqs:,}",
+        "printed concurrency": f"{plan.max_concurrency:,.2f}x",
+        "a request takes": format_bytes(plan.fixed_bytes_per_request),
+        "and each token": format_bytes(ceil(plan.marginal_bytes_per_token)),
+    }
+    if plan.workload.mean_length is not None:
+        found |= {"requests at once": f"{plan.concurrency:,}", "binds": plan.binding}
+    if plan.prefix is not None:
+        found["reused of a prefix"] = f"{plan.prefix.reused:,} tokens"
+    return found
+
+
+def pictures(plan: Plan) -> dict[str, "Callable[[], Picture]"]:
+    """Its memory, its pages with their padding, and requests at once over their length."""
+    from hybridcalc.engines.vllm import curves
+
+    return {
+        "memory": lambda: curves.memory_picture(plan),
+        "pages": lambda: curves.pages_picture(plan),
+        "lengths": lambda: curves.lengths_picture(plan),
+    }
+
+
+def play(plan: Plan) -> "Play | None":
+    """The settings of a page to try."""
+    from hybridcalc.engines.vllm.play import play as settings
+
+    return settings(plan.model, plan.args, plan.rest.likely_gib, plan.workload)

@@ -1,54 +1,53 @@
-"""What a prefix cache does, as text: verdict, figures, what to set, what else would change, and the best split."""
+"""What a prefix cache does, for people: verdict, figures, what to set, what else would change, the best split."""
 
 from collections.abc import Iterator, Sequence
 
-from hybridcalc.output import terminal
+from hybridcalc.engines.charts import Axis, Chart, Series
 from hybridcalc.reuse.answer import Reuse
 from hybridcalc.reuse.knee import Knee
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.settings import Cost
 from hybridcalc.reuse.simulation import Outcome
 from hybridcalc.reuse.what_if import Split
+from hybridcalc.steps import Choice, Table, View
 from hybridcalc.units import format_bytes
 
 SPLITS_SHOWN = 7
 HELD_SHOWN = 6
 
 
-def print_reuse(answer: Reuse, *, explain: bool) -> None:
+def reuse_view(answer: Reuse) -> View:
     """The whole answer."""
-    out = terminal.console()
-    terminal.verdict(out, *reuse_verdict(answer))
-    terminal.figures(out, reuse_figures(answer))
-    choices = list(reuse_choices(answer))
-    if choices:
-        out.print()
-        terminal.settings(out, choices)
-    if answer.rows:
-        out.print()
-        priced = answer.priced is not None
-        header = ("tokens reused", "recomputed", *(("memory",) if priced else ()), "what if")
-        rows = [(*_cells(answer.outcome), *_price(answer, answer.price(answer.settings)), "as asked")]
-        for row in answer.rows:
-            weighs = answer.price(row.variant.settings)
-            host = f", host {format_bytes(weighs.host_bytes)}" if weighs is not None and weighs.host_bytes else ""
-            if _cells(row.outcome) != _cells(answer.outcome):
-                rows.append((*_cells(row.outcome), *_price(answer, weighs), row.variant.flags + host))
-        terminal.listing(out, header, rows, right=tuple(range(3 if priced else 2)))
-        same = [row.variant.flags for row in answer.rows if _cells(row.outcome) == _cells(answer.outcome)]
-        if same:
-            terminal.pairs(out, [("no change", "; ".join(same))])
-    if answer.splits:
-        if not answer.rows or len(same) == 0:
-            out.print()
-        header = ("running", "cached slots", "tokens reused", "recomputed", "work", "")
-        terminal.listing(out, header, _split_rows(answer.splits), right=tuple(range(5)))
-    terminal.notes(out, answer.notes)
-    if explain:
-        terminal.explanation(out, answer.steps)
+    own, priced = _cells(answer.outcome), answer.priced is not None
+    rows, same = [(*own, *_price(answer, answer.price(answer.settings)), "as asked")], []
+    for row in answer.rows or ():
+        weighs = answer.price(row.variant.settings)
+        host = f", host {format_bytes(weighs.host_bytes)}" if weighs is not None and weighs.host_bytes else ""
+        if _cells(row.outcome) == own:
+            same.append(row.variant.flags)
+        else:
+            rows.append((*_cells(row.outcome), *_price(answer, weighs), row.variant.flags + host))
+    what_if = Table(
+        "What if",
+        ("tokens reused", "recomputed", *(("memory",) if priced else ()), "what if"),
+        tuple(rows) if answer.rows else (),
+        tuple(range(3 if priced else 2)),
+    )
+    header = ("running", "cached slots", "tokens reused", "recomputed", "work", "")
+    split = Table("Split", header, tuple(_split_rows(answer.splits)) if answer.splits else (), tuple(range(5)))
+    return View(
+        f"Prefix reuse on {answer.settings.engine}: {answer.workload.name}",
+        *_verdict(answer),
+        figures=tuple(_figures(answer)),
+        choices=tuple(_choices(answer)),
+        tables=(what_if, split),
+        notes=(*([f"no change: {'; '.join(same)}"] if same else ()), *answer.notes),
+        steps=tuple(answer.steps),
+        pictures={"slots": lambda: slots_picture(answer)},
+    )
 
 
-def reuse_verdict(answer: Reuse) -> tuple[str, str]:
+def _verdict(answer: Reuse) -> tuple[str, str]:
     """What the answer comes to: the headline, and what it means."""
     outcome, knee, given = answer.outcome, answer.knee, answer.settings.slots
     headline = f"{_percent(outcome.token_hit_rate)} of prompt tokens reused"
@@ -66,7 +65,7 @@ def reuse_verdict(answer: Reuse) -> tuple[str, str]:
     return headline, f"{knee.slots:,} {kind}slot{'' if one else 's'} {verb}, {given_text}"
 
 
-def reuse_figures(answer: Reuse) -> list[tuple[str, str, str, str]]:
+def _figures(answer: Reuse) -> list[tuple[str, str, str, str]]:
     """The figures it rests on: label, value, human unit, reason."""
     outcome, settings, knee = answer.outcome, answer.settings, answer.knee
     rounds, pool = answer.warmup_rounds, settings.slots if settings.int8_slots is None else settings.int8_slots
@@ -121,21 +120,21 @@ def _course(outcome: Outcome) -> str:
     return "over time " + " ".join(f"{cached:,}" for _, cached, _ in held[step - 1 :: step][:HELD_SHOWN])
 
 
-def reuse_choices(answer: Reuse) -> Iterator[tuple[str, str, str]]:
+def _choices(answer: Reuse) -> Iterator[Choice]:
     """Flags that reach the knee, where the slots given do not: more slots, and each other setting that does."""
     knee, settings = answer.knee, answer.settings
     if knee is None or knee.slots is None or knee.at_knee is None or answer.enough:
         return
     wanted, label, told = settings.room.wanted(settings, knee.slots)
-    yield label, told, _effect(knee.at_knee, answer.price(wanted))
+    yield Choice(label, told, _effect(knee.at_knee, answer.price(wanted)))
     yield from _others(answer, knee)
 
 
-def _others(answer: Reuse, knee: Knee) -> Iterator[tuple[str, str, str]]:
+def _others(answer: Reuse, knee: Knee) -> Iterator[Choice]:
     """Other settings that reach the knee with the slots given."""
     for row in answer.rows or ():
         if knee.reached_by(row.outcome) and not row.variant.flags.startswith("--slots"):
-            yield "or", row.variant.flags, _effect(row.outcome, answer.price(row.variant.settings))
+            yield Choice("or", row.variant.flags, _effect(row.outcome, answer.price(row.variant.settings)))
 
 
 def _effect(outcome: Outcome, weighs: Cost | None) -> str:
@@ -174,3 +173,33 @@ def _memory(weighs: Cost, *, host: bool = True) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
+
+
+def slots_picture(answer: Reuse) -> Chart:
+    """Slots held over the requests that came, cached and in all; the pool, and the knee."""
+    held, settings, knee = answer.outcome.held, answer.settings, answer.knee
+    own_pool = settings.int8_slots is not None
+    pool = settings.int8_slots if settings.int8_slots is not None else settings.slots
+    end = max(1, answer.outcome.requests, *(seen for seen, _, _ in held)) if held else 1
+    first = ((0, 0),)
+    series = [Series("cached states", "state", first + tuple((seen, cached) for seen, cached, _ in held), "c", "steps")]
+    if not own_pool and any(running for _, _, running in held):
+        whole = first + tuple((seen, cached + running) for seen, cached, running in held)
+        series.append(Series("with running requests", "scratch", whole, "r", "steps"))
+    series.append(Series(f"given: {pool:,}", "other", ((0, pool), (end, pool)), "g", "dashed"))
+    if knee is not None and knee.slots is not None:
+        wanted = f"suffices: {knee.slots:,}"
+        series.append(Series(wanted, "balanced", ((0, knee.slots), (end, knee.slots)), "k", "dashed"))
+    outcome = answer.outcome
+    told = (
+        f"{answer.workload.name}: {answer.workload.description}. {100 * outcome.token_hit_rate:.0f} % of prompt tokens "
+        f"reused, {outcome.evictions:,} states evicted."
+    )
+    highest = max([y for one in series for _, y in one.points])
+    return Chart(
+        "State slots held as requests come",
+        told,
+        Axis("requests so far", low=0, high=end),
+        Axis("state slots", low=0, high=1.12 * highest),
+        tuple(s for s in series if s.points),
+    )

@@ -1,38 +1,51 @@
-"""The balanced ratio as text: what to set, what today's flags do, and the figures that it rests on."""
+"""What a balanced ratio comes to, for people: what to set, what today's flags do, figures, pictures, what to try."""
 
+from collections.abc import Callable
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING
 
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import requests_text, tokens_text
+from hybridcalc.engines.sglang.balance import Balance
+from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.findings import Finding
-from hybridcalc.output import terminal
+from hybridcalc.steps import Choice, View
 from hybridcalc.units import GIB, format_bytes, ratio_text
 
 if TYPE_CHECKING:
-    from hybridcalc.engines.sglang.balance import Balance
+    from hybridcalc.engines.charts import Picture
     from hybridcalc.engines.sglang.settings import Setting
 
 WORTH_SAYING_PERCENT = 5
 """Idle memory below this share is rounding, not advice."""
+ASSUMED_GIB = 24.0
+"""Memory that settings to try start from where none is given."""
 
 
-def print_ratio(answer: "Balance", findings: tuple[Finding, ...], *, explain: bool) -> None:
-    """The whole answer: verdict, findings, figures, what to set, notes; the steps with ``explain``."""
-    out = terminal.console()
-    terminal.verdict(out, f"r* = {ratio_text(answer.ratio)}", ratio_meaning(answer))
-    for finding in findings:
-        if finding.severity != "note":
-            text = f"{finding.message}{'; ' + finding.fix if finding.fix else ''}"
-            terminal.notes(out, [text], label=finding.severity, style=terminal.TROUBLE, gap_after=True)
-    terminal.figures(out, ratio_figures(answer), styles=(terminal.STATE, terminal.KV))
-    out.print()
-    terminal.settings(out, ratio_settings(answer))
-    terminal.notes(out, [*(f.message for f in findings if f.severity == "note"), *answer.notes])
-    if explain:
-        terminal.explanation(out, answer.steps)
+def balance_view(answer: Balance, findings: tuple[Finding, ...], model: Architecture | None, args: ServerArgs) -> View:
+    """The whole answer; settings to try start from what was given."""
+    play = None
+    if model is not None and answer.constants.origin == "architecture":
+        from hybridcalc.engines.sglang.play import play as settings
+
+        play = partial(settings, model, args, answer.rest_gib or ASSUMED_GIB, answer.workload)
+    return View(
+        f"{answer.model or 'As logged'} on SGLang {answer.engine_version}: the balanced ratio",
+        f"r* = {ratio_text(answer.ratio)}",
+        _meaning(answer),
+        figures=tuple(_figures(answer)),
+        roles=("state", "kv"),
+        findings=findings,
+        choices=tuple(_choices(answer)),
+        notes=tuple(answer.notes),
+        steps=answer.steps,
+        pictures=_pictures(answer, model, args),
+        play=play,
+    )
 
 
-def ratio_meaning(answer: "Balance") -> str:
+def _meaning(answer: Balance) -> str:
     """What the headline means: what it would admit, and what today's flags do."""
     length, best, today = answer.workload.longest, answer.setting("set"), answer.setting("today")
     if best is None and answer.rest_gib is not None:
@@ -45,7 +58,7 @@ def ratio_meaning(answer: "Balance") -> str:
     return f"{text}; today {today.requests:,}, {_idle(today) or 'balanced'}"
 
 
-def ratio_figures(answer: "Balance") -> list[tuple[str, str, str, str]]:
+def _figures(answer: Balance) -> list[tuple[str, str, str, str]]:
     """The figures it rests on: label, value, human unit, reason."""
     constants, equal = answer.constants, float(answer.token_equiv)
     state, kv = constants.state_bytes, constants.kv_bytes_per_token
@@ -67,19 +80,18 @@ def ratio_figures(answer: "Balance") -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def ratio_settings(answer: "Balance") -> list[tuple[str, str, str]]:
-    """What to set: label, flags, what they come to."""
-    if answer.setting("set") is None and answer.rest_gib is not None:
-        left = format_bytes(round(answer.rest_gib * GIB))
-        rows = [("set", f"--mamba-full-memory-ratio {ratio_text(answer.ratio)}", f"does not fit in {left}")]
-        return rows + [(setting.label, setting.flags, _effect(setting)) for setting in answer.settings]
-    if not answer.settings:
-        rows = [("set", f"--mamba-full-memory-ratio {ratio_text(answer.ratio)}", "--rest SIZE shows what it admits")]
+def _choices(answer: Balance) -> list[Choice]:
+    """What to set, and what it comes to."""
+    rows = [Choice(setting.label, setting.flags, _effect(setting)) for setting in answer.settings]
+    star = f"--mamba-full-memory-ratio {ratio_text(answer.ratio)}"
+    if answer.rest_gib is not None and answer.setting("set") is None:
+        rows.insert(0, Choice("set", star, f"does not fit in {format_bytes(round(answer.rest_gib * GIB))}"))
+    elif not rows:
+        rows.append(Choice("set", star, "--rest SIZE shows what it admits"))
         if answer.pin_concurrency > 1:
             effect = f"{answer.pin_concurrency:,} requests x {answer.slots.count} slots, and 1 spare"
-            rows.append(("or", f"--max-mamba-cache-size {answer.pin_slots}", effect))
-        return rows
-    return [(setting.label, setting.flags, _effect(setting)) for setting in answer.settings]
+            rows.append(Choice("or", f"--max-mamba-cache-size {answer.pin_slots}", effect))
+    return rows
 
 
 def _effect(setting: "Setting") -> str:
@@ -96,3 +108,19 @@ def _idle(setting: "Setting") -> str:
         return ""
     pool = "KV" if setting.binding == "state" else "slots"
     return f"{min(setting.idle_percent, 99.9):.{0 if setting.idle_percent < 99.5 else 1}f} % of the {pool} idle"
+
+
+def _pictures(answer: Balance, model: Architecture | None, args: ServerArgs) -> "dict[str, Callable[[], Picture]]":
+    """Requests over the ratio where the memory is known, r* over the length, and state against KV."""
+    from hybridcalc.engines.crossover_view import crossover_picture
+    from hybridcalc.engines.sglang import curves
+    from hybridcalc.engines.sglang.crossover import compare
+
+    found: dict[str, Callable[[], Picture]] = {}
+    rest = answer.rest_gib
+    if model is not None and rest is not None and answer.constants.origin == "architecture":
+        found["ratios"] = lambda: curves.balance_picture(answer, model, args, rest)
+    found["balance"] = lambda: curves.ratio_by_length(answer)
+    if model is not None:
+        found["crossover"] = lambda: crossover_picture(compare(model, None, args))
+    return found

@@ -1,0 +1,189 @@
+"""A plan as people read it, of any engine; plans side by side, and what does not start.
+
+An engine says in its own module `view` what its plans come to (`Facts`); one without is shown with the facts here.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from hybridcalc.deployment import requests_text
+from hybridcalc.engines.charts import comparison_picture, gpu_parts
+from hybridcalc.engines.engine import Answer, Engine
+from hybridcalc.errors import HybridcalcError, InputError, Refusal
+from hybridcalc.steps import BudgetLine, Table, View, suggested
+from hybridcalc.units import format_bytes
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.charts import Bars, Picture
+    from hybridcalc.engines.play import Play
+
+NEEDS_LENGTH = "-L TOKENS (or --lengths) shows what the pools admit, what idles, and what to set"
+MOST_CHANGES = 2
+"""Suggestions whose pools are drawn beside those of the plan."""
+
+
+class Facts(Protocol):
+    """What an engine's plans come to in its own terms."""
+
+    def verdict(self, plan: Any) -> tuple[str, str]:
+        """What the plan comes to: the headline, and what it means."""
+
+    def figures(self, plan: Any) -> list[tuple[str, str, str, str]]:
+        """The figures it rests on: label, value, human unit, reason."""
+
+    def cells(self, plan: Any) -> dict[str, str]:
+        """One side of a comparison."""
+
+    def pictures(self, plan: Any) -> Mapping[str, "Callable[[], Picture]"]:
+        """Pictures of the plan, the usual one first."""
+
+    def play(self, plan: Any) -> "Play | None":
+        """The settings of a page to try; None where the browser could not follow them."""
+
+
+def facts_of(engine: Engine) -> Facts:
+    """What its plans come to: in its own terms where it has a module for them."""
+    return cast(Facts, engine.part("view") if engine.offers("view") else sys.modules[__name__])
+
+
+def verdict(plan: Answer) -> tuple[str, str]:
+    """As of any engine."""
+    length = f"of {plan.workload.describe()}: " if plan.workload.lengths else ""
+    return requests_text(plan.requests), f"{length}{plan.tokens:,} KV tokens"
+
+
+def figures(plan: Answer) -> list[tuple[str, str, str, str]]:
+    """As of any engine."""
+    return [("KV tokens", f"{plan.tokens:,}", "tokens", "that the caches hold"), memory_figure(plan)]
+
+
+def cells(plan: Answer) -> dict[str, str]:
+    """As of any engine."""
+    return {"KV tokens": f"{plan.tokens:,}", "requests at once": f"{plan.requests:,}"}
+
+
+def pictures(plan: Answer) -> Mapping[str, "Callable[[], Picture]"]:
+    """As of any engine."""
+    return {"memory": lambda: comparison_picture([("", plan)])}
+
+
+def play(plan: Answer) -> "Play | None":
+    """As of any engine: nothing that a browser could recompute."""
+    return None
+
+
+def memory_figure(plan: Answer) -> tuple[str, str, str, str]:
+    """The memory left for the caches, and where that comes from."""
+    return "memory", f"{plan.rest.likely_gib:.2f} GiB", "", plan.rest.why
+
+
+def between(low: int, high: int) -> str:
+    """The bounds of a figure that rests on a memory printed to two decimals; nothing where they meet."""
+    return "" if low == high else f" ({min(low, high):,}..{max(low, high):,})"
+
+
+def plan_view(engine: Engine, plan: Answer, remarks: Sequence[str] = ()) -> View:
+    """The whole answer; ``remarks`` are said before the plan's own notes."""
+    facts = facts_of(engine)
+    unknown = () if plan.workload.lengths else (NEEDS_LENGTH,)
+    return View(
+        f"{plan.model.name} on {engine.title} {plan.version}",
+        *facts.verdict(plan),
+        figures=tuple(facts.figures(plan)),
+        roles=("state", "kv"),
+        findings=plan.findings,
+        choices=suggested(plan.suggestions),
+        tables=(budget_table(plan.budget),),
+        memory=tuple(gpu_parts(plan.budget, plan.rest)),
+        log_lines=tuple(plan.log_lines),
+        notes=(*remarks, *unknown, *plan.notes),
+        steps=tuple(plan.steps),
+        pictures=plan_pictures(engine, plan),
+        play=partial(facts.play, plan),
+    )
+
+
+def plan_pictures(engine: Engine, plan: Answer, now: str = "as planned") -> Mapping[str, "Callable[[], Picture]"]:
+    """The engine's pictures of a plan, and the pools after each of the best suggested flags."""
+    return {**facts_of(engine).pictures(plan), "change": lambda: change_picture(engine, plan, now)}
+
+
+def change_picture(engine: Engine, plan: Answer, now: str) -> "Bars":
+    """The pools ``now``, and after each of the best suggestions that serve more. Raises InputError for none."""
+    sides: list[tuple[str, Answer]] = [(now, plan)]
+    for suggestion in plan.suggestions:
+        try:
+            changed = engine.plan(plan.model, engine.changed(plan.args, suggestion.flags), plan.rest, plan.workload)
+        except HybridcalcError:
+            continue
+        if changed.concurrency > plan.concurrency:
+            sides.append((suggestion.flags, changed))
+        if len(sides) > MOST_CHANGES:
+            break
+    if len(sides) == 1:
+        raise InputError("no flags serve this workload better", fix="leave out --figure change")
+    return comparison_picture(sides)._replace(title=f"Pools before and after: {plan.model.name} on {engine.title}")
+
+
+def budget_table(lines: Sequence[BudgetLine]) -> Table:
+    """Every buffer of a rank; what is charged for it apart where the two differ."""
+    parted = any(line.charged_bytes != line.allocated_bytes for line in lines)
+    rows = [
+        (
+            line.name,
+            *((f"{line.charged_bytes:,}",) if parted else ()),
+            f"{line.allocated_bytes:,}",
+            format_bytes(line.allocated_bytes),
+            line.why,
+        )
+        for line in lines
+    ]
+    header = ("per rank", *(("charged B", "allocated B") if parted else ("B",)), "", "why")
+    return Table("Budget", header, tuple(rows), tuple(range(1, len(header) - 1)))
+
+
+def refusal_view(title: str, refusal: Refusal, remarks: Sequence[str]) -> View:
+    """Why a plan does not start, at which stage, and what to change."""
+    settled = refusal.outputs
+    rows = [("rule", refusal.rule, "", ""), ("stage", refusal.stage, "", "of the engine's start-up")]
+    if "memory_why" in settled:
+        rows.append(("memory", f"{settled['available_gib']:.2f} GiB", "", settled["memory_why"]))
+    return View(
+        title,
+        "does not start",
+        refusal.message,
+        starts=False,
+        figures=tuple(rows),
+        fix=refusal.fix,
+        log_lines=tuple(settled.get("log", ())),
+        notes=tuple(remarks),
+    )
+
+
+def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answer | Refusal]]) -> View:
+    """Plans side by side, the first as given: the same rows, and what changes."""
+    facts = facts_of(engine)
+    started = [(flags, plan) for flags, plan in sides if not isinstance(plan, Refusal)]
+    columns = [{"starts": "no"} if isinstance(p, Refusal) else {"starts": "yes"} | facts.cells(p) for _, p in sides]
+    letters = [f"with {number}" for number in range(1, len(sides))] if len(sides) > 2 else ["with"]
+    labels = ("as given", *letters)
+    rows = tuple(
+        (name, *(cells.get(name, "-") for cells in columns), "")
+        for name in dict.fromkeys(name for cells in columns for name in cells)
+    )
+    told = (f"{letter}: {flags}" for letter, (flags, _) in zip(letters, sides[1:], strict=True))
+    refused = (
+        f"{label}: {side.rule} {side.message}"
+        for label, (_, side) in zip(labels, sides, strict=True)
+        if isinstance(side, Refusal)
+    )
+    return View(
+        title,
+        f"{len(sides)} settings side by side",
+        "; ".join((labels[0], *told)),
+        tables=(Table("Side by side", ("", *labels, ""), rows, tuple(range(1, len(sides) + 1))),),
+        notes=tuple(refused),
+        pictures={"compare": lambda: comparison_picture(started)},
+    )
