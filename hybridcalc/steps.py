@@ -9,13 +9,9 @@ it, from which text and pages are made.
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hybridcalc.findings import Finding
-
-if TYPE_CHECKING:
-    from hybridcalc.engines.charts import Part, Picture
-    from hybridcalc.engines.play import Play
 
 Number = int | float | Fraction
 
@@ -131,11 +127,11 @@ class Table(NamedTuple):
 class View(NamedTuple):
     """An answer: what it comes to in a line, the figures it rests on (label, value, human unit, reason), what to set.
 
-    ``roles``: what the first figures are of, for their colour; ``evidence``: where figures were read, what they say, and
+    ``roles``: what the first figures are of, for their colour; ``evidence``: where figures were read, what they say,
     the arithmetic behind. ``starts`` is false of flags that are refused, ``fix`` is what to write instead. ``memory``
-    is where one GPU's memory goes. ``pictures`` are drawn when they are asked for, the usual one first; ``curve``: the
-    text shows that one in place of the tables, where something draws it. ``play`` makes the settings that a page
-    recomputes, or None where it cannot.
+    is where one GPU's memory goes (charts.Part). ``pictures`` are drawn (charts.Picture) when they are asked for, the
+    usual one first; ``curve``: the text shows that one in place of the tables, where something draws it. ``play``
+    makes the settings that a page recomputes (play.Play), or None where it cannot.
     """
 
     title: str
@@ -149,12 +145,12 @@ class View(NamedTuple):
     fix: str = ""
     choices: tuple[Choice, ...] = ()
     tables: tuple[Table, ...] = ()
-    memory: "tuple[Part, ...]" = ()
+    memory: tuple[Any, ...] = ()
     log_lines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()
-    pictures: "Mapping[str, Callable[[], Picture]]" = MappingProxyType({})
-    play: "Callable[[], Play | None] | None" = None
+    pictures: Mapping[str, Callable[[], Any]] = MappingProxyType({})
+    play: Callable[[], Any] | None = None
     curve: bool = False
 
 
