@@ -98,6 +98,21 @@ def find_preset(name: str) -> tuple[str, str] | None:
     return None
 
 
+def preset_at_end(path: str) -> tuple[str, str] | None:
+    """(preset id, note) for a path whose last part, or last two, name a preset: ``/models/Kimi-K3``."""
+    found = find_preset("/".join(path.rstrip("/").split("/")[-2:]))
+    return (
+        None
+        if found is None
+        else (found[0], f"{printable(path[:60])} is taken for {found[0]}, as its last part is named")
+    )
+
+
+def is_path(text: str) -> bool:
+    """Whether a model is named by where it lies."""
+    return text.startswith(("/", "./", "../", "~", "pvc://", "s3://", "gs://", "oci://", "file://"))
+
+
 def load_model(name_or_path: str) -> Architecture:
     """Architecture of a preset name or alias, a preset YAML, a config.json, a folder holding one, or ``-`` (stdin).
 

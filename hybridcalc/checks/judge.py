@@ -5,11 +5,19 @@ the engine does not take is a finding (HC071) and is left out of what follows.
 """
 
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.presets import find_preset, from_preset, load_model, shipped_presets
+from hybridcalc.architecture.presets import (
+    find_preset,
+    from_preset,
+    is_path,
+    load_model,
+    preset_at_end,
+    shipped_presets,
+)
 from hybridcalc.checks.answer import Answer, Known, answer
 from hybridcalc.checks.locate import image_place, located_at, place_finding, value_edit
 from hybridcalc.checks.results import EXPECT, Checked, Located, Open, Value
@@ -40,6 +48,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     if deployment.orphan is not None:
         findings.append(_orphaned(deployment, deployment.orphan))
     values = tuple(values_of(words))
+    variant = next((name for flag, name in engine.variants.items() if flag in words.kept), None)
     model = _model(deployment, engine, words, model_name, settings)
     architecture = model.architecture
     words.opened.extend(model.opened)
@@ -50,6 +59,8 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     )
     waiting: tuple[tuple[str, tuple[str, ...]], ...] = ()
     notes = list(model.notes)
+    if variant is not None:
+        notes.append(f"{variant} has flags of its own, which are not known here: no flag is called unknown")
     unsure = {item.flag for item in words.opened if item.flag} | words.refused
     if args is not None:
         findings += _gpu_count(deployment, engine, args, words, unsure)
@@ -172,8 +183,14 @@ def _orphaned(deployment: Deployment, flag: Word) -> Located:
     while line > 1 and not flag.source.line(line).strip():
         line -= 1
     why, fix = f"line {line} does not end in a backslash", f"end line {line} in a backslash"
-    if flag.source.line(line).lstrip().startswith("#"):
+    above = flag.source.line(line)
+    if above.lstrip().startswith("#"):
         why, fix = f"the comment on line {line} ends the one before it", "move the comment above the command"
+    elif re.search(r"\s#", above):
+        why, fix = (
+            f"the comment on line {line} ends it",
+            f"take the comment out of line {line}, and end it in a backslash",
+        )
     message = f"{printable(flag[:40])} belongs to no command: {why}"
     return located_at(Finding("HC080", "error", message, fix), flag.place, deployment)
 
@@ -202,20 +219,18 @@ def _model(deployment: Deployment, engine: Engine, words: Words, named: str | No
         if found is not None:
             return _Model(said, found[0], from_preset(shipped_presets()[found[0]], reading=found[1]))
         own = os.path.join(os.path.dirname(deployment.path), said) if deployment.native is not None else said
-        if said in settings.models.values() or (deployment.native is not None and _is_path(said)):
+        if said in settings.models.values() or (deployment.native is not None and is_path(said)):
             try:
                 return _Model(said, said, load_model(own))
             except HybridcalcError:
                 continue
     for text in (named, hint):
-        tail = find_preset("/".join(text.rstrip("/").split("/")[-2:])) if text is not None and _is_path(text) else None
-        if tail is None:
-            continue
-        note = f"{printable((text or '')[:60])} is taken for {tail[0]}, as its last part is named"
-        return _Model(text, tail[0], from_preset(shipped_presets()[tail[0]], reading=tail[1]), notes=(note,))
+        tail = preset_at_end(text) if text is not None and is_path(text) else None
+        if tail is not None:
+            return _Model(text, tail[0], from_preset(shipped_presets()[tail[0]]), notes=(tail[1],))
     text = named or hint
     already = any(item.flag == engine.model_flag for item in words.opened)
-    if (text is not None and not _is_path(text)) or already:
+    if (text is not None and not is_path(text)) or already:
         return _Model((text or "").removeprefix("hf://") or None)
     flag = words.given.get(engine.model_flag)
     place = (flag.value or flag.flag).place if flag is not None else deployment.place
@@ -223,10 +238,6 @@ def _model(deployment: Deployment, engine: Engine, words: Words, named: str | No
     fix = f"give --model {named[:60]}=PRESET" if named else "give --model PRESET"
     shown = printable((named or "the model")[:80])
     return _Model(named, opened=(Open(shown, engine.model_flag, why, fix, *place[:3]),))
-
-
-def _is_path(text: str) -> bool:
-    return text.startswith(("/", "./", "../", "~", "pvc://", "s3://", "gs://", "oci://", "file://"))
 
 
 def _memory(deployment: Deployment, settings: Settings) -> Known:

@@ -21,11 +21,13 @@ from hybridcalc.checks.suppress import apply, suppressions
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES
-from hybridcalc.manifests.find import find_files, read_file
+from hybridcalc.manifests.find import find_files, mention, read_file
 from hybridcalc.manifests.records import Deployment, Trouble
+from hybridcalc.shell.source import Source
 
 FILES_A_PROCESS = 60
 MOST_PROCESSES = 8
+UNREAD_FIX = "give its launch as a script"
 
 
 class Report(NamedTuple):
@@ -54,14 +56,17 @@ class Report(NamedTuple):
         return sum(item.finding.severity == severity for item in self.counting)
 
     def exit_code(self, fail_on: str, *, allow_unresolved: bool) -> int:
-        """2 for a file that could not be read, 1 for a finding that counts, 3 for a value that stayed unknown."""
-        if any(trouble.unreadable for trouble in self.troubles):
+        """2 for a file that was named and could not be read, 1 for a finding that counts, 3 for a value that stayed
+        unknown or a file of a folder that could not be read.
+        """
+        if any(trouble.unreadable and trouble.given for trouble in self.troubles):
             return 2
         if fail_on != "never":
             least = SEVERITIES.index(fail_on)
             if any(SEVERITIES.index(item.finding.severity) >= least for item in self.counting):
                 return 1
-        return 3 if self.unresolved and not allow_unresolved else 0
+        left = self.unresolved or any(trouble.unreadable for trouble in self.troubles)
+        return 3 if left and not allow_unresolved else 0
 
     @property
     def not_checked(self) -> int:
@@ -89,7 +94,8 @@ def check_paths(
     checked: list[Checked] = []
     findings: list[Located] = []
     unread: list[str] = []
-    for result in _results(files, settings, variables):
+    named = frozenset(paths)
+    for result in _results(files, named, settings, variables):
         unread += [result.path] if result.unread else []
         checked += result.checked
         findings += result.stray
@@ -108,8 +114,10 @@ def _excluded(path: str, patterns: Iterable[str]) -> bool:
     )
 
 
-def _results(files: Sequence[str], settings: Settings, variables: Mapping[str, str]) -> Iterator[FileResult]:
-    check = partial(_check_apart, settings=settings, variables=dict(variables))
+def _results(
+    files: Sequence[str], named: frozenset[str], settings: Settings, variables: Mapping[str, str]
+) -> Iterator[FileResult]:
+    check = partial(_check_apart, settings=settings, variables=dict(variables), named=named)
     processes = min(_processors(), MOST_PROCESSES, len(files) // FILES_A_PROCESS)
     results = answers(files, check, _failed, processes) if processes > 1 else map(check, files)
     return (result for result in results if result is not None)
@@ -119,10 +127,12 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _check_apart(path: str, settings: Settings, variables: Mapping[str, str]) -> FileResult | None:
+def _check_apart(
+    path: str, settings: Settings, variables: Mapping[str, str], named: frozenset[str]
+) -> FileResult | None:
     """As `check_file`; a defect that one file brings to light keeps no other from being checked."""
     try:
-        return check_file(path, settings, variables)
+        return check_file(path, settings, variables, named=path in named)
     except Exception as failure:  # whatever it is: it is said, and the exit code is 2
         return _failed(path, described(failure), DEFECT_FIX)
 
@@ -131,19 +141,18 @@ def _failed(path: str, message: str, fix: str) -> FileResult | None:
     return FileResult(path, (), (Trouble(path, 0, message, fix),))
 
 
-def check_file(path: str, settings: Settings, variables: Mapping[str, str]) -> FileResult | None:
-    """Check one file; None where it holds nothing."""
+def check_file(path: str, settings: Settings, variables: Mapping[str, str], *, named: bool = True) -> FileResult | None:
+    """Check one file, which somebody ``named`` or a walk found; None where it holds nothing."""
     contents = read_file(path, variables, stdin=_stdin)
     if not contents.deployments and not contents.troubles:
-        unread = contents.source is not None and ENGINES.launchers.speaks_of_launch(contents.source.text)
-        return FileResult(path, (), (), unread=True) if unread else None
+        return _unread(path, contents.source, named=named) if contents.source is not None else None
     checked: list[Checked] = []
-    troubles = list(contents.troubles)
+    troubles = [trouble._replace(given=named) for trouble in contents.troubles]
     for deployment in contents.deployments:
         try:
             checked.append(judge(deployment, settings))
         except HybridcalcError as error:
-            troubles.append(Trouble(deployment.path, deployment.place.line, error.message, error.fix))
+            troubles.append(Trouble(deployment.path, deployment.place.line, error.message, error.fix, given=named))
     checked = _without_shared(checked, contents.deployments) if len(checked) == len(contents.deployments) else checked
     stray: list[Located] = []
     source = contents.source
@@ -158,6 +167,19 @@ def check_file(path: str, settings: Settings, variables: Mapping[str, str]) -> F
             checked[index] = one._replace(findings=tuple(own))
         stray = [item for item in stray if settings.counts(item.finding.rule)]
     return FileResult(contents.source.path if contents.source else path, tuple(checked), tuple(troubles), tuple(stray))
+
+
+def _unread(path: str, source: Source, *, named: bool) -> FileResult | None:
+    """What is to be said of a file in which no launch was read: where it speaks of one."""
+    if not named:
+        speaks = ENGINES.launchers.speaks_of_launch(source.text) is not None
+        return FileResult(path, (), (), unread=True) if speaks else None
+    said = mention(source.text)
+    if said is None:
+        return None
+    line = source.place(said[0]).line
+    message = f"{said[1]}, and no launch was read in it: {' '.join(source.line(line).split())[:60]}"
+    return FileResult(path, (), (Trouble(source.path, line, message, UNREAD_FIX, unreadable=False),), unread=True)
 
 
 def _without_shared(checked: list[Checked], deployments: Sequence[Deployment]) -> list[Checked]:

@@ -21,7 +21,7 @@ MOST_REFUSED = 20
 NO_VALUE = re.compile(r"--(no-|enable-|disable-|skip-|trust-|allow-|return-|is-|show-|use-|log-requests$|enforce-)")
 """Flags that no plan needs and that take no value, as far as their names tell."""
 _VARIABLE = re.compile(r"\$(?:(?=[A-Za-z_])|\{|\((?=\w+\)))([A-Za-z_]\w*)")
-_FREE = re.compile(r"\$\{?[A-Za-z_]\w*\[[@*]\]|\$[@*]|\$\{[@*]")
+_FREE = re.compile(r"\$\{?[A-Za-z_]\w*\[[@*]\]|\$[@*]|\$\{[@*%]|\[?(\.\.\.|\u2026)\]?$")
 
 
 class Words(NamedTuple):
@@ -117,13 +117,13 @@ def _open_file(word: Word, value: Word, name: str) -> Open:
 
 def _opened(text: str, flag: str, why: str, place: Place, otherwise: str = "write it literally") -> Open:
     """An unknown value with what resolves it: a template rendered, a variable given, or ``otherwise``."""
-    text = printable(text[:80])
-    if "{{" in text:
-        fix = "render the template first"
+    text = printable(re.sub(r"\$\{(<[^<>]*>|%.*%)\}|\$(?=\{\{)", lambda match: match[1] or "", text)[:80])
+    variable = _VARIABLE.search(text)
+    name = why.variable if isinstance(why, FromOutside) else variable[1] if variable else next(names_in(text), None)
+    if name is not None:
+        fix = f"give --set {name}=... or --env-file"
     else:
-        variable = _VARIABLE.search(text)
-        name = why.variable if isinstance(why, FromOutside) else variable[1] if variable else next(names_in(text), None)
-        fix = otherwise if name is None else f"give --set {name}=... or --env-file"
+        fix = "render the template first" if "{{" in text or "%" in text[:1] else otherwise
     return Open(text, flag, str(why), fix, place.path, place.line, place.column)
 
 
@@ -163,13 +163,14 @@ def read(
                 findings.append(located_at(finding, deployment.place, deployment))
                 return None, None
             word = words.kept[at]
+            unlisted = isinstance(error, MisspeltFlag) and not engine.variants.keys().isdisjoint(words.kept)
             flag = engine.flags.known(word.partition("=")[0])
             until = at + 1
             while until < len(words.kept) and not words.kept[until].startswith("-"):
                 until += 1
             shown = words.kept[at + 1] if until > at + 1 else word
             edit = spelling_edit(error.instead, word) if isinstance(error, MisspeltFlag) else None
-            findings.append(located_at(finding, shown.place, deployment, edit=edit))
+            findings += [] if unlisted else [located_at(finding, shown.place, deployment, edit=edit)]
             if flag is not None:
                 words.given.pop(flag.spellings[0] + "".join(word.partition("=")[0].partition(".")[1:]), None)
                 words.refused.add(flag.spellings[0])
@@ -191,15 +192,16 @@ def _argument(flag: str, words: Sequence[Word], engine: Engine) -> int | None:
 
 
 def values_of(words: Words) -> list[Value]:
-    """Every sizing flag as it was read, with its place."""
+    """Every sizing flag as it was read, with its place; a switch that is off as it is typed."""
     found = []
     for item in words.given.values():
         text = item.flag.partition("=")[2] if item.joined else str(item.value) if item.value is not None else None
-        found.append(Value(item.name, text, *item.flag.place[:3]))
+        off = text is None and item.flag.startswith(("--no-", "--disable-"))
+        found.append(Value(str(item.flag) if off else item.name, text, *item.flag.place[:3]))
     return found
 
 
-def values_after(words: Sequence[Word], names: tuple[str, ...]) -> list[str]:
+def values_after(words: Sequence[str], names: tuple[str, ...]) -> list[str]:
     """The values of a flag that no plan needs."""
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")

@@ -5,6 +5,7 @@ words, one quoted text, the path of a script, or ``-`` for stdin; it is read and
 """
 
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.presets import find_preset, is_path, preset_at_end
 from hybridcalc.cli import options
 from hybridcalc.deployment import KINDS, Memory, Rest, Workload, parse_lengths
 from hybridcalc.engines.engine import ENGINES, Engine
-from hybridcalc.errors import InputError, quoted
+from hybridcalc.errors import InputError, printable, quoted
 from hybridcalc.shell.flags import FlagTable
 
 if TYPE_CHECKING:
@@ -33,20 +35,25 @@ class LaunchWords(NamedTuple):
     """The engine's words and environment, and what there is to say about them.
 
     ``strict`` words were typed for this command, where a flag nobody knows is a mistake; the others come from a launch
-    line, whose engine may be newer than the list of its flags.
+    line, whose engine may be newer than the list of its flags. ``mounted`` is what a container finds where the line
+    looks for its model.
     """
 
     words: tuple[str, ...]
     env: dict[str, str]
     strict: bool
+    mounted: str | None = None
 
 
 class Asked(NamedTuple):
-    """MODEL, the arguments, and the flags that were ignored although no list of the engine's has them."""
+    """MODEL, the arguments, the flags that were ignored although no list of the engine's has them, and what a path of
+    somebody else's machine is taken for.
+    """
 
     model: str
     args: Any
     unknown: tuple[str, ...]
+    taken: str = ""
 
 
 class Question(NamedTuple):
@@ -77,7 +84,7 @@ class Question(NamedTuple):
 
     def remarks(self, asked: Asked) -> list[str]:
         """What to know of the words: ignored, without effect, or read by another release's rules."""
-        said = self.engine.remarks(asked.args, self.known)
+        said = [*self.engine.remarks(asked.args, self.known), *filter(None, (asked.taken,))]
         if asked.unknown:
             shown = ", ".join(name[:40] for name in asked.unknown[:MOST_SHOWN])
             shown += ", ..." if len(asked.unknown) > MOST_SHOWN else ""
@@ -96,9 +103,24 @@ class Question(NamedTuple):
                 "plan needs a MODEL",
                 fix=f"name a preset (`hybridcalc models`), a config.json, or {self.engine.model_flag}",
             )
-        if len(model.split()) > 1 or model.endswith(".sh"):
-            raise InputError(f"MODEL {quoted(model)} looks like a launch line", fix="write it after --")
-        return Asked(model, args, tuple(unknown))
+        named, taken = (model, "") if self.launch.strict else self._elsewhere(model)
+        if (len(named.split()) > 1 or named.endswith(".sh")) and not os.path.lexists(named):
+            raise InputError(f"MODEL {quoted(named)} looks like a launch line", fix="write it after --")
+        return Asked(named, args, tuple(unknown), taken)
+
+    def _elsewhere(self, model: str) -> tuple[str, str]:
+        """The model that a line means by a path that is not here: what is mounted there, the name it is served under,
+        the end of the path; as `hybridcalc check` takes it.
+        """
+        if not is_path(model) or os.path.lexists(os.path.expanduser(model)):
+            return model, ""
+        from hybridcalc.checks.words import values_after
+
+        served = values_after(self.launch.words, ("--served-model-name", "--served_model_name"))
+        for name in (self.launch.mounted, *served):
+            if name is not None and (found := find_preset(name) or preset_at_end(name)) is not None:
+                return found[0], f"{printable(model[:60])} is taken for {found[0]}, by {printable(name[:60])}"
+        return preset_at_end(model) or (model, "")
 
 
 def question(
@@ -122,7 +144,7 @@ def question(
         given = {**given, "engine_version": release}
     if given.get("private") is not None and given.get("shared_prefix") is None:
         raise InputError("--private says nothing without --shared-prefix", fix="add --shared-prefix N")
-    said = launch_words(list(words), line, env, own, served.flags, served.model_flag, command)
+    said = launch_words(list(words), line, env, own, served.flags, served.model_flag, served.environment, command)
     known = memory_of(given)
     served.check_memory(known)
     return Question(served, said, {**given, "gpu": known.gpu}, known)
@@ -180,11 +202,13 @@ def launch_words(
     own: Sequence[str],
     table: FlagTable,
     model_flag: str,
+    known: frozenset[str],
     command: str = "plan",
 ) -> LaunchWords:
     """The engine's words; what stands outside the launch line comes last, so that it wins. ``own``: the options of
-    ``command``, which are out of place in a launch line.
+    ``command``, which are out of place in a launch line; ``known``: environment switches of the engine.
     """
+    env = {**environment_words(words, known), **env}
     _check_options(words, own, table, command)
     if line is None:
         return LaunchWords(tuple(words), env, True)
@@ -193,7 +217,18 @@ def launch_words(
             raise InputError(f"{word[:40]} belongs to {command}, not to the engine", fix="write it before the --")
     if words and not words[0].startswith("-"):
         words = [model_flag, *words]
-    return LaunchWords((*line.words, *words), {**line.variables, **env}, False)
+    from hybridcalc.manifests.templates import ELISIONS
+
+    said = (word for word in line.words if word not in ELISIONS)
+    mounted = str(line.model) if line.model is not None else None
+    return LaunchWords((*said, *words), {**line.variables, **env}, False, mounted)
+
+
+def environment_words(words: list[str], known: frozenset[str]) -> dict[str, str]:
+    """Environment switches among the words, as suggestions write them: taken out of there."""
+    switches = [word for word in words if word.partition("=")[0] in known and "=" in word]
+    words[:] = [word for word in words if word not in switches]
+    return dict(word.split("=", 1) for word in switches)
 
 
 def _launch_text(launch: list[str]) -> list[str] | str:
@@ -202,7 +237,7 @@ def _launch_text(launch: list[str]) -> list[str] | str:
         return launch
     if launch[0] == "-":
         return _bounded(sys.stdin.buffer, "stdin")
-    if any(letter.isspace() for letter in launch[0]):
+    if any(letter.isspace() for letter in launch[0]) and not os.path.lexists(launch[0]):
         return launch[0]
     try:
         script = Path(launch[0])

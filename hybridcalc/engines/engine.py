@@ -138,8 +138,9 @@ class Engine:
     the argument of its name, where there is one, or the argument that it is ``renamed`` to. ``memory_option`` names the
     one that says the memory left. ``stages`` are those of a start-up, in order.
     ``settles``: rules -> the rules that need no word of their own where the first has spoken. ``own_length``: a plan
-    that no length is given for is one of requests as long as the engine serves. ``model_after_flags``: MODEL may stand
-    behind flags, and not only before them.
+    that no length is given for is one of requests as long as the engine serves. ``variants``: flags with which
+    something else serves, with flags of its own, and its name. ``model_after_flags``: MODEL may stand behind flags, and
+    not only before them.
     """
 
     name: ClassVar[str]
@@ -151,6 +152,7 @@ class Engine:
     stages: ClassVar[tuple[str, ...]] = ()
     settles: ClassVar[Mapping[str, frozenset[str]]] = MappingProxyType({})
     own_length: ClassVar[bool] = False
+    variants: ClassVar[Mapping[str, str]] = MappingProxyType({})
     model_after_flags: ClassVar[bool] = False
 
     def part(self, name: str) -> Any:
@@ -335,7 +337,8 @@ class Starter(NamedTuple):
     ``programs``: first words of a command; an interpreter of any version and path counts as ``python``.
     ``model_flags`` name the model, the engine's own name for it first. ``images``: a pattern of names of images whose
     entrypoint it is, or into which its arguments go; ``own_images`` are its own, whose tags are its versions.
-    ``appended``: variables whose words images append to its arguments. ``controllers``: kinds and formats for which a
+    ``appended``: variables whose words images append to its arguments; ``configured``: patterns of images that make its
+    flags of variables, each with what those begin with. ``controllers``: kinds and formats for which a
     controller starts it unnamed; ``parallelism``: the flags that KServe makes of the fields of that name.
     """
 
@@ -344,6 +347,7 @@ class Starter(NamedTuple):
     images: str = r"(?!)"
     own_images: tuple[str, ...] = ()
     appended: tuple[str, ...] = ()
+    configured: tuple[tuple[str, str], ...] = ()
     controllers: frozenset[str] = frozenset()
     parallelism: Mapping[str, str] = {}
 
@@ -468,7 +472,8 @@ ENGINES = Engines({
             ("--model",),
             images=r"vllm-openai|vllm-runtime|(^|/)vllm(-[a-z-]+)?($|[:@/])|lmcache/vllm|llm-d(-cuda)?($|[:@])",
             own_images=("vllm/vllm-openai",),
-            appended=("VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS"),
+            appended=("VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "NIM_PASSTHROUGH_ARGS"),
+            configured=((r"(^|/)nim/", "NIM_"), (r"worker-(v[0-9]+-)?vllm|vllm-worker", "")),
             controllers=frozenset({"LLMInferenceService", "Workspace", "vllmServe", "huggingface"}),
             parallelism={
                 "tensor": "--tensor-parallel-size", "data": "--data-parallel-size",

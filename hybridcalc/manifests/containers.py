@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from hybridcalc.engines.engine import ENGINES
-from hybridcalc.manifests.fields import split_words
+from hybridcalc.manifests.fields import names_of, split_words
 from hybridcalc.manifests.scripts import launches_of_words
 from hybridcalc.manifests.yamltree import Node, Scalar
 from hybridcalc.manifests.yamltree import Sequence as Items
@@ -35,6 +35,8 @@ def replaced(text: Text, pattern: re.Pattern[str], known: Variables) -> tuple[Te
         inside = next(filter(None, match.groups()), None)
         if inside is None:
             return "$"
+        if inside.startswith(("{", "<", "%")):
+            return None
         setting = known.lookup(inside)
         new, why = known.parameter(inside) if pattern is COMPOSE else (setting.text, setting.reason)
         length += len(new or "")
@@ -110,6 +112,8 @@ def launches(
 ) -> list[Launch]:
     """What a container starts. ``bare`` arguments may be those of an engine that is the image's entrypoint."""
     words = [*command, *arguments]
+    if not words:
+        return configured(env, image)
     found = launches_of_words(words, env, outside) if words else []
     for at, word in enumerate(words if not found else ()):  # a whole command line as one word
         if not word.why and word.chars is not None and _is_command_line(word):
@@ -120,6 +124,26 @@ def launches(
     if not found and bare and words and not (entry and not entry[0].startswith("-")):
         found = _arguments_alone([*entry, *arguments], env, image)
     return [launch if launch.image else launch._replace(image=image) for launch in found]
+
+
+def configured(env: Mapping[str, Setting], image: str) -> list[Launch]:
+    """What an image starts that makes an engine's flags of variables: ``NIM_MAX_MODEL_LEN``, ``MAX_MODEL_LEN``."""
+    for engine, prefix in ENGINES.launchers.configured(image):
+        names = names_of(engine)
+        words: list[Word] = []
+        model: Word | None = None
+        for name, setting in env.items():
+            flag = name.removeprefix(prefix).lower().replace("_", "-")
+            if not name.startswith(prefix) or not setting.words:
+                continue
+            if flag in ("model-name", "model"):
+                model = setting.words[0]
+            elif flag in names:
+                words += (setting.words[0].instead(f"--{flag}"), setting.words[0])
+        if words:
+            model = model or words[0].instead(image.rpartition("/")[2].partition(":")[0])
+            return [Launch(engine, tuple(words), env, words[0].place, image=image, model=model)]
+    return []
 
 
 def _arguments_alone(words: list[Word], env: Mapping[str, Setting], image: str) -> list[Launch]:

@@ -1,6 +1,7 @@
 """What do controllers start that a manifest only describes? Typed fields, KServe, KAITO, llm-d.
 
     vllmConfig: {maxModelLen: 8192}            ->   vllm  --max-model-len 8192
+    engine: vllm, extra_args: [--max-model-len, "8192"]     ->   the same
     spec.model.uri: hf://org/name, parallelism.tensor: 2   ->   vllm  --tensor-parallel-size 2, model org/name
 
 A mapping counts as an engine's by its name, or by the flags that its fields are. What a controller adds at run time is
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from hybridcalc.architecture.presets import find_preset
 from hybridcalc.engines.engine import ENGINES
+from hybridcalc.manifests.environment import declared
 from hybridcalc.manifests.fields import (
     engine_of_fields,
     extra_words,
@@ -19,19 +21,30 @@ from hybridcalc.manifests.fields import (
     kebab,
     model_field,
     names_of,
+    sizing_fields,
     split_words,
 )
 from hybridcalc.manifests.placement import hardware
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.way import Reading, Way
 from hybridcalc.manifests.yamltree import Mapping as Fields
-from hybridcalc.manifests.yamltree import Scalar, documents
+from hybridcalc.manifests.yamltree import Scalar, Sequence, documents
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.source import Setting, Word
 
 _SUFFIX = re.compile(r"-?(config|args|engine-args|server-args|settings|spec|options)$")
 """What follows an engine's name where a field holds its flags."""
 GENERIC_FIELDS = frozenset({"engine-kwargs", "engine-args", "engine-config", "server-args"})
+MAPS = frozenset(
+    {"args", "flags", "arguments", "serve-args", "server-command-options", "parameters", "engine-settings"}
+)
+"""Fields that hold an engine's flags where they are its flags, or the engine is named beside them."""
+MODEL_SECTIONS = frozenset({"model", "model-spec", "model-loading-config", "model-config", "parameters"})
+NAMING = frozenset({
+    "engine", "backend", "framework", "inference-engine", "inference-backend", "engine-type", "command-type", "runtime",
+    "server-type", "serving-engine",
+})  # fmt: skip
+"""Fields that name an engine."""
 KSERVE_OWN = frozenset(
     {"--model-name", "--model-dir", "--backend", "--task", "--model-revision", "--tokenizer-revision"}
 )
@@ -41,12 +54,72 @@ _STORES = ("oci://", "pvc://", "s3://", "gs://")
 """Stores whose paths need not say which model they hold; its name beside them may."""
 
 
+def engine_near(way: Way, key: str = "") -> str | None:
+    """The engine that the nearest mapping names: by a field for it, or by the name of a key."""
+    if (own := ENGINES.launchers.named.search(key.lower())) is not None:
+        return own[0]
+    for name, mapping in zip(reversed(("", *way.keys)), reversed(way.mappings), strict=False):
+        said = next((value for entry, value in mapping.entries() if kebab(entry.value) in NAMING), None)
+        text = said.value if isinstance(said, Scalar) else ""
+        found = ENGINES.launchers.named.search(text.lower()) or ENGINES.launchers.named.search(name.lower())
+        if found is not None:
+            return found[0]
+    sections = (section for mapping in way.mappings if (section := mapping.mapping("model")) is not None)
+    keys = (entry.value.lower() for section in sections for entry, _ in section.entries())
+    found = next(filter(None, map(ENGINES.launchers.named.search, keys)), None)
+    return found[0] if found is not None else None
+
+
+def own_fields(node: Fields, way: Way) -> Deployment | None:
+    """A mapping that names its engine and holds flags as fields beside it: ``backend: vllm, max_model_len: 8192``."""
+    said = next((value for entry, value in node.entries() if kebab(entry.value) in NAMING), None)
+    engine = said.value.lower() if isinstance(said, Scalar) else ""
+    if said is None or engine not in ENGINES or not sizing_fields(node, engine):
+        return None
+    words = tuple(field_words(node, engine))
+    model = model_field(node) or _model_near(node, way)
+    return way.deployment(Launch(engine, words, {}, said.source.place(said.begin, said.end), model=model), "values")
+
+
+def flag_list(key: Scalar, items: Sequence, way: Way) -> Deployment | None:
+    """A list of flags in a field of its own, behind those that all share: ``base_args``, ``extra_args`` above it."""
+    if not all(isinstance(item, Scalar) for item in items.items):
+        return None
+    words = list(extra_words(items, ""))
+    names = {word.partition("=")[0] for word in words if word.startswith("--")}
+    if not names or not words[0].startswith("--"):
+        return None
+    engine = engine_near(way, key.value) or ENGINES.launchers.engine_of_flags(names)
+    if engine is None or not names & ENGINES[engine].flags.by_spelling.keys():
+        return None
+    shared = [word for held in _shared_lists(items, way) for word in extra_words(held, engine)]
+    env = {
+        name: setting
+        for mapping in way.mappings
+        for name, setting, _ in declared(mapping.get("env"))
+        if setting is not None
+    }
+    launch = Launch(engine, (*shared, *words), env, words[0].place, model=_model_near(way.mappings[-1], way))
+    return way.deployment(launch, "flags")
+
+
+def _shared_lists(items: Sequence, way: Way) -> Iterator[Sequence]:
+    for mapping in way.mappings:
+        section = mapping.mapping("model") or mapping
+        for field in (section.get("base_args"), mapping.get("extra_args")):
+            if isinstance(field, Sequence) and field is not items:
+                yield field
+
+
 def typed(key: Scalar, fields: Fields, way: Way) -> Deployment | None:
     """A deployment whose flags are fields: ``vllmConfig: {...}``, ``sglang: {...}``, ``engine_kwargs: {...}``."""
     name, holder = kebab(key.value), way.mappings[-1]
     engine: str | None = _SUFFIX.sub("", name)
     if engine not in ENGINES:
-        engine = engine_of_fields(fields) if name in GENERIC_FIELDS else None
+        engine = engine_of_fields(fields, least=1) if name in GENERIC_FIELDS else None
+        if name in MAPS:
+            engine = engine_of_fields(fields) or engine_near(way)
+            engine = engine if engine is not None and sizing_fields(fields, engine) else None
     if engine is None or fields.get("command") is not None:
         return None
     if not any(
@@ -68,9 +141,7 @@ def _model_near(holder: Fields, way: Way) -> Word | None:
         if model is not None:
             return model
         for key, value in mapping.entries():
-            if kebab(key.value) in ("model", "model-spec", "model-loading-config", "model-config") and isinstance(
-                value, Fields
-            ):
+            if kebab(key.value) in MODEL_SECTIONS and isinstance(value, Fields):
                 model = model_field(value) or _uri(value)
                 if model is not None:
                     return model
@@ -134,9 +205,9 @@ def _parallelism(way: Way, flags: Mapping[str, str]) -> Iterator[Word]:
 
 def _uri(model: Fields) -> Word | None:
     """The model of ``uri: hf://org/name``."""
-    for name in ("uri", "storageUri", "modelURL"):
+    for name in ("uri", "storageUri", "modelURL", "url"):
         scalar = model.scalar(name)
-        if scalar is not None and (word := scalar.known()) is not None:
+        if scalar is not None and (word := scalar.known()) is not None and (name != "url" or word.startswith("hf://")):
             return word
     return None
 

@@ -115,12 +115,19 @@ def model_field(fields: Mapping) -> Word | None:
     return None
 
 
-def engine_of_fields(fields: Mapping) -> str | None:
-    """The engine whose flags most of the fields are, where at least three in five are."""
+def sizing_fields(fields: Mapping, engine: str) -> int:
+    """How many fields are flags that a plan needs, the model's aside."""
+    table = ENGINES[engine].flags
+    names = {f"--{kebab(key.value)}" for key, _ in fields.entries()}
+    return len(names & table.by_spelling.keys() - set(ENGINES.rows[engine].starter.model_flags))
+
+
+def engine_of_fields(fields: Mapping, *, least: int = 2) -> str | None:
+    """The engine whose flags most of the fields are, where at least three in five are, and ``least`` of them."""
     names = [kebab(key.value) for key, _ in fields.entries()]
     counts = {engine: sum(name in names_of(engine) for name in names) for engine in ENGINES}
     most = max(counts.values())
-    if most < 2 or most * 5 < len(names) * 3:
+    if most < least or most * 5 < len(names) * 3:
         return None
     best = [engine for engine in ENGINES if counts[engine] == most]
     named = [engine for engine in best if ENGINES.rows[engine].starter.model_flags[0].removeprefix("--") in names]
@@ -148,8 +155,10 @@ def _flag(key: Scalar, name: str, value: Node, engine: str) -> Iterator[Word]:
             yield flag
             yield from scalars
     else:
+        known = ENGINES[engine].flags.known(f"--{name}")
+        why = "" if known is None or known.kind in ("json", "str") else "it differs by what runs it"
         yield flag
-        yield Word(json.dumps(plain(value)), value.source, value.begin, value.begin)
+        yield Word(json.dumps(plain(value)), value.source, value.begin, value.begin, why=why)
 
 
 def plain(node: Node) -> Any:

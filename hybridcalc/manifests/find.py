@@ -6,11 +6,13 @@ anything, and what goes wrong with one file is that file's trouble alone.
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Listed
+from contextlib import suppress
+from functools import cache, lru_cache
 from typing import NamedTuple
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.compose import is_compose, read_compose
 from hybridcalc.manifests.dockerfile import read_dockerfile, read_unit
@@ -21,10 +23,11 @@ from hybridcalc.manifests.placement import slurm
 from hybridcalc.manifests.records import Deployment, Trouble
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.manifests.templates import defaults_of, filled
-from hybridcalc.manifests.yamltree import Mapping, Node, documents
+from hybridcalc.manifests.yamltree import Mapping, Node, Sequence, documents
 from hybridcalc.shell.bounds import allowance
+from hybridcalc.shell.evaluate import Shell
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import FileError, Source, Text
+from hybridcalc.shell.source import FileError, Setting, Source, Text, unrendered
 from hybridcalc.shell.variables import Outside
 
 LARGEST_FILE_BYTES = 4 * 2**20
@@ -37,6 +40,7 @@ _HINT = re.compile(
 """What a file must hold to be worth parsing, where it names no engine."""
 JSON_HEAD_BYTES = 65_536
 """Where a JSON manifest says that it is one."""
+_PATTERN_OF = re.compile(r"(?<=\w)(\.(j2|jinja2?|tmpl|tpl|template|example|sample|dist))+$")
 _SHARED = re.compile(rb"ConfigMap|ServingRuntime|runtime:")
 
 
@@ -95,18 +99,40 @@ def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | No
         return Contents(source, (), (Trouble(shown, 0, "nested too deep to be read"),))
 
 
-def find_files(paths: Sequence[str]) -> Iterator[str | Trouble]:
+def mention(text: str) -> tuple[int, str] | None:
+    """Where a text speaks of a launch, and how: an engine's module or image, else two of its sizing flags."""
+    begin = ENGINES.launchers.speaks_of_launch(text)
+    if begin is not None:
+        return begin, "starts an engine, or runs its image"
+    for engine in ENGINES.values():
+        seen: set[str] = set()
+        for match in _sizing_flags(engine).finditer(text):
+            seen.add(re.sub("[-_]", "", match[1]))
+            if len(seen) == 2:
+                return match.start(), f"has sizing flags of {engine.title}"
+    return None
+
+
+@cache
+def _sizing_flags(engine: Engine) -> re.Pattern[str]:
+    """The flags of an engine that a plan needs, as they are typed and as keys; short names say nothing."""
+    names = {name.strip("-") for name in engine.flags.by_spelling if name.count("-") > 3}
+    spelled = "|".join(sorted(re.escape(name).replace(r"\-", "[-_]") for name in names))
+    return re.compile(rf"(?<![\w-])(?:--)?({spelled})(?=[\s\"':=])")
+
+
+def find_files(paths: Listed[str]) -> Iterator[str | Trouble]:
     """Every file under the paths that may hold a deployment, in order, once; a Trouble for a path that has none."""
     return files_under(paths, _may_hold)
 
 
 def _may_hold(name: str, path: str) -> bool:
     """Whether a file in a folder is one to read: by its name, else by how it begins."""
-    lowered = name.lower()
+    lowered = _bare(name)
     if lowered.endswith(".json"):
         return b'"apiVersion"' in head_of(path, JSON_HEAD_BYTES)
-    if any(form.names.fullmatch(lowered) for form in FORMATS):
-        return True
+    if (form := _by_name(lowered)) is not None:
+        return form.walked
     return "." not in lowered and head_of(path, 2) == b"#!"
 
 
@@ -118,20 +144,47 @@ def _read(source: Source, path: str, outside: Outside) -> tuple[Deployment, ...]
         nodes = documents(held) if held is not None else []
         return nodes[0] if nodes and isinstance(nodes[0], Mapping) else None
 
+    form = format_of(source)
+    text = Text(source, source.text)
+    if form.shell:
+        text = unrendered(text, ENGINES.launchers.starting)
     found: list[Deployment] = []
-    for deployment in format_of(source).read(Text(source, source.text), outside, beside):
+    for deployment in form.read(text, outside, beside):
         whole = filled(deployment, outside, {}, variables=False)
         found.append(whole._replace(launch=with_config(whole.launch, config_file)))
     return tuple(found)
 
 
 def _read_script(text: Text, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
+    yield from _started(run_script(text, {}, outside), text, outside, beside)
+
+
+def _started(script: Shell, text: Text, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
+    """What a script starts, and the files that it writes."""
     gpus = slurm(text.text)
-    script = run_script(text, {}, outside)
     for launch in script.launches:
         yield Deployment(text.source, "script", "", launch, gpus)
     for document in script.files:
         yield from _NAMED[document.kind].read(document.text, outside, beside)
+
+
+def _read_guide(text: Text, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
+    from hybridcalc.manifests import guides
+
+    if not guides.is_guide(text.text):
+        yield from _read_script(guides.script(text), outside, beside)
+        return
+    known: dict[str, Setting] = {}
+    for block in guides.blocks(text):
+        kind = block.kind or next((form.name for form in FORMATS if form.looks(block.text.text)), "script")
+        if kind == "script":
+            held = guides.script(block.text)
+            script = run_script(held, known, outside)
+            yield from _started(script, held, outside, beside)
+            known = script.variables.visible()
+        elif kind in _NAMED and ENGINES.launchers.speaks_of_launch(block.text.text) is not None:
+            with suppress(InputError):  # a part of a manifest is none
+                yield from _NAMED[kind].read(block.text, outside, beside)
 
 
 def _looks_like_yaml(text: str) -> bool:
@@ -149,6 +202,8 @@ def _read_documents(text: Text, outside: Outside, beside: "_Beside") -> Iterator
 def _of_nodes(source: Source, nodes: list[Node], outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
     others: list[Node] = []
     for node in nodes:
+        if isinstance(node, Sequence):
+            others.append(node)
         if not isinstance(node, Mapping):
             continue
         if _is_native(node, source.path):
@@ -240,12 +295,17 @@ def _config_maps(folder: str) -> tuple[tuple[str, Mapping], ...]:
 
 
 class Format(NamedTuple):
-    """A kind of file: a pattern of its names in lower case, how its content looks where no name tells, its reader."""
+    """A kind of file: a pattern of its names in lower case, how its content looks where no name tells, its reader.
+
+    ``walked``: taken from a folder too, and not only by name; ``shell``: its text is a shell's, or nearly.
+    """
 
     name: str
     names: re.Pattern[str]
     looks: Callable[[str], object]
     read: Callable[[Text, Outside, _Beside], Iterator[Deployment]]
+    walked: bool = True
+    shell: bool = True
 
 
 FORMATS = (
@@ -259,7 +319,10 @@ FORMATS = (
     Format(
         "unit", re.compile(r".*\.(service|container)"), re.compile(r"(?m)^\[(Service|Container)\]").search, read_unit
     ),
-    Format("documents", re.compile(r".*\.(ya?ml|json)"), _looks_like_yaml, _read_documents),
+    Format(
+        "guide", re.compile(r".*\.(md|mdx|markdown|rst|adoc|txt)"), re.compile(r"(?!)").match, _read_guide, walked=False
+    ),
+    Format("documents", re.compile(r".*\.(ya?ml|json)"), _looks_like_yaml, _read_documents, shell=False),
 )
 """Every kind of file, the first that fits by name, else by content; a file that is none of them is a script."""
 _NAMED = {form.name: form for form in FORMATS}
@@ -267,6 +330,14 @@ _NAMED = {form.name: form for form in FORMATS}
 
 def format_of(source: Source) -> Format:
     """What a file is, by its name, else by its content."""
-    name = source.path.rpartition("/")[2].lower()
-    by_name = next((form for form in FORMATS if form.names.fullmatch(name)), None)
+    by_name = _by_name(_bare(source.path.rpartition("/")[2]))
     return by_name or next((form for form in FORMATS if form.looks(source.text)), _NAMED["script"])
+
+
+def _bare(name: str) -> str:
+    """A file's name in lower case, without what says that it is a template or an example of one."""
+    return _PATTERN_OF.sub("", name.lower())
+
+
+def _by_name(name: str) -> Format | None:
+    return next((form for form in FORMATS if form.names.fullmatch(name)), None)

@@ -11,13 +11,22 @@ from collections.abc import Iterator, Mapping
 
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.manifests.containers import KUBERNETES, launches, resolved_word, resolved_words
-from hybridcalc.manifests.controllers import additional, is_kserve_worker, kaito, kserve, served, typed
+from hybridcalc.manifests.controllers import (
+    additional,
+    flag_list,
+    is_kserve_worker,
+    kaito,
+    kserve,
+    own_fields,
+    served,
+    typed,
+)
 from hybridcalc.manifests.environment import declared
 from hybridcalc.manifests.fields import with_config
 from hybridcalc.manifests.placement import hardware
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
-from hybridcalc.manifests.way import ConfigMaps, Reading, Way
+from hybridcalc.manifests.way import ConfigMaps, Reading, Way, image_of
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence, documents
 from hybridcalc.shell.bounds import spend
@@ -25,6 +34,9 @@ from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.source import Setting, Text, Word
 from hybridcalc.shell.variables import Outside, Variables
 
+COMMANDS = ("command", "dockerEntrypoint", "docker_entrypoint", "cmd")
+ARGUMENTS = ("args", "dockerStartCmd", "docker_start_cmd", "dockerArgs", "docker_args", "container_args")
+"""Fields of a container, in Kubernetes' own words first."""
 PASSED_OVER = frozenset({
     "exec", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "initContainers", "status",
     "ephemeralContainers",
@@ -80,7 +92,9 @@ def config_map(node: Fields) -> Iterator[tuple[str, Fields]]:
 def _flattened(nodes: list[Node]) -> Iterator[Fields]:
     """Documents, those of a ``kind: List`` one by one."""
     for node in nodes:
-        if isinstance(node, Fields):
+        if isinstance(node, Sequence):
+            yield from (item for item in node.items if isinstance(item, Fields))
+        elif isinstance(node, Fields):
             if node.string("kind") == "List":
                 yield from (item for item in node.items("items") if isinstance(item, Fields))
             else:
@@ -94,24 +108,44 @@ def _walk(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
     taken: set[str] = set()
     runtime = _runtime(node, way, reading)
     if _is_container(node) or runtime is not None or is_kserve_worker(node, way):
-        yield from _container(node, way, reading)
-        taken = {"command", "args", "env"}
+        found = list(_container(node, way, reading))
+        yield from found
+        taken = {*COMMANDS, *ARGUMENTS, "env"} if found or not _is_flags(node) else {"env"}
+    elif (own := own_fields(node, way)) is not None:
+        yield own
     for key, value in node.entries():
-        if key.value in PASSED_OVER or key.value in taken:
-            continue
-        if isinstance(value, Scalar) and key.value == "serveConfigV2":
-            for inner in documents(value.source, value.text()):
-                if isinstance(inner, Fields):
-                    yield from _walk(inner, way.down(key.value, inner), reading)
-            continue
-        for child in value.items if isinstance(value, Sequence) else [value]:
-            if isinstance(child, Scalar) and key.value not in PROSE and ENGINES.launchers.starting.search(child.value):
-                yield from _loose_script(child, way, reading)
-            if isinstance(child, Fields):
-                found = typed(key, child, way)
-                if found is not None:
-                    yield found
-                yield from _walk(child, way.down(key.value, child), reading)
+        if isinstance(value, Fields) and (found_typed := typed(key, value, way)) is not None:
+            reading.seen.update(id(held) for fields in (node, value) for _, held in fields.entries())
+            reading.seen.discard(id(value))
+            yield found_typed
+    for key, value in node.entries():
+        if key.value not in PASSED_OVER and key.value not in taken:
+            yield from _entry(key, value, way, reading)
+
+
+def _entry(key: Scalar, value: Node, way: Way, reading: Reading) -> Iterator[Deployment]:
+    """What stands in one field."""
+    if isinstance(value, Scalar) and key.value == "serveConfigV2":
+        for inner in documents(value.source, value.text()):
+            if isinstance(inner, Fields):
+                yield from _walk(inner, way.down(key.value, inner), reading)
+        return
+    if isinstance(value, Sequence) and id(value) not in reading.seen:
+        listed = flag_list(key, value, way) if not NO_WORKER.search(way.name()) else None
+        if listed is not None:
+            yield listed
+            return
+    for child in value.items if isinstance(value, Sequence) else [value]:
+        if isinstance(child, Scalar) and key.value not in PROSE and ENGINES.launchers.telling.search(child.value):
+            yield from _loose_script(child, way, reading)
+        if isinstance(child, Fields):
+            yield from _walk(child, way.down(key.value, child), reading)
+
+
+def _is_flags(node: Fields) -> bool:
+    """Whether the arguments of a mapping are flags alone."""
+    first = next((item for name in ARGUMENTS for item in node.items(name)), None)
+    return isinstance(first, Scalar) and first.value.startswith("--") and node.get("command") is None
 
 
 def _loose_script(script: Scalar, way: Way, reading: Reading) -> Iterator[Deployment]:
@@ -129,12 +163,32 @@ def _loose_script(script: Scalar, way: Way, reading: Reading) -> Iterator[Deploy
         env.setdefault(
             "SKYPILOT_NUM_GPUS_PER_NODE", Setting((Word(str(gpus.gpus), script.source, place.begin, place.end),))
         )
-    for launch in run_script(script.text(), env, reading.outside).launches:
+    for launch in prose_launches(script.text(), env, reading.outside):
         yield way.deployment(launch, "script", gpus)
 
 
+def prose_launches(text: Text, env: Mapping[str, Setting], outside: Outside) -> list[Launch]:
+    """Launches of a text that is a script, or a guide with scripts in it."""
+    if "`" not in text.text:
+        return run_script(text, env, outside).launches
+    from hybridcalc.manifests import guides
+
+    starting = ENGINES.launchers.telling
+    if not guides.is_guide(text.text):
+        text = guides.without_code_in_prose(text, starting)
+        return run_script(text, env, outside).launches if starting.search(text.text) else []
+    found: list[Launch] = []
+    known: Mapping[str, Setting] = env
+    for block in guides.blocks(text):
+        if block.kind in ("", "script"):
+            shell = run_script(guides.script(block.text), known, outside)
+            found, known = [*found, *shell.launches], shell.variables.visible()
+    return found
+
+
 def _is_container(node: Fields) -> bool:
-    return any(isinstance(node.get(name), Sequence | Scalar) for name in ("command", "args"))
+    given = any(isinstance(node.get(name), Sequence | Scalar) for name in (*COMMANDS, *ARGUMENTS))
+    return given or (node.get("env") is not None and any(ENGINES.launchers.configured(image_of(node))))
 
 
 def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
@@ -150,11 +204,11 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
 
     known = Variables(Text(node.source, node.source.text, node.begin), env, reading.outside, ())
     base = runtime or node
-    command = resolved_words(node.get("command") or base.get("command"), KUBERNETES, known)
-    arguments = resolved_words(base.get("args"), KUBERNETES, known, command)
+    command = resolved_words(_first(node, COMMANDS) or _first(base, COMMANDS), KUBERNETES, known)
+    arguments = resolved_words(_first(base, ARGUMENTS), KUBERNETES, known, command)
     if runtime is not None:  # what the service adds stands behind the runtime's own
         arguments += resolved_words(node.get("args"), KUBERNETES, known, [*command, *arguments])
-    image = node.string("image") or base.string("image")
+    image = image_of(node) or image_of(base)
     bare = not any(
         NO_WORKER.search(text)
         for text in (_component(way), node.string("name"), way.mappings[0].string("metadata", "name"))
@@ -169,6 +223,10 @@ def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]
         launch = with_config(launch, lambda name: _config_file(name, reading))
         launch = launch._replace(words=(*launch.words, *additional(env)), model=served(way) or launch.model)
         yield way.deployment(launch, "container")
+
+
+def _first(node: Fields, names: tuple[str, ...]) -> Node | None:
+    return next((value for name in names if (value := node.get(name)) is not None), None)
 
 
 def _runtime(node: Fields, way: Way, reading: Reading) -> Fields | None:

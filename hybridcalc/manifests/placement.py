@@ -27,6 +27,10 @@ def hardware(mappings: tuple[Fields, ...]) -> Hardware:
     return Hardware(label, gpus, place, _nodes(mappings))
 
 
+COUNTS = ("requestGPU", "acceleratorCount", "gpuCount", "gpu_count", "accelerator_count")
+"""Fields that say how many GPUs a node has."""
+
+
 def _gpu_count(mapping: Fields) -> tuple[int | None, Place | None]:
     for side in ("limits", "requests"):
         holder = mapping.mapping("resources", side)
@@ -44,7 +48,7 @@ def _gpu_count(mapping: Fields) -> tuple[int | None, Place | None]:
         match = re.fullmatch(r"[\w-]+:([0-9]{1,4})", inner.value) if isinstance(inner, Scalar) else None
         if match is not None and inner is not None:
             return int(match[1]), mapping.source.place(inner.begin, inner.end)
-    count = mapping.scalar("requestGPU")
+    count = next(filter(None, map(mapping.scalar, COUNTS)), None)
     if count is not None and count.value.isdecimal() and len(count.value) < 5:
         return int(count.value), count.source.place(count.begin, count.end)
     return None, None
@@ -70,7 +74,7 @@ def _labels(mapping: Fields) -> Iterator[str]:
     if isinstance(inner, Scalar):
         kind = inner.value.partition(":")[0]
         yield "A100-40GB" if kind == "A100" else kind  # as SkyPilot names the smaller one
-    for name in ("accelerator_type", "acceleratorType", "gpuType", "gpu_type", "instanceType"):
+    for name in ("accelerator_type", "acceleratorType", "acceleratorModel", "gpuType", "gpu_type", "instanceType"):
         if mapping.get(name) is not None:
             yield mapping.string(name)
     required = mapping.mapping("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
@@ -87,6 +91,9 @@ def _nodes(mappings: tuple[Fields, ...]) -> int:
         sizes = mapping.mapping("parallelism")
         if sizes is not None:
             return _kserve_nodes(sizes, several=mapping.get("worker") is not None)
+        head, workers = mapping.mapping("raySpec", "headNode"), mapping.string("replicaCount")
+        if head is not None and _is_count(workers):  # the head of a Ray cluster, and its workers
+            return int(workers) + (0 if head.string("requestGPU") in ("", "0") else 1)
         for path in (("multinode", "nodeCount"), ("leaderWorkerTemplate", "size")):
             count = mapping.string(*path)
             if count.isdecimal() and len(count) < 5:

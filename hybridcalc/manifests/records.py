@@ -73,10 +73,13 @@ class Deployment(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """Something about a file that is no deployment: why it could not be read, or that a template is to be rendered."""
+    """Something about a file that is no deployment: why it could not be read, that a template is to be rendered, or
+    that nothing was read in it. ``given``: somebody named the file.
+    """
 
     path: str
     line: int
     message: str
     fix: str = ""
     unreadable: bool = True
+    given: bool = True

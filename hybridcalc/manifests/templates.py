@@ -12,17 +12,19 @@ from collections.abc import Iterator, Mapping
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.yamltree import Mapping as Fields
-from hybridcalc.manifests.yamltree import Node, Scalar
+from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
 from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import FromOutside, Setting, Word
-from hybridcalc.shell.variables import A_VARIABLE, Outside
+from hybridcalc.shell.source import TEMPLATE, FromOutside, Setting, Word
+from hybridcalc.shell.variables import A_TEMPLATE, A_VARIABLE, Outside
 
 PLACEHOLDER = re.compile(
-    r"(?<![\w${])\{([A-Za-z_]\w*)\}(?!\})|(?<!\S)<([A-Za-z_][\w-]*)>(?!\S)|(?<!\w)@([A-Za-z_]\w*)@(?!\w)"
+    r"\$?\{\{-?\s*([A-Za-z_]\w*)\s*-?\}\}|(?<![\w$])(?:\$\{)?<([A-Za-z_][\w-]*)>\}?(?!\w)|(?<![\w${])\{([A-Za-z_]\w*)\}(?!\})|(?<!\w)@([A-Za-z_]\w*)@(?!\w)"
     r"|(?<!\w)__([A-Z][A-Z0-9_]*?)__(?!\w)"
 )
 """A name between the marks that templates use."""
 VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?[-=?][^{}]*)?\})")
+ELISIONS = frozenset({"...", "\u2026", "[...]", "<...>"})
+"""What stands in a guide for flags that are left out."""
 _EITHER = re.compile(f"{VARIABLE.pattern}|{PLACEHOLDER.pattern}")
 Values = Mapping[str, Word]
 
@@ -46,11 +48,13 @@ def filled(deployment: Deployment, outside: Outside, defaults: Values, *, variab
 
 
 def defaults_of(nodes: list[Node]) -> dict[str, Word]:
-    """The ``defaults`` of a file's documents, which a recipe fills its command from."""
+    """The ``defaults`` of a file's documents, which a recipe fills its command from, and the ``vars`` of a play."""
+    plays = [item for node in nodes for item in (node.items if isinstance(node, Sequence) else [node])]
     return {
         key.value: word
-        for node in nodes
-        if isinstance(node, Fields) and (held := node.mapping("defaults")) is not None
+        for node in plays
+        for name in ("defaults", "vars")
+        if isinstance(node, Fields) and (held := node.mapping(name)) is not None
         for key, value in held.entries()
         if isinstance(value, Scalar) and (word := value.known()) is not None
     }
@@ -68,8 +72,10 @@ def _setting(setting: Setting, pattern: re.Pattern[str], outside: Outside, defau
 
 def _filled(word: Word, pattern: re.Pattern[str], outside: Outside, defaults: Values) -> Word:
     """A word with its placeholders replaced, as far as all of them are known."""
-    if word.why not in ("", A_VARIABLE) or pattern.search(word) is None:
-        return word
+    if word in ELISIONS:
+        return word.instead(word, "flags are left out here")
+    if word.why not in ("", A_VARIABLE, A_TEMPLATE) or pattern.search(word) is None:
+        return word if word.why or TEMPLATE.search(word) is None else word.instead(word, A_TEMPLATE)
     written: list[Word] = []
     missing: list[str] = []
 
@@ -80,11 +86,11 @@ def _filled(word: Word, pattern: re.Pattern[str], outside: Outside, defaults: Va
             written.append(defaults[name])
             given = str(defaults[name])
         if given is None:
-            missing.append(FromOutside(name) if match[0].startswith("$") else "a template decides it")
+            missing.append(FromOutside(name) if VARIABLE.fullmatch(match[0]) else A_TEMPLATE)
         spend(characters=len(given or ""))
         return given or ""
 
     text = pattern.sub(value, word)
-    if missing:
-        return word.instead(word, missing[0])
+    if missing or TEMPLATE.search(text) is not None:
+        return word.instead(word, next(iter(missing), A_TEMPLATE))
     return word.instead(text, written=written[0].place if written and pattern.fullmatch(word) else None)

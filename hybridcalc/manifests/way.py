@@ -12,6 +12,8 @@ from hybridcalc.shell.variables import Outside
 
 ConfigMaps = Callable[[str], Fields | None]
 """The ``data`` of a ConfigMap of the same set, by name."""
+IMAGES = ("image", "imageName", "docker_image", "dockerImage", "container_image", "containerImage", "image_name")
+"""Fields that name a container's image."""
 UNNAMED = frozenset({
     "spec", "template", "containers", "services", "extraPodSpec", "mainContainer", "components", "podTemplate",
     "leaderWorkerTemplate", "predictor", "model", "jobTemplate", "args", "applications",
@@ -58,15 +60,17 @@ class Way(NamedTuple):
 
     def _image(self) -> str:
         """The image that the nearest mapping names: a text, or a repository and its tag as charts write them."""
-        for mapping in reversed(self.mappings):
-            image = mapping.get("image")
-            holder = image if isinstance(image, Fields) else mapping
-            if isinstance(image, Scalar):
-                return image.value
-            repository, tag = holder.string("repository"), holder.string("tag")
-            if repository:
-                return f"{repository}:{tag}" if tag else repository
-        return ""
+        return next(filter(None, map(image_of, reversed(self.mappings))), "")
+
+
+def image_of(mapping: Fields) -> str:
+    """The image that a mapping names: a text, or a repository and its tag as charts write them."""
+    image = next((value for name in IMAGES if (value := mapping.get(name)) is not None), None)
+    if isinstance(image, Scalar):
+        return image.value
+    holder = image if isinstance(image, Fields) else mapping
+    repository, tag = holder.string("repository"), holder.string("tag")
+    return f"{repository}:{tag}" if repository and tag else repository
 
 
 class Reading(NamedTuple):

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import yaml
 
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import Source, Text, Word
+from hybridcalc.shell.source import TEMPLATE, Source, Text, Word, unrendered
 
 MOST_NODES = 200_000
 """Nodes of one file; a file of 1 MiB has some 60,000."""
@@ -29,7 +30,6 @@ _SURROGATES = re.compile(
 _BLANKS = re.compile(r"[ \t\r\n]+")
 """In a quoted text a line end with the blanks around it is a space, more of them are one line end less."""
 _PROPERTIES = re.compile(r"(?:[!&]\S*\s+)+")
-_TEMPLATE = re.compile(r"(?<!\$)\{\{-?\s*[\w.$(][^{}]{0,500}\}\}")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -59,7 +59,7 @@ class Scalar(Node):
     def text(self) -> Text:
         """The value, with the place of each character; a template's ``{{ x }}`` as an expansion nobody knows."""
         text = self._text()
-        return text.replaced(_TEMPLATE, _as_expansion) if "{{" in self.value else text
+        return unrendered(text, ENGINES.launchers.starting) if "{{" in self.value or "{%" in self.value else text
 
     def _text(self) -> Text:
         raw = self.source.text[self.begin : self.end]
@@ -76,7 +76,7 @@ class Scalar(Node):
         """The value as one word; unknown where a tag of somebody's own would make something of it."""
         if self.tag is not None and not self.tag.startswith("tag:yaml.org,2002:"):
             return Word(self.value, self.source, self.begin, self.end, why=f"the tag {self.tag[:20]} decides it")
-        if "{{" in self.value and self.style not in ("|", ">") and _TEMPLATE.search(self.value):
+        if "{{" in self.value and self.style not in ("|", ">") and TEMPLATE.search(self.value):
             return Word(self.value, self.source, self.begin, self.end, why="a template decides it")
         inner = 1 if self.style in ("'", '"') else 0
         text = self.text()
@@ -344,10 +344,6 @@ class _Builder:
         self._open.pop().end = end
         self._key = self._keys.pop()
         self._top = self._open[-1] if self._open else None
-
-
-def _as_expansion(match: re.Match[str]) -> str:
-    return "${{" + re.sub(r"[^\w.]", "", match[0])[:60] + "}}"
 
 
 def _unescaped(raw: str, begin: int) -> list[int]:

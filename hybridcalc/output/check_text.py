@@ -24,6 +24,7 @@ STYLES = {"error": terminal.TROUBLE, "warning": terminal.KV, "note": terminal.QU
 MOST_WAITING = 4
 MOST_UNREAD = 6
 MOST_ASSUMED = 8
+MOST_LISTED = 6
 TAB = "    "
 
 
@@ -138,7 +139,7 @@ def _summary(out: Console, report: Report, exit_code: int) -> None:
     lines = waiting_lines(report)
     if not report.checked and not report.troubles:
         lines = [f"nothing in {_number(report.files, 'file')} that was looked through starts an engine known here"]
-    lines += [*assumed_lines(report), *unread_lines(report)]
+    lines += [*listed_lines(report), *assumed_lines(report), *unread_lines(report)]
     for text in lines:
         for line in _wrapped(text, out.width - 2):
             out.print(Text(terminal.INDENT + line, style=terminal.QUIET), soft_wrap=True)
@@ -174,6 +175,15 @@ def waiting_lines(report: Report) -> list[str]:
     shown = [f"{need} ({_number(count, 'deployment')})" for need, count in needed.most_common(MOST_WAITING)]
     more = ", ..." if len(needed) > MOST_WAITING else ""
     return [f"not checked for want of {', '.join(shown)}{more}"]
+
+
+def listed_lines(report: Report) -> list[str]:
+    """Lists of flags that are read as launches of their own."""
+    names = [printable(one.name) for one in report.checked if one.kind == "flags" and one.name]
+    if not names:
+        return []
+    more = ", ..." if len(names) > MOST_LISTED else ""
+    return [f"lists of flags, each read as a launch of its own: {', '.join(names[:MOST_LISTED])}{more}"]
 
 
 def assumed_lines(report: Report) -> list[str]:

@@ -67,23 +67,23 @@ class Definition(NamedTuple):
 class Script:
     """The commands of a text, redirections left out, and the here-documents of no command (inside ``$(...)``).
 
-    Raises InputError for a script that no shell could split where ``named`` says that an engine is spoken of; ``error``
-    is the first of those elsewhere.
+    Raises InputError for a script that no shell could split where ``telling`` finds a launch; ``errors`` are those
+    elsewhere. Here-documents that ``named`` finds an engine in are kept.
     """
 
-    def __init__(self, text: Text, named: re.Pattern[str]) -> None:
+    def __init__(self, text: Text, named: re.Pattern[str], telling: re.Pattern[str]) -> None:
         self.text, documents = _without_documents(text, named)
         self.errors: list[InputError] = []
-        self.commands = list(self._commands(documents, named))
+        self.commands = list(self._commands(documents, telling))
         self.loose = list(documents.values())
 
-    def _commands(self, documents: dict[int, HereDocument], named: re.Pattern[str]) -> Iterator[Command]:
+    def _commands(self, documents: dict[int, HereDocument], telling: re.Pattern[str]) -> Iterator[Command]:
         words: list[Token] = []
         before: list[str] = []
         held: list[HereDocument] = []
         redirected = False
         last = -1
-        for token in split(self.text, named, self.errors):
+        for token in split(self.text, telling, self.errors):
             if token.kind == "operator":
                 redirected = "<" in token.text or ">" in token.text
                 if redirected:
@@ -105,10 +105,10 @@ class Script:
             yield Command(words, "", tuple(before), tuple(held))
 
 
-def split(text: Text, named: re.Pattern[str] | None, errors: list[InputError]) -> list[Token]:
+def split(text: Text, telling: re.Pattern[str] | None, errors: list[InputError]) -> list[Token]:
     """The tokens of a script; line by line where something in it cannot be split as a whole (the first of ``errors``).
 
-    Raises InputError for a line that cannot be split and is ``named`` in.
+    Raises InputError for a line that cannot be split and in which ``telling`` finds a launch.
     """
     try:
         return tokens(text.text)
@@ -120,7 +120,7 @@ def split(text: Text, named: re.Pattern[str] | None, errors: list[InputError]) -
         try:
             line = tokens(match[0])
         except InputError as error:
-            if named is not None and named.search(match[0]):
+            if telling is not None and telling.search(match[0]):
                 raise text.source.error(text.at(start), error.message, error.fix) from None
             continue
         found += [token._replace(begin=token.begin + start, end=token.end + start) for token in line]

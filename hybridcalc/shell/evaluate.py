@@ -133,7 +133,7 @@ class Shell:
         self.launches: list[Launch] = []
         self.files: list[HereDocument] = []
         self.idle: list[Sequence[Word]] = []
-        self.script = Script(text, launchers.named)
+        self.script = Script(text, launchers.named, launchers.telling)
         self.errors = self.script.errors
         self.text = self.script.text
         self.variables = Variables(self.text, env, outside, arguments)

@@ -20,6 +20,8 @@ MOST_UNKNOWN = 100
 """Names no list has, in one command; each is compared with every name there is."""
 LIKENESS = 0.8
 """From this difflib ratio on, an unknown name counts as a misspelling."""
+PARTS_LIKE, WHOLE_LIKE = 0.5, 0.88
+"""The same of a part between dashes of two names that have as many, and of the whole of others."""
 LONGEST_JSON = 2**16
 
 _NEGATIVE = re.compile(r"-(?:[0-9]+|[0-9]*\.[0-9]+)")
@@ -223,7 +225,7 @@ class FlagTable:
             )
         typed = "--" + name.lstrip("-").replace("_", "-")
         for nearest in get_close_matches(typed, self.names, n=1, cutoff=LIKENESS) if len(name) <= 80 else ():
-            if nearest in self.by_spelling or nearest in self.switched_off:
+            if (nearest in self.by_spelling or nearest in self.switched_off) and _is_slip(typed, nearest):
                 raise MisspeltFlag(f"{quoted(name)[1:-1]} is not a flag of {self.engine}", instead=nearest)
 
 
@@ -266,6 +268,18 @@ def is_flag(word: str) -> bool:
         name = quoted(word[1:].lstrip("-"))[1:-1]
         raise MisspeltFlag(f"{quoted(word)} begins with a typographic dash", instead=f"--{name}")
     return word.startswith("-") and word != "-" and not _NEGATIVE.fullmatch(word) and " " not in word.partition("=")[0]
+
+
+def _is_slip(typed: str, meant: str) -> bool:
+    """Whether a name is another one mistyped, and not that of another thing: part by part they are alike."""
+    from difflib import SequenceMatcher
+
+    parts = typed.strip("-").removeprefix("no-").split("-"), meant.strip("-").removeprefix("no-").split("-")
+    several = len(parts[0]) > 1 or len(parts[1]) > 1
+    if len(parts[0]) != len(parts[1]):
+        parts = [typed], [meant]
+    least = 0 if not several else PARTS_LIKE if len(parts[0]) > 1 else WHOLE_LIKE
+    return all(SequenceMatcher(None, left, right).ratio() >= least for left, right in zip(*parts, strict=True))
 
 
 def _negations(flag: Flag) -> list[str]:

@@ -49,6 +49,7 @@ _VOLUME = re.compile(r"(.+?):(/[^:,]*)(?::[\w,]+)?")
 _NO_SERVER = re.compile(
     r"router|gateway|bench|test|prof|front|client|eval|check|offline|omni|train|tool", re.IGNORECASE
 )
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PYTHON = re.compile(r"python[0-9]*(?:\.[0-9]+)*")
 _PYTHON_MODULE = re.compile(r"-[bBdEiIOPqRsSuvx]*m(.*)", re.DOTALL)
@@ -68,6 +69,10 @@ class Starter(Protocol):
     @property
     def own_images(self) -> tuple[str, ...]:
         """Its own repositories, whose tags are its versions."""
+
+    @property
+    def configured(self) -> tuple[tuple[str, str], ...]:
+        """Patterns of images that make its flags of variables, each with what the names of those begin with."""
 
     @property
     def model_flags(self) -> tuple[str, ...]:
@@ -124,6 +129,9 @@ class Launchers:
         """A text that may be about an engine."""
         self.starting = re.compile("|".join(dict.fromkeys(map(_as_text, self._programs))))
         """A text that may start an engine."""
+        repositories = [re.escape(repository) for starter in starters.values() for repository in starter.own_images]
+        self.telling = re.compile("|".join((self.starting.pattern, *repositories)))
+        """The same, or one that runs an engine's own image."""
         self._command_line = re.compile(
             r"\s*((cd|export|source|\.|exec|env|nohup|sudo|\w+=)\b|[\w./${}-]*"
             rf"({'|'.join(map(re.escape, self._heads))})[0-9.]*\s)"
@@ -182,16 +190,26 @@ class Launchers:
         """Whether a command may start an engine, or a shell that does."""
         return any(self.named.search(word) or _base(word) in SHELLS for word in words)
 
-    def speaks_of_launch(self, text: str) -> bool:
-        """Whether a line of a text looks like a launch: neither a comment nor something that is printed."""
-        return self.starting.search(text) is not None and any(
-            self.starting.search(line) is not None and _SAID.match(line) is None for line in text.splitlines()
-        )
+    def speaks_of_launch(self, text: str) -> int | None:
+        """The offset at which a line of a text looks like a launch: neither a comment nor something that is printed."""
+        begin = 0
+        for match in self.telling.finditer(text):
+            begin = text.rfind("\n", begin, match.start()) + 1 or begin
+            if _SAID.match(text, begin) is None:
+                return match.start()
+        return None
 
     def image_engine(self, image: str) -> str | None:
         """The engine in an image, by its name."""
         lowered = image.lower()
         return next((name for name, starter in self.starters.items() if re.search(starter.images, lowered)), None)
+
+    def configured(self, image: str) -> Iterator[tuple[str, str]]:
+        """Engines whose flags an image makes of variables, with what the names of those begin with."""
+        for name, starter in self.starters.items():
+            for pattern, prefix in starter.configured:
+                if re.search(pattern, image.lower()):
+                    yield name, prefix
 
     def image_version(self, image: str) -> str | None:
         """The engine's version in the tag of its own image; other images count their own versions."""
@@ -204,6 +222,11 @@ class Launchers:
         own = {name: len(self._own_flags(name).intersection(names)) for name in self.starters}
         engine = max(own, key=lambda name: own[name])
         return engine if own[engine] >= (1 if self.starters[engine].model_flags[0] in names else 2) else None
+
+    def _serves(self, image: str, arguments: Sequence[Word]) -> bool:
+        """Whether arguments of an engine's own image begin with its model, and not with a program."""
+        own = any(repository in image for starter in self.starters.values() for repository in starter.own_images)
+        return own and _HUB_ID.fullmatch(arguments[0]) is not None
 
     def model_of(self, words: Sequence[Word], mounts: Sequence[tuple[str, Word]]) -> Word | None:
         """What is mounted where an engine's arguments look for the model."""
@@ -290,7 +313,7 @@ class Launchers:
             if started is not None:
                 return started._replace(image=str(image), model=self.model_of(started.words, mounts))
         engine = self.image_engine(image)
-        if engine is not None and rest and rest[0].startswith("-"):
+        if engine is not None and rest and (rest[0].startswith("-") or self._serves(image, rest)):
             model = self.model_of(rest, mounts)
             return Launch(engine, tuple(rest), env, image.place, image=str(image), model=model)
         return None

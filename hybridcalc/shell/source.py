@@ -17,6 +17,14 @@ SHELL_DECIDES = "the shell decides it"
 _EXPANSION = re.compile(r"\$[A-Za-z0-9_@*{(]|`")
 
 
+TEMPLATE = re.compile(r"(?<!\$)\{\{-?\s*[\w.$('\"][^{}]{0,500}\}\}")
+"""What a template engine puts a value in the place of."""
+_STATEMENT = re.compile(
+    r"\{%-?\s*(?:if|for)\b[^%{}]{0,200}%\}([^{}]{0,500}(?:\{\{[^{}]{0,200}\}\}[^{}]{0,200}){0,5})\{%-?\s*end(?:if|for)\s*-?%\}"
+)
+_TAG = re.compile(r"\{%[^%]{0,500}%\}|\{#[^#]{0,500}#\}")
+
+
 class Place(NamedTuple):
     """A place in a file, and the span of characters that stands there."""
 
@@ -130,6 +138,23 @@ class Text:
         parts.append(self.text[at:])
         spots += [self.at(index) for index in range(at, len(self.text))]
         return Text(self.source, "".join(parts), self.at(0), spots)
+
+
+def unrendered(text: Text, starting: re.Pattern[str]) -> Text:
+    """A template as a shell would read it: what it fills in, and what it puts there on a condition, as expansions that
+    nobody knows. What ``starting`` finds a launch in stays.
+    """
+
+    def statement(match: re.Match[str]) -> str | None:
+        if starting.search(match[1]) is not None:
+            return None
+        return f"${{{match[0].partition('%}')[0][1:]}%}}" + (" \\" if match[1].rstrip(" \t\n").endswith("\\") else "")
+
+    if "{%" in text.text or "{#" in text.text:
+        text = text.replaced(_STATEMENT, statement).replaced(
+            _TAG, lambda match: None if match.start() and match.string[match.start() - 1] == "$" else ""
+        )
+    return text.replaced(TEMPLATE, lambda match: "$" + match[0]) if "{{" in text.text else text
 
 
 class Word(str):

@@ -19,6 +19,7 @@ from hybridcalc.shell.source import FromOutside, Place, Setting, Text, Word
 Outside = Mapping[str, str]
 """What the caller says about variables: ``--set`` and ``--env-file``."""
 FROM_CALLER = "the script is started with it"
+A_TEMPLATE = "a template decides it"
 A_VARIABLE = "a variable decides it"
 """Why a word is not known that nobody has looked up yet."""
 LONGEST_VALUE = 32_768
@@ -265,8 +266,8 @@ class Variables:
     def parameter(self, inside: str, depth: int = 0) -> tuple[str | None, str]:
         """What stands for ``${inside}``, or None and why nobody knows."""
         parameter = PARAMETER.fullmatch(inside)
-        if inside.startswith("{"):
-            return None, "a template decides it"
+        if inside.startswith(("{", "<", "%")):
+            return None, A_TEMPLATE
         if parameter is None or depth > DEEPEST_DEFAULT:
             return self._changed(inside, depth)
         name, operator, default = parameter[1], parameter[3], parameter[4]

@@ -34,6 +34,7 @@ class Vllm(Engine):
         }
     )
     model_after_flags = own_length = True
+    variants = MappingProxyType({"--omni": "vLLM-Omni"})
     stages = (
         "create_engine_config", "initialize_model", "update_block_size_for_backend", "get_kv_cache_spec",
         "layout+groups", "get_kv_cache_configs", "resolve_kv_cache_block_sizes", "retention", "cudagraph_mamba_check",

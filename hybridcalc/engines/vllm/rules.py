@@ -30,6 +30,11 @@ FAR = 4
 """From this factor on, max_num_seqs is far from what fits."""
 
 
+def _prefix_needs(plan: Figures) -> Needs | None:
+    """HC055 has nothing to judge without prefix caching, unless a prefix is asked for."""
+    return (MEMORY, PREFIX) if plan.ready.prefix_caching or plan.workload.shared_prefix else None
+
+
 def _prefix_too_short(plan: Figures) -> Iterator[tuple[str, str]]:
     shared, private = plan.workload.shared_prefix, plan.workload.private
     if not shared:
@@ -292,7 +297,7 @@ RULES: tuple[Rule, ...] = (
          place=("--max-model-len",)),
     Rule("HC055", "warning", "block longer than the shared prefix",
          "Hits land on whole blocks, which cover a state: a shorter prefix is never found.", UTILS, _prefix_too_short,
-         needs=(MEMORY, PREFIX), place=("--prefix-match-unit",)),
+         needs=(MEMORY, PREFIX), asks=_prefix_needs, place=("--prefix-match-unit",)),
     Rule("HC056", "warning", "padding above 20 %", "Every state takes a whole page: 100 (page - m) / m.", INTERFACE,
          _padding, place=("--block-size",)),
     Rule("HC057", "warning", "--block-size grows by its own steps",

@@ -1,0 +1,172 @@
+"""Kinds of files that start an engine: each is read, with the words, the model and the place that the file says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridcalc.checks.run import check_paths
+from hybridcalc.checks.settings import Settings
+from hybridcalc.manifests.find import read_file
+from hybridcalc.manifests.records import Deployment
+
+
+def read(folder: Path, name: str, text: str, **outside: str) -> list[Deployment]:
+    (folder / name).write_text(text, encoding="utf-8")
+    contents = read_file(str(folder / name), outside)
+    assert contents.troubles == ()
+    return list(contents.deployments)
+
+
+def shown(deployment: Deployment) -> tuple[str, str | None, str]:
+    """Engine, the model beside the words, and the words; unknown ones with a question mark."""
+    words = " ".join(f"?{word}" if word.why else str(word) for word in deployment.words)
+    return deployment.engine, None if deployment.model is None else str(deployment.model), words
+
+
+KINDS = {
+    "ray serve": (
+        "serve.yaml",
+        "applications:\n- args:\n    llm_configs:\n    - model_loading_config: {model_source: org/m}\n"
+        "      engine_kwargs: {max_model_len: 8192}\n",
+        [("vllm", "org/m", "--max-model-len 8192")],
+    ),
+    "map of arguments": (
+        "cases.json",
+        '{"cases": [{"command_type": "vllm_serve", "args": {"model": "org/m", "max-num-seqs": 4, '
+        '"tensor-parallel-size": {"a": 8}}}]}',
+        [("vllm", "org/m", '--model org/m --max-num-seqs 4 --tensor-parallel-size ?{"a": 8}')],
+    ),
+    "start command of a cloud": (
+        "pod.json",
+        '{"imageName": "vllm/vllm-openai:v0.29.0", "dockerStartCmd": ["--model", "org/m", "--max-num-seqs", "4"]}',
+        [("vllm", None, "--model org/m --max-num-seqs 4")],
+    ),
+    "variables as flags": (
+        "nim.yaml",
+        "image: {repository: nvcr.io/nim/nvidia/some-model, tag: '1'}\n"
+        "env: {NIM_MAX_MODEL_LEN: '8192', NIM_PASSTHROUGH_ARGS: --max-num-seqs 4}\n",
+        [("vllm", "some-model", "--max-model-len 8192 --max-num-seqs 4")],
+    ),
+    "fields beside the engine": (
+        "m.yaml",
+        "name: m\nbackend: vllm\nparameters: {model: org/m}\nmax_model_len: 8192\n",
+        [("vllm", "org/m", "--max-model-len 8192")],
+    ),
+    "flags beside the engine": (
+        "l.yaml",
+        "models:\n  m:\n    engine: sglang\n    extra: {sglang_flags: [--model-path, org/m, --tp, '2']}\n",
+        [("sglang", None, "--model-path org/m --tp 2")],
+    ),
+    "flags behind shared ones": (
+        "recipe.yaml",
+        "model: {model_id: org/m, min_vllm_version: '1', base_args: [--trust-remote-code]}\n"
+        "variants:\n  a:\n    extra_args: [--max-num-seqs, '4']\n    on: {x: {extra_args: [--max-model-len, '8']}}\n",
+        [
+            ("vllm", "org/m", "--trust-remote-code --max-num-seqs 4"),
+            ("vllm", "org/m", "--trust-remote-code --max-num-seqs 4 --max-model-len 8"),
+        ],
+    ),
+    "ansible": (
+        "play.yml",
+        "- hosts: gpu\n  vars: {len: 8192}\n  tasks:\n  - community.docker.docker_container:\n"
+        "      image: vllm/vllm-openai\n      command: --model {{ m }} --max-model-len {{ len }} --max-num-seqs 4\n",
+        [("vllm", None, "--model ?${{ m }} --max-model-len 8192 --max-num-seqs 4")],
+    ),
+    "kubeai": (
+        "k.yaml",
+        "kind: Model\nspec: {url: hf://org/m, engine: VLLM, args: [--max-model-len=8192, --max-num-seqs=4]}\n",
+        [("vllm", "hf://org/m", "--max-model-len=8192 --max-num-seqs=4")],
+    ),
+    "workflow": (
+        ".w.yml",
+        "env: {LEN: '8192'}\njobs:\n  a:\n    steps:\n    - run: |\n"
+        "        vllm serve org/m --max-model-len $LEN --max-num-seqs ${{ matrix.n }}\n",
+        [("vllm", None, "org/m --max-model-len 8192 --max-num-seqs ?${{ matrix.n }}")],
+    ),
+    "guide in a field": (
+        "g.yaml",
+        "guide: |\n  It's `vllm serve`:\n  ```bash\n  $ vllm serve org/m --max-num-seqs <n> ...\n  ```\n"
+        "  don't `vllm serve x`\n",
+        [("vllm", None, "org/m --max-num-seqs ?${<n>} ?...")],
+    ),
+    "prose in a field": ("p.yaml", "about: don't put it into `vllm serve x` or 'so\n", []),
+    "guide": (
+        "g.md",
+        "Don't:\n```\nM=org/m\n```\n```sh\nvllm serve $M --max-num-seqs 4```\n`vllm serve x`\n"
+        "```yaml\nservices: {a: {image: vllm/vllm-openai, command: --model org/n --max-num-seqs 2}}\n```\n",
+        [("vllm", None, "org/m --max-num-seqs 4"), ("vllm", None, "--model org/n --max-num-seqs 2")],
+    ),
+    "template of a unit": (
+        "v.service.j2",
+        "[Service]\nExecStart=/x/vllm serve {{ m }} --max-num-seqs {{ n | default('4') }}\n",
+        [("vllm", None, "?${{ m }} --max-num-seqs ?${{ n | default('4') }}")],
+    ),
+    "condition of a template": (
+        "run.sh.j2",
+        "vllm serve org/m \\\n{% if a %}\n  --kv-cache-dtype fp8 \\\n{% endif %}\n  --max-num-seqs 4\n",
+        [("vllm", None, "org/m ?${% if a %} --max-num-seqs 4")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "text", "expected"), KINDS.values(), ids=KINDS)
+def test_a_kind_of_file_is_read(
+    tmp_path: Path, name: str, text: str, expected: list[tuple[str, str | None, str]]
+) -> None:
+    assert [shown(deployment) for deployment in read(tmp_path, name, text)] == expected
+
+
+def test_what_a_guide_leaves_to_the_reader_is_given_by_name(tmp_path: Path) -> None:
+    (launch,) = read(tmp_path, "g.md", "```\nvllm serve org/m --max-num-seqs <n>\n```\n", n="4")
+    assert shown(launch)[2] == "org/m --max-num-seqs 4"
+
+
+def test_the_head_of_a_ray_cluster_and_its_workers_are_nodes(tmp_path: Path) -> None:
+    text = (
+        "modelSpec:\n- {name: m, modelURL: org/m, replicaCount: 2, requestGPU: 1,\n"
+        "   raySpec: {headNode: {requestGPU: 1}}, vllmConfig: {tensorParallelSize: 1, pipelineParallelSize: 3}}\n"
+    )
+    (launch,) = read(tmp_path, "values.yaml", text)
+    assert (launch.hardware.gpus, launch.hardware.nodes) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("// it\nrun('vllm/vllm-openai:v1')\n", 2, "starts an engine, or runs its image"),
+        (
+            "x = [\n  '--max-running-requests 4',\n  '--mem-fraction-static 0.9',\n] // sglang\n",
+            3,
+            "sizing flags of SGLang",
+        ),
+    ],
+)
+def test_a_file_given_by_name_that_speaks_of_a_launch_is_never_silent(
+    tmp_path: Path, text: str, line: int, says: str
+) -> None:
+    path = tmp_path / "cell.js"
+    path.write_text(text, encoding="utf-8")
+    report = check_paths([str(path)], Settings(), {})
+    (trouble,) = report.troubles
+    assert (trouble.line, trouble.unreadable) == (line, False)
+    assert says in trouble.message
+    assert report.exit_code("error", allow_unresolved=False) == 3
+
+
+def test_what_a_walk_cannot_read_ends_in_3_and_what_is_named_in_2(tmp_path: Path) -> None:
+    path = tmp_path / "a.sh"
+    path.write_text("vllm serve 'org/m\n", encoding="utf-8")
+    for given, code in ((tmp_path, 3), (path, 2)):
+        report = check_paths([str(given)], Settings(), {})
+        assert [trouble.line for trouble in report.troubles] == [1]
+        assert report.exit_code("error", allow_unresolved=False) == code
+
+
+def test_flags_of_an_extension_are_not_judged(tmp_path: Path) -> None:
+    path = tmp_path / "a.sh"
+    path.write_text("vllm serve org/m --omni --max-num-seqz 8\n", encoding="utf-8")
+    report = check_paths([str(path)], Settings(), {})
+    assert report.findings == ()
+    assert "vLLM-Omni has flags of its own" in report.checked[0].notes[0]
