@@ -112,11 +112,11 @@ def test_a_patch_is_all_that_diff_prints(here: Path) -> None:
 
 def test_nothing_that_is_not_checked_passes_in_silence(here: Path) -> None:
     """A refusal, and what the planner does not model, leave all rules of the engine unchecked."""
-    (here / "a.sh").write_text("vllm serve Qwen/Qwen3.6-35B-A3B --pipeline-parallel-size 2\n")
+    (here / "a.sh").write_text("vllm serve Qwen/Qwen3.6-35B-A3B --attention-backend XFORMERS\n")
     document = run("check", "a.sh", "--json").document["summary"]
     assert document["not_checked"] > 20
-    assert list(document["not_checked_for_want_of"]) == ["rules for pipeline parallelism of vLLM"]
-    assert "for want of rules for pipeline parallelism of vLLM (1 deployment)" in run("check", "a.sh").out
+    assert list(document["not_checked_for_want_of"]) == ["rules for --attention-backend XFORMERS"]
+    assert "for want of rules for --attention-backend XFORMERS (1 deployment)" in run("check", "a.sh").out
 
 
 def test_prefixes_of_ids_set_findings_aside_and_others_name_no_rule(here: Path) -> None:

@@ -193,9 +193,7 @@ BAD = {
                  "error: --max-model-length is not a flag of vLLM\n       write --max-model-len\n"),
     "unknown": ((*MEMORY, "--mem-fraction-static", "0.8"),
                 "error: --mem-fraction-static is no flag of vLLM nor of plan\n       see `hybridcalc plan --help`\n"),
-    "not modelled": ((*MEMORY, "-pp", "2"),
-                     "error: pipeline parallelism of vLLM is not modelled\n"
-                     "       leave out --pipeline-parallel-size\n"),
+    "not modelled": ((*MEMORY, "--kv-cache-dtype", "fp4"), None),
     "another engine's line": ((*MEMORY, "--", "sglang", "serve", "x"),
                               "error: the launch line starts sglang, not vllm\n       leave out --engine\n"),
     "a sweep of a share": ((*MEMORY, "--sweep", "gpu-memory-utilization=0.8,0.9"),

@@ -11,6 +11,7 @@ from present import present
 from vllm_cases import ABOUT_CACHES, FILES, NEWEST, Case, cases
 
 from hybridcalc.engines.vllm import Refusal, layer_state, state_bytes_per_layer
+from hybridcalc.engines.vllm.pages import FULL, STATE
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.releases import RELEASES
 from hybridcalc.errors import ShardingError
@@ -55,10 +56,24 @@ def test_every_recorded_case_of_a_release(file: str) -> None:
     assert found == {name: other for name, other in UNREACHED.items() if name in {case.id for case in cases(file)}}
 
 
+def test_the_layers_of_every_stage() -> None:
+    """Of each kind, as the engine shares them out."""
+    kinds = {"MambaSpec": STATE, "FullAttentionSpec": FULL, "MLAAttentionSpec": FULL}
+    staged = [case for file in FILES for case in cases(file) if "layers_per_stage" in case.given.get("outputs", {})]
+    assert len(staged) == 36
+    for case in staged:
+        counted = [
+            {kind: sum(group.layers for group in own if group.kind == kind) for kind in (STATE, FULL)}
+            for own in prepare(case.model, case.args).stages
+        ]
+        recorded = case.given["outputs"]["layers_per_stage"]
+        assert counted == [{kinds[name]: count for name, count in own.items()} for own in recorded], case.id
+
+
 def test_every_recorded_release_is_named_by_a_row_and_no_other() -> None:
     """``recorded`` of the rules is what the files say."""
     assert {case.given["vllm"] for file in (*FILES, NEWEST) for case in cases(file)} == set(RELEASES.recorded)
-    assert sum(len(cases(file)) for file in FILES) == 1146
+    assert sum(len(cases(file)) for file in FILES) == 1198
 
 
 @pytest.mark.parametrize("case_id", [case_id for case_id in REFUSED if "To serve at least" in CASES[case_id].message])

@@ -67,8 +67,11 @@ class Case(NamedTuple):
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What the classes computed."""
-        return self.given.get("outputs") or {}
+        """What the classes computed, layers of pipeline stages apart (`layers_per_stage`)."""
+        outputs = self.given.get("outputs") or {}
+        named = {RENAMED.get(name, name): value for name, value in outputs.items()}
+        named.pop("layers_per_stage", None)
+        return named
 
     @property
     def printed(self) -> list[str]:
@@ -105,5 +108,7 @@ def _model(file: str, geometry: str, overrides: str) -> Architecture:
 
 
 NEWEST = "vllm.json"
+RENAMED = {"global_group_sizes": "group_sizes"}
+"""Outputs that go by another name where stages have groups of their own."""
 FILES = tuple(f"releases/{path.name}" for path in sorted((DATA / "releases").glob("vllm-*")))
 """Every file of one release or subject, beside that of 0.33.0 and 0.22.1."""

@@ -177,7 +177,7 @@ def test_presets_that_do_not_fit_are_passed_over_by_name(capsys: pytest.CaptureF
 
 def test_flags_that_every_preset_refuses_verify_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     """Not one server is left: that is no agreement."""
-    flags = ("--all", "--device", "meta", "--engine", "vllm", "--pipeline-parallel-size", "2")
+    flags = ("--all", "--device", "meta", "--engine", "vllm", "--pipeline-parallel-size", "4096")
     document = answer(capsys, *flags, code=2)
     assert (document["models"], document["ok"]) == ([], False)
     assert text(capsys, *flags, code=2).startswith("nothing is verified")

@@ -277,8 +277,7 @@ def test_a_kda_state_in_float16_is_refused_when_the_block_is_sized() -> None:
         ({"max_model_len": -2}, "max_model_len -2 is not a whole number from -1 to 1,099,511,627,776"),
         ({"dtype": "fp8"}, "dtype 'fp8' is not one of auto, float32, bfloat16, float16"),
         ({"mamba_cache_mode": "lazy"}, "mamba_cache_mode 'lazy' is not one of all, align, none"),
-        ({"kv_cache_dtype": "nvfp4"}, "--kv-cache-dtype nvfp4 is not modelled"),
-        ({"pipeline_parallel_size": 2}, "pipeline parallelism of vLLM is not modelled"),
+        ({"kv_cache_dtype": "fp4"}, "--kv-cache-dtype fp4 is not modelled"),
         ({"model": "glm-5.3-flash"}, "the hybrid class Glm5NextForConditionalGeneration is not modelled for vLLM"),
     ],
 )

@@ -87,7 +87,7 @@ def refused(engine: str, model: str, line: str) -> HybridcalcError:
         ("vllm", "--tensor_parallel_size eight", "input", "--tensor_parallel_size"),
         ("vllm", "--speculative-config.num_speculative_tokens x", "input", "--speculative-config"),
         ("vllm", "--gpu-memory-utilisation 0.9", "misspelt flag", "--gpu-memory-utilisation"),
-        ("vllm", "-pp 2", "not modelled", "--pipeline-parallel-size"),
+        ("vllm", "--attention-backend XFORMERS", "not modelled", "--attention-backend"),
         ("vllm", "--max-model-len 999999999", "refusal", ""),
     ],
 )
@@ -111,9 +111,9 @@ def test_a_refusal_that_another_release_would_not_make_names_it() -> None:
 
 
 def test_what_is_not_modelled_says_what_rules_are_lacking_for() -> None:
-    error = refused("vllm", "kimi-k3", "-pp 2")
+    error = refused("vllm", "kimi-k3", "--attention-backend XFORMERS")
     assert isinstance(error, NotModelled)
-    assert error.lacking == "pipeline parallelism of vLLM"
+    assert error.lacking == "--attention-backend XFORMERS"
     assert NotModelled("x keeps no state").lacking == "this model: x keeps no state"
 
 

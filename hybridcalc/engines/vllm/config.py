@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hybridcalc.engines.arguments import Arguments, Bounds
-from hybridcalc.errors import InputError, NotModelled, quoted
+from hybridcalc.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from hybridcalc.shell.flags import Flag
@@ -22,6 +22,7 @@ AUTO_FIT = -1
 """The value of max_model_len with which the engine looks for the longest that fits."""
 KNOWN_ENVIRONMENT = frozenset({
     "VLLM_SSM_CONV_STATE_LAYOUT", "VLLM_KV_CACHE_LAYOUT", "VLLM_USE_V2_MODEL_RUNNER", "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+    "VLLM_PP_LAYER_PARTITION",
 })  # fmt: skip
 """Environment switches that change a figure or a refusal."""
 
@@ -157,7 +158,4 @@ def check_arguments(args: EngineArgs) -> None:
 
 
 def check_together(args: EngineArgs) -> None:
-    """Raise InputError for arguments that no plan here models."""
-    if args.pipeline_parallel_size > 1:
-        what, flag = "pipeline parallelism of vLLM", "--pipeline-parallel-size"
-        raise NotModelled(f"{what} is not modelled", lacking=what, fix=f"leave out {flag}", flag=flag)
+    """Nothing: what arguments do to each other, the start-up itself refuses."""

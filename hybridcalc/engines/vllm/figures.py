@@ -79,7 +79,7 @@ class Figures:
 
     @property
     def group_sizes(self) -> list[int]:
-        """Layers of each group."""
+        """Layers of each group, on the stage with the largest blocks."""
         return [group.layers for group in self.ready.groups]
 
     @property
@@ -185,7 +185,8 @@ class Figures:
         if state is None or not self.ready.state:
             return Slot(0, 0)
         conv, ssm = state_parts(self.model, self.args, self.ready.state)
-        return Slot(self.model.state_layers * conv, self.model.state_layers * ssm)
+        layers = max(sum(group.layers for group in own if group.kind == STATE) for own in self.ready.stages)
+        return Slot(layers * conv, layers * ssm)
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -194,8 +195,10 @@ class Figures:
 
     @property
     def kv_bytes_by_stage(self) -> list[int]:
-        """Bytes of a token in all attention layers of a GPU, drafts included, before blocks are filled."""
-        return [self.ready.kv_bytes * sum(group.layers for group in self.ready.groups if group.kind == FULL)]
+        """Bytes of a token in all attention layers of each stage, drafts included, before blocks are filled."""
+        return [
+            self.ready.kv_bytes * sum(group.layers for group in own if group.kind == FULL) for own in self.ready.stages
+        ]
 
     @property
     def slots_per_request(self) -> int | None:

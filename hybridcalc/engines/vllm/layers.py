@@ -2,9 +2,8 @@
 
 The backend follows from the GPU, the KV dtype, the model's dtype and the head size. Its smallest kernel block is what a
 KV block is a multiple of. Layouts are named by their axes: block B, layer L, position N, head H, channel C. Leaves out
-platforms other than CUDA, packed KV formats (nvfp4, turboquant, int4), which are refused, and kernels that an
-installation may add: with FlashMLA a Hopper runs fp8 MLA on blocks of 64 and prints so, which changes no size since MLA
-blocks are multiples of 128.
+platforms other than CUDA, and kernels that an installation may add: with FlashMLA a Hopper runs fp8 MLA on blocks of 64
+and prints so, which changes no size since MLA blocks are multiples of 128.
 
 Of a state, convolution windows come first, then the temporal state (families.py); windows are (rows, width), or (width,
 rows) under VLLM_SSM_CONV_STATE_LAYOUT=DS. ReplaySSM appends three rings to Mamba2. dtypes when nothing is set: conv in
@@ -13,6 +12,7 @@ Qwen3.5 its config's mamba_ssm_dtype. Mirrors vLLM platforms/cuda.py, v1/attenti
 mamba/mamba_utils.py, models/config.py (0.33.0).
 """
 
+from collections.abc import Callable
 from math import prod
 from typing import NamedTuple
 
@@ -34,13 +34,52 @@ FLASHINFER_HEADS = (64, 128, 256, 512)
 
 KV_DTYPES = {
     "auto": 0, "float16": 2, "bfloat16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "fp8_inc": 1,
-    "int8_per_token_head": 1, "fp8_per_token_head": 1,
 }  # fmt: skip
-"""--kv-cache-dtype values that are modelled -> bytes of an element; 0 is the model's own dtype."""
-SCALE_BYTES = 8
-"""A token's scales of one head, fp32, for keys and values, where they are kept per token and head."""
+"""--kv-cache-dtype values of whole elements -> bytes of one; 0 is the model's own dtype."""
+
+
+class Packed(NamedTuple):
+    """A KV format of scaled or packed values: the backend that reads it, and the bytes of a head's keys and values.
+
+    ``capability``: the major compute capability that it needs, 0 for any.
+    """
+
+    backend: str
+    bytes_of_head: Callable[[int, int], int]
+    capability: int = 0
+
+
+def _scaled(bits: int) -> Callable[[int, int], int]:
+    """Values of so many bits, and a scale in fp32 each for a token's keys and values."""
+    return lambda key, value: key * bits // 8 + value * bits // 8 + 8
+
+
+def _blocked(key: int, value: int) -> int:
+    """Two values a byte and a scale of one byte for 16, for keys and values of the same size."""
+    return 2 * (key // 2 + key // 16)
+
+
+def _turbo(key_bits: int, value_bits: int) -> Callable[[int, int], int]:
+    """Keys of 8 bits as they are, fewer with 2 bytes beside; values with 4 beside; an even number of bytes in all."""
+
+    def bytes_of_head(key: int, value: int) -> int:
+        keys = key if key_bits == 8 else -(-key * key_bits // 8) + 2
+        both = keys + -(-value * value_bits // 8) + 4
+        return both + both % 2
+
+    return bytes_of_head
+
+
+PACKED = {
+    "int8_per_token_head": Packed("TRITON_ATTN", _scaled(8)), "fp8_per_token_head": Packed("TRITON_ATTN", _scaled(8)),
+    "int4_per_token_head": Packed("TRITON_ATTN", _scaled(4)),
+    "nvfp4": Packed("FLASHINFER", _blocked, 10), "nvfp4_4over6": Packed("FLASHINFER", _blocked, 10),
+    "turboquant_k8v4": Packed("TURBOQUANT", _turbo(8, 4)), "turboquant_4bit_nc": Packed("TURBOQUANT", _turbo(4, 4)),
+    "turboquant_k3v4_nc": Packed("TURBOQUANT", _turbo(3, 4)), "turboquant_3bit_nc": Packed("TURBOQUANT", _turbo(3, 3)),
+}  # fmt: skip
+"""--kv-cache-dtype values whose bytes are no multiple of the elements."""
 FIXED_BACKENDS = {
-    "FLASH_ATTN": 16, "FLASHINFER": 16, "TRITON_ATTN": 16, "FLEX_ATTENTION": 16,
+    "FLASH_ATTN": 16, "FLASHINFER": 16, "TRITON_ATTN": 16, "FLEX_ATTENTION": 16, "TURBOQUANT": 16,
     "FLASH_ATTN_MLA": 16, "TRITON_MLA": 16, "FLASHINFER_MLA": 32, "FLASHMLA": 64, "CUTLASS_MLA": 128,
 }  # fmt: skip
 """Backends one can ask for -> their smallest kernel block in tokens."""
@@ -62,9 +101,23 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
         name = args.attention_backend.upper()
         if name not in FIXED_BACKENDS:
             asked = f"--attention-backend {args.attention_backend[:40]}"
-            raise NotModelled(f"{asked} is not modelled", lacking=asked, fix=f"one of {', '.join(FIXED_BACKENDS)}")
+            fix = f"one of {', '.join(FIXED_BACKENDS)}"
+            raise NotModelled(f"{asked} is not modelled", lacking=asked, fix=fix, flag="--attention-backend")
         return Backend(name, FIXED_BACKENDS[name], FLASHINFER_LAYOUTS if name == "FLASHINFER" else FREE_LAYOUTS)
     major, kv = args.capability[0], args.kv_cache_dtype
+    if kv in PACKED:
+        if isinstance(model.attention, LatentKV) or PACKED[kv].capability not in (0, major):
+            latent = isinstance(model.attention, LatentKV)
+            why = "the latent rows of MLA are not packed" if latent else "its kernels need compute capability 10.x"
+            raise Refusal(
+                f"--kv-cache-dtype {kv} does not start here: {why}",
+                stage="initialize_model",
+                rule="HC047",
+                fix="write --kv-cache-dtype fp8",
+                flag="--kv-cache-dtype",
+            )
+        name = PACKED[kv].backend
+        return Backend(name, FIXED_BACKENDS[name], FLASHINFER_LAYOUTS if name == "FLASHINFER" else FREE_LAYOUTS)
     if isinstance(model.attention, LatentKV):
         if major == 10:
             return Backend("FLASHINFER_MLA", 32, FREE_LAYOUTS)
@@ -72,7 +125,7 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
             return Backend("TRITON_MLA", 16, FREE_LAYOUTS)
         return Backend("FLASH_ATTN_MLA", 16, FREE_LAYOUTS)
     heads = model.attention if isinstance(model.attention, GroupedQueryKV) else model.window_attention
-    if model_dtype == "float32" or kv == "fp8_e5m2" or kv.endswith("per_token_head"):
+    if model_dtype == "float32" or kv == "fp8_e5m2":
         return Backend("TRITON_ATTN", 16, FREE_LAYOUTS)
     if major == 10 and heads is not None and heads.head_dim in FLASHINFER_HEADS:
         return Backend("FLASHINFER", 16, FLASHINFER_LAYOUTS)
@@ -111,10 +164,10 @@ def resolve_layout(args: EngineArgs, rules: RuleSet, backend: Backend | None) ->
 
 
 def kv_element_bytes(args: EngineArgs, dtype_bytes: int) -> int:
-    """Bytes of one KV element. Raises InputError for a packed format."""
+    """Bytes of one KV element. Raises InputError for a format that is not known."""
     if args.kv_cache_dtype not in KV_DTYPES:
         asked = f"--kv-cache-dtype {args.kv_cache_dtype[:40]}"
-        raise NotModelled(f"{asked} is not modelled", lacking=asked, fix=f"one of {', '.join(KV_DTYPES)}")
+        raise NotModelled(f"{asked} is not modelled", lacking=asked, fix=f"one of {', '.join((*KV_DTYPES, *PACKED))}")
     return KV_DTYPES[args.kv_cache_dtype] or dtype_bytes
 
 

@@ -41,7 +41,7 @@ def rest_of(model: Architecture, args: EngineArgs, known: Memory) -> Rest:
     flagged = rest_from_flag(args)
     if flagged is not None:
         return flagged
-    weights = known.weights_of(args.tensor_parallel_size)
+    weights = known.weights_of(args.tensor_parallel_size * args.pipeline_parallel_size)
     if args.num_gpu_blocks_override is not None and (known.gpu is None or weights is None):
         return exact_rest(
             args.num_gpu_blocks_override * prepare(model, args).bytes_per_block / GIB, "--num-gpu-blocks-override"

@@ -14,7 +14,10 @@ layer slot of a group:
 
     size  = n_max where n_max < 1.5 n_min, else n_min           layers; n: layers of a bucket
     parts = ceil(n / size), part i holds layers i, i + parts, ... so that parts differ by one layer at most
-    bytes per block = layers of the largest group x page        short groups waste the rest
+    bytes per block = layers of the largest group x page        short groups waste the rest; on the heaviest stage
+
+Groups are those of the whole model; a pipeline stage has of each the layers that are its own, and all stages have as
+many blocks as the one with the largest.
 
     full attention   ceil(ceil(L / dcp) / block)                 blocks of a request of L tokens
     sliding window   ceil(min(W - 1 + in flight, L) / block) + 1
@@ -27,6 +30,8 @@ platforms/interface.py, v1/core/kv_cache_planning.py, v1/kv_cache_interface.py (
 other pages, and KV formats that are packed or differ from layer to layer.
 """
 
+from collections import Counter
+from itertools import accumulate
 from math import ceil, lcm
 from typing import Any, NamedTuple
 
@@ -36,7 +41,7 @@ from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import (
     DEFAULT_BLOCK,
-    SCALE_BYTES,
+    PACKED,
     Backend,
     StateTensor,
     kv_element_bytes,
@@ -80,10 +85,11 @@ def kv_bytes_per_token(model: Architecture, args: EngineArgs, model_dtype: str) 
         cache = f"the index cache of {model.name}"
         raise NotModelled(f"{cache} is not modelled for vLLM", lacking=cache, fix="plan it for SGLang")
     tp = args.tensor_parallel_size
-    size = kv_elements_per_token(attention, tp) * kv_element_bytes(args, DTYPE_BYTES[model_dtype])
-    if args.kv_cache_dtype.endswith("per_token_head") and isinstance(attention, GroupedQueryKV):
-        size += kv_heads_on_rank(attention.kv_heads, tp) * SCALE_BYTES
-    return size
+    if args.kv_cache_dtype in PACKED:
+        assert isinstance(attention, GroupedQueryKV)  # noqa: S101  (no backend packs latent rows)
+        head = PACKED[args.kv_cache_dtype].bytes_of_head(attention.head_dim, attention.v_head_dim)
+        return kv_heads_on_rank(attention.kv_heads, tp) * head
+    return kv_elements_per_token(attention, tp) * kv_element_bytes(args, DTYPE_BYTES[model_dtype])
 
 
 def checkpoint_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rules: RuleSet) -> int | None:
@@ -272,6 +278,50 @@ def form_groups(
     return tuple(groups), tuple(paddings)
 
 
+def stage_bounds(layers: int, args: EngineArgs) -> tuple[tuple[int, int], ...]:
+    """First layer and the one after the last of each pipeline stage.
+
+    Stages have layers // stages each, and what remains goes one by one to the stages before the last; the environment
+    variable VLLM_PP_LAYER_PARTITION says otherwise ("10,12,10"). Raises Refusal for numbers that do not add up. Source:
+    vLLM distributed/utils.py get_pp_indices.
+    """
+    stages, said = args.pipeline_parallel_size, args.env.get("VLLM_PP_LAYER_PARTITION")
+    sizes = [layers // stages] * stages
+    for back in range(2, layers % stages + 2):
+        sizes[-back] += 1
+    if said:
+        sizes = [int(part) if part.strip().isdecimal() else -1 for part in said.split(",")]
+    if len(sizes) != stages or sum(sizes) != layers or min(sizes) < 1:
+        reason = f"{layers:,} layers do not make {stages:,} pipeline stages"
+        fix = f"write -pp {layers} or less" if not said else f"leave out VLLM_PP_LAYER_PARTITION={said[:40]}"
+        raise Refusal(reason, stage="initialize_model", rule="HC050", fix=fix)
+    ends = list(accumulate(sizes))
+    return tuple(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def on_stages(
+    groups: tuple[Group, ...], letters: str, draft_layers: int, bounds: tuple[tuple[int, int], ...]
+) -> tuple[tuple[Group, ...], ...]:
+    """What each pipeline stage has of the groups; draft layers lie on the last."""
+    if len(bounds) == 1:
+        return (groups,)
+    found = list[tuple[Group, ...]]()
+    for number, (first, end) in enumerate(bounds):
+        dealt, own = Counter[str](), list[Group]()
+        last = number == len(bounds) - 1
+        for group in groups:
+            held = [at for at, letter in enumerate(letters) if letter in LETTERS[group.kind]]
+            before, upto = sum(at < first for at in held), sum(at < end for at in held)
+            upto += draft_layers if last and group.kind == FULL else 0
+            parts = sum(other.kind == group.kind for other in groups)
+            own.append(
+                group._replace(layers=len([at for at in range(before, upto) if at % parts == dealt[group.kind]]))
+            )
+            dealt[group.kind] += 1
+        found.append(tuple(own))
+    return tuple(found)
+
+
 def blocks_held(group: Group, length: int, held: Residency) -> int:
     """Blocks of one group that a request of ``length`` tokens holds."""
     if group.kind == STATE:
@@ -293,7 +343,10 @@ def table_row(group: Group, length: int, held: Residency) -> int:
 
 
 class Prepared(NamedTuple):
-    """What no memory decides. ``length`` is max_model_len before it may be fitted, ``log`` the lines so far."""
+    """What no memory decides. ``length`` is max_model_len before it may be fitted, ``log`` the lines so far.
+
+    ``stages`` are the groups of each pipeline stage, ``groups`` those of the stage with the largest blocks.
+    """
 
     model: Architecture
     args: EngineArgs
@@ -310,6 +363,7 @@ class Prepared(NamedTuple):
     layout: str
     pages: Pages
     groups: tuple[Group, ...]
+    stages: tuple[tuple[Group, ...], ...]
     paddings: tuple[Padding, ...]
     bytes_per_block: int
     held: Residency

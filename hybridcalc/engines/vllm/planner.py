@@ -33,7 +33,9 @@ from hybridcalc.engines.vllm.pages import (
     checkpoint_grid,
     form_groups,
     kv_bytes_per_token,
+    on_stages,
     resolve_pages,
+    stage_bounds,
     table_row,
 )
 from hybridcalc.engines.vllm.pages import Prepared as Prepared
@@ -112,7 +114,10 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     layers = buckets(letters, attention_first=kind.attention_first, draft_layers=draft_layers)
     if not layers:
         raise NotModelled(f"{model.name} has no layer that keeps a cache")
-    groups, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block)
+    whole, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block)
+    bounds = stage_bounds(len(letters), args)
+    stages = on_stages(whole, letters, draft_layers, bounds)
+    groups = max(stages, key=lambda own: max(group.layers for group in own))
     if rules.layout_line:
         log.append(loglines.layout(layout))
     log += loglines.padding_layers(paddings)
@@ -128,9 +133,15 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         window=model.window or 0,
         in_flight_tokens=_in_flight_tokens(args),
     )
+    if len(stages) > 1:
+        settled |= {
+            "stages": [list(bound) for bound in bounds],
+            "group_sizes_per_stage": [[group.layers for group in own] for own in stages],
+            "bytes_per_block_per_stage": [max(group.layers for group in own) * page for own in stages],
+        }
     settled |= {
-        "group_sizes": [group.layers for group in groups],
-        "num_groups": len(groups),
+        "group_sizes": [group.layers for group in whole],
+        "num_groups": len(whole),
         "bytes_per_block": bytes_per_block,
         "layout": layout,
     }
@@ -150,6 +161,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         layout,
         pages,
         groups,
+        stages,
         paddings,
         bytes_per_block,
         held,
@@ -345,8 +357,8 @@ def _printed_tokens(ready: Prepared, blocks: int, length: int, per_request: int)
 
 
 def _in_flight_tokens(args: EngineArgs) -> int:
-    """Tokens scheduled and not yet settled: two batches overlap under asynchronous scheduling."""
-    return 2 * args.batched_tokens
+    """Tokens scheduled and not yet settled: two batches overlap under asynchronous scheduling, one a pipeline stage."""
+    return max(2, args.pipeline_parallel_size) * args.batched_tokens
 
 
 def _check_retention(ready: Prepared, sizing: Sizing) -> None:

@@ -159,6 +159,12 @@ def plan_notes(plan: Figures) -> list[str]:
         )
     if args.data_parallel_size > 1:
         notes.append(f"figures are those of one of {args.data_parallel_size} data-parallel replicas")
+    if len(ready.stages) > 1:
+        number = ready.stages.index(ready.groups) + 1
+        notes.append(
+            f"figures are those of a GPU of stage {number} of {len(ready.stages)}, whose blocks are the largest; every "
+            "stage is taken to have the same memory"
+        )
     method = args.speculative_method
     if method is not None and args.draft_layers is None and not method.endswith(("mtp", "ngram", "suffix")):
         notes.append("no KV of the draft model is counted: --draft-layers N adds layers of the model's own KV size")
