@@ -457,15 +457,19 @@ def test_ctrl_c_ends_quietly_while_memory_is_touched() -> None:
         [sys.executable, "-W", "ignore", "-c", SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert started.stdout is not None
-    started.stdout.readline()
-    started.send_signal(signal.SIGINT)
-    out, err = started.communicate()
+    try:
+        started.stdout.readline()
+        started.send_signal(signal.SIGINT)
+        out, err = started.communicate(timeout=120)
+    finally:
+        started.kill()  # what was not interrupted would touch memory for ever
     assert (started.returncode, err) == (130, "")
     assert out == "resident memory is back\n"
 
 
 SLOW = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
 from hybridcalc.crosscheck import devices
 from hybridcalc.cli.app import execute
 
