@@ -39,19 +39,19 @@ LIMITS = (
     Limit(
         "plan -- sglang serve",
         "plan -L 9216 --rest 28.55GiB -- sglang serve --model-path moonshotai/Kimi-K3 --tp 8",
-        63,
+        61,
         28,
         ("hybridcalc.engines.vllm",),
     ),
     Limit(
         "plan -- vllm serve",
         "plan -L 9216 --available 28.55GiB -- vllm serve moonshotai/Kimi-K3 -tp 8",
-        70,
+        55,
         28,
         ("hybridcalc.engines.sglang",),
     ),
-    Limit("log FILE", "log examples/kimi-k3-boot.log", 94, 32),
-    Limit("check FILE", "check examples/k3-serve.sh", 64, 45),
+    Limit("log FILE", "log examples/kimi-k3-boot.log", 90, 32),
+    Limit("check FILE", "check examples/k3-serve.sh", 63, 45),
 )
 
 

@@ -131,7 +131,7 @@ def check_command(
         raise typer.Exit(2 if any(trouble.unreadable for trouble in report.troubles) else 0)
     if fix or show_diff:
         patch = sys.stdout if show_diff and form == "text" and into is None else sys.stderr
-        from hybridcalc.output.check_fixes import fixed
+        from hybridcalc.output.check_report import fixed
 
         report = fixed(report, lambda: check_paths(paths or ["."], settings, outside, known), apply=fix, patch=patch)
     code = report.exit_code(settings.fail_on, allow_unresolved=allow_unresolved or settings.allow_unresolved)

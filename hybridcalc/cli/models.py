@@ -51,7 +51,7 @@ def models(
     if as_json:
         print_json("models", {"models": entries})
         return
-    from hybridcalc.output.models_text import print_models
+    from hybridcalc.output.tables import print_models
 
     print_models(entries)
 
@@ -66,7 +66,7 @@ def show(context: typer.Context, name: options.Model, tp_size: options.Tp = 1, a
     if as_json or context.obj["as_json"]:
         print_json("models", {"models": [entry]})
         return
-    from hybridcalc.output.models_text import print_model
+    from hybridcalc.output.tables import print_model
 
     print_model(entry, model.describe_layers, model.reading)
 

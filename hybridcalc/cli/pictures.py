@@ -128,7 +128,7 @@ def show(
         return
     made = view if isinstance(view, tuple) else view()
     if not asked.any:
-        from hybridcalc.output.text import print_view
+        from hybridcalc.output.terminal import print_view
 
         print_view(made, explain=explain)
     elif asked.target is None:

@@ -225,7 +225,8 @@ def _sweep(
     """Every combination of the swept settings; exits with 1 when none starts."""
     from hybridcalc.engines.sweep import count_points, mark_front, parse_axis, sweep
     from hybridcalc.engines.sweep_view import sweep_view
-    from hybridcalc.output.text import print_csv, with_progress
+    from hybridcalc.output.document import print_csv
+    from hybridcalc.output.progress import with_progress
 
     engine = question.engine
     how = offered(engine.sweeping, "--sweep", engine.title)

@@ -41,7 +41,7 @@ def replayssm(
 
         print_json("replayssm", answer)
     else:
-        from hybridcalc.output.replayssm_text import print_rings
+        from hybridcalc.output.tables import print_rings
 
         print_rings(answer)
     if not answer["legal"]:

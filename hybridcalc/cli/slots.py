@@ -44,6 +44,6 @@ def slots(
 
         print_json("slots", answer)
     else:
-        from hybridcalc.output.slots_text import print_slots
+        from hybridcalc.output.tables import print_slots
 
         print_slots(answer, prompt, chunk)

@@ -1,14 +1,21 @@
-"""What was typed for ``hybridcalc verify``, turned into the servers to verify."""
+"""What was typed for ``hybridcalc verify``, turned into the servers to verify; of --plan, what a saved answer states.
+
+What stands in that file is data from outside: model, arguments and figures are checked here or by those that own the
+rules, and each complaint names its place in the document.
+"""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 from hybridcalc.cli import options
 from hybridcalc.cli import plan_inputs as inputs
-from hybridcalc.cli.verify_plan import subject_of_plan
 from hybridcalc.crosscheck.subject import Skipped, Subject, room_of
 from hybridcalc.deployment import Memory, Rest
-from hybridcalc.errors import HybridcalcError, InputError, MemoryUnknown
+from hybridcalc.engines.engine import ENGINES, Engine
+from hybridcalc.errors import HybridcalcError, InputError, MemoryUnknown, quoted
+from hybridcalc.saved_plan import ANEW, read_saved_plan, shown
+from hybridcalc.units import LARGEST_TOKENS
 
 
 class Words(NamedTuple):
@@ -79,3 +86,45 @@ def _of_presets(words: Words, given: Mapping[str, Any]) -> Iterator[Subject | Sk
             yield _of_words(words._replace(words=[name, *words.words, *room.more_flags(model, words.words)]), given)
         except HybridcalcError as error:
             yield Skipped(name, error.message, "refused")
+
+
+def subject_of_plan(path: str) -> Subject:
+    """The server of a plan, at the sizes it states, with the figures to hold. Raises InputError and Refusal."""
+    where, document = shown(path, "--plan"), read_saved_plan(path, "--plan")
+    if document.get("starts") is not True:
+        raise InputError(f"{where} is a plan that does not start: there is nothing to allocate")
+    name, arguments = document.get("model"), document.get("arguments")
+    if not isinstance(arguments, dict) or not isinstance(name, str):
+        raise InputError(f"{where} states no arguments", fix="write it anew with this version's plan --json")
+    model = options.model(name)
+    named = document.get("engine")
+    if not isinstance(named, str) or named not in ENGINES:
+        raise InputError(f"{where}: engine {quoted(named)} is not {' or '.join(ENGINES)}", fix=ANEW)
+    engine, room = ENGINES[named], room_of(named)
+    args = _arguments(where, arguments, engine)
+    counts = tuple(_count(where, document, key) for key in room.COUNTS)
+    figures = room.stated(document, engine.prepare(model, args), where)
+    return room.subject(model, args, None, counts=counts, plan=figures)
+
+
+def _count(where: str, document: Mapping[str, Any], key: str) -> int:
+    """A count of a plan: K, T or R, or blocks."""
+    count = document.get(key)
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 < count <= LARGEST_TOKENS:
+        raise InputError(f"{where}: {key} {quoted(count)} is no count", fix=ANEW)
+    return count
+
+
+def _arguments(where: str, arguments: Mapping[str, Any], engine: Engine) -> Any:
+    """The engine's arguments of a plan, held to what its command line takes."""
+    blank = engine.read([], {})[1]
+    unknown = sorted(set(arguments) - {field.name for field in fields(blank)})
+    if unknown:
+        raise InputError(f"{where}: arguments.{unknown[0][:40]} is no argument of {engine.title} known here")
+    args = replace(blank, **arguments)
+    try:
+        engine.check_arguments(args)
+    except InputError as error:
+        raise InputError(f"{where}: arguments.{error.message}", fix=error.fix) from None
+    engine.check_together(args)
+    return args

@@ -69,6 +69,6 @@ def weights(
 
         print_json("weights", {"engine": question.engine.name, **found.to_dict()})
         return
-    from hybridcalc.output.weights_text import print_weights
+    from hybridcalc.output.tables import print_weights
 
     print_weights(found, question.engine.title, question.engine.server_ranks(asked.args), explain=explain)

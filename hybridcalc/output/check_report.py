@@ -1,16 +1,20 @@
-"""The report of check in any form: text, JSON, SARIF, JUnit, and what GitHub's workflows read.
+"""The report of check in any form: text, JSON, SARIF, JUnit, and what GitHub's workflows read; and its fixes, made.
 
 Each form is imported where it is asked for.
 """
 
 import os
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TextIO
 
 from hybridcalc.checks.run import Report
 from hybridcalc.checks.settings import Settings
+from hybridcalc.engines.engine import ENGINES
+from hybridcalc.errors import InputError, printable
 
 FORMATS = ("text", "json", "sarif", "junit", "github", "markdown")
 
@@ -21,7 +25,6 @@ def write_report(
     """Write the report in a form of FORMATS to the file ``into``, or to stdout."""
     text = ""
     if form == "json":
-        from hybridcalc.output.check_json import check_document
         from hybridcalc.output.document import json_text
 
         text = json_text("check", check_document(report, code))
@@ -78,3 +81,77 @@ def _step_summary(text: str) -> None:
     if target and in_workflow():
         with Path(target).open("a", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(text)
+
+
+def check_document(report: Report, exit_code: int) -> dict[str, Any]:
+    """The keys of ``check --json``."""
+    needed: dict[str, int] = {}
+    for one in report.checked:
+        for _, needs in one.waiting:
+            for need in needs:
+                needed[need] = needed.get(need, 0) + 1
+    engines = sorted({one.engine for one in report.checked})
+    return {
+        "deployments": [one.to_dict() for one in report.checked],
+        "findings": [item.to_dict() for item in report.findings],
+        "unreadable": [
+            {"file": t.path, "line": t.line, "message": t.message, "fix": t.fix}
+            for t in report.troubles
+            if t.unreadable
+        ],
+        "templates": [
+            {"file": t.path, "line": t.line, "message": t.message, "fix": t.fix}
+            for t in report.troubles
+            if not t.unreadable
+        ],
+        "summary": {
+            "files": report.files,
+            "deployments": len(report.checked),
+            "errors": report.count("error"),
+            "warnings": report.count("warning"),
+            "notes": report.count("note"),
+            "suppressed": len(report.findings) - len(report.counting),
+            "unresolved": report.unresolved,
+            "unread": list(report.unread),
+            "unreadable": sum(trouble.unreadable for trouble in report.troubles),
+            "not_checked": report.not_checked,
+            "not_checked_for_want_of": needed,
+            "engine_versions": {name: ENGINES[name].newest for name in engines},
+            "exit_code": exit_code,
+        },
+    }
+
+
+def fixed(report: Report, again: Callable[[], Report], *, apply: bool, patch: TextIO) -> Report:
+    """Show the edits as a diff, and apply them: then the report of what is left."""
+    from hybridcalc.checks.fix import diff, edits_by_file, mended, write
+
+    changed = 0
+    for path, edits in edits_by_file(report.findings).items():
+        if not edits:
+            continue
+        try:
+            before, after = mended(path, edits)
+            exact = _is_file(patch)
+            shown = diff(path, before, after, exact=exact)
+            harmless = shown.replace("::", ":\u200b:").replace("##[", "##\u200b[")
+            patch.write(harmless if in_workflow() and not exact else shown)
+            if apply:
+                write(path, after)
+        except (InputError, OSError) as error:
+            message = error.message if isinstance(error, InputError) else f"{printable(path)}: cannot be rewritten"
+            fix = error.fix if isinstance(error, InputError) else (error.strerror or str(error)).lower()
+            print(f"error: {message}\n       {fix}", file=sys.stderr)
+            continue
+        changed += len(edits)
+    done = "made" if apply else "possible"
+    print(f"{changed} fix{'' if changed == 1 else 'es'} {done}", file=sys.stderr)
+    return again() if apply and changed else report
+
+
+def _is_file(stream: TextIO) -> bool:
+    """Whether a stream ends in a file, which takes any character, rather than in a terminal or a log."""
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False

@@ -1,10 +1,10 @@
-"""One JSON document on stdout, and nothing else."""
+"""One JSON document on stdout, or the rows of a sweep as CSV, and nothing else."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 SCHEMA_VERSION = 2
@@ -19,3 +19,12 @@ def json_text(command: str, answer: Mapping[str, Any]) -> str:
     """``answer`` as a document with its schema first. Floats stay finite; bytes stay integers."""
     document = {"schema": f"hybridcalc.{command}/{SCHEMA_VERSION}", **answer}
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The points of a sweep as CSV, one a line, under their names; there is at least one."""
+    import csv
+
+    writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)

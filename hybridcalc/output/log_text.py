@@ -7,7 +7,7 @@ from hybridcalc.diagnosis.boot import LogAnswer
 from hybridcalc.diagnosis.view import MOST_BOOTS, NO_BOOT, boot_view
 from hybridcalc.errors import printable
 from hybridcalc.output import terminal
-from hybridcalc.output.text import print_view
+from hybridcalc.output.terminal import print_view
 
 if TYPE_CHECKING:
     from hybridcalc.diagnosis.expectation import Compared

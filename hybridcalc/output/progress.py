@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 Step = Callable[[int], None]
+One = TypeVar("One")
+SLOW_POINTS = 5_000
 
 
 @contextmanager
@@ -54,3 +56,14 @@ def byte_bars(*, quiet: bool = False) -> Iterator[Callable[[Any, int], Step] | N
             return lambda done: progress.advance(shown, done)
 
         yield watch
+
+
+def with_progress(points: Iterable[One], count: int) -> Iterator[One]:
+    """The points as they come; a bar on stderr when there are many and someone is watching."""
+    if count < SLOW_POINTS or not sys.stderr.isatty():
+        yield from points
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    yield from track(points, total=count, description="planning", console=Console(stderr=True))

@@ -18,13 +18,16 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hybridcalc.steps import Choice, Number, Step
+from hybridcalc.findings import Finding
+from hybridcalc.steps import Choice, Number, Step, View
+from hybridcalc.steps import Table as Listed
 from hybridcalc.units import format_bytes
 
 if TYPE_CHECKING:
     from hybridcalc.engines.charts import Part
 
 STATE, KV, TROUBLE, QUIET = "cyan", "yellow", "bold red", "dim"
+STYLES = {"state": STATE, "kv": KV}
 INDENT = "  "
 PIPED_WIDTH, LEAST_WIDTH = 80, 20
 WIDEST, NARROWEST = 100, 20
@@ -84,6 +87,64 @@ class _Clean:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def print_view(view: View, *, explain: bool, out: Console | None = None) -> None:
+    """The whole answer on stdout; the steps with ``explain``."""
+    out = out or console()
+    verdict(out, view.headline, view.meaning, style="bold" if view.starts else TROUBLE)
+    figures(out, view.figures, styles=[STYLES[role] for role in view.roles])
+    evidence(out, view.evidence)
+    for severity in ("error", "warning"):
+        texts = [told(found) for found in view.findings if found.severity == severity]
+        notes(out, texts, label=severity, style=TROUBLE)
+    if view.fix:
+        notes(out, [view.fix], label="fix")
+    if view.choices:
+        out.print()
+        choices(out, view.choices)
+    if not (view.curve and _drawn(out, view)):
+        for table in view.tables:
+            _table(out, table)
+        if view.curve:
+            notes(out, ["pip install 'hybridcalc[plot]' draws this as a curve"])
+    if view.memory:
+        out.print()
+        out.file.write(bars([("", view.memory)], out.width, colour=out.color_system is not None) + "\n")
+    if view.log_lines and view.starts:
+        out.print()
+        out.print("log lines to expect:", style=QUIET)
+        for line in view.log_lines:
+            quoted(out, line)
+    notes(out, [*(told(found) for found in view.findings if found.severity == "note"), *view.notes])
+    if explain and view.steps:
+        explanation(out, view.steps)
+
+
+def told(finding: Finding) -> str:
+    """A finding in a line: its rule, what is wrong, and what to write instead."""
+    return f"{finding.rule} {finding.message}{'; ' + finding.fix if finding.fix else ''}"
+
+
+def _table(out: Console, table: Listed) -> None:
+    if not table.rows:
+        return
+    out.print()
+    first, *others = table.header
+    rows = [(f"{INDENT}{row[0]}", *row[1:]) for row in table.rows]
+    listing(out, (f"{INDENT}{first}", *others), rows, right=table.numbers)
+
+
+def _drawn(out: Console, view: View) -> bool:
+    """Whether the answer's curve could be drawn, and is."""
+    from hybridcalc.output.pictures.terminal import draw
+
+    picture = next(iter(view.pictures.values()))()
+    text = draw(picture, width=out.width, colour=out.color_system is not None, encoding=out.encoding)
+    if text is not None:
+        out.print()
+        out.file.write(text + "\n")
+    return text is not None
 
 
 def verdict(out: Console, headline: str, rest: str = "", *, style: str = "bold") -> None:

@@ -13,7 +13,7 @@ from hybridcalc.checks.run import Report, check_paths
 from hybridcalc.checks.settings import Settings
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.output.annotations import markdown, workflow_commands
-from hybridcalc.output.check_json import check_document
+from hybridcalc.output.check_report import check_document
 from hybridcalc.output.junit import junit
 from hybridcalc.output.sarif import sarif, uri
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import requests_text, tokens_text
@@ -15,6 +15,7 @@ from hybridcalc.units import GIB, format_bytes, ratio_text
 
 if TYPE_CHECKING:
     from hybridcalc.engines.charts import Picture
+    from hybridcalc.engines.play import Play
     from hybridcalc.engines.sglang.settings import Setting
 
 WORTH_SAYING_PERCENT = 5
@@ -25,11 +26,6 @@ ASSUMED_GIB = 24.0
 
 def balance_view(answer: Balance, findings: tuple[Finding, ...], model: Architecture | None, args: ServerArgs) -> View:
     """The whole answer; settings to try start from what was given."""
-    play = None
-    if model is not None and answer.constants.origin == "architecture":
-        from hybridcalc.engines.sglang.play import play as settings
-
-        play = partial(settings, model, args, answer.rest_gib or ASSUMED_GIB, answer.workload)
     return View(
         f"{answer.model or 'As logged'} on SGLang {answer.engine_version}: the balanced ratio",
         f"r* = {ratio_text(answer.ratio)}",
@@ -41,7 +37,7 @@ def balance_view(answer: Balance, findings: tuple[Finding, ...], model: Architec
         notes=tuple(answer.notes),
         steps=answer.steps,
         pictures=_pictures(answer, model, args),
-        play=play,
+        play=partial(_play, answer, model, args),
     )
 
 
@@ -112,15 +108,26 @@ def _idle(setting: "Setting") -> str:
 
 def _pictures(answer: Balance, model: Architecture | None, args: ServerArgs) -> "dict[str, Callable[[], Picture]]":
     """Requests over the ratio where the memory is known, r* over the length, and state against KV."""
-    from hybridcalc.engines.crossover_view import crossover_picture
-    from hybridcalc.engines.sglang import curves
-    from hybridcalc.engines.sglang.crossover import compare
-
     found: dict[str, Callable[[], Picture]] = {}
     rest = answer.rest_gib
     if model is not None and rest is not None and answer.constants.origin == "architecture":
-        found["ratios"] = lambda: curves.balance_picture(answer, model, args, rest)
-    found["balance"] = lambda: curves.ratio_by_length(answer)
+        found["ratios"] = lambda: _curves().balance_picture(answer, model, args, rest)
+    found["balance"] = lambda: _curves().ratio_by_length(answer)
     if model is not None:
-        found["crossover"] = lambda: crossover_picture(compare(model, None, args))
+        found["crossover"] = lambda: _curves().crossover_of(model, args)
     return found
+
+
+def _curves() -> Any:
+    from hybridcalc.engines.sglang import curves
+
+    return curves
+
+
+def _play(answer: Balance, model: Architecture | None, args: ServerArgs) -> "Play | None":
+    """The settings of a page to try, from the memory that was given."""
+    if model is None or answer.constants.origin != "architecture":
+        return None
+    from hybridcalc.engines.sglang.play import play
+
+    return play(model, args, answer.rest_gib or ASSUMED_GIB, answer.workload)

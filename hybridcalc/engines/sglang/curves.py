@@ -26,9 +26,11 @@ from hybridcalc.engines.charts import (
     over_length,
     request_cuts,
 )
+from hybridcalc.engines.crossover_view import crossover_picture
 from hybridcalc.engines.sglang.balance import Balance
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import draft_kv_bytes, draft_states
+from hybridcalc.engines.sglang.crossover import compare
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, size
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.errors import HybridcalcError, InputError
@@ -188,6 +190,11 @@ def ratio_by_length(answer: Balance) -> Chart:
         (Series("r*", "balanced", curve, "r"),),
         (Mark(float(length), f"r* = {ratio_text(answer.ratio)} at {int(length):,} tokens"),),
     )
+
+
+def crossover_of(model: Architecture, args: ServerArgs) -> Chart:
+    """State against KV over the length of one sequence."""
+    return crossover_picture(compare(model, None, args))
 
 
 def sized_at(ready: Prepared, ratio: float, rest_gib: float) -> Sizing | None:

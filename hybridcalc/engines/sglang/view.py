@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.server_plan import Plan
@@ -89,12 +89,10 @@ def cells(plan: Plan) -> dict[str, str]:
 
 def pictures(plan: Plan) -> dict[str, "Callable[[], Picture]"]:
     """Its memory, and requests at once over their length and over the ratio."""
-    from hybridcalc.engines.sglang import curves
-
     return {
-        "memory": lambda: curves.memory_picture(plan),
-        "lengths": lambda: curves.lengths_picture(plan),
-        "ratios": lambda: curves.ratios_picture(plan),
+        "memory": lambda: _curves().memory_picture(plan),
+        "lengths": lambda: _curves().lengths_picture(plan),
+        "ratios": lambda: _curves().ratios_picture(plan),
     }
 
 
@@ -103,3 +101,9 @@ def play(plan: Plan) -> "Play | None":
     from hybridcalc.engines.sglang.play import play as settings
 
     return settings(plan.model, plan.args, plan.rest.likely_gib, plan.workload)
+
+
+def _curves() -> Any:
+    from hybridcalc.engines.sglang import curves
+
+    return curves

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.view import between, memory_figure
@@ -129,12 +129,10 @@ def cells(plan: Plan) -> dict[str, str]:
 
 def pictures(plan: Plan) -> dict[str, "Callable[[], Picture]"]:
     """Its memory, its pages with their padding, and requests at once over their length."""
-    from hybridcalc.engines.vllm import curves
-
     return {
-        "memory": lambda: curves.memory_picture(plan),
-        "pages": lambda: curves.pages_picture(plan),
-        "lengths": lambda: curves.lengths_picture(plan),
+        "memory": lambda: _curves().memory_picture(plan),
+        "pages": lambda: _curves().pages_picture(plan),
+        "lengths": lambda: _curves().lengths_picture(plan),
     }
 
 
@@ -143,3 +141,9 @@ def play(plan: Plan) -> "Play | None":
     from hybridcalc.engines.vllm.play import play as settings
 
     return settings(plan.model, plan.args, plan.rest.likely_gib, plan.workload)
+
+
+def _curves() -> Any:
+    from hybridcalc.engines.vllm import curves
+
+    return curves

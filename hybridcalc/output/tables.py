@@ -1,0 +1,175 @@
+"""Tables about models: presets, weights on a rank, state slots of a request, ReplaySSM's rings."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hybridcalc.formulas.replayssm import smallest_ring
+from hybridcalc.formulas.slots import Strategy
+from hybridcalc.output import terminal
+from hybridcalc.units import format_bytes, short_dtype
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.weights import Weights
+
+
+def print_models(entries: Sequence[Mapping[str, Any]]) -> None:
+    """One line a model."""
+    out = terminal.console()
+    rows = [
+        (
+            e["name"] + ("" if e["confidence"] == "verified" else " *"),
+            e["family"],
+            _layers(e),
+            format_bytes(e["state_bytes_per_slot"]) if e["state_bytes_per_slot"] else "-",
+            f"{e['kv_bytes_per_token']:,} B" if e["kv_bytes_per_token"] else "-",
+        )
+        for e in entries
+    ]
+    terminal.listing(out, ("model", "family", "layers", "state", "KV a token"), rows, right=(2, 3, 4))
+    texts = ["layers are recurrent + attention; sizes are those of a single rank", "* second-hand geometry"]
+    terminal.notes(out, [*texts, f"{len(rows)} presets; `hybridcalc models show NAME` tells where each comes from"])
+
+
+def print_model(entry: Mapping[str, Any], layers: str, reading: str) -> None:
+    """Every field of one model that is known; ``layers`` in words, ``reading``: how its config was read."""
+    out = terminal.console()
+    terminal.verdict(out, entry["name"], layers)
+    rows = [(key.replace("_", " "), _shown(value)) for key, value in entry.items() if value not in (None, "", [])]
+    terminal.pairs(out, rows)
+    terminal.notes(out, [reading] if reading else [])
+
+
+def _layers(entry: Mapping[str, Any]) -> str:
+    return f"{entry['state_layers']} + {entry['attention_layers'] + entry['window_layers']}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_shown(item)}" for key, item in value.items())
+    return str(value)
+
+
+def print_weights(found: "Weights", engine: str, ranks: int, *, explain: bool) -> None:
+    """The bytes on a rank, the figures they rest on, one line a group; with ``explain`` one a tensor."""
+    out = terminal.console()
+    where = "one rank" if ranks == 1 else f"the heaviest of {ranks} ranks"
+    size = _gib(found.likely) if found.exact else f"{_gib(found.low)} to {_gib(found.high)}"
+    terminal.verdict(out, size, f"of weights on {where} under {engine}: {found.checkpoint}")
+    rows = [("parameters", f"{found.parameters:,}", _billions(found.parameters), _parts(found))]
+    if found.checkpoint_bytes is not None:
+        rows.append(
+            ("checkpoint", f"{found.checkpoint_bytes:,} B", format_bytes(found.checkpoint_bytes), found.quantization)
+        )
+    if found.exact:
+        rows.append(("on the rank", f"{found.likely:,} B", _gib(found.likely), found.weights_from))
+    else:
+        rows.append(("on the rank", f"{found.likely:,} B", _gib(found.likely), "the likely value of an estimate"))
+    terminal.figures(out, rows)
+    if found.groups:
+        out.print()
+        lines = [
+            (f"  {g.name}", f"{g.parameters:,}" if g.parameters else "", _gib(g.bytes_per_rank), g.dtype, g.sharding)
+            for g in found.groups
+        ]
+        terminal.listing(out, ("  group", "parameters", "on the rank", "stored as", "shared"), lines, right=(1, 2))
+    if explain and found.lines:
+        out.print()
+        tensors = [
+            (
+                f"  {line.name.rpartition('.{}.')[2]}",
+                f"{line.copies:,}",
+                "x".join(map(str, line.shape)),
+                f"{'x'.join(map(str, line.local))} {short_dtype(line.dtype)}",
+                f"{line.bytes:,}",
+            )
+            for line in found.lines
+        ]
+        heads = ("  tensor", "times", "shape", "on the rank", "B")
+        terminal.listing(out, heads, tensors, right=(1, 4))
+    from hybridcalc.engines.weights import ADDED
+
+    added = [f"{line.name}: {_gib(line.bytes)}, {line.sharding}" for line in found.lines if line.group == ADDED]
+    terminal.notes(out, [text for text in (found.uncertain, _saved(found), *added) if text])
+
+
+def _parts(found: "Weights") -> str:
+    other = found.parameters - found.parameters_text
+    return f"{found.parameters_text:,} of text, {other:,} of vision and draft layers" if other else "text"
+
+
+def _saved(found: "Weights") -> str:
+    """What quantisation spares of the same tensors in 16 bits."""
+    if found.checkpoint_bytes is None or found.quantization == "none":
+        return ""
+    plain = 2 * found.parameters
+    return (
+        f"{found.quantization} spares {100 * (plain - found.checkpoint_bytes) / plain:.0f} % of {plain:,} B in 16 bits"
+    )
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.2f} GiB"
+
+
+def _billions(count: int) -> str:
+    return f"{count / 1e9:,.2f} B" if count >= 10**9 else f"{count / 1e6:,.1f} M"
+
+
+def print_slots(answer: Mapping[str, Any], prompt: int | None, chunk: int | None) -> None:
+    """S and why, the table, what the slots admit; ``prompt`` and ``chunk``: the tokens that were asked about."""
+    out, chosen = terminal.console(), answer["selected"]
+    count = chosen["slots"]
+    terminal.verdict(out, f"S = {count} state slot{'' if count == 1 else 's'} per request", chosen["reason"])
+    cells = {(r["strategy"], r["overlap"], r["skip_decode_lock"]): r for r in answer["table"] if r["radix_cache"]}
+    rows = []
+    for strategy in Strategy:
+        row = [f"  {strategy.value}"]
+        for overlap, skip in ((True, False), (False, False), (True, True), (False, True)):
+            cell = cells[strategy.value, overlap, skip]
+            row.append(str(cell["slots"]) if cell["allowed"] else "refused")
+        rows.append(row)
+    rows.append(["  radix cache off", "1", "1", "1", "1"])
+    header = ("  strategy", "overlap", "no overlap", "overlap, skip*", "no overlap, skip*")
+    terminal.listing(out, header, rows, right=(1, 2, 3, 4))
+    out.print("  * with SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1", style=terminal.QUIET)
+    notes = []
+    if answer["max_concurrent"] is not None:
+        slots, admitted = answer["max_mamba_cache_size"], answer["max_concurrent"]
+        notes.append(f"{slots:,} slots // {count} ({chosen['strategy']}) admit {admitted:,} requests")
+    if prompt and chunk:
+        touched = f"ceil({prompt:,} / {chunk:,}) + 2 = {answer['prefill_slots']} slots"
+        notes.append(f"a prompt of {prompt:,} tokens in chunks of {chunk:,} touches {touched}")
+    terminal.notes(out, notes)
+
+
+def print_rings(answer: Mapping[str, Any]) -> None:
+    """Every ring, and whether their length is legal."""
+    out = terminal.console()
+    per_slot, total, slots = answer["ring_bytes_per_slot"], answer["total_bytes"], answer["slots"]
+    if not answer["buffers"]:
+        terminal.verdict(out, "0 B", answer["reason"])
+        return
+    if answer["legal"]:
+        many = "a slot" if slots == 1 else f"{slots:,} slots"
+        terminal.verdict(out, f"{total:,} B", f"{format_bytes(total)}: rings of {answer['cache_len']} steps for {many}")
+    else:
+        terminal.verdict(out, "refused", answer["reason"], style=terminal.TROUBLE)
+    rows = [
+        (f"  {b['name']}", " x ".join(f"{n:,}" for n in b["shape"]), short_dtype(b["dtype"]), f"{b['bytes']:,} B")
+        for b in answer["buffers"]
+    ]
+    terminal.listing(out, ("  ring", "layers x slots x heads x steps x width", "dtype", "bytes"), rows, right=(1, 3))
+    if slots > 1:
+        out.print()
+        terminal.figures(out, [("per slot", f"{per_slot:,} B", format_bytes(per_slot), "all rings of one slot")])
+    if answer["legal"]:
+        terminal.notes(out, [answer["reason"]])
+    else:
+        fitting = max(smallest_ring(answer["draft_tokens"] or 1), 16)
+        terminal.notes(out, [f"--linear-replayssm-cache-len {fitting}"], label="use")
