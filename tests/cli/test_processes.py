@@ -23,6 +23,7 @@ LINES = {
     "report": ("kimi-k3", "-o", "none.pdf"),
     "models": ("show", "kimi-k3"),
     "schema": ("rules",),
+    "weights": ("kimi-k3", "--tp", "8"),
 }
 
 
