@@ -85,6 +85,8 @@ COMMON = Grammar(
         Form("oom", "HIP out of memory.", _OOM, 200, bare=True),
         Form("oom", "NPU out of memory.", _OOM, 200, bare=True),
         Form("oom", "XPU out of memory.", _OOM, 200, bare=True),
+        Form("gpu_fault", "Memory access fault by GPU", (("why", "Reason: {rest}"),), 300, bare=True, error=""),
+        Form("gpu_fault", "an illegal memory access was encountered", (), 60),
     ),
     needles=(Needle(b"size", b"z"), Needle(b"GB", b"B"), Needle(b"iB", b"B"), Needle(b"memory", b"E")),
     fragments=rb"GB|GiB|MiB|MB|Loaded w",

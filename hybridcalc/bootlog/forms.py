@@ -16,9 +16,9 @@ its unit, or the words that must follow. So 25|7 is 257 before ", conv_state", a
 
 Kinds of figures: ``{size}`` with its unit (GB, MB, GiB, MiB), ``{gib}`` and ``{mib}`` one whose unit stands elsewhere,
 ``{count}`` a whole number, ``{number}`` one with decimals, ``{word}`` a name, ``{path}`` one with slashes, ``{dtype}``
-and ``{mode}`` one of a few, ``{error}`` the exception that a line opens with, ``{device}`` a name as llama.cpp has
-them, ``{text}`` words up to the line's end; ``{*}`` skips a few characters. A figure that is cut off, replaced by dots
-or by a ``{placeholder}`` matches none of them.
+and ``{mode}`` one of a few, ``{error}`` the exception that a line opens with and what it says, ``{device}`` a name as
+llama.cpp has them, ``{text}`` a few words, ``{rest}`` all up to the line's end; ``{*}`` skips a few characters. A
+figure that is cut off, replaced by dots or by a ``{placeholder}`` matches none of them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ _MOST_DIGITS = 3000
 """Of a number; a longer one is none: the stretch of text that is read may have cut it."""
 DTYPES = ("bfloat16", "float16", "float32", "float8_e4m3fnuz", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn_x2",
            "fp8_e4m3", "fp8_e5m2", "fp8", "int8", "uint8")  # fmt: skip
-_FIGURE = re.compile(r"\{(size|gib|mib|count|number|word|path|dtype|mode|error|device|text)\}")
+_FIGURE = re.compile(r"\{(size|gib|mib|count|number|word|path|dtype|mode|error|device|text|rest)\}")
+RAISED = rb"[A-Za-z_][\w.]{0,60}(?:Error|Exception|Interrupt)(?=[:\s]|\Z)"
+"""The name of an exception, as a traceback's last line opens with it."""
 _DEVICE = rb"(?<!\w)(?![KMG]i?B)[A-Z][A-Za-z]{1,11}(?:[0-9]{1,3}|[_-][A-Z]\w{1,11})?+(?:\[[\w.:]{1,40}\])?(?!\w)"
 _BETWEEN = rb"[^():\n\v]{0,24}"
 
@@ -140,12 +142,14 @@ def _figure(kind: str, after: str) -> bytes:
         return rb"[\w./@~-][\w./@:~+-]{0,200}"
     if kind == "device":
         return _DEVICE
+    if kind == "rest":
+        return rb"[^\n\v]{1,240}"
     if kind == "text":
         return rb"[^\s=:|,][^\n\v=|,]{0,80}"
     if kind == "word":
         return rb"\w(?:[\w-]|\.(?=\w))*+(?![{}(])"
     if kind == "error":
-        return rb"(?<=[\n\v])[A-Za-z_][\w.]{0,60}(?:Error|Exception|Interrupt)(?=[:\s]|\Z)"
+        return rb"(?<=[\n\v])" + RAISED + rb"(?::[^\n\v]{0,200})?"
     if kind == "mib":
         return _NUMBER + _NUMBER_ENDS + rb"(?!" + SPACE + rb"[A-LN-Za-z]*B)"
     if kind in ("number", "gib"):
@@ -336,7 +340,7 @@ def _at_word(pattern: bytes) -> bytes:
 
 def printed(token: bytes, kind: str) -> Value | None:
     """The figure in ``token``; None where there is no whole number in it. ``kind`` as in a template."""
-    if kind in ("word", "path", "dtype", "mode", "error", "device", "text"):
+    if kind in ("word", "path", "dtype", "mode", "error", "device", "text", "rest"):
         return LINE_END.sub(b"", token).strip(b"' ").decode(errors="replace").removeprefix("torch.")
     text = digits(token)
     if text is None:

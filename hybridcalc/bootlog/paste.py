@@ -9,8 +9,8 @@ cuts in half stay cut: mending them is the grammars' business, who know what may
 
 Handled: colour codes, raw or escaped; CR and CRLF; JSON log lines; indentation; ``>`` quotes; ``#``, ``//`` comments,
 bullets and string quotes; table pipes; grep's numbers and file names; prefixes of docker compose, containerd, kubectl,
-journald, syslog, Ray and srun; backticks, bold, no-break spaces, fullwidth punctuation; lines that a screen filled
-up with blanks.
+journald, syslog, Ray and srun; backticks, bold, no-break spaces, fullwidth punctuation, HTML's ``&#58;``; lines that a
+screen filled up with blanks.
 Left out: prefixes not in that list, where they are repeated in the middle of a wrapped line.
 """
 
@@ -42,16 +42,22 @@ _BACKSLASHED = re.compile(rb"\\\\{0,3}" + _ESCAPED + rb"(?:\\{1,4}" + _ESCAPED +
 _BACKSLASHED_AS = bytes.maketrans(b"\\nrt", b"\0\v\v ")
 
 _LOOKALIKES = {
-    b"\xc2\xa0": b" ", b"\xe2\x80\xaf": b" ", b"\xe2\x80\x89": b" ", b"\xe3\x80\x80": b" ", b"&nbsp;": b" ",
+    b"\xc2\xa0": b" ", b"\xe2\x80\xaf": b" ", b"\xe2\x80\x89": b" ", b"\xe3\x80\x80": b" ",
     b"\xef\xbc\x8c": b",", b"\xef\xbc\x9a": b":", b"\xe3\x80\x81": b",", b"\xe2\x94\x82": b"|",
     b"\xef\xbb\xbf": b"", b"\xe2\x80\x8b": b"", b"`": b"", b"**": b"",
+}  # fmt: skip
+_ENTITY = re.compile(rb"&(?:amp;)?(?:#([0-9]{1,6})|#[xX]([0-9a-fA-F]{1,5})|([a-z]{2,6}));")
+_NAMED = {
+    b"lt": b"<", b"gt": b">", b"amp": b"&", b"quot": b'"', b"apos": b"'", b"colon": b":", b"equals": b"=",
+    b"comma": b",", b"num": b"#", b"lowbar": b"_", b"period": b".", b"lpar": b"(", b"rpar": b")", b"lsqb": b"[",
+    b"rsqb": b"]", b"vert": b"|", b"nbsp": b" ",
 }  # fmt: skip
 _LOOKALIKE = re.compile(b"|".join(re.escape(seen) for seen in _LOOKALIKES))
 
 _LINE_PREFIX = re.compile(
     rb"""[\n\v](?:(?P<empty>[\x20\t\0]++(?=[\n\v])(?:[\n\v][\x20\t\0]++(?=[\n\v]))*+) | (?:  # lines of blanks
         [\x20\t\0]+                                                # indentation, and the blanks of a colour code
-      | > | &gt;                                                    # a quoted mail or answer
+      | >                                                           # a quoted mail or answer
       | \#+(?=[\x20\t]) | //(?=[\x20\t]) | [-*](?=[\x20\t]) | \+   # comments, bullets, a diff
       | \|                                                          # the first cell of a table row
       | [frb]?["']                                                  # a string in a script or a list
@@ -90,6 +96,7 @@ def plain(raw: bytes) -> Plain:
     text = _COLOUR.sub(_blank, raw)
     text = _JSON_LINE.sub(_without_json, text)
     text = _BACKSLASHED.sub(_unescaped, text)
+    text = _ENTITY.sub(_unquoted, text)
     text = text.replace(b"\r", b"\v")
     text = _PADDED.sub(_line_end, text)
     text = _LOOKALIKE.sub(_in_ascii, text)
@@ -116,6 +123,16 @@ def _without_json(match: re.Match[bytes]) -> bytes:
 def _unescaped(match: re.Match[bytes]) -> bytes:
     """The characters that a row of escapes stands for, each after as many blanks as it had backslashes."""
     return match[0].translate(_BACKSLASHED_AS)
+
+
+def _unquoted(match: re.Match[bytes]) -> bytes:
+    """The character that HTML wrote as ``&#58;`` or ``&colon;``; what names none stays."""
+    decimal, hexadecimal, name = match.groups()
+    if name is not None:
+        character = _NAMED.get(name)
+    else:
+        character = chr(int(decimal) if decimal else int(hexadecimal, 16)).encode(errors="replace")
+    return match[0] if character is None else character.ljust(len(match[0]), b"\0")
 
 
 def _without_prefix(match: re.Match[bytes]) -> bytes:

@@ -8,7 +8,7 @@ not read: they are advice. Source: vLLM 0.22 and 0.33 (v1/core, v1/worker, confi
 from __future__ import annotations
 
 from hybridcalc.bootlog.boots import Grammar
-from hybridcalc.bootlog.forms import CUT_COUNT, SPACE, Form, spelt
+from hybridcalc.bootlog.forms import CUT_COUNT, RAISED, SPACE, Form, spelt
 
 _ONE_REQUEST = (
     spelt("To serve at least one request")
@@ -24,6 +24,11 @@ _SEQS_EXCEED = (
 )
 
 _STORED = spelt("The model") + rb".{1,3}" + spelt("s max seq len (") + CUT_COUNT + rb"\)" + SPACE + spelt("is larger")
+_LOGGED = (
+    spelt("ERROR")
+    + rb" +[0-9-]{5} [0-9:]{8} \[(?:core|multiproc_executor|worker_base|gpu_worker|ray_\w{1,20})\.py:[0-9]+\] +"
+)
+"""In front of each line of a traceback, where a process of the engine died of it."""
 _CONCURRENCY = (
     ("max_model_len", "concurrency for {count} tokens", "max_model_len"),
     ("concurrency", "per request: {number}x", "max_concurrency"),
@@ -124,6 +129,10 @@ FORMS = (
           ("kv_usage_pct", "KV cache usage: {number}%")), 300, serving=True, moment="while serving"),
     Form("ready", "Application startup complete",
          repeats=True, mark=True, settled=True, up=True, mends=True, moment="while serving"),
+    Form("specs_differ", "failed to convert the KV cache specs", (), 40, repeats=True, error=""),
+    Form("pages_differ", "assert new_spec.page_size_bytes == max_page_size", (), 40, repeats=True, error=""),
+    Form("raised", "ERROR ... SomeError: what happened", (("what", "] {rest}"),), 400,
+         _LOGGED + rb"(?=" + RAISED + rb")", repeats=True, error="", aftermath=True),
     Form("engine_failed", "EngineCore failed to start", repeats=True, error="", aftermath=True),
     Form("engine_failed", "Engine core initialization failed"),
     Form("engine_failed", "EngineCore encountered a fatal error"),

@@ -69,6 +69,10 @@ def diagnose_log(source: str | os.PathLike[str], question: Question, *, whole: b
         findings.append(finding("HC102", f"{len(boots):,} boots are read: {only}, of the others the figures are given"))
     name = "stdin" if os.fspath(source) == "-" else os.fspath(source)
     answers = tuple(diagnose(boots, question))
+    for engine in dict.fromkeys(boot.engine for boot in boots if len(boots) > 1):
+        together = getattr(room(engine, "diagnosis"), "together", None)
+        if together is not None:
+            together([answer for answer in answers if answer.boot.engine == engine])
     return LogAnswer(name, answers, tuple(findings), merged(boots), tuple(text for text in said if text not in damage))
 
 

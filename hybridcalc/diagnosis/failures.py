@@ -26,7 +26,7 @@ def failures(answer: Diagnosis, causes: Causes) -> bool:
     boot = answer.boot
     errors = boot.errors
     for error in _distinct(errors):
-        explain = causes.get(error.kind) or (out_of_memory if error.kind == "oom" else unexplained)
+        explain = causes.get(error.kind) or _SHARED.get(error.kind, unexplained)
         answer.findings.append(explain(boot, error))
     answer.findings = list(dict.fromkeys(answer.findings))
     return bool(errors)
@@ -65,3 +65,14 @@ def moment_before(boot: Boot, error: Record) -> tuple[str, Printed | None]:
         step = boot.form(record.kind).moment or step
         left = record.size("avail") or left
     return step, left
+
+
+def _gpu_fault(boot: Boot, error: Record) -> Finding:
+    step, _ = moment_before(boot, error)
+    why = f": {said.rstrip('.')}" if (said := error.word("why")) else ""
+    message = f"line {error.line}: a memory access fault of the GPU ended it {step}".rstrip() + why
+    return finding("HC128", message, "no setting of memory mends it: try another release of the engine or the driver")
+
+
+_SHARED: Causes = {"oom": out_of_memory, "gpu_fault": _gpu_fault}
+"""Causes that no engine needs to say more about."""

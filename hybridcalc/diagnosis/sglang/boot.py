@@ -29,12 +29,12 @@ from hybridcalc.diagnosis.sglang.evidence import (
     KV_SIZES,
     SCRATCH_SIZES,
     STATE_SIZES,
-    UNKNOWN_PAGE,
     Case,
     Flags,
     Pools,
     SglangDerived,
     flags_of,
+    largest_page,
     sizes_text,
 )
 from hybridcalc.diagnosis.sglang.failures import CAUSES
@@ -57,7 +57,8 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     answer = Diagnosis(boot, version=version_of(boot), derived=derived)
     model = question.model or _echoed_model(flags)
     case = Case(answer, derived, flags, args, Pools(boot, args), model, question.workload)
-    identify(answer, case.pools, args, model, named=question.model is not None)
+    identify(answer, case.pools, args, model, named=question.model is not None, stated=flags.given)
+    unknown = _unknown_model(flags) if model is None and answer.candidates else None
     sizes = {candidate.sizes for candidate in answer.candidates}
     if len(sizes) == 1 or (sizes and question.model is not None):
         case.best = answer.candidates[0]
@@ -76,8 +77,14 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     _serving(case)
     if not failed:
         settings_for(case)
+    _wanted(case)
     version = f" {answer.version}" if answer.version else ""
-    head = f"SGLang{version}" + (f", {case.best.describe()}" if case.best else "")
+    guess = case.best.describe() if case.best else ""
+    if unknown is not None:
+        answer.model_guess = unknown
+        answer.find("HC107", f"{unknown} is no preset; it has the sizes of {answer.names}", "give its config.json")
+        guess = f"{unknown}, sized as {guess}" if guess else unknown
+    head = f"SGLang{version}" + (f", {guess}" if guess else "")
     answer.conclude(head, _verdict(case), failed)
     answer.findings = list(dict.fromkeys(answer.findings))
     return answer
@@ -104,11 +111,18 @@ def _echoed_model(flags: Flags) -> Architecture | None:
     return None
 
 
+def _unknown_model(flags: Flags) -> str | None:
+    """The name of the model that the boot was started with, where it is a name and no preset's."""
+    name = (flags.model or "").rstrip("/").rpartition("/")[2]
+    return name if any(letter.isdigit() for letter in name) and find_preset(name) is None else None
+
+
 def _constants(case: Case) -> Constants | None:
     answer, pools, exact = case.answer, case.pools, None
     if answer.candidates:
         best = answer.candidates[0]
-        certain = len({candidate.sizes for candidate in answer.candidates}) == 1 or case.model is not None
+        one = len({candidate.sizes for candidate in answer.candidates}) == 1 and _unknown_model(case.flags) is None
+        certain = one or case.model is not None
         exact = Exact(best.model, best.state_bytes, best.kv_bytes or None, certain)
     slot, conv, ssm, cell = (whole_range(one) for one in (pools.slot, pools.conv, pools.ssm, pools.cell))
     known = exact is not None or any(one is not None for one in (slot, conv, ssm, cell))
@@ -161,15 +175,31 @@ def _kv_rows(case: Case, origin: str) -> None:
             answer.step("KV pool", "T x cell", f"{tokens:,} x {best.kv_bytes:,}", total, "bytes", _CONFIGURATOR)
         elif case.pools.cell is not None:
             low, high = whole_range(case.pools.cell) or (0, 0)
-            arithmetic = f"{low:,} to {high:,} B a token (printed {printed})"
+            size = f"{low:,} to {high:,} B" if case.pools.tokens_sized else f"at most {high:,} B"
+            arithmetic = f"{size} a token (printed {printed})"
         answer.row(f"line {kv.line}", f"{tokens:,} tokens", arithmetic)
     elif tokens:
         line = next((summary.line for summary in boot.of("summary")), boot.line)
         answer.row(f"line {line}", f"{tokens:,} tokens", "the summary's figure")
     if case.slots_per_request is not None:
         answer.step("S", "slots a request holds", origin or "printed", case.slots_per_request, "slots", "the log")
+    _host_rows(case)
     for draft in draft_pools(boot)[:1]:
         answer.row(f"line {draft.line}", "draft model's KV", f"printed {sizes_text(draft, *KV_SIZES)} GiB")
+
+
+def _host_rows(case: Case) -> None:
+    """The host pools of a hierarchical cache: tokens and states that the GPU does not hold."""
+    answer, best = case.answer, case.best
+    for pool in case.boot.of("hicache_kv")[:1]:
+        held, size = pool.count("tokens"), pool.size("host_gb")
+        each = f"{float(size.number * 10**9 / held):,.0f} B each = " if held and size is not None else ""
+        what = f"{held:,} tokens on the host" if held else "KV on the host"
+        answer.row(f"line {pool.line}", what, f"{each}{size.text} GB (10**9 B)" if size is not None else "")
+    for pool in case.boot.of("hicache_mamba")[:1]:
+        size = pool.size("host_gb")
+        slots = f", about {int(size.number * 10**9 / best.state_bytes):,} slots" if size and best is not None else ""
+        answer.row(f"line {pool.line}", "states on the host", f"{size.text} GB (10**9 B){slots}" if size else "")
 
 
 def _drafts(pools: Pools) -> int | None:
@@ -191,7 +221,7 @@ def _memory(case: Case) -> None:
     cell = _point(best.kv_bytes) if best and best.kv_bytes else pools.cell
     if slot is None or cell is None or slot[1] <= 0 or cell[0] <= 0:
         return
-    page = case.flags.args.page_size or UNKNOWN_PAGE[1]
+    page = largest_page(pools.tokens, case.flags.args)
     kv = pools.tokens * cell[0], (pools.tokens + page) * cell[1]
     states = ((pools.slots + 1) * slot[0] + pools.scratch[0], (pools.slots + 1) * slot[1] + pools.scratch[1])
     rest = states[0] + kv[0], states[1] + kv[1]
@@ -204,6 +234,8 @@ def _memory(case: Case) -> None:
         "GiB",
         "SGLang mem_cache/kv_cache_configurator.py",
     )
+    if not pools.tokens_sized and not (best and best.kv_bytes):
+        return
     old = not rules_for(case.args.engine_version)[0].padding_slot_charged
     given = states[0] - (slot[0] if old else 0), states[1] + (0 if old else slot[1])
     ratio = given[0] / kv[1], given[1] / max(kv[0] - slot[1], Fraction(1))
@@ -272,6 +304,9 @@ def _notes_on_pools(case: Case) -> None:
             which = "; ".join(f"{pool.rank or 'a rank'} {_pool_text(pool)}" for pool in kept[:MOST_NAMED])
             answer.find("HC103", f"ranks differ in their {name} pools: {which}")
     sizes = len({candidate.sizes for candidate in answer.candidates})
+    if pools.cell is not None and not pools.tokens_sized:
+        printed = sizes_text(pools.kv, *KV_SIZES) if pools.kv is not None else ""
+        answer.find("HC107", f"the KV pool is printed as {printed} GiB: what a token takes is not known")
     if sizes > 1 or len({candidate.model for candidate in answer.candidates}) > 1:
         same = "all of the same sizes" if sizes == 1 else "the printed figures do not decide"
         answer.find("HC107", f"fits {answer.names}: {same}", "" if sizes == 1 else "--model says which it is")
@@ -334,6 +369,35 @@ def _notes_on_requests(case: Case) -> None:
     elif not each and slots > 12 * requests:
         use = f"{slots:,} slots for {requests_text(requests)} at 5 each at most"
         answer.find("HC111", f"{use}: {needed:,} would do", fix)
+
+
+def _wanted(case: Case) -> None:
+    """Whether the requests that are asked for run, and what they take of each pool."""
+    pools, wanted, length = case.pools, case.workload.wanted, case.workload.mean_length
+    each = case.slots_per_request or case.derived.slots_per_request
+    if wanted is None:
+        return
+    takes, fixes, admitted = list[str](), list[str](), [pools.requests] if pools.requests is not None else []
+    if each and pools.slots is not None:
+        admitted.append(pools.slots // each)
+        takes.append(f"{wanted * each:,} slots ({wanted} x {each}) of {pools.slots:,}")
+        if pools.slots < wanted * each:
+            fixes.append(f"--max-mamba-cache-size {wanted * each + 1}")
+    if length is not None and pools.tokens:
+        admitted.append(int(pools.tokens // length))
+        takes.append(f"{int(wanted * length):,} tokens of {pools.tokens:,}")
+        if pools.tokens < wanted * length:
+            fixes.append("more memory for KV")
+    if not admitted:
+        return
+    run = min(admitted) if case.derived.requests is None else min(*admitted, case.derived.requests)
+    if pools.requests is not None and pools.requests < wanted and not case.boot.of("capped"):
+        fixes.append(f"--max-running-requests {wanted}")
+    said = f"{requests_text(wanted)} want " + " and ".join(takes) if takes else f"{requests_text(wanted)} are wanted"
+    if run < wanted:
+        case.answer.find("HC155", f"{said}: {run} run", ", ".join(fixes))
+    elif takes:
+        case.answer.find("HC155", f"{said}: they run", severity="note")
 
 
 def _serving(case: Case) -> None:

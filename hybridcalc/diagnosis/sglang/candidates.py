@@ -28,7 +28,6 @@ from hybridcalc.diagnosis.sglang.evidence import (
     exact_sizes,
     fits,
     impossible,
-    kv_sizes,
     mismatches,
 )
 from hybridcalc.engines.sglang.config import ServerArgs
@@ -37,7 +36,7 @@ from hybridcalc.engines.sglang.kv import kv_dtype
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.units import short_dtype
+from hybridcalc.units import parse_dtype, short_dtype
 
 LIKELY_TP = (1, 2, 4, 8, 16, 32)
 KV_DTYPES = {
@@ -50,29 +49,60 @@ _SSM = ("", "float32", "bfloat16")
 _RANK_NUMBER = re.compile(r"TP([0-9]+)(?:(?:\.{2,3}|-)(?:TP)?([0-9]+))?")
 
 
-def identify(answer: Diagnosis, pools: Pools, args: ServerArgs, model: Architecture | None, *, named: bool) -> None:
+def identify(
+    answer: Diagnosis,
+    pools: Pools,
+    args: ServerArgs,
+    model: Architecture | None,
+    *,
+    named: bool,
+    stated: frozenset[str] = frozenset(),
+) -> None:
     """Find the models that fit the pools, or the size of a slot that a refusal prints, and say where none does.
 
-    ``model`` alone is tried where it is known, and it must fit where the caller ``named`` it.
+    ``model`` alone is tried where it is known, and it must fit where the caller ``named`` it. Flags that are ``stated``
+    rule out what does not agree with them, as long as something does.
     """
     state = pools.state if pools.state and pools.state.count("slots") and not impossible(pools.state) else None
     state = state if state is not None and state.sizes(*STATE_SIZES) else None
-    kv = pools.kv if pools.kv and kv_sizes(pools.kv) else None
+    kv = pools.kv if pools.tokens_sized else None
     if state is None and answer.boot.size("refused_hybrid", "per_slot") is None:
         return
     printed = (pools.kv.word("dtype") if pools.kv else None) or answer.boot.word("kv_dtype", "kv_dtype")
-    answer.candidates = candidates(answer.boot, state, kv, printed, args, model)
+    answer.candidates = _as_stated(candidates(answer.boot, state, kv, printed, args, model), args, stated)
     if answer.candidates:
         answer.model_guess = answer.candidates[0].describe()
     elif named and model is not None and state is not None:
         try:
-            exact = exact_sizes(architecture_constants(model, args, rules_for(args.engine_version)[0]))
-            said = "; ".join(mismatches(exact, state, kv, args))
+            said = "; ".join(_why_not(model, state, kv, printed, args))
         except HybridcalcError as error:
             said = error.message
         answer.find("HC101", f"the log does not match {model.name}: {said}", "no tp and no dtypes tried make it fit")
     else:
         answer.find("HC107", "none of the known models fits these pools at TP 1 to 32")
+
+
+def _as_stated(found: tuple[Candidate, ...], args: ServerArgs, stated: frozenset[str]) -> tuple[Candidate, ...]:
+    """The candidates that agree with the flags that are stated; all of them where none does."""
+    wanted = short_dtype(parse_dtype(args.mamba_ssm_dtype)) if args.mamba_ssm_dtype else ""
+    if "tp_size" in stated:
+        tp = args.tp_size // max(1, args.attn_dp_size)
+        found = tuple(one for one in found if one.tp == tp) or found
+    if "mamba_ssm_dtype" in stated and wanted:
+        found = tuple(one for one in found if one.ssm_dtype in ("", wanted)) or found
+    return found
+
+
+def _why_not(
+    model: Architecture, state: Record, kv: Record | None, dtype: str | None, args: ServerArgs
+) -> Iterator[str]:
+    """What the log prints that the model has not: as the flags have it, with the KV dtype that is printed."""
+    printed = KV_DTYPES.get(dtype or "", (args.kv_cache_dtype,))
+    tried = args if args.kv_cache_dtype in printed else replace(args, kv_cache_dtype=printed[0])
+    exact = exact_sizes(architecture_constants(model, tried, rules_for(args.engine_version)[0]))
+    yield from mismatches(exact, state, kv, args)
+    if tried is not args and args.kv_cache_dtype != "auto":
+        yield f"its KV is {dtype}, not {args.kv_cache_dtype}"
 
 
 def candidates(

@@ -27,8 +27,8 @@ from hybridcalc.engines.sglang.constants import Constants
 from hybridcalc.errors import InputError
 from hybridcalc.units import GIB
 
-UNKNOWN_PAGE = (1, 64)
-"""Tokens of the padding page when --page-size is not given: SGLang's smallest and largest usual page."""
+PAGES = (256, 128, 64, 32, 16, 1)
+"""Tokens of the padding page when --page-size is not given: those that kernels ask for. The tokens are whole pages."""
 LARGEST_POOL_GIB = 1024
 STATE_SIZES, SCRATCH_SIZES, KV_SIZES = ("conv", "ssm"), ("intermediate_ssm", "intermediate_conv"), ("kv", "k", "v")
 
@@ -59,7 +59,9 @@ class SglangDerived(Derived):
 
 
 class Flags(NamedTuple):
-    """The flags a boot was started with, as far as they are known, where from, and the model they name."""
+    """The flags a boot was started with, as far as they are known, where from, and the model they name; ``given`` are
+    those that are stated, the engine's own defaults too.
+    """
 
     args: ServerArgs
     source: str = ""
@@ -74,7 +76,7 @@ def flags_of(boot: Boot, question: Question) -> Flags:
     if launch is not None and isinstance(launch.args, ServerArgs):
         unset = ServerArgs()
         names = (name for name in ServerArgs.__dataclass_fields__ if getattr(launch.args, name) != getattr(unset, name))
-        return Flags(launch.args, "the launch line", None, frozenset(names), True)
+        return Flags(launch.args, "the launch line", launch.model, frozenset((*names, "tp_size")), True)
     said = echoed(boot.of("arguments"))
     if not said:
         return Flags(ServerArgs())
@@ -123,6 +125,11 @@ class Pools:
         """Bytes of a token."""
         return token_range(self.kv, self.args)
 
+    @property
+    def tokens_sized(self) -> bool:
+        """Whether the KV pool's size is printed, and is not 0.00 GB, which says nothing of a token."""
+        return self.cell is not None and self.cell[0] > 0
+
     @cached_property
     def scratch(self) -> Range:
         """Bytes of the draft states; nothing where none are printed."""
@@ -158,9 +165,13 @@ def token_range(kv: Record | None, args: ServerArgs) -> Range | None:
     sizes, tokens = (kv_sizes(kv), kv.count("tokens")) if kv is not None else ([], None)
     if not sizes or tokens is None:
         return None
-    pages = (args.page_size, args.page_size) if args.page_size else UNKNOWN_PAGE
     low, high = _sum(sizes)
-    return low / (tokens + pages[1]), high / (tokens + pages[0])
+    return low / (tokens + largest_page(tokens, args)), high / (tokens + (args.page_size or PAGES[-1]))
+
+
+def largest_page(tokens: int, args: ServerArgs) -> int:
+    """Tokens that the padding page has at most."""
+    return args.page_size or next(page for page in PAGES if tokens % page == 0)
 
 
 def _sum(sizes: list[Printed]) -> Range:

@@ -121,6 +121,8 @@ def _limit(case: Case, slots_per_request: int) -> int | None:
         return max(1, asked // max(1, case.flags.args.attn_dp_size))
     if pools.requests is None or pools.slots is None:
         return None
+    if case.boot.count("capped", "max_running_requests") == pools.requests:
+        return None  # the slots made the limit
     if slots_per_request == 1 and pools.requests == pools.slots:
         return pools.requests  # without prefixes the limit itself is K
     return pools.requests if pools.requests < pools.slots // slots_per_request else None
@@ -156,16 +158,22 @@ def _by_plan(case: Case, model: Architecture, args: ServerArgs, rest_gib: float)
     answer.steps += planned.steps
     if workload.mean_length is None:
         state_requests = planned.max_mamba_cache_size // planned.slots_per_request
-        answer.binding = "state" if planned.max_running_requests == state_requests else "limit"
+        answer.binding = _binding(case, "state" if planned.max_running_requests == state_requests else "limit")
         derived.requests = planned.max_running_requests
         return
     capacity = planned.capacity
-    answer.binding, derived.requests = planned.binding, planned.concurrency
+    answer.binding, derived.requests = _binding(case, planned.binding), planned.concurrency
     derived.state_requests, derived.kv_requests = capacity.state_requests, capacity.kv_requests
     _idle(case, capacity.idle_percent)
     answer.suggestions = [] if derived.tokens_pinned else list(planned.suggestions)
     if planned.args.dp_size > 1:
         answer.row("workers", f"{planned.args.dp_size}", "figures are per worker")
+
+
+def _binding(case: Case, planned: str | None) -> str | None:
+    """What binds: the state pool where the log says that it made the limit."""
+    capped = case.boot.count("capped", "max_running_requests")
+    return "state" if planned == "limit" and capped and capped == case.pools.requests else planned
 
 
 def _by_sizes(case: Case) -> None:
@@ -174,10 +182,11 @@ def _by_sizes(case: Case) -> None:
     if workload.mean_length is None:
         if case.slots_per_request is not None and pools.slots is not None:
             state = pools.slots // case.slots_per_request
-            answer.binding = "limit" if limit is not None and limit < state else "state" if limit == state else None
+            binding = "limit" if limit is not None and limit < state else "state" if limit == state else None
+            answer.binding = _binding(case, binding)
             derived.requests = limit if answer.binding else None
         return
-    if pools.state is None or pools.kv is None:
+    if pools.state is None or pools.kv is None or not pools.tokens_sized:
         return
     guesses = STRATEGIES.get(case.slots_per_request or 0, ({},))
     args = replace(case.args, **guesses[0])  # type: ignore[arg-type]  # each of its field's kind
@@ -195,7 +204,7 @@ def _by_sizes(case: Case) -> None:
         return
     derived.state_requests, derived.kv_requests = today.state_requests, today.kv_requests
     if limit is not None and limit < today.running:
-        answer.binding, derived.requests = "limit", limit
+        answer.binding, derived.requests = _binding(case, "limit"), limit
         return  # no other split of the memory runs more than the limit
     answer.binding, derived.requests = today.binding, today.running
     derived.slots_per_request = derived.slots_per_request or balance.slots.count

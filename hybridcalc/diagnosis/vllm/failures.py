@@ -36,11 +36,37 @@ def _not_free(boot: Boot, error: Record) -> Finding:
     return finding("HC129", message, fix)
 
 
+_NO_CAUSE = (
+    "Engine core initialization failed",
+    "Worker failed with error",
+    "WorkerProc",
+    "Executor failed",
+    "EngineDeadError",
+)
+"""Exceptions that pass on what another one says."""
+
+
 def _ended(boot: Boot, error: Record) -> Finding:
     available = boot.size("available", "available")
     if available is not None and available.value <= 0:
         return _no_blocks(boot, error)
+    raised = [(one.line, what) for one in boot.of("raised") if (what := one.word("what"))]
+    said = next((pair for pair in raised if not any(words in pair[1] for words in _NO_CAUSE)), None)
+    if said is not None:
+        return finding("HC128", f"line {said[0]}: {said[1]}", "the traceback above it says where")
     return finding("HC128", "the engine failed to start", "the lines above it say why")
+
+
+def _specs_differ(boot: Boot, error: Record) -> Finding:
+    message = "the hybrid KV cache manager is off, and layers of several kinds cannot do without it (failed to convert)"
+    fix = "a connector without hybrid caches turns it off (--kv-transfer-config, --kv-offloading-backend), as does "
+    return finding("HC128", f"line {error.line}: {message}", f"{fix}--disable-hybrid-kv-cache-manager: drop it")
+
+
+def _pages_differ(boot: Boot, error: Record) -> Finding:
+    message = "layers of two kinds have pages that are no multiples of each other (page_size_bytes == max_page_size)"
+    fix = "a draft model's page above the state's does that: another draft or none, or a --block-size that both share"
+    return finding("HC128", f"line {error.line}: {message}", fix)
 
 
 def _no_blocks(boot: Boot, error: Record) -> Finding:
@@ -98,4 +124,7 @@ CAUSES: Causes = {
     "no_auto_fit": _no_token,
     "startup_refused": _not_free,
     "engine_failed": _ended,
+    "raised": _ended,
+    "specs_differ": _specs_differ,
+    "pages_differ": _pages_differ,
 }
