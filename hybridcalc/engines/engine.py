@@ -338,8 +338,9 @@ class Starter(NamedTuple):
     ``model_flags`` name the model, the engine's own name for it first. ``images``: a pattern of names of images whose
     entrypoint it is, or into which its arguments go; ``own_images`` are its own, whose tags are its versions.
     ``appended``: variables whose words images append to its arguments; ``configured``: patterns of images that make its
-    flags of variables, each with what those begin with. ``controllers``: kinds and formats for which a
-    controller starts it unnamed; ``parallelism``: the flags that KServe makes of the fields of that name.
+    flags of variables, each with what those begin with; ``classes``: what a program constructs that serves with it.
+    ``controllers``: kinds and formats for which a controller starts it unnamed; ``parallelism``: the flags that KServe
+    makes of the fields of that name.
     """
 
     programs: tuple[tuple[str, ...], ...] = ()
@@ -348,6 +349,7 @@ class Starter(NamedTuple):
     own_images: tuple[str, ...] = ()
     appended: tuple[str, ...] = ()
     configured: tuple[tuple[str, str], ...] = ()
+    classes: frozenset[str] = frozenset()
     controllers: frozenset[str] = frozenset()
     parallelism: Mapping[str, str] = {}
 
@@ -457,6 +459,7 @@ ENGINES = Engines({
             ("--model-path", "--model"),
             images=r"(^|[/.-])sglang($|[:@/-])|sglang-runtime",
             own_images=("lmsysorg/sglang",),
+            classes=frozenset({"Engine", "ServerArgs"}),
             appended=("SGLANG_EXTRA_ARGS",),
         ),
         _in_all_rooms("sglang"),
@@ -472,6 +475,7 @@ ENGINES = Engines({
             ("--model",),
             images=r"vllm-openai|vllm-runtime|(^|/)vllm(-[a-z-]+)?($|[:@/])|lmcache/vllm|llm-d(-cuda)?($|[:@])",
             own_images=("vllm/vllm-openai",),
+            classes=frozenset({"LLM", "EngineArgs", "AsyncEngineArgs"}),
             appended=("VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "NIM_PASSTHROUGH_ARGS"),
             configured=((r"(^|/)nim/", "NIM_"), (r"worker-(v[0-9]+-)?vllm|vllm-worker", "")),
             controllers=frozenset({"LLMInferenceService", "Workspace", "vllmServe", "huggingface"}),

@@ -308,6 +308,36 @@ class Format(NamedTuple):
     shell: bool = True
 
 
+def _commands(kind: str) -> Callable[[Text, Outside, _Beside], Iterator[Deployment]]:
+    """A reader of files that hold commands and are no shell's."""
+
+    def read(text: Text, outside: Outside, beside: _Beside) -> Iterator[Deployment]:
+        from hybridcalc.manifests.taskfiles import read_commands
+
+        yield from read_commands(kind, text, outside)
+
+    return read
+
+
+def _read_hcl(text: Text, outside: Outside, beside: _Beside) -> Iterator[Deployment]:
+    from hybridcalc.manifests.hcl import body_of
+
+    yield from read_documents([body_of(text)], outside, beside.config_map)
+
+
+def _read_python(text: Text, outside: Outside, beside: _Beside) -> Iterator[Deployment]:
+    from hybridcalc.manifests.pythonsource import read_python
+
+    yield from read_python(text, outside)
+
+
+_NO_LOOK = re.compile(r"(?!)").match
+_TASKS = (
+    ("makefile", r"(gnu)?makefile(\..*)?|.*\.(mk|mak)"), ("justfile", r"\.?justfile|.*\.just"),
+    ("procfile", r"procfile(\..*)?"), ("supervisord", r"supervisord?.*|.*\.(conf|ini)"),
+    ("tasks", r"\.?mise.*\.toml|pixi\.toml|makefile\.toml"), ("batch", r".*\.(cmd|bat)"), ("powershell", r".*\.ps1"),
+)  # fmt: skip
+"""Files that hold commands, by name (manifests/taskfiles.py)."""
 FORMATS = (
     Format(
         "dockerfile",
@@ -319,9 +349,10 @@ FORMATS = (
     Format(
         "unit", re.compile(r".*\.(service|container)"), re.compile(r"(?m)^\[(Service|Container)\]").search, read_unit
     ),
-    Format(
-        "guide", re.compile(r".*\.(md|mdx|markdown|rst|adoc|txt)"), re.compile(r"(?!)").match, _read_guide, walked=False
-    ),
+    *(Format(kind, re.compile(names), _NO_LOOK, _commands(kind), shell=False) for kind, names in _TASKS),
+    Format("hcl", re.compile(r".*\.(hcl|nomad|tf)"), _NO_LOOK, _read_hcl, shell=False),
+    Format("python", re.compile(r".*\.pyi?"), _NO_LOOK, _read_python, walked=False, shell=False),
+    Format("guide", re.compile(r".*\.(md|mdx|markdown|rst|adoc|txt)"), _NO_LOOK, _read_guide, walked=False),
     Format("documents", re.compile(r".*\.(ya?ml|json)"), _looks_like_yaml, _read_documents, shell=False),
 )
 """Every kind of file, the first that fits by name, else by content; a file that is none of them is a script."""

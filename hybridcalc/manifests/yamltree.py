@@ -75,7 +75,13 @@ class Scalar(Node):
     def word(self) -> Word:
         """The value as one word; unknown where a tag of somebody's own would make something of it."""
         if self.tag is not None and not self.tag.startswith("tag:yaml.org,2002:"):
-            return Word(self.value, self.source, self.begin, self.end, why=f"the tag {self.tag[:20]} decides it")
+            return Word(
+                self.value,
+                self.source,
+                self.begin,
+                self.end,
+                why=self.tag[1:] if self.tag.startswith("=") else f"the tag {self.tag[:20]} decides it",
+            )
         if "{{" in self.value and self.style not in ("|", ">") and TEMPLATE.search(self.value):
             return Word(self.value, self.source, self.begin, self.end, why="a template decides it")
         inner = 1 if self.style in ("'", '"') else 0

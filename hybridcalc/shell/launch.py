@@ -186,6 +186,11 @@ class Launchers:
         """Whether a word is a text that starts an engine, rather than a part of a command."""
         return " " in word and self.starting.search(word) is not None
 
+    def may_begin(self, word: str) -> bool:
+        """Whether a command that begins with a word may start an engine, itself or in a container."""
+        base = _base(word)
+        return base in SHELLS or base in RUNTIMES or base.startswith(self._heads)
+
     def may_start(self, words: Sequence[str]) -> bool:
         """Whether a command may start an engine, or a shell that does."""
         return any(self.named.search(word) or _base(word) in SHELLS for word in words)

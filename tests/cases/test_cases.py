@@ -29,8 +29,6 @@ hc058-advice-1
 rounded-memory-1
 estimate-1
 estimate-3
-silent-6
-silent-7
 flag-without-effect-1
 version-guess-1
 preset-1

@@ -23,13 +23,27 @@ def names(*paths: Path) -> list[str]:
 
 
 def test_a_walk_takes_deployment_files_and_leaves_the_rest(tmp_path: Path) -> None:
-    for name in ("a.yaml", "b.yml", "c.sh", "Dockerfile", "Dockerfile.cuda", "d.service", "notes.md", "x.py", "y.json"):
+    for name in (
+        "Makefile",
+        "a.tf",
+        "a.yaml",
+        "b.yml",
+        "c.sh",
+        "Dockerfile",
+        "Dockerfile.cuda",
+        "d.service",
+        "notes.md",
+        "x.py",
+        "y.json",
+    ):
         (tmp_path / name).write_text("x")
     (tmp_path / "run").write_text("#!/bin/sh\n")
     (tmp_path / "data").write_text("no script")
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "node_modules" / "z.yaml").write_text("x")
-    assert names(tmp_path) == ["Dockerfile", "Dockerfile.cuda", "a.yaml", "b.yml", "c.sh", "d.service", "run"]
+    assert names(tmp_path) == [
+        "Dockerfile", "Dockerfile.cuda", "Makefile", "a.tf", "a.yaml", "b.yml", "c.sh", "d.service", "run",
+    ]  # fmt: skip
     assert names(tmp_path / "*.y*ml", tmp_path / "a.yaml") == ["a.yaml", "b.yml"]
 
 

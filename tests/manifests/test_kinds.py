@@ -98,6 +98,69 @@ KINDS = {
         "```yaml\nservices: {a: {image: vllm/vllm-openai, command: --model org/n --max-num-seqs 2}}\n```\n",
         [("vllm", None, "org/m --max-num-seqs 4"), ("vllm", None, "--model org/n --max-num-seqs 2")],
     ),
+    "makefile": (
+        "Makefile",
+        "MODEL ?= org/m\nARGS := --max-model-len 8192 \\\n  --max-num-seqs 4\nserve:\n\t@export A=$$(id); \\\n"
+        "\tvllm serve $(MODEL) $(ARGS)\n",
+        [("vllm", None, "org/m --max-model-len 8192 --max-num-seqs 4")],
+    ),
+    "justfile": (
+        "justfile",
+        "model := env('MODEL', 'org/m')\nserve n='4':\n    @vllm serve {{model}} \\\n      --max-num-seqs {{ n }}\n",
+        [("vllm", None, "org/m --max-num-seqs 4")],
+    ),
+    "procfile": (
+        "Procfile",
+        "web: vllm serve org/m\nx: sh -c 'sglang serve org/n'\n",
+        [("vllm", None, "org/m"), ("sglang", None, "org/n")],
+    ),
+    "supervisord": (
+        "supervisord.conf",
+        '[program:v]\ncommand=/v/vllm serve org/m\n  --max-num-seqs %(ENV_N)s\nenvironment=A="x",N="4"\n',
+        [("vllm", None, "org/m --max-num-seqs 4")],
+    ),
+    "tasks": (
+        "mise.toml",
+        "[env]\nN = '4'\n[tasks.a]\nrun = \"vllm serve org/m --max-num-seqs $N\"\n[tasks.b]\nrun = 'vllm serve x'\n",
+        [("vllm", None, "org/m --max-num-seqs 4"), ("vllm", None, "x")],
+    ),
+    "batch": (
+        "a.cmd",
+        "@echo vllm serve no\r\nrem vllm serve no\r\nset N=4\r\nvllm serve org/m ^\r\n  --max-num-seqs %N%\r\n",
+        [("vllm", None, "org/m --max-num-seqs 4")],
+    ),
+    "powershell": (
+        "a.ps1",
+        "$N = '4'\nWrite-Host 'vllm serve no'\ndocker run `\n  vllm/vllm-openai:v1 `\n"
+        "  --model org/m --max-num-seqs $N\n",
+        [("vllm", None, "--model org/m --max-num-seqs 4")],
+    ),
+    "nomad": (
+        "a.nomad",
+        'task "v" { config { image = "vllm/vllm-openai:v1" # x\n'
+        ' args = ["--model", "org/m", "--max-num-seqs", "${n}"] } }',
+        [("vllm", None, "--model org/m --max-num-seqs ?${n}")],
+    ),
+    "terraform": (
+        "a.tf",
+        'resource "x" "y" {\n d = jsonencode([{ command = ["vllm", "serve", var.m, "--max-num-seqs", "4"] }])\n'
+        " u = <<-EOF\n  vllm serve org/m\n EOF\n}\n",
+        [("vllm", None, "?var.m --max-num-seqs 4"), ("vllm", None, "org/m")],
+    ),
+    "python": (
+        "a.py",
+        '"vllm serve no"\nimport sys\nfrom vllm import LLM\nimport sglang as sgl\nM, N = "no", 4\nM2 = "org/m"\n'
+        "LLM(M2, max_num_seqs=4, enable_prefix_caching=False, quantization=None)\n"
+        "sgl.Engine(model_path=M2, tp_size=x)\n"
+        'c = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", M2]\nif x: c += ["--a"]\n'
+        'run(f"vllm serve {M2} --max-num-seqs {y}")\nprint("vllm serve no")\n',
+        [
+            ("vllm", None, "--model org/m --max-num-seqs 4 --no-enable-prefix-caching"),
+            ("sglang", None, "--model-path org/m --tp-size ?x"),
+            ("vllm", None, "--model org/m ?$@"),
+            ("vllm", None, "org/m --max-num-seqs ?${{ a value }}"),
+        ],
+    ),
     "template of a unit": (
         "v.service.j2",
         "[Service]\nExecStart=/x/vllm serve {{ m }} --max-num-seqs {{ n | default('4') }}\n",

@@ -1,0 +1,336 @@
+"""Which engines does Python source start? Parsed as a tree, never run.
+
+    llm = LLM(model="org/m", max_model_len=8192)               ->   vllm  --model org/m --max-model-len 8192
+    cmd = ["vllm", "serve", MODEL, "--max-num-seqs", str(N)]   ->   vllm  MODEL --max-num-seqs N, where known
+
+Calls of an engine's own classes, lists of words that begin with a launcher, and texts that are command lines. A name
+counts where it is bound once, to something written out. Left out: what functions return, loops, other modules.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from hybridcalc.engines.engine import ENGINES
+from hybridcalc.errors import InputError
+from hybridcalc.manifests.records import Deployment, Hardware
+from hybridcalc.manifests.scripts import launches_of_words, run_script
+from hybridcalc.shell.bounds import spend
+from hybridcalc.shell.launch import Launch
+from hybridcalc.shell.source import Text, Word
+from hybridcalc.shell.variables import A_VARIABLE, Outside
+
+LONGEST_SOURCE = 512 * 1024
+DEEPEST_VALUE = 20
+_PRINTED = re.compile(
+    r"print|log\w*|debug|info|warn(ing)?|error|exception|critical|echo|add_argument|\w*Parser|\w*Error|Exception|write"
+)
+"""Functions whose texts are said to somebody."""
+_GPU = re.compile(r"([A-Za-z][\w-]*)(?::([0-9]{1,3}))?")
+UNKNOWN = object()
+"""The value of what is not written out."""
+
+
+def read_python(text: Text, outside: Outside) -> Iterator[Deployment]:
+    """Every engine that a module starts. Raises InputError for a text that is no Python of this release."""
+    if len(text.text) > LONGEST_SOURCE:
+        raise InputError(f"more than {LONGEST_SOURCE:,} characters of Python")
+    try:
+        tree = ast.parse(text.text)
+    except SyntaxError as error:
+        raise text.source.error(text.at(0), f"no Python: {error.msg} (line {error.lineno})") from None
+    except (ValueError, RecursionError, MemoryError):
+        raise text.source.error(text.at(0), "no Python: nested too deep") from None
+    yield from _Module(text, tree, outside).deployments()
+
+
+class _Module:
+    """A module: the names it binds once, what it imports from an engine, and where its lines begin."""
+
+    def __init__(self, text: Text, tree: ast.Module, outside: Outside) -> None:
+        self.text, self.tree, self.outside = text, tree, outside
+        self.lines = [0, *(match.end() for match in re.finditer("\n", text.text))]
+        self.bound: dict[str, ast.expr | None] = {}
+        self.added: dict[str, list[tuple[ast.expr, bool]]] = {}
+        self.imported: dict[str, str] = {}
+        self.gpus: list[tuple[int, int, Hardware]] = []
+        self.nodes = list(_in_order(tree))
+        spend(visits=len(self.nodes))
+        for node, conditional in self.nodes:
+            self._bind(node, conditional)
+
+    def deployments(self) -> Iterator[Deployment]:
+        """What the calls, lists and texts of the module start."""
+        said: set[int] = set()
+        for node, _ in self.nodes:
+            if isinstance(node, ast.Call) and _PRINTED.fullmatch(_called(node)):
+                said.update(id(inner) for inner in ast.walk(node))
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                said.add(id(node.value))
+        for node, _ in self.nodes:
+            if id(node) in said:
+                continue
+            launches = self._call(node) if isinstance(node, ast.Call) else []
+            if isinstance(node, ast.List | ast.Tuple):
+                launches = self._list(node)
+            elif isinstance(node, ast.Constant | ast.JoinedStr) and self._is_command(node):
+                said.update(id(inner) for inner in ast.walk(node))
+                launches = self._text(node)
+            for launch in launches:
+                yield Deployment(self.text.source, "python", "", launch, self._hardware(node))
+
+    def _bind(self, node: ast.AST, conditional: bool) -> None:
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            for alias in node.names:
+                root = ((node.module or "") if isinstance(node, ast.ImportFrom) else alias.name).partition(".")[0]
+                if root in ENGINES:
+                    self.imported[(alias.asname or alias.name).partition(".")[0]] = root
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name):
+                    self.bound[target.id] = None if target.id in self.bound else node.value
+        elif isinstance(node, ast.AugAssign | ast.For | ast.NamedExpr) and isinstance(node.target, ast.Name):
+            if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+                self.added.setdefault(node.target.id, []).append((node.value, conditional))
+            else:
+                self.bound[node.target.id] = None
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            if isinstance(node.func.value, ast.Name) and node.func.attr in ("extend", "append"):
+                item = node.args[0]
+                value = item if node.func.attr == "extend" else ast.copy_location(ast.List([item], ast.Load()), item)
+                self.added.setdefault(node.func.value.id, []).append((value, conditional))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for argument in (*node.args.args, *node.args.kwonlyargs):
+                self.bound[argument.arg] = None
+            for decorator in node.decorator_list:
+                self._decorated(decorator, node)
+
+    def _decorated(self, decorator: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """The GPUs that a decorator asks for, as clouds of functions write them: ``gpu="H100:2"``."""
+        for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
+            value = self.value(keyword.value) if keyword.arg == "gpu" else None
+            match = _GPU.fullmatch(value) if isinstance(value, str) else None
+            if match is not None:
+                begin, end = self._span(keyword.value)
+                hardware = Hardware(match[1], int(match[2] or 1), self.text.source.place(begin, end))
+                self.gpus.append((function.lineno, function.end_lineno or function.lineno, hardware))
+
+    def _hardware(self, node: ast.AST) -> Hardware:
+        line = getattr(node, "lineno", 0)
+        return next((found for first, last, found in self.gpus if first <= line <= last), Hardware())
+
+    def _span(self, node: ast.expr) -> tuple[int, int]:
+        """Where an expression stands in the file."""
+
+        def offset(line: int, column: int) -> int:
+            begin = self.lines[line - 1]
+            near = self.text.text[begin : begin + column]
+            if not near.isascii():  # columns count bytes
+                near = near.encode("utf-8", "replace")[:column].decode("utf-8", "ignore")
+            return self.text.at(begin + len(near))
+
+        return offset(node.lineno, node.col_offset), offset(
+            node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+        )
+
+    def value(self, node: ast.expr | None, depth: int = 0) -> Any:
+        """What an expression is worth: text, number, list or mapping; UNKNOWN for what is not written out."""
+        if node is None or depth > DEEPEST_VALUE:
+            return UNKNOWN
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            bound = self.bound.get(node.id)
+            return self.value(bound, depth + 1) if bound is not None and node.id not in self.added else UNKNOWN
+        if isinstance(node, ast.JoinedStr):
+            parts = [
+                self.value(part.value if isinstance(part, ast.FormattedValue) else part, depth + 1)
+                for part in node.values
+            ]
+            plain = all(not isinstance(p, ast.FormattedValue) or p.format_spec is None for p in node.values)
+            return "".join(map(str, parts)) if plain and UNKNOWN not in parts else UNKNOWN
+        if isinstance(node, ast.List | ast.Tuple):
+            items = [self.value(item, depth + 1) for item in node.elts]
+            return UNKNOWN if any(item is UNKNOWN for item in items) else items
+        if isinstance(node, ast.Dict):
+            pairs = [
+                (self.value(k, depth + 1), self.value(v, depth + 1))
+                for k, v in zip(node.keys, node.values, strict=True)
+            ]
+            known = all(isinstance(key, str) and value is not UNKNOWN for key, value in pairs)
+            return dict(pairs) if known else UNKNOWN
+        if isinstance(node, ast.BinOp):
+            return self._operation(node, depth)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            number = self.value(node.operand, depth + 1)
+            return -number if isinstance(number, int | float) else UNKNOWN
+        return self._called_value(node, depth) if isinstance(node, ast.Call) else UNKNOWN
+
+    def _operation(self, node: ast.BinOp, depth: int) -> Any:
+        left, right = self.value(node.left, depth + 1), self.value(node.right, depth + 1)
+        if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, str | list):
+            spend(characters=len(left) + len(right))
+            joined: Any = left + right
+            return joined
+        if isinstance(left, int) and isinstance(right, int) and max(abs(left), abs(right)) < 2**40:
+            operations = {ast.Add: left + right, ast.Sub: left - right, ast.Mult: left * right}
+            return operations.get(type(node.op), UNKNOWN)
+        return UNKNOWN
+
+    def _called_value(self, node: ast.Call, depth: int) -> Any:
+        name = _called(node)
+        first = self.value(node.args[0], depth + 1) if node.args else UNKNOWN
+        if name in ("str", "int") and isinstance(first, int | str) and len(node.args) == 1:
+            return str(first) if name == "str" else int(first) if str(first).isdecimal() else UNKNOWN
+        if name == "dumps" and first is not UNKNOWN:
+            return json.dumps(first)
+        if (
+            name in ("getenv", "get")
+            and isinstance(first, str)
+            and ("environ" in ast.dump(node.func) or name == "getenv")
+        ):
+            if first in self.outside:
+                return self.outside[first]
+            return self.value(node.args[1], depth + 1) if len(node.args) > 1 else UNKNOWN
+        if name == "dict" and not node.args:
+            values = {keyword.arg: self.value(keyword.value, depth + 1) for keyword in node.keywords}
+            return UNKNOWN if None in values or any(v is UNKNOWN for v in values.values()) else values
+        return UNKNOWN
+
+    def word(self, node: ast.expr) -> Word:
+        """An expression as one word."""
+        begin, end = self._span(node)
+        value = self.value(node)
+        if _is_interpreter(node):
+            value = "python"
+        if not isinstance(value, str | int | float):
+            shown = self.text.text[begin - self.text.base : end - self.text.base] if self.text.spots is None else "..."
+            return Word(shown[:80], self.text.source, begin, end, why=A_VARIABLE)
+        raw = self.text.source.text[begin:end]
+        chars = Text(self.text.source, raw[1:-1], begin + 1) if raw[1:-1] == value and raw[:1] in "'\"" else None
+        shift = 1 if chars is not None else 0
+        return Word(str(value), self.text.source, begin + shift, end - shift, chars)
+
+    def _items(self, node: ast.expr, depth: int = 0) -> Iterator[Word]:
+        """The words of a list, those of lists inside it and of what is added to it too."""
+        spend(words=1)
+        if isinstance(node, ast.Starred):
+            yield from self._items(node.value, depth + 1)
+        elif isinstance(node, ast.List | ast.Tuple):
+            for item in node.elts:
+                yield from self._items(item, depth + 1) if isinstance(item, ast.Starred) else (self.word(item),)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and depth < DEEPEST_VALUE:
+            yield from self._items(node.left, depth + 1)
+            yield from self._items(node.right, depth + 1)
+        elif isinstance(node, ast.Name) and depth < DEEPEST_VALUE and self.bound.get(node.id) is not None:
+            held = self.bound[node.id]
+            yield from self._items(held, depth + 1) if held is not None else ()
+            yield from self._additions(node.id)
+        else:
+            begin, end = self._span(node)
+            yield Word("$@", self.text.source, begin, end, why=A_VARIABLE)
+
+    def _additions(self, name: str) -> Iterator[Word]:
+        for value, conditional in self.added.get(name, ()):
+            if conditional:
+                begin, end = self._span(value)
+                yield Word("$@", self.text.source, begin, end, why="a condition adds to it")
+            else:
+                yield from self._items(value, DEEPEST_VALUE - 1)
+
+    def _list(self, node: ast.List | ast.Tuple) -> list[Launch]:
+        first = node.elts[0] if node.elts else None
+        text = "" if first is None else "python" if _is_interpreter(first) else self.value(first)
+        if not isinstance(text, str) or not ENGINES.launchers.may_begin(text):
+            return []
+        words = list(self._items(node))
+        name = next((name for name, bound in self.bound.items() if bound is node), "")
+        return launches_of_words([*words, *self._additions(name)], {}, self.outside)
+
+    def _is_command(self, node: ast.expr) -> bool:
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in node.values)
+        return isinstance(text, str) and ENGINES.launchers.is_command_line(text)
+
+    def _text(self, node: ast.expr) -> list[Launch]:
+        """What a text launches; what a format puts into it is an expansion nobody knows, unless it is written out."""
+        begin, _ = self._span(node)
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        text = ""
+        for part in parts:
+            value = self.value(part.value if isinstance(part, ast.FormattedValue) else part)
+            text += str(value) if value is not UNKNOWN else "${{ a value }}"
+        raw = self.text.source.text[begin : begin + len(text) + 8]
+        found = raw.find(text[:40])
+        spots = [begin + max(0, found)] * len(text)
+        held = Text(self.text.source, text, begin, spots)
+        if found >= 0 and self.text.source.text.startswith(text, begin + found):
+            held = Text(self.text.source, text, begin + found)
+        return run_script(held, {}, self.outside).launches
+
+    def _call(self, node: ast.Call) -> list[Launch]:
+        """What a call of an engine's class starts."""
+        root = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+        engine = self.imported.get(root.id) if isinstance(root, ast.Name) else None
+        starter = ENGINES.rows[engine].starter if engine is not None else None
+        if engine is None or starter is None or _called(node) not in starter.classes:
+            return []
+        begin, end = self._span(node)
+        words: list[Word] = []
+        if node.args and not isinstance(node.args[0], ast.Starred):
+            words += self._flag(starter.model_flags[0].removeprefix("--"), node.args[0], engine)
+        for keyword in node.keywords:
+            if keyword.arg is not None:
+                words += self._flag(keyword.arg.replace("_", "-"), keyword.value, engine)
+            elif isinstance(held := self.value(keyword.value), dict):
+                for name, value in held.items():
+                    constant = ast.copy_location(ast.Constant(value), keyword.value)
+                    words += self._flag(str(name).replace("_", "-"), constant, engine)
+            else:
+                at, until = self._span(keyword.value)
+                words.append(Word("$@", self.text.source, at, until, why=A_VARIABLE))
+        return [Launch(engine, tuple(words), {}, self.text.source.place(begin, end))]
+
+    def _flag(self, name: str, node: ast.expr, engine: str) -> Iterator[Word]:
+        """One argument of a call as a flag."""
+        if f"--{name}" not in ENGINES.launchers.flags(engine):
+            return
+        begin, end = self._span(node)
+        flag = Word(f"--{name}", self.text.source, begin, end)
+        value = self.value(node)
+        if value is None or value is False:
+            if value is False and f"--no-{name}" in ENGINES.launchers.flags(engine):
+                yield flag.instead(f"--no-{name}")
+            return
+        yield flag
+        if value is True:
+            return
+        if isinstance(value, list | dict):
+            yield flag.instead(json.dumps(value, default=str))
+        else:
+            yield self.word(node)
+
+
+def _in_order(tree: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
+    """Every node as it stands in the file, and whether a condition or a loop is around it."""
+    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while waiting:
+        node, conditional = waiting.pop()
+        yield node, conditional
+        inside = conditional or isinstance(node, ast.If | ast.For | ast.While | ast.Try | ast.IfExp)
+        waiting += [(child, inside) for child in reversed(list(ast.iter_child_nodes(node)))]
+
+
+def _called(node: ast.Call) -> str:
+    """The last name of what a call calls."""
+    function = node.func
+    return (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
+
+
+def _is_interpreter(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "executable"

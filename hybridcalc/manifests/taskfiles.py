@@ -1,0 +1,137 @@
+r"""Which engines do files start that hold commands and are no shell's? Makefiles, justfiles, Procfiles, programs of
+supervisord, tasks in TOML, Windows' .cmd and .ps1.
+
+    MODEL ?= org/m                        ->   vllm  org/m  --max-model-len  8192
+    serve:
+        vllm serve $(MODEL) \
+          --max-model-len 8192
+
+Each is told by a `Dialect`: how it sets a variable, where its commands stand, how it writes a reference and a line that
+goes on. Commands are read as a shell's then. Left out: functions of make and just, dependencies, loops.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests.scripts import run_script
+from hybridcalc.shell.source import Setting, Text, Word
+from hybridcalc.shell.variables import Outside, Variables
+
+MOST_SETTINGS = 2_000
+_TO_THE_END = r"(?:[^\\\n]|\\[\s\S])*"
+"""The rest of a line, and those that a backslash joins to it."""
+_CONTINUED = re.compile(r"\\[ \t]*\r?\n[ \t]*")
+_WINDOWS = r"[ \t]*\r?\n"
+
+
+class Dialect(NamedTuple):
+    """How a kind of file writes commands.
+
+    ``settings``: variables with their ``name``, ``value``, and ``default`` where it may come from outside.
+    ``commands``: where commands stand (the group that is there). ``prefix``: what stands before one of them and is no
+    part of it. ``reference``: a variable (the group that is there), or the mark of a character. ``joined``: what joins
+    two lines.
+    """
+
+    settings: re.Pattern[str]
+    commands: re.Pattern[str]
+    prefix: re.Pattern[str] = re.compile(r"(?!)")
+    reference: re.Pattern[str] = re.compile(r"(?!)")
+    joined: re.Pattern[str] = re.compile(r"(?!)")
+
+
+NEVER = re.compile(r"(?!)")
+DIALECTS = {
+    "makefile": Dialect(
+        re.compile(
+            r"(?m)^(?:(?:export|override)[ \t]+)*(?P<name>[A-Za-z_]\w*)[ \t]*(?P<default>\?)?:{0,3}="
+            rf"[ \t]*(?P<value>{_TO_THE_END})"
+        ),
+        re.compile(rf"(?m)((?:^\t{_TO_THE_END}(?:\n|\Z))+)"),
+        re.compile(r"(?m)(?<!\\\n)^\t[@+-]*"),
+        re.compile(r"\$\$|\$\(([A-Za-z_]\w*)\)|\$\{([A-Za-z_]\w*)\}"),
+    ),
+    "justfile": Dialect(
+        re.compile(
+            r"(?m)^(?:export[ \t]+)?(?P<name>[A-Za-z_][\w-]*)[ \t]*:=[ \t]*"
+            r"(?:(?P<default>env(?:_var_or_default)?\([^,()]*,)[ \t]*)?(?P<value>\"[^\"\n]*\"|'[^'\n]*')"
+            r"|(?<=[ \t])(?P<parameter>[A-Za-z_][\w-]*)=(?P<held>\"[^\"\n]*\"|'[^'\n]*'|[\w./-]+)(?=[^\n{}]*:[^=])"
+        ),
+        re.compile(rf"(?m)((?:^[ \t]+{_TO_THE_END}(?:\n|\Z))+)"),
+        re.compile(r"(?m)(?<!\\\n)^[ \t]+[@-]*"),
+        re.compile(r"\{\{[ \t]*([A-Za-z_][\w-]*)[ \t]*\}\}"),
+    ),
+    "procfile": Dialect(NEVER, re.compile(r"(?m)^[\w-]+:[ \t]*([^\n]*)$")),
+    "supervisord": Dialect(
+        re.compile(r"(?:^environment[ \t]*=[ \t]*|,[ \t]*)(?P<name>[A-Z_]\w*)=(?P<value>\"[^\"\n]*\"|[^,\s\"]*)", re.M),
+        re.compile(r"(?m)^command[ \t]*=[ \t]*([^\n]*(?:\n[ \t]+[^\n]*)*)"),
+        reference=re.compile(r"%\(ENV_([A-Za-z_]\w*)\)s"),
+        joined=re.compile(r"\n(?=[ \t])"),
+    ),
+    "tasks": Dialect(
+        re.compile(r"(?m)^(?P<name>[A-Z_]\w*)[ \t]*=[ \t]*(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[0-9]+)"),
+        re.compile(
+            r"(?m)^[ \t]*(?:run|cmd|command|script|serve|exec)[ \t]*=[ \t]*"
+            r"(?:\"\"\"([\s\S]*?)\"\"\"|'''([\s\S]*?)'''|\"((?:[^\"\\\n]|\\.)*)\"|'([^'\n]*)')"
+        ),
+        re.compile(r"\\(?=[\"])"),
+    ),
+    "batch": Dialect(
+        re.compile(r"(?mi)^[ \t]*@?set[ \t]+\"?(?P<name>[A-Za-z_]\w*)=(?P<value>[^\"\r\n]*)"),
+        re.compile(r"([\s\S]+)"),
+        re.compile(r"(?mi)^[ \t]*(?:@?(?:rem|echo|set)\b[^\n]*|::[^\n]*|@?(?:start|call)\b|@)"),
+        re.compile(r"%([A-Za-z_]\w*)%"),
+        re.compile(rf"\^{_WINDOWS}"),
+    ),
+    "powershell": Dialect(
+        re.compile(
+            r"(?mi)^[ \t]*\$(?:env:)?(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*"
+            r"(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[\w.]+)"
+        ),
+        re.compile(r"([\s\S]+)"),
+        re.compile(r"(?mi)^[ \t]*(?:\$(?:env:)?\w+[ \t]*=[^\n]*|write-\w+[^\n]*|&[ \t]*)"),
+        re.compile(r"\$env:([A-Za-z_]\w*)|\$([A-Za-z_]\w*)", re.IGNORECASE),
+        re.compile(rf"`{_WINDOWS}"),
+    ),
+}  # fmt: skip
+
+
+def read_commands(kind: str, text: Text, outside: Outside) -> Iterator[Deployment]:
+    """What the commands of a file start, in a dialect of DIALECTS."""
+    dialect = DIALECTS[kind]
+    known = Variables(text, {}, outside, ())
+    for count, match in enumerate(dialect.settings.finditer(text.text)):
+        if count > MOST_SETTINGS:
+            break
+        _set(match, text, dialect, known, outside)
+    for match in dialect.commands.finditer(text.text):
+        group = next(number for number, held in enumerate(match.groups(), 1) if held is not None)
+        held = text.part(*match.span(group))
+        for pattern, new in ((dialect.joined, " \\\n"), (dialect.prefix, "")):
+            held = held.replaced(pattern, lambda _, new=new: new)  # type: ignore[misc]
+        held = held.replaced(dialect.reference, _reference)
+        for launch in run_script(held, known.env, outside).launches:
+            yield Deployment(text.source, kind, "", launch)
+
+
+def _set(match: re.Match[str], text: Text, dialect: Dialect, known: Variables, outside: Outside) -> None:
+    """Take in one variable."""
+    groups = match.groupdict()
+    name = groups["name"] or groups["parameter"]
+    where = "value" if groups["value"] is not None else "held"
+    begin, end = match.span(where)
+    if text.text[begin : begin + 1] in ("'", '"'):
+        begin, end = begin + 1, end - 1
+    held = text.part(begin, end).replaced(_CONTINUED, lambda _: " ").replaced(dialect.reference, _reference)
+    may_differ = groups.get("default") is not None or where == "held"
+    given = outside.get(name) if may_differ else None
+    value, why = (given, "") if given is not None else known.resolved(held.text.strip())
+    word = Word(value or held.text, text.source, text.at(begin), text.end(end), text.part(begin, end), why=why)
+    known.env[name.replace("-", "_")] = Setting((word,))
+
+
+def _reference(match: re.Match[str]) -> str:
+    name = next(filter(None, match.groups()), None)
+    return "$" if name is None else f"${{{name.replace('-', '_')}}}"
