@@ -26,7 +26,7 @@ from hybridcalc.manifests.fields import (
 )
 from hybridcalc.manifests.placement import hardware
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.manifests.way import Reading, Way
+from hybridcalc.manifests.way import Reading, Way, image_of
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Scalar, Sequence, documents
 from hybridcalc.shell.launch import Launch
@@ -71,12 +71,17 @@ def engine_near(way: Way, key: str = "") -> str | None:
 
 
 def own_fields(node: Fields, way: Way) -> Deployment | None:
-    """A mapping that names its engine and holds flags as fields beside it: ``backend: vllm, max_model_len: 8192``."""
+    """A mapping that names its engine, or the image of one and a model: ``backend: vllm, max_model_len: 8192``."""
     said = next((value for entry, value in node.entries() if kebab(entry.value) in NAMING), None)
-    engine = said.value.lower() if isinstance(said, Scalar) else ""
-    if said is None or engine not in ENGINES or not sizing_fields(node, engine):
+    named = said.value.lower() if isinstance(said, Scalar) else ""
+    sized = named in ENGINES and sizing_fields(node, named) > 0
+    engine: str | None = named
+    if not sized:
+        engine = ENGINES.launchers.image_engine(image_of(node))
+        said = next((value for entry, value in node.entries() if kebab(entry.value) in ("model-url", "model")), None)
+    if said is None or engine is None or not (sized or isinstance(said, Scalar)):
         return None
-    words = tuple(field_words(node, engine))
+    words = tuple(field_words(node, engine)) if sized else ()
     model = model_field(node) or _model_near(node, way)
     return way.deployment(Launch(engine, words, {}, said.source.place(said.begin, said.end), model=model), "values")
 

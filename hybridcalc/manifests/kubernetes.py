@@ -111,13 +111,15 @@ def _walk(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:
         found = list(_container(node, way, reading))
         yield from found
         taken = {*COMMANDS, *ARGUMENTS, "env"} if found or not _is_flags(node) else {"env"}
-    elif (own := own_fields(node, way)) is not None:
-        yield own
+    fields = False
     for key, value in node.entries():
         if isinstance(value, Fields) and (found_typed := typed(key, value, way)) is not None:
-            reading.seen.update(id(held) for fields in (node, value) for _, held in fields.entries())
+            reading.seen.update(id(held) for holder in (node, value) for _, held in holder.entries())
             reading.seen.discard(id(value))
+            fields = True
             yield found_typed
+    if not taken and not fields and (own := own_fields(node, way)) is not None:
+        yield own
     for key, value in node.entries():
         if key.value not in PASSED_OVER and key.value not in taken:
             yield from _entry(key, value, way, reading)

@@ -14,19 +14,19 @@ from hybridcalc.shell.source import Source, Text
 from hybridcalc.shell.variables import Outside
 
 
-def read_procfile(text: Text, outside: Outside, beside: Callable[[str], Source | None]) -> Iterator[Deployment]:
-    """``web: vllm serve ...`` of a Procfile."""
+def read_runfile(text: Text, outside: Outside, beside: Callable[[str], Source | None]) -> Iterator[Deployment]:
+    """``web: vllm serve ...`` of a file of programs."""
     for match in re.finditer(r"(?m)^(\w+): (.*)$", text.text):
         for launch in run_script(text.part(match.start(2), match.end(2)), {}, outside).launches:
-            yield Deployment(text.source, "procfile", match[1], launch)
+            yield Deployment(text.source, "runfile", match[1], launch)
 
 
 def test_a_kind_of_file_is_a_reader_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "procfile").write_text("web: vllm serve kimi-k3 -tp 8\nclock: cron\n")
+    (tmp_path / "runfile").write_text("web: vllm serve kimi-k3 -tp 8\nclock: cron\n")
     assert list(find_files([str(tmp_path)])) == []
-    form = Format("procfile", re.compile("procfile"), lambda text: False, read_procfile)
+    form = Format("runfile", re.compile("runfile"), lambda text: False, read_runfile)
     monkeypatch.setattr(find, "FORMATS", (*FORMATS, form))
     (path,) = find_files([str(tmp_path)])
     (web,) = read_file(str(path), {}).deployments
-    assert (web.kind, web.name, web.engine, web.words) == ("procfile", "web", "vllm", ("kimi-k3", "-tp", "8"))
+    assert (web.kind, web.name, web.engine, web.words) == ("runfile", "web", "vllm", ("kimi-k3", "-tp", "8"))
     assert (web.words[0].place.line, web.words[0].place.column) == (1, 17)
