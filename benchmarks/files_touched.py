@@ -39,18 +39,18 @@ LIMITS = (
     Limit(
         "plan -- sglang serve",
         "plan -L 9216 --rest 28.55GiB -- sglang serve --model-path moonshotai/Kimi-K3 --tp 8",
-        61,
+        60,
         28,
         ("hybridcalc.engines.vllm",),
     ),
     Limit(
         "plan -- vllm serve",
         "plan -L 9216 --available 28.55GiB -- vllm serve moonshotai/Kimi-K3 -tp 8",
-        55,
+        54,
         28,
         ("hybridcalc.engines.sglang",),
     ),
-    Limit("log FILE", "log examples/kimi-k3-boot.log", 90, 32),
+    Limit("log FILE", "log examples/kimi-k3-boot.log", 89, 32),
     Limit("check FILE", "check examples/k3-serve.sh", 63, 45),
 )
 

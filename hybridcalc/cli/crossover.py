@@ -1,12 +1,12 @@
 """``hybridcalc crossover``: the length from which KV outweighs the state, in three readings, and the curve."""
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from hybridcalc.cli import options, pictures
+from hybridcalc.cli import answers, options
 from hybridcalc.engines.engine import ENGINES, offered
-from hybridcalc.output.document import print_json
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -39,15 +39,13 @@ def crossover(
         ),
     ] = None,
     rules: options.Rules,
-    picture: pictures.Pictures,
-    as_json: options.Json = False,
-    explain: options.Explain = False,
+    form: answers.Forms,
 ) -> None:
     """The length from which a sequence's KV weighs more than its recurrent state, and a hybrid less than a baseline.
 
     Three readings: one layer pair, the whole state against the model's own KV, and the whole hybrid against a baseline.
     """
-    asked_for = pictures.wanted(picture, document=as_json, explain=explain)
+    asked_for = answers.wanted(form)
     served = ENGINES[ENGINES.named(engine)]
     compare = offered(served.crossover, "crossover", served.title)
     given = {
@@ -67,6 +65,6 @@ def crossover(
     answer = compare(options.model(model), other, args, longest=options.tokens("-L", length))
     from hybridcalc.engines.crossover_view import crossover_view
 
-    pictures.show(lambda: crossover_view(answer), asked_for, document=as_json, explain=explain)
-    if as_json:
-        print_json("crossover", {"engine": served.name} | answer.to_dict())
+    answers.show(
+        "crossover", asked_for, partial(crossover_view, answer), lambda: {"engine": served.name} | answer.to_dict()
+    )

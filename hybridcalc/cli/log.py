@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hybridcalc.architecture.presets import find_preset, load_model
-from hybridcalc.cli import options, pictures
+from hybridcalc.cli import answers, options
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.boot import diagnose_log, document
 from hybridcalc.diagnosis.question import Launched, Question
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.findings import at_or_above
-from hybridcalc.output.document import print_json
 from hybridcalc.units import MOST_SLOTS
 
 if TYPE_CHECKING:
@@ -51,9 +50,7 @@ def log(
     fail_on: Annotated[
         str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
     ] = "never",
-    picture: pictures.Pictures,
-    as_json: options.Json = False,
-    explain: options.Explain = False,
+    form: answers.Forms,
 ) -> None:
     """What happened in a boot of SGLang, vLLM or llama.cpp: pools, constants, what binds, why it failed, what to set.
 
@@ -61,7 +58,7 @@ def log(
     (exit 0) unless --fail-on says otherwise.
     """
     severity = options.severity("--fail-on", fail_on)
-    asked_for = pictures.wanted(picture, document=as_json, explain=explain)
+    asked_for = answers.wanted(form)
     if [*files, expect, command].count("-") > 1:
         raise InputError("stdin is named twice", fix="give - once")
     plan = _expected(expect) if expect is not None else None
@@ -72,20 +69,17 @@ def log(
         architecture = load_model(preset[0])
     work = Workload(((tokens, 1),) if tokens else (), concurrency)
     question = Question(architecture, work, launch)
-    answers = [diagnose_log(name, question, whole=whole) for name in files]
-    boots = [(answer, boot) for answer in answers for boot in answer.boots]
+    found = [diagnose_log(name, question, whole=whole) for name in files]
+    boots = [(answer, boot) for answer in found for boot in answer.boots]
     compared = [plan.compare(boot.boot) for _, boot in boots] if plan is not None else []
-    if asked_for.any and not asked_for.page and not boots:
-        pictures.nothing_drawn(asked_for, "there is no boot in it")
-        asked_for = pictures.NOTHING
+    if not boots:
+        asked_for = asked_for.undrawn("there is no boot in it")
     from hybridcalc.diagnosis.view import log_view
     from hybridcalc.output.log_text import print_log
 
-    text = partial(print_log, answers, explain=explain, length=tokens is not None, compared=compared)
-    pictures.show(partial(log_view, answers), asked_for, document=as_json, text=text)
-    if as_json:
-        print_json("log", document(answers, compared))
-    findings = tuple(found for _, boot in boots for found in boot.findings)
+    text = partial(print_log, found, explain=asked_for.explain, length=tokens is not None, compared=compared)
+    answers.show("log", asked_for, partial(log_view, found), lambda: document(found, compared), text=text)
+    findings = tuple(one for _, boot in boots for one in boot.findings)
     verdicts = [row.agrees for rows in compared for row in rows]
     parted = plan is not None and (False in verdicts or True not in verdicts)
     if not boots or parted or at_or_above(findings, severity):

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.cli import options, pictures
+from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.engine import Engine, offered
 from hybridcalc.engines.view import comparison_view, plan_view, refusal_view
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import at_or_above
-from hybridcalc.output.document import print_json
 from hybridcalc.units import MOST_SLOTS
 
 if TYPE_CHECKING:
@@ -94,9 +93,7 @@ def plan_command(
             "--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error (default), never."
         ),
     ] = None,
-    picture: pictures.Pictures,
-    as_json: options.Json = False,
-    explain: options.Explain = False,
+    form: answers.Forms,
 ) -> None:
     """What SGLang or vLLM will allocate, where it clamps, what it refuses, and which flags serve the workload better.
 
@@ -105,13 +102,13 @@ def plan_command(
     --available; or --gpu, --weights and --gpu-memory-utilization.
     """
     severity = options.severity("--fail-on", fail_on or "error")
-    asked_for = pictures.wanted(picture, document=as_json or as_csv, explain=explain)
+    asked_for = answers.wanted(form, as_csv=as_csv)
     axes, others = sweep or [], compare or []
     inputs.check_together(
         sweep=axes,
         compare=others,
         as_csv=as_csv,
-        as_json=as_json,
+        as_json=form.as_json,
         fail_on=fail_on,
         length=bool(length or lengths),
         fixed_memory=memory.rest is not None or memory.available is not None,
@@ -129,7 +126,7 @@ def plan_command(
         length, lengths, concurrency, workload, shared=given["shared_prefix"], private=given["private"]
     )
     if axes:
-        _sweep(question, axes, work, asked_for, as_csv=as_csv, as_json=as_json)
+        _sweep(question, axes, work, asked_for)
         return
     side = _planned(question, "as given", question.arguments(), work)
     if others:
@@ -139,9 +136,9 @@ def plan_command(
             more, more_env = inputs.comparison_flags(flags, own, served.flags, served.model_flag)
             changed = question._replace(launch=question.launch._replace(env=question.launch.env | more_env))
             sides.append(_planned(changed, flags, changed.arguments(more), work, side))
-        _compare(question.engine, sides, asked_for, as_json=as_json)
+        _compare(question.engine, sides, asked_for)
         return
-    _answer(question, side, asked_for, severity, as_json=as_json, explain=explain)
+    _answer(question, side, asked_for, severity)
 
 
 class Side(NamedTuple):
@@ -165,67 +162,50 @@ def _planned(
         return Side(flags, asked, model, refusal)
 
 
-def _answer(
-    question: inputs.Question, side: Side, asked_for: pictures.Wanted, severity: str, *, as_json: bool, explain: bool
-) -> None:
+def _answer(question: inputs.Question, side: Side, asked_for: answers.Wanted, severity: str) -> None:
     """One plan, or why it does not start; exits with 1 for that, and for findings at or above ``severity``."""
     engine, answer, remarks = question.engine, side.answer, question.remarks(side.asked)
     if isinstance(answer, Refusal):
         view = partial(refusal_view, f"{side.asked.model} on {engine.title}", answer, remarks)
-        pictures.show(view, _page_or_text(asked_for), document=as_json)
-        if as_json:
-            from hybridcalc.engines.document import refusal_document
-
-            print_json("plan", refusal_document(engine, side.model, side.asked.args, answer) | {"notes": remarks})
+        answers.show("plan", asked_for.undrawn(), view, lambda: _document(engine, side) | {"notes": remarks})
         raise typer.Exit(1)
-    pictures.show(partial(plan_view, engine, answer, remarks), asked_for, document=as_json, explain=explain)
-    if as_json:
-        document = answer.to_dict()
-        print_json("plan", document | {"notes": [*remarks, *document["notes"]]})
+
+    def document() -> dict[str, Any]:
+        found = _document(engine, side)
+        return found | {"notes": [*remarks, *found["notes"]]}
+
+    answers.show("plan", asked_for, partial(plan_view, engine, answer, remarks), document)
     if at_or_above(answer.findings, severity):
         raise typer.Exit(1)
 
 
-def _page_or_text(asked_for: pictures.Wanted) -> pictures.Wanted:
-    """What is shown where nothing starts: no picture."""
-    if asked_for.page:
-        return asked_for
-    pictures.nothing_drawn(asked_for)
-    return pictures.NOTHING
+def _document(engine: Engine, side: Side) -> dict[str, Any]:
+    """The keys of ``plan --json``, of a plan that starts or does not."""
+    if not isinstance(side.answer, Refusal):
+        return side.answer.to_dict()
+    from hybridcalc.engines.document import refusal_document
+
+    return refusal_document(engine, side.model, side.asked.args, side.answer)
 
 
-def _compare(engine: Engine, sides: list[Side], asked_for: pictures.Wanted, *, as_json: bool) -> None:
+def _compare(engine: Engine, sides: list[Side], asked_for: answers.Wanted) -> None:
     """Several plans side by side; exits with 1 when one of them does not start."""
-    answers = [(side.flags, side.answer) for side in sides]
     started = sum(not isinstance(side.answer, Refusal) for side in sides)
-    view = partial(comparison_view, engine, f"{sides[0].model.name} on {engine.title}", answers)
-    pictures.show(view, asked_for if started else _page_or_text(asked_for), document=as_json)
-    if as_json:
-        from hybridcalc.engines.document import refusal_document
-
-        documents = [
-            {"flags": flags}
-            | (refusal_document(engine, model, asked.args, p) if isinstance(p, Refusal) else p.to_dict())
-            for flags, asked, model, p in sides
-        ]
-        print_json("plan", {"compare": documents})
+    title, plans = f"{sides[0].model.name} on {engine.title}", [(side.flags, side.answer) for side in sides]
+    answers.show(
+        "plan",
+        asked_for if started else asked_for.undrawn(),
+        partial(comparison_view, engine, title, plans),
+        lambda: {"compare": [{"flags": side.flags} | _document(engine, side) for side in sides]},
+    )
     if started < len(sides):
         raise typer.Exit(1)
 
 
-def _sweep(
-    question: inputs.Question,
-    specs: list[str],
-    work: Workload,
-    asked_for: pictures.Wanted,
-    *,
-    as_csv: bool,
-    as_json: bool,
-) -> None:
+def _sweep(question: inputs.Question, specs: list[str], work: Workload, asked_for: answers.Wanted) -> None:
     """Every combination of the swept settings; exits with 1 when none starts."""
     from hybridcalc.engines.sweep import count_points, mark_front, parse_axis, sweep
     from hybridcalc.engines.sweep_view import sweep_view
-    from hybridcalc.output.document import print_csv
     from hybridcalc.output.progress import with_progress
 
     engine = question.engine
@@ -243,11 +223,11 @@ def _sweep(
     )
     marked = mark_front(list(with_progress(points, count)))
     starts = any(not point.refusal for point in marked)
-    view = partial(sweep_view, engine, model.name, axes, marked, work)
-    pictures.show(view, asked_for if starts else _page_or_text(asked_for), document=as_json or as_csv)
-    if as_json:
-        print_json("plan", {"sweep": [point.to_dict(axes, how.names) for point in marked]})
-    elif as_csv:
-        print_csv([point.to_dict(axes, how.names) for point in marked])
+    answers.show(
+        "plan",
+        asked_for if starts else asked_for.undrawn(),
+        partial(sweep_view, engine, model.name, axes, marked, work),
+        lambda: {"sweep": [point.to_dict(axes, how.names) for point in marked]},
+    )
     if not starts:
         raise typer.Exit(1)

@@ -19,6 +19,7 @@ from hybridcalc.deployment import KINDS, Memory, Rest, Workload, parse_lengths
 from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import InputError, printable, quoted
 from hybridcalc.shell.flags import FlagTable
+from hybridcalc.shell.source import ELISIONS
 
 if TYPE_CHECKING:
     from hybridcalc.hardware import Gpu
@@ -217,8 +218,6 @@ def launch_words(
             raise InputError(f"{word[:40]} belongs to {command}, not to the engine", fix="write it before the --")
     if words and not words[0].startswith("-"):
         words = [model_flag, *words]
-    from hybridcalc.manifests.templates import ELISIONS
-
     said = (word for word in line.words if word not in ELISIONS)
     mounted = str(line.model) if line.model is not None else None
     return LaunchWords((*said, *words), {**line.variables, **env}, False, mounted)

@@ -1,11 +1,11 @@
 """``hybridcalc ratio``: r* and what to set."""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from hybridcalc.cli import options, pictures
+from hybridcalc.cli import answers, options
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.engine import ENGINES, offered
 from hybridcalc.errors import InputError
@@ -44,16 +44,14 @@ def ratio(
     fail_on: Annotated[
         str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
     ] = "error",
-    picture: pictures.Pictures,
-    as_json: options.Json = False,
-    explain: options.Explain = False,
+    form: answers.Forms,
 ) -> None:
     """The ratio of state memory to KV memory at which both pools run out together (r*), and what to set.
 
     r* = (S + D) x state x dcp / (KV per token x L). Name a MODEL, or give a boot log, or both: then they are compared.
     """
     severity = options.severity("--fail-on", fail_on)
-    asked_for = pictures.wanted(picture, document=as_json, explain=explain)
+    asked_for = answers.wanted(form)
     engine = ENGINES[ENGINES.usual]
     args = options.engine_args(
         engine,
@@ -83,10 +81,7 @@ def ratio(
         room = offered(ENGINES.room(engine.name, "diagnosis", "ratio"), "ratio --log", engine.title)
         answer, findings = room.balance_log(log, architecture, args, workload, rest_gib=rest_gib)
     view = partial(engine.part("balance_view").balance_view, answer, findings, architecture, args)
-    pictures.show(view, asked_for, document=as_json, explain=explain)
-    if as_json:
-        from hybridcalc.output.document import print_json
-
-        print_json("ratio", answer.to_dict() | {"findings": [finding.to_dict() for finding in findings]})
+    document: dict[str, Any] = {"findings": [finding.to_dict() for finding in findings]}
+    answers.show("ratio", asked_for, view, lambda: answer.to_dict() | document)
     if at_or_above(findings, severity):
         raise typer.Exit(1)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from hybridcalc.cli import options, pictures
+from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.engines.engine import ENGINES
@@ -69,7 +69,7 @@ def report(
         raise InputError("report needs a MODEL, a boot log or a launch line", fix="see `hybridcalc report --help`")
     if target is not None and target.startswith("-") and target != "-":
         words, target = [target, *words], None
-    asked_for = pictures.wanted(pictures.Pictures(save=output, force=force))
+    asked_for = answers.wanted(answers.Forms(save=output, force=force))
     command = _command(target, words, launch, save)
     if command[0] in ("ratio", "crossover") and not words:
         _model_report(command, asked_for)
@@ -77,7 +77,7 @@ def report(
     raise typer.Exit(run(command))
 
 
-def _model_report(command: list[str], asked_for: pictures.Wanted) -> None:
+def _model_report(command: list[str], asked_for: answers.Wanted) -> None:
     """The page of a model alone: of the first command that has an answer for it, else of what it stores."""
     from hybridcalc.cli.app import run
 
@@ -93,7 +93,7 @@ def _model_report(command: list[str], asked_for: pictures.Wanted) -> None:
     assert why is not None  # noqa: S101  (nothing answered)
     from hybridcalc.engines.crossover_view import stored_view
 
-    pictures.show(stored_view(model, ENGINES[ENGINES.usual], why), asked_for)
+    answers.show("report", asked_for, lambda: stored_view(model, ENGINES[ENGINES.usual], why), dict)
 
 
 def _command(target: str | None, words: list[str], launch: list[str] | None, save: list[str]) -> list[str]:

@@ -1,17 +1,17 @@
 """``hybridcalc reuse``: how many state slots prefix caching wants, and what they spare."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.cli import options, pictures
+from hybridcalc.cli import answers, options
 from hybridcalc.cli.plan_inputs import traffic
 from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import IllegalCombination, InputError
-from hybridcalc.output.document import print_json
 from hybridcalc.reuse.answer import Priced, answer
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.requests import Workload
@@ -166,9 +166,7 @@ def reuse(
     what_if: Annotated[
         bool | None, typer.Option("--what-if/--no-what-if", help="Simulate other settings and splits too.")
     ] = None,
-    picture: pictures.Pictures,
-    as_json: options.Json = False,
-    explain: options.Explain = False,
+    form: answers.Forms,
 ) -> None:
     """How many slots prefix caching wants: hits, recomputed tokens and evictions of a workload, and the knee.
 
@@ -177,7 +175,7 @@ def reuse(
     """
     from hybridcalc.output.progress import bars
 
-    asked_for = pictures.wanted(picture, document=as_json, explain=explain)
+    asked_for = answers.wanted(form)
     if slots is None or workload is None:
         raise InputError(
             "reuse needs the slots and a workload", fix="add --slots 256 --workload cyclic:prefixes=384,tokens=1000"
@@ -219,9 +217,7 @@ def reuse(
         )
     from hybridcalc.reuse.view import reuse_view
 
-    pictures.show(lambda: reuse_view(found), asked_for, document=as_json, explain=explain)
-    if as_json:
-        print_json("reuse", found.to_dict())
+    answers.show("reuse", asked_for, partial(reuse_view, found), found.to_dict)
 
 
 def _check_flags(engine: Engine, context: typer.Context) -> None:

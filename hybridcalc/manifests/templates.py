@@ -14,7 +14,7 @@ from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
 from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import TEMPLATE, FromOutside, Setting, Word
+from hybridcalc.shell.source import ELISIONS, TEMPLATE, FromOutside, Setting, Word
 from hybridcalc.shell.variables import A_TEMPLATE, A_VARIABLE, Outside
 
 PLACEHOLDER = re.compile(
@@ -23,8 +23,6 @@ PLACEHOLDER = re.compile(
 )
 """A name between the marks that templates use."""
 VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?[-=?][^{}]*)?\})")
-ELISIONS = frozenset({"...", "\u2026", "[...]", "<...>"})
-"""What stands in a guide for flags that are left out."""
 _EITHER = re.compile(f"{VARIABLE.pattern}|{PLACEHOLDER.pattern}")
 Values = Mapping[str, Word]
 

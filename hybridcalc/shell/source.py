@@ -23,6 +23,8 @@ _STATEMENT = re.compile(
     r"\{%-?\s*(?:if|for)\b[^%{}]{0,200}%\}([^{}]{0,500}(?:\{\{[^{}]{0,200}\}\}[^{}]{0,200}){0,5})\{%-?\s*end(?:if|for)\s*-?%\}"
 )
 _TAG = re.compile(r"\{%[^%]{0,500}%\}|\{#[^#]{0,500}#\}")
+ELISIONS = frozenset({"...", "\u2026", "[...]", "<...>"})
+"""What stands in a guide for flags that are left out."""
 
 
 class Place(NamedTuple):

@@ -1,17 +1,17 @@
-"""``--save``, ``--figure``, ``--theme`` and ``--force``: how a command's answer becomes a picture or a page.
+"""How an answer is shown: as text, as JSON or CSV, as a picture or as a page.
 
 A command asks for a `Wanted` first, so that a file that may not be written is refused before anything is computed, and
-then shows its view: as text, as a picture or as a page.
+then hands over its view and its document as functions: only what is wanted is made.
 """
 
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from hybridcalc.cli.options import PICTURE
+from hybridcalc.cli.options import PICTURE, Explain, Json
 from hybridcalc.errors import InputError, quoted
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from hybridcalc.steps import View
 
 
-class Pictures(NamedTuple):
-    """What picture of an answer is wanted, as typed."""
+class Forms(NamedTuple):
+    """In which form an answer is wanted, as typed."""
 
     save: Annotated[
         str | None,
@@ -52,18 +52,23 @@ class Pictures(NamedTuple):
     force: Annotated[bool, typer.Option("--force", help="Let --save write over a file.", rich_help_panel=PICTURE)] = (
         False
     )
+    as_json: Json = False
+    explain: Explain = False
 
 
 class Wanted(NamedTuple):
-    """What picture of an answer is wanted, and where."""
+    """In which form an answer is wanted: a picture or a page, to a file; a document on stdout; text with the steps."""
 
-    target: Path | None
-    figure: str | None
-    theme: str
+    target: Path | None = None
+    figure: str | None = None
+    theme: str = "auto"
+    json: bool = False
+    csv: bool = False
+    explain: bool = False
 
     @property
-    def any(self) -> bool:
-        """Whether one is wanted at all."""
+    def drawn(self) -> bool:
+        """Whether a picture or a page is wanted."""
         return self.target is not None or self.figure is not None
 
     @property
@@ -71,17 +76,22 @@ class Wanted(NamedTuple):
         """Whether it is a page."""
         return self.target is not None and self.target.suffix.lower() == ".html"
 
+    def undrawn(self, why: str = "nothing starts") -> "Wanted":
+        """The same for an answer that has no picture, which is said; it has a page."""
+        if self.page or not self.drawn:
+            return self
+        print(f"no picture: {why}", file=sys.stderr)
+        return self._replace(target=None, figure=None)
 
-NOTHING = Wanted(None, None, "auto")
-"""No picture and no page."""
 
-
-def wanted(typed: Pictures, *, document: bool = False, explain: bool = False) -> Wanted:
-    """The options as typed, checked. ``document``: JSON or CSV is printed; ``explain``: the steps are.
+def wanted(typed: Forms, *, as_csv: bool = False) -> Wanted:
+    """The options as typed, checked.
 
     Raises InputError for what cannot be written or is not known, and for options that would be passed over.
     """
-    save, figure, theme, force = typed
+    save, figure, theme, force, as_json, explain = typed
+    document = as_json or as_csv
+    form = Wanted(None, figure, theme, as_json, as_csv, explain)
     if save is None:
         for name, idle in (("--theme", theme != "auto"), ("--force", force)):
             if idle:
@@ -94,7 +104,7 @@ def wanted(typed: Pictures, *, document: bool = False, explain: bool = False) ->
             )
         if figure is not None and explain:
             raise InputError("--figure takes the place of what --explain explains", fix="leave out one")
-        return Wanted(None, figure, theme)
+        return form
     from hybridcalc.output.pictures.files import THEMES, check_target
 
     page = save.lower().endswith(".html")
@@ -106,35 +116,33 @@ def wanted(typed: Pictures, *, document: bool = False, explain: bool = False) ->
         raise InputError("--save takes the place of what --explain explains", fix="leave out one, or save FILE.html")
     if theme not in THEMES:
         raise InputError(f"--theme {quoted(theme)} is not known", fix=f"write {', '.join(THEMES)}")
-    return Wanted(check_target(save, force=force), figure, theme)
+    return form._replace(target=check_target(save, force=force))
 
 
 def show(
-    view: "View | Callable[[], View]",
+    command: str,
     asked: Wanted,
+    view: "Callable[[], View]",
+    document: Callable[[], Mapping[str, Any]],
     *,
-    document: bool = False,
-    explain: bool = False,
-    text: "Callable[[], None] | None" = None,
+    text: Callable[[], None] | None = None,
 ) -> None:
-    """Show an answer: its page, its picture, or, where neither is wanted and no ``document`` is printed, its text.
-
-    ``text`` prints that otherwise than any view is.
-    """
-    if document and not asked.any:
-        return
-    if not asked.any and text is not None:
+    """Show an answer of ``command``; ``text`` prints it where its text is more than that of one view."""
+    quiet = asked.json or asked.csv
+    if asked.target is not None:
+        print(f"{asked.target}: {_save(asked, asked.target, view())}", file=sys.stderr if quiet else sys.stdout)
+    elif asked.drawn:
+        _print(_chosen(asked, view().pictures))
+    elif text is not None and not quiet:
         text()
-        return
-    made = view if isinstance(view, tuple) else view()
-    if not asked.any:
+    elif not quiet:
         from hybridcalc.output.terminal import print_view
 
-        print_view(made, explain=explain)
-    elif asked.target is None:
-        _print(_chosen(asked, made.pictures))
-    else:
-        print(f"{asked.target}: {_save(asked, asked.target, made)}", file=sys.stderr if document else sys.stdout)
+        print_view(view(), explain=asked.explain)
+    if quiet:
+        from hybridcalc.output.document import print_csv, print_json
+
+        print_csv(document()["sweep"]) if asked.csv else print_json(command, document())
 
 
 def _save(asked: Wanted, target: Path, view: "View") -> str:
@@ -152,12 +160,6 @@ def _save(asked: Wanted, target: Path, view: "View") -> str:
     else:
         target.write_text(draw_svg(picture, asked.theme), encoding="utf-8")
     return picture.title
-
-
-def nothing_drawn(asked: Wanted, why: str = "nothing starts") -> None:
-    """Say why no picture comes, where the answer's text stands in its place."""
-    if asked.any:
-        print(f"no picture: {why}", file=sys.stderr)
 
 
 def _chosen(asked: Wanted, draw: "Mapping[str, Callable[[], Picture]]") -> "Picture":
