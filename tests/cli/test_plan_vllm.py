@@ -86,7 +86,7 @@ def test_a_launch_line_comes_in_every_form(form: str, tmp_path: Path) -> None:
 
 
 def test_a_gpu_decides_memory_kernels_and_the_default_limit() -> None:
-    """139.80 GiB, as the runtime gives them, x 0.9 - 16 - 4; 1,024 sequences; with the non-cache use estimated it is an interval."""
+    """139.80 GiB, as the runtime gives them, x 0.9 - 16 - 4; 1,024 sequences; what else it holds is an interval."""
     gpu = (*NEMOTRON, "--gpu", "h200", "--weights", "16GiB", "--gpu-memory-utilization", "0.9")
     answer = plan(*gpu, "--non-cache", "4GiB")
     assert answer["memory"]["rest_gib"] == pytest.approx(139.80 * 0.9 - 20)
