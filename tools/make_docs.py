@@ -1,4 +1,5 @@
-"""Write the pages that follow from code and data: docs/commands.md, json.md, rules.md and published-figures.md.
+"""Write the pages that follow from code and data: docs/commands.md, json.md, rules.md, published-figures.md, and the
+tables of releases in engines.md.
 
 python tools/make_docs.py            write them
 python tools/make_docs.py --check    exit 1 when one is not what code and data say
@@ -16,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from published_figures import SOURCES, figures, recomputed
+from release_tables import release_table
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -227,7 +229,18 @@ def _shown(value: Any) -> str:
     return f"{value:,}"
 
 
+def engines_page() -> str:
+    """docs/engines.md: as it is written by hand, with the tables of releases between their marks."""
+
+    def table(mark: re.Match[str]) -> str:
+        return "\n".join([mark["begin"], "", *release_table(mark["engine"]), "", mark["end"]])
+
+    return RELEASE_TABLE.sub(table, (DOCS / "engines.md").read_text(encoding="utf-8"))
+
+
+RELEASE_TABLE = re.compile(r"(?P<begin><!-- releases of (?P<engine>\w+), .*? -->).*?(?P<end><!-- end -->)", re.DOTALL)
 PAGES = {
+    "engines.md": engines_page,
     "commands.md": commands_page,
     "json.md": json_page,
     "rules.md": rules_page,

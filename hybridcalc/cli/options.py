@@ -144,7 +144,8 @@ NoRadix = Annotated[
 ]
 PageSize = Annotated[int | None, _count(CACHES, "--page-size", most=2**20, help="Tokens in one KV page.")]
 FullMemoryRatio = Annotated[
-    float, _option(CACHES, "--mamba-full-memory-ratio", metavar="R", help="The ratio in use today, state to KV memory.")
+    float | None,
+    _option(CACHES, "--mamba-full-memory-ratio", metavar="R", help="The ratio in use today, state to KV memory."),
 ]
 MambaCacheSize = Annotated[
     int | None,
@@ -229,7 +230,7 @@ class Prefixes(NamedTuple):
 class Limits(NamedTuple):
     """What a server is started with today."""
 
-    mamba_full_memory_ratio: FullMemoryRatio = 0.9
+    mamba_full_memory_ratio: FullMemoryRatio = None
     max_mamba_cache_size: MambaCacheSize = None
     max_running_requests: RunningRequests = None
     max_total_tokens: TotalTokens = None

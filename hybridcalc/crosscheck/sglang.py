@@ -288,7 +288,7 @@ def _assumed(ready: Prepared) -> tuple[int, int]:
     page = args.tokens_per_page
     tokens = args.max_total_tokens or max(1, min(limit or slots, slots // each)) * ASSUMED_TOKENS
     if args.max_total_tokens is None and ready.model.window_attention is not None:
-        tokens = max(tokens, int((2 * (ready.model.window or 0) + 4 * page) / args.swa_full_tokens_ratio))
+        tokens = max(tokens, int((2 * (ready.model.window or 0) + 4 * page) / args.window_ratio))
     return slots, max(1, -(-tokens // page)) * page
 
 

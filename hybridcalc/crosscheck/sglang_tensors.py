@@ -18,10 +18,12 @@ from math import prod
 
 from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV, kv_heads_on_rank
 from hybridcalc.crosscheck.tensors import Sizes, Tensor, View, contiguous
-from hybridcalc.engines.sglang.allocation import Allocation, allocate, dense_windows, index_bytes, table_extra
+from hybridcalc.engines.sglang.allocation import Allocation, allocate, index_bytes, table_extra
 from hybridcalc.engines.sglang.figures import draft_row_bytes
 from hybridcalc.engines.sglang.kv import DSA_PAGE
 from hybridcalc.engines.sglang.planner import Prepared, Sizing
+from hybridcalc.engines.sglang.pools import keeps_drafts
+from hybridcalc.engines.sglang.states import dense_windows
 from hybridcalc.units import DTYPE_BYTES
 
 
@@ -112,7 +114,7 @@ def _drafts(ready: Prepared, stage: int, sizes: Sizes, pools: Allocation) -> lis
     """Temporal states of every draft token, and convolution windows: whole, or one widened window they overlap in."""
     slot, args, layers = ready.slot, ready.args, ready.stages[stage].state_layers
     drafts = args.most_draft_tokens
-    if not drafts or args.disaggregation_mode == "prefill":
+    if not drafts or not keeps_drafts(args, ready.rules):
         return []
     outer, found = (layers, sizes.rows), []
     if not ready.replay_active:
@@ -127,7 +129,7 @@ def _drafts(ready: Prepared, stage: int, sizes: Sizes, pools: Allocation) -> lis
                 "request",
             )
         )
-    dense = dense_windows(ready.model, args)
+    dense = dense_windows(ready.model, args, ready.rules)
     widths = [drafts * w.rows * w.width if dense else (drafts + w.rows - 1) * w.width for w in slot.shapes.conv]
     for i, shape in enumerate(slot.conv_shape):
         name = f"intermediate_conv{_index(i, slot.conv_shape)}"
@@ -183,8 +185,15 @@ def _ple(ready: Prepared, sizes: Sizes, pools: Allocation) -> list[Tensor]:
     ple = ready.model.ple_conv
     if ple is None:
         return []
-    shape = (ple.layers, sizes.slots + 1, ple.channels, ple.columns)
-    return [Tensor("ple_short_conv", "ple_short_conv", "state", shape, ready.slot.conv_dtype, pools.ple_conv, "slot")]
+    drafts = ready.args.most_draft_tokens if keeps_drafts(ready.args, ready.rules) else 0
+    slots, rows = sizes.slots + 1, sizes.rows * drafts
+    held, dtype = pools.ple_conv * slots // (slots + rows), ready.slot.conv_dtype
+    layers, window, figure = ple.layers, (ple.channels, ple.columns), "ple_short_conv"
+    found = [Tensor(figure, figure, "state", (layers, slots, *window), dtype, held, "slot")]
+    if drafts:
+        shape = (layers, sizes.rows, drafts, *window)
+        found.append(Tensor("ple_draft_conv", figure, "scratch", shape, dtype, pools.ple_conv - held, "request"))
+    return found
 
 
 def _kv(ready: Prepared, stage: int, sizes: Sizes, pools: Allocation) -> list[Tensor]:
@@ -260,7 +269,7 @@ def _latent(ready: Prepared, attention: LatentKV, stage: int, rows: int, pools: 
     """MLA rows, and the index keys of a sparse-attention layer in physical pages of 64 pooled tokens."""
     cell, args = ready.cells[stage], ready.args
     width = attention.kv_lora_rank + attention.qk_rope_head_dim
-    layer_bytes, index = pools.kv[0] // cell.layers, index_bytes(attention, rows, args)
+    layer_bytes, index = pools.kv[0] // cell.layers, index_bytes(attention, rows, args, ready.rules)
     row_bytes = (layer_bytes - index) // rows
     size = DTYPE_BYTES.get(cell.dtype, 1)
     packed = row_bytes != width * size

@@ -6,18 +6,22 @@ slot, with Hv value heads and Hk key heads on the rank, dv and dk their widths, 
     both     d, rawv: Hv * L * dv * c      k, rawk: Hk * L * dk * c
     inputs   g: Hk * L * dk * 4            beta: Hv * L * 4
     pairs    g: Hv * L * 4                 no beta; rawv and rawk only where the conv dtype is not fp32
+    window   g: Hv * L * 4                 beta: Hv * L * 4; no d and no k
 
 KDA replays inputs: raw v and k with g, one decay a key channel, and beta. GDN replays d and k as pairs of a rounded
-value and the rest. A ring keeps L a power of two and at least 2D (early-flush margin). Shapes are (layers, slots,
-heads, L[, width]); bytes are exact.
+value and the rest; up to SGLang 0.5.19 it kept a window of its raw inputs. A ring keeps L a power of two and at least
+2D (early-flush margin). Shapes are (layers, slots, heads, L[, width]); bytes are exact.
 Source: SGLang configs/mamba_utils.py, mem_cache/memory_pool.py (0.5.23).
 """
 
 from math import prod
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from hybridcalc.architecture.families import Replay
 from hybridcalc.units import DTYPE_BYTES
+
+Kept = Replay | Literal["window"]
+"""What a ring holds: a family's form, or that which GDN had before it."""
 
 
 class Ring(NamedTuple):
@@ -34,7 +38,7 @@ class Ring(NamedTuple):
 
 
 def replay_rings(
-    kept: Replay,
+    kept: Kept,
     *,
     layers: int,
     slots: int,
@@ -52,6 +56,8 @@ def replay_rings(
     rings: tuple[Ring, ...] = (Ring("d", value, conv_dtype), Ring("k", key, conv_dtype), decay)
     if kept == "pairs" and conv_dtype == "float32":
         return rings
+    if kept == "window":
+        rings = (decay,)
     rings = (*rings, Ring("rawv", value, conv_dtype), Ring("rawk", key, conv_dtype))
     return rings if kept == "pairs" else (*rings, Ring("beta", value[:-1], "float32"))
 

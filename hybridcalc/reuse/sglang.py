@@ -15,8 +15,9 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.allocation import int8_pool
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments
 from hybridcalc.engines.sglang.planner import prepare, start
+from hybridcalc.engines.sglang.refusals import chunk_size
 from hybridcalc.engines.sglang.releases import rules_for
-from hybridcalc.engines.sglang.strategy import chunk_size, resolve_strategy, uses_radix_cache
+from hybridcalc.engines.sglang.strategy import resolve_strategy, uses_radix_cache
 from hybridcalc.errors import IllegalCombination, InputError, Refusal
 from hybridcalc.formulas.slots import Strategy, slots_per_request
 from hybridcalc.reuse.policy import DEFAULT_CHUNK, LIVE, NO_CAP, PREFILL_CHUNK, TRACK_INTERVAL, Policy, prefill_chunk_of
@@ -212,8 +213,9 @@ def _resolved(settings: Settings, model: Architecture | None, args: ServerArgs) 
         )
     if model.state is None:
         raise InputError(f"{model.name} has no recurrent layer: its prefix cache holds no states")
-    if not uses_radix_cache(model):
+    rules, _ = rules_for(args.engine_version)
+    if not uses_radix_cache(model, rules):
         raise IllegalCombination(f"SGLang keeps no states of {model.architecture} for prefix reuse")
-    resolved = resolve_strategy(model, args, rules_for(args.engine_version)[0])
+    resolved = resolve_strategy(model, args, rules)
     chosen = Strategy(resolved.strategy)
     return settings._replace(strategy=chosen, overlap=resolved.overlap, chunk=chunk_size(model))

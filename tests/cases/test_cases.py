@@ -16,8 +16,6 @@ CASES: list[dict[str, Any]] = yaml.safe_load((HOME / "cases.yaml").read_text(enc
 WRONG = """
 table-1
 table-2
-glm-page-1
-glm-kpool-1
 log-stated-2
 flash-next-1
 flash-next-2

@@ -19,7 +19,7 @@ def test_the_answer_opens_with_the_verdict_and_ends_with_flags() -> None:
     ran = run("log", K3, "-L", "9216")
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()
-    assert lines[0] == "SGLang 0.5.16 or later, kimi-k3 on TP8, fp32 state, fp8 KV"
+    assert lines[0] == "SGLang 0.5.17 or later, kimi-k3 on TP8, fp32 state, fp8 KV"
     assert lines[1] == "  the state pool binds at 51 requests; 60 % of the KV idle at 9,216 tokens"
     assert "258 x 56,171,520 B = 13.50 GiB" in ran.out
     assert "--mamba-radix-cache-strategy extra_buffer_lazy" in ran.out

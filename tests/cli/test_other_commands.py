@@ -170,7 +170,7 @@ def test_the_slot_table_has_every_combination_once() -> None:
         (("--page-size", "96"), "--mamba-track-interval 256 is no multiple of --page-size 96"),
         (
             ("glm-5.3-flash", "--page-size", "64"),
-            "the sparse-attention index needs pages of 64 pooled tokens, 16 to one, not pages of 64",
+            "the sparse-attention index needs pages of 64 pooled tokens, 4 to one, not pages of 64",
         ),
     ],
 )

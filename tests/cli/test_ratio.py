@@ -181,8 +181,8 @@ RINGS = ("--speculative-algorithm", "EAGLE", "--speculative-num-draft-tokens", "
             "the ring length must be at least 2 x D = 18 for 9 draft tokens, 16 is not",
         ),
         (
-            ("glm-5.3-flash", "--disable-overlap-schedule", "--tp", "4"),
-            "the sparse-attention index needs pages of 64 pooled tokens, 16 to one, not pages of 1",
+            ("glm-5.3-flash", "--disable-overlap-schedule", "--tp", "4", "--page-size", "1"),
+            "the sparse-attention index needs pages of 64 pooled tokens, 4 to one, not pages of 1",
         ),
     ],
 )

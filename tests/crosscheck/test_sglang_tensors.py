@@ -61,8 +61,7 @@ def test_decoding_by_replay_keeps_rings_for_any_family() -> None:
 
 
 def test_index_keys_are_stored_pooled() -> None:
-    """GLM-5.3-Flash: sixteen tokens share a key of 132 B, 8.25 B a token and layer where 9 are priced."""
-    args = ServerArgs(page_size=1024, mamba_track_interval=1024)
-    subject = sglang_subject(load_model("glm-5.3-flash"), args, None)
+    """GLM-5.3-Flash: four tokens share a key of 132 B."""
+    subject = sglang_subject(load_model("glm-5.3-flash"), ServerArgs(), None)
     index = next(t for t in subject.stages[0](Sizes(slots=1, rows=2, tokens=2048)) if t.name == "index[0]")
-    assert index.formula_bytes == index.shape_bytes == (2048 + 1024) // 16 * 132
+    assert index.formula_bytes == index.shape_bytes == (2048 + 256) // 4 * 132

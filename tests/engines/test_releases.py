@@ -129,7 +129,9 @@ VLLM_RECORDED = ["0.19.0", "0.20.2", "0.21.0", "0.22.1", "0.23.0", "0.24.0", "0.
                  *(f"0.{minor}.0" for minor in range(26, 34))]  # fmt: skip
 
 
-@pytest.mark.parametrize(("engine", "recorded"), [("sglang", ["0.5.16", "0.5.23"]), ("vllm", VLLM_RECORDED)])
+@pytest.mark.parametrize(
+    ("engine", "recorded"), [("sglang", [f"0.5.{patch}" for patch in range(9, 24)]), ("vllm", VLLM_RECORDED)]
+)
 def test_what_results_were_recorded_of_is_what_carries_no_note(engine: str, recorded: list[str]) -> None:
     """The releases in tests/data/vectors, and no other."""
     releases, _ = ENGINES[engine]

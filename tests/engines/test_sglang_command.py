@@ -20,8 +20,9 @@ from hybridcalc.shell.flags import Flag
 
 from_command = partial(read_command, "sglang")
 
-ELSEWHERE = {"env", "engine_version", "draft_kv_bytes_per_token", "max_draft_tokens", "platform", "draft_layers"}
-SETTLED = {"dsa_backend", "speculative_num_draft_tokens"}
+ELSEWHERE = {"env", "engine_version", "draft_kv_bytes_per_token", "max_draft_tokens", "platform", "draft_layers",
+             "gpu_memory_mib", "gpu_capability"}  # fmt: skip
+SETTLED = {"speculative_num_draft_tokens"}
 SPELLINGS = [(flag, spelling) for flag in FLAGS for spelling in flag.spellings]
 
 
@@ -223,19 +224,16 @@ def test_a_block_size_that_contradicts_the_draft_tokens_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "backend"),
+    ("arguments", "prefill", "decode"),
     [
-        ("--dsa-prefill-backend trtllm", "trtllm"),
-        ("--dsa-decode-backend trtllm --dsa-prefill-backend fa3", "trtllm"),
-        ("--dsa-decode-backend tilelang", None),
-        ("--dsa-decode-backend tilelang --nsa-prefill-backend tilelang", "tilelang"),
-        ("--dsa-prefill-backend trtllm --disaggregation-mode decode", None),
-        ("--dsa-decode-backend trtllm --disaggregation-mode decode", "trtllm"),
+        ("--dsa-prefill-backend trtllm", "trtllm", None),
+        ("--dsa-decode-backend tilelang --nsa-prefill-backend fa3", "fa3", "tilelang"),
     ],
 )
-def test_the_sparse_backend_that_decides_the_row(arguments: str, backend: str | None) -> None:
-    """Either side's trtllm, both sides' tilelang, this side's alone when disaggregated (kv_cache_configurator.py)."""
-    assert args(arguments).dsa_backend == backend
+def test_each_side_has_its_sparse_attention_backend(arguments: str, prefill: str | None, decode: str | None) -> None:
+    """The engine's own two fields, and the names they had before."""
+    found = args(arguments)
+    assert (found.dsa_prefill_backend, found.dsa_decode_backend) == (prefill, decode)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 import pytest
 
-from hybridcalc.engines.sglang.config import ServerArgs, with_model_defaults
+from hybridcalc import load_model
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.defaults import with_defaults
 from hybridcalc.engines.sglang.releases import NEWEST_VERSION, check_model, rules_for
 from hybridcalc.errors import IllegalCombination, InputError
 
@@ -12,7 +14,8 @@ from hybridcalc.errors import IllegalCombination, InputError
     [
         ("0.5.23", "0.5.23", ""),
         ("0.5.16", "0.5.16", ""),
-        ("0.5.20", "0.5.16", "SGLang 0.5.20: the rules of 0.5.16 are used"),
+        ("0.5.20", "0.5.20", ""),
+        ("0.5.16.post1", "0.5.16", "SGLang 0.5.16.post1: the rules of 0.5.16 are used"),
         ("v0.5.23", "0.5.23", "SGLang v0.5.23: the rules of 0.5.23 are used"),
         ("0.5.23.post1", "0.5.23", "SGLang 0.5.23.post1: the rules of 0.5.23 are used"),
         ("1.0", "0.5.23", "SGLang 1.0: the rules of 0.5.23 are used"),
@@ -39,9 +42,9 @@ def test_what_is_no_version_is_refused(version: str) -> None:
 def test_a_version_older_than_every_known_one_is_refused() -> None:
     """Rules of a later version would be a guess."""
     with pytest.raises(InputError) as refusal:
-        rules_for("0.5.15")
-    assert refusal.value.message == "SGLang 0.5.15 is older than every version known here"
-    assert refusal.value.fix == "known: 0.5.16 to 0.5.23"
+        rules_for("0.5.8")
+    assert refusal.value.message == "SGLang 0.5.8 is older than every version known here"
+    assert refusal.value.fix == "known: 0.5.9 to 0.5.23"
 
 
 def test_kimi_k3_needs_the_newer_version() -> None:
@@ -80,10 +83,16 @@ def test_draft_tokens_count_only_under_speculation() -> None:
     assert ServerArgs(speculative_num_draft_tokens=4, speculative_algorithm="EAGLE").draft_tokens == 4
 
 
-def test_inkling_brings_smaller_ratios_of_its_own() -> None:
-    """SGLang model_overrides/inkling.py: 0.1 for both, unless the flag says otherwise; other classes keep theirs."""
-    inkling = with_model_defaults("InklingForConditionalGeneration", ServerArgs())
-    assert (inkling.mamba_full_memory_ratio, inkling.swa_full_tokens_ratio) == (0.1, 0.1)
-    asked = with_model_defaults("InklingForConditionalGeneration", ServerArgs(mamba_full_memory_ratio=0.5))
-    assert (asked.mamba_full_memory_ratio, asked.swa_full_tokens_ratio) == (0.5, 0.1)
-    assert with_model_defaults("Qwen3NextForCausalLM", ServerArgs()) == ServerArgs()
+@pytest.mark.parametrize("version", ["0.5.19", "0.5.20", "0.5.23"])
+def test_inkling_brings_smaller_ratios_of_its_own(version: str) -> None:
+    """SGLang model_overrides/inkling.py: 0.1 for both where nothing is set; up to 0.5.19 also where a flag says 0.9 or
+    0.8, its default. Other classes keep theirs.
+    """
+    model, rules = load_model("inkling"), rules_for(version)[0]
+    settled = with_defaults(model, ServerArgs(), rules)
+    assert (settled.memory_ratio, settled.window_ratio) == (0.1, 0.1)
+    asked = with_defaults(model, ServerArgs(mamba_full_memory_ratio=0.5), rules)
+    assert (asked.memory_ratio, asked.window_ratio) == (0.5, 0.1)
+    typed = with_defaults(model, ServerArgs(mamba_full_memory_ratio=0.9, swa_full_tokens_ratio=0.8), rules)
+    assert (typed.memory_ratio, typed.window_ratio) == ((0.1, 0.1) if version == "0.5.19" else (0.9, 0.8))
+    assert with_defaults(load_model("qwen3-next-80b-a3b"), ServerArgs(), rules) == ServerArgs()

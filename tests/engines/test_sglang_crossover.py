@@ -13,6 +13,7 @@ from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.crossover import Crossover
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.crossover import compare, kv_curve
+from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.states import state_slot
 from hybridcalc.errors import InputError
 
@@ -80,10 +81,13 @@ HYBRIDS = [model for model in PRESETS if model.state is not None]
 def test_every_pair_of_presets_is_lighter_where_its_bytes_say_so(hybrid: Architecture) -> None:
     """Brute force: both byte functions at powers of two, around windows and on both sides of each end."""
     args = ServerArgs()
-    state, curve = state_slot(hybrid, args).bytes, kv_curve(hybrid, args)
+    state, curve = state_slot(hybrid, args).bytes, kv_curve(hybrid, args, rules_for(None)[0])
     for model in PRESETS:
         base = present(compare(hybrid, model, args, longest=1).baseline)
-        other, other_state = kv_curve(model, args), state_slot(model, args).bytes if model.state else 0
+        other, other_state = (
+            kv_curve(model, args, rules_for(None)[0]),
+            state_slot(model, args).bytes if model.state else 0,
+        )
         ends = [end for span in base.lighter for end in span if end] + [curve.window_tokens, other.window_tokens]
         lengths = {2**i for i in range(32)} | {end + step for end in ends for step in (-1, 0, 1) if end + step > 0}
         for tokens in lengths:

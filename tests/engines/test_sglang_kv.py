@@ -72,15 +72,15 @@ def test_the_cell_of_a_token(name: str, flags: dict[str, Any], cell_bytes: int) 
 @pytest.mark.parametrize(
     ("flags", "layer_bytes"),
     [
-        ({}, 512 * 2 + 9),
-        ({"kv_cache_dtype": "fp8_e4m3"}, 512 + 16 + 9),
-        ({"kv_cache_dtype": "fp8_e4m3", "dsa_backend": "trtllm"}, 512 + 9),
-        ({"kv_cache_dtype": "fp8_e5m2"}, 512 + 9),
+        ({}, 512 * 2 + 33),
+        ({"kv_cache_dtype": "fp8_e4m3"}, 512 + 16 + 33),
+        ({"kv_cache_dtype": "fp8_e4m3", "dsa_decode_backend": "trtllm"}, 512 + 33),
+        ({"kv_cache_dtype": "fp8_e5m2"}, 512 + 33),
     ],
     ids=["bf16", "fp8 packed with scales", "fp8 plain", "e5m2"],
 )
 def test_a_sparse_attention_layer_keeps_index_keys(flags: dict[str, Any], layer_bytes: int) -> None:
-    """GLM-5.3-Flash pools 16 tokens an index key: ceil((128 + 4) / 16) = 9 B beside a row of 512."""
+    """GLM-5.3-Flash pools 4 tokens an index key: ceil((128 + 4) / 4) = 33 B beside a row of 512."""
     assert cell("glm-5.3-flash", **flags).bytes == 11 * layer_bytes
 
 
@@ -127,14 +127,14 @@ def test_draft_layers_are_those_of_the_checkpoint_unless_given() -> None:
 
 def test_sliding_windows_stop_growing() -> None:
     """Inkling: 11 full layers grow; 55 window layers of 16 KV heads stop at 512 tokens."""
-    curve = kv_curve(load_model("inkling"), ServerArgs())
+    curve = kv_curve(load_model("inkling"), ServerArgs(), NEWEST)
     assert curve == (45_056, 450_560, 512)
     assert curve.at(512) + 45_056 == curve.at(513)
 
 
 def test_jet_s_windows_grow_with_every_token() -> None:
     """SGLang gives them KV of full length."""
-    assert kv_curve(load_model("jet-nemotron-2b"), ServerArgs()) == (4096, 0, 0)
+    assert kv_curve(load_model("jet-nemotron-2b"), ServerArgs(), NEWEST) == (4096, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,11 @@ def test_context_parallelism_that_does_not_divide_is_refused() -> None:
     [(GroupedQueryKV(1, 1, 1), "1 of 1 KV heads x 2 fp4_mx_block16"), (LatentKV(1, 0), "1 fp4_mx_block16, whole on")],
     ids=["gqa", "mla"],
 )
-@pytest.mark.parametrize("size", [lambda model, args: kv_cell(model, args, NEWEST), kv_curve], ids=["cell", "curve"])
+@pytest.mark.parametrize(
+    "size",
+    [lambda model, args: kv_cell(model, args, NEWEST), lambda model, args: kv_curve(model, args, NEWEST)],
+    ids=["cell", "curve"],
+)
 def test_a_row_that_rounds_to_nothing_is_refused(
     attention: GroupedQueryKV | LatentKV, row: str, size: Callable[..., Any]
 ) -> None:

@@ -91,7 +91,7 @@ def test_a_fraction_must_be_one(fraction: float | None, text: str) -> None:
         (QWEN, {}, 100),
         (TEXT, {}, 0),
         (NEMOTRON, {}, 0),
-        (QWEN, {"engine_version": "0.5.16"}, 0),
+        (QWEN, {"engine_version": "0.5.17"}, 0),
         (QWEN, {"env": {"SGLANG_VLM_CACHE_SIZE_MB": "512"}}, 512),
         (QWEN, {"env": {"SGLANG_VLM_CACHE_SIZE_MB": "0"}}, 0),
         (TEXT, {"env": {"SGLANG_VLM_CACHE_SIZE_MB": "512"}}, 0),
@@ -102,7 +102,7 @@ def test_a_fraction_must_be_one(fraction: float | None, text: str) -> None:
         (TEXT, {"mm_feature_transport": "cuda_ipc"}, 0),
     ],
 )
-def test_images_have_a_reserve_on_multimodal_models_since_0_5_23(
+def test_images_have_a_reserve_on_multimodal_models_since_0_5_18(
     model: Architecture, given: dict[str, Any], reserve_mb: int
 ) -> None:
     """And what is reserved is not there for the pools."""
@@ -151,11 +151,11 @@ def test_sizing_after_capture_keeps_a_least_slack(gpu_gib: float, given: dict[st
     [
         (NEMOTRON, {}),
         (NEMOTRON, {"env": {"SGLANG_ENABLE_POST_CAPTURE_KV_SIZING": "0"}}),
-        (NEMOTRON, {"env": AFTER_CAPTURE, "engine_version": "0.5.16"}),
+        (NEMOTRON, {"env": AFTER_CAPTURE, "engine_version": "0.5.15"}),
         (NEMOTRON, {"env": AFTER_CAPTURE, "platform": "hip"}),
         (TEXT, {"env": AFTER_CAPTURE}),
     ],
-    ids=["unset", "off", "0.5.16", "hip", "MLA"],
+    ids=["unset", "off", "0.5.15", "hip", "MLA"],
 )
 def test_elsewhere_the_fraction_alone_decides(model: Architecture, given: dict[str, Any]) -> None:
     assert least_slack_gib(model, args(**given), 80.0) == 0

@@ -105,11 +105,18 @@ def test_inkling_takes_extra_buffer_even_without_overlap() -> None:
 
 
 @pytest.mark.parametrize(
-    "architecture", ["Qwen3_5ForCausalLM", "BailingMoeV3ForCausalLM", "Qwen4ExpForConditionalGeneration"]
+    ("architecture", "version", "before"),
+    [
+        ("KimiLinearForCausalLM", "0.5.15", ("no_buffer", False, 3)),
+        ("Qwen3_5ForCausalLM", "0.5.18", ("auto", True, 3)),
+        ("FalconH1ForCausalLM", "0.5.12", ("no_buffer", False, 3)),
+    ],
 )
-def test_0_5_16_has_fewer_classes_with_an_extra_buffer(architecture: str) -> None:
-    """They fall back on no_buffer there."""
-    assert resolve(architecture, engine_version="0.5.16") == ("no_buffer", False, 3)
+def test_older_releases_have_fewer_classes_with_an_extra_buffer(
+    architecture: str, version: str, before: tuple[str, bool, int]
+) -> None:
+    """They fall back on no_buffer there, or have no prefix cache of states at all."""
+    assert resolve(architecture, engine_version=version) == before
 
 
 def test_0_5_16_does_not_ask_whether_a_typed_strategy_has_states_to_keep() -> None:
@@ -125,10 +132,9 @@ def test_0_5_16_does_not_ask_whether_a_typed_strategy_has_states_to_keep() -> No
         ("Lfm2ForCausalLM", {}, "auto: Lfm2ForCausalLM has no extra buffer, overlap off"),
         ("Qwen3NextForCausalLM", {"disable_overlap_schedule": True}, "auto: without the overlap scheduler"),
         ("Qwen3NextForCausalLM", {"pp_size": 2}, "pp 2 turns overlap off"),
-        ("InklingForConditionalGeneration", {}, "auto: Inkling always takes extra_buffer"),
         ("Mamba2ForCausalLM", {}, "Mamba2ForCausalLM: the engine leaves auto alone, base 3"),
     ],
-    ids=["supported", "unsupported", "no overlap", "pipeline", "inkling", "no radix"],
+    ids=["supported", "unsupported", "no overlap", "pipeline", "no radix"],
 )
 def test_the_reason_travels_with_the_number(architecture: str, flags: dict[str, Any], reason: str) -> None:
     """A resolved default says why it is what it is."""

@@ -90,7 +90,7 @@ CASES = {
     "stages": ("kimi-k3", f"{K3} --pp 2", 28.55, 9216),
     "the engine's own limit": ("lfm2-350m", "", 60.0, 256),
     "windows": ("inkling", "--tp 8", 60.0, 9216),
-    "pages": ("glm-5.3-flash", "--tp 8 --page-size 1024 --mamba-track-interval 1024", 28.55, 32_768),
+    "pages": ("glm-5.3-flash", "--tp 8", 28.55, 32_768),
     "decode server": ("kimi-k3", f"{K3} --disaggregation-mode decode --max-running-requests 24", 28.55, 9216),
     "no attention": ("falcon-mamba-7b", "", 0.34, 5),
     "unified": ("kimi-k3", f"{K3} --enable-unified-memory", 28.55, 9216),

@@ -39,7 +39,6 @@ from hybridcalc.diagnosis.sglang.evidence import (
 )
 from hybridcalc.diagnosis.sglang.failures import CAUSES
 from hybridcalc.diagnosis.sglang.settings import settings_for
-from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import RELEASES, rules_for
 from hybridcalc.units import GIB, format_bytes
 
@@ -51,10 +50,10 @@ _POOL, _CONFIGURATOR = "SGLang mem_cache/memory_pool.py", "SGLang model_executor
 
 def diagnose(boot: Boot, question: Question) -> Diagnosis:
     """The answer for one SGLang boot."""
-    flags = flags_of(boot, question)
-    args = replace(flags.args, engine_version=_rules_version(boot, flags.args))
+    flags, fitting = flags_of(boot, question), releases_of(boot)
+    args = replace(flags.args, engine_version=flags.args.engine_version or (fitting or RELEASES.versions)[-1])
     derived = SglangDerived(rules_of_version=args.engine_version or "")
-    answer = Diagnosis(boot, version=version_of(boot), derived=derived)
+    answer = Diagnosis(boot, version=flags.args.engine_version or version_of(fitting), derived=derived)
     model = question.model or _echoed_model(flags)
     case = Case(answer, derived, flags, args, Pools(boot, args), model, question.workload)
     identify(answer, case.pools, args, model, named=question.model is not None, stated=flags.given)
@@ -62,6 +61,9 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     sizes = {candidate.sizes for candidate in answer.candidates}
     if len(sizes) == 1 or (sizes and question.model is not None):
         case.best = answer.candidates[0]
+        if flags.args.engine_version is None:
+            found = case.model or load_model(case.best.model)
+            answer.version = version_of(releases_of(boot, found.architecture)) or answer.version
     answer.constants = _constants(case)
     case.slots_per_request, origin = _slots_per_request(case)
     derived.slots_per_request = case.slots_per_request
@@ -90,17 +92,29 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     return answer
 
 
-def version_of(boot: Boot) -> str | None:
-    """The release as far as the form of the lines tells it."""
-    if boot.of("capped"):
-        return "later than 0.5.16"
-    return "0.5.16 or later" if any(kv.get("dtype") for kv in boot.of("kv_pool")) else None
+def releases_of(boot: Boot, architecture: str = "") -> list[str]:
+    """The releases whose lines have the form of these, and that have the class of the model; oldest first."""
+    lines, capped = boot.of("kv_pool"), bool(boot.of("capped"))
+    named = any(line.get("dtype") for line in lines)
+    return [
+        rules.version
+        for rules in RELEASES.rule_sets
+        if rules.cap_line >= capped
+        and (not lines or rules.kv_dtype_line == named)
+        and architecture not in rules.missing_classes
+    ]
 
 
-def _rules_version(boot: Boot, args: ServerArgs) -> str:
-    if args.engine_version is not None:
-        return args.engine_version
-    return RELEASES.oldest if boot.of("kv_pool") and version_of(boot) is None else RELEASES.newest
+def version_of(releases: list[str]) -> str | None:
+    """These releases in words; None for all of them, or none."""
+    known = RELEASES.versions
+    if not releases or len(releases) == len(known):
+        return None
+    if releases[-1] == known[-1]:
+        return f"{releases[0]} or later"
+    if releases[0] == known[0]:
+        return f"before {known[len(releases)]}"
+    return f"{releases[0]} to {releases[-1]}"
 
 
 def _echoed_model(flags: Flags) -> Architecture | None:

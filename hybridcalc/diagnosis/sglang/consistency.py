@@ -134,7 +134,7 @@ def ruled_out(case: Case) -> Iterator[Finding]:
     if args.max_total_tokens is not None and tokens is not None and tokens > args.max_total_tokens:
         yield _other(f"{source} caps tokens at {args.max_total_tokens:,}, the log has {tokens:,}")
     pinned = args.max_mamba_cache_size is not None or args.max_total_tokens is not None or args.disable_radix_cache
-    asked = args.mamba_full_memory_ratio
+    asked = args.memory_ratio
     held = "mamba_full_memory_ratio" in given and not pinned
     if held and ratio and not ratio[0] * 0.95 <= asked <= ratio[1] * 1.05:
         yield _other(f"{source} splits at {asked:g}, the pools at {sum(ratio) / 2:.2f}")

@@ -111,7 +111,7 @@ def _gives(model: Architecture, args: ServerArgs, rest_gib: float, slots: int) -
 def _ratios(case: Case, args: ServerArgs) -> list[float]:
     """Ratios that may have split the memory: the one asked for, and those the figures allow."""
     middle = sum(case.derived.mamba_full_memory_ratio or (0.9, 0.9)) / 2
-    return list(dict.fromkeys((args.mamba_full_memory_ratio, 0.9, round(middle, 2), round(middle, 4))))
+    return list(dict.fromkeys((args.memory_ratio, 0.9, round(middle, 2), round(middle, 4))))
 
 
 def _limit(case: Case, slots_per_request: int) -> int | None:

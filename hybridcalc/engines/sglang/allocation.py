@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV, kv_elements_per_token
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.kv import DSA_PAGE, KvCell, index_price, index_row_bytes
+from hybridcalc.engines.sglang.kv import DSA_PAGE, KvCell, index_page, index_price, index_row_bytes
+from hybridcalc.engines.sglang.pools import keeps_drafts
 from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.engines.sglang.replayssm import decode_rings, replayssm_rings
-from hybridcalc.engines.sglang.states import StateSlot, family_rule
+from hybridcalc.engines.sglang.replayssm import decode_rings, rings_per_slot, verification_rings
+from hybridcalc.engines.sglang.states import StateSlot, dense_windows
 from hybridcalc.formulas.checkpoints import int8_slot_bytes
 from hybridcalc.formulas.replayssm import Ring
 from hybridcalc.units import DTYPE_BYTES, GIB
@@ -108,7 +109,8 @@ def allocate(
         rows = wanted + 1
         if needed > slots:
             pool_slots, raised_from = needed, slots
-    intermediate_ssm, intermediate_conv = _draft_states(model, slot, stage_layers, rows, args, replay_active)
+    drafted = keeps_drafts(args, rules)
+    intermediate_ssm, intermediate_conv = _draft_states(model, slot, stage_layers, rows, args, rules, replay_active)
     return Allocation(
         pool_slots=pool_slots,
         raised_from=raised_from,
@@ -119,13 +121,13 @@ def allocate(
         intermediate_conv=intermediate_conv,
         rings=_rings(model, slot, stage_layers, pool_slots, rows, args, rules, replay_active),
         int8=int8_pool(slot, stage_layers, pool_slots, args),
-        ple_conv=_ple_conv(model, slot, pool_slots),
-        kv=kv_tensors(model, cell, tokens, args),
+        ple_conv=_ple_conv(model, slot, pool_slots + 1 + (rows * args.most_draft_tokens if drafted else 0)),
+        kv=kv_tensors(model, cell, tokens, args, rules),
         request_table=rows * (context_length + table_extra(args)) * 4,
     )
 
 
-def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs) -> tuple[int, ...]:
+def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs, rules: RuleSet) -> tuple[int, ...]:
     """Bytes of the target's KV tensors: (K, V) for GQA, one for MLA; (0, 0) without attention; () where not known.
 
     fp4 on MLA is priced at half a byte and stored in a plain pool of one byte an element. Index keys of a
@@ -145,15 +147,15 @@ def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs)
         return (k, total - k)
     if cell.dtype == "fp4_mx_block16":
         return (rows * kv_elements_per_token(model.attention, 1) * cell.layers,)
-    unpooled = cell.target_bytes - cell.layers * index_price(model.attention, args)
-    return (rows * unpooled + cell.layers * index_bytes(model.attention, rows, args),)
+    unpooled = cell.target_bytes - cell.layers * index_price(model.attention, args, rules)
+    return (rows * unpooled + cell.layers * index_bytes(model.attention, rows, args, rules),)
 
 
-def index_bytes(attention: LatentKV, rows: int, args: ServerArgs) -> int:
+def index_bytes(attention: LatentKV, rows: int, args: ServerArgs, rules: RuleSet) -> int:
     """Bytes of one layer's index keys and scales for ``rows`` rows of KV: whole pages of pooled keys, priced or not."""
     if attention.indexer is None:
         return 0
-    pages = rows * args.dcp_size // (DSA_PAGE * attention.indexer.kpool)
+    pages = rows * args.dcp_size // index_page(attention.indexer, rules)
     return pages * DSA_PAGE * index_row_bytes(attention.indexer)
 
 
@@ -172,24 +174,14 @@ def table_extra(args: ServerArgs) -> int:
     return max(extra, 2 * ahead + page - 1)
 
 
-def dense_windows(model: Architecture, args: ServerArgs) -> bool:
-    """Whether draft convolution windows are kept whole rather than overlapping."""
-    return (
-        family_rule(model).kimi_pool
-        or model.architecture.startswith("Inkling")
-        or (args.speculative_eagle_topk or 1) > 1
-        or args.platform in ("npu", "cpu")
-    )
-
-
 def _draft_states(
-    model: Architecture, slot: StateSlot, layers: int, rows: int, args: ServerArgs, replay_active: bool
+    model: Architecture, slot: StateSlot, layers: int, rows: int, args: ServerArgs, rules: RuleSet, replay_active: bool
 ) -> tuple[int, int]:
     drafts = args.most_draft_tokens
-    if not drafts or args.disaggregation_mode == "prefill":
+    if not drafts or not keeps_drafts(args, rules):
         return 0, 0
     ssm = 0 if replay_active else layers * rows * drafts * slot.ssm_bytes_per_layer
-    dense = dense_windows(model, args)
+    dense = dense_windows(model, args, rules)
     columns = sum((drafts * w.rows if dense else drafts + w.rows - 1) * w.width for w in slot.shapes.conv)
     return ssm, layers * rows * columns * DTYPE_BYTES[slot.conv_dtype]
 
@@ -206,8 +198,8 @@ def _rings(
 ) -> tuple[Ring, ...]:
     stage = slot._replace(layers=layers)
     if replay_active:
-        slots = pool_slots + 1 if family_rule(model).kimi_pool else rows
-        return replayssm_rings(model, stage, args, slots=slots) or ()
+        slots = pool_slots + 1 if rings_per_slot(model, rules) else rows
+        return verification_rings(model, stage, args, rules, slots=slots) or ()
     if args.enable_linear_replayssm:  # the pool asks for no family here, as it does for verification
         return decode_rings(model, stage, args, slots=pool_slots + 1)
     return ()
@@ -228,11 +220,12 @@ def int8_pool(slot: StateSlot, layers: int, pool_slots: int, args: ServerArgs) -
     return Int8Pool(slots, held * per_slot, per_slot, held * data, held * (per_slot - conv - data), held * conv)
 
 
-def _ple_conv(model: Architecture, slot: StateSlot, pool_slots: int) -> int:
+def _ple_conv(model: Architecture, slot: StateSlot, states: int) -> int:
+    """Per-layer-embedding convolutions of every slot, and of every draft token."""
     if model.ple_conv is None:
         return 0
     ple = model.ple_conv
-    return ple.layers * ple.channels * ple.columns * DTYPE_BYTES[slot.conv_dtype] * (pool_slots + 1)
+    return ple.layers * ple.channels * ple.columns * DTYPE_BYTES[slot.conv_dtype] * states
 
 
 def _extra_requests(args: ServerArgs) -> int:
@@ -281,7 +274,12 @@ def limit_lines(settled: Settled, rules: RuleSet) -> list[str]:
             "--mamba-full-memory-ratio or --max-mamba-cache-size, "
             "or halve the state size with --mamba-ssm-dtype bfloat16."
         ]
-    if settled.asked_by_user and settled.requests < settled.asked:
+    if rules.requests_line:
+        return [
+            "Max concurrent requests (per dp worker) from the finalized token capacity: "
+            f"max_num_reqs={settled.requests}."
+        ]
+    if rules.reduced_line and settled.asked_by_user and settled.requests < settled.asked:
         return [
             f"max_running_requests was reduced from the requested {settled.asked} to {settled.requests} "
             "(per dp worker) due to the available KV cache capacity."
@@ -314,13 +312,13 @@ def state_lines(
         f"Mamba Cache is allocated. max_mamba_cache_size: {pools.pool_slots}, conv_state size: "
         f"{_gb(pools.conv_state)}GB, ssm_state size: {_gb(pools.ssm_state)}GB "
     )
-    if args.most_draft_tokens and args.disaggregation_mode != "prefill":
+    if args.most_draft_tokens and keeps_drafts(args, rules):
         line += (
             f"intermediate_ssm_state_cache size: {_gb(pools.intermediate_ssm)}GB "
             f"intermediate_conv_window_cache size: {_gb(pools.intermediate_conv)}GB "
         )
     lines.append(line)
-    lines += _ring_lines(model, pools, args)
+    lines += _ring_lines(pools, args)
     if pools.int8 is not None and rules.int8_lines:
         int8, size = pools.int8, f"{_gb(pools.int8.bytes)}GB"
         lines.append(
@@ -344,13 +342,13 @@ def kv_lines(pools: Allocation, settled: Settled) -> list[str]:
     return [f"{start}K size: {_gb(pools.kv[0])} GB, V size: {_gb(pools.kv[1])} GB"]
 
 
-def _ring_lines(model: Architecture, pools: Allocation, args: ServerArgs) -> list[str]:
+def _ring_lines(pools: Allocation, args: ServerArgs) -> list[str]:
     if not pools.rings:
         return []
-    sizes = {ring.name: f"{ring.bytes / GIB:.3f}GB" for ring in pools.rings}
-    fold = family_rule(model).kimi_pool and args.enable_linear_replayssm_spec and args.speculative
+    sizes = {"d": "0.000GB", "k": "0.000GB"} | {ring.name: f"{ring.bytes / GIB:.3f}GB" for ring in pools.rings}
+    fold = "beta" in sizes and (args.speculative or pools.rings[0].name == "g")
     line = (
-        f"GDN ReplaySSM ring buffers allocated (record_len={args.linear_replayssm_cache_len}, fold={fold}): "
+        f"GDN ReplaySSM ring buffers allocated (record_len={pools.rings[0].shape[3]}, fold={fold}): "
         f"d={sizes['d']}, k={sizes['k']}, g={sizes['g']} "
     )
     if "rawv" in sizes:

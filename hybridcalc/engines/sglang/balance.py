@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together, with_model_defaults
+from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
 from hybridcalc.engines.sglang.constants import (
     Constants,
     architecture_constants,
@@ -21,9 +21,11 @@ from hybridcalc.engines.sglang.constants import (
     draft_states,
     model_notes,
 )
+from hybridcalc.engines.sglang.defaults import with_defaults
+from hybridcalc.engines.sglang.refusals import check_pools
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.replayssm import replayssm_active
-from hybridcalc.engines.sglang.strategy import Resolved, check_pools, resolve_strategy
+from hybridcalc.engines.sglang.strategy import Resolved, resolve_strategy
 from hybridcalc.formulas.balance import balanced_ratio, token_equiv
 from hybridcalc.formulas.slots import Slots, Strategy, pin
 from hybridcalc.steps import Step
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from hybridcalc.engines.sglang.settings import Evaluate, Setting
 
 UNNAMED_MODEL = Architecture(
-    name="", architecture="KimiLinearForCausalLM", layers="", state=None, attention=None, chunk_size=1
+    name="", architecture="Qwen3NextForCausalLM", layers="", state=None, attention=None, chunk_size=1
 )
 """Stands in where no model is named: a class that every version gives extra buffers, with a chunk any page fits."""
 
@@ -158,11 +160,11 @@ def balance_model(
     check_arguments(args)
     check_together(args)
     rules, note = rules_for(args.engine_version)
-    args = with_model_defaults(model.architecture, args)
+    args = with_defaults(model, args, rules)
     measured = constants or architecture_constants(model, args, rules)
     resolved = resolve_strategy(model, args, rules)
     replay_active = replayssm_active(model, args, rules)
-    check_pools(model, args, replay_active=replay_active)
+    check_pools(model, args, rules, replay_active=replay_active)
     drafts, reason = draft_states(args, active=replay_active)
     draft_kv = draft_kv_bytes(model, args, rules)
     evaluate = None

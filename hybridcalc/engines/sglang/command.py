@@ -48,10 +48,7 @@ def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
     fields = {flag.field: given[flag.spellings[0]] for flag in FLAGS if flag.spellings[0] in given}
     if "speculative_algorithm" in fields:
         fields["speculative_algorithm"] = fields["speculative_algorithm"].upper()
-    fields |= {
-        "dsa_backend": _dsa_backend(given),
-        "speculative_num_draft_tokens": _draft_tokens(given, fields.get("speculative_algorithm")),
-    }
+    fields |= {"speculative_num_draft_tokens": _draft_tokens(given, fields.get("speculative_algorithm"))}
     return fields | _attention_workers(given)
 
 
@@ -86,17 +83,3 @@ def _draft_tokens(given: Mapping[str, Any], algorithm: str | None) -> int | None
             flag=name,
         )
     return drafts
-
-
-def _dsa_backend(given: Mapping[str, Any]) -> str | None:
-    """The sparse-attention backend that decides the layout of a KV row: trtllm if either side that runs here uses it,
-    any other only if both sides do (SGLang mem_cache/kv_cache_configurator.py).
-    """
-    sides: dict[str, str | None] = {
-        "prefill": given.get("--dsa-prefill-backend"),
-        "decode": given.get("--dsa-decode-backend"),
-    }
-    mode = given.get("--disaggregation-mode", "null")
-    if "trtllm" in ((sides[mode],) if mode in sides else sides.values()):
-        return "trtllm"
-    return sides["prefill"] if sides["prefill"] == sides["decode"] else None

@@ -7,11 +7,11 @@ Source: SGLang srt/server_args.py, srt/environ.py (0.5.23).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from hybridcalc.engines.arguments import Arguments, Bounds
-from hybridcalc.errors import InputError
+from hybridcalc.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from hybridcalc.shell.flags import Flag
@@ -44,14 +44,15 @@ class ServerArgs(Arguments):
     page_size: int | None = None
     attention_backend: str | None = None
     linear_attn_backend: str = "triton"
-    dsa_backend: str | None = None
+    dsa_prefill_backend: str | None = None
+    dsa_decode_backend: str | None = None
     mamba_ssm_dtype: str | None = None
     mamba_radix_cache_strategy: str = "auto"
-    mamba_full_memory_ratio: float = DEFAULT_RATIO
+    mamba_full_memory_ratio: float | None = None
     max_mamba_cache_size: int | None = None
     max_running_requests: int | None = None
     max_total_tokens: int | None = None
-    swa_full_tokens_ratio: float = DEFAULT_WINDOW_RATIO
+    swa_full_tokens_ratio: float | None = None
     context_length: int | None = None
     mem_fraction_static: float | None = None
     chunked_prefill_size: int | None = None
@@ -77,6 +78,7 @@ class ServerArgs(Arguments):
     radix_cache_backend: str | None = None
     enable_lmcache: bool = False
     enable_unified_memory: bool = False
+    enable_pd_role_switch: bool = False
     enable_two_batch_overlap: bool = False
     ep_size: int = 1
     quantization: str | None = None
@@ -92,6 +94,8 @@ class ServerArgs(Arguments):
     draft_kv_bytes_per_token: int | None = None
     max_draft_tokens: int | None = None
     platform: str = "cuda"
+    gpu_memory_mib: int | None = None
+    gpu_capability: str | None = None
 
     @property
     def attn_dp_size(self) -> int:
@@ -108,6 +112,16 @@ class ServerArgs(Arguments):
                 flag="--dp-size",
             )
         return self.tp_size // self.attn_dp_size
+
+    @property
+    def memory_ratio(self) -> float:
+        """Bytes of state to bytes of KV: --mamba-full-memory-ratio, or what it is where nobody sets it."""
+        return DEFAULT_RATIO if self.mamba_full_memory_ratio is None else self.mamba_full_memory_ratio
+
+    @property
+    def window_ratio(self) -> float:
+        """Tokens of sliding-window layers to tokens of the others, as --swa-full-tokens-ratio or its default."""
+        return DEFAULT_WINDOW_RATIO if self.swa_full_tokens_ratio is None else self.swa_full_tokens_ratio
 
     @property
     def tokens_per_page(self) -> int:
@@ -130,6 +144,26 @@ class ServerArgs(Arguments):
     def skip_decode_lock(self) -> bool:
         """SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK."""
         return is_set(self.env.get("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK"))
+
+    @property
+    def capability(self) -> tuple[int, int] | None:
+        """Compute capability of the GPU, (10, 0) for "10.0"; None where it is not known. Raises InputError."""
+        if self.gpu_capability is None:
+            return None
+        major, _, minor = self.gpu_capability.partition(".")
+        if not (major.isascii() and major.isdecimal() and minor.isascii() and minor.isdecimal() and len(minor) < 3):
+            raise InputError(f"gpu_capability {quoted(self.gpu_capability)} is none", fix='write one like "9.0"')
+        return int(major), int(minor)
+
+    @property
+    def linear_decode_backend(self) -> str:
+        """The backend that decodes recurrent layers: FlashInfer on Blackwell for bf16 states, where none is named."""
+        named = self.linear_attn_decode_backend
+        blackwell = self.capability is not None and self.capability[0] == 10
+        if named is None and blackwell and self.mamba_ssm_dtype == "bfloat16" and self.linear_attn_backend != "helion":
+            return "flashinfer"
+        named = named or self.linear_attn_backend
+        return "triton" if named == "flashkda" else named
 
     @property
     def speculative(self) -> bool:
@@ -157,15 +191,6 @@ class ServerArgs(Arguments):
 def is_set(value: str | None) -> bool:
     """Whether an environment variable that switches something is on, as the engine reads it."""
     return (value or "").strip().lower() in ("1", "true", "yes", "y", "on")
-
-
-def with_model_defaults(architecture: str, args: ServerArgs) -> ServerArgs:
-    """``args`` with the defaults a model class brings where a flag is at its own default (SGLang model_overrides/)."""
-    if not architecture.startswith("Inkling"):
-        return args
-    ratio = 0.1 if args.mamba_full_memory_ratio == DEFAULT_RATIO else args.mamba_full_memory_ratio
-    window = 0.1 if args.swa_full_tokens_ratio == DEFAULT_WINDOW_RATIO else args.swa_full_tokens_ratio
-    return replace(args, mamba_full_memory_ratio=ratio, swa_full_tokens_ratio=window)
 
 
 def _flags() -> "Iterable[Flag]":

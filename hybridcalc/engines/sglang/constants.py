@@ -12,9 +12,8 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, ServerArgs
 from hybridcalc.engines.sglang.kv import NO_DRAFT_KV, draft_layers, kv_cell
-from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
+from hybridcalc.engines.sglang.releases import LISTED_CLASSES, RuleSet, check_model, rules_for
 from hybridcalc.engines.sglang.states import slot_parts, state_slot
-from hybridcalc.engines.sglang.strategy import RADIX_ARCHITECTURES
 from hybridcalc.errors import InputError, UnknownFamily
 
 Range = tuple[Fraction, Fraction]
@@ -141,7 +140,7 @@ ARCHITECTURES_WITHOUT_RADIX = frozenset({
 def model_notes(model: Architecture, args: ServerArgs, workload: Workload, *, draft_kv: int) -> list[str]:
     """Notes in the order a reader needs them; empty where there is nothing to say."""
     notes = [model.reading] if model.reading else []
-    if model.architecture not in RADIX_ARCHITECTURES | ARCHITECTURES_WITHOUT_RADIX:
+    if model.architecture not in LISTED_CLASSES | ARCHITECTURES_WITHOUT_RADIX:
         notes.append(f"SGLang has no class for {model.architecture}: these figures follow from its geometry alone")
     if model.confidence == "second-hand":
         notes.append(f"geometry is second-hand: {model.source}")

@@ -5,7 +5,7 @@ from hybridcalc.engines.crossover import Crossover, Holdings
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
 from hybridcalc.engines.sglang.kv import FULL_LENGTH_WINDOWS, check_dcp, kv_dtype, kv_layers, layer_bytes
-from hybridcalc.engines.sglang.releases import check_model, rules_for
+from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
 from hybridcalc.engines.sglang.states import slot_parts, state_slot
 from hybridcalc.formulas.crossover import KvCurve
 
@@ -21,7 +21,7 @@ def compare(
     check_together(args)
     rules, note = rules_for(args.engine_version)
     check_model(rules, model.architecture)
-    slot, own = state_slot(model, args), kv_curve(model, args)
+    slot, own = state_slot(model, args), kv_curve(model, args, rules)
     notes = (note, model.reading, _window_note(model, own))
     hybrid = Holdings(
         model.name,
@@ -31,33 +31,34 @@ def compare(
         f"{model.describe_layers.split(' + ')[0]} layers: {slot_parts(slot)}",
         own,
         kv_layers(model),
-        kv_row(model, args),
+        kv_row(model, args, rules),
         args.dcp_size,
         tuple(text for text in notes if text),
     )
-    return compare_holdings(hybrid, None if baseline is None else _other(baseline, args), longest=longest)
+    return compare_holdings(hybrid, None if baseline is None else _other(baseline, args, rules), longest=longest)
 
 
-def kv_curve(model: Architecture, args: ServerArgs) -> KvCurve:
+def kv_curve(model: Architecture, args: ServerArgs, rules: RuleSet) -> KvCurve:
     """KV bytes over the length of one sequence on one rank, without a draft; windows stop growing when full."""
     layers, dtype = kv_layers(model), kv_dtype(model, args)
     check_dcp(args)
-    growing = layers * layer_bytes(model.attention, args, dtype)[0] if model.attention is not None else 0
+    growing = layers * layer_bytes(model.attention, args, dtype, rules)[0] if model.attention is not None else 0
     if not model.window_layers or not model.window or model.architecture in FULL_LENGTH_WINDOWS:
         return KvCurve(growing)
     windowed = model.window_attention or model.attention
     assert windowed is not None  # noqa: S101  a window layer has KV
-    return KvCurve(growing, model.window_layers * layer_bytes(windowed, args, dtype)[0], model.window)
+    return KvCurve(growing, model.window_layers * layer_bytes(windowed, args, dtype, rules)[0], model.window)
 
 
-def kv_row(model: Architecture, args: ServerArgs) -> str:
+def kv_row(model: Architecture, args: ServerArgs, rules: RuleSet) -> str:
     """How the KV of a token comes about, in words: ``4 attention layers: 8 of 8 KV heads x 256 bfloat16``."""
     if model.attention is None or not kv_layers(model):
         return "no attention layer"
-    return f"{kv_layers(model)} attention layers: {layer_bytes(model.attention, args, kv_dtype(model, args))[1]}"
+    row = layer_bytes(model.attention, args, kv_dtype(model, args), rules)[1]
+    return f"{kv_layers(model)} attention layers: {row}"
 
 
-def _other(model: Architecture, args: ServerArgs) -> Holdings:
+def _other(model: Architecture, args: ServerArgs, rules: RuleSet) -> Holdings:
     state = state_slot(model, args).bytes if model.state is not None else 0
     return Holdings(
         model.name,
@@ -65,9 +66,9 @@ def _other(model: Architecture, args: ServerArgs) -> Holdings:
         state,
         model.state_layers,
         "",
-        kv_curve(model, args),
+        kv_curve(model, args, rules),
         kv_layers(model),
-        kv_row(model, args),
+        kv_row(model, args, rules),
     )
 
 

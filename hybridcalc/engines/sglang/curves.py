@@ -106,7 +106,7 @@ def ratios_picture(plan: Plan) -> Chart:
     """Requests at once over --mamba-full-memory-ratio, the binding pool shaded."""
     work = plan.workload if plan.workload.lengths else Workload.at(DEFAULT_LENGTH)
     star = _balanced_ratio(plan.ready, work.mean_length or Fraction(DEFAULT_LENGTH))
-    today = plan.args.mamba_full_memory_ratio if plan.args.max_mamba_cache_size is None else None
+    today = plan.args.memory_ratio if plan.args.max_mamba_cache_size is None else None
     return ratio_chart(plan.model.name, plan.args, plan.ready, plan.rest.likely_gib, work, star, today)
 
 
@@ -173,7 +173,7 @@ def ratio_chart(
 def balance_picture(answer: Balance, model: Architecture, args: ServerArgs, rest_gib: float) -> Chart:
     """Requests at once over the ratio, of an answer of ``hybridcalc ratio``."""
     ready = prepare(model, args)
-    today = ready.args.mamba_full_memory_ratio if ready.args.max_mamba_cache_size is None else None
+    today = ready.args.memory_ratio if ready.args.max_mamba_cache_size is None else None
     return ratio_chart(answer.model, ready.args, ready, rest_gib, answer.workload, answer.ratio, today)
 
 
@@ -249,7 +249,7 @@ def _runs(plan: Plan) -> str:
 def _ratio(args: ServerArgs) -> str:
     if args.max_mamba_cache_size is not None:
         return f"set by --max-mamba-cache-size {args.max_mamba_cache_size:,}"
-    return f"{args.mamba_full_memory_ratio:g}"
+    return f"{args.memory_ratio:g}"
 
 
 def _flags(args: ServerArgs) -> str:

@@ -11,7 +11,7 @@ from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs
 from hybridcalc.errors import InputError, quoted
 
 if TYPE_CHECKING:
-    from hybridcalc.shell.flags import Flag
+    pass
 
 
 class Sglang(Engine):
@@ -66,12 +66,6 @@ class Sglang(Engine):
         if known.rest is not None and args.mem_fraction_static is not None:
             said.append("--rest is given: --mem-fraction-static changes nothing here")
         return said
-
-    def typed(self, name: str, given: Mapping[str, Any]) -> "tuple[Flag, ...]":
-        """As every engine; the sparse-attention backend is that of both sides."""
-        if name == "dsa_backend":
-            return tuple(flag for flag in self.flags.flags if flag.field == name)
-        return super().typed(name, given)
 
     def fraction(self, args: ServerArgs) -> dict[str, Any]:
         """As every engine."""

@@ -13,14 +13,14 @@ from functools import cached_property
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.document import Slot
-from hybridcalc.engines.sglang.allocation import Allocation, dense_windows
+from hybridcalc.engines.sglang.allocation import Allocation
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states
 from hybridcalc.engines.sglang.kv import KvCell, draft_layers
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines, prepare
 from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit, request_limit
 from hybridcalc.engines.sglang.settings import Setting, binding_limit, is_unified, settle
-from hybridcalc.engines.sglang.states import family_rule
+from hybridcalc.engines.sglang.states import dense_windows, family_rule
 from hybridcalc.formulas.balance import balanced_ratio
 from hybridcalc.steps import BudgetLine, Step, Suggestion
 
@@ -63,7 +63,7 @@ def _drafts(ready: Prepared, sizing: Sizing, pools: Allocation) -> list[BudgetLi
     why = f"{pools.request_rows:,} rows x {args.most_draft_tokens} draft tokens"
     if args.most_draft_tokens > args.draft_tokens:
         why += f" (priced for {args.draft_tokens})"
-    if not dense_windows(ready.model, args):
+    if not dense_windows(ready.model, args, ready.rules):
         why += "; convolution windows overlap"
     if ready.replay_active:
         why = f"convolution windows alone, {why}: ReplaySSM keeps no draft states"
@@ -199,7 +199,7 @@ def _slots(ready: Prepared, sizing: Sizing) -> tuple[str, str]:
         return "X // dp", f"{args.max_mamba_cache_size} // {args.attn_dp_size}"
     if branch == "from_max_running_requests":
         return "M // dp, radix cache off", f"{request_limit(args)} // {args.attn_dp_size}"
-    ratio = f"rest x {args.mamba_full_memory_ratio:g} / {1 + args.mamba_full_memory_ratio:g}"
+    ratio = f"rest x {args.memory_ratio:g} / {1 + args.memory_ratio:g}"
     if branch == "memory_budget_spec":
         return "int((B - P (1 + D)) // (P (1 + D / S)))", f"B = {ratio}, P = {price}, D = {args.draft_tokens}"
     padded = " - one slot" if ready.rules.padding_slot_charged else ""

@@ -28,8 +28,8 @@ FLAGS = (
     Flag("attention_backend", ("--attention-backend",), "str"),
     Flag("linear_attn_backend", ("--linear-attn-backend",), "str"),
     Flag("linear_attn_decode_backend", ("--linear-attn-decode-backend",), "str"),
-    Flag("dsa_backend", ("--dsa-prefill-backend", "--nsa-prefill-backend"), "str"),
-    Flag("dsa_backend", ("--dsa-decode-backend", "--nsa-decode-backend"), "str"),
+    Flag("dsa_prefill_backend", ("--dsa-prefill-backend", "--nsa-prefill-backend"), "str"),
+    Flag("dsa_decode_backend", ("--dsa-decode-backend", "--nsa-decode-backend"), "str"),
     Flag("mamba_ssm_dtype", ("--mamba-ssm-dtype",), "str", choices=STATE_DTYPES),
     Flag(
         "mamba_radix_cache_strategy",
@@ -69,6 +69,7 @@ FLAGS = (
     Flag("enable_hierarchical_cache", ("--enable-hierarchical-cache", "--enable-hicache"), "flag"),
     Flag("enable_lmcache", ("--enable-lmcache",), "flag"),
     Flag("enable_unified_memory", ("--enable-unified-memory",), "flag"),
+    Flag("enable_pd_role_switch", ("--enable-pd-role-switch",), "flag"),
     Flag("enable_two_batch_overlap", ("--enable-two-batch-overlap",), "flag"),
     Flag("ep_size", ("--ep-size", "--expert-parallel-size", "--ep"), "int", 1, MOST_RANKS),
     Flag("quantization", ("--quantization",), "str"),
@@ -84,6 +85,8 @@ ELSEWHERE = (
     Flag("draft_kv_bytes_per_token", ("--draft-kv-bytes-per-token",), "int", 0, 2**40),
     Flag("max_draft_tokens", ("--max-draft-tokens",), "int", 1, MOST_DRAFTS),
     Flag("platform", ("--platform",), "str", choices=PLATFORMS),
+    Flag("gpu_memory_mib", ("--gpu-memory-mib",), "int", 1, 2**30),
+    Flag("gpu_capability", ("--gpu-capability",), "str"),
 )
 """Arguments that SGLang reads from elsewhere than its command line, under the names that hybridcalc gives them."""
 
@@ -147,7 +150,7 @@ _OTHER = """
     enable-metrics-for-all-schedulers enable-mfu-metrics enable-mis enable-mixed-chunk enable-mm-global-cache
     enable-mscclpp enable-multi-layer-eagle enable-multimodal enable-nan-detection enable-nccl-nvls
     enable-nsa-prefill-context-parallel enable-nvidia-megakernel enable-p2p-check enable-page-major-kv-layout
-    enable-paged-experts enable-pd-role-switch enable-pdmux enable-piecewise-cuda-graph
+    enable-paged-experts enable-pdmux enable-piecewise-cuda-graph
     enable-precise-embedding-interpolation enable-prefill-context-parallel enable-prefill-cp enable-prefill-delayer
     enable-prefix-mm-cache enable-priority-scheduling enable-profile-cuda-graph enable-quant-communications
     enable-request-time-stats-logging enable-response-store enable-return-aux-hidden-states

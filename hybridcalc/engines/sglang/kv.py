@@ -1,7 +1,7 @@
 """How many bytes of KV does SGLang price for one token on one rank, and how are layers shared out over pipeline stages?
 
     gqa   layers * max(1, kv_heads // (attn_tp // dcp)) * (head_dim + v_head_dim) * sizeof(kv)
-    mla   layers * (kv_lora_rank + qk_rope_head_dim) * sizeof(kv)          whole on every rank
+    mla   layers * (kv_lora_rank + qk_rope_head_dim) * sizeof(kv)          whole on every rank; mxfp8 a byte
     dsa   mla row (packed under fp8) + ceil((d + d / 128 * 4) / kpool)     index keys of a sparse-attention layer
 
 layers counts attention layers; fp8 is one byte, fp4 half a byte and a scale for 16 values, mxfp8 a scale for 32.
@@ -68,18 +68,18 @@ def kv_cell(model: Architecture, args: ServerArgs, rules: RuleSet) -> KvCell:
 def stage_cell(model: Architecture, args: ServerArgs, rules: RuleSet, layers: int, window_layers: int) -> KvCell:
     """Bytes per token and rank of a pipeline stage with ``layers`` full-length and ``window_layers`` window layers.
 
-    Window layers with KV of their own (Inkling) are priced at swa_full_tokens_ratio, in floats as the engine does.
+    Window layers with KV of their own (Inkling) are priced at --swa-full-tokens-ratio, in floats as the engine does.
     """
     dtype = kv_dtype(model, args)
     if model.attention is None or not layers:
         return KvCell(0, 0, 0, 0, dtype, "no attention layer")
     check_dcp(args)
-    each, row = layer_bytes(model.attention, args, dtype)
-    target = layers * each
+    each, row = layer_bytes(model.attention, args, dtype, rules)
+    target = layers * each + workspace_bytes(model.attention, args, dtype, rules)
     if model.window_attention is not None and window_layers:
-        window_bytes, _ = layer_bytes(model.window_attention, args, dtype)
-        price = target + args.swa_full_tokens_ratio * (window_bytes * window_layers)
-        row += f", and {window_layers} window layers at {args.swa_full_tokens_ratio} of the tokens"
+        window_bytes, _ = layer_bytes(model.window_attention, args, dtype, rules)
+        price = target + args.window_ratio * (window_bytes * window_layers)
+        row += f", and {window_layers} window layers at {args.window_ratio} of the tokens"
         return KvCell(layers, int(price), 0, price, dtype, row)
     draft = _draft_bytes(model, target, layers, args, rules)
     return KvCell(layers, target, draft, target + draft, dtype, row)
@@ -116,12 +116,12 @@ def check_dcp(args: ServerArgs) -> None:
         )
 
 
-def layer_bytes(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str) -> tuple[int, str]:
+def layer_bytes(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str, rules: RuleSet) -> tuple[int, str]:
     """Bytes of one layer's KV per token on one rank, and in words how they come about.
 
     Raises InputError where they round to 0, as a row of one value in 4 bits does.
     """
-    size, words = _row(attention, args, dtype)
+    size, words = _row(attention, args, dtype, rules)
     if not size:
         raise InputError(
             f"a token's KV rounds to 0 bytes: {words}", fix="give another --kv-cache-dtype, or check the model's sizes"
@@ -129,12 +129,29 @@ def layer_bytes(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: s
     return size, words
 
 
-def _row(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str) -> tuple[int, str]:
+def workspace_bytes(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str, rules: RuleSet) -> int:
+    """Bytes a token adds to the one fp8 row that prefills of fp4 heads are unpacked in, where it is priced."""
+    if dtype != "fp4_mx_block16" or not rules.fp4_workspace_priced or not isinstance(attention, GroupedQueryKV):
+        return 0
+    return _heads(attention, args, rules) * attention.head_dim * 2
+
+
+def _heads(attention: GroupedQueryKV, args: ServerArgs, rules: RuleSet) -> int:
+    """KV heads on a rank."""
+    return kv_heads_on_rank(attention.kv_heads, _head_ranks(args, rules))
+
+
+def _head_ranks(args: ServerArgs, rules: RuleSet) -> int:
+    """Ranks that share the KV heads: those of an attention worker, less what context parallelism takes of them."""
+    return args.attn_tp_size // args.dcp_size if rules.heads_shared_by_dcp else args.attn_tp_size
+
+
+def _row(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str, rules: RuleSet) -> tuple[int, str]:
     if isinstance(attention, GroupedQueryKV):
-        heads = kv_heads_on_rank(attention.kv_heads, args.attn_tp_size // args.dcp_size)
+        heads = _heads(attention, args, rules)
         width = attention.head_dim + attention.v_head_dim
         words = f"{heads} of {attention.kv_heads} KV heads x {width} {short_dtype(dtype)}"
-        if heads * (args.attn_tp_size // args.dcp_size) > attention.kv_heads:
+        if heads * _head_ranks(args, rules) > attention.kv_heads:
             words += ", replicated"
         if dtype == "fp4_mx_block16":
             return heads * (attention.head_dim // 2) * 2 + (heads * attention.head_dim // 16) * 2, words
@@ -144,20 +161,24 @@ def _row(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str) -> 
     row = attention.kv_lora_rank + attention.qk_rope_head_dim
     words = f"{row} {short_dtype(dtype)}, whole on every rank"
     if attention.indexer is not None:
-        index = index_price(attention, args)
-        return _dsa_row(attention, args, dtype) + index, f"{words}, {index} B of index keys"
+        index = index_price(attention, args, rules)
+        return _dsa_row(attention, args, dtype, rules) + index, f"{words}, {index} B of index keys"
     if dtype == "fp4_mx_block16":
         return row // 2 + row // 16, words
-    if dtype == "mxfp8":
-        return row + row // 32, words
-    return row * DTYPE_BYTES[dtype], words
+    return row * (1 if dtype == "mxfp8" else DTYPE_BYTES[dtype]), words
 
 
-def index_price(attention: LatentKV, args: ServerArgs) -> int:
+def index_price(attention: LatentKV, args: ServerArgs, rules: RuleSet) -> int:
     """Bytes of index keys a token is priced at in a sparse-attention layer, rounded up to whole ones; 0 in others."""
     if attention.indexer is None:
         return 0
-    return -(-index_row_bytes(attention.indexer) // attention.indexer.kpool) * args.dcp_size
+    kpool = attention.indexer.kpool if rules.index_pooled else 1
+    return -(-index_row_bytes(attention.indexer) // kpool) * args.dcp_size
+
+
+def index_page(indexer: IndexCache, rules: RuleSet) -> int:
+    """Tokens of a page that a sparse-attention index needs: 64 pooled keys."""
+    return DSA_PAGE * indexer.kpool if rules.index_pooled else DSA_PAGE
 
 
 def index_row_bytes(indexer: IndexCache) -> int:
@@ -165,17 +186,32 @@ def index_row_bytes(indexer: IndexCache) -> int:
     return indexer.head_dim + indexer.head_dim // 128 * 4
 
 
-def _dsa_row(attention: LatentKV, args: ServerArgs, dtype: str) -> int:
+def _dsa_row(attention: LatentKV, args: ServerArgs, dtype: str, rules: RuleSet) -> int:
     """A sparse-attention row: under fp8_e4m3 latent values, their scales and a bf16 rotary part, unless a backend
     reads plain fp8.
     """
-    if dtype == "fp8_e4m3" and args.dsa_backend not in ("trtllm", "tilelang"):
+    if dtype == "fp8_e4m3" and not _raw_rows(args, rules):
         return attention.kv_lora_rank + attention.kv_lora_rank // 128 * 4 + 2 * attention.qk_rope_head_dim
     return (attention.kv_lora_rank + attention.qk_rope_head_dim) * DTYPE_BYTES.get(dtype, 1)
 
 
+def _raw_rows(args: ServerArgs, rules: RuleSet) -> bool:
+    """Whether sparse-attention backends read fp8 without scales: trtllm on a side that runs here; on ROCm tilelang,
+    triton or aiter on either side, else tilelang on both.
+    """
+    sides = {"prefill": args.dsa_prefill_backend, "decode": args.dsa_decode_backend}
+    run = (sides[args.disaggregation_mode],) if args.disaggregation_mode in sides else tuple(sides.values())
+    if "trtllm" in run:
+        return True
+    if args.platform == "hip":
+        return any(side in ("tilelang", "triton", "aiter") for side in sides.values())
+    return rules.raw_tilelang_rows and all(side == "tilelang" for side in sides.values())
+
+
 def _draft_bytes(model: Architecture, target: int, layers: int, args: ServerArgs, rules: RuleSet) -> int:
     count = draft_layers(model, args)
+    if not rules.draft_layers_priced:
+        return 0
     if args.speculative_algorithm in OWN_DRAFT_CELL:
         if args.draft_kv_bytes_per_token is not None and rules.own_draft_cell:
             return args.draft_kv_bytes_per_token * args.dcp_size

@@ -28,7 +28,8 @@ from hybridcalc.engines.sglang.allocation import (
     state_lines,
     window_lines,
 )
-from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together, with_model_defaults
+from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
+from hybridcalc.engines.sglang.defaults import with_defaults
 from hybridcalc.engines.sglang.kv import KvCell, Stage, pipeline_stages, stage_cell
 from hybridcalc.engines.sglang.pools import (
     Rings,
@@ -41,10 +42,11 @@ from hybridcalc.engines.sglang.pools import (
     request_limit,
     solve_state_pool,
 )
+from hybridcalc.engines.sglang.refusals import Unbuildable, unbuildable
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
 from hybridcalc.engines.sglang.replayssm import charged_rings, replayed, replayssm_active, ring_bytes
 from hybridcalc.engines.sglang.states import StateSlot, family_rule, state_slot
-from hybridcalc.engines.sglang.strategy import Choice, Unbuildable, choose_strategy, slots_of, unbuildable
+from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of
 from hybridcalc.errors import Refusal, ShardingError
 from hybridcalc.formulas.slots import Slots
 
@@ -98,7 +100,7 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
     last = _LAST.get(0)
     if last is None or last[0] is not model or last[1] != shape:
         last = _LAST[0] = model, shape, _prepare(model, args)
-    return last[2]._replace(args=with_model_defaults(model.architecture, args))
+    return last[2]._replace(args=with_defaults(model, args, last[2].rules))
 
 
 _LAST: dict[int, tuple[Architecture, tuple[Any, ...], Prepared]] = {}
@@ -108,7 +110,7 @@ _LAST: dict[int, tuple[Architecture, tuple[Any, ...], Prepared]] = {}
 def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     rules, _ = rules_for(args.engine_version)
     check_model(rules, model.architecture)
-    args = with_model_defaults(model.architecture, args)
+    args = with_defaults(model, args, rules)
     outputs: dict[str, Any] = {}
     try:
         if args.max_running_requests is None and args.speculative:
@@ -119,15 +121,19 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     except Refusal as refusal:
         refusal.outputs = outputs
         raise
-    settled = shape_outputs(model, args, slot)
+    settled = shape_outputs(model, args, slot, rules)
     try:
-        slots = slots_of(choice, model, args)
+        slots = slots_of(choice, model, args, rules)
     except Refusal as refusal:
         refusal.outputs = outputs | settled
         raise
     stages = pipeline_stages(model, args)
     most = max(stage.state_layers for stage in stages)
-    share = (lambda size: size) if len(stages) == 1 else (lambda size: int(size * (most / slot.layers)))
+    share = (
+        (lambda size: size)
+        if len(stages) == 1 or not rules.stage_share_charged
+        else (lambda size: int(size * (most / slot.layers)))
+    )
     rings, active = charged_rings(model, slot, args, rules), replayssm_active(model, args, rules)
     return Prepared(
         model=model,
@@ -143,7 +149,7 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
         replay_active=active,
         context_length=args.context_length or context_length(model),
         settled=settled,
-        unbuildable=unbuildable(model, args, replay_active=active),
+        unbuildable=unbuildable(model, args, rules, replay_active=active),
     )
 
 
@@ -152,23 +158,16 @@ def size(ready: Prepared, rest_gib: float) -> Sizing:
     args, rules = ready.args, ready.rules
     state: StatePool | None = None
     try:
-        state = solve_state_pool(
-            rest_gib,
-            ready.stage_slot_bytes,
-            ready.slots.count,
-            args,
-            rules,
-            replay_active=ready.replay_active,
-            rings=ready.rings,
-        )
-        check_left_over(state, rest_gib)
+        state = _state_pool(ready, rest_gib)
+        if rules.automatic_strategy:  # before, tokens alone were looked at
+            check_left_over(state, rest_gib)
         stage_tokens = tuple(_stage_tokens(ready, cell, state.kv_bytes) for cell in ready.cells)
         tokens = capped_tokens(min(stage_tokens), args)
         window_tokens = _window_tokens(ready, tokens)
-        asked = asked_requests(tokens, ready.context_length, per_worker_limit(args, rules))
-        requests = min(asked, tokens // 2, state.slots // ready.slots.count)
+        asked, served = _asked(ready, tokens)
+        requests = min(served, state.slots // ready.slots.count)
         sizing = Sizing(state, stage_tokens, tokens, window_tokens, asked, requests)
-        if requests <= 0:
+        if requests <= 0 and rules.empty_pool_refused:
             refusal = Refusal(
                 f"{state.slots:,} slots at {ready.slots.count} a request and {tokens:,} KV tokens serve no request",
                 stage="max_running_requests",
@@ -251,7 +250,7 @@ def context_length(model: Architecture) -> int:
     return int((model.max_context or DEFAULT_CONTEXT) * model.rope_scaling_factor)
 
 
-def shape_outputs(model: Architecture, args: ServerArgs, slot: StateSlot) -> dict[str, Any]:
+def shape_outputs(model: Architecture, args: ServerArgs, slot: StateSlot, rules: RuleSet) -> dict[str, Any]:
     """What the stage "shapes" settles."""
     kda = family_rule(model).kimi_pool
     return {
@@ -270,7 +269,7 @@ def shape_outputs(model: Architecture, args: ServerArgs, slot: StateSlot) -> dic
         "conv_bytes_per_slot": slot.conv_bytes,
         "ssm_bytes_per_slot": slot.ssm_bytes,
         "context_len": args.context_length or context_length(model),
-        "ring_bytes_per_req": ring_bytes(model, slot, args),
+        "ring_bytes_per_req": ring_bytes(model, slot, args, rules),
     }
 
 
@@ -287,7 +286,7 @@ def ready_outputs(ready: Prepared) -> dict[str, Any]:
         "max_running_requests": request_limit(args),
         "overlap": ready.choice.overlap,
         "strategy": ready.choice.strategy,
-        "ratio": args.mamba_full_memory_ratio,
+        "ratio": args.memory_ratio,
     }
     return found
 
@@ -298,6 +297,35 @@ def alloc_outputs(pools: Allocation, *, kv: bool = True) -> dict[str, Any]:
     if kv and pools.kv:
         found["alloc_kv"] = pools.kv[0] if len(pools.kv) == 1 else list(pools.kv)
     return found
+
+
+def _state_pool(ready: Prepared, rest_gib: float) -> StatePool:
+    """Stage solve. Raises Refusal for an empty pool."""
+    args, rules = ready.args, ready.rules
+    if not rules.automatic_strategy:
+        from hybridcalc.engines.sglang.early import solve_state_pool_early
+
+        return solve_state_pool_early(rest_gib, ready.stage_slot_bytes, ready.slots.count, args, rules)
+    return solve_state_pool(
+        rest_gib,
+        ready.stage_slot_bytes,
+        ready.slots.count,
+        args,
+        rules,
+        replay_active=ready.replay_active,
+        rings=ready.rings,
+    )
+
+
+def _asked(ready: Prepared, tokens: int) -> tuple[int, int]:
+    """Requests a worker is to run, and those of them that KV serves."""
+    if not ready.rules.automatic_strategy:
+        from hybridcalc.engines.sglang.early import requests_early
+
+        asked = requests_early(tokens, ready.context_length, ready.args, ready.rules)
+        return asked, asked
+    asked = asked_requests(tokens, ready.context_length, per_worker_limit(ready.args, ready.rules))
+    return asked, min(asked, tokens // 2)
 
 
 def _shapes(model: Architecture, args: ServerArgs) -> StateSlot:
@@ -326,7 +354,7 @@ def _window_tokens(ready: Prepared, tokens: int) -> int | None:
     if ready.model.window_attention is None or not ready.model.window_layers:
         return None
     page = ready.args.tokens_per_page
-    held = int(tokens * ready.args.swa_full_tokens_ratio) // page * page
+    held = int(tokens * ready.args.window_ratio) // page * page
     if held <= (ready.model.window or 0) + page:
         raise Refusal(
             f"the sliding-window pool of {held:,} tokens does not hold a window of {ready.model.window} and a page",

@@ -59,7 +59,7 @@ def play(model: Architecture, args: ServerArgs, rest_gib: float, work: Workload)
     controls = (
         length_control(int(work.mean_length or 8192)),
         Control("concurrency", "Requests wanted at once", str(work.wanted or 32), 1, MOST_REQUESTS),
-        Control("ratio", "--mamba-full-memory-ratio", f"{args.mamba_full_memory_ratio:g}", *RATIOS, whole=False),
+        Control("ratio", "--mamba-full-memory-ratio", f"{args.memory_ratio:g}", *RATIOS, whole=False),
         memory_control("Memory for both pools, GiB a rank", rest_gib),
         one_of("strategy", "Slots a request holds (S), by strategy", typed, STRATEGIES, **strategies),
         ranks_control(table, args.tp_size),
@@ -119,7 +119,7 @@ def constants_of(ready: Prepared) -> dict[str, Any]:
     args, model = ready.args, ready.model
     window = None
     if model.window_attention is not None and model.window_layers:
-        window = {"ratio": args.swa_full_tokens_ratio, "tokens": model.window or 0}
+        window = {"ratio": args.window_ratio, "tokens": model.window or 0}
     return {
         "dp": args.attn_dp_size,
         "dcp": args.dcp_size,

@@ -75,6 +75,15 @@ def check_rings(rings: Rings, per_worker: int | None) -> None:
         )
 
 
+def keeps_drafts(args: ServerArgs, rules: RuleSet) -> bool:
+    """Whether a server keeps states of drafts: prefill servers need none, but for those that may switch roles."""
+    if not args.speculative:
+        return False
+    if rules.prefill_keeps_drafts or args.disaggregation_mode != "prefill":
+        return True
+    return args.enable_pd_role_switch or args.enable_unified_memory or args.platform == "npu"
+
+
 def solve_state_pool(
     rest_gib: float,
     slot_bytes: int,
@@ -88,8 +97,7 @@ def solve_state_pool(
     """K and the memory left for KV. Raises Refusal when not a slot fits."""
     rings = rings or Rings()
     per_worker = per_worker_limit(args, rules)
-    keeps_drafts = args.speculative and not replay_active and args.disaggregation_mode != "prefill"
-    reserved = args.draft_tokens if keeps_drafts else 0
+    reserved = args.draft_tokens if keeps_drafts(args, rules) and not replay_active else 0
     check_rings(rings, per_worker)
     fixed_ring = rings.per_request * (per_worker + 1) if per_worker is not None else 0
     each = slot_bytes + rings.per_slot
@@ -209,7 +217,7 @@ def _by_ratio(
     args: ServerArgs,
     rules: RuleSet,
 ) -> int:
-    ratio = args.mamba_full_memory_ratio
+    ratio = args.memory_ratio
     budget = rest_gib * ratio / (1 + ratio) * GIB
     extra = each - slot_bytes
     if not rules.padding_slot_charged:

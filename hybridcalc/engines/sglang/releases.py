@@ -2,95 +2,247 @@
 
 from typing import NamedTuple
 
-from hybridcalc.engines.releases import RECORDED, Change, Releases
+from hybridcalc.engines.releases import RECORDED, Change, Releases, is_later
 from hybridcalc.errors import Refusal, with_release
 
-EXTRA_BUFFER_0_5_16 = frozenset({
-    "KimiLinearForCausalLM", "BailingMoeV2_5ForCausalLM", "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration",
-    "Qwen3_5MoeForConditionalGeneration", "NemotronHForCausalLM", "FalconH1ForCausalLM", "GraniteMoeHybridForCausalLM",
+QWEN = frozenset({
+    "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
 })  # fmt: skip
-EXTRA_BUFFER = EXTRA_BUFFER_0_5_16 | {
-    "KimiK3ForConditionalGeneration", "BailingMoeV3ForCausalLM", "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM",
-    "Qwen4ExpForConditionalGeneration", "Glm5NextForConditionalGeneration", "InklingForConditionalGeneration",
+QWEN_TEXT = frozenset({"Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM"})
+MAMBA2 = frozenset({"NemotronHForCausalLM", "FalconH1ForCausalLM", "GraniteMoeHybridForCausalLM"})
+JET = frozenset({"JetNemotronForCausalLM", "JetVLMForConditionalGeneration"})
+KIMI_LINEAR, LING_2_5, LFM2_MOE = "KimiLinearForCausalLM", "BailingMoeV2_5ForCausalLM", "Lfm2MoeForCausalLM"
+
+BUFFERED_0_5_14 = QWEN | MAMBA2 | {LING_2_5}
+BUFFERED_0_5_17 = BUFFERED_0_5_14 | {KIMI_LINEAR, "KimiK3ForConditionalGeneration"}
+BUFFERED_0_5_19 = BUFFERED_0_5_17 | QWEN_TEXT | {"BailingMoeV3ForCausalLM"}
+BUFFERED_0_5_20 = BUFFERED_0_5_19 | {"Qwen4ExpForConditionalGeneration", "Glm5NextForConditionalGeneration"}
+BUFFERED_0_5_21 = BUFFERED_0_5_20 | {"BailingMoeV3VLForConditionalGeneration", "InklingForConditionalGeneration"}
+UNBUFFERED_0_5_14 = JET | {"Lfm2ForCausalLM", "ZayaForCausalLM"}
+UNBUFFERED_0_5_17 = UNBUFFERED_0_5_14 | {LFM2_MOE}
+UNBUFFERED_0_5_18 = UNBUFFERED_0_5_17 | {"InternS2MobiusForConditionalGeneration"}
+
+NEW_CLASSES = {
+    "0.5.10": ("Lfm2VlForConditionalGeneration",),
+    "0.5.13": ("NemotronH_Nano_Omni_Reasoning_V3",),
+    "0.5.14": ("ZayaForCausalLM",),
+    "0.5.16": ("InklingForConditionalGeneration",),
+    "0.5.17": ("KimiK3ForConditionalGeneration", *sorted(QWEN_TEXT)),
+    "0.5.18": ("InternS2MobiusForConditionalGeneration",),
+    "0.5.19": ("BailingMoeV3ForCausalLM", "KimiK3LinearForCausalLM", "MiniCPMSALAForCausalLM"),
+    "0.5.20": (
+        "Glm5NextForConditionalGeneration", "Qwen4ExpForConditionalGeneration", "Mamba2ForCausalLM",
+        "MambaForCausalLM", "FalconMambaForCausalLM",
+    ),
+    "0.5.21": ("GigaChat35ForCausalLM", "BailingMoeV3VLForConditionalGeneration"),
 }  # fmt: skip
+"""Release -> the model classes that it brings."""
+
+
+def _later_than(release: str) -> frozenset[str]:
+    """The classes that come after a release."""
+    return frozenset(name for later, names in NEW_CLASSES.items() if is_later(later, than=release) for name in names)
 
 
 class RuleSet(NamedTuple):
-    """What a release does its own way; everything else is common to all. The defaults are those of 0.5.16.
+    """What a release does its own way; everything else is common to all. The defaults are those of 0.5.9.
 
-    Model classes: ``missing_classes`` begin the names of those it lacks; ``extra_buffer_classes`` can keep extra
-    buffers, on ``extra_buffer_platforms`` (none named: on any); ``state_class_checked``: buffers are refused for a
-    class that has no prefix cache.
-    Strategies: ``lazy_with_speculation``, ``replayssm_with_extra_buffer``: run together;
-    ``lazy_refused_under_disaggregation``.
-    Solver: ``padding_slot_charged``: the slot that pads the pool is paid for; ``worker_limit_at_least_one``: request
-    limit // dp is 1 at least; ``replayssm_priced``: rings are; ``own_draft_cell``: DSPARK and DFLASH drafts are priced
-    by a cell of their own; ``draft_cell_apart``: an EAGLE draft's cell is rounded down apart from the target's.
+    Model classes: ``missing_classes``: those it lacks; ``extra_buffer_classes`` can keep extra buffers, of states
+    before and behind a prefix; ``no_buffer_classes`` cache prefixes without; ``prefix_cache_off_classes``: the cache
+    is switched off for them; ``state_class_checked``: buffers are refused for a class that has no prefix cache.
+    Strategies: ``automatic_strategy``: auto picks one by class, where releases before take no_buffer (early.py, with
+    its rules: ``drafts_need_buffers``: no_buffer is refused with drafts, not the prefix cache switched off;
+    ``buffers_need_radix_cache``; ``single_token_pages``: no_buffer sets the page to 1; ``tracked_by_drafts``: drafts
+    decide how many slots track prefixes, not the scheduler). ``extra_buffer_platforms``: buffers are refused on any
+    other; ``unbuffered_platforms``: auto avoids them there; ``lazy_buffers``: extra_buffer_lazy exists;
+    ``lazy_with_speculation``, ``lazy_with_dflash``, ``replayssm_with_extra_buffer``: run together;
+    ``lazy_refused_under_disaggregation``; ``decode_lock_skip``: SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK saves a slot;
+    ``typed_default_is_unset``: a ratio typed at its default gives way to the class's own.
+    Solver: ``drafts_solved_with_slots``: draft states are sized by the slots, not taken off first;
+    ``empty_pool_refused``: no slot or no request stops the start; ``padding_slot_charged``: the slot that pads the pool
+    is paid for; ``stage_share_charged``: of a slot the layers of the heaviest pipeline stage alone;
+    ``prefill_keeps_drafts``: prefill servers keep draft states; ``windows_overlap``: convolution windows of drafts
+    share columns; ``one_window_length``: and must be of one length then; ``replayssm_priced``: rings are;
+    ``rings_of_drafts``: those of GDN come with every slot, a window of inputs as long as the most drafts.
+    Requests: ``limit_shared_out``: the request limit is that of all workers; ``estimate_caps_limit``: it is capped by
+    the estimate; ``worker_limit_at_least_one``: limit // dp is 1 at least.
+    KV: ``draft_layers_priced``: drafts have a part in a token's cell; ``own_draft_cell``: DSPARK and DFLASH drafts are
+    priced by a cell of their own; ``draft_cell_apart``: an EAGLE draft's cell is rounded down apart from the target's;
+    ``fp4_workspace_priced``: fp4 pays for a row in fp8; ``raw_tilelang_rows``: tilelang on both sides reads plain fp8;
+    ``heads_shared_by_dcp``: context parallelism divides heads; ``index_pooled``: keys of a sparse-attention index are
+    priced pooled, and a page holds 64 of them, not of tokens; ``fused_drafts``: unified memory fuses draft rows.
     Memory: ``multimodal_reserve`` is kept; ``after_capture``: KV can be sized after graph capture; ``unified_memory``:
     slots and KV can share a pool.
-    Log: ``cap_line``: says why slots cap the requests; ``int8_lines``: of the checkpoint pool; ``kv_line_recorded``: a
-    recorded start-up includes the line of the KV pool.
+    Log: ``kv_dtype_line``: the line of the KV pool names its dtype; ``requests_line`` says R, ``reduced_line`` that it
+    is less than asked for; ``cap_line``: why slots cap the requests; ``int8_lines``: of the checkpoint pool;
+    ``kv_line_recorded``: a recorded start-up includes the line of the KV pool.
     Weights: ``head_in_fp32`` begin the names of classes whose output head is held in fp32.
     """
 
     version: str
     recorded: bool = False
-    missing_classes: tuple[str, ...] = ("KimiK3",)
-    extra_buffer_classes: frozenset[str] = EXTRA_BUFFER_0_5_16
-    extra_buffer_platforms: tuple[str, ...] = ()
+    missing_classes: frozenset[str] = _later_than("0.5.9")
+    extra_buffer_classes: frozenset[str] = QWEN
+    no_buffer_classes: frozenset[str] = MAMBA2 | JET | {"Lfm2ForCausalLM"}
+    prefix_cache_off_classes: frozenset[str] = frozenset({KIMI_LINEAR, LING_2_5})
     state_class_checked: bool = False
+    automatic_strategy: bool = False
+    drafts_need_buffers: bool = False
+    buffers_need_radix_cache: bool = False
+    single_token_pages: bool = False
+    tracked_by_drafts: bool = True
+    extra_buffer_platforms: tuple[str, ...] = ("cuda",)
+    unbuffered_platforms: tuple[str, ...] = ()
+    lazy_buffers: bool = False
     lazy_with_speculation: bool = False
+    lazy_with_dflash: bool = False
     lazy_refused_under_disaggregation: bool = False
     replayssm_with_extra_buffer: bool = False
+    decode_lock_skip: bool = False
+    typed_default_is_unset: bool = True
+    drafts_solved_with_slots: bool = False
+    empty_pool_refused: bool = False
     padding_slot_charged: bool = False
-    worker_limit_at_least_one: bool = False
+    stage_share_charged: bool = False
+    prefill_keeps_drafts: bool = True
+    windows_overlap: bool = False
+    one_window_length: bool = False
     replayssm_priced: bool = False
+    rings_of_drafts: bool = False
+    limit_shared_out: bool = False
+    estimate_caps_limit: bool = False
+    worker_limit_at_least_one: bool = False
+    draft_layers_priced: bool = False
     own_draft_cell: bool = False
     draft_cell_apart: bool = False
+    fp4_workspace_priced: bool = False
+    raw_tilelang_rows: bool = False
+    heads_shared_by_dcp: bool = False
+    index_pooled: bool = False
+    fused_drafts: bool = False
     multimodal_reserve: bool = False
     after_capture: bool = False
     unified_memory: bool = False
+    kv_dtype_line: bool = False
+    requests_line: bool = False
+    reduced_line: bool = False
     cap_line: bool = False
     int8_lines: bool = False
     kv_line_recorded: bool = False
     head_in_fp32: tuple[str, ...] = ("Bailing",)
 
 
+RESULTS = "results of its own classes"
+ARGUMENTS, MIXIN = "server_args.py _handle_mamba_radix_cache", "model_executor/model_runner_kv_cache_mixin.py"
 OVERRIDES, CONFIGURATOR = "arg_groups/overrides.py", "mem_cache/kv_cache_configurator.py"
 HOOK, CELL = "arg_groups/mamba_hook.py", "model_executor/pool_configurator.py"
+EXTRA_BUFFER_ARCHS, RADIX_ARCHS = f"{OVERRIDES} _MAMBA_EXTRA_BUFFER_ARCHS", f"{OVERRIDES} _MAMBA_RADIX_CACHE_ARCHS"
 CHANGES: tuple[Change, ...] = (
-    Change("0.5.16", RECORDED, True, "results of its own classes"),
-    Change("0.5.23", RECORDED, True, "results of its own classes"),
-    Change("0.5.23", "missing_classes", (), "models/"),
-    Change("0.5.23", "extra_buffer_classes", EXTRA_BUFFER, f"{OVERRIDES} _MAMBA_EXTRA_BUFFER_ARCHS"),
-    Change("0.5.23", "extra_buffer_platforms", ("cuda", "musa", "npu", "hip"), HOOK),
-    Change("0.5.23", "state_class_checked", True, "arg_groups/model_hook.py"),
-    Change("0.5.23", "lazy_with_speculation", True, HOOK),
-    Change("0.5.23", "lazy_refused_under_disaggregation", True, HOOK),
-    Change("0.5.23", "replayssm_with_extra_buffer", True, HOOK),
-    Change("0.5.23", "padding_slot_charged", True, f"{CONFIGURATOR} _handle_max_mamba_cache"),
+    Change("0.5.9", RECORDED, True, RESULTS),
+    Change("0.5.10", RECORDED, True, RESULTS),
+    Change("0.5.10", "missing_classes", _later_than("0.5.10"), "models/"),
+    Change("0.5.10", "drafts_need_buffers", True, ARGUMENTS),
+    Change("0.5.10", "buffers_need_radix_cache", True, ARGUMENTS),
+    Change("0.5.10", "tracked_by_drafts", False, f"{MIXIN} _calculate_mamba_ratio"),
+    Change("0.5.10", "limit_shared_out", True, f"{MIXIN} _resolve_max_num_reqs"),
+    Change("0.5.10", "estimate_caps_limit", True, f"{MIXIN} _resolve_max_num_reqs"),
+    Change("0.5.11", RECORDED, True, RESULTS),
+    Change("0.5.11", "single_token_pages", True, ARGUMENTS),
+    Change("0.5.12", RECORDED, True, RESULTS),
+    Change("0.5.13", RECORDED, True, RESULTS),
+    Change("0.5.13", "missing_classes", _later_than("0.5.13"), "models/"),
+    Change("0.5.13", "extra_buffer_classes", BUFFERED_0_5_14 | JET, ARGUMENTS),
+    Change("0.5.13", "no_buffer_classes", frozenset({"Lfm2ForCausalLM"}), ARGUMENTS),
+    Change("0.5.13", "prefix_cache_off_classes", frozenset({KIMI_LINEAR}), ARGUMENTS),
+    Change("0.5.13", "extra_buffer_platforms", ("cuda", "musa", "npu"), ARGUMENTS),
+    Change("0.5.13", "lazy_buffers", True, ARGUMENTS),
+    Change("0.5.13", "drafts_solved_with_slots", True, f"{MIXIN} handle_max_mamba_cache"),
+    Change("0.5.13", "empty_pool_refused", True, f"{MIXIN} handle_max_mamba_cache"),
+    Change("0.5.13", "kv_dtype_line", True, "mem_cache/memory_pool.py"),
+    Change("0.5.13", "requests_line", True, f"{MIXIN} _resolve_max_num_reqs"),
+    Change("0.5.14", RECORDED, True, RESULTS),
+    Change("0.5.14", "missing_classes", _later_than("0.5.14"), "models/"),
+    Change("0.5.14", "automatic_strategy", True, ARGUMENTS),
+    Change("0.5.14", "extra_buffer_classes", BUFFERED_0_5_14, ARGUMENTS),
+    Change("0.5.14", "no_buffer_classes", UNBUFFERED_0_5_14 | {KIMI_LINEAR}, ARGUMENTS),
+    Change("0.5.14", "prefix_cache_off_classes", frozenset(), ARGUMENTS),
+    Change("0.5.14", "estimate_caps_limit", False, f"{MIXIN} _resolve_max_num_reqs"),
+    Change("0.5.14", "draft_layers_priced", True, f"{CELL} DefaultPoolConfigurator.__init__"),
+    Change("0.5.14", "windows_overlap", True, "mem_cache/memory_pool.py conv_window_dedup_enabled"),
+    Change("0.5.14", "requests_line", False, f"{MIXIN} _resolve_max_num_reqs"),
+    Change("0.5.14", "reduced_line", True, f"{MIXIN} _resolve_max_num_reqs"),
+    Change("0.5.15", RECORDED, True, RESULTS),
+    Change("0.5.15", "unified_memory", True, "mem_cache/unified_memory_pool.py"),
+    Change("0.5.16", RECORDED, True, RESULTS),
+    Change("0.5.16", "missing_classes", _later_than("0.5.16"), "models/"),
+    Change("0.5.16", "extra_buffer_classes", BUFFERED_0_5_14 | {KIMI_LINEAR}, EXTRA_BUFFER_ARCHS),
+    Change("0.5.16", "no_buffer_classes", UNBUFFERED_0_5_14, EXTRA_BUFFER_ARCHS),
+    Change("0.5.16", "extra_buffer_platforms", ("cuda", "musa", "npu", "hip"), ARGUMENTS),
+    Change("0.5.16", "fp4_workspace_priced", True, f"{CELL} _compute_cell_size"),
+    Change("0.5.16", "after_capture", True, f"{CONFIGURATOR} _profile_available_bytes"),
+    Change("0.5.17", RECORDED, True, RESULTS),
+    Change("0.5.17", "missing_classes", _later_than("0.5.17"), "models/"),
+    Change("0.5.17", "extra_buffer_classes", BUFFERED_0_5_17, EXTRA_BUFFER_ARCHS),
+    Change("0.5.17", "no_buffer_classes", UNBUFFERED_0_5_17, RADIX_ARCHS),
+    Change("0.5.17", "lazy_with_speculation", True, "server_args.py _validate_mamba_extra_buffer"),
+    Change("0.5.17", "lazy_refused_under_disaggregation", True, "server_args.py _validate_mamba_extra_buffer"),
+    Change("0.5.17", "replayssm_with_extra_buffer", True, "server_args.py"),
+    Change("0.5.17", "decode_lock_skip", True, f"{CONFIGURATOR} _calculate_mamba_ratio"),
+    Change("0.5.17", "padding_slot_charged", True, f"{CONFIGURATOR} _handle_max_mamba_cache"),
+    Change("0.5.17", "stage_share_charged", True, f"{CONFIGURATOR} _handle_max_mamba_cache"),
+    Change("0.5.17", "replayssm_priced", True, f"{CONFIGURATOR} _handle_max_mamba_cache"),
+    Change("0.5.17", "rings_of_drafts", True, f"{CONFIGURATOR} _handle_max_mamba_cache"),
+    Change("0.5.17", "one_window_length", True, "mem_cache/memory_pool.py _detect_conv_window_axis"),
+    Change("0.5.17", "cap_line", True, f"{CONFIGURATOR} resolve_max_num_reqs"),
+    Change("0.5.17", "int8_lines", True, "mem_cache/mamba_checkpoint_pool.py"),
+    Change("0.5.17", "kv_line_recorded", True, RESULTS),
+    Change("0.5.18", RECORDED, True, RESULTS),
+    Change("0.5.18", "missing_classes", _later_than("0.5.18"), "models/"),
+    Change("0.5.18", "no_buffer_classes", UNBUFFERED_0_5_18, RADIX_ARCHS),
+    Change("0.5.18", "extra_buffer_platforms", ("cuda", "musa", "npu", "hip", "xpu"),
+           "server_args.py _validate_mamba_extra_buffer"),
+    Change("0.5.18", "lazy_with_dflash", True, "server_args.py _validate_mamba_extra_buffer"),
+    Change("0.5.18", "own_draft_cell", True, f"{CELL} _dflash_draft_cell_size"),
+    Change("0.5.18", "heads_shared_by_dcp", True, f"{CELL} _compute_cell_size"),
+    Change("0.5.18", "multimodal_reserve", True, f"{CONFIGURATOR} mm_runtime_reservation_gb"),
+    Change("0.5.19", RECORDED, True, RESULTS),
+    Change("0.5.19", "missing_classes", _later_than("0.5.19"), "models/"),
+    Change("0.5.19", "extra_buffer_classes", BUFFERED_0_5_19, EXTRA_BUFFER_ARCHS),
+    Change("0.5.19", "head_in_fp32", ("BailingMoeV2_5", "BailingMoeLinear"), "models/bailing_moe_v3.py"),
+    Change("0.5.20", RECORDED, True, RESULTS),
+    Change("0.5.20", "missing_classes", _later_than("0.5.20"), "models/"),
+    Change("0.5.20", "extra_buffer_classes", BUFFERED_0_5_20, EXTRA_BUFFER_ARCHS),
+    Change("0.5.20", "unbuffered_platforms", ("xpu",), f"{OVERRIDES} supports_mamba_cache_extra_buffer"),
+    Change("0.5.20", "typed_default_is_unset", False, "arg_groups/model_overrides/inkling.py"),
+    Change("0.5.20", "rings_of_drafts", False, f"{CONFIGURATOR} _handle_max_mamba_cache"),
+    Change("0.5.21", RECORDED, True, RESULTS),
+    Change("0.5.21", "missing_classes", frozenset(), "models/"),
+    Change("0.5.21", "extra_buffer_classes", BUFFERED_0_5_21, EXTRA_BUFFER_ARCHS),
+    Change("0.5.21", "no_buffer_classes", UNBUFFERED_0_5_18 | {"GigaChat35ForCausalLM"},
+           "configs/linear_attn_model_registry.py"),
+    Change("0.5.21", "state_class_checked", True, "arg_groups/model_hook.py"),
+    Change("0.5.21", "fp4_workspace_priced", False, f"{CELL} _compute_cell_size"),
+    Change("0.5.22", RECORDED, True, RESULTS),
+    Change("0.5.22", "prefill_keeps_drafts", False, f"{CONFIGURATOR} _pd_prefill_skips_mamba_spec_state"),
+    Change("0.5.22", "draft_cell_apart", True, f"{CELL} DefaultPoolConfigurator.__init__"),
+    Change("0.5.22", "raw_tilelang_rows", True, f"{CONFIGURATOR} calculate_mla_kv_cache_dim"),
+    Change("0.5.22", "index_pooled", True, f"{CELL} _compute_dsa_indexer_cell_size"),
+    Change("0.5.22", "fused_drafts", True, f"{CONFIGURATOR} _fused_draft_decision"),
+    Change("0.5.23", RECORDED, True, RESULTS),
     Change("0.5.23", "worker_limit_at_least_one", True, f"{CONFIGURATOR} resolve_max_num_reqs"),
-    Change("0.5.23", "replayssm_priced", True, f"{CONFIGURATOR} _calculate_mamba_ratio"),
-    Change("0.5.23", "own_draft_cell", True, f"{CELL} _dflash_draft_cell_size"),
-    Change("0.5.23", "draft_cell_apart", True, f"{CELL} DefaultPoolConfigurator.__init__"),
-    Change("0.5.23", "multimodal_reserve", True, f"{CONFIGURATOR} mm_runtime_reservation_gb"),
-    Change("0.5.23", "after_capture", True, f"{OVERRIDES} post_capture_kv_sizing_planned"),
-    Change("0.5.23", "unified_memory", True, "mem_cache/unified_memory_pool.py"),
-    Change("0.5.23", "cap_line", True, CONFIGURATOR),
-    Change("0.5.23", "int8_lines", True, "mem_cache/mamba_checkpoint_pool.py"),
-    Change("0.5.23", "head_in_fp32", ("BailingMoeV2_5", "BailingMoeLinear"), "models/bailing_moe_v3.py"),
-    Change("0.5.23", "kv_line_recorded", True, "results of its own classes"),
 )  # fmt: skip
 """A new release is added here, a row a change, or one row where it changed nothing."""
 
 RELEASES = Releases("SGLang", RuleSet(CHANGES[0].release), CHANGES)
 NEWEST_VERSION = RELEASES.newest
 rules_for = RELEASES.rules_for
+LISTED_CLASSES = RELEASES.rule_sets[-1].extra_buffer_classes | RELEASES.rule_sets[-1].no_buffer_classes
+"""Classes whose states the newest release caches with prefixes."""
 
 
 def check_model(rules: RuleSet, architecture: str) -> None:
     """Raise Refusal for a model class the release does not have."""
-    if architecture.startswith(rules.missing_classes):
+    if architecture in rules.missing_classes:
         raise Refusal(
             f"SGLang {rules.version} has no class for {architecture}",
             stage="arguments",

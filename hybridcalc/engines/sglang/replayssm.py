@@ -34,18 +34,31 @@ def decode_rings(model: Architecture, slot: StateSlot, args: ServerArgs, *, slot
     return tuple(ring for ring in rings if ring.name in ("d", "k", "g"))
 
 
-def ring_bytes(model: Architecture, slot: StateSlot, args: ServerArgs) -> int | None:
+def ring_bytes(model: Architecture, slot: StateSlot, args: ServerArgs, rules: RuleSet) -> int | None:
     """Ring bytes of one slot over all layers, active or not; None where there is no state to replay."""
-    rings = replayssm_rings(model, slot, args, slots=1)
+    rings = replayssm_rings(model, slot, args, slots=1, window=rules.rings_of_drafts)
     return None if rings is None else sum(ring.bytes for ring in rings)
+
+
+def rings_per_slot(model: Architecture, rules: RuleSet) -> bool:
+    """Whether verification keeps rings with every slot, and not with the running requests alone."""
+    return family_rule(model).kimi_pool or rules.rings_of_drafts
+
+
+def ring_length(model: Architecture, args: ServerArgs, rules: RuleSet) -> int:
+    """Steps a ring of verification keeps: as given, or the most drafts."""
+    if rules.rings_of_drafts and not family_rule(model).kimi_pool and args.most_draft_tokens:
+        return args.most_draft_tokens
+    return args.linear_replayssm_cache_len
 
 
 def charged_rings(model: Architecture, slot: StateSlot, args: ServerArgs, rules: RuleSet) -> Rings:
     """Ring bytes over all layers that the solver takes off the state pool; none where ReplaySSM is not active."""
-    size = ring_bytes(model, slot, args) if replayssm_active(model, args, rules) else None
-    if size is None:
+    rings = verification_rings(model, slot, args, rules, slots=1) if replayssm_active(model, args, rules) else None
+    if rings is None:
         return Rings()
-    return Rings(per_slot=size) if family_rule(model).kimi_pool else Rings(per_request=size)
+    size = sum(ring.bytes for ring in rings)
+    return Rings(per_slot=size) if rings_per_slot(model, rules) else Rings(per_request=size)
 
 
 def ring_problem(model: Architecture, cache_len: int, draft_tokens: int) -> str:
@@ -53,25 +66,42 @@ def ring_problem(model: Architecture, cache_len: int, draft_tokens: int) -> str:
     return ring_length_problem(cache_len, draft_tokens) if family_rule(model).kimi_pool else ""
 
 
-def replayssm_rings(model: Architecture, slot: StateSlot, args: ServerArgs, *, slots: int) -> tuple[Ring, ...] | None:
-    """Rings of ``slots`` slots; None for Inkling, which keeps no temporal state to replay.
+def verification_rings(
+    model: Architecture, slot: StateSlot, args: ServerArgs, rules: RuleSet, *, slots: int
+) -> tuple[Ring, ...] | None:
+    """Rings of verification in a release, for ``slots`` slots; None where there is nothing to replay."""
+    length = ring_length(model, args, rules)
+    return replayssm_rings(model, slot, args, slots=slots, length=length, window=rules.rings_of_drafts)
 
-    The pool of KDA keeps the inputs of its steps; every other family takes the form of GDN, with its temporal shape as
-    (Hv, dv, dk) and ceil(groups / ranks) key heads.
+
+def replayssm_rings(
+    model: Architecture,
+    slot: StateSlot,
+    args: ServerArgs,
+    *,
+    slots: int,
+    length: int | None = None,
+    window: bool = False,
+) -> tuple[Ring, ...] | None:
+    """Rings of ``slots`` slots, ``length`` steps long (as given where it is None); None for Inkling, which keeps no
+    temporal state to replay.
+
+    The pool of KDA keeps the inputs of its steps; every other family takes the form of GDN, a ``window`` of inputs in
+    the releases that had one, with its temporal shape as (Hv, dv, dk) and ceil(groups / ranks) key heads.
     """
     if model.architecture.startswith("Inkling"):
         return None
     heads, value_dim, key_dim = slot.temporal_shape
     rule = family_rule(model)
     return replay_rings(
-        "inputs" if rule.kimi_pool else "pairs",
+        "inputs" if rule.kimi_pool else "window" if window else "pairs",
         layers=slot.layers,
         slots=slots,
         v_heads=heads,
         v_head_dim=value_dim,
         k_heads=-(-rule.key_heads(model.state) // state_ranks(model, args)),
         k_head_dim=key_dim,
-        cache_len=args.linear_replayssm_cache_len,
+        cache_len=args.linear_replayssm_cache_len if length is None else length,
         conv_dtype=slot.conv_dtype,
     )
 
@@ -81,8 +111,9 @@ def rings_answer(model: Architecture, args: ServerArgs, slots: int, draft_tokens
 
     Raises Refusal for a class that the release lacks, InputError for a model with nothing to replay.
     """
-    check_model(rules_for(args.engine_version)[0], model.architecture)
-    rings = replayssm_rings(model, state_slot(model, args), args, slots=slots)
+    rules, _ = rules_for(args.engine_version)
+    check_model(rules, model.architecture)
+    rings = verification_rings(model, state_slot(model, args), args, rules, slots=slots)
     if rings is None:
         raise InputError(f"{model.name} keeps no temporal state: there is nothing to replay")
     if not replayed(model):

@@ -12,7 +12,8 @@ from fractions import Fraction
 from math import floor
 
 from hybridcalc.deployment import requests_text
-from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs, with_model_defaults
+from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs
+from hybridcalc.engines.sglang.defaults import with_defaults
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.planner import prepare
 from hybridcalc.engines.sglang.settings import by_model
@@ -153,7 +154,7 @@ def _state_idles(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _default_ratio(plan: Figures) -> Iterator[tuple[str, str]]:
     args = plan.args
-    if args.max_mamba_cache_size is not None or args.mamba_full_memory_ratio != DEFAULT_RATIO or not plan.suggestions:
+    if args.max_mamba_cache_size is not None or args.memory_ratio != DEFAULT_RATIO or not plan.suggestions:
         return
     best = next((s for s in plan.suggestions if s.flags.startswith("--mamba-full-memory-ratio")), None)
     if best is not None and best.after >= GAIN_SHARE * plan.requests:
@@ -176,8 +177,8 @@ def _not_a_pin(plan: Figures) -> Iterator[tuple[str, str]]:
 def _two_sizes(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.args.max_mamba_cache_size is None:
         return
-    default = with_model_defaults(plan.model.architecture, ServerArgs()).mamba_full_memory_ratio
-    if plan.args.mamba_full_memory_ratio not in (DEFAULT_RATIO, default):
+    default = with_defaults(plan.model, ServerArgs(), plan.ready.rules).memory_ratio
+    if plan.args.memory_ratio not in (DEFAULT_RATIO, default):
         yield "--max-mamba-cache-size wins over --mamba-full-memory-ratio", "drop the ratio"
 
 
@@ -237,7 +238,7 @@ def _speculative_limit(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _dcp_ratio(plan: Figures) -> Iterator[tuple[str, str]]:
     args = plan.args
-    if args.dcp_size > 1 and args.max_mamba_cache_size is None and args.mamba_full_memory_ratio == DEFAULT_RATIO:
+    if args.dcp_size > 1 and args.max_mamba_cache_size is None and args.memory_ratio == DEFAULT_RATIO:
         yield (
             f"dcp {args.dcp_size} divides a sequence's KV and not its state: the default ratio is too small by as much",
             _first(plan),
@@ -363,5 +364,13 @@ RULES: tuple[Rule, ...] = (
          needs=(MEMORY,), asks=_allowed_needs, place=("--max-running-requests",)),
     Rule("HC024", "error", "model class unknown to the version", "Older releases have no class for newer models.",
          "SGLang models/"),
+    Rule("HC025", "error", "KV dtype without a kernel", "mxfp8 KV needs the block-scaled operands of Blackwell.",
+         "SGLang arg_groups/kv_cache_hook.py", place=("--kv-cache-dtype",)),
+    Rule("HC026", "error", "draft windows of two lengths",
+         "Convolution windows of a linear draft chain share columns, which windows of two lengths cannot.",
+         "SGLang mem_cache/memory_pool.py", place=("--speculative-algorithm",)),
+    Rule("HC027", "error", "pooled index keys under context parallelism",
+         "A key of a sparse-attention index that several tokens share cannot lie on ranks that part them.",
+         "SGLang arg_groups/model_overrides/deepseek_v2.py", place=("--dcp-size",)),
 )  # fmt: skip
 """Every rule, refusals first."""

@@ -179,7 +179,7 @@ def _today_flags(args: ServerArgs) -> str:
         return f"--max-mamba-cache-size {args.max_mamba_cache_size}"
     if limit_is_slots(args):
         return f"--max-running-requests {request_limit(args)}"
-    return f"--mamba-full-memory-ratio {args.mamba_full_memory_ratio:g}"
+    return f"--mamba-full-memory-ratio {args.memory_ratio:g}"
 
 
 def balance_ratio(evaluate: Evaluate, args: ServerArgs, guess: Fraction) -> Setting:

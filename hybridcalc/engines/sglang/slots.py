@@ -7,8 +7,9 @@ from typing import Any
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.balance import UNNAMED_MODEL, resolve_unnamed
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.releases import rules_for
-from hybridcalc.engines.sglang.strategy import check_pools, resolve_strategy
+from hybridcalc.engines.sglang.refusals import check_pools
+from hybridcalc.engines.sglang.releases import check_model, rules_for
+from hybridcalc.engines.sglang.strategy import resolve_strategy
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.formulas.slots import Strategy, admitted_requests, prefill_slots, slots_per_request
 
@@ -27,9 +28,10 @@ def slots_answer(
     elif model.state is None:
         raise InputError(f"{model.name} has no recurrent layer: its requests hold no state slots")
     else:
+        check_model(rules, model.architecture)
         resolved = resolve_strategy(model, args, rules)
         if args.page_size is not None:
-            check_pools(model, args)
+            check_pools(model, args, rules)
     per_request, slots = resolved.slots.count, args.max_mamba_cache_size
     return {
         "selected": {"strategy": resolved.strategy, "slots": per_request, "reason": resolved.slots.reason},

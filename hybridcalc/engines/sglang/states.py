@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.families import StateShapes, rule_for
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import InputError, NotModelled, printable
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 
@@ -137,6 +138,17 @@ def state_slot(model: Architecture, args: ServerArgs) -> StateSlot:
 def state_ranks(model: Architecture, args: ServerArgs) -> int:
     """Ranks that share one state."""
     return args.tp_size if model.architecture in SHARDED_OVER_ALL_RANKS else args.attn_tp_size
+
+
+def dense_windows(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
+    """Whether draft convolution windows are kept whole rather than overlapping."""
+    return (
+        not rules.windows_overlap
+        or family_rule(model).kimi_pool
+        or model.architecture.startswith("Inkling")
+        or (args.speculative_eagle_topk or 1) > 1
+        or args.platform in ("npu", "cpu")
+    )
 
 
 def _dtypes(model: Architecture, args: ServerArgs) -> tuple[str, str, str]:

@@ -1,0 +1,274 @@
+"""What does SGLang refuse of flags that it takes one by one, and of pools once they are sized?
+
+Strategies of the radix cache (no_buffer, extra buffers), ReplaySSM, what int8 checkpoints and unified memory do not run
+beside, dtypes of KV. Every refusal carries its stage, the rule that docs/rules.md explains, and what to write.
+Mirrors arg_groups/mamba_hook.py, attention_hook.py, kv_cache_hook.py and mem_cache/memory_pool.py (0.5.23).
+"""
+
+from typing import NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.kv import LatentKV
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.kv import DSA_PAGE, index_page
+from hybridcalc.engines.sglang.pools import keeps_drafts
+from hybridcalc.engines.sglang.releases import RuleSet
+from hybridcalc.engines.sglang.replayssm import ring_problem
+from hybridcalc.engines.sglang.states import dense_windows, family_rule
+from hybridcalc.errors import Refusal
+from hybridcalc.formulas.slots import Strategy
+
+FIXED_CHUNKS = {
+    "MambaForCausalLM": 256, "FalconMambaForCausalLM": 256, "Lfm2ForCausalLM": 1, "Lfm2MoeForCausalLM": 1,
+    "ZayaForCausalLM": 1, "InklingForConditionalGeneration": 64,
+}  # fmt: skip
+DEFAULT_CHUNK = 64
+UNIFIED_SPECULATION = ("DSPARK", "DFLASH", "EAGLE", "EAGLE3")
+REPLAY_BACKENDS = ("triton", "flashinfer")
+DECODE_REPLAY_BACKENDS = ("triton", "helion")
+
+
+class Unbuildable(NamedTuple):
+    """Why pools are refused: the rule, the reason, and what to write; ``states_built``: the states stand by then."""
+
+    rule: str
+    reason: str
+    fix: str
+    states_built: bool = False
+
+    def refusal(self) -> Refusal:
+        """The refusal, to be raised at its stage."""
+        return Refusal(self.reason, stage="alloc", rule=self.rule, fix=self.fix)
+
+
+def chunk_size(model: Architecture) -> int:
+    """Tokens of one chunk of the recurrent kernel, which pages must divide or be divided by."""
+    return FIXED_CHUNKS.get(model.architecture) or model.chunk_size or DEFAULT_CHUNK
+
+
+def unbuildable(model: Architecture, args: ServerArgs, rules: RuleSet, *, replay_active: bool) -> Unbuildable | None:
+    """What the engine refuses of the pools, which it only sees once they are sized: states first, then pages of KV."""
+    if args.speculative and args.enable_linear_replayssm_spec:
+        if args.speculative_algorithm in ("DSPARK", "DFLASH") and not family_rule(model).kimi_pool:
+            return Unbuildable(
+                "HC006",
+                f"ReplaySSM verification under {args.speculative_algorithm} needs a KDA model",
+                "drop --enable-linear-replayssm-spec",
+            )
+        if replay_active:
+            problem = ring_problem(model, args.linear_replayssm_cache_len, args.most_draft_tokens)
+            if problem:
+                return Unbuildable("HC006", problem, "change --linear-replayssm-cache-len")
+    if model.ple_conv is not None and args.enable_int8_mamba_checkpoint:
+        return Unbuildable(
+            "HC007", "int8 checkpoints do not hold per-layer-embedding states", "drop --enable-int8-mamba-checkpoint"
+        )
+    windows = {window.rows for window in model.state.shapes(1).conv} if model.state is not None else set[int]()
+    overlap = rules.one_window_length and keeps_drafts(args, rules) and not dense_windows(model, args, rules)
+    if len(windows) > 1 and overlap:
+        return Unbuildable(
+            "HC026",
+            f"draft windows of {model.architecture} are not all of one length, and cannot overlap in a linear chain",
+            "drop --speculative-algorithm",
+        )
+    indexer = getattr(model.attention, "indexer", None)
+    if indexer is not None and args.tokens_per_page // (index_page(indexer, rules) // DSA_PAGE) != DSA_PAGE:
+        page = index_page(indexer, rules)
+        interval = f" --mamba-track-interval {page}" if args.mamba_track_interval % page else ""
+        return Unbuildable(
+            "HC004",
+            f"the sparse-attention index needs pages of 64 pooled tokens, {indexer.kpool} to one, not pages of "
+            f"{args.tokens_per_page}",
+            f"write --page-size {page}{interval}",
+            states_built=True,
+        )
+    return None
+
+
+def check_pools(model: Architecture, args: ServerArgs, rules: RuleSet, *, replay_active: bool = False) -> None:
+    """Raise Refusal for pools that the engine refuses, for questions that size none."""
+    problem = unbuildable(model, args, rules, replay_active=replay_active)
+    if problem is not None:
+        raise problem.refusal()
+
+
+def check_no_buffer(overlap: bool, args: ServerArgs) -> None:
+    """Raise Refusal for what no_buffer does not run with."""
+    if args.tokens_per_page != 1:
+        raise refused("HC004", f"no_buffer needs --page-size 1, not {args.tokens_per_page}", "drop --page-size")
+    if overlap:
+        raise refused(
+            "HC003",
+            "no_buffer does not run under the overlap scheduler",
+            "add --disable-overlap-schedule, or leave the strategy at auto",
+        )
+    if args.attention_backend == "trtllm_mha":
+        raise refused(
+            "HC003", "no_buffer does not run with --attention-backend trtllm_mha", "use triton", "--attention-backend"
+        )
+
+
+def check_extra_buffer(
+    strategy: Strategy, model: Architecture, args: ServerArgs, rules: RuleSet, supported: bool
+) -> None:
+    """Raise Refusal for what extra buffers do not run with: the engine's checks, in its order."""
+    if not supported:
+        raise refused("HC003", f"{strategy.value} is not supported for {model.architecture} here", "use no_buffer")
+    if args.platform not in rules.extra_buffer_platforms:
+        raise refused("HC003", f"{strategy.value} does not run on {args.platform}", "use no_buffer")
+    lazy, page, interval = strategy is Strategy.EXTRA_BUFFER_LAZY, args.tokens_per_page, args.mamba_track_interval
+    if lazy and args.disaggregation_mode != "null" and rules.lazy_refused_under_disaggregation:
+        raise refused(
+            "HC003",
+            "extra_buffer_lazy does not run on disaggregated servers",
+            "use --mamba-radix-cache-strategy extra_buffer",
+        )
+    if lazy and args.speculative and not rules.lazy_with_speculation:
+        raise Refusal(
+            f"SGLang {rules.version} refuses extra_buffer_lazy with speculation",
+            stage="arguments",
+            rule="HC003",
+            fix="use --mamba-radix-cache-strategy extra_buffer",
+        )
+    if lazy and args.speculative_algorithm == "DFLASH" and not rules.lazy_with_dflash:
+        raise refused(
+            "HC003",
+            f"SGLang {rules.version} refuses extra_buffer_lazy with DFLASH drafts",
+            "use --mamba-radix-cache-strategy extra_buffer",
+        )
+    if args.enable_linear_replayssm_spec and not rules.replayssm_with_extra_buffer:
+        raise Refusal(
+            f"SGLang {rules.version} refuses ReplaySSM verification with extra buffers",
+            stage="arguments",
+            rule="HC006",
+            fix="use --mamba-radix-cache-strategy no_buffer",
+        )
+    if interval < args.draft_tokens:
+        raise refused(
+            "HC005",
+            f"--mamba-track-interval {interval} is below the {args.draft_tokens} draft tokens of a step",
+            f"write at least {args.draft_tokens}",
+        )
+    if interval % page:
+        raise refused(
+            "HC005",
+            f"--mamba-track-interval {interval} is no multiple of --page-size {page}",
+            f"write --mamba-track-interval {-(-interval // page) * page}",
+        )
+    chunk = chunk_size(model)
+    if max(chunk, page) % min(chunk, page):
+        raise refused(
+            "HC004",
+            f"--page-size {page} neither divides the kernel's chunk of {chunk} tokens nor is a multiple of it",
+            f"write --page-size {chunk}",
+        )
+
+
+def check_early_buffers(
+    strategy: Strategy, model: Architecture, args: ServerArgs, rules: RuleSet, supported: bool
+) -> None:
+    """Raise Refusal for what a strategy does not run with in releases that have no automatic one."""
+    if strategy is Strategy.NO_BUFFER:
+        if args.speculative and args.radix_cache:
+            raise refused(
+                "HC003",
+                f"SGLang {rules.version} caches no prefixes beside drafts under no_buffer",
+                "use --mamba-radix-cache-strategy extra_buffer, or add --disable-radix-cache",
+            )
+        return
+    if strategy is Strategy.EXTRA_BUFFER_LAZY and not rules.lazy_buffers:
+        raise Refusal(
+            f"SGLang {rules.version} has no extra_buffer_lazy", stage="arguments", rule="HC003", fix="use extra_buffer"
+        )
+    if supported and args.disable_radix_cache and rules.buffers_need_radix_cache:
+        raise refused("HC003", "extra buffers keep states of the radix cache, which is off", "use no_buffer")
+    check_extra_buffer(strategy, model, args, rules, supported)
+
+
+def check_kv_dtype(args: ServerArgs) -> None:
+    """Raise Refusal for a KV dtype that the GPU lacks operands for; an unknown GPU is taken to have them."""
+    major = args.capability[0] if args.capability is not None else 10
+    if args.kv_cache_dtype == "mxfp8" and (args.platform != "cuda" or major < 10):
+        raise refused(
+            "HC025",
+            "--kv-cache-dtype mxfp8 runs on Blackwell alone",
+            "use --kv-cache-dtype fp8_e4m3",
+            "--kv-cache-dtype",
+        )
+
+
+def check_replayssm(args: ServerArgs, strategy: str) -> None:
+    """Raise Refusal for what ReplaySSM does not run with, under a resolved strategy: decoding, verification."""
+    decode = args.linear_decode_backend
+    if args.enable_linear_replayssm and args.enable_linear_replayssm_spec:
+        raise refused(
+            "HC006", "--enable-linear-replayssm and --enable-linear-replayssm-spec exclude each other", "drop one"
+        )
+    if args.enable_linear_replayssm:
+        if decode not in DECODE_REPLAY_BACKENDS:
+            raise refused(
+                "HC006",
+                f"ReplaySSM decoding does not run on the {decode} backend",
+                "use --linear-attn-decode-backend triton",
+                "--linear-attn-decode-backend",
+            )
+        if args.radix_cache and strategy.startswith("extra_buffer"):
+            fix = "write --mamba-radix-cache-strategy no_buffer --disable-overlap-schedule, or --disable-radix-cache"
+            raise refused("HC006", "ReplaySSM decoding does not run with extra buffers", fix)
+        if args.disaggregation_mode != "null":
+            raise refused(
+                "HC006", "ReplaySSM decoding does not run on disaggregated servers", "drop --enable-linear-replayssm"
+            )
+    if args.enable_linear_replayssm_spec:
+        if args.speculative_eagle_topk not in (None, 1):
+            raise refused(
+                "HC006",
+                f"ReplaySSM verification needs a linear draft chain, not topk {args.speculative_eagle_topk}",
+                "use --speculative-eagle-topk 1",
+            )
+        if decode not in REPLAY_BACKENDS:
+            raise refused(
+                "HC006",
+                f"ReplaySSM verification does not run on the {decode} backend",
+                "use triton or flashinfer",
+                "--linear-attn-decode-backend",
+            )
+        if args.disaggregation_mode == "prefill":
+            raise refused(
+                "HC006", "ReplaySSM verification does not run on prefill servers", "drop --enable-linear-replayssm-spec"
+            )
+
+
+def check_companions(model: Architecture, args: ServerArgs) -> None:
+    """Raise Refusal for what int8 checkpoints and unified memory do not run beside."""
+    others = {
+        "--enable-hierarchical-cache": args.enable_hierarchical_cache,
+        "--radix-cache-backend": args.radix_cache_backend is not None,
+        "--enable-lmcache": args.enable_lmcache,
+    }
+    beside = next((flag for flag, given in others.items() if given), None)
+    if args.enable_int8_mamba_checkpoint and beside is not None:
+        raise refused("HC007", f"int8 checkpoints do not run with {beside}", "drop --enable-int8-mamba-checkpoint")
+    indexer = getattr(model.attention, "indexer", None)
+    if indexer is not None and indexer.kpool > 1 and args.dcp_size > 1:
+        reason = f"{indexer.kpool} tokens share an index key, and context parallelism would part them"
+        raise refused("HC027", reason, "drop --dcp-size", "--dcp-size")
+    if not args.enable_unified_memory:
+        return
+    problems = {
+        "on disaggregated servers": args.disaggregation_mode != "null",
+        "with --enable-lmcache": args.enable_lmcache,
+        "with --enable-two-batch-overlap": args.enable_two_batch_overlap,
+        "with fp4 KV": args.kv_cache_dtype.startswith("fp4"),
+        "under context parallelism without MLA": args.dcp_size > 1 and not isinstance(model.attention, LatentKV),
+        "with this kind of speculation": args.speculative
+        and (args.speculative_algorithm not in UNIFIED_SPECULATION or args.speculative_eagle_topk not in (None, 1)),
+    }
+    problem = next((words for words, given in problems.items() if given), None)
+    if problem is not None:
+        raise refused("HC008", f"unified memory does not run {problem}", "drop --enable-unified-memory")
+
+
+def refused(rule: str, reason: str, fix: str, flag: str = "") -> Refusal:
+    """A refusal at the stage of the arguments that are held against each other."""
+    return Refusal(reason, stage="strategy", rule=rule, fix=fix, flag=flag)

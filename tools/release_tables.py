@@ -1,0 +1,61 @@
+"""What changed in each release of an engine, and how many of its recorded start-ups come out exactly.
+
+The rows follow from the engine's releases.py. The counts are those of `counts()` in the module <engine>_releases of
+tests/conformance/, where there is one: release -> (exact, recorded).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "conformance"))
+
+from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines.releases import RECORDED, Releases
+
+HEAD = ("| release | what changed | start-ups recorded | exact |", "|---|---|---|---|")
+
+
+def release_table(engine: str) -> Iterator[str]:
+    """The table of an engine's releases, the newest first."""
+    module = ENGINES[engine].part("releases")
+    releases: Releases[Any] = module.RELEASES
+    counted = _counts(engine)
+    before = (None, *releases.rule_sets)
+    yield from HEAD
+    for old, rules in reversed(list(zip(before, releases.rule_sets, strict=False))):
+        changed = "; ".join(_changes(old, rules)) if old is not None else "the oldest that is known"
+        exact, cases = counted.get(rules.version, ("", "" if rules.recorded else "none: read in its source"))
+        yield f"| {rules.version} | {changed or 'nothing that bears on memory'} | {cases} | {exact} |"
+
+
+def _counts(engine: str) -> Mapping[str, tuple[Any, Any]]:
+    name = f"{engine}_releases"
+    if find_spec(name) is None:
+        return {}
+    counts: Mapping[str, tuple[Any, Any]] = import_module(name).counts()
+    return counts
+
+
+def _changes(old: Any, new: Any) -> Iterator[str]:
+    """What a release does otherwise than the one before, in words made of the rules' names."""
+    for rule, held in new._asdict().items():
+        had = getattr(old, rule)
+        if rule in ("version", RECORDED) or held == had:
+            continue
+        words = rule.replace("_", " ")
+        if held is True:
+            yield words
+        elif held is False:
+            yield f"no longer: {words}"
+        elif isinstance(held, frozenset | tuple):
+            parts = [f"+ {name}" for name in sorted(set(held) - set(had))]
+            parts += [f"- {name}" for name in sorted(set(had) - set(held))]
+            yield f"{words}: {', '.join(parts)}"
+        else:
+            yield f"{words}: {held}"
