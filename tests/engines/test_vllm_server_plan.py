@@ -189,19 +189,19 @@ def test_too_many_sequences_are_told_a_number_for_both_ends_of_the_memory(
     assert (caught.value.rule, caught.value.fix) == ("HC044", f"write --max-num-seqs {seqs}")
     plan = planned(rest=rest, work=work, max_num_seqs=seqs)
     assert plan.low.blocks >= seqs or not plan.low.blocks
-    if work.lengths and plan.binding != "length":
+    if work.lengths and plan.binding != "context":
         assert plan.concurrency == plan.running.fits == seqs
 
 
 def test_requests_longer_than_the_server_takes_do_not_run() -> None:
     """None of them is served, however many would fit the blocks."""
     plan = planned(work=Workload.at(8193), max_num_seqs=64)
-    assert (plan.concurrency, plan.running.fits, plan.binding) == (0, 0, "length")
+    assert (plan.concurrency, plan.running.fits, plan.binding) == (0, 0, "context")
     assert plan.to_dict()["requests"] == 0
     assert [finding.rule for finding in plan.findings if finding.severity == "error"] == ["HC062"]
     assert planned(work=Workload.at(8192), max_num_seqs=64).concurrency == 64
     mixed = planned(work=Workload(((100, 50), (8193, 1))))
-    assert (mixed.concurrency, mixed.binding) == (0, "length")
+    assert (mixed.concurrency, mixed.binding) == (0, "context")
 
 
 @pytest.mark.parametrize("value", [40.0 * GIB, "40GiB", True, float("nan"), 10**30, [1]])

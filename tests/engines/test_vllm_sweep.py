@@ -77,7 +77,7 @@ def test_every_point_is_the_plan_of_its_combination_alone(words: list[str], spec
 def test_the_sweeps_above_hold_points_of_every_kind() -> None:
     """Blocks, the limit and the longest length bind somewhere, and the engine refuses early and late."""
     found = [point for words, specs in SWEEPS.values() for point in swept(words, specs)[1]]
-    assert {point.binding for point in found} == {"blocks", "limit", "length", ""}
+    assert {point.binding for point in found} == {"blocks", "limit", "context", ""}
     reasons = " ".join(point.refusal for point in found)
     for words in ("does not divide the 32", "takes no block of 24", "exceeds the", "one request of", "is beyond the"):
         assert words in reasons

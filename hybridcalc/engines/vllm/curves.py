@@ -20,7 +20,7 @@ from hybridcalc.errors import InputError
 from hybridcalc.units import format_bytes
 
 POINTS = 129
-BINDS = {"blocks": "the blocks bind", "limit": "max_num_seqs binds", "length": "longer than max_model_len"}
+BINDS = {"blocks": "the blocks bind", "limit": "max_num_seqs binds", "context": "longer than max_model_len"}
 
 
 def memory_picture(plan: Plan) -> Bars:

@@ -21,7 +21,7 @@ from hybridcalc.steps import BudgetLine, Suggestion
 
 class Running(NamedTuple):
     """What runs at once: ``fits`` by blocks, ``requests`` by blocks and max_num_seqs, and what binds: "blocks", "limit"
-    or, where requests are longer than max_model_len and none is served, "length".
+    or, where requests are longer than max_model_len and none is served, "context".
 
     ``blocks_each`` is what a request of the workload holds, on average; ``idle_percent`` the share of the blocks that
     no request of the workload can use.
@@ -143,7 +143,7 @@ class Figures:
 
     @property
     def binding(self) -> str:
-        """What caps them: "blocks", "limit" (max_num_seqs) or "length" (max_model_len)."""
+        """What caps them: "blocks", "limit" (max_num_seqs) or "context" (max_model_len)."""
         return self.running.binding
 
     @property
@@ -286,7 +286,7 @@ def running(ready: Prepared, sizing: Sizing, workload: Workload) -> Running:
     held = sum(ready.blocks_at(tokens) * count for tokens, count in lengths)
     each, usable = Fraction(held, requests), max(0, sizing.blocks - 1)
     if workload.longest > sizing.length:
-        return Running(0, 0, "length", each, 0.0)
+        return Running(0, 0, "context", each, 0.0)
     fits = int(usable // each)
     limit = ready.args.seqs
     idle = 0.0 if fits <= limit or not usable else float(100 * (1 - limit * each / usable))

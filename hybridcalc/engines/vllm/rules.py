@@ -197,7 +197,7 @@ def _too_long(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
     wanted = plan.workload.wanted
-    if wanted is None or plan.concurrency >= wanted or plan.binding == "length":
+    if wanted is None or plan.concurrency >= wanted or plan.binding == "context":
         return
     fits, seqs = plan.running.fits, plan.args.seqs
     if fits >= wanted:

@@ -20,7 +20,7 @@ def verdict(plan: Plan) -> tuple[str, str]:
     binds = {
         "blocks": "the blocks bind",
         "limit": f"max_num_seqs {plan.args.seqs:,} binds",
-        "length": f"longer than max_model_len {plan.max_model_len:,}",
+        "context": f"longer than max_model_len {plan.max_model_len:,}",
     }[plan.binding]
     if plan.workload.mean_length is None:
         return requests_text(plan.concurrency), f"of {plan.max_model_len:,} tokens (max_model_len): {binds}"

@@ -285,7 +285,7 @@ def test_vllm_settings_come_to_what_python_plans(opened: Any, case: Any) -> None
             "at-once": plan.concurrency,
             "block": plan.attn_block_size,
         }, values
-        binds = {"blocks": "the blocks bind", "limit": "max_num_seqs binds", "length": "longer than max_model_len"}
+        binds = {"blocks": "the blocks bind", "limit": "max_num_seqs binds", "context": "longer than max_model_len"}
         assert binds[plan.binding] in shown["said"], values
     assert started >= 5
 

@@ -107,7 +107,7 @@ function vllmServe(e, c, gib, seqs, L) {
     throw new Refused(`max_num_seqs ${seqs.toLocaleString("en")} exceeds the ${blocks.toLocaleString("en")} blocks`);
   }
   const each = blocksAt(e, L);
-  if (L > e.length) { return { blocks, perRequest, each, fits: 0, atOnce: 0, binding: "length" }; }
+  if (L > e.length) { return { blocks, perRequest, each, fits: 0, atOnce: 0, binding: "context" }; }
   const fits = floordiv(Math.max(0, blocks - 1), each);
   return { blocks, perRequest, each, fits, atOnce: Math.min(fits, seqs), binding: seqs < fits ? "limit" : "blocks" };
 }

@@ -99,7 +99,7 @@
       const used = served.each * served.atOnce, block = e.perBlock;
       draw.memory([["blocks of states", "state", state * served.atOnce * block],
         ["blocks of KV", "kv", (used - state * served.atOnce) * block], ["free", "unused", (served.blocks - used) * block]]);
-      const binds = { blocks: "the blocks bind", limit: "max_num_seqs binds", length: "longer than max_model_len" };
+      const binds = { blocks: "the blocks bind", limit: "max_num_seqs binds", context: "longer than max_model_len" };
       return `${counted(served.atOnce, "request")} of ${counted(s.length, "token")} at once: ${binds[served.binding]}.`;
     },
   };
