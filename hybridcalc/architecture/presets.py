@@ -98,6 +98,11 @@ def find_preset(name: str) -> tuple[str, str] | None:
     return None
 
 
+def named_as_quantised(name: str) -> bool:
+    """Whether a name ends as those of quantised releases do."""
+    return _QUANTISED.search(name.strip().lower()) is not None
+
+
 def preset_at_end(path: str) -> tuple[str, str] | None:
     """(preset id, note) for a path whose last part, or last two, name a preset: ``/models/Kimi-K3``."""
     found = find_preset("/".join(path.rstrip("/").split("/")[-2:]))

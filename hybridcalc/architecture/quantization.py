@@ -176,6 +176,24 @@ def read_quantization(config: Mapping[str, Any]) -> Quantization | None:
     return None
 
 
+def kv_cache_format(config: Mapping[str, Any]) -> str:
+    """What a checkpoint says of its KV cache: ``fp8``, ``nvfp4``, or nothing.
+
+    ``kv_cache_scheme`` of static 8-bit floats (compressed-tensors, ModelOpt), or ModelOpt's ``kv_cache_quant_algo``.
+    """
+    given = config.get("quantization_config") or config.get("hf_quant_config")
+    if not isinstance(given, Mapping):
+        return ""
+    inner = given.get("quantization")
+    for said in (given, *([inner] if isinstance(inner, Mapping) else [])):
+        scheme, algorithm = said.get("kv_cache_scheme"), str(said.get("kv_cache_quant_algo") or "").lower()
+        if isinstance(scheme, Mapping) and (scheme.get("num_bits"), scheme.get("type")) == (8, "float"):
+            return "" if scheme.get("dynamic") else "fp8"
+        if algorithm in ("fp8", "nvfp4"):
+            return algorithm
+    return ""
+
+
 def _read(given: Mapping[str, Any]) -> Quantization | None:
     method = str(given.get("quant_method") or given.get("quant_type") or "").lower().replace("_", "-")
     algorithm = given.get("quant_algo")

@@ -21,6 +21,7 @@ from hybridcalc.architecture.quantization import (
     Quantization,
     Scheme,
     integers,
+    kv_cache_format,
     quantized_by_name,
     read_quantization,
 )  # fmt: skip
@@ -56,6 +57,14 @@ def checkpoint_of(model: Architecture, quantization: str | None) -> Stored:
     if stored.quantization is not None and stored.quantization.method == "fp8" and stored.scale_bytes is None:
         return stored._replace(scale_bytes=2 if model.architecture.startswith("Qwen") else None)
     return stored
+
+
+def kv_cache_said(model: Architecture) -> str | None:
+    """The KV format that the checkpoint's own quantisation names, "" for none; None where it is not known."""
+    if model.config is not None:
+        return kv_cache_format(model.config)
+    listed = next((each for each in shipped_checkpoints(model.name) if each["id"].lower() == model.asked.lower()), None)
+    return None if listed is None else kv_cache_format({"quantization_config": listed.get("quantization")})
 
 
 def _own(model: Architecture, config: Config) -> Stored:

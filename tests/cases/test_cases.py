@@ -20,14 +20,10 @@ log-stated-2
 flash-next-1
 flash-next-2
 table-falls-apart-1
-kv-connector-1
-kv-connector-3
-auto-kv-dtype-1
 hc058-advice-1
 rounded-memory-1
 estimate-1
 estimate-3
-flag-without-effect-1
 version-guess-1
 preset-1
 preset-2

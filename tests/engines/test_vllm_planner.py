@@ -201,7 +201,7 @@ def test_an_interval_that_is_none_of_this_starts(flags: dict[str, Any]) -> None:
 
 def test_attention_and_states_of_one_kind_are_refused() -> None:
     found = refusal(disable_hybrid_kv_cache_manager=True)
-    assert (found.stage, found.rule, found.fix) == ("layout+groups", "HC047", "leave it out")
+    assert (found.stage, found.rule, found.fix) == ("layout+groups", "HC052", "leave it out")
     assert sized(model="codestral-mamba-7b", disable_hybrid_kv_cache_manager=True).blocks > 0
 
 

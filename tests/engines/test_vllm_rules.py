@@ -63,11 +63,11 @@ def mended(fix: str, flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_rule_has_an_id_of_its_own_and_says_why() -> None:
-    """HC040 to HC067, refusals first, each with severity, title, reason and source."""
+    """HC040 to HC068, refusals first, each with severity, title, reason and source."""
     ids = [rule.id for rule in RULES]
-    assert ids == [f"HC{number:03d}" for number in (*range(40, 52), *range(55, 68))]
+    assert ids == [f"HC{number:03d}" for number in (*range(40, 54), *range(55, 69))]
     assert all(rule.severity in SEVERITIES and rule.title and rule.reason and rule.source for rule in RULES)
-    assert [rule.id for rule in RULES if rule.check is None] == ids[:12]
+    assert [rule.id for rule in RULES if rule.check is None] == ids[:13]
 
 
 REFUSALS = [
@@ -83,7 +83,17 @@ REFUSALS = [
      {"model": "lfm2-1.2b"}),
     ("HC047", "initialize_model", {"block_size": 24}, "takes no block of 24 tokens", None),
     ("HC047", "layout+groups", {"env": {"VLLM_KV_CACHE_LAYOUT": "BHLNC"}}, "is no layout", {}),
-    ("HC047", "layout+groups", {"disable_hybrid_kv_cache_manager": True}, "one kind of cache", {}),
+    ("HC052", "layout+groups", {"disable_hybrid_kv_cache_manager": True}, "turns the hybrid manager off", {}),
+    ("HC052", "layout+groups", {"kv_transfer_config": {"kv_connector": "LMCacheConnectorV1"}},
+     "LMCacheConnectorV1 of --kv-transfer-config turns the hybrid manager off", {}),
+    ("HC052", "layout+groups",
+     {"kv_transfer_config": {"kv_connector": "MultiConnector", "kv_connector_extra_config": {
+         "connectors": [{"kv_connector": "NixlConnector"}, {"kv_connector": "HF3FSKVConnector"}]}}},
+     "HF3FSKVConnector of --kv-transfer-config", {"kv_transfer_config": {
+         "kv_connector": "MultiConnector", "kv_connector_extra_config": {
+             "connectors": [{"kv_connector": "NixlConnector"}, {"kv_connector": "OffloadingConnector"}]}}}),
+    ("HC052", "layout+groups", {"kv_offloading_backend": "lmcache", "kv_offloading_size": 32.0},
+     "--kv-offloading-backend lmcache (LMCacheMPConnector)", {"kv_offloading_backend": "lmcache"}),
     ("HC048", "retention", {"prefix_cache_retention_interval": 1000}, "no multiple of the block of 1,040", None),
     ("HC049", "create_engine_config", {"enable_chunked_prefill": False}, "needs chunked prefill",
      {"enable_chunked_prefill": False, "enable_prefix_caching": False}),
@@ -123,6 +133,11 @@ def test_the_version_that_a_refusal_names_starts(mode: str, version: str) -> Non
 
 
 TRAPS: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
+    ("HC053", "warning", {"kv_transfer_config": {"kv_connector": "MyConnector"}},
+     {"kv_transfer_config": {"kv_connector": "NixlConnector"}},
+     "whether 'MyConnector' keeps hybrid caches is not known"),
+    ("HC068", "warning", {"mamba_block_size": 512}, {"mamba_block_size": 1040},
+     "in mode align it is the attention block"),
     ("HC055", "warning", {"shared": 900, "private": 200, **OLD}, {"shared": 4000, "private": 200, **OLD},
      "a prefix of 900 shared tokens is never reused: hits land on blocks of 1,280"),
     ("HC055", "warning", {"shared": 900, "private": 200}, {"shared": 1040, "private": 200}, "blocks of 1,040"),
@@ -203,7 +218,7 @@ def test_every_trap_above_that_has_a_fix_of_flags_is_mended() -> None:
         for rule, _, caught, _, _ in TRAPS
         if (present(found(rule, **caught)).fix or "share").startswith(("w", "l"))
     }
-    assert written == {"HC055", "HC056", "HC057", "HC060", "HC061", "HC063", "HC065", "HC066"}
+    assert written == {"HC055", "HC056", "HC057", "HC060", "HC061", "HC063", "HC065", "HC066", "HC068"}
     assert {rule for rule, *_ in [*TRAPS, *REFUSALS]} == {rule.id for rule in RULES}
 
 

@@ -63,6 +63,9 @@ FLAGS = (
     Flag("disable_hybrid_kv_cache_manager", ("--disable-hybrid-kv-cache-manager",), "switch"),
     Flag("enable_expert_parallel", ("--enable-expert-parallel", "-ep"), "switch"),
     Flag("quantization", ("--quantization", "-q"), "str"),
+    Flag("kv_transfer_config", ("--kv-transfer-config",), "json"),
+    Flag("kv_offloading_size", ("--kv-offloading-size",), "float", 0, 2**30),
+    Flag("kv_offloading_backend", ("--kv-offloading-backend",), "str"),
     Flag("language_model_only", ("--language-model-only",), "switch"),
     Flag("mm_encoder_tp_mode", ("--mm-encoder-tp-mode",), "str", choices=("weights", "data")),
 )
@@ -111,8 +114,8 @@ _OTHER = """
     fingerprint-mode fingerprint-value fully-sharded-loras generation-config grpc grpc-port h11-max-header-count
     h11-max-incomplete-event-size headless help hf-config-path hf-token host ignore-patterns interleave-mm-strings
     io-processor-plugin ir-op-priority jit-monitor-mode jit-monitor-verbose kda-decode-backend kernel-config
-    kv-cache-dtype-skip-layers kv-cache-metrics kv-cache-metrics-sample kv-events-config kv-offloading-backend
-    kv-offloading-size kv-sharing-fast-prefill kv-transfer-config limit-mm-per-prompt
+    kv-cache-dtype-skip-layers kv-cache-metrics kv-cache-metrics-sample kv-events-config
+    kv-sharing-fast-prefill limit-mm-per-prompt
     linear-backend load-format log-config-file log-error-stack log-level logging-config logits-processors
     logprobs-mode long-prefill-token-threshold long-prefill-token-threshold-adaptive lora-dtype lora-modules
     lora-target-modules mamba-cache-philox-rounds mamba-ssu-algorithm master-addr master-port max-cpu-loras

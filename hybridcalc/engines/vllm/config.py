@@ -74,6 +74,9 @@ class EngineArgs(Arguments):
     disable_hybrid_kv_cache_manager: bool = False
     enable_expert_parallel: bool = False
     quantization: str | None = None
+    kv_transfer_config: Mapping[str, Any] | None = None
+    kv_offloading_size: float | None = None
+    kv_offloading_backend: str | None = None
     language_model_only: bool = False
     mm_encoder_tp_mode: str = "weights"
     env: Mapping[str, str] = field(default_factory=dict)

@@ -6,11 +6,13 @@
 Mirrors vLLM engine/arg_utils.py, config/vllm.py, config/cache.py, model_executor/models/config.py.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import NoReturn
 
 from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.presets import named_as_quantised
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import NEMOTRON, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
@@ -18,6 +20,16 @@ from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
 from hybridcalc.errors import InputError, Refusal, ShardingError, with_release
 
 MOST_DRAFTS = 1024
+MOST_CONNECTORS = 64
+OFFLOADING_TO_LMCACHE = "LMCacheMPConnector"
+"""The connector of --kv-offloading-backend lmcache."""
+NO_HYBRIDS = frozenset({"LMCacheConnectorV1", OFFLOADING_TO_LMCACHE, "FlexKVConnectorV1", "HF3FSKVConnector"})
+"""KV connectors that keep no caches of several kinds: they turn the hybrid manager off (0.29 and 0.33)."""
+KEEP_HYBRIDS = frozenset({
+    "NixlConnector", "NixlPullConnector", "NixlPushConnector", "OffloadingConnector", "SimpleCPUOffloadConnector",
+    "DecodeBenchConnector",
+})  # fmt: skip
+"""Those that are known to keep them; of any other nothing is known here."""
 MOST_RANKS_TRIED = 128
 SUFFIX_DRAFTS = 24
 """Draft tokens of the suffix method where none are given: the depth of its tree."""
@@ -61,6 +73,45 @@ def check_mode_all(args: EngineArgs, rules: RuleSet) -> None:
             fix=f"leave out --mamba-cache-mode, or {with_release(last)}",
             release=last,
         )
+
+
+def with_kv_of_checkpoint(model: Architecture, args: EngineArgs) -> EngineArgs:
+    """``args`` with --kv-cache-dtype auto resolved as the checkpoint's quantisation says, where that is known."""
+    if args.kv_cache_dtype != "auto" or (model.config is None and not named_as_quantised(model.asked)):
+        return args
+    from hybridcalc.engines.checkpoints import kv_cache_said
+
+    said = kv_cache_said(model)
+    return replace(args, kv_cache_dtype=said) if said else args
+
+
+def connectors(args: EngineArgs) -> tuple[str, ...]:
+    """The KV connectors that a launch brings in, those of a MultiConnector one by one."""
+    found, given = list[str](), [args.kv_transfer_config]
+    while given and len(found) < MOST_CONNECTORS:
+        config = given.pop()
+        name = config.get("kv_connector") if isinstance(config, Mapping) else None
+        if not isinstance(config, Mapping) or not isinstance(name, str):
+            continue
+        extra = config.get("kv_connector_extra_config")
+        inner = extra.get("connectors") if isinstance(extra, Mapping) and name == "MultiConnector" else None
+        if isinstance(inner, list):
+            given += inner
+        else:
+            found.append(name)
+    if args.kv_offloading_size and (args.kv_offloading_backend or "").lower() == "lmcache":
+        found.append(OFFLOADING_TO_LMCACHE)
+    return tuple(found)
+
+
+def without_hybrids(args: EngineArgs) -> str:
+    """What turns the hybrid manager off, in words: a flag, or a connector that keeps no hybrid caches; "" for none."""
+    if args.disable_hybrid_kv_cache_manager:
+        return "--disable-hybrid-kv-cache-manager"
+    found = next((name for name in connectors(args) if name in NO_HYBRIDS), "")
+    if found == OFFLOADING_TO_LMCACHE:
+        return f"--kv-offloading-backend lmcache ({found})"
+    return f"{found} of --kv-transfer-config" if found else ""
 
 
 def with_drafts(model: Architecture, args: EngineArgs, kind: ModelClass) -> tuple[EngineArgs, int]:

@@ -346,6 +346,7 @@ class Prepared(NamedTuple):
     """What no memory decides. ``length`` is max_model_len before it may be fitted, ``log`` the lines so far.
 
     ``stages`` are the groups of each pipeline stage, ``groups`` those of the stage with the largest blocks.
+    ``kv_of_checkpoint``: the checkpoint's own quantisation decided the KV dtype.
     """
 
     model: Architecture
@@ -369,6 +370,7 @@ class Prepared(NamedTuple):
     held: Residency
     settled: dict[str, Any]
     log: tuple[str, ...]
+    kv_of_checkpoint: bool = False
 
     @property
     def seqs_checked(self) -> bool:

@@ -20,6 +20,8 @@ from hybridcalc.engines.vllm.configuration import (
     model_length,
     ssm_setting,
     with_drafts,
+    with_kv_of_checkpoint,
+    without_hybrids,
 )
 from hybridcalc.engines.vllm.families import model_class
 from hybridcalc.engines.vllm.layers import attention_backend, backend_names, resolve_layout
@@ -63,6 +65,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     rules, _ = rules_for(args.engine_version)
     check_choices(args, rules)
     kind = model_class(model, args.engine_version or rules.version)
+    asked_kv, args = args.kv_cache_dtype, with_kv_of_checkpoint(model, args)
     args, draft_layers = with_drafts(model, args, kind)
     caching, mode = cache_mode(model, args, rules, kind)
     model_dtype = model.model_dtype if args.dtype == "auto" else args.dtype
@@ -103,14 +106,16 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     if pages.padded is not None and state_bytes:
         settled["padding_pct"] = 100 * (pages.padded - state_bytes) / state_bytes
     layout = resolve_layout(args, rules, backend)
-    if args.disable_hybrid_kv_cache_manager and state and backend is not None:
+    off = without_hybrids(args)
+    if off and state and backend is not None:
         raise Refusal(
-            "--disable-hybrid-kv-cache-manager cannot bring attention and recurrent layers to one kind of cache",
+            f"{off} turns the hybrid manager off, which alone keeps states beside attention",
             stage="layout+groups",
-            rule="HC047",
+            rule="HC052",
             fix="leave it out",
         )
-    letters = model.layers.replace("w", "a").replace("v", "b") if kind.ignores_window else model.layers
+    whole_kv = kind.ignores_window or (off and model.attention_layers)
+    letters = model.layers.replace("w", "a").replace("v", "b") if whole_kv else model.layers
     layers = buckets(letters, attention_first=kind.attention_first, draft_layers=draft_layers)
     if not layers:
         raise NotModelled(f"{model.name} has no layer that keeps a cache")
@@ -167,6 +172,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         held,
         settled,
         tuple(log),
+        args.kv_cache_dtype != asked_kv,
     )
     settled["per_request_bytes"] = bytes_per_block * ready.blocks_at(length)
     return ready

@@ -11,13 +11,13 @@ from fractions import Fraction
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.vllm.config import AUTO_FIT
-from hybridcalc.engines.vllm.configuration import longest_of
+from hybridcalc.engines.vllm.configuration import KEEP_HYBRIDS, connectors, longest_of
 from hybridcalc.engines.vllm.families import family_rule
 from hybridcalc.engines.vllm.figures import Figures
 from hybridcalc.engines.vllm.pages import STATE, Prepared
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.suggest import finest_reuse, prefix_reuse
-from hybridcalc.errors import HybridcalcError
+from hybridcalc.errors import HybridcalcError, quoted
 from hybridcalc.findings import LENGTH, MEMORY, PREFIX, WANTED, Needs, Rule
 from hybridcalc.units import format_bytes
 
@@ -238,6 +238,24 @@ def _mode_ignored(plan: Figures) -> Iterator[tuple[str, str]]:
         yield f"--mamba-cache-mode {asked} has no effect: the mode is {mode}, {why}", fix
 
 
+def _unknown_connector(plan: Figures) -> Iterator[tuple[str, str]]:
+    for name in connectors(plan.args):
+        if name not in KEEP_HYBRIDS and plan.ready.state:
+            yield (
+                f"whether {quoted(name, 60)} keeps hybrid caches is not known: the server only starts where it does",
+                "",
+            )
+
+
+def _block_ignored(plan: Figures) -> Iterator[tuple[str, str]]:
+    asked, block = plan.args.mamba_block_size, plan.ready.pages.mamba_block
+    if asked is not None and plan.ready.mode == "align" and asked != block and plan.ready.state:
+        yield (
+            f"--mamba-block-size {asked} has no effect: in mode align it is the attention block, {block:,}",
+            "leave out --mamba-block-size",
+        )
+
+
 def _dtype_ignored(plan: Figures) -> Iterator[tuple[str, str]]:
     asked = plan.args.mamba_ssm_cache_dtype
     if asked == "auto" or not plan.ready.state:
@@ -295,6 +313,14 @@ RULES: tuple[Rule, ...] = (
     Rule("HC051", "error", "longer than the model",
          "max_model_len beyond the config's own limit needs VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.", "vLLM config/model.py",
          place=("--max-model-len",)),
+    Rule("HC052", "error", "hybrid manager off",
+         "States beside attention are caches of two kinds, which nothing else keeps: --disable-hybrid-kv-cache-manager "
+         "and KV connectors without support for them (LMCache, FlexKV, HF3FS, a MultiConnector with one of these) do "
+         "not start.", "vLLM config/vllm.py, distributed/kv_transfer/kv_connector/factory.py",
+         place=("--kv-transfer-config", "--kv-offloading-backend", "--disable-hybrid-kv-cache-manager")),
+    Rule("HC053", "warning", "KV connector unknown",
+         "A connector that keeps no hybrid caches turns the hybrid manager off, and the start fails.",
+         "vLLM distributed/kv_transfer/kv_connector/factory.py", _unknown_connector, place=("--kv-transfer-config",)),
     Rule("HC055", "warning", "block longer than the shared prefix",
          "Hits land on whole blocks, which cover a state: a shorter prefix is never found.", UTILS, _prefix_too_short,
          needs=(MEMORY, PREFIX), asks=_prefix_needs, place=("--prefix-match-unit",)),
@@ -328,5 +354,7 @@ RULES: tuple[Rule, ...] = (
     Rule("HC067", "note", "draft tokens take blocks of states",
          "Every draft token holds a block in every state group of every request: S x groups x block bytes.",
          "vLLM model_executor/layers/mamba/abstract.py", _draft_blocks, asks=_draft_needs),
+    Rule("HC068", "warning", "--mamba-block-size without effect", "In mode align it is the attention block.", INTERFACE,
+         _block_ignored, place=("--mamba-block-size",)),
 )  # fmt: skip
 """Every rule, refusals first."""

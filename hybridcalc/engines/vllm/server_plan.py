@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.presets import named_as_quantised
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.document import plan_document
 from hybridcalc.engines.vllm.config import AUTO_FIT, KNOWN_ENVIRONMENT, EngineArgs
@@ -21,7 +22,7 @@ from hybridcalc.engines.vllm.pages import STATE, WINDOW, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, outputs, prepare, size, usable_bytes
 from hybridcalc.engines.vllm.rules import RULES
 from hybridcalc.engines.vllm.suggest import PrefixReuse, prefix_reuse, suggest
-from hybridcalc.errors import InputError, Refusal
+from hybridcalc.errors import InputError, Refusal, printable
 from hybridcalc.findings import Finding, find
 from hybridcalc.steps import Step, Suggestion
 from hybridcalc.units import GIB, LARGEST_BYTES
@@ -143,6 +144,23 @@ def _held(ready: Prepared, sizing: Sizing) -> str:
     return " + ".join([*terms, *(f"{blocks:,} of KV" for blocks in others)])
 
 
+def _of_checkpoint(plan: Figures) -> str:
+    """What --kv-cache-dtype auto comes to where the checkpoint's quantisation decides it, or may."""
+    model, resolved = plan.model, plan.args.kv_cache_dtype
+    if plan.ready.kv_of_checkpoint:
+        return f"--kv-cache-dtype auto is {resolved}, as the checkpoint's quantization_config says"
+    if resolved != "auto" or model.config is not None or not named_as_quantised(model.asked):
+        return ""
+    from hybridcalc.engines.checkpoints import kv_cache_said
+
+    if kv_cache_said(model) is None:
+        return (
+            f"--kv-cache-dtype auto is taken for {plan.ready.model_dtype}: the quantization_config of "
+            f"{printable(model.asked, 60)} is not known here, and where it names FP8 KV, vLLM takes that"
+        )
+    return ""
+
+
 def plan_notes(plan: Figures) -> list[str]:
     """Notes in the order a reader needs them; empty where there is nothing to say."""
     model, args, ready = plan.model, plan.args, plan.ready
@@ -157,6 +175,9 @@ def plan_notes(plan: Figures) -> list[str]:
             f"max_model_len {asked:,} is above the model's own {longest:,}: VLLM_ALLOW_LONG_MAX_MODEL_LEN lets it "
             "start, the positions beyond are none it was made for"
         )
+    said = _of_checkpoint(plan)
+    if said:
+        notes.append(said)
     if args.data_parallel_size > 1:
         notes.append(f"figures are those of one of {args.data_parallel_size} data-parallel replicas")
     if len(ready.stages) > 1:
