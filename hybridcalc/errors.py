@@ -24,6 +24,27 @@ class HybridcalcError(Exception):
         super().__init__(self.message)
 
 
+class Write(str):
+    """A fix that is one value: of ``flag``, or of the flag at fault where that is empty; ``more`` is said behind it."""
+
+    __slots__ = ("flag", "value")
+
+    flag: str
+    value: str
+
+    def __new__(cls, flag: str, value: object, more: str = "") -> "Write":
+        """The fix as it is said."""
+        fix = str.__new__(cls, f"write {flag} {value}{more}" if flag else f"write {value}{more}")
+        fix.flag, fix.value = flag, str(value)
+        return fix
+
+    @staticmethod
+    def flags(flags: str) -> str:
+        """The fix that sets ``flags``, which may be several."""
+        flag, _, value = flags.partition(" ")
+        return Write(flag, value) if flag.startswith("--") and value and " " not in value else f"write {flags}"
+
+
 def with_release(release: str) -> str:
     """A fix that is another release of the engine."""
     return f"use --engine-version {release}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from hybridcalc.errors import HybridcalcError
+from hybridcalc.errors import HybridcalcError, Write
 
 SEVERITIES = ("note", "warning", "error")
 
@@ -17,7 +17,8 @@ Check = Callable[[Any], Iterator[tuple[str, str]]]
 class Finding(NamedTuple):
     """``rule`` is stable and documented; ``severity`` is one of SEVERITIES; ``fix`` may be empty.
 
-    ``flag`` and ``release`` are those of the error it was, where it was one.
+    ``flag`` and ``release`` are those of the error it was, where it was one. ``mend``: where the fix is one value, its
+    flag, empty for the one that the finding is about, and the value.
     """
 
     rule: str
@@ -26,11 +27,19 @@ class Finding(NamedTuple):
     fix: str = ""
     flag: str = ""
     release: str = ""
+    mend: tuple[str, str] | None = None
 
     @classmethod
     def of(cls, error: HybridcalcError, *, rule: str = "", severity: str = "error") -> "Finding":
         """An error as a finding, of ``rule`` where it breaks none of its own."""
-        return cls(error.rule or rule, severity, error.message, error.fix, error.flag, error.release)
+        return cls.made(error.rule or rule, severity, error.message, error.fix)._replace(
+            flag=error.flag, release=error.release
+        )
+
+    @classmethod
+    def made(cls, rule: str, severity: str, message: str, fix: str) -> "Finding":
+        """A finding as plain data, of a fix that may say itself which value it is."""
+        return cls(rule, severity, message, str(fix), mend=(fix.flag, fix.value) if isinstance(fix, Write) else None)
 
     def to_dict(self) -> dict[str, str]:
         """Plain data for JSON."""
@@ -79,7 +88,7 @@ class Rule(NamedTuple):
 def find(rules: Iterable[Rule], plan: Any) -> tuple[Finding, ...]:
     """Every trap a plan walks into, errors first."""
     found = [
-        Finding(rule.id, rule.severity, message, fix)
+        Finding.made(rule.id, rule.severity, message, fix)
         for rule in rules
         if rule.check is not None
         for message, fix in rule.check(plan)

@@ -14,9 +14,6 @@ from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.shell.source import Place, Source, Word
 
-_NUMBER = re.compile(r"write ([0-9][0-9.,]*)(?=$|,|;| )")
-_WRITE = re.compile(r"write (--[a-z][a-z0-9-]*) (\S+)$")
-
 
 class Given(NamedTuple):
     """A sizing flag of a launch with its value; ``name`` is the engine's own spelling."""
@@ -68,14 +65,13 @@ def _flag_of(finding: Finding, place: Sequence[str], given: Mapping[str, Given])
 
 def _value_edit(finding: Finding, item: Given, given: Mapping[str, Given]) -> Edit | None:
     """The one value that mends it, where the fix is one."""
-    if "." in item.name:
+    if "." in item.name or finding.mend is None:
         return None
-    whole = _WRITE.fullmatch(finding.fix)
-    if whole is not None:
-        target = next((g for g in given.values() if whole[1] in (g.name, g.flag.partition("=")[0])), None)
-        return _replace_value(target, whole[2]) if target is not None else None
-    number = _NUMBER.match(finding.fix)
-    return _replace_value(item, number[1].replace(",", "")) if number is not None else None
+    flag, value = finding.mend
+    if not flag:
+        return _replace_value(item, value)
+    target = next((g for g in given.values() if flag in (g.name, g.flag.partition("=")[0])), None)
+    return _replace_value(target, value) if target is not None else None
 
 
 def _replace_value(item: Given, text: str) -> Edit | None:

@@ -40,5 +40,5 @@ def decide(rules: Iterable[Rule], unsized: Callable[[], Any], workload: Workload
         if missing:
             waiting.append((rule.id, missing))
         elif needs is not None and rule.check is not None:
-            findings += [Finding(rule.id, rule.severity, message, fix) for message, fix in rule.check(plan)]
+            findings += [Finding.made(rule.id, rule.severity, message, fix) for message, fix in rule.check(plan)]
     return Decided(tuple(findings), tuple(sorted(waiting)))

@@ -9,7 +9,7 @@ import pytest
 
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.engines.engine import ENGINES
-from hybridcalc.errors import AmbiguousFlag, HybridcalcError, InputError, MisspeltFlag, NotModelled, Refusal
+from hybridcalc.errors import AmbiguousFlag, HybridcalcError, InputError, MisspeltFlag, NotModelled, Refusal, Write
 from hybridcalc.findings import Finding
 
 HOUSE = Path(__file__).resolve().parent.parent.parent / "hybridcalc"
@@ -117,7 +117,25 @@ def test_what_is_not_modelled_says_what_rules_are_lacking_for() -> None:
     assert NotModelled("x keeps no state").lacking == "this model: x keeps no state"
 
 
+def test_a_fix_that_is_one_value_says_so_as_data() -> None:
+    """Its text is as ever; what is pickled and compared is plain."""
+    fix = Write("--max-num-seqs", 12)
+    assert fix == "write --max-num-seqs 12" and Write("", 21, ", or 17 lazily") == "write 21, or 17 lazily"
+    found = Finding.of(Refusal("no", stage="solve", rule="HC044", fix=fix))
+    assert (type(found.fix), found.mend) == (str, ("--max-num-seqs", "12"))
+    assert type(Write.flags("--a 1 --b 2")) is type(Write.flags("X=1 --a 2")) is str
+    assert Finding.made("HC002", "error", "no", Write.flags("--a 1")).mend == ("--a", "1")
+
+
 def test_a_finding_carries_what_its_error_knew() -> None:
     refusal = Refusal("no", stage="solve", rule="HC001", fix="yes", flag="--tp-size", release="1.2")
-    assert Finding.of(refusal) == ("HC001", "error", "no", "yes", "--tp-size", "1.2")
-    assert Finding.of(InputError("no"), rule="HC071", severity="warning") == ("HC071", "warning", "no", "", "", "")
+    assert Finding.of(refusal) == ("HC001", "error", "no", "yes", "--tp-size", "1.2", None)
+    assert Finding.of(InputError("no"), rule="HC071", severity="warning") == (
+        "HC071",
+        "warning",
+        "no",
+        "",
+        "",
+        "",
+        None,
+    )

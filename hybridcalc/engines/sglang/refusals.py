@@ -15,7 +15,7 @@ from hybridcalc.engines.sglang.pools import keeps_drafts
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.replayssm import ring_problem
 from hybridcalc.engines.sglang.states import dense_windows, family_rule
-from hybridcalc.errors import Refusal
+from hybridcalc.errors import Refusal, Write
 from hybridcalc.formulas.slots import Strategy
 
 FIXED_CHUNKS = {
@@ -79,7 +79,7 @@ def unbuildable(model: Architecture, args: ServerArgs, rules: RuleSet, *, replay
             "HC004",
             f"the sparse-attention index needs pages of 64 pooled tokens, {indexer.kpool} to one, not pages of "
             f"{args.tokens_per_page}",
-            f"write --page-size {page}{interval}",
+            Write.flags(f"--page-size {page}{interval}"),
             states_built=True,
         )
     return None
@@ -153,14 +153,14 @@ def check_extra_buffer(
         raise refused(
             "HC005",
             f"--mamba-track-interval {interval} is no multiple of --page-size {page}",
-            f"write --mamba-track-interval {-(-interval // page) * page}",
+            Write("--mamba-track-interval", -(-interval // page) * page),
         )
     chunk = chunk_size(model)
     if max(chunk, page) % min(chunk, page):
         raise refused(
             "HC004",
             f"--page-size {page} neither divides the kernel's chunk of {chunk} tokens nor is a multiple of it",
-            f"write --page-size {chunk}",
+            Write("--page-size", chunk),
         )
 
 

@@ -18,7 +18,7 @@ from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.planner import prepare
 from hybridcalc.engines.sglang.settings import by_model
 from hybridcalc.engines.sglang.states import READS_DECLARED_SSM_DTYPE
-from hybridcalc.errors import HybridcalcError
+from hybridcalc.errors import HybridcalcError, Write
 from hybridcalc.findings import LENGTH, MEMORY, WANTED, Needs, Rule
 from hybridcalc.formulas.slots import pin
 from hybridcalc.units import GIB, format_bytes
@@ -52,7 +52,7 @@ def _explicit_slots(plan: Figures) -> Iterator[tuple[str, str]]:
         f"{asked:,} slot{'s admit' if asked != 1 else ' admits'} "
         f"{requests_text(admitted) if admitted else 'no request'}{f' on {dp} workers' if dp > 1 else ''}; "
         f"{requests_text(wanted)} x {per_request} slots + {dp} = {needed:,} are needed",
-        f"write {needed}{_lazy(plan, wanted)}",
+        Write("", needed, _lazy(plan, wanted)),
     )
 
 
@@ -114,17 +114,17 @@ def _short_of(plan: Figures, wanted: int, text: str) -> Iterator[tuple[str, str]
 def _way_to(plan: Figures, wanted: int, dp: int) -> str:
     """The flag that lets ``wanted`` requests run; what to look at where no flag alone does."""
     if plan.binding == "limit" and _serves(plan, wanted, replace(plan.args, max_running_requests=wanted)):
-        return f"write --max-running-requests {wanted}"
+        return Write("--max-running-requests", wanted)
     if plan.workload.mean_length is None:
         slots = pin(wanted, plan.slots_per_request, dp=dp)
         if _serves(plan, wanted, replace(plan.args, max_mamba_cache_size=slots)):
-            return f"write --max-mamba-cache-size {slots}"
+            return Write("--max-mamba-cache-size", slots)
         return f"{slots:,} slots do not fit this memory: use more GPUs, or --mamba-ssm-dtype bfloat16"
     if plan.args.enable_unified_memory and plan.args.max_total_tokens is not None:
         return "raise --max-total-tokens, see the suggestions, or shorten the requests"
     most = max(plan.concurrency, plan.balanced.running if plan.balanced is not None else 0) * dp
     if plan.balanced is not None and most >= wanted:
-        return f"write {plan.balanced.flags}"
+        return Write.flags(plan.balanced.flags)
     return f"no split of this memory holds more than {most:,}: see the suggestions, or shorten the requests"
 
 
@@ -158,7 +158,7 @@ def _default_ratio(plan: Figures) -> Iterator[tuple[str, str]]:
         return
     best = next((s for s in plan.suggestions if s.flags.startswith("--mamba-full-memory-ratio")), None)
     if best is not None and best.after >= GAIN_SHARE * plan.requests:
-        yield f"the default ratio {DEFAULT_RATIO} does not fit this workload: {best.effect}", f"write {best.flags}"
+        yield f"the default ratio {DEFAULT_RATIO} does not fit this workload: {best.effect}", Write.flags(best.flags)
 
 
 def _not_a_pin(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -170,7 +170,7 @@ def _not_a_pin(plan: Figures) -> Iterator[tuple[str, str]]:
     spare = "none is spare" if left == 0 else f"{left} are left over"
     yield (
         f"--max-mamba-cache-size {asked:,} is {requests_text(requests)} x {per_request} slots, and {spare}",
-        f"write {pin(requests * dp, per_request, dp=dp)}",
+        Write("", pin(requests * dp, per_request, dp=dp)),
     )
 
 
@@ -190,13 +190,13 @@ def _unread_dtype(plan: Figures) -> Iterator[tuple[str, str]]:
     if declared not in (None, used) and model.architecture not in READS_DECLARED_SSM_DTYPE:
         yield (
             f"the config's mamba_ssm_dtype {declared} is not read for {model.architecture}: the state is {used}",
-            f"write --mamba-ssm-dtype {declared}",
+            Write("--mamba-ssm-dtype", declared),
         )
     cached = model.declared_ssm_cache_dtype
     if cached not in (None, used):
         yield (
             f"SGLang does not read mamba_ssm_cache_dtype {cached}: the state is {used}",
-            f"write --mamba-ssm-dtype {cached}",
+            Write("--mamba-ssm-dtype", cached),
         )
 
 
@@ -211,7 +211,7 @@ def _uncharged(plan: Figures) -> Iterator[tuple[str, str]]:
     fix = "lower --mem-fraction-static by as much"
     if plan.rest.before_gib and args.mem_fraction_static and args.mem_fraction_static * plan.rest.before_gib > over_gib:
         lower = floor(1000 * (args.mem_fraction_static - over_gib / plan.rest.before_gib)) / 1000
-        fix = f"write --mem-fraction-static {lower:g}"
+        fix = Write("--mem-fraction-static", f"{lower:g}")
     yield (
         f"{format_bytes(plan.uncharged_bytes)} are allocated beyond what is charged, {format_bytes(over)} of them for "
         f"the {worst.name}: {holder} {verb}",
@@ -282,7 +282,7 @@ def _first(plan: Figures) -> str:
     """The balanced ratio or K as a fix, or the best suggestion where neither helps."""
     even = next((s for s in plan.suggestions if plan.balanced and s.flags == plan.balanced.flags), None)
     best = even or next((s for s in plan.suggestions if s.after > s.before), None)
-    return f"write {best.flags}" if best is not None else ""
+    return Write.flags(best.flags) if best is not None else ""
 
 
 SLOT_FLAGS = frozenset({

@@ -17,7 +17,7 @@ from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import NEMOTRON, QWEN3_5, Backend, StateTensor, dtypes_taken, layer_state
 from hybridcalc.engines.vllm.releases import RELEASES, RuleSet
-from hybridcalc.errors import InputError, Refusal, ShardingError, with_release
+from hybridcalc.errors import InputError, Refusal, ShardingError, Write, with_release
 
 MOST_DRAFTS = 1024
 MOST_CONNECTORS = 64
@@ -372,14 +372,14 @@ def _check_replayssm(model: Architecture, args: EngineArgs, rules: RuleSet, *, m
     if model.architecture not in NEMOTRON and not (recovers and model.architecture in RECOVERING):
         refuse(f"{model.architecture} does not run ReplaySSM")
     if mode == "all":
-        refuse("ReplaySSM does not run with --mamba-cache-mode all", "write --mamba-cache-mode align")
+        refuse("ReplaySSM does not run with --mamba-cache-mode all", Write("--mamba-cache-mode", "align"))
     if flashinfer and not rules.replays_flashinfer:
-        refuse("ReplaySSM runs on Triton kernels alone", "write --mamba-backend triton")
+        refuse("ReplaySSM runs on Triton kernels alone", Write("--mamba-backend", "triton"))
     if flashinfer and rules.replay_buffer_most and buffer > rules.replay_buffer_most:
         most = rules.replay_buffer_most
         refuse(
             f"FlashInfer ReplaySSM takes a buffer of {most} steps at most",
-            f"write --replayssm-buffer-len {most}",
+            Write("--replayssm-buffer-len", most),
             "--replayssm-buffer-len",
         )
     if recovers and drafts:
@@ -398,11 +398,11 @@ def _check_replayssm(model: Architecture, args: EngineArgs, rules: RuleSet, *, m
     if drafts and buffer < 1 + drafts:
         refuse(
             f"ReplaySSM needs a buffer of 1 + {drafts} steps",
-            f"write --replayssm-buffer-len {1 + drafts}",
+            Write("--replayssm-buffer-len", 1 + drafts),
             "--replayssm-buffer-len",
         )
     if drafts and not flashinfer:
-        refuse("Triton ReplaySSM does not run with speculation", "write --mamba-backend flashinfer")
+        refuse("Triton ReplaySSM does not run with speculation", Write("--mamba-backend", "flashinfer"))
     if flashinfer and mode == "align":
         refuse("FlashInfer ReplaySSM does not run with prefix caching", "add --no-enable-prefix-caching")
     if not flashinfer and on_v2 and not rules.replays_on_v2:

@@ -21,7 +21,7 @@ from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES, ModelClass, family_rule
 from hybridcalc.engines.vllm.releases import RuleSet, rules_for
-from hybridcalc.errors import IllegalCombination, InputError, NotModelled, Refusal, quoted
+from hybridcalc.errors import IllegalCombination, InputError, NotModelled, Refusal, Write, quoted
 from hybridcalc.units import DTYPE_BYTES
 
 DEFAULT_BLOCK = 16
@@ -113,7 +113,7 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
                 f"--kv-cache-dtype {kv} does not start here: {why}",
                 stage="initialize_model",
                 rule="HC047",
-                fix="write --kv-cache-dtype fp8",
+                fix=Write("--kv-cache-dtype", "fp8"),
                 flag="--kv-cache-dtype",
             )
         name = PACKED[kv].backend

@@ -13,7 +13,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import GPU, HEADROOM, WEIGHTS, Memory, Rest, exact_rest, one_way
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.errors import InputError, MemoryUnknown, Refusal
+from hybridcalc.errors import InputError, MemoryUnknown, Refusal, Write
 from hybridcalc.units import GIB
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def rest_from_gpu(
     if not 0 < share <= 1:
         raise InputError(
             f"--gpu-memory-utilization {share:g} is not a share of the memory",
-            fix="write 0.92",
+            fix=Write("", "0.92"),
             flag="--gpu-memory-utilization",
         )
     budget = gpu.engine_gib * share

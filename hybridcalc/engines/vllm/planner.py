@@ -43,7 +43,7 @@ from hybridcalc.engines.vllm.pages import (
 from hybridcalc.engines.vllm.pages import Prepared as Prepared
 from hybridcalc.engines.vllm.pages import Sizing as Sizing
 from hybridcalc.engines.vllm.releases import RELEASES, rules_for
-from hybridcalc.errors import NotModelled, Refusal, with_release
+from hybridcalc.errors import NotModelled, Refusal, Write, with_release
 from hybridcalc.formulas.pages import divisors
 from hybridcalc.units import GIB
 
@@ -229,7 +229,7 @@ def size(ready: Prepared, available_bytes: int) -> Sizing:
             "cudagraph_mamba_check",
             "HC044",
             f"max_num_seqs {args.seqs:,}{said} exceeds the {blocks:,} blocks: full CUDA graphs need one a sequence",
-            f"write --max-num-seqs {blocks}",
+            Write("--max-num-seqs", blocks),
             sizing=sizes,
         )
     return sizes
@@ -379,7 +379,7 @@ def _check_retention(ready: Prepared, sizing: Sizing) -> None:
     elif interval < 0 or interval % step:
         near = max(step, interval // step * step)
         reason = f"prefix_cache_retention_interval {interval:,} is no multiple of the block of {step:,} tokens"
-        fix = f"write --prefix-cache-retention-interval {near}"
+        fix = Write("--prefix-cache-retention-interval", near)
     if reason:
         raise _refusal(
             ready,

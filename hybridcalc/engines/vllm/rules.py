@@ -17,7 +17,7 @@ from hybridcalc.engines.vllm.figures import Figures
 from hybridcalc.engines.vllm.pages import STATE, Prepared
 from hybridcalc.engines.vllm.planner import prepare, size
 from hybridcalc.engines.vllm.suggest import finest_reuse, prefix_reuse
-from hybridcalc.errors import HybridcalcError, quoted
+from hybridcalc.errors import HybridcalcError, Write, quoted
 from hybridcalc.findings import LENGTH, MEMORY, PREFIX, WANTED, Needs, Rule
 from hybridcalc.units import format_bytes
 
@@ -51,7 +51,7 @@ def _prefix_too_short(plan: Figures) -> Iterator[tuple[str, str]]:
     finer = finest_reuse(plan.ready, plan.sizing, shared, private)
     yield (
         f"a prefix of {shared:,} shared tokens is never reused: hits land on blocks of {reuse.unit:,}, and {reuse.why}",
-        f"write --prefix-match-unit {finer.unit}"
+        Write("--prefix-match-unit", finer.unit)
         if finer.reused
         else "share a longer prefix, or serve without prefix caching",
     )
@@ -134,10 +134,10 @@ def _seqs_far_off(plan: Figures) -> Iterator[tuple[str, str]]:
         yield (
             f"--max-num-seqs {asked:,}, but {requests_text(fits)} of {plan.workload.describe()} fit: the others are "
             "admitted, preempted and computed again",
-            f"write --max-num-seqs {fits}",
+            Write("--max-num-seqs", fits),
         )
     elif fits >= FAR * asked:
-        yield f"--max-num-seqs {asked:,} leaves room for {fits:,} unused", f"write --max-num-seqs {fits}"
+        yield f"--max-num-seqs {asked:,} leaves room for {fits:,} unused", Write("--max-num-seqs", fits)
 
 
 def _default_seqs_refused(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -148,7 +148,7 @@ def _default_seqs_refused(plan: Figures) -> Iterator[tuple[str, str]]:
         yield (
             f"on a GPU of 70 GiB and more max_num_seqs is {LARGE_GPU_SEQS:,} by default, and {plan.num_blocks:,} "
             "blocks would be refused",
-            f"write --max-num-seqs {min(plan.num_blocks, max(1, plan.running.fits))}",
+            Write("--max-num-seqs", min(plan.num_blocks, max(1, plan.running.fits))),
         )
 
 
@@ -185,7 +185,7 @@ def _too_long(plan: Figures) -> Iterator[tuple[str, str]]:
     longest, served, own = plan.workload.longest, plan.max_model_len, longest_of(plan.model)
     if longest <= served:
         return
-    fix = f"write --max-model-len {longest}"
+    fix: str = Write("--max-model-len", longest)
     if own is not None and longest > own:
         fix = f"shorten the requests: the model itself ends at {own:,}"
     elif plan.longest_model_len < longest:
@@ -200,8 +200,9 @@ def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
     if wanted is None or plan.concurrency >= wanted or plan.binding == "context":
         return
     fits, seqs = plan.running.fits, plan.args.seqs
+    fix: str = Write("--max-num-seqs", wanted)
     if fits >= wanted:
-        text, fix = f"max_num_seqs is {seqs:,}", f"write --max-num-seqs {wanted}"
+        text = f"max_num_seqs is {seqs:,}"
     else:
         text = f"{plan.usable_blocks:,} blocks hold {fits:,} x {float(plan.running.blocks_each):,.4g}"
         text += f", and max_num_seqs is {seqs:,}" if plan.binding == "limit" else ""
@@ -213,7 +214,7 @@ def _flags_that_reach(plan: Figures, wanted: int) -> str:
     """What to write so that ``wanted`` requests run; no flag that falls short is named."""
     enough = (s.flags for s in plan.suggestions if s.flags.startswith("--") and s.after >= wanted)
     best = next(enough, None)
-    return f"write {best}" if best is not None else "use more memory, or shorten the requests"
+    return Write.flags(best) if best is not None else "use more memory, or shorten the requests"
 
 
 def _empty_slots(plan: Figures) -> Iterator[tuple[str, str]]:

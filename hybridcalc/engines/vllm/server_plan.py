@@ -22,7 +22,7 @@ from hybridcalc.engines.vllm.pages import STATE, WINDOW, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, outputs, prepare, size, usable_bytes
 from hybridcalc.engines.vllm.rules import RULES
 from hybridcalc.engines.vllm.suggest import PrefixReuse, prefix_reuse, suggest
-from hybridcalc.errors import InputError, Refusal, printable
+from hybridcalc.errors import InputError, Refusal, Write, printable
 from hybridcalc.findings import Finding, find
 from hybridcalc.steps import Step, Suggestion
 from hybridcalc.units import GIB, LARGEST_BYTES
@@ -331,7 +331,7 @@ def _advised(refusal: Refusal, ready: Prepared, rest: Rest, work: Workload) -> R
     least, likely = _end(ready, rest.low_gib, _none(ready)), _end(ready, rest.likely_gib, _none(ready))
     fits = running(_of_one(ready), likely, work).fits if work.lengths else likely.blocks
     seqs = min(likely.blocks, least.blocks or likely.blocks, max(1, fits))
-    better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=f"write --max-num-seqs {seqs}")
+    better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=Write("--max-num-seqs", seqs))
     better.outputs = refusal.outputs
     return better
 
