@@ -341,7 +341,12 @@ def _at_word(pattern: bytes) -> bytes:
 def printed(token: bytes, kind: str) -> Value | None:
     """The figure in ``token``; None where there is no whole number in it. ``kind`` as in a template."""
     if kind in ("word", "path", "dtype", "mode", "error", "device", "text", "rest"):
-        return LINE_END.sub(b"", token).strip(b"' ").decode(errors="replace").removeprefix("torch.")
+        return (
+            LINE_END.sub(b"", token)
+            .strip(b" " if kind == "rest" else b"' ")
+            .decode(errors="replace")
+            .removeprefix("torch.")
+        )
     text = digits(token)
     if text is None:
         return None

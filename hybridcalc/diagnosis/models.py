@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.presets import load_model, model_names
+from hybridcalc.architecture.presets import find_preset, load_model, model_names
 
 
 @lru_cache(maxsize=1)
 def models_with_states() -> tuple[Architecture, ...]:
     """Every preset that keeps recurrent states."""
     return tuple(model for name in model_names() if (model := load_model(name)).state is not None)
+
+
+class Named(NamedTuple):
+    """A model as a log or a launch line names it, and the preset of that name; None where there is none."""
+
+    name: str
+    preset: Architecture | None
+
+
+def named_model(path: str | None) -> Named | None:
+    """What a printed path or id names; None where it names nothing, as ``/model`` does."""
+    name = (path or "").rstrip("/").rpartition("/")[2]
+    for spelling in (path, name):
+        if spelling and (found := find_preset(spelling)):
+            return Named(name, load_model(found[0]))
+    return Named(name, None) if any(letter.isdigit() for letter in name) else None
 
 
 def same_class(architecture: str, printed: str) -> bool:

@@ -16,15 +16,12 @@ CASES: list[dict[str, Any]] = yaml.safe_load((HOME / "cases.yaml").read_text(enc
 WRONG = """
 table-1
 table-2
-log-stated-2
 flash-next-1
 flash-next-2
 table-falls-apart-1
 hc058-advice-1
-rounded-memory-1
 estimate-1
 estimate-3
-version-guess-1
 preset-1
 preset-2
 brk-tie-rounding-1

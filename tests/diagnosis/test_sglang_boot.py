@@ -251,3 +251,61 @@ def test_pinned_tokens_are_not_promised_away(command: str) -> None:
     found = answer(command + PINNED, 2048)
     assert not found.suggestions and found.derived.mamba_full_memory_ratio is None
     assert ("HC109" in rules(found)) == (not command)
+
+
+REFUSED = (
+    "[2026-09-14 13:08:01] server_args=ServerArgs(model_path='/models/Some-7B', tp_size=1, mem_fraction_static={})\n"
+    "[2026-09-14 13:09:29] RuntimeError: Not enough GPU memory for hybrid (mamba/linear-attention) state cache. "
+    "Computed max_mamba_cache_size={} (total_rest_memory={} GB, mamba_cache_per_req=140.78 MB).\n"
+)
+
+
+def test_refusals_of_one_host_are_solved_against_each_other(tmp_path: Path) -> None:
+    """rest = after - before x (1 - fraction), twice; where after is large, the fraction that helps is named."""
+
+    def answers_of(text: str) -> list[Any]:
+        log = tmp_path / "boot.log"
+        log.write_text(text)
+        return list(diagnose_log(log, Question()).boots)
+
+    hopeless = answers_of(REFUSED.format(0.9, -31, -8.63) + REFUSED.format(0.86, -46, -13.05))
+    for found in hopeless:
+        [error] = [one for one in found.findings if one.rule == "HC120"]
+        assert "110.5 GiB free before the weights and 2.42 after" in error.fix
+        assert "no --mem-fraction-static helps" in error.fix
+    hopeful = answers_of(REFUSED.format(0.8, -31, -8.0) + REFUSED.format(0.7, -46, -18.0))
+    assert all("--mem-fraction-static 0.8" in found.findings[0].fix for found in hopeful)
+    assert "together" not in answers_of(REFUSED.format(0.9, -31, -8.63))[0].findings[0].fix
+
+
+def test_a_kv_pool_of_zero_says_nothing_of_a_token() -> None:
+    pools = (
+        "[2026-01-01 00:00:00 TP0] Mamba Cache is allocated. max_mamba_cache_size: 459, conv_state size: 0.53GB, "
+        "ssm_state size: 35.94GB\n[2026-01-01 00:00:00 TP0] KV Cache is allocated. dtype: torch.bfloat16, "
+        "#tokens: 896, K size: 0.00 GB, V size: 0.00 GB\n"
+    )
+    found = answer(pools, 100)
+    assert found.constants.exact.kv_bytes_per_token is None and found.derived.mamba_full_memory_ratio is None
+    assert found.constants.kv_bytes_per_token == [0, 11_970]
+
+
+def test_what_is_stated_rules_out_what_figures_leave_open() -> None:
+    """5 slots in 0.01 + 0.35 GB are TP1 with bf16 states and TP2 with fp32: the arguments say which."""
+    arguments = "[2026-09-04 10:00:00] server_args=ServerArgs(model_path='Qwen/Qwen3.8-27B', tp_size={}, page_size=1)\n"
+    pool = (
+        "[2026-09-04 10:00:30] Mamba Cache is allocated. max_mamba_cache_size: 4, conv_state size: 0.01GB, "
+        "ssm_state size: 0.35GB\n"
+    )
+    for tp in (1, 2):
+        found = answer(arguments.format(tp) + pool)
+        assert {candidate.tp for candidate in found.candidates} == {tp}
+
+
+def test_the_clamp_makes_the_limit_the_slots() -> None:
+    text = (
+        "[2026-01-01 00:00:00 TP0] max_running_requests is capped to 4 by the mamba state cache "
+        "(max_mamba_cache_size=24, 5 state slots per request)\n"
+    )
+    found = next(iter(diagnose(assemble(scan(io.BytesIO(text.encode()))).boots, Question(workload=Workload((), 8)))))
+    [short] = [one for one in found.findings if one.rule == "HC155"]
+    assert "40 slots (8 x 5) of 24: 4 run" in short.message and "--max-mamba-cache-size 41" in short.fix

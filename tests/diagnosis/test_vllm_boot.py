@@ -122,3 +122,50 @@ def test_boots_that_are_started_alike_share_what_is_worked_out(steps: Callable[[
     first = steps(one)
     candidates._kept.clear()
     assert steps(five) < 2 * first
+
+
+PAGES = (
+    "(EngineCore pid=9) INFO 09-22 10:10:01 [core.py:114] Initializing a V1 LLM engine (v0.27.1) with config: "
+    "model='{}', max_seq_len=24576, tensor_parallel_size={}, kv_cache_dtype=auto, enable_prefix_caching=False\n"
+    "(EngineCore pid=9) INFO 09-22 10:10:10 [a.py:1] Setting attention block size to 528 tokens to ensure\n"
+    "(EngineCore pid=9) INFO 09-22 10:10:10 [a.py:1] Padding mamba page size by 0.76% to ensure\n"
+    "(EngineCore pid=9) INFO 09-22 10:10:33 [a.py:1] Available KV cache memory: 1.74 GiB\n"
+    "(EngineCore pid=9) INFO 09-22 10:10:33 [a.py:1] GPU KV cache size: 53,084 tokens\n"
+    "(EngineCore pid=9) INFO 09-22 10:10:33 [a.py:1] Maximum concurrency for 24,576 tokens per request: 2.16x\n"
+)
+
+
+def test_printed_memory_is_an_interval() -> None:
+    """1.74 GiB holds 107 blocks by its digits and 108 by its interval; 108 print the tokens."""
+    found = answer(PAGES.format("Qwen/Qwen3.5-9B", 1))
+    assert (found.derived.num_blocks, found.derived.blocks_per_request) == (108, 50)
+    assert found.model_guess == "qwen3.5-9b on TP1, bf16 KV" and found.constants.exact.certain
+
+
+def test_a_model_without_preset_is_named_by_its_id() -> None:
+    found = answer(PAGES.format("someone/Other-9B", 1))
+    assert found.headline.startswith("vLLM 0.27.1, Other-9B, pages as of qwen3.5-")
+    assert not found.constants.exact.certain
+    assert any(one.rule == "HC107" and "Other-9B" in one.message for one in found.findings)
+
+
+def test_the_printed_tensor_parallelism_rules_out_others() -> None:
+    assert answer(PAGES.format("someone/Other-9B", 2)).model_guess == "Other-9B"
+
+
+def test_requests_that_are_wanted_are_held_against_the_blocks() -> None:
+    """100 of 108 blocks serve 2 requests of max_model_len, 150 would serve 3."""
+    few, many = (answer(PAGES.format("Qwen/Qwen3.5-9B", 1), workload=Workload((), count)) for count in (2, 3))
+    [fits], [short] = ([one for one in found.findings if one.rule == "HC155"] for found in (few, many))
+    assert (fits.severity, short.severity) == ("note", "warning") and "150 blocks of 108" in short.message
+
+
+def test_a_traceback_behind_prefixes_is_quoted() -> None:
+    prefix = "(EngineCore pid=9) ERROR 06-10 10:00:30 [core.py:1108] "
+    raised = ["KeyError: no such layer", "RuntimeError: Engine core initialization failed. See root cause above."]
+    lines = ["EngineCore failed to start.", "Traceback (most recent call last):", "  raise KeyError(name)", *raised]
+    found = answer("".join(f"{prefix}{line}\n" for line in lines))
+    [error] = found.findings
+    assert error.rule == "HC128" and "line 4: KeyError: no such layer" in error.message
+    serving = "(APIServer pid=1) ERROR 06-10 10:00:30 [serving.py:1108] ValueError: a request was bad\n"
+    assert "does not start" not in answer(PAGES.format("Qwen/Qwen3.5-9B", 1) + serving).headline

@@ -13,14 +13,14 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.presets import find_preset, load_model
+from hybridcalc.architecture.presets import load_model
 from hybridcalc.bootlog.boots import Boot, figure_list
 from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.bootlog.sglang import draft_pools, target_pools
 from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis.answer import MOST_NAMED, Constants, Diagnosis, Exact, Range, whole_range
 from hybridcalc.diagnosis.failures import failures
+from hybridcalc.diagnosis.models import named_model
 from hybridcalc.diagnosis.question import Question
 from hybridcalc.diagnosis.serving import serving_findings
 from hybridcalc.diagnosis.sglang.candidates import identify
@@ -30,7 +30,6 @@ from hybridcalc.diagnosis.sglang.evidence import (
     SCRATCH_SIZES,
     STATE_SIZES,
     Case,
-    Flags,
     Pools,
     SglangDerived,
     flags_of,
@@ -54,10 +53,12 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     args = replace(flags.args, engine_version=flags.args.engine_version or (fitting or RELEASES.versions)[-1])
     derived = SglangDerived(rules_of_version=args.engine_version or "")
     answer = Diagnosis(boot, version=flags.args.engine_version or version_of(fitting), derived=derived)
-    model = question.model or _echoed_model(flags)
+    named = named_model(flags.model)
+    model = question.model or (named.preset if named is not None else None)
     case = Case(answer, derived, flags, args, Pools(boot, args), model, question.workload)
     identify(answer, case.pools, args, model, named=question.model is not None, stated=flags.given)
-    unknown = _unknown_model(flags) if model is None and answer.candidates else None
+    if named is not None and named.preset is None and question.model is None and answer.candidates:
+        case.unknown = named.name
     sizes = {candidate.sizes for candidate in answer.candidates}
     if len(sizes) == 1 or (sizes and question.model is not None):
         case.best = answer.candidates[0]
@@ -82,10 +83,11 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     _wanted(case)
     version = f" {answer.version}" if answer.version else ""
     guess = case.best.describe() if case.best else ""
-    if unknown is not None:
-        answer.model_guess = unknown
-        answer.find("HC107", f"{unknown} is no preset; it has the sizes of {answer.names}", "give its config.json")
-        guess = f"{unknown}, sized as {guess}" if guess else unknown
+    if case.unknown:
+        answer.model_guess = case.unknown
+        fix = "--model takes its config.json"
+        answer.find("HC107", f"{case.unknown} is no preset; it has the sizes of {answer.names}", fix)
+        guess = f"{case.unknown}, sized as {guess}" if guess else case.unknown
     head = f"SGLang{version}" + (f", {guess}" if guess else "")
     answer.conclude(head, _verdict(case), failed)
     answer.findings = list(dict.fromkeys(answer.findings))
@@ -117,25 +119,11 @@ def version_of(releases: list[str]) -> str | None:
     return f"{releases[0]} to {releases[-1]}"
 
 
-def _echoed_model(flags: Flags) -> Architecture | None:
-    """The model whose path the log echoes, where a preset has that name."""
-    for spelling in (flags.model, flags.model.rsplit("/", 1)[-1]) if flags.model else ():
-        if spelling and (found := find_preset(spelling)):
-            return load_model(found[0])
-    return None
-
-
-def _unknown_model(flags: Flags) -> str | None:
-    """The name of the model that the boot was started with, where it is a name and no preset's."""
-    name = (flags.model or "").rstrip("/").rpartition("/")[2]
-    return name if any(letter.isdigit() for letter in name) and find_preset(name) is None else None
-
-
 def _constants(case: Case) -> Constants | None:
     answer, pools, exact = case.answer, case.pools, None
     if answer.candidates:
         best = answer.candidates[0]
-        one = len({candidate.sizes for candidate in answer.candidates}) == 1 and _unknown_model(case.flags) is None
+        one = len({candidate.sizes for candidate in answer.candidates}) == 1 and not case.unknown
         certain = one or case.model is not None
         exact = Exact(best.model, best.state_bytes, best.kv_bytes or None, certain)
     slot, conv, ssm, cell = (whole_range(one) for one in (pools.slot, pools.conv, pools.ssm, pools.cell))

@@ -186,7 +186,9 @@ def sizes_text(record: Record, *names: str) -> str:
 
 @dataclass(slots=True)
 class Case:
-    """A boot under diagnosis: what is known of it, and the answer so far. ``derived`` is the answer's own."""
+    """A boot under diagnosis: what is known of it, and the answer so far. ``derived`` is the answer's own, ``unknown``
+    the name of a model that has no preset.
+    """
 
     answer: Diagnosis
     derived: SglangDerived
@@ -197,6 +199,7 @@ class Case:
     workload: Workload
     slots_per_request: int | None = None
     best: Candidate | None = None
+    unknown: str = ""
 
     @property
     def boot(self) -> Boot:

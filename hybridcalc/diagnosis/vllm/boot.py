@@ -12,14 +12,16 @@ from fractions import Fraction
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.bootlog.boots import Boot
-from hybridcalc.deployment import Rest, Workload
+from hybridcalc.deployment import Rest, Workload, requests_text
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, PageSizes
 from hybridcalc.diagnosis.failures import failures
+from hybridcalc.diagnosis.models import Named, named_model
 from hybridcalc.diagnosis.question import Question, echoed
 from hybridcalc.diagnosis.serving import serving_findings
 from hybridcalc.diagnosis.vllm.candidates import (
     Figures,
     Fit,
+    Known,
     candidates,
     figures_of,
     is_capacity,
@@ -58,15 +60,22 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     """The answer for one vLLM boot."""
     release, said, derived = release_of(boot), figures_of(boot), VllmDerived()
     answer = Diagnosis(boot, version=release.said, derived=derived)
-    fitting = candidates(boot, said, _args(boot, question), question.model, release.tried)
+    known = _known(boot, question)
+    named = named_model(_path(boot, question)) if question.model is None else None
+    model = question.model or (named.preset if named is not None else None)
+    fitting = candidates(boot, said, known, model, release.tried)
+    if not fitting and named is not None and named.preset is not None:
+        named, fitting = Named(named.name, None), candidates(boot, said, known, None, release.tried)
+    unknown = named.name if named is not None and named.preset is None else ""
     answer.candidates = tuple(fit.candidate for fit in fitting)
     counted = said.available is not None and said.concurrency is not None
-    known = question.model is not None or boot.first("architecture", "name") is not None
-    decided = bool(fitting) and (fitting[0].told or (known and not counted))
+    kin = model is not None or boot.first("architecture", "name") is not None
+    decided = bool(fitting) and (fitting[0].told or (kin and not counted and not unknown))
     if decided:
         answer.model_guess = answer.candidates[0].describe()
         if fitting[0].told and len(release.tried) > 1:
-            answer.version = f"by the rules of {fitting[0].args.engine_version}"
+            by = f"by the rules of {fitting[0].args.engine_version}"
+            answer.version = f"{answer.version}, {by}" if boot.first("engine_started", "version") else by
     failed = failures(answer, CAUSES)
     _rows(answer, said)
     _meaning(answer, derived, said)
@@ -79,9 +88,16 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
     )
     if decided:
         one = len({fit.model.name for fit in fitting}) == 1 or _alike(fitting)
-        _exact(answer, derived, fitting[0], said, question.workload, one=one)
-    else:
+        _exact(answer, derived, fitting[0], said, question.workload, one=one, sure=not unknown)
+    elif not unknown or not fitting:
         _undecided(answer, said, question.model)
+    _wanted(answer, derived, said, question.workload)
+    if unknown:
+        if fitting:
+            same = f"{unknown} is no preset of these pages; they are those of {answer.names}"
+            answer.find("HC107", same, "--model takes its config.json")
+        like = f", pages as of {answer.model_guess}" if decided else ""
+        answer.model_guess = f"{unknown}{like}"
     head = " ".join(["vLLM", answer.version] if answer.version else ["vLLM"])
     answer.conclude(head + (f", {answer.model_guess}" if answer.model_guess else ""), _verdict(answer, said), failed)
     return answer
@@ -103,17 +119,26 @@ def _undecided(answer: Diagnosis, said: Figures, model: Architecture | None) -> 
         answer.find("HC107", "none of the known models has these pages at TP 1 to 16")
 
 
-def _args(boot: Boot, question: Question) -> EngineArgs:
+def _known(boot: Boot, question: Question) -> Known:
     """The arguments that are known: of the launch line, or as the engine echoes them."""
     launch = question.launch
     if launch is not None and isinstance(launch.args, EngineArgs):
-        return launch.args
+        return Known(launch.args, tp_stated=True)
     said = echoed([*boot.of("arguments"), *boot.of("engine_started")])
     fields = {name: value for name, value in said.items() if name in EngineArgs.__dataclass_fields__}
     mode = boot.first("cache_mode", "mode")
     if mode is not None:
         fields.setdefault("enable_prefix_caching", mode != "none")
-    return replace(EngineArgs(), **fields)  # type: ignore[arg-type]  # the grammar reads each as its kind
+    args = replace(EngineArgs(), **fields)  # type: ignore[arg-type]  # the grammar reads each as its kind
+    return Known(args, tp_stated="tensor_parallel_size" in fields)
+
+
+def _path(boot: Boot, question: Question) -> str | None:
+    """The model that the launch line or the log names, as it stands there."""
+    if question.launch is not None and question.launch.model:
+        return question.launch.model
+    said = (("engine_started", "model"), ("arguments", "model"), ("arguments", "model_tag"))
+    return next((path for kind, figure in said if (path := boot.word(kind, figure))), None)
 
 
 def _alike(fitting: list[Fit]) -> bool:
@@ -194,19 +219,40 @@ def _notes(answer: Diagnosis, said: Figures) -> None:
         answer.find("HC103", f"engines differ in their tokens: {', '.join(map(str, spread))}")
 
 
-def _exact(answer: Diagnosis, derived: VllmDerived, fit: Fit, said: Figures, workload: Workload, *, one: bool) -> None:
-    """What the planner adds where the model is known: pages, groups, blocks, capacity for a workload, flags."""
+def _wanted(answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Workload) -> None:
+    """Whether the requests that are asked for run, of their length or else of max_model_len."""
+    wanted, run, of = workload.wanted, derived.requests, workload.describe()
+    if workload.mean_length is None or run is None:
+        run = int(said.concurrency.value) if said.concurrency is not None else None
+        of = f"{said.length:,} tokens" if said.length is not None else ""
+    if wanted is None or run is None:
+        return
+    blocks, each = derived.num_blocks, derived.blocks_per_request
+    takes = f", {wanted * each:,} blocks of {blocks:,}" if each and blocks and workload.mean_length is None else ""
+    said_of = f"{requests_text(wanted)} of {of} are wanted{takes}: {run:,} run at once"
+    if run < wanted:
+        answer.find("HC155", said_of, "more memory for the cache, fp8 KV or a shorter --max-model-len")
+    else:
+        answer.find("HC155", said_of, severity="note")
+
+
+def _exact(
+    answer: Diagnosis, derived: VllmDerived, fit: Fit, said: Figures, workload: Workload, *, one: bool, sure: bool
+) -> None:
+    """What the planner adds where the model is known: pages, groups, blocks, capacity for a workload, flags. Where the
+    log names a model without preset, the pages are known and not the model: it is not ``sure``.
+    """
     ready = prepared(fit.model, fit.args)
     if ready is None:
         return
     sizes = [group.layers for group in ready.groups]
     per_block, padded = ready.bytes_per_block, ready.pages.padded
-    answer.constants = Constants(exact=PageSizes(fit.candidate.model, per_block, padded, sizes, one))
+    answer.constants = Constants(exact=PageSizes(fit.candidate.model, per_block, padded, sizes, one and sure))
     layers = ", ".join(map(str, sizes))
     answer.row("groups", f"{len(sizes)} of {layers} layers", f"a block is {format_bytes(per_block)} over all of them")
     derived.bytes_per_block = per_block
     derived.state_layers = sum(group.layers for group in ready.groups if group.kind == "state")
-    if not one:
+    if not one and sure:
         answer.find("HC107", f"fits {answer.names}", "--model says which it is")
     planned = _planned(fit, said, workload)
     if planned is None:
@@ -218,7 +264,7 @@ def _exact(answer: Diagnosis, derived: VllmDerived, fit: Fit, said: Figures, wor
     answer.steps += planned.steps
     if tells(planned, said):
         blocks = f"{planned.num_blocks:,} blocks of {format_bytes(planned.bytes_per_block)}"
-        answer.find("HC100", f"the log matches {fit.candidate.describe()}: {blocks}")
+        answer.find("HC100", f"the log matches {'' if sure else 'the pages of '}{fit.candidate.describe()}: {blocks}")
     answer.binding = "limit" if planned.binding == "limit" and fit.args.max_num_seqs is not None else "kv"
     derived.requests = planned.concurrency
     if workload.mean_length is not None and one:
@@ -230,8 +276,9 @@ def _planned(fit: Fit, said: Figures, workload: Workload) -> Plan | None:
     """The plan on the memory that is printed, known to two decimals; None where nothing starts on it."""
     if said.available is None:
         return None
-    gib, half = float(said.available.value / GIB), 0.005
-    rest = Rest(gib, gib - half, gib + half, f"{said.available.text} GiB as printed")
+    low, high = (float(bound / GIB) for bound in said.available.interval)
+    gib = fit.available_bytes / GIB if fit.available_bytes is not None else float(said.available.value / GIB)
+    rest = Rest(gib, low, high, f"{said.available.text} GiB as printed")
     for seqs in (fit.args.max_num_seqs, 1):
         try:
             return plan(fit.model, replace(fit.args, max_num_seqs=seqs), rest=rest, workload=workload)

@@ -57,9 +57,16 @@ def figures_of(boot: Boot) -> Figures:
     )
 
 
+class Known(NamedTuple):
+    """The arguments that are known, and whether the tensor parallelism is among those that are stated."""
+
+    args: EngineArgs
+    tp_stated: bool = False
+
+
 class Fit(NamedTuple):
     """Arguments under which a model prints the boot's pages; ``told``: and its concurrency, from its memory, which is
-    then missed by the share ``miss``.
+    then missed by the share ``miss``. ``available_bytes``: the memory of the printed interval that was planned.
     """
 
     args: EngineArgs
@@ -67,6 +74,7 @@ class Fit(NamedTuple):
     model: Architecture
     told: bool
     miss: float
+    available_bytes: int | None = None
 
 
 class Release(NamedTuple):
@@ -82,6 +90,13 @@ def release_of(boot: Boot) -> Release:
         version = (boot.word(kind, "version") or "").removeprefix("v")
         if version and ENGINES["vllm"].knows(version):
             return Release(version, (version,))
+    build = (boot.word("engine_started", "version") or boot.word("server_version", "version") or "").removeprefix("v")
+    release = _by_form(boot)
+    return release._replace(said=build) if build else release
+
+
+def _by_form(boot: Boot) -> Release:
+    """What the form of the capacity lines and the meaning of the tokens leave."""
     tokens, concurrency = next(iter(boot.of("kv_size")), None), next(iter(boot.of("concurrency")), None)
     one_line = RELEASES.oldest_with("one_capacity_line", True)
     if tokens is None or concurrency is None:
@@ -90,7 +105,8 @@ def release_of(boot: Boot) -> Release:
     if count is not None and times is not None and length is not None and not is_capacity(count, times, length):
         first = RELEASES.oldest_with("tokens_of_pool", False)
         return Release(f"before {first}", RELEASES.unlike("tokens_of_pool", True, apart=LINES))
-    later = tokens.line == concurrency.line and tokens.get("goes_on") is not None
+    one_after_the_other = 0 <= concurrency.line - tokens.line <= 1  # a note may break the line behind its comma
+    later = one_after_the_other and tokens.get("goes_on") is not None
     said = f"{one_line.removesuffix('.0')} or later" if later else f"before {one_line.removesuffix('.0')}"
     tried = [
         version
@@ -108,7 +124,7 @@ def is_capacity(tokens: int, concurrency: Printed, length: int) -> bool:
 
 
 def candidates(
-    boot: Boot, said: Figures, args: EngineArgs, model: Architecture | None, releases: tuple[str, ...]
+    boot: Boot, said: Figures, known: Known, model: Architecture | None, releases: tuple[str, ...]
 ) -> list[Fit]:
     """Models and arguments whose pages are the printed ones; where memory and concurrency are printed as well, those
     alone that give the one from the other. Drafts widen the pages: they are tried where nothing fits without and the
@@ -116,14 +132,14 @@ def candidates(
     """
     if said.block is None and model is None:
         return []
-    printed, every = boot.word("architecture", "name"), models_with_states()
+    args, printed, every = known.args, boot.word("architecture", "name"), models_with_states()
     kin = [one for one in every if printed is None or same_class(one.architecture, printed)]
     models = [model] if model is not None else kin or every
     sure = model is not None or printed is not None
     drafts = (args.num_speculative_tokens,) if args.num_speculative_tokens else (0, *(DRAFTS if sure else ()))
     best: list[Fit] = []
     for number in drafts:
-        found = [fit for tried in models for fit in _fits(tried, said, args, number, releases)]
+        found = [fit for tried in models for fit in _fits(tried, said, known, number, releases)]
         told = [fit for fit in found if fit.told]
         if told:
             return _ranked(told)
@@ -131,11 +147,10 @@ def candidates(
     return _ranked(best)
 
 
-def _fits(
-    model: Architecture, said: Figures, args: EngineArgs, drafts: int, releases: tuple[str, ...]
-) -> Iterator[Fit]:
-    known = replace(args, max_model_len=said.length or args.max_model_len, num_speculative_tokens=drafts)
-    for by_release in _variants(known, releases):
+def _fits(model: Architecture, said: Figures, known: Known, drafts: int, releases: tuple[str, ...]) -> Iterator[Fit]:
+    length = said.length or known.args.max_model_len
+    args = replace(known.args, max_model_len=length, num_speculative_tokens=drafts)
+    for by_release in _variants(known._replace(args=args), releases):
         for variant in by_release:
             pages = variant.pages_of(model)
             if pages is None:
@@ -148,7 +163,8 @@ def _fits(
                 state = "" if ssm == "auto" else short_dtype(ssm)
                 found = Candidate(model.name, tried.tensor_parallel_size, state, kv, 0, 0)
                 planned = _planned(model, tried, said)
-                yield Fit(tried, found, model, tells(planned, said), _miss(planned, said))
+                size = planned.available_bytes if planned is not None else None
+                yield Fit(tried, found, model, tells(planned, said), _miss(planned, said), size)
 
 
 class _Pages(NamedTuple):
@@ -180,16 +196,17 @@ class _Variant(NamedTuple):
 
 
 _MOST_KEPT = 8
-_kept: list[tuple[EngineArgs, tuple[str, ...], list[list[_Variant]]]] = []
+_kept: list[tuple[Known, tuple[str, ...], list[list[_Variant]]]] = []
 """Variants of the last boots: the next one of a log is mostly started alike."""
 
 
-def _variants(args: EngineArgs, releases: tuple[str, ...]) -> list[list[_Variant]]:
+def _variants(known: Known, releases: tuple[str, ...]) -> list[list[_Variant]]:
     """The arguments that may have been given, and each with the rules of every release."""
-    for known, same, variants in _kept:
-        if known == args and same == releases:
+    for before, same, variants in _kept:
+        if before == known and same == releases:
             return variants
-    tps = (args.tensor_parallel_size,) if args.tensor_parallel_size > 1 else _TP
+    args = known.args
+    tps = (args.tensor_parallel_size,) if known.tp_stated or args.tensor_parallel_size > 1 else _TP
     dtypes = (args.kv_cache_dtype,) if args.kv_cache_dtype != "auto" else ("auto", "fp8")
     caching = (True, False) if args.enable_prefix_caching is None else (args.enable_prefix_caching,)
     variants = []
@@ -197,7 +214,7 @@ def _variants(args: EngineArgs, releases: tuple[str, ...]) -> list[list[_Variant
         one = replace(args, tensor_parallel_size=tp, kv_cache_dtype=dtype, mamba_ssm_cache_dtype=ssm)
         one = replace(one, enable_prefix_caching=cached)
         variants.append([_Variant(replace(one, engine_version=release), {}) for release in releases])
-    _kept[:] = [*_kept[1 - _MOST_KEPT :], (args, releases, variants)]
+    _kept[:] = [*_kept[1 - _MOST_KEPT :], (known, releases, variants)]
     return variants
 
 
@@ -226,12 +243,44 @@ def prepared(model: Architecture, args: EngineArgs) -> Prepared | None:
 
 
 def _planned(model: Architecture, args: EngineArgs, said: Figures) -> Plan | None:
+    """The plan on the printed memory: that of its interval which prints the boot's figures, where one does."""
     if said.available is None or said.length is None:
         return None
+    tried = replace(args, max_num_seqs=1)
+    planned = _plan(model, tried, int(said.available.value))
+    if said.concurrency is None or _prints(planned, said):
+        return planned
+    others = [other for size in _sizes(planned, said) if (other := _plan(model, tried, size)) is not None]
+    exact = next((other for other in others if _prints(other, said)), None)
+    return exact or next((one for one in (planned, *others) if tells(one, said)), planned)
+
+
+def _plan(model: Architecture, args: EngineArgs, available: int) -> Plan | None:
     try:
-        return plan(model, replace(args, max_num_seqs=1), available_bytes=int(said.available.value))
+        return plan(model, args, available_bytes=available)
     except HybridcalcError:
         return None
+
+
+def _prints(planned: Plan | None, said: Figures) -> bool:
+    """Whether a plan prints the boot's concurrency and tokens, digit by digit."""
+    if planned is None or said.concurrency is None:
+        return False
+    low, high = said.concurrency.interval
+    return low <= planned.max_concurrency <= high and said.tokens in (None, planned.kv_cache_size_tokens)
+
+
+def _sizes(planned: Plan | None, said: Figures) -> list[int]:
+    """Other sizes that the printed memory may stand for: those whose blocks are about what the concurrency needs."""
+    if said.available is None or said.concurrency is None:
+        return []
+    low, high = (int(bound) for bound in said.available.interval)
+    if planned is None:
+        return [high]
+    block = planned.bytes_per_block
+    wanted = round(said.concurrency.number * planned.blocks_per_request)
+    counts = range(max(wanted - 1, -(-low // block)), min(wanted + 1, high // block) + 1)
+    return [count * block for count in counts if count != planned.num_blocks]
 
 
 def _miss(planned: Plan | None, said: Figures) -> float:
