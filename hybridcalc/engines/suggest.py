@@ -95,13 +95,19 @@ def _together(plan: Planned, changes: Iterable[Change], serve: Serve) -> list[Su
 
 
 def larger_share(
-    plan: Planned, field: str, largest: float, serve: Serve, best: int, why: Callable[[float, float], str]
+    plan: Planned,
+    field: str,
+    share: float | None,
+    largest: float,
+    serve: Serve,
+    best: int,
+    why: Callable[[float, float], str],
 ) -> list[Suggestion]:
-    """A little more of the memory, up to ``largest``, where it is known what the share in ``field`` is taken of.
+    """A little more of the memory than ``share``, up to ``largest``, where it is known what that is taken of.
 
-    ``why`` says it of the larger share and of the memory, GiB.
+    ``field`` sets it; ``why`` says it of the larger share and of the memory, GiB.
     """
-    whole, share = plan.rest.before_gib, getattr(plan.args, field)
+    whole = plan.rest.before_gib
     if whole is None or share is None or share + STEP > largest:
         return []
     larger = round(share + STEP, 4)

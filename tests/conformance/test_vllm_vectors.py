@@ -4,11 +4,11 @@ of every refusal with what the stages before it had settled, and of 0.33.0 and 0
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from present import present
-from vllm_cases import ABOUT_CACHES, FILES, NEWEST, Case, cases
+from vllm_cases import ABOUT_CACHES, FILES, NEWEST, cases
+from vllm_releases import counts, differences
 
 from hybridcalc.engines.vllm import Refusal, layer_state, state_bytes_per_layer
 from hybridcalc.engines.vllm.pages import FULL, STATE
@@ -35,14 +35,6 @@ def test_every_recorded_output_and_line(case_id: str) -> None:
     unrecorded = {"log", *(name for name in LATER if name not in case.recorded)}
     assert {name: value for name, value in found.items() if name not in unrecorded} == case.recorded
     assert found["log"] == case.printed
-
-
-def differences(case: Case) -> dict[str, Any]:
-    """Recorded outputs, and the stage of a refusal, that come out otherwise here: (here, recorded)."""
-    refusal, found = case.start_up()
-    other = {name: (found.get(name), value) for name, value in case.recorded.items() if found.get(name) != value}
-    stage = refusal.stage if refusal else None
-    return other if stage == case.stage else other | {"stage": (stage, case.stage)}
 
 
 UNREACHED = {"0.19.0-rel-granite-ngram3": {"attn_block_size": (528, 16)}}
@@ -72,7 +64,7 @@ def test_the_layers_of_every_stage() -> None:
 
 def test_every_recorded_release_is_named_by_a_row_and_no_other() -> None:
     """``recorded`` of the rules is what the files say."""
-    assert {case.given["vllm"] for file in (*FILES, NEWEST) for case in cases(file)} == set(RELEASES.recorded)
+    assert set(counts()) == set(RELEASES.recorded)
     assert sum(len(cases(file)) for file in FILES) == 1198
 
 

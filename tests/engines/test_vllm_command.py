@@ -110,7 +110,7 @@ def test_absent_flags_keep_the_engine_defaults() -> None:
     """0.92 of the memory, no block size, prefix caching left to the model."""
     read = args("")
     assert read == EngineArgs()
-    assert (read.gpu_memory_utilization, read.block_size, read.enable_prefix_caching) == (0.92, None, None)
+    assert (read.utilization, read.block_size, read.enable_prefix_caching) == (0.92, None, None)
 
 
 @pytest.mark.parametrize(("flag", "spelling"), SPELLINGS, ids=[spelling for _, spelling in SPELLINGS])

@@ -169,6 +169,27 @@ def test_defaults_follow_the_gpu(gib: float | None, capability: str, seqs: int, 
     assert (given.seqs, given.batched_tokens) == (9, 77)
 
 
+@pytest.mark.parametrize(
+    ("version", "share", "gib", "capability", "seqs", "tokens"),
+    [
+        ("0.19.0", 0.9, 180.0, "10.0", 1024, 8192),
+        ("0.20.0", 0.92, 180.0, "10.0", 1024, 8192),
+        ("0.27.1", 0.92, 192.0, "10.0", 1024, 8192),
+        ("0.28.0", 0.92, 180.0, "10.0", 1024, 16384),
+        ("0.32.0", 0.92, 128.0, "12.1", 1024, 8192),
+        ("0.33.0", 0.92, 128.0, "12.1", 256, 2048),
+        ("0.19.0", 0.9, 80.0, "8.0", 256, 2048),
+    ],
+)
+def test_defaults_follow_the_release(
+    version: str, share: float, gib: float, capability: str, seqs: int, tokens: int
+) -> None:
+    """0.9 of the GPU until 0.19; 16,384 tokens on 160 GiB from 0.28; GB10 as a small GPU from 0.33."""
+    args = EngineArgs(engine_version=version, gpu_memory_gib=gib, gpu_capability=capability)
+    assert (args.utilization, args.seqs, args.batched_tokens) == (share, seqs, tokens)
+    assert EngineArgs(engine_version=version, gpu_memory_utilization=0.5).utilization == 0.5
+
+
 @pytest.mark.parametrize("text", ["", "nine", "9.x", "9.0.0", "-9.0", "99999.0", "\u0669.0"])
 def test_what_is_no_compute_capability_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"is no compute capability$|is not a name$"):

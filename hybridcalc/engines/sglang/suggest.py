@@ -48,7 +48,9 @@ def suggest(plan: Figures) -> tuple[Suggestion, ...]:
     best = max(plan.concurrency, even.running if even is not None else 0)
     found += better(plan, _candidates(plan), serve, best)
     found += _unified(plan)
-    found += larger_share(plan, "mem_fraction_static", LARGEST_FRACTION, serve, best, why)
+    found += larger_share(
+        plan, "mem_fraction_static", plan.args.mem_fraction_static, LARGEST_FRACTION, serve, best, why
+    )
     most = most_gain(found)
     return safest_first([*most, *(s for s in _for_kind(plan) if s.flags not in {r.flags for r in most})])
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hybridcalc.engines.arguments import Arguments, Bounds
+from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError, quoted
 
 if TYPE_CHECKING:
     from hybridcalc.shell.flags import Flag
 
-DEFAULT_UTILIZATION = 0.92
 AUTO_FIT = -1
 """The value of max_model_len with which the engine looks for the longest that fits."""
 KNOWN_ENVIRONMENT = frozenset({
@@ -33,7 +33,7 @@ class EngineArgs(Arguments):
 
     ``max_model_len`` None is the model's own limit, AUTO_FIT the longest that fits. ``prefix_cache_retention_interval``
     None keeps every state, 0 the engine's choice of them. ``num_speculative_tokens`` is the value in
-    ``speculative_config``, where that has one.
+    ``speculative_config``, where that has one. What is None is the release's and the GPU's default.
     """
 
     engine: ClassVar[str] = "vllm"
@@ -57,7 +57,7 @@ class EngineArgs(Arguments):
     prefix_match_unit: int | None = None
     prefix_cache_retention_interval: int | None = 0
     num_gpu_blocks_override: int | None = None
-    gpu_memory_utilization: float = DEFAULT_UTILIZATION
+    gpu_memory_utilization: float | None = None
     kv_cache_memory_bytes: int | None = None
     speculative_config: Mapping[str, Any] | None = None
     num_speculative_tokens: int = 0
@@ -114,10 +114,20 @@ class EngineArgs(Arguments):
         return int(major), int(minor or 0)
 
     @property
+    def utilization(self) -> float:
+        """The share of the GPU that weights and cache may take: as given, or the release's default."""
+        if self.gpu_memory_utilization is not None:
+            return self.gpu_memory_utilization
+        return rules_for(self.engine_version)[0].utilization_percent / 100
+
+    @property
     def default_seqs(self) -> int:
-        """max_num_seqs where it is not given: 1,024 on a GPU of 70 GiB and more, else 256; 256 for an unnamed one."""
-        large = (self.gpu_memory_gib or 0) >= 70 and self.capability != (8, 0) and self.capability != (12, 1)
-        return 1024 if large else 256
+        """max_num_seqs where it is not given: 1,024 on a GPU of 70 GiB and more, else 256; 256 for an unnamed one.
+
+        An A100 counts as a small one, and so does GB10 in the releases that say so.
+        """
+        small = {(8, 0), (12, 1)} if rules_for(self.engine_version)[0].gb10_is_small else {(8, 0)}
+        return 1024 if (self.gpu_memory_gib or 0) >= 70 and self.capability not in small else 256
 
     @property
     def seqs(self) -> int:
@@ -129,7 +139,7 @@ class EngineArgs(Arguments):
         """Tokens of one step: as given, or the server's default for the GPU."""
         if self.max_num_batched_tokens is not None:
             return self.max_num_batched_tokens
-        if (self.gpu_memory_gib or 0) >= 160:
+        if (self.gpu_memory_gib or 0) >= 160 and rules_for(self.engine_version)[0].batch_16k:
             return 16384
         return 8192 if self.default_seqs == 1024 else 2048
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridcalc.deployment import Memory
 from hybridcalc.engines.engine import Engine
-from hybridcalc.engines.vllm.config import DEFAULT_UTILIZATION, EngineArgs
+from hybridcalc.engines.vllm.config import EngineArgs
 
 if TYPE_CHECKING:
     from hybridcalc.hardware import Gpu
@@ -68,9 +68,9 @@ class Vllm(Engine):
 
     def fraction(self, args: EngineArgs) -> dict[str, Any]:
         """As every engine."""
-        given = args.gpu_memory_utilization != DEFAULT_UTILIZATION
+        given = args.gpu_memory_utilization is not None
         source = "--gpu-memory-utilization" if given else f"{self.title}'s default"
-        return {"fraction": args.gpu_memory_utilization, "fraction_from": source}
+        return {"fraction": args.utilization, "fraction_from": source}
 
     def server_ranks(self, args: EngineArgs) -> int:
         """As every engine."""

@@ -77,7 +77,7 @@ def rest_from_gpu(
 
     Raises Refusal for weights that do not fit.
     """
-    share = args.gpu_memory_utilization
+    share = args.utilization
     if not 0 < share <= 1:
         raise InputError(
             f"--gpu-memory-utilization {share:g} is not a share of the memory",

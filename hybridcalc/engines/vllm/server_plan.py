@@ -264,6 +264,8 @@ class Plan(Figures):
             "padding_pct": self.padding_pct,
             "usable_blocks": self.usable_blocks,
             "max_num_seqs": self.args.seqs,
+            "max_num_batched_tokens": self.args.batched_tokens,
+            "gpu_memory_utilization": self.args.utilization,
             "fixed_blocks_per_request": self.fixed_blocks,
             "largest_max_num_seqs": self.most_seqs or None,
             "longest_max_model_len": self.longest_model_len,

@@ -115,6 +115,7 @@ def suggest(plan: Figures) -> tuple[Suggestion, ...]:
     found += larger_share(
         plan,
         "gpu_memory_utilization",
+        plan.args.utilization,
         LARGEST_SHARE,
         serve,
         best,
