@@ -5,6 +5,7 @@ deployment. It stands at the flag's value. An edit replaces one value, and only 
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,10 @@ from hybridcalc.checks.rules import judged_rules
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.shell.source import Place, Source, Word
+
+_REFERENCE = re.compile(r"\$\{?#?([A-Za-z_]\w*)|(?<![^\s\[,{])\*([\w-]+)(?![\w-])")
+"""A use of a variable, or of a YAML anchor."""
+_ANCHOR = re.compile(r"(?<!\S)&([\w-]+)[ \t]+['\"]?\Z")
 
 
 class Given(NamedTuple):
@@ -111,6 +116,37 @@ def value_edit(place: Place, source: Source, before: str, text: str) -> Edit | N
         return None
     first, last = source.place(begin), source.place(end)
     return Edit(source.path, begin, end, first.line, first.column, last.line, last.column, before, text, source.exact)
+
+
+class SharedValues:
+    """The values of a file that more than one setting takes: variables used again, anchors, what is merged into
+    several services. No fix changes one, as it would change the others too.
+    """
+
+    def __init__(self, deployments: Sequence[Deployment]) -> None:
+        self._uses = Counter[tuple[str, int]]()
+        self._named: dict[tuple[str, int], str] = {}
+        sources = {deployment.path: deployment.source for deployment in deployments}
+        names = Counter[str]()
+        for source in sources.values():
+            names.update(next(filter(None, match.groups())) for match in _REFERENCE.finditer(source.text))
+        for word in (word for deployment in deployments for word in deployment.words):
+            place = word.written or word.place
+            self._uses[place.path, place.begin] += 1
+            used = _REFERENCE.search(word.source.text, word.begin, word.end) if word.written is not None else None
+            anchor = _ANCHOR.search(word.source.text[max(0, place.begin - 80) : place.begin])
+            name = next(filter(None, used.groups())) if used is not None else anchor[1] if anchor is not None else ""
+            if names[name] > 1:
+                self._named[place.path, place.begin] = name
+
+    def left_alone(self, item: Located) -> Located:
+        """A finding without its edit, where that is of a value that others share."""
+        edit = item.edit
+        if edit is None:
+            return item
+        spots = [(edit.path, edit.begin), (edit.path, edit.begin - 1)]  # with and without its quote
+        shared = any(self._uses[spot] > 1 or spot in self._named for spot in spots)
+        return item._replace(edit=None) if shared else item
 
 
 def located_at(finding: Finding, place: Place, deployment: Deployment, *, edit: Edit | None = None) -> Located:

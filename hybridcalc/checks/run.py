@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from hybridcalc.checks.baseline import mark_known
 from hybridcalc.checks.judge import judge
+from hybridcalc.checks.locate import SharedValues
 from hybridcalc.checks.processes import DEFECT_FIX, answers, described
 from hybridcalc.checks.results import Checked, FileResult, Located, order
 from hybridcalc.checks.rules import all_rules
@@ -153,7 +154,11 @@ def check_file(path: str, settings: Settings, variables: Mapping[str, str], *, n
             checked.append(judge(deployment, settings))
         except HybridcalcError as error:
             troubles.append(Trouble(deployment.path, deployment.place.line, error.message, error.fix, given=named))
-    checked = _without_shared(checked, contents.deployments) if len(checked) == len(contents.deployments) else checked
+    if len(checked) == len(contents.deployments):
+        checked = _without_shared(checked, contents.deployments)
+    if any(item.edit is not None for one in checked for item in one.findings):
+        shared = SharedValues(contents.deployments)
+        checked = [one._replace(findings=tuple(map(shared.left_alone, one.findings))) for one in checked]
     stray: list[Located] = []
     source = contents.source
     flat = [item for one in checked for item in one.findings]

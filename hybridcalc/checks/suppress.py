@@ -9,6 +9,7 @@ somebody else.
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from hybridcalc.checks.results import Line, Located
@@ -91,20 +92,20 @@ def apply(
     ``judged`` may yet have its effect.
     """
     used: set[int] = set()
+    covering = _covering(source, known)
     marked: list[Located] = []
     for item in located:
         reason = None
-        for index, suppression in enumerate(known):
-            if suppression.names(item.finding.rule) and _covers(source, suppression, item):
+        for index in covering(item):
+            if known[index].names(item.finding.rule):
                 used.add(index)
-                reason = suppression.reason or "no reason given"
+                reason = known[index].reason or "no reason given"
         marked.append(item._replace(suppressed=reason))
     stray = []
     for index, suppression in enumerate(known):
-        known_rules = [rule for rule in all_rules() if suppression.names(rule)]
-        idle = index not in used and all(map(judged, known_rules))
+        unknown, named = _rules_of(suppression.rules)
+        idle = index not in used and all(map(judged, named))
         problem, fix = "gives no reason", "write ignore=ID and why"
-        unknown = sorted(name for name in suppression.rules if not any(map(_prefixed(name), all_rules())))
         if unknown or not suppression.rules:
             problem, fix = "names no rule", "write ignore=ID and why; `hybridcalc rules` lists the ids"
         elif suppression.reason and idle:
@@ -120,20 +121,35 @@ def apply(
     return marked, stray
 
 
-def _prefixed(name: str) -> Callable[[str], bool]:
-    return lambda rule: _ID.fullmatch(name) is not None and rule.startswith(name)
+@lru_cache(maxsize=256)
+def _rules_of(names: frozenset[str]) -> tuple[list[str], list[str]]:
+    """Of what a suppression names: what is no rule, and the rules."""
+    prefixes = tuple(name for name in names if _ID.fullmatch(name))
+    known = [rule for rule in all_rules() if rule.startswith(prefixes)] if prefixes else []
+    return sorted(n for n in names if n not in prefixes or not any(r.startswith(n) for r in known)), known
 
 
-def _covers(source: Source, suppression: Suppression, item: Located) -> bool:
-    if suppression.whole_file:
-        return True
-    if item.path != source.path:
-        return False
-    if suppression.line == item.line:
-        return True
-    if not suppression.own_line:
-        return False
-    below = suppression.line + 1
-    while below < min(item.line, item.start or item.line) and source.line(below).lstrip().startswith("#"):
-        below += 1
-    return below in (item.line, item.start, *item.heads)
+def _covering(source: Source, known: list[Suppression]) -> Callable[[Located], list[int]]:
+    """The suppressions that cover a finding: on its line, on comment lines above that or above what it stands in."""
+    whole = [index for index, suppression in enumerate(known) if suppression.whole_file]
+    beside: dict[int, list[int]] = {}
+    above: dict[int, list[int]] = {}
+    for index, suppression in enumerate(known):
+        if not suppression.whole_file:
+            beside.setdefault(suppression.line, []).append(index)
+    below = 0
+    lines = source.text.split("\n")
+    for number in range(len(lines), 0, -1):  # a comment is above the first line below it that is none
+        for index in beside.get(number, ()):
+            if known[index].own_line:
+                above.setdefault(below, []).append(index)
+        if not lines[number - 1].lstrip().startswith("#"):
+            below = number
+
+    def covering(item: Located) -> list[int]:
+        if item.path != source.path:
+            return whole
+        near = [above.get(line, []) for line in dict.fromkeys((item.line, item.start, *item.heads))]
+        return sorted({*whole, *beside.get(item.line, ()), *(index for found in near for index in found)})
+
+    return covering

@@ -24,6 +24,7 @@ from hybridcalc.shell.variables import Outside, Variables
 _ITEM = re.compile(r'"(?:[^"\\]|\\.)*"')
 _PAIR = re.compile(r"(?<!\w)([A-Za-z_]\w*)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|(?:[^\s\\]|\\.)*)")
 
+_QUOTED = re.compile(r"(?<!\S)'((?:[^'\\]|\\[\s\S])*)'(?!\S)")
 _COMMENT = re.compile(r"(?<=\n)[ \t]*#[^\n]*(\n|$)")
 
 
@@ -134,9 +135,15 @@ def read_unit(file: Text, outside: Outside, beside: Callable[[str], Source | Non
     for line in lines:
         if line.name == "ExecStart":
             begin = len(line.text.text) - len(line.text.text.lstrip("-@:+! \t"))
-            text = line.text.part(begin, len(line.text.text))
+            text = line.text.part(begin, len(line.text.text)).replaced(_QUOTED, _as_shell)
             for launch in run_script(text, env, outside).launches:
                 yield Deployment(source, "systemd", name, launch)
+
+
+def _as_shell(match: re.Match[str]) -> str | None:
+    """A word in single quotes, in which systemd reads escapes, as a shell has it."""
+    inner = match[1]
+    return "'" + inner.replace("\\'", "'\\''").replace('\\"', '"') + "'" if "\\" in inner else None
 
 
 def _instructions(file: Text, head: re.Pattern[str]) -> Iterator[Instruction]:

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from fnmatch import translate
 from glob import glob, has_magic
 from typing import Any
 
@@ -79,7 +80,7 @@ def _under(path: str, wanted: Wanted) -> Iterator[str | Trouble]:
         return
     try:
         if not os.path.lexists(path) and has_magic(path):
-            matches = sorted(glob(path, recursive=True))
+            matches = sorted(_deep(path) if "**" in path else glob(path))
             if not matches:
                 yield Trouble(path, 0, "no file matches")
             for match in matches:
@@ -90,6 +91,31 @@ def _under(path: str, wanted: Wanted) -> Iterator[str | Trouble]:
             yield path
     except (OSError, ValueError) as error:
         yield Trouble(path[:200], 0, f"cannot be read: {reason(error)}")
+
+
+def _deep(pattern: str) -> Iterator[str]:
+    """The files that a pattern with ``**`` matches; no link to a folder is followed, as one may lead back."""
+    begin = re.search(r"[*?\[]", pattern)
+    root = pattern[: begin.start() if begin is not None else 0].rpartition("/")[0]
+    rest = pattern[len(root) + 1 :] if root or pattern.startswith("/") else pattern
+    matched = re.compile("".join(map(_part, rest.split("/"))).removesuffix("/"))
+    top = root or ("/" if pattern.startswith("/") else ".")
+    for count, (here, folders, files) in enumerate(os.walk(top)):
+        folders[:] = sorted(name for name in folders if name not in NEVER_WALKED)
+        if count > MOST_FILES:
+            return
+        for name in files:
+            path = os.path.relpath(os.path.join(here, name), top)
+            if matched.fullmatch(path):
+                yield os.path.join(root, path) if root or pattern.startswith("/") else path
+
+
+def _part(name: str) -> str:
+    """A part of a pattern as a regular expression; what begins with a dot is named by one alone."""
+    if name == "**":
+        return "(?:[^/.][^/]*/)*"
+    hidden = "" if name.startswith(".") else r"(?!\.)"
+    return hidden + translate(name)[4:-3].replace(".*", "[^/]*") + "/"
 
 
 def _walk(folder: str, wanted: Wanted) -> Iterator[str | Trouble]:

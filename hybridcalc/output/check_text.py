@@ -199,11 +199,13 @@ def assumed_lines(report: Report) -> list[str]:
 
 def unread_lines(report: Report) -> list[str]:
     """Files that speak of a launch and hold none that was read."""
-    if not report.unread:
+    said = {trouble.path for trouble in report.troubles}
+    unread = [path for path in report.unread if path not in said]
+    if not unread:
         return []
-    shown = [printable(path) for path in report.unread[:MOST_UNREAD]]
-    more = ", ..." if len(report.unread) > MOST_UNREAD else ""
-    verb = "looks like a launch and is" if len(report.unread) == 1 else "look like launches and are"
+    shown = [printable(path) for path in unread[:MOST_UNREAD]]
+    more = ", ..." if len(unread) > MOST_UNREAD else ""
+    verb = "looks like a launch and is" if len(unread) == 1 else "look like launches and are"
     return [f"{verb} not read: {', '.join(shown)}{more}"]
 
 

@@ -25,11 +25,9 @@ estimate-3
 preset-1
 preset-2
 brk-tie-rounding-1
-brk-fix-shared-value-1
 brk-one-verdict-1
 brk-headroom-1
 brk-prefix-advice-1
-brk-systemd-escape-1
 brk-defect-line-1
 brk-sweep-digits-1
 new-replicas-1

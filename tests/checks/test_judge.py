@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -413,3 +414,14 @@ def test_an_expectation_that_cannot_be_judged_is_not_met(tmp_path: Path) -> None
     ]
     assert check(tmp_path, FIGURES % ", mem-fraction-static: 0.85", name="hybridcalc.yaml").opened == ()
     assert check(tmp_path, FIGURES % "", name="hybridcalc.yaml", ignore=("HC07",)).opened == ()
+
+
+def test_many_suppressions_take_time_in_proportion(
+    tmp_path: Path, steps: Callable[[Callable[[], object]], int]
+) -> None:
+    path = tmp_path / "a.sh"
+    taken = []
+    for count in (200, 800):
+        path.write_text("# hybridcalc: ignore=HC051 so\n" * count + "vllm serve org/m --max-num-seqs 4\n" * count)
+        taken.append(steps(lambda: check_file(str(path), Settings(), {})))
+    assert taken[1] < 5 * taken[0]

@@ -178,6 +178,33 @@ def test_fix_shows_a_diff_and_keeps_everything_else(here: Path) -> None:
     assert sorted(path.name for path in here.iterdir()) == ["a.sh", "b.yaml"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "a.sh",
+            "K=8\nsglang serve kimi-k3 --tp 8 --max-running-requests 4 --max-mamba-cache-size $K --page-size $K\n",
+        ),
+        ("b.sh", "K=8\necho $K\nsglang serve kimi-k3 --tp 8 --max-running-requests 4 --max-mamba-cache-size $K\n"),
+        (
+            "c.yaml",
+            "x: &k 8\ny: *k\nservices:\n  s:\n    image: lmsysorg/sglang\n"
+            "    command: [sglang, serve, kimi-k3, --tp, 8, --max-running-requests, 4, --max-mamba-cache-size, *k]\n",
+        ),
+        (
+            "d.yaml",
+            "x: &c [sglang, serve, kimi-k3, --tp, 8, --max-running-requests, 4, --max-mamba-cache-size, 8]\n"
+            "services:\n  s: {image: lmsysorg/sglang, command: *c}\n  t: {image: lmsysorg/sglang, command: *c}\n",
+        ),
+    ],
+)
+def test_a_fix_leaves_a_value_alone_that_another_setting_shares(here: Path, name: str, text: str) -> None:
+    (here / name).write_text(text, encoding="utf-8")
+    ran = run("check", name, "--fix")
+    assert (ran.code, (here / name).read_text(encoding="utf-8")) == (1, text)
+    assert "HC002" in ran.out
+
+
 def test_a_fix_goes_where_the_value_is_written(here: Path) -> None:
     (here / "a.yaml").write_text(
         "kind: Pod\nspec:\n  containers:\n    - env: [{name: K, value: '8'}]\n"

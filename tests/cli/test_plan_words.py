@@ -104,6 +104,35 @@ def test_a_launch_line_comes_in_every_form(form: str, tmp_path: Path) -> None:
     assert (answer["model"], answer["slots_per_request"], answer["max_mamba_cache_size"]) == ("kimi-k3", 4, 257)
 
 
+@pytest.mark.parametrize(
+    ("line", "by"),
+    [
+        ("sglang serve --model-path /data/models/Kimi-K3", "as its last part is named"),
+        ("sglang serve --model-path /model --served-model-name moonshotai/Kimi-K3", "by moonshotai/Kimi-K3"),
+        ("docker run -v /data/Kimi-K3:/model:ro lmsysorg/sglang sglang serve --model-path /model", "by /data/Kimi-K3"),
+        ("bash -c 'M=/x/kimi-k3; exec sglang serve --model-path $M ...'", "as its last part is named"),
+    ],
+)
+def test_a_path_of_another_machine_means_the_model_that_check_takes_it_for(line: str, by: str) -> None:
+    answer = plan(*REST, "--", line + (" --tp 8" if "bash" not in line else ""))
+    assert answer["model"] == "kimi-k3"
+    assert any("is taken for kimi-k3, " + by in note for note in answer["notes"])
+
+
+def test_an_environment_switch_stands_among_the_flags_as_suggestions_write_it() -> None:
+    switch = "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK=1"
+    assert plan(*K3[:3], switch, *K3[3:], *REST) == plan(*K3, *REST, "--env", switch)
+    assert run("plan", *K3, "OTHER=1", *REST).code == 2
+
+
+def test_a_folder_with_a_blank_in_its_name_is_a_model(tmp_path: Path) -> None:
+    folder = tmp_path / "our model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}", encoding="utf-8")
+    ran = run("plan", str(folder), *REST)
+    assert "launch line" not in ran.err
+
+
 def test_a_flag_that_nobody_knows_is_refused_here_and_named_in_a_launch_line() -> None:
     """Typed for this command it is a mistake; a newer engine's launch line may have it."""
     ran = run("plan", *K3, *REST, "--mamba-ratio", "2")

@@ -69,6 +69,18 @@ def test_links_are_not_followed_in_circles(tmp_path: Path) -> None:
     assert "too many levels of symbolic links" in trouble.message
 
 
+def test_a_pattern_of_any_depth_follows_no_link_to_a_folder(tmp_path: Path) -> None:
+    """Two links to the folder itself make 2**40 paths."""
+    (tmp_path / "d" / "b").mkdir(parents=True)
+    for name in ("d/a.yaml", "d/b/c.yaml", "d/b/c.txt", "d/.x.yaml"):
+        (tmp_path / name).write_text("x")
+    for name in "pq":
+        (tmp_path / "d" / name).symlink_to(tmp_path)
+    assert names(tmp_path / "d" / "**" / "*.yaml") == ["a.yaml", "c.yaml"]
+    assert names(tmp_path / "**" / "b" / "[a-c]*.y?ml") == ["c.yaml"]
+    assert names(tmp_path / "d" / "**" / "*.nothing") == []
+
+
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "huge.yaml").write_bytes(b"sglang: x\n")
     with (tmp_path / "huge.yaml").open("r+b") as stream:

@@ -161,6 +161,11 @@ KINDS = {
             ("vllm", None, "org/m --max-num-seqs ?${{ a value }}"),
         ],
     ),
+    "escapes of systemd": (
+        "a.service",
+        "[Service]\nExecStart=/x/vllm serve org/m --api-key 'it\\'s' --max-num-seqs 4\n",
+        [("vllm", None, "org/m --api-key it's --max-num-seqs 4")],
+    ),
     "template of a unit": (
         "v.service.j2",
         "[Service]\nExecStart=/x/vllm serve {{ m }} --max-num-seqs {{ n | default('4') }}\n",
