@@ -50,6 +50,8 @@ FORMS = (
           ("tensor_parallel_size", "tensor_parallel_size': {count}"), ("kv_cache_dtype", "kv_cache_dtype': '{word}")),
          3000, bare=True, starts=True, repeats=True, mark=True),
     Form("architecture", "Resolved architecture:", (("name", "architecture: {word}"),), 100),
+    Form("gdn_triton", "Using Triton/FLA GDN prefill kernel", reach=120, mark=True),
+    Form("gdn_flashinfer", "Using FlashInfer GDN prefill kernel", reach=120, mark=True),
     Form("cache_mode", "Mamba cache mode is set to", (("mode", "is set to {mode}", "mamba_cache_mode"),), 100),
     Form("weights_loaded", "Model loading took",
          (("usage", "Model loading took {size}", "weights_gib"),), 80, repeats=True,

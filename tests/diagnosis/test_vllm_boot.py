@@ -169,3 +169,21 @@ def test_a_traceback_behind_prefixes_is_quoted() -> None:
     assert error.rule == "HC128" and "line 4: KeyError: no such layer" in error.message
     serving = "(APIServer pid=1) ERROR 06-10 10:00:30 [serving.py:1108] ValueError: a request was bad\n"
     assert "does not start" not in answer(PAGES.format("Qwen/Qwen3.5-9B", 1) + serving).headline
+
+
+@pytest.mark.parametrize("kernel", ["triton", "flashinfer"])
+def test_the_kernel_of_gdn_is_the_one_that_the_log_names(kernel: str) -> None:
+    """0.33: FlashInfer takes a checkpoint block and its grid, Triton does not; nothing of the launch line says which."""
+    args = vllm.EngineArgs(engine_version="0.33.0", max_model_len=8192, max_num_seqs=8, gdn_prefill_backend=kernel)
+    plan = vllm.plan(load_model("qwen3.6-35b-a3b"), args, available_bytes=40 * 2**30)
+    name = {"triton": "Triton/FLA", "flashinfer": "FlashInfer"}[kernel]
+    lines = [
+        "(EngineCore) Initializing a V1 LLM engine (v0.33.0) with config: model='Qwen/Qwen3.6-35B-A3B', "
+        "tensor_parallel_size=1, enable_prefix_caching=True",
+        f"Using {name} GDN prefill kernel (requested=auto, head_k_dim=128).",
+        "Available KV cache memory: 40.0 GiB",
+        *plan.log_lines,
+    ]
+    found = answer("\n".join(f"INFO 11-02 10:00:{at:02} [core.py:1] {line}" for at, line in enumerate(lines)))
+    assert found.derived.num_blocks == plan.num_blocks
+    assert found.derived.blocks_per_request == plan.blocks_per_request

@@ -120,15 +120,19 @@ def _undecided(answer: Diagnosis, said: Figures, model: Architecture | None) -> 
 
 
 def _known(boot: Boot, question: Question) -> Known:
-    """The arguments that are known: of the launch line, or as the engine echoes them."""
+    """The arguments that are known: of the launch line, or as the engine echoes them; and the kernel that it names."""
     launch = question.launch
+    kernel = next((name for name in ("triton", "flashinfer") if boot.of(f"gdn_{name}")), None)
     if launch is not None and isinstance(launch.args, EngineArgs):
-        return Known(launch.args, tp_stated=True)
+        asked = launch.args.gdn_prefill_backend or kernel
+        return Known(replace(launch.args, gdn_prefill_backend=asked), tp_stated=True)
     said = echoed([*boot.of("arguments"), *boot.of("engine_started")])
     fields = {name: value for name, value in said.items() if name in EngineArgs.__dataclass_fields__}
     mode = boot.first("cache_mode", "mode")
     if mode is not None:
         fields.setdefault("enable_prefix_caching", mode != "none")
+    if kernel is not None:
+        fields.setdefault("gdn_prefill_backend", kernel)
     args = replace(EngineArgs(), **fields)  # type: ignore[arg-type]  # the grammar reads each as its kind
     return Known(args, tp_stated="tensor_parallel_size" in fields)
 
