@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -22,7 +22,7 @@ import sglang_cases
 import test_vllm_vectors as vllm_vectors
 
 from hybridcalc import load_model, sglang, vllm
-from hybridcalc.deployment import Workload, exact_rest
+from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.sglang import planner as sglang_planner
 from hybridcalc.engines.sglang import play as sglang_play
 from hybridcalc.engines.sglang.balance import balance_model
@@ -107,26 +107,48 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_sglang_settings_come_to_what_python_plans(opened: Any, case: Any) -> None:
-    """Random settings in the browser: every integer, what binds and what is refused, as the planner has them."""
-    name, args = CASES[case]
-    model = load_model(name)
-    play = sglang_play.play(model, args, 28.55, Workload.at(9216))
+def tried(
+    opened: Any,
+    play: Any,
+    count: int,
+    case: str,
+    draw: Callable[[random.Random], dict[str, str]],
+    planned: Callable[[dict[str, str], Workload, Rest], Any],
+) -> Iterator[tuple[dict[str, str], Any, Any]]:
+    """Random settings in the browser: what was set and what is shown, with the plan, where Python has one."""
     assert play is not None
     tab = opened(_page(play))
     choices = {control.name: [value for value, _ in control.choices] for control in play.controls if control.choices}
     rng = random.Random(case)
     started = 0
-    for _ in range(SETTINGS if case == "plain" else SETTINGS // 8):
-        values = {key: rng.choice(options) for key, options in choices.items()}
-        values |= {
+    for _ in range(count):
+        values = {key: rng.choice(options) for key, options in choices.items()} | draw(rng)
+        values["memory"] = repr(round(2 ** rng.uniform(-1, 8), 3))
+        shown = tab.evaluate(SET, values)
+        try:
+            plan = planned(values, Workload.at(int(values["length"])), exact_rest(float(values["memory"])))
+        except HybridcalcError:
+            assert shown["said"].startswith("Does not start"), values
+            continue
+        started += 1
+        yield values, shown, plan
+    assert started >= 5
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sglang_settings_come_to_what_python_plans(opened: Any, case: Any) -> None:
+    """Random settings in the browser: every integer, what binds and what is refused, as the planner has them."""
+    name, args = CASES[case]
+    model = load_model(name)
+
+    def draw(rng: random.Random) -> dict[str, str]:
+        return {
             "length": str(rng.choice([rng.randint(1, 300), int(2 ** rng.uniform(8, 20))])),
             "concurrency": str(rng.randint(1, 400)),
             "ratio": f"{10 ** rng.uniform(-1.6, 1.6):.4g}",
-            "memory": repr(round(2 ** rng.uniform(-1, 8), 3)),
         }
-        shown = tab.evaluate(SET, values)
+
+    def planned(values: dict[str, str], work: Workload, rest: Rest) -> Any:
         changed = replace(
             args,
             tp_size=int(values["tp"]),
@@ -135,33 +157,27 @@ def test_sglang_settings_come_to_what_python_plans(opened: Any, case: Any) -> No
             mamba_radix_cache_strategy=values["strategy"],
             mamba_full_memory_ratio=float(values["ratio"]),
         )
-        work, rest = Workload.at(int(values["length"])), exact_rest(float(values["memory"]))
-        try:
-            plan = sglang_plan(model, changed, rest=rest, workload=work)
-        except HybridcalcError:
-            plan = None
-        if plan is None:
-            assert shown["said"].startswith("Does not start"), values
-            continue
-        started += 1
-        capacity = plan.capacity
-        assert {
-            key: _number(shown[key])
-            for key in ("slots", "tokens", "limit", "by-state", "by-kv", "at-once", "slots-per-request", "pin")
-        } == {
+        return sglang_plan(model, changed, rest=rest, workload=work)
+
+    play, count = (
+        sglang_play.play(model, args, 28.55, Workload.at(9216)),
+        SETTINGS if case == "plain" else SETTINGS // 8,
+    )
+    for values, shown, plan in tried(opened, play, count, case, draw, planned):
+        expected = {
             "slots": plan.max_mamba_cache_size,
             "tokens": plan.logical_token_capacity,
             "limit": plan.max_running_requests,
-            "by-state": capacity.state_requests,
-            "by-kv": capacity.kv_requests,
+            "by-state": plan.capacity.state_requests,
+            "by-kv": plan.capacity.kv_requests,
             "at-once": plan.concurrency,
             "slots-per-request": plan.slots_per_request,
-            "pin": pin(int(values["concurrency"]), plan.slots_per_request, dp=changed.attn_dp_size),
-        }, values
+            "pin": pin(int(values["concurrency"]), plan.slots_per_request, dp=plan.args.attn_dp_size),
+        }
+        assert {key: _number(shown[key]) for key in expected} == expected, values
         binds = {"state": "state pool", "kv": "KV pool", "limit": "request limit"}[plan.binding]
         assert f"the {binds} binds" in shown["said"], values
-        assert _is(shown["ratio-star"], balance_model(model, changed, work).ratio), values
-    assert started >= 5
+        assert _is(shown["ratio-star"], balance_model(model, plan.args, plan.workload).ratio), values
 
 
 def _is(text: str, exact: Fraction) -> bool:
@@ -247,20 +263,11 @@ VLLM_CASES = {
 def test_vllm_settings_come_to_what_python_plans(opened: Any, case: Any) -> None:
     name, args = VLLM_CASES[case]
     model = load_model(name)
-    play = vllm_play.play(model, args, 40.0, Workload.at(8192))
-    assert play is not None
-    tab = opened(_page(play))
-    choices = {control.name: [value for value, _ in control.choices] for control in play.controls if control.choices}
-    rng = random.Random(case)
-    started = 0
-    for _ in range(SETTINGS if case == "align" else SETTINGS // 8):
-        values = {key: rng.choice(options) for key, options in choices.items()}
-        values |= {
-            "length": str(int(2 ** rng.uniform(0, 17.5))),
-            "seqs": str(int(2 ** rng.uniform(0, 12))),
-            "memory": repr(round(2 ** rng.uniform(-1, 8), 3)),
-        }
-        shown = tab.evaluate(SET, values)
+
+    def draw(rng: random.Random) -> dict[str, str]:
+        return {"length": str(int(2 ** rng.uniform(0, 17.5))), "seqs": str(int(2 ** rng.uniform(0, 12)))}
+
+    def planned(values: dict[str, str], work: Workload, rest: Rest) -> Any:
         changed = replace(
             args,
             tensor_parallel_size=int(values["tp"]),
@@ -268,26 +275,21 @@ def test_vllm_settings_come_to_what_python_plans(opened: Any, case: Any) -> None
             mamba_ssm_cache_dtype=values["ssm"],
             max_num_seqs=int(values["seqs"]),
         )
-        work, rest = Workload.at(int(values["length"])), exact_rest(float(values["memory"]))
-        try:
-            plan = vllm_plan(model, changed, rest=rest, workload=work)
-        except HybridcalcError:
-            plan = None
-        if plan is None:
-            assert shown["said"].startswith("Does not start"), values
-            continue
-        started += 1
-        assert {key: _number(shown[key]) for key in ("blocks", "each", "per-request", "fits", "at-once", "block")} == {
+        return vllm_plan(model, changed, rest=rest, workload=work)
+
+    play, count = vllm_play.play(model, args, 40.0, Workload.at(8192)), SETTINGS if case == "align" else SETTINGS // 8
+    for values, shown, plan in tried(opened, play, count, case, draw, planned):
+        expected = {
             "blocks": plan.num_blocks,
             "each": plan.running.blocks_each,
             "per-request": plan.blocks_per_request,
             "fits": plan.running.fits,
             "at-once": plan.concurrency,
             "block": plan.attn_block_size,
-        }, values
+        }
+        assert {key: _number(shown[key]) for key in expected} == expected, values
         binds = {"blocks": "the blocks bind", "limit": "max_num_seqs binds", "context": "longer than max_model_len"}
         assert binds[plan.binding] in shown["said"], values
-    assert started >= 5
 
 
 @pytest.fixture
