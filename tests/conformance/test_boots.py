@@ -209,12 +209,13 @@ def test_c14_qwen3_5_27b_prints_290864_tokens() -> None:
     """1,487 blocks, the only count that gives both printed figures; its memory is not on record."""
     given, recorded = BOOTS["c14"]["input"], BOOTS["c14"]["output"]
     args = vllm_args(given, num_gpu_blocks_override=given["blocks"], max_num_seqs=256)
-    found = vllm.plan(load_model("qwen3.5-27b"), args, available_bytes=0)
+    found = vllm.plan(load_model("qwen3.5-27b"), args, available_bytes=2**40)
     assert found.attn_block_size == BOOTS["c14"]["predicted"]["attention_block_size"]
     assert (found.num_blocks, found.kv_cache_size_tokens) == (given["blocks"], recorded["gpu_kv_cache_tokens"])
     assert f"{found.max_concurrency:.2f}" == f"{recorded['max_concurrency']:.2f}"
     for blocks in (given["blocks"] - 1, given["blocks"] + 1):
-        other = vllm.plan(load_model("qwen3.5-27b"), replace(args, num_gpu_blocks_override=blocks), available_bytes=0)
+        changed = replace(args, num_gpu_blocks_override=blocks)
+        other = vllm.plan(load_model("qwen3.5-27b"), changed, available_bytes=2**40)
         same = other.kv_cache_size_tokens == recorded["gpu_kv_cache_tokens"]
         assert not same or f"{other.max_concurrency:.2f}" != f"{recorded['max_concurrency']:.2f}"
 
