@@ -195,6 +195,10 @@ def _orphaned(deployment: Deployment, flag: Word) -> Located:
     return located_at(Finding("HC080", "error", message, fix), flag.place, deployment)
 
 
+_MODEL_NAME = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z][\w.]*(-[\w.]+)+")
+"""A name as models have it, with their size or version, and not as a folder of any model has it."""
+
+
 class _Model(NamedTuple):
     """The model a deployment serves: as it is named, its preset or file, what it stores, and what is open or noted."""
 
@@ -230,6 +234,13 @@ def _model(deployment: Deployment, engine: Engine, words: Words, named: str | No
             return _Model(text, tail[0], from_preset(shipped_presets()[tail[0]]), notes=(tail[1],))
     text = named or hint
     already = any(item.flag == engine.model_flag for item in words.opened)
+    plain = [name for name in (text, *served) if name is not None and not is_path(name)]
+    last = (text or "").rstrip("/").rpartition("/")[2]
+    if text is not None and is_path(text) and (_MODEL_NAME.fullmatch(last) or any(map(_MODEL_NAME.search, plain))):
+        named = next(filter(_MODEL_NAME.search, plain), last)
+        return _Model(
+            named, notes=(f"no preset is named {printable(named[:60])}, as the model's path or served name is",)
+        )
     if (text is not None and not is_path(text)) or already:
         return _Model((text or "").removeprefix("hf://") or None)
     flag = words.given.get(engine.model_flag)

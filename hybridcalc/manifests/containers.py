@@ -17,10 +17,10 @@ from hybridcalc.manifests.yamltree import Sequence as Items
 from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.launch import SCRIPT_OPTION, Launch
 from hybridcalc.shell.source import Setting, Text, Word
-from hybridcalc.shell.variables import LONGEST_VALUE, Outside, Variables
+from hybridcalc.shell.variables import LONGEST_VALUE, NESTED, Outside, Variables
 
 KUBERNETES = re.compile(r"\$(?:\$(?=\()|\(([A-Za-z_.][A-Za-z0-9_.-]*)\))")
-COMPOSE = re.compile(r"\$(?:\$|([A-Za-z_]\w*)|\{((?:[^{}]|\{[^{}]*\})*)\})")
+COMPOSE = re.compile(rf"\$(?:\$|([A-Za-z_]\w*)|\{{({NESTED})\}})")
 """References, and the mark that stands for one ``$``."""
 _WRAPPER = re.compile(r"(.*/)?(tini|dumb-init|entrypoint(\.sh)?|nvidia_entrypoint\.sh|docker-entrypoint\.sh|catatonit)")
 

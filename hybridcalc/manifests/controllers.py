@@ -120,7 +120,10 @@ def typed(key: Scalar, fields: Fields, way: Way) -> Deployment | None:
     """A deployment whose flags are fields: ``vllmConfig: {...}``, ``sglang: {...}``, ``engine_kwargs: {...}``."""
     name, holder = kebab(key.value), way.mappings[-1]
     engine: str | None = _SUFFIX.sub("", name)
-    if engine not in ENGINES:
+    above = _SUFFIX.sub("", kebab(way.keys[-1])) if way.keys else ""
+    if engine not in ENGINES and above in ENGINES and sizing_fields(fields, above):
+        engine = above  # sglang_config: {prefill: {...}, decode: {...}}
+    elif engine not in ENGINES:
         engine = engine_of_fields(fields, least=1) if name in GENERIC_FIELDS else None
         if name in MAPS:
             engine = engine_of_fields(fields) or engine_near(way)

@@ -136,6 +136,12 @@ def engine_of_fields(fields: Mapping, *, least: int = 2) -> str | None:
 
 def _flag(key: Scalar, name: str, value: Node, engine: str) -> Iterator[Word]:
     flag = Word(f"--{name}", key.source, key.begin, key.end)
+    known = ENGINES[engine].flags.known(f"--{name}")
+    several = isinstance(value, Mapping) or (isinstance(value, Sequence) and bool(value.items))
+    if several and known is not None and known.kind not in ("json", "str"):
+        yield flag
+        yield Word(json.dumps(plain(value)), value.source, value.begin, value.begin, why="it differs by what runs it")
+        return
     if isinstance(value, Scalar):
         text = value.value
         if value.empty:
@@ -155,10 +161,8 @@ def _flag(key: Scalar, name: str, value: Node, engine: str) -> Iterator[Word]:
             yield flag
             yield from scalars
     else:
-        known = ENGINES[engine].flags.known(f"--{name}")
-        why = "" if known is None or known.kind in ("json", "str") else "it differs by what runs it"
         yield flag
-        yield Word(json.dumps(plain(value)), value.source, value.begin, value.begin, why=why)
+        yield Word(json.dumps(plain(value)), value.source, value.begin, value.begin)
 
 
 def plain(node: Node) -> Any:

@@ -165,7 +165,8 @@ def _started(script: Shell, text: Text, outside: Outside, beside: "_Beside") -> 
     for launch in script.launches:
         yield Deployment(text.source, "script", "", launch, gpus)
     for document in script.files:
-        yield from _NAMED[document.kind].read(document.text, outside, beside)
+        with suppress(InputError):  # what a script writes need not be whole
+            yield from _NAMED[document.kind].read(document.text, outside, beside)
 
 
 def _read_guide(text: Text, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:

@@ -27,9 +27,10 @@ LONGEST_CUT = 300
 """Characters of a value of which an end is cut off."""
 DEEPEST_DEFAULT = 4
 """Defaults inside defaults."""
-REFERENCE = re.compile(
-    r"\$(?:([A-Za-z_]\w*|[0-9@*#?!$-])|\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}|\(\(((?:[^()]|\([^()]*\))*)\)\)|(\())|(`)"
-)
+NESTED = r"[^{}]*"
+for _ in range(3):  # braces inside braces, as a default in JSON has them
+    NESTED = rf"[^{{}}]*(?:\{{{NESTED}\}}[^{{}}]*)*"
+REFERENCE = re.compile(rf"\$(?:([A-Za-z_]\w*|[0-9@*#?!$-])|\{{({NESTED})\}}|\(\(((?:[^()]|\([^()]*\))*)\)\)|(\())|(`)")
 """One expansion: a name, braces, arithmetic, a command or backticks."""
 PARAMETER = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*#])(\[[@*]\])?(?:(:?[-=?+])(.*)|(:[0-9]+)?)", re.DOTALL)
 """What stands in braces: a name, ``[@]``, an operator and its word."""
@@ -183,16 +184,17 @@ class Variables:
             return Setting((placed(self.text, Token(text, start, end, "word")),), "", place)
         if len(value.split()) < 2 or "$(" in value or "`" in value:
             return Setting((), why, place)
-        return Setting(tuple(self._pieces(value, start, end)), "", place)
+        return Setting(tuple(self._pieces(value, start, end)), "", place, array=True)
 
     def _pieces(self, value: str, begin: int, end: int) -> Iterator[Word]:
         """The words of a text that is not known as a whole, each where it stands."""
         at = begin
-        for match in re.finditer(r"(?:\$\{[^{}]*\}|\S)+", value):
+        for match in re.finditer(r"(?:\$\{[^{}]*\}|'[^']*'|\S)+", value):
             found = self.text.text.find(match[0], at, end)
             left, right = (found, found + len(match[0])) if found >= 0 else (begin, end)
             at = right if found >= 0 else at
-            yield from self.expand(Token(match[0], left, right, "live"))
+            text = match[0][1:-1] if re.fullmatch(r"'[^']*'", match[0]) else match[0]  # somebody will ``eval`` it
+            yield from self.expand(Token(text, left, right, "live"))
 
     def _array(self, token: Token) -> list[Word] | None:
         """The items of ``${NAME[@]}`` or ``$@``; None where the word is neither."""
@@ -251,6 +253,8 @@ class Variables:
                 return None, why
             parts += (text[at : match.start()], value)
             at = match.end()
+        if "${" in text[at:]:
+            return None, "an expansion decides it"
         joined = "".join((*parts, text[at:]))
         if len(joined) > LONGEST_VALUE:
             return None, "its value grows too long"
