@@ -6,9 +6,8 @@ known, an interval where it was read off a log printed to two decimals.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybridcalc.errors import InputError, quoted
@@ -69,12 +68,44 @@ class Workload(NamedTuple):
 HEADROOM = "headroom"
 
 
+class MemoryPart(NamedTuple):
+    """A part of one GPU's memory, GiB. ``how`` it is known: as given, computed, or estimated between low and high."""
+
+    name: str
+    low: float
+    likely: float
+    high: float
+    how: str
+    why: str = ""
+
+    @classmethod
+    def of(cls, name: str, gib: float, how: str, why: str = "") -> "MemoryPart":
+        """A part with nothing to either side."""
+        return cls(name, gib, gib, gib, how, why)
+
+    @property
+    def text(self) -> str:
+        """The figure, with its bounds where it has any."""
+        if self.low == self.high:
+            return f"{self.likely:.2f}"
+        return f"{self.likely:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+    def to_dict(self) -> "dict[str, str | float | list[float]]":
+        """Plain data: the figure, or [low, likely, high]."""
+        gib = self.likely if self.low == self.high else [self.low, self.likely, self.high]
+        return {"name": self.name, "gib": gib, "how": self.how, "why": self.why}
+
+
+GIVEN, COMPUTED, ESTIMATED = "given", "computed", "estimated"
+
+
 class Rest(NamedTuple):
     """Memory left for both pools on one rank, GiB: the likely value, the bounds it may lie in, and where it is from.
 
     ``before_gib`` is the memory that --mem-fraction-static is a fraction of, where the memory left depends on it, and
     ``others`` what else the GPU holds, by name: weights, headroom, ...; ``weights_from`` says where theirs is from.
-    ``gpu`` and ``total_gib`` name the GPU, where it is known.
+    ``gpu`` and ``total_gib`` name the GPU, where it is known, ``parts`` what its memory goes to, each with its bounds,
+    ``fraction`` the engine's share of it, where that was not given but settled.
     """
 
     likely_gib: float
@@ -86,6 +117,8 @@ class Rest(NamedTuple):
     gpu: str | None = None
     total_gib: float | None = None
     weights_from: str | None = None
+    parts: tuple[MemoryPart, ...] = ()
+    fraction: float | None = None
 
     @property
     def headroom_gib(self) -> float | None:
@@ -98,6 +131,7 @@ class Rest(NamedTuple):
         return self.low_gib == self.high_gib
 
 
+WEIGHTS_NAME = "weights"
 GPU, WEIGHTS = "the GPU", "the weights on a rank"
 """Figures that a memory follows from, as they are named where they are missing."""
 
@@ -106,8 +140,8 @@ class Memory(NamedTuple):
     """What is known of the memory of one rank before it is planned; sizes in GiB, None for what is not given.
 
     ``rest`` and ``available`` are the memory left for the caches, as the engine that has the name counts it; else it
-    follows from the GPU and the weights on a rank (those of ``checkpoint``, a folder with an index, where no figure is
-    given), or from what a boot printed as free before and after the weights. ``non_cache``: what the GPU holds beside.
+    follows from the GPU and the weights on a rank (``weighed`` computes them, where no figure is given), or from what a
+    boot printed as free before and after the weights. ``non_cache``: what the GPU holds beside.
     """
 
     rest: float | None = None
@@ -117,20 +151,13 @@ class Memory(NamedTuple):
     non_cache: float | None = None
     avail_before: float | None = None
     avail_after: float | None = None
-    checkpoint: Path | None = None
+    weighed: "Callable[[], MemoryPart | None] | None" = None
 
-    @property
-    def weights_from(self) -> str:
-        """Where the weights on a rank are from, where they are known."""
-        return "--weights" if self.weights is not None else "the checkpoint's index"
-
-    def weights_of(self, ranks: int) -> float | None:
-        """Weights on one of ``ranks`` that share the checkpoint, GiB; None where nothing tells."""
-        if self.weights is not None or self.checkpoint is None:
-            return self.weights
-        from hybridcalc.hardware import weights_from_index
-
-        return weights_from_index(self.checkpoint, ranks)
+    def weights_part(self) -> MemoryPart | None:
+        """Weights on a rank; None where nothing tells. Raises what computing them raises."""
+        if self.weights is not None:
+            return MemoryPart.of(WEIGHTS_NAME, self.weights, GIVEN, "--weights")
+        return self.weighed() if self.weighed is not None else None
 
 
 def one_way(ways: Mapping[str, bool]) -> None:

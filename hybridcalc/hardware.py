@@ -1,38 +1,56 @@
-"""Which GPU is meant, how much memory does it have, and how much of it do a checkpoint's weights take?
+"""Which GPUs are meant, and how much memory do they have?
 
-GPUs come from presets by name or alias, by what a cluster calls them, or as a size. Their memory is known twice: the
-driver's total (nvidia-smi, amd-smi), and the lesser total that the CUDA or HIP runtime gives to engines. Weights come
-from ``model.safetensors.index.json``: its total over the ranks, which assumes that they share it evenly.
+GPUs come from presets by name or alias, by what a cluster calls them, or as a size, several as 8xh200. Their memory is
+known twice: the driver's total (nvidia-smi, amd-smi), and the lesser total that the CUDA or HIP runtime gives to
+engines.
 """
 
 import json
 import re
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import cache
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.resources import package_file
-from hybridcalc.units import GIB, MIB, parse_bytes
+from hybridcalc.units import GIB, parse_bytes
 
 LEAST_GIB = 1.1
-LARGEST_INDEX_BYTES = 8 * MIB
+RUNTIME_LACKS = ((36.0, 0.45), (100.0, 0.60), (200.0, 0.75), (float("inf"), 0.90))
+"""GiB to which a CUDA card's memory goes -> what the runtime gives less than the driver; off by 0.1 at most on 31 cards
+of which both are known (V100: 0.25).
+"""
+LEAST_LINK_GBS = 100
+"""Bandwidth of a link between cards that is NVLink of a server; bridges of workstation cards are slower."""
+MOST_GPUS = 4096
+_SEVERAL = re.compile(r"\s*([0-9]{1,4})\s*x\s*(?=[A-Za-z0-9])", re.IGNORECASE)
 
 
 class Gpu(NamedTuple):
     """A GPU's memory in GiB: the driver's total (where a driver prints none, the runtime's), where it is from, its CUDA
-    compute capability, and the total that the runtime gives (None where no output of it is known).
+    compute capability, and the total that the runtime gives (None where no output of it is known); how many there are.
+    ``unified``: memory is the host's as well; ``linked``: cards of a machine are joined by NVLink, not by PCIe alone;
+    ``amd``: its runtime is HIP, which gives all that the driver has.
     """
 
     gib: float
     source: str
     capability: str | None = None
     runtime_gib: float | None = None
+    cards: int = 1
+    unified: bool = False
+    linked: bool = False
+    amd: bool = False
 
     @property
     def engine_gib(self) -> float:
-        """The total that an engine multiplies its share with: the runtime's, else the driver's."""
-        return self.gib if self.runtime_gib is None else self.runtime_gib
+        """The total that an engine multiplies its share with: the runtime's, else the driver's less what runtimes of
+        such cards lack of it.
+        """
+        if self.runtime_gib is not None:
+            return self.runtime_gib
+        if self.capability is None or self.unified:
+            return self.gib
+        return self.gib - next(lacking for most, lacking in RUNTIME_LACKS if self.gib <= most)
 
 
 @cache
@@ -43,14 +61,30 @@ def shipped_gpus() -> dict[str, dict[str, Any]]:
 
 
 def find_gpu(name_or_size: str) -> Gpu:
-    """A GPU by the name or an alias of its preset, or by its size. Raises InputError with the nearest names."""
+    """A GPU by the name or an alias of its preset, or by its size, or several as 8xh200. Raises InputError with the
+    nearest names.
+    """
+    several = _SEVERAL.match(name_or_size)
+    if several is not None:
+        count = int(several[1])
+        if not 0 < count <= MOST_GPUS:
+            raise InputError(f"--gpu {quoted(name_or_size)}: no number of GPUs", fix="write 8xh200")
+        return find_gpu(name_or_size[several.end() :])._replace(cards=count)
     gpus = shipped_gpus()
     wanted = _plain(name_or_size)
     for gpu in gpus.values():
         if wanted in map(_plain, (gpu["id"], gpu["name"], *gpu.get("aliases", ()))):
             runtime: float | None = gpu.get("runtime_gib")
             gib = gpu["driver_mib"] / 1024 if "driver_mib" in gpu else runtime
-            return Gpu(gib or 0.0, gpu["name"], gpu.get("compute_capability"), runtime)
+            return Gpu(
+                gib or 0.0,
+                gpu["name"],
+                gpu.get("compute_capability"),
+                runtime,
+                unified=gpu.get("unified", False),
+                linked=(gpu.get("nvlink_gbs") or 0) >= LEAST_LINK_GBS,
+                amd="gfx" in gpu,
+            )
     if wanted[:1].isdigit():
         size = parse_bytes(name_or_size) / GIB
         if size <= LEAST_GIB:
@@ -133,25 +167,3 @@ def _plain(name: str) -> str:
     """A GPU's name without its maker, case and separators apart."""
     plain = "-".join(name.lower().replace("_", " ").replace("-", " ").split())
     return re.sub(r"^(nvidia|amd|intel|huawei)-", "", plain)
-
-
-def weights_from_index(checkpoint: Path, ranks: int) -> float | None:
-    """GiB of weights on one rank from the ``model.safetensors.index.json`` of a folder, or beside a file in it: total
-    over ``ranks``; None without one.
-    """
-    index = (checkpoint.parent if checkpoint.is_file() else checkpoint) / "model.safetensors.index.json"
-    if not index.is_file() or index.stat().st_size > LARGEST_INDEX_BYTES:
-        return None
-    return _total_bytes(index) / ranks / GIB
-
-
-@lru_cache(maxsize=8)
-def _total_bytes(index: Path) -> float:
-    """metadata.total_size of an index, read once for a whole sweep."""
-    try:
-        total = json.loads(index.read_bytes())["metadata"]["total_size"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise InputError(f"{index}: not a safetensors index", fix="give --weights SIZE") from None
-    if isinstance(total, bool) or not isinstance(total, int | float) or not 0 < total < 2**60:
-        raise InputError(f"{index}: metadata.total_size is not a size", fix="give --weights SIZE")
-    return float(total)

@@ -12,11 +12,12 @@ vision towers other than Qwen's and GLM's, and classes without a row: they are u
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from hybridcalc.architecture.config_json import DRAFT_FIELDS
-from hybridcalc.architecture.config_json.fields import Fields
+from hybridcalc.architecture.fields import DRAFT_FIELDS, Fields
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
 from hybridcalc.architecture.tensors import DRAFT, FIRST, LAST, VISION, Block, Part, Tensor, linear, vector
+
+EXPERT_FIELDS = ("num_experts", "n_routed_experts", "num_local_experts")
 
 
 class Style(NamedTuple):
@@ -263,7 +264,7 @@ def _feed_kinds(model: Architecture, style: Style, fields: Fields) -> str:
 
 
 def _expert_count(fields: Fields) -> int:
-    return fields.optional("num_experts", "n_routed_experts", "num_local_experts", at_least=0) or 0
+    return fields.optional(*EXPERT_FIELDS, at_least=0) or 0
 
 
 def _width(fields: Fields) -> int:

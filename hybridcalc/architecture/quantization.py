@@ -70,6 +70,13 @@ def integers(bits: int, group: int, *, symmetric: bool = True) -> Scheme:
     return Scheme(name + ("" if symmetric else " asymmetric"), bits, (1, group), 2, zero_points=not symmetric)
 
 
+class Named(dict[str, Scheme]):
+    """Schemes of modules by name."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return len(self)
+
+
 class Quantization(NamedTuple):
     """How a checkpoint is quantised: ``scheme`` for what no name excludes, or ``named`` modules alone, by name.
 
@@ -81,7 +88,7 @@ class Quantization(NamedTuple):
     scheme: Scheme | None
     excluded: tuple[str, ...] = ()
     only: tuple[tuple[str, Scheme], ...] = ()
-    named: Mapping[str, Scheme] | None = None
+    named: Named | None = None
     experts_only: bool = False
     head: bool = False
     scale_bytes: int | None = None
@@ -103,7 +110,7 @@ class Quantization(NamedTuple):
         return self.scheme
 
     def _named(self, name: str) -> Scheme | None:
-        named = self.named or {}
+        named = self.named or Named()
         for prefix in ("", "model.", "model.language_model."):
             bare = name.removeprefix("model.language_model.").removeprefix("model.")
             for candidate in (name, prefix + bare, prefix + bare + ".0.up_proj", prefix + bare + ".0.gate_proj"):
@@ -242,7 +249,7 @@ def _modelopt(given: Mapping[str, Any]) -> Quantization:
     excluded = _names(given, "exclude_modules", "ignore", "modules_to_not_convert")
     listed = given.get("quantized_layers")
     if algorithm == "MIXED_PRECISION" or (not algorithm and isinstance(listed, Mapping)):
-        named = {}
+        named = Named()
         for name, how in list((listed if isinstance(listed, Mapping) else {}).items())[:MOST_NAMES]:
             found = MODELOPT.get(str(how.get("quant_algo", "")).upper()) if isinstance(how, Mapping) else None
             if found is not None:

@@ -7,22 +7,23 @@ guessed. Counts equal those of transformers 5.24.0 on the meta device and, but f
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.architecture.config_json import TEXT_TABLES
-from hybridcalc.architecture.config_json.fields import Fields
+from hybridcalc.architecture.fields import Fields, text_of
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import GroupedQueryKV
-from hybridcalc.architecture.layers import STYLES, blocks
+from hybridcalc.architecture.layers import EXPERT_FIELDS, STYLES, blocks
 from hybridcalc.architecture.tensors import DRAFT, VISION, Block, Tensor
-from hybridcalc.errors import NotModelled
+from hybridcalc.errors import ConfigError, NotModelled
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.quantization import Quantization, Scheme
 
 
-class Parameters(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Parameters:
     """All blocks of a model; ``unknown``: parts that are there and have no closed form (a vision tower). ``rotary``:
     how many elements of a head are rotated, 0 for all.
     """
@@ -51,6 +52,39 @@ class Parameters(NamedTuple):
         return counted
 
 
+Parts = tuple[tuple["Scheme | None", tuple[int, ...] | None], ...]
+"""How a tensor is quantised: each scheme with the layers that have it, None for all of its block."""
+
+
+@lru_cache(maxsize=64)
+def schemes(found: Parameters, quantization: "Quantization | None") -> tuple[tuple[Parts, ...], ...]:
+    """How every tensor of every block is quantised, in their order; a scheme of None is the model's own dtype."""
+    by_layer = quantization is not None and quantization.by_layer
+    return tuple(
+        tuple(_schemes_of(quantization, block, tensor, by_layer) for tensor in block.tensors) for block in found.blocks
+    )
+
+
+PLAIN: Parts = ((None, None),)
+
+
+def _schemes_of(quantization: "Quantization | None", block: Block, tensor: Tensor, by_layer: bool) -> Parts:
+    if quantization is None or not tensor.linear:
+        return PLAIN
+    name = (block.prefix + tensor.name).removesuffix(".weight")
+    if tensor.experts:
+        name = name.removesuffix(".gate_up_proj").removesuffix(".down_proj")
+    layers = block.layers or (0,)
+    if not by_layer or len(layers) == 1:
+        return ((quantization.of(name.replace("{}", str(layers[0])), expert=bool(tensor.experts)), None),)
+    having: dict[Scheme | None, list[int]] = {}
+    for layer in layers:
+        scheme = quantization.of(name.replace("{}", str(layer)), expert=bool(tensor.experts))
+        having.setdefault(scheme, []).append(layer)
+    return tuple((scheme, tuple(those)) for scheme, those in having.items())
+
+
+@lru_cache(maxsize=64)
 def stored_bytes(
     found: Parameters, quantization: "Quantization | None", *, dtype_bytes: int = 2, scale_bytes: int | None = None
 ) -> int:
@@ -59,10 +93,10 @@ def stored_bytes(
     ``scale_bytes``: of a block's scale, where a checkpoint has others than cards do.
     """
     total = 0
-    for block in found.blocks:
-        for tensor in block.tensors:
-            for name, times in module_names(block, tensor, quantization):
-                scheme = scheme_of(quantization, tensor, name)
+    for block, of_block in zip(found.blocks, schemes(found, quantization), strict=True):
+        for tensor, parts in zip(block.tensors, of_block, strict=True):
+            for scheme, layers in parts:
+                times = block.copies if layers is None else len(layers)
                 if scheme is None:
                     total += times * tensor.parameters * dtype_bytes
                     continue
@@ -70,25 +104,6 @@ def stored_bytes(
                 matrix = scheme.stored(rows, tensor.columns, scale_bytes=scale_bytes)
                 total += times * (tensor.experts or 1) * matrix
     return total
-
-
-def module_names(block: Block, tensor: Tensor, quantization: "Quantization | None") -> list[tuple[str, int]]:
-    """The names of a tensor and how many layers each stands for: layers that no pattern parts have one."""
-    name = (block.prefix + tensor.name).removesuffix(".weight")
-    layers = block.layers or (0,)
-    if quantization is None or not tensor.linear or not quantization.by_layer or len(layers) == 1:
-        return [(name.replace("{}", str(layers[0])), block.copies)]
-    return [(name.replace("{}", str(layer)), 1) for layer in layers]
-
-
-def scheme_of(quantization: "Quantization | None", tensor: Tensor, name: str) -> "Scheme | None":
-    """How a tensor is quantised; None for one that stays in the model's dtype."""
-    if quantization is None or not tensor.linear:
-        return None
-    return quantization.of(
-        name.removesuffix(".gate_up_proj").removesuffix(".down_proj") if tensor.experts else name,
-        expert=bool(tensor.experts),
-    )
 
 
 @lru_cache(maxsize=64)
@@ -112,6 +127,29 @@ def parameters(model: Architecture) -> Parameters:
     return Parameters(built, tied, unknown, rotary)
 
 
+class Breadths(NamedTuple):
+    """What activations of a forward grow with: sizes of the vocabulary, the hidden state and the widest MLP."""
+
+    vocabulary: int
+    hidden: int
+    inner: int
+    experts: int
+
+
+def widths_of(model: Architecture) -> Breadths | None:
+    """Those of a model; None where its config does not tell them."""
+    fields = _fields(model)
+    try:
+        vocabulary, experts = fields.optional("vocab_size"), fields.optional(*EXPERT_FIELDS, at_least=0) or 0
+        inner = fields.optional("intermediate_size", "block_ff_dim", "shared_intermediate_size") or 0
+        fields.finish(model.architecture)
+    except ConfigError:
+        return None
+    return (
+        None if vocabulary is None or not model.hidden_size else Breadths(vocabulary, model.hidden_size, inner, experts)
+    )
+
+
 def _rotary(model: Architecture, fields: Fields) -> int:
     """Elements of a head that carry its position; 0 for all of them."""
     rope = fields.raw("rope_parameters", "rope_scaling")
@@ -126,5 +164,5 @@ def _fields(model: Architecture) -> Fields:
     from hybridcalc.architecture.presets import shipped_config
 
     config: Mapping[str, Any] = model.config if model.config is not None else shipped_config(model.name)
-    text = next((config[table] for table in TEXT_TABLES if isinstance(config.get(table), Mapping)), config)
+    text = text_of(config)
     return Fields(text, model.source if text is not config else model.name, fallback=config)

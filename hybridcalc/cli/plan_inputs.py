@@ -75,13 +75,16 @@ class Question(NamedTuple):
     def arguments(self, more: Sequence[str] = ()) -> Asked:
         """MODEL and arguments of the words and ``more`` of them, held together. Raises InputError."""
         asked = self._read(more)
-        args = self.engine.with_options(asked.args, self.options)
+        table, words = self.engine.flags.by_spelling, (*self.launch.words, *more)
+        fields = {table[name].field for word in words if (name := word.partition("=")[0]) in table}
+        named = not self.engine.rank_arguments.isdisjoint(fields)
+        args = self.engine.with_options(asked.args, {**self.options, "ranks_named": named})
         self.engine.check_together(args)
         return asked._replace(args=args)
 
     def memory(self, model: Architecture, asked: Asked) -> Rest:
         """The memory left for that model and those arguments. Raises InputError, Refusal."""
-        return self.engine.memory(model, asked.args, self.known._replace(checkpoint=Path(asked.model)))
+        return self.engine.memory(model, asked.args, self.known)
 
     def remarks(self, asked: Asked) -> list[str]:
         """What to know of the words: ignored, without effect, or read by another release's rules."""

@@ -6,7 +6,6 @@ hybridcalc.plan("kimi-k3", tp_size=8, rest="28.55GiB")        arguments under th
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybridcalc.architecture.geometry import Architecture
@@ -49,14 +48,15 @@ def plan(
         _gib("available", available),
         None if gpu is None else find_gpu(gpu),
         _gib("weights", weights),
-        checkpoint=Path(named) if isinstance(named, str) else None,
     )
-    served.check_options({name: value for name, value in known._asdict().items() if name != "checkpoint"})
+    served.check_options({name: value for name, value in known._asdict().items() if name != "weighed"})
     served.check_memory(known)
     unknown = sorted(set(arguments) - {field.name for field in fields(args)})
     if unknown:
         raise InputError(f"{unknown[0][:40]} is no argument of {served.title}")
-    args = replace(served.with_options(args, {"gpu": known.gpu, "engine_version": release}), **arguments)
+    named_ranks = not served.rank_arguments.isdisjoint(arguments)
+    options = {"gpu": known.gpu, "engine_version": release, "ranks_named": named_ranks}
+    args = replace(served.with_options(args, options), **arguments)
     served.check_together(args)
     if workload is None:
         tokens = parse_tokens(length) if isinstance(length, str) else length

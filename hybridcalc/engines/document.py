@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from hybridcalc.deployment import HEADROOM, Rest
+from hybridcalc.deployment import HEADROOM, WEIGHTS_NAME, Rest
 from hybridcalc.engines.engine import ENGINES, Answer, Engine
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding
@@ -185,6 +185,12 @@ def _head(engine: Engine, model: "Architecture", args: Any, version: str) -> dic
     }
 
 
+def _fraction(engine: Engine, args: Any, rest: Rest) -> dict[str, Any]:
+    if rest.fraction is None:
+        return engine.fraction(args)
+    return {"fraction": rest.fraction, "fraction_from": f"{engine.title}'s default"}
+
+
 def _memory(engine: Engine, args: Any, rest: Rest) -> dict[str, Any]:
     """What one GPU holds; null for what the plan was not told."""
     others = dict(rest.others)
@@ -192,10 +198,11 @@ def _memory(engine: Engine, args: Any, rest: Rest) -> dict[str, Any]:
     return {
         "gpu": rest.gpu,
         "total_gib": rest.total_gib,
-        "weights_gib": weights,
+        "weights_gib": next((part.to_dict()["gib"] for part in rest.parts if part.name == WEIGHTS_NAME), weights),
         "weights_from": rest.weights_from if weights is not None else None,
         "reserved_gib": sum(others.values()) if HEADROOM in others else None,
-        **engine.fraction(args),
+        **_fraction(engine, args, rest),
         "rest_gib": rest.likely_gib if rest.exact else [rest.low_gib, rest.likely_gib, rest.high_gib],
         "why": rest.why,
+        "parts": [part.to_dict() for part in rest.parts],
     }

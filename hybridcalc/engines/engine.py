@@ -10,20 +10,23 @@ What an engine cannot do is None, and `offered` says so in the user's words. A n
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
-from hybridcalc.errors import InputError, quoted
+from hybridcalc.errors import ConfigError, InputError, NotModelled, Refusal, ShardingError, quoted
+from hybridcalc.units import GIB
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.geometry import Architecture
-    from hybridcalc.deployment import Memory, Rest, Workload
+    from hybridcalc.deployment import Memory, MemoryPart, Rest, Workload
     from hybridcalc.engines.crossover import Crossover
     from hybridcalc.engines.decide import Decided
     from hybridcalc.engines.weights import Weights
     from hybridcalc.findings import Finding, Rule
+    from hybridcalc.hardware import Gpu
     from hybridcalc.shell.flags import Flag, FlagTable
     from hybridcalc.shell.launch import Launch, Launchers
     from hybridcalc.steps import BudgetLine, Step, Suggestion
@@ -126,6 +129,16 @@ class Sweeping(NamedTuple):
     unit: str
 
 
+_WEIGHED: "dict[tuple[Any, ...], Weights]" = {}
+MOST_WEIGHED = 512
+"""Answers kept: a sweep asks for the same weights at every point."""
+
+
+WEIGHTS_BUDGET = "weights_budget_gib"
+"""Under this name a refusal of weights that do not fit carries what they would have to fit into."""
+RANKS_TRIED = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
+
+
 class Engine:
     """What every room asks of an engine; arguments are the engine's own class, under its own names.
 
@@ -138,9 +151,10 @@ class Engine:
     the argument of its name, where there is one, or the argument that it is ``renamed`` to. ``memory_option`` names the
     one that says the memory left. ``stages`` are those of a start-up, in order.
     ``settles``: rules -> the rules that need no word of their own where the first has spoken. ``own_length``: a plan
-    that no length is given for is one of requests as long as the engine serves. ``variants``: flags with which
-    something else serves, with flags of its own, and its name. ``model_after_flags``: MODEL may stand behind flags, and
-    not only before them.
+    that no length is given for is one of requests as long as the engine serves. ``indivisible``: stage and rule of a
+    start-up whose ranks do not divide the model. ``rank_arguments``: those that say how many ranks there are.
+    ``variants``: flags with which something else serves, with flags of its own, and its name. ``model_after_flags``:
+    MODEL may stand behind flags, and not only before them.
     """
 
     name: ClassVar[str]
@@ -152,6 +166,8 @@ class Engine:
     stages: ClassVar[tuple[str, ...]] = ()
     settles: ClassVar[Mapping[str, frozenset[str]]] = MappingProxyType({})
     own_length: ClassVar[bool] = False
+    rank_arguments: ClassVar[frozenset[str]] = frozenset()
+    indivisible: ClassVar[tuple[str, str]] = ("", "")
     variants: ClassVar[Mapping[str, str]] = MappingProxyType({})
     model_after_flags: ClassVar[bool] = False
 
@@ -229,7 +245,17 @@ class Engine:
                 raise InputError(f"--{name.replace('_', '-')} says nothing about {self.title}", fix="leave it out")
 
     def with_options(self, args: Any, given: Mapping[str, Any]) -> Any:
-        """The arguments with options of a command, None for those that are not given. Raises InputError."""
+        """The arguments with options of a command, None for those that are not given. Raises InputError.
+
+        Several GPUs (``gpu``) are shared by tensor-parallel ranks where nothing names ranks (``ranks_named``).
+        """
+        card: Gpu | None = given.get("gpu")
+        if card is not None and card.cards > 1:
+            ranks = self.ranks(args)
+            if ranks == 1 and not given.get("ranks_named") and not given.get("tp_size"):
+                given = {**given, "tp_size": card.cards}
+            elif ranks > card.cards:
+                raise InputError(f"{ranks} ranks on {card.cards} GPUs", fix=f"write --gpu {ranks}x...")
         fields = {self.renamed.get(name, name): value for name, value in given.items() if value is not None}
         return replace(args, **{field: value for field, value in fields.items() if hasattr(args, field)})
 
@@ -256,20 +282,69 @@ class Engine:
 
     def memory(self, model: "Architecture", args: Any, known: "Memory") -> "Rest":
         """The memory left for the caches. Raises MemoryUnknown with the figures that are missing, and Refusal."""
-        return cast("Rest", self.part("memory").rest_of(model, args, known))
+        if known.weights is None and self.offers("weights"):
+            known = known._replace(weighed=partial(self._weights_part, model, args))
+        try:
+            return cast("Rest", self.part("memory").rest_of(model, args, known))
+        except Refusal as refusal:
+            budget = refusal.outputs.pop(WEIGHTS_BUDGET, None)
+            if budget is None or known.weights is not None:
+                raise
+            fix = self._enough_ranks(model, args, budget)
+            better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix or refusal.fix)
+            better.outputs = refusal.outputs
+            raise better from None
+
+    def _weights_part(self, model: "Architecture", args: Any) -> "MemoryPart | None":
+        """Weights on a rank, computed; None where nothing is known of them. Raises Refusal for ranks that do not
+        divide the model.
+        """
+        from hybridcalc.deployment import COMPUTED, ESTIMATED, WEIGHTS_NAME, MemoryPart
+
+        try:
+            found = self.weights(model, args)
+        except (NotModelled, ConfigError):
+            return None
+        except ShardingError as error:
+            stage, rule = self.indivisible
+            raise Refusal(error.message, stage=stage, rule=rule, fix=error.fix) from None
+        how = COMPUTED if found.exact else ESTIMATED
+        low, likely, high = (size / GIB for size in (found.low, found.likely, found.high))
+        return MemoryPart(WEIGHTS_NAME, low, likely, high, how, found.uncertain or found.weights_from)
+
+    def _enough_ranks(self, model: "Architecture", args: Any, budget_gib: float) -> str:
+        """The fewest ranks whose weights are below a budget, as a flag; empty where none of those tried has."""
+        for ranks in RANKS_TRIED:
+            if ranks <= self.server_ranks(args):
+                continue
+            try:
+                part = self._weights_part(model, self.with_options(args, {"tp_size": ranks}))
+            except (Refusal, InputError):
+                continue
+            if part is not None and part.likely < budget_gib:
+                return f"at least --tp {ranks}: {part.likely:.1f} GiB of weights a rank; or a quantised checkpoint"
+        return ""
 
     def weights(self, model: "Architecture", args: Any) -> "Weights":
         """What the weights take on the heaviest rank. Raises ShardingError, NotModelled, and InputError."""
         from hybridcalc.engines.weights import weigh
 
         own = self.offered("weights", "weights")
-        return weigh(
-            model,
-            own.placement(model, args),
-            dtype=own.dtype_of(model, args),
-            quantization=args.quantization,
-            ranks=self.server_ranks(args),
-        )
+        key = (self.name, model, own.DECIDED_BY(args), tuple(sorted(args.env.items())))
+        found = _WEIGHED.get(key)
+        if found is None:
+            found = weigh(
+                model,
+                own.placement(model, args),
+                dtype=own.dtype_of(model, args),
+                quantization=args.quantization,
+                ranks=self.server_ranks(args),
+            )
+            if model.config is None:  # a preset: nothing on disk can change
+                if len(_WEIGHED) >= MOST_WEIGHED:
+                    _WEIGHED.clear()
+                _WEIGHED[key] = found
+        return found
 
     def server_ranks(self, args: Any) -> int:
         """GPUs that share one copy of the weights."""

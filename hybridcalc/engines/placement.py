@@ -14,7 +14,7 @@ from hybridcalc.architecture.geometry import FULL_ATTENTION_LETTERS, WINDOW_LETT
 from hybridcalc.architecture.kv import LatentKV
 from hybridcalc.architecture.quantization import FP8_BLOCK, NVFP4, Quantization, Scheme
 from hybridcalc.architecture.tensors import FIRST, LAYERS, Local, Tensor, Widths
-from hybridcalc.architecture.weights import Parameters, parameters, scheme_of
+from hybridcalc.architecture.weights import Parameters, parameters, schemes
 from hybridcalc.errors import InputError, ShardingError, quoted
 
 
@@ -112,15 +112,13 @@ def check_split(found: Parameters, quantization: Quantization | None, widths: Wi
     """Raise ShardingError for fp8 blocks that ranks would cut in two; both engines refuse them."""
     if quantization is None or ranks == 1 or quantization.scheme is None or quantization.scheme.name != FP8_BLOCK.name:
         return
-    for block in found.blocks:
-        for tensor in block.tensors:
+    for block, of_block in zip(found.blocks, schemes(found, quantization), strict=True):
+        for tensor, parts in zip(block.tensors, of_block, strict=True):
             if tensor.linear and tensor.cut and block.place in (LAYERS, FIRST):
-                name = (block.prefix + tensor.name).replace("{}", "0")
-                scheme = scheme_of(quantization, tensor, name)
-                local = widths.local(tensor)
-                cut = local.rows if tensor.cut == "rows" else (local.columns,)
-                whole = tuple(part.size for part in tensor.rows) if tensor.cut == "rows" else (tensor.columns,)
-                side = scheme.block[0 if tensor.cut == "rows" else 1] if scheme is not None else 1
+                local, scheme, rows = widths.local(tensor), parts[0][0], tensor.cut == "rows"
+                cut = local.rows if rows else (local.columns,)
+                whole = tuple(part.size for part in tensor.rows) if rows else (tensor.columns,)
+                side = scheme.block[0 if rows else 1] if scheme is not None else 1
                 if local.elements < tensor.parameters and any(part % side for part in cut if part not in whole):
                     raise ShardingError(
                         f"--tp {ranks} cuts {tensor.name} into {min(cut):,}, which blocks of {side} do not divide",

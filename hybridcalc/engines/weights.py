@@ -23,8 +23,8 @@ from hybridcalc.architecture.quantization import (
     Scheme,
     integers,
 )
-from hybridcalc.architecture.tensors import DRAFT, FIRST, LAST, LAYERS, VISION, Block, Local, Tensor, Widths
-from hybridcalc.architecture.weights import Parameters, module_names, parameters, scheme_of, stored_bytes
+from hybridcalc.architecture.tensors import DRAFT, FIRST, LAST, LAYERS, VISION, Block, Tensor, Widths
+from hybridcalc.architecture.weights import Parameters, Parts, parameters, schemes, stored_bytes
 from hybridcalc.engines.checkpoints import KEPT, Stored, checkpoint_of
 from hybridcalc.engines.placement import Placement
 from hybridcalc.errors import ConfigError, NotModelled
@@ -112,17 +112,15 @@ def lines_of(
     first, last = placed.stages[stage]
     ends = {FIRST: stage == 0, LAST: stage == len(placed.stages) - 1}
     ends[DRAFT], ends[VISION] = ends[LAST] and placed.draft, ends[FIRST] and placed.vision
-    for block in found.blocks:
+    for block, of_block in zip(found.blocks, schemes(found, quantization), strict=True):
         if block.place == LAYERS:
-            here = block._replace(layers=tuple(layer for layer in block.layers if first <= layer < last))
+            held = sum(first <= layer < last for layer in block.layers)
         else:
             tied = block.place == FIRST and found.tied and ends[LAST] and block.tensors[0].over == "embedding"
-            if not ends[block.place] and not tied:
-                continue
-            here = block
-        if here.copies:
-            for tensor in here.tensors:
-                yield from _lines(here, tensor, quantization, placed, dtype)
+            held = block.times if ends[block.place] or tied else 0
+        if held:
+            for tensor, parts in zip(block.tensors, of_block, strict=True):
+                yield from _lines(block, tensor, parts, held, placed, dtype, first, last)
     for extra in placed.extras:
         times = sum(first <= layer < last for layer in extra.layers) if extra.layers else 1
         if times and extra.bytes:
@@ -130,24 +128,24 @@ def lines_of(
 
 
 def _lines(
-    block: Block, tensor: Tensor, quantization: Quantization | None, placed: Placement, dtype: str
+    block: Block, tensor: Tensor, parts: Parts, held: int, placed: Placement, dtype: str, first: int, last: int
 ) -> Iterator[Line]:
     own = tensor.name.removesuffix(".weight").rpartition(".")[2]
     kept = tensor._replace(cut="") if own in placed.whole else tensor
     if own in placed.cut:
         kept = tensor._replace(cut=placed.cut[own])
     local = placed.widths.local(kept)
-    schemes: dict[Scheme | None, int] = {}
-    for name, times in module_names(block, tensor, quantization):
-        scheme = scheme_of(quantization, tensor, name)
-        schemes[scheme] = schemes.get(scheme, 0) + times
-    wide = tensor.dtype or ("float32" if tensor.name in placed.wide or tensor.group in placed.wide else dtype)
+    wide = tensor.dtype or ("float32" if tensor.group in placed.wide else dtype)
     shape = (sum(local.rows), local.columns) if tensor.columns > 1 else (sum(local.rows),)
-    group = block.place if block.place in (DRAFT, VISION) else tensor.group
-    for scheme, times in schemes.items():
-        size = local.elements * DTYPE_BYTES[wide] if scheme is None else _experts_of(placed, scheme, tensor, local)
+    for scheme, layers in parts:
+        times = held if layers is None else sum(first <= layer < last for layer in layers)
+        if not times:
+            continue
+        size = local.elements * DTYPE_BYTES[wide]
+        if scheme is not None:
+            size = local.experts * placed.matrix(scheme, tensor, local)
         yield Line(
-            group,
+            block.place if block.place in (DRAFT, VISION) else tensor.group,
             block.prefix + tensor.name,
             times,
             tensor.shape,
@@ -157,10 +155,6 @@ def _lines(
             times * tensor.parameters,
             times * size,
         )
-
-
-def _experts_of(placed: Placement, scheme: Scheme, tensor: Tensor, local: Local) -> int:
-    return local.experts * placed.matrix(scheme, tensor, local)
 
 
 def _sharding(tensor: Tensor, widths: Widths) -> str:

@@ -136,15 +136,17 @@ def test_memory_makes_every_rule_judge(tmp_path: Path) -> None:
     checked = check(tmp_path, f"{K3} --kv-cache-dtype fp8_e4m3", rest="28.55GiB", length=9216, concurrency=40)
     assert {"HC010", "HC012"} <= set(found(checked))
     assert checked.waiting == ()
-    less = check(tmp_path, f"{K3} --kv-cache-dtype fp8_e4m3", gpu="h200", weights="96GiB")
-    assert ("HC001", ("--mem-fraction-static",)) in less.waiting
+    alone = check(tmp_path, f"{K3} --kv-cache-dtype fp8_e4m3", gpu="h200", length=9216, concurrency=4)
+    assert "weights alone take" in found(alone)["HC001"][2]
+    large = check(tmp_path, f"{K3} --kv-cache-dtype fp8_e4m3", gpu="b300", length=9216, concurrency=40)
+    assert large.waiting == () and "HC001" not in found(large)
 
 
 def test_vllm_is_judged_by_its_own_rules(tmp_path: Path) -> None:
     command = "vllm serve nemotron-h-8b --max-model-len 8192 --max-num-seqs 512 "
     checked = check(tmp_path, command + "--block-size 1024")
     assert "HC057" in found(checked)
-    assert ("HC044", ("the GPU", "the weights on a rank")) in checked.waiting
+    assert ("HC044", ("the GPU",)) in checked.waiting
     sized = check(tmp_path, command + "--num-gpu-blocks-override 100")
     assert found(sized)["HC044"][:2] == (1, 62)
     known = check(tmp_path, command, available="4GiB")
@@ -318,7 +320,7 @@ def test_ranks_in_other_pods_are_not_counted(tmp_path: Path) -> None:
 def test_an_expectation_that_cannot_be_held_waits(tmp_path: Path) -> None:
     text = (NATIVE % ("true", 51, "1M", 61)).replace("    hardware: {rest: 28.55GiB}\n", "")
     checked = check(tmp_path, text, "hybridcalc.yaml")
-    missing = ("the GPU", "the weights on a rank", "--mem-fraction-static")
+    missing = ("the GPU",)
     assert {(rule, missing) for rule in ("HC074", "HC075", "HC076", "HC077")} <= set(checked.waiting)
 
 
@@ -400,20 +402,20 @@ FIGURES = """deployments:
   - model: kimi-k3
     engine: sglang
     flags: {tp-size: 8%s}
-    hardware: {gpu: h200, weights: 96GiB}
+    hardware: {%s}
     workload: {length: 9216}
     expect: {fits: true, min_requests: 4}
 """
 
 
 def test_an_expectation_that_cannot_be_judged_is_not_met(tmp_path: Path) -> None:
-    opened = check(tmp_path, FIGURES % "", name="hybridcalc.yaml").opened
+    opened = check(tmp_path, FIGURES % ("", ""), name="hybridcalc.yaml").opened
     assert [(item.text, item.line, item.column, item.fix) for item in opened] == [
-        ("expect: fits", 7, 20, "give --mem-fraction-static"),
-        ("expect: min_requests", 7, 40, "give --mem-fraction-static"),
+        ("expect: fits", 7, 20, "give the GPU"),
+        ("expect: min_requests", 7, 40, "give the GPU"),
     ]
-    assert check(tmp_path, FIGURES % ", mem-fraction-static: 0.85", name="hybridcalc.yaml").opened == ()
-    assert check(tmp_path, FIGURES % "", name="hybridcalc.yaml", ignore=("HC07",)).opened == ()
+    assert check(tmp_path, FIGURES % ("", "gpu: h200, weights: 96GiB"), name="hybridcalc.yaml").opened == ()
+    assert check(tmp_path, FIGURES % ("", ""), name="hybridcalc.yaml", ignore=("HC07",)).opened == ()
 
 
 def test_many_suppressions_take_time_in_proportion(

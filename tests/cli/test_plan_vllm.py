@@ -90,7 +90,7 @@ def test_a_gpu_decides_memory_kernels_and_the_default_limit() -> None:
     assert answer["memory"]["rest_gib"] == pytest.approx(139.80 * 0.9 - 20)
     assert answer["max_num_seqs"] == 1024 and not answer["intervals"]
     low, high = plan(*gpu)["intervals"]["num_blocks"]
-    assert low < answer["num_blocks"] < high
+    assert answer["num_blocks"] < low < high  # 4 GiB is more than boots of one card take
     blackwell = plan(*VLLM, "nemotron-h-8b", "--gpu", "b200", "--weights", "16GiB", "--max-num-seqs", "64")
     assert (blackwell["attention_backends"], blackwell["layout"]) == (["FLASHINFER", "MAMBA2_ATTN"], "LBHNC")
     assert plan(*NEMOTRON, *MEMORY, "--gpu-capability", "10.0")["attention_backends"][0] == "FLASHINFER"
@@ -108,10 +108,12 @@ def test_weights_come_from_the_index_beside_a_config(tmp_path: Path) -> None:
 
     config = Path(__file__).resolve().parent.parent.parent / "examples" / "qwen3.5-27b" / "config.json"
     (tmp_path / "config.json").write_bytes(config.read_bytes())
-    total = json.dumps({"metadata": {"total_size": 54 * 2**30}})
+    total = json.dumps({"metadata": {"total_size": 55_562_855_904}})
     (tmp_path / "model.safetensors.index.json").write_text(total)
     flags = ("-tp", "2", "--gpu", "80GiB", "--non-cache", "3GiB", "--max-num-seqs", "64", "--max-model-len", "8k")
-    assert plan(*VLLM, str(tmp_path), *flags)["memory"]["rest_gib"] == pytest.approx(80 * 0.92 - 27 - 3)
+    memory = plan(*VLLM, str(tmp_path), *flags)["memory"]
+    assert 25 < memory["weights_gib"] < 26 and "the index of" in memory["weights_from"]
+    assert memory["rest_gib"] == pytest.approx(80 * 0.92 - memory["weights_gib"] - 3)
 
 
 REFUSED = {
@@ -164,7 +166,6 @@ BAD = {
                       "       or --gpu with --weights, or --kv-cache-memory-bytes\n"),
     "memory twice": ((*MEMORY, "--gpu", "h200", "--weights", "16GiB"),
                      "error: the memory is given in more than one way\n       keep --available or --gpu\n"),
-    "no weights": (("--gpu", "h100"), "error: --gpu needs the weights on one rank\n       add --weights SIZE\n"),
     "weights alone": ((*MEMORY, "--weights", "16GiB"),
                       "error: --weights says nothing without --gpu\n       add --gpu NAME, or leave it out\n"),
     "non-cache alone": ((*MEMORY, "--non-cache", "3GiB"),

@@ -53,8 +53,9 @@ def test_options_set_the_arguments_of_their_names() -> None:
 @pytest.mark.parametrize(
     ("name", "known", "figures"),
     [
-        ("sglang", Memory(), ("the GPU", "the weights on a rank", "--mem-fraction-static")),
-        ("sglang", Memory(gpu=find_gpu("h100")), ("the weights on a rank", "--mem-fraction-static")),
+        ("sglang", Memory(), ("the GPU",)),
+        ("vllm", Memory(), ("the GPU",)),
+        ("sglang", Memory(gpu=find_gpu("h100")), ("the weights on a rank",)),
         ("vllm", Memory(gpu=find_gpu("h100")), ("the weights on a rank",)),
     ],
 )
@@ -63,7 +64,7 @@ def test_a_memory_that_follows_from_nothing_names_what_is_missing(
 ) -> None:
     engine = ENGINES[name]
     with pytest.raises(MemoryUnknown) as unknown:
-        engine.memory(load_model("kimi-linear-48b-a3b"), engine.read([], {})[1], known)
+        engine.memory(load_model("inkling-2-small"), engine.read([], {})[1], known)
     assert unknown.value.figures == figures
 
 

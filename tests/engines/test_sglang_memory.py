@@ -13,17 +13,22 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model
 from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.deployment import GIVEN, MemoryPart
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.memory import CONTEXT_GIB, least_slack_gib, multimodal_gib, rest_from_boot, rest_from_gpu
+from hybridcalc.engines.sglang.fraction import settle_fraction
+from hybridcalc.engines.sglang.memory import CONTEXTS, least_slack_gib, multimodal_gib, rest_from_boot, rest_from_gpu
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.hardware import Gpu
-from hybridcalc.units import GIB
 
 K3 = load_model("kimi-k3")  # multimodal, MLA
 QWEN = load_model("qwen3.5-9b")  # multimodal, GQA
 TEXT = load_model("kimi-linear-48b-a3b")  # neither images nor GQA
 NEMOTRON = load_model("nemotron-3-ultra-550b-a55b")  # GQA, text alone
 AFTER_CAPTURE = {"SGLANG_ENABLE_POST_CAPTURE_KV_SIZING": "1"}
+
+
+def weights(gib: float) -> MemoryPart:
+    return MemoryPart.of("weights", gib, GIVEN, "--weights")
 
 
 def args(fraction: float | None = 0.8, **given: Any) -> ServerArgs:
@@ -50,38 +55,47 @@ def test_figures_before_rounding_lie_in_the_interval(before: float, share: float
 
 
 def test_a_gpu_leaves_what_context_weights_and_fraction_do_not_take() -> None:
-    """80 - 1.1 = 78.9 free; less 50 of weights and 78.9 x 0.2."""
-    rest = rest_from_gpu(Gpu(80.0, "as given"), 50.0, TEXT, args())
-    free = 80.0 - CONTEXT_GIB
-    assert rest.likely_gib == rest.low_gib == rest.high_gib == pytest.approx(free - 50 - free * 0.2)
-    assert rest.why == "80.00 GiB (as given) - about 1.1 of context - 50.00 of weights - 78.90 x (1 - 0.8)"
+    """80 - 0.6 = 79.4 free; less 50 of weights and 79.4 x 0.2. The context is an estimate, and so is the rest."""
+    rest = rest_from_gpu(Gpu(80.0, "as given"), weights(50.0), TEXT, args())
+    low, likely, high = (80.0 - context for context in CONTEXTS["one"])
+    assert (rest.high_gib, rest.likely_gib, rest.low_gib) == pytest.approx([x * 0.8 - 50 for x in (low, likely, high)])
+    assert rest.why == "80.00 GiB (as given) - 0.60 (0.25 to 0.85) of context - 50.00 of weights - 79.40 x (1 - 0.8)"
+    assert [part.name for part in rest.parts] == ["context", "weights", "headroom"]
 
 
 def test_weights_that_do_not_fit_are_refused() -> None:
     with pytest.raises(Refusal) as refusal:
-        rest_from_gpu(Gpu(80.0, "as given"), 78.9, TEXT, args())
-    assert refusal.value.message == "weights of 78.90 GiB do not fit a GPU with 78.90 GiB free"
+        rest_from_gpu(Gpu(80.0, "as given"), weights(79.4), TEXT, args())
+    assert refusal.value.message == "weights alone take 79.40 of 79.40 GiB (80.00 less about 0.6)"
     assert (refusal.value.stage, refusal.value.rule, refusal.value.exit_code) == ("load", "HC001", 1)
 
 
 @pytest.mark.parametrize(
     ("fraction", "text"),
     [
-        (None, "the memory for the pools depends on --mem-fraction-static"),
         (1.0, "--mem-fraction-static 1 is not between 0 and 1"),
         (0.0, "--mem-fraction-static 0 is not between 0 and 1"),
         (float("nan"), "--mem-fraction-static nan is not between 0 and 1"),
     ],
 )
-def test_a_fraction_must_be_one(fraction: float | None, text: str) -> None:
+def test_a_fraction_must_be_one(fraction: float, text: str) -> None:
     asked: tuple[Callable[[], object], ...] = (
         lambda: rest_from_boot(22.0, 14.0, TEXT, args(fraction)),
-        lambda: rest_from_gpu(Gpu(80.0, "x"), 5.0, TEXT, args(fraction)),
+        lambda: rest_from_gpu(Gpu(80.0, "x"), weights(5.0), TEXT, args(fraction)),
     )
     for ask in asked:
         with pytest.raises(InputError) as refusal:
             ask()
         assert refusal.value.message == text
+
+
+def test_a_fraction_that_nobody_gives_is_the_engines_own() -> None:
+    """By the GPU; the figures of a boot do not tell which one that is."""
+    rest = rest_from_gpu(Gpu(80.0, "x"), weights(5.0), TEXT, args(None))
+    assert rest.fraction == settle_fraction(TEXT, args(None), 80 * 1024).fraction
+    assert rest_from_gpu(Gpu(80.0, "x"), weights(5.0), TEXT, args(0.8)).fraction is None
+    with pytest.raises(InputError, match="the memory for the pools depends on --mem-fraction-static"):
+        rest_from_boot(22.0, 14.0, TEXT, args(None))
 
 
 @pytest.mark.parametrize(
@@ -164,11 +178,11 @@ def test_elsewhere_the_fraction_alone_decides(model: Architecture, given: dict[s
 def test_the_larger_slack_counts() -> None:
     """A fraction of 0.99 would keep 0.79 GiB; 10 are kept. One of 0.5 keeps more."""
     gpu = Gpu(80.0, "as given")
-    tight = rest_from_gpu(gpu, 50.0, NEMOTRON, args(0.99, env=AFTER_CAPTURE, chunked_prefill_size=4096))
-    assert tight.likely_gib == pytest.approx(78.9 - 50 - 10)
+    tight = rest_from_gpu(gpu, weights(50.0), NEMOTRON, args(0.99, env=AFTER_CAPTURE, chunked_prefill_size=4096))
+    assert tight.likely_gib == pytest.approx(79.4 - 50 - 10)
     assert tight.why.endswith("10.00 kept for graph capture")
-    loose = rest_from_gpu(gpu, 20.0, NEMOTRON, args(0.5, env=AFTER_CAPTURE))
-    plain = rest_from_gpu(gpu, 20.0, NEMOTRON, args(0.5))
+    loose = rest_from_gpu(gpu, weights(20.0), NEMOTRON, args(0.5, env=AFTER_CAPTURE))
+    plain = rest_from_gpu(gpu, weights(20.0), NEMOTRON, args(0.5))
     assert (loose.likely_gib, loose.why) == (plain.likely_gib, plain.why)
 
 
@@ -187,10 +201,13 @@ def test_the_index_beside_a_config_weighs_the_model(tmp_path: Path, capsys: pyte
     from hybridcalc.cli.app import execute
 
     config = Path(__file__).resolve().parent.parent.parent / "examples" / "qwen3.5-27b" / "config.json"
-    folder, total = tmp_path, json.dumps({"metadata": {"total_size": 54 * GIB}})
+    folder, total = tmp_path, json.dumps({"metadata": {"total_size": 55_562_855_904}})
     (folder / "model.safetensors.index.json").write_text(total)
     (folder / "config.json").write_bytes(config.read_bytes())
     for model in (folder, folder / "config.json"):
         flags = ["--tp", "2", "--gpu", "80GiB", "--mem-fraction-static", "0.8", "--json"]
         assert execute(["plan", str(model), *flags]) == 0
-        assert json.loads(capsys.readouterr().out)["memory"]["rest_gib"] == pytest.approx(78.9 * 0.8 - 27 - 100 / 1024)
+        memory = json.loads(capsys.readouterr().out)["memory"]
+        assert memory["weights_from"].startswith("closed form of its config.json, the index of")
+        assert memory["rest_gib"][1] == pytest.approx((80 - 0.7) * 0.8 - memory["weights_gib"] - 100 / 1024)
+        assert 25 < memory["weights_gib"] < 26

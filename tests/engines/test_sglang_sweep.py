@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hybridcalc import load_model, sglang
-from hybridcalc.deployment import Rest, Workload, exact_rest
+from hybridcalc.deployment import GIVEN, MemoryPart, Rest, Workload, exact_rest
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.sglang import memory
 from hybridcalc.engines.sglang.command import TABLE, from_words
@@ -103,7 +103,7 @@ def test_memory_follows_the_arguments_of_a_point() -> None:
     gpu, model = find_gpu("h200"), load_model("kimi-k3")
 
     def left(args: sglang.ServerArgs) -> Rest:
-        return memory.rest_from_gpu(gpu, 80.0, model, args)
+        return memory.rest_from_gpu(gpu, MemoryPart.of("weights", 80.0, GIVEN), model, args)
 
     _, found = swept(K3, ["mem-fraction-static=0.7,0.9"], rest=left)
     for point in found:
@@ -118,10 +118,10 @@ def test_ranks_whose_weights_do_not_fit_are_points_that_do_not_start() -> None:
     gpu, model = find_gpu("h200"), load_model("kimi-k3")
 
     def left(args: sglang.ServerArgs) -> Rest:
-        return memory.rest_from_gpu(gpu, 800 / args.tp_size, model, args)
+        return memory.rest_from_gpu(gpu, MemoryPart.of("weights", 800 / args.tp_size, GIVEN), model, args)
 
     _, found = swept([*K3, "--mem-fraction-static", "0.9"], ["tp-size=4,8"], rest=left)
-    assert found[0].refusal == "weights of 200.00 GiB do not fit a GPU with 139.30 GiB free"
+    assert found[0].refusal == "weights alone take 200.00 of 137.90 GiB (139.80 less about 1.9)"
     assert found[1].requests > 0 and not found[1].refusal
 
 

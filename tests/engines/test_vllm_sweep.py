@@ -9,7 +9,7 @@ import pytest
 
 from hybridcalc import load_model, vllm
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.deployment import Rest, Workload, exact_rest
+from hybridcalc.deployment import GIVEN, MemoryPart, Rest, Workload, exact_rest
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.sweep import MOST_PREPARED, Axis, Point, Solver, count_points, mark_front, parse_axis, sweep
 from hybridcalc.engines.vllm import memory
@@ -98,7 +98,7 @@ def test_memory_follows_the_arguments_of_a_point() -> None:
     gpu = find_gpu("h200")
 
     def left(args: EngineArgs) -> Rest:
-        return memory.rest_from_gpu(gpu, 16.0, args)
+        return memory.rest_from_gpu(gpu, MemoryPart.of("weights", 16.0, GIVEN), load_model("nemotron-h-8b"), args)
 
     _, found = swept([*NEMOTRON, "--max-num-seqs", "1024"], ["gpu-memory-utilization=0.5,0.7,0.9"], rest=left)
     for point in found:
@@ -110,11 +110,13 @@ def test_memory_follows_the_arguments_of_a_point() -> None:
 
 
 def test_weights_that_do_not_fit_are_points_that_do_not_start() -> None:
-    gpu = find_gpu("h100")
-    _, found = swept(
-        NEMOTRON, ["gpu-memory-utilization=0.1,0.9"], rest=lambda args: memory.rest_from_gpu(gpu, 16.0, args)
-    )
-    assert found[0].refusal.startswith("weights of 16.00 GiB do not fit 7.92 GiB")
+    gpu, given = find_gpu("h100"), MemoryPart.of("weights", 16.0, GIVEN)
+
+    def left(args: EngineArgs) -> Rest:
+        return memory.rest_from_gpu(gpu, given, load_model("nemotron-h-8b"), args)
+
+    _, found = swept(NEMOTRON, ["gpu-memory-utilization=0.1,0.9"], rest=left)
+    assert found[0].refusal.startswith("weights alone take 16.00 of 7.92 GiB")
     assert found[1].requests > 0 and not found[1].refusal
 
 

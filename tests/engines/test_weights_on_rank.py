@@ -214,3 +214,32 @@ def test_hf_quant_config_beside_a_config_counts(tmp_path: Path) -> None:
     found = _weights(str(tmp_path))
     assert plain * 0.6 < found.likely < plain
     assert found.quantization == "modelopt fp8 per tensor"
+
+
+MALFORMED = {
+    "empty": "", "array": "[]", "no metadata": "{}", "no total": '{"metadata": {}}', "metadata null":
+    '{"metadata": null}', "text": '{"metadata": {"total_size": "5"}}', "true": '{"metadata": {"total_size": true}}',
+    "zero": '{"metadata": {"total_size": 0}}', "negative": '{"metadata": {"total_size": -5}}',
+    "huge": '{"metadata": {"total_size": 1e30}}', "infinite": '{"metadata": {"total_size": Infinity}}',
+    "nan": '{"metadata": {"total_size": NaN}}', "digits": '{"metadata": {"total_size": ' + "9" * 5000 + "}}",
+    "deep": "[" * 100_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", MALFORMED.values(), ids=MALFORMED)
+def test_an_index_without_a_usable_total_is_refused(tmp_path: Path, text: str) -> None:
+    """Named with its path; never a figure made up."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(InputError, match=r"model\.safetensors\.index\.json: ") as refusal:
+        _weights(str(tmp_path))
+    assert refusal.value.fix == "give --weights SIZE"
+
+
+def test_an_index_weighs_a_model_without_a_closed_form(tmp_path: Path) -> None:
+    """Its total, shared evenly at the least."""
+    config = LLAMA | {"architectures": ["Gemma2ForCausalLM"], "sliding_window": 64}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 160 * GIB}}))
+    low, likely, high = _weights(str(tmp_path), tp_size=2).bytes_per_rank  # type: ignore[misc]
+    assert low == 80 * GIB < likely < high < 100 * GIB

@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from hybridcalc.architecture.config_json.classes import BY_MODEL_TYPE, READERS
-from hybridcalc.architecture.config_json.fields import Fields
+from hybridcalc.architecture.fields import DRAFT_FIELDS, Fields, text_of
 from hybridcalc.errors import ConfigError, InputError, quoted
 from hybridcalc.units import parse_dtype
 
-TEXT_TABLES = ("text_config", "llm_config", "language_config")
-DRAFT_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 CONTEXT_FIELDS = ("max_sequence_length", "seq_length", "max_seq_len", "model_max_length", "max_position_embeddings")
 
 
@@ -23,7 +21,7 @@ def read_config(config: Mapping[str, Any], *, name: str, architecture: str | Non
     """Fields of the Architecture of a parsed config.json: see Architecture.from_hf_config, which makes it."""
     if not isinstance(config, Mapping):
         raise ConfigError(f"{name}: a config is a JSON object, this is a {type(config).__name__}")
-    text = next((config[table] for table in TEXT_TABLES if isinstance(config.get(table), Mapping)), config)
+    text = text_of(config)
     found = architecture or _architecture_of(config, text, name)
     if found not in READERS:
         raise _unknown(found, name)

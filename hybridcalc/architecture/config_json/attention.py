@@ -1,7 +1,7 @@
 """Configs without recurrent layers, read for baselines: grouped-query, latent and sliding-window attention."""
 
-from hybridcalc.architecture.config_json.fields import Fields
 from hybridcalc.architecture.config_json.parts import Parts
+from hybridcalc.architecture.fields import Fields
 from hybridcalc.architecture.kv import AttentionKV, GroupedQueryKV, LatentKV
 
 LAYER_KINDS = {

@@ -5,8 +5,8 @@ from functools import partial
 
 from hybridcalc.architecture.config_json import gdn, kda, lightning, mamba, shortconv
 from hybridcalc.architecture.config_json.attention import dense
-from hybridcalc.architecture.config_json.fields import Fields
 from hybridcalc.architecture.config_json.parts import Parts
+from hybridcalc.architecture.fields import Fields
 
 HYBRID_READERS: dict[str, Callable[[Fields], Parts]] = {
     "KimiLinearForCausalLM": kda.kimi,

@@ -8,8 +8,8 @@ what is missing or contradictory.
 
 from typing import NamedTuple
 
-from hybridcalc.architecture.config_json.fields import Fields
 from hybridcalc.architecture.families import PleConv, RecurrentState
+from hybridcalc.architecture.fields import Fields
 from hybridcalc.architecture.kv import AttentionKV, GroupedQueryKV
 
 LINEAR_KINDS = {

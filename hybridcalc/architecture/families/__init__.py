@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 from hybridcalc.errors import InputError, NotModelled, ShardingError, UnknownFamily, quoted
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture.config_json.fields import Fields
+    from hybridcalc.architecture.fields import Fields
     from hybridcalc.architecture.tensors import Tensor
 
 FAMILIES = {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from hybridcalc.architecture.families import Recurrence, RecurrentState, StateShapes, divide
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture.config_json.fields import Fields
+    from hybridcalc.architecture.fields import Fields
     from hybridcalc.architecture.tensors import Tensor
 
 

@@ -19,7 +19,7 @@ from hybridcalc.architecture.families import (
 )
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture.config_json.fields import Fields
+    from hybridcalc.architecture.fields import Fields
     from hybridcalc.architecture.tensors import Tensor
 
 

@@ -13,7 +13,7 @@ from hybridcalc.architecture.families import ConvWindow, OrZero, RecurrentState,
 from hybridcalc.architecture.kv import kv_heads_on_rank
 
 if TYPE_CHECKING:
-    from hybridcalc.architecture.config_json.fields import Fields
+    from hybridcalc.architecture.fields import Fields
     from hybridcalc.architecture.tensors import Tensor
 
 

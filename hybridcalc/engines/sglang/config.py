@@ -86,6 +86,12 @@ class ServerArgs(Arguments):
     moe_a2a_backend: str | None = None
     enable_dp_lm_head: bool = False
     mm_enable_dp_encoder: bool = False
+    language_model_only: bool = False
+    disable_cuda_graph: bool = False
+    disable_prefill_cuda_graph: bool = False
+    cuda_graph_backend_prefill: str | None = None
+    cuda_graph_max_bs_decode: int | None = None
+    cuda_graph_max_bs_prefill: int | None = None
     mm_feature_transport: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     engine_version: str | None = None

@@ -77,6 +77,12 @@ FLAGS = (
     Flag("moe_a2a_backend", ("--moe-a2a-backend",), "str"),
     Flag("enable_dp_lm_head", ("--enable-dp-lm-head",), "flag"),
     Flag("mm_enable_dp_encoder", ("--mm-enable-dp-encoder",), "flag"),
+    Flag("language_model_only", ("--language-model-only", "--language-only"), "flag"),
+    Flag("disable_cuda_graph", ("--disable-cuda-graph",), "flag"),
+    Flag("disable_prefill_cuda_graph", ("--disable-prefill-cuda-graph",), "flag"),
+    Flag("cuda_graph_backend_prefill", ("--cuda-graph-backend-prefill",), "str"),
+    Flag("cuda_graph_max_bs_decode", ("--cuda-graph-max-bs-decode", "--cuda-graph-max-bs"), "int", 1, 2**20),
+    Flag("cuda_graph_max_bs_prefill", ("--cuda-graph-max-bs-prefill",), "int", 1, 2**20),
 )  # fmt: skip
 
 PLATFORMS = ("cuda", "hip", "npu", "xpu", "musa", "cpu")
@@ -108,8 +114,8 @@ _OTHER = """
     bucket-time-to-first-token c128-page-size chat-template checkpoint-engine-wait-weights-before-ready
     collect-tokens-histogram completion-template constrained-json-disable-any-whitespace
     constrained-json-max-whitespace-cnt constrained-json-whitespace-pattern context-bucket cp-strategy cpu-offload-gb
-    crash-dump-folder cuda-graph-backend-decode cuda-graph-backend-prefill cuda-graph-bs cuda-graph-bs-decode
-    cuda-graph-bs-prefill cuda-graph-config cuda-graph-max-bs cuda-graph-max-bs-decode cuda-graph-max-bs-prefill
+    crash-dump-folder cuda-graph-backend-decode cuda-graph-bs cuda-graph-bs-decode
+    cuda-graph-bs-prefill cuda-graph-config
     cuda-graph-max-seq-len-prefill cuda-graph-prefill-max-context cuda-graph-tc-compiler custom-sigquit-handler
     custom-weight-loader dcp-comm-backend dcp-replicate-q-proj debug-cuda-graph debug-tensor-dump-inject
     debug-tensor-dump-input-file debug-tensor-dump-layers debug-tensor-dump-output-folder
@@ -118,10 +124,10 @@ _OTHER = """
     decrypted-draft-config-file deepep-config
     deepep-dispatcher-output-dtype deepep-mode deepep-v2-mode default-chat-template-kwargs default-priority-value
     delete-ckpt-after-loading detokenizer-worker-num device disable-aiter-allreduce-fusion-in-decode
-    disable-aiter-allreduce-fusion-in-prefill disable-attn-tp-gather disable-chunked-prefix-cache disable-cuda-graph
+    disable-aiter-allreduce-fusion-in-prefill disable-attn-tp-gather disable-chunked-prefix-cache
     disable-cuda-graph-padding disable-custom-all-reduce disable-decode-cuda-graph disable-fast-image-processor
     disable-flashinfer-autotune disable-flashinfer-cutlass-moe-fp4-allgather disable-hicache-numa-detect
-    disable-hybrid-swa-memory disable-outlines-disk-cache disable-piecewise-cuda-graph disable-prefill-cuda-graph
+    disable-hybrid-swa-memory disable-outlines-disk-cache disable-piecewise-cuda-graph
     disable-priority-preemption disable-shared-experts-fusion disable-tokenizer-batch-decode
     disaggregation-bootstrap-port disaggregation-decode-allocation-policy disaggregation-decode-dp
     disaggregation-decode-enable-offload-kvcache disaggregation-decode-host-receive-threshold
@@ -178,8 +184,8 @@ _OTHER = """
     http2-max-concurrent-streams hybrid-kvcache-ratio image-processor-backend incremental-streaming-output
     init-expert-location is-embedding json-model-override-args keep-mm-feature-on-device kt-amx-method
     kt-amx-weight-path kt-cpuinfer kt-max-deferred-experts-per-token kt-method kt-num-gpu-experts kt-threadpool-count
-    kt-weight-path kv-canary kv-canary-real-data kv-canary-sweep-interval kv-events-config language-model-only
-    language-only limit-mm-data-per-request linear-attn-prefill-backend linear-attn-verify-backend lmcache-config-file
+    kt-weight-path kv-canary kv-canary-real-data kv-canary-sweep-interval kv-events-config
+    limit-mm-data-per-request linear-attn-prefill-backend linear-attn-verify-backend lmcache-config-file
     load-balance-method load-format load-publish-endpoint load-snapshot-publish-interval load-watch-interval log-level
     log-level-http log-requests log-requests-format log-requests-level log-requests-target lora-backend
     lora-drain-wait-threshold lora-eviction-policy lora-paths lora-strict-loading lora-target-modules

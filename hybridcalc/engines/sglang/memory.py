@@ -16,26 +16,40 @@ arg_groups/overrides.py post_capture_kv_sizing_planned (0.5.23).
 from typing import TYPE_CHECKING
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import LatentKV
-from hybridcalc.deployment import GPU, HEADROOM, WEIGHTS, Memory, Rest, exact_rest, one_way
-from hybridcalc.engines.sglang.config import ServerArgs, is_set
+from hybridcalc.deployment import (
+    COMPUTED,
+    ESTIMATED,
+    GPU,
+    HEADROOM,
+    WEIGHTS,
+    Memory,
+    MemoryPart,
+    Rest,
+    exact_rest,
+    one_way,
+)  # fmt: skip
+from hybridcalc.engines.engine import WEIGHTS_BUDGET
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.fraction import after_capture, by_memory, settle_fraction
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
 
 if TYPE_CHECKING:
     from hybridcalc.hardware import Gpu
 
-CONTEXT_GIB = 1.1
-"""Memory a process takes before the weights: 78.5 of 79.65 GiB are free on an H100. An estimate, and said to be one."""
+CONTEXT_OF_BOOT_GIB = 1.1
+"""Memory a process takes before the weights, where a log tells what is left: it decides no more than a GPU's size."""
+CONTEXTS = {
+    "unified": (7.5, 10.0, 12.0), "one": (0.25, 0.6, 0.85), "several AMD": (4.4, 6.5, 9.5),
+    "several NVLink Blackwell": (2.3, 2.7, 3.2), "several NVLink": (1.5, 1.9, 2.6), "several PCIe": (0.4, 0.7, 1.0),
+}  # fmt: skip
+"""Least, likely and most GiB of context, NCCL and all-reduce buffers before the weights: all of 53 public boots."""
 HALF_CENT = 0.005
 NO_FRACTION = "the memory for the pools depends on --mem-fraction-static", "add --mem-fraction-static F, e.g. 0.85"
 BIG_GPU_MB, BIG_GPU_RESERVE_MB = 60 * 1024, 10_240
 VLM_CACHE_MB, FEATURE_CACHE_MB = 100, 1024
 """Defaults of SGLANG_VLM_CACHE_SIZE_MB and SGLANG_MM_FEATURE_CACHE_MB."""
 FEATURES_ON_GPU = ("cuda_ipc", "cuda_vmm")
-CHUNKS_BY_GPU_GIB = ((20, 2048), (60, 4096), (160, 8192))
-LARGEST_CHUNK = 16384
-"""Tokens prefilled at once where --chunked-prefill-size is not set: by the memory of the GPU."""
 
 
 def check_memory(known: Memory) -> None:
@@ -57,20 +71,18 @@ def rest_of(model: Architecture, args: ServerArgs, known: Memory) -> Rest:
         return exact_rest(known.rest)
     if known.avail_before is not None and known.avail_after is not None:
         return rest_from_boot(known.avail_before, known.avail_after, model, args)
-    weights = known.weights_of(args.tp_size * args.pp_size)
-    if known.gpu is not None and weights is not None and args.mem_fraction_static is not None:
-        return rest_from_gpu(known.gpu, weights, model, args, weights_from=known.weights_from)
-    wanted = {GPU: known.gpu, WEIGHTS: weights, "--mem-fraction-static": args.mem_fraction_static}
-    figures = tuple(name for name, value in wanted.items() if value is None)
+    weights = None if known.gpu is None else known.weights_part()
+    if known.gpu is not None and weights is not None:
+        return rest_from_gpu(known.gpu, weights, model, args)
+    weighed = weights if known.gpu is not None else known.weighed  # they follow from the model once there is a GPU
+    figures = tuple(name for name, value in {GPU: known.gpu, WEIGHTS: weighed}.items() if value is None)
     if known.gpu is None:
         raise MemoryUnknown(
             "plan needs the memory left for the pools: add --rest SIZE",
             figures=figures,
-            fix="or --gpu with --weights and --mem-fraction-static, or the two --avail figures",
+            fix="or --gpu NAME, or the two --avail figures with --mem-fraction-static",
         )
-    if weights is None:
-        raise MemoryUnknown("--gpu needs the weights on one rank", figures=figures, fix="add --weights SIZE")
-    raise MemoryUnknown(NO_FRACTION[0], figures=figures, fix=NO_FRACTION[1])
+    raise MemoryUnknown("--gpu needs the weights on one rank", figures=figures, fix="add --weights SIZE")
 
 
 def rest_from_boot(
@@ -81,7 +93,7 @@ def rest_from_boot(
     if after_gib > before_gib:
         raise InputError(f"{after_gib} GiB after the weights is more than {before_gib} GiB before them")
     held = multimodal_gib(model, args)
-    least = least_slack_gib(model, args, gpu.gib if gpu else before_gib + CONTEXT_GIB)
+    least = least_slack_gib(model, args, gpu.gib if gpu else before_gib + CONTEXT_OF_BOOT_GIB)
 
     def rest(before: float, after: float) -> float:
         return after - max(before * (1 - fraction), least) - held
@@ -97,52 +109,73 @@ def rest_from_boot(
     )
 
 
-def rest_from_gpu(
-    gpu: "Gpu",
-    weights_gib: float,
-    model: Architecture,
-    args: ServerArgs,
-    *,
-    context_gib: float = CONTEXT_GIB,
-    weights_from: str = "--weights",
-) -> Rest:
-    """From the GPU's memory, the weights on one rank and --mem-fraction-static; ``context_gib`` is an estimate.
+def context_of(gpu: "Gpu", args: ServerArgs) -> MemoryPart:
+    """What the process takes before the weights: an estimate by the class of machine."""
+    if gpu.unified:
+        kind = "unified"
+    elif args.tp_size * args.pp_size == 1:
+        kind = "one"
+    elif gpu.amd:
+        kind = "several AMD"
+    elif gpu.linked:
+        kind = "several NVLink Blackwell" if (gpu.capability or "").startswith("10.") else "several NVLink"
+    else:
+        kind = "several PCIe"
+    return MemoryPart("context", *CONTEXTS[kind], ESTIMATED, f"{kind}: CUDA context, NCCL and all-reduce buffers")
+
+
+def rest_from_gpu(gpu: "Gpu", weights: MemoryPart, model: Architecture, args: ServerArgs) -> Rest:
+    """From the GPU's memory, the weights on one rank and --mem-fraction-static; the context is estimated.
 
     Raises Refusal for weights that do not fit.
     """
-    fraction = _fraction(args)
-    before = gpu.gib - context_gib
-    if weights_gib >= before:
-        raise Refusal(
-            f"weights of {weights_gib:.2f} GiB do not fit a GPU with {before:.2f} GiB free",
+    settled = None if args.mem_fraction_static is not None else settle_fraction(model, args, round(gpu.gib * 1024))
+    fraction = _fraction(args) if settled is None else settled.fraction
+    context, total = context_of(gpu, args), gpu.engine_gib
+    before = total - context.likely
+    if weights.likely >= before:
+        refusal = Refusal(
+            f"weights alone take {weights.likely:.2f} of {before:.2f} GiB ({total:.2f} less about {context.likely:g})",
             stage="load",
             rule="HC001",
             fix="more ranks (--tp), a quantised checkpoint, or a larger GPU",
         )
+        refusal.outputs[WEIGHTS_BUDGET] = before * fraction
+        raise refusal
     held = multimodal_gib(model, args)
     least = least_slack_gib(model, args, gpu.gib)
-    rest = before - weights_gib - max(before * (1 - fraction), least) - held
+
+    def rest(context_gib: float, weights_gib: float) -> float:
+        free = total - context_gib
+        return free - weights_gib - max(free * (1 - fraction), least) - held
+
     why = (
-        f"{gpu.gib:.2f} GiB ({gpu.source}) - about {context_gib:.1f} of context - {weights_gib:.2f} of weights"
+        f"{total:.2f} GiB ({gpu.source}) - {context.text} of context - {weights.text} of weights"
         f" - {_slack(before, fraction, least)}{_held(held)}"
     )
     slack = max(before * (1 - fraction), least)
-    others = (*_others(weights_gib, slack, held), ("context", context_gib))
-    return Rest(rest, rest, rest, why, None if least else before, others, gpu.source, gpu.gib, weights_from)
+    kept = _slack(before, fraction, least) + ("" if settled is None else f", SGLang's default: {settled.why}")
+    parts = (context, weights, MemoryPart.of(HEADROOM, slack, COMPUTED, kept))
+    return Rest(
+        rest(context.likely, weights.likely),
+        rest(context.high, weights.high),
+        rest(context.low, weights.low),
+        why,
+        None if least else before,
+        (*_others(weights.likely, slack, held), ("context", context.likely)),
+        gpu.source,
+        total,
+        weights.why,
+        (*parts, *((MemoryPart.of("images", held, COMPUTED),) if held else ())),
+        None if settled is None else fraction,
+    )
 
 
 def least_slack_gib(model: Architecture, args: ServerArgs, gpu_gib: float) -> float:
     """Slack that is kept whatever the fraction, where KV is sized after graph capture; 0 elsewhere. GiB."""
-    chunk = args.chunked_prefill_size or _default_chunk(gpu_gib)
-    active = (
-        rules_for(args.engine_version)[0].after_capture
-        and is_set(args.env.get("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING"))
-        and args.platform == "cuda"
-        and args.dcp_size == 1
-        and not isinstance(model.attention, LatentKV)
-        and not args.enable_unified_memory
-        and (args.disaggregation_mode == "decode" or chunk > 0)
-    )
+    rules = rules_for(args.engine_version)[0]
+    chunk, _ = by_memory(args, round(gpu_gib * 1024), rules)
+    active = after_capture(model, args, chunk, rules)
     if not active:
         return 0.0
     tokens = chunk if chunk > 0 else args.max_prefill_tokens
@@ -177,10 +210,6 @@ def _fraction(args: ServerArgs) -> float:
 def _others(weights: float, slack: float, held: float) -> tuple[tuple[str, float], ...]:
     """What else the GPU holds, GiB, largest concerns first."""
     return (("weights", weights), (HEADROOM, slack), *((("images", held),) if held else ()))
-
-
-def _default_chunk(gpu_gib: float) -> int:
-    return next((tokens for gib, tokens in CHUNKS_BY_GPU_GIB if gpu_gib < gib), LARGEST_CHUNK)
 
 
 def _megabytes(args: ServerArgs, variable: str, default: int) -> int:

@@ -76,6 +76,8 @@ class RuleSet(NamedTuple):
     Log: ``kv_dtype_line``: the line of the KV pool names its dtype; ``requests_line`` says R, ``reduced_line`` that it
     is less than asked for; ``cap_line``: why slots cap the requests; ``int8_lines``: of the checkpoint pool;
     ``kv_line_recorded``: a recorded start-up includes the line of the KV pool.
+    Default fraction: ``prefill_graphs`` are kept room for, ``prefill_graphs_of_glm`` as well; ``limit_lowers_graphs``:
+    decode graphs are no larger than the request limit; ``drafts_reserve_mib`` for a draft model.
     Weights: ``head_in_fp32`` begin the names of classes whose output head is held in fp32.
     """
 
@@ -130,17 +132,24 @@ class RuleSet(NamedTuple):
     int8_lines: bool = False
     kv_line_recorded: bool = False
     head_in_fp32: tuple[str, ...] = ("Bailing",)
+    prefill_graphs: bool = False
+    prefill_graphs_of_glm: bool = False
+    limit_lowers_graphs: bool = False
+    drafts_reserve_mib: int = 2048
 
 
 RESULTS = "results of its own classes"
 ARGUMENTS, MIXIN = "server_args.py _handle_mamba_radix_cache", "model_executor/model_runner_kv_cache_mixin.py"
 OVERRIDES, CONFIGURATOR = "arg_groups/overrides.py", "mem_cache/kv_cache_configurator.py"
 HOOK, CELL = "arg_groups/mamba_hook.py", "model_executor/pool_configurator.py"
+GPU_MEMORY = "server_args.py _handle_gpu_memory_settings"
 EXTRA_BUFFER_ARCHS, RADIX_ARCHS = f"{OVERRIDES} _MAMBA_EXTRA_BUFFER_ARCHS", f"{OVERRIDES} _MAMBA_RADIX_CACHE_ARCHS"
 CHANGES: tuple[Change, ...] = (
     Change("0.5.9", RECORDED, True, RESULTS),
     Change("0.5.10", RECORDED, True, RESULTS),
     Change("0.5.10", "missing_classes", _later_than("0.5.10"), "models/"),
+    Change("0.5.10", "prefill_graphs", True, GPU_MEMORY),
+    Change("0.5.10", "drafts_reserve_mib", 4096, GPU_MEMORY),
     Change("0.5.10", "drafts_need_buffers", True, ARGUMENTS),
     Change("0.5.10", "buffers_need_radix_cache", True, ARGUMENTS),
     Change("0.5.10", "tracked_by_drafts", False, f"{MIXIN} _calculate_mamba_ratio"),
@@ -162,6 +171,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.13", "requests_line", True, f"{MIXIN} _resolve_max_num_reqs"),
     Change("0.5.14", RECORDED, True, RESULTS),
     Change("0.5.14", "missing_classes", _later_than("0.5.14"), "models/"),
+    Change("0.5.14", "drafts_reserve_mib", 0, GPU_MEMORY),
     Change("0.5.14", "automatic_strategy", True, ARGUMENTS),
     Change("0.5.14", "extra_buffer_classes", BUFFERED_0_5_14, ARGUMENTS),
     Change("0.5.14", "no_buffer_classes", UNBUFFERED_0_5_14 | {KIMI_LINEAR}, ARGUMENTS),
@@ -223,6 +233,8 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.21", "state_class_checked", True, "arg_groups/model_hook.py"),
     Change("0.5.21", "fp4_workspace_priced", False, f"{CELL} _compute_cell_size"),
     Change("0.5.22", RECORDED, True, RESULTS),
+    Change("0.5.22", "prefill_graphs_of_glm", True, "arg_groups/cuda_graph_hook.py"),
+    Change("0.5.22", "limit_lowers_graphs", True, "arg_groups/cuda_graph_hook.py"),
     Change("0.5.22", "prefill_keeps_drafts", False, f"{CONFIGURATOR} _pd_prefill_skips_mamba_spec_state"),
     Change("0.5.22", "draft_cell_apart", True, f"{CELL} DefaultPoolConfigurator.__init__"),
     Change("0.5.22", "raw_tilelang_rows", True, f"{CONFIGURATOR} calculate_mla_kv_cache_dim"),

@@ -209,8 +209,9 @@ def _uncharged(plan: Figures) -> Iterator[tuple[str, str]]:
     holder = "the headroom of --mem-fraction-static" if headroom is None else f"{headroom:.2f} GiB of headroom"
     verb = "must hold them" if headroom is None or over_gib < headroom else "cannot hold them"
     fix = "lower --mem-fraction-static by as much"
-    if plan.rest.before_gib and args.mem_fraction_static and args.mem_fraction_static * plan.rest.before_gib > over_gib:
-        lower = floor(1000 * (args.mem_fraction_static - over_gib / plan.rest.before_gib)) / 1000
+    fraction = args.mem_fraction_static or plan.rest.fraction
+    if plan.rest.before_gib and fraction and fraction * plan.rest.before_gib > over_gib:
+        lower = floor(1000 * (fraction - over_gib / plan.rest.before_gib)) / 1000
         fix = Write("--mem-fraction-static", f"{lower:g}")
     yield (
         f"{format_bytes(plan.uncharged_bytes)} are allocated beyond what is charged, {format_bytes(over)} of them for "

@@ -37,7 +37,7 @@ def suggest(plan: Figures) -> tuple[Suggestion, ...]:
         return None if setting is None else _served(setting)
 
     def why(larger: float, before: float) -> str:
-        today = plan.args.mem_fraction_static or 0.0
+        today = plan.args.mem_fraction_static or plan.rest.fraction or 0.0
         return f"{(1 - larger) * before:.2f} GiB are left for activations and graphs, of {(1 - today) * before:.2f}"
 
     found, even = list[Suggestion](), plan.balanced
@@ -48,9 +48,8 @@ def suggest(plan: Figures) -> tuple[Suggestion, ...]:
     best = max(plan.concurrency, even.running if even is not None else 0)
     found += better(plan, _candidates(plan), serve, best)
     found += _unified(plan)
-    found += larger_share(
-        plan, "mem_fraction_static", plan.args.mem_fraction_static, LARGEST_FRACTION, serve, best, why
-    )
+    share = plan.args.mem_fraction_static or plan.rest.fraction
+    found += larger_share(plan, "mem_fraction_static", share, LARGEST_FRACTION, serve, best, why)
     most = most_gain(found)
     return safest_first([*most, *(s for s in _for_kind(plan) if s.flags not in {r.flags for r in most})])
 

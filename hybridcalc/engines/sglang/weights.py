@@ -11,6 +11,7 @@ Mirrors SGLang layers/linear.py, layers/vocab_parallel_embedding.py, models/*.py
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.quantization import Quantization
@@ -28,6 +29,11 @@ OWN_CHECKPOINT = ("EAGLE3", "STANDALONE", *OWN_DRAFT_CELL, "NGRAM")
 """Algorithms whose draft is no layer of the model's own checkpoint."""
 
 
+DECIDED_BY = attrgetter(
+    "tp_size", "pp_size", "ep_size", "attn_dp_size", "moe_dense_tp_size", "moe_a2a_backend", "enable_dp_lm_head",
+    "mm_enable_dp_encoder", "quantization", "speculative_algorithm", "engine_version",
+)  # fmt: skip
+"""The arguments that weights follow from."""
 LOADED_BESIDE = 107_374_182, 214_748_364
 """Bytes that the driver's free memory loses beside tensors while they load, on one rank and on several: 0.1, 0.2 GiB,
 the middle of what boots print beyond their tensors.

@@ -34,6 +34,8 @@ class Vllm(Engine):
         }
     )
     model_after_flags = own_length = True
+    rank_arguments = frozenset({"tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"})
+    indivisible = ("initialize_model", "HC050")
     variants = MappingProxyType({"--omni": "vLLM-Omni"})
     stages = (
         "create_engine_config", "initialize_model", "update_block_size_for_backend", "get_kv_cache_spec",

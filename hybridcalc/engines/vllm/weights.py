@@ -10,6 +10,7 @@ Mirrors vLLM model_executor/layers/linear.py, vocab_parallel_embedding.py, fused
 
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.quantization import FP8_BLOCK, MXFP4, Quantization, Scheme
@@ -25,6 +26,14 @@ FP8_CARDS = (8, 9)
 LAST_WITH_FOUR_TABLES = "0.30.0"
 """Release to which the rotary table of a model with video positions has four times the rows."""
 MARLIN_ROWS, MARLIN_COLUMNS = 128, 256
+
+
+DECIDED_BY = attrgetter(
+    "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "enable_expert_parallel", "dtype",
+    "quantization", "language_model_only", "mm_encoder_tp_mode", "speculative_method", "num_speculative_tokens",
+    "gpu_capability", "engine_version",
+)  # fmt: skip
+"""The arguments that weights follow from."""
 
 
 def dtype_of(model: Architecture, args: EngineArgs) -> str:

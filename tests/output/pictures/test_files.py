@@ -50,16 +50,16 @@ def test_memory_map_names_every_part_with_its_size(tmp_path: Path) -> None:
     """Weights, state pool cut by requests, KV, what is not charged and the headroom; one part each, to scale."""
     svg = _drawn(tmp_path, *PLAN)
     texts = _texts(svg)
-    for label in ("weights  95.00 GiB", "state pool  14.33 GiB", "KV pool  15.94 GiB", "not charged  220.01 MiB"):
+    for label in ("weights  95.00 GiB", "state pool  13.71 GiB", "KV pool  15.31 GiB", "not charged  212.01 MiB"):
         assert label in texts
     assert "memory of one GPU" in texts
-    assert any("273 state slots = 54 requests x 5 slots" in text for text in texts)
+    assert any("261 state slots = 52 requests x 5 slots" in text for text in texts)
     widths: dict[str, float] = {}
     for role in ("weights", "state", "kv"):
         bar = next(path for path in _fills(svg, role) if path.get("aria-roledescription") == "bar")
         widths[role] = float(present(re.search(r"h([0-9.]+)", bar.get("d", "")))[1])
-    assert widths["weights"] / widths["state"] == pytest.approx(95 / 14.3297, rel=1e-3)
-    assert widths["kv"] / widths["state"] == pytest.approx(1_238_064 * 13_824 / (274 * 56_171_520), rel=1e-3)
+    assert widths["weights"] / widths["state"] == pytest.approx(95 / 13.7060, rel=1e-3)
+    assert widths["kv"] / widths["state"] == pytest.approx(1_188_862 * 13_824 / (262 * 56_171_520), rel=1e-3)
 
 
 def test_crossover_marks_both_meetings_on_log_axes(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_lengths_show_both_caps_and_the_balanced_ratio(tmp_path: Path) -> None:
         "state slots admit",
         "KV tokens admit",
         "at the balanced ratio of each length",
-        "L = 9,216: 54 requests",
-        "pools balanced at 22,927 tokens",
+        "L = 9,216: 52 requests",
+        "pools balanced at 22,862 tokens",
     ):
         assert label in texts
 

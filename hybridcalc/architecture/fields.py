@@ -9,9 +9,16 @@ from typing import Any
 
 from hybridcalc.errors import ConfigError, printable, quoted
 
+TEXT_TABLES = ("text_config", "llm_config", "language_config")
+DRAFT_FIELDS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 LARGEST_NUMBER = 2**31
 """No dimension, count or context of a model comes near it."""
 MOST_LAYERS = 4096
+
+
+def text_of(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a config that is about text: the config itself, or the table of a multimodal one."""
+    return next((config[table] for table in TEXT_TABLES if isinstance(config.get(table), Mapping)), config)
 
 
 class Fields:

@@ -1,0 +1,185 @@
+"""Which --mem-fraction-static does SGLang take where nobody types it?
+
+    fraction = round((gpu - reserved) / gpu, 3)                                MiB, of the smallest GPU of the machine
+    reserved = 512 + 1.5 * tokens + 1024 * tp * pp / 8 + 2 * decode sizes + prefill graphs + what dp attention adds
+
+tokens: the chunk that is prefilled at once, 2,048 at least. Prefill graphs: 1,536 for MLA, else 8 for each captured
+size. At least 10,240 above 60 GiB. A multimodal model takes 0.95 of it, times a factor by the size of its vision tower.
+Mirrors SGLang arg_groups/memory_hook.py handle_gpu_memory_settings, reserve_for_graph_mb, adjust_mem_fraction_for_vlm
+and arg_groups/cuda_graph_hook.py (0.5.22, 0.5.23); older releases by RuleSet.
+"""
+
+from collections.abc import Mapping
+from itertools import takewhile
+from typing import NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.kv import LatentKV
+from hybridcalc.engines.sglang.config import ServerArgs, is_set
+from hybridcalc.engines.sglang.releases import RuleSet, rules_for
+
+NO_GPU = 0.95
+BY_MEMORY = (
+    (20 * 1024, 2048, 8, 8), (35 * 1024, 4096, 48, 160), (60 * 1024, 4096, 32, 160), (90 * 1024, 8192, 256, 512),
+    (160 * 1024, 8192, 256, 512),
+)  # fmt: skip
+"""MiB below which a GPU gets: chunk, largest decode graph, and the same with four tensor-parallel ranks or more."""
+LARGEST = (16_384, 512, 512)
+BIG_GPU_MIB, BIG_GPU_RESERVE_MIB, LEAST_TOKENS = 60 * 1024, 10_240, 2048
+MLA_GRAPHS_MIB, GRAPH_MIB, A2A_MIB, A2A_GRAPHS_MIB = 1536, 8, 2048, 1024
+A2A_WITH_GRAPHS = (None, "none", "deepep", "megamoe", "flashinfer")
+MULTIMODAL_WITH_GRAPHS = (
+    "Glm5Next", "Qwen3_5", "Qwen4Exp", "KimiK3", "KimiK25", "InternS2Mobius", "Muse", "MiniMaxM3", "Cohere2Vision",
+    "PaddleOCRVL",
+)  # fmt: skip
+"""Multimodal classes whose prefill runs in graphs."""
+VISION_DEFAULTS = {"KimiK3": (27, 1024)}
+"""Layers and width of the vision tower where the class itself says them and the config does not."""
+
+
+class Settled(NamedTuple):
+    """What a start settles by the memory of its GPU."""
+
+    fraction: float
+    chunk: int
+    decode_sizes: int
+    prefill_graphs: int
+    reserved_mib: float
+    why: str
+
+
+def settle_fraction(model: Architecture, args: ServerArgs, gpu_mib: int | None) -> Settled:
+    """The fraction, and what it follows from; ``gpu_mib`` is the total that nvidia-smi prints, None for no GPU."""
+    rules, ranks = rules_for(args.engine_version)[0], args.tp_size * args.pp_size
+    if gpu_mib is None:
+        return Settled(NO_GPU, args.chunked_prefill_size or LARGEST[0], 0, 0, 0.0, "no GPU is known")
+    chunk, sizes = by_memory(args, gpu_mib, rules)
+    decoding, prefilling = args.disaggregation_mode == "decode", args.disaggregation_mode == "prefill"
+    graphs = prefill_graphs(model, args, chunk, rules)
+    seeing = model.multimodal or model.architecture.startswith(tuple(VISION_DEFAULTS))
+    multimodal = seeing and not decoding and not args.language_model_only
+    if after_capture(model, args, chunk, rules):
+        reserved = 1536 + 1024 * ranks / 8
+        fraction = round((gpu_mib - reserved) / gpu_mib, 3) - (8 * 1024 / gpu_mib if multimodal else 0)
+        return Settled(fraction, chunk, sizes, graphs, reserved, "KV is sized after graphs are captured")
+    tokens = max(chunk if chunk > 0 else args.max_prefill_tokens, LEAST_TOKENS)
+    if decoding:
+        tokens = max((args.max_running_requests or sizes) * (args.draft_tokens or 1), LEAST_TOKENS)
+    reserved = 512 + 1.5 * tokens + 1024 * ranks / 8
+    decode_graphs = not args.disable_cuda_graph and not prefilling
+    if decode_graphs:
+        reserved += 2 * sizes
+    if args.enable_dp_attention and args.dp_size > 1 and not prefilling:
+        reserved += 3 * sizes * args.dp_size + (1.5 * sizes * args.dp_size if sizes > 300 else 0)
+    if graphs and not decoding:
+        reserved += MLA_GRAPHS_MIB if isinstance(model.attention, LatentKV) else GRAPH_MIB * graphs
+        if args.moe_a2a_backend == "deepep" and prefill_backend(model, args, rules) == "breakable":
+            reserved += A2A_GRAPHS_MIB
+    if gpu_mib > BIG_GPU_MIB:
+        reserved = max(reserved, BIG_GPU_RESERVE_MIB)
+    if args.moe_a2a_backend == "deepep" and decode_graphs:
+        reserved += A2A_MIB
+    reserved += _drafts_mib(args, rules)
+    fraction = round((gpu_mib - reserved) / gpu_mib, 3)
+    why = f"({gpu_mib:,} - {reserved:,g}) / {gpu_mib:,} MiB"
+    if multimodal:
+        factor = vision_factor(model)
+        fraction, why = fraction * (0.95 * factor), f"{why} x 0.95 x {factor:.3f} for images"
+    return Settled(fraction, chunk, sizes, graphs, reserved, why)
+
+
+def by_memory(args: ServerArgs, gpu_mib: int, rules: RuleSet) -> tuple[int, int]:
+    """The chunk and the largest decode graph: as given, else by the GPU; a default is no larger than the limit."""
+    chunk, few, many = next((row[1:] for row in BY_MEMORY if gpu_mib < row[0]), LARGEST)
+    chunk = args.chunked_prefill_size if args.chunked_prefill_size is not None else chunk
+    if args.cuda_graph_max_bs_decode is not None:
+        return chunk, args.cuda_graph_max_bs_decode
+    sizes = many if args.tp_size >= 4 else few
+    if rules.limit_lowers_graphs and args.max_running_requests is not None:
+        sizes = min(sizes, args.max_running_requests)
+    return chunk, sizes
+
+
+def prefill_backend(model: Architecture, args: ServerArgs, rules: RuleSet) -> str:
+    """How prefill runs: "breakable" or "full" graphs, or "" without any."""
+    if args.cuda_graph_backend_prefill is not None:
+        return "" if args.cuda_graph_backend_prefill == "disabled" else args.cuda_graph_backend_prefill
+    off = (
+        args.disable_cuda_graph
+        or args.disable_prefill_cuda_graph
+        or args.platform != "cuda"
+        or args.pp_size > 1
+        or args.dcp_size > 1
+        or args.enable_two_batch_overlap
+        or model.architecture.startswith("Kimi")
+        or (model.architecture.startswith("Glm5Next") and not rules.prefill_graphs_of_glm)
+        or args.moe_a2a_backend not in A2A_WITH_GRAPHS
+        or args.disaggregation_mode == "decode"
+    )
+    if off:
+        return ""
+    if model.architecture.startswith("Inkling"):
+        return "full"
+    return "" if model.multimodal and not model.architecture.startswith(MULTIMODAL_WITH_GRAPHS) else "breakable"
+
+
+def prefill_graphs(model: Architecture, args: ServerArgs, chunk: int, rules: RuleSet) -> int:
+    """How many sizes prefill is captured for; 0 where it runs without graphs."""
+    backend = prefill_backend(model, args, rules) if rules.prefill_graphs else ""
+    if not backend or chunk <= 0:
+        return 0
+    most = args.cuda_graph_max_bs_prefill
+    if most is None:
+        most = min(8192, chunk) if isinstance(model.attention, LatentKV) else chunk
+    if args.max_total_tokens is not None:
+        most = min(most, args.max_total_tokens)
+    if args.pp_size > 1:
+        most = min(most, 8192)
+    if args.moe_a2a_backend == "deepep" and backend == "breakable":
+        least = args.cuda_graph_max_bs_prefill or 2048
+        return len({-(-size // 8) * 8 for size in captured_sizes(min(most, least))})
+    return len(captured_sizes(most))
+
+
+def captured_sizes(most: int) -> list[int]:
+    """Tokens that prefill graphs are captured for: finely at first, and ever more coarsely."""
+    steps = ((4, 33, 4), (48, 257, 16), (288, 513, 32), (576, 1025, 64), (1280, 4097, 256), (4608, most + 1, 512))
+    sizes = (size for first, last, step in steps for size in range(first, last, step))
+    return list(takewhile(lambda size: size <= most, sizes))
+
+
+def vision_factor(model: Architecture) -> float:
+    """0.8 to 1.05: less for a vision tower that is larger than 24 layers of 1,024."""
+    own = next((sizes for name, sizes in VISION_DEFAULTS.items() if model.architecture.startswith(name)), (24, 1024))
+    config = _vision_config(model)
+    layers, width = config.get("num_hidden_layers", own[0]), config.get("hidden_size", own[1])
+    size = layers * width**2 / (24 * 1024**2) if isinstance(layers, int) and isinstance(width, int) else 1.0
+    return max(0.8, min(1.05, 1.0 - 0.1 * (size - 1)))
+
+
+def _vision_config(model: Architecture) -> Mapping[str, object]:
+    from hybridcalc.architecture.presets import shipped_config
+
+    config = model.config if model.config is not None else shipped_config(model.name)
+    found = config.get("vision_config")
+    return found if isinstance(found, Mapping) else {}
+
+
+def after_capture(model: Architecture, args: ServerArgs, chunk: int, rules: RuleSet) -> bool:
+    """Whether KV is sized after graphs are captured."""
+    return (
+        rules.after_capture
+        and is_set(args.env.get("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING"))
+        and args.platform == "cuda"
+        and args.dcp_size == 1
+        and not isinstance(model.attention, LatentKV)
+        and not args.enable_unified_memory
+        and (args.disaggregation_mode == "decode" or chunk > 0)
+    )
+
+
+def _drafts_mib(args: ServerArgs, rules: RuleSet) -> int:
+    """What early releases kept for a draft model."""
+    if not args.speculative or not rules.drafts_reserve_mib:
+        return 0
+    return 6144 if args.speculative_algorithm == "STANDALONE" else rules.drafts_reserve_mib
