@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
-from hybridcalc.bootlog.forms import Form
+from hybridcalc.bootlog.forms import Form, spelt
 from hybridcalc.bootlog.records import Found, Printed, Record, Value
+from hybridcalc.bootlog.tables import TableRow
 from hybridcalc.units import GIB, MIB
 
 MOST_RECORDS = 20_000
@@ -49,6 +50,7 @@ class Grammar:
     what starts another boot beside the forms that say so. ``of_draft``: the records of a boot that are a draft model's,
     by id. ``rehearsed``: kinds of lines that a boot printed of a rehearsal, once the record given is of the real thing;
     with None, those of a boot that is nothing else. ``workers``: names that all worker processes of a start share.
+    ``rows``: what is read in a table that somebody wrote.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Grammar:
     of_draft: Callable[[Boot], set[int]] | None = None
     rehearsed: Callable[[Boot, Record | None], tuple[str, ...]] | None = None
     workers: tuple[str, ...] = ()
+    rows: tuple[TableRow, ...] = ()
 
     @cached_property
     def kinds(self) -> dict[str, Form]:
@@ -77,6 +80,7 @@ class Grammar:
 
 
 _OOM = (("tried", "Tried to allocate {size}"),)
+_OOMS = rb"O(?=OMs?\b(?:(?!OOM)[^\n\v]|[\n\v](?![\n\v])){0,200}?" + spelt("to allocate") + rb")"
 COMMON = Grammar(
     "",
     "",
@@ -85,6 +89,7 @@ COMMON = Grammar(
         Form("oom", "HIP out of memory.", _OOM, 200, bare=True),
         Form("oom", "NPU out of memory.", _OOM, 200, bare=True),
         Form("oom", "XPU out of memory.", _OOM, 200, bare=True),
+        Form("oom", "OOMs ... trying to allocate N", (("tried", "to allocate {size}"),), 300, _OOMS, told=True),
         Form("gpu_fault", "Memory access fault by GPU", (("why", "Reason: {rest}"),), 300, bare=True, error=""),
         Form("gpu_fault", "an illegal memory access was encountered", (), 60),
     ),
@@ -319,6 +324,7 @@ class Figure(NamedTuple):
     value: Value
     rank: str
     line: int
+    told: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; what a size or number was printed as stands beside its value."""
@@ -327,7 +333,7 @@ class Figure(NamedTuple):
             entry |= {"text": self.value.text, "decimals": self.value.decimals}
             if self.value.unit_bytes > 1 and not self.name.endswith("_gb"):
                 entry["interval_bytes"] = [int(bound) for bound in self.value.interval]
-        return entry | {"rank": self.rank, "line": self.line}
+        return entry | {"rank": self.rank, "line": self.line} | ({"told": True} if self.told else {})
 
 
 def figures(boot: Boot) -> dict[str, Any]:
@@ -361,7 +367,7 @@ def figure_list(boot: Boot) -> list[Figure]:
             if name is None or name in named or (draft and name not in _OF_DRAFTS):
                 continue
             named.add(name)
-            said.append(Figure(f"draft_{name}" if draft else name, value, record.rank, record.line))
+            said.append(Figure(f"draft_{name}" if draft else name, value, record.rank, record.line, record.told))
     for figure, (value, record) in boot.serving.last_figures().items():
         if name := reported.get((record.kind, figure)):
             said.append(Figure(name, value, record.rank, record.line))

@@ -209,6 +209,8 @@ class Form(NamedTuple):
     ``if_zero``     the figure that is zero where the line says so
     ``aftermath``   what an engine ends with whatever it failed of: it counts only where nothing else says more
     ``moment``      when a failure behind it happened, in words
+
+    ``told`` is said of the form itself: its lines are somebody's sentences.
     """
 
     kind: str
@@ -229,6 +231,7 @@ class Form(NamedTuple):
     if_zero: str = ""
     aftermath: bool = False
     moment: str = ""
+    told: bool = False
 
     @property
     def opens(self) -> bytes:
@@ -321,7 +324,9 @@ class FormReader:
         rank = ""
         if prefix is not None and start - prefix.end() <= _NEAR_PREFIX:
             rank = rank_in(prefix[0]) or ""
-        return Found(start, max(last, start + 1), Record(engine, form.kind, tuple(figures), rank, number))
+        return Found(
+            start, max(last, start + 1), Record(engine, form.kind, tuple(figures), rank, number, told=form.told)
+        )
 
 
 def rank_in(bracket: bytes) -> str | None:

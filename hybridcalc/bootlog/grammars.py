@@ -18,6 +18,7 @@ from typing import NamedTuple
 from hybridcalc.bootlog.boots import COMMON, Boot, Find, Grammar, Needle
 from hybridcalc.bootlog.forms import FormReader
 from hybridcalc.bootlog.records import Record
+from hybridcalc.bootlog.tables import TableReader
 from hybridcalc.engines.engine import ENGINES, Row
 
 MOST_BOOTS = 1000
@@ -67,10 +68,11 @@ def sought() -> Sought:
 @lru_cache(maxsize=4)
 def _sought(grammars: tuple[Grammar, ...]) -> Sought:
     kinds = [(one.name, kind, form) for one in grammars for kind, form in one.kinds.items()]
+    tables = TableReader([(one.name, one.rows) for one in grammars])
     reader = FormReader([(one.name, one.forms, one.elsewhere) for one in grammars])
     return Sought(
         tuple(dict.fromkeys(needle for one in reversed(grammars) for needle in one.needles)),
-        (*(one.find for one in grammars if one.find is not None), reader.find),
+        (*(one.find for one in grammars if one.find is not None), reader.find, tables.find),
         tuple(literal for one in grammars for literal in one.samples),
         re.compile(b"|".join(one.fragments for one in grammars if one.fragments)),
         frozenset((engine, kind) for engine, kind, form in kinds if form.serving),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hybridcalc.bootlog.boots import Grammar
 from hybridcalc.bootlog.forms import CUT, IS, SPACE, Form, Labels, spelt
+from hybridcalc.bootlog.tables import COUNT, SIZE, TableRow
 
 if TYPE_CHECKING:
     from hybridcalc.bootlog.boots import Boot
@@ -120,6 +121,18 @@ FORMS = (
 )  # fmt: skip
 
 
+ROWS = (
+    TableRow("weights_buffer", rb"model weights|^weights", (("size", SIZE),)),
+    TableRow("kv_total", rb"^kv cache",
+             (("size", SIZE), ("cells", COUNT + rb" ?(?P<kilo>[Kk])? cells"),
+              ("layers", COUNT + rb" (?:attn |KV )?layers"), ("seqs", rb"(?P<figure>[0-9]{1,3})/[0-9]{1,3} seqs"),
+              ("streams", rb"/(?P<figure>[0-9]{1,3}) seqs"))),
+    TableRow("state_total", rb"recurrent state|rs buffer|ssm state",
+             (("size", SIZE), ("seqs", COUNT + rb" seqs?"), ("layers", COUNT + rb" layers"))),
+    TableRow("compute_buffer", rb"compute buffer", (("size", SIZE),)),
+)  # fmt: skip
+
+
 def starts_anew(boot: Boot, record: Record) -> bool:
     """Whether a model is loaded behind a KV buffer or a failure, or anything but smaller buffers behind a draft's."""
     if record.kind in ("loading", "weights_buffer") and any(boot.of(kind) for kind in _FAILED) and boot.errors:
@@ -153,4 +166,6 @@ def of_draft(boot: Boot) -> set[int]:
     return set() if opened is None else {id(record) for record in boot.statements[boot.place(opened) :]}
 
 
-GRAMMAR = Grammar("llama.cpp", "llama.cpp", FORMS, starts_anew=starts_anew, of_draft=of_draft, rehearsed=rehearsed)
+GRAMMAR = Grammar(
+    "llama.cpp", "llama.cpp", FORMS, starts_anew=starts_anew, of_draft=of_draft, rehearsed=rehearsed, rows=ROWS
+)

@@ -64,7 +64,7 @@ _LINE_PREFIX = re.compile(
       | [0-9]{1,7}(?:\t|[:-](?![0-9]))                              # cat -n, grep -n, srun --label
       | [\w./-]{1,200}\.(?:log|txt|out|err)[:-](?:[0-9]{1,7}[:-])?  # grep over files
       | (?![^|\n\v]{0,64}                                          # docker compose; a table's first cell is none
-           (?:size|state|tokens|max_|_len|mem|cache|mamba|usage|dtype|buffer|concurrency))
+           (?:size|state|tokens|max_|_len|mem|cache|mamba|usage|dtype|buffer|concurrency|eights|slots|pool))
         [A-Za-z][\w.-]{0,63}[\x20\t\0]{1,64}\|(?!\|)
       | [0-9]{4}-[0-9]{2}-[0-9]{2}[T\x20]%(clock)s(?:Z|[+-][0-9]{2}:?[0-9]{2})?[\x20\t]       # docker logs -t, kubectl
         (?:std(?:out|err)\x20[FP]\x20                               # containerd

@@ -58,8 +58,8 @@ class Record:
 
     ``engine`` is whose line it is, "" where any engine may print it; ``rank`` is the printed rank ("TP0",
     "DP1 TP0 EP0", or "" where none is named), ``line`` the line of the file it starts on, from 1, ``process`` the
-    process named in front of it ("EngineCore pid=90"), "" where none is. A form may have no figures: that it was
-    printed is what it says.
+    process named in front of it ("EngineCore pid=90"), "" where none is; ``told``: no engine printed it, somebody tells
+    it in a table or a sentence. A form may have no figures: that it was printed is what it says.
     """
 
     engine: str
@@ -68,6 +68,7 @@ class Record:
     rank: str
     line: int
     process: str = ""
+    told: bool = False
 
     def get(self, name: str) -> Value | None:
         """The figure ``name``, or None."""

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 from hybridcalc.bootlog import sglang_pools
 from hybridcalc.bootlog.boots import Grammar, Needle
 from hybridcalc.bootlog.forms import CUT, CUT_COUNT, SPACE, Form, spelt
+from hybridcalc.bootlog.forms import SIZE as SIZED
+from hybridcalc.bootlog.tables import COUNT, SIZE, TableRow
 
 if TYPE_CHECKING:
     from hybridcalc.bootlog.boots import Boot
@@ -116,6 +118,17 @@ FORMS = (
           ("max_mamba_cache_size", "max_mamba_cache_size={count}", "max_mamba_cache_size"),
           ("slots_per_request", ", {count} state slots per request", "slots_per_request")),
          300, error="", if_zero="max_running_requests"),
+    Form("state_pool", "max_mamba_cache_size=N, conv N GB + ssm N GB",
+         (("slots", "max_mamba_cache_size={count},", "max_mamba_cache_size"), ("conv", "conv {size}", "conv_gib"),
+          ("ssm", "ssm {size}", "ssm_gib")), 160,
+         spelt("max_mamba_cache_size=") + rb"(?=" + CUT_COUNT + SPACE + rb"," + SPACE + spelt("conv") + SPACE + SIZED
+         + rb".{0,12}" + spelt("ssm") + rb")", settled=True, told=True),
+    Form("capped", "caps max_running_requests to N at N state slots",
+         (("max_running_requests", "max_running_requests to {count} at", "max_running_requests"),
+          ("slots_per_request", "at {count} state", "slots_per_request")), 120,
+         spelt("caps max_running_requests to") + rb"(?=" + SPACE + CUT_COUNT + SPACE + spelt("at") + rb")", told=True),
+    Form("summary", "max running N -> N", (("max_running_requests", "-> {count}", "max_running_requests"),), 60,
+         spelt("max running") + SPACE + CUT_COUNT + SPACE + rb"(?=->)", told=True),
     Form("reduced", "max_running_requests was reduced",
          (("requested", "from the requested {count} to"), ("effective", "to {count} (per dp worker)")), 200),
     Form("hicache_kv", "hierarchical KV host pool:",
@@ -149,6 +162,18 @@ FORMS = (
     Form("running", "mamba num:", _RUNNING, 200),
     Form("ready", "The server is fired up", repeats=True, mark=True, settled=True, up=True, mends=True,
          moment="while serving"),
+)  # fmt: skip
+
+_SLOTS = rb"(?<![=:])(?P<figure>[0-9][0-9,]{0,11}) slots"
+_LIMIT = rb"^(?P<figure>[0-9]{1,9})\b"
+ROWS = (
+    TableRow("state_pool", rb"mamba (?:cache|pool|slots)|state (?:pool|slots)", (("slots", _SLOTS),)),
+    TableRow("state_pool", rb"max_mamba_cache_size", (("slots", _LIMIT),)),
+    TableRow("summary", rb"kv (?:pool|cache|tokens)|max_total_num_tokens",
+             (("max_total_num_tokens", COUNT + rb" tok(?:en)?s?\b"),), joined=True),
+    TableRow("capped", rb"is capped", (("max_running_requests", rb"(?:->|\xe2\x86\x92) ?(?P<figure>[0-9]{1,9})\b"),)),
+    TableRow("summary", rb"max[_ ]running", (("max_running_requests", _LIMIT),), joined=True),
+    TableRow("weights_loaded", rb"weights?\b.{0,20}(?:load|main|target)|^weights?$", (("usage", SIZE),)),
 )  # fmt: skip
 
 _REFUSALS = ("refused_hybrid", "refused_small", "refused_tokens", "refused_weights")
@@ -272,4 +297,5 @@ GRAMMAR = Grammar(
     (b"Decode batch", b"Prefill batch"),
     starts_anew,
     of_draft,
+    rows=ROWS,
 )

@@ -92,6 +92,12 @@ def diagnose(boots: Sequence[Boot], question: Question) -> Iterable[Diagnosis]:
             size = figure.value.text if isinstance(figure.value, Printed) else figure.value
             what = f"line {figure.line}: {figure.name} of {size} GiB is in no GPU"
             answer.find("HC106", what, "nothing is derived from it")
+        told = sorted({record.line for record in boot.statements if record.told})
+        if told:
+            lines = f"line {told[0]}" if len(told) == 1 else f"lines {told[0]} to {told[-1]}"
+            answer.find(
+                "HC117", f"{lines}: read from a table or a sentence that somebody wrote, not as an engine prints it"
+            )
         if boot.left_out:
             answer.find("HC104", f"{boot.left_out:,} lines of this boot are left out, beyond those that are held")
         launch = question.launch

@@ -35,6 +35,8 @@ RULES = (
     Rule("HC115", "note", "figures are per data-parallel worker", "Totals are times the workers.", _KCC),
     Rule("HC116", "note", "memory between weights and pools does not add up to the cent",
          "Loaders free temporaries, or other tensors are allocated between the lines.", ""),
+    Rule("HC117", "note", "figures that somebody tells",
+         "A figure with its label beside it is read in a table or a sentence too; it may be rounded.", ""),
     Rule("HC120", "error", "no memory for the state pool", "rest x r / (1 + r) holds less than one slot.", _KCC),
     Rule("HC121", "error", "slots serve no request", "K // S is zero.", _KCC),
     Rule("HC122", "error", "no memory for KV", "Weights, states and slack leave nothing for tokens.", _KCC),

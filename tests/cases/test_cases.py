@@ -14,8 +14,6 @@ from command_line import Ran, run
 HOME = Path(__file__).resolve().parent.parent / "data" / "cases"
 CASES: list[dict[str, Any]] = yaml.safe_load((HOME / "cases.yaml").read_text(encoding="utf-8"))
 WRONG = """
-table-1
-table-2
 flash-next-1
 flash-next-2
 table-falls-apart-1

@@ -1,0 +1,61 @@
+"""Tables and sentences that people write of a boot: a column is a boot, a label beside a figure makes it one."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from hybridcalc.bootlog import scan
+from hybridcalc.bootlog.boots import figure_list, figures
+from hybridcalc.bootlog.grammars import assemble
+
+
+def boots(text: str) -> list[dict[str, Any]]:
+    return [figures(boot) for boot in assemble(scan(io.BytesIO(text.encode()))).boots]
+
+
+def table(*rows: str) -> str:
+    columns = rows[0].count("|") - 1
+    return "\n".join([rows[0], "|---" * columns + "|", *rows[1:], ""])
+
+
+def test_a_column_is_a_boot() -> None:
+    rows = ("| mamba cache | 28 slots | **143** slots |", "| KV pool | 137,408 tok | 715 136 tok |")
+    text = table("| | before | after |", *rows, "| max running requests | 5 | 16 (as asked for) |")
+    assert boots(text) == [
+        {"max_mamba_cache_size": 28, "max_running_requests": 5, "max_total_num_tokens": 137_408},
+        {"max_mamba_cache_size": 143, "max_running_requests": 16, "max_total_num_tokens": 715_136},
+    ]
+
+
+def test_sizes_and_counts_of_llama_cpp() -> None:
+    """1 024 MiB over 2 x 32 x 1,024 cells, as the label says."""
+    text = table(
+        "| Component | Size |",
+        "| KV cache (32 K cells, 8 layers, 2/2 seqs) | 1 024 MiB |",
+        "| Recurrent state | 50.25 MiB |",
+    )
+    assert boots(text) == [{"kv_mib": 1024.0, "kv_cells": 32_768, "kv_layers": 8, "rs_mib": 50.25}]
+
+
+def test_what_is_told_is_marked() -> None:
+    text = table("| | a |", "| mamba cache | 28 slots |", "| KV pool | 137,408 tokens |")
+    [boot] = assemble(scan(io.BytesIO(text.encode()))).boots
+    assert {figure.told for figure in figure_list(boot)} == {True}
+
+
+def test_one_row_and_other_tables_are_none() -> None:
+    assert boots(table("| | a |", "| KV pool | 137,408 tokens |")) == []
+    assert boots(table("| flag | meaning |", "| --tp | ranks |", "| mamba cache | where states live |")) == []
+    assert boots("| mamba cache | 28 slots |\n| KV pool | 137,408 tokens |\n") == []  # no rule under a heading
+
+
+def test_sentences_with_labels() -> None:
+    text = (
+        "It has `max_mamba_cache_size=8, conv 0.01 GB + ssm 0.30 GB`, "
+        "which caps `max_running_requests` to 1 at 5 state-slots.\n"
+    )
+    assert boots(text) == [
+        {"max_mamba_cache_size": 8, "conv_gib": 0.01, "ssm_gib": 0.3, "max_running_requests": 1, "slots_per_request": 5}
+    ]
+    assert boots("set max_mamba_cache_size=8 and see\n") == []
