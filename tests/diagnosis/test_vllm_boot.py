@@ -173,7 +173,7 @@ def test_a_traceback_behind_prefixes_is_quoted() -> None:
 
 @pytest.mark.parametrize("kernel", ["triton", "flashinfer"])
 def test_the_kernel_of_gdn_is_the_one_that_the_log_names(kernel: str) -> None:
-    """0.33: FlashInfer takes a checkpoint block and its grid, Triton does not; nothing of the launch line says which."""
+    """0.33: FlashInfer takes a checkpoint block and its grid, Triton none; nothing of the launch line says which."""
     args = vllm.EngineArgs(engine_version="0.33.0", max_model_len=8192, max_num_seqs=8, gdn_prefill_backend=kernel)
     plan = vllm.plan(load_model("qwen3.6-35b-a3b"), args, available_bytes=40 * 2**30)
     name = {"triton": "Triton/FLA", "flashinfer": "FlashInfer"}[kernel]
