@@ -1,7 +1,6 @@
 """``hybridcalc ratio``: r* and what to set."""
 
-from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +10,9 @@ from hybridcalc.engines.engine import ENGINES, offered
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding, at_or_above
 from hybridcalc.units import MOST_SLOTS
+
+if TYPE_CHECKING:
+    from hybridcalc.steps import View
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -80,7 +82,11 @@ def ratio(
     else:
         room = offered(ENGINES.room(engine.name, "diagnosis", "ratio"), "ratio --log", engine.title)
         answer, findings = room.balance_log(log, architecture, args, workload, rest_gib=rest_gib)
-    view = partial(engine.part("balance_view").balance_view, answer, findings, architecture, args)
+
+    def view() -> "View":
+        found: View = engine.part("balance_view").balance_view(answer, findings, architecture, args)
+        return found
+
     document: dict[str, Any] = {"findings": [finding.to_dict() for finding in findings]}
     answers.show("ratio", asked_for, view, lambda: answer.to_dict() | document)
     if at_or_above(findings, severity):

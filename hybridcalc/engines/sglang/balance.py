@@ -89,16 +89,16 @@ class Balance(NamedTuple):
             "state_bytes_per_slot": round(constants.state_bytes),
             "conv_bytes_per_slot": round(constants.conv_bytes),
             "ssm_bytes_per_slot": round(constants.ssm_bytes),
-            "kv_bytes_per_token": round(constants.kv_bytes_per_token),
+            "kv_bytes_per_token": round(constants.kv_bytes_per_token) + self.draft_kv_bytes_per_token,
             "constants_from": constants.origin,
             "pin": {"concurrency": self.pin_concurrency, "max_mamba_cache_size": self.pin_slots},
         }
-        for name, bounds in (
-            ("state_bytes_per_slot", constants.state_range),
-            ("kv_bytes_per_token", constants.kv_range),
+        for name, bounds, more in (
+            ("state_bytes_per_slot", constants.state_range, 0),
+            ("kv_bytes_per_token", constants.kv_range, self.draft_kv_bytes_per_token),
         ):
             if bounds is not None:
-                document[f"{name}_range"] = [float(bounds[0]), float(bounds[1])]
+                document[f"{name}_range"] = [float(bound + more) for bound in bounds]
         if today is not None:
             document["clamp"] = {"rest_gib": self.rest_gib} | today.to_dict()
         document["settings"] = [{"label": s.label, "flags": s.flags} | s.to_dict() for s in self.settings]
@@ -123,6 +123,11 @@ class _Question(NamedTuple):
     rest_gib: float | None
     observed: Observed | None
     evaluate: "Evaluate | None"
+
+    @property
+    def kv_bytes_per_token(self) -> int | Fraction:
+        """Bytes of a token on one rank, draft included."""
+        return self.constants.kv_bytes_per_token + self.draft_kv
 
     @property
     def length(self) -> Fraction:
@@ -261,7 +266,7 @@ def _answer(question: _Question, notes: list[str]) -> Balance:
         model=question.model,
         engine_version=question.rules.version,
         ratio=question.ratio,
-        token_equiv=token_equiv(question.constants.state_bytes, question.constants.kv_bytes_per_token),
+        token_equiv=token_equiv(question.constants.state_bytes, question.kv_bytes_per_token),
         slots=question.slots,
         strategy=question.strategy,
         draft_states=question.draft_states,
@@ -332,9 +337,9 @@ def _steps(question: _Question, pinned: int, pin_slots: int) -> list[Step]:
         ),
         Step(
             "token_equiv",
-            "state / kv",
-            f"{_plain(state)} / {_plain(kv)}",
-            token_equiv(state, kv),
+            "state / (kv + draft kv)" if question.draft_kv else "state / kv",
+            f"{_plain(state)} / " + (f"({_plain(kv)} + {question.draft_kv:,})" if question.draft_kv else _plain(kv)),
+            token_equiv(state, question.kv_bytes_per_token),
             "tokens",
             "docs/formulas.md, token_equiv",
         ),

@@ -1,6 +1,7 @@
 """What a balanced ratio comes to, for people: what to set, what today's flags do, figures, pictures, what to try."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,12 @@ def _figures(answer: Balance) -> list[tuple[str, str, str, str]]:
     rows = [
         ("state per slot", f"{round(state):,} B", format_bytes(state), constants.state_why),
         ("KV per token", f"{round(kv):,} B", format_bytes(kv), constants.kv_why),
-        ("token_equiv", f"{equal:,.2f}", "tokens", "of KV that one state slot weighs"),
+        (
+            "token_equiv",
+            f"{equal:,.2f}",
+            "tokens",
+            "of KV that one state slot weighs" + (", draft included" if answer.draft_kv_bytes_per_token else ""),
+        ),
         ("slots per request", f"{answer.slots.count}", "slots", answer.slots.reason),
     ]
     if answer.draft_states:
@@ -71,7 +77,7 @@ def _figures(answer: Balance) -> list[tuple[str, str, str, str]]:
         rows.append(("draft KV per token", f"{draft:,} B", format_bytes(draft), "not divided by context parallelism"))
     if answer.dcp_size > 1:
         rows.append(("context parallel", f"{answer.dcp_size}", "ranks", "share a sequence's KV, not its state"))
-    crossover = ceil(answer.token_equiv * answer.dcp_size)
+    crossover = ceil(Fraction(state) / (Fraction(kv) / answer.dcp_size + answer.draft_kv_bytes_per_token))
     rows.append(("crossover at", f"{crossover:,}", "tokens", "from there on KV outweighs one state"))
     return rows
 
