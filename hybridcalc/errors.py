@@ -129,9 +129,11 @@ class UnknownFamily(NotModelled):
 class ShardingError(HybridcalcError):
     """A tensor-parallel size that does not divide what it must divide.
 
-    ``total`` is the number the engine tries to divide (it names it in its own assertion), ``parts`` the divisor.
+    ``total`` is the number the engine tries to divide (it names it in its own assertion), ``parts`` the divisor. The
+    question is clear and the answer is no: exit code 1.
     """
 
+    exit_code = 1
     kind = "sharding"
 
     def __init__(self, message: str, *, total: int, parts: int, fix: str = "") -> None:

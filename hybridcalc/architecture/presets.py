@@ -195,9 +195,24 @@ def _attention(fields: dict[str, Any] | None) -> AttentionKV | None:
     return GroupedQueryKV(fields["kv_heads"], fields["head_dim"], fields.get("v_head_dim") or fields["head_dim"])
 
 
+def _from_adapter(path: Path) -> Architecture:
+    """The model that a LoRA adapter is for: it has the caches, the adapter adds none."""
+    where = printable(str(path), LONGEST_SHOWN)
+    with path.open("rb") as stream:
+        base = _parsed(_read_bounded(stream, where), where).get("base_model_name_or_path")
+    if not isinstance(base, str) or not base.strip():
+        raise InputError(f"{where}: an adapter that names no base model", fix="name the model that it is for")
+    if (Path(base) / path.name).exists():
+        raise InputError(f"{where}: its base {quoted(base)} is an adapter itself", fix="name the model that it is for")
+    model = load_model(base)
+    return model._replace(reading=f"an adapter of {printable(base, LONGEST_SHOWN)}, which has the caches")
+
+
 def _from_path(path: Path, *, name: str | None = None) -> Architecture:
     if path.is_dir():
-        path = path / "config.json"
+        adapter, path = path / "adapter_config.json", path / "config.json"
+        if not path.exists() and adapter.is_file():
+            return _from_adapter(adapter)
     where = printable(str(path), LONGEST_SHOWN)
     try:
         path.stat()

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from hybridcalc.errors import HybridcalcError
+from hybridcalc.errors import HybridcalcError, InputError, quoted
 
 COMMANDS = {
     "plan": "what SGLang or vLLM will allocate, clamp and refuse, and which flags serve better",
@@ -54,6 +54,16 @@ class LazyGroup(TyperGroup):
         command = get_command(import_module(f"hybridcalc.cli.{cmd_name}").app)
         command.name = cmd_name
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first argument names. Raises InputError with the nearest one."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0][:40], COMMANDS, n=1)
+            fix = f"did you mean `hybridcalc {near[0]}`?" if near else "see `hybridcalc --help`"
+            raise InputError(f"no command {quoted(args[0])}", fix=fix)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The help page's list of commands, without importing one."""

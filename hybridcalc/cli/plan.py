@@ -14,7 +14,7 @@ from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.engine import Engine, offered
-from hybridcalc.engines.view import comparison_view, plan_view, refusal_view
+from hybridcalc.engines.view import comparison_view, plan_view, refusal_view, serves
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import at_or_above
 from hybridcalc.units import MOST_SLOTS
@@ -189,8 +189,9 @@ def _document(engine: Engine, side: Side) -> dict[str, Any]:
 
 
 def _compare(engine: Engine, sides: list[Side], asked_for: answers.Wanted) -> None:
-    """Several plans side by side; exits with 1 when one of them does not start."""
-    started = sum(not isinstance(side.answer, Refusal) for side in sides)
+    """Several plans side by side; exits with 1 when one of them does not start, or none serves what is wanted."""
+    plans_made = [side.answer for side in sides if not isinstance(side.answer, Refusal)]
+    started = len(plans_made)
     title, plans = f"{sides[0].model.name} on {engine.title}", [(side.flags, side.answer) for side in sides]
     answers.show(
         "plan",
@@ -198,7 +199,7 @@ def _compare(engine: Engine, sides: list[Side], asked_for: answers.Wanted) -> No
         partial(comparison_view, engine, title, plans),
         lambda: {"compare": [{"flags": side.flags} | _document(engine, side) for side in sides]},
     )
-    if started < len(sides):
+    if started < len(sides) or not any(serves(plan) for plan in plans_made):
         raise typer.Exit(1)
 
 

@@ -76,7 +76,7 @@ def ratio(
     workload = Workload.at(options.tokens("-L", length) or 0, concurrency=concurrency)
     rest_gib = options.gib("--rest", rest)
     findings: tuple[Finding, ...] = ()
-    architecture = options.model(model) if model else None
+    architecture = options.model(model) if model is not None else None
     if log is None:
         answer = engine.offered("balance", "ratio").balance_model(architecture, args, workload, rest_gib=rest_gib)
     else:

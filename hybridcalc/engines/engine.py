@@ -63,6 +63,10 @@ class Answer(Protocol):
         """Requests of the workload that run at once in one attention worker or replica."""
 
     @property
+    def workers(self) -> int:
+        """Attention workers, or replicas, of the whole deployment."""
+
+    @property
     def binding(self) -> str:
         """What caps them."""
 

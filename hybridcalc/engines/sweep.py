@@ -245,10 +245,18 @@ def _range(text: str, values: str) -> tuple[str, ...]:
         raise InputError(f"--sweep {quoted(text)} is no range of numbers", fix="write NAME=low:high:step") from None
     if not (low.is_finite() and high.is_finite() and step.is_finite()) or step <= 0 or high < low:
         raise InputError(f"--sweep {quoted(text)} goes nowhere", fix="low <= high and a step above 0")
-    if max(-low, high, step) > LARGEST_VALUE or step < 1 / LARGEST_VALUE or high - low >= step * MOST_POINTS:
+    if min(_exponent(value) for value in (low, high, step)) < -LARGEST_VALUE.adjusted():
+        raise InputError(f"--sweep {quoted(text)} has too many digits", fix="write NAME=low:high:step")
+    if max(-low, high, step) > LARGEST_VALUE or high - low >= step * MOST_POINTS:
         raise InputError(f"--sweep {quoted(text)} has too many steps", fix=f"at most {MOST_POINTS:,}")
     count = int((high - low) / step) + 1
     return tuple(f"{(low + step * i).normalize():f}" for i in range(count))
+
+
+def _exponent(value: Decimal) -> int:
+    """The place of the last digit that a number is written with."""
+    exponent = value.as_tuple().exponent
+    return exponent if isinstance(exponent, int) else 0
 
 
 def _gib(name: str, text: str) -> float:

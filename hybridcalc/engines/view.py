@@ -84,6 +84,11 @@ def between(low: int, high: int) -> str:
     return "" if low == high else f" ({min(low, high):,}..{max(low, high):,})"
 
 
+def each(plan: Answer, worker: str) -> str:
+    """How many of the requests one of several workers or replicas runs; empty where there is one."""
+    return f", {plan.concurrency:,} on each of {plan.workers} {worker}s" if plan.workers > 1 else ""
+
+
 def plan_view(engine: Engine, plan: Answer, remarks: Sequence[str] = ()) -> View:
     """The whole answer; ``remarks`` are said before the plan's own notes."""
     facts = facts_of(engine)
@@ -162,6 +167,12 @@ def refusal_view(title: str, refusal: Refusal, remarks: Sequence[str]) -> View:
     )
 
 
+def serves(plan: Answer) -> bool:
+    """Whether a plan runs the requests that are wanted, one at least where a length is given."""
+    wanted = plan.workload.wanted or (1 if plan.workload.mean_length is not None else 0)
+    return plan.requests >= wanted
+
+
 def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answer | Refusal]]) -> View:
     """Plans side by side, the first as given: the same rows, and what changes."""
     facts = facts_of(engine)
@@ -174,16 +185,19 @@ def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answe
         for name in dict.fromkeys(name for cells in columns for name in cells)
     )
     told = (f"{letter}: {flags}" for letter, (flags, _) in zip(letters, sides[1:], strict=True))
-    refused = (
+    said = [
         f"{label}: {side.rule} {side.message}"
         for label, (_, side) in zip(labels, sides, strict=True)
         if isinstance(side, Refusal)
-    )
+    ]
+    wanted = next((plan.workload.wanted for _, plan in started), None)
+    if wanted is not None and not any(serves(plan) for _, plan in started):
+        said.append(f"{requests_text(wanted)} {'is' if wanted == 1 else 'are'} wanted: none of these serves as many")
     return View(
         title,
         f"{len(sides)} settings side by side",
         "; ".join((labels[0], *told)),
         tables=(Table("Side by side", ("", *labels, ""), rows, tuple(range(1, len(sides) + 1))),),
-        notes=tuple(refused),
+        notes=tuple(said),
         pictures={"compare": lambda: comparison_picture(started)},
     )

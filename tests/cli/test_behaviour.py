@@ -20,9 +20,6 @@ BAD = {
     "unknown model": (("ratio", "kimi-k4", "-L", "9216"),
                       "error: no model 'kimi-k4'\n"
                       "       nearest: kimi-k3, kimi-linear-48b-a3b; or give a config.json or its folder\n"),
-    "tp that does not divide": (("ratio", "kimi-k3", "--tp", "5", "-L", "9216"),
-                                "error: --tp 5 does not divide 96 KDA heads\n"
-                                "       1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96 do\n"),
     "no length": (("ratio", "kimi-k3"),
                   "error: ratio needs the tokens a request holds\n       add -L TOKENS, for example -L 8k\n"),
     "neither model nor log": (("ratio", "-L", "8k"),
@@ -44,7 +41,8 @@ BAD = {
     "D without an algorithm": (("ratio", "kimi-k3", "-L", "8k", "--speculative-num-draft-tokens", "4"),
                                "error: --speculative-num-draft-tokens has no effect alone\n"
                                "       add --speculative-algorithm NAME\n"),
-    "unknown command": (("ration",), "error: no such command 'ration'.\n       see `hybridcalc --help`\n"),
+    "unknown command": (("ration",), "error: no command 'ration'\n       did you mean `hybridcalc ratio`?\n"),
+    "no command like it": (("xyzzy",), "error: no command 'xyzzy'\n       see `hybridcalc --help`\n"),
     "no KV to balance": (("ratio", "falcon-mamba-7b", "-L", "8k"),
                          "error: falcon-mamba-7b has no attention layer: "
                          "there is no growing KV to balance the state against\n"
@@ -66,6 +64,11 @@ def test_flags_the_engine_refuses_are_exit_1() -> None:
     assert ran.err == (
         "error: extra_buffer_lazy needs the overlap scheduler\n"
         "       drop --disable-overlap-schedule, or use --mamba-radix-cache-strategy extra_buffer\n"
+    )
+    ran = run("ratio", "kimi-k3", "--tp", "5", "-L", "9216")
+    assert ran.code == 1
+    assert ran.err == (
+        "error: --tp 5 does not divide 96 KDA heads\n       1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96 do\n"
     )
 
 

@@ -31,11 +31,14 @@ LAZY = "extra_buffer_lazy"
 
 
 def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
-    wanted = plan.workload.wanted
-    if not plan.sized:
+    wanted, length = plan.workload.wanted, plan.workload.mean_length
+    if not plan.sized or (wanted is None and length is not None and any(_explicit_slots(plan))):
         yield from _explicit_slots(plan)
     elif wanted is not None:
-        yield from _short_of(plan, wanted, f"{wanted:,} requests are wanted")
+        replicas = plan.workers // plan.args.attn_dp_size
+        yield from _short_of(plan, wanted, f"{requests_text(wanted)} {'is' if wanted == 1 else 'are'} wanted", replicas)
+    elif length is not None:
+        yield from _short_of(plan, 1, f"a request holds {plan.workload.describe()}")
 
 
 def _explicit_slots(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -88,16 +91,19 @@ def _allowed_needs(plan: Figures) -> Needs | None:
 
 
 def _fewer_than_allowed(plan: Figures) -> Iterator[tuple[str, str]]:
-    allowed = plan.args.max_running_requests
-    if allowed is not None and plan.workload.wanted is None:
+    allowed, asked = plan.args.max_running_requests, plan.workload
+    told = asked.mean_length is not None and (not plan.requests or any(_explicit_slots(plan)))  # by HC002
+    if allowed is not None and asked.wanted is None and not told:
         yield from _short_of(plan, allowed, f"--max-running-requests is {allowed:,}")
 
 
-def _short_of(plan: Figures, wanted: int, text: str) -> Iterator[tuple[str, str]]:
+def _short_of(plan: Figures, wanted: int, text: str, replicas: int = 1) -> Iterator[tuple[str, str]]:
+    """Fewer run than are wanted, over all attention workers of so many replicas."""
     dp = plan.args.attn_dp_size
-    running = plan.concurrency * dp
+    running = plan.concurrency * dp * replicas
     if running >= wanted:
         return
+    wanted = -(-wanted // replicas)
     held = {
         "state": f"{plan.max_mamba_cache_size:,} slots // {plan.slots_per_request} admit"
         f" {plan.capacity.state_requests:,}",
@@ -107,8 +113,11 @@ def _short_of(plan: Figures, wanted: int, text: str) -> Iterator[tuple[str, str]
     if plan.workload.mean_length is not None:
         each = plan.fixed_bytes_per_request + plan.marginal_bytes_per_token * plan.workload.mean_length
         needs = (-(-wanted // dp) * each + plan.ready.stage_slot_bytes) / GIB
-        held += f"; {wanted:,} take {float(needs):,.1f} of the {plan.rest.likely_gib:,.1f} GiB"
-    yield f"{text}, {running:,} run: {held}", _way_to(plan, wanted, dp)
+        takes = "takes" if wanted == 1 else "take"
+        held += f"; {wanted:,} {takes} {float(needs):,.1f} of the {plan.rest.likely_gib:,.1f} GiB"
+    held += f"; each of {replicas} replicas" if replicas > 1 else ""
+    runs = "none runs" if not running else f"{running:,} run{'s' if running == 1 else ''}"
+    yield f"{text}, {runs}: {held}", _way_to(plan, wanted, dp)
 
 
 def _way_to(plan: Figures, wanted: int, dp: int) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.server_plan import Plan
-from hybridcalc.engines.view import between, memory_figure
+from hybridcalc.engines.view import between, each, memory_figure
 from hybridcalc.units import format_bytes
 
 if TYPE_CHECKING:
@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 
 def verdict(plan: Plan) -> tuple[str, str]:
     """What the plan comes to: the headline, and what it means."""
-    capacity, dp = plan.capacity, plan.args.attn_dp_size
-    per = " a worker" if dp > 1 else ""
-    count = f"{requests_text(plan.concurrency)}{per}"
+    capacity, count = plan.capacity, requests_text(plan.requests)
     binds = {"state": "the state pool binds", "kv": "KV binds", "limit": "the request limit binds"}[plan.binding]
     if plan.workload.mean_length is None:
-        return count, f"{binds}; {plan.logical_token_capacity:,} KV tokens"
+        return count, f"{binds}{each(plan, 'worker')}; {plan.logical_token_capacity:,} KV tokens"
     idle = "KV" if plan.binding == "state" else "state slots"
-    text = f"of {plan.workload.describe()}: {binds}"
+    text = f"of {plan.workload.describe()}{each(plan, 'worker')}: {binds}"
     if plan.binding != "limit" and capacity.idle_percent >= 1:
         text += f", {min(capacity.idle_percent, 99.9):.0f} % of the {idle} idle"
     return count, text
@@ -77,12 +75,12 @@ def cells(plan: Plan) -> dict[str, str]:
     }
     if plan.workload.mean_length is not None:
         found |= {
-            "requests at once": f"{plan.concurrency:,}",
+            "requests at once": f"{plan.requests:,}",
             "binds": plan.binding,
             "the other pool idles": f"{plan.capacity.idle_percent:.0f} %",
         }
         if plan.balanced is not None:
-            best = max(plan.concurrency, plan.balanced.requests)
+            best = max(plan.concurrency, plan.balanced.requests) * plan.workers
             found["at the best ratio"] = f"{best:,}"
     return found
 

@@ -196,24 +196,27 @@ def _too_long(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _fewer_than_wanted(plan: Figures) -> Iterator[tuple[str, str]]:
-    wanted = plan.workload.wanted
-    if wanted is None or plan.concurrency >= wanted or plan.binding == "context":
+    """Fewer run than are wanted, over all replicas; without a number, none of the length that is asked for."""
+    wanted = plan.workload.wanted or (1 if plan.workload.mean_length is not None else 0)
+    if plan.requests >= wanted or plan.binding == "context":
         return
-    fits, seqs = plan.running.fits, plan.args.seqs
-    fix: str = Write("--max-num-seqs", wanted)
-    if fits >= wanted:
+    fits, seqs, each = plan.running.fits, plan.args.seqs, -(-wanted // plan.workers)
+    fix: str = Write("--max-num-seqs", each)
+    if fits >= each:
         text = f"max_num_seqs is {seqs:,}"
     else:
         text = f"{plan.usable_blocks:,} blocks hold {fits:,} x {float(plan.running.blocks_each):,.4g}"
         text += f", and max_num_seqs is {seqs:,}" if plan.binding == "limit" else ""
         fix = _flags_that_reach(plan, wanted)
-    yield f"{wanted:,} requests are wanted, {plan.concurrency:,} run: {text}", fix
+    text += f"; each of {plan.workers} replicas" if plan.workers > 1 else ""
+    runs = "none runs" if not plan.requests else f"{plan.requests:,} run{'s' if plan.requests == 1 else ''}"
+    yield f"{requests_text(wanted)} {'is' if wanted == 1 else 'are'} wanted, {runs}: {text}", fix
 
 
 def _flags_that_reach(plan: Figures, wanted: int) -> str:
-    """What to write so that ``wanted`` requests run; no flag that falls short is named."""
-    enough = (s.flags for s in plan.suggestions if s.flags.startswith("--") and s.after >= wanted)
-    best = next(enough, None)
+    """What to write so that ``wanted`` requests run, the fewest changes; no flag that falls short is named."""
+    enough = [s.flags for s in plan.suggestions if s.flags.startswith("--") and s.after >= wanted]
+    best = min(enough, key=lambda flags: flags.count("--"), default=None)
     return Write.flags(best) if best is not None else "use more memory, or shorten the requests"
 
 

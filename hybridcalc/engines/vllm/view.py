@@ -5,7 +5,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from hybridcalc.deployment import requests_text
-from hybridcalc.engines.view import between, memory_figure
+from hybridcalc.engines.view import between, each, memory_figure
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.server_plan import Plan, tokens_in_words
 from hybridcalc.units import format_bytes
@@ -23,11 +23,12 @@ def verdict(plan: Plan) -> tuple[str, str]:
         "context": f"longer than max_model_len {plan.max_model_len:,}",
     }[plan.binding]
     if plan.workload.mean_length is None:
-        return requests_text(plan.concurrency), f"of {plan.max_model_len:,} tokens (max_model_len): {binds}"
-    text = f"of {plan.workload.describe()}: {binds}"
+        length = f"{plan.max_model_len:,} tokens (max_model_len)"
+        return requests_text(plan.requests), f"of {length}{each(plan, 'replica')}: {binds}"
+    text = f"of {plan.workload.describe()}{each(plan, 'replica')}: {binds}"
     if plan.running.idle_percent >= 1:
         text += f", {min(plan.running.idle_percent, 99.9):.0f} % of the blocks idle"
-    return requests_text(plan.concurrency), text
+    return requests_text(plan.requests), text
 
 
 def figures(plan: Plan) -> list[tuple[str, str, str, str]]:
@@ -121,7 +122,7 @@ def cells(plan: Plan) -> dict[str, str]:
         "and each token": format_bytes(ceil(plan.marginal_bytes_per_token)),
     }
     if plan.workload.mean_length is not None:
-        found |= {"requests at once": f"{plan.concurrency:,}", "binds": plan.binding}
+        found |= {"requests at once": f"{plan.requests:,}", "binds": plan.binding}
     if plan.prefix is not None:
         found["reused of a prefix"] = f"{plan.prefix.reused:,} tokens"
     return found
