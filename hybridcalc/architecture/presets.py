@@ -138,13 +138,15 @@ def load_model(name_or_path: str) -> Architecture:
         if os.sep in name_or_path and os.path.lexists(path / "config.json"):  # as the engines do: a local folder wins
             return _from_path(path)
         found = find_preset(name_or_path)
-        if found is not None:
+        if found is not None and not (found[1] and _may_fetch(name_or_path)):
             return from_preset(shipped_presets()[found[0]], reading=found[1], asked=name_or_path.strip())
         if os.path.lexists(path):
             return _from_path(path)
         cached = _in_hub_cache(name_or_path)
         if cached is not None:
             return _from_path(cached, name=name_or_path)
+        if _may_fetch(name_or_path):
+            return _fetched(name_or_path)
     except OSError as error:
         raise InputError(
             f"{printable(name_or_path, LONGEST_SHOWN)}: {(error.strerror or 'cannot be read').lower()}"
@@ -317,12 +319,30 @@ def _commit(path: Path) -> str | None:
     return commit.decode() if len(text) <= LONGEST_COMMIT and re.fullmatch(rb"[0-9a-fA-F]+", commit) else None
 
 
+def _may_fetch(name: str) -> bool:
+    """Whether a name may be looked up on the Hub: an id, where downloads are allowed."""
+    if not os.environ.get("HYBRIDCALC_DOWNLOAD") or "/" not in name:
+        return False
+    from hybridcalc.architecture.hub import ID, wanted
+
+    return wanted() and ID.fullmatch(name) is not None and ".." not in name
+
+
+def _fetched(name: str) -> Architecture:
+    from hybridcalc.architecture.hub import fetch
+
+    path, sizes = fetch(name)
+    model = _from_path(path, name=name)
+    return model._replace(config=Config({**(model.config or {}), "checkpoint_sizes": sizes})) if sizes else model
+
+
 def _not_found(name: str) -> ModelNotFound:
     import difflib
 
     ids = _ids_by_alias()
     near = dict.fromkeys(ids[alias] for alias in difflib.get_close_matches(name.lower()[:80], ids, n=6, cutoff=0.5))
     nearest = f"nearest: {', '.join(list(near)[:3])}" if near else "`hybridcalc models` lists the presets"
+    or_fetched = ", or add --download" if "/" in name else ""
     return ModelNotFound(
-        f"no model {quoted(name, LONGEST_SHOWN)}", fix=f"{nearest}; or give a config.json or its folder"
+        f"no model {quoted(name, LONGEST_SHOWN)}", fix=f"{nearest}; or give a config.json or its folder{or_fetched}"
     )

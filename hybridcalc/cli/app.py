@@ -81,7 +81,8 @@ def _root(
 ) -> None:
     """How an LLM server splits GPU memory between recurrent state and KV cache, to the byte.
 
-    Sizes take 80GiB, 80GB, 143771MiB or plain bytes; token counts 9216, 8k (8,192) or 1M. --debug shows tracebacks.
+    Sizes take 80GiB, 80GB, 143771MiB or plain bytes; token counts 9216, 8k (8,192) or 1M. --debug shows tracebacks,
+    --download fetches the config of a model that is only on the Hugging Face Hub.
     """
     if version:
         from hybridcalc import __version__
@@ -131,7 +132,13 @@ def main() -> NoReturn:
 
 
 def execute(arguments: list[str]) -> int:
-    """Run one command line and report what goes wrong; the exit code. ``--debug`` lets the exception through."""
+    """Run one command line and report what goes wrong; the exit code. ``--debug`` lets the exception through,
+    ``--download`` (before a launch line) lets models be fetched.
+    """
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--download" in own:
+        os.environ["HYBRIDCALC_DOWNLOAD"] = "1"
+        arguments = [*(word for word in own if word != "--download"), *arguments[len(own) :]]
     try:
         return run([argument for argument in arguments if argument != "--debug"])
     except Exception as failure:

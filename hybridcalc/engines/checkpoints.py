@@ -25,7 +25,7 @@ from hybridcalc.architecture.quantization import (
     quantized_by_name,
     read_quantization,
 )  # fmt: skip
-from hybridcalc.architecture.safetensors import read_folder
+from hybridcalc.architecture.safetensors import Sizes, read_folder
 from hybridcalc.errors import InputError, quoted
 
 
@@ -72,6 +72,9 @@ def _own(model: Architecture, config: Config) -> Stored:
     found = read_quantization(config)
     path = Path(model.asked) if model.asked else None
     sizes = read_folder(path if path.is_dir() else path.parent) if path is not None else None
+    fetched = config.get("checkpoint_sizes")
+    if sizes is None and isinstance(fetched, dict):
+        sizes = Sizes(fetched["bytes"], None, fetched["source"])
     marked = quantized_by_name(model.name.removesuffix("/config.json")) if found is None else ""
     source = "closed form of its config.json"
     if sizes is None:

@@ -1,0 +1,153 @@
+"""--download, against a server on this machine that plays the Hugging Face Hub."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+pytest.importorskip("huggingface_hub")
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 128, "intermediate_size": 256, "tie_word_embeddings": True,
+}  # fmt: skip
+PARAMETERS = 131_392
+HEADER = json.dumps({"x": {"dtype": "BF16", "shape": [PARAMETERS], "data_offsets": [0, 2 * PARAMETERS]}}).encode()
+QUANT = {"quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+MODELS: dict[str, dict[str, bytes]] = {
+    "org/sharded": {
+        "config.json": json.dumps(LLAMA).encode(),
+        "model.safetensors.index.json": json.dumps({"metadata": {"total_size": 2 * PARAMETERS}}).encode(),
+    },
+    "org/single": {
+        "config.json": json.dumps(LLAMA).encode(),
+        "model.safetensors": struct.pack("<Q", len(HEADER)) + HEADER + b"\0" * 64,
+    },
+    "org/tiny-FP8": {"config.json": json.dumps(LLAMA).encode(), "hf_quant_config.json": json.dumps(QUANT).encode()},
+    "org/huge": {"config.json": b"{" + b" " * (9 * 2**20) + b"}"},
+}
+COMMIT = "a" * 40
+
+
+class _Hub(BaseHTTPRequestHandler):
+    """Files of MODELS under /ORG/NAME/resolve/main/FILE, whole or by range."""
+
+    asked: ClassVar[list[str]] = []
+
+    def _answer(self, body: bool) -> None:
+        model, _, file = self.path.strip("/").partition("/resolve/main/")
+        data = MODELS.get(model, {}).get(file)
+        self.asked.append(f"{self.command} {model} {file} {self.headers.get('authorization', '')}".strip())
+        if data is None:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "EntryNotFound" if model in MODELS else "RepoNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        wanted = self.headers.get("Range", "")
+        part = data
+        if wanted.startswith("bytes="):
+            first, _, last = wanted.removeprefix("bytes=").partition("-")
+            part = data[int(first) : int(last or len(data)) + 1]
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}")
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(part)))
+        self.send_header("ETag", f'"{file}-1"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.end_headers()
+        if body:
+            self.wfile.write(part)
+
+    def do_GET(self) -> None:
+        self._answer(True)
+
+    def do_HEAD(self) -> None:
+        self._answer(False)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed."""
+
+
+@pytest.fixture
+def hub() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Hub)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    _Hub.asked.clear()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def _run(home: Path, endpoint: str, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HYBRIDCALC"))}
+    env = (
+        kept
+        | {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "NO_PROXY": "127.0.0.1", "HF_HUB_DISABLE_XET": "1"}
+        | more
+    )
+    command = [sys.executable, "-m", "hybridcalc", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+
+
+def test_a_model_is_fetched_once(tmp_path: Path, hub: str) -> None:
+    """Its config and index; later commands find them in the cache, offline."""
+    ran = _run(tmp_path, hub, "weights", "org/sharded", "--download", "--json", HF_TOKEN="hf_secret")
+    found = json.loads(ran.stdout)
+    assert (found["parameters"], found["checkpoint_bytes"]) == (PARAMETERS, 2 * PARAMETERS), ran.stderr
+    assert "the index of" in found["weights_from"]
+    assert any(line == "GET org/sharded config.json Bearer hf_secret" for line in _Hub.asked)
+    assert not any("model-0" in line for line in _Hub.asked)
+    again = _run(tmp_path, "http://127.0.0.1:9", "weights", "org/sharded", "--json")
+    assert json.loads(again.stdout)["checkpoint_bytes"] == 2 * PARAMETERS
+
+
+def test_one_file_is_sized_by_its_header(tmp_path: Path, hub: str) -> None:
+    """By range requests: the tensors themselves are not there."""
+    ran = _run(tmp_path, hub, "weights", "org/single", "--json", HYBRIDCALC_DOWNLOAD="1")
+    found = json.loads(ran.stdout)
+    assert found["checkpoint_bytes"] == 2 * PARAMETERS, ran.stderr
+    assert "the header of model.safetensors on the Hub" in found["weights_from"]
+
+
+def test_quantisation_beside_the_config_counts(tmp_path: Path, hub: str) -> None:
+    found = json.loads(_run(tmp_path, hub, "weights", "org/tiny-FP8", "--download", "--json").stdout)
+    assert found["quantization"] == "modelopt fp8 per tensor"
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "said"),
+    [
+        ("org/absent", {}, "org/absent cannot be fetched: "),
+        ("org/huge", {}, "config.json of org/huge is larger than 8 MiB"),
+        ("org/sharded", {"HF_HUB_OFFLINE": "1"}, "org/sharded cannot be fetched: "),
+        ("org/sharded", {"HF_ENDPOINT": "http://127.0.0.1:9"}, "org/sharded cannot be fetched: "),
+    ],
+)
+def test_what_cannot_be_fetched_is_an_error_of_two_lines(
+    tmp_path: Path, hub: str, name: str, more: dict[str, str], said: str
+) -> None:
+    """With the command to run by hand."""
+    ran = _run(tmp_path, hub, "weights", name, "--download", **more)
+    lines = ran.stderr.strip().splitlines()
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert lines[0].startswith(f"error: {said}") and len(lines) <= 2
+    if "cannot be fetched" in said:
+        assert lines[1].strip().startswith(f"by hand: hf download {name}")
+
+
+def test_nothing_is_fetched_unasked(tmp_path: Path, hub: str) -> None:
+    ran = _run(tmp_path, hub, "weights", "org/sharded")
+    assert ran.returncode == 2 and "or add --download" in ran.stderr
+    assert _Hub.asked == []
