@@ -11,14 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from hybridcalc.checks.baseline import mark_known
 from hybridcalc.checks.judge import judge
 from hybridcalc.checks.locate import SharedValues
-from hybridcalc.checks.processes import DEFECT_FIX, answers, described
 from hybridcalc.checks.results import Checked, FileResult, Located, order
 from hybridcalc.checks.rules import all_rules
 from hybridcalc.checks.settings import Settings
-from hybridcalc.checks.suppress import apply, suppressions
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES
@@ -104,6 +101,8 @@ def check_paths(
         troubles += result.troubles
     findings.sort(key=order)
     if baseline is not None:
+        from hybridcalc.checks.baseline import mark_known
+
         findings = mark_known(findings, baseline)
     return Report(len(files), tuple(checked), tuple(findings), tuple(troubles), tuple(unread))
 
@@ -120,6 +119,9 @@ def _results(
 ) -> Iterator[FileResult]:
     check = partial(_check_apart, settings=settings, variables=dict(variables), named=named)
     processes = min(_processors(), MOST_PROCESSES, len(files) // FILES_A_PROCESS)
+    if processes > 1:
+        from hybridcalc.checks.processes import answers
+
     results = answers(files, check, _failed, processes) if processes > 1 else map(check, files)
     return (result for result in results if result is not None)
 
@@ -135,6 +137,8 @@ def _check_apart(
     try:
         return check_file(path, settings, variables, named=path in named)
     except Exception as failure:  # whatever it is: it is said, and the exit code is 2
+        from hybridcalc.checks.processes import DEFECT_FIX, described
+
         return _failed(path, described(failure), DEFECT_FIX)
 
 
@@ -162,16 +166,28 @@ def check_file(path: str, settings: Settings, variables: Mapping[str, str], *, n
     stray: list[Located] = []
     source = contents.source
     flat = [item for one in checked for item in one.findings]
-    known = suppressions(source, contents.deployments, flat) if source is not None else []
-    if source is not None and known:
-        waiting = {rule for one in checked for rule, _ in one.waiting}
-        judged = lambda rule: settings.counts(rule) and not {rule, "all"} & waiting  # noqa: E731
-        marked, stray = apply(source, flat, known, judged)
-        for index, one in enumerate(checked):
-            own, marked = marked[: len(one.findings)], marked[len(one.findings) :]
-            checked[index] = one._replace(findings=tuple(own))
-        stray = [item for item in stray if settings.counts(item.finding.rule)]
+    if source is not None and "hybridcalc:" in source.text:
+        checked, stray = _set_aside(source, contents.deployments, checked, flat, settings)
     return FileResult(contents.source.path if contents.source else path, tuple(checked), tuple(troubles), tuple(stray))
+
+
+def _set_aside(
+    source: Source, deployments: Sequence[Deployment], checked: list[Checked], flat: list[Located], settings: Settings
+) -> tuple[list[Checked], list[Located]]:
+    """What the file itself sets aside, marked; and findings about those comments."""
+    from hybridcalc.checks.suppress import apply, suppressions
+
+    known = suppressions(source, deployments, flat)
+    if not known:
+        return checked, []
+    waiting = {rule for one in checked for rule, _ in one.waiting}
+    judged = lambda rule: settings.counts(rule) and not {rule, "all"} & waiting  # noqa: E731
+    marked, stray = apply(source, flat, known, judged)
+    kept: list[Checked] = []
+    for one in checked:
+        own, marked = marked[: len(one.findings)], marked[len(one.findings) :]
+        kept.append(one._replace(findings=tuple(own)))
+    return kept, [item for item in stray if settings.counts(item.finding.rule)]
 
 
 def _unread(path: str, source: Source, *, named: bool) -> FileResult | None:

@@ -97,7 +97,6 @@ def check_command(
 
         sys.stdout.write(package_file("manifests/native.schema.json").decode())
         return
-    from hybridcalc.checks.baseline import baseline_text, read_baseline
     from hybridcalc.checks.run import check_paths
     from hybridcalc.checks.settings import load_settings, settings_from
     from hybridcalc.output.check_report import FORMATS, write_report
@@ -122,9 +121,15 @@ def check_command(
     if into is not None and form == "text":
         raise InputError("--output takes a form for machines", fix=f"add --format {', '.join(FORMATS[1:])}")
     outside = dict(settings.variables) | _env_files(env_files or []) | options.environment(variables or [], "--set")
-    known = read_baseline(settings.baseline) if settings.baseline is not None and write_baseline is None else None
+    known = None
+    if settings.baseline is not None and write_baseline is None:
+        from hybridcalc.checks.baseline import read_baseline
+
+        known = read_baseline(settings.baseline)
     report = check_paths(paths or ["."], settings, outside, known)
     if write_baseline is not None:
+        from hybridcalc.checks.baseline import baseline_text
+
         Path(write_baseline).write_text(baseline_text(report.findings), encoding="utf-8")
         count = len(report.counting)
         typer.echo(f"{count} finding{' is' if count == 1 else 's are'} in {write_baseline}", err=True)
@@ -166,6 +171,8 @@ def _models(pairs: list[str]) -> dict[str, str]:
 
 
 def _env_files(paths: list[str]) -> dict[str, str]:
+    if not paths:
+        return {}
     from hybridcalc.manifests.environment import env_file
     from hybridcalc.manifests.files import file_bytes
     from hybridcalc.shell.source import Source

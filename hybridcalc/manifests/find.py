@@ -10,29 +10,24 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Listed
 from contextlib import suppress
 from functools import cache, lru_cache
-from typing import NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import InputError
-from hybridcalc.manifests.compose import is_compose, read_compose
-from hybridcalc.manifests.dockerfile import read_dockerfile, read_unit
-from hybridcalc.manifests.fields import engine_of_fields, field_words, model_field, with_config
 from hybridcalc.manifests.files import file_bytes, files_under, head_of, reason
-from hybridcalc.manifests.kubernetes import read_documents, shared
-from hybridcalc.manifests.placement import slurm
 from hybridcalc.manifests.records import Deployment, Trouble
-from hybridcalc.manifests.scripts import run_script
-from hybridcalc.manifests.templates import defaults_of, filled
-from hybridcalc.manifests.yamltree import Mapping, Node, Sequence, documents
+from hybridcalc.manifests.scripts import run_script, slurm
+from hybridcalc.manifests.templates import filled
 from hybridcalc.shell.bounds import allowance
 from hybridcalc.shell.evaluate import Shell
-from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.source import FileError, Setting, Source, Text, unrendered
 from hybridcalc.shell.variables import Outside
 
+if TYPE_CHECKING:
+    from hybridcalc.manifests.yamltree import Mapping
+
 LARGEST_FILE_BYTES = 4 * 2**20
-MOST_BESIDE = 500
-"""Files of a folder that are looked through for a ConfigMap."""
 _HINT = re.compile(
     rb"model[-_]?path|tensor[-_]?parallel|mem[-_]?fraction|max[-_]?model[-_]?len|max[-_]?running"
     rb"|engine_kwargs|llminferenceservice|expect:|deployments:", re.IGNORECASE
@@ -41,7 +36,6 @@ _HINT = re.compile(
 JSON_HEAD_BYTES = 65_536
 """Where a JSON manifest says that it is one."""
 _PATTERN_OF = re.compile(r"(?<=\w)(\.(j2|jinja2?|tmpl|tpl|template|example|sample|dist))+$")
-_SHARED = re.compile(rb"ConfigMap|ServingRuntime|runtime:")
 
 
 class Contents(NamedTuple):
@@ -91,6 +85,8 @@ def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | No
             engine = ENGINES.launchers.named.search(source.text.lower()) is not None
             trouble = Trouble(shown, line, "a template", "render it: `helm template ... | hybridcalc check -`", False)
             return Contents(source, (), (trouble,) if engine else ())
+        if not _is_known(source):
+            return Contents(source, (), ())
         line, message = 0, error.message
         if isinstance(error, FileError) and error.path == shown:
             line, message = error.line, error.problem
@@ -139,11 +135,6 @@ def _may_hold(name: str, path: str) -> bool:
 def _read(source: Source, path: str, outside: Outside) -> tuple[Deployment, ...]:
     beside = _Beside(path)
 
-    def config_file(name: str) -> Mapping | None:
-        held = beside(name) or beside(name.rpartition("/")[2])
-        nodes = documents(held) if held is not None else []
-        return nodes[0] if nodes and isinstance(nodes[0], Mapping) else None
-
     form = format_of(source)
     text = Text(source, source.text)
     if form.shell:
@@ -151,7 +142,11 @@ def _read(source: Source, path: str, outside: Outside) -> tuple[Deployment, ...]
     found: list[Deployment] = []
     for deployment in form.read(text, outside, beside):
         whole = filled(deployment, outside, {}, variables=False)
-        found.append(whole._replace(launch=with_config(whole.launch, config_file)))
+        if any(word.startswith("--config") for word in whole.words):
+            from hybridcalc.manifests.documents import configured
+
+            whole = whole._replace(launch=configured(whole.launch, beside))
+        found.append(whole)
     return tuple(found)
 
 
@@ -193,56 +188,6 @@ def _looks_like_yaml(text: str) -> bool:
     return re.match(r"(?!\[[A-Z]\w*\]\s*$)(?:---|[{\[]|[\w./-]+:(\s|$)|- )", first) is not None
 
 
-def _read_documents(text: Text, outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
-    nodes = documents(text.source, None if text.text is text.source.text else text)
-    defaults = defaults_of(nodes)
-    for deployment in _of_nodes(text.source, nodes, outside, beside):
-        yield filled(deployment, outside, defaults, variables=deployment.kind != "compose")
-
-
-def _of_nodes(source: Source, nodes: list[Node], outside: Outside, beside: "_Beside") -> Iterator[Deployment]:
-    others: list[Node] = []
-    for node in nodes:
-        if isinstance(node, Sequence):
-            others.append(node)
-        if not isinstance(node, Mapping):
-            continue
-        if _is_native(node, source.path):
-            from hybridcalc.manifests.native import read_native  # pydantic: only where it is needed
-
-            yield from read_native(node, outside)
-        elif is_compose(node):
-            yield from read_compose(node, outside, beside)
-        elif node.get("kind") is None and (engine := _engine_file(node)) is not None:
-            words = tuple(field_words(node, engine))
-            launch = Launch(engine, words, {}, source.place(node.begin), model=model_field(node))
-            yield Deployment(source, f"{engine} --config", "", launch)
-        else:
-            others.append(node)
-    yield from read_documents(others, outside, beside.config_map)
-
-
-def _is_native(node: Node, path: str) -> bool:
-    """Whether a document is hybridcalc's own: by its file's name, or by its keys."""
-    if not isinstance(node, Mapping):
-        return False
-    name = path.rpartition("/")[2]
-    if name in ("hybridcalc.yaml", "hybridcalc.yml") or name.endswith((".hybridcalc.yaml", ".hybridcalc.yml")):
-        return True
-    first = next((item for item in node.items("deployments")), None)
-    return isinstance(first, Mapping) and any(first.get(key) for key in ("expect", "hardware", "workload", "flags"))
-
-
-def _engine_file(node: Mapping) -> str | None:
-    """The engine whose ``--config`` file a document is: most of its keys are flags, and one names a model."""
-    engine = engine_of_fields(node)
-    if engine is None or any(
-        isinstance(value, Mapping) and key.value in ("spec", "metadata") for key, value in node.entries()
-    ):
-        return None
-    return engine
-
-
 class _Beside:
     """Files in the folder of a manifest."""
 
@@ -255,11 +200,13 @@ class _Beside:
             return None
         return _small_file(os.path.normpath(os.path.join(self._folder, name)))
 
-    def config_map(self, name: str) -> Mapping | None:
+    def config_map(self, name: str) -> "Mapping | None":
         """The data of a ConfigMap in another file of the folder, by its name or (``key:``) by an entry's name."""
         if self._folder is None or not name:
             return None
-        for own, data in _config_maps(self._folder):
+        from hybridcalc.manifests.documents import config_maps
+
+        for own, data in config_maps(self._folder):
             if name == own or (name.startswith("key:") and data.get(name[4:]) is not None):
                 return data
         return None
@@ -272,27 +219,6 @@ def _small_file(path: str) -> Source | None:
     except (OSError, InputError, ValueError):
         return None
     return None if b"\0" in data else Source.of_bytes(path, data)
-
-
-@lru_cache(maxsize=16)
-def _config_maps(folder: str) -> tuple[tuple[str, Mapping], ...]:
-    """What manifests in the YAML files of a folder share."""
-    found: list[tuple[str, Mapping]] = []
-    try:
-        names = sorted(name for name in os.listdir(folder) if name.lower().endswith((".yaml", ".yml")))[:MOST_BESIDE]
-    except OSError:
-        return ()
-    for name in names:
-        path = os.path.join(folder, name)
-        try:
-            data = file_bytes(path, 2**20)
-            if not _SHARED.search(data):
-                continue
-            nodes = documents(Source.of_bytes(path, data))
-        except (OSError, InputError, ValueError):
-            continue
-        found += [pair for node in nodes if isinstance(node, Mapping) for pair in shared(node)]
-    return tuple(found)
 
 
 class Format(NamedTuple):
@@ -320,16 +246,13 @@ def _commands(kind: str) -> Callable[[Text, Outside, _Beside], Iterator[Deployme
     return read
 
 
-def _read_hcl(text: Text, outside: Outside, beside: _Beside) -> Iterator[Deployment]:
-    from hybridcalc.manifests.hcl import body_of
+def _lazy(module: str, reader: str) -> Callable[[Text, Outside, _Beside], Iterator[Deployment]]:
+    """A reader that is loaded when its kind of file is met."""
 
-    yield from read_documents([body_of(text)], outside, beside.config_map)
+    def read(text: Text, outside: Outside, beside: _Beside) -> Iterator[Deployment]:
+        yield from getattr(import_module(f"hybridcalc.manifests.{module}"), reader)(text, outside, beside)
 
-
-def _read_python(text: Text, outside: Outside, beside: _Beside) -> Iterator[Deployment]:
-    from hybridcalc.manifests.pythonsource import read_python
-
-    yield from read_python(text, outside)
+    return read
 
 
 _NO_LOOK = re.compile(r"(?!)").match
@@ -339,23 +262,24 @@ _TASKS = (
     ("tasks", r"\.?mise.*\.toml|pixi\.toml|makefile\.toml"), ("batch", r".*\.(cmd|bat)"), ("powershell", r".*\.ps1"),
 )  # fmt: skip
 """Files that hold commands, by name (manifests/taskfiles.py)."""
+_UNIT = re.compile(r"(?m)^\[(Service|Container)\]").search
 FORMATS = (
     Format(
-        "dockerfile",
-        re.compile(r"(docker|container)file.*|.*\.(docker|container)file"),
-        re.compile(r"(?:[ \t]*(?:#.*)?\n)*(?:FROM|ARG)\s").match,
-        read_dockerfile,
+        "dockerfile", re.compile(r"(docker|container)file.*|.*\.(docker|container)file"),
+        re.compile(r"(?:[ \t]*(?:#.*)?\n)*(?:FROM|ARG)\s").match, _lazy("dockerfile", "read_dockerfile"),
     ),
     Format("script", re.compile(r".*\.(sh|bash|zsh|ksh|slurm|sbatch)"), re.compile("#!").match, _read_script),
-    Format(
-        "unit", re.compile(r".*\.(service|container)"), re.compile(r"(?m)^\[(Service|Container)\]").search, read_unit
-    ),
+    Format("unit", re.compile(r".*\.(service|container)"), _UNIT, _lazy("dockerfile", "read_unit")),
     *(Format(kind, re.compile(names), _NO_LOOK, _commands(kind), shell=False) for kind, names in _TASKS),
-    Format("hcl", re.compile(r".*\.(hcl|nomad|tf)"), _NO_LOOK, _read_hcl, shell=False),
-    Format("python", re.compile(r".*\.pyi?"), _NO_LOOK, _read_python, walked=False, shell=False),
+    Format("hcl", re.compile(r".*\.(hcl|nomad|tf)"), _NO_LOOK, _lazy("hcl", "read_hcl"), shell=False),
+    Format(
+        "python", re.compile(r".*\.pyi?"), _NO_LOOK, _lazy("pythonsource", "read_python"), walked=False, shell=False,
+    ),
     Format("guide", re.compile(r".*\.(md|mdx|markdown|rst|adoc|txt)"), _NO_LOOK, _read_guide, walked=False),
-    Format("documents", re.compile(r".*\.(ya?ml|json)"), _looks_like_yaml, _read_documents, shell=False),
-)
+    Format(
+        "documents", re.compile(r".*\.(ya?ml|json)"), _looks_like_yaml, _lazy("documents", "read_yaml"), shell=False,
+    ),
+)  # fmt: skip
 """Every kind of file, the first that fits by name, else by content; a file that is none of them is a script."""
 _NAMED = {form.name: form for form in FORMATS}
 
@@ -364,6 +288,17 @@ def format_of(source: Source) -> Format:
     """What a file is, by its name, else by its content."""
     by_name = _by_name(_bare(source.path.rpartition("/")[2]))
     return by_name or next((form for form in FORMATS if form.looks(source.text)), _NAMED["script"])
+
+
+def _is_known(source: Source) -> bool:
+    """Whether a file is of a kind that is read here, rather than tried as a script for want of another."""
+    name = source.path.rpartition("/")[2]
+    return (
+        "." not in name
+        or source.path == "<stdin>"
+        or _by_name(_bare(name)) is not None
+        or any(form.looks(source.text) for form in FORMATS)
+    )
 
 
 def _bare(name: str) -> str:

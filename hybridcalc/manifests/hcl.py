@@ -8,17 +8,27 @@ for ``jsonencode(...)``, whose argument counts.
 """
 
 import re
+from collections.abc import Iterator
 
+from hybridcalc.manifests.documents import Beside
+from hybridcalc.manifests.kubernetes import read_documents
+from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.yamltree import DEEPEST, MOST_NODES, Mapping, Node, Scalar, Sequence
 from hybridcalc.shell.source import Text
+from hybridcalc.shell.variables import Outside
 
 UNKNOWN = "=another part of the file decides it"
 """The tag of a value that is not written out."""
 _TOKEN = re.compile(
-    r"(?P<gap>(?:[ \t\r]|#[^\n]*|//[^\n]*|/\*[\s\S]*?\*/)+)|(?P<string>\"(?:[^\"\\\n]|\\.)*\")"
+    r"(?P<gap>(?:[ \t\r]|#[^\n]*|//[^\n]*|/\*[\s\S]*?(?:\*/|\Z))+)|(?P<string>\"(?:[^\"\\\n]|\\.)*\")"
     r"|<<[-~]?(?P<mark>[A-Za-z_]\w*)\r?\n|(?P<name>[A-Za-z_][\w.-]*)|(?P<number>-?[0-9][\w.]*)|(?P<sign>[\s\S])"
 )
 _ESCAPE = re.compile(r"\\(.)")
+
+
+def read_hcl(text: Text, outside: Outside, beside: Beside) -> Iterator[Deployment]:
+    """What the blocks of a file start."""
+    yield from read_documents([body_of(text)], outside, beside.config_map)
 
 
 def body_of(text: Text) -> Mapping:

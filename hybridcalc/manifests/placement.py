@@ -113,23 +113,6 @@ def _is_count(text: str) -> bool:
     return text.isdecimal() and 0 < len(text) < 5 and int(text) > 0
 
 
-_SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(--?[a-zA-Z-]+)(?:[= \t][ \t]*|(?<=-[A-Z]))(\S+)")
-
-
-def slurm(text: str) -> Hardware:
-    """The GPUs that a batch script asks for: ``#SBATCH --gres=gpu:h100:8``, ``--gpus-per-node=8``, ``--nodes=2``."""
-    asked = {match[1]: match[2] for match in _SLURM.finditer(text)} if "#SBATCH" in text else {}
-    nodes = asked.get("--nodes") or asked.get("-N") or "1"
-    count = int(nodes) if nodes.isdecimal() and len(nodes) < 5 else 1
-    label, gpus = asked.get("--constraint") or asked.get("-C"), None
-    for name in ("--gpus", "-G", "--gres", "--gpus-per-node"):
-        match = re.fullmatch(r"(?:gpu:)?(?:([A-Za-z][\w.-]*):)?([0-9]{1,4})", asked.get(name, ""))
-        if match is not None and (name != "--gres" or asked[name].startswith("gpu")):
-            label = match[1] or label
-            gpus = int(match[2]) // (count if name in ("--gpus", "-G") else 1)
-    return Hardware(label if label is not None and names_gpu(label) else None, gpus, None, max(1, count))
-
-
 def replicas(mappings: tuple[Fields, ...]) -> int | None:
     """Copies of a deployment that run; None where nothing says it."""
     for mapping in reversed(mappings):

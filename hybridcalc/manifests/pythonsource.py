@@ -33,7 +33,7 @@ UNKNOWN = object()
 """The value of what is not written out."""
 
 
-def read_python(text: Text, outside: Outside) -> Iterator[Deployment]:
+def read_python(text: Text, outside: Outside, beside: object = None) -> Iterator[Deployment]:
     """Every engine that a module starts. Raises InputError for a text that is no Python of this release."""
     if len(text.text) > LONGEST_SOURCE:
         raise InputError(f"more than {LONGEST_SOURCE:,} characters of Python")
@@ -60,6 +60,7 @@ class _Module:
         spend(visits=len(self.nodes))
         for node, conditional in self.nodes:
             self._bind(node, conditional)
+        self.names = {id(bound): name for name, bound in self.bound.items() if bound is not None}
 
     def deployments(self) -> Iterator[Deployment]:
         """What the calls, lists and texts of the module start."""
@@ -137,6 +138,7 @@ class _Module:
 
     def value(self, node: ast.expr | None, depth: int = 0) -> Any:
         """What an expression is worth: text, number, list or mapping; UNKNOWN for what is not written out."""
+        spend(visits=1)
         if node is None or depth > DEEPEST_VALUE:
             return UNKNOWN
         if isinstance(node, ast.Constant):
@@ -219,6 +221,7 @@ class _Module:
         if isinstance(node, ast.Starred):
             yield from self._items(node.value, depth + 1)
         elif isinstance(node, ast.List | ast.Tuple):
+            spend(words=len(node.elts))
             for item in node.elts:
                 yield from self._items(item, depth + 1) if isinstance(item, ast.Starred) else (self.word(item),)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and depth < DEEPEST_VALUE:
@@ -246,8 +249,7 @@ class _Module:
         if not isinstance(text, str) or not ENGINES.launchers.may_begin(text):
             return []
         words = list(self._items(node))
-        name = next((name for name, bound in self.bound.items() if bound is node), "")
-        return launches_of_words([*words, *self._additions(name)], {}, self.outside)
+        return launches_of_words([*words, *self._additions(self.names.get(id(node), ""))], {}, self.outside)
 
     def _is_command(self, node: ast.expr) -> bool:
         text = node.value if isinstance(node, ast.Constant) else None

@@ -1,8 +1,13 @@
-"""The launches of a shell script in a file, and of one command: `shell.evaluate` with the engines that are known."""
+"""The launches of a shell script in a file, and of one command: `shell.evaluate` with the engines that are known; and
+the GPUs that a batch script asks for.
+"""
 
+import re
 from collections.abc import Mapping, Sequence
 
 from hybridcalc.engines.engine import ENGINES
+from hybridcalc.hardware import names_gpu
+from hybridcalc.manifests.records import Hardware
 from hybridcalc.shell.bounds import allowance
 from hybridcalc.shell.evaluate import Shell
 from hybridcalc.shell.launch import Launch
@@ -23,3 +28,20 @@ def launches_of_words(words: Sequence[Word], env: Mapping[str, Setting], outside
     shell = Shell(Text(words[0].source, ""), env, outside, ENGINES.launchers)
     shell.start(words)
     return shell.launches
+
+
+_SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(--?[a-zA-Z-]+)(?:[= \t][ \t]*|(?<=-[A-Z]))(\S+)")
+
+
+def slurm(text: str) -> Hardware:
+    """The GPUs that a batch script asks for: ``#SBATCH --gres=gpu:h100:8``, ``--gpus-per-node=8``, ``--nodes=2``."""
+    asked = {match[1]: match[2] for match in _SLURM.finditer(text)} if "#SBATCH" in text else {}
+    nodes = asked.get("--nodes") or asked.get("-N") or "1"
+    count = int(nodes) if nodes.isdecimal() and len(nodes) < 5 else 1
+    label, gpus = asked.get("--constraint") or asked.get("-C"), None
+    for name in ("--gpus", "-G", "--gres", "--gpus-per-node"):
+        match = re.fullmatch(r"(?:gpu:)?(?:([A-Za-z][\w.-]*):)?([0-9]{1,4})", asked.get(name, ""))
+        if match is not None and (name != "--gres" or asked[name].startswith("gpu")):
+            label = match[1] or label
+            gpus = int(match[2]) // (count if name in ("--gpus", "-G") else 1)
+    return Hardware(label if label is not None and names_gpu(label) else None, gpus, None, max(1, count))

@@ -57,7 +57,8 @@ DIALECTS = {
         re.compile(
             r"(?m)^(?:export[ \t]+)?(?P<name>[A-Za-z_][\w-]*)[ \t]*:=[ \t]*"
             r"(?:(?P<default>env(?:_var_or_default)?\([^,()]*,)[ \t]*)?(?P<value>\"[^\"\n]*\"|'[^'\n]*')"
-            r"|(?<=[ \t])(?P<parameter>[A-Za-z_][\w-]*)=(?P<held>\"[^\"\n]*\"|'[^'\n]*'|[\w./-]+)(?=[^\n{}]*:[^=])"
+            r"|(?<=[ \t])(?P<parameter>[A-Za-z_][\w-]*)="
+            r"(?P<held>\"[^\"\n]*\"|'[^'\n]*'|[\w./-]+)(?=[^\n{}]{0,400}:[^=])"
         ),
         re.compile(rf"(?m)((?:^[ \t]+{_TO_THE_END}(?:\n|\Z))+)"),
         re.compile(r"(?m)(?<!\\\n)^[ \t]+[@-]*"),

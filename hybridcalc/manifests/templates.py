@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.manifests.records import Deployment
-from hybridcalc.manifests.yamltree import Mapping as Fields
-from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
 from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.source import ELISIONS, TEMPLATE, FromOutside, Setting, Word
 from hybridcalc.shell.variables import A_TEMPLATE, A_VARIABLE, Outside
@@ -43,19 +41,6 @@ def filled(deployment: Deployment, outside: Outside, defaults: Values, *, variab
     if variables and any("$" in word for setting in env.values() for word in setting.words):
         env = {name: _setting(setting, pattern, outside, defaults) for name, setting in env.items()}
     return deployment._replace(launch=deployment.launch._replace(words=words, model=model, env=env))
-
-
-def defaults_of(nodes: list[Node]) -> dict[str, Word]:
-    """The ``defaults`` of a file's documents, which a recipe fills its command from, and the ``vars`` of a play."""
-    plays = [item for node in nodes for item in (node.items if isinstance(node, Sequence) else [node])]
-    return {
-        key.value: word
-        for node in plays
-        for name in ("defaults", "vars")
-        if isinstance(node, Fields) and (held := node.mapping(name)) is not None
-        for key, value in held.entries()
-        if isinstance(value, Scalar) and (word := value.known()) is not None
-    }
 
 
 def names_in(text: str) -> Iterator[str]:

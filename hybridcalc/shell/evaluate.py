@@ -306,12 +306,14 @@ class Shell:
         head = words[0].text
         inner = words[1:]
         if head == "[[":
-            end = self.text.text.find("]]", words[0].end)
-            end = len(self.text.text) if end < 0 else end
+            begin = words[0].end
+            end = self.text.text.find("]]", begin, begin + LONGEST_CONDITION)
+            if end < 0:
+                return None
             self.read_to = max(self.read_to, end + 2)
-            raw = self.text.text[words[0].end : min(end, words[0].end + LONGEST_CONDITION)]
+            raw = self.text.text[begin:end]
             try:
-                inner = [t._replace(begin=t.begin + words[0].end, end=t.end + words[0].end) for t in tokens(raw)]
+                inner = [t._replace(begin=t.begin + begin, end=t.end + begin) for t in tokens(raw)]
             except InputError:
                 return None
         elif head == "[" and (not inner or inner.pop().text != "]"):
@@ -339,8 +341,8 @@ class Shell:
     def _arithmetic(self, words: list[Token]) -> Status:
         """What ``(( ... ))`` comes to; a variable that it assigns to is not known any more."""
         begin = words[0].begin if words else self.read_to
-        end = self.text.text.find("))", begin)
-        expression = self.text.text[begin : end if 0 <= end < begin + LONGEST_CONDITION else begin]
+        end = self.text.text.find("))", begin, begin + LONGEST_CONDITION)
+        expression = self.text.text[begin:end] if end >= 0 else ""
         self.read_to = max(self.read_to, begin + len(expression))
         assigned = self._calculated(words) or any(_CALCULATED.finditer(expression))
         if assigned or not expression:

@@ -75,6 +75,7 @@ class Variables:
     def positional(self) -> tuple[Word, ...]:
         """What ``$@`` holds: what ``set --`` says, else the arguments; nothing where nobody knows."""
         held = self.values.get("@")
+        spend(visits=len(self.arguments if held is None else held.words))
         if held is None or not held.words:
             return tuple(self.arguments if held is None else ())
         return tuple(self._held(held, held.words[0], "$@"))

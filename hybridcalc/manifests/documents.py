@@ -1,0 +1,131 @@
+"""Which deployments does a YAML or JSON file hold? Each document is hybridcalc's own, a compose file, an engine's
+``--config`` file, or one of Kubernetes and its kind, the last for whatever else has commands, arguments or flags.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Protocol
+
+from hybridcalc.errors import InputError
+from hybridcalc.manifests.compose import is_compose, read_compose
+from hybridcalc.manifests.fields import engine_of_fields, field_words, model_field, with_config
+from hybridcalc.manifests.files import file_bytes
+from hybridcalc.manifests.kubernetes import read_documents, shared
+from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests.templates import Values, filled
+from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence, documents
+from hybridcalc.shell.launch import Launch
+from hybridcalc.shell.source import Source, Text
+from hybridcalc.shell.variables import Outside
+
+MOST_BESIDE = 500
+"""Files of a folder that are looked through for a ConfigMap."""
+_SHARED = re.compile(rb"ConfigMap|ServingRuntime|runtime:")
+
+
+class Beside(Protocol):
+    """Files in the folder of a manifest."""
+
+    def __call__(self, name: str) -> Source | None:
+        """The file at a relative path; None where it is none, or not small."""
+
+    def config_map(self, name: str) -> Mapping | None:
+        """The data of a ConfigMap in another file of the folder."""
+
+
+def read_yaml(text: Text, outside: Outside, beside: Beside) -> Iterator[Deployment]:
+    """Every deployment of the documents of a file."""
+    nodes = documents(text.source, None if text.text is text.source.text else text)
+    defaults = defaults_of(nodes)
+    for deployment in _of_nodes(text.source, nodes, outside, beside):
+        yield filled(deployment, outside, defaults, variables=deployment.kind != "compose")
+
+
+def _of_nodes(source: Source, nodes: list[Node], outside: Outside, beside: Beside) -> Iterator[Deployment]:
+    others: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Sequence):
+            others.append(node)
+        if not isinstance(node, Mapping):
+            continue
+        if _is_native(node, source.path):
+            from hybridcalc.manifests.native import read_native  # pydantic: only where it is needed
+
+            yield from read_native(node, outside)
+        elif is_compose(node):
+            yield from read_compose(node, outside, beside)
+        elif node.get("kind") is None and (engine := _engine_file(node)) is not None:
+            words = tuple(field_words(node, engine))
+            launch = Launch(engine, words, {}, source.place(node.begin), model=model_field(node))
+            yield Deployment(source, f"{engine} --config", "", launch)
+        else:
+            others.append(node)
+    yield from read_documents(others, outside, beside.config_map)
+
+
+def _is_native(node: Node, path: str) -> bool:
+    """Whether a document is hybridcalc's own: by its file's name, or by its keys."""
+    if not isinstance(node, Mapping):
+        return False
+    name = path.rpartition("/")[2]
+    if name in ("hybridcalc.yaml", "hybridcalc.yml") or name.endswith((".hybridcalc.yaml", ".hybridcalc.yml")):
+        return True
+    first = next((item for item in node.items("deployments")), None)
+    return isinstance(first, Mapping) and any(first.get(key) for key in ("expect", "hardware", "workload", "flags"))
+
+
+def _engine_file(node: Mapping) -> str | None:
+    """The engine whose ``--config`` file a document is: most of its keys are flags, and one names a model."""
+    engine = engine_of_fields(node)
+    if engine is None or any(
+        isinstance(value, Mapping) and key.value in ("spec", "metadata") for key, value in node.entries()
+    ):
+        return None
+    return engine
+
+
+def defaults_of(nodes: list[Node]) -> Values:
+    """The ``defaults`` of a file's documents, which a recipe fills its command from, and the ``vars`` of a play."""
+    plays = [item for node in nodes for item in (node.items if isinstance(node, Sequence) else [node])]
+    return {
+        key.value: word
+        for node in plays
+        for name in ("defaults", "vars")
+        if isinstance(node, Mapping) and (held := node.mapping(name)) is not None
+        for key, value in held.entries()
+        if isinstance(value, Scalar) and (word := value.known()) is not None
+    }
+
+
+def configured(launch: Launch, beside: Beside) -> Launch:
+    """A launch with the fields of its ``--config`` file, where that lies beside it."""
+
+    def config_file(name: str) -> Mapping | None:
+        held = beside(name) or beside(name.rpartition("/")[2])
+        nodes = documents(held) if held is not None else []
+        return nodes[0] if nodes and isinstance(nodes[0], Mapping) else None
+
+    return with_config(launch, config_file)
+
+
+@lru_cache(maxsize=16)
+def config_maps(folder: str) -> tuple[tuple[str, Mapping], ...]:
+    """What manifests in the YAML files of a folder share."""
+    found: list[tuple[str, Mapping]] = []
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.lower().endswith((".yaml", ".yml")))[:MOST_BESIDE]
+    except OSError:
+        return ()
+    for name in names:
+        path = os.path.join(folder, name)
+        try:
+            data = file_bytes(path, 2**20)
+            if not _SHARED.search(data):
+                continue
+            nodes = documents(Source.of_bytes(path, data))
+        except (OSError, InputError, ValueError):
+            continue
+        found += [pair for node in nodes if isinstance(node, Mapping) for pair in shared(node)]
+    return tuple(found)
