@@ -23,7 +23,7 @@ from hybridcalc.cli.app import execute
 print(hybridcalc.__file__)
 sys.stdout.flush()
 for line in (
-    "models show kimi-k3 --json", "models", "check --schema", "check hybridcalc.yaml",
+    "models show kimi-k3 --json", "models", "schema plan", "check --schema", "check hybridcalc.yaml",
     "plan kimi-k3 --tp 8 --gpu h200 --weights 100 -L 9216 --json",
 ):
     execute(line.split())
