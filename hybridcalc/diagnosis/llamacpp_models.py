@@ -22,7 +22,7 @@ from hybridcalc.architecture.presets import find_preset
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.diagnosis.answer import Candidate, Range
-from hybridcalc.diagnosis.models import models_with_states
+from hybridcalc.diagnosis.question import models_with_states
 
 ROWS = {
     "f32": Fraction(4), "f16": Fraction(2), "bf16": Fraction(2), "q8_0": Fraction(34, 32), "q5_1": Fraction(24, 32),

@@ -1,11 +1,13 @@
-"""What does the caller know besides the log: the model, a launch line, the lengths to answer for?"""
+"""What does the caller know besides the log, and which presets may the log be of?"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.presets import find_preset, load_model, model_names
 from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.deployment import Workload
 
@@ -38,3 +40,36 @@ def echoed(records: list[Record]) -> dict[str, int | float | str | bool]:
         else:
             said[name] = {"True": True, "False": False}.get(value, value) if isinstance(value, str) else value
     return said
+
+
+@lru_cache(maxsize=1)
+def models_with_states() -> tuple[Architecture, ...]:
+    """Every preset that keeps recurrent states."""
+    return tuple(model for name in model_names() if (model := load_model(name)).state is not None)
+
+
+class Named(NamedTuple):
+    """A model as a log or a launch line names it, and the preset of that name; None where there is none."""
+
+    name: str
+    preset: Architecture | None
+
+
+def named_model(path: str | None) -> Named | None:
+    """What a printed path or id names; None where it names nothing, as ``/model`` does."""
+    name = (path or "").rstrip("/").rpartition("/")[2]
+    for spelling in (path, name):
+        if spelling and (found := find_preset(spelling)):
+            return Named(name, load_model(found[0]))
+    return Named(name, None) if any(letter.isdigit() for letter in name) else None
+
+
+def same_class(architecture: str, printed: str) -> bool:
+    """Whether a printed class is a preset's: the text and the vision class of a model are one family."""
+    return _stem(architecture) == _stem(printed)
+
+
+def _stem(name: str) -> str:
+    for ending in ("ForConditionalGeneration", "ForCausalLM"):
+        name = name.removesuffix(ending)
+    return name

@@ -26,7 +26,6 @@ brk-tie-rounding-1
 brk-headroom-1
 brk-prefix-advice-1
 new-reuse-memory-1
-new-compare-weights-1
 new-fix-interval-1
 new-model-len-fix-1
 new-dense-sglang-1

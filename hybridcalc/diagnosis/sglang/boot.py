@@ -19,12 +19,9 @@ from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.bootlog.sglang import draft_pools, target_pools
 from hybridcalc.deployment import requests_text
 from hybridcalc.diagnosis.answer import MOST_NAMED, Constants, Diagnosis, Exact, Range, whole_range
-from hybridcalc.diagnosis.failures import failures
-from hybridcalc.diagnosis.models import named_model
-from hybridcalc.diagnosis.question import Question
-from hybridcalc.diagnosis.serving import serving_findings
-from hybridcalc.diagnosis.sglang.candidates import identify
-from hybridcalc.diagnosis.sglang.consistency import contradictions, fraction_finding, ruled_out
+from hybridcalc.diagnosis.failures import failures, serving_findings
+from hybridcalc.diagnosis.question import Question, named_model
+from hybridcalc.diagnosis.sglang.consistency import CAUSES, contradictions, fraction_finding, ruled_out
 from hybridcalc.diagnosis.sglang.evidence import (
     KV_SIZES,
     SCRATCH_SIZES,
@@ -33,10 +30,10 @@ from hybridcalc.diagnosis.sglang.evidence import (
     Pools,
     SglangDerived,
     flags_of,
+    identify,
     largest_page,
     sizes_text,
 )
-from hybridcalc.diagnosis.sglang.failures import CAUSES
 from hybridcalc.diagnosis.sglang.settings import settings_for
 from hybridcalc.engines.sglang.releases import RELEASES, rules_for
 from hybridcalc.units import GIB, format_bytes

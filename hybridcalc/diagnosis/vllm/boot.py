@@ -14,10 +14,8 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.deployment import Rest, Workload, requests_text
 from hybridcalc.diagnosis.answer import Constants, Derived, Diagnosis, PageSizes
-from hybridcalc.diagnosis.failures import failures
-from hybridcalc.diagnosis.models import Named, named_model
-from hybridcalc.diagnosis.question import Question, echoed
-from hybridcalc.diagnosis.serving import serving_findings
+from hybridcalc.diagnosis.failures import failures, serving_findings
+from hybridcalc.diagnosis.question import Named, Question, echoed, named_model
 from hybridcalc.diagnosis.vllm.candidates import (
     Figures,
     Fit,

@@ -16,7 +16,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Printed
 from hybridcalc.diagnosis.answer import Candidate
-from hybridcalc.diagnosis.models import models_with_states, same_class
+from hybridcalc.diagnosis.question import models_with_states, same_class
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.planner import Prepared, prepare
