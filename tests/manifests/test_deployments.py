@@ -37,7 +37,7 @@ def test_a_kubernetes_deployment_has_each_flag_at_its_line() -> None:
         "4": 21,
         "--max-mamba-cache-size": 22,
     }
-    assert (server.words[-1].place.column, server.hardware.label, server.hardware.gpus) == (16, "NVIDIA-H200", 8)
+    assert (server.words[-1].place.column, server.hardware.label, server.hardware.gpus) == (16, "NVIDIA-B300", 8)
 
 
 def test_a_leader_worker_set_is_read_through_its_config_map_and_size() -> None:
