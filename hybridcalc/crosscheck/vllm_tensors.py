@@ -16,6 +16,7 @@ from math import prod
 from hybridcalc.crosscheck.tensors import ELEMENT_BYTES, Sizes, Tensor, View, contiguous
 from hybridcalc.engines.vllm.pages import STATE, Group
 from hybridcalc.engines.vllm.planner import Prepared, Sizing
+from hybridcalc.errors import NotModelled
 
 ALLOCATED = "allocated_bytes"
 """The figure of a plan that all buffers add up to."""
@@ -28,6 +29,9 @@ def full_sizes(sizing: Sizing) -> Sizes:
 
 def block_tensors(ready: Prepared, sizes: Sizes) -> tuple[Tensor, ...]:
     """The raw buffers of one GPU with the views of every layer upon them."""
+    if ready.pages.index_bytes:
+        cache = f"buffers of the index cache of {ready.model.name}"
+        raise NotModelled(f"{cache} are not modelled for vLLM", lacking=cache, fix="verify it for SGLang")
     if ready.rules.one_buffer:
         size = sizes.blocks * ready.bytes_per_block
         views = tuple(

@@ -211,10 +211,10 @@ def test_bad_input_is_one_or_two_lines_and_exit_2(arguments: tuple[str, ...], te
 
 
 def test_a_hybrid_that_is_not_modelled_says_so() -> None:
-    ran = run("plan", *VLLM, "glm-5.3-flash", *MEMORY)
+    ran = run("plan", *VLLM, "inkling", *MEMORY)
     assert (ran.code, ran.err) == (
         2,
-        "error: the hybrid class Glm5NextForConditionalGeneration is not modelled for vLLM\n"
+        "error: the hybrid class InklingForConditionalGeneration is not modelled for vLLM\n"
         "       plan it for SGLang: --engine sglang\n",
     )
 

@@ -60,6 +60,7 @@ _MAMBA2 = ModelClass(caches_all=True, checkpoint="mamba2")
 _NEMOTRON = _MAMBA2._replace(mtp_layers=1)
 _MAMBA1 = ModelClass(caches_all=True, default_chunk=True)
 _QWEN = ModelClass(checkpoint="gdn", mtp_layers=1)
+_GLM = ModelClass(first="0.30.0", checkpoint="kda of GLM-5.3", mtp_layers=1)
 
 CLASSES: dict[str, ModelClass] = {
     "NemotronHForCausalLM": _NEMOTRON,
@@ -85,6 +86,8 @@ CLASSES: dict[str, ModelClass] = {
     "KimiK3ForConditionalGeneration": ModelClass(
         first="0.27.0", checkpoint="kda", state_dtype_obeyed=True, keeps_records=True, mtp_layers=1, runner_v2=True
     ),
+    "Glm5NextForConditionalGeneration": _GLM,
+    "Glm5NextForCausalLM": _GLM,
     "BailingMoeV2_5ForCausalLM": ModelClass(mtp_layers=1),
     "BailingMoeV3ForCausalLM": ModelClass(first="0.28.0", mtp_layers=1),
     "MiniMaxForCausalLM": ModelClass(last="0.23.0"),
@@ -98,7 +101,7 @@ CLASSES: dict[str, ModelClass] = {
 
 
 NOT_MODELLED = frozenset({
-    "Glm5NextForConditionalGeneration", "Glm5NextForCausalLM", "InklingForConditionalGeneration", "InklingForCausalLM",
+    "InklingForConditionalGeneration", "InklingForCausalLM",
     "Qwen4ExpForConditionalGeneration", "Qwen4ExpForCausalLM", "AliceAIForCausalLM",
     "MiniCPMV4_6ForConditionalGeneration", "BailingMoeV3VLForConditionalGeneration",
 })  # fmt: skip

@@ -119,6 +119,8 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
         name = PACKED[kv].backend
         return Backend(name, FIXED_BACKENDS[name], FLASHINFER_LAYOUTS if name == "FLASHINFER" else FREE_LAYOUTS)
     if isinstance(model.attention, LatentKV):
+        if model.attention.indexer is not None:
+            return Backend("FLASHMLA_SPARSE", 64, FREE_LAYOUTS)
         if major == 10:
             return Backend("FLASHINFER_MLA", 32, FREE_LAYOUTS)
         if kv.startswith("fp8") and rules.latent_fp8_triton:

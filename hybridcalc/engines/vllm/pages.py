@@ -24,6 +24,10 @@ many blocks as the one with the largest.
     state, none      1 + S                                        S: draft tokens (0 with ReplaySSM)
     state, align     2 + S + C                                    C: 1 where prefill exports checkpoints
     state, all       ceil(L / mamba block) + S
+    index tail       1                                            the pool in progress of a sparse indexer
+
+A sparse indexer (GLM-5.3) keeps a key of head_dim + head_dim / 128 x 4 bytes for kpool tokens beside each attention
+page: bytes per block = attention layers x (page + block / kpool x key), and a state lies in a page without its index.
 
 `Prepared` is what start-up settles before it knows its memory, `Sizing` what memory then decides. Mirrors vLLM
 platforms/interface.py, v1/core/kv_cache_planning.py, v1/kv_cache_interface.py (0.33.0); leaves out draft layers of
@@ -36,7 +40,7 @@ from math import ceil, lcm
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import FULL_ATTENTION_LETTERS, STATE_LETTERS, WINDOW_LETTERS, Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV, kv_elements_per_token, kv_heads_on_rank
+from hybridcalc.architecture.kv import GroupedQueryKV, IndexCache, LatentKV, kv_elements_per_token, kv_heads_on_rank
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import (
@@ -56,6 +60,8 @@ from hybridcalc.units import DTYPE_BYTES
 LATENT_BLOCK, LATENT_STEP, DEFAULT_CHUNK = 128, 64, 2048
 WIDE_HEAD = 256
 """Dimensions of a head for which FlashInfer on Blackwell takes no block of 16."""
+INDEX_PAGE, INDEX_SCALED = 32, 128
+"""Keys of the smallest page that the kernels of an indexer read; values of a key that share a scale."""
 GDN_GRID, KDA_GRID = 64, 16
 """Tokens between the states that a prefill kernel can export."""
 
@@ -64,7 +70,7 @@ class Pages(NamedTuple):
     """``block`` and ``mamba_block`` in tokens, ``page`` and ``class_bytes`` (m) in bytes of one layer on one rank.
 
     ``preferred``: the block without a state. ``grown``: whether it became longer. ``padded``: the page where it is
-    larger than m.
+    larger than m. ``index_bytes``: of an attention layer's index keys in a block, beside its page.
     """
 
     block: int
@@ -74,6 +80,7 @@ class Pages(NamedTuple):
     preferred: int
     grown: bool
     padded: int | None
+    index_bytes: int = 0
 
 
 def kv_bytes_per_token(model: Architecture, args: EngineArgs, model_dtype: str) -> int:
@@ -81,15 +88,30 @@ def kv_bytes_per_token(model: Architecture, args: EngineArgs, model_dtype: str) 
     attention = model.attention or model.window_attention
     if attention is None:
         return 0
-    if isinstance(attention, LatentKV) and attention.indexer is not None:
-        cache = f"the index cache of {model.name}"
-        raise NotModelled(f"{cache} is not modelled for vLLM", lacking=cache, fix="plan it for SGLang")
+    if _indexer(model) is not None and kv_element_bytes(args, 2) != 2:
+        cache = f"--kv-cache-dtype {args.kv_cache_dtype[:40]} of sparse MLA"
+        raise NotModelled(f"{cache} is not modelled for vLLM", lacking=cache, fix="leave it out")
     tp = args.tensor_parallel_size
     if args.kv_cache_dtype in PACKED:
         assert isinstance(attention, GroupedQueryKV)  # noqa: S101  (no backend packs latent rows)
         head = PACKED[args.kv_cache_dtype].bytes_of_head(attention.head_dim, attention.v_head_dim)
         return kv_heads_on_rank(attention.kv_heads, tp) * head
     return kv_elements_per_token(attention, tp) * kv_element_bytes(args, DTYPE_BYTES[model_dtype])
+
+
+def _indexer(model: Architecture) -> IndexCache | None:
+    return model.attention.indexer if isinstance(model.attention, LatentKV) else None
+
+
+def index_row(indexer: IndexCache) -> int:
+    """Bytes of one key of the indexer: a byte a value, and a scale in fp32 for 128 of them."""
+    return indexer.head_dim + indexer.head_dim // INDEX_SCALED * 4
+
+
+def tail_ring(indexer: IndexCache, drafts: int) -> int:
+    """Tokens of the ring that keeps the pool in progress: whole pools, a power of two of them, with room for drafts."""
+    pools = -(-(indexer.kpool + drafts) // indexer.kpool)
+    return indexer.kpool * (1 << (pools - 1).bit_length())
 
 
 def checkpoint_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rules: RuleSet) -> int | None:
@@ -103,13 +125,13 @@ def checkpoint_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rul
     if kind.checkpoint == "mamba2":
         return 1
     recurrence = model.state.recurrence if model.state is not None else None
-    if recurrence is None or model.family != kind.checkpoint:
+    if recurrence is None or model.family != kind.checkpoint.split()[0]:
         return None
     if kind.checkpoint == "gdn":
         asked = args.gdn_prefill_backend or str((args.additional_config or {}).get("gdn_prefill_backend", "auto"))
         narrow = major in (10, 12) and recurrence.k_dim == 128
         return GDN_GRID if asked in ("auto", "flashinfer") and (args.capability == (9, 0) or narrow) else None
-    if kind.checkpoint == "kda":
+    if kind.checkpoint.split()[0] == "kda":
         asked = args.kda_prefill_backend or "auto"
         runs = major in (9, 10, 12) and recurrence.k_dim == 128 and asked in ("auto", "flashkda")
         return KDA_GRID if runs else None
@@ -161,15 +183,17 @@ def resolve_pages(
         block = aligned_block(needed, kv_bytes, chunk)
         mamba_block = block
     else:
-        block = aligned_block(needed, kv_bytes, unit)
-        if rules.kernel_blocks:
-            block = backend.kernel_block * -(-block // backend.kernel_block)
+        kernels, indexer = backend.kernel_block if rules.kernel_blocks else 1, _indexer(model)
+        if indexer is not None:
+            kernels = lcm(kernels, indexer.kpool * INDEX_PAGE)
+        block = kernels * -(-aligned_block(needed, kv_bytes, unit) // kernels)
     grown = block > first
     block = max(first, block)
     if mode == "align":
         mamba_block = block
-    page = block * kv_bytes
-    return Pages(block, mamba_block, page, needed, first, grown, page if page != needed else None)
+    page, indexer = block * kv_bytes, _indexer(model)
+    index = block // indexer.kpool * index_row(indexer) if indexer is not None else 0
+    return Pages(block, mamba_block, page, needed, first, grown, page if page != needed else None, index)
 
 
 def _least_unit(model: Architecture, args: EngineArgs, backend: Backend) -> int:
@@ -202,8 +226,8 @@ def _chunk(model: Architecture, kind: ModelClass) -> int:
     return DEFAULT_CHUNK if kind.default_chunk else model.chunk_size or DEFAULT_CHUNK
 
 
-FULL, STATE, WINDOW = "full attention", "state", "sliding window"
-LETTERS = {FULL: FULL_ATTENTION_LETTERS, STATE: STATE_LETTERS, WINDOW: WINDOW_LETTERS}
+FULL, STATE, WINDOW, TAIL = "full attention", "state", "sliding window", "index tail"
+LETTERS = {FULL: FULL_ATTENTION_LETTERS, STATE: STATE_LETTERS, WINDOW: WINDOW_LETTERS, TAIL: FULL_ATTENTION_LETTERS}
 
 
 class Group(NamedTuple):
@@ -278,6 +302,29 @@ def form_groups(
     return tuple(groups), tuple(paddings)
 
 
+def form_indexed_groups(
+    counts: dict[str, int], stages: list[tuple[int, int]], *, block: int, mamba_block: int, ring: int
+) -> tuple[Group, ...]:
+    """Groups of a model with index caches: all attention with its indexes, their tails, and states as many as fit.
+
+    A block is a page and an index of every attention layer. A state lies in a page, so a group holds as many states
+    as there are attention layers, on each of the ``stages`` (states, attention layers without drafts) as well. Raises
+    Refusal for a stage that has states and no attention.
+    """
+    parts = ceil(counts[STATE] / counts[FULL])
+    for states, attention in stages if len(stages) > 1 else ():
+        if states and not attention:
+            raise Refusal(
+                "a pipeline stage has recurrent layers and no attention whose pages they could lie in",
+                stage="layout+groups",
+                rule="HC050",
+                fix="write -pp 1",
+            )
+        parts = max(parts, ceil(states / attention) if states else 0)
+    held = [Group(STATE, len(range(part, counts[STATE], parts)), mamba_block) for part in range(parts)]
+    return (Group(FULL, counts[FULL], block), Group(TAIL, counts[FULL], ring), *held)
+
+
 def stage_bounds(layers: int, args: EngineArgs) -> tuple[tuple[int, int], ...]:
     """First layer and the one after the last of each pipeline stage.
 
@@ -312,7 +359,7 @@ def on_stages(
         for group in groups:
             held = [at for at, letter in enumerate(letters) if letter in LETTERS[group.kind]]
             before, upto = sum(at < first for at in held), sum(at < end for at in held)
-            upto += draft_layers if last and group.kind == FULL else 0
+            upto += draft_layers if last and group.kind in (FULL, TAIL) else 0
             parts = sum(other.kind == group.kind for other in groups)
             own.append(
                 group._replace(layers=len([at for at in range(before, upto) if at % parts == dealt[group.kind]]))
@@ -328,6 +375,8 @@ def blocks_held(group: Group, length: int, held: Residency) -> int:
         if held.mode == "all":
             return blocks_for(length, group.block) + held.drafts
         return (2 + held.checkpoints if held.mode == "align" else 1) + held.drafts
+    if group.kind == TAIL:
+        return 1
     if group.kind == WINDOW:
         return blocks_for(min(held.window - 1 + held.in_flight_tokens, length), group.block) + 1
     return blocks_for(blocks_for(length, held.dcp), group.block)

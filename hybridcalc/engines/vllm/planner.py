@@ -9,6 +9,7 @@ from math import gcd, lcm
 from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.kv import LatentKV
 from hybridcalc.engines.vllm import loglines
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, check_arguments, check_together
 from hybridcalc.engines.vllm.configuration import (
@@ -27,18 +28,23 @@ from hybridcalc.engines.vllm.families import model_class
 from hybridcalc.engines.vllm.layers import attention_backend, backend_names, resolve_layout
 from hybridcalc.engines.vllm.pages import (
     FULL,
+    LETTERS,
     STATE,
+    TAIL,
+    Padding,
     Residency,
     blocks_held,
     buckets,
     check_layer_fits,
     checkpoint_grid,
     form_groups,
+    form_indexed_groups,
     kv_bytes_per_token,
     on_stages,
     resolve_pages,
     stage_bounds,
     table_row,
+    tail_ring,
 )
 from hybridcalc.engines.vllm.pages import Prepared as Prepared
 from hybridcalc.engines.vllm.pages import Sizing as Sizing
@@ -119,15 +125,22 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     layers = buckets(letters, attention_first=kind.attention_first, draft_layers=draft_layers)
     if not layers:
         raise NotModelled(f"{model.name} has no layer that keeps a cache")
-    whole, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block)
     bounds = stage_bounds(len(letters), args)
+    indexer = model.attention.indexer if isinstance(model.attention, LatentKV) else None
+    if indexer is not None and state:
+        shares = [(_held_by(letters[a:b], STATE), _held_by(letters[a:b], FULL)) for a, b in bounds]
+        ring = tail_ring(indexer, args.num_speculative_tokens)
+        whole = form_indexed_groups(layers, shares, block=pages.block, mamba_block=pages.mamba_block, ring=ring)
+        paddings: tuple[Padding, ...] = ()
+    else:
+        whole, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block)
     stages = on_stages(whole, letters, draft_layers, bounds)
-    groups = max(stages, key=lambda own: max(group.layers for group in own))
+    groups = max(stages, key=lambda own: max(group.layers for group in own if group.kind != TAIL))
     if rules.layout_line:
         log.append(loglines.layout(layout))
     log += loglines.padding_layers(paddings)
     page = pages.page if backend is not None else state_bytes
-    bytes_per_block = max(group.layers for group in groups) * page
+    bytes_per_block = max(group.layers for group in groups if group.kind != TAIL) * (page + pages.index_bytes)
     held = Residency(
         mode=mode,
         drafts=0
@@ -142,7 +155,9 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         settled |= {
             "stages": [list(bound) for bound in bounds],
             "group_sizes_per_stage": [[group.layers for group in own] for own in stages],
-            "bytes_per_block_per_stage": [max(group.layers for group in own) * page for own in stages],
+            "bytes_per_block_per_stage": [
+                max(group.layers for group in own if group.kind != TAIL) * (page + pages.index_bytes) for own in stages
+            ],
         }
     settled |= {
         "group_sizes": [group.layers for group in whole],
@@ -176,6 +191,10 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     )
     settled["per_request_bytes"] = bytes_per_block * ready.blocks_at(length)
     return ready
+
+
+def _held_by(letters: str, kind: str) -> int:
+    return sum(letters.count(letter) for letter in LETTERS[kind])
 
 
 def size(ready: Prepared, available_bytes: int) -> Sizing:
@@ -311,7 +330,8 @@ def _refusal(
 def _block_sizes(ready: Prepared, available_bytes: int, blocks: int, length: int, per_request: int) -> Sizing:
     """Scheduler and hash block, and where hits land. Raises Refusal for a unit or an interval off their grid."""
     args, unit = ready.args, ready.args.prefix_match_unit
-    spans = [g.block * args.decode_context_parallel_size if g.kind == FULL else g.block for g in ready.groups]
+    dcp = args.decode_context_parallel_size
+    spans = [g.block * dcp if g.kind == FULL else g.block for g in ready.groups if g.kind != TAIL]
     whole = lcm(*spans)
     tokens = _printed_tokens(ready, blocks, length, per_request)
     sizing = Sizing(available_bytes, blocks, length, per_request, tokens, whole, whole, whole)

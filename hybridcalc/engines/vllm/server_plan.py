@@ -92,9 +92,14 @@ def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
     sizes = [group.layers for group in ready.groups]
     parts = f"of {', '.join(map(str, sizes))} layers"
     page = pages.page or ready.state_bytes
+    what, each = (
+        ("(page + index)", f"({page:,} + {pages.index_bytes:,})") if pages.index_bytes else ("page", f"{page:,}")
+    )
     steps += [
         Step("groups", "buckets cut to one size", parts, len(sizes), "groups", planning),
-        Step("block bytes", "layers of the largest group x page", f"{max(sizes)} x {page:,}", per_block, "B", planning),
+        Step(
+            "block bytes", f"layers of the largest group x {what}", f"{max(sizes)} x {each}", per_block, "B", planning
+        ),
         Step("blocks", *_blocks(ready, sizing), sizing.blocks, "blocks", planning),
         Step(
             "per request",

@@ -87,6 +87,7 @@ function blocksHeld(group, e, L) {
     if (e.mode === "all") { return Math.ceil(L / group.block) + e.drafts; }
     return (e.mode === "align" ? 2 + e.checkpoints : 1) + e.drafts;
   }
+  if (group.kind === "index tail") { return 1; }
   if (group.kind === "sliding window") { return Math.ceil(Math.min(e.window - 1 + e.inFlight, L) / group.block) + 1; }
   return Math.ceil(Math.ceil(L / e.dcp) / group.block);
 }
