@@ -92,6 +92,14 @@ class IndexFields(_Strict):
     kpool: Size = 1
 
 
+class PleConvFields(_Strict):
+    """The short convolution of layers with n-gram embeddings: how many layers, its channels, the columns it keeps."""
+
+    layers: Size
+    channels: Size
+    columns: Size
+
+
 class GroupedQueryFields(_Strict):
     """Grouped-query (or multi-head) attention."""
 
@@ -169,6 +177,7 @@ class Preset(_Strict):
     state: dict[str, Any] | None = None
     attention: Annotated[GroupedQueryFields | LatentFields, Field(discriminator="kind")] | None = None
     window: WindowFields | None = None
+    ple_conv: PleConvFields | None = None
     num_attention_heads: Size | None = None
     hidden_size: Size | None = None
     max_context: Size | None = None

@@ -12,7 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from hybridcalc.architecture.families import family_class
+from hybridcalc.architecture.families import PleConv, family_class
 from hybridcalc.architecture.geometry import Architecture, Config
 from hybridcalc.architecture.kv import AttentionKV, GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.errors import InputError, ModelNotFound, printable, quoted
@@ -29,6 +29,11 @@ LONGEST_COMMIT = 64
 
 _QUANTISED = re.compile(
     r"-(fp8|nvfp4|mxfp[48]|bf16|w4a16|w8a8|int[48]|[48]bit|awq|gptq|gguf|autoround|dynamic|block|quantized)$"
+)
+
+
+_TRAINED = re.compile(
+    r"-(instruct|base|chat|it|thinking|reasoning|preview|hf|vl|japanese|[0-9]{4}|[0-9]{2}-[0-9]{4}|20[0-9]{6})$"
 )
 
 
@@ -78,7 +83,8 @@ def find_preset(name: str) -> tuple[str, str] | None:
     """(preset id, note) for a preset name, alias or Hugging Face id in any case; None when nothing matches.
 
     An id of a quantised release (``-FP8``, ``-NVFP4``, ``-AWQ`` ...) finds the model it was made from, since
-    quantising weights leaves the caches alone; the note says so.
+    quantising weights leaves the caches alone; so does one of another training (``-Instruct``, ``-Base``, a date). The
+    note says so.
     """
     wanted = name.strip().lower()
     if len(wanted) > LONGEST_NAME:
@@ -86,12 +92,14 @@ def find_preset(name: str) -> tuple[str, str] | None:
     ids = _ids_by_alias()
     if wanted in ids:
         return ids[wanted], ""
-    stripped = wanted
-    while (match := _QUANTISED.search(stripped)) is not None:
+    stripped, why = wanted, "quantised weights have"
+    while (match := _QUANTISED.search(stripped) or _TRAINED.search(stripped)) is not None:
+        if match.re is _TRAINED:
+            why = "another training of it has"
         stripped = stripped[: match.start()]
         for candidate in (stripped, stripped.rpartition("/")[2]):
             if candidate in ids:
-                return ids[candidate], f"read as {ids[candidate]}: quantised weights have the same caches"
+                return ids[candidate], f"read as {ids[candidate]}: {why} the same caches"
     bare = wanted.rpartition("/")[2]
     if bare != wanted and bare in ids and wanted.count("/") == 1:
         return ids[bare], f"read as {ids[bare]}: {printable(name.strip(), LONGEST_SHOWN)} has the same model name"
@@ -169,6 +177,7 @@ def from_preset(preset: dict[str, Any], *, reading: str = "", asked: str = "") -
         attention=attention,
         window=window["tokens"] if window else None,
         window_attention=window_attention,
+        ple_conv=PleConv(**preset["ple_conv"]) if "ple_conv" in preset else None,
         num_attention_heads=preset.get("num_attention_heads"),
         hidden_size=preset.get("hidden_size"),
         max_context=preset.get("max_context"),

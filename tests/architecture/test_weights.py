@@ -34,7 +34,7 @@ NOT_COUNTED = {
     "nemotron-3-ultra-550b-a55b": 49 * 512, "minicpm-sala": 24 * 8192,
 }  # fmt: skip
 """Parameters that the Hub does not count: corrections of routers; in MiniCPM-SALA two vectors a lightning layer."""
-NO_CLOSED_FORM = {"inkling", "inkling-2-small", "plamo-2-1b", "zaya1-8b"}
+NO_CLOSED_FORM = {"inkling", "inkling-2-small", "plamo-2-1b", "qwen3.8-flash-next", "zaya1-8b"}
 PUBLISHED_IN_FP8 = [row for row in PUBLISHED if row["fp8_block128_checkpoint_bytes"]]
 INCOMPLETE = {
     "inclusionAI--Ling-2.6-flash", "inclusionAI--Ling-3.0-tiny", "inclusionAI--Ring-flash-linear-2.0",

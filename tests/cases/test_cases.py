@@ -14,22 +14,14 @@ from command_line import Ran, run
 HOME = Path(__file__).resolve().parent.parent / "data" / "cases"
 CASES: list[dict[str, Any]] = yaml.safe_load((HOME / "cases.yaml").read_text(encoding="utf-8"))
 WRONG = """
-flash-next-1
-flash-next-2
 table-falls-apart-1
 hc058-advice-1
 estimate-1
 estimate-3
-preset-1
-preset-2
 brk-tie-rounding-1
-brk-headroom-1
-brk-prefix-advice-1
 new-reuse-memory-1
 new-fix-interval-1
-new-model-len-fix-1
 new-dense-sglang-1
-new-no-kv-limit-1
 vllm-right-1
 brk-sweep-refusal-1
 """

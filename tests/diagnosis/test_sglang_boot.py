@@ -231,7 +231,7 @@ def test_an_echo_of_any_kind_is_taken_as_far_as_it_goes(value: str) -> None:
 
 def test_the_printed_limit_binds_where_no_model_fits() -> None:
     text = (
-        "Mamba Cache is allocated. max_mamba_cache_size: 97, conv_state size: 0.10GB, ssm_state size: 5.17GB\n"
+        "Mamba Cache is allocated. max_mamba_cache_size: 97, conv_state size: 0.10GB, ssm_state size: 5.63GB\n"
         "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 484032, K size: 2.77 GB, V size: 2.77 GB\n"
         "max_total_num_tokens=484032, max_running_requests=6, context_len=262144, available_gpu_mem=19.86 GB\n"
     )

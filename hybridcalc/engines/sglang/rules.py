@@ -9,7 +9,7 @@ nowhere else.
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from math import floor
+from math import ceil, floor
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs
@@ -156,9 +156,14 @@ def _kv_idles(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _state_idles(plan: Figures) -> Iterator[tuple[str, str]]:
-    if plan.workload.mean_length is not None and plan.binding == "kv" and plan.capacity.idle_percent >= IDLE_PERCENT:
+    length = plan.workload.mean_length
+    if length is not None and plan.binding == "kv" and plan.capacity.idle_percent >= IDLE_PERCENT:
         idle = f"{min(plan.capacity.idle_percent, 99.9):.0f} % of the state slots idle"
-        yield f"KV binds at {requests_text(plan.concurrency)} of {plan.workload.describe()}; {idle}", _first(plan)
+        binds, fix = "KV binds", _first(plan)
+        if not plan.ready.cells[0].bytes:  # no layer has KV: its pool is as long as the context
+            binds = "the token pool, which takes no memory, binds"
+            fix = Write("--max-total-tokens", plan.capacity.state_requests * ceil(length))
+        yield f"{binds} at {requests_text(plan.concurrency)} of {plan.workload.describe()}; {idle}", fix
 
 
 def _default_ratio(plan: Figures) -> Iterator[tuple[str, str]]:
@@ -217,9 +222,10 @@ def _uncharged(plan: Figures) -> Iterator[tuple[str, str]]:
     over = worst.allocated_bytes - worst.charged_bytes
     holder = "the headroom of --mem-fraction-static" if headroom is None else f"{headroom:.2f} GiB of headroom"
     verb = "must hold them" if headroom is None or over_gib < headroom else "cannot hold them"
-    fix = "lower --mem-fraction-static by as much"
+    fits = headroom is not None and over_gib < headroom
+    fix = "" if fits else "lower --mem-fraction-static by as much"
     fraction = args.mem_fraction_static or plan.rest.fraction
-    if plan.rest.before_gib and fraction and fraction * plan.rest.before_gib > over_gib:
+    if not fits and plan.rest.before_gib and fraction and fraction * plan.rest.before_gib > over_gib:
         lower = floor(1000 * (fraction - over_gib / plan.rest.before_gib)) / 1000
         fix = Write("--mem-fraction-static", f"{lower:g}")
     yield (

@@ -13,10 +13,10 @@ from hybridcalc.deployment import requests_text
 from hybridcalc.engines.vllm.config import AUTO_FIT
 from hybridcalc.engines.vllm.configuration import KEEP_HYBRIDS, connectors, longest_of
 from hybridcalc.engines.vllm.families import family_rule
-from hybridcalc.engines.vllm.figures import Figures
+from hybridcalc.engines.vllm.figures import Figures, Unsized
 from hybridcalc.engines.vllm.pages import STATE, Prepared
 from hybridcalc.engines.vllm.planner import prepare, size
-from hybridcalc.engines.vllm.suggest import finest_reuse, prefix_reuse
+from hybridcalc.engines.vllm.suggest import PrefixReuse, finest_reuse, prefix_reuse
 from hybridcalc.errors import HybridcalcError, Write, quoted
 from hybridcalc.findings import LENGTH, MEMORY, PREFIX, WANTED, Needs, Rule
 from hybridcalc.units import format_bytes
@@ -40,10 +40,12 @@ def _prefix_too_short(plan: Figures) -> Iterator[tuple[str, str]]:
     if not shared:
         return
     if not plan.ready.prefix_caching:
-        yield (
-            f"a prefix of {shared:,} shared tokens is never reused: prefix caching is off",
-            "write --enable-prefix-caching",
-        )
+        off = f"a prefix of {shared:,} shared tokens is never reused: prefix caching is off"
+        with_it = _caching(plan)
+        if with_it is None or with_it.reused:
+            yield off, "write --enable-prefix-caching"
+        else:
+            yield f"{off}, and with it {with_it.why}", "share a longer prefix"
         return
     reuse = prefix_reuse(plan.ready, plan.sizing, shared, private)
     if reuse.reused:
@@ -55,6 +57,18 @@ def _prefix_too_short(plan: Figures) -> Iterator[tuple[str, str]]:
         if finer.reused
         else "share a longer prefix, or serve without prefix caching",
     )
+
+
+def _caching(plan: Figures) -> PrefixReuse | None:
+    """What the server would reuse with prefix caching; None where that does not start, or the memory is not known."""
+    if isinstance(plan, Unsized):
+        return None
+    try:
+        ready = prepare(plan.model, replace(plan.args, enable_prefix_caching=True))
+        sizing = size(ready, plan.sizing.available_bytes)
+    except HybridcalcError:
+        return None
+    return prefix_reuse(ready, sizing, plan.workload.shared_prefix, plan.workload.private)
 
 
 def _padding(plan: Figures) -> Iterator[tuple[str, str]]:

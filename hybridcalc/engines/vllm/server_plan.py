@@ -19,7 +19,7 @@ from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.layers import QWEN3_5
 from hybridcalc.engines.vllm.pages import STATE, WINDOW, blocks_held
-from hybridcalc.engines.vllm.planner import Prepared, Sizing, outputs, prepare, size, usable_bytes
+from hybridcalc.engines.vllm.planner import Prepared, Sizing, longest_length, outputs, prepare, size, usable_bytes
 from hybridcalc.engines.vllm.rules import RULES
 from hybridcalc.engines.vllm.suggest import PrefixReuse, prefix_reuse, suggest
 from hybridcalc.errors import InputError, Refusal, Write, printable
@@ -331,8 +331,17 @@ def _of_one(ready: Prepared) -> Prepared:
 
 
 def _advised(refusal: Refusal, ready: Prepared, rest: Rest, work: Workload) -> Refusal:
-    """A refusal of max_num_seqs with the number that starts at both ends of the memory and serves the workload."""
+    """A refusal with the fix that serves the workload: max_num_seqs that starts at both ends of the memory, and no
+    max_model_len that is shorter than the requests.
+    """
     refusal.outputs |= {"available_gib": rest.likely_gib, "memory_why": rest.why}
+    if refusal.rule == "HC041" and work.longest:
+        fits = longest_length(ready, usable_bytes(ready, int(rest.likely_gib * GIB)), ready.length)
+        if 0 < fits < work.longest:
+            fix = f"more memory: {fits:,} is the longest --max-model-len that starts, requests hold {work.longest:,}"
+            shorter = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix)
+            shorter.outputs = refusal.outputs
+            return shorter
     if refusal.rule != "HC044":
         return refusal
     least, likely = _end(ready, rest.low_gib, _none(ready)), _end(ready, rest.likely_gib, _none(ready))
