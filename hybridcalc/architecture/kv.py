@@ -44,6 +44,18 @@ def kv_heads_on_rank(kv_heads: int, tp: int) -> int:
     return max(1, kv_heads // tp)
 
 
+def uneven_heads(attention: "AttentionKV | None", heads: int | None, ranks: int) -> str:
+    """Which heads ``ranks`` cannot share, in words; empty where they can: query heads divide, KV heads divide or are
+    repeated whole.
+    """
+    if attention is None or ranks == 1:
+        return ""
+    if heads and heads % ranks:
+        return f"{heads} attention heads"
+    kv = attention.kv_heads if isinstance(attention, GroupedQueryKV) else ranks
+    return f"{kv} KV heads" if max(kv, ranks) % min(kv, ranks) else ""
+
+
 def kv_elements_per_token(attention: AttentionKV, tp: int) -> int:
     """Elements one attention layer keeps a token on one rank, an indexer's keys not included.
 

@@ -190,7 +190,8 @@ def _latent(model: Architecture, style: Style, fields: Fields) -> tuple[Tensor, 
         wide = 1 if model.architecture.startswith("Bailing") else value
         out.append(linear("g_proj", "attention", (Part(queries * wide, queries),), hidden, "rows", "attention"))
     if kv.indexer is not None and low:
-        out += _indexer(hidden, low, kv.indexer.head_dim, kv.indexer.kpool, fields.number("index_n_heads"))
+        pool = fields.optional("index_kpool") or kv.indexer.kpool
+        out += _indexer(hidden, low, kv.indexer.head_dim, pool, fields.number("index_n_heads"))
     return tuple(out)
 
 

@@ -345,3 +345,49 @@ def quantized_by_name(name: str) -> str:
     """What a checkpoint's name says of its quantisation (``fp8``, ``nvfp4``, ...); empty where it says nothing."""
     found = _MARK.search(name.rpartition("/")[2].lower())
     return found[1] if found else ""
+
+
+SPOKEN: dict[str, Scheme] = {
+    "fp8": FP8_CHANNEL, "fp8_per_tensor": FP8_TENSOR, "fp8_per_block": FP8_BLOCK, "fp8_block": FP8_BLOCK,
+    "w8a8_fp8": FP8_CHANNEL, "nvfp4": NVFP4, "modelopt_fp4": NVFP4, "modelopt": FP8_TENSOR, "modelopt_fp8": FP8_TENSOR,
+    "mxfp4": MXFP4, "mxfp8": MXFP8, "w8a8_int8": INT8, "int8": INT8, "bitsandbytes": NF4, "experts_int8": INT8,
+    "awq": integers(4, 128, symmetric=False), "gptq": integers(4, 128), "int4": integers(4, 128),
+    "auto-round": integers(4, 128), "autoround": integers(4, 128), "compressed-tensors": integers(4, 128),
+    "ptpc_fp8": FP8_CHANNEL, "fp8_e4m3": FP8_CHANNEL,
+}  # fmt: skip
+"""Values of --quantization, and plain words for them -> the scheme of a linear layer."""
+KEPT = ("lm_head", "model.visual", "in_proj_a", "in_proj_b", "in_proj_ba")
+"""What is left in 16 bits where a checkpoint is quantised on load, or nothing says how it was."""
+
+
+def named_quantization(name: str) -> Quantization | None:
+    """The quantisation that a launch asks for by name; None for none. Raises InputError for an unknown one."""
+    plain = name.strip().lower().replace("-", "_").replace("auto_round", "autoround")
+    if plain in ("none", "bf16", "bfloat16", "fp16", ""):
+        return None
+    scheme = SPOKEN.get(plain) or SPOKEN.get(plain.replace("_", "-")) or SPOKEN.get(plain.removesuffix("_marlin"))
+    if scheme is None:
+        raise InputError(
+            f"--quantization {quoted(name)} is not known here",
+            fix=f"write {', '.join(sorted(SPOKEN)[:8])}, ... or none",
+        )
+    return Quantization(plain, scheme, KEPT, experts_only=plain in ("mxfp4", "experts_int8"))
+
+
+MARKED: dict[str, tuple[Scheme, Scheme]] = {
+    "fp8": (FP8_TENSOR, FP8_BLOCK), "nvfp4": (NVFP4, NVFP4), "fp4": (NVFP4, NVFP4), "mxfp4": (MXFP4, MXFP4),
+    "mxfp8": (MXFP8, MXFP8), "w8a8": (INT8, FP8_CHANNEL), "int8": (INT8, integers(8, 128)),
+    "8bit": (INT8, integers(8, 128)), "w8a16": (INT8, integers(8, 128)),
+}  # fmt: skip
+"""What a name says -> the leanest and the widest scheme it may mean; any other name means four-bit integers."""
+
+
+def meant_by(mark: str, *, experts: bool) -> tuple[Quantization, Quantization, Quantization]:
+    """What a name may mean: every linear layer, those that releases usually quantise, and the experts or MLPs alone."""
+    lean, rich = MARKED.get(mark, (integers(4, 128), integers(4, 32, symmetric=False)))
+    only = "re:.*experts.*" if experts else "re:.*(mlp|feed_forward|mixer)\\..*"
+    return (
+        Quantization(mark, lean, head=True),
+        Quantization(mark, lean, (*KEPT, "mtp.fc")),
+        Quantization(mark, rich, KEPT, ((only, rich),)),
+    )

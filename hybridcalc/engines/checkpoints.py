@@ -5,28 +5,13 @@ As a config.json or the hf_quant_config.json beside it says, as a preset lists i
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture, Config
 from hybridcalc.architecture.presets import shipped_checkpoints
-from hybridcalc.architecture.quantization import (
-    FP8_BLOCK,
-    FP8_CHANNEL,
-    FP8_TENSOR,
-    INT8,
-    MXFP4,
-    MXFP8,
-    NF4,
-    NVFP4,
-    Quantization,
-    Scheme,
-    integers,
-    kv_cache_format,
-    quantized_by_name,
-    read_quantization,
-)  # fmt: skip
-from hybridcalc.architecture.safetensors import Sizes, read_folder
-from hybridcalc.errors import InputError, quoted
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.quantization import Quantization
 
 
 class Stored(NamedTuple):
@@ -36,7 +21,7 @@ class Stored(NamedTuple):
     """
 
     name: str
-    quantization: Quantization | None
+    quantization: "Quantization | None"
     source: str
     bytes: int | None = None
     parameters: int | None = None
@@ -51,6 +36,8 @@ def checkpoint_of(model: Architecture, quantization: str | None) -> Stored:
     """
     stored = _own(model, model.config) if model.config is not None else _released(model)
     if quantization and stored.quantization is None:
+        from hybridcalc.architecture.quantization import named_quantization
+
         asked = named_quantization(quantization)
         source = f"{stored.source}; quantised as {quantization}"
         return stored._replace(quantization=asked, marked="", bytes=None, source=source)
@@ -61,6 +48,8 @@ def checkpoint_of(model: Architecture, quantization: str | None) -> Stored:
 
 def kv_cache_said(model: Architecture) -> str | None:
     """The KV format that the checkpoint's own quantisation names, "" for none; None where it is not known."""
+    from hybridcalc.architecture.quantization import kv_cache_format
+
     if model.config is not None:
         return kv_cache_format(model.config)
     listed = next((each for each in shipped_checkpoints(model.name) if each["id"].lower() == model.asked.lower()), None)
@@ -69,6 +58,9 @@ def kv_cache_said(model: Architecture) -> str | None:
 
 def _own(model: Architecture, config: Config) -> Stored:
     """The checkpoint that a config.json is of: with sizes as the folder it lies in tells them."""
+    from hybridcalc.architecture.quantization import quantized_by_name, read_quantization
+    from hybridcalc.architecture.safetensors import Sizes, read_folder
+
     found = read_quantization(config)
     path = Path(model.asked) if model.asked else None
     sizes = read_folder(path if path.is_dir() else path.parent) if path is not None else None
@@ -94,13 +86,13 @@ def _released(model: Architecture) -> Stored:
     for each in listed:
         if each["id"].lower() == wanted or ("/" not in wanted and each["id"].lower().rpartition("/")[2] == bare):
             given = each.get("quantization")
-            found = read_quantization({"quantization_config": given}) if given else None
+            found = _read({"quantization_config": given}) if given else None
             scale = 2 if each.get("scale_dtype") == "bfloat16" else None
             return Stored(
                 each["id"], found, f"preset {model.name}, closed form", each.get("bytes"), each.get("parameters"), scale
             )
     published = next((each.get("parameters") for each in listed if "quantization" not in each), None)
-    marked = "" if asked in own else quantized_by_name(asked)
+    marked = "" if asked in own else _marked(asked)
     if marked in ("bf16", ""):
         marked = ""
     return Stored(
@@ -114,28 +106,13 @@ def _released(model: Architecture) -> Stored:
     )
 
 
-SPOKEN: dict[str, Scheme] = {
-    "fp8": FP8_CHANNEL, "fp8_per_tensor": FP8_TENSOR, "fp8_per_block": FP8_BLOCK, "fp8_block": FP8_BLOCK,
-    "w8a8_fp8": FP8_CHANNEL, "nvfp4": NVFP4, "modelopt_fp4": NVFP4, "modelopt": FP8_TENSOR, "modelopt_fp8": FP8_TENSOR,
-    "mxfp4": MXFP4, "mxfp8": MXFP8, "w8a8_int8": INT8, "int8": INT8, "bitsandbytes": NF4, "experts_int8": INT8,
-    "awq": integers(4, 128, symmetric=False), "gptq": integers(4, 128), "int4": integers(4, 128),
-    "auto-round": integers(4, 128), "autoround": integers(4, 128), "compressed-tensors": integers(4, 128),
-    "ptpc_fp8": FP8_CHANNEL, "fp8_e4m3": FP8_CHANNEL,
-}  # fmt: skip
-"""Values of --quantization, and plain words for them -> the scheme of a linear layer."""
-KEPT = ("lm_head", "model.visual", "in_proj_a", "in_proj_b", "in_proj_ba")
-"""What is left in 16 bits where a checkpoint is quantised on load, or nothing says how it was."""
+def _read(config: dict[str, object]) -> "Quantization | None":
+    from hybridcalc.architecture.quantization import read_quantization
+
+    return read_quantization(config)
 
 
-def named_quantization(name: str) -> Quantization | None:
-    """The quantisation that a launch asks for by name; None for none. Raises InputError for an unknown one."""
-    plain = name.strip().lower().replace("-", "_").replace("auto_round", "autoround")
-    if plain in ("none", "bf16", "bfloat16", "fp16", ""):
-        return None
-    scheme = SPOKEN.get(plain) or SPOKEN.get(plain.replace("_", "-")) or SPOKEN.get(plain.removesuffix("_marlin"))
-    if scheme is None:
-        raise InputError(
-            f"--quantization {quoted(name)} is not known here",
-            fix=f"write {', '.join(sorted(SPOKEN)[:8])}, ... or none",
-        )
-    return Quantization(plain, scheme, KEPT, experts_only=plain in ("mxfp4", "experts_int8"))
+def _marked(name: str) -> str:
+    from hybridcalc.architecture.quantization import quantized_by_name
+
+    return quantized_by_name(name)

@@ -368,9 +368,27 @@ class Engine:
         """What start-up settles before memory counts. Raises Refusal."""
         return self.part("planner").prepare(model, args)
 
+    def attention_ranks(self, args: Any) -> int:
+        """Ranks that share the heads of one attention layer."""
+        return 1
+
+    def check_ranks(self, model: "Architecture", args: Any) -> None:
+        """Raise Refusal for ranks that cannot share a model's heads, whatever the memory."""
+        from hybridcalc.architecture.kv import uneven_heads
+
+        ranks, heads = self.attention_ranks(args), model.num_attention_heads
+        uneven = uneven_heads(model.attention, heads, ranks)
+        if uneven:
+            fitting = [str(n) for n in range(1, 65) if not uneven_heads(model.attention, heads, n)]
+            stage, rule = self.indivisible
+            fix = f"{', '.join(fitting[:14])} do"
+            raise Refusal(f"--tp {ranks} does not divide {uneven}", stage=stage, rule=rule, fix=fix)
+
     def plan(self, model: "Architecture", args: Any, rest: "Rest", workload: "Workload") -> Answer:
         """The whole plan. Raises Refusal for what does not start."""
-        return cast(Answer, self.part("server_plan").plan(model, args, rest=rest, workload=workload))
+        found = cast(Answer, self.part("server_plan").plan(model, args, rest=rest, workload=workload))
+        self.check_ranks(model, args)  # what a start-up refuses before is said as it says it
+        return found
 
     def command(self, model: str) -> tuple[str, ...]:
         """The first words of the command that starts a server of ``model``."""

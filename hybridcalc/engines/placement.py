@@ -8,14 +8,16 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import pairwise
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybridcalc.architecture.geometry import FULL_ATTENTION_LETTERS, WINDOW_LETTERS, Architecture
 from hybridcalc.architecture.kv import LatentKV
-from hybridcalc.architecture.quantization import FP8_BLOCK, NVFP4, Quantization, Scheme
 from hybridcalc.architecture.tensors import FIRST, LAYERS, Local, Tensor, Widths
 from hybridcalc.architecture.weights import Parameters, parameters, schemes
 from hybridcalc.errors import InputError, ShardingError, quoted
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.quantization import Quantization, Scheme
 
 
 class Extra(NamedTuple):
@@ -27,9 +29,9 @@ class Extra(NamedTuple):
     layers: tuple[int, ...] = ()
 
 
-def as_stored(scheme: Scheme, tensor: Tensor, local: Local) -> int:
+def as_stored(scheme: "Scheme", tensor: Tensor, local: Local) -> int:
     """Bytes of one local matrix on the card as its scheme has them; ModelOpt's FP4 of linear layers is padded."""
-    if scheme.name == NVFP4.name and not tensor.experts:
+    if scheme.name == "nvfp4" and not tensor.experts:
         rows, columns = sum(local.rows), local.columns
         return -(-rows // 32) * 32 * -(-columns // 32) * 32 // 2 + -(-rows // 128) * 128 * -(-columns // 64) * 4 + 8
     return scheme.stored(local.rows, local.columns)
@@ -49,7 +51,7 @@ class Placement(NamedTuple):
     wide: frozenset[str] = frozenset()
     cut: Mapping[str, str] = MappingProxyType({})
     extras: tuple[Extra, ...] = ()
-    matrix: Callable[[Scheme, Tensor, Local], int] = as_stored
+    matrix: "Callable[[Scheme, Tensor, Local], int]" = as_stored
 
 
 class Absorbed(NamedTuple):
@@ -108,9 +110,9 @@ def stages_of(layers: int, stages: int, given: str = "", *, last_first: bool = F
     return tuple(pairwise(ends))
 
 
-def check_split(found: Parameters, quantization: Quantization | None, widths: Widths, ranks: int) -> None:
+def check_split(found: Parameters, quantization: "Quantization | None", widths: Widths, ranks: int) -> None:
     """Raise ShardingError for fp8 blocks that ranks would cut in two; both engines refuse them."""
-    if quantization is None or ranks == 1 or quantization.scheme is None or quantization.scheme.name != FP8_BLOCK.name:
+    if quantization is None or ranks == 1 or quantization.scheme is None or quantization.scheme.block[0] <= 1:
         return
     for block, of_block in zip(found.blocks, schemes(found, quantization), strict=True):
         for tensor, parts in zip(block.tensors, of_block, strict=True):

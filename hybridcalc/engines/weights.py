@@ -8,28 +8,19 @@ published, the bytes are an interval.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.quantization import (
-    FP8_BLOCK,
-    FP8_CHANNEL,
-    FP8_TENSOR,
-    INT8,
-    MXFP4,
-    MXFP8,
-    NVFP4,
-    Quantization,
-    Scheme,
-    integers,
-)
 from hybridcalc.architecture.tensors import DRAFT, FIRST, LAST, LAYERS, VISION, Block, Tensor, Widths
 from hybridcalc.architecture.weights import Parameters, Parts, parameters, schemes, stored_bytes
-from hybridcalc.engines.checkpoints import KEPT, Stored, checkpoint_of
+from hybridcalc.engines.checkpoints import Stored, checkpoint_of
 from hybridcalc.engines.placement import Placement
 from hybridcalc.errors import ConfigError, NotModelled
 from hybridcalc.findings import Finding, Rule
 from hybridcalc.units import DTYPE_BYTES, short_dtype
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.quantization import Quantization
 
 ADDED = "added"
 """The group of what an engine adds after loading."""
@@ -106,7 +97,7 @@ class Weights(NamedTuple):
 
 
 def lines_of(
-    found: Parameters, quantization: Quantization | None, placed: Placement, dtype: str, stage: int
+    found: Parameters, quantization: "Quantization | None", placed: Placement, dtype: str, stage: int
 ) -> Iterator[Line]:
     """Every tensor of a stage as one rank holds it, then what the engine adds. Raises ShardingError."""
     first, last = placed.stages[stage]
@@ -189,7 +180,7 @@ def _groups(lines: tuple[Line, ...], found: Parameters) -> tuple[Group, ...]:
 
 def weigh(
     model: Architecture,
-    placement: Callable[[Parameters, Quantization | None], Placement],
+    placement: "Callable[[Parameters, Quantization | None], Placement]",
     *,
     dtype: str = "bfloat16",
     quantization: str | None = None,
@@ -208,7 +199,7 @@ def weigh(
     return _exact(model, stored, found, stored.quantization, placement, dtype)
 
 
-def heaviest(found: Parameters, quantization: Quantization | None, placed: Placement, dtype: str) -> tuple[Line, ...]:
+def heaviest(found: Parameters, quantization: "Quantization | None", placed: Placement, dtype: str) -> tuple[Line, ...]:
     """The tensors of the heaviest stage."""
     stages = [tuple(lines_of(found, quantization, placed, dtype, stage)) for stage in range(len(placed.stages))]
     return max(stages, key=lambda lines: sum(line.bytes for line in lines))
@@ -218,8 +209,8 @@ def _exact(
     model: Architecture,
     stored: Stored,
     found: Parameters,
-    quantization: Quantization | None,
-    placement: Callable[[Parameters, Quantization | None], Placement],
+    quantization: "Quantization | None",
+    placement: "Callable[[Parameters, Quantization | None], Placement]",
     dtype: str,
 ) -> Weights:
     placed = placement(found, quantization)
@@ -261,29 +252,19 @@ RULES = (
 )  # fmt: skip
 """Rules about weights, of any engine."""
 
-MARKED: dict[str, tuple[Scheme, Scheme]] = {
-    "fp8": (FP8_TENSOR, FP8_BLOCK), "nvfp4": (NVFP4, NVFP4), "fp4": (NVFP4, NVFP4), "mxfp4": (MXFP4, MXFP4),
-    "mxfp8": (MXFP8, MXFP8), "w8a8": (INT8, FP8_CHANNEL), "int8": (INT8, integers(8, 128)),
-    "8bit": (INT8, integers(8, 128)), "w8a16": (INT8, integers(8, 128)),
-}  # fmt: skip
-"""What a name says -> the leanest and the widest scheme it may mean; any other name means four-bit integers."""
-
 
 def _by_name(
     model: Architecture,
     stored: Stored,
     found: Parameters,
-    placement: Callable[[Parameters, Quantization | None], Placement],
+    placement: "Callable[[Parameters, Quantization | None], Placement]",
     dtype: str,
 ) -> Weights:
     """An interval: from every linear layer quantised to routed experts (or the MLP) alone."""
-    lean, rich = MARKED.get(stored.marked, (integers(4, 128), integers(4, 32, symmetric=False)))
-    experts = "routed_experts" in found.groups()
-    least = Quantization(stored.marked, lean, head=True)
-    likely = Quantization(stored.marked, lean, (*KEPT, "mtp.fc"))
-    only = "re:.*experts.*" if experts else "re:.*(mlp|feed_forward|mixer)\\..*"
-    most = Quantization(stored.marked, rich, KEPT, ((only, rich),))
-    sizes = [_exact(model, stored, found, each, placement, dtype) for each in (least, likely, most)]
+    from hybridcalc.architecture.quantization import meant_by
+
+    may_be = meant_by(stored.marked, experts="routed_experts" in found.groups())
+    sizes = [_exact(model, stored, found, each, placement, dtype) for each in may_be]
     low, middle, high = sorted(each.likely for each in sizes)
     said = f"{stored.name} says {stored.marked}, and which modules are quantised is not known"
     rule = RULES[0]

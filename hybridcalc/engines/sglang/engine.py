@@ -74,6 +74,10 @@ class Sglang(Engine):
         known = args.mem_fraction_static
         return {"fraction": known, "fraction_from": None if known is None else "--mem-fraction-static"}
 
+    def attention_ranks(self, args: ServerArgs) -> int:
+        """As every engine."""
+        return args.attn_tp_size
+
     def server_ranks(self, args: ServerArgs) -> int:
         """As every engine."""
         return args.tp_size * args.pp_size

@@ -12,15 +12,18 @@ Mirrors SGLang layers/linear.py, layers/vocab_parallel_embedding.py, models/*.py
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.quantization import Quantization
 from hybridcalc.architecture.tensors import Widths
 from hybridcalc.architecture.weights import Parameters
 from hybridcalc.engines.placement import Extra, Placement, absorbed, check_split, rope_bytes, stages_of
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.errors import InputError
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.quantization import Quantization
 
 EMBEDDING_WHOLE = ("Qwen3_5", "BailingMoeV2_5", "BailingMoeV3")
 """Classes that keep the embedding whole under data-parallel attention."""
@@ -45,7 +48,7 @@ def dtype_of(model: Architecture, args: ServerArgs) -> str:
     return model.model_dtype
 
 
-def placement(model: Architecture, args: ServerArgs) -> Callable[[Parameters, Quantization | None], Placement]:
+def placement(model: Architecture, args: ServerArgs) -> "Callable[[Parameters, Quantization | None], Placement]":
     """Where SGLang puts the tensors of a model. Raises InputError for ranks that do not divide each other."""
     tp, attention, ep = args.tp_size, args.attn_tp_size, args.ep_size
     if tp % ep:
@@ -79,7 +82,7 @@ def placement(model: Architecture, args: ServerArgs) -> Callable[[Parameters, Qu
 
 def _placed(
     found: Parameters,
-    quantization: Quantization | None,
+    quantization: "Quantization | None",
     *,
     model: Architecture,
     base: Placement,

@@ -74,6 +74,10 @@ class Vllm(Engine):
         source = "--gpu-memory-utilization" if given else f"{self.title}'s default"
         return {"fraction": args.utilization, "fraction_from": source}
 
+    def attention_ranks(self, args: EngineArgs) -> int:
+        """As every engine."""
+        return args.tensor_parallel_size
+
     def server_ranks(self, args: EngineArgs) -> int:
         """As every engine."""
         return args.tensor_parallel_size * args.pipeline_parallel_size

@@ -11,14 +11,17 @@ Mirrors vLLM model_executor/layers/linear.py, vocab_parallel_embedding.py, fused
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.quantization import FP8_BLOCK, MXFP4, Quantization, Scheme
 from hybridcalc.architecture.tensors import Local, Tensor, Widths
 from hybridcalc.architecture.weights import Parameters
 from hybridcalc.engines.placement import Extra, Placement, absorbed, as_stored, check_split, rope_bytes, stages_of
 from hybridcalc.engines.releases import is_later
 from hybridcalc.engines.vllm.config import EngineArgs
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.quantization import Quantization, Scheme
 
 DRAFT_METHODS = ("mtp", "qwen3_next_mtp", "qwen3_5_mtp", "nemotron_h_mtp", "deepseek_mtp", "ernie_mtp", "bailing_mtp")
 FP8_CARDS = (8, 9)
@@ -42,7 +45,7 @@ def dtype_of(model: Architecture, args: EngineArgs) -> str:
     return model.model_dtype if given == "auto" else given
 
 
-def placement(model: Architecture, args: EngineArgs) -> Callable[[Parameters, Quantization | None], Placement]:
+def placement(model: Architecture, args: EngineArgs) -> "Callable[[Parameters, Quantization | None], Placement]":
     """Where vLLM puts the tensors of a model, on a card of ``gpu_capability``."""
     tp, dp = args.tensor_parallel_size, args.data_parallel_size
     ranks = dict.fromkeys(("attention", "mlp", "shared", "embedding", "head"), tp)
@@ -62,7 +65,7 @@ def placement(model: Architecture, args: EngineArgs) -> Callable[[Parameters, Qu
 
 
 def _placed(
-    found: Parameters, quantization: Quantization | None, *, model: Architecture, args: EngineArgs, base: Placement
+    found: Parameters, quantization: "Quantization | None", *, model: Architecture, args: EngineArgs, base: Placement
 ) -> Placement:
     tp = args.tensor_parallel_size
     check_split(found, quantization, base.widths, tp)
@@ -74,7 +77,9 @@ def _placed(
             Extra("kv_b_proj in 16 bits", copies.elements * 2, "a quantised MLA layer keeps it beside", copies.layers)
         )
     marlin = args.capability < FP8_CARDS
-    packed = quantization is not None and (marlin or (quantization.scheme or FP8_BLOCK).bits == 4)
+    packed = quantization is not None and (
+        marlin or (quantization.scheme is not None and quantization.scheme.bits == 4)
+    )
     whole = frozenset({"in_proj_ba", "in_proj_b", "in_proj_a"}) if packed else frozenset[str]()
     own = whole if model.architecture.startswith("Qwen3_5") else frozenset[str]()
     return base._replace(extras=tuple(extras), whole=own, matrix=_in_marlin if marlin else _on_card)
@@ -88,19 +93,19 @@ def _tables(model: Architecture, args: EngineArgs) -> int:
     return 1 if version is None or is_later(version, LAST_WITH_FOUR_TABLES) else 4
 
 
-def _on_card(scheme: Scheme, tensor: Tensor, local: Local) -> int:
+def _on_card(scheme: "Scheme", tensor: Tensor, local: Local) -> int:
     """As it is stored; MXFP4 experts are padded for their kernels."""
-    if scheme.name == MXFP4.name and tensor.experts:
+    if scheme.name == "mxfp4" and tensor.experts:
         up = tensor.name.endswith("gate_up_proj")
         rows = [_round(part, MARLIN_ROWS if up else MARLIN_COLUMNS) for part in local.rows]
         return scheme.stored(rows, _round(local.columns, MARLIN_COLUMNS if up else MARLIN_ROWS))
     return as_stored(scheme, tensor, local)
 
 
-def _in_marlin(scheme: Scheme, tensor: Tensor, local: Local) -> int:
+def _in_marlin(scheme: "Scheme", tensor: Tensor, local: Local) -> int:
     """On a card without fp8: a block's scale is repeated for each of its rows, in 16 bits."""
-    if scheme.name == FP8_BLOCK.name:
-        return Scheme(scheme.name, 8, (1, scheme.block[1]), 2).stored(local.rows, local.columns)
+    if scheme.block[0] > 1:
+        return scheme._replace(block=(1, scheme.block[1]), scale_bytes=2).stored(local.rows, local.columns)
     return _on_card(scheme, tensor, local)
 
 
