@@ -27,6 +27,10 @@ _JSON = re.compile(r"\"(?:[^\"\\]|\\.)*+(?:\"|\Z)|\t", re.DOTALL)
 _SURROGATES = re.compile(
     r"\\(?:(u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
+_CHART = re.compile(r"\{\{-|\{\{\s*(?:\.|include\b|template\b|toYaml\b|end\b|if\b|range\b|with\b)")
+_TAG_LINE = re.compile(r"(?m)^[ \t]*(?:\{%[^%\n]*%\}|\{#[^\n]*#\})[ \t]*$")
+_VALUE = re.compile(r"(?m)(?<=[:-] )\{\{[^\n]*$")
+"""What a template engine leaves of a document: lines of tags alone, and values that begin with what it puts in."""
 _BLANKS = re.compile(r"[ \t\r\n]+")
 """In a quoted text a line end with the blanks around it is a space, more of them are one line end less."""
 _PROPERTIES = re.compile(r"(?:[!&]\S*\s+)+")
@@ -225,7 +229,8 @@ def documents(source: Source, text: Text | None = None) -> list[Node]:
         try:
             return _build(source, content, text)
         except yaml.YAMLError:
-            plain = _as_yaml(text or Text(source, content))
+            whole = text or Text(source, content)
+            plain = _as_yaml(whole) or _as_document(whole)
             if plain is None:
                 raise
             return _build(source, plain.text, plain)
@@ -258,6 +263,17 @@ def _as_yaml(text: Text) -> Text | None:
 
     new = text.replaced(_JSON, value)
     return None if new is text else new
+
+
+def _as_document(text: Text) -> Text | None:
+    """A template of a document, whose values are put in by name: its tags left out, its values in quotes. None for any
+    other, and for one that a chart makes of more than names.
+    """
+    if ("{{" not in text.text and "{%" not in text.text) or _CHART.search(text.text) is not None:
+        return None
+    return text.replaced(_TAG_LINE, lambda match: "").replaced(
+        _VALUE, lambda match: "'" + match[0].replace("'", "''") + "'"
+    )
 
 
 def _build(source: Source, content: str, text: Text | None) -> list[Node]:

@@ -171,6 +171,12 @@ KINDS = {
         "[Service]\nExecStart=/x/vllm serve {{ m }} --max-num-seqs {{ n | default('4') }}\n",
         [("vllm", None, "?${{ m }} --max-num-seqs ?${{ n | default('4') }}")],
     ),
+    "template of a compose file": (
+        "compose.yaml.j2",
+        "{# x #}\nservices:\n{% if a %}\n  v:\n    image: {{ repo }}/vllm-openai:{{ tag | default('v1') }}\n"
+        "    command:\n      - --model\n      - {{ m }}\n      - --max-num-seqs\n      - '4'\n{% endif %}\n",
+        [("vllm", None, "--model ?{{ m }} --max-num-seqs 4")],
+    ),
     "condition of a template": (
         "run.sh.j2",
         "vllm serve org/m \\\n{% if a %}\n  --kv-cache-dtype fp8 \\\n{% endif %}\n  --max-num-seqs 4\n",
