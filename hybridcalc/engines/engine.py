@@ -368,6 +368,16 @@ class Engine:
         """What start-up settles before memory counts. Raises Refusal."""
         return self.part("planner").prepare(model, args)
 
+    def _starts(self, model: "Architecture", args: Any, rest: "Rest", workload: "Workload") -> bool:
+        """Whether the most that an estimated memory may be is enough."""
+        from hybridcalc.deployment import exact_rest
+
+        try:
+            self.part("server_plan").plan(model, args, rest=exact_rest(rest.high_gib), workload=workload)
+        except Refusal:
+            return False
+        return True
+
     def attention_ranks(self, args: Any) -> int:
         """Ranks that share the heads of one attention layer."""
         return 1
@@ -386,7 +396,27 @@ class Engine:
 
     def plan(self, model: "Architecture", args: Any, rest: "Rest", workload: "Workload") -> Answer:
         """The whole plan. Raises Refusal for what does not start."""
-        found = cast(Answer, self.part("server_plan").plan(model, args, rest=rest, workload=workload))
+        planned = self.part("server_plan").plan
+        try:
+            found = cast(Answer, planned(model, args, rest=rest, workload=workload))
+        except Refusal as refusal:
+            if rest.exact or not self._starts(model, args, rest, workload):
+                raise
+            estimate = max(rest.parts, key=lambda part: part.high - part.low, default=None)
+            said = f"{rest.high_gib:.2f} GiB for the caches, not with {rest.likely_gib:.2f}"
+            if estimate is not None and estimate.low < estimate.high:
+                said = f"{estimate.low:.2f} GiB {estimate.name}, not with {estimate.likely:.2f}"
+            reason = f"{refusal.reason}; undecided: it starts with {said}"
+            open_one = Refusal(
+                reason,
+                stage=refusal.stage,
+                rule=refusal.rule,
+                fix=refusal.fix,
+                flag=refusal.flag,
+                release=refusal.release,
+            )
+            open_one.outputs = refusal.outputs
+            raise open_one from None
         self.check_ranks(model, args)  # what a start-up refuses before is said as it says it
         return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -320,3 +321,10 @@ def test_crossover_counts_whole_pages() -> None:
 def test_what_crossover_does_not_answer_for_vllm(arguments: tuple[str, ...], code: int, text: str) -> None:
     ran = run("crossover", *arguments)
     assert (ran.code, ran.out, ran.err) == (code, "", text)
+
+
+def test_what_an_estimate_leaves_open_is_said_to_be_undecided() -> None:
+    """It starts with the least that boots take beside the weights, and not with the likely figure."""
+    ran = run("plan", *VLLM, "Qwen/Qwen3.6-27B-FP8", "--gpu", "32.5GiB", "--max-model-len", "8k", "--max-num-seqs", "4")
+    assert ran.code == 1
+    assert re.search(r"undecided: it starts with 0\.\d+ GiB beside, not with 0\.90", " ".join(ran.out.split()))
