@@ -26,7 +26,7 @@ from hybridcalc.cli.app import COMMANDS, app
 from hybridcalc.diagnosis import rules as log_rules
 from hybridcalc.engines.sglang import flags as sglang_flags
 from hybridcalc.engines.sglang import rules as sglang_rules
-from hybridcalc.engines.vllm import command as vllm_command
+from hybridcalc.engines.vllm import flags as vllm_flags
 from hybridcalc.engines.vllm import rules as vllm_rules
 from hybridcalc.findings import Rule
 from hybridcalc.manifests.native import schema_text
@@ -118,7 +118,7 @@ def commands_page() -> str:
     for name in COMMANDS:
         lines += _command(f"hybridcalc {name}", root.get_command(context, name))
         if name == "plan":
-            for introduction, flags in ((SGLANG_FLAGS, sglang_flags.FLAGS), (VLLM_FLAGS, vllm_command.FLAGS)):
+            for introduction, flags in ((SGLANG_FLAGS, sglang_flags.FLAGS), (VLLM_FLAGS, vllm_flags.FLAGS)):
                 lines += [introduction, *(f"| {_spellings(flag)} | {_kind(flag)} |" for flag in flags), ""]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 class Tensor(NamedTuple):
     """One parameter. ``cut``: the axis that ranks share ("rows", "columns", "" for none). ``over``: the ranks that
-    share it, one of OVER. ``dtype``: "" for the model's own. ``linear``: a matrix that quantisation may apply to.
+    share it: attention, mlp, shared, experts, vision, embedding or head. ``dtype``: "" for the model's own. ``linear``: a matrix that quantisation may apply to.
     """
 
     name: str
@@ -62,9 +62,6 @@ class Tensor(NamedTuple):
         matrix = (self.height, self.columns) if self.columns > 1 else (self.height,)
         return (self.experts, *matrix) if self.experts else matrix
 
-
-OVER = ("attention", "mlp", "shared", "experts", "vision", "embedding", "head")
-"""Groups of ranks that share a tensor."""
 
 FIRST, LAST, DRAFT, VISION, LAYERS = "first", "last", "mtp", "vision", "layers"
 """Where a block lies: on the first or last pipeline stage, with the draft, before the first layer, or in its layers."""
@@ -102,7 +99,7 @@ class Local(NamedTuple):
 
 
 class Widths(NamedTuple):
-    """How many ranks share each kind of tensor (OVER); experts are shared out over ``experts`` ranks first, and each is
+    """How many ranks share each kind of tensor (`Tensor.over`); experts are shared out over ``experts`` ranks first, and each is
     cut over ``expert_cut``. ``padded``: kinds whose sizes are rounded up to a multiple of the ranks.
     """
 

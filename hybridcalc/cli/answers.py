@@ -138,7 +138,10 @@ def show(
     elif not quiet:
         from hybridcalc.output.terminal import print_view
 
-        print_view(view(), explain=asked.explain)
+        shown = view()
+        if shown.curve:
+            from hybridcalc.output.pictures.terminal import draw
+        print_view(shown, explain=asked.explain, draw=draw if shown.curve else None)
     if quiet:
         from hybridcalc.output.document import print_csv, print_json
 

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from textwrap import indent, wrap
-from typing import IO, TYPE_CHECKING, Any, Literal, cast
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from rich.console import Console
 from rich.padding import Padding
@@ -89,8 +89,8 @@ class _Clean:
         return getattr(self._stream, name)
 
 
-def print_view(view: View, *, explain: bool, out: Console | None = None) -> None:
-    """The whole answer on stdout; the steps with ``explain``."""
+def print_view(view: View, *, explain: bool, out: Console | None = None, draw: Draw | None = None) -> None:
+    """The whole answer on stdout; the steps with ``explain``; its curve by ``draw``, else as a table."""
     out = out or console()
     verdict(out, view.headline, view.meaning, style="bold" if view.starts else TROUBLE)
     figures(out, view.figures, styles=[STYLES[role] for role in view.roles])
@@ -103,7 +103,7 @@ def print_view(view: View, *, explain: bool, out: Console | None = None) -> None
     if view.choices:
         out.print()
         choices(out, view.choices)
-    if not (view.curve and _drawn(out, view)):
+    if not (view.curve and draw is not None and _drawn(out, view, draw)):
         for table in view.tables:
             _table(out, table)
         if view.curve:
@@ -135,10 +135,15 @@ def _table(out: Console, table: Listed) -> None:
     listing(out, (f"{INDENT}{first}", *others), rows, right=table.numbers)
 
 
-def _drawn(out: Console, view: View) -> bool:
-    """Whether the answer's curve could be drawn, and is."""
-    from hybridcalc.output.pictures.terminal import draw
+class Draw(Protocol):
+    """Draws a picture in so many columns; None where that cannot be done."""
 
+    def __call__(self, picture: Any, *, width: int, colour: bool, encoding: str) -> str | None:
+        """The text of it."""
+
+
+def _drawn(out: Console, view: View, draw: Draw) -> bool:
+    """Whether the answer's curve could be drawn, and is."""
     picture = next(iter(view.pictures.values()))()
     text = draw(picture, width=out.width, colour=out.color_system is not None, encoding=out.encoding)
     if text is not None:

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridcalc.engines.ask import read_command
-from hybridcalc.engines.vllm.command import FLAG_FILES, FLAGS, OTHER_FLAGS, from_words
+from hybridcalc.engines.vllm.command import from_words
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.vllm.flags import FLAG_FILES, FLAGS, OTHER_FLAGS
 from hybridcalc.errors import InputError
 from hybridcalc.shell.flags import Flag
 

@@ -141,7 +141,7 @@ class RuleSet(NamedTuple):
 RESULTS = "results of its own classes"
 ARGUMENTS, MIXIN = "server_args.py _handle_mamba_radix_cache", "model_executor/model_runner_kv_cache_mixin.py"
 OVERRIDES, CONFIGURATOR = "arg_groups/overrides.py", "mem_cache/kv_cache_configurator.py"
-HOOK, CELL = "arg_groups/mamba_hook.py", "model_executor/pool_configurator.py"
+CELL = "model_executor/pool_configurator.py"
 GPU_MEMORY = "server_args.py _handle_gpu_memory_settings"
 EXTRA_BUFFER_ARCHS, RADIX_ARCHS = f"{OVERRIDES} _MAMBA_EXTRA_BUFFER_ARCHS", f"{OVERRIDES} _MAMBA_RADIX_CACHE_ARCHS"
 CHANGES: tuple[Change, ...] = (

@@ -1,10 +1,6 @@
-"""Which flags does vLLM's command line take, and which model and EngineArgs does a launch command ask for?
+"""Which model and EngineArgs does a launch command of vLLM ask for?
 
     vllm serve MODEL -tp 2 --max-model-len 128K --speculative-config.method mtp -> MODEL, EngineArgs(...)
-
-`FLAGS` is the one place where a flag of a launch command is added: the `EngineArgs` field it sets, its spellings, how
-its value is read and within which bounds. `OTHER_FLAGS` are the names that leave memory alone, or bear on it in a way
-no plan here knows: they tell an unrelated flag from a misspelt one, and an abbreviation from an ambiguous one.
 
 Read as the engine reads it: underscores may stand for dashes, ``--no-x`` switches off, dotted names fill a JSON value
 (``--speculative-config.num_speculative_tokens 3``), 1k is 1,000 and 1K is 1,024; shell/flags.py has the rest. Checks
@@ -17,137 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hybridcalc.engines.vllm.config import KNOWN_ENVIRONMENT, EngineArgs
+from hybridcalc.engines.vllm.flags import FLAG_FILES, FLAGS, MOST_DRAFTS, OTHER_FLAGS
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.shell.flags import Flag, FlagTable, check_resolved, environment, is_flag, multiples
-from hybridcalc.units import LARGEST_BYTES, LARGEST_TOKENS, MOST_RANKS, MOST_SLOTS
-
-MOST_DRAFTS = 1024
-STATE_DTYPES = ("auto", "float32", "bfloat16", "float16")
-
-FLAGS = (
-    Flag("model", ("--model",), "str"),
-    Flag("tensor_parallel_size", ("--tensor-parallel-size", "-tp"), "int", 1, MOST_RANKS),
-    Flag("pipeline_parallel_size", ("--pipeline-parallel-size", "-pp"), "int", 1, MOST_RANKS),
-    Flag("decode_context_parallel_size", ("--decode-context-parallel-size", "-dcp"), "int", 1, MOST_RANKS),
-    Flag("data_parallel_size", ("--data-parallel-size", "-dp"), "int", 1, MOST_RANKS),
-    Flag("dtype", ("--dtype",), "str", choices=("auto", "half", "float16", "bfloat16", "float", "float32")),
-    Flag("kv_cache_dtype", ("--kv-cache-dtype",), "str"),
-    Flag("block_size", ("--block-size",), "int", 1, 2**20),
-    Flag("max_model_len", ("--max-model-len",), "tokens", -1, LARGEST_TOKENS),
-    Flag("max_num_seqs", ("--max-num-seqs",), "int", 1, MOST_SLOTS),
-    Flag("max_num_batched_tokens", ("--max-num-batched-tokens",), "tokens", 1, LARGEST_TOKENS),
-    Flag("enable_prefix_caching", ("--enable-prefix-caching",), "switch"),
-    Flag("enable_chunked_prefill", ("--enable-chunked-prefill",), "switch"),
-    Flag("mamba_cache_mode", ("--mamba-cache-mode",), "str", choices=("all", "align", "none")),
-    Flag("mamba_block_size", ("--mamba-block-size",), "int", 1, 2**30),
-    Flag("mamba_cache_dtype", ("--mamba-cache-dtype",), "str", choices=STATE_DTYPES),
-    Flag("mamba_ssm_cache_dtype", ("--mamba-ssm-cache-dtype",), "str", choices=STATE_DTYPES),
-    Flag("prefix_match_unit", ("--prefix-match-unit",), "int", 1, 2**30),
-    Flag("prefix_cache_retention_interval", ("--prefix-cache-retention-interval",), "int", 0, LARGEST_TOKENS),
-    Flag("num_gpu_blocks_override", ("--num-gpu-blocks-override",), "int", 1, MOST_SLOTS),
-    Flag("gpu_memory_utilization", ("--gpu-memory-utilization", "--device-memory-utilization"), "float", 0, 1),
-    Flag("kv_cache_memory_bytes", ("--kv-cache-memory-bytes",), "tokens", 1, LARGEST_BYTES),
-    Flag("speculative_config", ("--speculative-config", "-sc"), "json"),
-    Flag("method", ("--spec-method",), "str"),
-    Flag("num_speculative_tokens", ("--spec-tokens",), "int", 1, MOST_DRAFTS),
-    Flag("use_replayssm", ("--use-replayssm",), "switch"),
-    Flag("replayssm_buffer_len", ("--replayssm-buffer-len",), "int", 1, 2**20),
-    Flag("mamba_backend", ("--mamba-backend",), "str"),
-    Flag("attention_backend", ("--attention-backend",), "str"),
-    Flag("gdn_prefill_backend", ("--gdn-prefill-backend",), "str"),
-    Flag("kda_prefill_backend", ("--kda-prefill-backend",), "str"),
-    Flag("additional_config", ("--additional-config", "-ac"), "json"),
-    Flag("compilation_config", ("--compilation-config", "-cc"), "json"),
-    Flag("hf_overrides", ("--hf-overrides",), "json"),
-    Flag("enforce_eager", ("--enforce-eager",), "switch"),
-    Flag("disable_hybrid_kv_cache_manager", ("--disable-hybrid-kv-cache-manager",), "switch"),
-    Flag("enable_expert_parallel", ("--enable-expert-parallel", "-ep"), "switch"),
-    Flag("quantization", ("--quantization", "-q"), "str"),
-    Flag("kv_transfer_config", ("--kv-transfer-config",), "json"),
-    Flag("kv_offloading_size", ("--kv-offloading-size",), "float", 0, 2**30),
-    Flag("kv_offloading_backend", ("--kv-offloading-backend",), "str"),
-    Flag("language_model_only", ("--language-model-only",), "switch"),
-    Flag("mm_encoder_tp_mode", ("--mm-encoder-tp-mode",), "str", choices=("weights", "data")),
-)
-
-ELSEWHERE = (
-    Flag("gpu_capability", ("--gpu-capability",), "str"),
-    Flag("gpu_memory_gib", ("--gpu",), "float", 0, 2**20),
-    Flag("draft_layers", ("--draft-layers",), "int", 0, 1024),
-    Flag("num_speculative_tokens", ("--spec-tokens",), "int", 0, MOST_DRAFTS),
-    Flag("dtype", ("--dtype",), "str", choices=STATE_DTYPES),
-)
-"""Arguments that vLLM reads from elsewhere than its command line, under the names that hybridcalc gives them, and what
-others are once the command line is read.
-"""
-
-FLAG_FILES = ("--config",)
-"""Flags whose file holds more flags. Without it the command is not the whole answer."""
-
-_OTHER = """
-    aggregate-engine-logging all2all-backend allow-credentials allow-deprecated-quantization allowed-headers
-    allowed-local-media-path allowed-media-domains allowed-methods allowed-origins
-    anthropic-disabled-thinking-effort api-key api-server-count async-scheduling attention-config aux-output-config
-    calculate-kv-scales chat-template chat-template-content-format code-revision cohere-format
-    cohere-is-reasoning-model collect-detailed-traces config-format convert cp-kv-cache-interleave-size
-    cpu-distributed-timeout-seconds cpu-offload-gb cpu-offload-params cudagraph-capture-sizes cudagraph-metrics
-    custom-histogram-buckets data-parallel-address data-parallel-backend data-parallel-external-lb
-    data-parallel-hybrid-lb data-parallel-multi-port-external-lb data-parallel-rank data-parallel-rpc-port
-    data-parallel-size-local data-parallel-start-rank data-parallel-supervisor-port dbo-decode-token-threshold
-    dbo-prefill-token-threshold dcp-comm-backend dcp-kv-cache-interleave-size dcp-q-replicate
-    default-chat-template-kwargs default-mm-loras device-ids diffusion-config disable-access-log-for-endpoints
-    disable-cascade-attn disable-chunked-mm-input disable-custom-all-reduce disable-fastapi-docs disable-log-stats
-    disable-nccl-for-dp-synchronization disable-sliding-window disable-uvicorn-access-log
-    distributed-executor-backend distributed-timeout-seconds download-dir dp-supervisor-probe-failure-threshold
-    dp-supervisor-probe-interval-s dp-supervisor-probe-timeout-s dp-sync-interval ec-manager-config
-    ec-transfer-config elastic-ep-max-dp-size enable-auto-tool-choice enable-batch-sharded-sampling
-    enable-cumem-allocator enable-dbo enable-elastic-ep enable-ep-weight-filter enable-eplb
-    enable-fault-tolerance enable-flash-late-interaction enable-flashinfer-autotune enable-force-include-usage
-    enable-hc-sp enable-layerwise-nvtx-tracing enable-log-deltas enable-log-outputs enable-log-requests
-    enable-logging-iteration-details enable-lora enable-mamba-cache-stochastic-rounding
-    enable-mamba-shared-prefix-checkpoint enable-mfu-metrics enable-mixed-moe-lora-format enable-mm-embeds
-    enable-moe-shared-loras enable-nccl-comm-suspend enable-offline-docs enable-per-request-metrics
-    enable-prompt-embeds enable-prompt-tokens-details enable-request-id-headers enable-return-routed-experts
-    enable-scale-out enable-server-load-tracking enable-shm-tensor-arena enable-sleep-mode enable-ssl-refresh
-    enable-tokenizer-info-endpoint enable-tower-connector-lora enable-trace-replay engram-config eplb-config
-    exclude-tools-when-tool-choice-none expert-placement-strategy fail-on-environ-validation fault-tolerance-config
-    fingerprint-mode fingerprint-value fully-sharded-loras generation-config grpc grpc-port h11-max-header-count
-    h11-max-incomplete-event-size headless help hf-config-path hf-token host ignore-patterns interleave-mm-strings
-    io-processor-plugin ir-op-priority jit-monitor-mode jit-monitor-verbose kda-decode-backend kernel-config
-    kv-cache-dtype-skip-layers kv-cache-metrics kv-cache-metrics-sample kv-events-config
-    kv-sharing-fast-prefill limit-mm-per-prompt
-    linear-backend load-format log-config-file log-error-stack log-level logging-config logits-processors
-    logprobs-mode long-prefill-token-threshold long-prefill-token-threshold-adaptive lora-dtype lora-modules
-    lora-target-modules mamba-cache-philox-rounds mamba-ssu-algorithm master-addr master-port max-cpu-loras
-    max-cudagraph-capture-size max-log-len max-logprobs max-long-partial-prefills max-lora-cls-labels max-lora-rank
-    max-loras max-num-active-seqs max-num-partial-prefills max-num-queued-reqs max-num-queued-tokens
-    max-num-scheduled-tokens max-parallel-loading-workers media-io-kwargs middleware mm-device-do-normalize
-    mm-encoder-attn-backend mm-encoder-attn-dtype mm-encoder-fp8-scale-path mm-encoder-fp8-scale-save-margin
-    mm-encoder-fp8-scale-save-path mm-encoder-only mm-hasher-algorithm mm-ipc-gpu-memory-gb
-    mm-processor-cache-gb mm-processor-cache-type mm-processor-device mm-processor-kwargs
-    mm-shm-cache-max-object-size-mb mm-tensor-ipc model-class-overrides model-impl model-loader-extra-config
-    moe-backend monokernel nnodes node-rank numa-bind numa-bind-cpus numa-bind-nodes offload-backend
-    offload-group-size offload-num-in-group offload-params offload-prefetch-step optimization-level
-    otlp-traces-endpoint override-attention-dtype override-generation-config per-request-spec-decode-metrics
-    performance-mode pooler-config port prefill-context-parallel-size prefill-schedule-interval
-    prefix-caching-hash-algo profiler-config pt-load-map-location quantization-config
-    ray-workers-use-nsight reasoning-config reasoning-effort-map reasoning-parser reasoning-parser-plugin
-    renderer-num-workers response-role return-sampling-mask return-tokens-as-token-ids revision root-path runner
-    safetensors-load-strategy safetensors-prefetch-block-size safetensors-prefetch-num-threads scheduler-cls
-    scheduler-reserve-full-isl scheduling-policy seed served-model-name show-hidden-metrics-for-version
-    shutdown-timeout skip-mm-profiling skip-tokenizer-init sleep-mode-backend sleep-mode-offload-cudagraph
-    sleep-preserve-parameter-names sparse-indexer-topk-backend spec-model specialize-active-lora
-    sse-keep-alive-interval ssl-ca-certs ssl-cert-reqs ssl-certfile ssl-ciphers ssl-keyfile stream-interval
-    structured-outputs-config swa-bounded-replay tokenizer tokenizer-mode tokenizer-revision tokens-only
-    tool-call-parser tool-parser-plugin tool-server tool-strict-level trust-remote-code trust-request-chat-template
-    trust-request-mm-kwargs ubatch-size uds use-fp64-gumbel use-tqdm-on-load uvicorn-log-level video-pruning-method
-    video-pruning-rate watchdog-config watermark watermark-config weight-transfer-config worker-cls
-    worker-extension-cls
-"""
-_SHORT = "-dc -dpa -dpb -dpe -dph -dpl -dpm -dpn -dpp -dpr -n -pcp -r"
-OTHER_FLAGS = frozenset(["--" + name for name in _OTHER.split()] + _SHORT.split())
-"""What else the engine registers."""
-
+from hybridcalc.shell.flags import FlagTable, check_resolved, environment, is_flag, multiples
 
 DEEPEST = 20
 """Levels of a dotted name."""

@@ -145,7 +145,7 @@ class EngineArgs(Arguments):
 
 
 def _flags() -> "Iterable[Flag]":
-    from hybridcalc.engines.vllm.command import ELSEWHERE, FLAGS
+    from hybridcalc.engines.vllm.flags import ELSEWHERE, FLAGS
 
     return (*ELSEWHERE, *FLAGS)
 
