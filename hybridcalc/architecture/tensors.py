@@ -33,7 +33,8 @@ class Part(NamedTuple):
 
 class Tensor(NamedTuple):
     """One parameter. ``cut``: the axis that ranks share ("rows", "columns", "" for none). ``over``: the ranks that
-    share it: attention, mlp, shared, experts, vision, embedding or head. ``dtype``: "" for the model's own. ``linear``: a matrix that quantisation may apply to.
+    share it: attention, mlp, shared, experts, vision, embedding or head. ``dtype``: "" for the model's own.
+    ``linear``: a matrix that quantisation may apply to.
     """
 
     name: str
@@ -99,8 +100,8 @@ class Local(NamedTuple):
 
 
 class Widths(NamedTuple):
-    """How many ranks share each kind of tensor (`Tensor.over`); experts are shared out over ``experts`` ranks first, and each is
-    cut over ``expert_cut``. ``padded``: kinds whose sizes are rounded up to a multiple of the ranks.
+    """How many ranks share each kind of tensor (`Tensor.over`); experts are shared out over ``experts`` ranks first, and
+    each is cut over ``expert_cut``. ``padded``: kinds whose sizes are rounded up to a multiple of the ranks.
     """
 
     ranks: Mapping[str, int]
