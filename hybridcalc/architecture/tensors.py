@@ -100,8 +100,8 @@ class Local(NamedTuple):
 
 
 class Widths(NamedTuple):
-    """How many ranks share each kind of tensor (`Tensor.over`); experts are shared out over ``experts`` ranks first, and
-    each is cut over ``expert_cut``. ``padded``: kinds whose sizes are rounded up to a multiple of the ranks.
+    """How many ranks share each kind of tensor (`Tensor.over`); experts are shared out over ``experts`` ranks
+    first, and each is cut over ``expert_cut``. ``padded``: kinds whose sizes are rounded up to a multiple of the ranks.
     """
 
     ranks: Mapping[str, int]
