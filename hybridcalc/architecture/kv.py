@@ -3,12 +3,24 @@
 from typing import NamedTuple
 
 
+class CompressedIndex(NamedTuple):
+    """Keys of a sparse-attention indexer (QSA): heads of head_dim values, one set for ``ratio`` tokens; a query selects
+    ``budget`` tokens by them.
+    """
+
+    heads: int
+    head_dim: int
+    ratio: int
+    budget: int
+
+
 class GroupedQueryKV(NamedTuple):
     """Keys and values of kv_heads heads a token and layer. Multi-head attention is kv_heads == attention heads."""
 
     kv_heads: int
     head_dim: int
     v_head_dim: int
+    compressed: CompressedIndex | None = None
 
     @property
     def kind(self) -> str:

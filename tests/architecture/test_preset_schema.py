@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hybridcalc import Architecture
 from hybridcalc.architecture.families.kda import KimiDelta
+from hybridcalc.architecture.kv import GroupedQueryKV
 from hybridcalc.architecture.preset_schema import read_gpu_preset, read_preset
 from hybridcalc.architecture.presets import from_preset
 from hybridcalc.errors import InputError
@@ -45,14 +46,14 @@ def refusal_of(text: str) -> str:
 def test_a_whole_preset_reads() -> None:
     """Blanks in layers do not count, values may be narrower than keys, and a window may share the attention's sizes."""
     model = from_preset(read_preset(MINE.replace("ssaw", "ss aw"), "mine.yaml"))
-    assert (model.layers, model.attention, model.window) == ("ssaw", (8, 64, 32), 512)
+    assert (model.layers, model.attention, model.window) == ("ssaw", GroupedQueryKV(8, 64, 32), 512)
     assert (model.state, model.window_attention) == (KimiDelta(96, 128, 4), None)
 
 
 def test_window_layers_may_have_heads_of_their_own() -> None:
     """Inkling: 16 KV heads in local layers, 8 in full ones."""
     text = MINE.replace("{tokens: 512}", "{tokens: 512, kv_heads: 16, head_dim: 128}")
-    assert from_preset(read_preset(text, "mine.yaml")).window_attention == (16, 128, 128)
+    assert from_preset(read_preset(text, "mine.yaml")).window_attention == GroupedQueryKV(16, 128, 128)
 
 
 REFUSED = {

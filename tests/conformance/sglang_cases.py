@@ -63,6 +63,7 @@ def arguments(inputs: dict[str, Any], **changed: Any) -> ServerArgs:
         "enable_linear_replayssm": inputs["replayssm"] == "decode",
         "enable_linear_replayssm_spec": inputs["replayssm"] == "spec",
         "env": env,
+        "qsa_indexer_dtype": inputs.get("qsa_indexer_dtype", "auto"),
     }
     return ServerArgs(**named | switches | changed)
 

@@ -1,6 +1,6 @@
 """Every recorded start-up of every SGLang release: which figures come out exactly, and which part."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -44,17 +44,17 @@ def carried(found: Any, recorded_value: Any) -> Any:
     return found
 
 
-def differences(name: str, case: dict[str, Any], version: str) -> dict[str, tuple[Any, Any]]:
-    """Outputs by name -> (recorded, found) where they differ; ``refused`` where only one of both starts."""
+def differences(name: str, case: dict[str, Any], version: str, names: Sequence[str] = ()) -> dict[str, tuple[Any, Any]]:
+    """Outputs by name (all, or ``names``) -> (recorded, found) where they differ; ``refused``: one alone starts."""
     stage, found = start_up(name, case, version)
     outputs = case["outputs"]
     refused = (outputs.get("raises") or {}).get("stage", "")
     if bool(stage) != bool(refused):
         return {"refused": (refused, stage)}
-    names = FIGURES if refused else [name for name in outputs if name not in OTHERWISE.get(version, ())]
+    every = FIGURES if refused else [name for name in outputs if name not in OTHERWISE.get(version, ())]
     return {
         key: (outputs[key], found[key])
-        for key in names
+        for key in names or every
         if key in outputs and key in found and carried(found[key], outputs[key]) != outputs[key]
     }
 

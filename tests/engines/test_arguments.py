@@ -43,4 +43,4 @@ def test_cheap_arguments_change_nothing_of_a_preparation(field: Any, value: Any)
     model, args = load_model("kimi-k3"), sglang.ServerArgs(tp_size=8)
     prepared = prepare(model, args)
     prepare(model, args.changed(tp_size=4))
-    assert prepare(model, args.changed(**{field: value}))._replace(args=args) == prepared
+    assert prepare(model, args.changed(**{field: value}))._replace(args=args, typed=args) == prepared

@@ -193,7 +193,7 @@ def test_pipeline_stages_share_one_price_and_the_fewest_tokens() -> None:
 def test_sliding_windows_have_a_pool_of_their_own() -> None:
     """Inkling: a tenth of the tokens, priced in part; ratio 0.1 by the engine's own default."""
     plan = planned("inkling", rest=60.0, tp_size=8)
-    assert plan.args.mamba_full_memory_ratio == 0.1
+    assert plan.ready.args.memory_ratio == 0.1
     assert plan.sizing.window_tokens == int(plan.max_total_num_tokens * 0.1)
     assert plan.log_lines[0] == (
         f"Use sliding window memory pool. full_layer_tokens={plan.max_total_num_tokens}, "

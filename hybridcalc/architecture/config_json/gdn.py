@@ -5,7 +5,7 @@ from hybridcalc.architecture.config_json.parts import LINEAR_KINDS, Parts, requi
 from hybridcalc.architecture.families import PleConv
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
 from hybridcalc.architecture.fields import Fields
-from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
+from hybridcalc.architecture.kv import CompressedIndex, GroupedQueryKV, LatentKV
 
 
 def qwen_gdn(fields: Fields) -> Parts:
@@ -21,14 +21,20 @@ def linear_hybrid(fields: Fields) -> Parts:
 
 
 def qwen4_exp(fields: Fields) -> Parts:
-    """Qwen4-Exp: as Qwen3.5, plus a short convolution for the layers with per-layer embeddings."""
+    """Qwen4-Exp: as Qwen3.5, plus a short convolution for the layers with per-layer embeddings, and an index of
+    compressed keys where the config has one.
+    """
     ple = None
     listed = fields.numbers("ple_layer_ids")
     if listed:
         channels = fields.number("hidden_size") * (fields.optional("hc_count") or 4)
         columns = ((fields.optional("ple_conv_kernel_size") or 4) - 1) * (fields.optional("ngram_size") or 3)
         ple = PleConv(len(set(listed)), channels, columns)
-    return Parts(_linear_layers(fields), _gdn_state(fields), _stated_grouped_query(fields), ple_conv=ple)
+    attention = _stated_grouped_query(fields)
+    if fields.optional("indexer_n_heads"):
+        numbers = ("indexer_kv_heads", "indexer_head_dim", "indexer_compress_ratio", "indexer_budget")
+        attention = attention._replace(compressed=CompressedIndex(*map(fields.number, numbers)))
+    return Parts(_linear_layers(fields), _gdn_state(fields), attention, ple_conv=ple)
 
 
 def gigachat(fields: Fields) -> Parts:

@@ -136,7 +136,7 @@ def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs,
     rows = tokens + args.tokens_per_page
     if model.attention is None or not cell.layers:
         return (0, 0)
-    if model.window_attention is not None:
+    if model.window_attention is not None or getattr(model.attention, "compressed", None) is not None:
         return ()
     if isinstance(model.attention, GroupedQueryKV):
         if cell.dtype in ("fp4_mx_block16", "mxfp8"):

@@ -21,11 +21,10 @@ from hybridcalc.engines.sglang.constants import (
     draft_states,
     model_notes,
 )
-from hybridcalc.engines.sglang.defaults import with_defaults
 from hybridcalc.engines.sglang.refusals import check_pools
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.engines.sglang.replayssm import replayssm_active
-from hybridcalc.engines.sglang.strategy import Resolved, resolve_strategy
+from hybridcalc.engines.sglang.strategy import Resolved, resolve_strategy, with_defaults
 from hybridcalc.formulas.balance import balanced_ratio, token_equiv
 from hybridcalc.formulas.slots import Slots, Strategy, pin
 from hybridcalc.steps import Step

@@ -46,6 +46,7 @@ class ServerArgs(Arguments):
     linear_attn_backend: str = "triton"
     dsa_prefill_backend: str | None = None
     dsa_decode_backend: str | None = None
+    qsa_indexer_dtype: str = "auto"
     mamba_ssm_dtype: str | None = None
     mamba_radix_cache_strategy: str = "auto"
     mamba_full_memory_ratio: float | None = None

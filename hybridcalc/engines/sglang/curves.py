@@ -74,7 +74,7 @@ def lengths_picture(plan: Plan) -> Chart:
         Series("at the balanced ratio of each length", "balanced", tuple((x, best(x)) for x in at), "*", "dashed"),
     ]
     marks = [Mark(tokens / by_state, f"pools balanced at {tokens // by_state:,} tokens")] if by_state else []
-    told = f"What each pool admits at ratio {_ratio(plan.args)}: the lower curve counts."
+    told = f"What each pool admits at ratio {_ratio(plan.ready.args)}: the lower curve counts."
     high = max(y for one in series for _, y in one.points)
     return over_length(f"{plan.model.name}, {_flags(plan.args)}", told, end, series, marks, plan, high=high)
 
@@ -106,7 +106,7 @@ def ratios_picture(plan: Plan) -> Chart:
     """Requests at once over --mamba-full-memory-ratio, the binding pool shaded."""
     work = plan.workload if plan.workload.lengths else Workload.at(DEFAULT_LENGTH)
     star = _balanced_ratio(plan.ready, work.mean_length or Fraction(DEFAULT_LENGTH))
-    today = plan.args.memory_ratio if plan.args.max_mamba_cache_size is None else None
+    today = plan.ready.args.memory_ratio if plan.args.max_mamba_cache_size is None else None
     return ratio_chart(plan.model.name, plan.args, plan.ready, plan.rest.likely_gib, work, star, today)
 
 

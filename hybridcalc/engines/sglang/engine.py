@@ -11,7 +11,7 @@ from hybridcalc.engines.sglang.config import SPECULATIVE_ALGORITHMS, ServerArgs
 from hybridcalc.errors import InputError, quoted
 
 if TYPE_CHECKING:
-    pass
+    from hybridcalc.hardware import Gpu
 
 
 class Sglang(Engine):
@@ -42,7 +42,11 @@ class Sglang(Engine):
             _known("--platform", platform, PLATFORMS, platform)
 
     def with_options(self, args: ServerArgs, given: Mapping[str, Any]) -> ServerArgs:
-        """As every engine; the name of an algorithm in any case."""
+        """As every engine; the name of an algorithm in any case, and what a GPU (``gpu``) decides."""
+        card: Gpu | None = given.get("gpu")
+        if card is not None:
+            mib = args.gpu_memory_mib or round(card.gib * 1024)
+            args = args.changed(gpu_memory_mib=mib, gpu_capability=args.gpu_capability or card.capability)
         typed = given.get("speculative_algorithm")
         if typed is not None:
             algorithm = _known("--speculative-algorithm", typed.strip().upper(), SPECULATIVE_ALGORITHMS, typed)

@@ -155,6 +155,7 @@ def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
                 configurator,
             )
         )
+    steps += _settled_steps(ready)
     page = ready.args.tokens_per_page
     steps += [
         Step(
@@ -183,6 +184,25 @@ def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
         ),
         Step("R", "min(limit, T // 2, K // S)", _limits(ready, sizing), sizing.requests, "requests", configurator),
     ]
+    return steps
+
+
+def _settled_steps(ready: Prepared) -> list[Step]:
+    """What start-up settled from the GPU, where that is known."""
+    args, engine = ready.args, f"SGLang {ready.rules.version}"
+    steps = list[Step]()
+    if args.gpu_memory_mib is not None:
+        from hybridcalc.engines.sglang.fraction import settle_fraction
+
+        settled = settle_fraction(ready.model, args, args.gpu_memory_mib)
+        hook, mib = f"{engine} arg_groups/memory_hook.py", f"{args.gpu_memory_mib:,} MiB"
+        if args.mem_fraction_static is None:
+            steps = [Step("fraction", "(GPU - reserved) / GPU", settled.why, settled.fraction, "of the memory", hook)]
+        chunk = settled.chunk // args.attn_dp_size
+        steps.append(Step("chunk", "by the GPU's memory, over dp workers", mib, chunk, "tokens a prefill", hook))
+    if args.gpu_capability is not None:
+        backend, source = f"{args.attention_backend} attention", f"{engine} arg_groups/overrides.py"
+        steps.append(Step("page", "by the attention backend", backend, args.tokens_per_page, "tokens", source))
     return steps
 
 
@@ -233,7 +253,7 @@ class Figures:
     ) -> None:
         self.ready, self.sizing, self.low, self.high = ready, sizing, low, high
         self.pools, self.rest, self.workload = pools, rest, workload
-        self.model, self.args = ready.model, ready.args
+        self.model, self.args = ready.model, ready.typed
 
     @property
     def max_mamba_cache_size(self) -> int:
@@ -404,7 +424,7 @@ class Unsized(Figures):
     sized = False
 
     def __init__(self, ready: Prepared, workload: Workload) -> None:
-        self.ready, self.model, self.args = ready, ready.model, ready.args
+        self.ready, self.model, self.args = ready, ready.model, ready.typed
         self.workload = workload
 
     @property

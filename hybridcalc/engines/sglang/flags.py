@@ -30,6 +30,7 @@ FLAGS = (
     Flag("linear_attn_decode_backend", ("--linear-attn-decode-backend",), "str"),
     Flag("dsa_prefill_backend", ("--dsa-prefill-backend", "--nsa-prefill-backend"), "str"),
     Flag("dsa_decode_backend", ("--dsa-decode-backend", "--nsa-decode-backend"), "str"),
+    Flag("qsa_indexer_dtype", ("--qsa-indexer-dtype",), "str", choices=("auto", "bfloat16", "fp8_e4m3")),
     Flag("mamba_ssm_dtype", ("--mamba-ssm-dtype",), "str", choices=STATE_DTYPES),
     Flag(
         "mamba_radix_cache_strategy",
@@ -207,7 +208,7 @@ _OTHER = """
     prefill-delayer-forward-passes-buckets prefill-delayer-max-delay-ms prefill-delayer-max-delay-passes
     prefill-delayer-queue-min-ratio prefill-delayer-token-usage-low-watermark prefill-delayer-wait-seconds-buckets
     prefill-kv-cache-dequant-dtype prefill-max-requests prefill-only-disable-kv-cache prefill-round-robin-balance
-    priority-scheduling-preemption-threshold prompt-tokens-buckets qsa-indexer-dtype
+    priority-scheduling-preemption-threshold prompt-tokens-buckets
     quantization-param-path quantize-and-serve radix-eviction-policy radix-eviction-policy-config random-seed
     reasoning-parser remote-instance-weight-loader-backend remote-instance-weight-loader-seed-instance-ip
     remote-instance-weight-loader-seed-instance-service-port remote-instance-weight-loader-send-weights-group-ports

@@ -11,12 +11,14 @@ and arg_groups/cuda_graph_hook.py (0.5.22, 0.5.23); older releases by RuleSet.
 
 from collections.abc import Mapping
 from itertools import takewhile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs, is_set
+from hybridcalc.engines.sglang.pools import request_limit
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
+from hybridcalc.engines.sglang.strategy import choose_strategy, with_defaults
 
 NO_GPU = 0.95
 BY_MEMORY = (
@@ -25,6 +27,8 @@ BY_MEMORY = (
 )  # fmt: skip
 """MiB below which a GPU gets: chunk, largest decode graph, and the same with four tensor-parallel ranks or more."""
 LARGEST = (16_384, 512, 512)
+SMALL_BAND, SMALL_BEFORE = range(20 * 1024, 35 * 1024), (2048, 24, 80)
+"""What GPUs of 20 to 35 GiB got in early releases."""
 BIG_GPU_MIB, BIG_GPU_RESERVE_MIB, LEAST_TOKENS = 60 * 1024, 10_240, 2048
 MLA_GRAPHS_MIB, GRAPH_MIB, A2A_MIB, A2A_GRAPHS_MIB = 1536, 8, 2048, 1024
 A2A_WITH_GRAPHS = (None, "none", "deepep", "megamoe", "flashinfer")
@@ -59,25 +63,29 @@ def settle_fraction(model: Architecture, args: ServerArgs, gpu_mib: int | None) 
     seeing = model.multimodal or model.architecture.startswith(tuple(VISION_DEFAULTS))
     multimodal = seeing and not decoding and not args.language_model_only
     if after_capture(model, args, chunk, rules):
-        reserved = 1536 + 1024 * ranks / 8
+        reserved = rules.post_capture_floor_mib + 1024 * ranks / 8
         fraction = round((gpu_mib - reserved) / gpu_mib, 3) - (8 * 1024 / gpu_mib if multimodal else 0)
         return Settled(fraction, chunk, sizes, graphs, reserved, "KV is sized after graphs are captured")
     tokens = max(chunk if chunk > 0 else args.max_prefill_tokens, LEAST_TOKENS)
-    if decoding:
+    if decoding and rules.reserve_by_role:
         tokens = max((args.max_running_requests or sizes) * (args.draft_tokens or 1), LEAST_TOKENS)
     reserved = 512 + 1.5 * tokens + 1024 * ranks / 8
     decode_graphs = not args.disable_cuda_graph and not prefilling
-    if decode_graphs:
+    if decode_graphs or not rules.reserve_by_role:
         reserved += 2 * sizes
     if args.enable_dp_attention and args.dp_size > 1 and not prefilling:
         reserved += 3 * sizes * args.dp_size + (1.5 * sizes * args.dp_size if sizes > 300 else 0)
     if graphs and not decoding:
         reserved += MLA_GRAPHS_MIB if isinstance(model.attention, LatentKV) else GRAPH_MIB * graphs
-        if args.moe_a2a_backend == "deepep" and prefill_backend(model, args, rules) == "breakable":
+        if (
+            rules.reserve_by_role
+            and args.moe_a2a_backend == "deepep"
+            and prefill_backend(model, args, rules) == "breakable"
+        ):
             reserved += A2A_GRAPHS_MIB
     if gpu_mib > BIG_GPU_MIB:
         reserved = max(reserved, BIG_GPU_RESERVE_MIB)
-    if args.moe_a2a_backend == "deepep" and decode_graphs:
+    if rules.reserve_by_role and args.moe_a2a_backend == "deepep" and decode_graphs:
         reserved += A2A_MIB
     reserved += _drafts_mib(args, rules)
     fraction = round((gpu_mib - reserved) / gpu_mib, 3)
@@ -91,6 +99,8 @@ def settle_fraction(model: Architecture, args: ServerArgs, gpu_mib: int | None) 
 def by_memory(args: ServerArgs, gpu_mib: int, rules: RuleSet) -> tuple[int, int]:
     """The chunk and the largest decode graph: as given, else by the GPU; a default is no larger than the limit."""
     chunk, few, many = next((row[1:] for row in BY_MEMORY if gpu_mib < row[0]), LARGEST)
+    if gpu_mib in SMALL_BAND and not rules.cards_of_32_gib_raised:
+        chunk, few, many = SMALL_BEFORE
     chunk = args.chunked_prefill_size if args.chunked_prefill_size is not None else chunk
     if args.cuda_graph_max_bs_decode is not None:
         return chunk, args.cuda_graph_max_bs_decode
@@ -183,3 +193,42 @@ def _drafts_mib(args: ServerArgs, rules: RuleSet) -> int:
     if not args.speculative or not rules.drafts_reserve_mib:
         return 0
     return 6144 if args.speculative_algorithm == "STANDALONE" else rules.drafts_reserve_mib
+
+
+SETTLED = (
+    "mem_fraction_static", "chunked_prefill_size", "page_size", "attention_backend", "mamba_radix_cache_strategy",
+)  # fmt: skip
+"""What a plan says of it beside its own figures."""
+
+
+def resolve(model: Architecture, args: ServerArgs) -> dict[str, Any]:
+    """What start-up settles of the arguments, under the engine's own names; needs no memory figure, but
+    ``gpu_memory_mib`` and ``gpu_capability`` for what depends on the GPU. Raises Refusal and InputError.
+    """
+    rules, _ = rules_for(args.engine_version)
+    args = with_defaults(model, args, rules)
+    found: dict[str, Any] = {
+        "mem_fraction_static": args.mem_fraction_static,
+        "chunked_prefill_size": args.chunked_prefill_size,
+        "page_size": args.tokens_per_page,
+        "attention_backend": args.attention_backend,
+        "max_running_requests": request_limit(args),
+        "mamba_full_memory_ratio": args.memory_ratio,
+        "swa_full_tokens_ratio": args.window_ratio,
+        "disable_radix_cache": not args.radix_cache,
+    }
+    if model.state is not None:
+        choice = choose_strategy(model, args, rules)
+        found |= {"mamba_radix_cache_strategy": choice.strategy, "disable_overlap_schedule": not choice.overlap}
+    if args.gpu_memory_mib is not None:
+        settled = settle_fraction(model, args, args.gpu_memory_mib)
+        decode = args.disable_cuda_graph or args.disaggregation_mode == "prefill"
+        prefill = prefill_backend(model, args, rules) if rules.prefill_graphs else ""
+        found |= {
+            "mem_fraction_static": args.mem_fraction_static or settled.fraction,
+            "chunked_prefill_size": settled.chunk // args.attn_dp_size,
+            "decode_max_bs": settled.decode_sizes,
+            "decode_backend": "disabled" if decode else "full",
+            "prefill_backend": prefill or "disabled",
+        }
+    return found

@@ -4,6 +4,8 @@
     mla   layers * (kv_lora_rank + qk_rope_head_dim) * sizeof(kv)          whole on every rank; mxfp8 a byte
     dsa   mla row (packed under fp8) + ceil((d + d / 128 * 4) / kpool)     index keys of a sparse-attention layer
 
+    qsa   gqa row + index heads * d * 2 // ratio                          compressed index keys, at 1 B under fp8
+
 layers counts attention layers; fp8 is one byte, fp4 half a byte and a scale for 16 values, mxfp8 a scale for 32.
 A draft model adds to the cell: EAGLE-like ones in proportion to their layers, DSPARK and DFLASH their own cell times
 dcp, NGRAM nothing. Of n layers a stage has n // pp, and one more on each of the last n mod pp;
@@ -16,7 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import STATE_LETTERS, Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV, IndexCache, LatentKV, kv_heads_on_rank
+from hybridcalc.architecture.kv import CompressedIndex, GroupedQueryKV, IndexCache, LatentKV, kv_heads_on_rank
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import InputError, NotModelled
@@ -153,6 +155,9 @@ def _row(attention: GroupedQueryKV | LatentKV, args: ServerArgs, dtype: str, rul
         words = f"{heads} of {attention.kv_heads} KV heads x {width} {short_dtype(dtype)}"
         if heads * _head_ranks(args, rules) > attention.kv_heads:
             words += ", replicated"
+        if attention.compressed is not None:
+            index = compressed_price(attention.compressed, args)
+            return heads * width * DTYPE_BYTES.get(dtype, 1) + index, f"{words}, {index} B of index keys"
         if dtype == "fp4_mx_block16":
             return heads * (attention.head_dim // 2) * 2 + (heads * attention.head_dim // 16) * 2, words
         if dtype == "mxfp8":
@@ -174,6 +179,11 @@ def index_price(attention: LatentKV, args: ServerArgs, rules: RuleSet) -> int:
         return 0
     kpool = attention.indexer.kpool if rules.index_pooled else 1
     return -(-index_row_bytes(attention.indexer) // kpool) * args.dcp_size
+
+
+def compressed_price(index: CompressedIndex, args: ServerArgs) -> int:
+    """Bytes of compressed index keys a token is priced at in a layer, down to whole ones."""
+    return index.heads * index.head_dim * (1 if args.qsa_indexer_dtype == "fp8_e4m3" else 2) // index.ratio
 
 
 def index_page(indexer: IndexCache, rules: RuleSet) -> int:

@@ -29,7 +29,6 @@ from hybridcalc.engines.sglang.allocation import (
     window_lines,
 )
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
-from hybridcalc.engines.sglang.defaults import with_defaults
 from hybridcalc.engines.sglang.kv import KvCell, Stage, pipeline_stages, stage_cell
 from hybridcalc.engines.sglang.pools import (
     Rings,
@@ -42,11 +41,11 @@ from hybridcalc.engines.sglang.pools import (
     request_limit,
     solve_state_pool,
 )
-from hybridcalc.engines.sglang.refusals import Unbuildable, unbuildable
+from hybridcalc.engines.sglang.refusals import Unbuildable, check_index, unbuildable
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
 from hybridcalc.engines.sglang.replayssm import charged_rings, replayed, replayssm_active, ring_bytes
 from hybridcalc.engines.sglang.states import StateSlot, family_rule, state_slot
-from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of
+from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of, with_defaults
 from hybridcalc.errors import Refusal, ShardingError
 from hybridcalc.formulas.slots import Slots
 
@@ -58,11 +57,13 @@ _shape = attrgetter(*(field.name for field in fields(ServerArgs) if field.name n
 
 
 class Prepared(NamedTuple):
-    """All that a plan knows before memory is counted. ``settled``: outputs of the stage shapes; ``unbuildable``: what
+    """All that a plan knows before memory is counted. ``typed``: the arguments as they are given, ``args``: with what
+    start-up settles of them. ``settled``: outputs of the stage shapes; ``unbuildable``: what
     will be refused once the memory is.
     """
 
     model: Architecture
+    typed: ServerArgs
     args: ServerArgs
     rules: RuleSet
     choice: Choice
@@ -100,7 +101,7 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
     last = _LAST.get(0)
     if last is None or last[0] is not model or last[1] != shape:
         last = _LAST[0] = model, shape, _prepare(model, args)
-    return last[2]._replace(args=with_defaults(model, args, last[2].rules))
+    return last[2]._replace(args=with_defaults(model, args, last[2].rules), typed=args)
 
 
 _LAST: dict[int, tuple[Architecture, tuple[Any, ...], Prepared]] = {}
@@ -110,7 +111,7 @@ _LAST: dict[int, tuple[Architecture, tuple[Any, ...], Prepared]] = {}
 def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     rules, _ = rules_for(args.engine_version)
     check_model(rules, model.architecture)
-    args = with_defaults(model, args, rules)
+    typed, args = args, with_defaults(model, args, rules)
     outputs: dict[str, Any] = {}
     try:
         if args.max_running_requests is None and args.speculative:
@@ -127,6 +128,11 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     except Refusal as refusal:
         refusal.outputs = outputs | settled
         raise
+    try:
+        check_index(model, args)
+    except Refusal as refusal:
+        refusal.outputs = outputs | settled
+        raise
     stages = pipeline_stages(model, args)
     most = max(stage.state_layers for stage in stages)
     share = (
@@ -137,6 +143,7 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     rings, active = charged_rings(model, slot, args, rules), replayssm_active(model, args, rules)
     return Prepared(
         model=model,
+        typed=typed,
         args=args,
         rules=rules,
         choice=choice,

@@ -82,7 +82,34 @@ def unbuildable(model: Architecture, args: ServerArgs, rules: RuleSet, *, replay
             Write.flags(f"--page-size {page}{interval}"),
             states_built=True,
         )
+    compressed = getattr(model.attention, "compressed", None)
+    if compressed is not None and (args.tokens_per_page == 1 or args.tokens_per_page % compressed.ratio):
+        return Unbuildable(
+            "HC004",
+            f"compressed index keys need pages of a multiple of {compressed.ratio} tokens, not {args.tokens_per_page}",
+            f"write --page-size {DSA_PAGE}",
+            states_built=True,
+        )
     return None
+
+
+def check_index(model: Architecture, args: ServerArgs) -> None:
+    """Raise Refusal (stage "tokens") for a compressed index that the engine's kernels cannot select from."""
+    index = getattr(model.attention, "compressed", None)
+    if index is None:
+        if args.qsa_indexer_dtype == "fp8_e4m3":
+            raise refused("HC028", "there are no compressed index keys to keep in fp8", "drop --qsa-indexer-dtype")
+        return
+    problems = {
+        f"{index.heads} index KV heads, not 1": index.heads != 1,
+        f"one key for {index.ratio} token, not 2 or more": index.ratio < 2,
+        f"a budget of {index.budget}, which keys of {index.ratio} tokens do not divide": index.budget % index.ratio,
+        f"{index.budget // index.ratio:,} keys a query, not 512 or 2,048": index.budget // index.ratio
+        not in (512, 2048),
+    }
+    problem = next((words for words, given in problems.items() if given), None)
+    if problem is not None:
+        raise Refusal(f"the compressed index has {problem}", stage="tokens", rule="HC028", fix="check the config")
 
 
 def check_pools(model: Architecture, args: ServerArgs, rules: RuleSet, *, replay_active: bool = False) -> None:
@@ -259,6 +286,7 @@ def check_companions(model: Architecture, args: ServerArgs) -> None:
         "on disaggregated servers": args.disaggregation_mode != "null",
         "with --enable-lmcache": args.enable_lmcache,
         "with --enable-two-batch-overlap": args.enable_two_batch_overlap,
+        "with compressed index keys": getattr(model.attention, "compressed", None) is not None,
         "with fp4 KV": args.kv_cache_dtype.startswith("fp4"),
         "under context parallelism without MLA": args.dcp_size > 1 and not isinstance(model.attention, LatentKV),
         "with this kind of speculation": args.speculative

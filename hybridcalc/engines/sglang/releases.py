@@ -70,14 +70,17 @@ class RuleSet(NamedTuple):
     priced by a cell of their own; ``draft_cell_apart``: an EAGLE draft's cell is rounded down apart from the target's;
     ``fp4_workspace_priced``: fp4 pays for a row in fp8; ``raw_tilelang_rows``: tilelang on both sides reads plain fp8;
     ``heads_shared_by_dcp``: context parallelism divides heads; ``index_pooled``: keys of a sparse-attention index are
-    priced pooled, and a page holds 64 of them, not of tokens; ``fused_drafts``: unified memory fuses draft rows.
+    priced pooled, and a page holds 64 of them, not of tokens.
     Memory: ``multimodal_reserve`` is kept; ``after_capture``: KV can be sized after graph capture; ``unified_memory``:
     slots and KV can share a pool.
     Log: ``kv_dtype_line``: the line of the KV pool names its dtype; ``requests_line`` says R, ``reduced_line`` that it
     is less than asked for; ``cap_line``: why slots cap the requests; ``int8_lines``: of the checkpoint pool;
     ``kv_line_recorded``: a recorded start-up includes the line of the KV pool.
-    Default fraction: ``prefill_graphs`` are kept room for, ``prefill_graphs_of_glm`` as well; ``limit_lowers_graphs``:
-    decode graphs are no larger than the request limit; ``drafts_reserve_mib`` for a draft model.
+    Default fraction (fraction.py): ``cards_of_32_gib_raised``: GPUs of 20 to 35 GiB take the chunk of larger ones;
+    ``reserve_by_role``: memory is reserved by the role of a disaggregated server; ``post_capture_floor_mib``: where KV
+    is sized after capture; ``prefill_graphs`` are kept room for, ``prefill_graphs_of_glm`` as well;
+    ``limit_lowers_graphs``: decode graphs are no larger than the request limit; ``drafts_reserve_mib`` for a draft
+    model. ``fa4_on_hopper``: Inkling's backend there.
     Weights: ``head_in_fp32`` begin the names of classes whose output head is held in fp32.
     """
 
@@ -121,8 +124,11 @@ class RuleSet(NamedTuple):
     raw_tilelang_rows: bool = False
     heads_shared_by_dcp: bool = False
     index_pooled: bool = False
-    fused_drafts: bool = False
     multimodal_reserve: bool = False
+    cards_of_32_gib_raised: bool = False
+    reserve_by_role: bool = False
+    post_capture_floor_mib: int = 512
+    fa4_on_hopper: bool = False
     after_capture: bool = False
     unified_memory: bool = False
     kv_dtype_line: bool = False
@@ -139,6 +145,7 @@ class RuleSet(NamedTuple):
 
 
 RESULTS = "results of its own classes"
+FRACTION = "server_args.py _handle_gpu_memory_settings"
 ARGUMENTS, MIXIN = "server_args.py _handle_mamba_radix_cache", "model_executor/model_runner_kv_cache_mixin.py"
 OVERRIDES, CONFIGURATOR = "arg_groups/overrides.py", "mem_cache/kv_cache_configurator.py"
 CELL = "model_executor/pool_configurator.py"
@@ -190,6 +197,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.16", "extra_buffer_platforms", ("cuda", "musa", "npu", "hip"), ARGUMENTS),
     Change("0.5.16", "fp4_workspace_priced", True, f"{CELL} _compute_cell_size"),
     Change("0.5.16", "after_capture", True, f"{CONFIGURATOR} _profile_available_bytes"),
+    Change("0.5.16", "reserve_by_role", True, FRACTION),
     Change("0.5.17", RECORDED, True, RESULTS),
     Change("0.5.17", "missing_classes", _later_than("0.5.17"), "models/"),
     Change("0.5.17", "extra_buffer_classes", BUFFERED_0_5_17, EXTRA_BUFFER_ARCHS),
@@ -215,6 +223,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.18", "own_draft_cell", True, f"{CELL} _dflash_draft_cell_size"),
     Change("0.5.18", "heads_shared_by_dcp", True, f"{CELL} _compute_cell_size"),
     Change("0.5.18", "multimodal_reserve", True, f"{CONFIGURATOR} mm_runtime_reservation_gb"),
+    Change("0.5.18", "post_capture_floor_mib", 1536, FRACTION),
     Change("0.5.19", RECORDED, True, RESULTS),
     Change("0.5.19", "missing_classes", _later_than("0.5.19"), "models/"),
     Change("0.5.19", "extra_buffer_classes", BUFFERED_0_5_19, EXTRA_BUFFER_ARCHS),
@@ -225,6 +234,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.20", "unbuffered_platforms", ("xpu",), f"{OVERRIDES} supports_mamba_cache_extra_buffer"),
     Change("0.5.20", "typed_default_is_unset", False, "arg_groups/model_overrides/inkling.py"),
     Change("0.5.20", "rings_of_drafts", False, f"{CONFIGURATOR} _handle_max_mamba_cache"),
+    Change("0.5.20", "cards_of_32_gib_raised", True, "arg_groups/memory_hook.py"),
     Change("0.5.21", RECORDED, True, RESULTS),
     Change("0.5.21", "missing_classes", frozenset(), "models/"),
     Change("0.5.21", "extra_buffer_classes", BUFFERED_0_5_21, EXTRA_BUFFER_ARCHS),
@@ -239,7 +249,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.22", "draft_cell_apart", True, f"{CELL} DefaultPoolConfigurator.__init__"),
     Change("0.5.22", "raw_tilelang_rows", True, f"{CONFIGURATOR} calculate_mla_kv_cache_dim"),
     Change("0.5.22", "index_pooled", True, f"{CELL} _compute_dsa_indexer_cell_size"),
-    Change("0.5.22", "fused_drafts", True, f"{CONFIGURATOR} _fused_draft_decision"),
+    Change("0.5.22", "fa4_on_hopper", True, "arg_groups/model_overrides/inkling.py"),
     Change("0.5.23", RECORDED, True, RESULTS),
     Change("0.5.23", "worker_limit_at_least_one", True, f"{CONFIGURATOR} resolve_max_num_reqs"),
 )  # fmt: skip

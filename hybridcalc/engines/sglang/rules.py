@@ -13,11 +13,11 @@ from math import ceil, floor
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.config import DEFAULT_RATIO, ServerArgs
-from hybridcalc.engines.sglang.defaults import with_defaults
 from hybridcalc.engines.sglang.figures import Figures
 from hybridcalc.engines.sglang.planner import prepare
 from hybridcalc.engines.sglang.settings import by_model
 from hybridcalc.engines.sglang.states import READS_DECLARED_SSM_DTYPE
+from hybridcalc.engines.sglang.strategy import with_defaults
 from hybridcalc.errors import HybridcalcError, Write
 from hybridcalc.findings import LENGTH, MEMORY, WANTED, Needs, Rule
 from hybridcalc.formulas.slots import pin
@@ -61,7 +61,7 @@ def _explicit_slots(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _lazy(plan: Figures, wanted: int) -> str:
     """The strategy that takes fewer slots, where the engine takes it."""
-    if plan.ready.choice.strategy != "extra_buffer" or not plan.args.radix_cache:
+    if plan.ready.choice.strategy != "extra_buffer" or not plan.ready.args.radix_cache:
         return ""
     try:
         lazy = prepare(plan.model, replace(plan.args, mamba_radix_cache_strategy=LAZY))
@@ -168,7 +168,7 @@ def _state_idles(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _default_ratio(plan: Figures) -> Iterator[tuple[str, str]]:
     args = plan.args
-    if args.max_mamba_cache_size is not None or args.memory_ratio != DEFAULT_RATIO or not plan.suggestions:
+    if args.max_mamba_cache_size is not None or plan.ready.args.memory_ratio != DEFAULT_RATIO or not plan.suggestions:
         return
     best = next((s for s in plan.suggestions if s.flags.startswith("--mamba-full-memory-ratio")), None)
     if best is not None and best.after >= GAIN_SHARE * plan.requests:
@@ -192,7 +192,7 @@ def _two_sizes(plan: Figures) -> Iterator[tuple[str, str]]:
     if plan.args.max_mamba_cache_size is None:
         return
     default = with_defaults(plan.model, ServerArgs(), plan.ready.rules).memory_ratio
-    if plan.args.memory_ratio not in (DEFAULT_RATIO, default):
+    if plan.ready.args.memory_ratio not in (DEFAULT_RATIO, default):
         yield "--max-mamba-cache-size wins over --mamba-full-memory-ratio", "drop the ratio"
 
 
@@ -254,7 +254,7 @@ def _speculative_limit(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _dcp_ratio(plan: Figures) -> Iterator[tuple[str, str]]:
     args = plan.args
-    if args.dcp_size > 1 and args.max_mamba_cache_size is None and args.memory_ratio == DEFAULT_RATIO:
+    if args.dcp_size > 1 and args.max_mamba_cache_size is None and plan.ready.args.memory_ratio == DEFAULT_RATIO:
         yield (
             f"dcp {args.dcp_size} divides a sequence's KV and not its state: the default ratio is too small by as much",
             _first(plan),
@@ -281,7 +281,7 @@ def _replay_needs(plan: Figures) -> Needs:
 
 
 def _pipeline(plan: Figures) -> Iterator[tuple[str, str]]:
-    keeps = plan.args.radix_cache and plan.ready.choice.strategy.startswith("extra_buffer")
+    keeps = plan.ready.args.radix_cache and plan.ready.choice.strategy.startswith("extra_buffer")
     if plan.args.pipeline_turns_overlap_off and keeps:
         yield f"pp {plan.args.pp_size} turns the overlap scheduler off: S = {plan.slots_per_request}", ""
 
@@ -388,5 +388,8 @@ RULES: tuple[Rule, ...] = (
     Rule("HC027", "error", "pooled index keys under context parallelism",
          "A key of a sparse-attention index that several tokens share cannot lie on ranks that part them.",
          "SGLang arg_groups/model_overrides/deepseek_v2.py", place=("--dcp-size",)),
+    Rule("HC028", "error", "compressed index refused",
+         "Kernels select 512 or 2,048 keys of one head, each of two tokens or more.",
+         "SGLang layers/attention/qsa/config.py", place=("--qsa-indexer-dtype",)),
 )  # fmt: skip
 """Every rule, refusals first."""

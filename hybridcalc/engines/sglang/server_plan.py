@@ -72,12 +72,26 @@ class Plan(Figures):
     def engine_figures(self) -> dict[str, Any]:
         """SGLang's own figures under its own names; capacity is that of one worker."""
         capacity = self.capacity
-        return figures(self.ready, self.sizing, self.pools) | {
-            "logical_token_capacity": self.logical_token_capacity,
-            "uncharged_bytes": self.uncharged_bytes,
-            "state_requests": capacity.state_requests,
-            "kv_requests": capacity.kv_requests,
+        return (
+            self._settled
+            | figures(self.ready, self.sizing, self.pools)
+            | {
+                "logical_token_capacity": self.logical_token_capacity,
+                "uncharged_bytes": self.uncharged_bytes,
+                "state_requests": capacity.state_requests,
+                "kv_requests": capacity.kv_requests,
+            }
+        )
+
+    @cached_property
+    def _settled(self) -> dict[str, Any]:
+        """What start-up settled of the arguments, as far as it is known."""
+        from hybridcalc.engines.sglang.fraction import SETTLED, resolve
+
+        found = resolve(self.model, self.args) | {
+            "mem_fraction_static": self.rest.fraction or self.args.mem_fraction_static
         }
+        return {name: found[name] for name in SETTLED if found.get(name) is not None}
 
     @property
     def intervals(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which radix-cache strategy does SGLang run, and how many state slots does a request hold then?
+"""What does start-up settle: defaults of the class and the GPU, the radix-cache strategy, and S, slots of a request?
 
 The engine resolves ``auto`` per model class, refuses what the class, the scheduler or another flag cannot do
 (refusals.py), and only then lets pipeline parallelism turn the overlap scheduler off. Resolution, in its order:
@@ -8,15 +8,19 @@ The engine resolves ``auto`` per model class, refuses what the class, the schedu
     auto                              extra_buffer if supported and (overlap on or page size > 1), else no_buffer,
                                       which turns the overlap scheduler off
 
-Before there was an automatic strategy, auto is no_buffer, which settles other flags instead (early.py).
-Mirrors arg_groups/overrides.py, model_hook.py (0.5.23), server_args.py _handle_mamba_radix_cache (to 0.5.14).
+Before there was an automatic strategy, auto is no_buffer, which settles other flags instead (early.py). Ahead of that a
+model class brings defaults of its own, and a sparse-attention index its pages: 64 pooled keys of ``kpool`` tokens each.
+The GPU decides the attention backend, and that the page: 64 tokens for TensorRT-LLM's on Blackwell, 128 for FA4 there,
+else 1; where the GPU is not known, neither is settled.
+Mirrors arg_groups/overrides.py, model_overrides/, model_hook.py (0.5.23), server_args.py (to 0.5.14).
 """
 
 from typing import NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.defaults import with_defaults
+from hybridcalc.architecture.kv import LatentKV
+from hybridcalc.engines.sglang.config import DEFAULT_RATIO, DEFAULT_WINDOW_RATIO, ServerArgs
+from hybridcalc.engines.sglang.kv import DSA_PAGE, index_page
 from hybridcalc.engines.sglang.refusals import (
     check_companions,
     check_early_buffers,
@@ -29,6 +33,87 @@ from hybridcalc.engines.sglang.refusals import (
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.errors import IllegalCombination, Refusal
 from hybridcalc.formulas.slots import Slots, Strategy, slots_per_request
+
+INKLING_RATIO = 0.1
+
+
+def with_defaults(model: Architecture, args: ServerArgs, rules: RuleSet) -> ServerArgs:
+    """The arguments with what the model's class and, in early releases, its strategy settle of them; settled ones stay
+    as they are.
+    """
+    if model.architecture.startswith("Inkling"):
+        args = _inkling(model.architecture, args, rules)
+    indexer = getattr(model.attention, "indexer", None)
+    if indexer is not None and args.page_size is None:
+        args = args.changed(page_size=index_page(indexer, rules))
+    if getattr(model.attention, "compressed", None) is not None and args.page_size is None:
+        args = args.changed(page_size=DSA_PAGE)
+    if (
+        args.gpu_capability is not None
+        and args.platform == "cuda"
+        and (args.attention_backend is None or args.page_size is None)
+    ):
+        backend = args.attention_backend or default_backend(model, args, rules)
+        page = args.page_size or default_page(model, args, backend)
+        args = args.changed(attention_backend=backend, page_size=page)
+    if not rules.automatic_strategy:
+        from hybridcalc.engines.sglang.early import settle_early
+
+        return settle_early(model, args, rules)
+    return args
+
+
+def _inkling(architecture: str, args: ServerArgs, rules: RuleSet) -> ServerArgs:
+    typed = not rules.typed_default_is_unset
+    changed = dict[str, object]()
+    if args.mamba_full_memory_ratio is None or (args.mamba_full_memory_ratio == DEFAULT_RATIO and not typed):
+        changed["mamba_full_memory_ratio"] = INKLING_RATIO
+    if args.swa_full_tokens_ratio is None or (args.swa_full_tokens_ratio == DEFAULT_WINDOW_RATIO and not typed):
+        changed["swa_full_tokens_ratio"] = INKLING_RATIO
+    if args.mamba_radix_cache_strategy == "auto" and architecture == "InklingForConditionalGeneration":
+        changed["mamba_radix_cache_strategy"] = "extra_buffer"
+    return args.changed(**changed) if changed else args
+
+
+TRITON_ON_BLACKWELL = ("FalconH1", "JetNemotron", "JetVLM")
+FLASHINFER_ON_BLACKWELL = ("GraniteMoeHybrid", "Lfm2")
+TRTLLM_WITH_BUFFERS = ("Qwen3Next", "Qwen3_5", "Qwen4Exp", "InternS2")
+"""How names of classes begin that bring a backend for Blackwell; the last take TensorRT-LLM's where pages may be 64."""
+BACKEND_PAGES = {"trtllm_mla": 64, "trtllm_mha": 64, "cutedsl_mla": 64, "flashmla": 64, "cutlass_mla": 128, "dsa": 64}
+
+
+def default_backend(model: Architecture, args: ServerArgs, rules: RuleSet) -> str:
+    """The attention backend of a class on a CUDA GPU whose capability is known."""
+    major, _ = args.capability or (9, 0)
+    name, latent = model.architecture, isinstance(model.attention, LatentKV)
+    if getattr(model.attention, "indexer", None) is not None:
+        return "dsa"
+    if name.startswith("Inkling"):
+        return "fa4" if major == 10 or (major == 9 and rules.fa4_on_hopper) else "triton"
+    if major == 9:
+        return "fa3"
+    if major != 10:
+        return "triton" if latent else "flashinfer"
+    if latent:
+        return "trtllm_mla" if name.startswith("KimiK3") else "flashinfer"
+    if name.startswith(TRITON_ON_BLACKWELL):
+        return "triton"
+    if name.startswith(FLASHINFER_ON_BLACKWELL):
+        return "flashinfer"
+    tree = args.speculative and args.speculative_algorithm != "DFLASH" and args.speculative_eagle_topk != 1
+    if name.startswith(TRTLLM_WITH_BUFFERS):
+        buffered = args.mamba_radix_cache_strategy.startswith("extra_buffer")
+        pages = not args.radix_cache or buffered or args.speculative
+        return "trtllm_mha" if pages and not tree else "triton"
+    return "flashinfer" if tree else "trtllm_mha"
+
+
+def default_page(model: Architecture, args: ServerArgs, backend: str) -> int:
+    """Tokens of a page under a backend, where none are given."""
+    if backend == "fa4":
+        blackwell = args.capability is not None and args.capability[0] == 10
+        return 128 if blackwell and not isinstance(model.attention, LatentKV) else 1
+    return BACKEND_PAGES.get(backend, 1)
 
 
 class Choice(NamedTuple):

@@ -105,7 +105,8 @@ def _candidates(plan: Figures) -> Iterator[Change]:
     ):
         lazy = {"mamba_radix_cache_strategy": "extra_buffer_lazy"}
         yield Change("--mamba-radix-cache-strategy extra_buffer_lazy", lazy, "one tracking slot less a request")
-    if args.radix_cache and not args.skip_decode_lock and plan.ready.choice.strategy.startswith("extra_buffer"):
+    skips = plan.ready.rules.decode_lock_skip and not args.skip_decode_lock
+    if plan.ready.args.radix_cache and skips and plan.ready.choice.strategy.startswith("extra_buffer"):
         name = "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK"
         yield Change(f"{name}=1", {"env": {**args.env, name: "1"}}, "decoding holds one slot less a request")
     if plan.ready.slot.ssm_dtype == "float32" and plan.ready.slot.ssm_bytes:
@@ -178,8 +179,8 @@ def _unified(plan: Figures) -> list[Suggestion]:
 
 def _for_kind(plan: Figures) -> list[Suggestion]:
     """What the kind of work asks for beside the pools."""
-    page, args = plan.args.tokens_per_page, plan.args
-    if plan.workload.kind in ("long", "agent") and not args.radix_cache:
+    page, args = plan.ready.args.tokens_per_page, plan.args
+    if plan.workload.kind in ("long", "agent") and not plan.ready.args.radix_cache:
         return []  # no prefix is kept, so none is tracked
     if plan.workload.kind == "long":
         interval = _whole_pages(1024, page)

@@ -5,14 +5,14 @@ share all that does not depend on them.
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.engine import Outcome, Sweeping
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.defaults import with_defaults
 from hybridcalc.engines.sglang.planner import CHEAP_FIELDS, Prepared, prepare, start
 from hybridcalc.engines.sglang.settings import binding_limit, settle
+from hybridcalc.engines.sglang.strategy import with_defaults
 
 
 def _solve(shared: Prepared, args: ServerArgs, gib: float, work: Workload) -> Outcome:
     """Slots, tokens of sequences and requests. Raises Refusal for what does not start."""
-    ready = shared._replace(args=with_defaults(shared.model, args, shared.rules))
+    ready = shared._replace(args=with_defaults(shared.model, args, shared.rules), typed=args)
     sizing = start(ready, gib)
     slots, tokens = sizing.state.slots, sizing.tokens * args.dcp_size
     length = work.mean_length
