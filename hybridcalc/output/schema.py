@@ -39,7 +39,9 @@ def described() -> Described:
             figures[HEAD] = figures[HEAD].replace("object -", "object & any -")
             continue
         for part, keys in own.items():
-            shared[part] |= {f"{key}?": _of(ENGINES.rows[name].title, value) for key, value in keys.items()}
+            shared[part] |= {
+                f"{key.removesuffix('?')}?": _of(ENGINES.rows[name].title, value) for key, value in keys.items()
+            }
         promised = (f"{key}?" for key in ENGINES[name].part("server_plan").Plan.promised)
         shared["Promised"] |= {key: figures[key] for key in promised}
     return found

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import golden
 import pytest
+from command_line import run
 from jsonschema import Draft202012Validator
 from typer.core import TyperGroup
 from typer.main import get_command
@@ -49,6 +50,25 @@ def test_every_recorded_document_is_as_its_schema_says(command: str) -> None:
     Draft202012Validator.check_schema(schema_of(command))
     assert len(RECORDED[command]) > 1
     assert {line: found for line, document in RECORDED[command] if (found := problems(command, document))} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "kimi-k3 --tp 8 --pp 2 --rest 28GiB -L 9216",
+        "kimi-k3 --tp 8 --dp-size 8 --enable-dp-attention --gpu h200 --weights 60GiB -L 9216",
+        "qwen3-next-80b-a3b --tp 4 --rest 28GiB -L 9216 --kv-cache-dtype fp8_e4m3 --speculative-algorithm EAGLE"
+        " --speculative-num-draft-tokens 4",
+        "qwen3-next-80b-a3b --engine vllm -tp 2 -pp 2 --available 30GiB -L 9216",
+        "qwen3-next-80b-a3b --engine vllm -tp 4 -dp 2 --gpu 8xh200 -L 9216",
+        "qwen3-next-80b-a3b --engine vllm -tp 4 --available 30GiB -L 9216 --kv-cache-dtype turboquant_4bit_nc",
+        "qwen3-next-80b-a3b --engine vllm -tp 4 -pp 2 --available 30GiB -L 9216"
+        """ --speculative-config {"method":"qwen3_next_mtp","num_speculative_tokens":2}""",
+    ],
+)
+def test_plans_of_any_shape_are_as_the_schema_says(line: str) -> None:
+    """Pipeline stages, data parallelism, packed KV and drafts have keys of their own."""
+    assert problems("plan", run("plan", "--json", *line.split()).document) == []
 
 
 def test_every_command_with_a_document_has_a_schema() -> None:
