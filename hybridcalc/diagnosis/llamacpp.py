@@ -258,9 +258,12 @@ def _checkpoints(answer: Diagnosis, derived: LlamaDerived) -> list[str]:
         base = low.value - per * first
         most = one.count("most") or len(sized)
         total = most * slots * high.value
-        derived.checkpoint_state_bytes, derived.checkpoint_bytes_per_token = int(base), round(per)
         derived.checkpoints_bytes = int(total)
-        each = f"{format_bytes(base)} of state" + (f" and {format_bytes(per)} a token" if per > 0 else "")
+        if base >= 0 and per >= 0:
+            derived.checkpoint_state_bytes, derived.checkpoint_bytes_per_token = int(base), round(per)
+            each = f"{format_bytes(base)} of state" + (f" and {format_bytes(per)} a token" if per > 0 else "")
+        else:  # a line is damaged: no state and no token is below zero
+            each = f"{low.text} MiB at {first:,} tokens, which no state and bytes a token make with another"
         answer.row(f"line {one.line}", "a context checkpoint", f"{each}: {high.text} MiB at {last:,} tokens")
         many = f"up to {most} a slot are kept, {format_bytes(total)} of host memory at that length"
         answer.find("HC153", f"a context checkpoint takes {each}; {many}", "--ctx-checkpoints keeps fewer")

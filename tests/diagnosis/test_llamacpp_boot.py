@@ -93,6 +93,15 @@ def test_context_checkpoints_are_host_memory() -> None:
     assert [finding.rule for finding in found.findings] == ["HC153"]
 
 
+@pytest.mark.parametrize("sizes", [(1.782, 213.783), (213.783, 181.782)])
+def test_checkpoints_that_no_state_makes_have_none(sizes: tuple[float, float]) -> None:
+    """A damaged figure: neither a state nor a token below zero is told of it."""
+    line = "created context checkpoint {} of 32 (pos_min = 1, pos_max = 9, n_tokens = {}, size = {} MiB)\n"
+    [found] = answers(line.format(1, 8192, sizes[0]) + line.format(2, 16384, sizes[1]))
+    assert found.derived.checkpoint_bytes_per_token is found.derived.checkpoint_state_bytes is None
+    assert "no state" in found.findings[0].message
+
+
 def test_a_named_model_decides_and_one_that_does_not_fit_is_said() -> None:
     caches = "\n".join((
         KV.format("256.00", 4096, 16, 1, 1, "f16", "128.00", "f16", "128.00"),
