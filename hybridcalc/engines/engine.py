@@ -362,7 +362,12 @@ class Engine:
         """The refusals and traps that hold whatever the memory. Raises InputError for what makes no sense."""
         from hybridcalc.engines.decide import decide
 
-        return decide(self.rules(), lambda: self.part("figures").unsized(model, args, workload), workload)
+        def unsized() -> Any:
+            found = self.part("figures").unsized(model, args, workload)
+            self.check_ranks(model, args)  # in the order of `plan`
+            return found
+
+        return decide(self.rules(), unsized, workload)
 
     def prepare(self, model: "Architecture", args: Any) -> Any:
         """What start-up settles before memory counts. Raises Refusal."""
