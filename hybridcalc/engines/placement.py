@@ -93,7 +93,8 @@ def rope_bytes(model: Architecture, found: Parameters, rows: int, element_bytes:
 @lru_cache(maxsize=64)
 def stages_of(layers: int, stages: int, given: str = "", *, last_first: bool = False) -> tuple[tuple[int, int], ...]:
     """[first, last) layers of each pipeline stage: as ``given`` (4,4,5), else even shares. What is over goes to the
-    last stages (``last_first``), or to those before the last one. Raises InputError for a list that is none.
+    last stages (``last_first``), or to those before the last one. Raises ShardingError for more stages than layers,
+    InputError for a list that is none.
     """
     if given:
         listed = given.split(",")
@@ -102,6 +103,9 @@ def stages_of(layers: int, stages: int, given: str = "", *, last_first: bool = F
         counts = [int(part) for part in listed]
         if sum(counts) != layers:
             raise InputError(f"the layer partition {quoted(given)} is not of {layers} layers")
+    elif stages > layers:
+        reason = f"{layers:,} layers do not make {stages:,} pipeline stages"
+        raise ShardingError(reason, total=layers, parts=stages, fix=f"{layers:,} stages or fewer")
     else:
         counts, over = [layers // stages] * stages, layers % stages
         for n in range(over):

@@ -180,6 +180,13 @@ def test_slots_of_flags_the_engine_refuses_are_exit_1(flags: tuple[str, ...], er
     assert (ran.code, ran.out, ran.err.splitlines()[0]) == (1, "", f"error: {error}")
 
 
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@pytest.mark.parametrize("command", [("weights",), ("plan", "--gpu", "h200")])
+def test_more_pipeline_stages_than_layers_are_refused(engine: str, command: tuple[str, ...]) -> None:
+    ran = run(*command, "kimi-k3", "--engine", engine, "--pipeline-parallel-size", "100")
+    assert (ran.code, "93 layers do not make 100 pipeline stages" in ran.out + ran.err) == (1, True)
+
+
 @pytest.mark.parametrize("model", [(), ("kimi-k3",)])
 def test_lazy_buffers_on_pipeline_stages_are_not_told_to_drop_a_flag_nobody_gave(model: tuple[str, ...]) -> None:
     """pp turned the overlap scheduler off."""

@@ -21,7 +21,7 @@ from hybridcalc.architecture.geometry import STATE_LETTERS, Architecture
 from hybridcalc.architecture.kv import CompressedIndex, GroupedQueryKV, IndexCache, LatentKV, kv_heads_on_rank
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.errors import InputError, NotModelled
+from hybridcalc.errors import InputError, NotModelled, Refusal
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 
 KV_CACHE_DTYPES = ("auto", "bfloat16", "fp8_e4m3", "fp8_e5m2", "fp4_mx_block16", "mxfp8")
@@ -242,7 +242,9 @@ class Stage(NamedTuple):
 
 
 def pipeline_stages(model: Architecture, args: ServerArgs) -> tuple[Stage, ...]:
-    """The stages of a model; one for pp 1. Raises InputError for more stages than layers or a partition that is off."""
+    """The stages of a model; one for pp 1. Raises Refusal for more stages than layers, InputError for a partition that
+    is off.
+    """
     bounds = _bounds(model.num_layers, args)
     return tuple(_stage(model, first, end) for first, end in pairwise(bounds))
 
@@ -258,8 +260,12 @@ def _bounds(layers: int, args: ServerArgs) -> list[int]:
             )
     else:
         if args.pp_size > layers:
-            raise InputError(
-                f"--pp-size {args.pp_size} is more than the {layers} layers of the model", flag="--pp-size"
+            raise Refusal(
+                f"{layers:,} layers do not make {args.pp_size:,} pipeline stages",
+                stage="load",
+                rule="HC009",
+                fix=f"write --pp-size {layers} or less",
+                flag="--pp-size",
             )
         base, more = divmod(layers, args.pp_size)
         counts = [base + (stage >= args.pp_size - more) for stage in range(args.pp_size)]
