@@ -111,12 +111,21 @@ def gib_text(size: int) -> str:
     return f"{size / GIB:.2f}"
 
 
+_VERSION = re.compile(
+    r"v?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:\.[0-9]+)*(?:\.?(?:a|b|rc|post|dev)[0-9]*)*(?:[-+][\w.+-]*)?",
+    re.ASCII,
+)
+"""A version, and what is left out of it: a candidate, a later build, what it was built for."""
+
+
 def version_numbers(text: str) -> tuple[int, ...]:
-    """(0, 5, 23) of an engine version ``0.5.23`` or ``v0.5.23.post1``. Raises InputError for what is no version."""
-    parts = text.strip().removeprefix("v").split(".")[:3] if len(text) <= 40 else []
-    if len(parts) < 2 or not all(part.isdecimal() and part.isascii() for part in parts):
+    """(0, 5, 23) of an engine version ``0.5.23``, ``v0.5.23.post1`` or ``0.5.23rc1-cu126``; (0, 33) of ``0.33``, which
+    is the series. Raises InputError for what is no version.
+    """
+    match = _VERSION.fullmatch(text.strip()) if len(text) <= 80 else None
+    if match is None:
         raise InputError(f"{quoted(text)} is not a version", fix="write one like 0.5.23 or 0.33.0")
-    return tuple(int(part) for part in parts)
+    return tuple(int(part) for part in match.groups() if part is not None)
 
 
 def _amount(text: str, units: Mapping[str, int]) -> Fraction | None:

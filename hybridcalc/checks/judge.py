@@ -42,7 +42,9 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     findings: list[Located] = []
     native = deployment.native
     version = native.engine_version if native is not None else None
-    version = version or settings.versions.get(deployment.engine) or ENGINES.release(deployment.launch)
+    version = version or settings.versions.get(deployment.engine)
+    assumed = "" if version else ENGINES.assumed(deployment.launch)
+    version = version or ENGINES.release(deployment.launch)
     model_name, args = read(deployment, engine, words, env, version, findings)
     findings += _retired(deployment, engine, words)
     if deployment.orphan is not None:
@@ -58,7 +60,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         native.workload.workload if native is not None and native.workload.workload != Workload() else settings.workload
     )
     waiting: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    notes = list(model.notes)
+    notes = [*model.notes, *filter(None, (assumed,))]
     if variant is not None:
         notes.append(f"{variant} has flags of its own, which are not known here: no flag is called unknown")
     unsure = {item.flag for item in words.opened if item.flag} | words.refused
@@ -110,7 +112,8 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         env=tuple(sorted(env.items())),
         gpu=known.gpu or hardware.label,
         notes=tuple(notes),
-        version=version or engine.newest,
+        version=engine.release(version) if version is None or engine.knows(version) else version,
+        assumed_release=assumed,
     )
 
 
@@ -135,6 +138,7 @@ def _checked(
     gpu: str | None = None,
     notes: tuple[str, ...] = (),
     version: str = "",
+    assumed_release: str = "",
 ) -> Checked:
     kept = []
     for item in findings:
@@ -162,6 +166,7 @@ def _checked(
         notes,
         version,
         tuple(sorted(deployment.launch.assumed)),
+        assumed_release,
     )
 
 

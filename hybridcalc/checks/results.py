@@ -135,7 +135,8 @@ class Value(NamedTuple):
 
 class Checked(NamedTuple):
     """One deployment: what it launches, what was found, and what waits for a figure. ``assumed`` are the variables
-    whose defaults decide conditions of its script, as nothing is known to set them.
+    whose defaults decide conditions of its script, as nothing is known to set them; ``assumed_release`` says so where
+    the image names no release (among the ``notes`` too).
     """
 
     path: str
@@ -157,6 +158,7 @@ class Checked(NamedTuple):
     notes: tuple[str, ...] = ()
     version: str = ""
     assumed: tuple[str, ...] = ()
+    assumed_release: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

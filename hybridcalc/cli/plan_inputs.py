@@ -60,13 +60,15 @@ class Asked(NamedTuple):
 class Question(NamedTuple):
     """A server as it is asked for: its engine, its words, the options of the command beside them, and the memory.
 
-    ``options`` are by name, None where they are not given; ``known`` leaves the checkpoint to the model's name.
+    ``options`` are by name, None where they are not given; ``known`` leaves the checkpoint to the model's name;
+    ``assumed`` says that the release is, where an image names none.
     """
 
     engine: Engine
     launch: LaunchWords
     options: Mapping[str, Any]
     known: Memory
+    assumed: str = ""
 
     def model_named(self, more: Sequence[str] = ()) -> str:
         """MODEL of the words and ``more`` of them. Raises InputError where none is named."""
@@ -88,7 +90,7 @@ class Question(NamedTuple):
 
     def remarks(self, asked: Asked) -> list[str]:
         """What to know of the words: ignored, without effect, or read by another release's rules."""
-        said = [*self.engine.remarks(asked.args, self.known), *filter(None, (asked.taken,))]
+        said = [*self.engine.remarks(asked.args, self.known), *filter(None, (self.assumed, asked.taken))]
         if asked.unknown:
             shown = ", ".join(name[:40] for name in asked.unknown[:MOST_SHOWN])
             shown += ", ..." if len(asked.unknown) > MOST_SHOWN else ""
@@ -143,15 +145,15 @@ def question(
     line = read_line(launch)
     served = ENGINES[engine_of(engine, line)]
     served.check_options(given)
-    release = ENGINES.release(line) if line is not None else None
-    if release is not None and given.get("engine_version") is None:
-        given = {**given, "engine_version": release}
+    assumed = ""
+    if line is not None and given.get("engine_version") is None:
+        given, assumed = {**given, "engine_version": ENGINES.release(line)}, ENGINES.assumed(line)
     if given.get("private") is not None and given.get("shared_prefix") is None:
         raise InputError("--private says nothing without --shared-prefix", fix="add --shared-prefix N")
     said = launch_words(list(words), line, env, own, served.flags, served.model_flag, served.environment, command)
     known = memory_of(given)
     served.check_memory(known)
-    return Question(served, said, {**given, "gpu": known.gpu}, known)
+    return Question(served, said, {**given, "gpu": known.gpu}, known, assumed)
 
 
 def _gpu(_: str, text: str) -> "Gpu":

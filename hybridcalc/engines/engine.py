@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
-from hybridcalc.errors import ConfigError, InputError, NotModelled, Refusal, ShardingError, quoted
+from hybridcalc.errors import ConfigError, InputError, NotModelled, Refusal, ShardingError, printable, quoted
 from hybridcalc.units import GIB
 
 if TYPE_CHECKING:
@@ -554,6 +554,14 @@ class Engines(Mapping[str, Engine]):
         """The release in the tag of the image that a launch runs in, where its rules are known."""
         version = self.launchers.image_version(launch.image)
         return version if version is not None and self[launch.engine].knows(version) else None
+
+    def assumed(self, launch: "Launch") -> str:
+        """That the newest release is assumed, where a launch runs in its engine's own image and the tag says none."""
+        tag = self.launchers.own_tag(launch.image)
+        if tag is None or self.release(launch) is not None:
+            return ""
+        newest = self[launch.engine].newest
+        return f"the image's tag {printable(tag[:40])} names no release known here: {newest} is assumed"
 
     def named(self, text: str, *, flag: str = "--engine") -> str:
         """The name of an engine as typed in any case. Raises InputError naming the flag."""

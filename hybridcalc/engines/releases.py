@@ -4,7 +4,8 @@
 
 An engine's releases.py has its rules as a NamedTuple, one field a fact, whose defaults are what its oldest release
 does, and `CHANGES`, oldest first. A release is known as soon as a row names it, and does what the rows up to its own
-say; one that changed nothing has the row `RECORDED` alone. A version between two releases takes the lower one's rules.
+say; one that changed nothing has the row `RECORDED` alone. A version between two releases takes the lower one's rules,
+one without its last number (0.33) those of the newest of its series.
 """
 
 from collections.abc import Collection, Iterable
@@ -111,7 +112,7 @@ class Releases(Generic[Rules]):
         if version is None:
             return self.rule_sets[-1], ""
         wanted = version_numbers(version)
-        held = sum(numbers <= wanted for numbers in self._numbers)
+        held = sum(numbers[: len(wanted)] <= wanted for numbers in self._numbers)
         if not held:
             raise InputError(
                 f"{self.title} {version} is older than every version known here",
@@ -126,5 +127,9 @@ class Releases(Generic[Rules]):
 
 
 def is_later(version: str, than: str) -> bool:
-    """Whether a version is later than another. Raises InputError for one that is none."""
-    return version_numbers(version) > version_numbers(than)
+    """Whether a version is later than another; a series (0.33) is not later than a release of it, nor one than it.
+
+    Raises InputError for one that is none.
+    """
+    one, other = version_numbers(version), version_numbers(than)
+    return one[: len(other)] > other[: len(one)]

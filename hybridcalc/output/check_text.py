@@ -187,14 +187,15 @@ def listed_lines(report: Report) -> list[str]:
 
 
 def assumed_lines(report: Report) -> list[str]:
-    """Variables whose defaults decide conditions of scripts, as nothing sets them outside."""
+    """Releases that images do not name, and variables whose defaults decide conditions, as nothing sets them outside."""
+    releases = Counter(one.assumed_release for one in report.checked if one.assumed_release)
+    said = [f"{text} ({_number(count, 'deployment')})" for text, count in releases.most_common(MOST_ASSUMED)]
     names = sorted({name for one in report.checked for name in one.assumed})
     if not names:
-        return []
+        return said
     more = ", ..." if len(names) > MOST_ASSUMED else ""
-    return [
-        f"conditions are read as if nothing set {', '.join(names[:MOST_ASSUMED])}{more}; --set NAME=VALUE says other"
-    ]
+    conditions = f"conditions are read as if nothing set {', '.join(names[:MOST_ASSUMED])}{more}"
+    return [*said, f"{conditions}; --set NAME=VALUE says other"]
 
 
 def unread_lines(report: Report) -> list[str]:

@@ -217,10 +217,17 @@ class Launchers:
                     yield name, prefix
 
     def image_version(self, image: str) -> str | None:
-        """The engine's version in the tag of its own image; other images count their own versions."""
-        own = "|".join(repository for starter in self.starters.values() for repository in starter.own_images)
-        match = re.search(rf"(?:^|/)(?:{own}):v?([0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{2}})(?![0-9.])", image.lower())
+        """The engine's version in the tag of its own image, without what follows its numbers (``-cu126``, ``.post1``);
+        other images count their own versions.
+        """
+        match = re.match(r"v?([0-9]{1,3}(?:\.[0-9]{1,3}){1,2})(?![0-9])", self.own_tag(image) or "")
         return match[1] if match is not None else None
+
+    def own_tag(self, image: str) -> str | None:
+        """The tag of an engine's own image, "latest" where it has none; None for other images."""
+        own = "|".join(repository for starter in self.starters.values() for repository in starter.own_images)
+        match = re.search(rf"(?:^|/)(?:{own})(?::([^@]+))?(?:@.*)?$", image.lower())
+        return None if match is None else match[1] or "latest"
 
     def engine_of_flags(self, names: Collection[str]) -> str | None:
         """The engine that flags are for: one with two that no other has, or one of them and its own for the model."""

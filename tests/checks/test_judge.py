@@ -276,7 +276,13 @@ def test_the_tag_of_the_engine_s_own_image_is_its_version(tmp_path: Path) -> Non
     old = check(tmp_path, pod.format(image="lmsysorg/sglang:v0.5.16-cu126"), "pod.yaml")
     assert (old.version, set(found(old))) == ("0.5.16", {"HC024"})
     for image in ("lmsysorg/sglang:latest", "nvcr.io/nvidia/ai-dynamo/sglang-runtime:0.5.16", "lmsysorg/sglang:v0.1.0"):
-        assert check(tmp_path, pod.format(image=image), "pod.yaml").version == "0.5.23"
+        newest = check(tmp_path, pod.format(image=image), "pod.yaml")
+        assert newest.version == "0.5.23"
+        assert bool(newest.assumed_release) is image.startswith("lmsysorg/sglang")
+    for tag in ("v0.5.14.post1", "v0.5.14-cu126", "v0.5.14rc1-rocm"):
+        assert check(tmp_path, pod.format(image=f"lmsysorg/sglang:{tag}"), "pod.yaml").version == "0.5.14"
+    series = check(tmp_path, pod.format(image="vllm/vllm-openai:v0.29").replace("sglang", "vllm"), "pod.yaml")
+    assert series.version == "0.29.0"
     run = check(tmp_path, "docker run lmsysorg/sglang:v0.5.16 python3 -m sglang.launch_server --model-path kimi-k3")
     assert run.version == "0.5.16"
 

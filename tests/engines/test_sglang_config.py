@@ -19,6 +19,8 @@ from hybridcalc.errors import IllegalCombination, InputError
         ("v0.5.23", "0.5.23", "SGLang v0.5.23: the rules of 0.5.23 are used"),
         ("0.5.23.post1", "0.5.23", "SGLang 0.5.23.post1: the rules of 0.5.23 are used"),
         ("1.0", "0.5.23", "SGLang 1.0: the rules of 0.5.23 are used"),
+        ("0.5", "0.5.23", "SGLang 0.5: the rules of 0.5.23 are used"),
+        ("0.5.16rc1", "0.5.16", "SGLang 0.5.16rc1: the rules of 0.5.16 are used"),
     ],
 )
 def test_a_version_takes_the_nearest_lower_rule_set(version: str, rules: str, note: str) -> None:
@@ -27,9 +29,7 @@ def test_a_version_takes_the_nearest_lower_rule_set(version: str, rules: str, no
     assert (found.version, said) == (rules, note)
 
 
-@pytest.mark.parametrize(
-    "version", ["", "main", "0.5.x", "0", "0.5.23rc1", "\u0660.\u0665", "9" * 60 + ".1", "-1.2", "0..5"]
-)
+@pytest.mark.parametrize("version", ["", "main", "0.5.x", "0", "\u0660.\u0665", "9" * 60 + ".1", "-1.2", "0..5"])
 def test_what_is_no_version_is_refused(version: str) -> None:
     """With the one to write instead."""
     with pytest.raises(InputError) as refusal:
