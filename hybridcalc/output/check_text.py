@@ -187,7 +187,7 @@ def listed_lines(report: Report) -> list[str]:
 
 
 def assumed_lines(report: Report) -> list[str]:
-    """Releases that images do not name, and variables whose defaults decide conditions, as nothing sets them outside."""
+    """Releases that images do not name, and variables whose defaults decide conditions, as nothing sets them."""
     releases = Counter(one.assumed_release for one in report.checked if one.assumed_release)
     said = [f"{text} ({_number(count, 'deployment')})" for text, count in releases.most_common(MOST_ASSUMED)]
     names = sorted({name for one in report.checked for name in one.assumed})
