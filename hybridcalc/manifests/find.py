@@ -257,7 +257,7 @@ def _lazy(module: str, reader: str) -> Callable[[Text, Outside, _Beside], Iterat
 
 _NO_LOOK = re.compile(r"(?!)").match
 _TASKS = (
-    ("makefile", r"(gnu)?makefile(\..*)?|.*\.(mk|mak)"), ("justfile", r"\.?justfile|.*\.just"),
+    ("justfile", r"\.?justfile|.*\.just"),
     ("procfile", r"procfile(\..*)?"), ("supervisord", r"supervisord?.*|.*\.(conf|ini)"),
     ("tasks", r"\.?mise.*\.toml|pixi\.toml|makefile\.toml"), ("batch", r".*\.(cmd|bat)"), ("powershell", r".*\.ps1"),
 )  # fmt: skip
@@ -270,6 +270,10 @@ FORMATS = (
     ),
     Format("script", re.compile(r".*\.(sh|bash|zsh|ksh|slurm|sbatch)"), re.compile("#!").match, _read_script),
     Format("unit", re.compile(r".*\.(service|container)"), _UNIT, _lazy("dockerfile", "read_unit")),
+    Format(
+        "makefile", re.compile(r"(gnu)?makefile(?!\.toml)(\..*)?|.*\.(mk|mak)"), _NO_LOOK,
+        _lazy("makefile", "read_makefile"), shell=False,
+    ),
     *(Format(kind, re.compile(names), _NO_LOOK, _commands(kind), shell=False) for kind, names in _TASKS),
     Format("hcl", re.compile(r".*\.(hcl|nomad|tf)"), _NO_LOOK, _lazy("hcl", "read_hcl"), shell=False),
     Format(

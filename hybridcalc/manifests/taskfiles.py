@@ -1,13 +1,13 @@
-r"""Which engines do files start that hold commands and are no shell's? Makefiles, justfiles, Procfiles, programs of
+r"""Which engines do files start that hold commands and are no shell's? justfiles, Procfiles, programs of
 supervisord, tasks in TOML, Windows' .cmd and .ps1.
 
-    MODEL ?= org/m                        ->   vllm  org/m  --max-model-len  8192
+    model := "org/m"                      ->   vllm  org/m  --max-model-len  8192
     serve:
-        vllm serve $(MODEL) \
+        vllm serve {{model}} \
           --max-model-len 8192
 
 Each is told by a `Dialect`: how it sets a variable, where its commands stand, how it writes a reference and a line that
-goes on. Commands are read as a shell's then. Left out: functions of make and just, dependencies, loops.
+goes on. Commands are read as a shell's then. Left out: functions of just, dependencies, loops.
 """
 
 import re
@@ -44,15 +44,6 @@ class Dialect(NamedTuple):
 
 NEVER = re.compile(r"(?!)")
 DIALECTS = {
-    "makefile": Dialect(
-        re.compile(
-            r"(?m)^(?:(?:export|override)[ \t]+)*(?P<name>[A-Za-z_]\w*)[ \t]*(?P<default>\?)?:{0,3}="
-            rf"[ \t]*(?P<value>{_TO_THE_END})"
-        ),
-        re.compile(rf"(?m)((?:^\t{_TO_THE_END}(?:\n|\Z))+)"),
-        re.compile(r"(?m)(?<!\\\n)^\t[@+-]*"),
-        re.compile(r"\$\$|\$\(([A-Za-z_]\w*)\)|\$\{([A-Za-z_]\w*)\}"),
-    ),
     "justfile": Dialect(
         re.compile(
             r"(?m)^(?:export[ \t]+)?(?P<name>[A-Za-z_][\w-]*)[ \t]*:=[ \t]*"

@@ -1,0 +1,55 @@
+"""Makefiles, scripts of Windows and their kind: variables hold what the tool itself gives them, or nobody knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hybridcalc.manifests.find import read_file
+
+
+def flags(folder: Path, name: str, text: str, **outside: str) -> list[str]:
+    """The words of every launch behind the model, unknown ones as a question mark."""
+    (folder / name).write_text(text, encoding="utf-8")
+    contents = read_file(str(folder / name), outside)
+    assert contents.troubles == ()
+    return [" ".join("?" if word.why else str(word) for word in d.words[1:]) for d in contents.deployments]
+
+
+SERVE = "\tvllm serve org/m --max-num-seqs"
+MAKEFILES = {
+    "appended": ("A = --x 1\nA += --y 2\ns:\n\tvllm serve org/m $(A)\n", ["--x 1 --y 2"]),
+    "default of what is set": (f"N = 4\nN ?= 9\ns:\n{SERVE} $(N)\n", ["--max-num-seqs 4"]),
+    "condition": (f"N = 4\nifeq ($(X),1)\n  N = 9\nelse\nN = 8\nendif\ns:\n{SERVE} $(N)\n", ["--max-num-seqs ?"]),
+    "set behind a condition": (f"ifdef X\nN = 9\nendif\nN = 5\ns:\n{SERVE} $(N)\n", ["--max-num-seqs 5"]),
+    "of a target": (f"N = 4\nbig: N = 9\ns:\n{SERVE} $(N)\n", ["--max-num-seqs ?"]),
+    "comment": (f"N = 4 # ranks\ns:\n{SERVE} $(N)\n", ["--max-num-seqs 4"]),
+    "lines are shells": (f"s:\n\tN=5\n{SERVE} $$N\n", ["--max-num-seqs ?"]),
+    "one line": ("s:\n\tN=5; \\\n\tvllm serve org/m --max-num-seqs $$N\n", ["--max-num-seqs 5"]),
+    "one shell": (f".ONESHELL:\ns:\n\tN=5\n{SERVE} $$N\n", ["--max-num-seqs 5"]),
+    "not exported": (f"N = 4\ns:\n{SERVE} $$N\n", ["--max-num-seqs ?"]),
+    "exported": (f"export N = 4\ns:\n{SERVE} $$N\n", ["--max-num-seqs 4"]),
+    "exported later": (f"N = 4\nexport N\ns:\n{SERVE} $${{N}}\n", ["--max-num-seqs 4"]),
+    "expanded late": (f"B = 1\nA = $(B)\nB = 2\ns:\n{SERVE} $(A)\n", ["--max-num-seqs 2"]),
+    "expanded at once": (f"B = 1\nA := $(B)\nB = 2\ns:\n{SERVE} $(A)\n", ["--max-num-seqs 1"]),
+    "not known at once": (f"A := $(B)\nB = 2\ns:\n{SERVE} $(A)\n", ["--max-num-seqs ?"]),
+    "shell's own": ("N = 4\ns:\n\tN=9; vllm serve org/m --max-num-seqs $(N) --x $$N\n", ["--max-num-seqs 4 --x 9"]),
+    "quotes are the shell's": ("A = --x '{\"a\": 1}'\ns:\n\tvllm serve org/m $(A)\n", ['--x {"a": 1}']),
+    "in quotes": ("N = 4\ns:\n\tbash -c 'vllm serve org/m --max-num-seqs $(N)'\n", ["--max-num-seqs 4"]),
+    "command": (f"N = 4\nN != nproc\ns:\n{SERVE} $(N)\n", ["--max-num-seqs ?"]),
+    "define": (f"N = 4\ndefine N\n9\nendef\ns:\n{SERVE} $(N)\n", ["--max-num-seqs ?"]),
+    "of itself": (f"N = $(N)\ns:\n{SERVE} $(N)\n", ["--max-num-seqs ?"]),
+    "function": (f"N = $(shell nproc)\ns:\n{SERVE} $(N)\n", ["--max-num-seqs ?"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), MAKEFILES.values(), ids=MAKEFILES)
+def test_a_makefile_is_read_as_make_does(tmp_path: Path, text: str, expected: list[str]) -> None:
+    assert flags(tmp_path, "Makefile", text) == expected
+
+
+def test_what_nobody_sets_in_a_makefile_is_given_by_name(tmp_path: Path) -> None:
+    text = f"N ?= 4\ns:\n{SERVE} $(N) --x $(Y)\n"
+    assert flags(tmp_path, "Makefile", text) == ["--max-num-seqs 4 --x ?"]
+    assert flags(tmp_path, "Makefile", text, N="8", Y="2") == ["--max-num-seqs 8 --x 2"]
