@@ -14,6 +14,7 @@ from hybridcalc.errors import InputError, quoted
 from hybridcalc.units import parse_tokens
 
 if TYPE_CHECKING:
+    from hybridcalc.findings import Finding
     from hybridcalc.hardware import Gpu
 
 KINDS = ("long", "agent", "batch", "small")
@@ -69,7 +70,9 @@ HEADROOM = "headroom"
 
 
 class MemoryPart(NamedTuple):
-    """A part of one GPU's memory, GiB. ``how`` it is known: as given, computed, or estimated between low and high."""
+    """A part of one GPU's memory, GiB. ``how`` it is known: as given, computed, or estimated between low and high;
+    ``findings``: what is to know of it.
+    """
 
     name: str
     low: float
@@ -77,6 +80,7 @@ class MemoryPart(NamedTuple):
     high: float
     how: str
     why: str = ""
+    findings: "tuple[Finding, ...]" = ()
 
     @classmethod
     def of(cls, name: str, gib: float, how: str, why: str = "") -> "MemoryPart":

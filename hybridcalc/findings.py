@@ -4,6 +4,7 @@ make findings, each with its reason and source.
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
+from itertools import chain
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import HybridcalcError, Write
@@ -85,14 +86,15 @@ class Rule(NamedTuple):
         return self.needs if self.asks is None else self.asks(plan)
 
 
-def find(rules: Iterable[Rule], plan: Any) -> tuple[Finding, ...]:
-    """Every trap a plan walks into, errors first."""
+def find(rules: Iterable[Rule], plan: Any, known: Iterable[tuple[Finding, ...]] = ()) -> tuple[Finding, ...]:
+    """Every trap a plan walks into, and what is ``known`` already, errors first."""
     found = [
         Finding.made(rule.id, rule.severity, message, fix)
         for rule in rules
         if rule.check is not None
         for message, fix in rule.check(plan)
     ]
+    found += chain.from_iterable(known)
     return tuple(sorted(found, key=lambda finding: -SEVERITIES.index(finding.severity)))
 
 

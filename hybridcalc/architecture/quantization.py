@@ -360,18 +360,50 @@ KEPT = ("lm_head", "model.visual", "in_proj_a", "in_proj_b", "in_proj_ba")
 """What is left in 16 bits where a checkpoint is quantised on load, or nothing says how it was."""
 
 
-def named_quantization(name: str) -> Quantization | None:
-    """The quantisation that a launch asks for by name; None for none. Raises InputError for an unknown one."""
+WITHOUT_LAYOUT = (
+    "cpu_awq", "fp_quant", "fbgemm_fp8", "gguf", "inc", "marlin", "modelopt_mixed", "modelopt_mxfp8", "modelslim",
+    "moe_wna16", "online", "petit_nvfp4", "qoq", "quark", "quark_int4fp8_moe", "quark_mxfp4", "torchao", "w4afp8",
+)  # fmt: skip
+"""Other values of --quantization, which say less than how a linear layer is stored."""
+UNQUANTISED = ("none", "bf16", "bfloat16", "fp16", "unquant", "")
+
+
+def _spoken(name: str) -> tuple[str, Scheme | None]:
+    """A value of --quantization as it is looked up, and its scheme. Raises InputError for one that no engine has."""
     plain = name.strip().lower().replace("-", "_").replace("auto_round", "autoround")
-    if plain in ("none", "bf16", "bfloat16", "fp16", ""):
-        return None
     scheme = SPOKEN.get(plain) or SPOKEN.get(plain.replace("_", "-")) or SPOKEN.get(plain.removesuffix("_marlin"))
-    if scheme is None:
+    if scheme is None and plain not in (*UNQUANTISED, *WITHOUT_LAYOUT):
         raise InputError(
             f"--quantization {quoted(name)} is not known here",
             fix=f"write {', '.join(sorted(SPOKEN)[:8])}, ... or none",
         )
+    return plain, scheme
+
+
+def check_quantization(name: str) -> None:
+    """Raise InputError for a value of --quantization that no engine has."""
+    _spoken(name)
+
+
+def named_quantization(name: str) -> Quantization | None:
+    """The quantisation that a launch asks for by name; None for none. Raises InputError for one without a layout."""
+    plain, scheme = _spoken(name)
+    if plain in UNQUANTISED:
+        return None
+    if scheme is None:
+        raise InputError(f"--quantization {quoted(name)}: its layout is not known here", fix="give --weights SIZE")
     return Quantization(plain, scheme, KEPT, experts_only=plain in ("mxfp4", "experts_int8"))
+
+
+def agrees(name: str, found: Quantization) -> bool:
+    """Whether a value of --quantization may mean what a checkpoint has; False where it is another kind of number."""
+    plain, scheme = _spoken(name)
+    method = found.method.partition(" ")[0].replace("-", "_").replace("auto_round", "autoround")
+    if scheme is None:
+        return plain not in UNQUANTISED
+    if found.scheme is None or (method not in ("modelopt", "fp8") and plain.replace("-", "_").startswith(method)):
+        return True
+    return scheme.name.partition(" ")[0] == found.scheme.name.partition(" ")[0]
 
 
 MARKED: dict[str, tuple[Scheme, Scheme]] = {
@@ -391,3 +423,9 @@ def meant_by(mark: str, *, experts: bool) -> tuple[Quantization, Quantization, Q
         Quantization(mark, lean, (*KEPT, "mtp.fc")),
         Quantization(mark, rich, KEPT, ((only, rich),)),
     )
+
+
+def without_blocks(guessed: Quantization) -> Quantization:
+    """The same modules in the layout of their kind that any ranks may cut: a scale a row."""
+    only = tuple((pattern, FP8_CHANNEL) for pattern, _ in guessed.only)
+    return guessed._replace(scheme=FP8_CHANNEL, only=only)

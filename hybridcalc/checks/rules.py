@@ -1,6 +1,7 @@
 """Every rule of ``check``: those of both engines' planners, and those about deployment files themselves.
 
-HC001-HC039 are SGLang's, HC040-HC069 vLLM's, HC070-HC089 stand here. A rule about files is added here and judged in
+HC001-HC039 are SGLang's, HC040-HC069 vLLM's, HC070-HC089 stand here,
+HC090-HC099 are about checkpoints. A rule about files is added here and judged in
 judge.py.
 """
 
@@ -9,6 +10,7 @@ from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
+from hybridcalc.engines.checkpoints import RULES as CHECKPOINT_RULES
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.findings import Rule
 
@@ -58,21 +60,26 @@ FILE_RULES = (
 @cache
 def all_rules() -> dict[str, Explained]:
     """Every rule that is judged on a deployment, by id, in order."""
-    return _by_id((*chain.from_iterable(_of(name, ENGINES[name].rules()) for name in ENGINES), *_of("", FILE_RULES)))
+    return _by_id(
+        (
+            *chain.from_iterable(_of(name, ENGINES[name].rules()) for name in ENGINES),
+            *_of("any", CHECKPOINT_RULES),
+            *_of("", FILE_RULES),
+        )
+    )
 
 
 @cache
 def judged_rules(engine: str) -> dict[str, Rule]:
     """The rules that are judged on a deployment of one engine, by id."""
-    return {rule.id: rule for rule in (*ENGINES[engine].rules(), *FILE_RULES)}
+    return {rule.id: rule for rule in (*ENGINES[engine].rules(), *CHECKPOINT_RULES, *FILE_RULES)}
 
 
 def explained_rules() -> dict[str, Explained]:
     """Every rule there is, those of boot logs included, by id, in order."""
     from hybridcalc.diagnosis.rules import RULES
-    from hybridcalc.engines.weights import RULES as WEIGHT_RULES
 
-    return _by_id((*all_rules().values(), *_of("any", WEIGHT_RULES), *_of("logs", RULES)))
+    return _by_id((*all_rules().values(), *_of("logs", RULES)))
 
 
 def _of(whose: str, rules: Iterable[Rule]) -> Iterator[Explained]:

@@ -82,6 +82,11 @@ class Question(NamedTuple):
         named = not self.engine.rank_arguments.isdisjoint(fields)
         args = self.engine.with_options(asked.args, {**self.options, "ranks_named": named})
         self.engine.check_together(args)
+        quantization = getattr(args, "quantization", None)
+        if quantization:
+            from hybridcalc.architecture.quantization import check_quantization
+
+            check_quantization(quantization)
         return asked._replace(args=args)
 
     def memory(self, model: Architecture, asked: Asked) -> Rest:

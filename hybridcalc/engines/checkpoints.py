@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture, Config
 from hybridcalc.architecture.presets import shipped_checkpoints
+from hybridcalc.findings import Finding, Rule
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.quantization import Quantization
@@ -27,14 +28,29 @@ class Stored(NamedTuple):
     parameters: int | None = None
     scale_bytes: int | None = None
     marked: str = ""
+    findings: tuple[Finding, ...] = ()
+
+
+RULES = (
+    Rule("HC090", "warning", "a quantised checkpoint whose layout is not known",
+         "Its name says FP8, NVFP4 or the like, and neither a config nor a preset says which modules are quantised: "
+         "from every linear layer to the experts alone.", "quantization_config, hf_quant_config.json"),
+    Rule("HC091", "warning", "--quantization is not what the checkpoint has",
+         "A checkpoint that is quantised is loaded as it is stored; an engine refuses a flag that says another kind.",
+         "vLLM config/model.py, SGLang configs/model_config.py: _verify_quantization"),
+)  # fmt: skip
+"""Rules about checkpoints, of any engine."""
 
 
 def checkpoint_of(model: Architecture, quantization: str | None) -> Stored:
     """The checkpoint that is meant: as its config says, as a preset lists it, or as its name says.
 
-    ``quantization`` is what the launch asks for; one that the checkpoint has itself is left alone. Raises InputError.
+    ``quantization`` is what the launch asks for; a checkpoint that is quantised itself stays as it is, and a finding
+    says where the two disagree. Raises InputError.
     """
     stored = _own(model, model.config) if model.config is not None else _released(model)
+    if quantization and stored.quantization is not None:
+        stored = stored._replace(findings=_disagreeing(stored.name, stored.quantization, quantization))
     if quantization and stored.quantization is None:
         from hybridcalc.architecture.quantization import named_quantization
 
@@ -44,6 +60,24 @@ def checkpoint_of(model: Architecture, quantization: str | None) -> Stored:
     if stored.quantization is not None and stored.quantization.method == "fp8" and stored.scale_bytes is None:
         return stored._replace(scale_bytes=2 if model.architecture.startswith("Qwen") else None)
     return stored
+
+
+def _disagreeing(name: str, found: "Quantization", asked: str) -> tuple[Finding, ...]:
+    from hybridcalc.architecture.quantization import agrees
+
+    if agrees(asked, found):
+        return ()
+    rule, said = RULES[1], f"{name} is quantised as {found.method}, not as --quantization {asked} says"
+    return (Finding(rule.id, rule.severity, f"{said}: counted as it is stored", fix="leave out --quantization"),)
+
+
+def name_to_load(model: Architecture) -> str:
+    """What a launch line calls the model: the folder or checkpoint that was asked for, else that of its preset."""
+    if model.config is not None:
+        return model.asked or model.hf_id or model.name
+    stored = _released(model)
+    short = "/" not in stored.name and not stored.marked
+    return model.hf_id or model.name if short else stored.name
 
 
 def kv_cache_said(model: Architecture) -> str | None:

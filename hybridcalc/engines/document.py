@@ -12,6 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hybridcalc.deployment import HEADROOM, WEIGHTS_NAME, Rest
+from hybridcalc.engines.checkpoints import name_to_load
 from hybridcalc.engines.engine import ENGINES, Answer, Engine
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding
@@ -162,7 +163,7 @@ def refusal_document(engine: Engine, model: "Architecture", args: Any, refusal: 
 
 def launch_of(engine: Engine, model: "Architecture", given: dict[str, Any]) -> dict[str, Any]:
     """``argv`` and ``env`` of the command that asks the engine for the arguments that were given."""
-    argv = list(engine.command(model.hf_id or model.name))
+    argv = list(engine.command(name_to_load(model)))
     for name, value in given.items():
         for flag in engine.typed(name, given) if value is not None else ():
             spelling = flag.spellings[0]

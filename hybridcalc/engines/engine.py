@@ -9,6 +9,7 @@ What an engine cannot do is None, and `offered` says so in the user's words. A n
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -292,12 +293,20 @@ class Engine:
             return cast("Rest", self.part("memory").rest_of(model, args, known))
         except Refusal as refusal:
             budget = refusal.outputs.pop(WEIGHTS_BUDGET, None)
-            if budget is None or known.weights is not None:
+            if budget is None:
                 raise
-            fix = self._enough_ranks(model, args, budget)
-            better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix or refusal.fix)
+            fix = self._enough_ranks(model, args, budget) if known.weights is None else ""
+            fix = "; or ".join((fix or refusal.fix, *self._leaner(model, args)))
+            better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix)
             better.outputs = refusal.outputs
             raise better from None
+
+    def _leaner(self, model: "Architecture", args: Any) -> tuple[str, ...]:
+        """What is there to load instead of a checkpoint that is too large: nothing for one that is quantised."""
+        from hybridcalc.engines.checkpoints import checkpoint_of
+
+        stored = checkpoint_of(model, args.quantization)
+        return () if stored.quantization or stored.marked else ("a quantised checkpoint",)
 
     def _weights_part(self, model: "Architecture", args: Any) -> "MemoryPart | None":
         """Weights on a rank, computed; None where nothing is known of them. Raises Refusal for ranks that do not
@@ -314,7 +323,7 @@ class Engine:
             raise Refusal(error.message, stage=stage, rule=rule, fix=error.fix) from None
         how = COMPUTED if found.exact else ESTIMATED
         low, likely, high = (size / GIB for size in (found.low, found.likely, found.high))
-        return MemoryPart(WEIGHTS_NAME, low, likely, high, how, found.uncertain or found.weights_from)
+        return MemoryPart(WEIGHTS_NAME, low, likely, high, how, found.uncertain or found.weights_from, found.findings)
 
     def _enough_ranks(self, model: "Architecture", args: Any, budget_gib: float) -> str:
         """The fewest ranks whose weights are below a budget, as a flag; empty where none of those tried has."""
@@ -322,15 +331,35 @@ class Engine:
             if ranks <= self.server_ranks(args):
                 continue
             try:
-                part = self._weights_part(model, self.with_options(args, {"tp_size": ranks}))
-            except (Refusal, InputError):
+                found = self._weigh(model, self.with_options(args, {"tp_size": ranks}))
+            except (ShardingError, Refusal, InputError):
                 continue
-            if part is not None and part.likely < budget_gib:
-                return f"at least --tp {ranks}: {part.likely:.1f} GiB of weights a rank; or a quantised checkpoint"
+            if found.likely < budget_gib * GIB:
+                return f"at least --tp {ranks}: {found.likely / GIB:.1f} GiB of weights a rank"
         return ""
 
     def weights(self, model: "Architecture", args: Any) -> "Weights":
-        """What the weights take on the heaviest rank. Raises ShardingError, NotModelled, and InputError."""
+        """What the weights take on the heaviest rank. Raises ShardingError naming the ranks that do, NotModelled, and
+        InputError.
+        """
+        try:
+            return self._weigh(model, args)
+        except ShardingError as error:
+            error.fix = "; or ".join(filter(None, (self._ranks_that_do(model, args), error.fix)))
+            raise
+
+    def _ranks_that_do(self, model: "Architecture", args: Any) -> str:
+        """The tensor-parallel sizes that divide the model, with all other arguments as they are; empty for none."""
+        fitting = []
+        for ranks in (1, *RANKS_TRIED):
+            asked = self.with_options(args, {"tp_size": ranks})
+            with suppress(ShardingError, InputError, Refusal):
+                self._weigh(model, asked)
+                self.check_ranks(model, asked)
+                fitting.append(str(ranks))
+        return f"{', '.join(fitting)} do" if len(fitting) > 1 else f"only --tp {fitting[0]} does" if fitting else ""
+
+    def _weigh(self, model: "Architecture", args: Any) -> "Weights":
         from hybridcalc.engines.weights import weigh
 
         own = self.offered("weights", "weights")

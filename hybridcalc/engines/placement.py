@@ -5,6 +5,7 @@ held wider, what is copied after loading, and how many bytes a quantised matrix 
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from types import MappingProxyType
@@ -114,10 +115,28 @@ def stages_of(layers: int, stages: int, given: str = "", *, last_first: bool = F
     return tuple(pairwise(ends))
 
 
-def check_split(found: Parameters, quantization: "Quantization | None", widths: Widths, ranks: int) -> None:
-    """Raise ShardingError for fp8 blocks that ranks would cut in two; both engines refuse them."""
+def check_split(
+    found: Parameters, quantization: "Quantization | None", widths: Widths, ranks: int, whole_experts: str
+) -> None:
+    """Raise ShardingError for fp8 blocks that ranks would cut in two; both engines refuse them.
+
+    ``whole_experts``: the flag that shares experts out whole, which is the way out where nothing else is cut.
+    """
     if quantization is None or ranks == 1 or quantization.scheme is None or quantization.scheme.block[0] <= 1:
         return
+    refused = _cut_block(found, quantization, widths)
+    if refused is None:
+        return
+    fix = ""
+    if widths.expert_cut > 1:
+        shared = widths._replace(experts=widths.experts * widths.expert_cut, expert_cut=1)
+        with suppress(ShardingError):
+            fix = whole_experts if _cut_block(found, quantization, shared) is None else ""
+    raise ShardingError(f"--tp {ranks} cuts {refused[0]}", total=refused[1], parts=ranks, fix=fix)
+
+
+def _cut_block(found: Parameters, quantization: "Quantization", widths: Widths) -> tuple[str, int] | None:
+    """The first tensor whose part on a rank ends inside a block, in words, with its whole size; None for none."""
     for block, of_block in zip(found.blocks, schemes(found, quantization), strict=True):
         for tensor, parts in zip(block.tensors, of_block, strict=True):
             if tensor.linear and tensor.cut and block.place in (LAYERS, FIRST):
@@ -125,10 +144,7 @@ def check_split(found: Parameters, quantization: "Quantization | None", widths: 
                 cut = local.rows if rows else (local.columns,)
                 whole = tuple(part.size for part in tensor.rows) if rows else (tensor.columns,)
                 side = scheme.block[0 if rows else 1] if scheme is not None else 1
-                if local.elements < tensor.parameters and any(part % side for part in cut if part not in whole):
-                    raise ShardingError(
-                        f"--tp {ranks} cuts {tensor.name} into {min(cut):,}, which blocks of {side} do not divide",
-                        total=sum(whole),
-                        parts=ranks,
-                        fix="fewer ranks, or --ep for experts",
-                    )
+                share = widths.expert_cut if tensor.over == "experts" else widths.ranks.get(tensor.over, 1)
+                if share > 1 and side > 1 and any(part % side for part in cut if part not in whole):
+                    return f"{tensor.name} into {min(cut):,}, which blocks of {side} do not divide", sum(whole)
+    return None

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.tensors import DRAFT, FIRST, LAST, LAYERS, VISION, Block, Tensor, Widths
 from hybridcalc.architecture.weights import Parameters, Parts, parameters, schemes, stored_bytes
-from hybridcalc.engines.checkpoints import Stored, checkpoint_of
+from hybridcalc.engines.checkpoints import RULES, Stored, checkpoint_of
 from hybridcalc.engines.placement import Placement
-from hybridcalc.errors import ConfigError, NotModelled
-from hybridcalc.findings import Finding, Rule
+from hybridcalc.errors import ConfigError, NotModelled, ShardingError
+from hybridcalc.findings import Finding
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 
 if TYPE_CHECKING:
@@ -242,15 +242,8 @@ def _exact(
         _groups(lines, found),
         stored.source,
         uncertain,
+        stored.findings,
     )
-
-
-RULES = (
-    Rule("HC090", "warning", "a quantised checkpoint whose layout is not known",
-         "Its name says FP8, NVFP4 or the like, and neither a config nor a preset says which modules are quantised: "
-         "from every linear layer to the experts alone.", "quantization_config, hf_quant_config.json"),
-)  # fmt: skip
-"""Rules about weights, of any engine."""
 
 
 def _by_name(
@@ -260,15 +253,23 @@ def _by_name(
     placement: "Callable[[Parameters, Quantization | None], Placement]",
     dtype: str,
 ) -> Weights:
-    """An interval: from every linear layer quantised to routed experts (or the MLP) alone."""
-    from hybridcalc.architecture.quantization import meant_by
+    """An interval: from every linear layer quantised to routed experts (or the MLP) alone.
 
-    may_be = meant_by(stored.marked, experts="routed_experts" in found.groups())
-    sizes = [_exact(model, stored, found, each, placement, dtype) for each in may_be]
+    A layout that ranks cannot cut is no more than a guess: one without blocks takes its place, and a finding says so.
+    """
+    from hybridcalc.architecture.quantization import meant_by, without_blocks
+
+    sizes, refused = list[Weights](), ""
+    for each in meant_by(stored.marked, experts="routed_experts" in found.groups()):
+        try:
+            sizes.append(_exact(model, stored, found, each, placement, dtype))
+        except ShardingError as error:
+            sizes.append(_exact(model, stored, found, without_blocks(each), placement, dtype))
+            refused = f"; stored in blocks it would not start: {error.message}"
     low, middle, high = sorted(each.likely for each in sizes)
     said = f"{stored.name} says {stored.marked}, and which modules are quantised is not known"
     rule = RULES[0]
-    finding = Finding(rule.id, rule.severity, f"{said}: an interval", fix="give its folder, or --weights SIZE")
+    finding = Finding(rule.id, rule.severity, f"{said}: an interval{refused}", fix="give its folder, or --weights SIZE")
     return sizes[1]._replace(
         low=low, likely=middle, high=high, checkpoint_bytes=None, uncertain=said, findings=(finding,),
         quantization=f"{stored.marked}, by its name",

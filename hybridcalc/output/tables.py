@@ -95,7 +95,10 @@ def print_weights(found: "Weights", engine: str, ranks: int, *, explain: bool) -
     from hybridcalc.engines.weights import ADDED
 
     added = [f"{line.name}: {_gib(line.bytes)}, {line.sharding}" for line in found.lines if line.group == ADDED]
-    terminal.notes(out, [text for text in (found.uncertain, _saved(found), *added) if text])
+    said = [terminal.told(each) for each in found.findings]
+    terminal.notes(out, said, label="warning")
+    uncertain = "" if any(found.uncertain in text for text in said) else found.uncertain
+    terminal.notes(out, [text for text in (uncertain, _saved(found), *added) if text])
 
 
 def _parts(found: "Weights") -> str:

@@ -138,7 +138,7 @@ def rest_from_gpu(gpu: "Gpu", weights: MemoryPart, model: Architecture, args: Se
             f"weights alone take {weights.likely:.2f} of {before:.2f} GiB ({total:.2f} less about {context.likely:g})",
             stage="load",
             rule="HC001",
-            fix="more ranks (--tp), a quantised checkpoint, or a larger GPU",
+            fix="more ranks (--tp) or a larger GPU",
         )
         refusal.outputs[WEIGHTS_BUDGET] = before * fraction
         raise refusal

@@ -89,7 +89,7 @@ def _placed(
     attention: int,
     tp: int,
 ) -> Placement:
-    check_split(found, quantization, base.widths, tp)
+    check_split(found, quantization, base.widths, tp, f"--ep {tp}")
     copies = absorbed(model, attention)
     rows = model.max_context or 0
     beside = LOADED_BESIDE[0 if tp == len(base.stages) == 1 else 1]

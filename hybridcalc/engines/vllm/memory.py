@@ -103,7 +103,7 @@ def rest_from_gpu(
             f"weights alone take {weights.likely:.2f} of {budget:.2f} GiB ({share:g} of {gpu.engine_gib:.2f})",
             stage="initialize_model",
             rule="HC040",
-            fix="more ranks (-tp), a quantised checkpoint, or a larger GPU",
+            fix="more ranks (--tp) or a larger GPU",
         )
         refusal.outputs[WEIGHTS_BUDGET] = budget
         raise refusal

@@ -223,7 +223,7 @@ class Plan(Figures):
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Traps this configuration walks into."""
-        return find(RULES, self)
+        return find(RULES, self, (part.findings for part in self.rest.parts))
 
     @cached_property
     def suggestions(self) -> tuple[Suggestion, ...]:

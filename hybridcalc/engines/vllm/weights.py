@@ -68,7 +68,7 @@ def _placed(
     found: Parameters, quantization: "Quantization | None", *, model: Architecture, args: EngineArgs, base: Placement
 ) -> Placement:
     tp = args.tensor_parallel_size
-    check_split(found, quantization, base.widths, tp)
+    check_split(found, quantization, base.widths, tp, "--enable-expert-parallel")
     rows = (model.max_context or 0) * _tables(model, args)
     extras = [Extra("rotary table", rope_bytes(model, found, rows, 2), f"{rows:,} positions in the model's dtype")]
     copies = absorbed(model, tp)
