@@ -70,13 +70,6 @@ DIALECTS = {
         ),
         re.compile(r"\\(?=[\"])"),
     ),
-    "batch": Dialect(
-        re.compile(r"(?mi)^[ \t]*@?set[ \t]+\"?(?P<name>[A-Za-z_]\w*)=(?P<value>[^\"\r\n]*)"),
-        re.compile(r"([\s\S]+)"),
-        re.compile(r"(?mi)^[ \t]*(?:@?(?:rem|echo|set)\b[^\n]*|::[^\n]*|@?(?:start|call)\b|@)"),
-        re.compile(r"%([A-Za-z_]\w*)%"),
-        re.compile(rf"\^{_WINDOWS}"),
-    ),
     "powershell": Dialect(
         re.compile(
             r"(?mi)^[ \t]*\$(?:env:)?(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*"

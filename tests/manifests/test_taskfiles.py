@@ -53,3 +53,30 @@ def test_what_nobody_sets_in_a_makefile_is_given_by_name(tmp_path: Path) -> None
     text = f"N ?= 4\ns:\n{SERVE} $(N) --x $(Y)\n"
     assert flags(tmp_path, "Makefile", text) == ["--max-num-seqs 4 --x ?"]
     assert flags(tmp_path, "Makefile", text, N="8", Y="2") == ["--max-num-seqs 8 --x 2"]
+
+
+RUN = "vllm serve org/m --max-num-seqs"
+BATCHES = {
+    "from its line on": (f"set N=4\n{RUN} %N%\nset N=9\n{RUN} %N%\n", ["--max-num-seqs 4", "--max-num-seqs 9"]),
+    "case": (f'SET "Len=4"\n{RUN} %LEN%\n', ["--max-num-seqs 4"]),
+    "condition": (f'set N=4\nif "%X%"=="1" set N=9\n{RUN} %N%\n', ["--max-num-seqs ?"]),
+    "block": (f"set N=4\nif exist x (\n  set N=9\n) else (\n  set M=1\n)\n{RUN} %N%\n", ["--max-num-seqs ?"]),
+    "behind a block": (f"if exist x (\n  rem x\n)\nset N=9\n{RUN} %N%\n", ["--max-num-seqs 9"]),
+    "launch in a block": (f"if exist x ({RUN} 4) else {RUN} 8\n", ["--max-num-seqs 4", "--max-num-seqs 8"]),
+    "jump": (f"set N=4\ngoto run\nset N=9\n:run\n{RUN} %N%\n", ["--max-num-seqs ?"]),
+    "loop": (f"for %%i in (4 8) do {RUN} %%i\n", ["--max-num-seqs ?"]),
+    "late": (f"set N=4\n{RUN} !N!\n", ["--max-num-seqs ?"]),
+    "changed": (f"set N=4\n{RUN} %N:4=7%\n", ["--max-num-seqs ?"]),
+    "calculated": (f"set N=4\nset /a N=N+1\n{RUN} %N%\n", ["--max-num-seqs ?"]),
+    "argument": (f"{RUN} %1\n", ["--max-num-seqs ?"]),
+    "environment": (f'set N=4\nbash -c "{RUN} $N"\n', ["--max-num-seqs 4"]),
+    "odd condition": (f"set N=4\nif (x) set N=9\n{RUN} %N%\n", ["--max-num-seqs ?"]),
+    "scope": (f"setlocal\nset N=4\nendlocal\n{RUN} %N%\n", ["--max-num-seqs ?"]),
+    "marks": ("vllm serve C:\\m\\x --a it's \"b c\" ^\n  --d 1 & echo done\n", ["--a it's b c --d 1"]),
+    "start": (f'start "a title" /b {RUN} 4\n', ["--max-num-seqs 4"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), BATCHES.values(), ids=BATCHES)
+def test_a_batch_file_is_read_line_by_line(tmp_path: Path, text: str, expected: list[str]) -> None:
+    assert flags(tmp_path, "a.cmd", text.replace("\n", "\r\n")) == expected
