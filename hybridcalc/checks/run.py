@@ -20,7 +20,7 @@ from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.manifests.find import find_files, mention, read_file
-from hybridcalc.manifests.records import Deployment, Trouble
+from hybridcalc.manifests.records import Deployment, Passed, Trouble
 from hybridcalc.shell.source import Source
 
 FILES_A_PROCESS = 60
@@ -30,7 +30,7 @@ UNREAD_FIX = "give its launch as a script"
 
 class Report(NamedTuple):
     """Everything a check found, in the order of the files; ``unread`` are those that speak of a launch and hold none
-    that was read.
+    that was read, ``passed`` those of folders that have to be named and may start an engine.
     """
 
     files: int
@@ -38,6 +38,7 @@ class Report(NamedTuple):
     findings: tuple[Located, ...]
     troubles: tuple[Trouble, ...]
     unread: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
 
     @property
     def counting(self) -> tuple[Located, ...]:
@@ -55,7 +56,7 @@ class Report(NamedTuple):
 
     def exit_code(self, fail_on: str, *, allow_unresolved: bool) -> int:
         """2 for a file that was named and could not be read, 1 for a finding that counts, 3 for a value that stayed
-        unknown or a file of a folder that could not be read.
+        unknown or a file of a folder that was not read.
         """
         if any(trouble.unreadable and trouble.given for trouble in self.troubles):
             return 2
@@ -63,7 +64,7 @@ class Report(NamedTuple):
             least = SEVERITIES.index(fail_on)
             if any(SEVERITIES.index(item.finding.severity) >= least for item in self.counting):
                 return 1
-        left = self.unresolved or any(trouble.unreadable for trouble in self.troubles)
+        left = self.unresolved or self.passed or any(trouble.unreadable for trouble in self.troubles)
         return 3 if left and not allow_unresolved else 0
 
     @property
@@ -84,9 +85,12 @@ def check_paths(
     """Check every file under the paths."""
     troubles: list[Trouble] = []
     files: list[str] = []
+    passed: list[str] = []
     for found in find_files(paths):
         if isinstance(found, Trouble):
             troubles.append(found)
+        elif isinstance(found, Passed):
+            passed += [] if _excluded(found.path, settings.exclude) else [found.path]
         elif not _excluded(found, settings.exclude):
             files.append(found)
     checked: list[Checked] = []
@@ -104,7 +108,7 @@ def check_paths(
         from hybridcalc.checks.baseline import mark_known
 
         findings = mark_known(findings, baseline)
-    return Report(len(files), tuple(checked), tuple(findings), tuple(troubles), tuple(unread))
+    return Report(len(files), tuple(checked), tuple(findings), tuple(troubles), tuple(unread), tuple(passed))
 
 
 def _excluded(path: str, patterns: Iterable[str]) -> bool:

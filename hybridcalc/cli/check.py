@@ -89,8 +89,9 @@ def check_command(
 ) -> None:
     """Findings on deployment files: what the engine refuses, and what it starts with although nobody wants it.
 
-    Reads shell scripts, Dockerfiles, systemd units, compose files, Kubernetes and custom resources, SGLang and vLLM
-    configuration files and hybridcalc.yaml; nothing is run. A value that no file decides is said to be unresolved.
+    Reads shell scripts, Dockerfiles, systemd units, compose files, Kubernetes and custom resources, Makefiles and task
+    files, Terraform and Nomad, SGLang and vLLM configuration files and hybridcalc.yaml; Python and guides (.md, .rst,
+    .txt) only where they are named. Nothing is run. A value that no file decides is said to be unresolved.
     """
     if schema:
         from hybridcalc.resources import package_file

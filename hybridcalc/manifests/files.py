@@ -11,14 +11,14 @@ from glob import glob, has_magic
 from typing import Any
 
 from hybridcalc.errors import InputError
-from hybridcalc.manifests.records import Trouble
+from hybridcalc.manifests.records import Passed, Trouble
 
 MOST_FILES = 200_000
 MOST_STARS = 4
 """Stars of a line in a .gitignore, ``**`` aside: a pattern of many takes time without end on a name made for it."""
 NEVER_WALKED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".tox", ".mypy_cache"})
-Wanted = Callable[[str, str], bool]
-"""Whether a file of a name, at a path, is to be read."""
+Wanted = Callable[[str, str], bool | Passed]
+"""Whether a file of a name, at a path, is to be read; Passed for one that is to be told of instead."""
 _STAR = re.compile(r"(?<!\*)\*(?!\*)")
 
 
@@ -45,14 +45,14 @@ def head_of(path: str, length: int) -> bytes:
         return b""
 
 
-def files_under(paths: Sequence[str], wanted: Wanted) -> Iterator[str | Trouble]:
+def files_under(paths: Sequence[str], wanted: Wanted) -> Iterator[str | Trouble | Passed]:
     """Every file that is named, and under folders every ``wanted`` one, in order, once; a Trouble for a path that has
-    none.
+    none, and what ``wanted`` passes over.
     """
     seen: set[object] = set()
     for path in paths:
         for found in _under(path, wanted):
-            if isinstance(found, Trouble):
+            if isinstance(found, Trouble | Passed):
                 yield found
             elif (itself := _itself(found)) not in seen:
                 seen.add(itself)
@@ -71,7 +71,7 @@ def _itself(path: str) -> object:
     return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(path)
 
 
-def _under(path: str, wanted: Wanted) -> Iterator[str | Trouble]:
+def _under(path: str, wanted: Wanted) -> Iterator[str | Trouble | Passed]:
     if path == "-":
         yield path
         return
@@ -118,7 +118,7 @@ def _part(name: str) -> str:
     return hidden + translate(name)[4:-3].replace(".*", "[^/]*") + "/"
 
 
-def _walk(folder: str, wanted: Wanted) -> Iterator[str | Trouble]:
+def _walk(folder: str, wanted: Wanted) -> Iterator[str | Trouble | Passed]:
     ignored = _Ignored(folder)
     troubles: list[Trouble] = []
 
@@ -134,8 +134,9 @@ def _walk(folder: str, wanted: Wanted) -> Iterator[str | Trouble]:
         )
         for name in sorted(files):
             path = os.path.normpath(os.path.join(here, name))
-            if wanted(name, path) and not ignored.matches(path):
-                yield path
+            held = wanted(name, path)
+            if held and not ignored.matches(path):
+                yield held if isinstance(held, Passed) else path
     yield from troubles
 
 

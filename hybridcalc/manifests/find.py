@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.files import file_bytes, files_under, head_of, reason
-from hybridcalc.manifests.records import Deployment, Trouble
-from hybridcalc.manifests.scripts import run_script, slurm
+from hybridcalc.manifests.records import Deployment, Passed, Trouble
+from hybridcalc.manifests.scripts import in_container, run_script, slurm
 from hybridcalc.manifests.templates import filled
 from hybridcalc.shell.bounds import allowance
 from hybridcalc.shell.evaluate import Shell
@@ -35,6 +35,8 @@ _HINT = re.compile(
 """What a file must hold to be worth parsing, where it names no engine."""
 JSON_HEAD_BYTES = 65_536
 """Where a JSON manifest says that it is one."""
+PASSED_HEAD_BYTES = 65_536
+"""How far a file that has to be named is looked into for a launch."""
 _PATTERN_OF = re.compile(r"(?<=\w)(\.(j2|jinja2?|tmpl|tpl|template|example|sample|dist))+$")
 
 
@@ -117,19 +119,29 @@ def _sizing_flags(engine: Engine) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w-])(?:--)?({spelled})(?=[\s\"':=])")
 
 
-def find_files(paths: Listed[str]) -> Iterator[str | Trouble]:
-    """Every file under the paths that may hold a deployment, in order, once; a Trouble for a path that has none."""
+def find_files(paths: Listed[str]) -> Iterator[str | Trouble | Passed]:
+    """Every file under the paths that may hold a deployment, in order, once; a Trouble for a path that has none, Passed
+    for a file of a folder that has to be named and may start an engine.
+    """
     return files_under(paths, _may_hold)
 
 
-def _may_hold(name: str, path: str) -> bool:
+def _may_hold(name: str, path: str) -> bool | Passed:
     """Whether a file in a folder is one to read: by its name, else by how it begins."""
     lowered = _bare(name)
     if lowered.endswith(".json"):
         return b'"apiVersion"' in head_of(path, JSON_HEAD_BYTES)
     if (form := _by_name(lowered)) is not None:
-        return form.walked
+        return form.walked or (_speaks(form, path) and Passed(path))
     return "." not in lowered and head_of(path, 2) == b"#!"
+
+
+def _speaks(form: "Format", path: str) -> bool:
+    """Whether the head of a file that has to be named says that it may start an engine."""
+    text = head_of(path, PASSED_HEAD_BYTES).decode("utf-8", errors="replace")
+    if ENGINES.launchers.named.search(text) is None:
+        return False
+    return ENGINES.launchers.calls_engine(text) if form.name == "python" else ENGINES.launchers.shows_launch(text)
 
 
 def _read(source: Source, path: str, outside: Outside) -> tuple[Deployment, ...]:
@@ -146,7 +158,7 @@ def _read(source: Source, path: str, outside: Outside) -> tuple[Deployment, ...]
             from hybridcalc.manifests.documents import configured
 
             whole = whole._replace(launch=configured(whole.launch, beside))
-        found.append(whole)
+        found.append(whole._replace(hardware=in_container(whole.launch, whole.hardware)))
     return tuple(found)
 
 

@@ -122,8 +122,8 @@ class _Module:
         line = getattr(node, "lineno", 0)
         return next((found for first, last, found in self.gpus if first <= line <= last), Hardware())
 
-    def _span(self, node: ast.expr) -> tuple[int, int]:
-        """Where an expression stands in the file."""
+    def _span(self, node: ast.expr | ast.keyword) -> tuple[int, int]:
+        """Where an expression or a keyword stands in the file."""
 
         def offset(line: int, column: int) -> int:
             begin = self.lines[line - 1]
@@ -286,7 +286,7 @@ class _Module:
             words += self._flag(starter.model_flags[0].removeprefix("--"), node.args[0], engine)
         for keyword in node.keywords:
             if keyword.arg is not None:
-                words += self._flag(keyword.arg.replace("_", "-"), keyword.value, engine)
+                words += self._keyword(keyword, engine)
             elif isinstance(held := self.value(keyword.value), dict):
                 for name, value in held.items():
                     constant = ast.copy_location(ast.Constant(value), keyword.value)
@@ -295,6 +295,16 @@ class _Module:
                 at, until = self._span(keyword.value)
                 words.append(Word("$@", self.text.source, at, until, why=A_VARIABLE))
         return [Launch(engine, tuple(words), {}, self.text.source.place(begin, end))]
+
+    def _keyword(self, keyword: ast.keyword, engine: str) -> Iterator[Word]:
+        """One keyword of a call as a flag; one the engine does not list stands for itself, as it may be misspelt."""
+        name = str(keyword.arg).replace("_", "-")
+        if f"--{name}" in ENGINES.launchers.flags(engine):
+            yield from self._flag(name, keyword.value, engine)
+            return
+        at, _ = self._span(keyword)
+        yield Word(f"--{name}", self.text.source, at, at + len(name))
+        yield self.word(keyword.value)
 
     def _flag(self, name: str, node: ast.expr, engine: str) -> Iterator[Word]:
         """One argument of a call as a flag."""

@@ -72,6 +72,12 @@ class Deployment(NamedTuple):
         return self.launch.orphan
 
 
+class Passed(NamedTuple):
+    """A file of a walk of a kind that is read only where it is named, and that may start an engine."""
+
+    path: str
+
+
 class Trouble(NamedTuple):
     """Something about a file that is no deployment: why it could not be read, that a template is to be rendered, or
     that nothing was read in it. ``given``: somebody named the file.

@@ -33,6 +33,20 @@ def launches_of_words(words: Sequence[Word], env: Mapping[str, Setting], outside
 _SLURM = re.compile(r"(?m)^#SBATCH[ \t]+(--?[a-zA-Z-]+)(?:[= \t][ \t]*|(?<=-[A-Z]))(\S+)")
 
 
+_CONTAINER_GPUS = re.compile(r"(?:count=)?([0-9]{1,3})|device=([\w.:-]+(?:,[\w.:-]+)*)(?:,capabilities=.*)?")
+
+
+def in_container(launch: Launch, around: Hardware) -> Hardware:
+    """The GPUs that ``docker run --gpus`` gives: ``2``, ``count=2``, ``"device=0,1"``; ``all`` are those ``around``."""
+    gpus = launch.gpus
+    if gpus is None or gpus.why or len(gpus) > 1000:
+        return around
+    match = _CONTAINER_GPUS.fullmatch(gpus.replace('"', "").replace("'", ""))
+    if match is None:
+        return around
+    return around._replace(gpus=int(match[1]) if match[1] else match[2].count(",") + 1, gpus_place=gpus.place)
+
+
 def slurm(text: str) -> Hardware:
     """The GPUs that a batch script asks for: ``#SBATCH --gres=gpu:h100:8``, ``--gpus-per-node=8``, ``--nodes=2``."""
     asked = {match[1]: match[2] for match in _SLURM.finditer(text)} if "#SBATCH" in text else {}

@@ -113,6 +113,7 @@ def check_document(report: Report, exit_code: int) -> dict[str, Any]:
             "suppressed": len(report.findings) - len(report.counting),
             "unresolved": report.unresolved,
             "unread": list(report.unread),
+            "passed_over": list(report.passed),
             "unreadable": sum(trouble.unreadable for trouble in report.troubles),
             "not_checked": report.not_checked,
             "not_checked_for_want_of": needed,

@@ -8,6 +8,7 @@ deploy/k3.yaml:42:16 error HC002  8 slots admit 1 request; 4 requests x 5 slots 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from textwrap import wrap
 
@@ -202,12 +203,28 @@ def unread_lines(report: Report) -> list[str]:
     """Files that speak of a launch and hold none that was read."""
     said = {trouble.path for trouble in report.troubles}
     unread = [path for path in report.unread if path not in said]
+    lines = passed_lines(report)
     if not unread:
-        return []
+        return lines
     shown = [printable(path) for path in unread[:MOST_UNREAD]]
     more = ", ..." if len(unread) > MOST_UNREAD else ""
     verb = "looks like a launch and is" if len(unread) == 1 else "look like launches and are"
-    return [f"{verb} not read: {', '.join(shown)}{more}"]
+    return [*lines, f"{verb} not read: {', '.join(shown)}{more}"]
+
+
+def passed_lines(report: Report) -> list[str]:
+    """Files of folders that have to be named and may start an engine, by the ends of their names."""
+    lines = []
+    by_end: dict[str, list[str]] = {}
+    for path in report.passed:
+        by_end.setdefault(os.path.splitext(path)[1], []).append(printable(path))
+    for end, paths in by_end.items():
+        verb = "starts" if len(paths) == 1 else "start"
+        more = ", ..." if len(paths) > MOST_UNREAD else ""
+        them = "it" if len(paths) == 1 else "them"
+        shown = f"name {them} to have {them} read: {', '.join(paths[:MOST_UNREAD])}{more}"
+        lines.append(f"{_number(len(paths), f'{printable(end)} file')} that {verb} an engine not read; {shown}")
+    return lines
 
 
 def _number(count: int, name: str) -> str:

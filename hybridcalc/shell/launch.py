@@ -78,12 +78,17 @@ class Starter(Protocol):
     def model_flags(self) -> tuple[str, ...]:
         """The flags that name the model, the engine's own name for it first."""
 
+    @property
+    def classes(self) -> frozenset[str]:
+        """Classes of its Python package that start it."""
+
 
 class Launch(NamedTuple):
     """A launch: the engine ("" where the command is arguments alone), its words, the environment it starts under, where
     its first word stands, the words that start it, and the image it runs in, where that is known. ``model`` is what is
     mounted where the engine looks for its model, ``orphan`` a line of flags behind it that no backslash joins to it,
-    ``assumed`` the variables whose defaults decided conditions before it, as nothing sets them outside.
+    ``assumed`` the variables whose defaults decided conditions before it, as nothing sets them outside, ``gpus`` what a
+    ``docker run`` gives its container, as typed.
     """
 
     engine: str
@@ -95,6 +100,7 @@ class Launch(NamedTuple):
     model: Word | None = None
     orphan: Word | None = None
     assumed: frozenset[str] = frozenset()
+    gpus: Word | None = None
 
     @property
     def variables(self) -> dict[str, str]:
@@ -104,7 +110,7 @@ class Launch(NamedTuple):
 
 class Inner(NamedTuple):
     """A script that a command hands to a shell: its positional arguments, the environment it runs under, the image of
-    the container, and what is mounted there.
+    the container, what is mounted there, and its GPUs.
     """
 
     script: Text
@@ -112,6 +118,7 @@ class Inner(NamedTuple):
     env: dict[str, Setting]
     image: str = ""
     mounts: tuple[tuple[str, Word], ...] = ()
+    gpus: Word | None = None
 
 
 class Launchers:
@@ -204,6 +211,19 @@ class Launchers:
                 return match.start()
         return None
 
+    def calls_engine(self, text: str) -> bool:
+        """Whether Python source seems to start an engine: by its class or its launcher, in a list of words too."""
+        classes = "|".join(name for starter in self.starters.values() for name in starter.classes)
+        imported = re.search(rf"(?m)^[ \t]*(?:from|import)[ \t]+(?:{self.named.pattern})\b", text) is not None
+        if imported and re.search(rf"\b(?:{classes})\(", text) is not None:
+            return True
+        return self.speaks_of_launch(re.sub(r"""["'],\s*["']""", " ", text)) is not None
+
+    def shows_launch(self, text: str) -> bool:
+        """Whether a line of a guide is a launch: it begins with one, behind a prompt and assignments."""
+        line = rf"(?m)^[ \t]*(?:[$>#][ \t])?(?:\w+=\S+[ \t]+)*(?:{self.starting.pattern})[ \t]"
+        return re.search(line, text) is not None
+
     def image_engine(self, image: str) -> str | None:
         """The engine in an image, by its name."""
         lowered = image.lower()
@@ -258,7 +278,7 @@ class Launchers:
     def placed(self, launch: Launch, where: Inner) -> Launch:
         """A launch of a script, in the container that runs it."""
         image, model = launch.image or where.image, launch.model or self.model_of(launch.words, where.mounts)
-        return launch._replace(image=image, model=model)
+        return launch._replace(image=image, model=model, gpus=launch.gpus or where.gpus)
 
     def _own_flags(self, engine: str) -> frozenset[str]:
         """Flags that only this engine has."""
@@ -303,6 +323,7 @@ class Launchers:
     def _in_container(self, words: Sequence[Word], at: int, env: dict[str, Setting]) -> Launch | Inner | None:
         """What a ``docker run`` starts: its options up to the image are read, then the arguments of the image."""
         mounts: list[tuple[str, Word]] = []
+        gpus = None
         while at < len(words) and (words[at].startswith("-") or words[at].why):
             if words[at].why and not words[at].startswith("-"):
                 at += 1  # options from an array nobody knows
@@ -312,6 +333,8 @@ class Launchers:
             text = value if equals else str(held)
             if name in ("-e", "--env") and (assigned := _ASSIGNMENT.fullmatch(text)) is not None:
                 env[assigned[1]] = _setting(held, assigned)
+            if name == "--gpus":
+                gpus = held.instead(text) if equals and not held.why else held
             if name in ("-v", "--volume", "--mount"):
                 mounts += mounted(text, held)
             at += 2 if name in RUNTIME_VALUES and not equals else 1
@@ -321,13 +344,13 @@ class Launchers:
         for start in range(len(rest)):
             started = self._starts(rest, start, env)
             if isinstance(started, Inner):
-                return started._replace(image=str(image), mounts=tuple(mounts))
+                return started._replace(image=str(image), mounts=tuple(mounts), gpus=gpus)
             if started is not None:
-                return started._replace(image=str(image), model=self.model_of(started.words, mounts))
+                return started._replace(image=str(image), model=self.model_of(started.words, mounts), gpus=gpus)
         engine = self.image_engine(image)
         if engine is not None and rest and (rest[0].startswith("-") or self._serves(image, rest)):
             model = self.model_of(rest, mounts)
-            return Launch(engine, tuple(rest), env, image.place, image=str(image), model=model)
+            return Launch(engine, tuple(rest), env, image.place, image=str(image), model=model, gpus=gpus)
         return None
 
 

@@ -433,3 +433,26 @@ def test_many_suppressions_take_time_in_proportion(
         path.write_text("# hybridcalc: ignore=HC051 so\n" * count + "vllm serve org/m --max-num-seqs 4\n" * count)
         taken.append(steps(lambda: check_file(str(path), Settings(), {})))
     assert taken[1] < 5 * taken[0]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "ranks", "rules"),
+    [
+        ('"device=0,1"', 8, {"HC070"}),
+        ("'\"device=0,1\",capabilities=utility'", 4, {"HC070"}),
+        ("4", 4, set()),
+        ("all", 8, set()),
+        ("$N", 8, set()),
+        ("'\"device=GPU-1,GPU-2\"'", 1, {"HC073"}),
+    ],
+)
+def test_a_container_has_the_gpus_that_docker_gives_it(tmp_path: Path, gpus: str, ranks: int, rules: set[str]) -> None:
+    run = f"docker run --gpus {gpus} lmsysorg/sglang:v0.5.20 sglang serve qwen3-next-80b-a3b --tp {ranks}"
+    assert set(found(check(tmp_path, run))) & {"HC070", "HC073"} == rules
+
+
+def test_a_misspelt_keyword_of_a_class_is_found_and_other_keywords_are_not(tmp_path: Path) -> None:
+    call = 'from vllm import LLM\nLLM("qwen3-next-80b-a3b", gpu_memory_utilisation=0.9, runner="generate", seed=seed)\n'
+    (place,) = found(check(tmp_path, call, "serve.py")).values()
+    assert place[2] == "--gpu-memory-utilisation is not a flag of vLLM"
+    assert place[3] == "write --gpu-memory-utilization"

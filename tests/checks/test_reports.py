@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hybridcalc.checks.settings import Settings
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.output.annotations import markdown, workflow_commands
 from hybridcalc.output.check_report import check_document
+from hybridcalc.output.check_text import passed_lines
 from hybridcalc.output.junit import junit
 from hybridcalc.output.sarif import sarif, uri
 
@@ -140,3 +142,23 @@ def test_a_defect_of_one_file_keeps_no_other_from_being_checked(
     found = check_paths([str(tmp_path)], Settings(), {})
     assert (len(found.checked), found.exit_code("error", allow_unresolved=True)) == (2, 2)
     assert found.troubles[0].message == "ZeroDivisionError: of ours"
+
+
+def test_files_of_a_folder_that_have_to_be_named_are_told_of(tmp_path: Path) -> None:
+    """Python that calls an engine's class or runs its launcher, guides that show one; no others."""
+    for name, text in (
+        ("serve.py", "from vllm import LLM\nllm = LLM('qwen3-next-80b-a3b')\n"),
+        ("start.py", "import subprocess\nsubprocess.run(['vllm', 'serve', 'qwen3-next-80b-a3b'])\n"),
+        ("client.py", "from vllm import SamplingParams\n"),
+        ("README.md", "```\n$ vllm serve qwen3-next-80b-a3b\n```\n"),
+        ("notes.md", "Everything here runs on vLLM: `vllm serve` starts it.\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    walked = check_paths([str(tmp_path)], Settings(), {})
+    assert [os.path.basename(path) for path in walked.passed] == ["README.md", "serve.py", "start.py"]
+    assert (walked.exit_code("error", allow_unresolved=False), walked.exit_code("error", allow_unresolved=True)) == (
+        3,
+        0,
+    )
+    assert "2 .py files that start an engine not read; name them" in " ".join(passed_lines(walked))
+    assert not check_paths([str(tmp_path / "serve.py")], Settings(), {}).passed
