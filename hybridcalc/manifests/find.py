@@ -271,7 +271,7 @@ _NO_LOOK = re.compile(r"(?!)").match
 _TASKS = (
     ("justfile", r"\.?justfile|.*\.just"),
     ("procfile", r"procfile(\..*)?"), ("supervisord", r"supervisord?.*|.*\.(conf|ini)"),
-    ("tasks", r"\.?mise.*\.toml|pixi\.toml|makefile\.toml"), ("powershell", r".*\.ps1"),
+    ("tasks", r"\.?mise.*\.toml|pixi\.toml|makefile\.toml"),
 )  # fmt: skip
 """Files that hold commands, by name (manifests/taskfiles.py)."""
 _UNIT = re.compile(r"(?m)^\[(Service|Container)\]").search
@@ -287,6 +287,7 @@ FORMATS = (
         _lazy("makefile", "read_makefile"), shell=False,
     ),
     Format("batch", re.compile(r".*\.(cmd|bat)"), _NO_LOOK, _lazy("windows", "read_batch"), shell=False),
+    Format("powershell", re.compile(r".*\.ps1"), _NO_LOOK, _lazy("powershell", "read_powershell"), shell=False),
     *(Format(kind, re.compile(names), _NO_LOOK, _commands(kind), shell=False) for kind, names in _TASKS),
     Format("hcl", re.compile(r".*\.(hcl|nomad|tf)"), _NO_LOOK, _lazy("hcl", "read_hcl"), shell=False),
     Format(

@@ -1,5 +1,5 @@
 r"""Which engines do files start that hold commands and are no shell's? justfiles, Procfiles, programs of
-supervisord, tasks in TOML, Windows' .cmd and .ps1.
+supervisord, tasks in TOML.
 
     model := "org/m"                      ->   vllm  org/m  --max-model-len  8192
     serve:
@@ -23,7 +23,6 @@ MOST_SETTINGS = 2_000
 _TO_THE_END = r"(?:[^\\\n]|\\[\s\S])*"
 """The rest of a line, and those that a backslash joins to it."""
 _CONTINUED = re.compile(r"\\[ \t]*\r?\n[ \t]*")
-_WINDOWS = r"[ \t]*\r?\n"
 
 
 class Dialect(NamedTuple):
@@ -69,16 +68,6 @@ DIALECTS = {
             r"(?:\"\"\"([\s\S]*?)\"\"\"|'''([\s\S]*?)'''|\"((?:[^\"\\\n]|\\.)*)\"|'([^'\n]*)')"
         ),
         re.compile(r"\\(?=[\"])"),
-    ),
-    "powershell": Dialect(
-        re.compile(
-            r"(?mi)^[ \t]*\$(?:env:)?(?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*"
-            r"(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[\w.]+)"
-        ),
-        re.compile(r"([\s\S]+)"),
-        re.compile(r"(?mi)^[ \t]*(?:\$(?:env:)?\w+[ \t]*=[^\n]*|write-\w+[^\n]*|&[ \t]*)"),
-        re.compile(r"\$env:([A-Za-z_]\w*)|\$([A-Za-z_]\w*)", re.IGNORECASE),
-        re.compile(rf"`{_WINDOWS}"),
     ),
 }  # fmt: skip
 

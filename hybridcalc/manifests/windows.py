@@ -1,12 +1,11 @@
-r"""Which engines do Windows' .cmd, .bat and .ps1 start? Said anew as a shell's script, line by line, and read as one.
+r"""Which engines do .cmd and .bat files start? Said anew as a shell's script, line by line, and read as one.
 
     set N=4                               ->   export N="4"
     if defined X set N=9                  ->   export N=$(a_condition)
     vllm serve org/m --tp %N%             ->   vllm serve org/m --tp ${N}
 
 A value holds from its line on. What a condition, a loop or a jump sets, or what is calculated, is not known. Names
-ignore case: the environment's are said in capitals, PowerShell's own in small letters, and are not handed on. Left out:
-functions of either, other files.
+ignore case and are said in capitals. Left out: `call` of labels, other files.
 """
 
 import re
@@ -48,7 +47,7 @@ _BATCH_TOKEN = re.compile(
 _BATCH_END = re.compile(r"\"[^\"\n]*(?:\"|(?=\n)|\Z)|\^[ \t]*\r?\n|\^.|>&|(&&|\|\|?|&|\))|\r?\n")
 
 
-class _Script:
+class Script:
     """A shell's script that is put together: its characters, and where each stands in the file."""
 
     def __init__(self, text: Text) -> None:
@@ -80,7 +79,7 @@ class _Script:
             yield Deployment(self.text.source, kind, "", launch._replace(env=held))
 
 
-class _Batch(_Script):
+class _Batch(Script):
     """A .cmd or .bat said as a shell's script."""
 
     def __init__(self, text: Text) -> None:

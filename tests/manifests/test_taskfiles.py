@@ -80,3 +80,37 @@ BATCHES = {
 @pytest.mark.parametrize(("text", "expected"), BATCHES.values(), ids=BATCHES)
 def test_a_batch_file_is_read_line_by_line(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert flags(tmp_path, "a.cmd", text.replace("\n", "\r\n")) == expected
+
+
+POWERSHELLS = {
+    "from its line on": (f"$n = 4\n{RUN} $N\n$n = 9\n{RUN} $n\n", ["--max-num-seqs 4", "--max-num-seqs 9"]),
+    "condition": (f"$n = 4\nif ($x) {{ $n = 9 }}\n{RUN} $n\n", ["--max-num-seqs ?"]),
+    "calculated": (f"$n = 4\n$n += 1\n{RUN} $n\n", ["--max-num-seqs ?"]),
+    "counted": (f"$n = 4\n$n++\n{RUN} $n\n", ["--max-num-seqs ?"]),
+    "loop": (f"foreach ($n in 4, 8) {{\n  {RUN} $n\n}}\n", ["--max-num-seqs ?"]),
+    "array": ("$a = @('--x', '1'\n  '--y', 2)\nvllm serve org/m @a\nvllm serve org/m $a\n", ["--x 1 --y 2"] * 2),
+    "array added to": ("$a = '--x', 1\n$a += '--y'\nvllm serve org/m @A\n", ["--x 1 --y"]),
+    "array perhaps added to": ("$a = '--x', 1\nif ($y) { $a += '--y' }\nvllm serve org/m @a\n", ["--x 1 ?"]),
+    "splat of what is not known": ("vllm serve org/m @a --y 1\n", ["? --y 1"]),
+    "a text is one word": ("$a = '--x 1'\nvllm serve org/m $a\n", ["--x 1"]),
+    "no environment": (f"$N = 4\nbash -c '{RUN} $N'\n", ["--max-num-seqs ?"]),
+    "environment": (f"$env:N = '4'\nbash -c '{RUN} $N'\n{RUN} $env:n\n", ["--max-num-seqs 4"] * 2),
+    "expression": (f"{RUN} $(Get-Count -x (1))\n{RUN} $a.n\n{RUN} (1 + 2)\n", ["--max-num-seqs ?"] * 3),
+    "in a text": ('$n = 4\nvllm serve org/m --x "a$($n)b" --y=$n # $n\n', ["--x a4b --y=4"]),
+    "default of a parameter": (f"param(\n  [int]$N = 4\n)\n{RUN} $N\n", ["--max-num-seqs 4"]),
+    "start": (
+        "Start-Process -FilePath vllm -ArgumentList \"serve org/m --x 4\" -NoNewWindow\n"
+        "Start-Process vllm -ArgumentList 'serve', 'org/m', '--x', '4'\n"
+        "Start-Process vllm -ArgumentList @('serve', 'org/m', '--x 4')\n",
+        ["--x 4"] * 3,
+    ),
+    "called": ("& 'vllm' serve org/m `\n  --x 'it' | Tee-Object log\n", ["--x it"]),
+    "several at once": (f"$n = 4\n$m, $n = 1, 2\n{RUN} $n\n", ["--max-num-seqs ?"]),
+    "quotes in quotes": ("""vllm serve org/m --x "{""a"": 1}" --y 'it''s'\n""", ["--x {\"a\": 1} --y it's"]),
+    "hash table": ("$a = @{ x = 1; n = 4 }\nvllm serve org/m @a --y 1\n", ["? --y 1"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), POWERSHELLS.values(), ids=POWERSHELLS)
+def test_a_script_of_powershell_is_read_statement_by_statement(tmp_path: Path, text: str, expected: list[str]) -> None:
+    assert flags(tmp_path, "a.ps1", text) == expected
