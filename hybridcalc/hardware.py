@@ -27,7 +27,8 @@ _SEVERAL = re.compile(r"\s*([0-9]{1,4})\s*x\s*(?=[A-Za-z0-9])", re.IGNORECASE)
 
 class Gpu(NamedTuple):
     """A GPU's memory in GiB: the driver's total (where a driver prints none, the runtime's), where it is from, its CUDA
-    compute capability, and the total that the runtime gives (None where no output of it is known); how many there are.
+    compute capability, and the total that the runtime gives (None where no output of it is known); how many there are,
+    None where nobody says.
     ``unified``: memory is the host's as well; ``linked``: cards of a machine are joined by NVLink, not by PCIe alone;
     ``amd``: its runtime is HIP, which gives all that the driver has.
     """
@@ -36,7 +37,7 @@ class Gpu(NamedTuple):
     source: str
     capability: str | None = None
     runtime_gib: float | None = None
-    cards: int = 1
+    cards: int | None = None
     unified: bool = False
     linked: bool = False
     amd: bool = False
@@ -51,6 +52,16 @@ class Gpu(NamedTuple):
         if self.capability is None or self.unified:
             return self.gib
         return self.gib - next(lacking for most, lacking in RUNTIME_LACKS if self.gib <= most)
+
+
+def gpus_in_words(count: int) -> str:
+    """1 GPU, 8 GPUs."""
+    return f"{count} GPU{'' if count == 1 else 's'}"
+
+
+def idle_in_words(ranks: int, gpus: str) -> str:
+    """What is said of more GPUs than ranks."""
+    return f"{ranks} rank{'' if ranks == 1 else 's'} on {gpus}: the others idle"
 
 
 @cache

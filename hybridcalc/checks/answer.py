@@ -43,7 +43,9 @@ class Answer(NamedTuple):
 
 def answer(engine: Engine, model: Architecture, args: Any, known: Known, workload: Workload) -> Answer:
     """What is to be said of these arguments. Raises HybridcalcError for what cannot be read or makes no sense."""
-    card = _card(known.gpu)
+    card = card_of(known.gpu)
+    if card is not None:  # ranks are held against their number where the files say how many nodes there are
+        card = card._replace(cards=None)
     args = engine.with_options(args, {"gpu": card})
     decided = engine.decide(model, args, workload)
     refusing = next((finding.rule for finding in decided.findings if finding.rule in engine.refusals()), None)
@@ -65,7 +67,7 @@ def answer(engine: Engine, model: Architecture, args: Any, known: Known, workloa
     return Answer((*decided.findings, *more), _still_waiting(decided.waiting, MEMORY, ()), plan)
 
 
-def _card(name: str | None) -> Gpu | None:
+def card_of(name: str | None) -> Gpu | None:
     """The GPU of that name; None where none is known."""
     try:
         return None if name is None else find_gpu(name)

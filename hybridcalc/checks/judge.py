@@ -18,7 +18,7 @@ from hybridcalc.architecture.presets import (
     preset_at_end,
     shipped_presets,
 )
-from hybridcalc.checks.answer import Answer, Known, answer
+from hybridcalc.checks.answer import Answer, Known, answer, card_of
 from hybridcalc.checks.locate import image_place, located_at, place_finding, value_edit
 from hybridcalc.checks.results import EXPECT, Checked, Located, Open, Value
 from hybridcalc.checks.rules import judged_rules
@@ -28,7 +28,7 @@ from hybridcalc.deployment import Workload
 from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import HybridcalcError, InputError, NotModelled, printable, with_release
 from hybridcalc.findings import Finding, Rule
-from hybridcalc.hardware import gpu_of_label
+from hybridcalc.hardware import gpu_of_label, gpus_in_words, idle_in_words
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.shell.source import Word
 
@@ -65,7 +65,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
         notes.append(f"{variant} has flags of its own, which are not known here: no flag is called unknown")
     unsure = {item.flag for item in words.opened if item.flag} | words.refused
     if args is not None:
-        findings += _gpu_count(deployment, engine, args, words, unsure)
+        findings += _gpu_count(deployment, engine, args, words, unsure, known.gpu)
     if args is None:
         waiting = (("all", ("flags that can be read",)),)
     elif architecture is None:
@@ -272,11 +272,14 @@ def _unclear(label: str | None) -> str | None:
     return f"{printable(label[:40])}, of which there are several" if label is not None else None
 
 
-def _gpu_count(deployment: Deployment, engine: Engine, args: Any, words: Words, unsure: set[str]) -> list[Located]:
-    """Ranks against the GPUs that are asked for."""
-    hardware = deployment.hardware
+def _gpu_count(
+    deployment: Deployment, engine: Engine, args: Any, words: Words, unsure: set[str], named: str | None
+) -> list[Located]:
+    """Ranks against the GPUs that are asked for, or those that are named (8xh200)."""
+    hardware, card = deployment.hardware, card_of(named)
+    gpus = hardware.gpus if hardware.gpus is not None or card is None else card.cards
     elsewhere = any(word.partition("=")[0] in ELSEWHERE or word == "ray" for word in words.kept)
-    if hardware.gpus is None or words.free or elsewhere or unsure & _PARALLEL:
+    if gpus is None or words.free or elsewhere or unsure & _PARALLEL:
         return []
     nnodes = values_after(words.kept, ("--nnodes",))
     nodes = hardware.nodes
@@ -288,29 +291,24 @@ def _gpu_count(deployment: Deployment, engine: Engine, args: Any, words: Words, 
         ranks = engine.ranks(args)
     except InputError:
         return []
-    held = hardware.gpus * nodes
-    of = f"{nodes} x {_gpus(hardware.gpus)}" if nodes > 1 else _gpus(hardware.gpus)
+    held = gpus * nodes
+    of = f"{nodes} x {gpus_in_words(gpus)}" if nodes > 1 else gpus_in_words(gpus)
     if ranks > held:
         finding = Finding(
             "HC070",
             "error",
             f"{ranks} ranks, and {of} to run them on",
-            f"ask for {_gpus(-(-ranks // nodes))} a node, or run fewer ranks",
+            f"ask for {gpus_in_words(-(-ranks // nodes))} a node, or run fewer ranks",
         )
         return [place_finding(finding, deployment, words.given)]
-    if ranks < held and hardware.gpus != 0 and hardware.gpus_place is not None and deployment.replicas != 0:
-        finding = Finding(
-            "HC073",
-            "note",
-            f"{ranks} rank{'' if ranks == 1 else 's'} on {of}: the others idle",
-            f"ask for {_gpus(-(-ranks // nodes))} a node",
-        )
-        return [located_at(finding, hardware.gpus_place, deployment)]
+    if ranks < held and gpus != 0 and deployment.replicas != 0:
+        fix = f"ask for {gpus_in_words(-(-ranks // nodes))} a node"
+        finding = Finding("HC073", "note", idle_in_words(ranks, of), fix)
+        if hardware.gpus_place is not None:
+            return [located_at(finding, hardware.gpus_place, deployment)]
+        if hardware.gpus is None:
+            return [place_finding(finding, deployment, words.given)]
     return []
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU{'' if count == 1 else 's'}"
 
 
 ELSEWHERE = frozenset({

@@ -159,7 +159,8 @@ def _planned(
         rest = question.memory(model, asked)
         return Side(flags, asked, model, question.engine.plan(model, asked.args, rest, work))
     except Refusal as refusal:
-        return Side(flags, asked, model, refusal)
+        untyped = question.engine.not_shared(model, asked.args, asked.shared, refusal)
+        return Side(flags, asked, model, untyped or refusal)
 
 
 def _answer(question: inputs.Question, side: Side, asked_for: answers.Wanted, severity: str) -> None:

@@ -48,13 +48,14 @@ class LaunchWords(NamedTuple):
 
 class Asked(NamedTuple):
     """MODEL, the arguments, the flags that were ignored although no list of the engine's has them, and what a path of
-    somebody else's machine is taken for.
+    somebody else's machine is taken for; GPUs that ranks share since nothing names ranks.
     """
 
     model: str
     args: Any
     unknown: tuple[str, ...]
     taken: str = ""
+    shared: int = 0
 
 
 class Question(NamedTuple):
@@ -79,15 +80,16 @@ class Question(NamedTuple):
         asked = self._read(more)
         table, words = self.engine.flags.by_spelling, (*self.launch.words, *more)
         fields = {table[name].field for word in words if (name := word.partition("=")[0]) in table}
-        named = not self.engine.rank_arguments.isdisjoint(fields)
-        args = self.engine.with_options(asked.args, {**self.options, "ranks_named": named})
+        share = self.launch.strict and self.engine.rank_arguments.isdisjoint(fields)
+        options = {**self.options, "share": share}
+        args = self.engine.with_options(asked.args, options)
         self.engine.check_together(args)
         quantization = getattr(args, "quantization", None)
         if quantization:
             from hybridcalc.architecture.quantization import check_quantization
 
             check_quantization(quantization)
-        return asked._replace(args=args)
+        return asked._replace(args=args, shared=self.engine.shared_gpus(asked.args, options))
 
     def memory(self, model: Architecture, asked: Asked) -> Rest:
         """The memory left for that model and those arguments. Raises InputError, Refusal."""

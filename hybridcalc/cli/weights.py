@@ -7,6 +7,7 @@ import typer
 from hybridcalc.cli import options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
+from hybridcalc.errors import ShardingError
 from hybridcalc.units import MOST_RANKS
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -63,7 +64,11 @@ def weights(
     launch, variables = context.meta.get(LAUNCH_WORDS), options.environment(env or [])
     question = inputs.question(context.args, launch, variables, own, engine, given, "weights")
     asked = question.arguments()
-    found = question.engine.weights(options.model(asked.model), asked.args)
+    model = options.model(asked.model)
+    try:
+        found = question.engine.weights(model, asked.args)
+    except ShardingError as error:
+        raise (question.engine.not_shared(model, asked.args, asked.shared, error) or error) from None
     if as_json:
         from hybridcalc.output.document import print_json
 

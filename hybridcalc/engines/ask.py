@@ -6,13 +6,13 @@ hybridcalc.plan("kimi-k3", tp_size=8, rest="28.55GiB")        arguments under th
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import Memory, Rest, Workload
 from hybridcalc.engines.engine import ENGINES, Answer, Engine
-from hybridcalc.errors import InputError, quoted
+from hybridcalc.errors import InputError, Refusal, quoted
 from hybridcalc.hardware import find_gpu
 from hybridcalc.units import parse_gib, parse_tokens
 
@@ -54,15 +54,19 @@ def plan(
     unknown = sorted(set(arguments) - {field.name for field in fields(args)})
     if unknown:
         raise InputError(f"{unknown[0][:40]} is no argument of {served.title}")
-    named_ranks = not served.rank_arguments.isdisjoint(arguments)
-    options = {"gpu": known.gpu, "engine_version": release, "ranks_named": named_ranks}
+    share = not _is_launch(model_or_launch) and served.rank_arguments.isdisjoint(arguments)
+    options = {"gpu": known.gpu, "engine_version": release, "share": share}
+    shared = served.shared_gpus(args, options)
     args = replace(served.with_options(args, options), **arguments)
     served.check_together(args)
     if workload is None:
         tokens = parse_tokens(length) if isinstance(length, str) else length
         workload = Workload(((tokens, 1),) if tokens else (), concurrency)
     given = next((value for value in (rest, available) if isinstance(value, Rest)), None)
-    return served.plan(model, args, given or served.memory(model, args, known), workload)
+    try:
+        return served.plan(model, args, given or served.memory(model, args, known), workload)
+    except Refusal as refusal:
+        raise (served.not_shared(model, args, shared, refusal) or refusal) from None
 
 
 def weights(
@@ -96,7 +100,7 @@ def _asked(
 ) -> tuple[Engine, str | Architecture, Any, str | None]:
     """The engine, the model, the arguments and the release of a launch line; a model alone has them by default."""
     named = None if engine is None else ENGINES.named(engine, flag="engine")
-    if isinstance(model_or_launch, Architecture) or len(model_or_launch.split()) < 2:
+    if not _is_launch(model_or_launch):
         served = ENGINES[named or ENGINES.usual]
         return served, model_or_launch, served.read([], env)[1], None
     line = ENGINES.launch(model_or_launch)
@@ -107,6 +111,11 @@ def _asked(
     if model is None:
         raise InputError("the launch line names no model", fix=f"add {served.model_flag}")
     return served, model, args, ENGINES.release(line)
+
+
+def _is_launch(model_or_launch: str | Architecture) -> TypeGuard[str]:
+    """Whether it is a launch line, and no model."""
+    return isinstance(model_or_launch, str) and len(model_or_launch.split()) > 1
 
 
 def read_command(engine: str, text: str) -> tuple[str | None, Any]:

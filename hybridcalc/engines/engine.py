@@ -17,7 +17,16 @@ from importlib.util import find_spec
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
 
-from hybridcalc.errors import ConfigError, InputError, NotModelled, Refusal, ShardingError, printable, quoted
+from hybridcalc.errors import (
+    ConfigError,
+    HybridcalcError,
+    InputError,
+    NotModelled,
+    Refusal,
+    ShardingError,
+    printable,
+    quoted,
+)
 from hybridcalc.units import GIB
 
 if TYPE_CHECKING:
@@ -141,6 +150,7 @@ MOST_WEIGHED = 512
 
 WEIGHTS_BUDGET = "weights_budget_gib"
 """Under this name a refusal of weights that do not fit carries what they would have to fit into."""
+RANKS_SHARED = (1, 2, 3, 4, 6, 8, 12, 16)
 RANKS_TRIED = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 
 
@@ -252,17 +262,46 @@ class Engine:
     def with_options(self, args: Any, given: Mapping[str, Any]) -> Any:
         """The arguments with options of a command, None for those that are not given. Raises InputError.
 
-        Several GPUs (``gpu``) are shared by tensor-parallel ranks where nothing names ranks (``ranks_named``).
+        Several GPUs (``gpu``) are shared out as ``shared_gpus`` says.
         """
-        card: Gpu | None = given.get("gpu")
-        if card is not None and card.cards > 1:
-            ranks = self.ranks(args)
-            if ranks == 1 and not given.get("ranks_named") and not given.get("tp_size"):
-                given = {**given, "tp_size": card.cards}
-            elif ranks > card.cards:
-                raise InputError(f"{ranks} ranks on {card.cards} GPUs", fix=f"write --gpu {ranks}x...")
+        shared, card = self.shared_gpus(args, given), given.get("gpu")
+        if shared:
+            given = {**given, "tp_size": shared}
+        elif card is not None and card.cards is not None and (ranks := self.ranks(args)) > card.cards:
+            from hybridcalc.hardware import gpus_in_words
+
+            raise InputError(f"{ranks} ranks on {gpus_in_words(card.cards)}", fix=f"write --gpu {ranks}x...")
         fields = {self.renamed.get(name, name): value for name, value in given.items() if value is not None}
         return replace(args, **{field: value for field, value in fields.items() if hasattr(args, field)})
+
+    def shared_gpus(self, args: Any, given: Mapping[str, Any]) -> int:
+        """GPUs (of ``gpu``) that tensor-parallel ranks share; 0 where something names ranks, and for a launch, which
+        has the engine's defaults: only a model alone is shared out (``share``).
+        """
+        card: Gpu | None = given.get("gpu")
+        if card is None or not given.get("share") or given.get("tp_size") or self.ranks(args) > 1:
+            return 0
+        return card.cards if card.cards is not None and card.cards > 1 else 0
+
+    def not_shared(self, model: "Architecture", args: Any, gpus: int, stopped: Exception) -> Refusal | None:
+        """What to say where ranks that nobody typed do not divide the model, and which numbers of GPUs do; None where
+        none are shared, or something else stopped the start.
+        """
+        stage, rule = self.indivisible
+        if not gpus or not (isinstance(stopped, ShardingError) or getattr(stopped, "rule", "") == rule):
+            return None
+        fitting = []
+        for ranks in RANKS_SHARED:
+            try:
+                changed = self.with_options(args, {"tp_size": ranks})
+                self.prepare(model, changed)
+                self.check_ranks(model, changed)
+                self._weights_part(model, changed)
+            except HybridcalcError:
+                continue
+            fitting.append(str(ranks))
+        reason = f"{gpus} GPUs do not share {model.name}"
+        return Refusal(reason, stage=stage, rule=rule, fix=f"{', '.join(fitting)} do" if fitting else "")
 
     def changed(self, args: Any, flags: str) -> Any:
         """The arguments with what the flags of a suggestion set; variables stand in front of them."""
@@ -385,7 +424,12 @@ class Engine:
 
     def remarks(self, args: Any, known: "Memory") -> list[str]:
         """What to know of the arguments beside a given memory: whose rules are used, and what changes nothing."""
-        return [text for text in [self.note(args.engine_version)] if text]
+        said, card = [self.note(args.engine_version)], known.gpu
+        if card is not None and card.cards is not None and (ranks := self.ranks(args)) < card.cards:
+            from hybridcalc.hardware import gpus_in_words, idle_in_words
+
+            said.append(idle_in_words(ranks, gpus_in_words(card.cards)))
+        return [text for text in said if text]
 
     def decide(self, model: "Architecture", args: Any, workload: "Workload") -> "Decided":
         """The refusals and traps that hold whatever the memory. Raises InputError for what makes no sense."""

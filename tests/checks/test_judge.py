@@ -303,6 +303,15 @@ def test_a_name_that_another_release_may_have_is_a_warning(tmp_path: Path) -> No
     assert [(f.finding.rule, f.finding.severity) for f in checked.findings] == [("HC071", "warning")]
 
 
+def test_ranks_are_held_against_the_gpus_that_are_named(tmp_path: Path) -> None:
+    """--gpu 8xh200 beside a launch: one rank is one rank, and more than there are stop it."""
+    for ranks, rule in ((1, "HC073"), (8, ""), (16, "HC070")):
+        path = tmp_path / f"{ranks}.sh"
+        path.write_text("vllm serve nvidia/Nemotron-H-8B-Base-8K" + (f" -tp {ranks}\n" if ranks > 1 else "\n"))
+        told = present(check_file(str(path), Settings(gpu="8xh200"), {})).checked[0].findings
+        assert [f.finding.rule for f in told if f.finding.rule in ("HC070", "HC073")] == [rule] * bool(rule)
+
+
 def test_servers_that_share_a_container_share_its_gpus(tmp_path: Path) -> None:
     pod = (
         "kind: Pod\nspec:\n  containers:\n    - command: [bash, -c]\n      resources: {limits: {nvidia.com/gpu: 8}}\n"

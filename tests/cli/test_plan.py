@@ -7,6 +7,8 @@ import re
 import pytest
 from command_line import pasted, plan, run
 
+import hybridcalc
+
 K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3")
 LAZY = (*K3, "--strategy", "extra_buffer_lazy")
 REST = ("--rest", "28.55GiB")
@@ -82,8 +84,18 @@ def test_weights_that_do_not_fit_say_how_many_ranks_would_do() -> None:
     assert "weights alone take 51.12 of 30.76 GiB" in answer.out
     assert "at least --tp 4" in answer.out or "at least --tp 2" in answer.out
     ranks = run("plan", "qwen3.6-27b", "--gpu", "3xh100", "-L", "8k")
-    assert ranks.code == 1 and "--tp 3 does not divide" in ranks.out
-    assert "16 ranks on 8 GPUs" in run("plan", "kimi-k3", "--gpu", "8xh200", "--tp", "16").err
+    assert ranks.code == 1 and "3 GPUs do not share qwen3.6-27b" in ranks.out and "1, 2, 4, 8 do" in ranks.out
+    for gpus, said in (("8xh200", "8 GPUs"), ("1xh200", "1 GPU")):
+        assert f"16 ranks on {said}\n" in run("plan", "kimi-k3", "--gpu", gpus, "--tp", "16").err
+
+
+@pytest.mark.parametrize("line", ["vllm serve lfm2.5-1.2b", "python -m sglang.launch_server --model-path lfm2.5-1.2b"])
+def test_a_launch_line_that_names_no_ranks_has_the_engines_one(line: str) -> None:
+    """Several GPUs are shared out for a model alone; beside a launch the others idle."""
+    answer = plan("--gpu", "8xh200", "-L", "8k", "--", *line.split())
+    assert answer["gpus"] == hybridcalc.plan(line, gpu="8xh200").to_dict()["gpus"] == 1
+    assert "1 rank on 8 GPUs: the others idle" in answer["notes"]
+    assert hybridcalc.plan("lfm2.5-1.2b", gpu="8xh200").to_dict()["gpus"] == 8
 
 
 def test_two_figures_of_a_boot_give_an_interval() -> None:
