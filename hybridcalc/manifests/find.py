@@ -270,7 +270,7 @@ def _lazy(module: str, reader: str) -> Callable[[Text, Outside, _Beside], Iterat
 _NO_LOOK = re.compile(r"(?!)").match
 _TASKS = (
     ("justfile", r"\.?justfile|.*\.just"),
-    ("procfile", r"procfile(\..*)?"), ("supervisord", r"supervisord?.*|.*\.(conf|ini)"),
+    ("procfile", r"procfile(\..*)?"),
     ("tasks", r"\.?mise.*\.toml|pixi\.toml|makefile\.toml"),
 )  # fmt: skip
 """Files that hold commands, by name (manifests/taskfiles.py)."""
@@ -285,6 +285,10 @@ FORMATS = (
     Format(
         "makefile", re.compile(r"(gnu)?makefile(?!\.toml)(\..*)?|.*\.(mk|mak)"), _NO_LOOK,
         _lazy("makefile", "read_makefile"), shell=False,
+    ),
+    Format(
+        "supervisord", re.compile(r"supervisord?.*|.*\.(conf|ini)"), _NO_LOOK, _lazy("taskfiles", "read_supervisord"),
+        shell=False,
     ),
     Format("batch", re.compile(r".*\.(cmd|bat)"), _NO_LOOK, _lazy("windows", "read_batch"), shell=False),
     Format("powershell", re.compile(r".*\.ps1"), _NO_LOOK, _lazy("powershell", "read_powershell"), shell=False),

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from hybridcalc.errors import InputError
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.shell.bounds import spend
@@ -71,8 +72,8 @@ class _Makefile:
         for count, line in enumerate(_LINE.finditer(self.text.text)):
             begin, content = line.start(), line[0]
             word = content.strip().partition(" ")[0].partition("\t")[0].partition("(")[0]
-            if count > MOST_LINES or not content:
-                break
+            if count > MOST_LINES:
+                raise InputError(f"a Makefile of more than {MOST_LINES:,} lines")
             if defined:
                 defined = word != "endef"
             elif content.startswith("\t"):
@@ -226,5 +227,5 @@ def _name(match: re.Match[str]) -> str:
 
 
 def read_makefile(text: Text, outside: Outside, beside: object = None) -> Iterator[Deployment]:
-    """Every engine that the recipes of a Makefile start."""
+    """Every engine that the recipes of a Makefile start. Raises InputError for one of too many lines."""
     yield from _Makefile(text, outside).deployments()

@@ -86,8 +86,8 @@ class _PowerShell(Script):
             for name in re.findall(r"\w+", also[1]) if _PARAMETERS.match(text, begin, end) is None else ():
                 self._forget(name.lower(), "an_expression", begin)
         if _PARAMETERS.match(text, begin, end) is not None:
-            for match in _PARAMETER.finditer(text, begin, end):
-                self._parameter(match, conditional=conditional)
+            for parameter in _PARAMETER.finditer(text, begin, end):
+                self._parameter(parameter, conditional=conditional)
         elif (loop := _LOOP.match(text, begin, end)) is not None:
             self._forget(loop[1].lower(), "a_loop", begin)
         elif (match := _OTHER_SET.match(text, begin, end)) is not None:

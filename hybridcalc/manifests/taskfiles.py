@@ -20,9 +20,19 @@ from hybridcalc.shell.source import Setting, Text, Word
 from hybridcalc.shell.variables import Outside, Variables
 
 MOST_SETTINGS = 2_000
+TOO_MANY = f"the file sets more than {MOST_SETTINGS:,} variables, of which the first are read"
 _TO_THE_END = r"(?:[^\\\n]|\\[\s\S])*"
 """The rest of a line, and those that a backslash joins to it."""
 _CONTINUED = re.compile(r"\\[ \t]*\r?\n[ \t]*")
+
+
+_SECTION = re.compile(r"(?m)^\[([^\]\n]+)\][^\n]*(?:\n(?!\[)[^\n]*)*")
+_FIELD = r"(?m)^{}[ \t]*=[ \t]*([^\n]*(?:\n(?:[ \t]+[^\n]*|[;#][^\n]*))*)"
+_COMMAND, _ENVIRONMENT = re.compile(_FIELD.format("command")), re.compile(_FIELD.format("environment"))
+_COMMENT = re.compile(r"(?m)(?:^|[ \t])[;#][^\n]*")
+_PAIR = re.compile(r"([A-Za-z_]\w*)[ \t]*=[ \t]*(\"[^\"\n]*\"|'[^'\n]*'|[^,\s\"']*)")
+_PERCENT = re.compile(r"%%|%\(ENV_([A-Za-z_]\w*)\)s|%\((\w+)\)[0-9]*[sd]")
+_DOLLAR = re.compile(r"'[^'\n]*'|[$`]")
 
 
 class Dialect(NamedTuple):
@@ -55,12 +65,6 @@ DIALECTS = {
         re.compile(r"\{\{[ \t]*([A-Za-z_][\w-]*)[ \t]*\}\}"),
     ),
     "procfile": Dialect(NEVER, re.compile(r"(?m)^[\w-]+:[ \t]*([^\n]*)$")),
-    "supervisord": Dialect(
-        re.compile(r"(?:^environment[ \t]*=[ \t]*|,[ \t]*)(?P<name>[A-Z_]\w*)=(?P<value>\"[^\"\n]*\"|[^,\s\"]*)", re.M),
-        re.compile(r"(?m)^command[ \t]*=[ \t]*([^\n]*(?:\n[ \t]+[^\n]*)*)"),
-        reference=re.compile(r"%\(ENV_([A-Za-z_]\w*)\)s"),
-        joined=re.compile(r"\n(?=[ \t])"),
-    ),
     "tasks": Dialect(
         re.compile(r"(?m)^(?P<name>[A-Z_]\w*)[ \t]*=[ \t]*(?P<value>\"[^\"\n]*\"|'[^'\n]*'|[0-9]+)"),
         re.compile(
@@ -77,8 +81,10 @@ def read_commands(kind: str, text: Text, outside: Outside) -> Iterator[Deploymen
     dialect = DIALECTS[kind]
     known = Variables(text, {}, outside, ())
     for count, match in enumerate(dialect.settings.finditer(text.text)):
-        if count > MOST_SETTINGS:
-            break
+        if count >= MOST_SETTINGS:
+            name = match["name"] or match["parameter"]
+            known.env[name.replace("-", "_")] = Setting((), TOO_MANY)
+            continue
         _set(match, text, dialect, known, outside)
     for match in dialect.commands.finditer(text.text):
         group = next(number for number, held in enumerate(match.groups(), 1) if held is not None)
@@ -109,3 +115,52 @@ def _set(match: re.Match[str], text: Text, dialect: Dialect, known: Variables, o
 def _reference(match: re.Match[str]) -> str:
     name = next(filter(None, match.groups()), None)
     return "$" if name is None else f"${{{name.replace('-', '_')}}}"
+
+
+def read_supervisord(text: Text, outside: Outside, beside: object = None) -> Iterator[Deployment]:
+    """What the programs of a supervisord start: each under its own ``environment`` and that of [supervisord] alone. No
+    shell reads a command, so that a dollar stands for itself.
+    """
+    sections = list(_SECTION.finditer(text.text))
+    shared: dict[str, Setting] = {}
+    for section in sections:
+        if section[1].strip() == "supervisord":
+            shared = _environment(text, section, shared, outside)
+    for section in sections:
+        if section[1].partition(":")[0] not in ("program", "fcgi-program", "eventlistener"):
+            continue
+        env = _environment(text, section, shared, outside)
+        for match in _COMMAND.finditer(text.text, *section.span()):
+            held = text.part(*match.span(1)).replaced(_COMMENT, lambda _: "")
+            held = held.replaced(re.compile(r"\s*\n\s*"), lambda _: " ")
+            held = held.replaced(_DOLLAR, lambda found: None if found[0][0] == "'" else f"\\{found[0]}")
+            held = held.replaced(_PERCENT, _percent)
+            names = {
+                found[2]: Setting((), "supervisord decides it") for found in _PERCENT.finditer(match[1]) if found[2]
+            }
+            for launch in run_script(held, env | names, outside).launches:
+                yield Deployment(text.source, "supervisord", "", launch)
+
+
+def _environment(
+    text: Text, section: re.Match[str], shared: dict[str, Setting], outside: Outside
+) -> dict[str, Setting]:
+    """The environment of a section, over one that it shares."""
+    known = Variables(text, shared, outside, ())
+    for field in _ENVIRONMENT.finditer(text.text, *section.span()):
+        for count, match in enumerate(_PAIR.finditer(text.text, *field.span(1))):
+            if count >= MOST_SETTINGS:
+                known.env[match[1]] = Setting((), TOO_MANY)
+                continue
+            begin, end = match.span(2)
+            if match[2][:1] in ("'", '"'):
+                begin, end = begin + 1, end - 1
+            part = text.part(begin, end)
+            value, why = known.resolved(part.replaced(_PERCENT, _percent).text)
+            word = Word(value or part.text, text.source, text.at(begin), text.end(end), part, why=why)
+            known.env[match[1]] = Setting((word,))
+    return known.env
+
+
+def _percent(match: re.Match[str]) -> str:
+    return "%" if match[0] == "%%" else f"${{{match[1]}}}" if match[1] else f"$({match[2]})"

@@ -114,3 +114,32 @@ POWERSHELLS = {
 @pytest.mark.parametrize(("text", "expected"), POWERSHELLS.values(), ids=POWERSHELLS)
 def test_a_script_of_powershell_is_read_statement_by_statement(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert flags(tmp_path, "a.ps1", text) == expected
+
+
+PROGRAM = "[program:v]\ncommand=/v/vllm serve org/m --max-num-seqs %(ENV_N)s\n"
+PROGRAMS = {
+    "its own": (f"[program:w]\nenvironment=N=9\n{PROGRAM}environment=A='x',\n  N=4\n", ["--max-num-seqs 4"]),
+    "of another": (f"{PROGRAM}[program:w]\nenvironment=N=9\n", ["--max-num-seqs ?"]),
+    "of all": (f"{PROGRAM}[supervisord]\nenvironment=N=\"4\"\n", ["--max-num-seqs 4"]),
+    "comment": ("[program:v]\ncommand=vllm serve org/m ; it's\n; x\n  --x 4 # y\n", ["--x 4"]),
+    "no shell": (
+        "[program:v]\nenvironment=N=4\ncommand=vllm serve org/m --x $N\n"
+        "[program:w]\nenvironment=N=4\ncommand=bash -c 'vllm serve org/m --x $N'\n"
+        "[program:x]\nenvironment=N=4\ncommand=bash -c \"vllm serve org/m --x $N\"\n",
+        ["--x $N", "--x 4", "--x 4"],
+    ),
+    "brackets": (f"{PROGRAM}  --x '[1]'\n  --y 2\nenvironment=N=4\n", ["--max-num-seqs 4 --x [1] --y 2"]),
+    "number of a process": ("[program:v]\ncommand=vllm serve org/m --x 1%(process_num)02d\n", ["--x ?"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), PROGRAMS.values(), ids=PROGRAMS)
+def test_a_program_of_supervisord_has_an_environment_of_its_own(tmp_path: Path, text: str, expected: list[str]) -> None:
+    assert flags(tmp_path, "supervisord.conf", text) == expected
+
+
+def test_variables_behind_too_many_say_so(tmp_path: Path) -> None:
+    many = "".join(f"a{number} := '1'\n" for number in range(2_000))
+    (tmp_path / "justfile").write_text(f"{many}n := '4'\ns:\n    vllm serve org/m --x {{{{n}}}}\n", encoding="utf-8")
+    (deployment,) = read_file(str(tmp_path / "justfile"), {}).deployments
+    assert "more than 2,000 variables" in deployment.words[-1].why
