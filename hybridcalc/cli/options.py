@@ -5,7 +5,7 @@ the arguments' own names (`command`). Help pages show options by the panel that 
 (sizes, token counts, dtypes) arrive as text and are read here, so that a wrong one is reported in this tool's words.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from inspect import Parameter, signature
 from typing import Annotated, Any, NamedTuple
@@ -27,6 +27,26 @@ RANKS, CACHES, DRAFTS, MEMORY, ENGINE, PICTURE = (
     "Ranks", "States and KV", "Drafts", "Memory", "Engine", "Picture or page",
 )  # fmt: skip
 """The panels of help pages, beside arguments and options that are in none."""
+
+
+RANK_SPELLINGS = {
+    **dict.fromkeys(("--tp", "-tp", "--tp-size", "--tensor-parallel-size"), "tp_size"),
+    **dict.fromkeys(("--pp", "-pp", "--pp-size", "--pipeline-parallel-size"), "pp_size"),
+    **dict.fromkeys(("--dp", "-dp", "--dp-size", "--data-parallel-size"), "dp_size"),
+}
+"""How ranks may be typed for this tool, whatever the engine: its argument, before an engine renames it."""
+
+
+def spelt_for(engine: Engine, words: Sequence[str]) -> list[str]:
+    """Words typed for this tool, with ranks as the engine itself spells them."""
+    table, spelt = engine.flags, list[str]()
+    for word in words:
+        name, equals, value = word.partition("=")
+        field = RANK_SPELLINGS.get(name, "")
+        flag = table.by_field.get(engine.renamed.get(field, field))
+        own = flag is not None and name not in table.by_spelling
+        spelt.append(flag.spellings[0] + equals + value if flag is not None and own else word)
+    return spelt
 
 
 class Command(TyperCommand):

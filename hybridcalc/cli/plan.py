@@ -134,6 +134,7 @@ def plan_command(
         for flags in others:
             served = question.engine
             more, more_env = inputs.comparison_flags(flags, own, served.flags, served.model_flag)
+            more = options.spelt_for(served, more)
             changed = question._replace(launch=question.launch._replace(env=question.launch.env | more_env))
             sides.append(_planned(changed, flags, changed.arguments(more), work, side))
         _compare(question.engine, sides, asked_for)

@@ -80,7 +80,7 @@ class Question(NamedTuple):
         asked = self._read(more)
         table, words = self.engine.flags.by_spelling, (*self.launch.words, *more)
         fields = {table[name].field for word in words if (name := word.partition("=")[0]) in table}
-        share = self.launch.strict and self.engine.rank_arguments.isdisjoint(fields)
+        share = self.launch.strict and self.engine.renamed.get("tp_size", "tp_size") not in fields
         options = {**self.options, "share": share}
         args = self.engine.with_options(asked.args, options)
         self.engine.check_together(args)
@@ -157,7 +157,9 @@ def question(
         given, assumed = {**given, "engine_version": ENGINES.release(line)}, ENGINES.assumed(line)
     if given.get("private") is not None and given.get("shared_prefix") is None:
         raise InputError("--private says nothing without --shared-prefix", fix="add --shared-prefix N")
-    said = launch_words(list(words), line, env, own, served.flags, served.model_flag, served.environment, command)
+    said = launch_words(
+        options.spelt_for(served, words), line, env, own, served.flags, served.model_flag, served.environment, command
+    )
     known = memory_of(given)
     served.check_memory(known)
     return Question(served, said, {**given, "gpu": known.gpu}, known, assumed)

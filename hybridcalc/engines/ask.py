@@ -54,8 +54,9 @@ def plan(
     unknown = sorted(set(arguments) - {field.name for field in fields(args)})
     if unknown:
         raise InputError(f"{unknown[0][:40]} is no argument of {served.title}")
-    share = not _is_launch(model_or_launch) and served.rank_arguments.isdisjoint(arguments)
+    share = not _is_launch(model_or_launch) and served.renamed.get("tp_size", "tp_size") not in arguments
     options = {"gpu": known.gpu, "engine_version": release, "share": share}
+    args = replace(args, **arguments)
     shared = served.shared_gpus(args, options)
     args = replace(served.with_options(args, options), **arguments)
     served.check_together(args)

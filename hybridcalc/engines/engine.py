@@ -167,7 +167,7 @@ class Engine:
     one that says the memory left. ``stages`` are those of a start-up, in order.
     ``settles``: rules -> the rules that need no word of their own where the first has spoken. ``own_length``: a plan
     that no length is given for is one of requests as long as the engine serves. ``indivisible``: stage and rule of a
-    start-up whose ranks do not divide the model. ``rank_arguments``: those that say how many ranks there are.
+    start-up whose ranks do not divide the model.
     ``variants``: flags with which something else serves, with flags of its own, and its name. ``model_after_flags``:
     MODEL may stand behind flags, and not only before them.
     """
@@ -181,7 +181,6 @@ class Engine:
     stages: ClassVar[tuple[str, ...]] = ()
     settles: ClassVar[Mapping[str, frozenset[str]]] = MappingProxyType({})
     own_length: ClassVar[bool] = False
-    rank_arguments: ClassVar[frozenset[str]] = frozenset()
     indivisible: ClassVar[tuple[str, str]] = ("", "")
     variants: ClassVar[Mapping[str, str]] = MappingProxyType({})
     model_after_flags: ClassVar[bool] = False
@@ -275,13 +274,15 @@ class Engine:
         return replace(args, **{field: value for field, value in fields.items() if hasattr(args, field)})
 
     def shared_gpus(self, args: Any, given: Mapping[str, Any]) -> int:
-        """GPUs (of ``gpu``) that tensor-parallel ranks share; 0 where something names ranks, and for a launch, which
-        has the engine's defaults: only a model alone is shared out (``share``).
+        """GPUs (of ``gpu``) that tensor-parallel ranks of a replica and stage share, in even parts; 0 where something
+        names those ranks, and for a launch, which has the engine's defaults: only a model alone is shared out
+        (``share``).
         """
         card: Gpu | None = given.get("gpu")
-        if card is None or not given.get("share") or given.get("tp_size") or self.ranks(args) > 1:
+        if card is None or card.cards is None or not given.get("share") or given.get("tp_size"):
             return 0
-        return card.cards if card.cards is not None and card.cards > 1 else 0
+        each, over = divmod(card.cards, self.ranks(args))
+        return each if each > 1 and not over else 0
 
     def not_shared(self, model: "Architecture", args: Any, gpus: int, stopped: Exception) -> Refusal | None:
         """What to say where ranks that nobody typed do not divide the model, and which numbers of GPUs do; None where

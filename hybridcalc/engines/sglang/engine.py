@@ -28,7 +28,6 @@ class Sglang(Engine):
     stages = (
         "arguments", "load", "strategy", "shapes", "ratio", "solve", "tokens", "max_running_requests", "alloc",
     )  # fmt: skip
-    rank_arguments = frozenset({"tp_size", "pp_size", "dp_size", "ep_size"})
     indivisible = ("load", "HC009")
     settles = MappingProxyType({"HC002": frozenset({"HC013", "HC023"})})
 

@@ -29,12 +29,12 @@ class Vllm(Engine):
         {
             "tp_size": "tensor_parallel_size",
             "pp_size": "pipeline_parallel_size",
+            "dp_size": "data_parallel_size",
             "dcp_size": "decode_context_parallel_size",
             "mamba_ssm_dtype": "mamba_ssm_cache_dtype",
         }
     )
     model_after_flags = own_length = True
-    rank_arguments = frozenset({"tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"})
     indivisible = ("initialize_model", "HC050")
     variants = MappingProxyType({"--omni": "vLLM-Omni"})
     stages = (
