@@ -19,6 +19,8 @@ _COMPARED: dict[str, Callable[[int, int], bool]] = {
 }  # fmt: skip
 _TEXTS = ("=", "==", "!=", "=~", "<", ">")
 _NUMBER = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
+_ARITHMETIC = re.compile(r"\s*[+-]?(?:0|[1-9][0-9]{0,17})\s*")
+"""Numbers that are the same in arithmetic, where a leading 0 is octal, as what ``[[`` compares."""
 _PLAIN_REGEX = re.compile(r"\^?(?:(?:[\w ./:,@-]|\[[^\[\]]+\])[+*?]?)*\$?")
 """Regular expressions that cannot take long, and mean the same in bash and here."""
 _LEVELS = (
@@ -114,7 +116,8 @@ class _Reader:
             return None
         compared = _COMPARED.get(operator)
         if compared is not None:
-            known = _NUMBER.fullmatch(left.value) and _NUMBER.fullmatch(right.value)
+            number = _ARITHMETIC if self.extended else _NUMBER
+            known = number.fullmatch(left.value) and number.fullmatch(right.value)
             return compared(int(left.value), int(right.value)) if known else None
         if operator == "=~":
             safe = _PLAIN_REGEX.fullmatch(right.value) is not None and len(left.value) < 200
@@ -177,9 +180,18 @@ def _binary(symbols: list[str], at: int, level: int) -> tuple[int, int]:
 
 
 def _power(symbols: list[str], at: int) -> tuple[int, int]:
+    value, at = _unary(symbols, at)
+    if symbols[at : at + 1] == ["**"]:
+        exponent, at = _power(symbols, at + 1)
+        value = _applied("**", value, exponent)
+    return value, at
+
+
+def _unary(symbols: list[str], at: int) -> tuple[int, int]:
+    """A number, brackets, or a sign before one: it binds closer than a power, so that ``-2**2`` is 4."""
     symbol = symbols[at]
     if symbol in ("-", "+", "!", "~"):
-        value, at = _power(symbols, at + 1)
+        value, at = _unary(symbols, at + 1)
         return {"-": -value, "+": value, "!": int(not value), "~": ~value}[symbol], at
     if symbol == "(":
         value, at = _choice(symbols, at + 1)
@@ -187,10 +199,8 @@ def _power(symbols: list[str], at: int) -> tuple[int, int]:
             raise ValueError
         at += 1
     else:
-        value, at = int(symbol), at + 1
-    if symbols[at : at + 1] == ["**"]:
-        exponent, at = _power(symbols, at + 1)
-        value = _applied("**", value, exponent)
+        octal = len(symbol) > 1 and symbol[0] == "0"  # 08 is none, which int() refuses
+        value, at = int(symbol, 8 if octal else 10), at + 1
     return value, at
 
 

@@ -4,7 +4,7 @@ r"""Which words does a shell see in a text?
       --tp 8  # ranks      ->   numactl  -N  0  sglang  serve  a b  --tp  8
 
 POSIX rules for quotes, backslashes, comments and continued lines, and nothing is run or expanded: a word that a shell
-would expand keeps its text and comes marked. Here-documents and ``$'...'`` are not read.
+would expand keeps its text and comes marked. Here-documents are not read.
 """
 
 import re
@@ -22,6 +22,14 @@ _QUOTED_RUN = re.compile(r"[^\"\\$`]+")
 _CONTINUED = re.compile(r"\\[ \t]*(?:\n|\Z)")
 _OPERATOR = re.compile(r"[0-9]{0,3}(?:>>|>&|>\||<<<|<<|<&|<>|[<>])|&>>?|&&|\|\||\|&|;;|[|&;()\n]")
 _VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?!$-])")
+_OLD_ARITHMETIC = re.compile(r"\$\[[^\]\n]*\]")
+"""``$[1 + 2]``, as ``$((1 + 2))``."""
+_ESCAPED_QUOTE = re.compile(r"\$'((?:[^'\\]|\\[\s\S])*)'")
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|[uU]([0-9A-Fa-f]{1,8})|([\s\S]))")
+_ESCAPES = {
+    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+    "\\": "\\", "'": "'", '"': '"', "?": "?",
+}  # fmt: skip
 
 
 class Token(NamedTuple):
@@ -130,9 +138,14 @@ def _word(text: str, at: int) -> Token:
             piece, at, expands = _double_quoted(text, at + 1)
             parts.append(piece)
             live = live or expands
+        elif text.startswith("$'", at):
+            piece, at = _escaped_quote(text, at)
+            parts.append(piece)
+        elif text.startswith('$"', at):
+            at += 1  # a text to translate: as any other
         elif char in "$`(":
             at = _expansion(text, at)
-            live = live or at > begin + 1 or text[at : at + 1] in ("'", '"')
+            live = live or at > begin + 1
             parts.append(text[begin:at])
         elif char == "#":
             parts.append(char)
@@ -140,6 +153,21 @@ def _word(text: str, at: int) -> Token:
         else:
             break
     return Token("".join(parts), first, at, "live" if live else "word")
+
+
+def _escaped_quote(text: str, at: int) -> tuple[str, int]:
+    """What ``$'...'`` at ``at`` stands for, and where it ends."""
+    match = _ESCAPED_QUOTE.match(text, at)
+    if match is None:
+        raise _unbalanced(text, at + 1)
+
+    def char(found: re.Match[str]) -> str:
+        number = found[1] or found[2] or found[3]
+        if number is not None:
+            return chr(min(int(number, 8 if found[2] else 16), 0x10FFFF) & (0xFF if found[2] else 0x1FFFFF))
+        return _ESCAPES.get(found[4], found[0])
+
+    return _ESCAPE.sub(char, match[1]), match.end()
 
 
 def _double_quoted(text: str, at: int) -> tuple[str, int, bool]:
@@ -172,6 +200,8 @@ def _expansion(text: str, at: int) -> int:
         return _balanced(text, at)
     if text[at + 1 : at + 2] in ("(", "{"):
         return _balanced(text, at + 1)
+    if (arithmetic := _OLD_ARITHMETIC.match(text, at)) is not None:
+        return arithmetic.end()
     variable = _VARIABLE.match(text, at)
     return variable.end() if variable else at + 1
 

@@ -30,8 +30,10 @@ DEEPEST_DEFAULT = 4
 NESTED = r"[^{}]*"
 for _ in range(3):  # braces inside braces, as a default in JSON has them
     NESTED = rf"[^{{}}]*(?:\{{{NESTED}\}}[^{{}}]*)*"
-REFERENCE = re.compile(rf"\$(?:([A-Za-z_]\w*|[0-9@*#?!$-])|\{{({NESTED})\}}|\(\(((?:[^()]|\([^()]*\))*)\)\)|(\())|(`)")
-"""One expansion: a name, braces, arithmetic, a command or backticks."""
+REFERENCE = re.compile(
+    rf"\$(?:([A-Za-z_]\w*|[0-9@*#?!$-])|\{{({NESTED})\}}|\(\(((?:[^()]|\([^()]*\))*)\)\)|(\())|(`)|\$\[([^\[\]\n]*)\]"
+)
+"""One expansion: a name, braces, arithmetic, a command, backticks or arithmetic as it was written once."""
 PARAMETER = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*#])(\[[@*]\])?(?:(:?[-=?+])(.*)|(:[0-9]+)?)", re.DOTALL)
 """What stands in braces: a name, ``[@]``, an operator and its word."""
 _LENGTH = re.compile(r"#([A-Za-z_]\w*)(\[[@*]\])?")
@@ -246,15 +248,16 @@ class Variables:
                 continue
             if match[4] or match[5]:
                 return None, self._command_reason(text[match.start() :])
-            if match[3] is not None:
-                value, why = self._calculated(match[3])
+            expression = match[6] if match[3] is None else match[3]
+            if expression is not None:
+                value, why = self._calculated(expression)
             else:
                 value, why = self.parameter(match[1] or match[2], depth)
             if value is None:
                 return None, why
             parts += (text[at : match.start()], value)
             at = match.end()
-        if "${" in text[at:]:
+        if "${" in text[at:] or "$[" in text[at:]:
             return None, "an expansion decides it"
         joined = "".join((*parts, text[at:]))
         if len(joined) > LONGEST_VALUE:

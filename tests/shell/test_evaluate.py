@@ -46,6 +46,23 @@ SCRIPTS = {
     "array or nothing": ('A=()\nsglang serve kimi-k3 ${A[@]+"${A[@]}"} --tp 2', ["kimi-k3", "--tp", "2"]),
     "text appended": ('A="--tp 8"; A+=" --pp 2"; sglang serve kimi-k3 $A', ["kimi-k3", "--tp", "8", "--pp", "2"]),
     "arithmetic": ("N=2; sglang serve kimi-k3 --tp $((N * 8))", ["kimi-k3", "--tp", "16"]),
+    "octal": ("N=010; sglang serve kimi-k3 --tp $((010)) --pp $((N + 1))", ["kimi-k3", "--tp", "8", "--pp", "9"]),
+    "no octal": ("sglang serve kimi-k3 --tp $((08))", ["kimi-k3", "--tp", ("$((08))", "arithmetic decides it")]),
+    "too large a shift": (
+        "sglang serve kimi-k3 --tp $((1 << 63))",
+        ["kimi-k3", "--tp", ("$((1 << 63))", "arithmetic decides it")],
+    ),
+    "sign of a power": ("sglang serve kimi-k3 --tp $((-2 ** 2))", ["kimi-k3", "--tp", "4"]),
+    "octal in a test": (
+        "N=4; if [[ 010 -gt 9 ]]; then N=8; fi; sglang serve kimi-k3 --tp $N",
+        ["kimi-k3", "--tp", ("$N", "a condition sets it (line 1)")],
+    ),
+    "arithmetic as it was": (
+        'N=2; sglang serve kimi-k3 --tp $[N+6] --pp "$[1+2]"',
+        ["kimi-k3", "--tp", "8", "--pp", "3"],
+    ),
+    "quotes behind a dollar": ("sglang serve $'kimi-k3' --tp $\"5\"", ["kimi-k3", "--tp", "5"]),
+    "escapes behind a dollar": (r"sglang serve $'it\'s\x41\101\t' --tp 5", ["it's" + "AA\t", "--tp", "5"]),
     "single quotes": ("sglang serve kimi-k3 --x '$TP'", ["kimi-k3", "--x", "$TP"]),
     "continuations": ("sglang serve \\\n  kimi-k3 \\\n  --tp 8 # end", ["kimi-k3", "--tp", "8"]),
     "carriage returns": ("sglang serve \\\r\n  kimi-k3 \\\r\n  --tp 8\r\n", ["kimi-k3", "--tp", "8"]),
@@ -358,7 +375,8 @@ def test_growing_values_end() -> None:
         ("1<2 ? 5 : 6", 5),
         ("!0 && 3>=3", 1),
         ("(1", None),
-        ("08", 8),
+        ("08", None),
+        ("010", 8),
     ],
 )
 def test_arithmetic(text: str, value: int | None) -> None:

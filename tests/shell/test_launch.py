@@ -91,7 +91,7 @@ def test_quotes_and_backslashes_are_read_as_by_shlex(text: str) -> None:
         assert split_command(text) == words
 
 
-@pytest.mark.parametrize("text", ["$A", "a${B}", '"$(c)"', "`d`", '"e`f`"', "$1", "$'a'", "A=(1)", "'$a'$b"])
+@pytest.mark.parametrize("text", ["$A", "a${B}", '"$(c)"', "`d`", '"e`f`"', "$1", "$[1]", "A=(1)", "'$a'$b"])
 def test_a_word_the_shell_expands_is_unresolved(text: str) -> None:
     (word,) = split_command(text)
     assert is_unresolved(word)
