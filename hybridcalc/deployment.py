@@ -8,7 +8,7 @@ known, an interval where it was read off a log printed to two decimals.
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.units import parse_tokens
@@ -109,7 +109,8 @@ class Rest(NamedTuple):
     ``before_gib`` is the memory that --mem-fraction-static is a fraction of, where the memory left depends on it, and
     ``others`` what else the GPU holds, by name: weights, headroom, ...; ``weights_from`` says where theirs is from.
     ``gpu`` and ``total_gib`` name the GPU, where it is known, ``parts`` what its memory goes to, each with its bounds,
-    ``fraction`` the engine's share of it, where that was not given but settled.
+    ``fraction`` the engine's share of it, where that was not given but settled. ``again``: other arguments of the same
+    engine -> the memory that they leave on that GPU; None where the memory is said and stays what it is.
     """
 
     likely_gib: float
@@ -123,6 +124,11 @@ class Rest(NamedTuple):
     weights_from: str | None = None
     parts: tuple[MemoryPart, ...] = ()
     fraction: float | None = None
+    again: "Callable[[Any], Rest] | None" = None
+
+    def left_gib(self, args: Any, more_gib: float = 0.0) -> float:
+        """The likely memory that ``args`` leave; where that does not follow from them, this one and ``more_gib``."""
+        return self.likely_gib + more_gib if self.again is None else self.again(args).likely_gib
 
     @property
     def headroom_gib(self) -> float | None:

@@ -327,10 +327,12 @@ class Engine:
 
     def memory(self, model: "Architecture", args: Any, known: "Memory") -> "Rest":
         """The memory left for the caches. Raises MemoryUnknown with the figures that are missing, and Refusal."""
+        asked = known
         if known.weights is None and self.offers("weights"):
             known = known._replace(weighed=partial(self._weights_part, model, args))
         try:
-            return cast("Rest", self.part("memory").rest_of(model, args, known))
+            rest = cast("Rest", self.part("memory").rest_of(model, args, known))
+            return rest._replace(again=partial(self.memory, model, known=asked)) if rest.parts else rest
         except Refusal as refusal:
             budget = refusal.outputs.pop(WEIGHTS_BUDGET, None)
             if budget is None:

@@ -76,13 +76,23 @@ Evaluate = Callable[[str, str, ServerArgs], Setting]
 """(label, flags, arguments) -> what they come to; raises Refusal where the engine would not start."""
 
 
-def by_model(model: Architecture, rest_gib: float, length: Fraction) -> Evaluate:
-    """The engine's start-up for a model: pipeline stages, draft states and rings included."""
+def by_model(model: Architecture, rest_gib: "float | Callable[[ServerArgs], float]", length: Fraction) -> Evaluate:
+    """The engine's start-up for a model: pipeline stages, draft states and rings included. ``rest_gib``: the memory, or
+    what arguments leave of it, which neither a ratio nor a number of slots changes.
+    """
+    left = dict[int | None, float]()
+
+    def rest_of(args: ServerArgs) -> float:
+        if not callable(rest_gib):
+            return rest_gib
+        if args.max_running_requests not in left:
+            left[args.max_running_requests] = rest_gib(args)
+        return left[args.max_running_requests]
 
     def evaluate(label: str, flags: str, args: ServerArgs) -> Setting:
         ready = prepare(model, args)
         try:
-            sizing = start(ready, rest_gib)
+            sizing = start(ready, rest_of(args))
         except Refusal as refusal:
             refusal.outputs.setdefault("S", ready.slots.count)
             raise

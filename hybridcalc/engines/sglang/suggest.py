@@ -66,14 +66,14 @@ def balanced(plan: Figures, args: ServerArgs, *, more_gib: float = 0.0) -> Setti
     """
     if args.enable_unified_memory and args.max_total_tokens is not None:
         return None
-    length, rest_gib = plan.workload.mean_length or Fraction(1), plan.rest.likely_gib + more_gib
-    evaluate = by_model(plan.model, rest_gib, length)
+    length = plan.workload.mean_length or Fraction(1)
+    evaluate = by_model(plan.model, lambda changed: plan.rest.left_gib(changed, more_gib), length)
     try:
         ready = prepare(plan.model, args)
         if ready.unbuildable is not None:
             return None
         if plan.binding == "limit" or args.max_mamba_cache_size is not None or limit_is_slots(args):
-            return _most(plan, args, evaluate, ready, rest_gib)
+            return _most(plan, args, evaluate, ready, plan.rest.left_gib(args, more_gib))
         guess = even_ratio(ready, length)
         return balance_ratio(evaluate, args, guess)
     except HybridcalcError:
@@ -167,7 +167,7 @@ def _unified(plan: Figures) -> list[Suggestion]:
         return []
     try:
         ready = prepare(plan.model, args)
-        sizing = start(ready, plan.rest.likely_gib)
+        sizing = start(ready, plan.rest.left_gib(args))
     except HybridcalcError:
         return []
     held = min(sizing.requests, unified_requests(ready, sizing, length))

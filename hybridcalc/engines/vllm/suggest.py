@@ -107,10 +107,12 @@ def suggest(plan: Figures) -> tuple[Suggestion, ...]:
         requests = serves(plan, args, more_gib=more_gib)
         return None if requests is None else _served(plan, requests)
 
-    found, fits = list[Suggestion](), plan.running.fits
+    found, best = list[Suggestion](), plan.concurrency
     if plan.binding == "limit":
-        found.append(suggestion(plan, "", _served(plan, fits), "the blocks hold more"))
-    best = max(plan.concurrency, fits)
+        raised = serve(plan.args)
+        if raised is not None and raised.requests > best:
+            found.append(suggestion(plan, "", raised, "the blocks hold more"))
+            best = raised.requests
     found += better(plan, _candidates(plan), serve, best)
     found += larger_share(
         plan,
@@ -130,16 +132,31 @@ def _served(plan: Figures, requests: int) -> Served:
 
 
 def serves(plan: Figures, args: EngineArgs, *, more_gib: float = 0.0) -> int | None:
-    """Requests of the workload that ``args`` run, max_num_seqs raised to what fits; None where the engine refuses."""
-    available = int((plan.rest.likely_gib + more_gib) * GIB)
+    """Requests of the workload that ``args`` run, max_num_seqs raised to what fits; None where the engine refuses.
+
+    Each sequence more takes some of the memory, so that the blocks hold fewer: the most is sought that still fit.
+    """
+
+    def fit(ready: Prepared, limit: int) -> int:
+        left = plan.rest.left_gib(args.changed(max_num_seqs=limit), more_gib)
+        sizing = size(ready, int(left * GIB))
+        if plan.workload.longest > sizing.length:
+            return 0
+        raised = ready._replace(args=ready.args.changed(max_num_seqs=MOST_SLOTS))
+        return min(running(raised, sizing, plan.workload).fits, MOST_SLOTS)
+
     try:
-        ready = prepare(plan.model, args.changed(max_num_seqs=1))
-        sizing = size(ready, available)
-        fits = running(ready._replace(args=ready.args.changed(max_num_seqs=MOST_SLOTS)), sizing, plan.workload).fits
+        ready, today = prepare(plan.model, args.changed(max_num_seqs=1)), args.seqs
+        fits = fit(ready, today)
+        if fits <= today or plan.rest.again is None:
+            return fits or None
+        low, high = today, fits + 1
+        while low + 1 < high:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fit(ready, middle) >= middle else (low, middle)
     except HybridcalcError:
         return None
-    too_long = plan.workload.longest > sizing.length
-    return None if too_long or not fits else min(fits, MOST_SLOTS)
+    return low
 
 
 def _candidates(plan: Figures) -> Iterator[Change]:
