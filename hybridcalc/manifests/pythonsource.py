@@ -11,7 +11,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError
@@ -29,6 +29,9 @@ _PRINTED = re.compile(
 )
 """Functions whose texts are said to somebody."""
 _GPU = re.compile(r"([A-Za-z][\w-]*)(?::([0-9]{1,3}))?")
+_CHANGING = frozenset(("clear", "insert", "pop", "popitem", "remove", "reverse", "setdefault", "sort", "update"))
+"""Methods that change what a name holds, beside those that add to a list."""
+SET_BY_ITEM = "an item of it is set elsewhere"
 UNKNOWN = object()
 """The value of what is not written out."""
 
@@ -54,23 +57,28 @@ class _Module:
         self.lines = [0, *(match.end() for match in re.finditer("\n", text.text))]
         self.bound: dict[str, ast.expr | None] = {}
         self.added: dict[str, list[tuple[ast.expr, bool]]] = {}
+        self.changes: dict[str, list[_Change]] = {}
+        self.scopes: dict[str, int] = {}
+        self.plain: set[int] = set()
         self.imported: dict[str, str] = {}
         self.gpus: list[tuple[int, int, Hardware]] = []
         self.nodes = list(_in_order(tree))
         spend(visits=len(self.nodes))
-        for node, conditional in self.nodes:
-            self._bind(node, conditional)
+        self.within = {id(node): scope for node, _, scope in self.nodes if isinstance(node, ast.Name)}
+        for node, conditional, scope in self.nodes:
+            self._bind(node, conditional, scope)
+            self._change(node, conditional, scope)
         self.names = {id(bound): name for name, bound in self.bound.items() if bound is not None}
 
     def deployments(self) -> Iterator[Deployment]:
         """What the calls, lists and texts of the module start."""
         said: set[int] = set()
-        for node, _ in self.nodes:
+        for node, _, _ in self.nodes:
             if isinstance(node, ast.Call) and _PRINTED.fullmatch(_called(node)):
                 said.update(id(inner) for inner in ast.walk(node))
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 said.add(id(node.value))
-        for node, _ in self.nodes:
+        for node, _, _ in self.nodes:
             if id(node) in said:
                 continue
             launches = self._call(node) if isinstance(node, ast.Call) else []
@@ -82,7 +90,7 @@ class _Module:
             for launch in launches:
                 yield Deployment(self.text.source, "python", "", launch, self._hardware(node))
 
-    def _bind(self, node: ast.AST, conditional: bool) -> None:
+    def _bind(self, node: ast.AST, conditional: bool, scope: int) -> None:
         if isinstance(node, ast.ImportFrom | ast.Import):
             for alias in node.names:
                 root = ((node.module or "") if isinstance(node, ast.ImportFrom) else alias.name).partition(".")[0]
@@ -92,21 +100,75 @@ class _Module:
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 if isinstance(target, ast.Name):
                     self.bound[target.id] = None if target.id in self.bound else node.value
-        elif isinstance(node, ast.AugAssign | ast.For | ast.NamedExpr) and isinstance(node.target, ast.Name):
-            if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-                self.added.setdefault(node.target.id, []).append((node.value, conditional))
-            else:
-                self.bound[node.target.id] = None
+                    self.scopes[target.id] = scope
+                    self.plain.add(id(target))
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and isinstance(node.op, ast.Add):
+            self._add(node.target.id, node.value, conditional, scope)
+            self.plain.add(id(node.target))
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in self.plain:
+            self.bound[node.id] = None  # loops, several at once, with, del
+        elif isinstance(node, ast.arg):
+            self.bound[node.arg] = None
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
             if isinstance(node.func.value, ast.Name) and node.func.attr in ("extend", "append"):
                 item = node.args[0]
                 value = item if node.func.attr == "extend" else ast.copy_location(ast.List([item], ast.Load()), item)
-                self.added.setdefault(node.func.value.id, []).append((value, conditional))
+                self._add(node.func.value.id, value, conditional, scope)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            for argument in (*node.args.args, *node.args.kwonlyargs):
-                self.bound[argument.arg] = None
             for decorator in node.decorator_list:
                 self._decorated(decorator, node)
+
+    def _add(self, name: str, value: ast.expr, conditional: bool, scope: int) -> None:
+        """Something is added to a list; in another function, nobody knows whether."""
+        elsewhere = scope != self.scopes.get(name, scope)
+        self.added.setdefault(name, []).append((value, conditional or elsewhere))
+
+    def _change(self, node: ast.AST, conditional: bool, scope: int) -> None:
+        """Items that are set and methods that change a list or a mapping."""
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name):
+            if id(node) not in self.plain:
+                self._changed(node.value.id, _Change(line, None, None), scope)
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+                    self.plain.add(id(target))
+                    key = None if conditional else target.slice
+                    self._changed(target.value.id, _Change(line, key, node.value), scope)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
+            held = node.func.value
+            for change in self._by_method(node, node.func.attr, conditional) if isinstance(held, ast.Name) else ():
+                self._changed(getattr(held, "id", ""), change, scope)
+
+    def _by_method(self, node: ast.Call, method: str, conditional: bool) -> list["_Change"]:
+        """What a method changes: the items that ``update`` is given, else nobody knows what."""
+        given = node.args[0] if len(node.args) == 1 and isinstance(node.args[0], ast.Dict) else None
+        if method != "update" or conditional or (given is None and node.args):
+            return [_Change(node.lineno, None, None)]
+        pairs = [] if given is None else list(zip(given.keys, given.values, strict=True))
+        pairs += [(ast.Constant(word.arg) if word.arg else None, word.value) for word in node.keywords]
+        return [_Change(node.lineno, key, value) for key, value in pairs]
+
+    def _changed(self, name: str, change: "_Change", scope: int) -> None:
+        elsewhere = scope != self.scopes.get(name, scope)
+        self.changes.setdefault(name, []).append(change._replace(key=None) if elsewhere else change)
+
+    def _after_changes(self, node: ast.Name, held: Any, depth: int) -> Any:
+        """What a name's list or mapping holds where it is used, behind the items that were set before."""
+        if node.id not in self.changes or held is UNKNOWN:
+            return held
+        if self.within.get(id(node)) != self.scopes.get(node.id):
+            return UNKNOWN
+        held = held.copy() if isinstance(held, dict | list) else held
+        for change in self.changes[node.id]:
+            key, value = self.value(change.key, depth + 1), self.value(change.value, depth + 1)
+            if change.key is not None and change.line > node.lineno:
+                continue
+            inside = isinstance(held, list) and type(key) is int and -len(held) <= key < len(held)
+            if value is UNKNOWN or not (inside or (isinstance(held, dict) and isinstance(key, str))):
+                return UNKNOWN
+            held[key] = value
+        return held
 
     def _decorated(self, decorator: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """The GPUs that a decorator asks for, as clouds of functions write them: ``gpu="H100:2"``."""
@@ -145,7 +207,9 @@ class _Module:
             return node.value
         if isinstance(node, ast.Name):
             bound = self.bound.get(node.id)
-            return self.value(bound, depth + 1) if bound is not None and node.id not in self.added else UNKNOWN
+            if bound is None or node.id in self.added:
+                return UNKNOWN
+            return self._after_changes(node, self.value(bound, depth + 1), depth)
         if isinstance(node, ast.JoinedStr):
             parts = [
                 self.value(part.value if isinstance(part, ast.FormattedValue) else part, depth + 1)
@@ -229,8 +293,8 @@ class _Module:
             yield from self._items(node.right, depth + 1)
         elif isinstance(node, ast.Name) and depth < DEEPEST_VALUE and self.bound.get(node.id) is not None:
             held = self.bound[node.id]
-            yield from self._items(held, depth + 1) if held is not None else ()
-            yield from self._additions(node.id)
+            words = list(self._items(held, depth + 1)) if held is not None else []
+            yield from self._set_by_item(node.id, [*words, *self._additions(node.id)], 0)
         else:
             begin, end = self._span(node)
             yield Word("$@", self.text.source, begin, end, why=A_VARIABLE)
@@ -243,13 +307,29 @@ class _Module:
             else:
                 yield from self._items(value, DEEPEST_VALUE - 1)
 
+    def _set_by_item(self, name: str, words: list[Word], first: int) -> list[Word]:
+        """The words of a list, of which items may be set elsewhere: one that is plain is, else any may be another."""
+        changes = self.changes.get(name, ())
+        known = not any(word.why and word == "$@" for word in words) and name not in self.added
+        for change in changes:
+            index = self.value(change.key)
+            if known and type(index) is int and change.value is not None and -len(words) <= index < len(words):
+                words[index] = self.word(change.value)
+                continue
+            others = [word if word.startswith("--") else word.instead(word, SET_BY_ITEM) for word in words[first:]]
+            any_ = [words[-1].instead("$@", SET_BY_ITEM)] if words else []
+            return [*words[:first], *others, *any_]
+        return words
+
     def _list(self, node: ast.List | ast.Tuple) -> list[Launch]:
         first = node.elts[0] if node.elts else None
         text = "" if first is None else "python" if _is_interpreter(first) else self.value(first)
         if not isinstance(text, str) or not ENGINES.launchers.may_begin(text):
             return []
-        words = list(self._items(node))
-        return launches_of_words([*words, *self._additions(self.names.get(id(node), ""))], {}, self.outside)
+        name = self.names.get(id(node), "")
+        words = [*self._items(node), *self._additions(name)]
+        words = self._set_by_item(name, words, 3 if words[1:2] == ["-m"] else 2)
+        return launches_of_words(words, {}, self.outside)
 
     def _is_command(self, node: ast.expr) -> bool:
         text = node.value if isinstance(node, ast.Constant) else None
@@ -326,14 +406,27 @@ class _Module:
             yield self.word(node)
 
 
-def _in_order(tree: ast.AST) -> Iterator[tuple[ast.AST, bool]]:
-    """Every node as it stands in the file, and whether a condition or a loop is around it."""
-    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+class _Change(NamedTuple):
+    """An item that a line sets: its key, None where nobody knows which or whether, and its value."""
+
+    line: int
+    key: ast.expr | None
+    value: ast.expr | None
+
+
+def _in_order(tree: ast.AST) -> Iterator[tuple[ast.AST, bool, int]]:
+    """Every node as it stands in the file, whether a condition or a loop is around it, and the function it is in: the
+    line where that begins.
+    """
+    waiting: list[tuple[ast.AST, bool, int]] = [(tree, False, 0)]
+    branching = ast.If | ast.For | ast.AsyncFor | ast.While | ast.Try | ast.IfExp | ast.Match | ast.BoolOp
     while waiting:
-        node, conditional = waiting.pop()
-        yield node, conditional
-        inside = conditional or isinstance(node, ast.If | ast.For | ast.While | ast.Try | ast.IfExp)
-        waiting += [(child, inside) for child in reversed(list(ast.iter_child_nodes(node)))]
+        node, conditional, scope = waiting.pop()
+        yield node, conditional, scope
+        inside = conditional or isinstance(node, branching)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            scope = node.lineno
+        waiting += [(child, inside, scope) for child in reversed(list(ast.iter_child_nodes(node)))]
 
 
 def _called(node: ast.Call) -> str:

@@ -143,3 +143,30 @@ def test_variables_behind_too_many_say_so(tmp_path: Path) -> None:
     (tmp_path / "justfile").write_text(f"{many}n := '4'\ns:\n    vllm serve org/m --x {{{{n}}}}\n", encoding="utf-8")
     (deployment,) = read_file(str(tmp_path / "justfile"), {}).deployments
     assert "more than 2,000 variables" in deployment.words[-1].why
+
+
+LIST = 'c = ["vllm", "serve", "org/m", "--x", "4"]\n'
+MAPPING = 'from vllm import LLM\nk = {"max_num_seqs": 4}\n'
+PYTHONS = {
+    "item": (f'{LIST}c[-1] = "9"\n', ["--x 9"]),
+    "item of nobody knows which": (f"{LIST}c[i] = '9'\n", ["--x ? ?"]),
+    "item in a condition": (f"{LIST}if y: c[-1] = '9'\n", ["--x ? ?"]),
+    "item deleted": (f"{LIST}del c[-2:]\n", ["--x ? ?"]),
+    "inserted": (f"{LIST}c.insert(3, '--y')\n", ["--x ? ?"]),
+    "appended": (f"{LIST}c.append('--y')\nc.extend(['--z', '1'])\n", ["--x 4 --y --z 1"]),
+    "appended by a function": (f"{LIST}def f(): c.append('--y')\n", ["--x 4 ?"]),
+    "key": (f'{MAPPING}k["max_num_seqs"] = 9\nLLM("org/m", **k)\n', ["org/m --max-num-seqs 9"]),
+    "key later": (f'{MAPPING}LLM("org/m", **k)\nk["max_num_seqs"] = 9\n', ["org/m --max-num-seqs 4"]),
+    "key in a condition": (f'{MAPPING}if x: k["max_num_seqs"] = 9\nLLM("org/m", **k)\n', ["org/m ?"]),
+    "updated": (f'{MAPPING}k.update(max_num_seqs=9)\nLLM("org/m", **k)\n', ["org/m --max-num-seqs 9"]),
+    "updated with what is not known": (f'{MAPPING}k.update(x)\nLLM("org/m", **k)\n', ["org/m ?"]),
+    "key deleted": (f'{MAPPING}del k["max_num_seqs"]\nLLM("org/m", **k)\n', ["org/m ?"]),
+    "key added to": (f'{MAPPING}k["max_num_seqs"] += 1\nLLM("org/m", **k)\n', ["org/m ?"]),
+    "several at once": ("N = 4\nN, M = 5, 6\nc = ['vllm', 'serve', 'org/m', '--x', str(N)]\n", ["--x ?"]),
+    "with": ("N = 4\nwith f() as N:\n    c = ['vllm', 'serve', 'org/m', '--x', str(N)]\n", ["--x ?"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), PYTHONS.values(), ids=PYTHONS)
+def test_python_that_changes_a_list_or_a_mapping(tmp_path: Path, text: str, expected: list[str]) -> None:
+    assert flags(tmp_path, "a.py", text) == expected
