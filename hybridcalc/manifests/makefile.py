@@ -24,10 +24,10 @@ from hybridcalc.shell.variables import LONGEST_VALUE, Outside
 MOST_LINES = 20_000
 DEEPEST = 20
 """Variables whose values name variables."""
-_LINE = re.compile(r"(?:[^\\\n]|\\[\s\S])*(?:\n|\Z)")
+_LINE = re.compile(r"(?:[^\\\n]|\\\r?\n|\\[\s\S])*(?:\n|\Z)")
 """A line, and those that a backslash joins to it."""
 _CONTINUED = re.compile(r"[ \t]*\\\r?\n[ \t]*")
-_RECIPE_CONTINUED = re.compile(r"(?<=\\\n)\t")
+_RECIPE_CONTINUED = re.compile(r"(?<=\n)\t")
 _MODIFIERS = r"(?:(?:export|override|private)[ \t]+)*"
 _ASSIGNMENT = re.compile(
     rf" *(?P<modifiers>{_MODIFIERS})(?P<name>[A-Za-z_]\w*)[ \t]*(?P<operator>\?|\+|!|:{{1,3}})?=[ \t]*"
@@ -39,7 +39,7 @@ _UNDEFINE = re.compile(r" *(?:override[ \t]+)?undefine[ \t]+([A-Za-z_]\w*)")
 _EXPORT = re.compile(r" *export\b([^=#\n]*)(?:#|\n|\Z)")
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_]\w*)\)|\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_])")
 _PREFIX = re.compile(r"\A\t[@+ \t-]*")
-_PREFIXES = re.compile(r"(?m)(?<!\\\n)^\t[@+ \t-]*")
+_PREFIXES = re.compile(r"(?m)(?<!\\\n)(?<!\\\r\n)^\t[@+ \t-]*")
 _PLAIN = re.compile(r"[\w./:=,+@ -]*")
 """Values that a shell leaves as they are."""
 

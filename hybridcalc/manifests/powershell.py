@@ -13,6 +13,7 @@ small letters, and are not handed on. Left out: functions, what expressions come
 import re
 from collections.abc import Iterator
 
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.windows import Script
 from hybridcalc.shell.source import Text
@@ -63,6 +64,7 @@ class _PowerShell(Script):
     def __init__(self, text: Text) -> None:
         super().__init__(text)
         self.kinds: dict[str, str] = {}
+        self.started: int | None = None
         open_: list[str] = []
         blocks, begin = 0, 0
         for match in _PART.finditer(text.text):
@@ -133,6 +135,8 @@ class _PowerShell(Script):
                 self.put(f"\n{name}+=($({reason}))\n", begin)
             else:
                 self._forget(name, reason, begin)
+            if operator == "=" and re.compile(r"[A-Za-z&]").match(self.text.text, begin, end) is not None:
+                self._statement(begin, end, conditional=conditional)  # what a command says is kept
             return
         held = value["value"] if value is not None else ""
         unclear = not held.startswith(("'", '"')) if kind == "text" else held.startswith("$")
@@ -178,8 +182,15 @@ class _PowerShell(Script):
         """``Start-Process``: its list of arguments is joined by blanks, and read as a command line."""
         text = self.text.text
         self._words(*match.span("file"))
+        if ENGINES.launchers.named.search(match["file"]):
+            self.started = match.start("file")
         listed = _LISTED.match(text, match.end(), end)
         at = listed.end() if listed is not None else match.end()
+        variable = re.compile(r"\$((?:env:)?[A-Za-z_]\w*)\s*(?=\Z|-\w)", re.I).match(text, at, end)
+        if variable is not None:
+            name = variable[1].lower() if ":" not in variable[1] else variable[1][4:].upper()
+            self.put(f" ${{{name}[@]}}\n", match.start())
+            return
         strings = re.compile(rf"({_STRING})\s*(?:(,)\s*|\n\s*)?")
         found: list[tuple[int, int]] = []
         more = True
@@ -249,5 +260,9 @@ class _PowerShell(Script):
 
 
 def read_powershell(text: Text, outside: Outside, beside: object = None) -> Iterator[Deployment]:
-    """Every engine that a .ps1 starts."""
-    yield from _PowerShell(text).launches("powershell", outside)
+    """Every engine that a .ps1 starts. Raises InputError where that is told by arguments that nobody knows."""
+    script = _PowerShell(text)
+    found = list(script.launches("powershell", outside))
+    if not found and script.started is not None:
+        raise text.source.error(text.at(script.started), "the arguments of Start-Process are not known")
+    yield from found

@@ -121,6 +121,9 @@ class _Module:
     def _add(self, name: str, value: ast.expr, conditional: bool, scope: int) -> None:
         """Something is added to a list; in another function, nobody knows whether."""
         elsewhere = scope != self.scopes.get(name, scope)
+        other = self.bound.get(name)
+        if isinstance(other, ast.Name) and other.id != name:  # one list of two names
+            self.added.setdefault(other.id, []).append((value, True))
         self.added.setdefault(name, []).append((value, conditional or elsewhere))
 
     def _change(self, node: ast.AST, conditional: bool, scope: int) -> None:
@@ -151,6 +154,9 @@ class _Module:
 
     def _changed(self, name: str, change: "_Change", scope: int) -> None:
         elsewhere = scope != self.scopes.get(name, scope)
+        other = self.bound.get(name)
+        if isinstance(other, ast.Name) and other.id != name:  # one list of two names
+            self.changes.setdefault(other.id, []).append(change._replace(key=None))
         self.changes.setdefault(name, []).append(change._replace(key=None) if elsewhere else change)
 
     def _after_changes(self, node: ast.Name, held: Any, depth: int) -> Any:

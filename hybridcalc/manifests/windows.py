@@ -119,7 +119,7 @@ class _Batch(Script):
             odd = _ODD.match(text, begin, end)  # a condition that was not understood, or the end of a scope
             for name in self.names if odd is not None and odd[1] is None else ():
                 self.unknown(name, "a_condition", begin, exported=True)
-            for found in _SETS.finditer(text, begin, end) if odd is not None else ():
+            for found in _SETS.finditer(text, begin, end):
                 self.unknown(found[1].upper(), "a_condition", begin, exported=True)
             if re.match(r"set\b", text[begin:end], re.I) is None:
                 self._words(begin, end)

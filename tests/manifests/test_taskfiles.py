@@ -27,6 +27,7 @@ MAKEFILES = {
     "comment": (f"N = 4 # ranks\ns:\n{SERVE} $(N)\n", ["--max-num-seqs 4"]),
     "lines are shells": (f"s:\n\tN=5\n{SERVE} $$N\n", ["--max-num-seqs ?"]),
     "one line": ("s:\n\tN=5; \\\n\tvllm serve org/m --max-num-seqs $$N\n", ["--max-num-seqs 5"]),
+    "ends of lines": (f"N = 4\r\ns:\r\n{SERVE} $(N) \\\r\n\t  --x 1\r\n", ["--max-num-seqs 4 --x 1"]),
     "one shell": (f".ONESHELL:\ns:\n\tN=5\n{SERVE} $$N\n", ["--max-num-seqs 5"]),
     "not exported": (f"N = 4\ns:\n{SERVE} $$N\n", ["--max-num-seqs ?"]),
     "exported": (f"export N = 4\ns:\n{SERVE} $$N\n", ["--max-num-seqs 4"]),
@@ -104,6 +105,10 @@ POWERSHELLS = {
         "Start-Process vllm -ArgumentList @('serve', 'org/m', '--x 4')\n",
         ["--x 4"] * 3,
     ),
+    "started with an array": (
+        "$a = 'serve', 'org/m', '--x', '4'\n$p = Start-Process vllm -ArgumentList $a -PassThru\n", ["--x 4"],
+    ),
+    "kept": ("$p = vllm serve org/m --x 4\n", ["--x 4"]),
     "called": ("& 'vllm' serve org/m `\n  --x 'it' | Tee-Object log\n", ["--x it"]),
     "several at once": (f"$n = 4\n$m, $n = 1, 2\n{RUN} $n\n", ["--max-num-seqs ?"]),
     "quotes in quotes": ("""vllm serve org/m --x "{""a"": 1}" --y 'it''s'\n""", ["--x {\"a\": 1} --y it's"]),
@@ -114,6 +119,12 @@ POWERSHELLS = {
 @pytest.mark.parametrize(("text", "expected"), POWERSHELLS.values(), ids=POWERSHELLS)
 def test_a_script_of_powershell_is_read_statement_by_statement(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert flags(tmp_path, "a.ps1", text) == expected
+
+
+def test_a_process_whose_arguments_nobody_knows_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.ps1").write_text("# it\nStart-Process vllm -ArgumentList $a\n", encoding="utf-8")
+    (trouble,) = read_file(str(tmp_path / "a.ps1"), {}).troubles
+    assert (trouble.line, trouble.message) == (2, "the arguments of Start-Process are not known")
 
 
 PROGRAM = "[program:v]\ncommand=/v/vllm serve org/m --max-num-seqs %(ENV_N)s\n"
@@ -162,6 +173,7 @@ PYTHONS = {
     "updated with what is not known": (f'{MAPPING}k.update(x)\nLLM("org/m", **k)\n', ["org/m ?"]),
     "key deleted": (f'{MAPPING}del k["max_num_seqs"]\nLLM("org/m", **k)\n', ["org/m ?"]),
     "key added to": (f'{MAPPING}k["max_num_seqs"] += 1\nLLM("org/m", **k)\n', ["org/m ?"]),
+    "another name": (f"{LIST}d = c\nd[-1] = '9'\n", ["--x ? ?"]),
     "several at once": ("N = 4\nN, M = 5, 6\nc = ['vllm', 'serve', 'org/m', '--x', str(N)]\n", ["--x ?"]),
     "with": ("N = 4\nwith f() as N:\n    c = ['vllm', 'serve', 'org/m', '--x', str(N)]\n", ["--x ?"]),
 }  # fmt: skip
