@@ -2,7 +2,7 @@
 make findings, each with its reason and source.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from itertools import chain
 from typing import Any, NamedTuple
@@ -66,7 +66,7 @@ class Rule(NamedTuple):
     ``needs``: the figures without which it cannot be judged; ``asks``: the same of one launch, where its flags decide
     it, None where they leave nothing to judge. ``place``: the flags that a finding is about, of which the first that is
     given counts. ``rests_on``: the flags that a finding follows from, None for all. ``choice``: its fix is one of
-    several, left to whoever reads it.
+    several, left to whoever reads it. ``settles``: rules that check leaves out where this one has spoken.
     """
 
     id: str
@@ -80,6 +80,7 @@ class Rule(NamedTuple):
     place: tuple[str, ...] = ()
     rests_on: frozenset[str] | None = None
     choice: bool = False
+    settles: tuple[str, ...] = ()
 
     def needs_of(self, plan: Any) -> Needs | None:
         """The figures it needs of a launch, whose plan is not sized yet; None where there is nothing to judge."""
@@ -96,6 +97,11 @@ def find(rules: Iterable[Rule], plan: Any, known: Iterable[tuple[Finding, ...]] 
     ]
     found += chain.from_iterable(known)
     return tuple(sorted(found, key=lambda finding: -SEVERITIES.index(finding.severity)))
+
+
+def settled(rules: Mapping[str, Rule], found: Iterable[str]) -> frozenset[str]:
+    """The rules that those which were ``found`` leave nothing to say."""
+    return frozenset(chain.from_iterable(rules[rule].settles for rule in found if rule in rules))
 
 
 def at_or_above(findings: tuple[Finding, ...], threshold: str) -> bool:

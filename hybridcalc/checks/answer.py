@@ -15,6 +15,8 @@ from hybridcalc.findings import MEMORY, Finding
 from hybridcalc.hardware import Gpu, find_gpu
 from hybridcalc.units import GIB, parse_bytes
 
+STOPS = " stops the launch"
+"""What a rule does for which every other one waits."""
 Waiting = tuple[tuple[str, tuple[str, ...]], ...]
 """Rules that were not checked, each with the figures it waits for."""
 
@@ -62,7 +64,6 @@ def answer(engine: Engine, model: Architecture, args: Any, known: Known, workloa
         again = any(finding.rule == said.rule for finding in decided.findings)
         return Answer((*decided.findings, *(() if again else (said,))), _behind(said.rule), refused=True)
     told = {finding.rule for finding in decided.findings}
-    told = told.union(*(engine.settles.get(rule, frozenset()) for rule in told))
     more = (finding for finding in plan.findings if finding.rule not in told)
     return Answer((*decided.findings, *more), _still_waiting(decided.waiting, MEMORY, ()), plan)
 
@@ -83,7 +84,7 @@ def _memory(known: Known, card: Gpu | None) -> Memory:
 
 def _behind(rule: str) -> Waiting:
     """What waits where the engine does not even start: every other rule."""
-    return (("all", (f"a launch that {rule} does not stop",)),)
+    return (("all", (f"{rule}{STOPS}",)),)
 
 
 def _still_waiting(waiting: Waiting, figure: str, instead: Sequence[str]) -> Waiting:

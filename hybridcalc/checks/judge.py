@@ -27,7 +27,7 @@ from hybridcalc.checks.words import Words, environment, read, sort_out, values_a
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.errors import HybridcalcError, InputError, NotModelled, printable, with_release
-from hybridcalc.findings import Finding, Rule
+from hybridcalc.findings import Finding, Rule, settled
 from hybridcalc.hardware import gpu_of_label, gpus_in_words, idle_in_words
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.shell.source import Word
@@ -92,7 +92,12 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
             else place_finding(finding, deployment, words.given)
             for finding in answered.findings
         ]
-        findings = [item._replace(finding=_versioned(item.finding, deployment)) for item in findings]
+        told = settled(judged_rules(engine.name), (item.finding.rule for item in findings))
+        findings = [
+            item._replace(finding=_versioned(item.finding, deployment))
+            for item in findings
+            if item.finding.rule not in told
+        ]
         waiting = answered.waiting
         if native is not None:
             findings += _expectations(deployment, native.expect, answered, words)

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from hybridcalc.checks.answer import STOPS
 from hybridcalc.checks.judge import judge
 from hybridcalc.checks.locate import SharedValues
 from hybridcalc.checks.results import Checked, FileResult, Located, order
-from hybridcalc.checks.rules import all_rules
 from hybridcalc.checks.settings import Settings
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import HybridcalcError
@@ -70,13 +70,26 @@ class Report(NamedTuple):
     @property
     def not_checked(self) -> int:
         """Rules that were not checked; where none of an engine's was, all of them."""
-        waiting = [(one.engine, rule) for one in self.checked for rule, _ in one.waiting]
-        sizes = Counter(rule.engine for rule in all_rules().values()) if any(r == "all" for _, r in waiting) else {}
-        return sum(sizes[engine] if rule == "all" else 1 for engine, rule in waiting)
+        return sum(_waiting(one) for one in self.checked)
+
+    @property
+    def stopped(self) -> dict[str, tuple[int, int]]:
+        """Rule -> the launches that it stops, and the rules that were not checked for that."""
+        found: dict[str, tuple[int, int]] = {}
+        for one in self.checked:
+            for need in dict.fromkeys(need for _, needs in one.waiting for need in needs if need.endswith(STOPS)):
+                launches, rules = found.get(need.removesuffix(STOPS), (0, 0))
+                found[need.removesuffix(STOPS)] = launches + 1, rules + _waiting(one)
+        return found
 
     def waiting(self) -> Counter[tuple[str, ...]]:
         """How many rules wait for which figures."""
         return Counter(needs for c in self.checked for _, needs in c.waiting)
+
+
+def _waiting(one: Checked) -> int:
+    """How many rules were not checked on a deployment."""
+    return sum(len(ENGINES[one.engine].rules()) if rule == "all" else 1 for rule, _ in one.waiting)
 
 
 def check_paths(

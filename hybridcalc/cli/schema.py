@@ -11,7 +11,9 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 @app.command("schema")
 def schema_command(
-    command: Annotated[str, typer.Argument(metavar="COMMAND", help="A command that takes --json, for example plan.")],
+    command: Annotated[
+        str | None, typer.Argument(metavar="COMMAND", help="A command that takes --json; without one, all are listed.")
+    ] = None,
 ) -> None:
     """The JSON Schema (draft 2020-12) of what a command prints with --json: every key, its type, unit and meaning.
 
@@ -21,6 +23,9 @@ def schema_command(
 
     from hybridcalc.output.schema import commands, schema_of
 
+    if command is None:
+        typer.echo("\n".join(commands()))
+        return
     if command not in commands():
-        raise InputError(f"{quoted(command)} has no document", fix=f"write one of {', '.join(commands())}")
+        raise InputError(f"{quoted(command)} has no document", fix="`hybridcalc schema` lists those that have one")
     typer.echo(json.dumps(schema_of(command), indent=2))

@@ -15,6 +15,7 @@ from textwrap import wrap
 from rich.console import Console
 from rich.text import Text
 
+from hybridcalc.checks.answer import STOPS
 from hybridcalc.checks.results import Checked, Located, Open
 from hybridcalc.checks.run import Report
 from hybridcalc.errors import printable
@@ -133,13 +134,13 @@ def _deployment(out: Console, one: Checked) -> None:
 
 
 def _summary(out: Console, report: Report, exit_code: int) -> None:
-    out.print(
-        Text(summary_line(report)).append(f"   exit {exit_code}", style="bold" if exit_code else "default"),
-        soft_wrap=True,
-    )
+    first, *more = _wrapped(summary_line(report), out.width - len("   exit 0"))
+    end = Text(f"   exit {exit_code}", style="bold" if exit_code else "default")
+    out.print(Text("\n".join([first, *(terminal.INDENT + line for line in more)])).append(end), soft_wrap=True)
     lines = waiting_lines(report)
     if not report.checked and not report.troubles:
-        lines = [f"nothing in {_number(report.files, 'file')} that was looked through starts an engine known here"]
+        read = f"in {_number(report.files, 'file')} read" if report.files else "there: no file may hold one"
+        lines = [f"no launch of an engine known here {read}"]
     lines += [*listed_lines(report), *assumed_lines(report), *unread_lines(report)]
     for text in lines:
         for line in _wrapped(text, out.width - 2):
@@ -166,16 +167,20 @@ def summary_line(report: Report) -> str:
 
 
 def waiting_lines(report: Report) -> list[str]:
-    """Which figures the rules that were not checked wait for, the most wanted first."""
+    """What stops launches, and which figures the rules that were not checked wait for, the most wanted first."""
     needed: Counter[str] = Counter()
     for one in report.checked:
-        for need in dict.fromkeys(need for _, needs in one.waiting for need in needs):
-            needed[need] += 1
+        wanted = (need for _, needs in one.waiting for need in needs if not need.endswith(STOPS))
+        needed.update(list(dict.fromkeys(wanted)))
+    stopped = [
+        f"{_number(rules, 'rule')} not checked: {rule} stops {'the launch' if count == 1 else f'{count:,} launches'}"
+        for rule, (count, rules) in report.stopped.items()
+    ]
     if not needed:
-        return []
+        return stopped
     shown = [f"{need} ({_number(count, 'deployment')})" for need, count in needed.most_common(MOST_WAITING)]
     more = ", ..." if len(needed) > MOST_WAITING else ""
-    return [f"not checked for want of {', '.join(shown)}{more}"]
+    return [*stopped, f"not checked for want of {', '.join(shown)}{more}"]
 
 
 def listed_lines(report: Report) -> list[str]:

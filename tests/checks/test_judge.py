@@ -410,7 +410,7 @@ def test_slots_that_admit_no_request_are_found_once(tmp_path: Path) -> None:
 def test_a_refusal_says_that_nothing_else_was_checked(tmp_path: Path) -> None:
     checked = check(tmp_path, "vllm serve Qwen/Qwen3.6-35B-A3B --block-size 24 --max-num-seqs 8")
     assert set(found(checked)) == {"HC047"}
-    assert checked.waiting == (("all", ("a launch that HC047 does not stop",)),)
+    assert checked.waiting == (("all", ("HC047 stops the launch",)),)
 
 
 FIGURES = """deployments:
@@ -465,3 +465,12 @@ def test_a_misspelt_keyword_of_a_class_is_found_and_other_keywords_are_not(tmp_p
     (place,) = found(check(tmp_path, call, "serve.py")).values()
     assert place[2] == "--gpu-memory-utilisation is not a flag of vLLM"
     assert place[3] == "write --gpu-memory-utilization"
+
+
+def test_one_report_does_not_contradict_itself(tmp_path: Path) -> None:
+    """Ranks that do not divide the model are not to be asked for; a K that is too small is not one to round down."""
+    service = "services:\n  a:\n    image: vllm/vllm-openai:v0.30.0\n    command: --model qwen3-next-80b-a3b -tp 3\n"
+    gpus = "    deploy: {resources: {reservations: {devices: [{driver: nvidia, count: 4, capabilities: [gpu]}]}}}\n"
+    assert set(found(check(tmp_path, service + gpus, "compose.yaml"))) == {"HC050"}
+    small = "sglang serve qwen3-next-80b-a3b --tp 4 --max-mamba-cache-size 7"
+    assert set(found(check(tmp_path, small, gpu="h100", length=8192))) == {"HC010"}

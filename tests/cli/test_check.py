@@ -61,7 +61,7 @@ def test_exit_codes(here: Path) -> None:
 def test_nothing_to_check_is_said(here: Path) -> None:
     (here / "a.yaml").write_text("a: b\n")
     ran = run("check")
-    said = "nothing in 1 file that was looked through starts an engine known here"
+    said = "no launch of an engine known here in 1 file read"
     assert (ran.code, ran.out) == (0, f"0 deployments   exit 0\n  {said}\n")
 
 

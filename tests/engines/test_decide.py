@@ -12,7 +12,7 @@ from hybridcalc.deployment import Workload, exact_rest
 from hybridcalc.engines.decide import decide
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError, Refusal
-from hybridcalc.findings import LENGTH, MEMORY, PREFIX, WANTED, Finding, Rule
+from hybridcalc.findings import LENGTH, MEMORY, PREFIX, WANTED, Finding, Rule, settled
 
 MODELS = ("kimi-k3", "qwen3-next-80b-a3b", "nemotron-h-8b", "lfm2-1.2b", "glm-5.3-flash", "falcon-h1-34b")
 WORDS = {
@@ -71,7 +71,7 @@ def test_what_is_decided_without_memory_is_found_with_it(data: Any) -> None:
         assert later in waiting or later in found
         return
     told = {finding.rule: finding.message for finding in planned.findings}
-    spared = {later for rule in found for later in engine.settles.get(rule, ())}
+    spared = settled({rule.id: rule for rule in engine.rules()}, found)
     for rule in engine.rules():
         if rule.check is None or rule.id in waiting or rule.id in spared or rule.asks is not None:
             continue

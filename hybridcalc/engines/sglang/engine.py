@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hybridcalc.deployment import Memory
@@ -29,7 +28,6 @@ class Sglang(Engine):
         "arguments", "load", "strategy", "shapes", "ratio", "solve", "tokens", "max_running_requests", "alloc",
     )  # fmt: skip
     indivisible = ("load", "HC009")
-    settles = MappingProxyType({"HC002": frozenset({"HC013", "HC023"})})
 
     def check_options(self, given: Mapping[str, Any]) -> None:
         """As every engine; and the platform."""

@@ -327,7 +327,7 @@ RULES: tuple[Rule, ...] = (
          "Prefix caching of states needs chunked prefill; ReplaySSM fits few classes, backends and modes; MTP drafts "
          "come in multiples of its layers; KDA states are float32 or bfloat16.", "vLLM config/vllm.py"),
     Rule("HC050", "error", "ranks do not divide the model", "Heads, groups and channels are shared out exactly.",
-         "vLLM model_executor/layers/mamba/mamba_utils.py", place=("--tensor-parallel-size",)),
+         "vLLM model_executor/layers/mamba/mamba_utils.py", place=("--tensor-parallel-size",), settles=("HC073",)),
     Rule("HC051", "error", "longer than the model",
          "max_model_len beyond the config's own limit needs VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.", "vLLM config/model.py",
          place=("--max-model-len",)),
