@@ -131,7 +131,8 @@ class View(NamedTuple):
     the arithmetic behind. ``starts`` is false of flags that are refused, ``fix`` is what to write instead. ``memory``
     is where one GPU's memory goes (charts.Part). ``pictures`` are drawn (charts.Picture) when they are asked for, the
     usual one first; ``curve``: the text shows that one in place of the tables, where something draws it. ``play``
-    makes the settings that a page recomputes (play.Play), or None where it cannot.
+    makes the settings that a page recomputes (play.Play), or None where it cannot. ``subject``: what the answer is of,
+    in a line under it.
     """
 
     title: str
@@ -152,6 +153,7 @@ class View(NamedTuple):
     pictures: Mapping[str, Callable[[], Any]] = MappingProxyType({})
     play: Callable[[], Any] | None = None
     curve: bool = False
+    subject: str = ""
 
 
 def suggested(suggestions: Iterable[Suggestion]) -> tuple[Choice, ...]:

@@ -5,15 +5,17 @@ An engine says in its own module `view` what its plans come to (`Facts`); one wi
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.charts import comparison_picture, gpu_parts
+from hybridcalc.engines.checkpoints import checkpoint_of, name_to_load
 from hybridcalc.engines.engine import Answer, Engine
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.steps import BudgetLine, Table, View, suggested
-from hybridcalc.units import format_bytes
+from hybridcalc.units import format_bytes, short_dtype
 
 if TYPE_CHECKING:
     from hybridcalc.engines.charts import Bars, Picture
@@ -93,9 +95,11 @@ def plan_view(engine: Engine, plan: Answer, remarks: Sequence[str] = ()) -> View
     """The whole answer; ``remarks`` are said before the plan's own notes."""
     facts = facts_of(engine)
     unknown = () if plan.workload.lengths else (NEEDS_LENGTH,)
+    headline, meaning = facts.verdict(plan)
     return View(
         f"{plan.model.name} on {engine.title} {plan.version}",
-        *facts.verdict(plan),
+        headline + _ends(plan),
+        meaning,
         figures=tuple(facts.figures(plan)),
         roles=("state", "kv"),
         findings=plan.findings,
@@ -107,7 +111,40 @@ def plan_view(engine: Engine, plan: Answer, remarks: Sequence[str] = ()) -> View
         steps=tuple(plan.steps),
         pictures=plan_pictures(engine, plan),
         play=partial(facts.play, plan),
+        subject=planned(engine, plan),
     )
+
+
+def planned(engine: Engine, plan: Answer) -> str:
+    """What a plan is of, in a line: engine and release, ranks, GPUs, checkpoint and how it is stored."""
+    ranks = {
+        name: getattr(plan.args, engine.renamed.get(f"{name}_size", f"{name}_size"), 1) for name in ("tp", "pp", "dp")
+    }
+    shared = " x ".join(f"{name} {count}" for name, count in ranks.items() if count > 1 or name == "tp")
+    count = engine.ranks(plan.args)
+    gpus = (
+        f"{count} x {plan.rest.gpu.removeprefix('NVIDIA ')}"
+        if plan.rest.gpu
+        else f"{count} GPU{'' if count == 1 else 's'}"
+    )
+    return f"{engine.title} {plan.version}, {shared} on {gpus}, {_stored(plan)}"
+
+
+def _stored(plan: Answer) -> str:
+    """The checkpoint, and how it is quantised, as far as that is known."""
+    stored = None
+    with suppress(HybridcalcError):
+        stored = checkpoint_of(plan.model, getattr(plan.args, "quantization", None))
+    if stored is None:
+        return plan.model.name
+    how = stored.quantization.method if stored.quantization else stored.marked or short_dtype(plan.model.model_dtype)
+    return f"{name_to_load(plan.model)} ({how})"
+
+
+def _ends(plan: Answer) -> str:
+    """The requests over a memory that is an estimate; nothing where they are those of the likely one."""
+    least, most = getattr(plan, "requests_at_ends", (plan.requests, plan.requests))
+    return "" if least == most else f" ({least:,} to {most:,})"
 
 
 def plan_pictures(engine: Engine, plan: Answer, now: str = "as planned") -> Mapping[str, "Callable[[], Picture]"]:

@@ -92,7 +92,7 @@ class _Clean:
 def print_view(view: View, *, explain: bool, out: Console | None = None, draw: Draw | None = None) -> None:
     """The whole answer on stdout; the steps with ``explain``; its curve by ``draw``, else as a table."""
     out = out or console()
-    verdict(out, view.headline, view.meaning, style="bold" if view.starts else TROUBLE)
+    verdict(out, view.headline, view.meaning, style="bold" if view.starts else TROUBLE, subject=view.subject)
     figures(out, view.figures, styles=[STYLES[role] for role in view.roles])
     evidence(out, view.evidence)
     for severity in ("error", "warning"):
@@ -152,14 +152,16 @@ def _drawn(out: Console, view: View, draw: Draw) -> bool:
     return text is not None
 
 
-def verdict(out: Console, headline: str, rest: str = "", *, style: str = "bold") -> None:
-    """The answer in one line, and what it means on the same line or, where it is long, under it."""
+def verdict(out: Console, headline: str, rest: str = "", *, style: str = "bold", subject: str = "") -> None:
+    """The answer in one line, and what it means on the same line or, where it is long, under it; then its subject."""
     line = Text.assemble((headline, style), f"   {rest}" if rest else "")
     if line.cell_len <= out.width:
         out.print(line)
     else:
         out.print(Text(headline, style=style))
         out.print(Padding(Text(rest), (0, 0, 0, len(INDENT))))
+    if subject:
+        out.print(Padding(Text(subject), (0, 0, 0, len(INDENT))))
     out.print()
 
 

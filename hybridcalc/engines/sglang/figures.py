@@ -352,6 +352,17 @@ class Figures:
         return self.concurrency * self.workers
 
     @property
+    def requests_at_ends(self) -> tuple[int, int]:
+        """The least and the most of them over an interval of memory; 0 for an end that does not start."""
+        return self._requests_of(self.low), self._requests_of(self.high)
+
+    def _requests_of(self, end: Sizing) -> int:
+        length = self.workload.mean_length
+        if not end.requests or length is None:
+            return end.requests * self.workers
+        return min(settle("plan", "", self.ready, end, length).requests, end.requests) * self.workers
+
+    @property
     def slot(self) -> Slot:
         """One state slot on a rank of the heaviest pipeline stage."""
         slot = self.ready.slot

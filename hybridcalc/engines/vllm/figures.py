@@ -179,6 +179,13 @@ class Figures:
         return self.concurrency * self.workers
 
     @property
+    def requests_at_ends(self) -> tuple[int, int]:
+        """The least and the most of them over an interval of memory; 0 for an end that does not start."""
+        ends = (self.low, self.high)
+        least, most = (running(self.ready, end, self.workload).requests if end.blocks else 0 for end in ends)
+        return least * self.workers, most * self.workers
+
+    @property
     def slot(self) -> Slot:
         """What the state of one sequence takes in all layers of a GPU, before it is padded to pages."""
         state = self.model.state

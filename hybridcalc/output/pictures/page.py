@@ -78,7 +78,7 @@ def render(view: View) -> str:
 </head>
 <body>
 <header>
-<p class="subject">{escape(view.title)}</p>
+<p class="subject">{escape(view.subject or view.title)}</p>
 <h1>{escape(view.headline)}</h1>
 <p class="lead">{escape(view.meaning)}</p>
 <nav aria-label="Sections"><ul>{links}</ul></nav>
