@@ -290,7 +290,7 @@ class MemoryGiven(NamedTuple):
     ] = None
     gpu: Annotated[
         str | None,
-        _option(MEMORY, "--gpu", metavar="NAME|SIZE", help="GPU, with --weights and the engine's share of memory."),
+        _option(MEMORY, "--gpu", metavar="NAME|SIZE", help="GPU, several as 8xh200: weights and share are computed."),
     ] = None
     weights: Annotated[
         str | None, _option(MEMORY, "--weights", metavar="SIZE", help="Weights on one rank, as a boot log prints them.")

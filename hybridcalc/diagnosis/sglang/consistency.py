@@ -172,7 +172,7 @@ HIGHEST_FRACTION = 0.98
 FEWEST_SLOTS = 8
 """Slots, and as much KV, that a start needs at the very least."""
 _NO_FRACTION, _LESS_WEIGHTS = "no --mem-fraction-static helps", "use smaller weights or more GPUs"
-MORE_MEMORY = "raise --mem-fraction-static, use more GPUs or smaller weights"
+MORE_MEMORY = "raise --mem-fraction-static, or use more GPUs or smaller weights"
 
 
 def _refused_hybrid(boot: Boot, error: Record) -> Finding:
@@ -278,7 +278,7 @@ def _refused_tokens(boot: Boot, error: Record) -> Finding:
     if boot.of("state_pool") or boot.of("capped"):
         fix += ", or lower the state's share: --mamba-full-memory-ratio or --max-mamba-cache-size"
     else:
-        fix += ", more GPUs or smaller weights"
+        fix += ", or use more GPUs or smaller weights"
     return finding("HC122", message, fix)
 
 
