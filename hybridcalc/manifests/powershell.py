@@ -38,7 +38,7 @@ _OTHER_SET = re.compile(
     r"|(?:set|new|remove|clear)-(?:item|content)\s+(?:-path\s+)?[\"']?env:[\\/]?(?P<env>[A-Za-z_]\w*))",
     re.I,
 )
-_PARAMETERS = re.compile(r"\s*(?:\[[^\n]*\]\s*)*param\s*\(", re.I)
+_PARAMETERS = re.compile(r"\s*(?:\[[^\[\]\n]*\]\s*)*param\s*\(", re.I)
 _PARAMETER = re.compile(rf"\$([A-Za-z_]\w*)\s*=\s*({_STRING}|{_NUMBER})(?=\s*[,)])")
 _LOOP = re.compile(r"\s*foreach\s*\(\s*\$([A-Za-z_]\w*)", re.I)
 _VALUE = re.compile(rf"\s*(?P<value>{_STRING}|{_NUMBER}|\$(?:env:)?[A-Za-z_]\w*)\s*\Z", re.I)

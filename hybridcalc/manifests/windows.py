@@ -122,6 +122,7 @@ class _Batch(Script):
             for found in _SETS.finditer(text, begin, end):
                 self.unknown(found[1].upper(), "a_condition", begin, exported=True)
             if re.match(r"set\b", text[begin:end], re.I) is None:
+                self.put("\\" if odd is not None else "", begin)  # no condition of a shell's
                 self._words(begin, end)
             return
         name, rest = match["name"].upper(), match["rest"]
