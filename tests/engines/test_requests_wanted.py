@@ -44,3 +44,11 @@ def test_slots_against_the_limit_beside_them(slots: int, length: str, rule: str,
     ran = run(*SGLANG, *given, "--max-mamba-cache-size", str(slots), "--max-running-requests", "4", "--json")
     assert ran.code == code
     assert {f["rule"] for f in ran.document["findings"]} & {"HC002", "HC023"} == ({rule} if rule else set())
+
+
+def test_a_length_beyond_the_context_gets_no_advice_that_its_refusal_would_follow() -> None:
+    """HC022 stands whatever the pools hold: no suggestion, and none is pointed to."""
+    document = run("plan", "qwen3.5-4b", "--rest", "20GiB", "-L", "2M", "--json").document
+    assert document["suggestions"] == []
+    assert "HC022" in {finding["rule"] for finding in document["findings"]}
+    assert not [finding for finding in document["findings"] if "see the suggestions" in finding["fix"]]

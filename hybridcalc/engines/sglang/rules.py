@@ -134,7 +134,8 @@ def _way_to(plan: Figures, wanted: int, dp: int) -> str:
     most = max(plan.concurrency, plan.balanced.running if plan.balanced is not None else 0) * dp
     if plan.balanced is not None and most >= wanted:
         return Write.flags(plan.balanced.flags)
-    return f"no split of this memory holds more than {most:,}: see the suggestions, or shorten the requests"
+    others = "see the suggestions, or " if plan.suggestions else ""
+    return f"no split of this memory holds more than {most:,}: {others}shorten the requests"
 
 
 def _serves(plan: Figures, wanted: int, args: ServerArgs) -> bool:

@@ -28,8 +28,8 @@ LARGEST_FRACTION = 0.95
 
 
 def suggest(plan: Figures) -> tuple[Suggestion, ...]:
-    """Suggestions for a plan's workload, the safest first; none without a length."""
-    if plan.workload.mean_length is None:
+    """Suggestions for a plan's workload, the safest first; none without a length, and for one beyond the context."""
+    if plan.workload.mean_length is None or plan.workload.longest > plan.ready.context_length:
         return ()
 
     def serve(args: ServerArgs, *, more_gib: float = 0.0) -> Served | None:
