@@ -79,7 +79,7 @@ CASES = {
         "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.\nCurrent value: "
         "self.server_args.mem_fraction_static=0.805\n\nMemory profiling: available_gpu_memory=11.66 GB, "
         "total_gpu_memory=77.80 GB,\nmem_fraction_static=0.81, rest_memory=-3.51 GB\n",
-        "HC122", "-3.51 GiB at --mem-fraction-static 0.805, 11.66 of 77.80", "above 0.85, more GPUs",
+        "HC122", "-3.51 GiB at --mem-fraction-static 0.805, 11.66 of 77.80", "above 0.85, or use more GPUs",
     ),
     "compute buffer": (
         "llama_context: n_ubatch      = 1024\nggml_backend_cuda_buffer_type_alloc_buffer: allocating 1401.75 MiB on "

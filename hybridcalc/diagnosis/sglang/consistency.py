@@ -274,7 +274,7 @@ def _refused_tokens(boot: Boot, error: Record) -> Finding:
     message += f" at --mem-fraction-static {asked.number:g}" if asked is not None else ""
     if free is not None and total is not None and 0 < free.value < total.value:
         message += f", {free.text} of {total.text} GiB are free after the weights"
-        fix = f"--mem-fraction-static above {1 - float(free.value / total.value):.2f}"
+        fix = f"raise --mem-fraction-static above {1 - float(free.value / total.value):.2f}"
     if boot.of("state_pool") or boot.of("capped"):
         fix += ", or lower the state's share: --mamba-full-memory-ratio or --max-mamba-cache-size"
     else:
