@@ -15,7 +15,6 @@ HOME = Path(__file__).resolve().parent.parent / "data" / "cases"
 CASES: list[dict[str, Any]] = yaml.safe_load((HOME / "cases.yaml").read_text(encoding="utf-8"))
 WRONG = """
 table-falls-apart-1
-hc058-advice-1
 estimate-1
 estimate-3
 brk-tie-rounding-1

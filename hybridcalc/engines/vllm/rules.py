@@ -119,10 +119,18 @@ def _fp8_brings_little(plan: Figures) -> Iterator[tuple[str, str]]:
         yield (
             f"fp8 KV makes blocks of {ready.pages.block:,} tokens out of {plain.pages.block:,}, and pages stay at "
             f"{format_bytes(ready.pages.page)}: the state pins them, so only requests of many blocks gain",
-            "--mamba-ssm-cache-dtype bfloat16 shrinks the page; check accuracy first"
-            if any(tensor.dtype == "float32" for tensor in ready.state)
-            else "",
+            _halved_state(plan),
         )
+
+
+def _halved_state(plan: Figures) -> str:
+    """The state's dtype as advice, where a server of it starts and its pages are smaller."""
+    try:
+        halved = prepare(plan.model, replace(plan.args, mamba_ssm_cache_dtype="bfloat16"))
+    except HybridcalcError:
+        return ""
+    smaller = halved.bytes_per_block < plan.ready.bytes_per_block
+    return "--mamba-ssm-cache-dtype bfloat16 shrinks the page; check accuracy first" if smaller else ""
 
 
 def _misleading_concurrency(plan: Figures) -> Iterator[tuple[str, str]]:
