@@ -106,7 +106,7 @@ def shown(rules: Figured, shards: Mapping[int, Shard]) -> dict[str, Any]:
         "budget.draft states.allocated_bytes": own["intermediate_ssm"] + own["intermediate_conv_window"],
         "budget.ReplaySSM rings.allocated_bytes": sum(rings.values()),
         "budget.int8 checkpoints.allocated_bytes": checkpoints,
-        "budget.per-layer-embedding convolutions.allocated_bytes": first.figure("ple_short_conv"),
+        "budget.PLE convolutions.allocated_bytes": first.figure("ple_short_conv"),
         "budget.draft KV.allocated_bytes": first.figure("draft_kv"),
         "budget.request table.allocated_bytes": first.figure("alloc_req_to_token"),
     }

@@ -16,7 +16,7 @@ from hybridcalc.units import GIB
 
 LETTERS = {
     "weights": "W", "state pool": "S", "states": "S", "draft states": "D", "ReplaySSM rings": "R", "KV pool": "K",
-    "KV": "K", "draft KV": "k", "int8 checkpoints": "8", "per-layer-embedding convolutions": "p", "request table": "t",
+    "KV": "K", "draft KV": "k", "int8 checkpoints": "8", "PLE convolutions": "p", "request table": "t",
     "state padding": "/", "padding": "/", "empty layer slots": "-", "free blocks": ".", "null block": "0",
     "not charged": "!", "unused": ".", "headroom": "H", "context": "C", "images": "I",
 }  # fmt: skip

@@ -14,7 +14,6 @@ from command_line import Ran, run
 HOME = Path(__file__).resolve().parent.parent / "data" / "cases"
 CASES: list[dict[str, Any]] = yaml.safe_load((HOME / "cases.yaml").read_text(encoding="utf-8"))
 WRONG = """
-table-falls-apart-1
 estimate-1
 estimate-3
 brk-tie-rounding-1

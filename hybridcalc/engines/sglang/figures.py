@@ -33,7 +33,9 @@ def budget_lines(ready: Prepared, sizing: Sizing, pools: Allocation) -> tuple[Bu
         why = f"{pools.int8.slots:,} + 1 slots of {pools.int8.per_slot:,} B, out of the headroom"
         lines.append(BudgetLine("int8 checkpoints", "state", 0, pools.int8.bytes, why))
     if pools.ple_conv:
-        lines.append(BudgetLine("per-layer-embedding convolutions", "state", 0, pools.ple_conv, "one set a state slot"))
+        lines.append(
+            BudgetLine("PLE convolutions", "state", 0, pools.ple_conv, "of per-layer embeddings, a set a state slot")
+        )
     entries = pools.request_table // 4 // pools.request_rows
     why = f"{pools.request_rows:,} rows x {entries:,} entries, int32"
     lines.append(BudgetLine("request table", "other", 0, pools.request_table, why))
