@@ -289,16 +289,7 @@ class Engine:
         stage, rule = self.indivisible
         if not gpus or not (isinstance(stopped, ShardingError) or getattr(stopped, "rule", "") == rule):
             return None
-        fitting = []
-        for ranks in RANKS_SHARED:
-            try:
-                changed = self.with_options(args, {"tp_size": ranks})
-                self.prepare(model, changed)
-                self.check_ranks(model, changed)
-                self._weights_part(model, changed)
-            except HybridcalcError:
-                continue
-            fitting.append(str(ranks))
+        fitting = self._fitting_ranks(model, args, RANKS_SHARED)
         reason = f"{gpus} GPUs do not share {model.name}"
         return Refusal(reason, stage=stage, rule=rule, fix=f"{', '.join(fitting)} do" if fitting else "")
 
@@ -390,14 +381,22 @@ class Engine:
 
     def _ranks_that_do(self, model: "Architecture", args: Any) -> str:
         """The tensor-parallel sizes that divide the model, with all other arguments as they are; empty for none."""
-        fitting = []
-        for ranks in (1, *RANKS_TRIED):
-            asked = self.with_options(args, {"tp_size": ranks})
-            with suppress(ShardingError, InputError, Refusal):
-                self._weigh(model, asked)
-                self.check_ranks(model, asked)
-                fitting.append(str(ranks))
+        fitting = self._fitting_ranks(model, args, (1, *RANKS_TRIED))
         return f"{', '.join(fitting)} do" if len(fitting) > 1 else f"only --tp {fitting[0]} does" if fitting else ""
+
+    def _fitting_ranks(self, model: "Architecture", args: Any, tried: Sequence[int]) -> list[str]:
+        """Those of the tensor-parallel sizes that divide states, heads and weights."""
+        fitting = []
+        for ranks in tried:
+            asked = self.with_options(args, {"tp_size": ranks})
+            with suppress(HybridcalcError):
+                with suppress(InputError):  # a model that is not planned has weights all the same
+                    self.prepare(model, asked)
+                self.check_ranks(model, asked)
+                with suppress(NotModelled, ConfigError):  # nothing is known of its weights
+                    self._weigh(model, asked)
+                fitting.append(str(ranks))
+        return fitting
 
     def _weigh(self, model: "Architecture", args: Any) -> "Weights":
         from hybridcalc.engines.weights import weigh
