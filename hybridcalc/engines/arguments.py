@@ -56,13 +56,16 @@ class Arguments:
         return made
 
     def given(self) -> dict[str, Any]:
-        """The arguments that differ from their defaults, as plain data: what it takes to ask the same again."""
+        """The arguments that differ from their defaults, as plain data: what it takes to ask the same again.
+
+        Left out is where they were read, which is no argument.
+        """
         names, values, own = _defaults(type(self))
         held = values(self)
         return {
             name: dict(value) if isinstance(value, Mapping) else value
             for name, value, default in compress(zip(names, held, own, strict=True), map(is_not, held, own))
-            if value != default
+            if value != default and name != "command_line"
         }
 
 

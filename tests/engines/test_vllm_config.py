@@ -141,8 +141,16 @@ def test_a_retired_mode_is_refused(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["0.33.0", "0.34.1", None])
-def test_the_newest_release_takes_the_mode_and_runs_another(version: str | None) -> None:
+def test_the_newest_release_takes_the_mode_of_its_class_and_runs_another(version: str | None) -> None:
+    """EngineArgs(mamba_cache_mode="all") starts, as recorded; its command line offers align and none alone."""
     assert prepared(mamba_cache_mode="all", engine_version=version).mode == "align"
+    typed = EngineArgs.from_command("vllm serve nemotron-h-8b --mamba-cache-mode all")
+    with pytest.raises(Refusal, match=r"^vLLM [0-9.]+ has no Mamba cache mode all: ") as caught:
+        prepare(load_model("nemotron-h-8b"), replace(typed, engine_version=version))
+    assert caught.value.rule == "HC042"
+    for mode in ("align", "none"):
+        typed = EngineArgs.from_command(f"vllm serve nemotron-h-8b --mamba-cache-mode {mode}")
+        assert prepare(load_model("nemotron-h-8b"), replace(typed, engine_version=version)).mode == "align"
 
 
 @pytest.mark.parametrize("version", ["0.31.0", "0.31.1", "0.22.1"])

@@ -43,7 +43,7 @@ def from_words(
     for name in ("mamba_backend", "gdn_prefill_backend", "kda_prefill_backend"):
         if name in fields:
             fields[name] = fields[name].lower()
-    return model, EngineArgs(**_speculation(fields), env=env)
+    return model, EngineArgs(**_speculation(fields), env=env, command_line=True)
 
 
 def _speculation(fields: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,8 @@ class EngineArgs(Arguments):
 
     ``max_model_len`` None is the model's own limit, AUTO_FIT the longest that fits. ``prefix_cache_retention_interval``
     None keeps every state, 0 the engine's choice of them. ``num_speculative_tokens`` is the value in
-    ``speculative_config``, where that has one. What is None is the release's and the GPU's default.
+    ``speculative_config``, where that has one. What is None is the release's and the GPU's default. ``command_line``:
+    they were read from a launch line, whose choices may be fewer than what the engine's own class takes.
     """
 
     engine: ClassVar[str] = "vllm"
@@ -85,6 +86,7 @@ class EngineArgs(Arguments):
     gpu_capability: str = "9.0"
     gpu_memory_gib: float | None = None
     draft_layers: int | None = None
+    command_line: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         """Take the draft tokens out of the speculative configuration."""

@@ -43,7 +43,7 @@ PARALLEL_DRAFTERS = ("dflash", "dspark")
 def check_choices(args: EngineArgs, rules: RuleSet) -> None:
     """Raise Refusal for a value that the release's own arguments do not take: a cache mode, the dtype of a state."""
     version = args.engine_version or rules.version
-    if rules.mode_all_refused:
+    if rules.mode_all_refused or args.command_line:
         check_mode_all(args, rules)
     for flag, dtype in (
         ("--mamba-cache-dtype", args.mamba_cache_dtype),

@@ -61,6 +61,7 @@ ELSEWHERE = (
     Flag("gpu_capability", ("--gpu-capability",), "str"),
     Flag("gpu_memory_gib", ("--gpu",), "float", 0, 2**20),
     Flag("draft_layers", ("--draft-layers",), "int", 0, 1024),
+    Flag("command_line", ("--",), "switch"),
     Flag("num_speculative_tokens", ("--spec-tokens",), "int", 0, MOST_DRAFTS),
     Flag("dtype", ("--dtype",), "str", choices=STATE_DTYPES),
 )

@@ -313,8 +313,9 @@ RULES: tuple[Rule, ...] = (
          "A request of max_model_len holds a fixed number of blocks for its states and ceil(L / block) for its KV; one "
          "block more is never handed out.", PLANNING, needs=(MEMORY,), place=("--max-model-len",)),
     Rule("HC042", "error", "cache mode retired",
-         "0.32 takes no mode all, which 0.31 was the last to run; 0.33 ignores the flag.",
-         "vLLM config/cache.py", place=("--mamba-cache-mode",)),
+         "0.31 was the last release to run mode all. The command line of later ones has no such choice; the class "
+         "EngineArgs of 0.33 takes it and runs align.", "vLLM config/cache.py, engine/arg_utils.py",
+         place=("--mamba-cache-mode",)),
     Rule("HC043", "error", "model class unknown to the version", "Releases gain classes and lose them.",
          "vLLM model_executor/models/registry.py"),
     Rule("HC044", "error", "max_num_seqs exceeds the blocks",
