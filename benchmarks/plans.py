@@ -1,6 +1,6 @@
 """How many exact plans a second does one core make, and what do the stages cost?
 
-    python benchmarks/plans.py [--rounds 7] [--least 20000] [--most 6]
+    python benchmarks/plans.py [--rounds 7] [--least 20000] [--most 5]
 
 A point of a sweep over memory, ratio or limits costs `size`; a point that changes shapes costs `prepare` too, and the
 tensors are only laid out (`allocation`) for a plan that is shown. Each stage is timed in turn, the least of all rounds
@@ -87,7 +87,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--least", type=int, default=20_000, help="sizings a second")
-    parser.add_argument("--most", type=float, default=6.0, help="times json.dumps of a document that its plan takes")
+    parser.add_argument("--most", type=float, default=5.0, help="times json.dumps of a document that its plan takes")
     options = parser.parse_args()
     timed = stages()
     least = dict.fromkeys(timed, float("inf"))

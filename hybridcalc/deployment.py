@@ -44,6 +44,8 @@ class Workload(NamedTuple):
     @property
     def mean_length(self) -> Fraction | None:
         """Tokens a request holds on average; None when no length is given."""
+        if not self.lengths:
+            return None
         requests = sum(count for _, count in self.lengths)
         return Fraction(sum(tokens * count for tokens, count in self.lengths), requests) if requests else None
 

@@ -5,11 +5,11 @@ as it is read (shell/flags.py); here arguments from Python or from a saved plan 
 the planner's business. Arguments at their defaults cost next to nothing, since every plan passes here.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib import import_module
-from itertools import compress
+from itertools import compress, count
 from operator import attrgetter, is_not
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
@@ -62,10 +62,11 @@ class Arguments:
         """
         names, values, own = _defaults(type(self))
         held = values(self)
+        found = ((names[at], held[at]) for at in _changed(held, own) if held[at] != own[at])
         return {
             name: dict(value) if isinstance(value, Mapping) else value
-            for name, value, default in compress(zip(names, held, own, strict=True), map(is_not, held, own))
-            if value != default and name != "command_line"
+            for name, value in found
+            if name != "command_line"
         }
 
 
@@ -92,9 +93,8 @@ class Bounds:
     def check(self, args: Any) -> None:
         """Raise InputError for an argument whose type, bound or choice the command line would refuse."""
         values = self._values(args)
-        for name, value, own in compress(
-            zip(self.names, values, self._own, strict=True), map(is_not, values, self._own)
-        ):
+        for at in _changed(values, self._own):
+            name, value, own = self.names[at], values[at], self._own[at]
             if (value is None and name in self._optional) or (type(value) is type(own) and value == own):
                 continue
             flag = self.flags[name]
@@ -116,6 +116,11 @@ class Bounds:
 
 ELSEWHERE = ("env", "engine_version")
 """Arguments that no flag sets."""
+
+
+def _changed(values: tuple[Any, ...], own: tuple[Any, ...]) -> Iterator[int]:
+    """Where values are not their defaults themselves: nearly all are, and those cost nothing more."""
+    return compress(count(), map(is_not, values, own))
 
 
 _KNOWN: dict[type[Arguments], tuple[tuple[str, ...], Any, tuple[Any, ...]]] = {}

@@ -5,7 +5,7 @@ As a config.json or the hf_quant_config.json beside it says, as a preset lists i
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture, Config
 from hybridcalc.architecture.presets import shipped_checkpoints
@@ -75,9 +75,11 @@ def name_to_load(model: Architecture) -> str:
     """What a launch line calls the model: the folder or checkpoint that was asked for, else that of its preset."""
     if model.config is not None:
         return model.asked or model.hf_id or model.name
-    stored = _released(model)
-    short = "/" not in stored.name and not stored.marked
-    return model.hf_id or model.name if short else stored.name
+    listed = _listed(model)
+    name = listed["id"] if listed is not None else model.asked or model.hf_id or model.name
+    if "/" in name or (listed is None and _mark(model)):
+        return name
+    return model.hf_id or model.name
 
 
 def kv_cache_said(model: Architecture) -> str | None:
@@ -110,43 +112,44 @@ def _own(model: Architecture, config: Config) -> Stored:
     return Stored(model.name, found, f"{source}, {sizes.source}", sizes.bytes, sizes.parameters, marked=marked)
 
 
-def _released(model: Architecture) -> Stored:
-    """A checkpoint of a preset: that of the name which was asked for, else the model's own."""
+def _listed(model: Architecture) -> dict[str, Any] | None:
+    """The checkpoint that a preset lists of the name which was asked for, else the model's own; None for no such."""
+    wanted = (model.hf_id or "").lower() if _is_own(model) else model.asked.lower()
+    bare = None if "/" in wanted else wanted
+    for each in shipped_checkpoints(model.name):
+        name = each["id"].lower()
+        if name == wanted or name.rpartition("/")[2] == bare:
+            return each
+    return None
+
+
+def _is_own(model: Architecture) -> bool:
+    """Whether a preset was asked for by a name of the model itself, or by none."""
     asked = model.asked.lower()
-    own = {model.name.lower(), (model.hf_id or "").lower(), ""}
-    listed = shipped_checkpoints(model.name)
-    wanted = (model.hf_id or "").lower() if asked in own else asked
-    bare = wanted.rpartition("/")[2]
-    for each in listed:
-        if each["id"].lower() == wanted or ("/" not in wanted and each["id"].lower().rpartition("/")[2] == bare):
-            given = each.get("quantization")
-            found = _read({"quantization_config": given}) if given else None
-            scale = 2 if each.get("scale_dtype") == "bfloat16" else None
-            return Stored(
-                each["id"], found, f"preset {model.name}, closed form", each.get("bytes"), each.get("parameters"), scale
-            )
-    published = next((each.get("parameters") for each in listed if "quantization" not in each), None)
-    marked = "" if asked in own else _marked(asked)
-    if marked in ("bf16", ""):
-        marked = ""
-    return Stored(
-        model.asked or model.hf_id or model.name,
-        None,
-        f"preset {model.name}, closed form",
-        None,
-        published,
-        None,
-        marked,
-    )
+    return not asked or asked == model.name.lower() or asked == (model.hf_id or "").lower()
 
 
-def _read(config: dict[str, object]) -> "Quantization | None":
-    from hybridcalc.architecture.quantization import read_quantization
-
-    return read_quantization(config)
-
-
-def _marked(name: str) -> str:
+def _mark(model: Architecture) -> str:
+    """What the name that was asked for says of quantisation, where it is no name of the model itself."""
+    if _is_own(model):
+        return ""
     from hybridcalc.architecture.quantization import quantized_by_name
 
-    return quantized_by_name(name)
+    marked = quantized_by_name(model.asked.lower())
+    return "" if marked == "bf16" else marked
+
+
+def _released(model: Architecture) -> Stored:
+    """A checkpoint of a preset: that of the name which was asked for, else the model's own."""
+    listed, source = _listed(model), f"preset {model.name}, closed form"
+    if listed is None:
+        others = (each.get("parameters") for each in shipped_checkpoints(model.name) if "quantization" not in each)
+        name = model.asked or model.hf_id or model.name
+        return Stored(name, None, source, parameters=next(others, None), marked=_mark(model))
+    found = None
+    if listed.get("quantization"):
+        from hybridcalc.architecture.quantization import read_quantization
+
+        found = read_quantization({"quantization_config": listed["quantization"]})
+    scale = 2 if listed.get("scale_dtype") == "bfloat16" else None
+    return Stored(listed["id"], found, source, listed.get("bytes"), listed.get("parameters"), scale)

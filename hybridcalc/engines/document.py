@@ -94,13 +94,13 @@ class Documented(Answer, Protocol):
 
 def plan_document(plan: Documented) -> dict[str, Any]:
     """The whole document of a plan that starts."""
-    figures = plan.engine_figures
+    figures, engine = plan.engine_figures, ENGINES[plan.engine]
     return {
-        **_head(ENGINES[plan.engine], plan.model, plan.args, plan.version),
+        **_head(engine, plan.model, plan.args, plan.version),
         "starts": True,
         "refusal": None,
         **common_figures(plan),
-        "memory": _memory(ENGINES[plan.engine], plan.args, plan.rest),
+        "memory": _memory(engine, plan.args, plan.rest),
         "intervals": {} if plan.rest.exact else plan.intervals,
         "budget": [line.to_dict() for line in plan.budget],
         "findings": [finding.to_dict() for finding in plan.findings],

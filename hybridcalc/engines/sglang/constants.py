@@ -140,7 +140,7 @@ ARCHITECTURES_WITHOUT_RADIX = frozenset({
 def model_notes(model: Architecture, args: ServerArgs, workload: Workload, *, draft_kv: int) -> list[str]:
     """Notes in the order a reader needs them; empty where there is nothing to say."""
     notes = [model.reading] if model.reading else []
-    if model.architecture not in LISTED_CLASSES | ARCHITECTURES_WITHOUT_RADIX:
+    if model.architecture not in LISTED_CLASSES and model.architecture not in ARCHITECTURES_WITHOUT_RADIX:
         notes.append(f"SGLang has no class for {model.architecture}: these figures follow from its geometry alone")
     if model.confidence == "second-hand":
         notes.append(f"geometry is second-hand: {model.source}")

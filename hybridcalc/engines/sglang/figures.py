@@ -298,7 +298,8 @@ class Figures:
     def marginal_bytes_per_token(self) -> Fraction:
         """Bytes each further token of a request takes on a rank of the heaviest stage, the draft model's row whole."""
         cell = max(self.ready.cells, key=lambda cell: cell.bytes)
-        return Fraction(cell.bytes - cell.draft_bytes, self.args.dcp_size) + draft_row_bytes(cell, self.args)
+        dcp = self.args.dcp_size
+        return Fraction(cell.bytes - cell.draft_bytes + dcp * draft_row_bytes(cell, self.args), dcp)
 
     @cached_property
     def capacity(self) -> Setting:
@@ -328,7 +329,7 @@ class Figures:
         """Every buffer, charged and allocated."""
         return budget_lines(self.ready, self.sizing, self.pools)
 
-    @cached_property
+    @property
     def uncharged_bytes(self) -> int:
         """Bytes the buffers take beyond what was charged for them."""
         return uncharged_bytes(self.budget)
@@ -407,7 +408,7 @@ class Figures:
         """Flags that serve the workload better, the most gain first."""
         raise NotImplementedError
 
-    @cached_property
+    @property
     def log_lines(self) -> list[str]:
         """The lines about pools that the boot will print."""
         return log_lines(self.ready, self.sizing, self.pools)

@@ -18,7 +18,7 @@ from hybridcalc.architecture.kv import LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs, is_set
 from hybridcalc.engines.sglang.pools import request_limit
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
-from hybridcalc.engines.sglang.strategy import choose_strategy, with_defaults
+from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, with_defaults
 
 NO_GPU = 0.95
 BY_MEMORY = (
@@ -207,6 +207,11 @@ def resolve(model: Architecture, args: ServerArgs) -> dict[str, Any]:
     """
     rules, _ = rules_for(args.engine_version)
     args = with_defaults(model, args, rules)
+    return settled_arguments(model, args, rules, choose_strategy(model, args, rules) if model.state else None)
+
+
+def settled_arguments(model: Architecture, args: ServerArgs, rules: RuleSet, choice: Choice | None) -> dict[str, Any]:
+    """The same of arguments with their defaults, and of the strategy that was chosen for a model with states."""
     found: dict[str, Any] = {
         "mem_fraction_static": args.mem_fraction_static,
         "chunked_prefill_size": args.chunked_prefill_size,
@@ -217,8 +222,7 @@ def resolve(model: Architecture, args: ServerArgs) -> dict[str, Any]:
         "swa_full_tokens_ratio": args.window_ratio,
         "disable_radix_cache": not args.radix_cache,
     }
-    if model.state is not None:
-        choice = choose_strategy(model, args, rules)
+    if choice is not None:
         found |= {"mamba_radix_cache_strategy": choice.strategy, "disable_overlap_schedule": not choice.overlap}
     if args.gpu_memory_mib is not None:
         settled = settle_fraction(model, args, args.gpu_memory_mib)

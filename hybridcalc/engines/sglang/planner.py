@@ -95,17 +95,22 @@ def prepare(model: Architecture, args: ServerArgs) -> Prepared:
 
     What calls in a row share is kept: a search, a sweep over memory or limits, and whoever asks again.
     """
+    last = _LAST.get(0)
+    if last is not None and last[2].typed is args and last[0] is model and last[1][1] == tuple(args.env.items()):
+        return last[2]  # of another memory
     check_arguments(args)
     check_together(args)
-    shape = (*_shape(args), *args.env.items())
-    last = _LAST.get(0)
+    shape = _shape(args), tuple(args.env.items())
     if last is None or last[0] is not model or last[1] != shape:
-        last = _LAST[0] = model, shape, _prepare(model, args)
-    return last[2]._replace(args=with_defaults(model, args, last[2].rules), typed=args)
+        ready = _prepare(model, args)
+    else:
+        ready = last[2]._replace(args=with_defaults(model, args, last[2].rules), typed=args)
+    _LAST[0] = model, shape, ready
+    return ready
 
 
-_LAST: dict[int, tuple[Architecture, tuple[Any, ...], Prepared]] = {}
-"""What was prepared last, and for what."""
+_LAST: dict[int, tuple[Architecture, tuple[tuple[Any, ...], tuple[Any, ...]], Prepared]] = {}
+"""What was prepared last, and for what: arguments by value, and switches."""
 
 
 def _prepare(model: Architecture, args: ServerArgs) -> Prepared:

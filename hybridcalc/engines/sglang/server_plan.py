@@ -83,14 +83,14 @@ class Plan(Figures):
             }
         )
 
-    @cached_property
+    @property
     def _settled(self) -> dict[str, Any]:
         """What start-up settled of the arguments, as far as it is known."""
-        from hybridcalc.engines.sglang.fraction import SETTLED, resolve
+        from hybridcalc.engines.sglang.fraction import SETTLED, settled_arguments
 
-        found = resolve(self.model, self.args) | {
-            "mem_fraction_static": self.rest.fraction or self.args.mem_fraction_static
-        }
+        ready = self.ready
+        found = settled_arguments(self.model, ready.args, ready.rules, ready.choice)
+        found["mem_fraction_static"] = self.rest.fraction or self.args.mem_fraction_static
         return {name: found[name] for name in SETTLED if found.get(name) is not None}
 
     @property

@@ -65,7 +65,9 @@ SHARDED_OVER_ALL_RANKS = frozenset(
 
 
 class StateSlot(NamedTuple):
-    """One state slot on one rank: shapes of one layer in elements, dtypes, and bytes over all recurrent layers."""
+    """One state slot on one rank: shapes of one layer in elements, dtypes, bytes of its convolution windows and of its
+    temporal state, and the same over all recurrent layers.
+    """
 
     layers: int
     shapes: StateShapes
@@ -74,16 +76,8 @@ class StateSlot(NamedTuple):
     conv_dtype: str
     ssm_dtype: str
     ssm_dtype_reason: str
-
-    @property
-    def conv_bytes_per_layer(self) -> int:
-        """Bytes of one layer's convolution windows."""
-        return self.shapes.conv_elements * DTYPE_BYTES[self.conv_dtype]
-
-    @property
-    def ssm_bytes_per_layer(self) -> int:
-        """Bytes of one layer's temporal state."""
-        return self.shapes.temporal_elements * DTYPE_BYTES[self.ssm_dtype]
+    conv_bytes_per_layer: int
+    ssm_bytes_per_layer: int
 
     @property
     def conv_bytes(self) -> int:
@@ -98,7 +92,7 @@ class StateSlot(NamedTuple):
     @property
     def bytes(self) -> int:
         """Bytes of a slot."""
-        return self.conv_bytes + self.ssm_bytes
+        return self.layers * (self.conv_bytes_per_layer + self.ssm_bytes_per_layer)
 
 
 def slot_parts(slot: StateSlot) -> str:
@@ -126,6 +120,8 @@ def state_slot(model: Architecture, args: ServerArgs) -> StateSlot:
         conv_dtype=conv_dtype,
         ssm_dtype=ssm_dtype,
         ssm_dtype_reason=reason,
+        conv_bytes_per_layer=shapes.conv_elements * DTYPE_BYTES[conv_dtype],
+        ssm_bytes_per_layer=shapes.temporal_elements * DTYPE_BYTES[ssm_dtype],
     )
     if not slot.bytes:
         raise InputError(
