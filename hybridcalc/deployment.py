@@ -113,6 +113,7 @@ class Rest(NamedTuple):
     ``gpu`` and ``total_gib`` name the GPU, where it is known, ``parts`` what its memory goes to, each with its bounds,
     ``fraction`` the engine's share of it, where that was not given but settled. ``again``: other arguments of the same
     engine -> the memory that they leave on that GPU; None where the memory is said and stays what it is.
+    ``undecided``: why the least that it may be refuses the start, which the likely memory allows.
     """
 
     likely_gib: float
@@ -127,6 +128,17 @@ class Rest(NamedTuple):
     parts: tuple[MemoryPart, ...] = ()
     fraction: float | None = None
     again: "Callable[[Any], Rest] | None" = None
+    undecided: "tuple[Finding, ...]" = ()
+
+    def start_of(self, least: str, most: str) -> str:
+        """What a start takes that one end of the estimate allows and the other does not: "1.50 GiB beside, not with
+        6.00". The ends are named low, likely or high, of what is beside the caches.
+        """
+        estimate = max(self.parts, key=lambda part: part.high - part.low, default=None)
+        if estimate is not None and estimate.low < estimate.high:
+            return f"{getattr(estimate, least):.2f} GiB {estimate.name}, not with {getattr(estimate, most):.2f}"
+        left = {"low": self.high_gib, "likely": self.likely_gib, "high": self.low_gib}
+        return f"{left[least]:.2f} GiB for the caches, not with {left[most]:.2f}"
 
     def left_gib(self, args: Any, more_gib: float = 0.0) -> float:
         """The likely memory that ``args`` leave; where that does not follow from them, this one and ``more_gib``."""

@@ -201,7 +201,7 @@ def _compare(engine: Engine, sides: list[Side], asked_for: answers.Wanted) -> No
         partial(comparison_view, engine, title, plans),
         lambda: {"compare": [{"flags": side.flags} | _document(engine, side) for side in sides]},
     )
-    if started < len(sides) or not any(serves(plan) for plan in plans_made):
+    if started < len(sides) or not any(serves(plan) and not plan.rest.undecided for plan in plans_made):
         raise typer.Exit(1)
 
 

@@ -446,15 +446,15 @@ class Engine:
         """What start-up settles before memory counts. Raises Refusal."""
         return self.part("planner").prepare(model, args)
 
-    def _starts(self, model: "Architecture", args: Any, rest: "Rest", workload: "Workload") -> bool:
-        """Whether the most that an estimated memory may be is enough."""
+    def _refused_with(self, model: "Architecture", args: Any, gib: float, workload: "Workload") -> Refusal | None:
+        """Why it would not start with exactly that memory; None where it would."""
         from hybridcalc.deployment import exact_rest
 
         try:
-            self.part("server_plan").plan(model, args, rest=exact_rest(rest.high_gib), workload=workload)
-        except Refusal:
-            return False
-        return True
+            self.part("server_plan").plan(model, args, rest=exact_rest(gib), workload=workload)
+        except Refusal as refusal:
+            return refusal
+        return None
 
     def attention_ranks(self, args: Any) -> int:
         """Ranks that share the heads of one attention layer."""
@@ -473,28 +473,24 @@ class Engine:
             raise Refusal(f"--tp {ranks} does not divide {uneven}", stage=stage, rule=rule, fix=fix)
 
     def plan(self, model: "Architecture", args: Any, rest: "Rest", workload: "Workload") -> Answer:
-        """The whole plan. Raises Refusal for what does not start."""
+        """The whole plan. Raises Refusal for what does not start with the likely memory.
+
+        A start that an estimated memory leaves open is undecided and says so: in the refusal, or where the likely
+        memory is enough in a finding of the rule that would refuse it, an error as that is.
+        """
+        from hybridcalc.findings import Finding
+
         planned = self.part("server_plan").plan
+        if not rest.exact:
+            refused = self._refused_with(model, args, rest.low_gib, workload)
+            if refused is not None:
+                rest = rest._replace(undecided=(Finding.of(_undecided(refused, rest.start_of("likely", "high"))),))
         try:
             found = cast(Answer, planned(model, args, rest=rest, workload=workload))
         except Refusal as refusal:
-            if rest.exact or not self._starts(model, args, rest, workload):
+            if rest.exact or self._refused_with(model, args, rest.high_gib, workload) is not None:
                 raise
-            estimate = max(rest.parts, key=lambda part: part.high - part.low, default=None)
-            said = f"{rest.high_gib:.2f} GiB for the caches, not with {rest.likely_gib:.2f}"
-            if estimate is not None and estimate.low < estimate.high:
-                said = f"{estimate.low:.2f} GiB {estimate.name}, not with {estimate.likely:.2f}"
-            reason = f"{refusal.reason}; undecided: it starts with {said}"
-            open_one = Refusal(
-                reason,
-                stage=refusal.stage,
-                rule=refusal.rule,
-                fix=refusal.fix,
-                flag=refusal.flag,
-                release=refusal.release,
-            )
-            open_one.outputs = refusal.outputs
-            raise open_one from None
+            raise _undecided(refusal, rest.start_of("low", "likely")) from None
         self.check_ranks(model, args)  # what a start-up refuses before is said as it says it
         return found
 
@@ -534,6 +530,15 @@ class Engine:
     def crossover(self) -> "Compare | None":
         """Crossovers of a model, with itself and with a baseline; None where they are not known."""
         return cast("Compare", self.part("crossover").compare) if self.offers("crossover") else None
+
+
+def _undecided(refusal: Refusal, start: str) -> Refusal:
+    """A refusal that another memory within the estimate would not give."""
+    said = f"{refusal.reason}; undecided by the estimate of memory: it starts with {start}"
+    about = {name: getattr(refusal, name) for name in ("stage", "rule", "fix", "flag", "release")}
+    open_one = Refusal(said, **about)
+    open_one.outputs = refusal.outputs
+    return open_one
 
 
 class Starter(NamedTuple):

@@ -214,7 +214,12 @@ def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answe
     """Plans side by side, the first as given: the same rows, and what changes."""
     facts = facts_of(engine)
     started = [(flags, plan) for flags, plan in sides if not isinstance(plan, Refusal)]
-    columns = [{"starts": "no"} if isinstance(p, Refusal) else {"starts": "yes"} | facts.cells(p) for _, p in sides]
+    columns = [
+        {"starts": "no"}
+        if isinstance(p, Refusal)
+        else {"starts": "undecided" if p.rest.undecided else "yes"} | facts.cells(p)
+        for _, p in sides
+    ]
     letters = [f"with {number}" for number in range(1, len(sides))] if len(sides) > 2 else ["with"]
     labels = ("as given", *letters)
     rows = tuple(

@@ -14,11 +14,7 @@ from command_line import Ran, run
 HOME = Path(__file__).resolve().parent.parent / "data" / "cases"
 CASES: list[dict[str, Any]] = yaml.safe_load((HOME / "cases.yaml").read_text(encoding="utf-8"))
 WRONG = """
-estimate-1
-estimate-3
-brk-tie-rounding-1
 new-reuse-memory-1
-new-fix-interval-1
 new-dense-sglang-1
 vllm-right-1
 brk-sweep-refusal-1

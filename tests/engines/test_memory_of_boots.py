@@ -75,12 +75,12 @@ def test_what_vllm_keeps_beside_lies_in_its_interval() -> None:
     assert median(width for _, width, _ in found.values()) <= 2.2
 
 
-def test_a_bound_is_never_wider_than_that_of_its_class() -> None:
-    """Flags can only narrow it."""
-    for total, tp in ((23.5, 1), (139.8, 8)):
+def test_only_sampling_makes_a_bound_wider_than_that_of_its_class() -> None:
+    """Flags narrow it, but for sequences that its boots did not have: 1,024 sample in 5.51 GiB, 4.11 more than 1.4."""
+    for total, tp, more in ((23.5, 1, {1024: 38 * 1024 * 151_936 / 2**30 - 1.4}), (139.8, 8, {})):
         card = Gpu(total, "a card", "9.0", total, linked=total > 70)
         for seqs in (4, 64, 1024):
             args = vllm.EngineArgs(tensor_parallel_size=tp, max_num_seqs=seqs, max_num_batched_tokens=8192)
             part = beside(card, MODEL, args)[0]
             low, _, high = CLASSES[kind_of(card, args)]
-            assert low <= part.low <= part.likely <= part.high <= high
+            assert low <= part.low <= part.likely <= part.high <= high + more.get(seqs, 0)

@@ -211,10 +211,23 @@ def test_a_memory_that_is_no_whole_number_of_bytes_is_an_input_error(value: Any)
         vllm.plan(load_model(NEMOTRON), EngineArgs(), available_bytes=value)
 
 
-def test_an_end_that_does_not_start_is_said() -> None:
-    plan = planned(rest=Rest(40.0, 0.1, 41.0, "an estimate"))
-    assert plan.low.blocks == 0
-    assert plan.notes[-1] == "at the low end of this memory the server does not start"
+@pytest.mark.parametrize(
+    ("low", "flags", "rule", "fix"),
+    [
+        (0.1, {}, "HC041", "no length fits: more memory"),
+        (1.0, {"max_num_seqs": 1024}, "HC044", "write --max-num-seqs 63"),
+    ],
+)
+def test_an_end_that_does_not_start_is_an_error_of_the_rule_that_refuses_it(
+    low: float, flags: dict[str, Any], rule: str, fix: str
+) -> None:
+    """40 GiB start and the least that the estimate leaves does not: no answer of yes is given for both."""
+    args = EngineArgs(max_model_len=8192, **flags)
+    plan = ENGINES["vllm"].plan(load_model(NEMOTRON), args, Rest(40.0, low, 41.0, "an estimate"), Workload())
+    (found,) = [one for one in plan.findings if one.severity == "error"]
+    assert (found.rule, found.fix) == (rule, fix)
+    ending = f"; undecided by the estimate of memory: it starts with 40.00 GiB for the caches, not with {low:.2f}"
+    assert found.message.endswith(ending)
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,14 @@ def balance_log(
     rules, _ = rules_for(args.engine_version)
     exact = architecture_constants(model, args, rules)
     problems = mismatches(exact_sizes(exact), state, kv, args)
-    findings.append(_mismatch(problems, model, state, kv, args, rules) if problems else _agreement(exact, state, kv))
     constants = measured if problems else None
     answer = balance_model(model, args, workload, rest_gib=rest_gib, observed=observed, constants=constants)
+    if problems:
+        findings.append(_mismatch(problems, model, state, kv, args, rules))
+    else:
+        printed = answer if measured is None else balance_model(model, args, workload, constants=measured)
+        ours, rounded = (f"{float(one.ratio):.2f}" for one in (answer, printed))
+        findings.append(_agreement(exact, state, kv, "" if rounded == ours else rounded))
     return answer, tuple(findings)
 
 
@@ -146,11 +151,13 @@ def _boot_findings(count: int, used: Boot) -> Iterator[Finding]:
             yield finding("HC103", f"ranks differ in their {kind} pools: the first one printed is used")
 
 
-def _agreement(exact: Constants, state: Record, kv: Record | None) -> Finding:
+def _agreement(exact: Constants, state: Record, kv: Record | None, rounded: str) -> Finding:
+    """That the model's sizes round to the printed ones, and the r* that those would give, where it is another."""
     parts = [f"{(state.count('slots') or 0) + 1:,} slots x {int(exact.state_bytes):,} B"]
     if kv is not None:
         parts.append(f"{kv.count('tokens'):,} tokens x {int(exact.kv_bytes_per_token):,} B")
-    return finding("HC100", f"the log matches the model: {' and '.join(parts)} give the printed sizes")
+    text = f"the log matches the model: {' and '.join(parts)} give the printed sizes"
+    return finding("HC100", f"{text}, which are rounded: r* of them is {rounded}" if rounded else text)
 
 
 def _mismatch(

@@ -41,7 +41,7 @@ class Plan(Figures):
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Traps this configuration walks into."""
-        return find(RULES, self, (part.findings for part in self.rest.parts))
+        return find(RULES, self, (self.rest.undecided, *(part.findings for part in self.rest.parts)))
 
     @cached_property
     def suggestions(self) -> tuple[Suggestion, ...]:
@@ -52,8 +52,8 @@ class Plan(Figures):
     def notes(self) -> list[str]:
         """Limits of what is known, and flags that do nothing."""
         notes = model_notes(self.model, self.args, self.workload, draft_kv=self.ready.cells[0].draft_bytes)
-        if not self.low.requests or not self.high.requests:
-            notes.append("at one end of this memory, known to two decimals only, the server does not start")
+        if not self.high.requests:
+            notes.append("at the high end of this memory, known to two decimals only, the server does not start")
         if self.unified:
             pool = format_bytes(unified_bytes(self.ready, self.sizing))
             notes.append(f"unified memory: slots and KV share {pool}; the split shown is where it starts")

@@ -223,7 +223,7 @@ class Plan(Figures):
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Traps this configuration walks into."""
-        return find(RULES, self, (part.findings for part in self.rest.parts))
+        return find(RULES, self, (self.rest.undecided, *(part.findings for part in self.rest.parts)))
 
     @cached_property
     def suggestions(self) -> tuple[Suggestion, ...]:
@@ -241,14 +241,7 @@ class Plan(Figures):
     @property
     def notes(self) -> list[str]:
         """Limits of what is known, and flags that do nothing."""
-        notes = plan_notes(self)
-        if not self.low.blocks:
-            notes.append("at the low end of this memory the server does not start")
-        elif self.ready.seqs_checked and self.args.seqs > self.low.blocks:
-            notes.append(
-                f"at the low end of this memory max_num_seqs {self.args.seqs:,} is refused: {self.low.blocks:,} blocks"
-            )
-        return notes
+        return plan_notes(self)
 
     @property
     def steps(self) -> list[Step]:
