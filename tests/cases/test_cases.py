@@ -17,7 +17,6 @@ WRONG = """
 new-reuse-memory-1
 new-dense-sglang-1
 vllm-right-1
-brk-sweep-refusal-1
 """
 """Cases that are answered wrongly: each leaves the list with the change that answers it rightly."""
 

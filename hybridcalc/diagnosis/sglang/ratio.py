@@ -86,8 +86,8 @@ def balance_log(
     if problems:
         findings.append(_mismatch(problems, model, state, kv, args, rules))
     else:
-        printed = answer if measured is None else balance_model(model, args, workload, constants=measured)
-        ours, rounded = (f"{float(one.ratio):.2f}" for one in (answer, printed))
+        alone = answer if measured is None else balance_model(model, args, workload, constants=measured)
+        ours, rounded = (f"{float(each.ratio):.2f}" for each in (answer, alone))
         findings.append(_agreement(exact, state, kv, "" if rounded == ours else rounded))
     return answer, tuple(findings)
 
