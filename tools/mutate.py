@@ -1,6 +1,7 @@
 """Do the tests notice when the code is wrong? A seeded sample of small faults, each tried on tests that run its line.
 
     python tools/mutate.py --map            which tests run which line: the whole suite once, under coverage
+    python tools/mutate.py --map FILE ...   the same for these test files alone, the rest of the map as it is
     python tools/mutate.py --sample 300     the sample; exit 1 when fewer than 90 % of it are noticed
     python tools/mutate.py --only hybridcalc/formulas/slots.py:31 --sample 0
 
@@ -27,7 +28,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
@@ -40,10 +41,15 @@ MAP = ROOT / ".mutation" / "lines.json"
 LEAST_NOTICED = 0.9
 MOST_TESTS = 80
 """Tests tried on one fault."""
+OF_TABLES = "tests/engines/test_releases.py::"
+"""Tests that read the tables of modules without running a line of theirs."""
+FIRST = 16
+"""Of these the quickest are tried by themselves: they notice most faults, and the others need not be collected."""
 CONTROLS = 10
 """Modules of the sample that are first tried as they are."""
-SECONDS = 120
-"""A fault whose tests take longer has made them hang: it is noticed."""
+SECONDS, TIMES = 120, 10
+"""A fault whose tests take longer than this, and than ten times what they took when mapped, has made them hang: it is
+noticed."""
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -189,8 +195,10 @@ class Finder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(name, path, loader=self.loader, submodule_search_locations=places)
 
 
-def noticed(fault: Fault, tests: list[str], *, changed: bool = True) -> bool:
-    """Whether one of the tests fails, or does not end, with the fault in place (or with the module as it is)."""
+def begun(fault: Fault, tests: list[str], *, changed: bool = True) -> int:
+    """The process that runs the tests with the fault in place (or with the module as it is): it ends in 1 when one of
+    them fails.
+    """
     child = os.fork()
     if child == 0:
         with open(os.devnull, "w") as nowhere:
@@ -203,44 +211,78 @@ def noticed(fault: Fault, tests: list[str], *, changed: bool = True) -> bool:
             sys.meta_path.insert(0, Finder(fault, changed=changed))
             options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--no-header",
                        "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # fmt: skip
-            code = int(pytest.main([*options, *tests]))
+            code = 0
+            for part in filter(None, (tests[:FIRST], tests[FIRST:])):
+                code = code or int(pytest.main([*options, *part]))
         except BaseException:  # whatever a fault breaks, it is noticed
             code = 1
         os._exit(0 if code == 0 else 1)
-    ends = time.monotonic() + SECONDS
-    while time.monotonic() < ends:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return status != 0
+    return child
+
+
+class Trial(NamedTuple):
+    """A fault whose tests are running, and when they count as hanging."""
+
+    fault: Fault
+    tests: list[str]
+    ends: float
+
+
+def results(
+    trials: Iterable[tuple[Fault, list[str]]], known: dict[str, Any], jobs: int, *, changed: bool = True
+) -> Iterator[tuple[Fault, list[str], bool]]:
+    """Every fault with its tests and whether one of them fails or does not end, ``jobs`` of them at once."""
+    waiting, running = iter(trials), dict[int, Trial]()
+    while True:
+        while len(running) < jobs and (trial := next(waiting, None)) is not None:
+            fault, tests = trial
+            if not tests:
+                yield fault, tests, False
+                continue
+            usual = sum(float(known["seconds"].get(name, 1.0)) for name in tests)
+            ends = time.monotonic() + max(SECONDS, TIMES * usual)
+            running[begun(fault, tests, changed=changed)] = Trial(fault, tests, ends)
+        if not running:
+            return
         time.sleep(0.02)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return True
+        for child, (fault, tests, ends) in list(running.items()):
+            done, status = os.waitpid(child, os.WNOHANG)
+            if not done and time.monotonic() > ends:
+                os.killpg(child, signal.SIGKILL)
+                done, status = os.waitpid(child, 0)
+            if done:
+                del running[child]
+                yield fault, tests, status != 0
 
 
-def make_map() -> None:
-    """Run the suite once under coverage and keep, for every line, the tests that run it, the quickest first."""
+def make_map(tests: list[str]) -> None:
+    """Run the suite, or some of its files, under coverage and keep for every line the tests that run it."""
     MAP.parent.mkdir(exist_ok=True)
     data = MAP.parent / "coverage"
+    data.unlink(missing_ok=True)
     packages = ",".join(f"hybridcalc/{name}" for name in PACKAGES)
     settings = MAP.parent / "coveragerc"
     settings.write_text(f"[run]\ninclude = {','.join(f'*/{p}/*' for p in packages.split(','))}\ndata_file = {data}\n")
     report = MAP.parent / "times.xml"
     command = [sys.executable, "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", "--cov", "--cov-context=test",
-               f"--cov-config={settings}", "--cov-report=", f"--junitxml={report}"]  # fmt: skip
+               f"--cov-config={settings}", "--cov-report=", f"--junitxml={report}", *tests]  # fmt: skip
     subprocess.run(command, cwd=ROOT, check=False, env={**os.environ, "COVERAGE_FILE": str(data)})
     from coverage import CoverageData
 
     covered = CoverageData(str(data))
     covered.read()
-    lines: dict[str, dict[int, list[str]]] = {}
+    before = json.loads(MAP.read_text()) if tests else {"seconds": {}, "lines": {}}
+    lines: dict[str, dict[str, list[str]]] = {
+        file: {line: [name for name in names if name.partition("::")[0] not in tests] for line, names in found.items()}
+        for file, found in before["lines"].items()
+    }
     for file in covered.measured_files():
-        contexts = covered.contexts_by_lineno(file)
-        tests = {
-            line: sorted({name.partition("|")[0] for name in names if "::" in name}) for line, names in contexts.items()
-        }
-        lines[str(Path(file).relative_to(ROOT))] = {line: names for line, names in tests.items() if names}
-    MAP.write_text(json.dumps({"seconds": durations(report), "lines": lines}))
+        known = lines.setdefault(str(Path(file).relative_to(ROOT)), {})
+        for line, contexts in covered.contexts_by_lineno(file).items():
+            names = {name.partition("|")[0] for name in contexts if "::" in name}
+            if names:
+                known[str(line)] = sorted(names.union(known.get(str(line), ())))
+    MAP.write_text(json.dumps({"seconds": before["seconds"] | durations(report), "lines": lines}))
 
 
 def durations(report: Path) -> dict[str, float]:
@@ -257,20 +299,22 @@ def durations(report: Path) -> dict[str, float]:
 def tests_of(fault: Fault, known: dict[str, Any]) -> list[str]:
     """The tests that run the line of a fault: of each test file in turn the quickest.
 
-    A line of a module's own level runs when it is imported, in no test: then those of its file, or of its folder.
+    A line of a module's own level runs when it is imported, in no test: then those of its file, or of its folder, and
+    those that read its tables.
     """
     lines = known["lines"].get(fault.path, {})
-    names, most = set(lines.get(str(fault.line), ())), MOST_TESTS
+    names, most, tables = set(lines.get(str(fault.line), ())), MOST_TESTS, set[str]()
     if not names:
         folder = fault.path.rpartition("/")[0]
         near = [lines] if lines else [found for path, found in known["lines"].items() if path.startswith(folder)]
         names, most = {name for found in near for tests in found.values() for name in tests}, 3 * MOST_TESTS
-    seconds = {name: float(known["seconds"].get(name, 1.0)) for name in names}
+        tables = {name for name in known["seconds"] if name.startswith(OF_TABLES)}
+    seconds = {name: float(known["seconds"].get(name, 1.0)) for name in names | tables}
     files: dict[str, list[str]] = {}
     for name in sorted(names, key=lambda name: (seconds[name], name)):
         files.setdefault(name.partition("::")[0], []).append(name)
     in_turn = [name for turn in zip_longest(*files.values()) for name in turn if name is not None]
-    return sorted(in_turn[:most], key=lambda name: seconds[name])
+    return sorted(tables.union(in_turn[:most]), key=lambda name: (seconds[name], name))
 
 
 def equivalent() -> set[str]:
@@ -284,15 +328,18 @@ def equivalent() -> set[str]:
 def main() -> int:
     """Try the sample, and say what was not noticed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--map", action="store_true", help="run the suite under coverage first")
+    parser.add_argument(
+        "--map", nargs="*", metavar="FILE", help="run the suite, or some files of it, under coverage first"
+    )
     parser.add_argument("--sample", type=int, default=300, metavar="N", help="faults to try (default 300)")
     parser.add_argument("--seed", type=int, default=1, help="which sample (default 1)")
     parser.add_argument("--only", action="append", default=[], metavar="FILE[:LINE]", help="every fault there")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="faults tried at once (default 2)")
     parser.add_argument("--package", action="append", choices=PACKAGES, help="a part of the code alone")
     asked = parser.parse_args()
     os.chdir(ROOT)
-    if asked.map or not MAP.exists():
-        make_map()
+    if asked.map is not None or not MAP.exists():
+        make_map(asked.map if asked.map and MAP.exists() else [])
     known = json.loads(MAP.read_text())
     folders = [ROOT / "hybridcalc" / name for name in asked.package or PACKAGES]
     every = [fault for folder in folders for path in sorted(folder.rglob("*.py")) for fault in faults(path)]
@@ -307,18 +354,16 @@ def main() -> int:
     import typer  # noqa: F401
     import yaml  # noqa: F401
 
-    for fault in chosen[:CONTROLS]:
-        tests = tests_of(fault, known)
-        if tests and noticed(fault, tests, changed=False):
+    controls = ((fault, tests) for fault in chosen[:CONTROLS] if (tests := tests_of(fault, known)))
+    for fault, tests, failed in results(controls, known, asked.jobs, changed=False):
+        if failed:
             print(f"{fault.path}: its tests fail on the code as it is: {', '.join(tests[:3])} ...")
             return 2
     missed, tried = 0, 0
-    for fault in chosen:
-        if fault.name in harmless:
-            continue
+    trials = ((fault, tests_of(fault, known)) for fault in chosen if fault.name not in harmless)
+    for fault, tests, seen in results(trials, known, asked.jobs):
         tried += 1
-        tests = tests_of(fault, known)
-        if not tests or not noticed(fault, tests):
+        if not seen:
             missed += 1
             print(f"{fault.path}:{fault.line}: {fault.before} -> {fault.after}  ({len(tests)} tests)", flush=True)
     share = 1 - missed / max(tried, 1)

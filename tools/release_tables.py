@@ -22,11 +22,11 @@ from hybridcalc.engines.releases import RECORDED, Releases
 HEAD = ("| release | what changed | start-ups recorded | exact |", "|---|---|---|---|")
 
 
-def release_table(engine: str) -> Iterator[str]:
-    """The table of an engine's releases, the newest first."""
+def release_table(engine: str, counted: Mapping[str, tuple[Any, Any]] | None = None) -> Iterator[str]:
+    """The table of an engine's releases, the newest first; ``counted`` None counts its recorded start-ups."""
     module = ENGINES[engine].part("releases")
     releases: Releases[Any] = module.RELEASES
-    counted = _counts(engine)
+    counted = _counts(engine) if counted is None else counted
     before = (None, *releases.rule_sets)
     yield from HEAD
     for old, rules in reversed(list(zip(before, releases.rule_sets, strict=False))):

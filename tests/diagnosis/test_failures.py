@@ -11,6 +11,7 @@ from hybridcalc.bootlog import boots, scan
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.boot import diagnose, diagnose_log
+from hybridcalc.diagnosis.failures import out_of_memory, serving_findings
 from hybridcalc.diagnosis.question import Question
 
 LOGS = Path(__file__).resolve().parent.parent / "data" / "bootlogs"
@@ -155,3 +156,70 @@ def test_out_of_memory_needs_no_engine_to_be_explained() -> None:
     assert (found.headline, found.boot.engine) == ("a server: does not start", "")
     assert (error.rule, error.message) == ("HC124", "out of memory on 970.00 MiB")
     assert error.fix.startswith("lower the server's share of the memory")
+
+
+def serving(running: int, queued: int, state: float, kv: float, slots: int = 0, each: int | None = None) -> Diagnosis:
+    """What is said of a server that was seen once, with these figures."""
+    answer = diagnosed(POOLS)
+    answer.findings.clear()
+    seen = answer.boot.serving
+    seen.lines, seen.most_running, seen.most_queued, seen.most_slots = 1, running, queued, slots
+    seen.running_at_most_slots, seen.peak_state_usage, seen.peak_kv_usage = running, state, kv
+    serving_findings(answer, each, more_state="more slots", more_kv="more tokens")
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("queued", "state", "kv", "said", "fix"),
+    [
+        (3, 0.95, 0.5, "the state pool is 95% full with 50% of KV in use, and 3 requests wait", "more slots"),
+        (1, 1.0, 1.0, "the state pool is 100% full with 100% of KV in use, and 1 requests wait", "more slots"),
+        (3, 0.949, 0.95, "KV is 95% full and 3 requests wait", "more tokens"),
+        (3, 0.949, 0.949, "", ""),
+        (0, 0.95, 0.5, "", ""),
+        (0, 0.5, 1.0, "", ""),
+    ],
+)
+def test_requests_wait_for_the_pool_that_is_full(queued: int, state: float, kv: float, said: str, fix: str) -> None:
+    """From 95 % on, the states first; a full pool without a queue is a pool well used."""
+    found = serving(10, queued, state, kv).findings
+    assert [(one.rule, one.severity, one.message, one.fix) for one in found] == (
+        [("HC130", "warning", said, fix)] if said else []
+    )
+
+
+def test_slots_of_a_running_request_are_those_in_use_over_those_that_run() -> None:
+    [told] = serving(8, 0, 0.5, 0.5, slots=36, each=5).findings
+    assert (told.rule, told.severity) == ("HC131", "note")
+    assert told.message == (
+        "36 slots in use with 8 running requests: 4.5 each, cached prefixes included; 5 are reserved for each"
+    )
+    assert "reserved" not in serving(8, 0, 0.5, 0.5, slots=36).findings[0].message
+    assert serving(0, 0, 0.5, 0.5, slots=36).findings == [] == serving(8, 0, 0.5, 0.5).findings
+
+
+def test_a_server_that_was_not_seen_serving_says_nothing_of_it() -> None:
+    answer = diagnosed(POOLS)
+    before = list(answer.findings)
+    serving_findings(answer, 5, more_state="", more_kv="")
+    assert (answer.findings, answer.derived.serving) == (before, None)
+    assert serving(7, 2, 0.25, 0.5, slots=9).derived.serving == (1, 7, 2, 0, 9, 0.25, 0.5)
+
+
+def test_refusals_with_the_same_figures_are_explained_once() -> None:
+    """Ranks that die of figures of their own are told apart, in the order of the log."""
+    many = diagnosed(WEIGHTS + "".join(f"[TP{rank}] {OOM.replace('970', str(100 + rank))}" for rank in range(4)))
+    told = [one for one in many.findings if one.rule == "HC124"]
+    assert [one.message.split()[4] for one in told] == ["100.00", "101.00", "102.00", "103.00"]
+    same = diagnosed(WEIGHTS + OOM * 30)
+    assert len([one for one in same.findings if one.rule == "HC124"]) == 1
+
+
+def test_memory_that_ran_out_says_when_and_with_how_much_left() -> None:
+    """The last line before says the moment; what is printed behind it does not count."""
+    answer = diagnosed("Load weight begin. avail mem=90.00 GB\n" + OOM + "Memory pool end. avail mem=1.00 GB\n")
+    error = answer.boot.errors[0] if answer.boot.errors else answer.boot.of("oom")[0]
+    told = out_of_memory(answer.boot, error, "the batch")
+    assert told.message == "out of memory on 970.00 MiB while the weights were loaded, with 90.00 GiB free before it"
+    assert told.fix == "the weights do not fit: more GPUs or smaller weights"
+    assert out_of_memory(answer.boot, error, "the batch", "buy more").fix == "buy more"

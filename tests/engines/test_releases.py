@@ -1,8 +1,10 @@
 """Releases as rows: what rows come to, and what every engine's own rows must be."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import release_tables
 
 from hybridcalc.engines.releases import RECORDED, Change, Releases, is_later, rule_sets
 from hybridcalc.engines.sglang.releases import CHANGES as SGLANG_CHANGES
@@ -137,3 +139,12 @@ def test_what_results_were_recorded_of_is_what_carries_no_note(engine: str, reco
     releases, _ = ENGINES[engine]
     assert [rules.version for rules in releases.rule_sets if rules.recorded] == recorded
     assert [version for version in releases.versions if not releases.rules_for(version)[1]] == recorded
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_page_of_releases_says_what_each_release_changed(engine: str) -> None:
+    """Every row of docs/engines.md but its counts, which take every recorded start-up."""
+    page = (Path(__file__).resolve().parent.parent.parent / "docs" / "engines.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ")[:2] for line in release_tables.release_table(engine, counted={}) if "| 0." in line]
+    assert len(rows) == len(ENGINES[engine][0].versions)
+    assert [row for row in rows if " | ".join(row) + " | " not in page] == []

@@ -1,13 +1,26 @@
 """vLLM's attention backends: which one serves, its smallest block, its layouts (tables of 0.33.0, partly read only)."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from present import present
 
 from hybridcalc import load_model
+from hybridcalc.architecture.families.gdn import GatedDeltaNet
+from hybridcalc.architecture.families.kda import KimiDelta
+from hybridcalc.architecture.kv import GroupedQueryKV
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.layers import FIXED_BACKENDS, FREE_LAYOUTS, attention_backend, resolve_layout
+from hybridcalc.engines.vllm.families import CLASSES
+from hybridcalc.engines.vllm.layers import (
+    FIXED_BACKENDS,
+    FREE_LAYOUTS,
+    PACKED,
+    attention_backend,
+    kv_element_bytes,
+    resolve_layout,
+)
+from hybridcalc.engines.vllm.pages import checkpoint_grid, kv_bytes_per_token
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError, Refusal
@@ -87,3 +100,162 @@ def test_a_block_that_the_kernels_do_not_divide_is_refused_with_the_nearest(bloc
     assert caught.value.message == f"FLASH_ATTN takes no block of {block} tokens: its kernels work on 16"
     assert caught.value.fix == f"write --block-size {near}, or leave it out"
     assert prepare(load_model(NEMOTRON), EngineArgs(block_size=near)).pages.block % near == 0
+
+
+@pytest.mark.parametrize("capability", ["8.0", "9.0", "10.0", "12.0"])
+@pytest.mark.parametrize("head", [64, 80, 96, 128, 192, 256, 512])
+def test_flashinfer_serves_the_head_sizes_of_its_kernels_on_blackwell(capability: str, head: int) -> None:
+    """64, 128, 256 and 512 on 10.x alone (platforms/cuda.py); every other head and GPU runs FlashAttention."""
+    model = load_model(NEMOTRON)._replace(attention=GroupedQueryKV(8, head, head))
+    backend = attention_backend(model, EngineArgs(gpu_capability=capability), rules_for(None)[0], "bfloat16")
+    flashinfer = capability == "10.0" and head in (64, 128, 256, 512)
+    layouts = ("LBHNC", "BLHNC") if flashinfer else ("LBNHC", "LBHNC", "BLNHC", "BLHNC")
+    assert present(backend) == ("FLASHINFER" if flashinfer else "FLASH_ATTN", 16, layouts)
+
+
+@pytest.mark.parametrize("capability", ["8.0", "9.0", "10.0", "12.0"])
+@pytest.mark.parametrize("dtype", ["auto", "fp8", "fp8_e4m3", "fp8_e5m2"])
+@pytest.mark.parametrize("release", ["0.26.0", "0.27.0", None])
+def test_the_backend_of_latent_rows(capability: str, dtype: str, release: str | None) -> None:
+    """FlashInfer's on 10.x; elsewhere Triton's for fp8 from 0.27 on, else FlashAttention's. Sparse rows have one."""
+    args = EngineArgs(gpu_capability=capability, kv_cache_dtype=dtype)
+    found = present(attention_backend(load_model(KIMI), args, rules_for(release)[0], "bfloat16"))
+    if capability == "10.0":
+        assert found == ("FLASHINFER_MLA", 32, FREE_LAYOUTS)
+    elif dtype != "auto" and release != "0.26.0":
+        assert found == ("TRITON_MLA", 16, FREE_LAYOUTS)
+    else:
+        assert found == ("FLASH_ATTN_MLA", 16, FREE_LAYOUTS)
+    sparse = attention_backend(load_model("glm-5.3-flash"), args, rules_for(release)[0], "bfloat16")
+    assert present(sparse) == ("FLASHMLA_SPARSE", 64, FREE_LAYOUTS)
+
+
+BLOCKS = {
+    "FLASH_ATTN": 16, "FLASHINFER": 16, "TRITON_ATTN": 16, "FLEX_ATTENTION": 16, "TURBOQUANT": 16,
+    "FLASH_ATTN_MLA": 16, "TRITON_MLA": 16, "FLASHINFER_MLA": 32, "FLASHMLA": 64, "CUTLASS_MLA": 128,
+}  # fmt: skip
+"""The smallest block of each backend's kernels: v1/attention/backends/, get_supported_kernel_block_sizes."""
+
+
+def test_a_backend_that_is_asked_for_brings_its_block_and_layouts() -> None:
+    assert set(BLOCKS) == set(FIXED_BACKENDS)
+    for name, block in BLOCKS.items():
+        args = EngineArgs(attention_backend=name.lower())
+        layouts = ("LBHNC", "BLHNC") if name == "FLASHINFER" else FREE_LAYOUTS
+        assert attention_backend(load_model(NEMOTRON), args, rules_for(None)[0], "bfloat16") == (name, block, layouts)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "backend", "key", "value", "size"),
+    [
+        ("int8_per_token_head", "TRITON_ATTN", 128, 64, 128 + 64 + 8),
+        ("fp8_per_token_head", "TRITON_ATTN", 128, 64, 128 + 64 + 8),
+        ("int4_per_token_head", "TRITON_ATTN", 128, 64, 64 + 32 + 8),
+        ("nvfp4", "FLASHINFER", 128, 128, 2 * (64 + 8)),
+        ("nvfp4_4over6", "FLASHINFER", 64, 64, 2 * (32 + 4)),
+        ("turboquant_k8v4", "TURBOQUANT", 128, 128, 128 + 64 + 4),
+        ("turboquant_4bit_nc", "TURBOQUANT", 128, 128, 64 + 2 + 64 + 4),
+        ("turboquant_k3v4_nc", "TURBOQUANT", 128, 128, 48 + 2 + 64 + 4),
+        ("turboquant_3bit_nc", "TURBOQUANT", 128, 128, 48 + 2 + 48 + 4),
+        ("turboquant_3bit_nc", "TURBOQUANT", 64, 64, 24 + 2 + 24 + 4),
+        ("turboquant_3bit_nc", "TURBOQUANT", 80, 64, 30 + 2 + 24 + 4),
+        ("turboquant_3bit_nc", "TURBOQUANT", 72, 64, 27 + 2 + 24 + 4 + 1),
+        ("turboquant_k3v4_nc", "TURBOQUANT", 65, 66, 25 + 2 + 33 + 4),
+    ],
+)
+def test_a_packed_format_has_a_backend_and_bytes_of_its_own(
+    dtype: str, backend: str, key: int, value: int, size: int
+) -> None:
+    """Values of 8, 4 or 3 bits, a scale each of 4 B, one of a byte for 16, or 2 and 4 beside; an even number in all."""
+    model = load_model(NEMOTRON)._replace(attention=GroupedQueryKV(4, key, value))
+    args = EngineArgs(kv_cache_dtype=dtype, gpu_capability="10.0")
+    found = present(attention_backend(model, args, rules_for(None)[0], "bfloat16"))
+    layouts = ("LBHNC", "BLHNC") if backend == "FLASHINFER" else FREE_LAYOUTS
+    assert found == (backend, 16, layouts)
+    assert kv_bytes_per_token(model, args, "bfloat16") == 4 * size
+    assert set(PACKED) == PACKED_ONES
+
+
+PACKED_ONES = {
+    "int8_per_token_head", "fp8_per_token_head", "int4_per_token_head", "nvfp4", "nvfp4_4over6",
+    "turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", sorted(PACKED_ONES))
+@pytest.mark.parametrize("capability", ["9.0", "10.0", "10.3", "12.0"])
+def test_packed_formats_are_for_heads_and_those_of_nvidia_for_its_kernels(dtype: str, capability: str) -> None:
+    """Latent rows are never packed; nvfp4 needs 10.x."""
+    args = EngineArgs(kv_cache_dtype=dtype, gpu_capability=capability)
+    with pytest.raises(Refusal) as caught:
+        attention_backend(load_model(KIMI), args, rules_for(None)[0], "bfloat16")
+    assert (caught.value.stage, caught.value.rule) == ("initialize_model", "HC047")
+    assert caught.value.message.endswith("the latent rows of MLA are not packed")
+    if dtype.startswith("nvfp4") and not capability.startswith("10."):
+        with pytest.raises(Refusal, match=r"its kernels need compute capability 10\.x$"):
+            attention_backend(load_model(NEMOTRON), args, rules_for(None)[0], "bfloat16")
+    else:
+        assert attention_backend(load_model(NEMOTRON), args, rules_for(None)[0], "bfloat16") is not None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [("auto", 2), ("float16", 2), ("bfloat16", 2), ("fp8", 1), ("fp8_e4m3", 1), ("fp8_e5m2", 1), ("fp8_inc", 1)],
+)
+def test_bytes_of_an_element(dtype: str, size: int) -> None:
+    """auto is the model's dtype."""
+    assert kv_element_bytes(EngineArgs(kv_cache_dtype=dtype), 2) == size
+    assert kv_element_bytes(EngineArgs(), 4) == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ("ling-2.6-flash", ["BAILING_LINEAR_ATTN", "FLASH_ATTN_MLA"]),
+        (NEMOTRON, ["FLASH_ATTN", "MAMBA2_ATTN"]),
+        (KIMI, ["FLASH_ATTN_MLA", "GDN_ATTN"]),
+        ("jamba-1.5-mini", ["FLASH_ATTN", "MAMBA1_ATTN"]),
+        ("lfm2-1.2b", ["FLASH_ATTN", "SHORT_CONV_ATTN"]),
+        ("llama-3-8b", ["FLASH_ATTN"]),
+    ],
+)
+def test_backends_are_listed_by_name(model: str, names: list[str]) -> None:
+    """Those of attention and of states, sorted; Bailing's linear attention has a name of its own."""
+    assert prepare(load_model(model), EngineArgs()).settled["attention_backends"] == names
+
+
+@pytest.mark.parametrize("release", ["0.28.0", "0.29.0"])
+def test_a_layout_that_cannot_be_is_ignored_before_0_29(release: str) -> None:
+    args, rules = EngineArgs(env={"VLLM_KV_CACHE_LAYOUT": "BHLNC"}), rules_for(release)[0]
+    backend = attention_backend(load_model(NEMOTRON), args, rules, "bfloat16")
+    if release == "0.28.0":
+        assert resolve_layout(args, rules, backend) == "LBNHC"
+    else:
+        with pytest.raises(Refusal):
+            resolve_layout(args, rules, backend)
+
+
+@pytest.mark.parametrize("capability", ["8.0", "8.9", "9.0", "10.0", "12.0", "12.1"])
+@pytest.mark.parametrize("key", [96, 128])
+@pytest.mark.parametrize("asked", [None, "flashinfer", "triton"])
+def test_gdn_exports_states_where_flashinfer_prefills(capability: str, key: int, asked: str | None) -> None:
+    """Hopper with any key width, 10.x and 12.x with 128: every 64 tokens."""
+    model = load_model("qwen3-next-80b-a3b")
+    model = model._replace(state=replace(cast(GatedDeltaNet, model.state), k_head_dim=key))
+    args = EngineArgs(gpu_capability=capability, gdn_prefill_backend=asked)
+    runs = capability == "9.0" or (capability in ("10.0", "12.0", "12.1") and key == 128)
+    expected = 64 if runs and asked != "triton" else None
+    assert checkpoint_grid(model, args, CLASSES[model.architecture], rules_for(None)[0]) == expected
+
+
+@pytest.mark.parametrize("capability", ["8.0", "9.0", "10.0", "12.0"])
+@pytest.mark.parametrize("head", [64, 128])
+@pytest.mark.parametrize("asked", [None, "flashkda", "triton"])
+def test_kda_exports_states_where_flashkda_prefills(capability: str, head: int, asked: str | None) -> None:
+    """9.x, 10.x and 12.x with heads of 128: every 16 tokens; not for a class without a bounded gate."""
+    model = load_model("kimi-k3")
+    model = model._replace(state=replace(cast(KimiDelta, model.state), head_dim=head))
+    args, rules = EngineArgs(gpu_capability=capability, kda_prefill_backend=asked), rules_for(None)[0]
+    expected = 16 if capability != "8.0" and head == 128 and asked != "triton" else None
+    assert checkpoint_grid(model, args, CLASSES[model.architecture], rules) == expected
+    assert checkpoint_grid(load_model(KIMI), args, CLASSES["KimiLinearForCausalLM"], rules) is None
