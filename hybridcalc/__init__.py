@@ -15,19 +15,23 @@ if TYPE_CHECKING:
     from hybridcalc.engines import vllm as vllm
     from hybridcalc.engines.ask import plan as plan
     from hybridcalc.engines.ask import weights as weights
+    from hybridcalc.speed import decode_step as decode_step
+    from hybridcalc.speed import prefill as prefill
 
 __version__ = "0.2.0"
 
 _HOMES = {
     "Architecture": ("hybridcalc.architecture.geometry", "Architecture"),
     "plan": ("hybridcalc.engines.ask", "plan"),
+    "decode_step": ("hybridcalc.speed", "decode_step"),
+    "prefill": ("hybridcalc.speed", "prefill"),
     "weights": ("hybridcalc.engines.ask", "weights"),
     "load_model": ("hybridcalc.architecture.presets", "load_model"),
     "sglang": ("hybridcalc.engines.sglang", None),
     "vllm": ("hybridcalc.engines.vllm", None),
 }
 
-__all__ = ["Architecture", "__version__", "load_model", "plan", "sglang", "vllm", "weights"]
+__all__ = ["Architecture", "__version__", "decode_step", "load_model", "plan", "prefill", "sglang", "vllm", "weights"]
 
 
 if not TYPE_CHECKING:  # a type checker knows every name, and that there are no others

@@ -7,6 +7,7 @@ engines.
 
 import json
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -81,21 +82,20 @@ def find_gpu(name_or_size: str) -> Gpu:
         if not 0 < count <= MOST_GPUS:
             raise InputError(f"--gpu {quoted(name_or_size)}: no number of GPUs", fix="write 8xh200")
         return find_gpu(name_or_size[several.end() :])._replace(cards=count)
-    gpus = shipped_gpus()
-    wanted = _plain(name_or_size)
-    for gpu in gpus.values():
-        if wanted in map(_plain, (gpu["id"], gpu["name"], *gpu.get("aliases", ()))):
-            runtime: float | None = gpu.get("runtime_gib")
-            gib = gpu["driver_mib"] / 1024 if "driver_mib" in gpu else runtime
-            return Gpu(
-                gib or 0.0,
-                gpu["name"],
-                gpu.get("compute_capability"),
-                runtime,
-                unified=gpu.get("unified", False),
-                linked=(gpu.get("nvlink_gbs") or 0) >= LEAST_LINK_GBS,
-                amd="gfx" in gpu,
-            )
+    preset = _preset(name_or_size)
+    if preset is not None:
+        runtime: float | None = preset.get("runtime_gib")
+        gib = preset["driver_mib"] / 1024 if "driver_mib" in preset else runtime
+        return Gpu(
+            gib or 0.0,
+            preset["name"],
+            preset.get("compute_capability"),
+            runtime,
+            unified=preset.get("unified", False),
+            linked=(preset.get("nvlink_gbs") or 0) >= LEAST_LINK_GBS,
+            amd="gfx" in preset,
+        )
+    gpus, wanted = shipped_gpus(), _plain(name_or_size)
     if wanted[:1].isdigit():
         size = parse_bytes(name_or_size) / GIB
         if size <= LEAST_GIB:
@@ -107,6 +107,47 @@ def find_gpu(name_or_size: str) -> Gpu:
     near = list(dict.fromkeys([*kin, *difflib.get_close_matches(wanted[:40], gpus, n=3, cutoff=0.5)]))
     known = f"nearest: {', '.join(near[:4])}; or a size" if near else f"one of {', '.join(gpus)}; or a size"
     raise InputError(f"no GPU {quoted(name_or_size)}", fix=known)
+
+
+class Rates(NamedTuple):
+    """What a GPU does at most, by its preset: bandwidth of its memory in GB/s (10^9), dense TFLOP/s by format, links in
+    GB/s one way, each with its source.
+    """
+
+    name: str
+    bandwidth_gbs: float
+    dense_tflops: Mapping[str, float]
+    nvlink_gbs: float | None
+    sources: Mapping[str, str]
+
+    def peak(self, bits: int) -> float:
+        """The highest TFLOP/s of a model whose narrowest weights have so many bits: kernels may widen what they read,
+        so that this is what no kernel passes.
+        """
+        wide = {"fp4": 4, "fp6": 6, "fp8": 8, "int8": 8}
+        return max(rate for kind, rate in self.dense_tflops.items() if wide.get(kind, 16) >= bits)
+
+
+def rates_of(name: str) -> Rates:
+    """Rates of a GPU by its preset, one of several as 8xh200. Raises InputError where they are not known."""
+    several = _SEVERAL.match(name)
+    preset = _preset(name[several.end() :] if several else name)
+    if preset is None:
+        find_gpu(name)  # raises with the nearest names, unless it is a size
+        raise InputError(f"--gpu {quoted(name)}: a size has no bandwidth", fix="name the GPU, as in --gpu h200")
+    if not preset.get("bandwidth_gbs") or not preset.get("dense_tflops"):
+        raise InputError(f"{preset['name']}: neither bandwidth nor peak rates are known here")
+    sources = {key: f"{said['source']} ({said['confidence']})" for key, said in preset["sources"].items()}
+    return Rates(preset["name"], preset["bandwidth_gbs"], preset["dense_tflops"], preset.get("nvlink_gbs"), sources)
+
+
+def _preset(name: str) -> dict[str, Any] | None:
+    """A GPU's preset by its name or an alias."""
+    wanted = _plain(name)
+    for gpu in shipped_gpus().values():
+        if wanted in map(_plain, (gpu["id"], gpu["name"], *gpu.get("aliases", ()))):
+            return gpu
+    return None
 
 
 LONGEST_LABEL = 100

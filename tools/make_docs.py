@@ -16,6 +16,7 @@ from typing import Any, cast
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import throughput
 from published_figures import SOURCES, figures, recomputed
 from release_tables import release_table
 from typer.core import TyperGroup
@@ -238,9 +239,20 @@ def engines_page() -> str:
     return RELEASE_TABLE.sub(table, (DOCS / "engines.md").read_text(encoding="utf-8"))
 
 
+def speed_page() -> str:
+    """docs/speed.md: as it is written by hand, with the table of measurements between its marks."""
+
+    def table(mark: re.Match[str]) -> str:
+        return "\n".join([mark["begin"], "", *throughput.table(), "", mark["end"]])
+
+    return FLOORS.sub(table, (DOCS / "speed.md").read_text(encoding="utf-8"))
+
+
+FLOORS = re.compile(r"(?P<begin><!-- floors, .*? -->).*?(?P<end><!-- end -->)", re.DOTALL)
 RELEASE_TABLE = re.compile(r"(?P<begin><!-- releases of (?P<engine>\w+), .*? -->).*?(?P<end><!-- end -->)", re.DOTALL)
 PAGES = {
     "engines.md": engines_page,
+    "speed.md": speed_page,
     "commands.md": commands_page,
     "json.md": json_page,
     "rules.md": rules_page,

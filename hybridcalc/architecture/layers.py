@@ -18,6 +18,8 @@ from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
 from hybridcalc.architecture.tensors import DRAFT, FIRST, LAST, VISION, Block, Part, Tensor, linear, vector
 
 EXPERT_FIELDS = ("num_experts", "n_routed_experts", "num_local_experts")
+CHOSEN_FIELDS = ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk")
+"""How many routed experts a token takes, as classes call it."""
 
 
 class Style(NamedTuple):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybridcalc.architecture.fields import Fields, text_of
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import GroupedQueryKV
-from hybridcalc.architecture.layers import EXPERT_FIELDS, STYLES, blocks
+from hybridcalc.architecture.layers import CHOSEN_FIELDS, EXPERT_FIELDS, STYLES, blocks
 from hybridcalc.architecture.tensors import DRAFT, VISION, Block, Tensor
 from hybridcalc.errors import ConfigError, NotModelled
 
@@ -134,6 +134,23 @@ class Breadths(NamedTuple):
     hidden: int
     inner: int
     experts: int
+
+
+def expert_choice(model: Architecture) -> tuple[int, int | None]:
+    """Routed experts of a layer (0 without any), and how many of them a token takes; None where nobody says."""
+    experts, chosen = config_numbers(model, EXPERT_FIELDS, CHOSEN_FIELDS)
+    return experts or 0, chosen
+
+
+def config_numbers(model: Architecture, *named: tuple[str, ...]) -> tuple[int | None, ...]:
+    """Whole numbers of a model's config, each under the first of its names that is there; None where there is none."""
+    fields = _fields(model)
+    try:
+        found = tuple(fields.optional(*names, at_least=0) for names in named)
+        fields.finish(model.architecture)
+    except ConfigError:
+        return (None,) * len(named)
+    return found
 
 
 def widths_of(model: Architecture) -> Breadths | None:

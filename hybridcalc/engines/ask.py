@@ -87,13 +87,42 @@ def weights(
     checkpoint of 16 bits is quantised. Raises ShardingError for ranks that do not divide the model, NotModelled where
     nothing is known of its weights, InputError for what cannot be read.
     """
+    given = {"tp_size": tp_size, "pp_size": pp_size, "ep_size": ep_size, "quantization": quantization}
+    served, model, args = arguments_of(model_or_launch, engine, {**given, **arguments}, env)
+    return served.weights(model, args)
+
+
+OPTIONS = (
+    "tp_size",
+    "pp_size",
+    "ep_size",
+    "dp_size",
+    "quantization",
+    "kv_cache_dtype",
+    "mamba_ssm_dtype",
+    "engine_version",
+)
+"""Arguments that any engine takes under these names."""
+
+
+def arguments_of(
+    model_or_launch: str | Architecture,
+    engine: str | None,
+    arguments: Mapping[str, Any],
+    env: Mapping[str, str] | None = None,
+) -> tuple[Engine, Architecture, Any]:
+    """The engine, the model and the arguments of a launch line, or of a model; ``arguments`` change them."""
     served, model, args, release = _asked(model_or_launch, engine, env or {})
     if not isinstance(model, Architecture):
         model = load_model(model)
-    given = {"tp_size": tp_size, "pp_size": pp_size, "ep_size": ep_size, "quantization": quantization}
-    args = replace(served.with_options(args, {**given, "engine_version": release}), **arguments)
+    options = {name: value for name, value in arguments.items() if name in OPTIONS}
+    own = {name: value for name, value in arguments.items() if name not in OPTIONS}
+    unknown = sorted(set(own) - {field.name for field in fields(args)})
+    if unknown:
+        raise InputError(f"{unknown[0][:40]} is no argument of {served.title}")
+    args = replace(served.with_options(args, {"engine_version": release, **options}), **own)
     served.check_together(args)
-    return served.weights(model, args)
+    return served, model, args
 
 
 def _asked(

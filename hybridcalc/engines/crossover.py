@@ -60,6 +60,17 @@ class Holdings(NamedTuple):
     slot_bytes: int | None = None
 
 
+class Stream(NamedTuple):
+    """What one request moves in a step on one rank: its state (bytes, and elements but for the convolution), and its
+    KV over its length, which ``sharing`` ranks part among them.
+    """
+
+    state_bytes: int
+    state_elements: int
+    curve: KvCurve
+    sharing: int = 1
+
+
 class _Side(NamedTuple):
     """What one model holds on the ranks that share a sequence: a state on each, and its KV over length."""
 

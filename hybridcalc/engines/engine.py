@@ -31,9 +31,13 @@ from hybridcalc.units import GIB
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.architecture.quantization import Quantization
+    from hybridcalc.architecture.tensors import Widths
+    from hybridcalc.architecture.weights import Parameters
     from hybridcalc.deployment import Memory, MemoryPart, Rest, Workload
-    from hybridcalc.engines.crossover import Crossover
+    from hybridcalc.engines.crossover import Crossover, Stream
     from hybridcalc.engines.decide import Decided
+    from hybridcalc.engines.placement import Placement
     from hybridcalc.engines.weights import Weights
     from hybridcalc.findings import Finding, Rule
     from hybridcalc.hardware import Gpu
@@ -417,6 +421,21 @@ class Engine:
                     _WEIGHED.clear()
                 _WEIGHED[key] = found
         return found
+
+    def widths(
+        self, model: "Architecture", args: Any, found: "Parameters", quantization: "Quantization | None"
+    ) -> "Widths":
+        """How many ranks share each kind of tensor. Raises ShardingError and InputError."""
+        placed: Placement = self.offered("weights", "weights").placement(model, args)(found, quantization)
+        return placed.widths
+
+    def workers(self, args: Any) -> int:
+        """Data-parallel workers, or replicas, of a server."""
+        return cast("int", getattr(args, self.renamed.get("dp_size", "dp_size"), 1))
+
+    def stream(self, model: "Architecture", args: Any) -> "Stream":
+        """What one request moves in a step on one rank. Raises what the engine refuses."""
+        return cast("Stream", self.offered("crossover", "floors of time").stream(model, args))
 
     def server_ranks(self, args: Any) -> int:
         """GPUs that share one copy of the weights."""

@@ -246,6 +246,15 @@ def _exact(
     )
 
 
+def layouts(stored: Stored, found: Parameters) -> "tuple[Quantization | None, ...]":
+    """How a checkpoint is quantised; where only its name says so, from every linear layer to the experts alone."""
+    if not stored.marked:
+        return (stored.quantization,)
+    from hybridcalc.architecture.quantization import meant_by
+
+    return tuple(meant_by(stored.marked, experts="routed_experts" in found.groups()))
+
+
 def _by_name(
     model: Architecture,
     stored: Stored,
@@ -257,10 +266,11 @@ def _by_name(
 
     A layout that ranks cannot cut is no more than a guess: one without blocks takes its place, and a finding says so.
     """
-    from hybridcalc.architecture.quantization import meant_by, without_blocks
+    from hybridcalc.architecture.quantization import without_blocks
 
     sizes, refused = list[Weights](), ""
-    for each in meant_by(stored.marked, experts="routed_experts" in found.groups()):
+    for each in layouts(stored, found):
+        assert each is not None  # noqa: S101  a name that says how it is quantised
         try:
             sizes.append(_exact(model, stored, found, each, placement, dtype))
         except ShardingError as error:

@@ -41,9 +41,10 @@ def test_console_blocks_print_what_they_show(example: Any) -> None:
     assert run_console.output(example.command) == example.shown
 
 
-def test_formulas_are_worked_with_the_code_itself() -> None:
-    tested = doctest.testfile(str(ROOT / "docs" / "formulas.md"), module_relative=False)
-    assert tested.attempted > 30
+@pytest.mark.parametrize(("page", "least"), [("formulas.md", 30), ("speed.md", 3)])
+def test_pages_are_worked_with_the_code_itself(page: str, least: int) -> None:
+    tested = doctest.testfile(str(ROOT / "docs" / page), module_relative=False)
+    assert tested.attempted > least
     assert tested.failed == 0
 
 

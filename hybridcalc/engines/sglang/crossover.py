@@ -1,7 +1,7 @@
 """What a model holds of a sequence on SGLang, for its crossovers: dtypes, sharding, KV rows."""
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.crossover import Crossover, Holdings
+from hybridcalc.engines.crossover import Crossover, Holdings, Stream
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
 from hybridcalc.engines.sglang.kv import FULL_LENGTH_WINDOWS, check_dcp, kv_dtype, kv_layers, layer_bytes
@@ -48,6 +48,15 @@ def kv_curve(model: Architecture, args: ServerArgs, rules: RuleSet) -> KvCurve:
     windowed = model.window_attention or model.attention
     assert windowed is not None  # noqa: S101  a window layer has KV
     return KvCurve(growing, model.window_layers * layer_bytes(windowed, args, dtype, rules)[0], model.window)
+
+
+def stream(model: Architecture, args: ServerArgs) -> Stream:
+    """What one request moves in a step on one rank."""
+    curve = kv_curve(model, args, rules_for(args.engine_version)[0])
+    if model.state is None:
+        return Stream(0, 0, curve, args.dcp_size)
+    slot = state_slot(model, args)
+    return Stream(slot.bytes, slot.layers * slot.shapes.temporal_elements, curve, args.dcp_size)
 
 
 def kv_row(model: Architecture, args: ServerArgs, rules: RuleSet) -> str:

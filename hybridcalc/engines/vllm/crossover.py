@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import gcd
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings
+from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings, Stream
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
@@ -72,6 +72,20 @@ def holdings(model: Architecture, args: EngineArgs) -> Holdings:
         steps=_steps(ready, blocks, model),
         slot_bytes=ready.state_bytes * model.state_layers,
     )
+
+
+def stream(model: Architecture, args: EngineArgs) -> Stream:
+    """What one request moves in a step on one rank: states and rows themselves, without the padding of their pages."""
+    ready = _prepared(model, args)
+    full, windowed = model.attention_layers, model.window_layers
+    whole = ready.kind.ignores_window or not model.window
+    curve = KvCurve((full + (windowed if whole else 0)) * ready.kv_bytes)
+    if windowed and not whole:
+        curve = KvCurve(full * ready.kv_bytes, windowed * ready.kv_bytes, model.window or 0)
+    elements = 0
+    if model.state is not None:
+        elements = model.state_layers * model.state.shapes(args.tensor_parallel_size).temporal_elements
+    return Stream(ready.state_bytes * model.state_layers, elements, curve, ready.held.dcp)
 
 
 def lighter_in_blocks(hybrid: Holdings, block: int, other: Holdings, other_block: int) -> int | None:

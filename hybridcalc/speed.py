@@ -1,0 +1,323 @@
+"""How long must a decode step or a prefill take at least? Floors, from bytes and from floating-point operations.
+
+    decode    max(bytes / bandwidth, FLOPs / peak), bytes = weights + experts + B KV(T) + (1 + writes) B state
+    experts   E (1 - (1 - k / E)^B) of E under even routing, k at the least
+    prefill   2 n parameters + 2 heads (qk + v) / 2 n^2 a layer of attention + 6 n state elements, over the peak
+
+B requests of T tokens. Weights are those that a token passes through: neither the table of embeddings nor what ranks
+only hold (vision, draft layers). Ranks share them evenly: what an engine keeps whole on each of them makes a step
+longer, never shorter. A step reads each state once and writes it once, or with drafts once for each position unless
+ReplaySSM does. Of a sparse attention layer only the tokens that a query selects count. Pipeline stages follow each
+other, so that a step reads all layers. Bytes are of one rank. Public measurements lie above the floor, at 1.5 to 4
+times (docs/speed.md). Leaves out: launches of kernels, all-reduce, sampling, activations.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
+from hybridcalc.architecture.tensors import DRAFT, FIRST, VISION
+from hybridcalc.architecture.weights import config_numbers, expert_choice, parameters, schemes
+from hybridcalc.engines.checkpoints import checkpoint_of
+from hybridcalc.engines.weights import layouts
+from hybridcalc.errors import InputError
+from hybridcalc.hardware import Rates, rates_of
+from hybridcalc.units import DTYPE_BYTES, parse_tokens
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.weights import Parameters
+    from hybridcalc.engines.engine import Engine
+    from hybridcalc.formulas.crossover import KvCurve
+
+USUAL_SHARES = (0.25, 0.65)
+"""Public measurements of hybrids with 16 requests and more take a floor's share of their time: from that to this."""
+WEIGHTS, HEAD, EXPERTS, KV, STATE = "weights", "lm_head", "experts", "kv", "state"
+SCAN_FLOPS = 6
+"""Floating-point operations that one token costs an element of a state: decay, read, write."""
+
+
+class Part(NamedTuple):
+    """What a step moves and computes for one purpose, on one rank."""
+
+    name: str
+    bytes: int
+    flops: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The least time of one step on ranks with these ``rates``, and what it is made of. ``tflops``: their peak."""
+
+    rates: Rates
+    cost: tuple[Part, ...]
+    tflops: float
+    batch: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Bytes of each part."""
+        return {part.name: part.bytes for part in self.cost}
+
+    def part_ms(self, part: Part) -> float:
+        """The least time of one part alone."""
+        return max(part.bytes / self.rates.bandwidth_gbs / 1e6, part.flops / self.tflops / 1e9)
+
+    @property
+    def memory_ms(self) -> float:
+        """What its bytes take."""
+        return sum(part.bytes for part in self.cost) / self.rates.bandwidth_gbs / 1e6
+
+    @property
+    def compute_ms(self) -> float:
+        """What its floating-point operations take."""
+        return sum(part.flops for part in self.cost) / self.tflops / 1e9
+
+    @property
+    def floor_ms(self) -> float:
+        """The least time."""
+        return max(self.memory_ms, self.compute_ms)
+
+    @property
+    def band_ms(self) -> tuple[float, float]:
+        """Where public measurements of batches lie."""
+        least, most = USUAL_SHARES
+        return self.floor_ms / most, self.floor_ms / least
+
+    @property
+    def binding(self) -> str:
+        """The part that takes longest, or ``compute``."""
+        if self.compute_ms > self.memory_ms:
+            return "compute"
+        largest = max(self.cost, key=lambda part: part.bytes).name
+        return WEIGHTS if largest in (EXPERTS, HEAD) else largest
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "gpu": self.rates.name,
+            "bandwidth_gbs": self.rates.bandwidth_gbs,
+            "peak_tflops": self.tflops,
+            "floor_ms": round(self.floor_ms, 4),
+            "band_ms": [round(end, 4) for end in self.band_ms],
+            "batch": self.batch,
+            "binding": self.binding,
+            "parts": [part._asdict() | {"ms": round(self.part_ms(part), 4)} for part in self.cost],
+            "notes": list(self.notes),
+        }
+
+
+class Read(NamedTuple):
+    """Weights that a token passes through, all experts counted: bytes of one rank by kind; parameters by kind, for one
+    of the ranks that share the attention of a worker; ``workers`` whose tokens meet in the same experts.
+    """
+
+    bytes: Mapping[str, float]
+    parameters: Mapping[str, float]
+    bits: int
+    experts: int
+    chosen: int | None
+    workers: int
+
+    def touched(self, tokens: int) -> float:
+        """The share of all experts that some of ``tokens`` choose, routed evenly; the least where nobody says how many
+        a token takes.
+        """
+        if not self.experts:
+            return 0.0
+        chosen = self.chosen or 1
+        return 1 - (1 - min(1.0, chosen / self.experts)) ** tokens
+
+
+def weights_read(served: "Engine", model: Architecture, args: Any) -> Read:
+    """The weights that a step reads. Raises NotModelled and ConfigError where nothing is known of them, ShardingError.
+
+    Of a checkpoint whose layout only its name tells, the least that it may take.
+    """
+    found = parameters(model)
+    options = layouts(checkpoint_of(model, args.quantization), found)
+    reads = [_read(served, model, args, found, option) for option in options]
+    return min(reads, key=lambda read: sum(read.bytes.values()))
+
+
+def _read(served: "Engine", model: Architecture, args: Any, found: "Parameters", quantization: Any) -> Read:
+    widths = served.widths(model, args, found, quantization)
+    dtype, attention = DTYPE_BYTES[model.model_dtype], widths.ranks.get("attention", 1)
+    sizes, counts, bits = dict.fromkeys((WEIGHTS, HEAD, EXPERTS), 0.0), dict.fromkeys((WEIGHTS, HEAD, EXPERTS), 0.0), 16
+    for block, of_block in zip(found.blocks, schemes(found, quantization), strict=True):
+        if block.place in (DRAFT, VISION) or (block.place == FIRST and not found.tied):
+            continue
+        for tensor, parts in zip(block.tensors, of_block, strict=True):
+            kind = EXPERTS if tensor.experts else HEAD if tensor.over in ("head", "embedding") else WEIGHTS
+            over = "head" if kind == HEAD else tensor.over
+            ranks = widths.experts * widths.expert_cut if kind == EXPERTS else widths.ranks.get(over, 1)
+            for scheme, layers in parts:
+                times = (block.copies if layers is None else len(layers)) / ranks
+                if scheme is None:
+                    sizes[kind] += times * tensor.parameters * (DTYPE_BYTES[tensor.dtype] if tensor.dtype else dtype)
+                else:
+                    rows = [part.size for part in tensor.rows]
+                    sizes[kind] += times * (tensor.experts or 1) * scheme.stored(rows, tensor.columns)
+                    bits = min(bits, scheme.bits)
+                counts[kind] += times * tensor.parameters * ranks / attention
+    experts, chosen = expert_choice(model)
+    workers = max(1, widths.experts * widths.expert_cut // attention)
+    return Read(sizes, counts, bits, experts if counts[EXPERTS] else 0, chosen, workers)
+
+
+def step_of(
+    served: "Engine",
+    model: Architecture,
+    args: Any,
+    rates: Rates,
+    *,
+    batch: int,
+    context: int,
+    drafts: int = 0,
+    replayed: bool = False,
+) -> Floor:
+    """The floor of one decode step of ``batch`` requests of ``context`` tokens on a whole server.
+
+    ``drafts``: positions that a step verifies beside its own; ``replayed``: their states are not written. Raises
+    NotModelled and ConfigError where nothing is known of the weights, InputError for a GPU without rates.
+    """
+    if batch < 1 or context < 0:
+        raise InputError(f"a step of {batch} requests of {context} tokens", fix="at least one request")
+    read, stream = weights_read(served, model, args), served.stream(model, args)
+    own = -(-batch // served.workers(args))
+    of_worker = own * (1 + drafts)
+    tokens = min(of_worker * read.workers, batch * (1 + drafts))
+    touched = read.touched(tokens)
+    share = (read.chosen or 1) / read.experts if read.experts else 0.0
+    writes = 1 if replayed or not drafts else 1 + drafts
+    attended, kv_flops, notes = _attention(model, stream.curve, context)
+    ranks = max(1, served.attention_ranks(args))
+    cost = [
+        Part(
+            WEIGHTS, round(read.bytes[WEIGHTS]), round(2 * read.parameters[WEIGHTS] * of_worker),
+            "every weight of a token's way but experts and head, / ranks",
+        ),
+        Part(
+            EXPERTS, round(read.bytes[EXPERTS] * touched), round(2 * read.parameters[EXPERTS] * share * of_worker),
+            f"{touched:.1%} of {read.experts:,} experts: {read.chosen or 'at least 1'} a token, {tokens:,} tokens",
+        ),
+        Part(
+            HEAD, round(read.bytes[HEAD]), round(2 * read.parameters[HEAD] * of_worker), "the matrix of logits, / ranks"
+        ),
+        Part(
+            KV, own * attended // stream.sharing, round(of_worker * kv_flops / ranks),
+            f"{own:,} x KV of {context:,} tokens",
+        ),
+        Part(
+            STATE, own * (1 + writes) * stream.state_bytes, SCAN_FLOPS * of_worker * stream.state_elements,
+            f"{own:,} x {stream.state_bytes:,} B, read once, written {'once' if writes == 1 else f'{writes} times'}",
+        ),
+    ]  # fmt: skip
+    if read.experts and read.chosen is None:
+        notes += ("how many experts a token takes is not known: one is counted",)
+    kept = tuple(part for part in cost if part.bytes or part.flops)
+    return Floor(rates, kept, rates.peak(read.bits), batch, notes)
+
+
+def prefill_of(served: "Engine", model: Architecture, args: Any, rates: Rates, *, tokens: int) -> Floor:
+    """The floor of a prefill of ``tokens`` tokens of one request on an empty server: its arithmetic, or one reading of
+    the weights. An estimate where kernels compute more: chunks of a scan, padding.
+    """
+    read, stream = weights_read(served, model, args), served.stream(model, args)
+    share = (read.chosen or 1) / read.experts if read.experts else 0.0
+    body = read.parameters[WEIGHTS] + read.parameters[EXPERTS] * share
+    ranks = max(1, served.attention_ranks(args))
+    attention, notes = sum(_causal_flops(model, tokens)), _attention(model, stream.curve, tokens)[2]
+    weights = sum(read.bytes.values()) - read.bytes[EXPERTS] * (1 - read.touched(tokens))
+    cost = (
+        Part("projections", round(weights), round(2 * body * tokens), "2 FLOP a weight and token"),
+        Part(HEAD, 0, round(2 * read.parameters[HEAD]), "logits of the last token"),
+        Part("attention", 0, round(attention / ranks), f"{tokens:,} tokens, each of those before it"),
+        Part("scan", 2 * stream.state_bytes, SCAN_FLOPS * tokens * stream.state_elements, "6 FLOP a state element"),
+    )
+    return Floor(rates, cost, rates.peak(read.bits), 1, notes)
+
+
+def _attention(model: Architecture, curve: "KvCurve", context: int) -> tuple[int, float, tuple[str, ...]]:
+    """Bytes of KV that one query position reads, and its FLOPs on all ranks together."""
+    attention = model.attention
+    flops = model.attention_layers * _pair_flops(model, attention) * context
+    windowed = model.window_attention or attention
+    flops += model.window_layers * _pair_flops(model, windowed) * min(context, model.window or context)
+    selected = _selected(attention)
+    if selected is None:
+        return curve.at(context), flops, ()
+    share = min(context, selected) / context if context else 0
+    note = f"sparse attention: {selected:,} tokens a query" if selected else "sparse attention: its KV is not counted"
+    return round(curve.at(context) * share), flops * share, (note,)
+
+
+def _causal_flops(model: Architecture, tokens: int) -> tuple[float, float]:
+    """FLOPs of a causal prefill in full and in sliding-window attention, on all ranks together."""
+    window, attention = model.window or tokens, model.attention
+    full = model.attention_layers * _pair_flops(model, attention, whole=True) * tokens * tokens / 2
+    seen = min(tokens, window)
+    pairs = seen * seen / 2 + (tokens - seen) * seen
+    selected = _selected(attention)
+    if selected is not None:
+        seen = min(tokens, selected)
+        full = model.attention_layers * _pair_flops(model, attention) * (seen * seen / 2 + (tokens - seen) * seen)
+    return full, model.window_layers * _pair_flops(model, model.window_attention or attention, whole=True) * pairs
+
+
+def _pair_flops(model: Architecture, attention: Any, *, whole: bool = False) -> int:
+    """FLOPs of one layer for one query and one key: every head's QK and AV. ``whole``: MLA before it is absorbed."""
+    heads = model.num_attention_heads or 0
+    if isinstance(attention, GroupedQueryKV):
+        return 2 * heads * (attention.head_dim + attention.v_head_dim)
+    if isinstance(attention, LatentKV):
+        if whole:
+            own, values = config_numbers(model, ("qk_nope_head_dim",), ("v_head_dim",))
+            return 2 * heads * ((own or 0) + attention.qk_rope_head_dim + (values or 0))
+        return 2 * heads * (2 * attention.kv_lora_rank + attention.qk_rope_head_dim)
+    return 0
+
+
+def _selected(attention: Any) -> int | None:
+    """Tokens that a query of sparse attention selects, 0 where nobody says how many; None where it sees all."""
+    if isinstance(attention, GroupedQueryKV) and attention.compressed is not None:
+        return attention.compressed.budget
+    return 0 if isinstance(attention, LatentKV) and attention.indexer is not None else None
+
+
+def decode_step(
+    model: str | Architecture,
+    *,
+    gpu: str,
+    batch: int = 1,
+    context: int | str = 0,
+    engine: str | None = None,
+    drafts: int = 0,
+    **arguments: Any,
+) -> Floor:
+    """The floor of one decode step of ``batch`` requests of ``context`` tokens, on GPUs of one kind.
+
+    ``arguments``: ``tp_size``, ``pp_size``, ``ep_size``, ``quantization``, ``kv_cache_dtype`` or others under the
+    engine's own names. ``drafts``: tokens that a step verifies beside its own. Returns a Floor: ``floor_ms``,
+    ``band_ms``, ``parts`` (name -> bytes of one rank). Raises InputError for what cannot be read, NotModelled where
+    nothing is known of the weights, and what the engine refuses.
+    """
+    from hybridcalc.engines.ask import arguments_of
+
+    served, found, args = arguments_of(model, engine, arguments)
+    tokens = parse_tokens(context) if isinstance(context, str) else context
+    return step_of(served, found, args, rates_of(gpu), batch=batch, context=tokens, drafts=drafts)
+
+
+def prefill(
+    model: str | Architecture, *, gpu: str, tokens: int | str, engine: str | None = None, **arguments: Any
+) -> Floor:
+    """The floor of a prefill of ``tokens`` tokens on an empty server. Arguments and errors as of `decode_step`."""
+    from hybridcalc.engines.ask import arguments_of
+
+    served, found, args = arguments_of(model, engine, arguments)
+    count = parse_tokens(tokens) if isinstance(tokens, str) else tokens
+    return prefill_of(served, found, args, rates_of(gpu), tokens=count)
