@@ -1,5 +1,7 @@
 """Floors of time: never above a public measurement, equal to their formula, monotone in what they follow from."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,7 +81,7 @@ def test_experts_are_touched_as_evenly_routed() -> None:
 @pytest.mark.parametrize("engine", ["sglang", "vllm"])
 @pytest.mark.parametrize("model", ["qwen3.5-35b-a3b", "granite-4.0-h-small", "falcon-h1-34b-instruct", "llama-3.1-8b"])
 def test_both_engines_move_the_same_of_a_model(model: str, engine: str) -> None:
-    asked = {"gpu": "h100", "batch": 8, "context": 4096, "mamba_ssm_dtype": "float32"}
+    asked: dict[str, Any] = {"gpu": "h100", "batch": 8, "context": 4096, "mamba_ssm_dtype": "float32"}
     one, other = (decode_step(model, engine=each, **asked).parts for each in (engine, "sglang"))
     assert one == other
 
