@@ -10,7 +10,7 @@ import re
 import sys
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybridcalc.architecture.families import PleConv, family_class
 from hybridcalc.architecture.geometry import Architecture, Config
@@ -111,14 +111,22 @@ def named_as_quantised(name: str) -> bool:
     return _QUANTISED.search(name.strip().lower()) is not None
 
 
-def preset_at_end(path: str) -> tuple[str, str] | None:
-    """(preset id, note) for a path whose last part, or last two, name a preset: ``/models/Kimi-K3``."""
-    found = find_preset("/".join(path.rstrip("/").split("/")[-2:]))
-    return (
-        None
-        if found is None
-        else (found[0], f"{printable(path[:60])} is taken for {found[0]}, as its last part is named")
-    )
+class AtEnd(NamedTuple):
+    """A preset that a path names at its end: its id, a note that says so, and the part of the path that names it."""
+
+    preset: str
+    note: str
+    name: str
+
+
+def preset_at_end(path: str) -> AtEnd | None:
+    """The preset that the last part of a path names, or the last two: ``/models/Kimi-K3``."""
+    both = "/".join(path.rstrip("/").split("/")[-2:])
+    found, last = find_preset(both), both.rpartition("/")[2]
+    if found is None:
+        return None
+    note = f"{printable(path[:60])} is taken for {found[0]}, as its last part is named"
+    return AtEnd(found[0], note, last if found[1] and find_preset(last) else both)
 
 
 def is_path(text: str) -> bool:

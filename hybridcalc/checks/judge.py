@@ -231,7 +231,8 @@ def _model(deployment: Deployment, engine: Engine, words: Words, named: str | No
         said = settings.models.get(candidate, candidate).removeprefix("hf://")
         found = find_preset(said)
         if found is not None:
-            return _Model(said, found[0], from_preset(shipped_presets()[found[0]], reading=found[1]))
+            own = said.rstrip("/").rpartition("/")[2] if is_path(said) else said
+            return _Model(said, found[0], from_preset(shipped_presets()[found[0]], reading=found[1], asked=own))
         own = os.path.join(os.path.dirname(deployment.path), said) if deployment.native is not None else said
         if said in settings.models.values() or (deployment.native is not None and is_path(said)):
             try:
@@ -241,7 +242,8 @@ def _model(deployment: Deployment, engine: Engine, words: Words, named: str | No
     for text in (named, hint):
         tail = preset_at_end(text) if text is not None and is_path(text) else None
         if tail is not None:
-            return _Model(text, tail[0], from_preset(shipped_presets()[tail[0]]), notes=(tail[1],))
+            taken = from_preset(shipped_presets()[tail.preset], asked=tail.name)
+            return _Model(text, tail.preset, taken, notes=(tail.note,))
     text = named or hint
     already = any(item.flag == engine.model_flag for item in words.opened)
     plain = [name for name in (text, *served) if name is not None and not is_path(name)]

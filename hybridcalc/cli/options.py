@@ -49,6 +49,29 @@ def spelt_for(engine: Engine, words: Sequence[str]) -> list[str]:
     return spelt
 
 
+EXPERT_RANKS = ("--ep", "--ep-size", "--expert-parallel-size")
+
+
+def expert_ranks(engine: Engine, words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """Words without ``--ep N``, and N as an option, where the engine has no flag of that name but a switch.
+
+    Raises InputError for an N that is no number of ranks.
+    """
+    if "ep_size" in engine.flags.by_field or not any(word.partition("=")[0] in EXPERT_RANKS for word in words):
+        return list(words), {}
+    kept, found, rest = list[str](), dict[str, Any](), iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name not in EXPERT_RANKS:
+            kept.append(word)
+            continue
+        value = value if equals else next(rest, "")
+        if not (value.isascii() and value.isdecimal() and 0 < int(value[:9]) <= MOST_RANKS):
+            raise InputError(f"{name} {quoted(value)} is no number of ranks", fix="write --ep 8")
+        found["ep_size"] = int(value)
+    return kept, found
+
+
 class Command(TyperCommand):
     """A command whose help page shows its options by panel."""
 
@@ -279,6 +302,26 @@ EngineName = Annotated[
 ]
 
 
+CardName = Annotated[
+    str | None,
+    _option(MEMORY, "--gpu", metavar="NAME|SIZE", help="GPU, several as 8xh200: weights and share are computed."),
+]
+RankWeights = Annotated[
+    str | None, _option(MEMORY, "--weights", metavar="SIZE", help="Weights on one rank, as a boot log prints them.")
+]
+
+
+class CardGiven(NamedTuple):
+    """The GPU whose memory is shared, and what else decides how much of it is left for both pools."""
+
+    gpu: CardName = None
+    weights: RankWeights = None
+    mem_fraction_static: Annotated[
+        float | None,
+        _option(MEMORY, "--mem-fraction-static", metavar="F", help="Share of the GPU for weights and pools."),
+    ] = None
+
+
 class MemoryGiven(NamedTuple):
     """How much memory there is for the caches of a server."""
 
@@ -288,13 +331,8 @@ class MemoryGiven(NamedTuple):
     available: Annotated[
         str | None, _option(MEMORY, "--available", metavar="SIZE", help="vLLM: memory free for the cache on one GPU.")
     ] = None
-    gpu: Annotated[
-        str | None,
-        _option(MEMORY, "--gpu", metavar="NAME|SIZE", help="GPU, several as 8xh200: weights and share are computed."),
-    ] = None
-    weights: Annotated[
-        str | None, _option(MEMORY, "--weights", metavar="SIZE", help="Weights on one rank, as a boot log prints them.")
-    ] = None
+    gpu: CardName = None
+    weights: RankWeights = None
     non_cache: Annotated[
         str | None,
         _option(

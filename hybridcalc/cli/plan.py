@@ -12,7 +12,7 @@ import typer
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
-from hybridcalc.deployment import Workload
+from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.engine import Engine, offered
 from hybridcalc.engines.view import comparison_view, plan_view, refusal_view, serves
 from hybridcalc.errors import Refusal
@@ -157,7 +157,7 @@ def _planned(
     """The plan, or the refusal of the engine or of its memory."""
     model = first.model if first is not None and first.asked.model == asked.model else options.model(asked.model)
     try:
-        rest = question.memory(model, asked)
+        rest = question.memory(model, asked.args, None if first is None else (first.model, first.asked.args))
         return Side(flags, asked, model, question.engine.plan(model, asked.args, rest, work))
     except Refusal as refusal:
         untyped = question.engine.not_shared(model, asked.args, asked.shared, refusal)
@@ -213,23 +213,24 @@ def _sweep(question: inputs.Question, specs: list[str], work: Workload, asked_fo
 
     engine = question.engine
     how = offered(engine.sweeping, "--sweep", engine.title)
-    name = question.model_named()
-    model, axes = options.model(name), [parse_axis(spec) for spec in specs]
+    model, axes = options.model(question.model_named()), [parse_axis(spec) for spec in specs]
+    first = (model, question.arguments().args) if question.known.weights is not None else None
+    estimated = False
+
+    def memory(args: Any) -> Rest:
+        nonlocal estimated
+        rest = question.memory(model, args, first)
+        estimated = estimated or not rest.exact
+        return rest
+
     count = count_points(axes, engine.flags)
-    points = sweep(
-        engine,
-        axes,
-        lambda flags: question.arguments(flags).args,
-        model,
-        memory=lambda args: question.memory(model, inputs.Asked(name, args, ())),
-        work=work,
-    )
+    points = sweep(engine, axes, lambda flags: question.arguments(flags).args, model, memory=memory, work=work)
     marked = mark_front(list(with_progress(points, count)))
     starts = any(not point.refusal for point in marked)
     answers.show(
         "plan",
         asked_for if starts else asked_for.undrawn(),
-        partial(sweep_view, engine, model.name, axes, marked, work),
+        lambda: sweep_view(engine, model.name, axes, marked, work, estimated=estimated),
         lambda: {"sweep": [point.to_dict(axes, how.names) for point in marked]},
     )
     if not starts:

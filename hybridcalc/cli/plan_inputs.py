@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.presets import find_preset, is_path, preset_at_end
+from hybridcalc.architecture.presets import find_preset, is_path, named_as_quantised, preset_at_end
 from hybridcalc.cli import options
 from hybridcalc.deployment import KINDS, Memory, Rest, Workload, parse_lengths
 from hybridcalc.engines.engine import ENGINES, Engine
@@ -48,7 +48,7 @@ class LaunchWords(NamedTuple):
 
 class Asked(NamedTuple):
     """MODEL, the arguments, the flags that were ignored although no list of the engine's has them, and what a path of
-    somebody else's machine is taken for; GPUs that ranks share since nothing names ranks.
+    somebody else's machine is taken for; GPUs that ranks share since nothing names ranks, and why they do not.
     """
 
     model: str
@@ -56,6 +56,7 @@ class Asked(NamedTuple):
     unknown: tuple[str, ...]
     taken: str = ""
     shared: int = 0
+    uneven: str = ""
 
 
 class Question(NamedTuple):
@@ -77,27 +78,33 @@ class Question(NamedTuple):
 
     def arguments(self, more: Sequence[str] = ()) -> Asked:
         """MODEL and arguments of the words and ``more`` of them, held together. Raises InputError."""
+        more, counts = options.expert_ranks(self.engine, more)
         asked = self._read(more)
         table, words = self.engine.flags.by_spelling, (*self.launch.words, *more)
         fields = {table[name].field for word in words if (name := word.partition("=")[0]) in table}
         share = self.launch.strict and self.engine.renamed.get("tp_size", "tp_size") not in fields
-        options = {**self.options, "share": share}
-        args = self.engine.with_options(asked.args, options)
+        given = {**self.options, **counts, "share": share}
+        args = self.engine.with_options(asked.args, given)
         self.engine.check_together(args)
         quantization = getattr(args, "quantization", None)
         if quantization:
             from hybridcalc.architecture.quantization import check_quantization
 
             check_quantization(quantization)
-        return asked._replace(args=args, shared=self.engine.shared_gpus(asked.args, options))
+        shared, uneven = self.engine.shared_gpus(asked.args, given), self.engine.uneven_gpus(asked.args, given)
+        return asked._replace(args=args, shared=shared, uneven=uneven)
 
-    def memory(self, model: Architecture, asked: Asked) -> Rest:
-        """The memory left for that model and those arguments. Raises InputError, Refusal."""
-        return self.engine.memory(model, asked.args, self.known)
+    def memory(self, model: Architecture, args: Any, first: tuple[Architecture, Any] | None = None) -> Rest:
+        """The memory left for that model and those arguments; weights that were given are those of the ``first`` ones.
+
+        Raises InputError, Refusal.
+        """
+        known = self.known if first is None else self.engine.weights_moved(self.known, model, args, first)
+        return self.engine.memory(model, args, known)
 
     def remarks(self, asked: Asked) -> list[str]:
         """What to know of the words: ignored, without effect, or read by another release's rules."""
-        said = [*self.engine.remarks(asked.args, self.known), *filter(None, (self.assumed, asked.taken))]
+        said = [*self.engine.remarks(asked.args, self.known), *filter(None, (self.assumed, asked.taken, asked.uneven))]
         if asked.unknown:
             shown = ", ".join(name[:40] for name in asked.unknown[:MOST_SHOWN])
             shown += ", ..." if len(asked.unknown) > MOST_SHOWN else ""
@@ -130,10 +137,13 @@ class Question(NamedTuple):
         from hybridcalc.checks.words import values_after
 
         served = values_after(self.launch.words, ("--served-model-name", "--served_model_name"))
+        at_end = preset_at_end(model)
         for name in (self.launch.mounted, *served):
             if name is not None and (found := find_preset(name) or preset_at_end(name)) is not None:
-                return found[0], f"{printable(model[:60])} is taken for {found[0]}, by {printable(name[:60])}"
-        return preset_at_end(model) or (model, "")
+                same = at_end is not None and at_end.preset == found[0] and named_as_quantised(at_end.name)
+                taken = at_end.name if same and at_end is not None else name if find_preset(name) else found[-1]
+                return taken, f"{printable(model[:60])} is taken for {found[0]}, by {printable(name[:60])}"
+        return (model, "") if at_end is None else (at_end.name, at_end.note)
 
 
 def question(
@@ -157,6 +167,8 @@ def question(
         given, assumed = {**given, "engine_version": ENGINES.release(line)}, ENGINES.assumed(line)
     if given.get("private") is not None and given.get("shared_prefix") is None:
         raise InputError("--private says nothing without --shared-prefix", fix="add --shared-prefix N")
+    words, counts = options.expert_ranks(served, words)
+    given = {**given, **counts}
     said = launch_words(
         options.spelt_for(served, words), line, env, own, served.flags, served.model_flag, served.environment, command
     )

@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridcalc.cli import answers, options
-from hybridcalc.deployment import Workload
-from hybridcalc.engines.engine import ENGINES, offered
-from hybridcalc.errors import InputError
+from hybridcalc.deployment import Memory, Workload
+from hybridcalc.engines.engine import ENGINES, Engine, offered
+from hybridcalc.errors import InputError, Refusal
 from hybridcalc.findings import Finding, at_or_above
 from hybridcalc.units import MOST_SLOTS
 
 if TYPE_CHECKING:
+    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.deployment import Rest
     from hybridcalc.steps import View
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -20,6 +22,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 @options.command(app)
 def ratio(
     *,
+    context: typer.Context,
     model: options.OptionalModel = None,
     length: options.Length = None,
     log: Annotated[
@@ -30,6 +33,7 @@ def ratio(
         str | None,
         typer.Option("--rest", metavar="SIZE", help="Memory left for both pools on one rank, after weights and slack."),
     ] = None,
+    card: options.CardGiven,
     concurrency: Annotated[
         int | None,
         typer.Option("--concurrency", "-C", metavar="N", min=1, max=MOST_SLOTS, help="Requests to pin slots for."),
@@ -55,9 +59,21 @@ def ratio(
     severity = options.severity("--fail-on", fail_on)
     asked_for = answers.wanted(form)
     engine = ENGINES[ENGINES.usual]
+    known = _memory(rest, card)
+    if any(card):
+        engine.check_memory(known)
+    if card.gpu is None and card.mem_fraction_static is not None:
+        raise InputError("--mem-fraction-static says nothing without --gpu", fix="add --gpu NAME, or leave it out")
+    if card.gpu is not None and log is not None:
+        raise InputError("--log says how much memory there was, and --gpu as well", fix="leave one of them out")
+    source = context.get_parameter_source("tp_size")
+    typed = source is not None and source.name != "DEFAULT"
     args = options.engine_args(
         engine,
-        **ranks._asdict(),
+        gpu=known.gpu,
+        share=not typed,
+        mem_fraction_static=card.mem_fraction_static,
+        **ranks._asdict() | ({} if typed else {"tp_size": None}),
         **prefixes._asdict(),
         **limits._asdict(),
         **drafts._asdict(),
@@ -74,20 +90,51 @@ def ratio(
             "ratio needs a MODEL or a boot log", fix="name a preset (`hybridcalc models`) or add --log FILE"
         )
     workload = Workload.at(options.tokens("-L", length) or 0, concurrency=concurrency)
-    rest_gib = options.gib("--rest", rest)
     findings: tuple[Finding, ...] = ()
     architecture = options.model(model) if model is not None else None
-    if log is None:
-        answer = engine.offered("balance", "ratio").balance_model(architecture, args, workload, rest_gib=rest_gib)
-    else:
+    left: Rest | None = None
+    if log is not None:
         room = offered(ENGINES.room(engine.name, "diagnosis", "ratio"), "ratio --log", engine.title)
-        answer, findings = room.balance_log(log, architecture, args, workload, rest_gib=rest_gib)
+        answer, findings = room.balance_log(log, architecture, args, workload, rest_gib=known.rest)
+    elif known.gpu is None:
+        answer = engine.offered("balance", "ratio").balance_model(architecture, args, workload, rest_gib=known.rest)
+    else:
+        left = _left(engine, architecture, args, known, shared=not typed)
+        answer = engine.offered("balance", "ratio").balance_model(architecture, args, workload, rest=left)
+        findings = tuple(finding for part in left.parts for finding in part.findings)
 
     def view() -> "View":
-        found: View = engine.part("balance_view").balance_view(answer, findings, architecture, args)
+        found: View = engine.part("balance_view").balance_view(answer, findings, architecture, args, left)
         return found
 
-    document: dict[str, Any] = {"findings": [finding.to_dict() for finding in findings]}
-    answers.show("ratio", asked_for, view, lambda: answer.to_dict() | document)
+    def document() -> dict[str, Any]:
+        found: dict[str, Any] = answer.to_dict() | {"findings": [finding.to_dict() for finding in findings]}
+        if left is None:
+            return found
+        from hybridcalc.engines.document import memory_document
+
+        return found | {"gpus": engine.ranks(args), "memory": memory_document(engine, args, left)}
+
+    answers.show("ratio", asked_for, view, document)
     if at_or_above(findings, severity):
         raise typer.Exit(1)
+
+
+def _memory(rest: str | None, card: options.CardGiven) -> Memory:
+    """The memory as given. Raises InputError naming the option."""
+    gpu = None
+    if card.gpu is not None:
+        from hybridcalc.hardware import find_gpu
+
+        gpu = find_gpu(card.gpu)
+    return Memory(rest=options.gib("--rest", rest), gpu=gpu, weights=options.gib("--weights", card.weights))
+
+
+def _left(engine: Engine, model: "Architecture | None", args: Any, known: Memory, *, shared: bool) -> "Rest":
+    """What a GPU leaves for both pools of a model. Raises Refusal, MemoryUnknown and InputError."""
+    assert model is not None  # noqa: S101  (without a log one is asked for)
+    try:
+        return engine.memory(model, args, known)
+    except Refusal as refusal:
+        gpus = engine.shared_gpus(engine.arguments(), {"gpu": known.gpu, "share": shared})
+        raise (engine.not_shared(model, args, gpus, refusal) or refusal) from None

@@ -63,7 +63,7 @@ def _of_words(words: Words, given: Mapping[str, Any]) -> Subject:
     model = options.model(asked.model)
     rest: Rest | None = None
     try:
-        rest = question.memory(model, asked)
+        rest = question.memory(model, asked.args)
     except MemoryUnknown:
         if any(question.known):
             raise

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a plan is read, and refused, without torch
 
 LARGEST_GIB = 2.0**30
 OF_THE_WORKLOAD = frozenset({
-    "requests", "requests_per_worker", "binding", "idle_percent", "workload", "ratio", "slots_reason",
+    "requests", "requests_range", "requests_per_worker", "binding", "idle_percent", "workload", "ratio", "slots_reason",
 })  # fmt: skip
 """Figures of a plan that answer for a workload, or say why: they are not held."""
 CLOSED = ("alloc_mamba", "budget")

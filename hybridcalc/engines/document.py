@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from hybridcalc.architecture.geometry import Architecture
 
 FIGURES = (
-    "requests", "requests_per_worker", "workers", "gpus", "binding", "idle_percent", "workload", "slots_per_request",
-    "slots_reason", "state_bytes_per_slot", "conv_bytes_per_slot", "ssm_bytes_per_slot", "kv_bytes_per_token",
-    "kv_bytes_per_token_by_stage", "token_equiv", "ratio", "fixed_bytes_per_request", "marginal_bytes_per_token",
-    "memory", "intervals",
+    "requests", "requests_range", "requests_per_worker", "workers", "gpus", "binding", "idle_percent", "workload",
+    "slots_per_request", "slots_reason", "state_bytes_per_slot", "conv_bytes_per_slot", "ssm_bytes_per_slot",
+    "kv_bytes_per_token", "kv_bytes_per_token_by_stage", "token_equiv", "ratio", "fixed_bytes_per_request",
+    "marginal_bytes_per_token", "memory", "intervals",
 )  # fmt: skip
 """Keys of the top level that only a plan that starts can fill."""
 
@@ -50,6 +50,10 @@ class Documented(Answer, Protocol):
     @property
     def workers(self) -> int:
         """Data-parallel workers, or replicas, of the whole deployment."""
+
+    @property
+    def requests_at_ends(self) -> tuple[int, int]:
+        """Requests at the low and at the high end of a memory that is an interval; 0 where that does not start."""
 
     @property
     def slot(self) -> Slot:
@@ -100,7 +104,7 @@ def plan_document(plan: Documented) -> dict[str, Any]:
         "starts": True,
         "refusal": None,
         **common_figures(plan),
-        "memory": _memory(engine, plan.args, plan.rest),
+        "memory": memory_document(engine, plan.args, plan.rest),
         "intervals": {} if plan.rest.exact else plan.intervals,
         "budget": [line.to_dict() for line in plan.budget],
         "findings": [finding.to_dict() for finding in plan.findings],
@@ -119,6 +123,7 @@ def common_figures(plan: Documented) -> dict[str, Any]:
     kv = plan.kv_bytes_per_token
     return {
         "requests": plan.requests,
+        "requests_range": None if plan.rest.exact else _range(plan.requests, *plan.requests_at_ends),
         "requests_per_worker": plan.concurrency,
         "workers": plan.workers,
         "gpus": ENGINES[plan.engine].ranks(plan.args),
@@ -141,6 +146,11 @@ def common_figures(plan: Documented) -> dict[str, Any]:
         "fixed_bytes_per_request": plan.fixed_bytes_per_request,
         "marginal_bytes_per_token": ceil(plan.marginal_bytes_per_token),
     }
+
+
+def _range(likely: int, *ends: int) -> list[int]:
+    """[low, likely, high]."""
+    return [min(likely, *ends), likely, max(likely, *ends)]
 
 
 def refusal_document(engine: Engine, model: "Architecture", args: Any, refusal: Refusal) -> dict[str, Any]:
@@ -192,7 +202,7 @@ def _fraction(engine: Engine, args: Any, rest: Rest) -> dict[str, Any]:
     return {"fraction": rest.fraction, "fraction_from": f"{engine.title}'s default"}
 
 
-def _memory(engine: Engine, args: Any, rest: Rest) -> dict[str, Any]:
+def memory_document(engine: Engine, args: Any, rest: Rest) -> dict[str, Any]:
     """What one GPU holds; null for what the plan was not told."""
     others = dict(rest.others)
     weights = others.pop("weights", None)

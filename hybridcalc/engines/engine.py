@@ -268,12 +268,13 @@ class Engine:
         shared, card = self.shared_gpus(args, given), given.get("gpu")
         if shared:
             given = {**given, "tp_size": shared}
-        elif card is not None and card.cards is not None and (ranks := self.ranks(args)) > card.cards:
+        fields = {self.renamed.get(name, name): value for name, value in given.items() if value is not None}
+        args = replace(args, **{field: value for field, value in fields.items() if hasattr(args, field)})
+        if card is not None and card.cards is not None and (ranks := self.ranks(args)) > card.cards:
             from hybridcalc.hardware import gpus_in_words
 
             raise InputError(f"{ranks} ranks on {gpus_in_words(card.cards)}", fix=f"write --gpu {ranks}x...")
-        fields = {self.renamed.get(name, name): value for name, value in given.items() if value is not None}
-        return replace(args, **{field: value for field, value in fields.items() if hasattr(args, field)})
+        return args
 
     def shared_gpus(self, args: Any, given: Mapping[str, Any]) -> int:
         """GPUs (of ``gpu``) that tensor-parallel ranks of a replica and stage share, in even parts; 0 where something
@@ -285,6 +286,17 @@ class Engine:
             return 0
         each, over = divmod(card.cards, self.ranks(args))
         return each if each > 1 and not over else 0
+
+    def uneven_gpus(self, args: Any, given: Mapping[str, Any]) -> str:
+        """What to know where GPUs that nothing names ranks for do not divide among replicas and stages; else empty."""
+        card: Gpu | None = given.get("gpu")
+        if card is None or card.cards is None or not given.get("share") or given.get("tp_size"):
+            return ""
+        parts = self.ranks(args)
+        each, over = divmod(card.cards, parts)
+        if not over or each < 2:
+            return ""
+        return f"{card.cards} GPUs do not divide by {parts}: each rank stands alone; --tp {each} takes {each * parts}"
 
     def not_shared(self, model: "Architecture", args: Any, gpus: int, stopped: Exception) -> Refusal | None:
         """What to say where ranks that nobody typed do not divide the model, and which numbers of GPUs do; None where
@@ -321,7 +333,7 @@ class Engine:
     def memory(self, model: "Architecture", args: Any, known: "Memory") -> "Rest":
         """The memory left for the caches. Raises MemoryUnknown with the figures that are missing, and Refusal."""
         asked = known
-        if known.weights is None and self.offers("weights"):
+        if known.weights is None and known.weighed is None and self.offers("weights"):
             known = known._replace(weighed=partial(self._weights_part, model, args))
         try:
             rest = cast("Rest", self.part("memory").rest_of(model, args, known))
@@ -335,6 +347,31 @@ class Engine:
             better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix)
             better.outputs = refusal.outputs
             raise better from None
+
+    def weights_moved(
+        self, known: "Memory", model: "Architecture", args: Any, first: "tuple[Architecture, Any]"
+    ) -> "Memory":
+        """A memory whose weights were given for another model or other arguments (``first``): multiplied by what the
+        computed weights of both differ by. Raises InputError where nothing tells that, Refusal for ranks that do not
+        divide the model.
+        """
+        if known.weights is None or not self.offers("weights"):
+            return known
+        decided = self.part("weights").DECIDED_BY
+        if model == first[0] and (decided(args), args.env) == (decided(first[1]), first[1].env):
+            return known
+        from hybridcalc.deployment import COMPUTED, WEIGHTS_NAME, MemoryPart
+
+        here, there = self._weights_part(model, args), self._weights_part(*first)
+        if here is None or there is None:
+            raise InputError(
+                "--weights is of the plan as given, and nothing tells what they are here", fix="plan this by itself"
+            )
+        if here.likely == there.likely:
+            return known
+        why = f"--weights x {here.likely:.2f} / {there.likely:.2f}, as computed here and for the plan as given"
+        moved = MemoryPart.of(WEIGHTS_NAME, known.weights * here.likely / there.likely, COMPUTED, why)
+        return known._replace(weights=None, weighed=lambda: moved)
 
     def _leaner(self, model: "Architecture", args: Any) -> tuple[str, ...]:
         """What is there to load instead of a checkpoint that is too large: nothing for one that is quantised."""

@@ -14,8 +14,18 @@ MOST_REASONS, MOST_ROWS = 4, 60
 MOST_LABELS, MOST_DRAWN = 12, 2000
 
 
-def sweep_view(engine: Engine, model: str, axes: Sequence[Swept], points: Sequence[Point], work: Workload) -> View:
-    """Every point of a sweep, or the front alone where there are too many to read."""
+def sweep_view(
+    engine: Engine,
+    model: str,
+    axes: Sequence[Swept],
+    points: Sequence[Point],
+    work: Workload,
+    *,
+    estimated: bool = False,
+) -> View:
+    """Every point of a sweep, or the front alone where there are too many to read. ``estimated``: memory is an interval
+    of which they take the likely middle.
+    """
     refused = sum(bool(point.refusal) for point in points)
     shown = (list(points) if len(points) <= MOST_ROWS else [point for point in points if point.best])[:MOST_ROWS]
     length = work.mean_length
@@ -36,6 +46,8 @@ def sweep_view(engine: Engine, model: str, axes: Sequence[Swept], points: Sequen
     notes += reasons[:MOST_REASONS]
     if len(reasons) > MOST_REASONS:
         notes.append(f"{len(reasons) - MOST_REASONS} more reasons: see --csv or --json")
+    if estimated:
+        notes.append("memory is an estimate: these are of the likely one, and a plan of one of them says the range")
     if len(shown) < len(points):
         notes.append(f"{len(points):,} points: only those are shown; --csv or --json print all of them")
     unit = offered(engine.sweeping, "--sweep", engine.title).unit

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from hybridcalc.deployment import requests_text
+from hybridcalc.deployment import WEIGHTS_NAME, requests_text
 from hybridcalc.engines.charts import comparison_picture, gpu_parts
 from hybridcalc.engines.checkpoints import checkpoint_of, name_to_load
 from hybridcalc.engines.engine import Answer, Engine
@@ -18,6 +18,8 @@ from hybridcalc.steps import BudgetLine, Table, View, suggested
 from hybridcalc.units import format_bytes, short_dtype
 
 if TYPE_CHECKING:
+    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.deployment import Rest
     from hybridcalc.engines.charts import Bars, Picture
     from hybridcalc.engines.play import Play
 
@@ -58,7 +60,7 @@ def verdict(plan: Answer) -> tuple[str, str]:
 
 def figures(plan: Answer) -> list[tuple[str, str, str, str]]:
     """As of any engine."""
-    return [("KV tokens", f"{plan.tokens:,}", "tokens", "that the caches hold"), memory_figure(plan)]
+    return [("KV tokens", f"{plan.tokens:,}", "tokens", "that the caches hold"), memory_figure(plan.rest)]
 
 
 def cells(plan: Answer) -> dict[str, str]:
@@ -76,9 +78,9 @@ def play(plan: Answer) -> "Play | None":
     return None
 
 
-def memory_figure(plan: Answer) -> tuple[str, str, str, str]:
+def memory_figure(rest: "Rest") -> tuple[str, str, str, str]:
     """The memory left for the caches, and where that comes from."""
-    return "memory", f"{plan.rest.likely_gib:.2f} GiB", "", plan.rest.why
+    return "memory", f"{rest.likely_gib:.2f} GiB", "", rest.why
 
 
 def between(low: int, high: int) -> str:
@@ -111,34 +113,28 @@ def plan_view(engine: Engine, plan: Answer, remarks: Sequence[str] = ()) -> View
         steps=tuple(plan.steps),
         pictures=plan_pictures(engine, plan),
         play=partial(facts.play, plan),
-        subject=planned(engine, plan),
+        subject=planned(engine, plan.model, plan.args, plan.rest.gpu),
     )
 
 
-def planned(engine: Engine, plan: Answer) -> str:
-    """What a plan is of, in a line: engine and release, ranks, GPUs, checkpoint and how it is stored."""
-    ranks = {
-        name: getattr(plan.args, engine.renamed.get(f"{name}_size", f"{name}_size"), 1) for name in ("tp", "pp", "dp")
-    }
+def planned(engine: Engine, model: "Architecture", args: Any, gpu: str | None) -> str:
+    """What an answer is of, in a line: engine and release, ranks, GPUs, checkpoint and how it is stored."""
+    ranks = {name: getattr(args, engine.renamed.get(f"{name}_size", f"{name}_size"), 1) for name in ("tp", "pp", "dp")}
     shared = " x ".join(f"{name} {count}" for name, count in ranks.items() if count > 1 or name == "tp")
-    count = engine.ranks(plan.args)
-    gpus = (
-        f"{count} x {plan.rest.gpu.removeprefix('NVIDIA ')}"
-        if plan.rest.gpu
-        else f"{count} GPU{'' if count == 1 else 's'}"
-    )
-    return f"{engine.title} {plan.version}, {shared} on {gpus}, {_stored(plan)}"
+    count = engine.ranks(args)
+    gpus = f"{count} x {gpu.removeprefix('NVIDIA ')}" if gpu else f"{count} GPU{'' if count == 1 else 's'}"
+    return f"{engine.title} {engine.release(args.engine_version)}, {shared} on {gpus}, {_stored(model, args)}"
 
 
-def _stored(plan: Answer) -> str:
+def _stored(model: "Architecture", args: Any) -> str:
     """The checkpoint, and how it is quantised, as far as that is known."""
     stored = None
     with suppress(HybridcalcError):
-        stored = checkpoint_of(plan.model, getattr(plan.args, "quantization", None))
+        stored = checkpoint_of(model, getattr(args, "quantization", None))
     if stored is None:
-        return plan.model.name
-    how = stored.quantization.method if stored.quantization else stored.marked or short_dtype(plan.model.model_dtype)
-    return f"{name_to_load(plan.model)} ({how})"
+        return model.name
+    how = stored.quantization.method if stored.quantization else stored.marked or short_dtype(model.model_dtype)
+    return f"{name_to_load(model)} ({how})"
 
 
 def _ends(plan: Answer) -> str:
@@ -210,16 +206,21 @@ def serves(plan: Answer) -> bool:
     return plan.requests >= wanted
 
 
+def _cells(facts: Facts, plan: Answer) -> dict[str, str]:
+    """One side of a comparison that starts, with what an estimated memory leaves open of its requests."""
+    cells, ends = facts.cells(plan), _ends(plan)
+    return {
+        "starts": "undecided" if plan.rest.undecided else "yes",
+        **cells,
+        **({"over the estimate": ends.strip(" ()")} if ends else {}),
+    }
+
+
 def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answer | Refusal]]) -> View:
     """Plans side by side, the first as given: the same rows, and what changes."""
     facts = facts_of(engine)
     started = [(flags, plan) for flags, plan in sides if not isinstance(plan, Refusal)]
-    columns = [
-        {"starts": "no"}
-        if isinstance(p, Refusal)
-        else {"starts": "undecided" if p.rest.undecided else "yes"} | facts.cells(p)
-        for _, p in sides
-    ]
+    columns = [{"starts": "no"} if isinstance(p, Refusal) else _cells(facts, p) for _, p in sides]
     letters = [f"with {number}" for number in range(1, len(sides))] if len(sides) > 2 else ["with"]
     labels = ("as given", *letters)
     rows = tuple(
@@ -231,6 +232,13 @@ def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answe
         f"{label}: {side.rule} {side.message}"
         for label, (_, side) in zip(labels, sides, strict=True)
         if isinstance(side, Refusal)
+    ]
+    said += [
+        f"{label}: weights {part.text} GiB = {part.why}"
+        for label, (_, side) in zip(labels, sides, strict=True)
+        if not isinstance(side, Refusal)
+        for part in side.rest.parts
+        if part.name == WEIGHTS_NAME and part.why.startswith("--weights x")
     ]
     wanted = next((plan.workload.wanted for _, plan in started), None)
     if wanted is not None and not any(serves(plan) for _, plan in started):

@@ -474,3 +474,13 @@ def test_one_report_does_not_contradict_itself(tmp_path: Path) -> None:
     assert set(found(check(tmp_path, service + gpus, "compose.yaml"))) == {"HC050"}
     small = "sglang serve qwen3-next-80b-a3b --tp 4 --max-mamba-cache-size 7"
     assert set(found(check(tmp_path, small, gpu="h100", length=8192))) == {"HC010"}
+
+
+@pytest.mark.parametrize(
+    "model", ["Qwen/Qwen3.5-397B-A17B-FP8", "/models/Qwen3.5-397B-A17B-FP8", "/models/Qwen/Qwen3.5-397B-A17B-FP8"]
+)
+def test_weights_are_those_of_the_checkpoint_that_is_named(tmp_path: Path, model: str) -> None:
+    """A name or a path that says FP8 has FP8 weights, whatever the model is served as: half of the 16-bit ones."""
+    line = f"python3 -m sglang.launch_server --model-path {model} --tp 4 --served-model-name qwen3.5-397b-a17b"
+    told = found(check(tmp_path, line, gpu="h100", length=9216))
+    assert told["HC001"][2].startswith("weights alone take 93.49 of 77.28 GiB")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from command_line import pasted, plan, run
@@ -385,3 +386,32 @@ def test_a_memory_that_may_not_do_is_said_to_be_so() -> None:
     answer = plan(*K3, *boot, "--max-mamba-cache-size", "500", code=1)
     assert answer["intervals"]["max_total_num_tokens"][0] == 0 < answer["max_total_num_tokens"]
     assert "undecided by the estimate of memory" in answer["findings"][0]["message"]
+
+
+def test_weights_that_were_given_are_not_kept_for_other_ranks() -> None:
+    """A figure of tp 8 says what tp 16 holds by what both are computed to be; in a sweep as well."""
+    words = ("plan", "kimi-k3", "--tp", "8", "--gpu", "h200", "--weights", "90GiB", "--mem-fraction-static", "0.9")
+    sides: Any = run(*words, "-L", "64k", "--compare", "--tp 16", "--compare", "--page-size 64", "--json").document
+    eight, sixteen, paged = (side["memory"] for side in sides["compare"])
+    weighed = [hybridcalc.weights("kimi-k3", tp_size=ranks).likely for ranks in (8, 16)]
+    assert eight["weights_gib"] == paged["weights_gib"] == 90
+    assert sixteen["weights_gib"] == pytest.approx(90 * weighed[1] / weighed[0])
+    assert sixteen["weights_from"].startswith("--weights x ")
+    said = run(*words, "-L", "64k", "--compare", "--tp 16").out
+    assert "with: weights 46.19 GiB = --weights x " in " ".join(said.split())
+    swept: Any = run(*words, "-L", "64k", "--sweep", "tp=8,16", "--json").document
+    assert [point["requests"] for point in swept["sweep"]] == [side["requests"] for side in sides["compare"]][:2]
+
+
+def test_an_estimated_memory_leaves_an_interval_of_requests() -> None:
+    """[low, likely, high], as the plan at each end has them; null where the memory is given."""
+    words = ("plan", "qwen3.6-35b-a3b", "-L", "8k", "--json")
+    for engine, option, more in (("sglang", "--rest", ()), ("vllm", "--available", ("--max-num-seqs", "300"))):
+        found: Any = run(*words, "--engine", engine, "--gpu", "h200", *more).document
+        low, likely, high = found["requests_range"]
+        assert low <= likely == found["requests"] <= high
+        assert low < high
+        for gib in found["memory"]["rest_gib"]:
+            at_end: Any = run(*words, "--engine", engine, option, f"{gib}GiB", *more).document
+            assert at_end["requests_range"] is None
+            assert low <= at_end["requests"] <= high

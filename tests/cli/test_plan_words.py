@@ -177,3 +177,12 @@ def test_a_container_is_planned_with_the_release_of_its_image() -> None:
     answer = plan("--rest", "60GiB", "--", line)
     assert (answer["engine_version"], answer["model"]) == ("0.5.16", "qwen3-next-80b-a3b")
     assert plan("--rest", "60GiB", "--engine-version", "0.5.23", "--", *line.split())["engine_version"] == "0.5.23"
+
+
+@pytest.mark.parametrize("served", ["qwen3.6-27b", "Qwen/Qwen3.6-27B", "chat"])
+def test_a_path_that_says_fp8_is_planned_with_fp8(served: str) -> None:
+    """What the model is served as says which it is, the end of its path which checkpoint of it."""
+    line = ("vllm", "serve", "/models/Qwen3.6-27B-FP8", "--served-model-name", served, "--max-num-seqs", "64")
+    document = run("plan", "--gpu", "h200", "-L", "8k", "--json", "--", *line).document
+    named = run("plan", "Qwen/Qwen3.6-27B-FP8", "--engine", "vllm", "--gpu", "h200", "--json").document
+    assert document["memory"]["weights_gib"] == named["memory"]["weights_gib"] < 30

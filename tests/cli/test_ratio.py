@@ -210,3 +210,49 @@ def test_fail_on_is_checked_before_anything_is_read(arguments: tuple[str, ...]) 
     ran = run("ratio", *arguments, "-L", "9216", "--fail-on", "bogus")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == "error: --fail-on 'bogus' is not a severity\n       write note, warning, error or never\n"
+
+
+FP8 = "Qwen/Qwen3.5-397B-A17B-FP8"
+
+
+def test_a_gpu_says_the_memory_as_it_does_to_a_plan() -> None:
+    """Ranks, weights and fraction follow from it; today's flags come to what `plan` makes of them."""
+    words = (FP8, "--gpu", "8xh200", "-L", "64k", "--json")
+    found, plan = run("ratio", *words).document, run("plan", *words).document
+    assert found["memory"] == plan["memory"]
+    assert found["gpus"] == plan["gpus"] == 8
+    assert found["clamp"]["max_mamba_cache_size"] == plan["max_mamba_cache_size"]
+    assert found["clamp"]["requests_range"] == plan["requests_range"]
+    low, likely, high = found["settings"][0]["requests_range"]
+    assert low < likely <= high
+    balanced = run("plan", *words, *found["settings"][0]["flags"].split()).document
+    assert balanced["requests_range"] == [low, likely, high]
+    said = run("ratio", *words[:-1]).out
+    assert f"{likely} requests ({low} to {high}) of 65,536 tokens; today " in said
+    assert "tp 8 on 8 x H200" in said
+
+
+def test_weights_that_a_name_leaves_open_are_a_finding() -> None:
+    """An interval of weights is one of requests."""
+    answer = run("ratio", "Qwen/Qwen3.6-35B-A3B-NVFP4", "--gpu", "l40s", "-L", "8k", "--json").document
+    assert [finding["rule"] for finding in answer["findings"]] == ["HC090"]
+    low, likely, high = answer["memory"]["weights_gib"]
+    assert low < likely < high
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("kimi-k3", "--gpu", "8xh200"), "weights alone take 185.24 of 137.90 GiB"),
+        (("qwen3.6-27b", "--gpu", "3xh100"), "3 GPUs do not share qwen3.6-27b"),
+        (("qwen3.6-27b", "--gpu", "2xh100", "--tp", "4"), "4 ranks on 2 GPUs"),
+        (("qwen3.6-27b", "--gpu", "h100", "--rest", "3GiB"), "the memory is given in more than one way"),
+        (("qwen3.6-27b", "--weights", "3GiB"), "--weights says nothing without --gpu"),
+        (("qwen3.6-27b", "--mem-fraction-static", "0.8"), "--mem-fraction-static says nothing without --gpu"),
+        (("qwen3.6-27b", "--gpu", "h100", "--log", LOG), "--log says how much memory there was"),
+    ],
+)
+def test_a_gpu_that_does_not_do_is_refused(words: tuple[str, ...], message: str) -> None:
+    answer = run("ratio", *words, "-L", "8k")
+    assert answer.code in (1, 2)
+    assert message in answer.err

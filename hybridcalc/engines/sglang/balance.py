@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.deployment import Workload
+from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
 from hybridcalc.engines.sglang.constants import (
     Constants,
@@ -30,6 +30,8 @@ from hybridcalc.formulas.slots import Slots, Strategy, pin
 from hybridcalc.steps import Step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hybridcalc.engines.sglang.settings import Evaluate, Setting
 
 UNNAMED_MODEL = Architecture(
@@ -107,7 +109,9 @@ class Balance(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """Everything `_answer` needs, resolved: no flags left to interpret."""
+    """Everything `_answer` needs, resolved: no flags left to interpret. ``over``: settings with what they come to over
+    a memory that is an estimate.
+    """
 
     model: str
     workload: Workload
@@ -122,6 +126,7 @@ class _Question(NamedTuple):
     rest_gib: float | None
     observed: Observed | None
     evaluate: "Evaluate | None"
+    over: "Callable[[list[Setting]], list[Setting]] | None" = None
 
     @property
     def kv_bytes_per_token(self) -> int | Fraction:
@@ -153,10 +158,12 @@ def balance_model(
     workload: Workload,
     *,
     rest_gib: float | None = None,
+    rest: Rest | None = None,
     observed: Observed | None = None,
     constants: Constants | None = None,
 ) -> Balance:
-    """r* and its consequences for a model, with ``rest_gib`` of memory left for both pools on one rank.
+    """r* and its consequences for a model, with ``rest_gib`` of memory left for both pools on one rank, or ``rest``, an
+    interval of it.
 
     ``observed`` is what a boot printed, shown as today's setting; ``constants`` replaces the architecture's (a log that
     disagrees with it). Raises InputError, ShardingError and Refusal for what the model or the engine does not do.
@@ -172,6 +179,8 @@ def balance_model(
     drafts, reason = draft_states(args, active=replay_active)
     draft_kv = draft_kv_bytes(model, args, rules)
     evaluate = None
+    if rest is not None:
+        rest_gib = rest.likely_gib
     if rest_gib is not None and constants is None:
         from hybridcalc.engines.sglang.settings import by_model
 
@@ -192,6 +201,7 @@ def balance_model(
         rest_gib,
         observed,
         evaluate,
+        None if rest is None or rest.exact else partial(_over, model, args, rest, workload),
     )
     return _answer(question, [note, *model_notes(model, args, workload, draft_kv=draft_kv)])
 
@@ -231,6 +241,27 @@ def resolve_unnamed(args: ServerArgs, rules: RuleSet) -> Resolved:
     if args.mamba_radix_cache_strategy == "auto":
         args = replace(args, mamba_radix_cache_strategy=Strategy.EXTRA_BUFFER.value)
     return resolve_strategy(UNNAMED_MODEL, args, rules)
+
+
+def _over(
+    model: Architecture, args: ServerArgs, rest: Rest, workload: Workload, settings: "list[Setting]"
+) -> "list[Setting]":
+    """The settings with the least and the most that their flags admit in that memory; 0 where it does not start."""
+    from hybridcalc.engines.sglang.engine import ENGINE
+    from hybridcalc.engines.sglang.server_plan import plan
+    from hybridcalc.engines.sglang.settings import settle
+
+    length = workload.mean_length or Fraction(1)
+
+    def ends(setting: "Setting") -> tuple[int, int]:
+        changed = args if setting.label == "today" else ENGINE.changed(args, setting.flags)
+        found = plan(model, changed, rest=rest, workload=workload)
+        least, most = (
+            settle("", "", found.ready, end, length).requests if end.requests else 0 for end in (found.low, found.high)
+        )
+        return least, most
+
+    return [each._replace(ends=ends(each)) for each in settings]
 
 
 def _measured(
@@ -301,6 +332,8 @@ def _settings(question: _Question) -> "tuple[list[Setting], list[str]]":
         settings, notes = choices(
             question.evaluate, args, question.ratio, slots, partial(_pinned, question), booted=booted is not None
         )
+        if question.over is not None:
+            settings = question.over(settings)
     if booted is not None:
         tokens = booted.tokens * args.dcp_size
         settings.append(weigh("today", "as booted", booted.slots, tokens, slots, question.length, args))

@@ -15,6 +15,7 @@ from hybridcalc.steps import Choice, View
 from hybridcalc.units import GIB, format_bytes, ratio_text
 
 if TYPE_CHECKING:
+    from hybridcalc.deployment import Rest
     from hybridcalc.engines.charts import Picture
     from hybridcalc.engines.play import Play
     from hybridcalc.engines.sglang.settings import Setting
@@ -25,13 +26,26 @@ ASSUMED_GIB = 24.0
 """Memory that settings to try start from where none is given."""
 
 
-def balance_view(answer: Balance, findings: tuple[Finding, ...], model: Architecture | None, args: ServerArgs) -> View:
-    """The whole answer; settings to try start from what was given."""
+def balance_view(
+    answer: Balance,
+    findings: tuple[Finding, ...],
+    model: Architecture | None,
+    args: ServerArgs,
+    rest: "Rest | None" = None,
+) -> View:
+    """The whole answer; settings to try start from what was given. ``rest``: the memory, where a GPU says it."""
+    figures, subject = _figures(answer), ""
+    if rest is not None and model is not None:
+        from hybridcalc.engines.sglang.engine import ENGINE
+        from hybridcalc.engines.view import memory_figure, planned
+
+        figures.append(memory_figure(rest))
+        subject = planned(ENGINE, model, args, rest.gpu)
     return View(
         f"{answer.model or 'As logged'} on SGLang {answer.engine_version}: the balanced ratio",
         f"r* = {ratio_text(answer.ratio)}",
         _meaning(answer),
-        figures=tuple(_figures(answer)),
+        figures=tuple(figures),
         roles=("state", "kv"),
         findings=findings,
         choices=tuple(_choices(answer)),
@@ -39,6 +53,7 @@ def balance_view(answer: Balance, findings: tuple[Finding, ...], model: Architec
         steps=answer.steps,
         pictures=_pictures(answer, model, args),
         play=partial(_play, answer, model, args),
+        subject=subject,
     )
 
 
@@ -49,10 +64,16 @@ def _meaning(answer: Balance) -> str:
         return f"does not fit: no ratio starts in {format_bytes(round(answer.rest_gib * GIB))}"
     if best is None:
         return f"both pools fill together at {tokens_text(length)} a request"
-    text = f"{requests_text(best.requests)} of {tokens_text(length)}"
+    text = f"{requests_text(best.requests)}{_ends(best)} of {tokens_text(length)}"
     if today is None:
         return text
-    return f"{text}; today {today.requests:,}, {_idle(today) or 'balanced'}"
+    return f"{text}; today {today.requests:,}{_ends(today)}, {_idle(today) or 'balanced'}"
+
+
+def _ends(setting: "Setting") -> str:
+    """The requests over a memory that is an estimate; nothing where they are those of the likely one."""
+    least, most = setting.ends or (setting.requests, setting.requests)
+    return "" if least == most else f" ({least:,} to {most:,})"
 
 
 def _figures(answer: Balance) -> list[tuple[str, str, str, str]]:
@@ -89,7 +110,7 @@ def _choices(answer: Balance) -> list[Choice]:
     if answer.rest_gib is not None and answer.setting("set") is None:
         rows.insert(0, Choice("set", star, f"does not fit in {format_bytes(round(answer.rest_gib * GIB))}"))
     elif not rows:
-        rows.append(Choice("set", star, "--rest SIZE shows what it admits"))
+        rows.append(Choice("set", star, "--gpu NAME shows what it admits"))
         if answer.pin_concurrency > 1:
             effect = f"{answer.pin_concurrency:,} requests x {answer.slots.count} slots, and 1 spare"
             rows.append(Choice("or", f"--max-mamba-cache-size {answer.pin_slots}", effect))

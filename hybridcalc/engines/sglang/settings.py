@@ -38,6 +38,7 @@ HALVINGS = 30
 class Setting(NamedTuple):
     """One choice of flags. ``binding`` is the pool (or the request limit) that caps concurrency; the other pool
     idles by ``idle_percent`` when the binding one is full. ``limit``: requests a worker may run, as given or estimated.
+    ``ends``: the least and the most requests over a memory that is an estimate.
     """
 
     label: str
@@ -49,6 +50,7 @@ class Setting(NamedTuple):
     binding: str
     idle_percent: float
     limit: int | None = None
+    ends: tuple[int, int] | None = None
 
     @property
     def requests(self) -> int:
@@ -69,6 +71,7 @@ class Setting(NamedTuple):
             "kv_requests": self.kv_requests,
             "binding": self.binding,
             "idle_percent": round(self.idle_percent, 2),
+            **({} if self.ends is None else {"requests_range": [self.ends[0], self.requests, self.ends[1]]}),
         }
 
 

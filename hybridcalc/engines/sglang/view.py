@@ -52,7 +52,7 @@ def figures(plan: Plan) -> list[tuple[str, str, str, str]]:
         ("request limit", f"{plan.max_running_requests:,}", "requests", "R: the least of limit, T // 2 and K // S"),
         ("a request takes", f"{fixed:,} B", format_bytes(fixed), f"before its first token: {why}"),
         ("and each token", f"{marginal:,} B", format_bytes(marginal), "of KV on a rank"),
-        memory_figure(plan),
+        memory_figure(plan.rest),
     ]
     if plan.args.dcp_size > 1:
         rows.insert(

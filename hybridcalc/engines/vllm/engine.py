@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hybridcalc.deployment import Memory
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.errors import InputError
 
 if TYPE_CHECKING:
     from hybridcalc.hardware import Gpu
@@ -43,13 +44,22 @@ class Vllm(Engine):
     )  # fmt: skip
 
     def with_options(self, args: EngineArgs, given: Mapping[str, Any]) -> EngineArgs:
-        """As every engine; a GPU (``gpu``, a hardware.Gpu) decides kernels and the default of max_num_seqs."""
+        """As every engine; a GPU (``gpu``, a hardware.Gpu) decides kernels and the default of max_num_seqs,
+        ranks that share experts (``ep_size``) how many replicas there are.
+        """
         card: Gpu | None = given.get("gpu")
         if card is not None:
             args = replace(args, gpu_memory_gib=card.gib, gpu_capability=card.capability or args.gpu_capability)
-        if (given.get("ep_size") or 1) > 1:
+        ep = given.get("ep_size") or 1
+        if ep > 1:
             args = replace(args, enable_expert_parallel=True)
         changed: EngineArgs = super().with_options(args, given)
+        tp, dp = changed.tensor_parallel_size, changed.data_parallel_size
+        if ep not in (1, tp * dp) and dp == 1 and ep % tp == 0:  # as many replicas as share the experts with it
+            return self.with_options(replace(args, data_parallel_size=ep // tp), {**given, "tp_size": tp})
+        if ep not in (1, tp * dp):
+            shared = f"vLLM shares experts out among all tp x dp ranks, {tp * dp} here"
+            raise InputError(f"--ep {ep}: {shared}", fix=f"write --ep {tp * dp}")
         _ = changed.capability  # raises for what is none
         return changed
 

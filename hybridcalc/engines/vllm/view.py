@@ -89,7 +89,7 @@ def figures(plan: Plan) -> list[tuple[str, str, str, str]]:
     if plan.prefix is not None:
         told = f"of {plan.prefix.shared:,} shared; {plan.prefix.computed:,} computed: {plan.prefix.why}"
         rows.append(("prefix reuse", f"{plan.prefix.reused:,}", "tokens", told))
-    rows.append(memory_figure(plan))
+    rows.append(memory_figure(plan.rest))
     return [row for row in rows if row[0] != "a request takes" or plan.fixed_blocks]
 
 
