@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hybridcalc.engines import vllm as vllm
     from hybridcalc.engines.ask import plan as plan
     from hybridcalc.engines.ask import weights as weights
+    from hybridcalc.fitting.ask import fit as fit
     from hybridcalc.speed import decode_step as decode_step
     from hybridcalc.speed import prefill as prefill
 
@@ -26,12 +27,24 @@ _HOMES = {
     "decode_step": ("hybridcalc.speed", "decode_step"),
     "prefill": ("hybridcalc.speed", "prefill"),
     "weights": ("hybridcalc.engines.ask", "weights"),
+    "fit": ("hybridcalc.fitting.ask", "fit"),
     "load_model": ("hybridcalc.architecture.presets", "load_model"),
     "sglang": ("hybridcalc.engines.sglang", None),
     "vllm": ("hybridcalc.engines.vllm", None),
 }
 
-__all__ = ["Architecture", "__version__", "decode_step", "load_model", "plan", "prefill", "sglang", "vllm", "weights"]
+__all__ = [
+    "Architecture",
+    "__version__",
+    "decode_step",
+    "fit",
+    "load_model",
+    "plan",
+    "prefill",
+    "sglang",
+    "vllm",
+    "weights",
+]
 
 
 if not TYPE_CHECKING:  # a type checker knows every name, and that there are no others

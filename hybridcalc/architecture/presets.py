@@ -103,7 +103,10 @@ def find_preset(name: str) -> tuple[str, str] | None:
     bare = wanted.rpartition("/")[2]
     if bare != wanted and bare in ids and wanted.count("/") == 1:
         return ids[bare], f"read as {ids[bare]}: {printable(name.strip(), LONGEST_SHOWN)} has the same model name"
-    return None
+    if wanted.count("/") != 1:
+        return None
+    listed = ((preset, each["id"]) for preset in _shipped_weights() for each in shipped_checkpoints(preset))
+    return next(((preset, "") for preset, checkpoint in listed if checkpoint.lower() == wanted), None)
 
 
 def named_as_quantised(name: str) -> bool:

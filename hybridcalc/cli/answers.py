@@ -5,7 +5,7 @@ then hands over its view and its document as functions: only what is wanted is m
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -126,8 +126,11 @@ def show(
     document: Callable[[], Mapping[str, Any]],
     *,
     text: Callable[[], None] | None = None,
+    rows: "Callable[[], Sequence[Mapping[str, Any]]] | None" = None,
 ) -> None:
-    """Show an answer of ``command``; ``text`` prints it where its text is more than that of one view."""
+    """Show an answer of ``command``; ``text`` prints it where its text is more than that of one view, ``rows`` are
+    those of its CSV.
+    """
     quiet = asked.json or asked.csv
     if asked.target is not None:
         print(f"{asked.target}: {_save(asked, asked.target, view())}", file=sys.stderr if quiet else sys.stdout)
@@ -145,7 +148,7 @@ def show(
     if quiet:
         from hybridcalc.output.document import print_csv, print_json
 
-        print_csv(document()["sweep"]) if asked.csv else print_json(command, document())
+        print_csv(rows()) if asked.csv and rows is not None else print_json(command, document())
 
 
 def _save(asked: Wanted, target: Path, view: "View") -> str:

@@ -145,6 +145,13 @@ OptionalModel = Annotated[str | None, typer.Argument(metavar="[MODEL]", autocomp
 Length = Annotated[
     str | None, typer.Option("--length", "-L", metavar="TOKENS", help="Tokens a request holds: prompt and answer.")
 ]
+Lengths = Annotated[
+    str | None, typer.Option("--lengths", metavar="L:N,...", help="Unequal requests: 8k:20,128k:2 (length:requests).")
+]
+Concurrency = Annotated[
+    int | None,
+    typer.Option("--concurrency", "-C", metavar="N", min=1, max=MOST_SLOTS, help="Requests that should run."),
+]
 Tp = Annotated[int, _count(RANKS, "--tp-size", "--tp", "--tensor-parallel-size", help="Tensor-parallel ranks.")]
 Pp = Annotated[
     int, _count(RANKS, "--pp-size", "--pp", "--pipeline-parallel-size", help="Pipeline stages; above 1 overlap is off.")

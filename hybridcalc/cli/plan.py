@@ -17,7 +17,6 @@ from hybridcalc.engines.engine import Engine, offered
 from hybridcalc.engines.view import comparison_view, plan_view, refusal_view, serves
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import at_or_above
-from hybridcalc.units import MOST_SLOTS
 
 if TYPE_CHECKING:
     from hybridcalc.engines.engine import Answer
@@ -57,14 +56,8 @@ def plan_command(
     engine: options.EngineName = None,
     memory: options.MemoryGiven,
     length: options.Length = None,
-    lengths: Annotated[
-        str | None,
-        typer.Option("--lengths", metavar="L:N,...", help="Unequal requests: 8k:20,128k:2 (length:requests)."),
-    ] = None,
-    concurrency: Annotated[
-        int | None,
-        typer.Option("--concurrency", "-C", metavar="N", min=1, max=MOST_SLOTS, help="Requests that should run."),
-    ] = None,
+    lengths: options.Lengths = None,
+    concurrency: options.Concurrency = None,
     workload: Annotated[str | None, typer.Option("--workload", metavar="W", help=KIND_HELP)] = None,
     shared_prefix: Annotated[
         str | None,
@@ -227,11 +220,16 @@ def _sweep(question: inputs.Question, specs: list[str], work: Workload, asked_fo
     points = sweep(engine, axes, lambda flags: question.arguments(flags).args, model, memory=memory, work=work)
     marked = mark_front(list(with_progress(points, count)))
     starts = any(not point.refusal for point in marked)
+
+    def rows() -> list[dict[str, Any]]:
+        return [point.to_dict(axes, how.names) for point in marked]
+
     answers.show(
         "plan",
         asked_for if starts else asked_for.undrawn(),
         lambda: sweep_view(engine, model.name, axes, marked, work, estimated=estimated),
-        lambda: {"sweep": [point.to_dict(axes, how.names) for point in marked]},
+        lambda: {"sweep": rows()},
+        rows=rows,
     )
     if not starts:
         raise typer.Exit(1)

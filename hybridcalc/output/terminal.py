@@ -187,12 +187,12 @@ def choices(out: Console, rows: Sequence[Choice]) -> None:
         return
     lead = f"{INDENT}set   "
     for _, flags, effect in rows:
-        lines = _continued(flags, out.width - len(lead))
+        lines = continued(flags, out.width - len(lead))
         out.print(Text.assemble(lead, (f"\n{' ' * len(lead)}".join(lines), "bold")), soft_wrap=True)
         out.print(Padding(Text(effect), (0, 0, 0, len(lead))))
 
 
-def _continued(flags: str, width: int) -> list[str]:
+def continued(flags: str, width: int) -> list[str]:
     """A flag line as lines that a shell reads as one: broken before a flag, where it is wider than ``width``."""
     lines: list[str] = []
     if len(flags) <= width:

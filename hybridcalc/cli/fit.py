@@ -1,0 +1,184 @@
+"""``hybridcalc fit``: which hardware, flags and engine serve a workload most cheaply; or which models fit hardware."""
+
+from fractions import Fraction
+from typing import Annotated, NamedTuple
+
+import typer
+
+from hybridcalc.cli import answers, options
+from hybridcalc.cli import plan_inputs as inputs
+from hybridcalc.errors import InputError, quoted
+from hybridcalc.units import MOST_RANKS
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+SEARCH, PRICES = "Search", "Prices"
+LARGEST_PRICES = 2**20
+
+
+class Searched(NamedTuple):
+    """What is searched."""
+
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gpu",
+            metavar="NAME,...",
+            help="GPUs, 8xh200 for 8 at most; all presets by default.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--engine",
+            metavar="NAME,...",
+            help="Engines, each with a release as vllm@0.32.0, or @all.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow", metavar="WHAT,...", help="accuracy: fewer bits; reuse: no prefix cache.", rich_help_panel=SEARCH
+        ),
+    ] = None
+    max_gpus: Annotated[
+        int | None,
+        typer.Option(
+            "--max-gpus", metavar="N", min=1, max=MOST_RANKS, help="GPUs in all, at most.", rich_help_panel=SEARCH
+        ),
+    ] = None
+    max_tp: Annotated[
+        int,
+        typer.Option(
+            "--max-tp", metavar="N", min=1, max=16, help="Tensor-parallel ranks, at most.", rich_help_panel=SEARCH
+        ),
+    ] = 16
+    interconnect: Annotated[
+        str,
+        typer.Option(
+            "--interconnect",
+            metavar="NAME",
+            help="nvlink: no server of several GPUs without it.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = "any"
+    headroom: Annotated[
+        str, typer.Option("--headroom", metavar="PERCENT", help="Requests to spare beyond -C.", rich_help_panel=SEARCH)
+    ] = "0%"
+    price: Annotated[
+        list[str] | None,
+        typer.Option("--price", metavar="GPU=P,...", help="Price of a GPU an hour.", rich_help_panel=PRICES),
+    ] = None
+    prices: Annotated[
+        str | None,
+        typer.Option("--prices", metavar="FILE", help="The same, one GPU=PRICE a line.", rich_help_panel=PRICES),
+    ] = None
+    top: Annotated[
+        int, typer.Option("--top", metavar="N", min=1, max=200, help="Deployments shown.", rich_help_panel=SEARCH)
+    ] = 4
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="NAME", help="Models by parameters or requests.", rich_help_panel=SEARCH)
+    ] = "parameters"
+
+
+@options.command(app, "fit")
+def fit_command(
+    *,
+    model: options.OptionalModel = None,
+    length: options.Length = None,
+    lengths: options.Lengths = None,
+    concurrency: options.Concurrency = None,
+    workload: Annotated[
+        str | None, typer.Option("--workload", metavar="W", help="Requests as `reuse` takes them: chat:sessions=50.")
+    ] = None,
+    searched: Searched,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the deployments as CSV.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also the launch line of every row.")] = False,
+    form: answers.Forms,
+) -> None:
+    """The cheapest deployments that serve a model's requests, each with its launch line; without a MODEL, which models
+    fit one kind of GPU.
+
+    Every engine, GPU, layout of ranks, checkpoint and setting is planned, or shown to lose. Nothing that changes an
+    answer is set unless --allow accuracy admits it. Where the memory is an estimate, what its low end holds counts.
+    """
+    from hybridcalc.fitting.answer import Fit, flat
+    from hybridcalc.fitting.ask import fit
+
+    asked_for = answers.wanted(form, as_csv=as_csv)
+    if as_csv and form.as_json:
+        raise InputError("--csv and --json exclude each other", fix="give one of them")
+    work = inputs.workload_of(length, lengths, concurrency, workload)
+    found = fit(
+        None if model is None else options.model(model),
+        workload=work,
+        gpu=searched.gpu or (),
+        engine=searched.engine or (),
+        prices=_prices(searched),
+        allow=searched.allow or (),
+        max_gpus=searched.max_gpus,
+        max_tp=searched.max_tp,
+        interconnect=searched.interconnect,
+        headroom=_share(searched.headroom),
+        top=searched.top,
+        order=searched.sort,
+    )
+    from hybridcalc.fitting.view import fit_view, models_view
+
+    def text() -> None:
+        from hybridcalc.output.fit_text import print_fit, print_models
+
+        if isinstance(found, Fit):
+            print_fit(found, verbose=verbose, explain=form.explain)
+        else:
+            print_models(found, verbose=verbose, explain=form.explain)
+
+    view = (lambda: fit_view(found)) if isinstance(found, Fit) else (lambda: models_view(found))
+    served = bool(found.deployments)
+    answers.show(
+        "fit",
+        asked_for if served else asked_for.undrawn("nothing serves"),
+        view,
+        found.to_dict,
+        text=text,
+        rows=lambda: flat(found.to_records()),
+    )
+    if not served:
+        raise typer.Exit(1)
+
+
+def _share(text: str) -> Fraction:
+    """A percentage, 10% or 10, as a share."""
+    try:
+        share = Fraction(text.strip().removesuffix("%").strip()) / 100
+    except (ValueError, ZeroDivisionError):
+        share = Fraction(-1)
+    if not 0 <= share <= 10 or len(text) > 20:
+        raise InputError(f"--headroom {quoted(text)} is not a percentage", fix="write 10%")
+    return share
+
+
+def _prices(searched: Searched) -> dict[str, float]:
+    """GPU -> price an hour, of --prices and --price."""
+    pairs: list[tuple[str, str]] = []
+    if searched.prices is not None:
+        from hybridcalc.manifests.files import file_bytes
+
+        for number, line in enumerate(
+            file_bytes(searched.prices, LARGEST_PRICES).decode("utf-8", "replace").splitlines(), 1
+        ):
+            if plain := line.partition("#")[0].strip():
+                pairs.append((plain, f"{searched.prices[:60]}:{number}"))
+    pairs += [(part.strip(), "--price") for text in searched.price or () for part in text.split(",") if part.strip()]
+    found = {}
+    for pair, where in pairs:
+        name, equals, price = pair.replace(":", "=", 1).partition("=") if "=" not in pair else pair.partition("=")
+        try:
+            value = float(price)
+        except ValueError:
+            value = -1.0
+        if not equals or not name.strip() or not 0 < value < 1e6:
+            raise InputError(f"{where}: {quoted(pair)} is not GPU=PRICE", fix="write h100=2.49")
+        found[name.strip()] = value
+    return found

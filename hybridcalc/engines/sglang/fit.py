@@ -1,0 +1,135 @@
+"""What may be varied of an SGLang server to make a model fit: its ranks, how states are kept, dtypes; and the ratio of
+its pools that then admits the most.
+"""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.kv import LatentKV
+from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.figures import even_ratio
+from hybridcalc.engines.sglang.kv import kv_dtype
+from hybridcalc.engines.sglang.planner import prepare
+from hybridcalc.engines.sglang.settings import balance_ratio, by_model, most_served
+from hybridcalc.engines.shapes import ACCURACY, AS_IT_IS, CONTEXT, REUSE, Axes, Fitting, Shape, has_experts
+from hybridcalc.engines.suggest import Change
+from hybridcalc.errors import Refusal
+from hybridcalc.units import GIB, MOST_SLOTS
+
+STAGES = (1, 2, 4)
+"""Pipeline stages that are tried."""
+
+
+def _shapes(model: Architecture, ranks: int, most_tp: int) -> Iterator[Shape]:
+    """Tensor-parallel ranks in stages; experts cut or shared out whole; attention shared by all ranks, by none, or each
+    sequence's rows.
+    """
+    experts, latent = has_experts(model), isinstance(model.attention, LatentKV)
+    for stages in STAGES:
+        tp, over = divmod(ranks, stages)
+        if over or not 0 < tp <= most_tp:
+            continue
+        risk = "latency" if stages > 1 else "none"
+        for ep in (1, tp) if experts and tp > 1 else (1,):
+            fields = {"tp_size": tp, "pp_size": stages, "ep_size": ep}
+            yield Shape(fields, ranks, risk=risk)
+            if stages > 1 or tp == 1:
+                continue
+            if experts:
+                spread = {**fields, "dp_size": tp, "enable_dp_attention": True}
+                yield Shape(spread, ranks, workers=tp, copied=False)
+            if latent:
+                yield Shape({**fields, "dcp_size": tp}, ranks, risk="latency")
+
+
+def _axes(model: Architecture, args: ServerArgs, allowed: frozenset[str]) -> Axes:
+    """How states are kept for prefixes, the lock of decoding, and dtypes."""
+    ready = prepare(model, args)
+    kept = [AS_IT_IS]
+    for strategy, why, risk in (
+        ("extra_buffer", "states are tracked beside those that run", "none"),
+        ("extra_buffer_lazy", "one tracking slot less a request", "none"),
+        ("no_buffer", "no tracking slots; the overlap scheduler is off", "latency"),
+    ):
+        if strategy != ready.choice.strategy:
+            fields = {"mamba_radix_cache_strategy": strategy}
+            kept.append(Change(f"--mamba-radix-cache-strategy {strategy}", fields, why, risk))
+    if REUSE in allowed:
+        off = {"disable_radix_cache": True}
+        kept.append(Change("--disable-radix-cache", off, "one slot a request; no prefix is reused", "latency"))
+    lock = [AS_IT_IS]
+    if ready.rules.decode_lock_skip:
+        name = "SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK"
+        lock.append(Change(f"{name}=1", {"env": {name: "1"}}, "decoding holds one slot less a request"))
+    axes = [tuple(kept), tuple(lock)]
+    if ACCURACY in allowed:
+        state = {"mamba_ssm_dtype": "bfloat16"}
+        if ready.slot.ssm_dtype == "float32" and ready.slot.ssm_bytes:
+            halved = Change("--mamba-ssm-dtype bfloat16", state, "halves the temporal state", "accuracy")
+            axes.append((AS_IT_IS, halved))
+        if kv_dtype(model, args) in ("bfloat16", "float16"):
+            halved = Change("--kv-cache-dtype fp8_e4m3", {"kv_cache_dtype": "fp8_e4m3"}, "halves the KV", "accuracy")
+            axes.append((AS_IT_IS, halved))
+        int8 = {"enable_int8_mamba_checkpoint": True}
+        kept8 = Change("--enable-int8-mamba-checkpoint", int8, "keeps states of prefixes in int8", "accuracy")
+        axes.append((AS_IT_IS, kept8))
+    return tuple(axes)
+
+
+def _started(args: ServerArgs, workload: Workload) -> ServerArgs:
+    return args
+
+
+def _request_bytes(model: Architecture, args: ServerArgs, workload: Workload) -> Fraction:
+    """Slots with their rings, and KV rows, on a rank of the heaviest stages."""
+    ready = prepare(model, args)
+    _check(model, ready, workload)
+    length = workload.mean_length or Fraction(1)
+    slots = ready.slots.count * (ready.stage_slot_bytes + ready.rings.per_slot)
+    return slots + Fraction(max(cell.bytes for cell in ready.cells), args.dcp_size) * length
+
+
+def _check(model: Architecture, ready: Any, workload: Workload) -> None:
+    """Raise Refusal for requests beyond the context, and for tensors that cannot be made."""
+    if workload.longest > ready.context_length:
+        raise Refusal(
+            f"{workload.longest:,} tokens are beyond the context of {model.name}, {ready.context_length:,}",
+            stage=CONTEXT,
+            rule="",
+        )
+    if ready.unbuildable is not None:
+        raise ready.unbuildable.refusal()
+
+
+def _tuned(model: Architecture, args: ServerArgs, rest: Rest, workload: Workload) -> ServerArgs:
+    """The ratio that admits the most requests on the likely memory; where the request limit binds, slots and a limit
+    that admit more.
+    """
+    length, ready = workload.mean_length or Fraction(1), prepare(model, args)
+    _check(model, ready, workload)
+    gib = rest.likely_gib
+    evaluate = by_model(model, gib, length)
+    setting, found = balance_ratio(evaluate, args, even_ratio(ready, length)), args
+    ratio = float(setting.flags.rpartition(" ")[2])
+    found = args.changed(mamba_full_memory_ratio=ratio)
+    if setting.binding != "limit":
+        return found
+    dp, per_request = args.attn_dp_size, ready.slots.count
+
+    def pinned(requests: int) -> ServerArgs:
+        slots = dp * requests * per_request
+        return args.changed(max_mamba_cache_size=slots, max_running_requests=dp * requests)
+
+    high = int(gib * GIB) // max(1, per_request * ready.stage_slot_bytes) + 1
+    most = most_served(
+        lambda requests: evaluate("set", "", pinned(requests)),
+        setting.running,
+        min(high, MOST_SLOTS // (dp * (per_request + 1))),
+    )
+    return found if most is None else pinned(most.running)
+
+
+FITTING = Fitting(_shapes, _axes, _started, _request_bytes, _tuned, "dp_size")

@@ -1,0 +1,91 @@
+"""What may be varied of a server to make a model fit hardware? What an engine says about that (`Fitting`).
+
+A `Shape` is how one server is laid out on GPUs; settings are one `Change` of each axis; `tuned` sets what then follows
+(a ratio of pools, a number of sequences). An engine has its `FITTING` in a module `fit` of its folder; the search
+itself (hybridcalc/fitting) knows none of them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from hybridcalc.architecture.weights import widths_of
+from hybridcalc.engines.suggest import Change
+from hybridcalc.errors import HybridcalcError
+from hybridcalc.steps import RISKS
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.deployment import Rest, Workload
+    from hybridcalc.engines.engine import Engine
+
+AS_IT_IS = Change("", {}, "")
+"""The value of an axis that sets nothing."""
+REUSE, ACCURACY = "reuse", "accuracy"
+"""What may be given up where it is allowed: cached prefixes; exactness of the answers."""
+CONTEXT = "context"
+"""Stage of a refusal of requests that are longer than the model's context."""
+Axes = tuple[tuple[Change, ...], ...]
+
+
+class Shape(NamedTuple):
+    """One server on GPUs: the arguments that share a model out, GPUs it takes, workers in it that admit requests.
+
+    ``copied``: replicas of it are an argument of the same launch (`Fitting.copies`) and change nothing in each.
+    """
+
+    fields: Mapping[str, Any]
+    ranks: int
+    workers: int = 1
+    copied: bool = True
+    risk: str = "none"
+
+    def times(self, servers: int, copies: str) -> tuple[dict[str, Any], int]:
+        """The arguments of so many servers, and how often their launch is started."""
+        return ({copies: servers}, 1) if self.copied else ({}, servers)
+
+
+class Fitting(NamedTuple):
+    """What an engine says of fitting.
+
+    ``shapes``: every layout on so many GPUs with so many tensor-parallel ranks at most. ``axes``: the settings to try,
+    of a server, with what may be given up. ``started``: arguments that hold the workload and take least memory beside
+    the pools. ``request_bytes``: no request takes less on a rank. ``tuned``: those arguments with what their pools need
+    to run the most requests on the least that the memory may be; raises Refusal where none runs. ``copies``: the
+    argument that says replicas.
+    """
+
+    shapes: "Callable[[Architecture, int, int], Iterator[Shape]]"
+    axes: "Callable[[Architecture, Any, frozenset[str]], Axes]"
+    started: "Callable[[Any, Workload], Any]"
+    request_bytes: "Callable[[Architecture, Any, Workload], Fraction]"
+    tuned: "Callable[[Architecture, Any, Rest, Workload], Any]"
+    copies: str
+
+
+def fitting_of(engine: "Engine") -> Fitting:
+    """What an engine says of fitting. Raises InputError where it is not fitted."""
+    return cast(Fitting, engine.offered("fit", "fit").FITTING)
+
+
+def has_experts(model: "Architecture") -> bool:
+    """Whether a model has routed experts, as far as that is known."""
+    try:
+        sizes = widths_of(model)
+    except HybridcalcError:
+        return False
+    return sizes is not None and bool(sizes.experts)
+
+
+def settings(axes: Axes) -> Iterator[Change]:
+    """One value of every axis, in all combinations, those that set nothing first."""
+    for chosen in product(*axes):
+        fields: dict[str, Any] = {}
+        for change in chosen:
+            env = {**fields.get("env", {}), **change.fields.get("env", {})}
+            fields |= {**change.fields, **({"env": env} if env else {})}
+        named = [change for change in chosen if change.flags]
+        flags = sorted((change.flags for change in named), key=lambda flags: flags.startswith("-"))
+        risk = max((change.risk for change in chosen), key=RISKS.index, default="none")
+        yield Change(" ".join(flags), fields, "; ".join(change.why for change in named), risk)

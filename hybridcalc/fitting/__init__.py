@@ -1,0 +1,1 @@
+"""Which hardware serves a model, which models fit hardware; each answer with its launch line."""

@@ -1,0 +1,280 @@
+"""What a search comes to: deployments that serve, why others lose, and where nothing serves, what comes nearest."""
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from hybridcalc.deployment import requests_text
+from hybridcalc.engines.engine import Answer
+from hybridcalc.fitting.question import ALLOWED, Offer, Question
+from hybridcalc.fitting.search import KINDS, Deployment, Found, Lost, Search
+from hybridcalc.hardware import MOST_GPUS
+
+DEFAULT_TOP = 4
+
+
+class Loser(NamedTuple):
+    """Hardware with an engine and a checkpoint, and the nearest it comes to an answer."""
+
+    nearest: Lost
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS."""
+        return self.nearest.kind
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        offer, served, model, shape = self.nearest.candidate
+        return {
+            "gpu": offer.name,
+            "engine": served.engine.name,
+            "engine_version": served.version,
+            "checkpoint": model.asked or model.name,
+            "gpus": shape.ranks,
+            "tp_size": common(served.engine, shape.fields, "tp_size"),
+            "kind": self.kind,
+            "reason": self.nearest.reason,
+            "lacks_gib": self.nearest.lacks_gib or None,
+            "least_gpus": self.nearest.gpus or None,
+        }
+
+
+def common(engine: Any, fields: Any, name: str) -> int:
+    """An argument that engines call otherwise, by its common name; of arguments or of a shape's fields."""
+    own = engine.renamed.get(name, name)
+    value: int = fields.get(own, 1) if isinstance(fields, dict) else getattr(fields, own, 1)
+    return value
+
+
+def rest_of(plan: Answer) -> float | list[float]:
+    """Memory left for the caches, GiB, or [low, likely, high]."""
+    rest = plan.rest
+    return rest.likely_gib if rest.exact else [rest.low_gib, rest.likely_gib, rest.high_gib]
+
+
+def record(made: Deployment, *, pareto: bool = False) -> dict[str, Any]:
+    """A deployment as plain data, flat but for its launch line and findings."""
+    plan, engine = made.plan, made.engine
+    launch = made.launch
+    head = len(engine.command("MODEL"))
+    weights = next((part.to_dict()["gib"] for part in plan.rest.parts if part.name == "weights"), None)
+    return {
+        "engine": engine.name,
+        "engine_version": made.served.version,
+        "checkpoint": launch["argv"][head - 1],
+        "gpu": made.offer.name,
+        "gpus": made.gpus,
+        "workers": plan.workers * made.launches,
+        "servers": made.servers,
+        "launches": made.launches,
+        **{name: common(engine, made.args, name) for name in ("tp_size", "pp_size", "dp_size", "dcp_size")},
+        "flags": launch["argv"][head:],
+        "requests": made.requests,
+        "requests_certain": made.certain,
+        "requests_per_gpu": made.requests / made.gpus,
+        "binding": plan.binding,
+        "idle_percent": None if plan.idle_percent is None else round(plan.idle_percent, 2),
+        "weights_gib": weights,
+        "rest_gib": rest_of(plan),
+        "price_per_hour": None if made.offer.price is None else round(made.cost, 4),
+        "risk": made.risk,
+        "pareto": pareto,
+        "launch": launch,
+        "findings": [finding.to_dict() for finding in plan.findings],
+    }
+
+
+@dataclass
+class Fit:
+    """The answer of a search for hardware. ``deployments``: the cheapest of each kind of GPU and engine, best first."""
+
+    question: Question
+    found: Found
+    top: int = DEFAULT_TOP
+    watch: Callable[[], None] = field(default=lambda: None, repr=False)
+
+    @property
+    def deployments(self) -> tuple[Deployment, ...]:
+        """Those that serve, the cheapest first."""
+        return self.found.deployments[: self.top]
+
+    @cached_property
+    def front(self) -> frozenset[int]:
+        """Which of them are on the Pareto front: none costs no more and runs as many requests, and one of it better."""
+        most, front = -1, set[int]()
+        order = sorted(range(len(self.deployments)), key=lambda n: (self.deployments[n].cost, -self._certain(n)))
+        for number in order:
+            if self._certain(number) > most:
+                most = self._certain(number)
+                front.add(number)
+        return frozenset(front)
+
+    def _certain(self, number: int) -> int:
+        return self.deployments[number].certain
+
+    @cached_property
+    def losers(self) -> tuple[Loser, ...]:
+        """Every other hardware with an engine and a checkpoint, the nearest to an answer first."""
+        shown = {made.candidate.group(self.question) for made in self.deployments}
+        beyond = [
+            Lost(made.candidate, "dearer", f"takes {made.gpus:,} GPUs", gpus=made.gpus)
+            for made in self.found.deployments[self.top :]
+        ]
+        best: dict[tuple[str, ...], Lost] = {}
+        for lost in (*beyond, *self.found.waiting, *self.found.lost):
+            candidate = lost.candidate
+            group = candidate.group(self.question)
+            if group in shown:
+                continue
+            key = (*group, candidate.model.asked or candidate.model.name)
+            if key not in best or _nearness(lost) < _nearness(best[key]):
+                best[key] = lost
+        return tuple(Loser(lost) for lost in sorted(best.values(), key=_nearness))
+
+    @cached_property
+    def nearest(self) -> "Nearest | None":
+        """Where nothing serves: what comes nearest."""
+        return None if self.deployments else nearest(self.question, self.found)
+
+    @cached_property
+    def bolder(self) -> Deployment | None:
+        """What the best hardware comes to with answers allowed to change; None where that costs as much."""
+        question = self.question
+        if not self.deployments or set(ALLOWED[:1]) <= question.allowed:
+            return None
+        first = self.deployments[0]
+        asked = question._replace(allowed=question.allowed | set(ALLOWED[:1]), offers=(first.offer,))
+        found = Search(asked, 1).run().deployments
+        return found[0] if found and found[0].cost < first.cost else None
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """The deployments as rows of a table, as pandas takes them."""
+        return [record(made, pareto=number in self.front) for number, made in enumerate(self.deployments)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of ``fit --json``."""
+        work, question = self.question.workload, self.question
+        return {
+            "model": question.models[0].name,
+            "workload": {
+                "length_tokens": work.longest or None,
+                "mean_length_tokens": float(work.mean_length) if work.mean_length else None,
+                "requests": question.wanted,
+            },
+            "allowed": sorted(question.allowed),
+            "deployments": self.to_records(),
+            "refused": [loser.to_dict() for loser in self.losers],
+            "nearest": None if self.nearest is None else self.nearest.to_dict(),
+            "combinations": self.found.considered,
+            "planned": self.found.planned,
+        }
+
+
+def flat(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records whose every value fits a cell: launch lines as lines, lists as words, intervals by their likely value."""
+
+    def cell(value: Any) -> Any:
+        if isinstance(value, dict):
+            return command_text(value)
+        if isinstance(value, list) and len(value) == 3 and all(isinstance(each, float) for each in value):
+            return value[1]
+        if isinstance(value, list):
+            return " ".join(each["rule"] if isinstance(each, dict) else each for each in value)
+        return value
+
+    return [{name: cell(value) for name, value in found.items()} for found in records]
+
+
+def command_text(launch: Mapping[str, Any]) -> str:
+    """A launch as a line: variables in front, words quoted for a shell."""
+    variables = [f"{name}={shlex.quote(value)}" for name, value in launch["env"].items()]
+    return " ".join([*variables, shlex.join(launch["argv"])])
+
+
+def _nearness(lost: Lost) -> tuple[int, float, float]:
+    return KINDS.index(lost.kind), lost.gpus, lost.lacks_gib or float("inf")
+
+
+class Nearest(NamedTuple):
+    """What comes nearest to serving, in words; the deployment that runs the most, where one starts; and what serves
+    with more GPUs than there are.
+    """
+
+    text: str
+    lacks: str
+    made: Deployment | None = None
+    more: Deployment | None = None
+    lacks_gib: float | None = None
+    lacks_requests: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "text": self.text,
+            "lacks": self.lacks,
+            "lacks_gib": self.lacks_gib,
+            "lacks_requests": self.lacks_requests,
+            "deployment": None if self.made is None else record(self.made),
+            "with_more_gpus": None if self.more is None else record(self.more),
+        }
+
+
+def nearest(question: Question, found: Found) -> Nearest:
+    """The deployment that runs most requests on the GPUs there are; else what lacks least memory; else a refusal."""
+    limited = any(offer.most < MOST_GPUS for offer in question.offers)
+    more = None
+    if limited:
+        free = tuple(offer._replace(most=MOST_GPUS) for offer in question.offers)
+        served = Search(question._replace(offers=free), 1).run().deployments
+        more = served[0] if served else None
+    most = Search(question._replace(wanted=None), 1).run()
+    wanted = question.wanted or 1
+    if most.deployments:
+        made = most.deployments[0]
+        text = f"{gpus_text(made.gpus, made.offer)} run {requests_text(made.certain)} of {wanted:,} for certain"
+        few = wanted - made.certain
+        return Nearest(text, f"{requests_text(few)} more", made, more, lacks_requests=few)
+    short = [lost for lost in (*found.lost, *most.lost) if lost.lacks_gib > 0]
+    if short:
+        lost = min(short, key=lambda each: each.lacks_gib)
+        offer, _, _, shape = lost.candidate
+        lacks = f"{lost.lacks_gib:.2f} GiB a GPU"
+        return Nearest(f"{gpus_text(shape.ranks, offer)}: {lost.reason}", lacks, None, more, lacks_gib=lost.lacks_gib)
+    reasons = Counter(lost.reason for lost in found.lost if lost.kind in ("context", "refused", "unknown"))
+    text = reasons.most_common(1)[0][0] if reasons else "no combination is known"
+    return Nearest(text, "", None, more)
+
+
+_MAKERS = ("NVIDIA ", "AMD ", "Instinct ", "GeForce ", "Radeon ")
+
+
+def gpus_text(count: int, offer: Offer) -> str:
+    """``8 x H200``: without the maker's name."""
+    name = offer.name if offer.gpu.source == "as given" else offer.gpu.source
+    for maker in _MAKERS:
+        name = name.removeprefix(maker)
+    return f"{count:,} x {name}"
+
+
+def layout(made: Deployment) -> str:
+    """How ranks share a server, and how many servers there are: ``tp 2, dp 4``, ``tp 8 x 3``."""
+    plan_args, engine = made.args, made.engine
+    parts = [f"tp {common(engine, plan_args, 'tp_size')}"]
+    for name in ("pp", "dp", "dcp"):
+        count = common(engine, made.shape.fields, f"{name}_size")
+        parts += [f"{name} {count}"] if count > 1 else []
+    return ", ".join(parts) + (f" x {made.servers}" if made.servers > 1 else "")
+
+
+def counted(losers: Iterable[Loser]) -> str:
+    """How many lose for what, in words."""
+    said = {
+        "dearer": "cost more", "gpus": "take more GPUs than there are", "memory": "for the memory of a request",
+        "weights": "for weights", "context": "for the context", "refused": "refused", "unknown": "not modelled",
+    }  # fmt: skip
+    found = Counter(loser.kind for loser in losers)
+    return ", ".join(f"{found[kind]} {said[kind]}" for kind in KINDS if found[kind])

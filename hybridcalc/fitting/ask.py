@@ -1,0 +1,97 @@
+"""The same questions from Python.
+
+hybridcalc.fit("qwen3.5-397b-a17b", length="64k", concurrency=200, gpu="h200,b200").to_records()
+hybridcalc.fit(gpu="2xrtx-4090", length="128k").to_records()              which models fit
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.presets import load_model, model_names
+from hybridcalc.deployment import Workload
+from hybridcalc.errors import InputError, quoted
+from hybridcalc.fitting.answer import DEFAULT_TOP, Fit
+from hybridcalc.fitting.models import ORDERS, FitModels
+from hybridcalc.fitting.question import (
+    ALLOWED,
+    JOINED,
+    MOST_TP,
+    Offer,
+    Question,
+    checkpoints,
+    engines,
+    offers,
+    wanted_requests,
+)
+from hybridcalc.fitting.search import Search
+from hybridcalc.hardware import find_gpu
+from hybridcalc.units import parse_tokens
+
+
+def fit(
+    model: str | Architecture | None = None,
+    *,
+    length: str | int | None = None,
+    concurrency: int | None = None,
+    workload: Workload | None = None,
+    gpu: str | Iterable[str] = (),
+    engine: str | Iterable[str] = (),
+    prices: Mapping[str, float] | None = None,
+    allow: str | Iterable[str] = (),
+    max_gpus: int | None = None,
+    max_tp: int = MOST_TP,
+    interconnect: str = JOINED[0],
+    headroom: float | Fraction = 0,
+    top: int = DEFAULT_TOP,
+    order: str = ORDERS[0],
+    watch: Callable[[], None] = lambda: None,
+) -> Fit | FitModels:
+    """The cheapest deployments that serve a model's workload; without a model, the models that fit one kind of GPU.
+
+    ``gpu``: names, of all presets where none is given, each with the number that there is at most (8xh200).
+    ``prices``: of a GPU, an hour. ``headroom``: requests to spare, as a share. ``allow``: "accuracy" (states and KV of
+    fewer bits), "reuse" (no prefix cache). Raises InputError for what cannot be read.
+    """
+    work = workload if workload is not None else _workload(length, concurrency)
+    if not work.lengths:
+        raise InputError("fit needs the length of requests", fix="add -L TOKENS, --lengths or --workload")
+    allowed = frozenset(_listed(allow))
+    for name in sorted(allowed - set(ALLOWED)):
+        raise InputError(f"--allow {quoted(name)} is not known", fix=f"write {' or '.join(ALLOWED)}")
+    if interconnect not in JOINED:
+        raise InputError(f"--interconnect {quoted(interconnect)} is not known", fix=f"write {' or '.join(JOINED)}")
+    if order not in ORDERS:
+        raise InputError(f"--sort {quoted(order)} is not known", fix=f"write {' or '.join(ORDERS)}")
+    named = _listed(gpu)
+    offered = offers(named, dict(prices or {}), max_gpus)
+    served, linked = engines(_listed(engine)), interconnect == JOINED[1]
+    if model is None:
+        offer = _one_kind(named, offered)
+        models = tuple(each for name in model_names() for each in checkpoints(load_model(name)))
+        asked = Question(work, None, models, (offer,), served, allowed, max_tp, linked)
+        return FitModels(asked, Search(asked, len(models), watch).run(), work.wanted or 1, order)
+    wanted = work.wanted
+    if wanted is None:
+        raise InputError("fit needs the number of requests", fix="add -C N")
+    found = checkpoints(load_model(model) if isinstance(model, str) else model)
+    spare = wanted_requests(wanted, Fraction(headroom))
+    asked = Question(work, spare, found, offered, served, allowed, max_tp, linked)
+    return Fit(asked, Search(asked, top, watch).run(), top)
+
+
+def _one_kind(named: list[str], offered: tuple[Offer, ...]) -> Offer:
+    """The GPUs that models are to fit: as many as are named, one where no number is."""
+    if len(named) != 1:
+        raise InputError("fit without a MODEL needs one kind of GPU", fix="name a MODEL, or --gpu 2xrtx-4090")
+    return offered[0]._replace(most=find_gpu(named[0]).cards or 1)
+
+
+def _listed(names: str | Iterable[str]) -> list[str]:
+    parts = names.split(",") if isinstance(names, str) else [part for name in names for part in name.split(",")]
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _workload(length: str | int | None, concurrency: int | None) -> Workload:
+    tokens = parse_tokens(length) if isinstance(length, str) else length
+    return Workload(((tokens, 1),) if tokens else (), concurrency)

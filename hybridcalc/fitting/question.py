@@ -1,0 +1,124 @@
+"""What is asked: for which workload, on which GPUs, with which engines and checkpoints, and what may be given up."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import ceil
+from typing import NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.presets import load_model, shipped_checkpoints
+from hybridcalc.deployment import Workload
+from hybridcalc.engines.engine import ENGINES, Engine
+from hybridcalc.engines.shapes import ACCURACY, REUSE
+from hybridcalc.errors import InputError, quoted
+from hybridcalc.hardware import MOST_GPUS, Gpu, find_gpu, shipped_gpus
+
+ALLOWED = (ACCURACY, REUSE)
+RANKS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""GPUs of one server that are tried."""
+MOST_TP = 16
+JOINED = ("any", "nvlink")
+
+
+class Offer(NamedTuple):
+    """GPUs of one kind: the preset's id or the size, how many there are at most, and the price of one an hour."""
+
+    name: str
+    gpu: Gpu
+    most: int = MOST_GPUS
+    price: float | None = None
+
+    def cost(self, gpus: int) -> float:
+        """The price of so many, or their number where no price is known."""
+        return gpus if self.price is None else gpus * self.price
+
+
+class Served(NamedTuple):
+    """An engine in one release; None is the newest."""
+
+    engine: Engine
+    release: str | None = None
+
+    @property
+    def version(self) -> str:
+        """The release whose rules are used."""
+        return self.engine.release(self.release)
+
+
+class Question(NamedTuple):
+    """A search. ``wanted`` requests are to run at once for certain, None for as many as do;
+    ``models`` are the checkpoints of one model, or of
+    all where hardware is given. ``linked``: several ranks only on cards that NVLink joins.
+    """
+
+    workload: Workload
+    wanted: int | None
+    models: tuple[Architecture, ...]
+    offers: tuple[Offer, ...]
+    engines: tuple[Served, ...]
+    allowed: frozenset[str] = frozenset()
+    most_tp: int = MOST_TP
+    linked: bool = False
+    ranks: tuple[int, ...] = RANKS
+
+    def ranks_of(self, offer: Offer) -> tuple[int, ...]:
+        """GPUs of one server that are tried on an offer."""
+        alone = self.linked and not offer.gpu.linked
+        return tuple(count for count in self.ranks if count <= (1 if alone else offer.most))
+
+
+def wanted_requests(concurrency: int, headroom: Fraction) -> int:
+    """Requests that are to run, with so much to spare."""
+    return ceil(concurrency * (1 + headroom))
+
+
+def checkpoints(model: Architecture) -> tuple[Architecture, ...]:
+    """The checkpoints of a preset, the one that was asked for alone where it is none of the preset's own names."""
+    listed = shipped_checkpoints(model.name) if model.config is None else []
+    own = {model.name.lower(), (model.hf_id or "").lower(), ""}
+    if not listed or model.asked.lower() not in own:
+        return (model,)
+    return tuple(load_model(each["id"]) for each in listed)
+
+
+def offers(names: Sequence[str], prices: dict[str, float], most: int | None) -> tuple[Offer, ...]:
+    """The GPUs that are named, those that have a price, or all. Raises InputError for an unknown one, and for GPUs of
+    which only some have a price.
+    """
+    price_of = {find_gpu(name): price for name, price in prices.items()}
+    named = list(names) or list(prices) or list(shipped_gpus())
+    found = []
+    for name in named:
+        gpu = find_gpu(name)
+        count = min(gpu.cards or MOST_GPUS, most or MOST_GPUS)
+        card = gpu._replace(cards=None)
+        if price_of and card not in price_of:
+            raise InputError(f"no price of {name}", fix=f"add --price {_plain(name)}=PRICE, or leave it out of --gpu")
+        found.append(Offer(_plain(name), card, count, price_of.get(card)))
+    return tuple(dict.fromkeys(found))
+
+
+def _plain(name: str) -> str:
+    """The preset's id that a name with a count stands for, or the size as it is typed."""
+    gpu = find_gpu(name)
+    known = next((key for key, each in shipped_gpus().items() if each["name"] == gpu.source), None)
+    return known or name.strip().rpartition("x")[2].strip()
+
+
+def engines(names: Sequence[str]) -> tuple[Served, ...]:
+    """Engines as ``name``, ``name@release`` or ``name@all``. Raises InputError."""
+    found: list[Served] = []
+    for name in names or tuple(ENGINES):
+        plain, at, release = name.strip().partition("@")
+        engine = ENGINES[ENGINES.named(plain)]
+        if not at:
+            found.append(Served(engine))
+        elif release == "all":
+            found += [Served(engine, version) for version in engine.releases]
+        else:
+            if not engine.knows(release):
+                raise InputError(
+                    f"--engine {quoted(name)}: no rules of that release", fix=f"one of {', '.join(engine.releases)}"
+                )
+            found.append(Served(engine, release))
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,387 @@
+"""Which deployments serve a workload most cheaply? Every combination is either planned exactly or shown to lose.
+
+    requests of a worker <= memory left / least bytes of a request        servers >= ceil(wanted / requests of a server)
+
+Candidates wait in the order of what they cost at least: a kind of GPU with a shape of server, first by its memory less
+the weights alone, then by the memory that the engine leaves; then with settings, which are planned. Once as many
+deployments are known as are asked for, and every candidate costs more than the last of them, no other can be among
+them. What certainly runs is counted: where the memory is an estimate, the requests at its low end.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from itertools import count
+from math import ceil
+from typing import Any, NamedTuple
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.deployment import Memory, Rest, Workload
+from hybridcalc.engines.document import launch_of
+from hybridcalc.engines.engine import Answer
+from hybridcalc.engines.shapes import CONTEXT, Shape, fitting_of, settings
+from hybridcalc.engines.suggest import Change
+from hybridcalc.errors import HybridcalcError, NotModelled, Refusal
+from hybridcalc.fitting.question import Offer, Question, Served
+from hybridcalc.steps import RISKS
+from hybridcalc.units import GIB
+
+Key = tuple[Any, ...]
+Group = tuple[str, ...]
+
+
+class Candidate(NamedTuple):
+    """A kind of GPU, an engine, a checkpoint and a shape of server."""
+
+    offer: Offer
+    served: Served
+    model: Architecture
+    shape: Shape
+
+    def group(self, question: Question) -> Group:
+        """Of which the best deployment is shown: hardware and engine, or a checkpoint where any may be it."""
+        if question.wanted is None:
+            return self.model.name, self.model.asked
+        return self.offer.name, self.served.engine.name, self.served.version
+
+
+class Deployment:
+    """Servers that serve the workload: the candidate, its settings, the arguments and the plan of all of them."""
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        change: Change,
+        args: Any,
+        rest: Rest,
+        plan: Answer,
+        servers: int,
+        *,
+        cheapest: bool = True,
+    ) -> None:
+        self.candidate, self.cheapest = candidate, cheapest
+        self.offer, self.served, self.model, self.shape = candidate
+        self.change, self.rest, self.servers = change, rest, servers
+        fields, self.launches = self.shape.times(servers, fitting_of(self.engine).copies)
+        self.args = args.changed(**fields)
+        self.one = plan
+
+    @property
+    def engine(self) -> Any:
+        """The engine that serves."""
+        return self.served.engine
+
+    @cached_property
+    def plan(self) -> Answer:
+        """The plan of the launch line."""
+        work = self.one.workload
+        found: Answer = (
+            self.one if self.launches == self.servers else self.engine.plan(self.model, self.args, self.rest, work)
+        )
+        return found
+
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return self.shape.ranks * self.servers
+
+    @property
+    def certain(self) -> int:
+        """Requests that run at once whatever the memory is in the bounds of its estimate."""
+        return certain(self.one) * self.servers
+
+    @property
+    def requests(self) -> int:
+        """Requests that run at once on the likely memory."""
+        return self.one.requests * self.servers
+
+    @property
+    def cost(self) -> float:
+        """The price of an hour, or GPUs."""
+        return self.offer.cost(self.gpus)
+
+    @property
+    def launch(self) -> dict[str, Any]:
+        """The whole launch line, started ``launches`` times."""
+        return launch_of(self.engine, self.model, self.args.given())
+
+    @property
+    def key(self) -> Key:
+        """What deployments are ranked by: cost, GPUs, what is given up, requests, and as few launches as do; those of
+        hardware that is there by requests first.
+        """
+        simple = (-self.requests, self.launches, len(self.change.fields), self.shape.ranks)
+        return (*_ranked(self.cost, self.gpus, self.risk, self.certain, cheapest=self.cheapest), *simple)
+
+    @property
+    def risk(self) -> str:
+        """What its settings and its ranks may cost."""
+        return worst(self.shape.risk, self.change.risk)
+
+
+def certain(plan: Answer) -> int:
+    """Requests of a plan at the low end of its memory."""
+    least: int = getattr(plan, "requests_at_ends", (plan.requests,))[0]
+    return min(least, plan.requests)
+
+
+def worst(*risks: str) -> str:
+    """The gravest of some risks."""
+    return max(risks, key=RISKS.index)
+
+
+def _ranked(cost: float, gpus: int, risk: str, requests: int, *, cheapest: bool) -> Key:
+    """The head of a key; no deployment has a lower one than its bounds."""
+    given_up = RISKS.index(risk)
+    return (cost, gpus, given_up, -requests) if cheapest else (-requests, given_up, gpus, cost)
+
+
+KINDS = ("dearer", "gpus", "memory", "weights", "context", "refused", "unknown")
+"""Why something is no answer, the nearest to one first: it costs more, takes more GPUs than there are, a request or the
+weights do not fit, requests are beyond the context, the engine refuses, nothing is known of the model.
+"""
+
+
+class Lost(NamedTuple):
+    """Why a candidate is no answer: ``kind`` is one of KINDS.
+
+    ``lacks_gib``: what one GPU lacks, where it is memory; ``gpus``: how many it would take at least.
+    """
+
+    candidate: Candidate
+    kind: str
+    reason: str
+    lacks_gib: float = 0.0
+    gpus: int = 0
+    nearest: Deployment | None = None
+
+
+class Found(NamedTuple):
+    """The best deployment of each group, of which the first ``top`` are certain to be the first of all; why the others
+    are none, and those that were left since they cost more.
+    """
+
+    deployments: tuple[Deployment, ...]
+    lost: tuple[Lost, ...]
+    waiting: tuple[Lost, ...]
+    planned: int
+    considered: int
+
+
+class Least(NamedTuple):
+    """What a shape takes at least, whatever the GPU: bytes of weights on a rank, bytes of a request on it."""
+
+    weights: int
+    request: float
+
+
+def arguments(served: Served, shape: Shape, offer: Offer | None, workload: Workload) -> Any:
+    """An engine's arguments on a GPU, or on none that is known."""
+    engine = served.engine
+    card = None if offer is None else offer.gpu
+    args = engine.with_options(engine.arguments(), {"gpu": card, "engine_version": served.release})
+    return fitting_of(engine).started(args.changed(**shape.fields), workload)
+
+
+class Search:
+    """One search; ``watch`` is told of each candidate that is settled."""
+
+    def __init__(self, question: Question, top: int, watch: Callable[[], None] = lambda: None) -> None:
+        self.question, self.top, self.watch = question, top, watch
+        self.best: dict[Group, Deployment] = {}
+        self.lost: list[Lost] = []
+        self.planned = self.considered = 0
+        self._heap: list[tuple[Any, ...]] = []
+        self._order = count()
+        self._least: dict[tuple[Any, ...], Least | HybridcalcError] = {}
+
+    def run(self) -> Found:
+        """The deployments. What cannot be one is in ``lost``."""
+        for candidate in self._candidates():
+            self.considered += 1
+            self._bound(candidate)
+        while self._heap and not self._settled(self._heap[0][0]):
+            step = heapq.heappop(self._heap)[-1]
+            step()
+            self.watch()
+        ranked = sorted(self.best.values(), key=lambda each: (each.key, each.candidate.group(self.question)))
+        return Found(tuple(ranked), tuple(self.lost), tuple(self._waiting()), self.planned, self.considered)
+
+    def _waiting(self) -> Iterator[Lost]:
+        """Candidates that cost more than what was found, whatever they come to."""
+        for key, _, candidate, _ in self._heap:
+            yield Lost(candidate, "dearer", f"takes {key[1]:,} GPUs or more", gpus=key[1])
+
+    def _candidates(self) -> Iterator[Candidate]:
+        question = self.question
+        for offer in question.offers:
+            for served in question.engines:
+                shapes = fitting_of(served.engine).shapes
+                for model in question.models:
+                    for ranks in question.ranks_of(offer):
+                        for shape in shapes(model, ranks, question.most_tp):
+                            yield Candidate(offer, served, model, shape)
+
+    def _settled(self, key: Key) -> bool:
+        """Whether nothing that costs as much can change the answer."""
+        if self.question.wanted is None or len(self.best) < self.top:
+            return False
+        last = sorted(each.key for each in self.best.values())[self.top - 1]
+        return key > last
+
+    def _push(self, key: Key, candidate: Candidate, step: Callable[..., None], *given: Any) -> None:
+        heapq.heappush(self._heap, (key, next(self._order), candidate, partial(step, candidate, *given, key)))
+
+    def _servers(self, candidate: Candidate, requests: int) -> int:
+        """Servers of so many requests each that serve what is wanted, or as many as there are GPUs for."""
+        wanted = self.question.wanted
+        return candidate.offer.most // candidate.shape.ranks if wanted is None else ceil(wanted / requests)
+
+    def _key(self, candidate: Candidate, requests: int, risk: str) -> Key | None:
+        """The least key of a candidate of whose servers each runs at most so many; None beyond the GPUs there are."""
+        servers, offer = self._servers(candidate, requests), candidate.offer
+        gpus, cheapest = servers * candidate.shape.ranks, self.question.wanted is not None
+        if gpus > offer.most:
+            return None
+        return _ranked(offer.cost(gpus), gpus, risk, requests * servers, cheapest=cheapest)
+
+    def _bound(self, candidate: Candidate) -> None:
+        """The first bound: the GPU's memory less the weights."""
+        least = self._least_of(candidate)
+        if isinstance(least, HybridcalcError):
+            self._lose(candidate, _kind_of(least), least.message)
+            return
+        left = candidate.offer.gpu.engine_gib * GIB - least.weights
+        each = int(left // least.request) if left > 0 else 0
+        if each <= 0:
+            lacks = (least.weights + least.request) / GIB - candidate.offer.gpu.engine_gib
+            kind = "weights" if left <= 0 else "memory"
+            self._lose(candidate, kind, _taken(least, candidate.offer), lacks)
+            return
+        key = self._key(candidate, each * candidate.shape.workers, candidate.shape.risk)
+        if key is None:
+            gpus = self._servers(candidate, each * candidate.shape.workers) * candidate.shape.ranks
+            self._lose(candidate, "gpus", f"takes {gpus:,} GPUs or more", gpus=gpus)
+            return
+        self._push(key, candidate, self._open)
+
+    def _least_of(self, candidate: Candidate) -> Least | HybridcalcError:
+        """What a shape takes on any GPU."""
+        served, model, shape = candidate.served, candidate.model, candidate.shape
+        key = (served.engine.name, served.release, model.name, model.asked, tuple(shape.fields.items()))
+        if key not in self._least:
+            try:
+                args = arguments(served, shape, None, self.question.workload)
+                weights = served.engine.weights(model, args).low
+                self._least[key] = Least(weights, self._least_request(served, model, args))
+            except HybridcalcError as error:
+                self._least[key] = error
+        return self._least[key]
+
+    def _least_request(self, served: Served, model: Architecture, args: Any) -> float:
+        """The least that a request takes with any of the settings. Raises where none of them starts."""
+        fitting, sizes = fitting_of(served.engine), list[float]()
+        refused: HybridcalcError | None = None
+        for change in settings(fitting.axes(model, args, self.question.allowed)):
+            try:
+                size = fitting.request_bytes(model, args.changed(**change.fields), self.question.workload)
+                sizes.append(max(1.0, float(size)))
+            except HybridcalcError as error:
+                refused = refused or error
+        if not sizes and refused is not None:
+            raise refused
+        return min(sizes)
+
+    def _open(self, candidate: Candidate, key: Key) -> None:
+        """The second bound, of each setting: the memory that the engine leaves."""
+        question, (offer, served, model, shape) = self.question, candidate
+        best = self.best.get(candidate.group(question))
+        if best is not None and best.key < key:
+            return
+        fitting = fitting_of(served.engine)
+        try:
+            args = arguments(served, shape, offer, question.workload)
+            rest = served.engine.memory(model, args, Memory(gpu=offer.gpu))
+        except Refusal as refusal:  # the weights do not fit, or not in so many parts
+            kind = "refused" if refusal.rule == served.engine.indivisible[1] else "weights"
+            self._lose(candidate, kind, refusal.message)
+            return
+        except HybridcalcError as error:
+            self._lose(candidate, _kind_of(error), error.message)
+            return
+        try:
+            changes = list(settings(fitting.axes(model, args, question.allowed)))
+        except HybridcalcError as error:
+            self._lose(candidate, _kind_of(error), error.message)
+            return
+        refused: Lost | None = None
+        opened = False
+        for change in changes:
+            changed = args.changed(**change.fields)
+            try:
+                size = fitting.request_bytes(model, changed, question.workload)
+            except HybridcalcError as error:
+                refused = refused or Lost(candidate, _kind_of(error), error.message)
+                continue
+            each = int(rest.low_gib * GIB // size) * shape.workers
+            if each <= 0:
+                lacks = float(size) / GIB - rest.low_gib
+                reason = f"a request takes {float(size) / GIB:.2f} GiB, {rest.low_gib:.2f} are left for certain"
+                refused = Lost(candidate, "memory", reason, lacks)
+                continue
+            least = self._key(candidate, each, worst(shape.risk, change.risk))
+            if least is None:
+                gpus = self._servers(candidate, each) * shape.ranks
+                refused = Lost(candidate, "gpus", f"takes {gpus:,} GPUs or more", gpus=gpus)
+                continue
+            opened = True
+            self._push(least, candidate, self._plan, change, changed, rest)
+        if not opened and refused is not None:
+            self.lost.append(refused)
+
+    def _plan(self, candidate: Candidate, change: Change, args: Any, rest: Rest, key: Key) -> None:
+        """One candidate with its settings, planned exactly."""
+        group = candidate.group(self.question)
+        best = self.best.get(group)
+        if best is not None and best.key < key:
+            return
+        self.planned += 1
+        try:
+            made = self.deployment(candidate, change, args, rest)
+        except HybridcalcError as error:
+            self._lose(candidate, _kind_of(error), error.message)
+            return
+        if made is None:
+            self._lose(candidate, "memory", "at the low end of its memory it does not start")
+        elif made.gpus > candidate.offer.most:
+            reason = f"takes {made.gpus:,} GPUs"
+            self.lost.append(Lost(candidate, "gpus", reason, gpus=made.gpus, nearest=made))
+        elif best is None or made.key < best.key:
+            self.best[group] = made
+
+    def deployment(self, candidate: Candidate, change: Change, args: Any, rest: Rest) -> Deployment | None:
+        """As many servers as serve what is wanted; None where none runs for certain. Raises HybridcalcError."""
+        engine, work = candidate.served.engine, self.question.workload
+        tuned = fitting_of(engine).tuned(candidate.model, args, rest, work)
+        left = rest if rest.again is None else rest.again(tuned)
+        plan = engine.plan(candidate.model, tuned, left, work)
+        runs = certain(plan)
+        if not runs:
+            return None
+        servers, cheapest = self._servers(candidate, runs), self.question.wanted is not None
+        return Deployment(candidate, change, tuned, left, plan, servers, cheapest=cheapest)
+
+    def _lose(self, candidate: Candidate, kind: str, reason: str, lacks_gib: float = 0.0, gpus: int = 0) -> None:
+        self.lost.append(Lost(candidate, kind, reason, lacks_gib, gpus))
+
+
+def _taken(least: Least, offer: Offer) -> str:
+    weights, request = least.weights / GIB, least.request / GIB
+    return f"weights take {weights:.2f} GiB and a request {request:.2f} of {offer.gpu.engine_gib:.2f}"
+
+
+def _kind_of(error: HybridcalcError) -> str:
+    """The kind of loss that an error of the engine is."""
+    if isinstance(error, NotModelled):
+        return "unknown"
+    return CONTEXT if isinstance(error, Refusal) and error.stage == CONTEXT else "refused"

@@ -1,0 +1,198 @@
+"""The answers of `fit` as text: the verdict, a ranked table, the launch line of the first row, what would be bolder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from hybridcalc.deployment import requests_text
+from hybridcalc.fitting.answer import Fit, Nearest, command_text, counted, gpus_text, layout
+from hybridcalc.fitting.models import FitModels, longest, parameters_of
+from hybridcalc.fitting.search import Deployment
+from hybridcalc.output.terminal import INDENT, TROUBLE, console, continued, listing, notes, verdict
+from hybridcalc.units import short_dtype
+
+MOST_MODELS = 5
+"""Rows of models shown where nobody asks for all."""
+
+
+def print_fit(fit: Fit, *, verbose: bool, explain: bool) -> None:
+    """The whole answer."""
+    out = console()
+    question = fit.question
+    asked = f"{requests_text(question.wanted or 1)} of {question.workload.describe()}"
+    if not fit.deployments:
+        _print_none(out, fit, asked)
+    else:
+        first = fit.deployments[0]
+        gpus = gpus_text(first.gpus, first.offer)
+        headline = f"{_price(first)}{gpus} {_serve(first.gpus)} {asked}"
+        verdict(
+            out, headline, f"{_requests(first)} at once ({first.engine.title} {first.plan.version}, {stored(first)})"
+        )
+        _table(out, fit.deployments)
+        for made in fit.deployments if verbose else fit.deployments[:1]:
+            out.print()
+            print_launch(out, made)
+    _footer(out, fit, explain=explain)
+
+
+def _serve(gpus: int) -> str:
+    return "serves" if gpus == 1 else "serve"
+
+
+def _price(made: Deployment) -> str:
+    return "" if made.offer.price is None else f"{made.cost:,.2f} an hour: "
+
+
+def _table(out: Console, rows: Sequence[Deployment]) -> None:
+    priced = any(made.offer.price is not None for made in rows)
+    header = ["GPUs", *(("an hour",) if priced else ()), "engine", "stored", "layout", "requests", "a GPU", "idle"]
+    cells = [
+        (
+            INDENT + gpus_text(made.gpus, made.offer),
+            *((f"{made.cost:,.2f}",) if priced else ()),
+            made.engine.title,
+            stored(made),
+            layout(made),
+            _requests(made),
+            f"{made.requests / made.gpus:,.1f}",
+            _idle(made),
+        )
+        for made in rows
+    ]
+    shift = 1 if priced else 0
+    listing(
+        out,
+        (INDENT + header[0], *header[1:]),
+        cells,
+        right=(*((1,) if priced else ()), *(column + shift for column in (4, 5, 6))),
+    )
+
+
+def stored(made: Deployment) -> str:
+    """How the checkpoint is stored: bf16, fp8, nvfp4."""
+    from hybridcalc.architecture.quantization import quantized_by_name
+    from hybridcalc.engines.checkpoints import checkpoint_of
+
+    found = checkpoint_of(made.model, getattr(made.args, "quantization", None))
+    if found.quantization is None and not found.marked:
+        return short_dtype(made.model.model_dtype)
+    method = found.quantization.method if found.quantization else found.marked
+    return quantized_by_name(found.name) or method.partition(" ")[0]
+
+
+def _requests(made: Deployment) -> str:
+    return f"{made.requests:,}" if made.certain == made.requests else f"{made.certain:,} to {made.requests:,}"
+
+
+def _idle(made: Deployment) -> str:
+    """The share of the pool that does not bind which no request can use."""
+    idle = made.plan.idle_percent
+    return "" if idle is None else f"{idle:.0f} %"
+
+
+def print_launch(out: Console, made: Deployment) -> None:
+    """The launch line, as a shell reads it; how often it is started, where that is not once."""
+    label = "start" if made.launches == 1 else f"{made.launches} times"
+    lead = f"{INDENT}{label}  "
+    lines = continued(command_text(made.launch), out.width - len(lead))
+    out.print(Text.assemble(lead, (f"\n{' ' * len(lead)}".join(lines), "bold")), soft_wrap=True)
+
+
+def _print_none(out: Console, fit: Fit, asked: str) -> None:
+    near = fit.nearest or Nearest("no combination is known", "")
+    out.print(Text(f"nothing here serves {asked}", style=TROUBLE))
+    out.print()
+    out.print(Text(f"{INDENT}nearest  {near.text}"))
+    if near.lacks:
+        out.print(Text(f"{INDENT}lacks    {near.lacks}"))
+    if near.made is not None:
+        print_launch(out, near.made)
+    if near.more is not None:
+        out.print(
+            Text(f"{INDENT}with     {gpus_text(near.more.gpus, near.more.offer)}: {requests_text(near.more.certain)}")
+        )
+        print_launch(out, near.more)
+
+
+def _footer(out: Console, fit: Fit, *, explain: bool) -> None:
+    said = []
+    if fit.bolder is not None:
+        bold = fit.bolder
+        said.append(
+            f"--allow accuracy: {gpus_text(bold.gpus, bold.offer)} by {bold.change.flags or 'its checkpoint'}; "
+            "check accuracy first"
+        )
+    if fit.losers and not explain:
+        said.append(f"{counted(fit.losers)}: --explain")
+    notes(out, said)
+    if explain:
+        out.print()
+        header = ("GPU", "engine", "checkpoint", "why not")
+        rows = [
+            (
+                lost.candidate.offer.name,
+                lost.candidate.served.engine.title,
+                lost.candidate.model.asked or lost.candidate.model.name,
+                lost.reason + (f"; lacks {lost.lacks_gib:.2f} GiB" if lost.lacks_gib else ""),
+            )
+            for lost in (loser.nearest for loser in fit.losers)
+        ]
+        listing(out, header, rows)
+
+
+def print_models(fit: FitModels, *, verbose: bool, explain: bool) -> None:
+    """Which models fit, and what the others lack."""
+    out = console()
+    offer, rows = fit.question.offers[0], fit.deployments
+    asked = f"{requests_text(fit.least)} of {fit.question.workload.describe()}"
+    kinds = len({made.model.name for made in rows})
+    said = f"{gpus_text(offer.most, offer)} {_serve(offer.most)} {asked} of {kinds} model{'' if kinds == 1 else 's'}"
+    out.print(Text(said if rows else f"no model here serves {asked} on {gpus_text(offer.most, offer)}", style="bold"))
+    out.print()
+    shown = rows if verbose else rows[:MOST_MODELS]
+    header = (f"{INDENT}model", "stored", "size", "engine", "layout", "requests", "longest")
+    cells = [
+        (
+            INDENT + made.model.name,
+            stored(made),
+            f"{parameters_of(made) / 1e9:,.1f} B",
+            made.engine.title,
+            layout(made),
+            _requests(made),
+            f"{longest(made, fit.least):,}",
+        )
+        for made in shown
+    ]
+    if cells:
+        listing(out, header, cells, right=(2, 5, 6))
+    for made in shown if verbose else shown[:1]:
+        out.print()
+        print_launch(out, made)
+    said_more = []
+    if len(rows) > len(shown):
+        said_more.append(f"{len(rows) - len(shown)} more fit: -v")
+    if fit.lost:
+        near = fit.lost[0]
+        lacks = f" lacks {near.lacks_gib:.2f} GiB a GPU" if near.lacks_gib else f": {near.reason}"
+        more = "" if explain else f"; {len(fit.lost)} do not fit: --explain"
+        said_more.append(f"{near.candidate.model.asked or near.candidate.model.name}{lacks}{more}")
+    notes(out, said_more)
+    if explain:
+        out.print()
+        listing(
+            out,
+            ("checkpoint", "lacks a GPU", "why not"),
+            [
+                (
+                    lost.candidate.model.asked or lost.candidate.model.name,
+                    f"{lost.lacks_gib:.2f} GiB" if lost.lacks_gib else "",
+                    lost.reason,
+                )
+                for lost in fit.lost
+            ],
+            right=(1,),
+        )
