@@ -23,6 +23,7 @@ from hybridcalc.engines.sglang.pools import limit_is_slots, per_worker_limit
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.engines.sglang.settings import is_unified
 from hybridcalc.engines.sglang.states import state_ranks
+from hybridcalc.errors import NotModelled
 
 if TYPE_CHECKING:  # a plan is read, and refused, without torch
     from hybridcalc.crosscheck.engine_package import EngineRow
@@ -45,6 +46,8 @@ def subject(
     """An SGLang server: with ``rest`` as its start-up sizes it, with ``counts`` (K, T, R) as a plan says, else as the
     flags do. Raises Refusal for what the engine does not start with.
     """
+    if model.state is None:
+        raise NotModelled(f"{model.name} has no recurrent layer: there is no state to verify")
     ready = prepare(model, args)
     if counts is not None:
         slots, tokens, requests = counts

@@ -77,11 +77,12 @@ def test_on_cpu_every_page_is_there() -> None:
 
 def test_every_preset_agrees_on_meta() -> None:
     document = answer("--all", "--device", "meta")
-    assert len(document["models"]) > 60
+    assert len(document["models"]) > 50
     assert document["ok"] and all(model["ok"] for model in document["models"])
     assert "glm-5.3-flash" in {model["model"] for model in document["models"]}
     assert all(entry["reason"] for entry in document["skipped"])
-    assert {entry["kind"] for entry in document["skipped"]} == {"no state"}
+    kinds = {entry["kind"] for entry in document["skipped"]}
+    assert kinds == {"no state", "refused"}, "classes that SGLang lacks are no server"
     assert text("--all", "--device", "meta").startswith("every byte agrees")
 
 

@@ -202,14 +202,6 @@ def test_sliding_windows_have_a_pool_of_their_own() -> None:
     assert {"swa_max_total_num_tokens", "full_max_total_num_tokens"} <= plan.engine_figures.keys()
 
 
-@pytest.mark.parametrize("name", ["gpt-oss-120b", "llama-3-8b"])
-def test_a_model_without_states_is_not_planned(name: str) -> None:
-    """Windows alone make no state pool: the input is at fault, not the memory."""
-    with pytest.raises(InputError) as error:
-        planned(name, rest=60.0)
-    assert error.value.message == f"{name} has no recurrent layer: it keeps no state"
-
-
 def test_a_model_without_attention_holds_its_context() -> None:
     """KV of no bytes: T is the context length, and the budget has no KV pool."""
     plan = planned("codestral-mamba-7b", length=512)

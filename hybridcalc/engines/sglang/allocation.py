@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV, kv_elements_per_token
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.kv import DSA_PAGE, KvCell, index_page, index_price, index_row_bytes
+from hybridcalc.engines.sglang.kv import DSA_PAGE, KvCell, index_page, index_price, index_row_bytes, window_kv
 from hybridcalc.engines.sglang.pools import keeps_drafts
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.replayssm import decode_rings, rings_per_slot, verification_rings
@@ -136,7 +136,7 @@ def kv_tensors(model: Architecture, cell: KvCell, tokens: int, args: ServerArgs,
     rows = tokens + args.tokens_per_page
     if model.attention is None or not cell.layers:
         return (0, 0)
-    if model.window_attention is not None or getattr(model.attention, "compressed", None) is not None:
+    if window_kv(model) is not None or getattr(model.attention, "compressed", None) is not None:
         return ()
     if isinstance(model.attention, GroupedQueryKV):
         if cell.dtype in ("fp4_mx_block16", "mxfp8"):
@@ -265,7 +265,7 @@ class Settled(NamedTuple):
 
 def limit_lines(settled: Settled, rules: RuleSet) -> list[str]:
     """Why fewer requests run than were asked for; printed before the pools."""
-    capped = settled.slots // settled.slots_per_request
+    capped = settled.slots // settled.slots_per_request if settled.slots_per_request else settled.asked
     by_states = capped < min(settled.asked, settled.tokens // 2)
     if by_states and rules.cap_line:
         return [

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, ServerArgs
-from hybridcalc.engines.sglang.kv import NO_DRAFT_KV, draft_layers, kv_cell
+from hybridcalc.engines.sglang.kv import NO_DRAFT_KV, draft_layers, kv_cell, kv_layers, stage_cell
 from hybridcalc.engines.sglang.releases import LISTED_CLASSES, RuleSet, check_model, rules_for
 from hybridcalc.engines.sglang.states import slot_parts, state_slot
 from hybridcalc.errors import InputError, UnknownFamily
@@ -101,7 +101,7 @@ def model_sizes(model: Architecture, tp: int = 1) -> dict[str, Any]:
     except UnknownFamily:  # the engine may not run it yet; its geometry is known all the same
         slot = None
     no_slot = 0 if model.state is None else None
-    cell = kv_cell(model._replace(window_attention=None), args, rules_for(None)[0])
+    cell = stage_cell(model, args, rules_for(None)[0], kv_layers(model), window_layers=0)
     return {
         "name": model.name,
         "architecture": model.architecture,
@@ -140,7 +140,8 @@ ARCHITECTURES_WITHOUT_RADIX = frozenset({
 def model_notes(model: Architecture, args: ServerArgs, workload: Workload, *, draft_kv: int) -> list[str]:
     """Notes in the order a reader needs them; empty where there is nothing to say."""
     notes = [model.reading] if model.reading else []
-    if model.architecture not in LISTED_CLASSES and model.architecture not in ARCHITECTURES_WITHOUT_RADIX:
+    listed = model.architecture in LISTED_CLASSES or model.architecture in ARCHITECTURES_WITHOUT_RADIX
+    if model.state is not None and not listed:
         notes.append(f"SGLang has no class for {model.architecture}: these figures follow from its geometry alone")
     if model.confidence == "second-hand":
         notes.append(f"geometry is second-hand: {model.source}")

@@ -121,12 +121,51 @@ def _draft_kv(ready: Prepared, sizing: Sizing) -> list[BudgetLine]:
 
 def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
     """Steps in the order the engine takes them."""
-    engine, slot, state = f"SGLang {ready.rules.version}", ready.slot, sizing.state
+    engine, state = f"SGLang {ready.rules.version}", sizing.state
     configurator = f"{engine} mem_cache/kv_cache_configurator.py"
-    layer = f"{slot.conv_bytes_per_layer:,} + {slot.ssm_bytes_per_layer:,}"
     cell = ready.cells[0]
+    pools = "KV" if ready.stateless else "both pools"
+    steps = [Step("rest", f"memory left for {pools}", rest.why, rest.likely_gib, "GiB per rank", configurator)]
+    steps += [] if ready.stateless else _state_steps(ready, sizing, engine, configurator)
+    steps += _settled_steps(ready)
+    page = ready.args.tokens_per_page
+    charges = "rest" if ready.stateless else "(rest - charges)"
+    admit = "min(limit, T // 2)" if ready.stateless else "min(limit, T // 2, K // S)"
+    steps += [
+        Step(
+            "KV memory",
+            f"int({charges} x 2**30)",
+            f"int({state.rest_after_gib:.6f} x 2**30)",
+            state.kv_bytes,
+            "B",
+            configurator,
+        ),
+        Step(
+            "cell",
+            "attention layers x row + draft",
+            f"{cell.layers} layers, {cell.row}",
+            cell.bytes,
+            "B per token and rank",
+            f"{engine} model_executor/pool_configurator.py",
+        ),
+        Step(
+            "T",
+            "KV memory // cell, whole pages" + (", smallest stage" if len(ready.cells) > 1 else ""),
+            f"{state.kv_bytes:,} // {cell.bytes:,}, pages of {page}",
+            sizing.tokens,
+            "tokens per rank",
+            configurator,
+        ),
+        Step("R", admit, _limits(ready, sizing), sizing.requests, "requests", configurator),
+    ]
+    return steps
+
+
+def _state_steps(ready: Prepared, sizing: Sizing, engine: str, configurator: str) -> list[Step]:
+    """From the bytes of a slot to what the state pool is charged."""
+    slot, state = ready.slot, sizing.state
+    layer = f"{slot.conv_bytes_per_layer:,} + {slot.ssm_bytes_per_layer:,}"
     steps = [
-        Step("rest", "memory left for both pools", rest.why, rest.likely_gib, "GiB per rank", configurator),
         Step(
             "slot",
             "layers x (conv + ssm)",
@@ -157,35 +196,6 @@ def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
                 configurator,
             )
         )
-    steps += _settled_steps(ready)
-    page = ready.args.tokens_per_page
-    steps += [
-        Step(
-            "KV memory",
-            "int((rest - charges) x 2**30)",
-            f"int({state.rest_after_gib:.6f} x 2**30)",
-            state.kv_bytes,
-            "B",
-            configurator,
-        ),
-        Step(
-            "cell",
-            "attention layers x row + draft",
-            f"{cell.layers} layers, {cell.row}",
-            cell.bytes,
-            "B per token and rank",
-            f"{engine} model_executor/pool_configurator.py",
-        ),
-        Step(
-            "T",
-            "KV memory // cell, whole pages" + (", smallest stage" if len(ready.cells) > 1 else ""),
-            f"{state.kv_bytes:,} // {cell.bytes:,}, pages of {page}",
-            sizing.tokens,
-            "tokens per rank",
-            configurator,
-        ),
-        Step("R", "min(limit, T // 2, K // S)", _limits(ready, sizing), sizing.requests, "requests", configurator),
-    ]
     return steps
 
 
@@ -210,7 +220,8 @@ def _settled_steps(ready: Prepared) -> list[Step]:
 
 def _limits(ready: Prepared, sizing: Sizing) -> str:
     asked = f"{sizing.asked:,}" + ("" if request_limit(ready.args) else " estimated")
-    return f"min({asked}, {sizing.tokens // 2:,}, {sizing.state.slots:,} // {ready.slots.count})"
+    slots = "" if ready.stateless else f", {sizing.state.slots:,} // {ready.slots.count}"
+    return f"min({asked}, {sizing.tokens // 2:,}{slots})"
 
 
 def _slots(ready: Prepared, sizing: Sizing) -> tuple[str, str]:
@@ -415,7 +426,8 @@ class Figures:
 
     def _without_length(self) -> Setting:
         slots, tokens = self.sizing.state.slots, self.logical_token_capacity
-        by_state, by_kv = slots // self.slots_per_request, tokens // 2
+        by_kv = tokens // 2
+        by_state = by_kv if self.ready.stateless else slots // self.slots_per_request
         binding = binding_limit(slots, tokens, self.slots_per_request, self.sizing.requests)
         return Setting("plan", "", slots, by_state, tokens, by_kv, binding, 0.0)
 

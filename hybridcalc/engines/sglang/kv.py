@@ -27,7 +27,15 @@ from hybridcalc.units import DTYPE_BYTES, short_dtype
 KV_CACHE_DTYPES = ("auto", "bfloat16", "fp8_e4m3", "fp8_e5m2", "fp4_mx_block16", "mxfp8")
 KV_DTYPE_ALIASES = {"bf16": "bfloat16", "fp8": "fp8_e4m3", "fp4_e2m1": "fp4_mx_block16"}
 FULL_LENGTH_WINDOWS = ("JetNemotronForCausalLM", "JetVLMForConditionalGeneration")
-"""Classes whose sliding-window layers SGLang gives KV of full length."""
+"""Classes with recurrent layers whose sliding-window layers SGLang gives KV of full length."""
+WINDOW_POOLS = frozenset({
+    "GptOssForCausalLM", "GraniteSWAForCausalLM", "GraniteMoeSWAForCausalLM", "Gemma4ForCausalLM",
+    "Gemma4ForConditionalGeneration", "Llama4ForConditionalGeneration", "MiMoV2ForCausalLM", "MiMoV2FlashForCausalLM",
+    "Step3p5ForCausalLM", "LagunaForCausalLM", "MellumForCausalLM", "MuseGlimmerForCausalLM",
+})  # fmt: skip
+"""Classes of attention alone whose windows have a pool of their own; those of any other are kept at full length.
+Source: configs/model_config.py is_hybrid_swa_model (0.5.23).
+"""
 NO_DRAFT_KV = ("NGRAM",)
 DSA_PAGE = 64
 """Pooled tokens of a page that a sparse-attention index needs."""
@@ -78,13 +86,19 @@ def stage_cell(model: Architecture, args: ServerArgs, rules: RuleSet, layers: in
     check_dcp(args)
     each, row = layer_bytes(model.attention, args, dtype, rules)
     target = layers * each + workspace_bytes(model.attention, args, dtype, rules)
-    if model.window_attention is not None and window_layers:
-        window_bytes, _ = layer_bytes(model.window_attention, args, dtype, rules)
+    windowed = window_kv(model)
+    if windowed is not None and window_layers:
+        window_bytes, _ = layer_bytes(windowed, args, dtype, rules)
         price = target + args.window_ratio * (window_bytes * window_layers)
         row += f", and {window_layers} window layers at {args.window_ratio} of the tokens"
         return KvCell(layers, int(price), 0, price, dtype, row)
     draft = _draft_bytes(model, target, layers, args, rules)
     return KvCell(layers, target, draft, target + draft, dtype, row)
+
+
+def window_kv(model: Architecture) -> GroupedQueryKV | LatentKV | None:
+    """What a window layer keeps of a token, where windows have a pool of their own; None where they have none."""
+    return model.attention if model.architecture in WINDOW_POOLS else model.window_attention
 
 
 def kv_dtype(model: Architecture, args: ServerArgs) -> str:
@@ -284,6 +298,7 @@ def _stage(model: Architecture, first: int, end: int) -> Stage:
     part = model.layers[first:end]
     state = sum(part.count(letter) for letter in STATE_LETTERS)
     full, windowed = part.count("a") + part.count("b"), part.count("w") + part.count("v")
-    if model.architecture in FULL_LENGTH_WINDOWS:
+    whole = model.state is None and window_kv(model) is None
+    if whole or model.architecture in FULL_LENGTH_WINDOWS:
         full, windowed = full + windowed, 0
     return Stage(first, end, state, full, windowed)

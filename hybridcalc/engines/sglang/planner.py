@@ -29,7 +29,7 @@ from hybridcalc.engines.sglang.allocation import (
     window_lines,
 )
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
-from hybridcalc.engines.sglang.kv import KvCell, Stage, pipeline_stages, stage_cell
+from hybridcalc.engines.sglang.kv import KvCell, Stage, pipeline_stages, stage_cell, window_kv
 from hybridcalc.engines.sglang.pools import (
     Rings,
     StatePool,
@@ -42,13 +42,15 @@ from hybridcalc.engines.sglang.pools import (
     solve_state_pool,
 )
 from hybridcalc.engines.sglang.refusals import Unbuildable, check_index, unbuildable
-from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
+from hybridcalc.engines.sglang.releases import RuleSet, check_served, rules_for
 from hybridcalc.engines.sglang.replayssm import charged_rings, replayed, replayssm_active, ring_bytes
-from hybridcalc.engines.sglang.states import StateSlot, family_rule, state_slot
+from hybridcalc.engines.sglang.states import NO_STATE, StateSlot, family_rule, state_slot
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of, with_defaults
 from hybridcalc.errors import Refusal, ShardingError
 from hybridcalc.formulas.slots import Slots
+from hybridcalc.units import GIB
 
+NO_SLOTS = Slots(0, "no recurrent layer")
 DEFAULT_CONTEXT = 2048
 UNBOUNDED_TOKENS = 2**63 - 1
 CHEAP_FIELDS = ("mamba_full_memory_ratio", "max_mamba_cache_size", "max_running_requests", "max_total_tokens")
@@ -77,6 +79,11 @@ class Prepared(NamedTuple):
     context_length: int
     settled: Mapping[str, Any]
     unbuildable: Unbuildable | None = None
+
+    @property
+    def stateless(self) -> bool:
+        """Whether no layer keeps a state: all memory is KV, and only KV and the request limit bound the requests."""
+        return self.model.state is None
 
 
 class Sizing(NamedTuple):
@@ -115,7 +122,7 @@ _LAST: dict[int, tuple[Architecture, tuple[tuple[Any, ...], tuple[Any, ...]], Pr
 
 def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     rules, _ = rules_for(args.engine_version)
-    check_model(rules, model.architecture)
+    check_served(rules, model.architecture)
     typed, args = args, with_defaults(model, args, rules)
     outputs: dict[str, Any] = {}
     try:
@@ -123,13 +130,13 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
             outputs["max_running_requests_defaulted"] = request_limit(args)
         choice = choose_strategy(model, args, rules)
         outputs |= {"strategy": choice.strategy, "overlap": choice.overlap}
-        slot = _shapes(model, args)
+        slot = NO_STATE if model.state is None else _shapes(model, args)
     except Refusal as refusal:
         refusal.outputs = outputs
         raise
     settled = shape_outputs(model, args, slot, rules)
     try:
-        slots = slots_of(choice, model, args, rules)
+        slots = NO_SLOTS if model.state is None else slots_of(choice, model, args, rules)
     except Refusal as refusal:
         refusal.outputs = outputs | settled
         raise
@@ -142,7 +149,7 @@ def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     most = max(stage.state_layers for stage in stages)
     share = (
         (lambda size: size)
-        if len(stages) == 1 or not rules.stage_share_charged
+        if len(stages) == 1 or not rules.stage_share_charged or not slot.layers
         else (lambda size: int(size * (most / slot.layers)))
     )
     rings, active = charged_rings(model, slot, args, rules), replayssm_active(model, args, rules)
@@ -171,15 +178,15 @@ def size(ready: Prepared, rest_gib: float) -> Sizing:
     state: StatePool | None = None
     try:
         state = _state_pool(ready, rest_gib)
-        if rules.automatic_strategy:  # before, tokens alone were looked at
+        if rules.automatic_strategy and not ready.stateless:  # before, tokens alone were looked at
             check_left_over(state, rest_gib)
         stage_tokens = tuple(_stage_tokens(ready, cell, state.kv_bytes) for cell in ready.cells)
         tokens = capped_tokens(min(stage_tokens), args)
         window_tokens = _window_tokens(ready, tokens)
         asked, served = _asked(ready, tokens)
-        requests = min(served, state.slots // ready.slots.count)
+        requests = served if ready.stateless else min(served, state.slots // ready.slots.count)
         sizing = Sizing(state, stage_tokens, tokens, window_tokens, asked, requests)
-        if requests <= 0 and rules.empty_pool_refused:
+        if requests <= 0 and rules.empty_pool_refused and not ready.stateless:
             refusal = Refusal(
                 f"{state.slots:,} slots at {ready.slots.count} a request and {tokens:,} KV tokens serve no request",
                 stage="max_running_requests",
@@ -253,7 +260,8 @@ def log_lines(ready: Prepared, sizing: Sizing, pools: Allocation, *, kv: bool = 
     """The lines about pools that the engine will print, in its order."""
     settled = _settled(ready, sizing)
     lines = window_lines(settled) + limit_lines(settled, ready.rules)
-    lines += state_lines(ready.model, pools, settled, ready.args, ready.rules)
+    if not ready.stateless:
+        lines += state_lines(ready.model, pools, settled, ready.args, ready.rules)
     return lines + (kv_lines(pools, settled) if kv else [])
 
 
@@ -314,6 +322,8 @@ def alloc_outputs(pools: Allocation, *, kv: bool = True) -> dict[str, Any]:
 def _state_pool(ready: Prepared, rest_gib: float) -> StatePool:
     """Stage solve. Raises Refusal for an empty pool."""
     args, rules = ready.args, ready.rules
+    if ready.stateless:
+        return StatePool(0, 0, 0, rest_gib, int(rest_gib * GIB), "")
     if not rules.automatic_strategy:
         from hybridcalc.engines.sglang.early import solve_state_pool_early
 
@@ -363,7 +373,7 @@ def _stage_tokens(ready: Prepared, cell: KvCell, kv_bytes: int) -> int:
 
 
 def _window_tokens(ready: Prepared, tokens: int) -> int | None:
-    if ready.model.window_attention is None or not ready.model.window_layers:
+    if window_kv(ready.model) is None or not ready.model.window_layers:
         return None
     page = ready.args.tokens_per_page
     held = int(tokens * ready.args.window_ratio) // page * page

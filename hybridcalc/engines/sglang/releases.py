@@ -39,6 +39,14 @@ NEW_CLASSES = {
 """Release -> the model classes that it brings."""
 
 
+ABSENT_CLASSES = frozenset({
+    "BambaForCausalLM", "Zamba2ForCausalLM", "JambaForCausalLM", "Plamo2ForCausalLM", "OlmoHybridForCausalLM",
+    "LaraMiniForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM", "MiniMaxForCausalLM",
+    "BailingMoeLinearV2ForCausalLM", "Lfm3ForCausalLM", "Inkling2ForConditionalGeneration",
+})  # fmt: skip
+"""Hybrid classes that no release known here has (models/ of 0.5.9 and 0.5.23)."""
+
+
 def _later_than(release: str) -> frozenset[str]:
     """The classes that come after a release."""
     return frozenset(name for later, names in NEW_CLASSES.items() if is_later(later, than=release) for name in names)
@@ -260,6 +268,18 @@ NEWEST_VERSION = RELEASES.newest
 rules_for = RELEASES.rules_for
 LISTED_CLASSES = RELEASES.rule_sets[-1].extra_buffer_classes | RELEASES.rule_sets[-1].no_buffer_classes
 """Classes whose states the newest release caches with prefixes."""
+
+
+def check_served(rules: RuleSet, architecture: str) -> None:
+    """Raise Refusal for a model class that the release does not have, or that none has."""
+    if architecture in ABSENT_CLASSES:
+        raise Refusal(
+            f"SGLang {rules.version} has no class for {architecture}, nor has any release known here",
+            stage="arguments",
+            rule="HC024",
+            fix="another engine may have it: --engine vllm",
+        )
+    check_model(rules, architecture)
 
 
 def check_model(rules: RuleSet, architecture: str) -> None:

@@ -18,7 +18,7 @@ from hybridcalc.formulas.replayssm import Ring, replay_rings, ring_length_proble
 
 def replayssm_active(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
     """Whether --enable-linear-replayssm-spec takes effect for this model; it does without speculation too."""
-    if not (args.enable_linear_replayssm_spec and rules.replayssm_priced):
+    if not (args.enable_linear_replayssm_spec and rules.replayssm_priced) or model.state is None:
         return False
     return replayed(model)
 
@@ -83,13 +83,13 @@ def replayssm_rings(
     length: int | None = None,
     window: bool = False,
 ) -> tuple[Ring, ...] | None:
-    """Rings of ``slots`` slots, ``length`` steps long (as given where it is None); None for Inkling, which keeps no
-    temporal state to replay.
+    """Rings of ``slots`` slots, ``length`` steps long (as given where it is None); None without a temporal state to
+    replay, as for Inkling.
 
     The pool of KDA keeps the inputs of its steps; every other family takes the form of GDN, a ``window`` of inputs in
     the releases that had one, with its temporal shape as (Hv, dv, dk) and ceil(groups / ranks) key heads.
     """
-    if model.architecture.startswith("Inkling"):
+    if model.state is None or model.architecture.startswith("Inkling"):
         return None
     heads, value_dim, key_dim = slot.temporal_shape
     rule = family_rule(model)

@@ -46,8 +46,10 @@ def _explicit_slots(plan: Figures) -> Iterator[tuple[str, str]]:
     args, per_request, dp = plan.args, plan.slots_per_request, plan.args.attn_dp_size
     wanted = plan.workload.wanted or args.max_running_requests
     asked = args.max_mamba_cache_size
+    if asked is None or not per_request:
+        return
     admitted = plan.max_mamba_cache_size // per_request * dp
-    if asked is None or admitted >= (wanted or 1):
+    if admitted >= (wanted or 1):
         return
     wanted = wanted or dp
     needed = pin(wanted, per_request, dp=dp)
@@ -124,7 +126,7 @@ def _way_to(plan: Figures, wanted: int, dp: int) -> str:
     """The flag that lets ``wanted`` requests run; what to look at where no flag alone does."""
     if plan.binding == "limit" and _serves(plan, wanted, replace(plan.args, max_running_requests=wanted)):
         return Write("--max-running-requests", wanted)
-    if plan.workload.mean_length is None:
+    if plan.workload.mean_length is None and plan.slots_per_request:
         slots = pin(wanted, plan.slots_per_request, dp=dp)
         if _serves(plan, wanted, replace(plan.args, max_mamba_cache_size=slots)):
             return Write("--max-mamba-cache-size", slots)
@@ -135,7 +137,8 @@ def _way_to(plan: Figures, wanted: int, dp: int) -> str:
     if plan.balanced is not None and most >= wanted:
         return Write.flags(plan.balanced.flags)
     others = "see the suggestions, or " if plan.suggestions else ""
-    return f"no split of this memory holds more than {most:,}: {others}shorten the requests"
+    memory = "this memory holds no" if plan.ready.stateless else "no split of this memory holds"
+    return f"{memory} more than {most:,}: {others}shorten the requests"
 
 
 def _serves(plan: Figures, wanted: int, args: ServerArgs) -> bool:
@@ -178,7 +181,7 @@ def _default_ratio(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _not_a_pin(plan: Figures) -> Iterator[tuple[str, str]]:
     asked, per_request, dp = plan.args.max_mamba_cache_size, plan.slots_per_request, plan.args.attn_dp_size
-    if asked is None or per_request == 1 or plan.max_mamba_cache_size % per_request == 1:
+    if asked is None or per_request <= 1 or plan.max_mamba_cache_size % per_request == 1:
         return
     requests = plan.max_mamba_cache_size // per_request
     left = plan.max_mamba_cache_size % per_request
@@ -190,7 +193,7 @@ def _not_a_pin(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _two_sizes(plan: Figures) -> Iterator[tuple[str, str]]:
-    if plan.args.max_mamba_cache_size is None:
+    if plan.args.max_mamba_cache_size is None or plan.ready.stateless:
         return
     default = with_defaults(plan.model, ServerArgs(), plan.ready.rules).memory_ratio
     if plan.ready.args.memory_ratio not in (DEFAULT_RATIO, default):
@@ -199,7 +202,7 @@ def _two_sizes(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _unread_dtype(plan: Figures) -> Iterator[tuple[str, str]]:
     model, used = plan.model, plan.ready.slot.ssm_dtype
-    if plan.args.mamba_ssm_dtype is not None:
+    if plan.args.mamba_ssm_dtype is not None or plan.ready.stateless:
         return
     declared = model.declared_ssm_dtype
     if declared not in (None, used) and model.architecture not in READS_DECLARED_SSM_DTYPE:
@@ -255,7 +258,8 @@ def _speculative_limit(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _dcp_ratio(plan: Figures) -> Iterator[tuple[str, str]]:
     args = plan.args
-    if args.dcp_size > 1 and args.max_mamba_cache_size is None and plan.ready.args.memory_ratio == DEFAULT_RATIO:
+    split = args.max_mamba_cache_size is None and not plan.ready.stateless
+    if args.dcp_size > 1 and split and plan.ready.args.memory_ratio == DEFAULT_RATIO:
         yield (
             f"dcp {args.dcp_size} divides a sequence's KV and not its state: the default ratio is too small by as much",
             _first(plan),

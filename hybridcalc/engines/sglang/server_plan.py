@@ -23,6 +23,14 @@ from hybridcalc.findings import Finding, find
 from hybridcalc.steps import Step, Suggestion
 from hybridcalc.units import format_bytes
 
+FLAG_OF = {
+    "max_mamba_cache_size": "--max-mamba-cache-size", "mamba_full_memory_ratio": "--mamba-full-memory-ratio",
+    "mamba_ssm_dtype": "--mamba-ssm-dtype", "enable_linear_replayssm": "--enable-linear-replayssm",
+    "enable_linear_replayssm_spec": "--enable-linear-replayssm-spec",
+    "enable_int8_mamba_checkpoint": "--enable-int8-mamba-checkpoint",
+}  # fmt: skip
+"""Arguments that say something of states alone, and their flags."""
+
 
 class Plan(Figures):
     """The figures, and what they mean. Findings and suggestions are computed when they are first asked for."""
@@ -36,7 +44,7 @@ class Plan(Figures):
     @cached_property
     def balanced(self) -> Setting | None:
         """What these flags come to at the ratio that balances them; None without a length, or where nothing starts."""
-        return balanced(self, self.args) if self.workload.lengths else None
+        return balanced(self, self.args) if self.workload.lengths and not self.ready.stateless else None
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -54,6 +62,9 @@ class Plan(Figures):
         notes = model_notes(self.model, self.args, self.workload, draft_kv=self.ready.cells[0].draft_bytes)
         if not self.high.requests:
             notes.append("at the high end of this memory, known to two decimals only, the server does not start")
+        if self.ready.stateless:
+            given = [FLAG_OF[name] for name in self.args.given() if name in FLAG_OF]
+            notes += [f"no layer keeps a state: {flag} has no effect" for flag in given]
         if self.unified:
             pool = format_bytes(unified_bytes(self.ready, self.sizing))
             notes.append(f"unified memory: slots and KV share {pool}; the split shown is where it starts")

@@ -302,15 +302,15 @@ def weigh(
 
     ``limit``: requests a worker runs at most, where more than the flag is known of it.
     """
-    by_state = admitted_requests(slots, slots_per_request)
     by_kv = min(tokens * length.denominator // length.numerator, tokens // args.dcp_size // 2)
+    by_state = admitted_requests(slots, slots_per_request) if slots_per_request else by_kv
     given = request_limit(args)
     if limit is None and given is not None:
         limit = max(1, given // args.attn_dp_size)
     running = min(by_state, by_kv)
     if limit is not None and limit < running:
         return Setting(label, flags, slots, by_state, tokens, by_kv, "limit", 0.0, limit)
-    if by_state <= by_kv:
+    if by_state <= by_kv and slots_per_request:
         held = running * length.numerator
         idle = 100 * (1 - held / (tokens * length.denominator)) if tokens else 0.0
         return Setting(label, flags, slots, by_state, tokens, by_kv, "state", idle, limit)
@@ -320,14 +320,14 @@ def weigh(
 
 def binding_limit(slots: int, tokens: int, slots_per_request: int, requests: int) -> str:
     """What sets the engine's own request limit where no length is asked about: "state", "kv" or "limit"."""
-    if requests == slots // slots_per_request:
+    if slots_per_request and requests == slots // slots_per_request:
         return "state"
     return "kv" if requests == tokens // 2 else "limit"
 
 
 def is_unified(ready: Prepared) -> bool:
     """Whether slots and KV share one pool."""
-    return ready.args.enable_unified_memory and len(ready.stages) == 1
+    return ready.args.enable_unified_memory and len(ready.stages) == 1 and not ready.stateless
 
 
 def unified_bytes(ready: Prepared, sizing: Sizing) -> int:

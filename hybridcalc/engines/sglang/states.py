@@ -95,6 +95,10 @@ class StateSlot(NamedTuple):
         return self.layers * (self.conv_bytes_per_layer + self.ssm_bytes_per_layer)
 
 
+NO_STATE = StateSlot(0, StateShapes((), ()), (), (), "bfloat16", "float32", "no recurrent layer", 0, 0)
+"""The slot of a model without recurrent layers: it takes nothing, and no request holds one."""
+
+
 def slot_parts(slot: StateSlot) -> str:
     """What a slot is made of, in words: ``54,263,808 fp32 + 1,907,712 conv bf16``."""
     parts = [f"{slot.ssm_bytes:,} {short_dtype(slot.ssm_dtype)}"] if slot.ssm_bytes else []

@@ -66,6 +66,8 @@ def balanced(plan: Figures, args: ServerArgs, *, more_gib: float = 0.0) -> Setti
     """
     if args.enable_unified_memory and args.max_total_tokens is not None:
         return None
+    if plan.ready.stateless:
+        return _as_it_is(plan, args, more_gib)
     length = plan.workload.mean_length or Fraction(1)
     evaluate = by_model(plan.model, lambda changed: plan.rest.left_gib(changed, more_gib), length)
     try:
@@ -76,6 +78,15 @@ def balanced(plan: Figures, args: ServerArgs, *, more_gib: float = 0.0) -> Setti
             return _most(plan, args, evaluate, ready, plan.rest.left_gib(args, more_gib))
         guess = even_ratio(ready, length)
         return balance_ratio(evaluate, args, guess)
+    except HybridcalcError:
+        return None
+
+
+def _as_it_is(plan: Figures, args: ServerArgs, more_gib: float) -> Setting | None:
+    """What ``args`` come to where no layer keeps a state and nothing is balanced; None where they are refused."""
+    length = plan.workload.mean_length or Fraction(1)
+    try:
+        return by_model(plan.model, lambda changed: plan.rest.left_gib(changed, more_gib), length)("", "", args)
     except HybridcalcError:
         return None
 
@@ -159,7 +170,7 @@ def _pinned(plan: Figures, even: Setting) -> list[Suggestion]:
 def _unified(plan: Figures) -> list[Suggestion]:
     """One pool for both, whose split floats."""
     args, length = plan.args.changed(enable_unified_memory=True), plan.workload.mean_length or Fraction(1)
-    if not plan.ready.rules.unified_memory or plan.args.enable_unified_memory:
+    if not plan.ready.rules.unified_memory or plan.args.enable_unified_memory or plan.ready.stateless:
         return []
     if len(plan.ready.stages) > 1 or plan.sizing.state.draft_bytes:
         return []
@@ -180,8 +191,8 @@ def _unified(plan: Figures) -> list[Suggestion]:
 def _for_kind(plan: Figures) -> list[Suggestion]:
     """What the kind of work asks for beside the pools."""
     page, args = plan.ready.args.tokens_per_page, plan.args
-    if plan.workload.kind in ("long", "agent") and not plan.ready.args.radix_cache:
-        return []  # no prefix is kept, so none is tracked
+    if plan.workload.kind in ("long", "agent") and (plan.ready.stateless or not plan.ready.args.radix_cache):
+        return []  # no state of a prefix is kept, so none is tracked
     if plan.workload.kind == "long":
         interval = _whole_pages(1024, page)
         if (args.mamba_track_interval, args.mamba_max_states_per_path) == (interval, 4):

@@ -22,7 +22,7 @@ def verdict(plan: Plan) -> tuple[str, str]:
         return count, f"{binds}{each(plan, 'worker')}; {plan.logical_token_capacity:,} KV tokens"
     idle = "KV" if plan.binding == "state" else "state slots"
     text = f"of {plan.workload.describe()}{each(plan, 'worker')}: {binds}"
-    if plan.binding != "limit" and capacity.idle_percent >= 1:
+    if plan.binding != "limit" and capacity.idle_percent >= 1 and not plan.ready.stateless:
         text += f", {min(capacity.idle_percent, 99.9):.0f} % of the {idle} idle"
     return count, text
 
@@ -35,30 +35,28 @@ def figures(plan: Plan) -> list[tuple[str, str, str, str]]:
         why += f" and {plan.args.draft_tokens} draft states"
     if plan.ready.rings.per_slot or plan.ready.rings.per_request:
         why += " and their ReplaySSM rings"
-    rows = [
-        (
-            "state slots",
-            f"{plan.max_mamba_cache_size:,}",
-            "slots",
-            f"K{between(plan.low.state.slots, plan.high.state.slots)}: {plan.capacity.state_requests:,} requests"
-            f" x {plan.slots_per_request} ({plan.ready.slots.reason})",
-        ),
-        (
-            "KV tokens",
-            f"{plan.max_total_num_tokens:,}",
-            "tokens",
-            f"T{between(plan.low.tokens, plan.high.tokens)} on a rank, {plan.ready.cells[0].bytes:,} B each",
-        ),
-        ("request limit", f"{plan.max_running_requests:,}", "requests", "R: the least of limit, T // 2 and K // S"),
-        ("a request takes", f"{fixed:,} B", format_bytes(fixed), f"before its first token: {why}"),
-        ("and each token", f"{marginal:,} B", format_bytes(marginal), "of KV on a rank"),
-        memory_figure(plan.rest),
-    ]
-    if plan.args.dcp_size > 1:
-        rows.insert(
-            2, ("sequences hold", f"{plan.logical_token_capacity:,}", "tokens", f"on {plan.args.dcp_size} ranks")
-        )
-    return rows
+    slots = (
+        "state slots",
+        f"{plan.max_mamba_cache_size:,}",
+        "slots",
+        f"K{between(plan.low.state.slots, plan.high.state.slots)}: {plan.capacity.state_requests:,} requests"
+        f" x {plan.slots_per_request} ({plan.ready.slots.reason})",
+    )
+    tokens = (
+        "KV tokens",
+        f"{plan.max_total_num_tokens:,}",
+        "tokens",
+        f"T{between(plan.low.tokens, plan.high.tokens)} on a rank, {plan.ready.cells[0].bytes:,} B each",
+    )
+    held = ("sequences hold", f"{plan.logical_token_capacity:,}", "tokens", f"on {plan.args.dcp_size} ranks")
+    least = "limit and T // 2" if plan.ready.stateless else "limit, T // 2 and K // S"
+    limit = ("request limit", f"{plan.max_running_requests:,}", "requests", f"R: the least of {least}")
+    taken = ("a request takes", f"{fixed:,} B", format_bytes(fixed), f"before its first token: {why}")
+    each_token = ("and each token", f"{marginal:,} B", format_bytes(marginal), "of KV on a rank")
+    kv = [tokens, *([held] if plan.args.dcp_size > 1 else [])]
+    if plan.ready.stateless:
+        return [*kv, limit, ("a token takes", *each_token[1:]), memory_figure(plan.rest)]
+    return [slots, *kv, limit, taken, each_token, memory_figure(plan.rest)]
 
 
 def cells(plan: Plan) -> dict[str, str]:
@@ -87,6 +85,8 @@ def cells(plan: Plan) -> dict[str, str]:
 
 def pictures(plan: Plan) -> dict[str, "Callable[[], Picture]"]:
     """Its memory, and requests at once over their length and over the ratio."""
+    if plan.ready.stateless:
+        return {"memory": lambda: _curves().memory_picture(plan)}
     return {
         "memory": lambda: _curves().memory_picture(plan),
         "lengths": lambda: _curves().lengths_picture(plan),

@@ -1,0 +1,78 @@
+"""SGLang plans of models without recurrent layers: KV alone, and what their flags come to; classes that it lacks."""
+
+from typing import Any
+
+import pytest
+
+from hybridcalc import Architecture, load_model, sglang
+from hybridcalc.architecture.kv import GroupedQueryKV
+from hybridcalc.deployment import Workload
+from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.server_plan import Plan
+from hybridcalc.errors import Refusal
+
+
+def planned(model: str, rest: float, length: int | None = None, **flags: Any) -> Plan:
+    workload = Workload.at(length) if length else Workload()
+    return sglang.plan(load_model(model), ServerArgs(**flags), rest_gib=rest, workload=workload)
+
+
+def test_a_model_without_states_is_planned_by_its_kv_alone() -> None:
+    """20 GiB over 80 layers x 8 heads x 256 values x 2 B: no slot, no ratio, no pool beside KV."""
+    plan = planned("llama-3.3-70b", rest=20.0, length=8000)
+    assert (plan.kv_bytes_per_token, plan.max_total_num_tokens) == (327_680, 20 * 2**30 // 327_680)
+    assert (plan.requests, plan.binding, plan.slots_per_request, plan.max_mamba_cache_size) == (8, "kv", 0, 0)
+    assert (plan.ratio, plan.balanced, plan.fixed_bytes_per_request, plan.slots_reason) == (
+        None,
+        None,
+        0,
+        "no recurrent layer",
+    )
+    assert [line.name for line in plan.budget] == ["KV pool", "request table"]
+    assert [step.symbol for step in plan.steps] == ["rest", "KV memory", "cell", "T", "R"]
+    assert len(plan.log_lines) == 1 and plan.log_lines[0].startswith("KV Cache is allocated. ")
+    assert [s.flags for s in plan.suggestions] == ["--kv-cache-dtype fp8_e4m3"]
+    assert planned("llama-3.3-70b", rest=20.0).requests == 2048
+
+
+@pytest.mark.parametrize(
+    ("flags", "tokens", "requests"),
+    [
+        ({"tp_size": 4}, 262_144, 32),
+        ({"pp_size": 4}, 262_144, 32),
+        ({"page_size": 64, "kv_cache_dtype": "fp8_e4m3"}, 131_072, 16),
+        ({"max_running_requests": 5}, 65_536, 5),
+        ({"max_total_tokens": 20_000}, 20_000, 2),
+        ({"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "draft_layers": 1}, 64_726, 8),
+        ({"engine_version": "0.5.9"}, 65_536, 8),
+        ({"max_mamba_cache_size": 1, "mamba_full_memory_ratio": 9.0}, 65_536, 8),
+    ],
+)
+def test_what_a_model_without_states_is_bound_by(flags: dict[str, Any], tokens: int, requests: int) -> None:
+    """KV and the request limit; flags of the state pool change nothing, which is said."""
+    plan = planned("llama-3.3-70b", rest=20.0, length=8000, **flags)
+    assert (plan.max_total_num_tokens, plan.requests) == (tokens, requests)
+    said = [note for note in plan.notes if note.startswith("no layer keeps a state: --m")]
+    assert len(said) == sum(name.endswith(("cache_size", "memory_ratio")) for name in flags)
+    assert plan.to_dict()["starts"] is True
+
+
+def test_windows_of_a_model_without_states() -> None:
+    """gpt-oss keeps its windows in a pool of their own, at 0.8 of the tokens; Gemma 3 keeps all at full length."""
+    plan = planned("gpt-oss-120b", rest=60.0)
+    assert plan.ready.cells[0].price == 18 * 2048 + 0.8 * (18 * 2048)
+    assert plan.sizing.window_tokens == int(plan.max_total_num_tokens * 0.8)
+    gemma = Architecture(
+        name="gemma", architecture="Gemma3ForCausalLM", layers="wwwwwa", state=None, window=1024,
+        attention=GroupedQueryKV(4, 256, 256), max_context=131_072,
+    )  # fmt: skip
+    whole = sglang.plan(gemma, ServerArgs(), rest_gib=20.0)
+    assert whole.kv_bytes_per_token == 6 * 4 * 512 * 2 and whole.sizing.window_tokens is None
+
+
+def test_a_class_that_no_release_has_is_refused() -> None:
+    """Jamba and Zamba2 run on vLLM alone."""
+    for name in ("jamba-1.5-mini", "zamba2-7b"):
+        with pytest.raises(Refusal, match=r"^SGLang 0\.5\.23 has no class for \w+, nor has any release ") as no:
+            planned(name, rest=30.0)
+        assert (no.value.rule, no.value.stage) == ("HC024", "arguments")
