@@ -17,7 +17,7 @@ _SIZE_UNITS = {
     "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
 }  # fmt: skip
-_SIZE = re.compile(r"\s*((?:[0-9]{1,3}(?:[,_][0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*", re.ASCII)
+_SIZE = r"(?a)\s*((?:[0-9]{1,3}(?:[,_][0-9]{3})+|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)\s*"
 _TOKEN_UNITS = {"": 1, "k": 2**10, "m": 2**20}
 
 MOST_RANKS, MOST_SLOTS = 4096, 10**9
@@ -111,9 +111,9 @@ def gib_text(size: int) -> str:
     return f"{size / GIB:.2f}"
 
 
-_VERSION = re.compile(
-    r"v?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:\.[0-9]+)*(?:\.?(?:a|b|rc|post|dev)[0-9]*)*(?:[-+][\w.+-]*)?",
-    re.ASCII,
+_VERSION = (
+    r"(?a)v?([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:\.[0-9]+)*(?:\.?(?:a|b|rc|post|dev)[0-9]*)*"
+    r"(?:[-+][\w.+-]*)?"
 )
 """A version, and what is left out of it: a candidate, a later build, what it was built for."""
 
@@ -122,7 +122,9 @@ def version_numbers(text: str) -> tuple[int, ...]:
     """(0, 5, 23) of an engine version ``0.5.23``, ``v0.5.23.post1`` or ``0.5.23rc1-cu126``; (0, 33) of ``0.33``, which
     is the series. Raises InputError for what is no version.
     """
-    match = _VERSION.fullmatch(text.strip()) if len(text) <= 80 else None
+    if text.isascii() and all(part.isdecimal() and len(part) <= 6 for part in text.split(".")) and text.count(".") == 2:
+        return tuple(int(part) for part in text.split("."))  # most: every table of releases is of them
+    match = re.fullmatch(_VERSION, text.strip()) if len(text) <= 80 else None
     if match is None:
         raise InputError(f"{quoted(text)} is not a version", fix="write one like 0.5.23 or 0.33.0")
     return tuple(int(part) for part in match.groups() if part is not None)
@@ -130,7 +132,7 @@ def version_numbers(text: str) -> tuple[int, ...]:
 
 def _amount(text: str, units: Mapping[str, int]) -> Fraction | None:
     """The number times its unit, exactly; None for anything else."""
-    match = _SIZE.fullmatch(text) if len(text) <= 40 else None
+    match = re.fullmatch(_SIZE, text) if len(text) <= 40 else None
     if match is None or match[2].lower() not in units:
         return None
     return Fraction(match[1].replace(",", "").replace("_", "")) * units[match[2].lower()]

@@ -27,14 +27,9 @@ LONGEST_SHOWN = 120
 LONGEST_COMMIT = 64
 """Bytes of a commit in the Hugging Face cache: 40 hex digits and a line end."""
 
-_QUANTISED = re.compile(
-    r"-(fp8|nvfp4|mxfp[48]|bf16|w4a16|w8a8|int[48]|[48]bit|awq|gptq|gguf|autoround|dynamic|block|quantized)$"
-)
-
-
-_TRAINED = re.compile(
-    r"-(instruct|base|chat|it|thinking|reasoning|preview|hf|vl|japanese|[0-9]{4}|[0-9]{2}-[0-9]{4}|20[0-9]{6})$"
-)
+_QUANTISED = r"-(fp8|nvfp4|mxfp[48]|bf16|w4a16|w8a8|int[48]|[48]bit|awq|gptq|gguf|autoround|dynamic|block|quantized)$"
+_TRAINED = r"-(instruct|base|chat|it|thinking|reasoning|preview|hf|vl|japanese|[0-9]{4}|[0-9]{2}-[0-9]{4}|20[0-9]{6})$"
+"""How names of quantised releases end, and those of another training; compiled for a name that is none of a preset."""
 
 
 @cache
@@ -50,8 +45,15 @@ def _ids_by_alias() -> dict[str, str]:
     for preset_id, preset in shipped_presets().items():
         for alias in (preset_id, preset["name"], preset.get("hf_id", ""), *preset.get("aliases", ())):
             ids[alias.lower()] = preset_id
-    for alias, preset_id in list(ids.items()):  # a released id may itself name a dtype: ...-30B-A3B-BF16
-        ids.setdefault(_QUANTISED.sub("", alias), preset_id)
+    return ids
+
+
+@cache
+def _ids_by_stem() -> dict[str, str]:
+    """The same, and without the dtype that a released id may itself name: ...-30B-A3B-BF16."""
+    ids = dict(_ids_by_alias())
+    for alias, preset_id in _ids_by_alias().items():
+        ids.setdefault(re.sub(_QUANTISED, "", alias), preset_id)
     return ids
 
 
@@ -89,12 +91,14 @@ def find_preset(name: str) -> tuple[str, str] | None:
     wanted = name.strip().lower()
     if len(wanted) > LONGEST_NAME:
         return None
-    ids = _ids_by_alias()
+    if wanted in _ids_by_alias():
+        return _ids_by_alias()[wanted], ""
+    ids = _ids_by_stem()
     if wanted in ids:
         return ids[wanted], ""
     stripped, why = wanted, "quantised weights have"
-    while (match := _QUANTISED.search(stripped) or _TRAINED.search(stripped)) is not None:
-        if match.re is _TRAINED:
+    while (match := re.search(_QUANTISED, stripped) or re.search(_TRAINED, stripped)) is not None:
+        if match.re.pattern == _TRAINED:
             why = "another training of it has"
         stripped = stripped[: match.start()]
         for candidate in (stripped, stripped.rpartition("/")[2]):
@@ -111,7 +115,7 @@ def find_preset(name: str) -> tuple[str, str] | None:
 
 def named_as_quantised(name: str) -> bool:
     """Whether a name ends as those of quantised releases do."""
-    return _QUANTISED.search(name.strip().lower()) is not None
+    return re.search(_QUANTISED, name.strip().lower()) is not None
 
 
 class AtEnd(NamedTuple):
@@ -359,7 +363,7 @@ def _fetched(name: str) -> Architecture:
 def _not_found(name: str) -> ModelNotFound:
     import difflib
 
-    ids = _ids_by_alias()
+    ids = _ids_by_stem()
     near = dict.fromkeys(ids[alias] for alias in difflib.get_close_matches(name.lower()[:80], ids, n=6, cutoff=0.5))
     nearest = f"nearest: {', '.join(list(near)[:3])}" if near else "`hybridcalc models` lists the presets"
     or_fetched = ", or add --download" if "/" in name else ""

@@ -10,6 +10,8 @@ one without its last number (0.33) those of the newest of its series.
 
 from collections.abc import Collection, Iterable
 from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from hybridcalc.errors import InputError
@@ -46,12 +48,12 @@ Rules = TypeVar("Rules", bound=RuleSet)
 
 def rule_sets(oldest: Rules, changes: Iterable[Change]) -> tuple[Rules, ...]:
     """The rules of every release that a row names, oldest first; ``oldest`` is what the first one starts from."""
-    sets, rules = dict[str, Any](), cast(Any, oldest)
-    for change in changes:
-        if change.release != rules.version:
-            rules = rules._replace(version=change.release, recorded=False)
-        rules = sets[change.release] = rules._replace(**{change.rule: change.value})
-    return tuple(sets.values())
+    sets, rules = list[Any](), cast(Any, oldest)
+    for release, own in groupby(changes, key=attrgetter("release")):
+        changed = {change.rule: change.value for change in own}
+        rules = rules._replace(**{"version": release, RECORDED: False, **changed})
+        sets.append(rules)
+    return tuple(sets)
 
 
 class Releases(Generic[Rules]):

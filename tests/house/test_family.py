@@ -54,9 +54,11 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
         read = read_preset(PRESET.format(architecture=architecture), "toy.yaml")
         monkeypatch.setitem(presets.shipped_presets(), "toy-7b", read)
         presets._ids_by_alias.cache_clear()
+        presets._ids_by_stem.cache_clear()
 
     yield preset
     presets._ids_by_alias.cache_clear()
+    presets._ids_by_stem.cache_clear()
 
 
 SGLANG_COMMANDS = {

@@ -29,7 +29,7 @@ OWN_DRAFT_CELL = ("DSPARK", "DFLASH")
 DEFAULT_WINDOW_RATIO = 0.8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ServerArgs(Arguments):
     """Arguments of ``python -m sglang.launch_server``; sizes in tokens, slots or requests as the engine counts them."""
 

@@ -27,7 +27,7 @@ KNOWN_ENVIRONMENT = frozenset({
 """Environment switches that change a figure or a refusal."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class EngineArgs(Arguments):
     """Arguments of ``vllm serve``; lengths in tokens, sizes in bytes.
 
