@@ -24,6 +24,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -43,9 +44,11 @@ MOST_TESTS = 80
 """Tests tried on one fault."""
 OF_TABLES = "tests/engines/test_releases.py::"
 """Tests that read the tables of modules without running a line of theirs."""
-FIRST = 16
-"""Of these the quickest are tried by themselves: they notice most faults, and the others need not be collected."""
-CONTROLS = 10
+FIRST, NEAREST = 12, 3
+"""Of these so many are tried first, in each of so many test files whose names are most like the module's: they notice
+most faults, and the other files need not be loaded.
+"""
+CONTROLS = 3
 """Modules of the sample that are first tried as they are."""
 SECONDS, TIMES = 120, 10
 """A fault whose tests take longer than this, and than ten times what they took when mapped, has made them hang: it is
@@ -212,7 +215,7 @@ def begun(fault: Fault, tests: list[str], *, changed: bool = True) -> int:
             options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--no-header",
                        "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # fmt: skip
             code = 0
-            for part in filter(None, (tests[:FIRST], tests[FIRST:])):
+            for part in filter(None, in_parts(fault, tests)):
                 code = code or int(pytest.main([*options, *part]))
         except BaseException:  # whatever a fault breaks, it is noticed
             code = 1
@@ -269,6 +272,7 @@ def make_map(tests: list[str]) -> None:
     subprocess.run(command, cwd=ROOT, check=False, env={**os.environ, "COVERAGE_FILE": str(data)})
     from coverage import CoverageData
 
+    passed = durations(report)
     covered = CoverageData(str(data))
     covered.read()
     before = json.loads(MAP.read_text()) if tests else {"seconds": {}, "lines": {}}
@@ -279,18 +283,20 @@ def make_map(tests: list[str]) -> None:
     for file in covered.measured_files():
         known = lines.setdefault(str(Path(file).relative_to(ROOT)), {})
         for line, contexts in covered.contexts_by_lineno(file).items():
-            names = {name.partition("|")[0] for name in contexts if "::" in name}
+            names = {name.partition("|")[0] for name in contexts}.intersection(passed)
             if names:
                 known[str(line)] = sorted(names.union(known.get(str(line), ())))
-    MAP.write_text(json.dumps({"seconds": before["seconds"] | durations(report), "lines": lines}))
+    MAP.write_text(json.dumps({"seconds": before["seconds"] | passed, "lines": lines}))
 
 
 def durations(report: Path) -> dict[str, float]:
-    """Seconds of every test, from the report of the suite."""
+    """Seconds of every test that passed, from the report of the suite."""
     import xml.etree.ElementTree as ElementTree
 
     found = {}
     for case in ElementTree.parse(report).getroot().iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            continue
         path = case.get("classname", "").replace(".", "/") + ".py"
         found[f"{path}::{case.get('name', '')}"] = float(case.get("time", 0))
     return found
@@ -315,6 +321,16 @@ def tests_of(fault: Fault, known: dict[str, Any]) -> list[str]:
         files.setdefault(name.partition("::")[0], []).append(name)
     in_turn = [name for turn in zip_longest(*files.values()) for name in turn if name is not None]
     return sorted(tables.union(in_turn[:most]), key=lambda name: (seconds[name], name))
+
+
+def in_parts(fault: Fault, tests: list[str]) -> tuple[list[str], list[str]]:
+    """The tests to begin with, and the others."""
+    words = set(re.split(r"\W|_", fault.path))
+    files = sorted({name.partition("::")[0] for name in tests})
+    files.sort(key=lambda file: -len(words.intersection(re.split(r"\W|_", file))))
+    near = [[name for name in tests if name.startswith(f"{file}::")][:FIRST] for file in files[:NEAREST]]
+    begin = [name for names in near for name in names]
+    return begin, [name for name in tests if name not in begin]
 
 
 def equivalent() -> set[str]:
@@ -366,6 +382,8 @@ def main() -> int:
         if not seen:
             missed += 1
             print(f"{fault.path}:{fault.line}: {fault.before} -> {fault.after}  ({len(tests)} tests)", flush=True)
+        if tried % 20 == 0:
+            print(f"{tried} tried, {tried - missed} noticed", file=sys.stderr, flush=True)
     share = 1 - missed / max(tried, 1)
     print(f"{tried - missed} of {tried} faults noticed ({100 * share:.0f} %), of {len(every):,} possible")
     return 0 if share >= LEAST_NOTICED else 1

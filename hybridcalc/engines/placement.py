@@ -99,7 +99,8 @@ def stages_of(layers: int, stages: int, given: str = "", *, last_first: bool = F
     """
     if given:
         listed = given.split(",")
-        if len(listed) != stages or not all(part.strip().isdecimal() for part in listed):
+        counted = all(part.strip().isdecimal() and len(part) < 8 for part in listed)
+        if len(listed) != stages or not counted:
             raise InputError(f"the layer partition {quoted(given)} is not {stages} numbers", fix="write 15,15,16,14")
         counts = [int(part) for part in listed]
         if sum(counts) != layers:

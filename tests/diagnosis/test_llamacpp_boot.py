@@ -126,3 +126,87 @@ def test_what_is_wanted_is_held_against_slots_and_cells() -> None:
     assert "8 requests are wanted, 2 run" in short.message and "-np 8" in short.fix
     [found] = answers(caches, workload=Workload(((2048, 1),), 2))
     assert "HC155" not in [finding.rule for finding in found.findings]
+
+
+def checkpoint(number: int, tokens: int, size: float, most: int = 32) -> str:
+    """The line of a context checkpoint."""
+    return (
+        f"created context checkpoint {number} of {most} (pos_min = 1, pos_max = 9, n_tokens = {tokens}, "
+        f"size = {size:.3f} MiB)\n"
+    )
+
+
+def test_one_checkpoint_is_all_state_and_every_slot_keeps_its_own() -> None:
+    """By the size of the longest, for as many as are kept of each of the slots."""
+    [found] = answers(checkpoint(1, 8192, 150.0))
+    assert found.derived.checkpoint_state_bytes == 150 * 2**20
+    assert found.derived.checkpoint_bytes_per_token == 0
+    assert found.derived.checkpoints_bytes == 32 * 150 * 2**20
+    [told] = found.findings
+    assert " a token" not in told.message and "up to 32 a slot are kept" in told.message
+    level = checkpoint(1, 100, 8.0) + checkpoint(2, 1100, 8.0)
+    [found] = answers(level)
+    assert (found.derived.checkpoint_state_bytes, found.derived.checkpoint_bytes_per_token) == (8 * 2**20, 0)
+    slots = "srv    load_model: initializing slots, n_slots = 4\n"
+    [found] = answers(slots + checkpoint(1, 8192, 150.0, most=3))
+    assert found.derived.checkpoints_bytes in (4 * 3 * 150 * 2**20, 3 * 150 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("streams", "length", "wanted", "runs", "rule"),
+    [
+        (2, 4096, 2, 2, ""),
+        (2, 4097, 2, 0, "HC151"),
+        (1, 2048, 2, 2, ""),
+        (1, 2049, 2, 1, "HC155"),
+        (1, 4096, 1, 1, ""),
+        (1, 4097, 1, 0, "HC151"),
+        (2, 4096, 3, 2, "HC155"),
+    ],
+)
+def test_requests_fit_the_cells_of_a_stream_or_share_those_of_all(
+    streams: int, length: int, wanted: int, runs: int, rule: str
+) -> None:
+    """4,096 cells: of each of two sequences, or of both together."""
+    caches = "\n".join((
+        KV.format("256.00", 4096, 16, 2, streams, "f16", "128.00", "f16", "128.00"),
+        RS.format("299.25", 2, 64, 2, 0, "f32", "11.25", "f32", "288.00"),
+    ))  # fmt: skip
+    [found] = answers(caches, workload=Workload(((length, 1),), wanted))
+    assert found.derived.requests == runs
+    told = [one for one in found.findings if one.rule in ("HC151", "HC155")]
+    assert [one.rule for one in told] == ([rule] if rule else [])
+    if rule == "HC151":
+        assert told[0].fix == f"-c {length * streams} at least" + ("" if streams > 1 else " for each sequence")
+        assert told[0].message.endswith("4,096 cells of a stream" if streams > 1 else "4,096 cells")
+    if rule == "HC155":
+        assert told[0].fix.startswith(f"-np {wanted} -c {length * wanted}: the states then take ")
+        assert told[0].message == f"{wanted} requests are wanted, {runs} run at once"
+
+
+@pytest.mark.parametrize(("batch", "fix"), [(1024, "-ub 512"), (2, "-ub 1"), (1, "a smaller -ub")])
+def test_a_compute_buffer_that_does_not_fit_wants_half_the_batch(batch: int, fix: str) -> None:
+    text = (
+        f"llama_context: n_ubatch      = {batch}\nggml_backend_cuda_buffer_type_alloc_buffer: allocating 1401.75 MiB "
+        "on device 0: cudaMalloc failed: out of memory\ngraph_reserve: failed to allocate compute buffers\n"
+    )
+    [found] = answers(text)
+    [error] = [one for one in found.findings if one.severity == "error"]
+    assert error.fix.startswith(f"{fix}: the buffer grows with the batch")
+
+
+def test_buffers_on_the_host_are_told_apart() -> None:
+    lines = (
+        "load_tensors: CUDA0 model buffer size = 2048.00 MiB\n"
+        "load_tensors: CPU_Mapped model buffer size = 512.00 MiB\n"
+        "llama_kv_cache: CUDA0 KV buffer size = 256.00 MiB\n"
+        "sched_reserve: CUDA0 compute buffer size = 100.00 MiB\n"
+        "sched_reserve: CUDA_Host compute buffer size = 20.00 MiB\n"
+        "sched_reserve: CUDA0 compute buffer size = 120.00 MiB\n"
+    )
+    [found] = answers(lines)
+    mib = 2**20
+    assert found.derived.buffers_bytes == {"weights": 2560 * mib, "KV": 256 * mib, "compute": 140 * mib}
+    assert found.derived.host_buffers_bytes == 532 * mib
+    [whole] = [row for row in found.rows if row.place == "in all"]
+    assert (whole.what, whole.arithmetic) == ("2.89 GiB", "532.00 MiB of it on the host")

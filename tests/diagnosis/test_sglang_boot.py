@@ -309,3 +309,39 @@ def test_the_clamp_makes_the_limit_the_slots() -> None:
     found = next(iter(diagnose(assemble(scan(io.BytesIO(text.encode()))).boots, Question(workload=Workload((), 8)))))
     [short] = [one for one in found.findings if one.rule == "HC155"]
     assert "40 slots (8 x 5) of 24: 4 run" in short.message and "--max-mamba-cache-size 41" in short.fix
+
+
+@pytest.mark.parametrize(
+    ("wanted", "length", "runs", "fixes"),
+    [
+        (4, 1000, 4, ""),
+        (5, 1000, 4, "--max-mamba-cache-size 26, more memory for KV"),
+        (4, 1001, 3, "more memory for KV"),
+        (4, 999, 4, ""),
+        (5, 800, 4, "--max-mamba-cache-size 26"),
+        (3, 1334, 2, "more memory for KV"),
+        (3, 1333, 3, ""),
+        (4, None, 4, ""),
+        (5, None, 4, "--max-mamba-cache-size 26"),
+    ],
+)
+def test_requests_that_are_wanted_take_slots_and_tokens_of_the_pools(
+    wanted: int, length: int | None, runs: int, fixes: str
+) -> None:
+    """20 slots at 5 a request, and 4,000 tokens: each pool is named that is too small, and no other."""
+    text = (
+        "[2026-01-01 00:00:00 TP0] Mamba Cache is allocated. max_mamba_cache_size: 20, conv_state size: 0.05GB, "
+        "ssm_state size: 1.06GB\n"
+        "[2026-01-01 00:00:01 TP0] max_running_requests is capped to 4 by the mamba state cache "
+        "(max_mamba_cache_size=20, 5 state slots per request)\n"
+        "[2026-01-01 00:00:02 TP0] KV Cache is allocated. dtype: torch.bfloat16, #tokens: 4000, K size: 0.12 GB, "
+        "V size: 0.12 GB\n"
+    )
+    boots = assemble(scan(io.BytesIO(text.encode()))).boots
+    work = Workload(((length, 1),) if length is not None else (), wanted)
+    found = next(iter(diagnose(boots, Question(workload=work))))
+    [told] = [one for one in found.findings if one.rule == "HC155"]
+    assert (told.severity, told.fix) == ("warning" if fixes else "note", fixes)
+    assert told.message.endswith(": they run" if runs == wanted else f": {runs} run")
+    assert f"{wanted * 5} slots ({wanted} x 5) of 20" in told.message
+    assert (f"{wanted * (length or 0):,} tokens of 4,000" in told.message) is (length is not None)

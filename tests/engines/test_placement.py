@@ -18,9 +18,11 @@ from hybridcalc.architecture.weights import parameters
 from hybridcalc.engines.placement import absorbed, as_stored, check_split, rope_bytes, stages_of
 from hybridcalc.engines.sglang import weights as sglang
 from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.kv import pipeline_stages
 from hybridcalc.engines.vllm import weights as vllm
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.errors import InputError, ShardingError
+from hybridcalc.engines.vllm.pages import stage_bounds
+from hybridcalc.errors import InputError, Refusal, ShardingError
 
 K3, QWEN = load_model("kimi-k3"), load_model("qwen3.5-35b-a3b")
 sizes = st.integers(1, 700)
@@ -74,10 +76,40 @@ def test_stages_share_layers_evenly_and_in_order(layers: int, stages: int, last_
     assert counts == [base + (n in larger) for n in range(stages)] if stages > 1 else [layers]
 
 
-@pytest.mark.parametrize("text", ["4,5", "5,5,0", "4,x", "10", "4,,6", "-1,11"])
+@pytest.mark.parametrize("text", ["4,5", "5,5,0", "4,x", "10", "4,,6", "-1,11", "9" * 5000 + ",1"])
 def test_a_partition_that_is_none_of_the_layers_is_refused(text: str) -> None:
+    """By weights and caches alike, as long as it may be."""
     with pytest.raises(InputError, match="the layer partition"):
         stages_of(10, 2, text)
+    with pytest.raises(Refusal) as caught:
+        stage_bounds(10, EngineArgs(pipeline_parallel_size=2, env={"VLLM_PP_LAYER_PARTITION": text}))
+    assert caught.value.message == "10 layers do not make 2 pipeline stages"
+    assert caught.value.fix == f"leave out VLLM_PP_LAYER_PARTITION={text[:40]}"
+    with pytest.raises(InputError, match=r"^SGLANG_PP_LAYER_PARTITION="):
+        pipeline_stages(QWEN._replace(layers="sa" * 5), ServerArgs(pp_size=2, env={"SGLANG_PP_LAYER_PARTITION": text}))
+
+
+@pytest.mark.parametrize("text", ["4,6", " 4 , 6 ", "4, 6"])
+def test_a_partition_by_hand_is_taken_as_it_is(text: str) -> None:
+    asked = EngineArgs(pipeline_parallel_size=2, env={"VLLM_PP_LAYER_PARTITION": text})
+    assert stages_of(10, 2, text) == stage_bounds(10, asked) == ((0, 4), (4, 10))
+    ours = ServerArgs(pp_size=2, env={"SGLANG_PP_LAYER_PARTITION": text})
+    stages = pipeline_stages(QWEN._replace(layers="sa" * 5), ours)
+    assert stages == ((0, 4, 2, 2, 0), (4, 10, 3, 3, 0))
+
+
+@given(st.integers(1, 200), st.integers(1, 40))
+def test_weights_and_caches_are_cut_into_the_same_stages(layers: int, stages: int) -> None:
+    asked = EngineArgs(pipeline_parallel_size=stages)
+    if stages > layers:
+        with pytest.raises(Refusal) as caught:
+            stage_bounds(layers, asked)
+        assert caught.value.fix == f"write -pp {layers} or less"
+    else:
+        assert stage_bounds(layers, asked) == stages_of(layers, stages)
+        row = "s" * layers
+        ours = pipeline_stages(QWEN._replace(layers=row), ServerArgs(pp_size=stages))
+        assert [(one.first, one.end) for one in ours] == list(stages_of(layers, stages, last_first=True))
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,15 @@
 """Bytes of KV SGLang prices for one token on one rank, draft included, and their growth over a sequence."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from hybridcalc import load_model
-from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
+from hybridcalc.architecture.kv import CompressedIndex, GroupedQueryKV, LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.crossover import kv_curve
-from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, KvCell, draft_layers, kv_cell, kv_dtype
+from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, KvCell, compressed_price, draft_layers, kv_cell, kv_dtype
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
 from hybridcalc.errors import InputError
 
@@ -180,3 +180,51 @@ def test_a_row_that_rounds_to_nothing_is_refused(
         size(model, ServerArgs(kv_cache_dtype="fp4_mx_block16"))
     assert refusal.value.message.startswith(f"a token's KV rounds to 0 bytes: {row}")
     assert size(model, ServerArgs())
+
+
+@pytest.mark.parametrize(
+    ("index", "dtype", "size"),
+    [
+        (CompressedIndex(1, 128, 4, 2048), "auto", 64),
+        (CompressedIndex(1, 128, 4, 2048), "fp8_e4m3", 32),
+        (CompressedIndex(2, 128, 4, 2048), "auto", 128),
+        (CompressedIndex(1, 100, 3, 1536), "auto", 66),
+        (CompressedIndex(1, 100, 3, 1536), "fp8_e4m3", 33),
+    ],
+)
+def test_compressed_index_keys_are_priced_in_whole_bytes_down(index: CompressedIndex, dtype: str, size: int) -> None:
+    """Heads x width x 2 B, or 1 B in fp8, over the tokens that share a key."""
+    args = ServerArgs(qsa_indexer_dtype=dtype)
+    assert compressed_price(index, args) == size
+    plain = load_model("qwen3.5-35b-a3b")
+    heads = cast(GroupedQueryKV, plain.attention)
+    keyed = plain._replace(attention=heads._replace(compressed=index))
+    assert kv_cell(keyed, args, NEWEST).bytes == kv_cell(plain, args, NEWEST).bytes + 10 * size
+
+
+SIDES = (None, "trtllm", "tilelang", "triton", "aiter", "fa3", "flashmla_sparse")
+
+
+@pytest.mark.parametrize("version", ["0.5.21", "0.5.22", "0.5.23"])
+@pytest.mark.parametrize("platform", ["cuda", "hip", "musa"])
+@pytest.mark.parametrize("mode", ["null", "prefill", "decode"])
+def test_sparse_attention_reads_plain_fp8_with_some_backends(version: str, platform: str, mode: str) -> None:
+    """TRT-LLM's on a side that runs; on ROCm tilelang, triton or aiter on either; from 0.5.22 tilelang on both."""
+    rules, glm = rules_for(version)[0], load_model("glm-5.3-flash")
+    index = 33 if version != "0.5.21" else 132
+    for prefill in SIDES:
+        for decode in SIDES:
+            runs = {"null": (prefill, decode), "prefill": (prefill,), "decode": (decode,)}[mode]
+            plain = "trtllm" in runs
+            if platform == "hip":
+                plain = plain or bool({prefill, decode} & {"tilelang", "triton", "aiter"})
+            elif version != "0.5.21":
+                plain = plain or prefill == decode == "tilelang"
+            args = ServerArgs(
+                kv_cache_dtype="fp8_e4m3",
+                platform=platform,
+                disaggregation_mode=mode,
+                dsa_prefill_backend=prefill,
+                dsa_decode_backend=decode,
+            )
+            assert kv_cell(glm, args, rules).bytes == 11 * (512 + (0 if plain else 16) + index), (prefill, decode)

@@ -114,3 +114,30 @@ def test_no_finer_unit_is_looked_for_where_there_is_none() -> None:
     """0.22.1 hits whole blocks alone."""
     assert finest_reuse(*started(**ALL), 900, 200).reused == 0
     assert finest_reuse(*started(enable_prefix_caching=False), 4000, 200).reused == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "drops"),
+    [
+        ("mtp", True),
+        ("qwen3_next_mtp", True),
+        ("deepseek_mtp", True),
+        ("eagle", True),
+        ("eagle3", True),
+        ("MTP", True),
+        ("ngram", False),
+        ("suffix", False),
+        ("draft_model", False),
+        ("medusa", False),
+        ("eagle3x", False),
+        (None, False),
+    ],
+)
+def test_drafts_of_the_model_s_own_layers_compute_one_unit_more(method: str | None, drops: bool) -> None:
+    """They need the hidden states of the block before."""
+    ready, sizing = started("llama-3-8b")
+    config = None if method is None else {"method": method, "num_speculative_tokens": 1}
+    asked = ready._replace(args=ready.args.changed(speculative_config=config))
+    assert prefix_reuse(asked, sizing, 160, 8).reused == (144 if drops else 160)
+    short = prefix_reuse(asked, sizing, 16, 8)
+    assert (short.reused, short.why) == ((0, "a hit needs 32 shared tokens") if drops else (16, "1 x 16 tokens"))

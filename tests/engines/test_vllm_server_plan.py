@@ -3,6 +3,7 @@
 import json
 import re
 from fractions import Fraction
+from math import ceil
 from typing import Any
 
 import pytest
@@ -283,3 +284,17 @@ def test_the_steps_compute_to_their_values() -> None:
 def test_the_token_figure_of_a_version(version: str, line: str) -> None:
     """Up to 0.20.1: 2,520 // 7 groups x 1,040 tokens, whatever a request holds."""
     assert line in planned(engine_version=version).log_lines
+
+
+@pytest.mark.parametrize("dcp", [1, 2, 4])
+def test_ranks_of_context_parallelism_share_a_token_and_not_a_state(dcp: int) -> None:
+    """Blocks of all attention layers hold dcp times the tokens; a request's states are those of any rank."""
+    flags: dict[str, Any] = {"tensor_parallel_size": 4, "decode_context_parallel_size": dcp}
+    plan, alone = (
+        planned(work=Workload.at(8000), **flags | more) for more in ({}, {"decode_context_parallel_size": 1})
+    )
+    assert plan.attn_block_size == alone.attn_block_size and plan.fixed_blocks == alone.fixed_blocks
+    assert plan.marginal_bytes_per_token * dcp == alone.marginal_bytes_per_token
+    groups = sum(group.kind == "full attention" for group in plan.ready.groups)
+    assert plan.running.blocks_each == plan.fixed_blocks + groups * ceil(8000 / dcp / plan.attn_block_size)
+    assert plan.slots_per_request == alone.slots_per_request == 3

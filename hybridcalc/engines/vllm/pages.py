@@ -337,7 +337,7 @@ def stage_bounds(layers: int, args: EngineArgs) -> tuple[tuple[int, int], ...]:
     for back in range(2, layers % stages + 2):
         sizes[-back] += 1
     if said:
-        sizes = [int(part) if part.strip().isdecimal() else -1 for part in said.split(",")]
+        sizes = [int(part) if part.strip().isdecimal() and len(part) < 8 else -1 for part in said.split(",")]
     if len(sizes) != stages or sum(sizes) != layers or min(sizes) < 1:
         reason = f"{layers:,} layers do not make {stages:,} pipeline stages"
         fix = f"write -pp {layers} or less" if not said else f"leave out VLLM_PP_LAYER_PARTITION={said[:40]}"
