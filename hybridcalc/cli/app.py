@@ -21,6 +21,7 @@ from hybridcalc.errors import HybridcalcError, InputError, quoted
 COMMANDS = {
     "plan": "what SGLang or vLLM will allocate, clamp and refuse, and which flags serve better",
     "fit": "which GPUs, engine and flags serve a workload most cheaply; which models fit GPUs",
+    "compare": "launch lines of any engines and GPUs, the most requests on a GPU first",
     "log": "what a boot log says happened, and what to change",
     "ratio": "the state to KV memory ratio that serves a workload, and what to set",
     "slots": "state slots a request holds, for every strategy",

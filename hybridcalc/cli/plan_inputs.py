@@ -114,6 +114,7 @@ class Question(NamedTuple):
     def _read(self, more: Sequence[str]) -> Asked:
         unknown: list[str] = []
         model, args = self.engine.read([*self.launch.words, *more], self.launch.env, unknown)
+        model = model or self.launch.mounted
         if unknown and self.launch.strict:
             raise InputError(
                 f"{unknown[0][:40]} is no flag of {self.engine.title} nor of plan", fix="see `hybridcalc plan --help`"

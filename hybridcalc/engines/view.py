@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hybridcalc.deployment import Rest
     from hybridcalc.engines.charts import Bars, Picture
     from hybridcalc.engines.play import Play
+    from hybridcalc.engines.ranking import Ranked
 
 NEEDS_LENGTH = "-L TOKENS (or --lengths) shows what the pools admit, what idles, and what to set"
 MOST_CHANGES = 2
@@ -218,6 +219,8 @@ def _cells(facts: Facts, plan: Answer) -> dict[str, str]:
 
 def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answer | Refusal]]) -> View:
     """Plans side by side, the first as given: the same rows, and what changes."""
+    from hybridcalc.engines.ranking import ranking_table
+
     facts = facts_of(engine)
     started = [(flags, plan) for flags, plan in sides if not isinstance(plan, Refusal)]
     columns = [{"starts": "no"} if isinstance(p, Refusal) else _cells(facts, p) for _, p in sides]
@@ -247,7 +250,19 @@ def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answe
         title,
         f"{len(sides)} settings side by side",
         "; ".join((labels[0], *told)),
-        tables=(Table("Side by side", ("", *labels, ""), rows, tuple(range(1, len(sides) + 1))),),
+        tables=(
+            ranking_table([_side(engine, label, side) for label, (_, side) in zip(labels, sides, strict=True)]),
+            Table("Side by side", ("", *labels, ""), rows, tuple(range(1, len(sides) + 1))),
+        ),
         notes=tuple(said),
         pictures={"compare": lambda: comparison_picture(started)},
     )
+
+
+def _side(engine: Engine, label: str, side: Answer | Refusal) -> "Ranked":
+    """One of the settings, to be ranked."""
+    from hybridcalc.engines.ranking import Ranked
+
+    if isinstance(side, Refusal):
+        return Ranked(label, engine, None, None, side)
+    return Ranked(label, engine, side.model, side.args, side)

@@ -93,6 +93,7 @@ def print_view(view: View, *, explain: bool, out: Console | None = None, draw: D
     """The whole answer on stdout; the steps with ``explain``; its curve by ``draw``, else as a table."""
     out = out or console()
     verdict(out, view.headline, view.meaning, style="bold" if view.starts else TROUBLE, subject=view.subject)
+    above = bool(view.figures or view.evidence or view.findings or view.fix or view.choices)
     figures(out, view.figures, styles=[STYLES[role] for role in view.roles])
     evidence(out, view.evidence)
     for severity in ("error", "warning"):
@@ -104,8 +105,8 @@ def print_view(view: View, *, explain: bool, out: Console | None = None, draw: D
         out.print()
         choices(out, view.choices)
     if not (view.curve and draw is not None and _drawn(out, view, draw)):
-        for table in view.tables:
-            _table(out, table)
+        for number, table in enumerate(view.tables):
+            _table(out, table, gap=number > 0 or above)
         if view.curve:
             notes(out, ["pip install 'hybridcalc[plot]' draws this as a curve"])
     if view.memory:
@@ -126,10 +127,11 @@ def told(finding: Finding) -> str:
     return f"{finding.rule} {finding.message}{'; ' + finding.fix if finding.fix else ''}"
 
 
-def _table(out: Console, table: Listed) -> None:
+def _table(out: Console, table: Listed, *, gap: bool) -> None:
     if not table.rows:
         return
-    out.print()
+    if gap:
+        out.print()
     first, *others = table.header
     rows = [(f"{INDENT}{row[0]}", *row[1:]) for row in table.rows]
     listing(out, (f"{INDENT}{first}", *others), rows, right=table.numbers)

@@ -1,0 +1,179 @@
+"""``hybridcalc compare``: whole launch lines of any engines, GPUs and models, ranked by requests a GPU."""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from hybridcalc.cli import answers, options
+from hybridcalc.cli import plan_inputs as inputs
+from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
+from hybridcalc.deployment import Workload
+from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines.ranking import Ranked, difference, ranking
+from hybridcalc.errors import HybridcalcError, InputError, MemoryUnknown, Refusal, printable
+
+if TYPE_CHECKING:
+    from hybridcalc.shell.launch import Launch
+
+MOST_SIDES = 500
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+class Line(NamedTuple):
+    """A launch to compare: what it is called, the launch, and the GPU that its file names."""
+
+    label: str
+    launch: "Launch"
+    gpu: str | None = None
+
+
+@options.command(app, "compare", cls=LaunchCommand, options_metavar="[LINE|PATH]... [OPTIONS] [-- LAUNCH LINE]")
+def compare(
+    *,
+    context: typer.Context,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="", help="Launch lines, each in quotes; scripts, manifests, folders; - is stdin."),
+    ] = None,
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option("--gpu", metavar="NAME|SIZE", help="GPU where no file says it; repeated, one for each in order."),
+    ] = None,
+    length: options.Length = None,
+    lengths: options.Lengths = None,
+    concurrency: options.Concurrency = None,
+    workload: Annotated[
+        str | None, typer.Option("--workload", metavar="W", help="Requests as `reuse` takes them: chat:sessions=50.")
+    ] = None,
+    variables: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A variable from outside; repeatable.")
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also how the launch lines differ.")] = False,
+    form: answers.Forms,
+) -> None:
+    """Launch lines side by side, the one with the most requests on a GPU first: what starts, what binds, what idles.
+
+    Where the memory is an estimate, the requests at its low end count. Exits with 1 where a line does not start.
+    """
+    asked_for = answers.wanted(form)
+    work = inputs.workload_of(length, lengths, concurrency, workload)
+    outside = options.environment(variables or [], "--set")
+    lines = list(_lines([*(targets or []), *_behind(context)], outside))
+    if not lines:
+        raise InputError("compare needs launch lines", fix="give some, each in quotes, or a script or folder")
+    if len(lines) > MOST_SIDES:
+        raise InputError(f"{len(lines):,} launches are more than {MOST_SIDES}", fix="name fewer files")
+    cards = gpu or []
+    if len(cards) > 1 and len(cards) != len(lines):
+        raise InputError(f"{len(cards)} --gpu for {len(lines)} launches", fix="give one for all, or one for each")
+    sides, skipped = list[Ranked](), list[tuple[str, HybridcalcError]]()
+    for number, line in enumerate(lines):
+        try:
+            sides.append(_side(line, cards[number] if len(cards) > 1 else next(iter(cards), None), work))
+        except HybridcalcError as error:
+            skipped.append((line.label, error))
+    if not sides:
+        label, first = skipped[0]
+        raise InputError(f"{label}: {first.message}", fix=first.fix)
+    from hybridcalc.engines.ranking_view import compared_view
+
+    told = [(label, f"{why.message}{'; ' + why.fix if why.fix else ''}") for label, why in skipped]
+    answers.show(
+        "compare",
+        asked_for,
+        lambda: compared_view(sides, told, verbose=verbose),
+        lambda: _document(sides) | {"skipped": [{"label": label, "reason": reason} for label, reason in told]},
+    )
+    if skipped or any(side.plan is None for side in sides):
+        raise typer.Exit(1)
+
+
+def _behind(context: typer.Context) -> list[str]:
+    """The launch line after ``--``, as one text."""
+    import shlex
+
+    words = context.meta.get(LAUNCH_WORDS)
+    return [] if not words else [words[0] if len(words) == 1 else shlex.join(words)]
+
+
+def _lines(targets: list[str], outside: dict[str, str]) -> Iterator[Line]:
+    """The launches of every target. Raises InputError for a target that has none, or that cannot be read."""
+    for number, target in enumerate(targets, 1):
+        if len(target.split()) > 1 and not os.path.lexists(target):
+            yield Line(f"line {number}", ENGINES.launch(target))
+        else:
+            yield from _in_files(target, outside)
+
+
+def _in_files(target: str, outside: dict[str, str]) -> Iterator[Line]:
+    from hybridcalc.hardware import gpu_of_label
+    from hybridcalc.manifests.find import find_files, read_file
+    from hybridcalc.manifests.records import Trouble
+
+    found = 0
+    for path in find_files([target]):
+        if isinstance(path, Trouble):
+            raise InputError(f"{printable(path.path, 60)}: {path.message}", fix=path.fix)
+        if not isinstance(path, str):
+            continue
+        contents = read_file(path, outside, stdin=lambda most: sys.stdin.buffer.read(most))
+        if contents.troubles and path == target:
+            trouble = contents.troubles[0]
+            raise InputError(f"{printable(trouble.path, 60)}: {trouble.message}", fix=trouble.fix)
+        for each in contents.deployments:
+            found += 1
+            label = each.hardware.label
+            place = f"{os.path.basename(each.path)}:{each.place.line}"
+            yield Line(place, each.launch, gpu_of_label(label) if label is not None else None)
+    if not found:
+        raise InputError(f"{printable(target, 60)} starts no engine known here", fix="give a launch line, or a script")
+
+
+def _side(line: Line, gpu: str | None, work: Workload) -> Ranked:
+    """One launch, planned; or why the engine refuses it. Raises HybridcalcError for what cannot be planned."""
+    served = ENGINES[line.launch.engine or ENGINES.usual]
+    given: dict[str, Any] = {"gpu": line.gpu or gpu, "engine_version": ENGINES.release(line.launch)}
+    known = inputs.memory_of(given)
+    said = inputs.launch_words(
+        [], line.launch, {}, ("--length", "-L"), served.flags, served.model_flag, served.environment, "compare"
+    )
+    question = inputs.Question(served, said, {**given, "gpu": known.gpu}, known)
+    asked = question.arguments()
+    model = options.model(asked.model.removeprefix("hf://"))
+    answer: Any
+    try:
+        answer = served.plan(model, asked.args, question.memory(model, asked.args), work)
+    except MemoryUnknown:
+        raise InputError("nothing names its GPU", fix="add --gpu NAME") from None
+    except Refusal as refusal:
+        answer = refusal
+    return Ranked(line.label, served, model, asked.args, answer)
+
+
+def _document(sides: list[Ranked]) -> dict[str, Any]:
+    """The keys of ``compare --json``."""
+    return {
+        "sides": [
+            {
+                "label": side.label,
+                "requests_per_gpu": None if side.plan is None else side.plan.requests / side.gpus,
+                "requests_certain": None if side.plan is None else side.certain,
+                "difference": difference(side, sides)[1],
+                **_plan_document(side),
+            }
+            for side in sides
+        ],
+        "ranking": ranking(sides),
+    }
+
+
+def _plan_document(side: Ranked) -> dict[str, Any]:
+    if not isinstance(side.answer, Refusal):
+        return side.answer.to_dict()
+    from hybridcalc.engines.document import refusal_document
+
+    return refusal_document(side.engine, side.model, side.args, side.answer)

@@ -1,0 +1,45 @@
+"""`compare`: each side is the plan of its launch line, and the order is by requests that certainly run on a GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from command_line import run
+
+SCRIPT = Path("tests/golden/inputs/five.sh")
+LINES = [line.rstrip(" &").split() for line in SCRIPT.read_text(encoding="utf-8").splitlines()[1:]]
+
+
+def test_sides_are_the_plans_of_their_lines() -> None:
+    """Three lines of SGLang and two of vLLM: requests as `plan` says of each alone, in the order of the script."""
+    document = run("compare", str(SCRIPT), "--gpu", "h200", "-L", "64k", "--json").document
+    alone = [
+        run("plan", "--json", "--gpu", "h200", "-L", "64k", "--fail-on", "never", "--", *line).document
+        for line in LINES
+    ]
+    assert [side["requests"] for side in document["sides"]] == [plan["requests"] for plan in alone]
+    assert [side["engine"] for side in document["sides"]] == ["sglang"] * 3 + ["vllm"] * 2
+    certain = [plan["requests_range"][0] / plan["gpus"] for plan in alone]
+    assert document["ranking"] == sorted(range(5), key=lambda number: -certain[number])
+
+
+def test_differences_are_from_the_best_of_the_same_engine() -> None:
+    document = run("compare", str(SCRIPT), "--gpu", "h200", "-L", "64k", "--json").document
+    best = {document["sides"][number]["engine"]: number for number in reversed(document["ranking"])}
+    assert best == {"vllm": 3, "sglang": 1}
+    assert document["sides"][3]["difference"] == document["sides"][1]["difference"] == []
+    assert document["sides"][0]["difference"] == ["- --mamba-full-memory-ratio 0.12"]
+    assert set(document["sides"][4]["difference"]) == {
+        "- --tensor-parallel-size 8", "+ --tensor-parallel-size 4", "+ --max-num-seqs 64",
+    }  # fmt: skip
+
+
+def test_variables_of_a_script_are_given_or_named(tmp_path: Path) -> None:
+    """A size that no file decides leaves the launch out, and says how to give it."""
+    script = tmp_path / "serve.sh"
+    script.write_text("vllm serve Qwen/Qwen3.6-27B-FP8 -tp $RANKS --max-model-len 32768\n", encoding="utf-8")
+    given = run("compare", str(script), "--gpu", "h100", "-L", "8k", "--set", "RANKS=2", "--json")
+    assert given.document["sides"][0]["gpus"] == 2
+    left_open = run("compare", str(script), "--gpu", "h100", "-L", "8k")
+    assert left_open.code == 2
+    assert "RANKS" in left_open.err
