@@ -60,7 +60,8 @@ FROM_ON = {
     "seqs_refused": "0.20.0", "conv_layout_switch": "0.20.0", "override_checked": "0.20.1", "graphs_charged": "0.21.0",
     "bfloat16_states": "0.22.0", "drafts_in_mode_all": "0.22.0", "kda_joined": "0.23.0", "fine_hits": "0.26.0",
     "sparse_retention": "0.26.0", "latent_block": "0.27.0", "latent_fp8_triton": "0.27.0", "kda_draft_rows": "0.27.0",
-    "replayssm": "0.27.0", "caches_hybrid_prefixes": "0.28.0", "one_capacity_line": "0.28.0", "device_named": "0.28.0",
+    "replayssm": "0.27.0", "caches_hybrid_prefixes": "0.28.0", "one_capacity_line": "0.28.0",
+    "fitted_to_cache": "0.32.0", "groups_in_round": "0.32.0",
     "one_buffer": "0.28.0", "batch_16k": "0.28.0", "null_block_reserved": "0.29.0", "shortconv_draft_rows": "0.29.0",
     "retention_checked": "0.29.0", "layouts_refused": "0.29.0", "recovers_kda": "0.29.0", "runner_v2": "0.29.0",
     "layout_line": "0.29.0", "group_lines": "0.30.0", "kda_dtype_obeyed": "0.30.0", "replays_flashinfer": "0.30.0",
@@ -74,6 +75,7 @@ UNTIL = {
 BETWEEN = {
     "align_under_drafts": ("0.20.0", "0.22.0"), "kda_records_in_pool": ("0.29.0", "0.33.0"),
     "replays_on_v2": ("0.29.0", "0.30.0"), "mode_all_refused": ("0.32.0", "0.33.0"),
+    "mode_all_deprecated": ("0.30.0", "0.32.0"),
 }  # fmt: skip
 OUTSIDE = {"context_parallel_groups": ("0.20.0", "0.26.0"), "kda_context_parallel": ("0.27.0", "0.28.0")}
 VALUES = {"checkpoints", "runner_v2_lacks", "replay_buffer_most", "utilization_percent"}

@@ -28,14 +28,22 @@ def configuration(
 ) -> list[str]:
     """Lines of the model's own hook and of the cache mode."""
     lines = []
+    if rules.mode_all_deprecated and args.mamba_cache_mode == "all":
+        lines.append(
+            "Mamba cache mode 'all' is deprecated and will be removed in an upcoming release. If this is a problem, "
+            "please open an issue at https://github.com/vllm-project/vllm/issues."
+        )
     if model.architecture in NEMOTRON and args.mamba_ssm_cache_dtype == "auto":
         lines.append(f"Updating mamba_ssm_cache_dtype to '{ssm_setting}' for NemotronH model")
     if model.state is None or not caching:
         if model.state is not None and rules.modes and args.mamba_cache_mode not in (None, "none"):
             lines.append("Mamba cache mode is set to 'none' when prefix caching is disabled")
         return lines
+    enabled = "is enabled"
+    if rules.align_under_drafts and args.num_speculative_tokens:
+        enabled = "and speculative decoding are enabled"
     by_default = (
-        f"Mamba cache mode is set to '{mode}' for {model.architecture} by default when prefix caching is enabled"
+        f"Mamba cache mode is set to '{mode}' for {model.architecture} by default when prefix caching {enabled}"
     )
     if args.mamba_cache_mode in (None, "none") or not rules.modes:
         lines.append(by_default)
@@ -96,27 +104,24 @@ def gib(size: int) -> str:
 
 
 def _fitting(ready: Prepared, sizing: Sizing) -> list[str]:
-    lines = []
-    override, available = ready.args.num_gpu_blocks_override, sizing.available_bytes
-    if override is not None:
-        lines.append(
-            f"Overriding num_gpu_blocks={available // ready.bytes_per_block} with num_gpu_blocks_override={override}"
-        )
-        available = override * ready.bytes_per_block
+    available, override = sizing.available_bytes, ready.args.num_gpu_blocks_override
+    lines = overriding(ready, available)
     if ready.args.max_model_len == AUTO_FIT:
-        free = available - ready.bytes_per_block if ready.rules.null_block_reserved else available
-        device = " GPU" if ready.rules.device_named else ""
-        if sizing.length >= ready.length:
-            lines.append(
-                f"Auto-fit max_model_len: full model context length {ready.length} fits in available KV cache memory "
-                f"({gib(free)} GiB{device})"
-            )
-        else:
-            lines.append(
-                f"Auto-fit max_model_len: reduced from {ready.length} to {sizing.length} to fit in available KV cache "
-                f"memory ({gib(free)} GiB{device})"
-            )
+        counted = available if override is None else override * ready.bytes_per_block
+        free = gib(counted - ready.bytes_per_block if ready.rules.null_block_reserved else counted)
+        whole, named = sizing.length >= ready.length, ready.rules.fitted_to_cache
+        fits = f"full model context length {ready.length} fits" if whole else ""
+        fits = fits or f"reduced from {ready.length} to {sizing.length} to fit"
+        memory = f"KV cache memory ({free} GiB GPU)" if named else "GPU memory"
+        left = "" if whole or named else f" ({free} GiB available for KV cache)"
+        lines.append(f"Auto-fit max_model_len: {fits} in available {memory}{left}")
     return lines
+
+
+def overriding(ready: Prepared, available_bytes: int) -> list[str]:
+    """The line of --num-gpu-blocks-override, which stands before the memory is checked."""
+    override, blocks = ready.args.num_gpu_blocks_override, available_bytes // ready.bytes_per_block
+    return [] if override is None else [f"Overriding num_gpu_blocks={blocks} with num_gpu_blocks_override={override}"]
 
 
 def _capacity(ready: Prepared, sizing: Sizing) -> list[str]:
@@ -127,6 +132,7 @@ def _capacity(ready: Prepared, sizing: Sizing) -> list[str]:
     lines = [f"{size}, {concurrency}"]
     if ready.rules.group_lines and len(ready.groups) > 1:
         dcp = ready.args.decode_context_parallel_size
-        spans = tuple(group.block * dcp if group.kind == FULL else group.block for group in ready.groups)
-        lines += [f"kv cache group sizes {spans}", f"kv lcm block sizes {sizing.scheduler_block}"]
+        spans = [group.block * dcp if group.kind == FULL else group.block for group in ready.groups]
+        told = tuple(spans) if ready.rules.groups_in_round else spans
+        lines += [f"kv cache group sizes {told}", f"kv lcm block sizes {sizing.scheduler_block}"]
     return lines

@@ -322,7 +322,10 @@ def _refusal(
     refusal.outputs = {
         **ready.settled,
         **sized,
-        "log": [*ready.log, *(loglines.memory(ready, sizing) if sizing else ())],
+        "log": [
+            *ready.log,
+            *(loglines.memory(ready, sizing) if sizing else loglines.overriding(ready, available_bytes)),
+        ],
     }
     return refusal
 

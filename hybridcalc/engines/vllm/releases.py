@@ -42,7 +42,9 @@ class RuleSet(NamedTuple):
     sized; ``batch_16k``: batches of 16,384 tokens on 160 GiB and more; ``gb10_is_small``: as GPUs below 70 GiB.
     Log: ``tokens_of_pool``: the token figure is blocks // groups x block, not concurrency x max_model_len;
     ``one_capacity_line``: tokens and concurrency share a line; ``caching_warned``: caching states is called
-    experimental; ``device_named``: sizes say "GiB GPU"; ``layout_line``, ``group_lines``.
+    experimental; ``fitted_to_cache``: a fitted length is said to fit the cache's memory; ``layout_line``,
+    ``group_lines``; ``groups_in_round``: their sizes stand in round brackets; ``mode_all_deprecated``: typing mode all
+    is warned of.
     """
 
     version: str
@@ -92,14 +94,17 @@ class RuleSet(NamedTuple):
     gb10_is_small: bool = False
     tokens_of_pool: bool = True
     one_capacity_line: bool = False
-    device_named: bool = False
+    fitted_to_cache: bool = False
     caching_warned: bool = True
     layout_line: bool = False
     group_lines: bool = False
+    groups_in_round: bool = False
+    mode_all_deprecated: bool = False
 
 
 LINES = frozenset({
-    "tokens_of_pool", "one_capacity_line", "caching_warned", "device_named", "layout_line", "group_lines",
+    "tokens_of_pool", "one_capacity_line", "caching_warned", "fitted_to_cache", "layout_line", "group_lines",
+    "groups_in_round", "mode_all_deprecated",
 })  # fmt: skip
 """Rules that change what is printed, and no figure that is."""
 READ, RESULTS = "its source, not its results", "results of its own classes"
@@ -147,7 +152,6 @@ CHANGES: tuple[Change, ...] = (
     Change("0.28.0", "caching_warned", False, HOOKS),
     Change("0.28.0", "kda_context_parallel", True, "model_executor/layers/mla.py"),
     Change("0.28.0", "one_capacity_line", True, UTILS),
-    Change("0.28.0", "device_named", True, PLANNING),
     Change("0.28.0", "one_buffer", True, "v1/worker/utils.py"),
     Change("0.28.0", "batch_16k", True, f"{ARGS} get_batch_defaults"),
     Change("0.28.0", RECORDED, True, RESULTS),
@@ -163,6 +167,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.29.0", "layout_line", True, "v1/attention/backends/utils.py"),
     Change("0.29.0", RECORDED, True, RESULTS),
     Change("0.30.0", "group_lines", True, PLANNING),
+    Change("0.30.0", "mode_all_deprecated", True, "config/cache.py"),
     Change("0.30.0", "kda_dtype_obeyed", True, f"{SHAPES} kda_state_dtype"),
     Change("0.30.0", "replays_flashinfer", True, REPLAY),
     Change("0.30.0", "replays_on_v2", False, REPLAY),
@@ -171,6 +176,9 @@ CHANGES: tuple[Change, ...] = (
     Change("0.31.0", "runner_v2_lacks", DRAFTS_ON_V1 | {"mode all"}, RUNNER),
     Change("0.31.0", RECORDED, True, RESULTS),
     Change("0.32.0", "modes", False, "config/cache.py"),
+    Change("0.32.0", "mode_all_deprecated", False, "config/cache.py"),
+    Change("0.32.0", "fitted_to_cache", True, UTILS),
+    Change("0.32.0", "groups_in_round", True, UTILS),
     Change("0.32.0", "mode_all_refused", True, "config/cache.py"),
     Change("0.32.0", "kernel_blocks", True, f"{BLOCKS} _align_hybrid_block_size"),
     Change("0.32.0", "class_counts_drafts", True, "model_executor/models/"),
