@@ -7,7 +7,8 @@
 
 A fault is one change of one place: a comparison's bound moved, `and` for `or`, an operator or a whole number off by
 one, a condition turned round, an entry missing from a table. It counts as noticed when a test fails or does not end.
-Faults that no test can notice, since they change nothing, stand in tools/mutants.txt with the reason.
+Faults that no test should notice, since they change nothing or nothing that a rule speaks of, stand in
+tools/mutants.txt with the reason.
 
 Each fault gets a process of its own that has pytest and the heavy packages loaded already (a fork of this one), puts
 the changed source in place of its module as it is imported, and stops at the first test that fails. Before the sample,
@@ -30,6 +31,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from types import ModuleType
@@ -50,6 +52,8 @@ most faults, and the other files need not be loaded.
 """
 CONTROLS = 3
 """Modules of the sample that are first tried as they are."""
+LOADED = ("hypothesis", "pytest", "rich.console", "typer", "yaml", "pydantic", "jsonschema", "torch")
+"""What tests import that is not ours."""
 SECONDS, TIMES = 120, 10
 """A fault whose tests take longer than this, and than ten times what they took when mapped, has made them hang: it is
 noticed."""
@@ -64,18 +68,21 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 
 
 class Fault(NamedTuple):
-    """One change: of which file, at which line, the how-manyth of its places, and what was and is written there."""
+    """One change: of which file, at which line, the how-manyth of its places, what was and is written there, and the
+    whole line.
+    """
 
     path: str
     line: int
     number: int
     before: str
     after: str
+    text: str
 
     @property
     def name(self) -> str:
         """How the fault is named in tools/mutants.txt."""
-        return f"{self.path}: {self.before} -> {self.after}"
+        return f"{self.path}: {self.before} -> {self.after} in `{self.text}`"
 
 
 def changes(node: ast.AST) -> Iterator[ast.AST]:
@@ -149,13 +156,15 @@ def shown(node: ast.AST) -> str:
 
 def faults(path: Path) -> list[Fault]:
     """Every fault of a file."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    code = path.read_text(encoding="utf-8")
+    tree, lines = ast.parse(code), code.splitlines()
     found = []
     for number, (parent, field, place, changed) in enumerate(sites(tree)):
         value = getattr(parent, field)
         before = value if place is None else value[place]
         line = getattr(before, "lineno", getattr(parent, "lineno", 1))
-        found.append(Fault(str(path.relative_to(ROOT)), line, number, shown(before), shown(changed)))
+        own = str(path.relative_to(ROOT))
+        found.append(Fault(own, line, number, shown(before), shown(changed), lines[line - 1].strip()))
     return found
 
 
@@ -334,11 +343,11 @@ def in_parts(fault: Fault, tests: list[str]) -> tuple[list[str], list[str]]:
 
 
 def equivalent() -> set[str]:
-    """The faults that change nothing: lines of tools/mutants.txt, up to the reason behind two blanks and a dash."""
+    """The faults that no test should notice: lines of tools/mutants.txt, each above its reason, which is indented."""
     if not EQUIVALENT.exists():
         return set()
     lines = EQUIVALENT.read_text(encoding="utf-8").splitlines()
-    return {line.partition("  - ")[0].strip() for line in lines if line and not line.startswith("#")}
+    return {line for line in lines if line and not line.startswith(("#", " "))}
 
 
 def main() -> int:
@@ -360,16 +369,16 @@ def main() -> int:
     folders = [ROOT / "hybridcalc" / name for name in asked.package or PACKAGES]
     every = [fault for folder in folders for path in sorted(folder.rglob("*.py")) for fault in faults(path)]
     harmless = equivalent()
+    if not asked.package and (stale := harmless.difference(fault.name for fault in every)):
+        print("\n".join(f"tools/mutants.txt names no fault: {name}" for name in sorted(stale)))
+        return 2
     chosen = random.Random(asked.seed).sample(every, min(asked.sample, len(every)))
     for place in asked.only:
         file, _, line = place.partition(":")
         chosen += [fault for fault in every if fault.path == file and (not line or fault.line == int(line))]
-    import hypothesis  # noqa: F401  (loaded before the forks, which then start at once)
-    import pytest  # noqa: F401
-    import rich.console  # noqa: F401
-    import typer  # noqa: F401
-    import yaml  # noqa: F401
-
+    for name in LOADED:  # before the forks, which then start at once
+        with suppress(ImportError):
+            importlib.import_module(name)
     controls = ((fault, tests) for fault in chosen[:CONTROLS] if (tests := tests_of(fault, known)))
     for fault, tests, failed in results(controls, known, asked.jobs, changed=False):
         if failed:
