@@ -18,7 +18,6 @@ from hybridcalc.architecture.presets import load_model, model_names
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.findings import SEVERITIES
-from hybridcalc.formulas.slots import STRATEGIES
 from hybridcalc.units import GIB, MOST_RANKS, MOST_SLOTS, parse_dtype, parse_gib, parse_tokens
 
 SMALLEST_MEMORY = 2**20
@@ -417,6 +416,10 @@ def engine_args(engine: Engine, **given: Any) -> Any:
 
 def strategy(text: str) -> str:
     """A strategy of --mamba-radix-cache-strategy. Raises InputError for any other."""
+    if text == "auto":
+        return text
+    from hybridcalc.formulas.slots import STRATEGIES
+
     if text not in STRATEGIES:
         raise InputError(f"--mamba-radix-cache-strategy {text[:40]} is not known", fix=f"write {', '.join(STRATEGIES)}")
     return text

@@ -10,13 +10,13 @@ caller may say otherwise. Left out: sourced files.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.shell.bounds import allowance, spend
+from hybridcalc.shell.builtins import DECLARING, RAN, Builtins, Status, runs_after
 from hybridcalc.shell.commands import ASSIGNMENT, ESCAPE, FUNCTION, GLUE, Command, HereDocument, Script, definition_at
-from hybridcalc.shell.conditions import Operand, both, decided, either, matches, opposite
+from hybridcalc.shell.conditions import both, either, matches, opposite
 from hybridcalc.shell.launch import (
     HANDING_ON,
     SCRIPT_OPTION,
@@ -27,7 +27,7 @@ from hybridcalc.shell.launch import (
     takes_script,
     words_of,
 )
-from hybridcalc.shell.parse import LONGEST_SCRIPT, Token, placed, substitutions, tokens
+from hybridcalc.shell.parse import LONGEST_SCRIPT, Token, placed, substitutions
 from hybridcalc.shell.scopes import APART, Block, Scopes
 from hybridcalc.shell.source import Setting, Source, Text, Word, is_unresolved
 from hybridcalc.shell.variables import FROM_CALLER, REFERENCE, Outside, Variables
@@ -36,35 +36,15 @@ MOST_LAUNCHES = 2_000
 DEEPEST_SHELL = 4
 DEEPEST_CALLS = 20
 """Functions that call functions."""
-LONGEST_CONDITION = 2_000
-"""Characters between ``[[`` and ``]]``."""
 CALL_WORDS = 10
 """Words that a call counts for."""
-_NAME = re.compile(r"[A-Za-z_]\w*")
 _OPENING = {"if": "if", "while": "loop", "until": "loop", "for": "loop", "select": "loop", "case": "case"}
 _CLOSING = {"fi", "done", "esac"}
 _EXPANDED = re.compile(rf"(?:{ESCAPE.pattern})|(?:{REFERENCE.pattern})")
-_DECLARING = {"export", "declare", "typeset", "local", "readonly"}
 _ASKING = {"command", "which", "grep", "type", "nvidia-smi", "getent", "pgrep", "curl"}
 """Commands that are run for what they answer; others are taken to succeed."""
-_TESTS = {"[": "]", "[[": "]]", "test": ""}
-"""What begins a condition, and what ends it."""
-RAN = "ran"
-"""The status of a command that is taken to have succeeded."""
 ELSEWHERE = "it runs only where this is something else"
 """Why a variable has no value in a branch that its default does not take."""
-Status = bool | str | None
-"""How a command ended: a condition that is decided, RAN, or None where nobody knows."""
-_CALCULATED = re.compile(r"([A-Za-z_]\w*)\s*(?:[-+*/%&|^]?=(?!=)|\+\+|--)|(?:\+\+|--)\s*([A-Za-z_]\w*)")
-"""What ``((...))`` and ``let`` assign to."""
-
-
-def runs_after(operator: str, status: Status) -> bool | None:
-    """Whether a command runs behind an operator, where the one before it ended so; None where nobody knows."""
-    if operator == ";" or (operator == "&&" and status == RAN):
-        return True
-    known = status if isinstance(status, bool) else None
-    return known if operator == "&&" else opposite(known)
 
 
 def read_launch(line: str | Sequence[str], launchers: Launchers) -> Launch:
@@ -127,9 +107,6 @@ class Shell:
         self.status: Status = RAN
         self.negated = False
         self.fits: bool | None = False
-        self.read_to = 0
-        self.assumed: set[str] = set()
-        self.compared: set[str] = set()
         self.launches: list[Launch] = []
         self.files: list[HereDocument] = []
         self.idle: list[Sequence[Word]] = []
@@ -138,6 +115,7 @@ class Shell:
         self.text = self.script.text
         self.variables = Variables(self.text, env, outside, arguments)
         self.scopes = Scopes(self.variables.values)
+        self.builtins = Builtins(self.text, self.variables, self.scopes)
 
     def run(self) -> None:
         """Go through the script. Raises InputError for one that grows beyond what is allowed."""
@@ -188,7 +166,7 @@ class Shell:
         return match[0][1:].strip() if match[0].startswith("\\") else self.variables.resolved(match[0])[0]
 
     def _add(self, launches: Sequence[Launch]) -> None:
-        self.launches += [launch._replace(assumed=launch.assumed | self.assumed) for launch in launches]
+        self.launches += [launch._replace(assumed=launch.assumed | self.builtins.assumed) for launch in launches]
         if len(self.launches) > MOST_LAUNCHES:
             raise InputError(f"more than {MOST_LAUNCHES:,} launches")
 
@@ -198,11 +176,11 @@ class Shell:
         while at < len(commands):
             command = commands[at]
             at += 1
-            if command.words and command.words[0].begin < self.read_to and "((" not in command.before:
+            if command.words and command.words[0].begin < self.builtins.read_to and "((" not in command.before:
                 continue  # part of a condition that was read as a whole
             calculated = "((" in command.before
             if calculated:  # before its brackets open: they are no subshells
-                value = self._arithmetic(command.words)
+                value = self.builtins.arithmetic(command.words)
             for operator in command.before:
                 if operator == ";;":
                     self._end_branch()
@@ -224,12 +202,12 @@ class Shell:
         """One command, behind an operator that says whether it runs."""
         runs = runs_after(joined, self.status)
         if joined == ";" and command.words and command.words[0].text not in GLUE:
-            self.compared = set()
+            self.builtins.compared = set()
         piped = command.before[-1:] in (("|",), ("|&",))
         before, depth = self.scopes.changes, self.scopes.depth
         kept = self._kept()
         if runs is False:
-            self._forget(self.compared)
+            self._forget(self.builtins.compared)
         status = self._run(command, runs, piped)
         for document in command.documents:
             self._document(document)
@@ -237,7 +215,7 @@ class Shell:
         if apart and self.scopes.depth == depth:
             self.scopes.undo(before)
             if runs is False:
-                self._drop(kept, self.compared)
+                self._drop(kept, self.builtins.compared)
         self._joined(joined, runs, status)
 
     def _joined(self, joined: str, runs: bool | None, status: Status) -> None:
@@ -270,7 +248,7 @@ class Shell:
     def _begin_branch(self, block: Block, verdict: Status) -> None:
         """The branch begins that a condition leads to."""
         block.kept = self._kept()
-        block.compared |= self.compared
+        block.compared |= self.builtins.compared
         if block.taken or verdict is False:
             block.dead, block.branch = True, self.scopes.changes
             self._forget(block.compared)
@@ -301,56 +279,6 @@ class Shell:
             self._drop(block.kept, block.compared)
             self.status = self.status if block.gone else RAN
 
-    def _condition(self, words: list[Token]) -> Status:
-        """What ``[ ... ]``, ``[[ ... ]]`` or ``test ...`` comes to."""
-        head = words[0].text
-        inner = words[1:]
-        if head == "[[":
-            begin = words[0].end
-            end = self.text.text.find("]]", begin, begin + LONGEST_CONDITION)
-            if end < 0:
-                return None
-            self.read_to = max(self.read_to, end + 2)
-            raw = self.text.text[begin:end]
-            try:
-                inner = [t._replace(begin=t.begin + begin, end=t.end + begin) for t in tokens(raw)]
-            except InputError:
-                return None
-        elif head == "[" and (not inner or inner.pop().text != "]"):
-            return None
-        with self._comparing():
-            operands = [self._operand(token) for token in inner if token.kind != "comment" and token.text != ";"]
-            return decided(operands, extended=head == "[[")
-
-    @contextmanager
-    def _comparing(self) -> Iterator[None]:
-        """What is read within is compared: it says which defaults decide."""
-        variables = self.variables
-        before, variables.used, variables.read = variables.used, set(), set()
-        yield
-        self.assumed |= variables.used
-        self.compared |= {name for name in variables.read if name in variables.used or variables.assumed.get(name)}
-        variables.used = before
-
-    def _operand(self, token: Token) -> Operand:
-        raw = self.text.text[token.begin : token.end]
-        typed = token.text if raw == token.text else f"'{token.text}'"
-        value = token.text if token.kind != "live" else self.variables.resolved(token.text)[0]
-        return Operand(typed, value)
-
-    def _arithmetic(self, words: list[Token]) -> Status:
-        """What ``(( ... ))`` comes to; a variable that it assigns to is not known any more."""
-        begin = words[0].begin if words else self.read_to
-        end = self.text.text.find("))", begin, begin + LONGEST_CONDITION)
-        expression = self.text.text[begin:end] if end >= 0 else ""
-        self.read_to = max(self.read_to, begin + len(expression))
-        assigned = self._calculated(words) or any(_CALCULATED.finditer(expression))
-        if assigned or not expression:
-            return None
-        with self._comparing():
-            value = self.variables.number(expression)[0]
-        return None if value is None else value != 0
-
     def _is_pattern(self, command: Command) -> bool:
         """Whether a command is a pattern of a ``case``, which begins a branch."""
         block = self.scopes.innermost
@@ -369,16 +297,6 @@ class Shell:
             verdict, self.fits = self.fits, False
             self._begin_branch(block, verdict)
 
-    def _calculated(self, words: list[Token]) -> bool:
-        found = list(_CALCULATED.finditer(" ".join(token.text for token in words)))
-        for match in found:
-            self._unclear(match[1] or match[2], words[0], "arithmetic decides it")
-        return bool(found)
-
-    def _unclear(self, name: str, where: Token, why: str, *, maybe: bool = False) -> None:
-        """A variable is set to something that nobody here works out."""
-        self.scopes.assign(name, Setting((), why, self.variables.place(where.begin)), maybe=maybe)
-
     def _call(self, name: str, arguments: Sequence[Word], *, unsure: bool) -> None:
         """Run a function's body; what it declares local ends with it."""
         self.called.add(name)
@@ -391,10 +309,10 @@ class Shell:
         self.scopes.call(name, chained=unsure)
         self.scopes.localize("@")
         self.scopes.change(self.variables.values, "@", None)
-        read_to, self.read_to = self.read_to, 0
+        read_to, self.builtins.read_to = self.builtins.read_to, 0
         self._execute(self.functions[name])
         self.scopes.back()
-        self.variables.arguments, self.read_to = outer, read_to
+        self.variables.arguments, self.builtins.read_to = outer, read_to
 
     def _run(self, command: Command, runs: bool | None, piped: bool) -> Status:
         """Take one command in, which ``runs`` or may not; how it ended."""
@@ -409,60 +327,25 @@ class Shell:
             self._leave(command.after)
             return RAN
         self._substituted(words)
-        if head in _DECLARING or ASSIGNMENT.match(head):
-            rest = self._assign(words, unsure)
+        if head in DECLARING or ASSIGNMENT.match(head):
+            rest = self.builtins.assign(words, unsure)
             if not rest:
                 return RAN
             words = rest
-        status = self._builtin(words, unsure, command.after)
+        status = self._carried_out(words, unsure, command.after)
         return status if not negated else opposite(status) if isinstance(status, bool) else None
 
-    def _builtin(self, words: list[Token], unsure: bool, after: str) -> Status:
+    def _carried_out(self, words: list[Token], unsure: bool, after: str) -> Status:
         """A command that a shell carries out itself, a function, or any other; how it ended."""
         head = words[0].text
-        if head in _TESTS:
-            return self._condition(words)
-        if head in ("true", ":", "false"):
-            return head != "false"
-        if head in ("read", "mapfile", "readarray", "getopts"):
-            for token in words[1:]:
-                if _NAME.fullmatch(token.text):
-                    self._unclear(token.text, token, f"{head} sets it")
-            return None
-        if head == "let":
-            self._calculated(words[1:])
-        elif head == "printf" and len(words) > 2 and words[1].text == "-v":
-            self._unclear(words[2].text, words[2], "printf sets it")
-        elif head == "unset":
-            self._unset(words[1:], unsure)
-        elif head == "set" and len(words) > 1 and words[1].text == "--":
-            self._set(words[2:], unsure)
-        elif head == "shift":
-            self._shift(words, unsure)
-        elif head in self.functions:
+        if self.builtins.knows(words):
+            return self.builtins.run(words, unsure)
+        if head in self.functions:
             arguments = [word for token in words[1:] for word in self.variables.expand(token)]
             self._call(head, arguments, unsure=unsure)
         else:
             self._simple(words, after)
         return None if head in _ASKING else RAN
-
-    def _set(self, words: list[Token], unsure: bool) -> None:
-        """``set -- ...``: the positional arguments from here on."""
-        added = [word for token in words for word in self.variables.expand(token)]
-        here = self.variables.place(words[0].begin) if words else None
-        adds = bool(words) and self.text.text[words[0].begin : words[0].end].strip('"') in ("$@", "${@}")
-        if adds and unsure and self.variables.positional:
-            added = added[len(self.variables.positional) :]
-        self.scopes.assign("@", Setting(tuple(added), "", here, array=True), maybe=unsure, appended=adds)
-
-    def _shift(self, words: list[Token], unsure: bool) -> None:
-        count = words[1].text if len(words) > 1 else "1"
-        known = not unsure and not self.scopes.conditions and count.isdecimal() and len(count) < 4
-        left = self.variables.positional[int(count) :] if known else ()
-        if "@" in self.variables.values:
-            self.scopes.assign("@", Setting(left, "" if known else FROM_CALLER, array=True), maybe=unsure)
-        else:
-            self.variables.arguments = left
 
     def _substituted(self, words: list[Token]) -> None:
         """Launches inside ``$(...)``; a script for another shell expands its own."""
@@ -476,27 +359,15 @@ class Shell:
                     if self.launchers.named.search(part.text):
                         self._read_inside(part, self.variables.arguments)
 
-    def _unset(self, words: list[Token], unsure: bool) -> None:
-        if any(token.text == "-f" for token in words):
-            return
-        for token in words:
-            name = _NAME.match(token.text)
-            if name is None:
-                continue
-            if unsure or self.scopes.conditions or name[0] != token.text:
-                self._unclear(name[0], token, "an unset takes it away", maybe=unsure)
-                continue
-            self.scopes.change(self.variables.values, name[0], None)
-            self.scopes.change(self.variables.env, name[0], None)
-            self.scopes.change(self.variables.gone, name[0], True)
-
     def _enter(self, command: Command, runs: bool | None, piped: bool) -> list[Token]:
         """The command without the keywords before it, which open and close blocks."""
-        words = command.words
-        while words:
-            head = words[0].text
+        words, at, asking = command.words, 0, -1
+        while at < len(words):
+            head = words[at].text
             if head in _OPENING or head == "{":
-                words = self._open(words, runs, piped, command.after)
+                if asking < at and _OPENING.get(head) == "loop":  # once for all loops that begin here
+                    asking = max((n for n in range(at, len(words)) if "$#" in words[n].text), default=len(words))
+                at = self._open(command, at, runs, piped, asks=at <= asking < len(words))
                 runs = True
                 continue
             block = self.scopes.innermost
@@ -512,58 +383,31 @@ class Shell:
                 self.negated = not self.negated
             elif head not in GLUE and not FUNCTION.fullmatch(head):
                 break
-            words = words[1:]
-        return words
+            at += 1
+        return words[at:] if at else words
 
-    def _open(self, words: list[Token], runs: bool | None, piped: bool, after: str) -> list[Token]:
-        """A block begins with the first word; what is left of the command."""
-        head = words[0].text
+    def _open(self, command: Command, at: int, runs: bool | None, piped: bool, *, asks: bool) -> int:
+        """A block begins with a word of a command; the first of those that are left. ``asks``: one speaks of ``$#``."""
+        words, left = command.words, len(command.words) - at
+        head = words[at].text
         kind = _OPENING.get(head, "group")
-        if kind == "loop" and not self.variables.arguments and any("$#" in token.text for token in words):
+        if kind == "loop" and not self.variables.arguments and asks:
             kind = "args"
         block = self.scopes.enter(kind, piped=piped, unsure=runs is None or kind == "loop")
         if runs is False:
-            block.gone, block.kept, block.compared = True, self._kept(), set(self.compared)
-        if head in ("for", "select") and len(words) > 1:
-            self._unclear(words[1].text, words[1], "a loop sets it")
-            return []
+            block.gone, block.kept, block.compared = True, self._kept(), set(self.builtins.compared)
+        if head in ("for", "select") and left > 1:
+            self.builtins.unclear(words[at + 1].text, words[at + 1], "a loop sets it")
+            return len(words)
         if head == "case":
-            self.fits, self.compared = False, set()
-            if len(words) > 1:
-                with self._comparing():
-                    block.subject = self._operand(words[1]).value
-            if len(words) == 4 and words[2].text == "in":
-                self._pattern(block, words[3], after)
-            return []
-        return words[1:]
-
-    def _assign(self, words: list[Token], unsure: bool) -> list[Token]:
-        """Take the assignments at the front of a command in; what is left where they stand before a command."""
-        head = words[0].text
-        declaring = head in _DECLARING
-        exports = head == "export" or (declaring and any(token.text == "-x" for token in words[1:3]))
-        rest = words[1:] if declaring else words
-        pairs: list[tuple[str, Setting, bool]] = []
-        while rest:
-            match = ASSIGNMENT.match(rest[0].text)
-            if match is not None:
-                pairs.append((match[1], *self.variables.assigned(rest[0], match)))
-            elif not declaring:
-                break
-            elif exports and _NAME.fullmatch(rest[0].text):
-                self.variables.exports.add(rest[0].text)
-            rest = rest[1:]
-        if rest and not declaring:
-            return words  # they hold for this command alone, and `Launchers.find` reads them
-        for name, setting, appended in pairs if not self.scopes.within("args") else ():
-            if appended:
-                setting = self.variables.appended(name, setting)
-            if exports:
-                self.variables.exports.add(name)
-            if head in ("local", "declare", "typeset"):
-                self.scopes.localize(name)
-            self.scopes.assign(name, setting, maybe=unsure, appended=appended)
-        return []
+            self.fits, self.builtins.compared = False, set()
+            if left > 1:
+                with self.builtins.comparing():
+                    block.subject = self.builtins.operand(words[at + 1]).value
+            if left == 4 and words[at + 2].text == "in":
+                self._pattern(block, words[at + 3], command.after)
+            return len(words)
+        return at + 1
 
     def _is_orphan(self, words: list[Token], after: str) -> bool:
         """Whether a command is the flags of the launch before it, with no backslash between them."""

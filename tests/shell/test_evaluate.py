@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hybridcalc.engines.engine import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.scripts import run_script
 from hybridcalc.shell import bounds
 from hybridcalc.shell.conditions import calculate
+from hybridcalc.shell.evaluate import Shell
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.source import Source, Text
 
@@ -422,6 +424,40 @@ def test_large_scripts_take_bounded_time(
             read(script)
 
     assert steps(attempt) < 80 * len(script) + 20 * bounds.MOST_SCRIPTS
+
+
+class Handled(list[Any]):
+    """Words that count how many of them are looked at or copied."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        Handled.seen += len(self)
+        return super().__iter__()
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        Handled.seen += len(found) if isinstance(at, slice) else 1
+        return Handled(found) if isinstance(at, slice) else found
+
+
+@pytest.mark.parametrize("word", ["if", "while", "{", "!", "then", "A=1", "x()", "while $#"])
+def test_a_line_of_keywords_is_read_in_steps_that_grow_with_it(
+    word: str, steps: Callable[[Callable[[], object]], int]
+) -> None:
+    """Twice the words take twice the calls, and twice the words looked at or copied, which are no calls."""
+
+    def read_line(count: int) -> tuple[int, int]:
+        source = Source("x.sh", text := f"{word} " * count)
+        shell = Shell(Text(source, text), {}, {}, ENGINES.launchers)
+        commands = shell.script.commands
+        commands[:] = [command._replace(words=Handled(command.words)) for command in commands]
+        Handled.seen = 0
+        return steps(shell.run), Handled.seen
+
+    small, large = read_line(500), read_line(1000)
+    assert large[0] <= 2.1 * small[0]
+    assert large[1] <= 2.1 * small[1]
 
 
 def test_a_script_beyond_the_bounds_is_refused_and_not_cut() -> None:
