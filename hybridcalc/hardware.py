@@ -55,6 +55,11 @@ class Gpu(NamedTuple):
         return self.gib - next(lacking for most, lacking in RUNTIME_LACKS if self.gib <= most)
 
 
+def gpu_id(name: str) -> str | None:
+    """The id of the preset with that very name; None where none has it."""
+    return next((key for key, each in shipped_gpus().items() if each["name"] == name), None)
+
+
 def gpus_in_words(count: int) -> str:
     """1 GPU, 8 GPUs."""
     return f"{count} GPU{'' if count == 1 else 's'}"

@@ -119,6 +119,19 @@ def wanted(typed: Forms, *, as_csv: bool = False) -> Wanted:
     return form._replace(target=check_target(save, force=force))
 
 
+CONFIG_FORM = "-yaml"
+"""How the name of an engine's own config file ends among the forms of --emit."""
+
+
+def check_emit(form: str, *others: "Sequence[str]", as_json: bool) -> None:
+    """Raise InputError for a form of --emit that is not known, and beside another form of the answer."""
+    from hybridcalc.manifests.emit import check_form
+
+    check_form(form)
+    if as_json or any(others):
+        raise InputError("--emit prints one deployment and nothing else", fix="leave out --json, --compare and --sweep")
+
+
 def show(
     command: str,
     asked: Wanted,

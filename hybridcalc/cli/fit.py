@@ -1,7 +1,7 @@
 """``hybridcalc fit``: which hardware, flags and engine serve a workload most cheaply; or which models fit hardware."""
 
 from fractions import Fraction
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -9,6 +9,9 @@ from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.units import MOST_RANKS
+
+if TYPE_CHECKING:
+    from hybridcalc.fitting.search import Deployment
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 SEARCH, PRICES = "Search", "Prices"
@@ -93,6 +96,7 @@ def fit_command(
         str | None, typer.Option("--workload", metavar="W", help="Requests as `reuse` takes them: chat:sessions=50.")
     ] = None,
     searched: Searched,
+    emit: options.Emit = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the deployments as CSV.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also the launch line of every row.")] = False,
     form: answers.Forms,
@@ -109,6 +113,11 @@ def fit_command(
     asked_for = answers.wanted(form, as_csv=as_csv)
     if as_csv and form.as_json:
         raise InputError("--csv and --json exclude each other", fix="give one of them")
+    if emit is not None:
+        answers.check_emit(emit, ["--csv"] if as_csv else [], as_json=form.as_json)
+        engine_of = emit.removesuffix(answers.CONFIG_FORM)
+        if engine_of != emit and not searched.engine:
+            searched = searched._replace(engine=[engine_of])
     work = inputs.workload_of(length, lengths, concurrency, workload)
     found = fit(
         None if model is None else options.model(model),
@@ -124,6 +133,9 @@ def fit_command(
         top=searched.top,
         order=searched.sort,
     )
+    if emit is not None and found.deployments:
+        _emit(emit, found.deployments[0])
+        return
     from hybridcalc.fitting.view import fit_view, models_view
 
     def text() -> None:
@@ -146,6 +158,19 @@ def fit_command(
     )
     if not served:
         raise typer.Exit(1)
+
+
+def _emit(form: str, made: "Deployment") -> None:
+    """The first row as a deployment file; replicas as a number of it where the form has one."""
+    from hybridcalc.manifests.emit import Emitted, emitted
+
+    several = form in ("compose", "kubernetes")
+    launch, count = (made.launch_of_one, made.servers) if several else (made.launch, made.launches)
+    ranks, words = made.gpus // count, tuple(launch["argv"])
+    about = f"{made.gpus} x {made.offer.name}: {made.certain:,} requests of {made.one.workload.describe()} for certain"
+    about += f"; start it {count} times" if count > 1 and not several else ""
+    version, gpu = made.served.version, made.offer.name
+    typer.echo(emitted(form, Emitted(made.engine, version, words, launch["env"], ranks, gpu, count, about)), nl=False)
 
 
 def _share(text: str) -> Fraction:

@@ -16,7 +16,11 @@ from hybridcalc.findings import at_or_above
 from hybridcalc.units import MOST_SLOTS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hybridcalc.architecture.geometry import Architecture
     from hybridcalc.diagnosis.expectation import Plan
+    from hybridcalc.steps import Suggestion
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -47,6 +51,7 @@ def log(
     whole: Annotated[
         bool, typer.Option("--all", help="Read a long log to its end, not only until a boot is followed by serving.")
     ] = False,
+    emit: options.Emit = None,
     fail_on: Annotated[
         str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
     ] = "never",
@@ -62,6 +67,10 @@ def log(
     if [*files, expect, command].count("-") > 1:
         raise InputError("stdin is named twice", fix="give - once")
     plan = _expected(expect) if expect is not None else None
+    if emit is not None:
+        answers.check_emit(emit, as_json=form.as_json)
+        if command is None:
+            raise InputError("log --emit needs the launch line of the boot", fix="add --command LINE")
     tokens = options.tokens("-L", length)
     launch = _launch(command) if command is not None else None
     architecture = options.model(model) if model is not None else None
@@ -71,6 +80,11 @@ def log(
     question = Question(architecture, work, launch)
     found = [diagnose_log(name, question, whole=whole) for name in files]
     boots = [(answer, boot) for answer in found for boot in answer.boots]
+    if emit is not None and launch is not None and boots:
+        if architecture is None:
+            raise InputError("--emit: the launch line names no model known here", fix="add --model MODEL")
+        _emit(emit, launch, architecture, boots[-1][1].suggestions)
+        return
     compared = [plan.compare(boot.boot) for _, boot in boots] if plan is not None else []
     if not boots:
         asked_for = asked_for.undrawn("there is no boot in it")
@@ -84,6 +98,20 @@ def log(
     parted = plan is not None and (False in verdicts or True not in verdicts)
     if not boots or parted or at_or_above(findings, severity):
         raise typer.Exit(1)
+
+
+def _emit(form: str, launch: Launched, model: "Architecture", suggestions: "Sequence[Suggestion]") -> None:
+    """The launch line with the first thing to set, which is the safest, as a deployment file."""
+    from hybridcalc.engines.document import launch_of
+    from hybridcalc.manifests.emit import Emitted, emitted
+
+    engine, args, about = ENGINES[launch.engine], launch.args, "nothing to set is known"
+    if suggestions:
+        first = suggestions[0]
+        args, about = engine.changed(args, first.flags), f"{first.flags}: {first.effect}"
+    line, ranks = launch_of(engine, model, args.given()), engine.ranks(args)
+    version = engine.release(args.engine_version)
+    typer.echo(emitted(form, Emitted(engine, version, tuple(line["argv"]), line["env"], ranks, about=about)), nl=False)
 
 
 def _expected(path: str) -> "Plan":

@@ -151,6 +151,12 @@ Concurrency = Annotated[
     int | None,
     typer.Option("--concurrency", "-C", metavar="N", min=1, max=MOST_SLOTS, help="Requests that should run."),
 ]
+Emit = Annotated[
+    str | None,
+    typer.Option(
+        "--emit", metavar="FORM", help="Print it as a deployment: cmd, compose, kubernetes, sglang-yaml or vllm-yaml."
+    ),
+]
 Tp = Annotated[int, _count(RANKS, "--tp-size", "--tp", "--tensor-parallel-size", help="Tensor-parallel ranks.")]
 Pp = Annotated[
     int, _count(RANKS, "--pp-size", "--pp", "--pipeline-parallel-size", help="Pipeline stages; above 1 overlap is off.")

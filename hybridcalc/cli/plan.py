@@ -80,6 +80,7 @@ def plan_command(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a sweep as CSV.")] = False,
     server: options.ServerGiven,
     env: options.Environment = None,
+    emit: options.Emit = None,
     fail_on: Annotated[
         str | None,
         typer.Option(
@@ -118,10 +119,15 @@ def plan_command(
     work = inputs.workload_of(
         length, lengths, concurrency, workload, shared=given["shared_prefix"], private=given["private"]
     )
+    if emit is not None:
+        answers.check_emit(emit, axes, others, as_json=form.as_json)
     if axes:
         _sweep(question, axes, work, asked_for)
         return
     side = _planned(question, "as given", question.arguments(), work)
+    if emit is not None and not isinstance(side.answer, Refusal):
+        _emit(emit, question.engine, side)
+        return
     if others:
         sides = [side]
         for flags in others:
@@ -172,6 +178,22 @@ def _answer(question: inputs.Question, side: Side, asked_for: answers.Wanted, se
     answers.show("plan", asked_for, partial(plan_view, engine, answer, remarks), document)
     if at_or_above(answer.findings, severity):
         raise typer.Exit(1)
+
+
+def _emit(form: str, engine: Engine, side: Side) -> None:
+    """The plan's launch as a deployment file."""
+    from hybridcalc.engines.document import launch_of
+    from hybridcalc.hardware import gpu_id
+    from hybridcalc.manifests.emit import Emitted, emitted
+
+    plan, args = side.answer, side.asked.args
+    launch = launch_of(engine, side.model, args.given())
+    card = None if isinstance(plan, Refusal) or plan.rest.gpu is None else gpu_id(plan.rest.gpu)
+    version = engine.release(args.engine_version)
+    typer.echo(
+        emitted(form, Emitted(engine, version, tuple(launch["argv"]), launch["env"], engine.ranks(args), card)),
+        nl=False,
+    )
 
 
 def _document(engine: Engine, side: Side) -> dict[str, Any]:

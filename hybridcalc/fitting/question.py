@@ -11,7 +11,7 @@ from hybridcalc.deployment import Workload
 from hybridcalc.engines.engine import ENGINES, Engine
 from hybridcalc.engines.shapes import ACCURACY, REUSE
 from hybridcalc.errors import InputError, quoted
-from hybridcalc.hardware import MOST_GPUS, Gpu, find_gpu, shipped_gpus
+from hybridcalc.hardware import MOST_GPUS, Gpu, find_gpu, gpu_id, shipped_gpus
 
 ALLOWED = (ACCURACY, REUSE)
 RANKS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -101,8 +101,7 @@ def offers(names: Sequence[str], prices: dict[str, float], most: int | None) -> 
 def _plain(name: str) -> str:
     """The preset's id that a name with a count stands for, or the size as it is typed."""
     gpu = find_gpu(name)
-    known = next((key for key, each in shipped_gpus().items() if each["name"] == gpu.source), None)
-    return known or name.strip().rpartition("x")[2].strip()
+    return gpu_id(gpu.source) or name.strip().rpartition("x")[2].strip()
 
 
 def engines(names: Sequence[str]) -> tuple[Served, ...]:

@@ -106,6 +106,11 @@ class Deployment:
         return launch_of(self.engine, self.model, self.args.given())
 
     @property
+    def launch_of_one(self) -> dict[str, Any]:
+        """The launch line of one server."""
+        return launch_of(self.engine, self.model, self.one.args.given())
+
+    @property
     def key(self) -> Key:
         """What deployments are ranked by: cost, GPUs, what is given up, requests, and as few launches as do; those of
         hardware that is there by requests first.
