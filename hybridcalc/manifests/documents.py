@@ -48,7 +48,7 @@ def _of_nodes(source: Source, nodes: list[Node], outside: Outside, beside: Besid
     for node in nodes:
         if isinstance(node, Sequence):
             others.append(node)
-        if not isinstance(node, Mapping):
+        if not isinstance(node, Mapping) or _is_schema(node):
             continue
         if _is_native(node, source.path):
             from hybridcalc.manifests.native import read_native  # pydantic: only where it is needed
@@ -63,6 +63,14 @@ def _of_nodes(source: Source, nodes: list[Node], outside: Outside, beside: Besid
         else:
             others.append(node)
     yield from read_documents(others, outside, beside.config_map)
+
+
+def _is_schema(node: Mapping) -> bool:
+    """Whether a document says which fields others may have: a definition of a resource, a JSON Schema."""
+    kind, about = node.get("kind"), node.get("type")
+    if isinstance(kind, Scalar) and kind.value == "CustomResourceDefinition":
+        return True
+    return isinstance(node.get("properties"), Mapping) and isinstance(about, Scalar) and about.value == "object"
 
 
 def _is_native(node: Node, path: str) -> bool:

@@ -220,9 +220,14 @@ class Launchers:
         return self.speaks_of_launch(re.sub(r"""["'],\s*["']""", " ", text)) is not None
 
     def shows_launch(self, text: str) -> bool:
-        """Whether a line of a guide is a launch: it begins with one, behind a prompt and assignments."""
-        line = rf"(?m)^[ \t]*(?:[$>#][ \t])?(?:\w+=\S+[ \t]+)*(?:{self.starting.pattern})[ \t]"
-        return re.search(line, text) is not None
+        """Whether a line of a guide is a launch, or says the image of one: it begins with it, behind a prompt,
+        assignments and what runs it.
+        """
+        front = r"(?m)^[ \t]*(?:[$>#][ \t])?(?:(?:\w+=\S+|sudo|exec|nohup|uv|run|python[0-9.]*|-\S+)[ \t]+){0,12}"
+        if re.search(rf"{front}(?:{self.starting.pattern})[ \t.]", text) is not None:
+            return True
+        images = re.finditer(r"(?m)^[ \t]*(?:-[ \t]+)?(?:(?:image|repository):[ \t]*)?[\"']?([\w.-]+/[\w./:@-]+)", text)
+        return any(self.image_engine(match[1]) is not None for match in images)
 
     def image_engine(self, image: str) -> str | None:
         """The engine in an image, by its name."""
@@ -256,9 +261,12 @@ class Launchers:
         return engine if own[engine] >= (1 if self.starters[engine].model_flags[0] in names else 2) else None
 
     def _serves(self, image: str, arguments: Sequence[Word]) -> bool:
-        """Whether arguments of an engine's own image begin with its model, and not with a program."""
-        own = any(repository in image for starter in self.starters.values() for repository in starter.own_images)
-        return own and _HUB_ID.fullmatch(arguments[0]) is not None
+        """Whether arguments of an engine's own image, or of one built on it under its name, begin with its model, and
+        not with a program.
+        """
+        name = re.split("[:@]", image.rpartition("/")[2])[0]
+        own = {repository.rpartition("/")[2] for starter in self.starters.values() for repository in starter.own_images}
+        return name in own and _HUB_ID.fullmatch(arguments[0]) is not None
 
     def model_of(self, words: Sequence[Word], mounts: Sequence[tuple[str, Word]]) -> Word | None:
         """What is mounted where an engine's arguments look for the model."""

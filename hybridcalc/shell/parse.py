@@ -9,6 +9,7 @@ would expand keeps its text and comes marked. Here-documents are not read.
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from hybridcalc.errors import InputError, quoted
@@ -24,6 +25,8 @@ _OPERATOR = re.compile(r"[0-9]{0,3}(?:>>|>&|>\||<<<|<<|<&|<>|[<>])|&>>?|&&|\|\||
 _VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?!$-])")
 _OLD_ARITHMETIC = re.compile(r"\$\[[^\]\n]*\]")
 """``$[1 + 2]``, as ``$((1 + 2))``."""
+_NESTING = re.compile(r"\\[\s\S]?|\$'(?:[^'\\]|\\[\s\S])*'|['\"]|\$?\(|\)|(?<![^\s;&|(])#[^\n]*")
+"""What opens and closes, or hides, a bracket."""
 _ESCAPED_QUOTE = re.compile(r"\$'((?:[^'\\]|\\[\s\S])*)'")
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|[uU]([0-9A-Fa-f]{1,8})|([\s\S]))")
 _ESCAPES = {
@@ -95,7 +98,7 @@ def placed(text: Text, token: Token) -> Word:
 
 
 def substitutions(text: str) -> Iterator[tuple[int, int]]:
-    """Where the commands in ``$(...)`` and backticks of a text begin and end; single quotes hold none."""
+    """Where the commands in ``$(...)`` and backticks of a text begin and end; single quotes and comments hold none."""
     at, quoted = 0, False
     while at < len(text):
         char = text[at]
@@ -103,6 +106,8 @@ def substitutions(text: str) -> Iterator[tuple[int, int]]:
             at += 2
         elif char == "'" and not quoted:
             at = _closing(text, "'", at + 1)
+        elif char == "#" and not quoted and text[max(0, at - 1) : at].isspace():
+            at = _find(text, "\n", at)
         elif char == "`":
             begin, at = at + 1, _closing(text, "`", at + 1)
             yield begin, at - 1
@@ -206,8 +211,35 @@ def _expansion(text: str, at: int) -> int:
     return variable.end() if variable else at + 1
 
 
+@lru_cache(maxsize=16)
+def _closings(text: str) -> dict[int, int]:
+    """Where each round bracket of a text is closed, by where it opens: one pass that skips quotes and comments."""
+    found: dict[int, int] = {}
+    opened: list[tuple[str, int]] = []
+    at = 0
+    while (match := _NESTING.search(text, at)) is not None:
+        at, what, quoted = match.end(), match[0], bool(opened) and opened[-1][0] == '"'
+        if what == '"':
+            if quoted:
+                opened.pop()
+            else:
+                opened.append((what, at))
+        elif what == "'" and not quoted:
+            at = _find(text, what, at) + 1
+        elif what[0] == "#" and quoted:
+            at = match.start() + 1
+        elif what == "$(" or (what == "(" and not quoted):
+            opened.append(("(", at - 1))
+        elif what == ")" and opened and not quoted:
+            found[opened.pop()[1]] = at
+    return found
+
+
 def _balanced(text: str, at: int) -> int:
-    """Where the bracket that opens at ``at`` is closed."""
+    """Where the bracket that opens at ``at`` is closed; where quotes and comments leave that open, by counting."""
+    end = _closings(text).get(at) if text[at] == "(" else None
+    if end is not None:
+        return end
     depth = 0
     for bracket in re.compile(r"[()]" if text[at] == "(" else r"[{}]").finditer(text, at):
         depth += 1 if bracket[0] in "({" else -1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hybridcalc.manifests.find import LARGEST_FILE_BYTES, Contents, find_files, read_file
-from hybridcalc.manifests.records import Trouble
+from hybridcalc.manifests.records import Passed, Trouble
 
 LAUNCH = "sglang serve kimi-k3 --tp 8\n"
 
@@ -149,3 +149,52 @@ def test_a_config_map_of_a_neighbour_is_found_and_a_host_file_is_not(tmp_path: P
     (pod,) = read(tmp_path / "pod.yaml").deployments
     assert pod.words[:3] == ("kimi-k3", "--tp", "4")
     assert pod.words[3:] == ("--config", "/etc/hostname")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Serve it:\n\n    python3 -m sglang.launch_server --model-path a/b --tp 2\n",
+        "```bash\nCUDA_VISIBLE_DEVICES=0 uv run vllm serve a/b\n```\n",
+        "```bash\ndocker run --gpus all \\\n    vllm/vllm-openai:v0.20.0 \\\n    --model a/b\n```\n",
+        '.. code-block:: yaml\n\n   modelSpec:\n   - repository: "lmcache/vllm-openai"\n     tag: latest\n',
+    ],
+)
+def test_a_guide_that_shows_a_launch_or_its_image_is_passed_over_by_name(tmp_path: Path, text: str) -> None:
+    (tmp_path / "guide.md").write_text(f"# A guide\n\n{text}")
+    (tmp_path / "prose.md").write_text("We use vllm here; the image `vllm/vllm-openai` is large.\n")
+    (passed,) = find_files([str(tmp_path)])
+    assert isinstance(passed, Passed) and os.path.basename(passed.path) == "guide.md"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nspec:\n  vllmConfig:\n"
+        "    tensorParallelSize: {type: integer}\n    gpuMemoryUtilization: {type: string}\n",
+        '{"type": "object", "properties": {"vllmConfig": {"properties": {"maxModelLen": {"type": "integer"}, '
+        '"maxNumSeqs": {"type": "integer"}, "tensorParallelSize": {"type": "integer"}}}}}',
+    ],
+)
+def test_what_defines_fields_is_no_deployment(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    assert not read(path).deployments
+
+
+def test_comments_in_an_array_hold_no_quotes_and_no_brackets(tmp_path: Path) -> None:
+    """A comment's apostrophe opens no quote, and what it closes in brackets does not end the array."""
+    path = tmp_path / "a.sh"
+    path.write_text(
+        "ARGS=(\n  --tp 2\n  # the server's own 1) default\n  --page-size $(echo 64)\n)\n"
+        'sglang serve kimi-k3 "${ARGS[@]}"\n'
+    )
+    (found,) = read(path).deployments
+    assert [str(word) for word in found.words][-3:-1] == ["2", "--page-size"]
+
+
+def test_an_image_built_on_an_engines_own_serves_a_positional_model(tmp_path: Path) -> None:
+    path = tmp_path / "a.sh"
+    path.write_text("IMAGE=lmcache/vllm-openai:2025-05-27-v1\ndocker run --gpus all $IMAGE org/model --port 8200\n")
+    (found,) = read(path).deployments
+    assert found.engine == "vllm" and "org/model" in [str(word) for word in found.words]

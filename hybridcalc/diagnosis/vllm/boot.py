@@ -105,7 +105,9 @@ def _undecided(answer: Diagnosis, said: Figures, model: Architecture | None) -> 
     """Say why no model was found, or none of several chosen."""
     if answer.candidates:
         why = "the log ends before the cache was sized"
-        if said.available is not None and said.concurrency is not None:
+        if answer.boot.first("engine_started", "speculative_method") is not None and said.concurrency is not None:
+            why = "layers of a draft model, of which no line tells, share the blocks"
+        elif said.available is not None and said.concurrency is not None:
             why = "its tokens are those of none of them"
         elif said.tokens is not None:
             why = "the memory for the cache is not printed"
@@ -126,6 +128,9 @@ def _known(boot: Boot, question: Question) -> Known:
         return Known(replace(launch.args, gdn_prefill_backend=asked), tp_stated=True)
     said = echoed([*boot.of("arguments"), *boot.of("engine_started")])
     fields = {name: value for name, value in said.items() if name in EngineArgs.__dataclass_fields__}
+    method, drafts = said.get("speculative_method"), said.get("num_speculative_tokens")
+    if method is not None and drafts is not None:
+        fields["speculative_config"] = {"method": method, "num_speculative_tokens": drafts}  # type: ignore[assignment]
     mode = boot.first("cache_mode", "mode")
     if mode is not None:
         fields.setdefault("enable_prefix_caching", mode != "none")
@@ -199,10 +204,11 @@ def _notes(answer: Diagnosis, said: Figures) -> None:
     if said.padding is not None and said.padding.number >= MUCH_PADDING_PCT:
         fix = "another tp or KV dtype changes the padding"
         answer.find("HC141", f"state pages are padded by {said.padding.text} %", fix)
-    for added in boot.of("padding_layers"):
-        if (waste := added.size("waste")) is not None:
-            layers = f"{added.get('layers')} layers were added to even out groups"
-            answer.find("HC141", f"{layers}: up to {waste.text} % of the cache is wasted")
+    evened = [(waste, added) for added in boot.of("padding_layers") if (waste := added.size("waste")) is not None]
+    if evened:  # a draft model's groups are evened out too
+        waste, added = max(evened, key=lambda one: one[0].value)
+        layers = f"{added.get('layers')} layers were added to even out groups"
+        answer.find("HC141", f"{layers}: up to {waste.text} % of the cache is wasted")
     for pool in boot.of("graph_pool"):
         actual, estimate = pool.size("actual"), pool.size("estimate")
         if actual is not None and estimate is not None and estimate.value - actual.value > MUCH_GRAPH:

@@ -209,8 +209,9 @@ def _variants(known: Known, releases: tuple[str, ...]) -> list[list[_Variant]]:
     tps = (args.tensor_parallel_size,) if known.tp_stated or args.tensor_parallel_size > 1 else _TP
     dtypes = (args.kv_cache_dtype,) if args.kv_cache_dtype != "auto" else ("auto", "fp8")
     caching = (True, False) if args.enable_prefix_caching is None else (args.enable_prefix_caching,)
+    states = (args.mamba_ssm_cache_dtype,) if args.mamba_ssm_cache_dtype != "auto" else ("auto", "float32")
     variants = []
-    for tp, dtype, ssm, cached in product(tps, dtypes, ("auto", "float32"), caching):
+    for tp, dtype, ssm, cached in product(tps, dtypes, states, caching):
         one = replace(args, tensor_parallel_size=tp, kv_cache_dtype=dtype, mamba_ssm_cache_dtype=ssm)
         one = replace(one, enable_prefix_caching=cached)
         variants.append([_Variant(replace(one, engine_version=release), {}) for release in releases])
