@@ -190,28 +190,29 @@ def test_the_kernel_of_gdn_is_the_one_that_the_log_names(kernel: str) -> None:
 
 
 DRAFTED = """\
-(APIServer pid=1) INFO 05-04 21:49:34 [utils.py:233] non-default args: {'model': 'org/a-super', 'max_model_len': 131072, \
-'kv_cache_dtype': 'fp8', 'enable_prefix_caching': False, 'speculative_config': {'method': 'mtp', 'num_speculative_tokens': 3}}
+(APIServer pid=1) INFO 05-04 21:49:34 [u.py:2] non-default args: {'model': 'org/a-super', 'max_model_len': 131072, \
+'kv_cache_dtype': 'fp8', 'enable_prefix_caching': False, \
+'speculative_config': {'method': 'mtp', 'num_speculative_tokens': 3}}
 (APIServer pid=1) INFO 05-04 21:49:43 [model.py:554] Resolved architecture: NemotronHForCausalLM
 (APIServer pid=1) INFO 05-04 21:49:48 [model.py:554] Resolved architecture: NemotronHMTPModel
-(EngineCore pid=185) INFO 05-04 21:49:57 [core.py:107] Initializing a V1 LLM engine (v0.19.2rc1.dev134+gfe9c3d6c5) with \
-config: model='org/a-super', speculative_config=SpeculativeConfig(method='mtp', model='org/a-super', num_spec_tokens=3), \
-max_seq_len=131072, tensor_parallel_size=1, kv_cache_dtype=fp8, enable_prefix_caching=False
-(EngineCore pid=185) INFO 05-04 23:55:10 [interface.py:606] Setting attention block size to 8432 tokens to ensure that \
+(EngineCore pid=1) INFO 05-04 21:49:57 [core.py:107] Initializing a V1 LLM engine (v0.19.2rc1.dev134+gfe9c3d6c5) with \
+config: model='org/a-super', speculative_config=SpeculativeConfig(method='mtp', model='org/a-super', \
+num_spec_tokens=3), max_seq_len=131072, tensor_parallel_size=1, kv_cache_dtype=fp8, enable_prefix_caching=False
+(EngineCore pid=1) INFO 05-04 23:55:10 [interface.py:606] Setting attention block size to 8432 tokens to ensure that \
 attention page size is >= mamba page size.
-(EngineCore pid=185) WARNING 05-04 23:55:55 [kv_cache_utils.py:1070] Add 2 padding layers, may waste at most 6.67% KV cache
-(EngineCore pid=185) WARNING 05-04 23:55:55 [kv_cache_utils.py:1070] Add 5 padding layers, may waste at most 12.50% KV cache
-(EngineCore pid=185) INFO 05-04 23:55:57 [gpu_worker.py:440] Available KV cache memory: 36.25 GiB
-(EngineCore pid=185) INFO 05-04 23:55:57 [kv_cache_utils.py:1337] GPU KV cache size: 1,399,712 tokens
-(EngineCore pid=185) INFO 05-04 23:55:57 [kv_cache_utils.py:1342] Maximum concurrency for 131,072 tokens per request: 27.81x
-(EngineCore pid=185) INFO 05-04 23:56:24 [gpu_model_runner.py:6094] Graph capturing finished in 15 secs, took 0.44 GiB
-(EngineCore pid=185) INFO 05-04 23:56:24 [gpu_worker.py:599] CUDA graph pool memory: 0.44 GiB (actual), 0.69 GiB (estimated)
+(EngineCore pid=1) WARNING 05-04 23:55:55 [kv.py:1] Add 2 padding layers, may waste at most 6.67% KV cache
+(EngineCore pid=1) WARNING 05-04 23:55:55 [kv.py:1] Add 5 padding layers, may waste at most 12.50% KV cache
+(EngineCore pid=1) INFO 05-04 23:55:57 [gpu_worker.py:440] Available KV cache memory: 36.25 GiB
+(EngineCore pid=1) INFO 05-04 23:55:57 [kv.py:2] GPU KV cache size: 1,399,712 tokens
+(EngineCore pid=1) INFO 05-04 23:55:57 [kv.py:3] Maximum concurrency for 131,072 tokens per request: 27.81x
+(EngineCore pid=1) INFO 05-04 23:56:24 [gpu.py:6] Graph capturing finished in 15 secs, took 0.44 GiB
+(EngineCore pid=1) INFO 05-04 23:56:24 [gpu.py:5] CUDA graph pool memory: 0.44 GiB (actual), 0.69 GiB (estimated)
 """
 
 
 def test_a_start_with_a_draft_model_is_one_start_and_its_draft_tokens_are_known() -> None:
-    """Two classes, two kinds of padding layers and both lines of the graphs are of one start; a layer of the draft model
-    makes 1,001 blocks of 37.05 MiB, and not 1,126 of 8 layers.
+    """Two classes, two kinds of padding layers and both lines of the graphs are of one start; a layer of the draft
+    model makes 1,001 blocks of 37.05 MiB, and not 1,126 of 8 layers.
     """
     found = assemble(scan(io.BytesIO(DRAFTED.encode()))).boots
     (answered,) = diagnose(found, Question(model=load_model("nemotron-3-super-120b-a12b")))
