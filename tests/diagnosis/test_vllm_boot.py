@@ -217,5 +217,5 @@ def test_a_start_with_a_draft_model_is_one_start_and_its_draft_tokens_are_known(
     found = assemble(scan(io.BytesIO(DRAFTED.encode()))).boots
     (answered,) = diagnose(found, Question(model=load_model("nemotron-3-super-120b-a12b")))
     assert (answered.version or "").startswith("0.19.2rc1.dev134+gfe9c3d6c5")
-    assert present(answered.derived).num_blocks == 1001
+    assert present(answered.derived).to_dict()["num_blocks"] == 1001
     assert [one.message.partition(" layers")[0] for one in answered.findings if one.rule == "HC141"] == ["5"]
