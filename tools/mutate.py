@@ -127,6 +127,8 @@ def sites(tree: ast.Module) -> list[tuple[ast.AST, str, int | None, ast.AST]]:
     for parent in ast.walk(tree):
         if isinstance(parent, ast.JoinedStr | ast.arguments | ast.Subscript | ast.FormattedValue):
             continue  # widths of texts, defaults that every caller gives, and types
+        if isinstance(parent, ast.keyword) and parent.arg in ("strict", "frozen", "slots"):
+            continue  # what they forbid is never done
         for field, value in ast.iter_fields(parent):
             if field in ("annotation", "returns", "decorator_list"):
                 continue
@@ -223,9 +225,7 @@ def begun(fault: Fault, tests: list[str], *, changed: bool = True) -> int:
             sys.meta_path.insert(0, Finder(fault, changed=changed))
             options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--no-header",
                        "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # fmt: skip
-            code = 0
-            for part in filter(None, in_parts(fault, tests)):
-                code = code or int(pytest.main([*options, *part]))
+            code = int(pytest.main([*options, *tests]))
         except BaseException:  # whatever a fault breaks, it is noticed
             code = 1
         os._exit(0 if code == 0 else 1)
@@ -379,20 +379,24 @@ def main() -> int:
     for name in LOADED:  # before the forks, which then start at once
         with suppress(ImportError):
             importlib.import_module(name)
-    controls = ((fault, tests) for fault in chosen[:CONTROLS] if (tests := tests_of(fault, known)))
-    for fault, tests, failed in results(controls, known, asked.jobs, changed=False):
+    parts = {fault: in_parts(fault, tests_of(fault, known)) for fault in chosen if fault.name not in harmless}
+    for fault, tests, failed in results([(f, first) for f, (first, _) in parts.items() if first][:CONTROLS], known,
+                                        asked.jobs, changed=False):  # fmt: skip
         if failed:
             print(f"{fault.path}: its tests fail on the code as it is: {', '.join(tests[:3])} ...")
             return 2
-    missed, tried = 0, 0
-    trials = ((fault, tests_of(fault, known)) for fault in chosen if fault.name not in harmless)
-    for fault, tests, seen in results(trials, known, asked.jobs):
+    tried, left = 0, list[Fault]()
+    for fault, _, seen in results(((fault, first) for fault, (first, _) in parts.items()), known, asked.jobs):
         tried += 1
+        left += [] if seen else [fault]
+        if tried % 20 == 0:
+            print(f"{tried} tried, {tried - len(left)} noticed at once", file=sys.stderr, flush=True)
+    missed = 0
+    for fault, tests, seen in results(((fault, parts[fault][1]) for fault in left), known, asked.jobs):
         if not seen:
             missed += 1
-            print(f"{fault.path}:{fault.line}: {fault.before} -> {fault.after}  ({len(tests)} tests)", flush=True)
-        if tried % 20 == 0:
-            print(f"{tried} tried, {tried - missed} noticed", file=sys.stderr, flush=True)
+            many = len(tests) + len(parts[fault][0])
+            print(f"{fault.path}:{fault.line}: {fault.before} -> {fault.after}  ({many} tests)", flush=True)
     share = 1 - missed / max(tried, 1)
     print(f"{tried - missed} of {tried} faults noticed ({100 * share:.0f} %), of {len(every):,} possible")
     return 0 if share >= LEAST_NOTICED else 1

@@ -158,6 +158,9 @@ CONTRADICTIONS = {
         small_config("Qwen3ForCausalLM", 2, num_attention_heads=5),
         "hidden_size = 64 is no multiple of num_attention_heads = 5, and no head_dim",
     ),
+    "zaya layers below none": (small_config("ZayaForCausalLM", 2, zaya_layers=["a", -1]), "zaya_layers = ['a', -1]"),
+    "zaya layers of truth": (small_config("ZayaForCausalLM", 2, zaya_layers=["a", True]), "zaya_layers = ['a', True]"),
+    "zaya without attention": (small_config("ZayaForCausalLM", 2, zaya_layers=[4, 4]), "zaya_layers = [4, 4]"),
     "zaya layers in words": (small_config("ZayaForCausalLM", 4, zaya_layers="aaaa"), "zaya_layers = 'aaaa'"),
     "zaya layers that are no kinds": (small_config("ZayaForCausalLM", 2, zaya_layers=["a", "q"]), "zaya_layers"),
     "a table that is a list": (

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.boot import MOST_OF_A_RULE, diagnose
 from hybridcalc.diagnosis.expectation import Compared, Plan
 from hybridcalc.diagnosis.question import Launched, Question
+from hybridcalc.diagnosis.sglang.settings import _idle
 from hybridcalc.engines.sglang.config import ServerArgs
 
 WEIGHTS = "Load weight begin. avail mem=90.00 GB\nLoad weight end. avail mem={left} GB, mem usage={used} GB.\n"
@@ -167,3 +170,22 @@ def test_memory_that_is_kept_for_graphs_is_said_where_there_is_some(graphs: str,
     [error] = [one for one in found(text).findings if one.severity == "error"]
     assert error.rule == "HC125"
     assert (f", {graphs} GiB are kept for graphs" in error.message) is kept
+
+
+@pytest.mark.parametrize(("percent", "speaks"), [(4.99, False), (5.0, True), (60.0, True)])
+@pytest.mark.parametrize(
+    ("binding", "rule", "pool"), [("state", "HC110", "KV"), ("kv", "HC111", "slots"), ("limit", "", "")]
+)
+def test_a_pool_that_idles_is_said_from_a_twentieth_on(
+    percent: float, speaks: bool, binding: str, rule: str, pool: str
+) -> None:
+    """That which does not bind; none where the limit does, and the figure is kept in any case."""
+    said: list[tuple[str, str]] = []
+    answer = SimpleNamespace(binding=binding, find=lambda rule, message: said.append((rule, message)))
+    case: Any = SimpleNamespace(
+        answer=answer, derived=SimpleNamespace(idle_percent=None), workload=Workload(((9216, 1),))
+    )
+    _idle(case, percent)
+    assert case.derived.idle_percent == percent
+    told = (rule, f"{percent:.0f} % of the {pool} idle at {case.workload.describe()}")
+    assert said == ([told] if speaks and rule else [])

@@ -12,6 +12,7 @@ from hybridcalc.deployment import Memory, Workload
 from hybridcalc.engines.engine import ENGINES, offered
 from hybridcalc.errors import InputError, MemoryUnknown
 from hybridcalc.hardware import find_gpu
+from hybridcalc.units import GIB
 
 
 def test_listing_engines_loads_none_and_one_loads_no_other() -> None:
@@ -96,3 +97,16 @@ def test_every_refusal_names_a_stage_of_the_start_up(name: str) -> None:
     folder = Path(ENGINES[name].part("planner").__file__).parent
     found = {stage for path in folder.glob("*.py") for stage in re.findall(r'stage="([^"]+)"', path.read_text())}
     assert found <= set(ENGINES[name].stages) and len(found) > 4
+
+
+@pytest.mark.parametrize("name", ["sglang", "vllm"])
+def test_the_fewest_ranks_whose_weights_fit_are_more_than_today_s(name: str) -> None:
+    """By the weights of a rank at each size that divides the model, which are below the budget; none where none are."""
+    engine, model = ENGINES[name], load_model("qwen3.5-27b")
+    args = [engine.with_options(engine.arguments(), {"tp_size": ranks}) for ranks in (1, 2, 4)]
+    two, four = (engine.weights(model, one).likely for one in args[1:])
+    assert engine._enough_ranks(model, args[0], (two + 1) / GIB).startswith("at least --tp 2: ")
+    assert engine._enough_ranks(model, args[0], two / GIB).startswith("at least --tp 4: ")
+    assert engine._enough_ranks(model, args[1], 1000.0).startswith("at least --tp 4: ")
+    assert engine._enough_ranks(model, args[2], (four + 1) / GIB).startswith("at least --tp 8: ")
+    assert engine._enough_ranks(model, args[0], 0.0) == ""

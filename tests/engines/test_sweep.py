@@ -27,7 +27,7 @@ from hybridcalc.engines.sweep import (
     sweep,
 )
 from hybridcalc.engines.vllm.command import TABLE as VLLM
-from hybridcalc.errors import InputError
+from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.shell.flags import Flag, FlagTable
 
 
@@ -341,3 +341,26 @@ def test_a_sweep_without_a_single_sensible_point_is_refused(specs: list[str], te
     with pytest.raises(InputError) as refusal:
         toy(specs)
     assert refusal.value.message == text
+
+
+def refusing(error: HybridcalcError, *, at: set[int]) -> Callable[[int], Any]:
+    """Memory that some widths do not leave."""
+
+    def memory(width: int) -> Any:
+        if width in at:
+            raise error
+        return exact_rest(4.0)
+
+    return memory
+
+
+def test_weights_that_never_fit_are_refused_points_and_words_that_never_read_an_error() -> None:
+    """What makes no sense anywhere is said once; what does not start anywhere is the answer of a sweep."""
+    refused = Refusal("the weights do not fit", stage="load", rule="HC001", fix="")
+    _, found, _ = toy(["width=1,2"], memory=refusing(refused, at={1, 2}))
+    assert [point.refusal for point in found] == ["the weights do not fit"] * 2
+    senseless = InputError("no such memory")
+    _, found, _ = toy(["width=1,2"], memory=refusing(senseless, at={1}))
+    assert [(point.refusal, point.units) for point in found] == [("no such memory", 0), ("", 8)]
+    with pytest.raises(InputError, match=r"^no such memory$"):
+        toy(["width=1,2"], memory=refusing(senseless, at={1, 2}))
