@@ -5,8 +5,8 @@
 A point of a sweep over memory, ratio or limits costs `size`; a point that changes shapes costs `prepare` too, and the
 tensors are only laid out (`allocation`) for a plan that is shown. Each stage is timed in turn, the least of all rounds
 counts (a shared machine only ever adds time), beside a fixed piece of Python arithmetic as the unit. Exits with 1 when
-fewer than ``--least`` sizings are made in a second, or the public call with its whole document takes more than
-``--most`` times what json.dumps takes for that document.
+fewer than ``--least`` sizings are made in a second, the public call with its whole document takes more than ``--most``
+times what json.dumps takes for that document, or the first weights of a model more than four such calls.
 """
 
 from __future__ import annotations
@@ -17,19 +17,25 @@ import sys
 import time
 from collections.abc import Callable
 
-from hybridcalc import load_model, sglang
+from hybridcalc import Architecture, load_model, sglang
+from hybridcalc.architecture.weights import parameters, schemes, stored_bytes
 from hybridcalc.deployment import Workload, exact_rest
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import allocation, prepare, size
+from hybridcalc.engines.sglang.weights import placement
 from hybridcalc.engines.sweep import Axis, sweep
 from hybridcalc.engines.vllm import planner as vllm_planner
 from hybridcalc.engines.vllm.config import EngineArgs
+from hybridcalc.engines.weights import weigh
 from hybridcalc.units import GIB
 
 CALLS = 2_000
 MODEL = load_model("kimi-k3")
 ARGS = ServerArgs(tp_size=8, kv_cache_dtype="fp8_e4m3", mamba_ssm_dtype="float32")
+FP8, CACHES = load_model("Qwen/Qwen3.5-397B-A17B-FP8"), (parameters, schemes, stored_bytes)
+MOST_PLANS = 4
+"""Plans that the first weights of a model may take the time of."""
 SPECULATIVE = ServerArgs(
     tp_size=8, kv_cache_dtype="fp8_e4m3", speculative_algorithm="EAGLE", speculative_num_draft_tokens=4,
     speculative_eagle_topk=1, draft_layers=1, pp_size=1,
@@ -67,11 +73,20 @@ def stages() -> dict[str, Callable[[], object]]:
         "prepare two others": lambda: (prepare(MODEL, SPECULATIVE), prepare(MODEL, OTHER)),
         "plan": lambda: sglang.plan(MODEL, ARGS, rest_gib=28.55),
         "plan and document": lambda: sglang.plan(MODEL, ARGS, rest_gib=28.55).to_dict(),
+        "first weights": lambda: first_weights(MODEL),
+        "first weights, fp8": lambda: first_weights(FP8),
         "document to JSON": lambda: json.dumps(document),
         "100 points of a sweep": points,
         "vLLM size": lambda: vllm_planner.size(served, 40 * GIB),
         "vLLM prepare": lambda: vllm_planner.prepare(NEMOTRON, VLLM),
     }
+
+
+def first_weights(model: Architecture) -> object:
+    """Weights on a rank with nothing kept from before."""
+    for cache in CACHES:
+        cache.cache_clear()
+    return weigh(model, placement(model, ARGS), ranks=ARGS.tp_size)
 
 
 def seconds(call: Callable[[], object], calls: int) -> float:
@@ -103,7 +118,9 @@ def main() -> int:
     )
     times = least["plan and document"] / least["document to JSON"]
     print(f"a plan with its document takes {times:.1f} x json.dumps of it; at most {options.most:g} are wanted")
-    return int(1 / slowest < options.least or times > options.most)
+    plans = max(least["first weights"], least["first weights, fp8"]) / least["plan and document"]
+    print(f"the first weights of a model take {plans:.1f} plans with their documents; at most {MOST_PLANS} are wanted")
+    return int(1 / slowest < options.least or times > options.most or plans > MOST_PLANS)
 
 
 if __name__ == "__main__":

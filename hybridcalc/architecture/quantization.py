@@ -10,9 +10,9 @@ Mirrors SGLang layers/quantization/*.py (is_layer_skipped, is_layer_excluded), v
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from fnmatch import fnmatchcase
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import translate
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import InputError, quoted
@@ -20,6 +20,9 @@ from hybridcalc.errors import InputError, quoted
 MOST_NAMES = 200_000
 """Entries of a list of modules; the longest released ones name every expert of every layer."""
 LONGEST_PATTERN = 400
+_PREFIXES = ("model.", "language_model.", "backbone.")
+_COUNTS = re.compile(r"(^|[.\\])[0-9]+([.\\*]|$)")
+"""A number in a glob or an expression: one of a layer, as far as anybody can tell."""
 
 
 class Scheme(NamedTuple):
@@ -76,6 +79,106 @@ class Named(dict[str, Scheme]):
     def __hash__(self) -> int:  # type: ignore[override]
         return len(self)
 
+    def of(self, name: str) -> Scheme | None:
+        """The scheme of a module under any of the names that a list may have it by."""
+        return next((self[each] for each in _listed_as(name) if each in self), None)
+
+    def of_layers(self, name: str, layers: Sequence[int]) -> dict[Scheme | None, list[int]]:
+        """The layers of each scheme, for a name with ``{}`` in place of the layer's number."""
+        tables = [found for each in _listed_as(name) if (found := self._numbered.get(each))]
+        having: dict[Scheme | None, list[int]] = {}
+        for layer in layers:
+            having.setdefault(next((t[layer] for t in tables if layer in t), None), []).append(layer)
+        return having
+
+    @cached_property
+    def _numbered(self) -> dict[str, dict[int, Scheme]]:
+        tables: dict[str, dict[int, Scheme]] = {}
+        for name, scheme in self.items():
+            form, number = _numbered(name)
+            if number is not None:
+                tables.setdefault(form, {})[number] = scheme
+        return tables
+
+
+def _listed_as(name: str) -> Iterator[str]:
+    bare = name.removeprefix("model.language_model.").removeprefix("model.")
+    yield name
+    for prefix in ("", "model.", "model.language_model."):
+        for end in ("", ".0.up_proj", ".0.gate_proj"):
+            yield prefix + bare + end
+
+
+def _numbered(name: str) -> tuple[str, int | None]:
+    """A name with ``{}`` in place of its first number, and that number; None for a name without any."""
+    parts = name.split(".")
+    for at, part in enumerate(parts):
+        if part.isdecimal() and len(part) < 6:
+            return ".".join((*parts[:at], "{}", *parts[at + 1 :])), int(part)
+    return name, None
+
+
+class Patterns:
+    """What modules are listed by: whole names, their beginnings up to a dot, parts of names, globs, regular
+    expressions; ready to be held against many names.
+    """
+
+    def __init__(self, listed: Iterable[str]) -> None:
+        self.whole, self.beginnings = set[str](), set[str]()
+        self.numbered: dict[str, set[int]] = {}
+        expressions, globs, numbers = list[str](), list[str](), list[str]()
+        for pattern in listed:
+            if pattern.startswith("re:"):
+                expressions.append(pattern[3:])
+                continue
+            if pattern.isdecimal():
+                numbers.append(pattern)
+            elif any(letter in pattern for letter in "*?["):
+                globs.append(pattern)
+                continue
+            self.whole.add(pattern)
+            bare = _bare(pattern)
+            self.beginnings.add(bare)
+            form, number = _numbered(bare)
+            if number is not None:
+                self.numbered.setdefault(form, set()).add(number)
+        self.by_layer = bool(numbers) or any(map(_COUNTS.search, (*globs, *expressions)))
+        """Whether one of globs and expressions holds a number, so that each layer is asked for by itself."""
+        self._expressions = [_compiled(each) for each in dict.fromkeys(expressions)]
+        plain = {glob for glob in globs if glob.endswith("*") and not any(c in glob[:-1] for c in "*?[")}
+        self._starts, self._bare_starts = (tuple({form(glob)[:-1] for glob in plain}) for form in (str, _bare))
+        others = [glob for glob in globs if glob not in plain]
+        self._globs, self._bare_globs = _any_glob(others), _any_glob(map(_bare, others))
+
+    def match(self, name: str) -> bool:
+        """Whether one of them names a module."""
+        if self.whole:
+            if name in self.whole or not self.whole.isdisjoint(name.split(".")):
+                return True
+            if not self.beginnings.isdisjoint(_beginnings(name)):
+                return True
+        if self._starts and (
+            any(each.startswith(self._starts) for each in (name, *name.split(".")))
+            or _bare(name).startswith(self._bare_starts)
+        ):
+            return True
+        if self._globs is not None and self._bare_globs is not None:
+            glob = self._globs
+            if any(map(glob.match, (name, *name.split(".")))) or self._bare_globs.match(_bare(name)):
+                return True
+        return any(expression.match(name) for expression in self._expressions)
+
+    def layers(self, name: str) -> set[int]:
+        """The layers whose own name is listed, for a name with ``{}`` in place of the layer's number."""
+        found = set[int]()
+        if self.numbered:
+            for beginning in _beginnings(name):
+                found |= self.numbered.get(beginning, set())
+        return found
+
+
+_patterns = lru_cache(maxsize=64)(Patterns)
+
 
 class Quantization(NamedTuple):
     """How a checkpoint is quantised: ``scheme`` for what no name excludes, or ``named`` modules alone, by name.
@@ -96,63 +199,71 @@ class Quantization(NamedTuple):
     def of(self, name: str, *, expert: bool = False) -> Scheme | None:
         """The scheme of a module, by its name in the checkpoint; None for one that stays in the model's dtype."""
         if self.named is not None:
-            return self._named(name)
-        if self.experts_only and not expert:
+            return self.named.of(name)
+        if (self.experts_only and not expert) or (name.startswith("lm_head") and not self.head):
             return None
-        if name.startswith("lm_head") and not self.head:
-            return None
-        spelt = _spellings(name, expert)
-        if any(_matches(pattern, each) for pattern in self.excluded for each in spelt):
+        spelt, excluded = _spellings(name, expert), _patterns(self.excluded)
+        if any(map(excluded.match, spelt)):
             return None
         if self.only:
-            found = (s for p, s in self.only if any(_matches(p, each) for each in spelt))
-            return next(found, None)
+            return next((s for p, s in self.only if any(map(_patterns((p,)).match, spelt))), None)
         return self.scheme
 
-    def _named(self, name: str) -> Scheme | None:
-        named = self.named or Named()
-        for prefix in ("", "model.", "model.language_model."):
-            bare = name.removeprefix("model.language_model.").removeprefix("model.")
-            for candidate in (name, prefix + bare, prefix + bare + ".0.up_proj", prefix + bare + ".0.gate_proj"):
-                if candidate in named:
-                    return named[candidate]
-        return None
+    def of_layers(self, name: str, layers: Sequence[int], *, expert: bool = False) -> dict[Scheme | None, list[int]]:
+        """The layers of each scheme, for a module's name with ``{}`` in place of the layer's number."""
+        if self.named is not None:
+            return self.named.of_layers(name, layers)
+        excluded = _patterns(self.excluded)
+        having: dict[Scheme | None, list[int]] = {}
+        if excluded.by_layer or any(_COUNTS.search(pattern) for pattern, _ in self.only):
+            for layer in layers:
+                having.setdefault(self.of(name.replace("{}", str(layer)), expert=expert), []).append(layer)
+            return having
+        if excluded.numbered:
+            kept = set[int]().union(*map(excluded.layers, _spellings(name, expert)))
+            having[None] = [layer for layer in layers if layer in kept]
+            layers = [layer for layer in layers if layer not in kept]
+        if layers:
+            having.setdefault(self.of(name.replace("{}", str(layers[0])), expert=expert), []).extend(layers)
+        return {scheme: those for scheme, those in having.items() if those}
 
-    @property
-    def by_layer(self) -> bool:
-        """Whether layers may differ: some name or pattern holds a number."""
-        listed = (*self.excluded, *(pattern for pattern, _ in self.only))
-        return self.named is not None or any(re.search(r"(^|[.\\])[0-9]+([.\\*]|$)", pattern) for pattern in listed)
+
+_APART = {
+    "in_proj_qkvz": ("in_proj_qkvz", "in_proj_qkv", "in_proj_z"), "in_proj_ba": ("in_proj_ba", "in_proj_b"),
+    "qkv_proj": ("qkv_proj", "q_proj"),
+}  # fmt: skip
+"""The parts of joined matrices, as checkpoints list them."""
 
 
 def _spellings(name: str, expert: bool) -> tuple[str, ...]:
     """The names under which checkpoints list a module: of its parts before they are joined, and of one expert."""
-    parts = name.rpartition(".")
-    alone = {
-        "in_proj_qkvz": ("in_proj_qkvz", "in_proj_qkv", "in_proj_z"), "in_proj_ba": ("in_proj_ba", "in_proj_b"),
-        "qkv_proj": ("qkv_proj", "q_proj"),
-    }.get(parts[2], (parts[2],))  # fmt: skip
-    names = tuple(f"{parts[0]}.{each}" if parts[0] else each for each in alone)
+    inside, _, own = name.rpartition(".")
+    apart = _APART.get(own)
+    names = (name,) if apart is None else tuple(f"{inside}.{each}" if inside else each for each in apart)
     return (*names, f"{name}.0.gate_proj", f"{name}.0.up_proj") if expert else names
 
 
-@lru_cache(maxsize=4096)
-def _matches(pattern: str, name: str) -> bool:
-    """Whether a pattern names a module: by its whole name, its beginning up to a dot, one part of it, a glob, a
-    regular expression after ``re:``. Prefixes of a multimodal model are left out on either side.
-    """
-    if pattern.startswith("re:"):
-        return _compiled(pattern[3:]).match(name) is not None
-    plain, bare = (re.sub(r"^((model|language_model|backbone)\.)+", "", text) for text in (pattern, name))
-    if any(letter in pattern for letter in "*?["):
-        return (
-            fnmatchcase(name, pattern)
-            or fnmatchcase(bare, plain)
-            or fnmatchcase(name, pattern + ".*")
-            or fnmatchcase(bare, plain + ".*")
-            or any(fnmatchcase(part, pattern) for part in name.split("."))
-        )
-    return plain == bare or bare.startswith(plain + ".") or pattern == name or pattern in name.split(".")
+def _bare(name: str) -> str:
+    """A name without the prefixes of a multimodal model."""
+    while name.startswith(_PREFIXES):
+        name = name[name.index(".") + 1 :]
+    return name
+
+
+def _beginnings(name: str) -> Iterator[str]:
+    """A name without its prefixes, up to each of its dots and as a whole."""
+    bare = _bare(name)
+    end = bare.find(".")
+    while end >= 0:
+        yield bare[:end]
+        end = bare.find(".", end + 1)
+    yield bare
+
+
+def _any_glob(globs: Iterable[str]) -> "re.Pattern[str] | None":
+    """Names, or their beginnings up to a dot, that any of these globs matches; None for no globs."""
+    forms = [translate(each).removesuffix("\\Z").removesuffix("\\z") for each in globs]
+    return re.compile(f"(?:{'|'.join(forms)})(?:\\..*)?\\Z", re.DOTALL) if forms else None
 
 
 @lru_cache(maxsize=512)

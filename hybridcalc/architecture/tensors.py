@@ -50,7 +50,8 @@ class Tensor(NamedTuple):
     @property
     def height(self) -> int:
         """Rows of one matrix."""
-        return sum(part.size for part in self.rows)
+        rows = self.rows
+        return rows[0].size if len(rows) == 1 else sum(part.size for part in rows)
 
     @property
     def parameters(self) -> int:
@@ -116,6 +117,8 @@ class Widths(NamedTuple):
         """A rank's part of a tensor. Raises ShardingError where it cannot be shared out."""
         if tensor.over in ("embedding", "head"):
             return Local(1, (self._vocabulary(tensor),), tensor.columns)
+        if not tensor.cut and not tensor.experts:
+            return Local(1, tuple([part.size for part in tensor.rows]), tensor.columns)
         ranks = self.expert_cut if tensor.over == "experts" else self.ranks.get(tensor.over, 1)
         experts = tensor.experts or 1
         if tensor.experts and self.experts > 1:

@@ -59,28 +59,27 @@ Parts = tuple[tuple["Scheme | None", tuple[int, ...] | None], ...]
 @lru_cache(maxsize=64)
 def schemes(found: Parameters, quantization: "Quantization | None") -> tuple[tuple[Parts, ...], ...]:
     """How every tensor of every block is quantised, in their order; a scheme of None is the model's own dtype."""
-    by_layer = quantization is not None and quantization.by_layer
+    if quantization is None:
+        return tuple((PLAIN,) * len(block.tensors) for block in found.blocks)
     return tuple(
-        tuple(_schemes_of(quantization, block, tensor, by_layer) for tensor in block.tensors) for block in found.blocks
+        tuple(_schemes_of(quantization, block, tensor) if tensor.linear else PLAIN for tensor in block.tensors)
+        for block in found.blocks
     )
 
 
 PLAIN: Parts = ((None, None),)
 
 
-def _schemes_of(quantization: "Quantization | None", block: Block, tensor: Tensor, by_layer: bool) -> Parts:
-    if quantization is None or not tensor.linear:
-        return PLAIN
+def _schemes_of(quantization: "Quantization", block: Block, tensor: Tensor) -> Parts:
     name = (block.prefix + tensor.name).removesuffix(".weight")
     if tensor.experts:
         name = name.removesuffix(".gate_up_proj").removesuffix(".down_proj")
     layers = block.layers or (0,)
-    if not by_layer or len(layers) == 1:
+    if len(layers) == 1:
         return ((quantization.of(name.replace("{}", str(layers[0])), expert=bool(tensor.experts)), None),)
-    having: dict[Scheme | None, list[int]] = {}
-    for layer in layers:
-        scheme = quantization.of(name.replace("{}", str(layer)), expert=bool(tensor.experts))
-        having.setdefault(scheme, []).append(layer)
+    having = quantization.of_layers(name, layers, expert=bool(tensor.experts))
+    if len(having) == 1:
+        return tuple((scheme, None) for scheme in having)
     return tuple((scheme, tuple(those)) for scheme, those in having.items())
 
 
@@ -92,6 +91,8 @@ def stored_bytes(
 
     ``scale_bytes``: of a block's scale, where a checkpoint has others than cards do.
     """
+    if quantization is None:
+        return found.number() * dtype_bytes
     total = 0
     for block, of_block in zip(found.blocks, schemes(found, quantization), strict=True):
         for tensor, parts in zip(block.tensors, of_block, strict=True):

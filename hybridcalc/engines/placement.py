@@ -140,12 +140,15 @@ def _cut_block(found: Parameters, quantization: "Quantization", widths: Widths) 
     """The first tensor whose part on a rank ends inside a block, in words, with its whole size; None for none."""
     for block, of_block in zip(found.blocks, schemes(found, quantization), strict=True):
         for tensor, parts in zip(block.tensors, of_block, strict=True):
-            if tensor.linear and tensor.cut and block.place in (LAYERS, FIRST):
-                local, scheme, rows = widths.local(tensor), parts[0][0], tensor.cut == "rows"
+            scheme, rows = parts[0][0], tensor.cut == "rows"
+            if scheme is None or not tensor.cut or block.place not in (LAYERS, FIRST):
+                continue
+            side = scheme.block[0 if rows else 1]
+            share = widths.expert_cut if tensor.over == "experts" else widths.ranks.get(tensor.over, 1)
+            if share > 1 and side > 1:
+                local = widths.local(tensor)
                 cut = local.rows if rows else (local.columns,)
                 whole = tuple(part.size for part in tensor.rows) if rows else (tensor.columns,)
-                side = scheme.block[0 if rows else 1] if scheme is not None else 1
-                share = widths.expert_cut if tensor.over == "experts" else widths.ranks.get(tensor.over, 1)
-                if share > 1 and side > 1 and any(part % side for part in cut if part not in whole):
+                if any(part % side for part in cut if part not in whole):
                     return f"{tensor.name} into {min(cut):,}, which blocks of {side} do not divide", sum(whole)
     return None

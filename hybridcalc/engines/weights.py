@@ -7,14 +7,16 @@ known; where a checkpoint's name says that it is quantised and nothing says how,
 published, the bytes are an interval.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.tensors import DRAFT, FIRST, LAST, LAYERS, VISION, Block, Tensor, Widths
-from hybridcalc.architecture.weights import Parameters, Parts, parameters, schemes, stored_bytes
+from hybridcalc.architecture.weights import PLAIN, Parameters, parameters, schemes, stored_bytes
 from hybridcalc.engines.checkpoints import RULES, Stored, checkpoint_of
-from hybridcalc.engines.placement import Placement
+from hybridcalc.engines.placement import Extra, Placement
 from hybridcalc.errors import ConfigError, NotModelled, ShardingError
 from hybridcalc.findings import Finding
 from hybridcalc.units import DTYPE_BYTES, short_dtype
@@ -51,22 +53,45 @@ class Group(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """The answer. ``bytes_per_rank``, low and high: equal where they are exact. ``uncertain`` says why they are not."""
+    """The answer. ``bytes_per_rank``, low and high: equal where they are exact. ``uncertain`` says why they are not.
+    What is counted only where it is asked for stands apart.
+    """
 
     model: Architecture
     checkpoint: str
     quantization: str
-    parameters: int
-    parameters_text: int
-    checkpoint_bytes: int | None
     low: int
     likely: int
     high: int
-    lines: tuple[Line, ...]
-    groups: tuple[Group, ...]
     weights_from: str
+    counted: "Counted"
     uncertain: str = ""
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def parameters(self) -> int:
+        """All parameters of the checkpoint."""
+        return self.counted.parameters
+
+    @property
+    def parameters_text(self) -> int:
+        """Those without the vision tower and the draft layers."""
+        return self.counted.parameters_text
+
+    @property
+    def checkpoint_bytes(self) -> int | None:
+        """Bytes of the tensors on disk; None where they are not known."""
+        return self.counted.checkpoint_bytes
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Every tensor of the heaviest rank; none where there is no closed form."""
+        return self.counted.lines
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Tensors by group; none where there is no closed form."""
+        return self.counted.groups
 
     @property
     def exact(self) -> bool:
@@ -96,56 +121,143 @@ class Weights(NamedTuple):
         }
 
 
-def lines_of(
-    found: Parameters, quantization: "Quantization | None", placed: Placement, dtype: str, stage: int
-) -> Iterator[Line]:
-    """Every tensor of a stage as one rank holds it, then what the engine adds. Raises ShardingError."""
-    first, last = placed.stages[stage]
-    ends = {FIRST: stage == 0, LAST: stage == len(placed.stages) - 1}
-    ends[DRAFT], ends[VISION] = ends[LAST] and placed.draft, ends[FIRST] and placed.vision
+Held = tuple[Block, Tensor, Tensor, str, tuple[int, ...] | None, int]
+"""A tensor on a rank in one scheme: its block, as it is, as it is cut, its dtype, the layers of the scheme (None for
+all of its block), bytes of one. A plain tuple: there are sixty in the first plan of a model.
+"""
+
+
+class Counted:
+    """What a checkpoint and its heaviest rank hold, each counted when it is first asked for."""
+
+    def __init__(
+        self,
+        found: Parameters | None = None,
+        *,
+        parameters: int = 0,
+        stored: Callable[[], int | None] = lambda: None,
+        held: tuple[Held, ...] = (),
+        placed: Placement | None = None,
+        stage: int = 0,
+    ) -> None:
+        self._found, self._parameters, self._stored = found, parameters, stored
+        self._held, self._placed, self._stage = held, placed, stage
+
+    @cached_property
+    def parameters(self) -> int:
+        """All parameters."""
+        return self._parameters if self._found is None else self._found.number()
+
+    @cached_property
+    def parameters_text(self) -> int:
+        """Those of text."""
+        return self._parameters if self._found is None else self._found.number(draft=False, vision=False)
+
+    @cached_property
+    def checkpoint_bytes(self) -> int | None:
+        """Bytes on disk."""
+        return self._stored()
+
+    @cached_property
+    def lines(self) -> tuple[Line, ...]:
+        """Every tensor of the heaviest rank."""
+        if self._found is None or self._placed is None:
+            return ()
+        return tuple(lines_of(self._held, self._found, self._placed, self._stage))
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Tensors by group."""
+        return () if self._found is None else _groups(self.lines, self._found)
+
+
+def held_by(found: Parameters, quantization: "Quantization | None", placed: Placement, dtype: str) -> tuple[Held, ...]:
+    """Every tensor as a rank of any stage holds it. Raises ShardingError."""
+    left_out = {DRAFT: not placed.draft, VISION: not placed.vision}
+    widths, whole, cut, sizes = placed.widths, placed.whole, placed.cut, DTYPE_BYTES
+    wider = dict.fromkeys(placed.wide, "float32")
+    held = list[Held]()
     for block, of_block in zip(found.blocks, schemes(found, quantization), strict=True):
-        if block.place == LAYERS:
-            held = sum(first <= layer < last for layer in block.layers)
-        else:
-            tied = block.place == FIRST and found.tied and ends[LAST] and block.tensors[0].over == "embedding"
-            held = block.times if ends[block.place] or tied else 0
-        if held:
-            for tensor, parts in zip(block.tensors, of_block, strict=True):
-                yield from _lines(block, tensor, parts, held, placed, dtype, first, last)
+        if left_out.get(block.place):
+            continue
+        for tensor, parts in zip(block.tensors, of_block, strict=True):
+            kept = tensor
+            if whole or cut:
+                own = tensor.name.removesuffix(".weight").rpartition(".")[2]
+                if own in whole or own in cut:
+                    kept = tensor._replace(cut=cut.get(own, ""))
+            wide = tensor.dtype or wider.get(tensor.group, dtype)
+            if parts is PLAIN:
+                alone = not (kept.cut or kept.experts)
+                elements = kept.parameters if alone else widths.local(kept).elements
+                held.append((block, tensor, kept, wide, None, elements * sizes[wide]))
+                continue
+            part = widths.local(kept)
+            for scheme, layers in parts:
+                if scheme is None:
+                    held.append((block, tensor, kept, wide, layers, part.elements * sizes[wide]))
+                else:
+                    size = part.experts * placed.matrix(scheme, tensor, part)
+                    held.append((block, tensor, kept, scheme.name, layers, size))
+    return tuple(held)
+
+
+def times_in(
+    block: Block, own: tuple[int, ...] | None, found: Parameters, stages: tuple[tuple[int, int], ...], stage: int
+) -> int:
+    """How often a tensor of a block is there in a stage, in ``own`` layers or all of the block's."""
+    if block.place == LAYERS:
+        layers = block.layers if own is None else own
+        if len(stages) == 1:
+            return len(layers)
+        first, last = stages[stage]
+        return bisect_left(layers, last) - bisect_left(layers, first)
+    if stage == 0 and block.place in (FIRST, VISION):
+        return block.times
+    at_end = stage == len(stages) - 1
+    tied = block.place == FIRST and found.tied and block.tensors[0].over == "embedding"
+    return block.times if at_end and (tied or block.place in (LAST, DRAFT)) else 0
+
+
+def _added(placed: Placement, stage: int) -> Iterator[tuple[Extra, int]]:
+    """What the engine adds in a stage, and how often."""
+    first, last = placed.stages[stage]
     for extra in placed.extras:
         times = sum(first <= layer < last for layer in extra.layers) if extra.layers else 1
         if times and extra.bytes:
-            yield Line(ADDED, extra.name, times, (), (), "", extra.why, 0, times * extra.bytes)
+            yield extra, times
 
 
-def _lines(
-    block: Block, tensor: Tensor, parts: Parts, held: int, placed: Placement, dtype: str, first: int, last: int
-) -> Iterator[Line]:
-    own = tensor.name.removesuffix(".weight").rpartition(".")[2]
-    kept = tensor._replace(cut="") if own in placed.whole else tensor
-    if own in placed.cut:
-        kept = tensor._replace(cut=placed.cut[own])
-    local = placed.widths.local(kept)
-    wide = tensor.dtype or ("float32" if tensor.group in placed.wide else dtype)
-    shape = (sum(local.rows), local.columns) if tensor.columns > 1 else (sum(local.rows),)
-    for scheme, layers in parts:
-        times = held if layers is None else sum(first <= layer < last for layer in layers)
+def heaviest(held: tuple[Held, ...], found: Parameters, placed: Placement) -> tuple[int, int]:
+    """The heaviest stage, and its bytes on a rank."""
+    sizes = [
+        sum([size * times_in(block, layers, found, placed.stages, stage) for block, _, _, _, layers, size in held])
+        + sum(extra.bytes * times for extra, times in _added(placed, stage))
+        for stage in range(len(placed.stages))
+    ]
+    return max(enumerate(sizes), key=lambda stage: stage[1])
+
+
+def lines_of(held: tuple[Held, ...], found: Parameters, placed: Placement, stage: int) -> Iterator[Line]:
+    """Every tensor of a stage as one rank holds it, then what the engine adds."""
+    for block, tensor, kept, dtype, layers, size in held:
+        times, local = times_in(block, layers, found, placed.stages, stage), placed.widths.local(kept)
         if not times:
             continue
-        size = local.elements * DTYPE_BYTES[wide]
-        if scheme is not None:
-            size = local.experts * placed.matrix(scheme, tensor, local)
+        shape = (sum(local.rows), local.columns) if local.columns > 1 else (sum(local.rows),)
         yield Line(
             block.place if block.place in (DRAFT, VISION) else tensor.group,
             block.prefix + tensor.name,
             times,
             tensor.shape,
             (local.experts, *shape) if tensor.experts else shape,
-            wide if scheme is None else scheme.name,
+            dtype,
             _sharding(kept, placed.widths),
             times * tensor.parameters,
             times * size,
         )
+    for extra, times in _added(placed, stage):
+        yield Line(ADDED, extra.name, times, (), (), "", extra.why, 0, times * extra.bytes)
 
 
 def _sharding(tensor: Tensor, widths: Widths) -> str:
@@ -199,12 +311,6 @@ def weigh(
     return _exact(model, stored, found, stored.quantization, placement, dtype)
 
 
-def heaviest(found: Parameters, quantization: "Quantization | None", placed: Placement, dtype: str) -> tuple[Line, ...]:
-    """The tensors of the heaviest stage."""
-    stages = [tuple(lines_of(found, quantization, placed, dtype, stage)) for stage in range(len(placed.stages))]
-    return max(stages, key=lambda lines: sum(line.bytes for line in lines))
-
-
 def _exact(
     model: Architecture,
     stored: Stored,
@@ -214,36 +320,37 @@ def _exact(
     dtype: str,
 ) -> Weights:
     placed = placement(found, quantization)
-    lines = heaviest(found, quantization, placed, dtype)
-    likely = sum(line.bytes for line in lines)
+    held = held_by(found, quantization, placed, dtype)
+    stage, likely = heaviest(held, found, placed)
     own = DTYPE_BYTES[model.model_dtype]
-    computed = stored_bytes(found, quantization, dtype_bytes=own, scale_bytes=stored.scale_bytes)
-    checkpoint = stored.bytes or (None if found.unknown else computed)
+    computed = partial(stored_bytes, found, quantization, dtype_bytes=own, scale_bytes=stored.scale_bytes)
     low, high, uncertain = likely, likely, ""
-    if stored.bytes is not None and not found.unknown and abs(stored.bytes - computed) > computed // 100:
-        low, high = sorted((likely, likely * stored.bytes // computed))
-        uncertain = f"the checkpoint holds {stored.bytes:,} B of tensors, the closed form {computed:,} B"
+    if stored.bytes is not None and not found.unknown and abs(stored.bytes - computed()) > computed() // 100:
+        low, high = sorted((likely, likely * stored.bytes // computed()))
+        uncertain = f"the checkpoint holds {stored.bytes:,} B of tensors, the closed form {computed():,} B"
     if found.unknown and placed.vision:
         unknown = max(0, (stored.parameters or 0) - found.number()) if stored.quantization is None else 0
         extra = (unknown or 500_000_000) * DTYPE_BYTES[dtype]
         likely, high = likely + extra // 2, likely + extra * 3 // 2
         uncertain = f"{' and '.join(found.unknown)} has no closed form: about {extra:,} B, maybe shared by the ranks"
+    on_disk = partial(_on_disk, stored.bytes, found, computed)
     return Weights(
         model,
         stored.name,
         quantization.method if quantization else "none",
-        found.number(),
-        found.number(draft=False, vision=False),
-        checkpoint,
         low,
         likely,
         high,
-        lines,
-        _groups(lines, found),
         stored.source,
+        Counted(found, stored=on_disk, held=held, placed=placed, stage=stage),
         uncertain,
         stored.findings,
     )
+
+
+def _on_disk(stored: int | None, found: Parameters, computed: Callable[[], int]) -> int | None:
+    """Bytes of a checkpoint: as published or read, else computed where all of it has a closed form."""
+    return stored or (None if found.unknown else computed())
 
 
 def layouts(stored: Stored, found: Parameters) -> "tuple[Quantization | None, ...]":
@@ -252,7 +359,9 @@ def layouts(stored: Stored, found: Parameters) -> "tuple[Quantization | None, ..
         return (stored.quantization,)
     from hybridcalc.architecture.quantization import meant_by
 
-    return tuple(meant_by(stored.marked, experts="routed_experts" in found.groups()))
+    return tuple(
+        meant_by(stored.marked, experts=any(tensor.experts for block in found.blocks for tensor in block.tensors))
+    )
 
 
 def _by_name(
@@ -280,8 +389,9 @@ def _by_name(
     said = f"{stored.name} says {stored.marked}, and which modules are quantised is not known"
     rule = RULES[0]
     finding = Finding(rule.id, rule.severity, f"{said}: an interval{refused}", fix="give its folder, or --weights SIZE")
+    sizes[1].counted.checkpoint_bytes = None
     return sizes[1]._replace(
-        low=low, likely=middle, high=high, checkpoint_bytes=None, uncertain=said, findings=(finding,),
+        low=low, likely=middle, high=high, uncertain=said, findings=(finding,),
         quantization=f"{stored.marked}, by its name",
     )  # fmt: skip
 
@@ -299,7 +409,8 @@ def _from_published(model: Architecture, stored: Stored, ranks: int) -> Weights:
     even = total // ranks
     high = min(total, even + total // 10) if ranks > 1 else even + even // 100
     return Weights(
-        model, stored.name, "none", count or 0, count or 0, total, even, (even + high) // 2, high, (), (),
+        model, stored.name, "none", even, (even + high) // 2, high,
         stored.source.replace("closed form", "its published size"),
+        Counted(parameters=count or 0, stored=lambda: total),
         f"no closed form of {model.architecture}: {total:,} B of published size, not shared quite evenly",
     )  # fmt: skip

@@ -143,7 +143,7 @@ def test_modelopt_s_algorithms(algorithm: str, scheme: Scheme) -> None:
     assert mixed.of("model.layers.1.mlp.experts") == scheme
     assert mixed.of("model.language_model.layers.1.mlp.experts") == scheme
     assert mixed.of("model.layers.1.mlp.gate") is None and mixed.of("model.layers.2.mlp.experts") is None
-    assert mixed.by_layer and not found.by_layer
+    assert mixed.of_layers("model.layers.{}.mlp.experts", (0, 1, 2)) == {None: [0, 2], scheme: [1]}
 
 
 WEIGHTS: list[tuple[dict[str, Any], str, Scheme]] = [
@@ -262,20 +262,34 @@ def test_other_ways_to_leave_out_a_module() -> None:
 
 
 @pytest.mark.parametrize(
-    ("patterns", "by_layer"),
+    ("patterns", "kept"),
     [
-        (["lm_head"], False),
-        (["model.layers.0"], True),
-        (["model.layers.0*"], True),
-        (["0"], True),
-        (["re:model\\.layers\\.7\\.mlp"], True),
-        (["fc1"], False),
-        (["model.layers.x1.mlp"], False),
+        (["lm_head"], ""),
+        (["model.layers.0"], "0"),
+        (["model.layers.0*"], "0"),
+        (["0"], "0"),
+        (["re:model\\.layers\\.7\\.mlp"], "7"),
+        (["re:.*layers\\.[0-9]\\.mlp"], "0123456789"),
+        (["fc1", "model.layers.x1.mlp"], ""),
+        (["layers.3.mlp", "backbone.layers.5.mlp.fc", "language_model.model.layers.6"], "356"),
+        (["model.language_model.layers.2.mlp.fc", "model.layers.2.mlp.fc1", "model.layers.12"], "2"),
+        (["mlp"], "0123456789"),
+        (["model.layers.4.mlp.fc.0.gate_proj"], ""),
+        (["model.m*"], ""),
+        (["ml*", "model.x*"], "0123456789"),
+        (["model.layers.8.m*"], "8"),
+        (["*.layers.?.mlp"], "0123456789"),
+        (["*layers.9*", "backbone.layers.[12].mlp"], "129"),
     ],
 )
-def test_layers_may_differ_where_a_pattern_holds_a_number(patterns: list[str], by_layer: bool) -> None:
+def test_layers_are_parted_as_their_names_are_listed(patterns: list[str], kept: str) -> None:
+    """All at once, and each for itself."""
     given = {"quant_method": "fp8", "modules_to_not_convert": patterns}
-    assert present(read_quantization({"quantization_config": given})).by_layer is by_layer
+    found, name = present(read_quantization({"quantization_config": given})), "model.layers.{}.mlp.fc"
+    having = found.of_layers(name, range(10))
+    assert "".join(map(str, having.get(None, []))) == kept
+    for scheme, layers in having.items():
+        assert [layer for layer in range(10) if found.of(name.replace("{}", str(layer))) == scheme] == layers
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hybridcalc.architecture.geometry import Config
 from hybridcalc.architecture.presets import shipped_config
 from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.placement import stages_of
-from hybridcalc.engines.weights import Weights, lines_of
+from hybridcalc.engines.weights import Weights, held_by, lines_of
 from hybridcalc.errors import InputError, ShardingError
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "weights"
@@ -42,11 +42,12 @@ def _predicted(case: list[Any], engine: str) -> float:
     found = served.weights(model, args)
     if stage is None:
         return found.likely / GIB
-    placed = served.part("weights").placement(model, args)
     from hybridcalc.architecture.weights import parameters
 
     whole = parameters(model)
-    return sum(line.bytes for line in lines_of(whole, None, placed(whole, None), "bfloat16", stage)) / GIB
+    placed = served.part("weights").placement(model, args)(whole, None)
+    held = held_by(whole, None, placed, "bfloat16")
+    return sum(line.bytes for line in lines_of(held, whole, placed, stage)) / GIB
 
 
 def _close(log: dict[str, Any]) -> bool:
