@@ -11,7 +11,8 @@ from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.crossover import kv_curve
 from hybridcalc.engines.sglang.kv import KV_CACHE_DTYPES, KvCell, compressed_price, draft_layers, kv_cell, kv_dtype
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
-from hybridcalc.errors import InputError
+from hybridcalc.engines.sglang.strategy import resolve_strategy
+from hybridcalc.errors import InputError, Refusal
 
 NEWEST = rules_for("0.5.23")[0]
 
@@ -228,3 +229,52 @@ def test_sparse_attention_reads_plain_fp8_with_some_backends(version: str, platf
                 dsa_decode_backend=decode,
             )
             assert kv_cell(glm, args, rules).bytes == 11 * (512 + (0 if plain else 16) + index), (prefill, decode)
+
+
+DRAFTING: dict[str, Any] = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4}
+DFLASH: dict[str, Any] = DRAFTING | {"speculative_algorithm": "DFLASH"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "draft_bytes"),
+    [
+        (DRAFTING, 4096),
+        (DRAFTING | {"speculative_draft_model_path": "qwen3.6-27b"}, 4096),
+        (DRAFTING | {"speculative_draft_model_path": "llama-3-8b"}, 32 * 4096),
+        (DRAFTING | {"speculative_draft_model_path": "nobody/knows-it"}, 0),
+        (DRAFTING | {"speculative_draft_model_path": "nobody/knows-it", "draft_layers": 2}, 2 * 4096),
+        (DFLASH | {"speculative_draft_model_path": "llama-3-8b"}, 131_072),
+        (DFLASH | {"speculative_draft_model_path": "llama-3-8b", "tp_size": 4}, 32_768),
+        (DFLASH | {"speculative_draft_model_path": "llama-3-8b", "draft_kv_bytes_per_token": 7}, 7),
+        (DFLASH | {"speculative_draft_model_path": "deepseek-v3"}, 0),
+        (DFLASH | {"speculative_draft_model_path": "-"}, 0),
+    ],
+)
+def test_the_kv_of_a_draft_model_beside_the_target(flags: dict[str, Any], draft_bytes: int) -> None:
+    """EAGLE prices the target's row for each layer of the draft, DFLASH the draft's own heads."""
+    assert cell("qwen3.6-27b", **flags).draft_bytes == draft_bytes
+
+
+def test_a_draft_under_unified_memory_lies_beside_the_target() -> None:
+    """Both rows in one entry: the target's part rounded up to 16 bytes, the entry to 32; from 0.5.22."""
+    odd = DFLASH | {"draft_kv_bytes_per_token": 7, "enable_unified_memory": True}
+    assert cell("qwen3.6-27b", **odd).bytes == 65_536 + 32
+    assert cell("qwen3.6-27b", **odd, rules=rules_for("0.5.21")[0]).bytes == 65_536 + 7
+    assert cell("qwen3.6-27b", **odd, dcp_size=2, tp_size=2).bytes == 65_536 + 14
+    assert cell("kimi-k3", tp_size=8, **odd).bytes == 27_648 + 32
+    with pytest.raises(Refusal, match=r"^unified memory does not run with a draft whose KV cannot lie beside") as no:
+        resolve_strategy(load_model("kimi-k3"), ServerArgs(tp_size=8, **DRAFTING, enable_unified_memory=True), NEWEST)
+    assert no.value.rule == "HC008"
+
+
+def test_a_sparse_draft_lies_whole_on_the_ranks_of_context_parallelism() -> None:
+    """Its rows and index keys are priced for each rank; the target's index alone is, from 0.5.22."""
+    model = load_model("glm-5.3-flash")
+    attention = cast(LatentKV, model.attention)
+    assert attention.indexer is not None
+    model = model._replace(attention=attention._replace(indexer=attention.indexer._replace(kpool=1)))
+    plain = kv_cell(model, ServerArgs(tp_size=2, dcp_size=2), NEWEST)
+    drafted = kv_cell(model, ServerArgs(tp_size=2, dcp_size=2, draft_layers=1, **DRAFTING), NEWEST)
+    row, index = 2 * 512, 132
+    assert plain.bytes == plain.layers * (row + 2 * index)
+    assert drafted.draft_bytes == 2 * row + 2 * index

@@ -76,3 +76,12 @@ def test_a_class_that_no_release_has_is_refused() -> None:
         with pytest.raises(Refusal, match=r"^SGLang 0\.5\.23 has no class for \w+, nor has any release ") as no:
             planned(name, rest=30.0)
         assert (no.value.rule, no.value.stage) == ("HC024", "arguments")
+
+
+def test_drafts_beside_window_pools_are_said_not_to_be_counted() -> None:
+    """Inkling and gpt-oss keep windows in a pool of their own: what a draft adds to either pool is not modelled."""
+    eagle: dict[str, Any] = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4, "draft_layers": 1}
+    for name in ("inkling", "gpt-oss-120b"):
+        plan = planned(name, rest=60.0, tp_size=8, **eagle)
+        assert plan.ready.cells[0].draft_bytes == 0
+        assert "no KV of a draft model is counted: beside window pools it is not modelled" in plan.notes

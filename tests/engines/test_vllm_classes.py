@@ -5,9 +5,9 @@ import pytest
 from hybridcalc import load_model
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.engines.vllm.config import EngineArgs
-from hybridcalc.engines.vllm.families import CLASSES, NOT_MODELLED
+from hybridcalc.engines.vllm.families import CLASSES, NOT_MODELLED, model_class
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.errors import InputError, Refusal
+from hybridcalc.errors import InputError, NotModelled, Refusal
 
 
 def refusal(model: str, version: str) -> Refusal:
@@ -61,7 +61,20 @@ def test_a_hybrid_that_no_registry_has_is_refused(model: str, version: str) -> N
 
 
 def test_no_class_is_both_modelled_and_not() -> None:
-    assert not NOT_MODELLED & set(CLASSES)
+    assert not NOT_MODELLED.keys() & CLASSES.keys()
+
+
+def test_a_class_that_is_not_modelled_is_refused_by_releases_before_it() -> None:
+    """Inkling came with 0.26, Qwen4-Exp with 0.29: before, vLLM says no, and not hybridcalc."""
+    for name, release, before in (
+        ("InklingForCausalLM", "0.26.0", "0.25.1"),
+        ("Qwen4ExpForCausalLM", "0.29.0", "0.28.0"),
+    ):
+        model = load_model("inkling")._replace(architecture=name)
+        with pytest.raises(Refusal, match=rf"has no class {name} yet: the first version that has it is {release}$"):
+            model_class(model, before)
+        with pytest.raises(NotModelled, match=rf"^the hybrid class {name} is not modelled for vLLM$"):
+            model_class(model, release)
 
 
 def test_a_class_is_not_bounded_on_both_sides_the_wrong_way() -> None:

@@ -69,8 +69,8 @@ FROM_ON = {
     "replays_drafts": "0.32.0", "checkpoint_grid": "0.33.0", "gb10_is_small": "0.33.0",
 }  # fmt: skip
 UNTIL = {
-    "least_block": "0.20.0", "tokens_of_pool": "0.20.1", "all_by_default": "0.28.0", "caching_warned": "0.28.0",
-    "modes": "0.32.0",
+    "least_block": "0.20.0", "block_forgotten": "0.20.0", "tokens_of_pool": "0.20.1", "all_by_default": "0.28.0",
+    "caching_warned": "0.28.0", "modes": "0.32.0",
 }  # fmt: skip
 BETWEEN = {
     "align_under_drafts": ("0.20.0", "0.22.0"), "kda_records_in_pool": ("0.29.0", "0.33.0"),

@@ -66,6 +66,7 @@ class ServerArgs(Arguments):
     speculative_num_draft_tokens: int | None = None
     speculative_num_steps: int | None = None
     speculative_eagle_topk: int | None = None
+    speculative_draft_model_path: str | None = None
     enable_linear_replayssm: bool = False
     enable_linear_replayssm_spec: bool = False
     linear_replayssm_cache_len: int = 16

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload
 from hybridcalc.engines.sglang.config import KNOWN_ENVIRONMENT, ServerArgs
-from hybridcalc.engines.sglang.kv import NO_DRAFT_KV, draft_layers, kv_cell, kv_layers, stage_cell
+from hybridcalc.engines.sglang.kv import NO_DRAFT_KV, draft_layers, kv_cell, kv_layers, stage_cell, window_kv
 from hybridcalc.engines.sglang.releases import LISTED_CLASSES, RuleSet, check_model, rules_for
 from hybridcalc.engines.sglang.states import slot_parts, state_slot
 from hybridcalc.errors import InputError, UnknownFamily
@@ -158,7 +158,10 @@ def model_notes(model: Architecture, args: ServerArgs, workload: Workload, *, dr
             f"{heads} KV heads and {ranks} ranks do not divide one another, which attention layers often refuse"
         )
     if args.speculative and args.speculative_algorithm not in NO_DRAFT_KV and not draft_kv:
-        notes.append("no KV of a draft model is counted: --draft-layers or --draft-kv-bytes-per-token adds it")
+        windowed = model.window_layers and window_kv(model) is not None
+        how = "beside window pools it is not modelled" if windowed else ""
+        how = how or "--draft-layers or --draft-kv-bytes-per-token adds it"
+        notes.append(f"no KV of a draft model is counted: {how}")
     unknown = sorted(name for name in args.env if name not in KNOWN_ENVIRONMENT)
     if unknown:
         notes.append(f"{', '.join(unknown)[:60]}: no switch that changes a figure here")

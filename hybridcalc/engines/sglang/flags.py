@@ -59,6 +59,7 @@ FLAGS = (
     Flag("speculative_num_draft_tokens", ("--speculative-dspark-block-size",), "int", 1, MOST_DRAFTS - 1),
     Flag("speculative_num_steps", ("--speculative-num-steps",), "int", 0, MOST_DRAFTS),
     Flag("speculative_eagle_topk", ("--speculative-eagle-topk",), "int", 1, MOST_DRAFTS),
+    Flag("speculative_draft_model_path", ("--speculative-draft-model-path", "--speculative-draft-model"), "str"),
     Flag("enable_linear_replayssm", ("--enable-linear-replayssm",), "flag"),
     Flag("enable_linear_replayssm_spec", ("--enable-linear-replayssm-spec",), "flag"),
     Flag("linear_replayssm_cache_len", ("--linear-replayssm-cache-len",), "int", 1, 2**20),
@@ -221,7 +222,7 @@ _OTHER = """
     speculative-accept-threshold-acc speculative-accept-threshold-single speculative-adaptive
     speculative-adaptive-config speculative-attention-mode speculative-dflash-draft-window-size
     speculative-domino-candidate-pool-size speculative-draft-attention-backend speculative-draft-kv-cache-dtype
-    speculative-draft-load-format speculative-draft-model speculative-draft-model-path
+    speculative-draft-load-format
     speculative-draft-model-quantization speculative-draft-model-revision speculative-draft-sink-size
     speculative-draft-window-size speculative-dsa-topk-backend speculative-dspark-align-verify-tokens-to-graph-tier
     speculative-dspark-confidence-sts-path speculative-dspark-sps-table-path speculative-enable-w4a4-mxfp4-megamoe

@@ -14,6 +14,7 @@ priced at the share of the stage with the most recurrent layers, on every stage.
 Mirrors model_executor/pool_configurator.py, get_pp_indices (0.5.23).
 """
 
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from hybridcalc.architecture.geometry import STATE_LETTERS, Architecture
 from hybridcalc.architecture.kv import CompressedIndex, GroupedQueryKV, IndexCache, LatentKV, kv_heads_on_rank
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.errors import InputError, NotModelled, Refusal
+from hybridcalc.errors import HybridcalcError, InputError, NotModelled, Refusal
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 
 KV_CACHE_DTYPES = ("auto", "bfloat16", "fp8_e4m3", "fp8_e5m2", "fp4_mx_block16", "mxfp8")
@@ -37,6 +38,9 @@ WINDOW_POOLS = frozenset({
 Source: configs/model_config.py is_hybrid_swa_model (0.5.23).
 """
 NO_DRAFT_KV = ("NGRAM",)
+FUSED_ALGORITHMS = ("EAGLE", "EAGLE3", "DFLASH", "DSPARK")
+PART, ENTRY = 16, 32
+"""Bytes that the parts of an entry of unified memory, and the entry, are rounded up to."""
 DSA_PAGE = 64
 """Pooled tokens of a page that a sparse-attention index needs."""
 
@@ -93,6 +97,9 @@ def stage_cell(model: Architecture, args: ServerArgs, rules: RuleSet, layers: in
         row += f", and {window_layers} window layers at {args.window_ratio} of the tokens"
         return KvCell(layers, int(price), 0, price, dtype, row)
     draft = _draft_bytes(model, target, layers, args, rules)
+    if fuses_drafts(model, args, rules):
+        own = own_draft_bytes(model, args, rules)
+        draft = _entry(-(-target // PART) * PART + (draft if own is None else own)) - target
     return KvCell(layers, target, draft, target + draft, dtype, row)
 
 
@@ -119,7 +126,37 @@ def draft_layers(model: Architecture, args: ServerArgs) -> int:
         return 0
     if args.draft_layers is not None:
         return args.draft_layers
-    return 0 if args.speculative_algorithm in OWN_DRAFT_CELL else model.draft_layers
+    if args.speculative_algorithm in OWN_DRAFT_CELL:
+        return 0
+    if args.speculative_draft_model_path is None:
+        return model.draft_layers
+    drafter = draft_model(args.speculative_draft_model_path)
+    return 0 if drafter is None else drafter.draft_layers or drafter.num_layers
+
+
+@lru_cache(maxsize=64)
+def draft_model(path: str) -> Architecture | None:
+    """The draft model of --speculative-draft-model-path; None where nothing is known of it."""
+    from hybridcalc.architecture.presets import load_model
+
+    try:
+        return None if path == "-" else load_model(path)
+    except HybridcalcError:
+        return None
+
+
+def own_draft_bytes(model: Architecture, args: ServerArgs, rules: RuleSet) -> int | None:
+    """Bytes of a token in a draft model of its own geometry, on one rank: as given, or of its config's heads; None
+    where neither is known.
+    """
+    if args.draft_kv_bytes_per_token is not None:
+        return args.draft_kv_bytes_per_token
+    drafter = draft_model(args.speculative_draft_model_path) if args.speculative_draft_model_path else None
+    heads = None if drafter is None else drafter.attention
+    if drafter is None or not isinstance(heads, GroupedQueryKV):
+        return None
+    layers, width = drafter.attention_layers + drafter.window_layers, heads.head_dim + heads.v_head_dim
+    return layers * _heads(heads, args, rules) * width * DTYPE_BYTES.get(kv_dtype(model, args), 1)
 
 
 def check_dcp(args: ServerArgs) -> None:
@@ -237,12 +274,34 @@ def _draft_bytes(model: Architecture, target: int, layers: int, args: ServerArgs
     if not rules.draft_layers_priced:
         return 0
     if args.speculative_algorithm in OWN_DRAFT_CELL:
-        if args.draft_kv_bytes_per_token is not None and rules.own_draft_cell:
-            return args.draft_kv_bytes_per_token * args.dcp_size
+        own = own_draft_bytes(model, args, rules) if rules.own_draft_cell else None
+        if own is not None:
+            return own * args.dcp_size
         return -(-target * (layers + count * args.dcp_size) // layers) - target
     if rules.draft_cell_apart:
+        more = args.dcp_size if getattr(model.attention, "indexer", None) is not None else 1
+        if (
+            more > 1
+        ):  # rows of a sparse-attention draft lie whole on every rank; the target's index is priced so already
+            index = layers * index_price(model.attention, args, rules)  # type: ignore[arg-type]
+            return int((target - index) * count / layers) * more + index * count // layers
         return int(target * count / layers)
     return int(target * (1 + count / layers)) - target
+
+
+def fuses_drafts(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
+    """Whether the draft's rows lie in the entries of unified memory beside the target's: those of dense attention,
+    where context parallelism does not part the target's.
+    """
+    if not (rules.fused_drafts and args.enable_unified_memory and args.speculative and model.state is not None):
+        return False
+    if args.speculative_algorithm not in FUSED_ALGORITHMS or args.dcp_size > 1:
+        return False
+    return isinstance(model.attention, GroupedQueryKV) or own_draft_bytes(model, args, rules) is not None
+
+
+def _entry(size: int) -> int:
+    return -(-size // ENTRY) * ENTRY
 
 
 class Stage(NamedTuple):

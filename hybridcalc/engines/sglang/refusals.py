@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.kv import DSA_PAGE, index_page
+from hybridcalc.engines.sglang.kv import DSA_PAGE, fuses_drafts, index_page
 from hybridcalc.engines.sglang.pools import keeps_drafts
 from hybridcalc.engines.sglang.releases import RuleSet
 from hybridcalc.engines.sglang.replayssm import ring_problem
@@ -266,7 +266,7 @@ def check_replayssm(args: ServerArgs, strategy: str) -> None:
             )
 
 
-def check_companions(model: Architecture, args: ServerArgs) -> None:
+def check_companions(model: Architecture, args: ServerArgs, rules: RuleSet) -> None:
     """Raise Refusal for what int8 checkpoints and unified memory do not run beside."""
     others = {
         "--enable-hierarchical-cache": args.enable_hierarchical_cache,
@@ -291,6 +291,9 @@ def check_companions(model: Architecture, args: ServerArgs) -> None:
         "under context parallelism without MLA": args.dcp_size > 1 and not isinstance(model.attention, LatentKV),
         "with this kind of speculation": args.speculative
         and (args.speculative_algorithm not in UNIFIED_SPECULATION or args.speculative_eagle_topk not in (None, 1)),
+        "with a draft whose KV cannot lie beside the target's: latent rows, context parallelism": rules.fused_drafts
+        and args.speculative_algorithm in ("EAGLE", "EAGLE3", "DFLASH")
+        and not fuses_drafts(model, args, rules),
     }
     problem = next((words for words, given in problems.items() if given), None)
     if problem is not None:

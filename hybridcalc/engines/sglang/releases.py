@@ -80,7 +80,7 @@ class RuleSet(NamedTuple):
     ``heads_shared_by_dcp``: context parallelism divides heads; ``index_pooled``: keys of a sparse-attention index are
     priced pooled, and a page holds 64 of them, not of tokens.
     Memory: ``multimodal_reserve`` is kept; ``after_capture``: KV can be sized after graph capture; ``unified_memory``:
-    slots and KV can share a pool.
+    slots and KV can share a pool; ``fused_drafts``: in which drafts lie beside the target's KV.
     Log: ``kv_dtype_line``: the line of the KV pool names its dtype; ``requests_line`` says R, ``reduced_line`` that it
     is less than asked for; ``cap_line``: why slots cap the requests; ``int8_lines``: of the checkpoint pool;
     ``kv_line_recorded``: a recorded start-up includes the line of the KV pool.
@@ -139,6 +139,7 @@ class RuleSet(NamedTuple):
     fa4_on_hopper: bool = False
     after_capture: bool = False
     unified_memory: bool = False
+    fused_drafts: bool = False
     kv_dtype_line: bool = False
     requests_line: bool = False
     reduced_line: bool = False
@@ -254,6 +255,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.5.22", "prefill_graphs_of_glm", True, "arg_groups/cuda_graph_hook.py"),
     Change("0.5.22", "limit_lowers_graphs", True, "arg_groups/cuda_graph_hook.py"),
     Change("0.5.22", "prefill_keeps_drafts", False, f"{CONFIGURATOR} _pd_prefill_skips_mamba_spec_state"),
+    Change("0.5.22", "fused_drafts", True, f"{CONFIGURATOR} _fused_draft_decision"),
     Change("0.5.22", "draft_cell_apart", True, f"{CELL} DefaultPoolConfigurator.__init__"),
     Change("0.5.22", "raw_tilelang_rows", True, f"{CONFIGURATOR} calculate_mla_kv_cache_dim"),
     Change("0.5.22", "index_pooled", True, f"{CELL} _compute_dsa_indexer_cell_size"),

@@ -3,8 +3,8 @@
 A `Setting` is one line of the answer's "what to set". Slots and requests are those of one attention worker, tokens
 those of all its context-parallel ranks together.
 
-Under unified memory slots and KV share one pool (mem_cache/unified_memory_pool.py, 0.5.23; fused draft entries are left
-out). K, T and R are solved as without it, and R still limits the requests; but KV may take what idle slots leave:
+Under unified memory slots and KV share one pool (mem_cache/unified_memory_pool.py, 0.5.23). K, T and R are solved as
+without it, and R still limits the requests; but KV may take what idle slots leave:
 
     pool    = KV bytes in whole blocks of 4,096 + K * slot        under a token limit T: T * entry + K * slot
     request = S * slot + L * entry / dcp                          entry: KV bytes of a token, rounded up to 32
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
+from hybridcalc.engines.sglang.kv import ENTRY
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, prepare, start
 from hybridcalc.engines.sglang.pools import limit_is_slots, request_limit, solve_pools
 from hybridcalc.engines.sglang.releases import RuleSet
@@ -24,8 +25,8 @@ from hybridcalc.errors import HybridcalcError, Refusal
 from hybridcalc.formulas.slots import admitted_requests, pin
 from hybridcalc.units import ratio_text
 
-BLOCK, ENTRY = 4096, 32
-"""Bytes that the pool of unified memory, and an entry of it, are rounded to."""
+BLOCK = 4096
+"""Bytes that the pool of unified memory is rounded to."""
 LARGEST_RATIO = 10**6
 RATIO_DIGITS = (3, 4, 5, 6)
 TINY = 2.0**-60

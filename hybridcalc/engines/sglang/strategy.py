@@ -144,7 +144,7 @@ def choose_strategy(model: Architecture, args: ServerArgs, rules: RuleSet) -> Ch
     releases refused there).
     """
     check_kv_dtype(args)
-    check_companions(model, args)
+    check_companions(model, args, rules)
     choice = _choose(model, args, rules) if rules.automatic_strategy else _choose_early(model, args, rules)
     check_replayssm(args, choice.strategy)
     return choice

@@ -35,6 +35,8 @@ SUFFIX_DRAFTS = 24
 """Draft tokens of the suffix method where none are given: the depth of its tree."""
 ASSUMED_LENGTH = 2048
 """max_model_len of a model whose config names no longest sequence."""
+EXPERTS_ON_RANKS, LEAST_EXPERTS = ("Qwen3Next", "Qwen3_5Moe", "Lfm2Moe"), 16
+"""How names of the classes begin that do not run on more ranks than they have experts."""
 RECOVERING = ("KimiLinearForCausalLM", "KimiK3ForConditionalGeneration")
 """Classes that ReplaySSM recovers rejected drafts for."""
 PARALLEL_DRAFTERS = ("dflash", "dspark")
@@ -290,6 +292,7 @@ def load(
         except ShardingError as error:
             fix = ranks_that_divide(model)
             raise Refusal(error.message, stage="initialize_model", rule="HC050", fix=fix) from None
+        _check_experts(model, args)
     if backend is not None and args.block_size is not None and args.block_size % backend.kernel_block:
         near = max(1, round(args.block_size / backend.kernel_block)) * backend.kernel_block
         raise Refusal(
@@ -299,6 +302,26 @@ def load(
             fix=f"write --block-size {near}, or leave it out",
         )
     return state, sum(tensor.bytes for tensor in state)
+
+
+def _check_experts(model: Architecture, args: EngineArgs) -> None:
+    """Raise Refusal for more ranks than experts, which some classes do not run."""
+    ranks = args.tensor_parallel_size
+    few = model.config is None and ranks <= LEAST_EXPERTS  # no shipped model has fewer
+    if few or not model.architecture.startswith(EXPERTS_ON_RANKS):
+        return
+    from hybridcalc.architecture.presets import shipped_config
+
+    config: Mapping[str, object] = model.config if model.config is not None else shipped_config(model.name)
+    text = config.get("text_config")
+    experts = (text if isinstance(text, Mapping) else config).get("num_experts")
+    if isinstance(experts, int) and 0 < experts < ranks:
+        raise Refusal(
+            f"tensor parallel size {ranks} is more than the {experts:,} experts",
+            stage="initialize_model",
+            rule="HC050",
+            fix=f"write -tp {experts} or less",
+        )
 
 
 @lru_cache(maxsize=256)

@@ -100,12 +100,14 @@ CLASSES: dict[str, ModelClass] = {
 """Every class with a recurrent state that is modelled here. A new one is added here."""
 
 
-NOT_MODELLED = frozenset({
-    "InklingForConditionalGeneration", "InklingForCausalLM",
-    "Qwen4ExpForConditionalGeneration", "Qwen4ExpForCausalLM", "AliceAIForCausalLM",
-    "MiniCPMV4_6ForConditionalGeneration", "BailingMoeV3VLForConditionalGeneration",
-})  # fmt: skip
-"""Classes that vLLM has and whose caches no plan here knows (index caches, several kinds of state)."""
+NOT_MODELLED = {
+    "InklingForConditionalGeneration": "0.26.0", "InklingForCausalLM": "0.26.0",
+    "Qwen4ExpForConditionalGeneration": "0.29.0", "Qwen4ExpForCausalLM": "0.29.0", "AliceAIForCausalLM": "",
+    "MiniCPMV4_6ForConditionalGeneration": "", "BailingMoeV3VLForConditionalGeneration": "",
+}  # fmt: skip
+"""Classes that vLLM has and whose caches no plan here knows (index caches, several kinds of state), each with its first
+release where that is known.
+"""
 
 
 def model_class(model: Architecture, version: str) -> ModelClass:
@@ -113,7 +115,9 @@ def model_class(model: Architecture, version: str) -> ModelClass:
     for one that is not modelled.
     """
     name = model.architecture
-    found = CLASSES.get(name)
+    found, first = CLASSES.get(name), NOT_MODELLED.get(name, "")
+    if first and is_later(first, version):
+        raise _too_early(name, version, first)
     if found is None:
         if model.state is None:
             return ModelClass()
@@ -138,14 +142,18 @@ def model_class(model: Architecture, version: str) -> ModelClass:
             release=found.last,
         )
     if found.first and is_later(found.first, version):
-        raise Refusal(
-            f"vLLM {version} has no class {name} yet: the first version that has it is {found.first}",
-            stage="create_engine_config",
-            rule="HC043",
-            fix=with_release(found.first),
-            release=found.first,
-        )
+        raise _too_early(name, version, found.first)
     return found
+
+
+def _too_early(name: str, version: str, first: str) -> Refusal:
+    return Refusal(
+        f"vLLM {version} has no class {name} yet: the first version that has it is {first}",
+        stage="create_engine_config",
+        rule="HC043",
+        fix=with_release(first),
+        release=first,
+    )
 
 
 class Layer(NamedTuple):

@@ -25,7 +25,7 @@ from hybridcalc.engines.vllm.configuration import (
     without_hybrids,
 )
 from hybridcalc.engines.vllm.families import model_class
-from hybridcalc.engines.vllm.layers import attention_backend, backend_names, resolve_layout
+from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK, attention_backend, backend_names, resolve_layout
 from hybridcalc.engines.vllm.pages import (
     FULL,
     LETTERS,
@@ -97,10 +97,12 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     check_state_dtype(model, args, rules)
     pages = resolve_pages(model, args, rules, kind, backend, mode=mode, kv_bytes=kv_bytes, length=length)
     log += loglines.block_size(pages, args.block_size, backend)
-    settled |= {"attn_block_size": pages.block, "mamba_block_size": pages.mamba_block}
+    forgotten = rules.block_forgotten and bool(state) and args.block_size is None  # until the layers name theirs
+    settled |= {"attn_block_size": DEFAULT_BLOCK if forgotten else pages.block, "mamba_block_size": pages.mamba_block}
     if pages.padded is not None:
         settled["padded_page_bytes"] = pages.padded
     check_layer_fits(model, args, pages, state_bytes)
+    settled["attn_block_size"] = pages.block
     if state:
         settled |= {
             "state_shapes": [list(tensor.shape) for tensor in state],

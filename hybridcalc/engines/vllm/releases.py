@@ -24,7 +24,8 @@ class RuleSet(NamedTuple):
     keeps one window, not one each for q, k and v; ``kda_draft_rows``, ``shortconv_draft_rows``: drafts widen these
     convolutions.
     Pages: ``least_block``: --block-size is only the least block, which is a multiple of 16, of 64 or 128 for MLA;
-    ``latent_block``: MLA blocks are multiples of 128; ``latent_fp8_triton``: fp8 MLA runs on Triton kernels;
+    ``block_forgotten``: the configuration of a hybrid says 16 again once the model is built, and its layers keep
+    the block; ``latent_block``: MLA blocks are multiples of 128; ``latent_fp8_triton``: fp8 MLA runs on Triton kernels;
     ``kernel_blocks``: a block is a multiple of every backend's own; ``checkpoints``: the kernels whose prefill exports
     states into a block of their own; ``checkpoint_grid``: blocks lie on their grid; ``class_counts_drafts``: every
     class sizes the page with the rows that drafts add.
@@ -66,6 +67,7 @@ class RuleSet(NamedTuple):
     kda_draft_rows: bool = False
     shortconv_draft_rows: bool = False
     least_block: bool = True
+    block_forgotten: bool = True
     latent_block: bool = False
     latent_fp8_triton: bool = False
     kernel_blocks: bool = False
@@ -119,6 +121,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.19.0", RECORDED, True, RESULTS),
     Change("0.20.0", "seqs_refused", True, "config/compilation.py"),
     Change("0.20.0", "least_block", False, f"{HOOKS} HybridAttentionMambaModelConfig"),
+    Change("0.20.0", "block_forgotten", False, f"{BLOCKS} update_block_size_for_backend"),
     Change("0.20.0", "align_under_drafts", True, f"{HOOKS} MambaModelConfig"),
     Change("0.20.0", "conv_layout_switch", True, f"{LAYERS} mamba_utils.py"),
     Change("0.20.0", "context_parallel_groups", False, f"{UTILS} resolve_kv_cache_block_sizes"),
