@@ -20,7 +20,7 @@ from collections.abc import Callable
 from hybridcalc import Architecture, load_model, sglang
 from hybridcalc.architecture.weights import parameters, schemes, stored_bytes
 from hybridcalc.deployment import Workload, exact_rest
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import allocation, prepare, size
 from hybridcalc.engines.sglang.weights import placement

@@ -19,7 +19,7 @@ from hybridcalc.bootlog.boots import COMMON, Boot, Find, Grammar, Needle
 from hybridcalc.bootlog.forms import FormReader
 from hybridcalc.bootlog.records import Record
 from hybridcalc.bootlog.tables import TableReader
-from hybridcalc.engines.engine import ENGINES, Row
+from hybridcalc.engines import ENGINES, Row
 
 MOST_BOOTS = 1000
 

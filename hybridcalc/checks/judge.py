@@ -25,7 +25,8 @@ from hybridcalc.checks.rules import judged_rules
 from hybridcalc.checks.settings import Settings
 from hybridcalc.checks.words import Words, environment, read, sort_out, values_after, values_of
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.engine import ENGINES, Engine
+from hybridcalc.engines import ENGINES
+from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, InputError, NotModelled, printable, with_release
 from hybridcalc.findings import Finding, Rule, settled
 from hybridcalc.hardware import gpu_of_label, gpus_in_words, idle_in_words

@@ -10,8 +10,8 @@ from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.checkpoints import RULES as CHECKPOINT_RULES
-from hybridcalc.engines.engine import ENGINES
 from hybridcalc.findings import Rule
 
 

@@ -16,7 +16,7 @@ from hybridcalc.checks.judge import judge
 from hybridcalc.checks.locate import SharedValues
 from hybridcalc.checks.results import Checked, FileResult, Located, order
 from hybridcalc.checks.settings import Settings
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.manifests.find import find_files, mention, read_file

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.presets import find_preset, load_model
 from hybridcalc.deployment import Workload, parse_lengths
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.hardware import find_gpu

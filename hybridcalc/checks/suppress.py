@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hybridcalc.checks.results import Line, Located
 from hybridcalc.checks.rules import all_rules
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.findings import Finding
 from hybridcalc.manifests.find import format_of

@@ -88,7 +88,7 @@ def _root(
     """
     if version:
         from hybridcalc import __version__
-        from hybridcalc.engines.engine import ENGINES
+        from hybridcalc.engines import ENGINES
 
         engines = " and ".join(f"{engine.title} {engine.newest}" for engine in ENGINES.values())
         typer.echo(f"hybridcalc {__version__}, mirrors {engines}")

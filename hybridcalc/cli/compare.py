@@ -11,7 +11,7 @@ from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.ranking import Ranked, difference, ranking
 from hybridcalc.errors import HybridcalcError, InputError, MemoryUnknown, Refusal, printable
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hybridcalc.cli import answers, options
-from hybridcalc.engines.engine import ENGINES, offered
+from hybridcalc.engines import ENGINES, offered
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -10,7 +10,7 @@ from hybridcalc.cli import answers, options
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.boot import diagnose_log, document
 from hybridcalc.diagnosis.question import Launched, Question
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.findings import at_or_above
 from hybridcalc.units import MOST_SLOTS

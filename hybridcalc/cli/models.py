@@ -9,7 +9,7 @@ from hybridcalc.architecture.families import FAMILIES, NO_FAMILY
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, from_preset, shipped_presets
 from hybridcalc.cli import options
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.output.document import print_json
 

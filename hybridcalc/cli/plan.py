@@ -13,7 +13,8 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.engine import Engine, offered
+from hybridcalc.engines import offered
+from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.view import comparison_view, plan_view, refusal_view, serves
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import at_or_above

@@ -16,7 +16,8 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import find_preset, is_path, named_as_quantised, preset_at_end
 from hybridcalc.cli import options
 from hybridcalc.deployment import KINDS, Memory, Rest, Workload, parse_lengths
-from hybridcalc.engines.engine import ENGINES, Engine
+from hybridcalc.engines import ENGINES
+from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, printable, quoted
 from hybridcalc.shell.flags import FlagTable
 from hybridcalc.shell.source import ELISIONS

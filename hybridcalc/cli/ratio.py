@@ -6,7 +6,8 @@ import typer
 
 from hybridcalc.cli import answers, options
 from hybridcalc.deployment import Memory, Workload
-from hybridcalc.engines.engine import ENGINES, Engine, offered
+from hybridcalc.engines import ENGINES, offered
+from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, Refusal
 from hybridcalc.findings import Finding, at_or_above
 from hybridcalc.units import MOST_SLOTS

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hybridcalc.cli import options
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.units import MOST_SLOTS
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)

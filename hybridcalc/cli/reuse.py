@@ -10,7 +10,8 @@ import typer
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import answers, options
 from hybridcalc.cli.plan_inputs import traffic
-from hybridcalc.engines.engine import ENGINES, Engine
+from hybridcalc.engines import ENGINES
+from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import IllegalCombination, InputError
 from hybridcalc.reuse.answer import Priced, answer
 from hybridcalc.reuse.policy import NO_CAP

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from hybridcalc.cli import options
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -12,7 +12,8 @@ from hybridcalc.cli import options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.crosscheck.subject import Skipped, Subject, room_of
 from hybridcalc.deployment import Memory, Rest
-from hybridcalc.engines.engine import ENGINES, Engine
+from hybridcalc.engines import ENGINES
+from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, InputError, MemoryUnknown, quoted
 from hybridcalc.saved_plan import ANEW, read_saved_plan, shown
 from hybridcalc.units import LARGEST_TOKENS

@@ -11,7 +11,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.crosscheck.plan_figures import PlanFigures
 from hybridcalc.crosscheck.tensors import Builder, Sizes
 from hybridcalc.deployment import Rest
-from hybridcalc.engines.engine import ENGINES, offered
+from hybridcalc.engines import ENGINES, offered
 
 ASSUMED_REQUESTS, ASSUMED_TOKENS = 64, 4096
 """Requests, and tokens of each, where neither a memory nor the flags say how large the pools are."""

@@ -11,7 +11,7 @@ from hybridcalc.bootlog.boots import figure_list
 from hybridcalc.bootlog.records import Printed
 from hybridcalc.diagnosis.answer import Diagnosis
 from hybridcalc.diagnosis.boot import LogAnswer
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.view import facts_of, plan_pictures
 from hybridcalc.errors import InputError
 from hybridcalc.steps import Table, View, safest_first, suggested

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import Memory, Rest, Workload
-from hybridcalc.engines.engine import ENGINES, Answer, Engine
+from hybridcalc.engines import ENGINES
+from hybridcalc.engines.engine import Answer, Engine
 from hybridcalc.errors import InputError, Refusal, quoted
 from hybridcalc.hardware import find_gpu
 from hybridcalc.units import parse_gib, parse_tokens

@@ -6,8 +6,9 @@ pages).
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.formulas.crossover import KvCurve, Span, curve_lengths, lighter_spans, total_crossover_tokens
 from hybridcalc.steps import Step
 
@@ -128,6 +129,16 @@ class Crossover:
             "notes": list(self.notes),
             "steps": [step.to_dict() for step in self.steps],
         }
+
+
+class Compare(Protocol):
+    """The crossovers of a model with itself and with a baseline, up to ``longest`` tokens in the curve."""
+
+    def __call__(
+        self, model: Architecture, baseline: Architecture | None, args: Any, *, longest: int | None = None
+    ) -> Crossover:
+        """Compare them. Raises InputError for a model without a state."""
+        ...
 
 
 def compare(hybrid: Holdings, baseline: Holdings | None, *, longest: int | None = None) -> Crossover:

@@ -12,8 +12,9 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from hybridcalc.deployment import HEADROOM, WEIGHTS_NAME, Rest
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.checkpoints import name_to_load
-from hybridcalc.engines.engine import ENGINES, Answer, Engine
+from hybridcalc.engines.engine import Answer, Engine
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding
 

@@ -1,33 +1,18 @@
-"""What is an engine? All that any room asks of one (`Engine`), and where each is found (`ENGINES`).
+"""What is an engine? All that any room asks of one: its arguments, its flags, its start-up, its rules.
 
-    ENGINES["vllm"].plan(model, args, rest, workload)        for name, row in ENGINES.rows.items(): row.title
-
-An engine is one object, in engines/<name>/engine.py, loaded when it is first asked for; the rows say what can be said
-without it: its title, what starts it, and its modules in rooms that lie above (a grammar of its logs, its tensors).
-What an engine cannot do is None, and `offered` says so in the user's words. A new engine is added here with a row.
+Each is found in `hybridcalc.engines.ENGINES`. What an engine cannot do is None or has no module, and `offered` says so
+in the user's words. What ranks share and hold of weights is searched in ranks.py.
 """
 
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from importlib.util import find_spec
-from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
-from hybridcalc.errors import (
-    ConfigError,
-    HybridcalcError,
-    InputError,
-    NotModelled,
-    Refusal,
-    ShardingError,
-    printable,
-    quoted,
-)
-from hybridcalc.units import GIB
+from hybridcalc.engines import ENGINES, loaded, offered
+from hybridcalc.errors import InputError, Refusal
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.geometry import Architecture
@@ -35,17 +20,14 @@ if TYPE_CHECKING:
     from hybridcalc.architecture.tensors import Widths
     from hybridcalc.architecture.weights import Parameters
     from hybridcalc.deployment import Memory, MemoryPart, Rest, Workload
-    from hybridcalc.engines.crossover import Crossover, Stream
+    from hybridcalc.engines.crossover import Compare, Stream
     from hybridcalc.engines.decide import Decided
     from hybridcalc.engines.placement import Placement
     from hybridcalc.engines.weights import Weights
     from hybridcalc.findings import Finding, Rule
     from hybridcalc.hardware import Gpu
     from hybridcalc.shell.flags import Flag, FlagTable
-    from hybridcalc.shell.launch import Launch, Launchers
     from hybridcalc.steps import BudgetLine, Step, Suggestion
-
-Offered = TypeVar("Offered")
 
 
 class Answer(Protocol):
@@ -112,50 +94,8 @@ class Answer(Protocol):
         """The keys of ``plan --json``."""
 
 
-class Compare(Protocol):
-    """The crossovers of a model with itself and with a baseline, up to ``longest`` tokens in the curve."""
-
-    def __call__(
-        self, model: "Architecture", baseline: "Architecture | None", args: Any, *, longest: int | None = None
-    ) -> "Crossover":
-        """Compare them. Raises InputError for a model without a state."""
-        ...
-
-
-class Outcome(NamedTuple):
-    """What one combination comes to: units of the pool (slots, blocks), tokens, requests, and what binds."""
-
-    units: int
-    tokens: int
-    requests: int
-    binding: str
-
-
-class Sweeping(NamedTuple):
-    """How an engine is swept. ``solve`` says what arguments come to with so much memory and that workload (without a
-    length: as long as the engine lets them), given what ``prepare`` made for those that share it; either raises
-    HybridcalcError for what does not start.
-
-    ``cheap_fields`` are arguments that change only the arithmetic, not what is prepared for it; ``names`` are what the
-    engine calls its units and tokens, ``unit`` is the unit in words.
-    """
-
-    prepare: "Callable[[Architecture, Any], Any]"
-    solve: "Callable[[Any, Any, float, Workload], Outcome]"
-    cheap_fields: tuple[str, ...]
-    names: tuple[str, str]
-    unit: str
-
-
-_WEIGHED: "dict[tuple[Any, ...], Weights]" = {}
-MOST_WEIGHED = 512
-"""Answers kept: a sweep asks for the same weights at every point."""
-
-
 WEIGHTS_BUDGET = "weights_budget_gib"
 """Under this name a refusal of weights that do not fit carries what they would have to fit into."""
-RANKS_SHARED = (1, 2, 3, 4, 6, 8, 12, 16)
-RANKS_TRIED = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
 
 
 class Engine:
@@ -189,7 +129,7 @@ class Engine:
 
     def part(self, name: str) -> Any:
         """A module of the engine's folder."""
-        return _module(f"{type(self).__module__.rpartition('.')[0]}.{name}")
+        return loaded(f"{type(self).__module__.rpartition('.')[0]}.{name}")
 
     def offers(self, name: str) -> bool:
         """Whether the engine's folder has a module of that name."""
@@ -299,15 +239,10 @@ class Engine:
         return f"{card.cards} GPUs do not divide by {parts}: each rank stands alone; --tp {each} takes {each * parts}"
 
     def not_shared(self, model: "Architecture", args: Any, gpus: int, stopped: Exception) -> Refusal | None:
-        """What to say where ranks that nobody typed do not divide the model, and which numbers of GPUs do; None where
-        none are shared, or something else stopped the start.
-        """
-        stage, rule = self.indivisible
-        if not gpus or not (isinstance(stopped, ShardingError) or getattr(stopped, "rule", "") == rule):
-            return None
-        fitting = self._fitting_ranks(model, args, RANKS_SHARED)
-        reason = f"{gpus} GPUs do not share {model.name}"
-        return Refusal(reason, stage=stage, rule=rule, fix=f"{', '.join(fitting)} do" if fitting else "")
+        """What to say where ranks that nobody typed do not divide the model; None where it is nothing of them."""
+        from hybridcalc.engines.ranks import not_shared
+
+        return not_shared(self, model, args, gpus, stopped)
 
     def changed(self, args: Any, flags: str) -> Any:
         """The arguments with what the flags of a suggestion set; variables stand in front of them."""
@@ -334,7 +269,13 @@ class Engine:
         """The memory left for the caches. Raises MemoryUnknown with the figures that are missing, and Refusal."""
         asked = known
         if known.weights is None and known.weighed is None and self.offers("weights"):
-            known = known._replace(weighed=partial(self._weights_part, model, args))
+
+            def weighed() -> "MemoryPart | None":
+                from hybridcalc.engines.ranks import weights_part
+
+                return weights_part(self, model, args)
+
+            known = known._replace(weighed=weighed)
         try:
             rest = cast("Rest", self.part("memory").rest_of(model, args, known))
             return rest._replace(again=partial(self.memory, model, known=asked)) if rest.parts else rest
@@ -342,8 +283,10 @@ class Engine:
             budget = refusal.outputs.pop(WEIGHTS_BUDGET, None)
             if budget is None:
                 raise
-            fix = self._enough_ranks(model, args, budget) if known.weights is None else ""
-            fix = "; or ".join((fix or refusal.fix, *self._leaner(model, args)))
+            from hybridcalc.engines.ranks import enough_ranks, leaner
+
+            fix = enough_ranks(self, model, args, budget) if known.weights is None else ""
+            fix = "; or ".join((fix or refusal.fix, *leaner(model, args)))
             better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix)
             better.outputs = refusal.outputs
             raise better from None
@@ -351,113 +294,18 @@ class Engine:
     def weights_moved(
         self, known: "Memory", model: "Architecture", args: Any, first: "tuple[Architecture, Any]"
     ) -> "Memory":
-        """A memory whose weights were given for another model or other arguments (``first``): multiplied by what the
-        computed weights of both differ by. Raises InputError where nothing tells that, Refusal for ranks that do not
-        divide the model.
-        """
-        if known.weights is None or not self.offers("weights"):
-            return known
-        decided = self.part("weights").DECIDED_BY
-        if model == first[0] and (decided(args), args.env) == (decided(first[1]), first[1].env):
-            return known
-        from hybridcalc.deployment import COMPUTED, WEIGHTS_NAME, MemoryPart
+        """A memory whose weights were given for another model or other arguments (``first``), as they are here."""
+        from hybridcalc.engines.ranks import given_elsewhere
 
-        here, there = self._weights_part(model, args), self._weights_part(*first)
-        if here is None or there is None:
-            raise InputError(
-                "--weights is of the plan as given, and nothing tells what they are here", fix="plan this by itself"
-            )
-        if here.likely == there.likely:
-            return known
-        why = f"--weights x {here.likely:.2f} / {there.likely:.2f}, as computed here and for the plan as given"
-        moved = MemoryPart.of(WEIGHTS_NAME, known.weights * here.likely / there.likely, COMPUTED, why)
-        return known._replace(weights=None, weighed=lambda: moved)
-
-    def _leaner(self, model: "Architecture", args: Any) -> tuple[str, ...]:
-        """What is there to load instead of a checkpoint that is too large: nothing for one that is quantised."""
-        from hybridcalc.engines.checkpoints import checkpoint_of
-
-        stored = checkpoint_of(model, args.quantization)
-        return () if stored.quantization or stored.marked else ("a quantised checkpoint",)
-
-    def _weights_part(self, model: "Architecture", args: Any) -> "MemoryPart | None":
-        """Weights on a rank, computed; None where nothing is known of them. Raises Refusal for ranks that do not
-        divide the model.
-        """
-        from hybridcalc.deployment import COMPUTED, ESTIMATED, WEIGHTS_NAME, MemoryPart
-
-        try:
-            found = self.weights(model, args)
-        except (NotModelled, ConfigError):
-            return None
-        except ShardingError as error:
-            stage, rule = self.indivisible
-            raise Refusal(error.message, stage=stage, rule=rule, fix=error.fix) from None
-        how = COMPUTED if found.exact else ESTIMATED
-        low, likely, high = (size / GIB for size in (found.low, found.likely, found.high))
-        return MemoryPart(WEIGHTS_NAME, low, likely, high, how, found.uncertain or found.weights_from, found.findings)
-
-    def _enough_ranks(self, model: "Architecture", args: Any, budget_gib: float) -> str:
-        """The fewest ranks whose weights are below a budget, as a flag; empty where none of those tried has."""
-        for ranks in RANKS_TRIED:
-            if ranks <= self.server_ranks(args):
-                continue
-            try:
-                found = self._weigh(model, self.with_options(args, {"tp_size": ranks}))
-            except (ShardingError, Refusal, InputError):
-                continue
-            if found.likely < budget_gib * GIB:
-                return f"at least --tp {ranks}: {found.likely / GIB:.1f} GiB of weights a rank"
-        return ""
+        return given_elsewhere(self, model, args, known, first)
 
     def weights(self, model: "Architecture", args: Any) -> "Weights":
         """What the weights take on the heaviest rank. Raises ShardingError naming the ranks that do, NotModelled, and
         InputError.
         """
-        try:
-            return self._weigh(model, args)
-        except ShardingError as error:
-            error.fix = "; or ".join(filter(None, (self._ranks_that_do(model, args), error.fix)))
-            raise
+        from hybridcalc.engines.ranks import weights
 
-    def _ranks_that_do(self, model: "Architecture", args: Any) -> str:
-        """The tensor-parallel sizes that divide the model, with all other arguments as they are; empty for none."""
-        fitting = self._fitting_ranks(model, args, (1, *RANKS_TRIED))
-        return f"{', '.join(fitting)} do" if len(fitting) > 1 else f"only --tp {fitting[0]} does" if fitting else ""
-
-    def _fitting_ranks(self, model: "Architecture", args: Any, tried: Sequence[int]) -> list[str]:
-        """Those of the tensor-parallel sizes that divide states, heads and weights."""
-        fitting = []
-        for ranks in tried:
-            asked = self.with_options(args, {"tp_size": ranks})
-            with suppress(HybridcalcError):
-                with suppress(InputError):  # a model that is not planned has weights all the same
-                    self.prepare(model, asked)
-                self.check_ranks(model, asked)
-                with suppress(NotModelled, ConfigError):  # nothing is known of its weights
-                    self._weigh(model, asked)
-                fitting.append(str(ranks))
-        return fitting
-
-    def _weigh(self, model: "Architecture", args: Any) -> "Weights":
-        from hybridcalc.engines.weights import weigh
-
-        own = self.offered("weights", "weights")
-        key = (self.name, model, own.DECIDED_BY(args), tuple(sorted(args.env.items())))
-        found = _WEIGHED.get(key)
-        if found is None:
-            found = weigh(
-                model,
-                own.placement(model, args),
-                dtype=own.dtype_of(model, args),
-                quantization=args.quantization,
-                ranks=self.server_ranks(args),
-            )
-            if model.config is None:  # a preset: nothing on disk can change
-                if len(_WEIGHED) >= MOST_WEIGHED:
-                    _WEIGHED.clear()
-                _WEIGHED[key] = found
-        return found
+        return weights(self, model, args)
 
     def widths(
         self, model: "Architecture", args: Any, found: "Parameters", quantization: "Quantization | None"
@@ -576,11 +424,9 @@ class Engine:
         return frozenset(rule.id for rule in self.rules() if rule.check is None)
 
     @property
-    def sweeping(self) -> Sweeping | None:
-        """How it is swept; None where it is not."""
-        if not self.offers("sweep"):
-            return None
-        return cast(Sweeping, self.part("sweep").SWEEPING)
+    def sweeping(self) -> Any:
+        """How it is swept (sweep.Sweeping); None where it is not."""
+        return self.part("sweep").SWEEPING if self.offers("sweep") else None
 
     @property
     def crossover(self) -> "Compare | None":
@@ -595,170 +441,3 @@ def _undecided(refusal: Refusal, start: str) -> Refusal:
     open_one = Refusal(said, **about)
     open_one.outputs = refusal.outputs
     return open_one
-
-
-class Starter(NamedTuple):
-    """What starts an engine, in commands and in manifests.
-
-    ``programs``: first words of a command; an interpreter of any version and path counts as ``python``.
-    ``model_flags`` name the model, the engine's own name for it first. ``images``: a pattern of names of images whose
-    entrypoint it is, or into which its arguments go; ``own_images`` are its own, whose tags are its versions.
-    ``appended``: variables whose words images append to its arguments; ``configured``: patterns of images that make its
-    flags of variables, each with what those begin with; ``classes``: what a program constructs that serves with it.
-    ``controllers``: kinds and formats for which a controller starts it unnamed; ``parallelism``: the flags that KServe
-    makes of the fields of that name.
-    """
-
-    programs: tuple[tuple[str, ...], ...] = ()
-    model_flags: tuple[str, ...] = ("--model",)
-    images: str = r"(?!)"
-    own_images: tuple[str, ...] = ()
-    appended: tuple[str, ...] = ()
-    configured: tuple[tuple[str, str], ...] = ()
-    classes: frozenset[str] = frozenset()
-    controllers: frozenset[str] = frozenset()
-    parallelism: Mapping[str, str] = {}
-
-
-class Row(NamedTuple):
-    """What is known of an engine without loading it.
-
-    ``home``: the module whose ENGINE it is. ``starter``: what starts it. ``rooms``: its modules in rooms above the
-    engines, by the room's name.
-    """
-
-    title: str
-    home: str
-    starter: Starter = Starter()
-    rooms: Mapping[str, str] = {}
-
-
-def _module(name: str) -> ModuleType:
-    """A module, without the ways of an import where it is loaded already: every plan passes here."""
-    return sys.modules.get(name) or import_module(name)
-
-
-class Engines(Mapping[str, Engine]):
-    """The engines by name; one is loaded when it is first asked for. The first is what is meant where none is named."""
-
-    def __init__(self, rows: dict[str, Row]) -> None:
-        self.rows = rows
-        self._launchers: Launchers | None = None
-
-    def __getitem__(self, name: str) -> Engine:
-        engine: Engine = _module(self.rows[name].home).ENGINE
-        return engine
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.rows
-
-    @property
-    def usual(self) -> str:
-        """The engine that is meant where none is named."""
-        return next(iter(self.rows))
-
-    @property
-    def launchers(self) -> "Launchers":
-        """What starts each of them."""
-        if self._launchers is None or len(self._launchers.starters) != len(self.rows):
-            from hybridcalc.shell.launch import Launchers
-
-            starters = {name: row.starter for name, row in self.rows.items()}
-            self._launchers = Launchers(starters, lambda name: self[name].flags.names)
-        return self._launchers
-
-    def launch(self, line: str | Sequence[str]) -> "Launch":
-        """The one launch of a text that somebody pasted, or of an argument list. Raises InputError for none or more."""
-        from hybridcalc.shell.launch import Launch, words_of
-
-        started = self.launchers.find(words_of(line), {}) if not isinstance(line, str) else None
-        if isinstance(started, Launch):  # most: no shell has anything left to do
-            return started
-        from hybridcalc.shell.evaluate import read_launch
-
-        return read_launch(line, self.launchers)
-
-    def release(self, launch: "Launch") -> str | None:
-        """The release in the tag of the image that a launch runs in, where its rules are known."""
-        version = self.launchers.image_version(launch.image)
-        return version if version is not None and self[launch.engine].knows(version) else None
-
-    def assumed(self, launch: "Launch") -> str:
-        """That the newest release is assumed, where a launch runs in its engine's own image and the tag says none."""
-        tag = self.launchers.own_tag(launch.image)
-        if tag is None or self.release(launch) is not None:
-            return ""
-        newest = self[launch.engine].newest
-        return f"the image's tag {printable(tag[:40])} names no release known here: {newest} is assumed"
-
-    def named(self, text: str, *, flag: str = "--engine") -> str:
-        """The name of an engine as typed in any case. Raises InputError naming the flag."""
-        if text.lower() not in self.rows:
-            raise InputError(f"{flag} {quoted(text)} is not planned", fix=f"write {' or '.join(self.rows)}")
-        return text.lower()
-
-    def room(self, name: str, room: str, part: str = "") -> ModuleType | None:
-        """The module that an engine has in a room above the engines, or a part of it; None where it has none there."""
-        home = self.rows[name].rooms.get(room)
-        return None if home is None else import_module(f"{home}.{part}" if part else home)
-
-
-def offered(capability: Offered | None, what: str, title: str) -> Offered:
-    """A capability of an engine. Raises InputError where the engine lacks it."""
-    if capability is None:
-        raise InputError(f"{what} is not for {title}", fix="name another engine")
-    return capability
-
-
-ROOMS = ("bootlog", "diagnosis", "crosscheck", "reuse")
-
-
-def _in_all_rooms(name: str) -> Mapping[str, str]:
-    """The modules of an engine that every room here knows."""
-    return {room: f"hybridcalc.{room}.{name}" for room in ROOMS}
-
-
-ENGINES = Engines({
-    "sglang": Row(
-        "SGLang",
-        "hybridcalc.engines.sglang.engine",
-        Starter(
-            (("python", "-m", "sglang.launch_server"), ("sglang", "serve"), ("python", "-m", "dynamo.sglang")),
-            ("--model-path", "--model"),
-            images=r"(^|[/.-])sglang($|[:@/-])|sglang-runtime",
-            own_images=("lmsysorg/sglang",),
-            classes=frozenset({"Engine", "ServerArgs"}),
-            appended=("SGLANG_EXTRA_ARGS",),
-        ),
-        _in_all_rooms("sglang"),
-    ),
-    "vllm": Row(
-        "vLLM",
-        "hybridcalc.engines.vllm.engine",
-        Starter(
-            (
-                ("vllm", "serve"), ("python", "-m", "vllm.entrypoints.openai.api_server"),
-                ("python", "-m", "dynamo.vllm"),
-            ),
-            ("--model",),
-            images=r"vllm-openai|vllm-runtime|(^|/)vllm(-[a-z-]+)?($|[:@/])|lmcache/vllm|llm-d(-cuda)?($|[:@])",
-            own_images=("vllm/vllm-openai",),
-            classes=frozenset({"LLM", "EngineArgs", "AsyncEngineArgs"}),
-            appended=("VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS", "NIM_PASSTHROUGH_ARGS"),
-            configured=((r"(^|/)nim/", "NIM_"), (r"worker-(v[0-9]+-)?vllm|vllm-worker", "")),
-            controllers=frozenset({"LLMInferenceService", "Workspace", "vllmServe", "huggingface"}),
-            parallelism={
-                "tensor": "--tensor-parallel-size", "data": "--data-parallel-size",
-                "pipeline": "--pipeline-parallel-size",
-            },
-        ),
-        _in_all_rooms("vllm"),
-    ),
-})  # fmt: skip
-"""Every engine. The first is meant where none is named."""

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.engine import Engine, Outcome, Sweeping, offered
+from hybridcalc.engines import offered
+from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, IllegalCombination, InputError, Refusal, quoted
 from hybridcalc.shell.flags import LIKENESS, Flag, FlagTable
 from hybridcalc.units import parse_gib, parse_tokens
@@ -30,6 +31,31 @@ LARGEST_VALUE = Decimal(10**18)
 
 MOST_PREPARED = 1024
 """Preparations kept at once."""
+
+
+class Outcome(NamedTuple):
+    """What one combination comes to: units of the pool (slots, blocks), tokens, requests, and what binds."""
+
+    units: int
+    tokens: int
+    requests: int
+    binding: str
+
+
+class Sweeping(NamedTuple):
+    """How an engine is swept. ``solve`` says what arguments come to with so much memory and that workload (without a
+    length: as long as the engine lets them), given what ``prepare`` made for those that share it; either raises
+    HybridcalcError for what does not start.
+
+    ``cheap_fields`` are arguments that change only the arithmetic, not what is prepared for it; ``names`` are what the
+    engine calls its units and tokens, ``unit`` is the unit in words.
+    """
+
+    prepare: Callable[[Architecture, Any], Any]
+    solve: Callable[[Any, Any, float, Workload], Outcome]
+    cheap_fields: tuple[str, ...]
+    names: tuple[str, str]
+    unit: str
 
 
 class Axis(NamedTuple):
@@ -138,7 +164,8 @@ def sweep(
     A combination that makes no sense is a refused point; InputError is raised when none makes any, and for an engine
     that is not swept.
     """
-    how, table, memory_name = offered(engine.sweeping, "--sweep", engine.title), engine.flags, engine.memory_option
+    how: Sweeping = offered(engine.sweeping, "--sweep", engine.title)
+    table, memory_name = engine.flags, engine.memory_option
     solve = Solver(model, how)
     cheap = {axis.name for axis in axes if field_of(axis.name, table) in how.cheap_fields}
     switches = {axis.name: flag for axis in axes if (flag := _flag(axis.name, table)) and flag.kind in SWITCHES}

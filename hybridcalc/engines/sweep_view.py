@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from hybridcalc.deployment import Workload
+from hybridcalc.engines import offered
 from hybridcalc.engines.charts import Axis, Chart, Series
-from hybridcalc.engines.engine import Engine, offered
+from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sweep import Axis as Swept
 from hybridcalc.engines.sweep import Point
 from hybridcalc.errors import InputError
@@ -50,7 +51,7 @@ def sweep_view(
         notes.append("memory is an estimate: these are of the likely one, and a plan of one of them says the range")
     if len(shown) < len(points):
         notes.append(f"{len(points):,} points: only those are shown; --csv or --json print all of them")
-    unit = offered(engine.sweeping, "--sweep", engine.title).unit
+    unit: str = offered(engine.sweeping, "--sweep", engine.title).unit
     header = (*(axis.name for axis in axes), unit, "KV tokens", "requests  ", "binds")
     counted = f"{len(points):,} combination{'s' if len(points) != 1 else ''}"
     return View(

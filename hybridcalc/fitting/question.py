@@ -8,7 +8,8 @@ from typing import NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model, shipped_checkpoints
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.engine import ENGINES, Engine
+from hybridcalc.engines import ENGINES
+from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.shapes import ACCURACY, REUSE
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.hardware import MOST_GPUS, Gpu, find_gpu, gpu_id, shipped_gpus

@@ -7,7 +7,7 @@ Compose replaces ``${VAR}`` from ``.env`` and the caller's environment; of that,
 
 from collections.abc import Callable, Iterator
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.containers import COMPOSE, launches, resolved_word, resolved_words
 from hybridcalc.manifests.environment import declared, env_file
 from hybridcalc.manifests.records import Deployment, Hardware

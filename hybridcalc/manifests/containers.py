@@ -9,7 +9,7 @@ Arguments alone go to the entrypoint of the image, which is an engine where the 
 import re
 from collections.abc import Mapping, Sequence
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.fields import names_of, split_words
 from hybridcalc.manifests.scripts import launches_of_words
 from hybridcalc.manifests.yamltree import Node, Scalar

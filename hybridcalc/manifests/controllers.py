@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from hybridcalc.architecture.presets import find_preset
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.environment import declared
 from hybridcalc.manifests.fields import (
     engine_of_fields,

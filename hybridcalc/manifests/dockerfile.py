@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.containers import launches
 from hybridcalc.manifests.environment import env_file
 from hybridcalc.manifests.fields import split_words

@@ -10,7 +10,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hybridcalc.engines.engine import ENGINES, Engine
+from hybridcalc.engines import ENGINES
+from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.hardware import shipped_gpus
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence
 from hybridcalc.shell.bounds import spend

@@ -13,7 +13,8 @@ from functools import cache, lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybridcalc.engines.engine import ENGINES, Engine
+from hybridcalc.engines import ENGINES
+from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.files import file_bytes, files_under, head_of, reason
 from hybridcalc.manifests.records import Deployment, Passed, Trouble

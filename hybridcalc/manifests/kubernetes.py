@@ -9,7 +9,7 @@ labels that select nodes. Left out: what an operator adds at run time.
 import re
 from collections.abc import Iterator, Mapping
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.containers import KUBERNETES, launches, resolved_word, resolved_words
 from hybridcalc.manifests.controllers import (
     additional,

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from hybridcalc.deployment import Workload, parse_lengths
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.environment import declared
 from hybridcalc.manifests.fields import field_words, plain

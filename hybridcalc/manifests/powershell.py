@@ -13,7 +13,7 @@ small letters, and are not handed on. Left out: functions, what expressions come
 import re
 from collections.abc import Iterator
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.windows import Script
 from hybridcalc.shell.source import Text

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.scripts import launches_of_words, run_script

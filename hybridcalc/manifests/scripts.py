@@ -5,7 +5,7 @@ the GPUs that a batch script asks for.
 import re
 from collections.abc import Mapping, Sequence
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.hardware import names_gpu
 from hybridcalc.manifests.records import Hardware
 from hybridcalc.shell.bounds import allowance

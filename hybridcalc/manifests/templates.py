@@ -9,7 +9,7 @@ so do the ``defaults`` of the same file; without either it is not known.
 import re
 from collections.abc import Iterator, Mapping
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.source import ELISIONS, TEMPLATE, FromOutside, Setting, Word

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.source import TEMPLATE, Source, Text, Word, unrendered
 

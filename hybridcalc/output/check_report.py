@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from hybridcalc.checks.run import Report
 from hybridcalc.checks.settings import Settings
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError, printable
 
 FORMATS = ("text", "json", "sarif", "junit", "github", "markdown")

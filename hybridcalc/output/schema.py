@@ -7,7 +7,7 @@ may repeat at its top level: `Promised`), and what their logs tell (`Derived`).
 from collections.abc import Iterator
 from typing import Any
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.output.document import SCHEMA_VERSION
 from hybridcalc.resources import package_file
 

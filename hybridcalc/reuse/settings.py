@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.engine import ENGINES, offered
+from hybridcalc.engines import ENGINES, offered
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.policy import DEFAULT_CHUNK, NO_CAP, PREFILL_CHUNK, TRACK_INTERVAL, Policy

@@ -7,7 +7,7 @@ import pytest
 import hybridcalc
 from hybridcalc.architecture.presets import load_model, model_names, shipped_checkpoints
 from hybridcalc.architecture.quantization import check_quantization
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import HybridcalcError, InputError, ShardingError
 from hybridcalc.units import GIB
 

@@ -9,7 +9,7 @@ import pytest
 
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import Memory, Workload
-from hybridcalc.engines.engine import ENGINES, offered
+from hybridcalc.engines import ENGINES, offered
 from hybridcalc.errors import InputError, MemoryUnknown
 from hybridcalc.hardware import find_gpu
 from hybridcalc.units import GIB
@@ -17,7 +17,7 @@ from hybridcalc.units import GIB
 
 def test_listing_engines_loads_none_and_one_loads_no_other() -> None:
     code = (
-        "import sys; from hybridcalc.engines.engine import ENGINES; [row.title for row in ENGINES.rows.values()];"
+        "import sys; from hybridcalc.engines import ENGINES; [row.title for row in ENGINES.rows.values()];"
         "assert not [m for m in sys.modules if m.startswith(('hybridcalc.engines.sglang', 'hybridcalc.engines.vllm'))];"
         "ENGINES['vllm'].read(['--max-num-seqs', '8'], {}); ENGINES['vllm'].rules(); ENGINES['vllm'].sweeping;"
         "assert not [m for m in sys.modules if m.startswith('hybridcalc.engines.sglang')]"

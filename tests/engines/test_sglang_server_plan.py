@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.document import refusal_document
-from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.server_plan import Plan
 from hybridcalc.errors import HybridcalcError, InputError, Refusal

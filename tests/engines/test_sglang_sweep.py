@@ -12,7 +12,7 @@ import pytest
 
 from hybridcalc import load_model, sglang
 from hybridcalc.deployment import GIVEN, MemoryPart, Rest, Workload, exact_rest
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sglang import memory
 from hybridcalc.engines.sglang.command import TABLE, from_words
 from hybridcalc.engines.sweep import Axis, Point, count_points, mark_front, parse_axis, sweep

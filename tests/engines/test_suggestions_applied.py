@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hybridcalc import load_model
 from hybridcalc.deployment import Memory, Workload
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.hardware import find_gpu
 

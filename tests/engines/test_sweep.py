@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from hybridcalc import load_model
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload, exact_rest
-from hybridcalc.engines.engine import Engine, Outcome, Sweeping
+from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sglang.command import TABLE as SGLANG
 from hybridcalc.engines.sweep import (
     MOST_POINTS,
     OPTIONS,
     Axis,
+    Outcome,
     Point,
+    Sweeping,
     count_points,
     field_of,
     mark_front,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hybridcalc import load_model, vllm
 from hybridcalc.architecture.presets import model_names
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.document import refusal_document
-from hybridcalc.engines.engine import ENGINES
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES
 from hybridcalc.errors import HybridcalcError, InputError, Refusal

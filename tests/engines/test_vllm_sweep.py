@@ -10,7 +10,7 @@ import pytest
 from hybridcalc import load_model, vllm
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import GIVEN, MemoryPart, Rest, Workload, exact_rest
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sweep import MOST_PREPARED, Axis, Point, Solver, count_points, mark_front, parse_axis, sweep
 from hybridcalc.engines.vllm import memory
 from hybridcalc.engines.vllm import sweep as vllm_sweep

@@ -15,7 +15,7 @@ import hybridcalc
 from hybridcalc import Architecture, load_model
 from hybridcalc.architecture.geometry import Config
 from hybridcalc.architecture.presets import shipped_config
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.placement import stages_of
 from hybridcalc.engines.weights import Weights, held_by, lines_of
 from hybridcalc.errors import InputError, ShardingError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hybridcalc.architecture.presets import load_model
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import AmbiguousFlag, HybridcalcError, InputError, MisspeltFlag, NotModelled, Refusal, Write
 from hybridcalc.findings import Finding
 

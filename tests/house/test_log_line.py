@@ -16,7 +16,7 @@ from hybridcalc.bootlog.forms import Form
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.diagnosis.boot import diagnose_log
 from hybridcalc.diagnosis.question import Question
-from hybridcalc.engines.engine import ENGINES, Row
+from hybridcalc.engines import ENGINES, Row
 
 
 def test_a_line_is_one_form(monkeypatch: pytest.MonkeyPatch) -> None:

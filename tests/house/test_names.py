@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 
 PACKAGE = Path(__file__).resolve().parent.parent.parent / "hybridcalc"
 NAMES = (*ENGINES, "llamacpp", "llama.cpp")

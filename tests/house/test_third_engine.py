@@ -13,7 +13,7 @@ import pytest
 import hybridcalc
 from hybridcalc.checks.rules import all_rules
 from hybridcalc.cli.app import execute
-from hybridcalc.engines.engine import ENGINES, Row, Starter
+from hybridcalc.engines import ENGINES, Row, Starter
 
 HERE = Path(__file__).parent
 ROW = Row("Toy", "toy.engine", Starter((("toy", "serve"),)), {"bootlog": "toy.grammar"})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.parse import LONGEST_SCRIPT, split_command

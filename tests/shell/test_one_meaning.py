@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.find import read_file
 from hybridcalc.shell.launch import Launch

@@ -17,7 +17,7 @@ from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Printed
 from hybridcalc.diagnosis.answer import Candidate
 from hybridcalc.diagnosis.question import models_with_states, same_class
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.releases import LINES, RELEASES

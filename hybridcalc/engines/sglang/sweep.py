@@ -3,11 +3,11 @@ share all that does not depend on them.
 """
 
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.engine import Outcome, Sweeping
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.planner import CHEAP_FIELDS, Prepared, prepare, start
 from hybridcalc.engines.sglang.settings import binding_limit, settle
 from hybridcalc.engines.sglang.strategy import with_defaults
+from hybridcalc.engines.sweep import Outcome, Sweeping
 
 
 def _solve(shared: Prepared, args: ServerArgs, gib: float, work: Workload) -> Outcome:

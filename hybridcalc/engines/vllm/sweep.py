@@ -3,7 +3,7 @@ groups.
 """
 
 from hybridcalc.deployment import Workload
-from hybridcalc.engines.engine import Outcome, Sweeping
+from hybridcalc.engines.sweep import Outcome, Sweeping
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.figures import running
 from hybridcalc.engines.vllm.planner import Prepared, prepare, size

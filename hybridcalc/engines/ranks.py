@@ -1,0 +1,183 @@
+"""Which numbers of ranks divide a model, what its weights take on one of them, and from which on do they fit?
+
+A search over the usual sizes of tensor parallelism, each asked as a start-up would: states, heads and weights. It names
+what to write where the ranks of a launch do not do.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.deployment import COMPUTED, ESTIMATED, WEIGHTS_NAME, Memory, MemoryPart
+from hybridcalc.errors import ConfigError, HybridcalcError, InputError, NotModelled, Refusal, ShardingError
+from hybridcalc.units import GIB
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.weights import Weights
+
+RANKS_SHARED = (1, 2, 3, 4, 6, 8, 12, 16)
+RANKS_TRIED = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128)
+_WEIGHED: "dict[tuple[Any, ...], Weights]" = {}
+MOST_WEIGHED = 512
+"""Answers kept: a sweep asks for the same weights at every point."""
+
+
+class Asked(Protocol):
+    """What is asked of an engine here (engine.py, which knows this module)."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def indivisible(self) -> tuple[str, str]:
+        """Stage and rule of a start-up whose ranks do not divide the model."""
+
+    def part(self, name: str) -> Any:
+        """A module of its folder."""
+
+    def offers(self, name: str) -> bool:
+        """Whether there is one of that name."""
+
+    def offered(self, name: str, what: str) -> Any:
+        """One that not every engine has."""
+
+    def with_options(self, args: Any, given: Mapping[str, Any]) -> Any:
+        """The arguments with options of a command."""
+
+    def prepare(self, model: Architecture, args: Any) -> Any:
+        """What start-up settles before memory counts."""
+
+    def check_ranks(self, model: Architecture, args: Any) -> None:
+        """Raise Refusal for ranks that cannot share a model's heads."""
+
+    def server_ranks(self, args: Any) -> int:
+        """GPUs that share one copy of the weights."""
+
+
+def weights(engine: Asked, model: Architecture, args: Any) -> "Weights":
+    """What the weights take on the heaviest rank. Raises ShardingError naming the ranks that do, NotModelled, and
+    InputError.
+    """
+    try:
+        return _weigh(engine, model, args)
+    except ShardingError as error:
+        error.fix = "; or ".join(filter(None, (_ranks_that_do(engine, model, args), error.fix)))
+        raise
+
+
+def weights_part(engine: Asked, model: Architecture, args: Any) -> MemoryPart | None:
+    """Weights on a rank, computed; None where nothing is known of them. Raises Refusal for ranks that do not
+    divide the model.
+    """
+    try:
+        found = weights(engine, model, args)
+    except (NotModelled, ConfigError):
+        return None
+    except ShardingError as error:
+        stage, rule = engine.indivisible
+        raise Refusal(error.message, stage=stage, rule=rule, fix=error.fix) from None
+    how = COMPUTED if found.exact else ESTIMATED
+    low, likely, high = (size / GIB for size in (found.low, found.likely, found.high))
+    return MemoryPart(WEIGHTS_NAME, low, likely, high, how, found.uncertain or found.weights_from, found.findings)
+
+
+def enough_ranks(engine: Asked, model: Architecture, args: Any, budget_gib: float) -> str:
+    """The fewest ranks whose weights are below a budget, as a flag; empty where none of those tried has."""
+    for ranks in RANKS_TRIED:
+        if ranks <= engine.server_ranks(args):
+            continue
+        try:
+            found = _weigh(engine, model, engine.with_options(args, {"tp_size": ranks}))
+        except (ShardingError, Refusal, InputError):
+            continue
+        if found.likely < budget_gib * GIB:
+            return f"at least --tp {ranks}: {found.likely / GIB:.1f} GiB of weights a rank"
+    return ""
+
+
+def leaner(model: Architecture, args: Any) -> tuple[str, ...]:
+    """What is there to load instead of a checkpoint that is too large: nothing for one that is quantised."""
+    from hybridcalc.engines.checkpoints import checkpoint_of
+
+    stored = checkpoint_of(model, args.quantization)
+    return () if stored.quantization or stored.marked else ("a quantised checkpoint",)
+
+
+def _ranks_that_do(engine: Asked, model: Architecture, args: Any) -> str:
+    """The tensor-parallel sizes that divide the model, with all other arguments as they are; empty for none."""
+    fitting = fitting_ranks(engine, model, args, (1, *RANKS_TRIED))
+    return f"{', '.join(fitting)} do" if len(fitting) > 1 else f"only --tp {fitting[0]} does" if fitting else ""
+
+
+def fitting_ranks(engine: Asked, model: Architecture, args: Any, tried: Sequence[int]) -> list[str]:
+    """Those of the tensor-parallel sizes that divide states, heads and weights."""
+    fitting = []
+    for ranks in tried:
+        asked = engine.with_options(args, {"tp_size": ranks})
+        with suppress(HybridcalcError):
+            with suppress(InputError):  # a model that is not planned has weights all the same
+                engine.prepare(model, asked)
+            engine.check_ranks(model, asked)
+            with suppress(NotModelled, ConfigError):  # nothing is known of its weights
+                _weigh(engine, model, asked)
+            fitting.append(str(ranks))
+    return fitting
+
+
+def _weigh(engine: Asked, model: Architecture, args: Any) -> "Weights":
+    from hybridcalc.engines.weights import weigh
+
+    own = engine.offered("weights", "weights")
+    key = (engine.name, model, own.DECIDED_BY(args), tuple(sorted(args.env.items())))
+    found = _WEIGHED.get(key)
+    if found is None:
+        found = weigh(
+            model,
+            own.placement(model, args),
+            dtype=own.dtype_of(model, args),
+            quantization=args.quantization,
+            ranks=engine.server_ranks(args),
+        )
+        if model.config is None:  # a preset: nothing on disk can change
+            if len(_WEIGHED) >= MOST_WEIGHED:
+                _WEIGHED.clear()
+            _WEIGHED[key] = found
+    return found
+
+
+def given_elsewhere(
+    engine: Asked, model: Architecture, args: Any, known: Memory, first: tuple[Architecture, Any]
+) -> Memory:
+    """A memory whose weights were given for another model or other arguments (``first``): multiplied by what the
+    computed weights of both differ by. Raises InputError where nothing tells that, Refusal for ranks that do not
+    divide the model.
+    """
+    if known.weights is None or not engine.offers("weights"):
+        return known
+    decided = engine.part("weights").DECIDED_BY
+    if model == first[0] and (decided(args), args.env) == (decided(first[1]), first[1].env):
+        return known
+    here, there = weights_part(engine, model, args), weights_part(engine, *first)
+    if here is None or there is None:
+        raise InputError(
+            "--weights is of the plan as given, and nothing tells what they are here", fix="plan this by itself"
+        )
+    if here.likely == there.likely:
+        return known
+    why = f"--weights x {here.likely:.2f} / {there.likely:.2f}, as computed here and for the plan as given"
+    moved = MemoryPart.of(WEIGHTS_NAME, known.weights * here.likely / there.likely, COMPUTED, why)
+    return known._replace(weights=None, weighed=lambda: moved)
+
+
+def not_shared(engine: Asked, model: Architecture, args: Any, gpus: int, stopped: Exception) -> Refusal | None:
+    """What to say where ranks that nobody typed do not divide the model, and which numbers of GPUs do; None where
+    none are shared, or something else stopped the start.
+    """
+    stage, rule = engine.indivisible
+    if not gpus or not (isinstance(stopped, ShardingError) or getattr(stopped, "rule", "") == rule):
+        return None
+    fitting = fitting_ranks(engine, model, args, RANKS_SHARED)
+    reason = f"{gpus} GPUs do not share {model.name}"
+    return Refusal(reason, stage=stage, rule=rule, fix=f"{', '.join(fitting)} do" if fitting else "")
