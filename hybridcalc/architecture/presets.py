@@ -27,7 +27,9 @@ LONGEST_SHOWN = 120
 LONGEST_COMMIT = 64
 """Bytes of a commit in the Hugging Face cache: 40 hex digits and a line end."""
 
-_QUANTISED = r"-(fp8|nvfp4|mxfp[48]|bf16|w4a16|w8a8|int[48]|[48]bit|awq|gptq|gguf|autoround|dynamic|block|quantized)$"
+_QUANTISED = (
+    r"-(fp8|nvfp4|mxfp[48]|bf16|w4a16|w8a8|int[48]|[48]bit|awq|gptq|gguf|bnb|autoround|dynamic|block|quantized)$"
+)
 _TRAINED = r"-(instruct|base|chat|it|thinking|reasoning|preview|hf|vl|japanese|[0-9]{4}|[0-9]{2}-[0-9]{4}|20[0-9]{6})$"
 """How names of quantised releases end, and those of another training; compiled for a name that is none of a preset."""
 
@@ -283,7 +285,7 @@ def _parsed(data: bytes, where: str) -> dict[str, Any]:
     """A config file as plain data. Raises InputError for what is none."""
     text = _decoded(data, where)
     try:
-        config = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=partial(_object, where))
+        config = json.loads(text, parse_constant=_constant, object_pairs_hook=partial(_object, where))
     except json.JSONDecodeError as error:
         raise InputError(f"{where}: not readable as JSON, line {error.lineno}: {error.msg.lower()}") from None
     except RecursionError:
@@ -305,8 +307,10 @@ def _object(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _refuse_constant(constant: str) -> float:
-    raise ValueError(f"{constant} is not a number of a config")
+def _constant(constant: str) -> None:
+    """A number without an end, as released configs state the limit of a time step: no bound at all."""
+    if constant == "NaN":
+        raise ValueError(f"{constant} is not a number of a config")
 
 
 def _in_hub_cache(name: str) -> Path | None:

@@ -304,7 +304,10 @@ def weigh(
     stored = checkpoint_of(model, quantization)
     try:
         found = parameters(model)
-    except (NotModelled, ConfigError):
+    except (NotModelled, ConfigError) as error:
+        if stored.parameters is None and stored.bytes is None:
+            error.fix = "give --weights SIZE, or a folder with its safetensors"
+            raise
         return _from_published(model, stored, ranks)
     if stored.marked:
         return _by_name(model, stored, found, placement, dtype)
@@ -399,12 +402,6 @@ def _by_name(
 def _from_published(model: Architecture, stored: Stored, ranks: int) -> Weights:
     """An interval around a published count: shared evenly, or a tenth of it on every rank."""
     count = stored.parameters
-    if count is None and stored.bytes is None:
-        raise NotModelled(
-            f"{model.name}: neither a closed form nor a published size of its weights is known",
-            lacking=f"weights of {model.architecture}",
-            fix="give --weights SIZE, or a folder with its safetensors",
-        )
     total = stored.bytes or (count or 0) * DTYPE_BYTES[model.model_dtype]
     even = total // ranks
     high = min(total, even + total // 10) if ranks > 1 else even + even // 100

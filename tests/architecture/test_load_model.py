@@ -261,3 +261,13 @@ def test_a_config_error_names_the_file(folder: Path) -> None:
         ConfigError, match=r"^bad\.json: Qwen3NextForCausalLM config, not understood: num_hidden_layers"
     ):
         load_model("bad.json")
+
+
+def test_a_bound_of_infinity_is_none(folder: Path) -> None:
+    """Released configs of Mamba-2 state a time step's limit as [0.0, Infinity]; it reaches no figure."""
+    endless = folder / "endless.json"
+    endless.write_text(json.dumps({**CONFIG, "time_step_limit": [0.0, float("inf")]}), encoding="utf-8")
+    assert load_model(str(endless)).layers == load_model("model").layers
+    endless.write_text(json.dumps({**CONFIG, "num_hidden_layers": float("inf")}), encoding="utf-8")
+    with pytest.raises(ConfigError, match="missing num_hidden_layers"):
+        load_model(str(endless))
