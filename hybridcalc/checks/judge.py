@@ -305,7 +305,7 @@ def _gpu_count(
         finding = Finding(
             "HC070",
             "error",
-            f"{ranks} ranks, and {of} to run them on",
+            f"{ranks} ranks, and {of} to run them on" if ranks > 1 else f"1 rank, and {of} to run it on",
             f"ask for {gpus_in_words(-(-ranks // nodes))} a node, or run fewer ranks",
         )
         return [place_finding(finding, deployment, words.given)]

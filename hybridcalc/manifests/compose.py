@@ -46,7 +46,7 @@ def _service(
     entrypoint = resolved_words(service.get("entrypoint"), COMPOSE, known)
     command = resolved_words(service.get("command"), COMPOSE, known, entrypoint)
     image = resolved_words(service.scalar("image"), COMPOSE, known)
-    hardware = _hardware(service)
+    hardware = _hardware(service, known)
     mounts = [mount for item in service.items("volumes") for mount in _mount(item, known)]
     for launch in launches(entrypoint, command, env, outside, image=str(image[0]) if image else ""):
         model = launch.model or ENGINES.launchers.model_of(launch.words, mounts)
@@ -79,12 +79,16 @@ def _mount(item: Node, known: Variables) -> Iterator[tuple[str, Word]]:
         yield from mounted(word, word)
 
 
-def _hardware(service: Fields) -> Hardware:
+def _hardware(service: Fields, known: Variables) -> Hardware:
+    """The GPUs that a service reserves; one text may name several: ``"${GPUS:-0,1}"``."""
     for device in service.items("deploy", "resources", "reservations", "devices"):
         if isinstance(device, Fields) and any(
             isinstance(c, Scalar) and c.value == "gpu" for c in device.items("capabilities")
         ):
-            ids, count = device.items("device_ids"), device.string("count")
-            number = len(ids) if ids else int(count) if count.isdecimal() and len(count) < 5 else None
+            ids = [word for item in device.items("device_ids") for word in resolved_words(item, COMPOSE, known)]
+            count = next(iter(resolved_words(device.get("count"), COMPOSE, known)), "")
+            number = int(count) if count.isdecimal() and len(count) < 5 else None
+            if ids:
+                number = None if any(word.why for word in ids) else sum(len(word.split(",")) for word in ids)
             return Hardware(None, number, device.source.place(device.begin))
     return Hardware()

@@ -150,6 +150,8 @@ def _arguments_alone(words: list[Word], env: Mapping[str, Setting], image: str) 
     """The launch that arguments make of an image whose entrypoint is an engine."""
     if len(words) == 1 and not words[0].why and words[0].chars is not None and words[0].startswith("--"):
         words = split_words(words[0].chars) if " " in words[0] else words
+    if words and words[0] == "serve":  # the rest of the program that is the entrypoint
+        words = words[1:]
     names = {word.partition("=")[0] for word in words if word.startswith("-")}
     launchers = ENGINES.launchers
     engine = (launchers.image_engine(image) or launchers.engine_of_flags(names)) if names else None

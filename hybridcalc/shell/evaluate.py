@@ -27,7 +27,7 @@ from hybridcalc.shell.launch import (
     takes_script,
     words_of,
 )
-from hybridcalc.shell.parse import LONGEST_SCRIPT, Token, placed, substitutions
+from hybridcalc.shell.parse import LONGEST_SCRIPT, Token, as_script, placed, substitutions
 from hybridcalc.shell.scopes import APART, Block, Scopes
 from hybridcalc.shell.source import Setting, Source, Text, Word, is_unresolved
 from hybridcalc.shell.variables import FROM_CALLER, REFERENCE, Outside, Variables
@@ -433,7 +433,7 @@ class Shell:
         for token in words:
             inner = token.kind == "live" and bool(expanded)
             inner = inner and (takes_script(expanded) or self.launchers.is_command_line(token.text))
-            expanded += [placed(self.text, token)] if inner else self.variables.expand(token)
+            expanded += [as_script(placed(self.text, token))] if inner else self.variables.expand(token)
         self.command(expanded)
 
     def _read_inside(self, script: Text, arguments: Sequence[Word] = (), where: Inner | None = None) -> None:

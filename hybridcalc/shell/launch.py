@@ -356,6 +356,8 @@ class Launchers:
             if started is not None:
                 return started._replace(image=str(image), model=self.model_of(started.words, mounts), gpus=gpus)
         engine = self.image_engine(image)
+        if engine is not None and rest and rest[0] == "serve":
+            return Launch(engine, tuple(rest[1:]), env, image.place, image=str(image), gpus=gpus)
         if engine is not None and rest and (rest[0].startswith("-") or self._serves(image, rest)):
             model = self.model_of(rest, mounts)
             return Launch(engine, tuple(rest), env, image.place, image=str(image), model=model, gpus=gpus)

@@ -23,6 +23,7 @@ _QUOTED_RUN = re.compile(r"[^\"\\$`]+")
 _CONTINUED = re.compile(r"\\[ \t]*(?:\n|\Z)")
 _OPERATOR = re.compile(r"[0-9]{0,3}(?:>>|>&|>\||<<<|<<|<&|<>|[<>])|&>>?|&&|\|\||\|&|;;|[|&;()\n]")
 _VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?!$-])")
+_QUOTED_REFERENCE = re.compile(r"'(\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*[^{}'\n]*\}))'")
 _OLD_ARITHMETIC = re.compile(r"\$\[[^\]\n]*\]")
 """``$[1 + 2]``, as ``$((1 + 2))``."""
 _NESTING = re.compile(r"\\[\s\S]?|\$'(?:[^'\\]|\\[\s\S])*'|['\"]|\$?\(|\)|(?<![^\s;&|(])#[^\n]*")
@@ -86,6 +87,16 @@ def tokens(text: str) -> list[Token]:
             found.append(_word(text, at))
             at, after_word = found[-1].end, True
     return found
+
+
+def as_script(word: Word) -> Word:
+    """A word in double quotes that is a script: what it holds in single quotes is expanded before the script is read,
+    so ``'$NAME'`` there is not the text that it would be in a file.
+    """
+    if word.chars is None or "'$" not in word:
+        return word
+    text = word.chars.replaced(_QUOTED_REFERENCE, lambda match: f'"{match[1]}"')
+    return Word(text.text, word.source, word.begin, word.end, text, written=word.written)
 
 
 def placed(text: Text, token: Token) -> Word:

@@ -198,3 +198,33 @@ def test_an_image_built_on_an_engines_own_serves_a_positional_model(tmp_path: Pa
     path.write_text("IMAGE=lmcache/vllm-openai:2025-05-27-v1\ndocker run --gpus all $IMAGE org/model --port 8200\n")
     (found,) = read(path).deployments
     assert found.engine == "vllm" and "org/model" in [str(word) for word in found.words]
+
+
+def test_a_script_in_double_quotes_has_what_stands_in_its_single_quotes_expanded(tmp_path: Path) -> None:
+    """The outer shell puts the value between the inner quotes: here nobody knows it, and it is no text of its own."""
+    path = tmp_path / "a.sh"
+    path.write_text("S=$(ask)\nN=4\nbash -c \"vllm serve org/model --max-num-seqs '${S}' --max-model-len '$N'\"\n")
+    (found,) = read(path).deployments
+    _, _, unknown, _, known = found.words
+    assert unknown.why and (str(known), known.why) == ("4", "")
+
+
+@pytest.mark.parametrize(
+    "start", ["command: [serve, org/model, --max-num-seqs, '4']", "command: serve org/model -tp 2"]
+)
+def test_an_entrypoint_of_an_engine_takes_serve(tmp_path: Path, start: str) -> None:
+    path = tmp_path / "compose.yaml"
+    path.write_text(f"services:\n  a:\n    image: somebody/vllm-openai:v1\n    {start}\n")
+    (found,) = read(path).deployments
+    assert found.engine == "vllm" and str(found.words[0]) == "org/model"
+
+
+def test_one_device_id_may_name_several_gpus(tmp_path: Path) -> None:
+    path = tmp_path / "compose.yaml"
+    device = '{driver: nvidia, device_ids: ["${GPUS:-0,1}"], capabilities: [gpu]}'
+    path.write_text(
+        "services:\n  a:\n    image: vllm/vllm-openai:v0.20.0\n    command: --model org/model -tp 2\n"
+        f"    deploy: {{resources: {{reservations: {{devices: [{device}]}}}}}}\n"
+    )
+    (found,) = read(path).deployments
+    assert found.hardware.gpus == 2
