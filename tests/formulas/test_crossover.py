@@ -143,3 +143,50 @@ def test_curve_lengths_rise_from_one_to_the_longest_and_hold_each_mark(
     lengths = curve_lengths(marks, longest)
     assert (lengths[0], lengths[-1], lengths) == (1, longest, sorted(set(lengths)))
     assert {int(mark) for mark in marks if mark is not None and 1 <= mark <= longest} <= set(lengths)
+
+
+@pytest.mark.parametrize(
+    ("state", "hybrid", "baseline"),
+    [
+        (-8, KvCurve(0, 8, 1), KvCurve(0)),
+        (0, KvCurve(0, 4, 2), KvCurve(0, 8, 1)),
+        (0, KvCurve(5, 0, 7), KvCurve(5, 1, 3)),
+    ],
+)
+def test_models_that_weigh_the_same_but_for_a_few_tokens_meet_at_none(
+    state: int, hybrid: KvCurve, baseline: KvCurve
+) -> None:
+    """The baseline is heavier at one length or some, and never lighter: from no tokens on, unlike equal models."""
+    assert total_crossover_tokens(state, hybrid, baseline) == 0
+
+
+@given(curves, st.integers(0, 100))
+def test_the_piece_of_a_curve_that_leads_to_a_length_is_a_line_through_it(curve: KvCurve, tokens: int) -> None:
+    """Up to the window's last token both parts grow; behind it the window is full."""
+    full, slope = curve.line(tokens)
+    assert full + tokens * slope == curve.at(tokens)
+    assert (full == 0 and slope == curve.bytes_per_token + curve.window_bytes_per_token) is (
+        tokens <= curve.window_tokens or curve.window_bytes_per_token == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "hybrid", "baseline", "met", "spans"),
+    [
+        (0, KvCurve(0, 8, 1), KvCurve(4), 2, ((3, None),)),
+        (0, KvCurve(4), KvCurve(0, 8, 1), None, ((1, 1),)),
+        (0, KvCurve(0, 8, 1), KvCurve(5), Fraction(8, 5), ((2, None),)),
+        (5, KvCurve(0), KvCurve(10), Fraction(1, 2), ((1, None),)),
+        (10, KvCurve(0), KvCurve(10), 1, ((2, None),)),
+    ],
+)
+def test_a_window_of_one_token_and_a_crossover_below_one(
+    state: int,
+    hybrid: KvCurve,
+    baseline: KvCurve,
+    met: Fraction | int | None,
+    spans: tuple[tuple[int, int | None], ...],
+) -> None:
+    """By hand."""
+    assert total_crossover_tokens(state, hybrid, baseline) == met
+    assert lighter_spans(state, hybrid, baseline) == spans
