@@ -30,7 +30,7 @@ class Known(NamedTuple):
     available: str | None = None
 
 
-class Answer(NamedTuple):
+class Answered(NamedTuple):
     """Findings of a deployment, what waits for a figure, and its plan where there is one.
 
     ``missing`` are the figures without which there is none.
@@ -43,7 +43,7 @@ class Answer(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
-def answer(engine: Engine, model: Architecture, args: Any, known: Known, workload: Workload) -> Answer:
+def answer(engine: Engine, model: Architecture, args: Any, known: Known, workload: Workload) -> Answered:
     """What is to be said of these arguments. Raises HybridcalcError for what cannot be read or makes no sense."""
     card = card_of(known.gpu)
     if card is not None:  # ranks are held against their number where the files say how many nodes there are
@@ -52,20 +52,20 @@ def answer(engine: Engine, model: Architecture, args: Any, known: Known, workloa
     decided = engine.decide(model, args, workload)
     refusing = next((finding.rule for finding in decided.findings if finding.rule in engine.refusals()), None)
     if refusing is not None:
-        return Answer(decided.findings, _behind(refusing), refused=True)
+        return Answered(decided.findings, _behind(refusing), refused=True)
     try:
         plan = engine.plan(model, args, engine.memory(model, args, _memory(known, card)), workload)
     except MemoryUnknown as unknown:
         gpu = GPU if known.gpu is None else f"a GPU known here ({known.gpu[:40]})"
         missing = tuple(gpu if figure == GPU else figure for figure in unknown.figures)
-        return Answer(decided.findings, _still_waiting(decided.waiting, MEMORY, missing), missing=missing)
+        return Answered(decided.findings, _still_waiting(decided.waiting, MEMORY, missing), missing=missing)
     except Refusal as refusal:
         said = Finding.of(refusal)
         again = any(finding.rule == said.rule for finding in decided.findings)
-        return Answer((*decided.findings, *(() if again else (said,))), _behind(said.rule), refused=True)
+        return Answered((*decided.findings, *(() if again else (said,))), _behind(said.rule), refused=True)
     told = {finding.rule for finding in decided.findings}
     more = (finding for finding in plan.findings if finding.rule not in told)
-    return Answer((*decided.findings, *more), _still_waiting(decided.waiting, MEMORY, ()), plan)
+    return Answered((*decided.findings, *more), _still_waiting(decided.waiting, MEMORY, ()), plan)
 
 
 def card_of(name: str | None) -> Gpu | None:

@@ -18,7 +18,7 @@ from hybridcalc.architecture.presets import (
     preset_at_end,
     shipped_presets,
 )
-from hybridcalc.checks.answer import Answer, Known, answer, card_of
+from hybridcalc.checks.answer import Answered, Known, answer, card_of
 from hybridcalc.checks.locate import image_place, located_at, place_finding, value_edit
 from hybridcalc.checks.results import EXPECT, Checked, Located, Open, Value
 from hybridcalc.checks.rules import judged_rules
@@ -79,9 +79,9 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
             guessed = bool(words.opened or words.refused)
             answered = answer(engine, architecture, args, Known() if guessed else known, workload)
         except NotModelled as error:  # that is about this library, not about the deployment
-            answered = Answer((), (("all", (f"rules for {error.lacking}",)),))
+            answered = Answered((), (("all", (f"rules for {error.lacking}",)),))
         except HybridcalcError as error:
-            answered = Answer((Finding.of(error, rule="HC071"),), ())
+            answered = Answered((Finding.of(error, rule="HC071"),), ())
         opened = [*(item.text for item in words.opened), *sorted(words.refused)]
         typed = frozenset(words.given) if words.free else None
         answered = _certain(answered, judged_rules(engine.name), unsure, opened, typed)
@@ -331,8 +331,8 @@ _PARALLEL = frozenset({
 
 
 def _certain(
-    answered: Answer, rules: Mapping[str, Rule], unsure: set[str], opened: Sequence[str], typed: frozenset[str] | None
-) -> Answer:
+    answered: Answered, rules: Mapping[str, Rule], unsure: set[str], opened: Sequence[str], typed: frozenset[str] | None
+) -> Answered:
     """Without the findings that a flag nobody knows could change; what waits, waits for the unknown words first.
 
     ``typed`` are the flags that are given where further ones may follow: nothing is sure of one that is absent.
@@ -356,7 +356,7 @@ def _certain(
     )
 
 
-def _unheld(expect: Any, answered: Answer) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _unheld(expect: Any, answered: Answered) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Expectations that nothing is known to hold against."""
     if answered.refused or (answered.plan is not None and answered.plan.idle_percent is not None):
         return ()
@@ -373,7 +373,7 @@ def _unjudged(deployment: Deployment, unheld: Sequence[tuple[str, tuple[str, ...
         yield Open(f"expect: {EXPECTED[rule]}", EXPECT, "figures are missing", f"give {needs}", *place[:3])
 
 
-def _expectations(deployment: Deployment, expect: Any, answered: Answer, words: Words) -> list[Located]:
+def _expectations(deployment: Deployment, expect: Any, answered: Answered, words: Words) -> list[Located]:
     """What a native file expects, against the plan."""
     found: list[Finding] = []
     plan = answered.plan

@@ -19,7 +19,7 @@ LARGEST_ENV_BYTES = 2**20
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-class Given(NamedTuple):
+class CheckGiven(NamedTuple):
     """Options that take the place of settings in a file."""
 
     select: Annotated[
@@ -63,7 +63,7 @@ def check_command(
     ] = None,
     as_json: options.Json = False,
     into: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report there.")] = None,
-    given: Given,
+    given: CheckGiven,
     allow_unresolved: Annotated[
         bool, typer.Option("--allow-unresolved", help="Exit 0, not 3, where a value stays unknown.")
     ] = False,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hybridcalc.architecture.geometry import Architecture
-    from hybridcalc.diagnosis.expectation import Plan
+    from hybridcalc.diagnosis.expectation import ExpectedPlan
     from hybridcalc.steps import Suggestion
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -114,7 +114,7 @@ def _emit(form: str, launch: Launched, model: "Architecture", suggestions: "Sequ
     typer.echo(emitted(form, Emitted(engine, version, tuple(line["argv"]), line["env"], ranks, about=about)), nl=False)
 
 
-def _expected(path: str) -> "Plan":
+def _expected(path: str) -> "ExpectedPlan":
     from hybridcalc.diagnosis.expectation import read_plan
 
     return read_plan(path)

@@ -71,7 +71,7 @@ def expert_ranks(engine: Engine, words: Sequence[str]) -> tuple[list[str], dict[
     return kept, found
 
 
-class Command(TyperCommand):
+class PanelledCommand(TyperCommand):
     """A command whose help page shows its options by panel."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -92,7 +92,7 @@ def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Calla
     """Make a function a command of ``app``; a parameter that is a group becomes the group's flags."""
 
     def register(function: Any) -> Any:
-        app.command(name, **{"cls": Command, **settings})(_flat(function))
+        app.command(name, **{"cls": PanelledCommand, **settings})(_flat(function))
         return function
 
     return register

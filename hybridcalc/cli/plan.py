@@ -28,7 +28,7 @@ KIND_HELP = (
 LAUNCH_WORDS = "hybridcalc.launch_words"
 
 
-class LaunchCommand(options.Command):
+class LaunchCommand(options.PanelledCommand):
     """A command that keeps what follows ``--`` apart: a launch line to read, not words of its own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -97,7 +97,7 @@ class Verified(NamedTuple):
         return sum(result.shard.totals["full_bytes"] for result in self.ranks)
 
 
-class Answer(NamedTuple):
+class VerifyAnswer(NamedTuple):
     """All servers that were verified, and presets that were passed over."""
 
     servers: tuple[Verified, ...]
@@ -136,7 +136,7 @@ def run_verification(
     many: bool = False,
     engine_package: bool = False,
     watch: Watch | None = None,
-) -> Answer | None:
+) -> VerifyAnswer | None:
     """Verify every server. None on a process that only serves another's answer.
 
     Raises NoMemory (of one server; among many it is passed over), InputError and Refusal; whatever was allocated is
@@ -161,7 +161,7 @@ def run_verification(
                 found.append(verified)
         if process.rank:
             return None
-    return Answer(tuple(found), tuple(skipped), many)
+    return VerifyAnswer(tuple(found), tuple(skipped), many)
 
 
 def _verify(

@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import prod
 
 from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV, kv_heads_on_rank
-from hybridcalc.crosscheck.tensors import Sizes, Tensor, View, contiguous
+from hybridcalc.crosscheck.tensors import Sizes, Tensor, TensorView, contiguous
 from hybridcalc.engines.sglang.allocation import Allocation, allocate, index_bytes, table_extra
 from hybridcalc.engines.sglang.figures import draft_row_bytes
 from hybridcalc.engines.sglang.kv import DSA_PAGE
@@ -145,11 +145,11 @@ def _widened(shape: tuple[int, ...], drafts: int) -> tuple[int, ...]:
     return (shape[0], drafts + shape[1] - 1) if prod(shape) else shape
 
 
-def _overlapping(name: str, own: tuple[int, ...], shape: tuple[int, ...], drafts: int, dtype: str) -> View:
+def _overlapping(name: str, own: tuple[int, ...], shape: tuple[int, ...], drafts: int, dtype: str) -> TensorView:
     """The engine's view: window t of a request starts t columns on in the storage all its windows share."""
     stride = contiguous(own)
     view_shape, view_stride = (*own[:2], drafts, *shape), (*stride[:2], stride[-1], *stride[2:])
-    return View(f"{name}.windows", view_shape, view_stride, 0, dtype)
+    return TensorView(f"{name}.windows", view_shape, view_stride, 0, dtype)
 
 
 def _checkpoints(ready: Prepared, stage: int, sizes: Sizes, pools: Allocation) -> list[Tensor]:
@@ -235,7 +235,7 @@ def _grouped(
         if dims[0] == dims[1]:
             half = (rows, heads, dims[0])
             views = tuple(
-                View(f"{name}[{layer}].{part}", half, contiguous(half), i * prod(half), dtype)
+                TensorView(f"{name}[{layer}].{part}", half, contiguous(half), i * prod(half), dtype)
                 for i, part in enumerate("kv")
             )
             found.append(Tensor(f"{name}[{layer}]", "alloc_kv", "kv", (2, *half), dtype, sum(one), grows_with, views))

@@ -18,7 +18,7 @@ from hybridcalc.units import DTYPE_BYTES
 ELEMENT_BYTES = {**DTYPE_BYTES, "uint8": 1, "int32": 4, "int64": 8, "float64": 8}
 
 
-class View(NamedTuple):
+class TensorView(NamedTuple):
     """A view of a tensor's storage: shape, stride and offset in elements of ``dtype``."""
 
     name: str
@@ -53,7 +53,7 @@ class Tensor(NamedTuple):
     dtype: str
     formula_bytes: int
     grows_with: str
-    views: tuple[View, ...] = ()
+    views: tuple[TensorView, ...] = ()
 
     @property
     def shape_bytes(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.devices import Check, Meter, Took, auto_budget
-from hybridcalc.crosscheck.tensors import Builder, Sizes, Tensor, View, scaled, second_size
+from hybridcalc.crosscheck.tensors import Builder, Sizes, Tensor, TensorView, scaled, second_size
 from hybridcalc.errors import HybridcalcError, InputError, quoted
 from hybridcalc.units import format_bytes
 
@@ -311,7 +311,7 @@ def _row(tensor: Tensor, reading: Reading, other: Reading, whole: Tensor, sizes:
     )
 
 
-def _view_problem(real: Any, view: View) -> str:
+def _view_problem(real: Any, view: TensorView) -> str:
     """Why a view does not lie on its tensor's storage; empty when it does."""
     dtype = DTYPES[view.dtype]
     base = real if real.dtype == dtype else real.view(dtype)

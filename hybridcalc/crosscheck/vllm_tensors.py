@@ -13,7 +13,7 @@ layers/mamba/abstract.py (0.33.0). Leaves out: the kernel's order of heads and p
 
 from math import prod
 
-from hybridcalc.crosscheck.tensors import ELEMENT_BYTES, Sizes, Tensor, View, contiguous
+from hybridcalc.crosscheck.tensors import ELEMENT_BYTES, Sizes, Tensor, TensorView, contiguous
 from hybridcalc.engines.vllm.pages import STATE, Group
 from hybridcalc.engines.vllm.planner import Prepared, Sizing
 from hybridcalc.errors import NotModelled
@@ -78,21 +78,23 @@ def _place(ready: Prepared, layer: int, blocks: int) -> tuple[int, int]:
 
 def _layer_views(
     ready: Prepared, number: int, group: Group, layer: int, blocks: int, start: int, stride: int
-) -> tuple[View, ...]:
+) -> tuple[TensorView, ...]:
     """A layer's state tensors, or its keys and values token by token, in every block."""
     name = f"group {number} layer {layer}"
     if group.kind != STATE:
         page = page_bytes(ready)
         token = page // group.block
-        return (View(f"{name} kv", (blocks, group.block, token), (stride, token, 1), start, "int8"),)
+        return (TensorView(f"{name} kv", (blocks, group.block, token), (stride, token, 1), start, "int8"),)
     found, inner = [], 0
     for part, tensor in enumerate(ready.state):
         size = ELEMENT_BYTES[tensor.dtype]
         if (start + inner) % size or stride % size:  # the engine views bytes as elements there, and could not
-            view = View(f"{name} state {part}", (blocks, tensor.bytes), (stride, 1), start + inner, "int8")
+            view = TensorView(f"{name} state {part}", (blocks, tensor.bytes), (stride, 1), start + inner, "int8")
         else:
             strides = (stride // size, *contiguous(tensor.shape))
-            view = View(f"{name} state {part}", (blocks, *tensor.shape), strides, (start + inner) // size, tensor.dtype)
+            view = TensorView(
+                f"{name} state {part}", (blocks, *tensor.shape), strides, (start + inner) // size, tensor.dtype
+            )
         if prod(view.shape):
             found.append(view)
         inner += tensor.bytes

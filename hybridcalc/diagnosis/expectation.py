@@ -52,7 +52,7 @@ class Compared(NamedTuple):
         return {"figure": self.name, "expected": self.expected, "printed": self.printed, "agrees": self.agrees}
 
 
-class Plan(NamedTuple):
+class ExpectedPlan(NamedTuple):
     """What a plan predicts: the engine, whether it starts (None where the document does not say), and the figures."""
 
     engine: str | None
@@ -70,7 +70,7 @@ class Plan(NamedTuple):
         return [*rows, *(Compared(name, value, printed.get(name)) for name, value in self.figures.items())]
 
 
-def read_plan(path: str) -> Plan:
+def read_plan(path: str) -> ExpectedPlan:
     """The document of ``plan --json``; ``-`` is standard input. Raises InputError for one that predicts nothing."""
     where, document = shown(path, "--expect"), read_saved_plan(path, "--expect")
     predicted = _predicted(document)
@@ -79,7 +79,7 @@ def read_plan(path: str) -> Plan:
     engine, starts = document.get("engine"), document.get("starts")
     if not predicted and starts is not False:
         raise InputError(f"{where} predicts no figure of a log", fix=SAVE)
-    return Plan(
+    return ExpectedPlan(
         engine if isinstance(engine, str) and engine in rows() else None,
         starts if isinstance(starts, bool) else None,
         predicted,

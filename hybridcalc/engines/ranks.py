@@ -23,7 +23,7 @@ MOST_WEIGHED = 512
 """Answers kept: a sweep asks for the same weights at every point."""
 
 
-class Asked(Protocol):
+class SearchedEngine(Protocol):
     """What is asked of an engine here (engine.py, which knows this module)."""
 
     @property
@@ -56,7 +56,7 @@ class Asked(Protocol):
         """GPUs that share one copy of the weights."""
 
 
-def weights(engine: Asked, model: Architecture, args: Any) -> "Weights":
+def weights(engine: SearchedEngine, model: Architecture, args: Any) -> "Weights":
     """What the weights take on the heaviest rank. Raises ShardingError naming the ranks that do, NotModelled, and
     InputError.
     """
@@ -67,7 +67,7 @@ def weights(engine: Asked, model: Architecture, args: Any) -> "Weights":
         raise
 
 
-def weights_part(engine: Asked, model: Architecture, args: Any) -> MemoryPart | None:
+def weights_part(engine: SearchedEngine, model: Architecture, args: Any) -> MemoryPart | None:
     """Weights on a rank, computed; None where nothing is known of them. Raises Refusal for ranks that do not
     divide the model.
     """
@@ -83,7 +83,7 @@ def weights_part(engine: Asked, model: Architecture, args: Any) -> MemoryPart | 
     return MemoryPart(WEIGHTS_NAME, low, likely, high, how, found.uncertain or found.weights_from, found.findings)
 
 
-def enough_ranks(engine: Asked, model: Architecture, args: Any, budget_gib: float) -> str:
+def enough_ranks(engine: SearchedEngine, model: Architecture, args: Any, budget_gib: float) -> str:
     """The fewest ranks whose weights are below a budget, as a flag; empty where none of those tried has."""
     for ranks in RANKS_TRIED:
         if ranks <= engine.server_ranks(args):
@@ -105,13 +105,13 @@ def leaner(model: Architecture, args: Any) -> tuple[str, ...]:
     return () if stored.quantization or stored.marked else ("a quantised checkpoint",)
 
 
-def _ranks_that_do(engine: Asked, model: Architecture, args: Any) -> str:
+def _ranks_that_do(engine: SearchedEngine, model: Architecture, args: Any) -> str:
     """The tensor-parallel sizes that divide the model, with all other arguments as they are; empty for none."""
     fitting = fitting_ranks(engine, model, args, (1, *RANKS_TRIED))
     return f"{', '.join(fitting)} do" if len(fitting) > 1 else f"only --tp {fitting[0]} does" if fitting else ""
 
 
-def fitting_ranks(engine: Asked, model: Architecture, args: Any, tried: Sequence[int]) -> list[str]:
+def fitting_ranks(engine: SearchedEngine, model: Architecture, args: Any, tried: Sequence[int]) -> list[str]:
     """Those of the tensor-parallel sizes that divide states, heads and weights."""
     fitting = []
     for ranks in tried:
@@ -126,7 +126,7 @@ def fitting_ranks(engine: Asked, model: Architecture, args: Any, tried: Sequence
     return fitting
 
 
-def _weigh(engine: Asked, model: Architecture, args: Any) -> "Weights":
+def _weigh(engine: SearchedEngine, model: Architecture, args: Any) -> "Weights":
     from hybridcalc.engines.weights import weigh
 
     own = engine.offered("weights", "weights")
@@ -148,7 +148,7 @@ def _weigh(engine: Asked, model: Architecture, args: Any) -> "Weights":
 
 
 def given_elsewhere(
-    engine: Asked, model: Architecture, args: Any, known: Memory, first: tuple[Architecture, Any]
+    engine: SearchedEngine, model: Architecture, args: Any, known: Memory, first: tuple[Architecture, Any]
 ) -> Memory:
     """A memory whose weights were given for another model or other arguments (``first``): multiplied by what the
     computed weights of both differ by. Raises InputError where nothing tells that, Refusal for ranks that do not
@@ -171,7 +171,7 @@ def given_elsewhere(
     return known._replace(weights=None, weighed=lambda: moved)
 
 
-def not_shared(engine: Asked, model: Architecture, args: Any, gpus: int, stopped: Exception) -> Refusal | None:
+def not_shared(engine: SearchedEngine, model: Architecture, args: Any, gpus: int, stopped: Exception) -> Refusal | None:
     """What to say where ranks that nobody typed do not divide the model, and which numbers of GPUs do; None where
     none are shared, or something else stopped the start.
     """

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from hybridcalc.crosscheck.plan_figures import Stated
-from hybridcalc.crosscheck.run import Answer, RankResult, Verified
+from hybridcalc.crosscheck.run import RankResult, Verified, VerifyAnswer
 from hybridcalc.crosscheck.verification import Row, Shard, percent
 from hybridcalc.errors import quoted
 from hybridcalc.output import terminal
@@ -29,7 +29,7 @@ POOL_NAMES = {
 POOL_STYLES = {"state": terminal.STATE, "kv": terminal.KV}
 
 
-def print_answer(answer: Answer, *, explain: bool = False) -> None:
+def print_answer(answer: VerifyAnswer, *, explain: bool = False) -> None:
     """One server in full, with every step where asked, or a line for each of many."""
     out = terminal.console()
     if answer.many:
@@ -234,7 +234,7 @@ def _models(count: int) -> str:
     return f"{count} model" if count == 1 else f"{count} models"
 
 
-def _passed_over(answer: Answer) -> str:
+def _passed_over(answer: VerifyAnswer) -> str:
     """How many presets were passed over, and for what."""
     words = {"memory": "for too little memory", "refused": "refused under these flags", "no state": "without a state"}
     kinds = [skipped.kind for skipped in answer.skipped]
@@ -290,7 +290,7 @@ def _row_problems(shard: Shard) -> Iterator[tuple[str, str]]:
             yield (f"{name} x {len(having)}" if len(having) > 1 else having[0]), problem
 
 
-def _print_many(out: Console, answer: Answer) -> None:
+def _print_many(out: Console, answer: VerifyAnswer) -> None:
     wrong = sum(not server.ok for server in answer.servers)
     tensors = sum(len(result.shard.rows) for server in answer.servers for result in server.ranks)
     if wrong:

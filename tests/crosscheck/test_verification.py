@@ -14,7 +14,7 @@ from hybridcalc.crosscheck.backend import torch
 from hybridcalc.crosscheck.caching_allocator import Settings, predict
 from hybridcalc.crosscheck.devices import Check, CpuMeter, CudaMeter, MetaMeter, Took, free_blocks, resident_bytes
 from hybridcalc.crosscheck.sglang import subject as sglang_subject
-from hybridcalc.crosscheck.tensors import ELEMENT_BYTES, Sizes, Tensor, View, contiguous, scaled, second_size
+from hybridcalc.crosscheck.tensors import ELEMENT_BYTES, Sizes, Tensor, TensorView, contiguous, scaled, second_size
 from hybridcalc.crosscheck.verification import DTYPES, NoMemory, find_scale, measure, verify_shard
 from hybridcalc.deployment import exact_rest
 from hybridcalc.engines.sglang import ServerArgs
@@ -24,7 +24,7 @@ from hybridcalc.units import GIB, MIB
 SLOT = 1000
 
 
-def pool(sizes: Sizes, *, extra: int = 0, views: tuple[View, ...] = ()) -> tuple[Tensor, ...]:
+def pool(sizes: Sizes, *, extra: int = 0, views: tuple[TensorView, ...] = ()) -> tuple[Tensor, ...]:
     """A pool of slots with one that pads; ``extra`` bytes that the formula does not know."""
     formula = SLOT * (sizes.slots + 1)
     return (Tensor("pool", "pool", "state", (sizes.slots + 1, SLOT), "uint8", formula - extra, "slot", views),)
@@ -92,8 +92,8 @@ def test_an_allocator_that_takes_more_than_its_rules_is_found() -> None:
 )
 def test_a_view_that_leaves_its_storage_is_found(meter: type[CpuMeter | MetaMeter], said: str) -> None:
     """On meta torch lays any view; on cpu it refuses this one itself."""
-    inside = View("inside", (2, 500), (1000, 1), 0, "uint8")
-    outside = View("outside", (4, 500), (1000, 1), 1001, "uint8")
+    inside = TensorView("inside", (2, 500), (1000, 1), 0, "uint8")
+    outside = TensorView("outside", (4, 500), (1000, 1), 1001, "uint8")
     (row,) = verify_shard(lambda sizes: pool(sizes, views=(inside, outside)), Sizes(slots=2), 1, meter()).rows
     assert not row.ok
     assert row.other_problem.startswith(said)

@@ -12,7 +12,7 @@ from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.grammars import assemble
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.boot import MOST_OF_A_RULE, diagnose
-from hybridcalc.diagnosis.expectation import Compared, Plan
+from hybridcalc.diagnosis.expectation import Compared, ExpectedPlan
 from hybridcalc.diagnosis.question import Launched, Question
 from hybridcalc.diagnosis.sglang.settings import _idle
 from hybridcalc.engines.sglang.config import ServerArgs
@@ -156,7 +156,7 @@ def test_a_plan_and_a_boot_part_in_engine_and_outcome_first(
     text = (
         POOLS + "max_total_num_tokens=1167552, max_running_requests=51, context_len=9216, available_gpu_mem=9.00 GB\n"
     )
-    compared = Plan(engine, starts, {"max_mamba_cache_size": 257}).compare(found(text).boot)
+    compared = ExpectedPlan(engine, starts, {"max_mamba_cache_size": 257}).compare(found(text).boot)
     assert compared[:-1] == [Compared(*row) for row in rows]
     assert compared[-1] == Compared("max_mamba_cache_size", 257, 257)
 

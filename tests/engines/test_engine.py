@@ -10,6 +10,7 @@ import pytest
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import Memory, Workload
 from hybridcalc.engines import ENGINES, offered
+from hybridcalc.engines.ranks import enough_ranks
 from hybridcalc.errors import InputError, MemoryUnknown
 from hybridcalc.hardware import find_gpu
 from hybridcalc.units import GIB
@@ -105,8 +106,8 @@ def test_the_fewest_ranks_whose_weights_fit_are_more_than_today_s(name: str) -> 
     engine, model = ENGINES[name], load_model("qwen3.5-27b")
     args = [engine.with_options(engine.arguments(), {"tp_size": ranks}) for ranks in (1, 2, 4)]
     two, four = (engine.weights(model, one).likely for one in args[1:])
-    assert engine._enough_ranks(model, args[0], (two + 1) / GIB).startswith("at least --tp 2: ")
-    assert engine._enough_ranks(model, args[0], two / GIB).startswith("at least --tp 4: ")
-    assert engine._enough_ranks(model, args[1], 1000.0).startswith("at least --tp 4: ")
-    assert engine._enough_ranks(model, args[2], (four + 1) / GIB).startswith("at least --tp 8: ")
-    assert engine._enough_ranks(model, args[0], 0.0) == ""
+    assert enough_ranks(engine, model, args[0], (two + 1) / GIB).startswith("at least --tp 2: ")
+    assert enough_ranks(engine, model, args[0], two / GIB).startswith("at least --tp 4: ")
+    assert enough_ranks(engine, model, args[1], 1000.0).startswith("at least --tp 4: ")
+    assert enough_ranks(engine, model, args[2], (four + 1) / GIB).startswith("at least --tp 8: ")
+    assert enough_ranks(engine, model, args[0], 0.0) == ""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hybridcalc.engines.engine import ENGINES
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.shell.flags import Flag
 
