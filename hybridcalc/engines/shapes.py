@@ -53,7 +53,8 @@ class Fitting(NamedTuple):
     of a server, with what may be given up. ``started``: arguments that hold the workload and take least memory beside
     the pools. ``request_bytes``: no request takes less on a rank. ``tuned``: those arguments with what their pools need
     to run the most requests on the least that the memory may be; raises Refusal where none runs. ``copies``: the
-    argument that says replicas.
+    argument that says replicas. ``card``: what of a GPU decides ``request_bytes``, of arguments on it. Weights
+    never take less on a GPU than where none is named.
     """
 
     shapes: "Callable[[Architecture, int, int], Iterator[Shape]]"
@@ -62,6 +63,7 @@ class Fitting(NamedTuple):
     request_bytes: "Callable[[Architecture, Any, Workload], Fraction]"
     tuned: "Callable[[Architecture, Any, Rest, Workload], Any]"
     copies: str
+    card: "Callable[[Any], tuple[Any, ...]]"
 
 
 def fitting_of(engine: "Engine") -> Fitting:

@@ -249,14 +249,9 @@ def nearest(question: Question, found: Found) -> Nearest:
     return Nearest(text, "", None, more)
 
 
-_MAKERS = ("NVIDIA ", "AMD ", "Instinct ", "GeForce ", "Radeon ")
-
-
 def gpus_text(count: int, offer: Offer) -> str:
-    """``8 x H200``: without the maker's name."""
-    name = offer.name if offer.gpu.source == "as given" else offer.gpu.source
-    for maker in _MAKERS:
-        name = name.removeprefix(maker)
+    """``8 x H200``: the preset's id as it is spoken of, or the size that was given."""
+    name = offer.name if offer.gpu.source == "as given" else offer.name.upper().replace("-", " ")
     return f"{count:,} x {name}"
 
 

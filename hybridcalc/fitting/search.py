@@ -2,8 +2,9 @@
 
     requests of a worker <= memory left / least bytes of a request        servers >= ceil(wanted / requests of a server)
 
-Candidates wait in the order of what they cost at least: a kind of GPU with a shape of server, first by its memory less
-the weights alone, then by the memory that the engine leaves; then with settings, which are planned. Once as many
+Candidates wait in the order of what they cost at least: a kind of GPU with a shape of server, first a single one where
+the weights leave anything, then as many as the GPU's memory less the weights asks for, then by the memory that the
+engine leaves, with each setting; the cheapest is planned. Once as many
 deployments are known as are asked for, and every candidate costs more than the last of them, no other can be among
 them. What certainly runs is counted: where the memory is an estimate, the requests at its low end.
 """
@@ -27,6 +28,8 @@ from hybridcalc.steps import RISKS
 from hybridcalc.units import GIB
 
 Key = tuple[Any, ...]
+MOST_REQUESTS = 10**12
+"""More than a server ever runs."""
 Group = tuple[str, ...]
 
 
@@ -173,19 +176,15 @@ class Found(NamedTuple):
     considered: int
 
 
-class Least(NamedTuple):
-    """What a shape takes at least, whatever the GPU: bytes of weights on a rank, bytes of a request on it."""
-
-    weights: int
-    request: float
+def on_card(served: Served, offer: Offer | None) -> Any:
+    """An engine's arguments on a GPU, or on none that is named."""
+    engine, card = served.engine, None if offer is None else offer.gpu
+    return engine.with_options(engine.arguments(), {"gpu": card, "engine_version": served.release})
 
 
 def arguments(served: Served, shape: Shape, offer: Offer | None, workload: Workload) -> Any:
-    """An engine's arguments on a GPU, or on none that is known."""
-    engine = served.engine
-    card = None if offer is None else offer.gpu
-    args = engine.with_options(engine.arguments(), {"gpu": card, "engine_version": served.release})
-    return fitting_of(engine).started(args.changed(**shape.fields), workload)
+    """An engine's arguments of a shape on a GPU, or on none that is named."""
+    return fitting_of(served.engine).started(on_card(served, offer).changed(**shape.fields), workload)
 
 
 class Search:
@@ -198,7 +197,9 @@ class Search:
         self.planned = self.considered = 0
         self._heap: list[tuple[Any, ...]] = []
         self._order = count()
-        self._least: dict[tuple[Any, ...], Least | HybridcalcError] = {}
+        self._cards: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._weights: dict[tuple[Any, ...], int | HybridcalcError] = {}
+        self._least: dict[tuple[Any, ...], float | HybridcalcError] = {}
 
     def run(self) -> Found:
         """The deployments. What cannot be one is in ``lost``."""
@@ -251,34 +252,63 @@ class Search:
         return _ranked(offer.cost(gpus), gpus, risk, requests * servers, cheapest=cheapest)
 
     def _bound(self, candidate: Candidate) -> None:
-        """The first bound: the GPU's memory less the weights."""
-        least = self._least_of(candidate)
-        if isinstance(least, HybridcalcError):
-            self._lose(candidate, _kind_of(least), least.message)
-            return
-        left = candidate.offer.gpu.engine_gib * GIB - least.weights
-        each = int(left // least.request) if left > 0 else 0
-        if each <= 0:
-            lacks = (least.weights + least.request) / GIB - candidate.offer.gpu.engine_gib
-            kind = "weights" if left <= 0 else "memory"
-            self._lose(candidate, kind, _taken(least, candidate.offer), lacks)
-            return
-        key = self._key(candidate, each * candidate.shape.workers, candidate.shape.risk)
-        if key is None:
-            gpus = self._servers(candidate, each * candidate.shape.workers) * candidate.shape.ranks
-            self._lose(candidate, "gpus", f"takes {gpus:,} GPUs or more", gpus=gpus)
-            return
-        self._push(key, candidate, self._open)
-
-    def _least_of(self, candidate: Candidate) -> Least | HybridcalcError:
-        """What a shape takes on any GPU."""
-        served, model, shape = candidate.served, candidate.model, candidate.shape
+        """The first bound: a server at least, where the weights leave anything of the GPU's memory."""
+        offer, served, model, shape = candidate
         key = (served.engine.name, served.release, model.name, model.asked, tuple(shape.fields.items()))
-        if key not in self._least:
+        if key not in self._weights:
             try:
                 args = arguments(served, shape, None, self.question.workload)
-                weights = served.engine.weights(model, args).low
-                self._least[key] = Least(weights, self._least_request(served, model, args))
+                self._weights[key] = served.engine.weights(model, args).low
+            except HybridcalcError as error:
+                self._weights[key] = error
+        weights, memory = self._weights[key], offer.gpu.engine_gib
+        if isinstance(weights, HybridcalcError):
+            self._lose(candidate, _kind_of(weights), weights.message)
+        elif weights >= memory * GIB:
+            reason = f"weights take {weights / GIB:.2f} GiB of {memory:.2f}"
+            self._lose(candidate, "weights", reason, weights / GIB - memory)
+        else:
+            least = self._key(candidate, MOST_REQUESTS, shape.risk)
+            if least is None:
+                self._lose(candidate, "gpus", f"takes {shape.ranks:,} GPUs or more", gpus=shape.ranks)
+            else:
+                self._push(least, candidate, self._narrow, weights)
+
+    def _narrow(self, candidate: Candidate, weights: int, key: Key) -> None:
+        """The second bound: what is left by the least that a request takes."""
+        if self._beaten(candidate, key):
+            return
+        offer, shape = candidate.offer, candidate.shape
+        request = self._request_of(candidate)
+        if isinstance(request, HybridcalcError):
+            self._lose(candidate, _kind_of(request), request.message)
+            return
+        each = int((offer.gpu.engine_gib * GIB - weights) // request)
+        if not each:
+            lacks = (weights + request) / GIB - offer.gpu.engine_gib
+            reason = (
+                f"weights take {weights / GIB:.2f} GiB and a request {request / GIB:.2f} of {offer.gpu.engine_gib:.2f}"
+            )
+            self._lose(candidate, "memory", reason, lacks)
+            return
+        least = self._key(candidate, each * shape.workers, shape.risk)
+        if least is None:
+            gpus = self._servers(candidate, each * shape.workers) * shape.ranks
+            self._lose(candidate, "gpus", f"takes {gpus:,} GPUs or more", gpus=gpus)
+            return
+        self._push(least, candidate, self._open)
+
+    def _request_of(self, candidate: Candidate) -> float | HybridcalcError:
+        """The least bytes of a request on a rank, on GPUs of the candidate's kind."""
+        offer, served, model, shape = candidate
+        where = (offer.name, served.engine.name, served.release)
+        if where not in self._cards:
+            self._cards[where] = fitting_of(served.engine).card(on_card(served, offer))
+        key = (*where[1:], self._cards[where], model.name, model.asked, tuple(shape.fields.items()))
+        if key not in self._least:
+            try:
+                args = arguments(served, shape, offer, self.question.workload)
+                self._least[key] = self._least_request(served, model, args)
             except HybridcalcError as error:
                 self._least[key] = error
         return self._least[key]
@@ -300,8 +330,7 @@ class Search:
     def _open(self, candidate: Candidate, key: Key) -> None:
         """The second bound, of each setting: the memory that the engine leaves."""
         question, (offer, served, model, shape) = self.question, candidate
-        best = self.best.get(candidate.group(question))
-        if best is not None and best.key < key:
+        if self._beaten(candidate, key):
             return
         fitting = fitting_of(served.engine)
         try:
@@ -346,10 +375,10 @@ class Search:
 
     def _plan(self, candidate: Candidate, change: Change, args: Any, rest: Rest, key: Key) -> None:
         """One candidate with its settings, planned exactly."""
+        if self._beaten(candidate, key):
+            return
         group = candidate.group(self.question)
         best = self.best.get(group)
-        if best is not None and best.key < key:
-            return
         self.planned += 1
         try:
             made = self.deployment(candidate, change, args, rest)
@@ -376,13 +405,13 @@ class Search:
         servers, cheapest = self._servers(candidate, runs), self.question.wanted is not None
         return Deployment(candidate, change, tuned, left, plan, servers, cheapest=cheapest)
 
+    def _beaten(self, candidate: Candidate, key: Key) -> bool:
+        """Whether what is known of the group is better than a candidate can be."""
+        best = self.best.get(candidate.group(self.question))
+        return best is not None and best.key < key
+
     def _lose(self, candidate: Candidate, kind: str, reason: str, lacks_gib: float = 0.0, gpus: int = 0) -> None:
         self.lost.append(Lost(candidate, kind, reason, lacks_gib, gpus))
-
-
-def _taken(least: Least, offer: Offer) -> str:
-    weights, request = least.weights / GIB, least.request / GIB
-    return f"weights take {weights:.2f} GiB and a request {request:.2f} of {offer.gpu.engine_gib:.2f}"
 
 
 def _kind_of(error: HybridcalcError) -> str:

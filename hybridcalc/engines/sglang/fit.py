@@ -4,6 +4,7 @@ its pools that then admits the most.
 
 from collections.abc import Iterator
 from fractions import Fraction
+from operator import attrgetter
 from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
@@ -132,4 +133,4 @@ def _tuned(model: Architecture, args: ServerArgs, rest: Rest, workload: Workload
     return found if most is None else pinned(most.running)
 
 
-FITTING = Fitting(_shapes, _axes, _started, _request_bytes, _tuned, "dp_size")
+FITTING = Fitting(_shapes, _axes, _started, _request_bytes, _tuned, "dp_size", attrgetter("gpu_capability", "platform"))

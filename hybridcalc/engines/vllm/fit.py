@@ -7,6 +7,7 @@ that still fit on the least that the memory may be, where the engine starts for 
 
 from collections.abc import Iterator
 from fractions import Fraction
+from operator import attrgetter
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
@@ -121,4 +122,5 @@ def _fitting(ready: Prepared, gib: float, workload: Workload) -> int:
     return min(running(unbound, sizing, workload).fits, MOST_SLOTS)
 
 
-FITTING = Fitting(_shapes, _axes, _started, _request_bytes, _tuned, "data_parallel_size")
+CARD = attrgetter("gpu_capability", "batched_tokens")
+FITTING = Fitting(_shapes, _axes, _started, _request_bytes, _tuned, "data_parallel_size", CARD)
