@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.engine import Answer
 from hybridcalc.fitting.question import ALLOWED, Offer, Question
-from hybridcalc.fitting.search import KINDS, Deployment, Found, Lost, Search
+from hybridcalc.fitting.search import KINDS, Deployment, Found, Lost, Search, measured
 from hybridcalc.hardware import MOST_GPUS
 
 DEFAULT_TOP = 4
+MOST_MEASURED = 40
+"""Losers of which the nearest is found by what they lack to the byte; the others lack more of the weights alone."""
 
 
 class Loser(NamedTuple):
@@ -133,7 +135,8 @@ class Fit:
             key = (*group, candidate.model.asked or candidate.model.name)
             if key not in best or _nearness(lost) < _nearness(best[key]):
                 best[key] = lost
-        return tuple(Loser(lost) for lost in sorted(best.values(), key=_nearness))
+        lost_ones = (measured(lost, self.question) for lost in best.values())
+        return tuple(Loser(lost) for lost in sorted(lost_ones, key=_nearness))
 
     @cached_property
     def nearest(self) -> "Nearest | None":
@@ -238,9 +241,9 @@ def nearest(question: Question, found: Found) -> Nearest:
         text = f"{gpus_text(made.gpus, made.offer)} run {requests_text(made.certain)} of {wanted:,} for certain"
         few = wanted - made.certain
         return Nearest(text, f"{requests_text(few)} more", made, more, lacks_requests=few)
-    short = [lost for lost in (*found.lost, *most.lost) if lost.lacks_gib > 0]
+    short = sorted((lost for lost in (*found.lost, *most.lost) if lost.lacks_gib > 0), key=lambda each: each.lacks_gib)
     if short:
-        lost = min(short, key=lambda each: each.lacks_gib)
+        lost = min((measured(each, question) for each in short[:MOST_MEASURED]), key=lambda each: each.lacks_gib)
         offer, _, _, shape = lost.candidate
         lacks = f"{lost.lacks_gib:.2f} GiB a GPU"
         return Nearest(f"{gpus_text(shape.ranks, offer)}: {lost.reason}", lacks, None, more, lacks_gib=lost.lacks_gib)

@@ -11,7 +11,7 @@ from hybridcalc.engines.shapes import fitting_of
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.fitting.answer import record
 from hybridcalc.fitting.question import Question
-from hybridcalc.fitting.search import KINDS, Candidate, Deployment, Found, Lost, arguments, certain
+from hybridcalc.fitting.search import KINDS, Candidate, Deployment, Found, Lost, arguments, certain, measured
 
 ORDERS = ("parameters", "requests")
 
@@ -47,7 +47,7 @@ class FitModels:
             key = (lost.candidate.model.name, lost.candidate.model.asked)
             if key not in serving and (key not in best or _nearness(lost) < _nearness(best[key])):
                 best[key] = lost
-        return tuple(sorted(best.values(), key=_nearness))
+        return tuple(sorted((measured(lost, self.question) for lost in best.values()), key=_nearness))
 
     def to_records(self) -> list[dict[str, Any]]:
         """The models as rows of a table, as pandas takes them."""

@@ -308,24 +308,10 @@ class Search:
         if key not in self._least:
             try:
                 args = arguments(served, shape, offer, self.question.workload)
-                self._least[key] = self._least_request(served, model, args)
+                self._least[key] = _least_request(self.question, served, model, args)
             except HybridcalcError as error:
                 self._least[key] = error
         return self._least[key]
-
-    def _least_request(self, served: Served, model: Architecture, args: Any) -> float:
-        """The least that a request takes with any of the settings. Raises where none of them starts."""
-        fitting, sizes = fitting_of(served.engine), list[float]()
-        refused: HybridcalcError | None = None
-        for change in settings(fitting.axes(model, args, self.question.allowed)):
-            try:
-                size = fitting.request_bytes(model, args.changed(**change.fields), self.question.workload)
-                sizes.append(max(1.0, float(size)))
-            except HybridcalcError as error:
-                refused = refused or error
-        if not sizes and refused is not None:
-            raise refused
-        return min(sizes)
 
     def _open(self, candidate: Candidate, key: Key) -> None:
         """The second bound, of each setting: the memory that the engine leaves."""
@@ -419,3 +405,40 @@ def _kind_of(error: HybridcalcError) -> str:
     if isinstance(error, NotModelled):
         return "unknown"
     return CONTEXT if isinstance(error, Refusal) and error.stage == CONTEXT else "refused"
+
+
+def _least_request(question: Question, served: Served, model: Architecture, args: Any) -> float:
+    """The least that a request takes with any of the settings. Raises where none of them starts."""
+    fitting, sizes = fitting_of(served.engine), list[float]()
+    refused: HybridcalcError | None = None
+    for change in settings(fitting.axes(model, args, question.allowed)):
+        try:
+            size = fitting.request_bytes(model, args.changed(**change.fields), question.workload)
+            sizes.append(max(1.0, float(size)))
+        except HybridcalcError as error:
+            refused = refused or error
+    if not sizes and refused is not None:
+        raise refused
+    return min(sizes)
+
+
+def measured(lost: Lost, question: Question) -> Lost:
+    """What weights and a request lack of the memory that the engine leaves for them, at the low end of its estimates;
+    anything else as it was lost.
+    """
+    if lost.kind not in ("weights", "memory"):
+        return lost
+    offer, served, model, shape = lost.candidate
+    engine = served.engine
+    try:
+        args = arguments(served, shape, offer, question.workload)
+        left = engine.memory(model, args, Memory(gpu=offer.gpu, weights=0.0)).low_gib
+        weights = engine.weights(model, args).high / GIB
+        request = _least_request(question, served, model, args) / GIB
+    except HybridcalcError:
+        return lost
+    lacks = weights + request - left
+    if lacks <= 0:
+        return lost
+    said = f"weights take {weights:.2f} GiB and a request {request:.2f} of the {left:.2f} there are for them"
+    return lost._replace(reason=said, lacks_gib=lacks)

@@ -11,7 +11,7 @@ from hybridcalc.deployment import requests_text
 from hybridcalc.fitting.answer import Fit, Nearest, command_text, counted, gpus_text, layout
 from hybridcalc.fitting.models import FitModels, longest, parameters_of
 from hybridcalc.fitting.search import Deployment
-from hybridcalc.output.terminal import INDENT, TROUBLE, console, continued, listing, notes, verdict
+from hybridcalc.output.terminal import INDENT, TROUBLE, console, continued, listing, notes, pairs, verdict
 from hybridcalc.units import short_dtype
 
 MOST_MODELS = 5
@@ -106,16 +106,13 @@ def _print_none(out: Console, fit: Fit, asked: str) -> None:
     near = fit.nearest or Nearest("no combination is known", "")
     out.print(Text(f"nothing here serves {asked}", style=TROUBLE))
     out.print()
-    out.print(Text(f"{INDENT}nearest  {near.text}"))
-    if near.lacks:
-        out.print(Text(f"{INDENT}lacks    {near.lacks}"))
-    if near.made is not None:
-        print_launch(out, near.made)
+    told = [("nearest", near.text), ("lacks", near.lacks)] if near.lacks else [("nearest", near.text)]
     if near.more is not None:
-        out.print(
-            Text(f"{INDENT}with     {gpus_text(near.more.gpus, near.more.offer)}: {requests_text(near.more.certain)}")
-        )
-        print_launch(out, near.more)
+        enough = gpus_text(near.more.gpus, near.more.offer)
+        told.append(("enough", f"{enough} run {requests_text(near.more.certain)} for certain"))
+    pairs(out, told)
+    for made in filter(None, (near.made, near.more)):
+        print_launch(out, made)
 
 
 def _footer(out: Console, fit: Fit, *, explain: bool) -> None:
