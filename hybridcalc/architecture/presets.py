@@ -367,8 +367,9 @@ def _fetched(name: str) -> Architecture:
 def _not_found(name: str) -> ModelNotFound:
     import difflib
 
-    ids = _ids_by_stem()
-    near = dict.fromkeys(ids[alias] for alias in difflib.get_close_matches(name.lower()[:80], ids, n=6, cutoff=0.5))
+    ids, typed = _ids_by_stem(), name.lower()[:80]
+    begun = [alias for alias in ids if len(typed) > 2 and alias.startswith(typed)]
+    near = dict.fromkeys(ids[alias] for alias in (*begun, *difflib.get_close_matches(typed, ids, n=6, cutoff=0.5)))
     nearest = f"nearest: {', '.join(list(near)[:3])}" if near else "`hybridcalc models` lists the presets"
     or_fetched = ", or add --download" if "/" in name else ""
     return ModelNotFound(

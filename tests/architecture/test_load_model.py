@@ -271,3 +271,9 @@ def test_a_bound_of_infinity_is_none(folder: Path) -> None:
     endless.write_text(json.dumps({**CONFIG, "num_hidden_layers": float("inf")}), encoding="utf-8")
     with pytest.raises(ConfigError, match="missing num_hidden_layers"):
         load_model(str(endless))
+
+
+def test_the_nearest_names_are_first_those_that_begin_as_typed() -> None:
+    with pytest.raises(ModelNotFound) as refusal:
+        load_model("qwen3.5-397b")
+    assert refusal.value.fix.startswith("nearest: qwen3.5-397b-a17b, ")
