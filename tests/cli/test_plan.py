@@ -291,9 +291,9 @@ BAD = {
     "no memory": ((),
                   "error: plan needs the memory left for the pools: add --rest SIZE\n"
                   "       or --gpu NAME, or the two --avail figures with --mem-fraction-static\n"),
-    "memory twice": ((*REST, "--gpu", "h200"),
+    "memory twice": ((*REST, "--gpu", "h200", "--weights", "9GiB"),
                      "error: the memory is given in more than one way\n"
-                     "       keep --rest, --gpu or the avail figures\n"),
+                     "       keep --rest or --weights\n"),
     "one figure of a boot": (("--avail-before", "22"),
                              "error: --avail-before and --avail-after go together\n"
                              "       give both figures of the boot log\n"),
@@ -415,3 +415,13 @@ def test_an_estimated_memory_leaves_an_interval_of_requests() -> None:
             at_end: Any = run(*words, "--engine", engine, option, f"{gib}GiB", *more).document
             assert at_end["requests_range"] is None
             assert low <= at_end["requests"] <= high
+
+
+def test_a_memory_that_is_given_stands_beside_a_gpu() -> None:
+    """The GPU says how many ranks there are and what kernels they run; its memory is not counted."""
+    words = ("plan", "Qwen/Qwen3.6-27B-FP8", "--rest", "83.4GiB", "-L", "32k", "--json")
+    alone, beside = run(*words).document, run(*words, "--gpu", "h200").document
+    assert beside["requests"] == alone["requests"] == 21
+    assert beside["memory"]["rest_gib"] == 83.4
+    assert (alone["memory"]["gpu"], beside["memory"]["gpu"]) == (None, "NVIDIA H200")
+    assert run(*words, "--gpu", "2xh200").document["arguments"]["tp_size"] == 2

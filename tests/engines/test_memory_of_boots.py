@@ -10,6 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import pytest
+
+import hybridcalc
 from hybridcalc import load_model, sglang, vllm
 from hybridcalc.engines.sglang.memory import context_of
 from hybridcalc.engines.vllm.memory import CLASSES, beside, kind_of
@@ -84,3 +87,16 @@ def test_only_sampling_makes_a_bound_wider_than_that_of_its_class() -> None:
             part = beside(card, MODEL, args)[0]
             low, _, high = CLASSES[kind_of(card, args)]
             assert low <= part.low <= part.likely <= part.high <= high + more.get(seqs, 0)
+
+
+COOKBOOK = {"h200": (72, 122, 39, 54), "b200": (121, 171, 60, 75), "b300": (235, 284, 107, 122)}
+"""Request limits that follow from the flags of SGLang's published Qwen3.6 recipes (fraction 0.8) and exact weights."""
+SERVED = ("Qwen/Qwen3.6-35B-A3B", "Qwen/Qwen3.6-35B-A3B-FP8", "Qwen/Qwen3.6-27B", "Qwen/Qwen3.6-27B-FP8")
+
+
+@pytest.mark.parametrize("gpu", COOKBOOK)
+def test_published_recipes_are_planned_from_their_flags_alone(gpu: str) -> None:
+    """Within 2 % in all twelve cells; nothing but model, GPU and fraction is given."""
+    for model, known in zip(SERVED, COOKBOOK[gpu], strict=True):
+        plan = hybridcalc.plan(model, gpu=gpu, length=9216, mem_fraction_static=0.8)
+        assert plan.to_dict()["max_running_requests"] == pytest.approx(known, rel=0.02)

@@ -55,9 +55,11 @@ FEATURES_ON_GPU = ("cuda_ipc", "cuda_vmm")
 def check_memory(known: Memory) -> None:
     """Raise InputError for figures of which one would be ignored, or that say nothing alone."""
     boot = known.avail_before is not None or known.avail_after is not None
-    one_way({"--rest": known.rest is not None, "--gpu": known.gpu is not None, "the avail figures": boot})
+    one_way({"--rest": known.rest is not None, "the avail figures": boot})
+    one_way({"--gpu": known.gpu is not None, "the avail figures": boot})
     if known.weights is not None and known.gpu is None:
         raise InputError("--weights says nothing without --gpu", fix="add --gpu NAME, or leave it out")
+    one_way({"--rest": known.rest is not None, "--weights": known.weights is not None})
     if boot and (known.avail_before is None or known.avail_after is None):
         raise InputError("--avail-before and --avail-after go together", fix="give both figures of the boot log")
 
@@ -67,8 +69,8 @@ def rest_of(model: Architecture, args: ServerArgs, known: Memory) -> Rest:
 
     Raises MemoryUnknown where they are not all there, Refusal for weights that do not fit.
     """
-    if known.rest is not None:
-        return exact_rest(known.rest)
+    if known.rest is not None:  # a GPU beside it says kernels and ranks
+        return exact_rest(known.rest)._replace(gpu=None if known.gpu is None else known.gpu.source)
     if known.avail_before is not None and known.avail_after is not None:
         return rest_from_boot(known.avail_before, known.avail_after, model, args)
     weights = None if known.gpu is None else known.weights_part()
