@@ -2,9 +2,8 @@
 
 `budget_lines` has a line a buffer, of one rank of the first pipeline stage. Charged is what the solver takes off the
 rest; allocated is what the buffers take. They part where the engine prices dense windows and keeps overlapping ones,
-prices D and keeps the adaptive maximum, pads KV by a page, or does not price a pool at all. `plan_steps` has every
-figure as a line of arithmetic. `Figures` only derives: what to make of them (findings, suggestions) builds upon it, and
-`server_plan.Plan` joins both.
+prices D and keeps the adaptive maximum, pads KV by a page, or does not price a pool at all. `Figures` only
+derives: what to make of them (findings, suggestions, steps) builds upon it, and `server_plan.Plan` joins both.
 """
 
 from fractions import Fraction
@@ -18,11 +17,11 @@ from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states
 from hybridcalc.engines.sglang.kv import KvCell, draft_layers
 from hybridcalc.engines.sglang.planner import Prepared, Sizing, log_lines, prepare
-from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit, request_limit
+from hybridcalc.engines.sglang.pools import check_rings, per_worker_limit
 from hybridcalc.engines.sglang.settings import Setting, binding_limit, is_unified, settle
 from hybridcalc.engines.sglang.states import dense_windows, family_rule
 from hybridcalc.formulas.balance import balanced_ratio
-from hybridcalc.steps import BudgetLine, Step, Suggestion
+from hybridcalc.steps import BudgetLine, Suggestion
 
 
 def budget_lines(ready: Prepared, sizing: Sizing, pools: Allocation) -> tuple[BudgetLine, ...]:
@@ -117,132 +116,6 @@ def _draft_kv(ready: Prepared, sizing: Sizing) -> list[BudgetLine]:
     layers = draft_layers(ready.model, args)
     why = f"{layers} layers x {rows:,} rows" if layers else f"{rows:,} rows of {per_row:,} B"
     return [BudgetLine("draft KV", "kv", charged, rows * per_row, why)]
-
-
-def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
-    """Steps in the order the engine takes them."""
-    engine, state = f"SGLang {ready.rules.version}", sizing.state
-    configurator = f"{engine} mem_cache/kv_cache_configurator.py"
-    cell = ready.cells[0]
-    pools = "KV" if ready.stateless else "both pools"
-    steps = [Step("rest", f"memory left for {pools}", rest.why, rest.likely_gib, "GiB per rank", configurator)]
-    steps += [] if ready.stateless else _state_steps(ready, sizing, engine, configurator)
-    steps += _settled_steps(ready)
-    page = ready.args.tokens_per_page
-    charges = "rest" if ready.stateless else "(rest - charges)"
-    admit = "min(limit, T // 2)" if ready.stateless else "min(limit, T // 2, K // S)"
-    steps += [
-        Step(
-            "KV memory",
-            f"int({charges} x 2**30)",
-            f"int({state.rest_after_gib:.6f} x 2**30)",
-            state.kv_bytes,
-            "B",
-            configurator,
-        ),
-        Step(
-            "cell",
-            "attention layers x row + draft",
-            f"{cell.layers} layers, {cell.row}",
-            cell.bytes,
-            "B per token and rank",
-            f"{engine} model_executor/pool_configurator.py",
-        ),
-        Step(
-            "T",
-            "KV memory // cell, whole pages" + (", smallest stage" if len(ready.cells) > 1 else ""),
-            f"{state.kv_bytes:,} // {cell.bytes:,}, pages of {page}",
-            sizing.tokens,
-            "tokens per rank",
-            configurator,
-        ),
-        Step("R", admit, _limits(ready, sizing), sizing.requests, "requests", configurator),
-    ]
-    return steps
-
-
-def _state_steps(ready: Prepared, sizing: Sizing, engine: str, configurator: str) -> list[Step]:
-    """From the bytes of a slot to what the state pool is charged."""
-    slot, state = ready.slot, sizing.state
-    layer = f"{slot.conv_bytes_per_layer:,} + {slot.ssm_bytes_per_layer:,}"
-    steps = [
-        Step(
-            "slot",
-            "layers x (conv + ssm)",
-            f"{slot.layers} x ({layer}); {slot.ssm_dtype}: {slot.ssm_dtype_reason}",
-            slot.bytes,
-            "B per slot and rank",
-            f"{engine} configs/mamba_utils.py",
-        ),
-        Step("S", "base + tracking", ready.slots.reason, ready.slots.count, "slots per request", configurator),
-        Step("K", *_slots(ready, sizing), state.slots, "slots", configurator),
-        Step(
-            "state charge",
-            "(K + 1) x P + rings" if ready.rules.padding_slot_charged else "K x P",
-            _charge(ready, sizing),
-            state.charged_bytes,
-            "B",
-            configurator,
-        ),
-    ]
-    if state.draft_bytes:
-        steps.append(
-            Step(
-                "draft charge",
-                "P x (min(m, K // S) + 1) x D",
-                f"{ready.args.draft_tokens} draft tokens",
-                state.draft_bytes,
-                "B",
-                configurator,
-            )
-        )
-    return steps
-
-
-def _settled_steps(ready: Prepared) -> list[Step]:
-    """What start-up settled from the GPU, where that is known."""
-    args, engine = ready.args, f"SGLang {ready.rules.version}"
-    steps = list[Step]()
-    if args.gpu_memory_mib is not None:
-        from hybridcalc.engines.sglang.fraction import settle_fraction
-
-        settled = settle_fraction(ready.model, args, args.gpu_memory_mib)
-        hook, mib = f"{engine} arg_groups/memory_hook.py", f"{args.gpu_memory_mib:,} MiB"
-        if args.mem_fraction_static is None:
-            steps = [Step("fraction", "(GPU - reserved) / GPU", settled.why, settled.fraction, "of the memory", hook)]
-        chunk = settled.chunk // args.attn_dp_size
-        steps.append(Step("chunk", "by the GPU's memory, over dp workers", mib, chunk, "tokens a prefill", hook))
-    if args.gpu_capability is not None:
-        backend, source = f"{args.attention_backend} attention", f"{engine} arg_groups/overrides.py"
-        steps.append(Step("page", "by the attention backend", backend, args.tokens_per_page, "tokens", source))
-    return steps
-
-
-def _limits(ready: Prepared, sizing: Sizing) -> str:
-    asked = f"{sizing.asked:,}" + ("" if request_limit(ready.args) else " estimated")
-    slots = "" if ready.stateless else f", {sizing.state.slots:,} // {ready.slots.count}"
-    return f"min({asked}, {sizing.tokens // 2:,}{slots})"
-
-
-def _slots(ready: Prepared, sizing: Sizing) -> tuple[str, str]:
-    """Formula and numbers of K."""
-    args, price = ready.args, f"{ready.stage_slot_bytes:,}"
-    branch = sizing.state.branch.rpartition(".")[2]
-    if branch == "per_dp_shard":
-        return "X // dp", f"{args.max_mamba_cache_size} // {args.attn_dp_size}"
-    if branch == "from_max_running_requests":
-        return "M // dp, radix cache off", f"{request_limit(args)} // {args.attn_dp_size}"
-    ratio = f"rest x {args.memory_ratio:g} / {1 + args.memory_ratio:g}"
-    if branch == "memory_budget_spec":
-        return "int((B - P (1 + D)) // (P (1 + D / S)))", f"B = {ratio}, P = {price}, D = {args.draft_tokens}"
-    padded = " - one slot" if ready.rules.padding_slot_charged else ""
-    return f"int((B{padded}) // P)", f"B = {ratio}, P = {price}"
-
-
-def _charge(ready: Prepared, sizing: Sizing) -> str:
-    slots = sizing.state.slots + (1 if ready.rules.padding_slot_charged else 0)
-    rings = sizing.state.charged_bytes - slots * ready.stage_slot_bytes
-    return f"{slots:,} x {ready.stage_slot_bytes:,}" + (f" + {rings:,}" if rings > 0 else "")
 
 
 class Figures:
