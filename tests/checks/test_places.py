@@ -237,6 +237,7 @@ def test_gpus_of_a_deployment_that_runs_no_copy_do_not_idle(tmp_path: Path, repl
         ("--tp, '4'", 5, "", "HC073", "4 ranks on 5 GPUs: the others idle"),
         ("--tp, '16'", 8, ", --nnodes, '2'", "", ""),
         ("--tp, '16'", 7, ", --nnodes, '2'", "HC070", "16 ranks, and 2 x 7 GPUs to run them on"),
+        ("--tp, '1'", 1, ", --nnodes, '2'", "HC073", "1 rank on 2 x 1 GPU: the others idle"),
         ("--tp, '4'", 8, ", --data-parallel-size-local, '1'", "", ""),
         ("--tp, '4'", 0, "", "HC070", "4 ranks, and 0 GPUs to run them on"),
     ],
