@@ -84,7 +84,7 @@ def compare(
     told = [(label, f"{why.message}{'; ' + why.fix if why.fix else ''}") for label, why in skipped]
     answers.show(
         "compare",
-        asked_for,
+        asked_for if any(side.plan is not None for side in sides) else asked_for.undrawn(),
         lambda: compared_view(sides, told, verbose=verbose),
         lambda: _document(sides) | {"skipped": [{"label": label, "reason": reason} for label, reason in told]},
     )

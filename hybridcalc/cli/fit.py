@@ -119,20 +119,25 @@ def fit_command(
         if engine_of != emit and not searched.engine:
             searched = searched._replace(engine=[engine_of])
     work = inputs.workload_of(length, lengths, concurrency, workload)
-    found = fit(
-        None if model is None else options.model(model),
-        workload=work,
-        gpu=searched.gpu or (),
-        engine=searched.engine or (),
-        prices=_prices(searched),
-        allow=searched.allow or (),
-        max_gpus=searched.max_gpus,
-        max_tp=searched.max_tp,
-        interconnect=searched.interconnect,
-        headroom=_share(searched.headroom),
-        top=searched.top,
-        order=searched.sort,
-    )
+    from hybridcalc.output.progress import bars, counter
+
+    with bars(None) as start:
+        move = start("planning")
+        found = fit(
+            None if model is None else options.model(model),
+            workload=work,
+            gpu=searched.gpu or (),
+            engine=searched.engine or (),
+            prices=_prices(searched),
+            allow=searched.allow or (),
+            max_gpus=searched.max_gpus,
+            max_tp=searched.max_tp,
+            interconnect=searched.interconnect,
+            headroom=_share(searched.headroom),
+            top=searched.top,
+            order=searched.sort,
+            watch=counter(move),
+        )
     if emit is not None and found.deployments:
         _emit(emit, found.deployments[0])
         return

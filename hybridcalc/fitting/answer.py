@@ -2,8 +2,8 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -97,7 +97,6 @@ class Fit:
     question: Question
     found: Found
     top: int = DEFAULT_TOP
-    watch: Callable[[], None] = field(default=lambda: None, repr=False)
 
     @property
     def deployments(self) -> tuple[Deployment, ...]:

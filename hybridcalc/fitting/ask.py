@@ -64,6 +64,8 @@ def fit(
     if order not in ORDERS:
         raise InputError(f"--sort {quoted(order)} is not known", fix=f"write {' or '.join(ORDERS)}")
     named = _listed(gpu)
+    if gpu and not named:
+        raise InputError("--gpu names none", fix="write --gpu h100,h200, or leave it out for all")
     offered = offers(named, dict(prices or {}), max_gpus)
     served, linked = engines(_listed(engine)), interconnect == JOINED[1]
     if model is None:

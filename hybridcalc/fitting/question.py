@@ -18,6 +18,7 @@ ALLOWED = (ACCURACY, REUSE)
 RANKS = (1, 2, 3, 4, 6, 8, 12, 16)
 """GPUs of one server that are tried."""
 MOST_TP = 16
+MOST_SHOWN = 6
 JOINED = ("any", "nvlink")
 
 
@@ -96,7 +97,11 @@ def offers(names: Sequence[str], prices: dict[str, float], most: int | None) -> 
         if price_of and card not in price_of:
             raise InputError(f"no price of {name}", fix=f"add --price {_plain(name)}=PRICE, or leave it out of --gpu")
         found.append(Offer(_plain(name), card, count, price_of.get(card)))
-    return tuple(dict.fromkeys(found))
+    distinct = tuple(dict.fromkeys(found))
+    twice = next((one.name for one in distinct if sum(other.name == one.name for other in distinct) > 1), None)
+    if twice is not None:
+        raise InputError(f"--gpu names {twice} with two numbers", fix="keep one")
+    return distinct
 
 
 def _plain(name: str) -> str:
@@ -116,9 +121,9 @@ def engines(names: Sequence[str]) -> tuple[Served, ...]:
         elif release == "all":
             found += [Served(engine, version) for version in engine.releases]
         else:
-            if not engine.knows(release):
-                raise InputError(
-                    f"--engine {quoted(name)}: no rules of that release", fix=f"one of {', '.join(engine.releases)}"
-                )
-            found.append(Served(engine, release))
+            known = [version for version in engine.releases if f"{version}.".startswith(f"{release}.")]
+            if not known:
+                shown = ", ".join(engine.releases[-MOST_SHOWN:])
+                raise InputError(f"--engine {quoted(name)}: no rules of that release", fix=f"one of ..., {shown}")
+            found.append(Served(engine, known[-1]))
     return tuple(dict.fromkeys(found))

@@ -76,11 +76,13 @@ class Deployment:
 
     @cached_property
     def plan(self) -> Answer:
-        """The plan of the launch line."""
+        """The plan of the launch line; where it is started several times, of its part of the requests."""
+        if self.servers == 1:
+            return self.one
         work = self.one.workload
-        found: Answer = (
-            self.one if self.launches == self.servers else self.engine.plan(self.model, self.args, self.rest, work)
-        )
+        if self.launches > 1:
+            work = work._replace(concurrency=None, mix=True)
+        found: Answer = self.engine.plan(self.model, self.args, self.rest, work)
         return found
 
     @property

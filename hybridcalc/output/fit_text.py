@@ -14,6 +14,7 @@ from hybridcalc.fitting.search import Deployment
 from hybridcalc.output.terminal import INDENT, TROUBLE, console, continued, listing, notes, pairs, verdict
 from hybridcalc.units import short_dtype
 
+GPUS_OF_A_MACHINE = 8
 MOST_MODELS = 5
 """Rows of models shown where nobody asks for all."""
 
@@ -54,7 +55,7 @@ def _table(out: Console, rows: Sequence[Deployment]) -> None:
         (
             INDENT + gpus_text(made.gpus, made.offer),
             *((f"{made.cost:,.2f}",) if priced else ()),
-            made.engine.title,
+            _engine(made, rows),
             stored(made),
             layout(made),
             _requests(made),
@@ -86,6 +87,12 @@ def stored(made: Deployment) -> str:
 
 def _requests(made: Deployment) -> str:
     return f"{made.requests:,}" if made.certain == made.requests else f"{made.certain:,} to {made.requests:,}"
+
+
+def _engine(made: Deployment, rows: Sequence[Deployment]) -> str:
+    """The engine, with its release where rows are of several."""
+    releases = {row.served.version for row in rows if row.engine is made.engine}
+    return made.engine.title if len(releases) == 1 else f"{made.engine.title} {made.served.version}"
 
 
 def _idle(made: Deployment) -> str:
@@ -123,6 +130,9 @@ def _footer(out: Console, fit: Fit, *, explain: bool) -> None:
             f"--allow accuracy: {gpus_text(bold.gpus, bold.offer)} by {bold.change.flags or 'its checkpoint'}; "
             "check accuracy first"
         )
+    first = next(iter(fit.deployments), None)
+    if first is not None and first.shape.copied and first.servers > 1 and first.gpus > GPUS_OF_A_MACHINE:
+        said.append(f"{first.servers} replicas: on several machines, start the line on each with its share of them")
     if fit.losers and not explain:
         said.append(f"{counted(fit.losers)}: --explain")
     notes(out, said)

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 Step = Callable[[int], None]
 One = TypeVar("One")
 SLOW_POINTS = 5_000
+EVERY = 50
+"""Steps between two looks of a bar."""
 
 
 @contextmanager
@@ -33,6 +35,19 @@ def bars(total: int | None) -> Iterator[Callable[[str], Step | None]]:
             return lambda done: progress.update(task, completed=done)
 
         yield start
+
+
+def counter(move: Step | None) -> Callable[[], None]:
+    """What is called at each step of something of unknown length."""
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        if move is not None and done % EVERY == 0:
+            move(done)
+
+    return step
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,3 +137,56 @@ def _held(fitting: Fitting, model: Architecture, args: Any, work: Workload) -> t
 
 def test_all_presets_of_gpus_are_searched_by_default() -> None:
     assert {offer.name for offer in offers((), {}, None)} == set(shipped_gpus())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--gpu", ""), "--gpu names none"),
+        (("--gpu", "2xh100,4xh100"), "h100 with two numbers"),
+        (("--engine", "vllm@9.9"), "no rules of that release"),
+        (("--price", "h100"), "is not GPU=PRICE"),
+        (("--headroom", "-5%"), "is not a percentage"),
+        (("--interconnect", "ib"), "write any or nvlink"),
+        (("--csv", "--json"), "exclude each other"),
+        (("--emit", "cmd", "--csv"), "leave out --json"),
+    ],
+)
+def test_options_that_say_nothing_are_refused(options: tuple[str, ...], said: str) -> None:
+    given = ("--gpu", "h100") if "--gpu" not in options else ()
+    ran = run("fit", "qwen3.6-27b", "-L", "8k", "-C", "1", *given, *options)
+    assert ran.code == 2
+    assert said in ran.err
+    assert ran.err.count("\n") <= 2
+
+
+def test_a_series_of_releases_is_its_newest() -> None:
+    assert [served.version for served in engines(["vllm@0.25", "sglang@0.5.20"])] == ["0.25.1", "0.5.20"]
+    assert len({served.version for served in engines(["vllm@all"])}) > 10
+
+
+def test_prices_are_read_from_a_file(tmp_path: Path) -> None:
+    """One a line, with comments; a GPU that has none is not searched."""
+    file = tmp_path / "prices"
+    file.write_text("# an hour\nl40s = 0.86\nh100: 2.49  # spot\n", encoding="utf-8")
+    ran = run("fit", "qwen3.6-27b", "-L", "8k", "-C", "4", "--prices", str(file), "--json")
+    rows = ran.document["deployments"]
+    assert {row["gpu"] for row in rows} == {"l40s", "h100"}
+    assert rows == sorted(rows, key=lambda row: row["price_per_hour"])
+
+
+def test_pictures_draw_each_hardware_and_the_front(tmp_path: Path) -> None:
+    target = tmp_path / "gpus.svg"
+    asked = ("fit", "qwen3.6-27b", "-L", "8k", "-C", "40", "--gpu", "l40s,h100")
+    assert run(*asked, "--save", str(target)).code == 0
+    drawn = target.read_text(encoding="utf-8")
+    assert all(name in drawn for name in ("l40s, vLLM", "h100, SGLang", "Pareto front"))
+
+
+def test_rows_carry_no_finding_of_requests_that_other_servers_run() -> None:
+    """A launch that is started several times is to run its part alone."""
+    found = fitted("qwen3.6-35b-a3b", length=16384, concurrency=300, gpu="a100-80gb")
+    assert any(row["launches"] > 1 for row in found.to_records())
+    assert [
+        finding for row in found.to_records() for finding in row["findings"] if finding["severity"] == "error"
+    ] == []
