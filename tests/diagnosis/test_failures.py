@@ -195,6 +195,7 @@ def test_slots_of_a_running_request_are_those_in_use_over_those_that_run() -> No
         "36 slots in use with 8 running requests: 4.5 each, cached prefixes included; 5 are reserved for each"
     )
     assert "reserved" not in serving(8, 0, 0.5, 0.5, slots=36).findings[0].message
+    assert "with 1 running requests: 5.0 each" in serving(1, 0, 0.5, 0.5, slots=5).findings[0].message
     assert serving(0, 0, 0.5, 0.5, slots=36).findings == [] == serving(8, 0, 0.5, 0.5).findings
 
 
