@@ -35,22 +35,22 @@ class Limit(NamedTuple):
 
 
 LIMITS = (
-    Limit("ratio MODEL -L N", "ratio kimi-k3 -L 9216", 41, 25, ("hybridcalc.engines.vllm",)),
+    Limit("ratio MODEL -L N", "ratio kimi-k3 -L 9216", 42, 25, ("hybridcalc.engines.vllm",)),
     Limit(
         "plan -- sglang serve",
         "plan -L 9216 --rest 28.55GiB -- sglang serve --model-path moonshotai/Kimi-K3 --tp 8",
-        64,
+        65,
         28,
         ("hybridcalc.engines.vllm",),
     ),
     Limit(
         "plan -- vllm serve",
         "plan -L 9216 --available 28.55GiB -- vllm serve moonshotai/Kimi-K3 -tp 8",
-        60,
+        61,
         28,
         ("hybridcalc.engines.sglang",),
     ),
-    Limit("log FILE", "log examples/kimi-k3-boot.log", 88, 32),
+    Limit("log FILE", "log examples/kimi-k3-boot.log", 89, 32),
     Limit("check FILE", "check examples/k3-serve.sh", 50, 45),
 )
 

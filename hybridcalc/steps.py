@@ -81,11 +81,21 @@ class Suggestion(NamedTuple):
     risk: str = "none"
 
     @property
-    def effect(self) -> str:
+    def gain(self) -> str:
         """From and to, in words."""
         if self.before == self.after:
             return self.of
-        return f"{self.before:,} -> {self.after:,} request{'' if self.after == 1 else 's'} of {self.of}"
+        return f"{self.before:,} -> {self.after:,} request{'' if self.after == 1 else 's'}"
+
+    @property
+    def effect(self) -> str:
+        """From and to, and of what."""
+        return self.gain if self.before == self.after else f"{self.gain} of {self.of}"
+
+    @property
+    def price(self) -> str:
+        """What it costs, said after its gain; nothing where a user notices nothing."""
+        return "" if self.risk == "none" else CARE.get(self.risk, f"; {self.why}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: flags apart from variables, as words that a shell needs no quotes for."""
@@ -107,39 +117,84 @@ def safest_first(found: Iterable[Suggestion]) -> tuple[Suggestion, ...]:
     return tuple(sorted(found, key=lambda each: (RISKS.index(each.risk), each.before - each.after)))
 
 
+SAFE, BOLD = "safe", "bold"
+
+
 class Choice(NamedTuple):
-    """Flags to paste, and what they would do."""
+    """Flags to paste, and what they would do: with their price in a few words, and in ``full``.
+
+    Those that are suggested are called safe or bold, and come to ``after`` requests.
+    """
 
     label: str
     flags: str
     effect: str
+    full: str = ""
+    after: int = 0
+
+
+LONGEST_REASON = 44
+"""Columns that a reason has beside a figure in one unit."""
+
+
+class Quantity(NamedTuple):
+    """A figure of an answer: its name, the exact value, its unit or a human one, the reason, and what the whole answer
+    adds to that.
+    """
+
+    label: str
+    value: str
+    unit: str = ""
+    why: str = ""
+    more: str = ""
+    joined: str = "; "
+
+    @classmethod
+    def of(cls, label: str, value: str, unit: str, reason: str, joined: str = ": ") -> "Quantity":
+        """Of a reason that says most of it before ``joined``."""
+        why, _, more = reason.partition(joined)
+        return cls(label, value, unit, why, more, joined)
+
+    @property
+    def brief(self) -> tuple[str, str, str]:
+        """Its name, the figure in one unit (the human one), the reason, and the exact figure where it fits."""
+        if not self.unit[:1].isdigit():
+            return self.label, f"{self.value} {self.unit}".strip(), self.why
+        told = f"{self.value}: {self.why}" if self.why else self.value
+        return self.label, self.unit, told if len(told) <= LONGEST_REASON else self.why
+
+    @property
+    def reason(self) -> str:
+        """The whole of it."""
+        return self.joined.join(text for text in (self.why, self.more) if text)
 
 
 class Table(NamedTuple):
-    """A table: title, header, rows, and the columns that hold numbers."""
+    """A table: title, header, rows, and the columns that hold numbers; ``asked``: it is what was asked for."""
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numbers: tuple[int, ...] = ()
+    asked: bool = False
 
 
 class View(NamedTuple):
-    """An answer: what it comes to in a line, the figures it rests on (label, value, human unit, reason), what to set.
+    """An answer: what it comes to in a line, the figures it rests on, the most telling first, and what to set.
 
     ``roles``: what the first figures are of, for their colour; ``evidence``: where figures were read, what they say,
     the arithmetic behind. ``starts`` is false of flags that are refused, ``fix`` is what to write instead. ``memory``
     is where one GPU's memory goes (charts.Part). ``pictures`` are drawn (charts.Picture) when they are asked for, the
     usual one first; ``curve``: the text shows that one in place of the tables, where something draws it. ``play``
     makes the settings that a page recomputes (play.Play), or None where it cannot. ``subject``: what the answer is of,
-    in a line under it.
+    in a line under it. ``said``: rules whose findings the headline and what to set hold already.
     """
 
     title: str
     headline: str
     meaning: str = ""
     starts: bool = True
-    figures: tuple[tuple[str, str, str, str], ...] = ()
+    figures: tuple[Quantity, ...] = ()
     roles: tuple[str, ...] = ()
     evidence: tuple[tuple[str, str, str], ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -154,8 +209,18 @@ class View(NamedTuple):
     play: Callable[[], Any] | None = None
     curve: bool = False
     subject: str = ""
+    said: tuple[str, ...] = ()
 
 
 def suggested(suggestions: Iterable[Suggestion]) -> tuple[Choice, ...]:
     """Suggestions as flags to paste."""
-    return tuple(Choice("", each.flags, f"{each.effect}: {each.why}") for each in suggestions)
+    return tuple(
+        Choice(
+            SAFE if each.risk == "none" else BOLD,
+            each.flags,
+            each.gain + each.price,
+            f"{each.effect}: {each.why}",
+            each.after,
+        )
+        for each in suggestions
+    )

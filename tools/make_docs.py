@@ -57,6 +57,12 @@ local Hugging Face cache, offline. Sizes take `80GiB`, `80GB`, `143771MiB` or pl
 (8,192) or `1M` (1,048,576). `--json` prints one document on stdout (keys: [json.md](json.md)); `--debug` shows a
 traceback in place of the short error.
 
+An answer takes twelve lines of 80 columns: the verdict, the figures behind it, the worst finding, the safest setting
+that helps (of those that come within a tenth of the most, the fewest changes) and the boldest with its price. The last
+line counts and names what `-v` adds; `--explain` adds the steps. Tables that were asked for are whole: `--sweep`,
+`--compare`, `log --expect`, `weights --explain`, `models`, `rules`, and every finding of `check`. A log of several
+boots has as many lines for each.
+
 | exit code | meaning |
 |---|---|"""
 SGLANG_FLAGS = """### SGLang's flags

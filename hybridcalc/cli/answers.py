@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from hybridcalc.cli.options import PICTURE, Explain, Json
+from hybridcalc.cli.options import PICTURE, Explain, Json, Verbose
 from hybridcalc.errors import InputError, quoted
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Forms(NamedTuple):
     )
     as_json: Json = False
     explain: Explain = False
+    verbose: Verbose = False
 
 
 class Wanted(NamedTuple):
@@ -65,6 +66,7 @@ class Wanted(NamedTuple):
     json: bool = False
     csv: bool = False
     explain: bool = False
+    verbose: bool = False
 
     @property
     def drawn(self) -> bool:
@@ -89,9 +91,9 @@ def wanted(typed: Forms, *, as_csv: bool = False) -> Wanted:
 
     Raises InputError for what cannot be written or is not known, and for options that would be passed over.
     """
-    save, figure, theme, force, as_json, explain = typed
+    save, figure, theme, force, as_json, explain, verbose = typed
     document = as_json or as_csv
-    form = Wanted(None, figure, theme, as_json, as_csv, explain)
+    form = Wanted(None, figure, theme, as_json, as_csv, explain, verbose)
     if save is None:
         for name, idle in (("--theme", theme != "auto"), ("--force", force)):
             if idle:
@@ -152,12 +154,9 @@ def show(
     elif text is not None and not quiet:
         text()
     elif not quiet:
-        from hybridcalc.output.terminal import print_view
+        from hybridcalc.output.text import print_view
 
-        shown = view()
-        if shown.curve:
-            from hybridcalc.output.pictures.terminal import draw
-        print_view(shown, explain=asked.explain, draw=draw if shown.curve else None)
+        print_view(view(), explain=asked.explain, verbose=asked.verbose)
     if quiet:
         from hybridcalc.output.document import print_csv, print_json
 

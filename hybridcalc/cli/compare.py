@@ -52,7 +52,6 @@ def compare(
     variables: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A variable from outside; repeatable.")
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also how the launch lines differ.")] = False,
     form: answers.Forms,
 ) -> None:
     """Launch lines side by side, the one with the most requests on a GPU first: what starts, what binds, what idles.
@@ -85,7 +84,7 @@ def compare(
     answers.show(
         "compare",
         asked_for if any(side.plan is not None for side in sides) else asked_for.undrawn(),
-        lambda: compared_view(sides, told, verbose=verbose),
+        lambda: compared_view(sides, told),
         lambda: _document(sides) | {"skipped": [{"label": label, "reason": reason} for label, reason in told]},
     )
     if skipped or any(side.plan is None for side in sides):

@@ -98,7 +98,6 @@ def fit_command(
     searched: Searched,
     emit: options.Emit = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the deployments as CSV.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also the launch line of every row.")] = False,
     form: answers.Forms,
 ) -> None:
     """The cheapest deployments that serve a model's requests, each with its launch line; without a MODEL, which models
@@ -147,9 +146,9 @@ def fit_command(
         from hybridcalc.output.fit_text import print_fit, print_models
 
         if isinstance(found, Fit):
-            print_fit(found, verbose=verbose, explain=form.explain)
+            print_fit(found, verbose=form.verbose, explain=form.explain)
         else:
-            print_models(found, verbose=verbose, explain=form.explain)
+            print_models(found, verbose=form.verbose, explain=form.explain)
 
     view = (lambda: fit_view(found)) if isinstance(found, Fit) else (lambda: models_view(found))
     served = bool(found.deployments)

@@ -91,7 +91,14 @@ def log(
     from hybridcalc.diagnosis.view import log_view
     from hybridcalc.output.log_text import print_log
 
-    text = partial(print_log, found, explain=asked_for.explain, length=tokens is not None, compared=compared)
+    text = partial(
+        print_log,
+        found,
+        explain=asked_for.explain,
+        verbose=asked_for.verbose,
+        length=tokens is not None,
+        compared=compared,
+    )
     answers.show("log", asked_for, partial(log_view, found), lambda: document(found, compared), text=text)
     findings = tuple(one for _, boot in boots for one in boot.findings)
     verdicts = [row.agrees for rows in compared for row in rows]

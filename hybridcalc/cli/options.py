@@ -264,6 +264,10 @@ EngineVersion = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Explain = Annotated[bool, typer.Option("--explain", help="Add every step: formula, numbers, unit, source.")]
 
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print the whole answer: every figure, setting, table and log line.")
+]
+
 
 class Ranks(NamedTuple):
     """How many ranks share a model and its requests."""

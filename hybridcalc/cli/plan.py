@@ -4,6 +4,9 @@ Everything that is no option of this command is read as the engine's own command
 engine takes works here; what follows ``--`` is a whole launch line.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -16,7 +19,7 @@ from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines import offered
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.view import comparison_view, plan_view, refusal_view, serves
-from hybridcalc.errors import Refusal
+from hybridcalc.errors import HybridcalcError, Refusal, Write
 from hybridcalc.findings import at_or_above
 
 if TYPE_CHECKING:
@@ -139,7 +142,7 @@ def plan_command(
             sides.append(_planned(changed, flags, changed.arguments(more), work, side))
         _compare(question.engine, sides, asked_for)
         return
-    _answer(question, side, asked_for, severity)
+    _answer(question, side, work, asked_for, severity)
 
 
 class Side(NamedTuple):
@@ -164,11 +167,12 @@ def _planned(
         return Side(flags, asked, model, untyped or refusal)
 
 
-def _answer(question: inputs.Question, side: Side, asked_for: answers.Wanted, severity: str) -> None:
+def _answer(question: inputs.Question, side: Side, work: Workload, asked_for: answers.Wanted, severity: str) -> None:
     """One plan, or why it does not start; exits with 1 for that, and for findings at or above ``severity``."""
     engine, answer, remarks = question.engine, side.answer, question.remarks(side.asked)
     if isinstance(answer, Refusal):
-        view = partial(refusal_view, f"{side.asked.model} on {engine.title}", answer, remarks)
+        then = partial(_mended, question, side, answer.fix, work)
+        view = partial(refusal_view, engine, f"{side.asked.model} on {engine.title}", answer, remarks, then)
         answers.show("plan", asked_for.undrawn(), view, lambda: _document(engine, side) | {"notes": remarks})
         raise typer.Exit(1)
 
@@ -176,7 +180,8 @@ def _answer(question: inputs.Question, side: Side, asked_for: answers.Wanted, se
         found = _document(engine, side)
         return found | {"notes": [*remarks, *found["notes"]]}
 
-    answers.show("plan", asked_for, partial(plan_view, engine, answer, remarks), document)
+    newest = partial(_on_newest, question, side, work)
+    answers.show("plan", asked_for, partial(plan_view, engine, answer, remarks, newest), document)
     if at_or_above(answer.findings, severity):
         raise typer.Exit(1)
 
@@ -195,6 +200,29 @@ def _emit(form: str, engine: Engine, side: Side) -> None:
         emitted(form, Emitted(engine, version, tuple(launch["argv"]), launch["env"], engine.ranks(args), card)),
         nl=False,
     )
+
+
+def _mended(question: inputs.Question, side: Side, fix: str, work: Workload) -> "Answer | None":
+    """The plan with what a refusal says to write; None where that is no flag, or does not start either."""
+    if not isinstance(fix, Write) or not fix.flag:
+        return None
+    return _changed(question, side, work, lambda args: question.engine.changed(args, f"{fix.flag} {fix.value}"))
+
+
+def _on_newest(question: inputs.Question, side: Side, work: Workload) -> "Answer | None":
+    """The plan of the newest release, where another is asked for and that one starts as well."""
+    if side.asked.args.engine_version in (None, question.engine.newest):
+        return None
+    return _changed(question, side, work, lambda args: replace(args, engine_version=None))
+
+
+def _changed(question: inputs.Question, side: Side, work: Workload, change: Callable[[Any], Any]) -> "Answer | None":
+    """The plan with changed arguments; None where there is none."""
+    with suppress(HybridcalcError):
+        asked = side.asked._replace(args=change(side.asked.args))
+        answer = _planned(question, "", asked, work, side).answer
+        return None if isinstance(answer, Refusal) else answer
+    return None
 
 
 def _document(engine: Engine, side: Side) -> dict[str, Any]:

@@ -60,6 +60,7 @@ def verify(
     env: options.Environment = None,
     as_json: options.Json = False,
     explain: options.Explain = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Allocate every tensor of a plan and compare formula, storage and allocator to the byte.
 
@@ -90,7 +91,7 @@ def verify(
     else:
         from hybridcalc.output.verify_text import print_answer
 
-        print_answer(answer, explain=explain)
+        print_answer(answer, explain=explain, verbose=verbose)
     if answer.exit_code:
         raise typer.Exit(answer.exit_code)
 

@@ -50,6 +50,7 @@ def weights(
     env: options.Environment = None,
     as_json: options.Json = False,
     explain: options.Explain = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """What the weights of a model take: parameters, bytes of the checkpoint, bytes on the heaviest rank, by group.
 
@@ -74,6 +75,8 @@ def weights(
 
         print_json("weights", {"engine": question.engine.name, **found.to_dict()})
         return
-    from hybridcalc.output.tables import print_weights
+    from hybridcalc.engines.weights_view import weights_view
+    from hybridcalc.output.text import print_view
 
-    print_weights(found, question.engine.title, question.engine.server_ranks(asked.args), explain=explain)
+    ranks = question.engine.server_ranks(asked.args)
+    print_view(weights_view(found, question.engine.title, ranks, tensors=explain), explain=False, verbose=verbose)

@@ -56,7 +56,7 @@ def boot_view(
             (c.name, _shown(c.expected), "-" if c.printed is None else _shown(c.printed), agreed[c.agrees])
             for c in compared
         )
-        tables = (Table("Against the plan", ("figure", "planned", "printed", ""), rows, (1, 2)),)
+        tables = (Table("Against the plan", ("figure", "planned", "printed", ""), rows, (1, 2), asked=True),)
         notes += [] if any(c.agrees is not None for c in compared) else [NOTHING_PREDICTED]
     planned = answer.planned
     return View(
@@ -64,6 +64,7 @@ def boot_view(
         answer.headline,
         answer.meaning,
         evidence=tuple(answer.rows),
+        said=("HC110", "HC111", "HC112"),
         findings=tuple(answer.findings),
         choices=suggested(safest_first(answer.suggestions)[:most]),
         tables=tables,

@@ -10,7 +10,7 @@ from hybridcalc.engines.crossover import Baseline, Crossover
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.crossover import Span
-from hybridcalc.steps import Table, View
+from hybridcalc.steps import Quantity, Table, View
 from hybridcalc.units import format_bytes
 
 SHORTEST, LONGEST = 16, 131_072
@@ -34,11 +34,11 @@ def crossover_view(answer: Crossover) -> View:
 
 def stored_view(model: Architecture, engine: Engine, why: HybridcalcError) -> View:
     """A model that no command answers for: why, and its KV over length as ``engine`` keeps it."""
-    figures: tuple[tuple[str, str, str, str], ...] = ()
+    figures: tuple[Quantity, ...] = ()
     draw: dict[str, Callable[[], Picture]] = {}
     if model.attention is not None:
         size, row = engine.part("constants").kv_of(model)
-        figures = (("KV per token", f"{size:,} B", format_bytes(size), row),)
+        figures = (Quantity("KV per token", f"{size:,} B", format_bytes(size), row),)
         draw["kv"] = lambda: kv_picture(model.name, size)
     told = why.message[:1].upper() + why.message[1:]
     return View(f"{model.name}: what it stores", told, why.fix, figures=figures, pictures=draw)
@@ -82,38 +82,57 @@ def _above(meeting: Fraction, first: int) -> str:
     return "from there on" if first == ceil(meeting) else f"from {first:,} tokens on"
 
 
-def _figures(answer: Crossover) -> list[tuple[str, str, str, str]]:
+def _figures(answer: Crossover) -> list[Quantity]:
     """The figures it rests on: label, value, unit, reason."""
     state, kv = answer.state_bytes, answer.kv_bytes_per_token
     rows = [
-        ("state", f"{state:,} B", format_bytes(state), answer.state_why),
-        ("KV per token", f"{kv:,} B", format_bytes(kv), answer.kv_why),
+        Quantity.of("state", f"{state:,} B", format_bytes(state), answer.state_why),
+        Quantity.of("KV per token", f"{kv:,} B", format_bytes(kv), answer.kv_why),
     ]
+    if answer.baseline is not None:
+        size = answer.baseline.kv_bytes_per_token
+        rows.append(
+            Quantity(answer.baseline.name, f"{size:,} B", format_bytes(size), f"per token, {answer.baseline.why}")
+        )
+    if answer.curve:
+        rows.append(_longest(answer))
     if answer.per_layer_tokens is not None and answer.component_tokens is not None:
         rows.append(
-            ("one layer pair", _tokens(answer.per_layer_tokens), "tokens", "one state layer against one KV layer")
+            Quantity(
+                "one layer pair", _tokens(answer.per_layer_tokens), "tokens", "one state layer against one KV layer"
+            )
         )
         rows.append(
-            ("whole state", _tokens(answer.component_tokens), "tokens", "all state layers against all KV layers")
+            Quantity(
+                "whole state", _tokens(answer.component_tokens), "tokens", "all state layers against all KV layers"
+            )
         )
     if answer.baseline is not None:
         base = answer.baseline
-        size = base.kv_bytes_per_token
-        rows.append((base.name, f"{size:,} B", format_bytes(size), f"per token, {base.why}"))
         if base.component_tokens is not None:
             rows.append(
-                ("state alone", _tokens(base.component_tokens), "tokens", f"its state against {base.name}'s KV")
+                Quantity("state alone", _tokens(base.component_tokens), "tokens", f"its state against {base.name}'s KV")
             )
         whole = f"all of it against all of {base.name}"
         if base.total_tokens is not None or not base.lighter:
             total = _tokens(base.total_tokens) if base.total_tokens is not None else "never"
-            rows.append(("whole hybrid", total, "tokens", whole))
+            rows.append(Quantity("whole hybrid", total, "tokens", whole))
         rows += [
-            ("lighter up to", f"{span.last:,}", "tokens", f"from {span.first:,} on, {whole}")
+            Quantity("lighter up to", f"{span.last:,}", "tokens", f"from {span.first:,} on, {whole}")
             for span in base.lighter
             if span.last is not None
         ]
     return rows
+
+
+def _longest(answer: Crossover) -> Quantity:
+    """What the longest sequence of the curve holds."""
+    end = answer.curve[-1]
+    whole = end.state_bytes + end.kv_bytes
+    why = f"state {format_bytes(end.state_bytes)} + KV {format_bytes(end.kv_bytes)}"
+    if answer.baseline is not None and end.baseline_bytes is not None:
+        why = f"{answer.baseline.name}: {format_bytes(end.baseline_bytes)}"
+    return Quantity(f"at {end.tokens:,} tokens", f"{whole:,} B", format_bytes(whole), why)
 
 
 def _tokens(value: Fraction) -> str:

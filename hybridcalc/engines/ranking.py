@@ -87,7 +87,7 @@ def ranking_table(sides: Sequence[Ranked]) -> Table:
         rows.append((_short(side.label), *own, *figures, loses(side, best)))
     own = ("engine",) if len(engines) > 1 else ()
     header = ("launch", *own, "requests", "a GPU", "KV tokens", "idle", "loses by")
-    return Table("Ranked", header, tuple(rows), tuple(range(1 + len(own), 5 + len(own))))
+    return Table("Ranked", header, tuple(rows), tuple(range(1 + len(own), 5 + len(own))), asked=True)
 
 
 def _short(label: str) -> str:

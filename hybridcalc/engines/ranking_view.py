@@ -10,7 +10,7 @@ from hybridcalc.steps import Table, View
 NO_LENGTH = "without -L, requests are those that an engine's own limits let run: -L TOKENS makes them comparable"
 
 
-def compared_view(sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = (), *, verbose: bool = False) -> View:
+def compared_view(sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = ()) -> View:
     """The best in a line, a ranked table, what stops those that do not start; how launch lines differ. ``skipped``:
     those that could not be planned, and why.
     """
@@ -23,13 +23,11 @@ def compared_view(sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = 
         of = f" of {plan.workload.describe()}" if plan.workload.lengths else ""
         headline = f"{best.label} runs the most on a GPU: {best.certain / best.gpus:,.2f} requests{of}"
         meaning = f"{requests_text(best.certain)} on {best.gpus} GPU{'' if best.gpus == 1 else 's'} for certain"
-    tables = [ranking_table(sides)]
-    if verbose:
-        rows = list[tuple[str, str, str]]()
-        for number in order:
-            base, flags = difference(sides[number], sides)
-            rows += [(*(("", "") if place else (sides[number].label, base)), flag) for place, flag in enumerate(flags)]
-        tables.append(Table("Differences", ("launch", "against", "- its flags, + own flags"), tuple(rows)))
+    rows = list[tuple[str, str, str]]()
+    for number in order:
+        base, flags = difference(sides[number], sides)
+        rows += [(*(("", "") if place else (sides[number].label, base)), flag) for place, flag in enumerate(flags)]
+    differences = Table("Differences", ("launch", "against", "- its flags, + own flags"), tuple(rows))
     said = [] if plan is None or plan.workload.lengths else [NO_LENGTH]
     said += [
         f"{side.label}: {side.answer.message}{'; ' + side.answer.fix if side.answer.fix else ''}"  # type: ignore[union-attr]
@@ -43,7 +41,7 @@ def compared_view(sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = 
         headline,
         meaning,
         starts=plan is not None,
-        tables=tuple(tables),
+        tables=(ranking_table(sides), differences),
         notes=tuple(said),
         pictures={"compare": lambda: comparison_picture(started)} if started else {},
     )

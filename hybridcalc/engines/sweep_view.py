@@ -58,7 +58,7 @@ def sweep_view(
         f"{model} on {engine.title}",
         "nothing starts" if most is None else f"{most:,} {what} at most",
         f"{counted}, {refused:,} do not start",
-        tables=(Table("Combinations", header, rows, tuple(range(len(axes), len(axes) + 3))),),
+        tables=(Table("Combinations", header, rows, tuple(range(len(axes), len(axes) + 3)), asked=True),),
         notes=tuple(notes),
         pictures={"pareto": lambda: pareto_picture(axes, points, model)},
     )

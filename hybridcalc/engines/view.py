@@ -9,21 +9,21 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from hybridcalc.deployment import WEIGHTS_NAME, requests_text
+from hybridcalc.deployment import HEADROOM, WEIGHTS_NAME, Rest, requests_text
 from hybridcalc.engines.charts import comparison_picture, gpu_parts
 from hybridcalc.engines.checkpoints import checkpoint_of, name_to_load
 from hybridcalc.engines.engine import Answer, Engine
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
-from hybridcalc.steps import BudgetLine, Table, View, suggested
+from hybridcalc.steps import BudgetLine, Quantity, Table, View, suggested
 from hybridcalc.units import format_bytes, short_dtype
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.geometry import Architecture
-    from hybridcalc.deployment import Rest
     from hybridcalc.engines.charts import Bars, Picture
     from hybridcalc.engines.play import Play
     from hybridcalc.engines.ranking import Ranked
 
+SAID = ()
 NEEDS_LENGTH = "-L TOKENS (or --lengths) shows what the pools admit, what idles, and what to set"
 MOST_CHANGES = 2
 """Suggestions whose pools are drawn beside those of the plan."""
@@ -32,11 +32,14 @@ MOST_CHANGES = 2
 class Facts(Protocol):
     """What an engine's plans come to in its own terms."""
 
+    SAID: tuple[str, ...]
+    """Rules whose findings the verdict and the suggestions hold already."""
+
     def verdict(self, plan: Any) -> tuple[str, str]:
         """What the plan comes to: the headline, and what it means."""
 
-    def figures(self, plan: Any) -> list[tuple[str, str, str, str]]:
-        """The figures it rests on: label, value, human unit, reason."""
+    def figures(self, plan: Any) -> list[Quantity]:
+        """The figures it rests on, the most telling first."""
 
     def cells(self, plan: Any) -> dict[str, str]:
         """One side of a comparison."""
@@ -55,13 +58,12 @@ def facts_of(engine: Engine) -> Facts:
 
 def verdict(plan: Answer) -> tuple[str, str]:
     """As of any engine."""
-    length = f"of {plan.workload.describe()}: " if plan.workload.lengths else ""
-    return requests_text(plan.requests), f"{length}{plan.tokens:,} KV tokens"
+    return counted(plan), f"{plan.tokens:,} KV tokens"
 
 
-def figures(plan: Answer) -> list[tuple[str, str, str, str]]:
+def figures(plan: Answer) -> list[Quantity]:
     """As of any engine."""
-    return [("KV tokens", f"{plan.tokens:,}", "tokens", "that the caches hold"), memory_figure(plan.rest)]
+    return [Quantity("KV tokens", f"{plan.tokens:,}", "tokens", "that the caches hold"), memory_figure(plan.rest)]
 
 
 def cells(plan: Answer) -> dict[str, str]:
@@ -79,9 +81,30 @@ def play(plan: Answer) -> "Play | None":
     return None
 
 
-def memory_figure(rest: "Rest") -> tuple[str, str, str, str]:
+def counted(plan: Answer) -> str:
+    """The requests that run at once, over a memory that is an estimate with their bounds; and of what length."""
+    length = f" of {plan.workload.describe()}" if plan.workload.lengths else ""
+    return f"{requests_text(plan.requests)}{_ends(plan)}{length}"
+
+
+def _ends(plan: Answer) -> str:
+    """The requests over a memory that is an estimate; nothing where they are those of the likely one."""
+    least, most = getattr(plan, "requests_at_ends", (plan.requests, plan.requests))
+    return "" if least == most else f" ({least:,} to {most:,})"
+
+
+def memory_figure(rest: Rest) -> Quantity:
     """The memory left for the caches, and where that comes from."""
-    return "memory", f"{rest.likely_gib:.2f} GiB", "", rest.why
+    return Quantity("memory", f"{rest.likely_gib:.2f} GiB", "", *memory_reason(rest))
+
+
+def memory_reason(rest: Rest) -> tuple[str, str]:
+    """What most of a GPU goes to beside the caches, and the arithmetic of what is left."""
+    others = dict(rest.others)
+    if rest.total_gib is None or WEIGHTS_NAME not in others:
+        return rest.why, ""
+    kept = f", {others[HEADROOM]:.2f} kept free" if HEADROOM in others else ""
+    return f"of {rest.total_gib:.2f}: {others[WEIGHTS_NAME]:.2f} of weights{kept}", rest.why
 
 
 def between(low: int, high: int) -> str:
@@ -94,14 +117,16 @@ def each(plan: Answer, worker: str) -> str:
     return f", {plan.concurrency:,} on each of {plan.workers} {worker}s" if plan.workers > 1 else ""
 
 
-def plan_view(engine: Engine, plan: Answer, remarks: Sequence[str] = ()) -> View:
-    """The whole answer; ``remarks`` are said before the plan's own notes."""
+def plan_view(
+    engine: Engine, plan: Answer, remarks: Sequence[str] = (), newest: Callable[[], Answer | None] = lambda: None
+) -> View:
+    """The whole answer; ``remarks`` are said before the plan's own notes, and what the ``newest`` release comes to."""
     facts = facts_of(engine)
     unknown = () if plan.workload.lengths else (NEEDS_LENGTH,)
     headline, meaning = facts.verdict(plan)
     return View(
         f"{plan.model.name} on {engine.title} {plan.version}",
-        headline + _ends(plan),
+        headline,
         meaning,
         figures=tuple(facts.figures(plan)),
         roles=("state", "kv"),
@@ -110,12 +135,23 @@ def plan_view(engine: Engine, plan: Answer, remarks: Sequence[str] = ()) -> View
         tables=(budget_table(plan.budget),),
         memory=tuple(gpu_parts(plan.budget, plan.rest)),
         log_lines=tuple(plan.log_lines),
-        notes=(*remarks, *unknown, *plan.notes),
+        notes=(*_released(engine, plan, newest()), *remarks, *unknown, *plan.notes),
         steps=tuple(plan.steps),
         pictures=plan_pictures(engine, plan),
         play=partial(facts.play, plan),
         subject=planned(engine, plan.model, plan.args, plan.rest.gpu),
+        said=facts.SAID,
     )
+
+
+def _released(engine: Engine, plan: Answer, newest: Answer | None) -> list[str]:
+    """What the newest release makes of the same flags, where that is another number of requests."""
+    if newest is None or newest.requests == plan.requests:
+        return []
+    held = [str(getattr(each_plan, "slots_reason", "")).partition(":")[0] for each_plan in (newest, plan)]
+    why = f"; {held[0]}, not {held[1]}" if held[0] != held[1] else ""
+    headline, meaning = facts_of(engine).verdict(newest)
+    return [f"{engine.title} {newest.version} with the same flags: {headline}, {meaning}{why}"]
 
 
 def planned(engine: Engine, model: "Architecture", args: Any, gpu: str | None) -> str:
@@ -136,12 +172,6 @@ def _stored(model: "Architecture", args: Any) -> str:
         return model.name
     how = stored.quantization.method if stored.quantization else stored.marked or short_dtype(model.model_dtype)
     return f"{name_to_load(model)} ({how})"
-
-
-def _ends(plan: Answer) -> str:
-    """The requests over a memory that is an estimate; nothing where they are those of the likely one."""
-    least, most = getattr(plan, "requests_at_ends", (plan.requests, plan.requests))
-    return "" if least == most else f" ({least:,} to {most:,})"
 
 
 def plan_pictures(engine: Engine, plan: Answer, now: str = "as planned") -> Mapping[str, "Callable[[], Picture]"]:
@@ -183,21 +213,32 @@ def budget_table(lines: Sequence[BudgetLine]) -> Table:
     return Table("Budget", header, tuple(rows), tuple(range(1, len(header) - 1)))
 
 
-def refusal_view(title: str, refusal: Refusal, remarks: Sequence[str]) -> View:
-    """Why a plan does not start, at which stage, and what to change."""
-    settled = refusal.outputs
-    rows = [("rule", refusal.rule, "", ""), ("stage", refusal.stage, "", "of the engine's start-up")]
-    if "memory_why" in settled:
-        rows.append(("memory", f"{settled['available_gib']:.2f} GiB", "", settled["memory_why"]))
+def refusal_view(
+    engine: Engine,
+    title: str,
+    refusal: Refusal,
+    remarks: Sequence[str],
+    mended: Callable[[], Answer | None] = lambda: None,
+) -> View:
+    """Why a plan does not start, at which stage, what to change, and what it then serves."""
+    settled, then = refusal.outputs, mended()
+    rows = []
+    if then is not None:
+        rows.append(memory_figure(then.rest))
+    elif "memory_why" in settled:
+        rows.append(Quantity("memory", f"{settled['available_gib']:.2f} GiB", "", settled["memory_why"]))
+    rows.append(Quantity("rule", refusal.rule, "", f"at {refusal.stage} of the engine's start-up"))
+    serves = "" if then is None else f": {', '.join(facts_of(engine).verdict(then))}"
     return View(
         title,
         "does not start",
         refusal.message,
         starts=False,
         figures=tuple(rows),
-        fix=refusal.fix,
+        fix=f"{refusal.fix}{serves}",
         log_lines=tuple(settled.get("log", ())),
         notes=tuple(remarks),
+        subject="" if then is None else planned(engine, then.model, then.args, then.rest.gpu),
     )
 
 
@@ -252,7 +293,7 @@ def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answe
         "; ".join((labels[0], *told)),
         tables=(
             ranking_table([_side(engine, label, side) for label, (_, side) in zip(labels, sides, strict=True)]),
-            Table("Side by side", ("", *labels, ""), rows, tuple(range(1, len(sides) + 1))),
+            Table("Side by side", ("", *labels, ""), rows, tuple(range(1, len(sides) + 1)), asked=True),
         ),
         notes=tuple(said),
         pictures={"compare": lambda: comparison_picture(started)},

@@ -7,18 +7,23 @@ from hybridcalc.diagnosis.boot import LogAnswer
 from hybridcalc.diagnosis.view import MOST_BOOTS, NO_BOOT, boot_view
 from hybridcalc.errors import printable
 from hybridcalc.output import terminal
-from hybridcalc.output.terminal import print_view
+from hybridcalc.output.text import print_view
 
 if TYPE_CHECKING:
     from hybridcalc.diagnosis.expectation import Compared
 
 
 def print_log(
-    answers: Sequence[LogAnswer], *, explain: bool, length: bool, compared: "Sequence[Sequence[Compared]]" = ()
+    answers: Sequence[LogAnswer],
+    *,
+    explain: bool,
+    verbose: bool,
+    length: bool,
+    compared: "Sequence[Sequence[Compared]]" = (),
 ) -> None:
     """The whole answer."""
     out = terminal.console()
-    several, number = sum(len(answer.boots) for answer in answers) > 1, 0
+    boots, number = sum(len(answer.boots) for answer in answers), 0
     for answer in answers:
         if len(answers) > 1:
             out.print(printable(answer.source), style="bold")
@@ -26,10 +31,11 @@ def print_log(
             terminal.verdict(out, *NO_BOOT)
         for at, boot in enumerate(answer.boots[:MOST_BOOTS], number):
             view = boot_view(boot, length=length, compared=compared[at] if compared else None)
-            if several:
+            if boots > 1:
                 out.print(view.title, style=terminal.QUIET)
-            print_view(view, explain=explain, out=out)
-            out.print()
+            print_view(view, explain=explain, verbose=verbose, out=out)
+            if verbose or boots > 1:
+                out.print()
         number += len(answer.boots)
         notes = [finding.message for finding in answer.findings] + list(answer.remarks)
         if len(answer.boots) > MOST_BOOTS:

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from textwrap import indent, wrap
-from typing import IO, TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, Literal, cast
 
 from rich.console import Console
 from rich.padding import Padding
@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hybridcalc.findings import Finding
-from hybridcalc.steps import Choice, Number, Step, View
+from hybridcalc.steps import Choice, Number, Quantity, Step
 from hybridcalc.steps import Table as Listed
 from hybridcalc.units import format_bytes
 
@@ -89,73 +89,24 @@ class _Clean:
         return getattr(self._stream, name)
 
 
-def print_view(view: View, *, explain: bool, out: Console | None = None, draw: Draw | None = None) -> None:
-    """The whole answer on stdout; the steps with ``explain``; its curve by ``draw``, else as a table."""
-    out = out or console()
-    verdict(out, view.headline, view.meaning, style="bold" if view.starts else TROUBLE, subject=view.subject)
-    above = bool(view.figures or view.evidence or view.findings or view.fix or view.choices)
-    figures(out, view.figures, styles=[STYLES[role] for role in view.roles])
-    evidence(out, view.evidence)
-    for severity in ("error", "warning"):
-        texts = [told(found) for found in view.findings if found.severity == severity]
-        notes(out, texts, label=severity, style=TROUBLE)
-    if view.fix:
-        notes(out, [view.fix], label="fix")
-    if view.choices:
-        out.print()
-        choices(out, view.choices)
-    if not (view.curve and draw is not None and _drawn(out, view, draw)):
-        for number, table in enumerate(view.tables):
-            _table(out, table, gap=number > 0 or above)
-        if view.curve:
-            notes(out, ["pip install 'hybridcalc[plot]' draws this as a curve"])
-    if view.memory:
-        out.print()
-        out.file.write(bars([("", view.memory)], out.width, colour=out.color_system is not None) + "\n")
-    if view.log_lines and view.starts:
-        out.print()
-        out.print("log lines to expect:", style=QUIET)
-        for line in view.log_lines:
-            quoted(out, line)
-    notes(out, [*(told(found) for found in view.findings if found.severity == "note"), *view.notes])
-    if explain and view.steps:
-        explanation(out, view.steps)
-
-
 def told(finding: Finding) -> str:
     """A finding in a line: its rule, what is wrong, and what to write instead."""
     return f"{finding.rule} {finding.message}{'; ' + finding.fix if finding.fix else ''}"
 
 
-def _table(out: Console, table: Listed, *, gap: bool) -> None:
-    if not table.rows:
+def table(out: Console, shown: Listed, *, gap: bool = True) -> None:
+    """A table of an answer, set off by a blank line; nothing where it has no rows."""
+    if not shown.rows:
         return
     if gap:
         out.print()
-    first, *others = table.header
-    rows = [(f"{INDENT}{row[0]}", *row[1:]) for row in table.rows]
-    listing(out, (f"{INDENT}{first}", *others), rows, right=table.numbers)
-
-
-class Draw(Protocol):
-    """Draws a picture in so many columns; None where that cannot be done."""
-
-    def __call__(self, picture: Any, *, width: int, colour: bool, encoding: str) -> str | None:
-        """The text of it."""
-
-
-def _drawn(out: Console, view: View, draw: Draw) -> bool:
-    """Whether the answer's curve could be drawn, and is."""
-    picture = next(iter(view.pictures.values()))()
-    text = draw(picture, width=out.width, colour=out.color_system is not None, encoding=out.encoding)
-    if text is not None:
-        out.print()
-        out.file.write(text + "\n")
-    return text is not None
+    first, *others = shown.header
+    rows = [(f"{INDENT}{row[0]}", *row[1:]) for row in shown.rows]
+    listing(out, (f"{INDENT}{first}", *others), rows, right=shown.numbers)
 
 
 def verdict(out: Console, headline: str, rest: str = "", *, style: str = "bold", subject: str = "") -> None:
-    """The answer in one line, and what it means on the same line or, where it is long, under it; then its subject."""
+    """The answer in a line, and what it means: behind it or, where both are long, under it; then its subject."""
     line = Text.assemble((headline, style), f"   {rest}" if rest else "")
     if line.cell_len <= out.width:
         out.print(line)
@@ -167,12 +118,13 @@ def verdict(out: Console, headline: str, rest: str = "", *, style: str = "bold",
     out.print()
 
 
-def figures(out: Console, rows: Iterable[tuple[str, str, str, str]], *, styles: Sequence[str] = ()) -> None:
-    """Rows of label, value, human unit, reason; the reason wraps, the rest stays whole."""
-    cells = [[Text(cell) for cell in (INDENT + label, *others)] for label, *others in rows]
-    for row, style in zip(cells, styles, strict=False):
-        row[1].stylize(style)
-    _print_grid(out, cells, ("left", "right", "right", "left"))
+def figures(out: Console, rows: Iterable[Quantity], roles: Sequence[str] = (), *, brief: bool = False) -> None:
+    """Rows of label, value, human unit, reason; the reason wraps, the rest stays whole. ``brief``: in one unit."""
+    shown = [row.brief if brief else (row.label, row.value, row.unit, row.reason) for row in rows]
+    cells = [[Text(cell) for cell in (INDENT + label, *others)] for label, *others in shown]
+    for row, role in zip(cells, roles, strict=False):
+        row[1].stylize(STYLES.get(role, ""))
+    _print_grid(out, cells, ("left", "right", "left") if brief else ("left", "right", "right", "left"))
 
 
 def evidence(out: Console, rows: Iterable[tuple[str, str, str]]) -> None:
@@ -181,17 +133,27 @@ def evidence(out: Console, rows: Iterable[tuple[str, str, str]]) -> None:
     _print_grid(out, cells, ("left", "left", "left"))
 
 
-def choices(out: Console, rows: Sequence[Choice]) -> None:
-    """What to set: the flags under each other beside what they come to, or, where they have no label, above that."""
-    if any(row.label for row in rows):
-        cells = [(Text(INDENT + label), Text(flags, style="bold"), Text(effect)) for label, flags, effect in rows]
+def choices(out: Console, rows: Sequence[Choice], *, brief: bool = False) -> None:
+    """What to set, ready to paste: the flags under each other, each beside what it comes to or, where one is long,
+    above it.
+    """
+    told = [row.effect if brief else row.full or row.effect for row in rows]
+    lead = max((len(row.label) for row in rows), default=0) + 2 * len(INDENT)
+    widest = max((len(row.flags) for row in rows), default=0)
+    if not any(row.full for row in rows) and lead + widest + len(INDENT) + LEAST_REASON <= out.width:
+        cells = [
+            (Text(INDENT + row.label), Text(row.flags, style="bold"), Text(text))
+            for row, text in zip(rows, told, strict=True)
+        ]
         _print_grid(out, cells, ("left", "left", "left"))
         return
-    lead = f"{INDENT}set   "
-    for _, flags, effect in rows:
-        lines = continued(flags, out.width - len(lead))
-        out.print(Text.assemble(lead, (f"\n{' ' * len(lead)}".join(lines), "bold")), soft_wrap=True)
-        out.print(Padding(Text(effect), (0, 0, 0, len(lead))))
+    for row, text in zip(rows, told, strict=True):
+        lines = continued(row.flags, out.width - lead)
+        beside = f"{INDENT}{text}" if brief and lead + len(lines[-1]) + len(INDENT + text) <= out.width else ""
+        flags = f"\n{' ' * lead}".join(lines)
+        out.print(Text.assemble(f"{INDENT}{row.label}".ljust(lead), (flags, "bold"), beside), soft_wrap=True)
+        if not beside:
+            out.print(Padding(Text(text), (0, 0, 0, lead)))
 
 
 def continued(flags: str, width: int) -> list[str]:
@@ -212,7 +174,15 @@ def quoted(out: Console, line: str) -> None:
     out.print(Padding(Text(line.rstrip(), style=QUIET), (0, 0, 0, len(INDENT))))
 
 
-def notes(out: Console, texts: Iterable[str], *, label: str = "note", style: str = "", gap_after: bool = False) -> None:
+def notes(
+    out: Console,
+    texts: Iterable[str],
+    *,
+    label: str = "note",
+    style: str = "",
+    gap: bool = True,
+    gap_after: bool = False,
+) -> None:
     """Each note on its own lines, indented under its label, set off by a blank line; nothing when there are none."""
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column()
@@ -221,7 +191,7 @@ def notes(out: Console, texts: Iterable[str], *, label: str = "note", style: str
         table.add_row(Text(f"{label}:", style=style), Text(text))
     if not table.row_count:
         return
-    if not gap_after:
+    if gap and not gap_after:
         out.print()
     out.print(table)
     if gap_after:

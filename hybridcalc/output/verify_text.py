@@ -15,7 +15,7 @@ from hybridcalc.crosscheck.run import RankResult, Verified, VerifyAnswer
 from hybridcalc.crosscheck.verification import Row, Shard, percent
 from hybridcalc.errors import quoted
 from hybridcalc.output import terminal
-from hybridcalc.steps import Step
+from hybridcalc.steps import Quantity, Step
 from hybridcalc.units import format_bytes, short_dtype
 
 MOST_PROBLEMS = 12
@@ -26,36 +26,38 @@ POOL_NAMES = {
     "blocks": "blocks",
     "other": "request table",
 }
-POOL_STYLES = {"state": terminal.STATE, "kv": terminal.KV}
 
 
-def print_answer(answer: VerifyAnswer, *, explain: bool = False) -> None:
-    """One server in full, with every step where asked, or a line for each of many."""
+def print_answer(answer: VerifyAnswer, *, explain: bool = False, verbose: bool = False) -> None:
+    """One server, with every tensor and every step where asked, or a line for each of many."""
     out = terminal.console()
     if answer.many:
         _print_many(out, answer)
         return
-    _print_server(out, answer.servers[0])
+    _print_server(out, answer.servers[0], verbose=verbose)
     if explain:
         terminal.explanation(out, [step for shard in answer.servers[0].shards for step in _steps(shard)])
 
 
-def _print_server(out: Console, server: Verified) -> None:
+def _print_server(out: Console, server: Verified, *, verbose: bool) -> None:
     shards = server.shards
     _verdict(out, server)
-    for number, shard in enumerate(shards):
+    for number, shard in enumerate(shards if verbose else ()):
         if len(shards) > 1:
             if number:
                 out.print()
             out.print(f"stage {shard.stage}")
         _print_tensors(out, shard)
-    out.print()
+    if verbose:
+        out.print()
     _print_pools(out, server, shards[0])
     if len(server.ranks) > 1:
         out.print()
         _print_ranks(out, server.ranks)
     _print_problems(out, server)
     terminal.notes(out, [*server.subject.notes, *_allocator_notes(shards[0].memory_stats)])
+    if not verbose:
+        terminal.notes(out, ["every tensor"], label="-v", style=terminal.QUIET, gap=False)
 
 
 def _steps(shard: Shard) -> Iterator[Step]:
@@ -127,7 +129,7 @@ def _alike(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
 
 def _print_pools(out: Console, server: Verified, shard: Shard) -> None:
     """Each pool at full scale as count times unit, and what a caching allocator makes of it all."""
-    figures, styles = [], []
+    figures, roles = [], []
     ordered = sorted(shard.rows, key=lambda row: (list(POOL_NAMES).index(row.tensor.pool), row.tensor.grows_with))
     for (pool, unit), group in groupby(ordered, key=lambda row: (row.tensor.pool, row.tensor.grows_with)):
         rows = list(group)
@@ -136,34 +138,32 @@ def _print_pools(out: Console, server: Verified, shard: Shard) -> None:
             continue
         slope = sum((row.slope_bytes or Fraction() for row in rows), Fraction())
         name = "KV windows" if unit == "window token" else POOL_NAMES[pool]
-        figures.append((name, f"{total:,} B", format_bytes(total), _product(total, slope, rows[0], unit)))
-        styles.append(POOL_STYLES.get(pool, ""))
+        figures.append(Quantity(name, f"{total:,} B", format_bytes(total), _product(total, slope, rows[0], unit)))
+        roles.append(pool)
     views = [view for row in shard.rows for view in row.tensor.views]
     if views and all(row.tensor.pool == "blocks" for row in shard.rows):
         figures.append(
-            ("views", f"{len(views):,}", "", "states and attention pages of every layer, inside the storage")
+            Quantity("views", f"{len(views):,}", "", "states and attention pages of every layer, inside the storage")
         )
-        styles.append("")
     totals, stats = shard.totals, shard.memory_stats
     if totals["expected_allocator_bytes"] is not None and "predicted_reserved_bytes" in stats:
         more = totals["expected_allocator_bytes"] - totals["storage_bytes"]
         segments = stats["predicted_reserved_bytes"]
         why = f"on a GPU: {more:,} B of rounding, {format_bytes(segments)} reserved"
         figures.append(
-            (
+            Quantity(
                 "allocator",
                 f"{totals['expected_allocator_bytes']:,} B",
                 format_bytes(totals["expected_allocator_bytes"]),
                 why,
             )
         )
-        styles.append("")
     elif totals["allocator_bytes"] is not None:
         resident = stats.get("resident_held_bytes", 0) - stats.get("resident_before_bytes", 0)
         why = f"resident pages; the process grew by {format_bytes(max(0, resident))}"
-        figures.append(("allocator", f"{totals['allocator_bytes']:,} B", format_bytes(totals["allocator_bytes"]), why))
-        styles.append("")
-    terminal.figures(out, figures, styles=styles)
+        figures.append(
+            Quantity("allocator", f"{totals['allocator_bytes']:,} B", format_bytes(totals["allocator_bytes"]), why)
+        )
     if server.engine is not None:
         said = f"{server.engine.package} {server.engine.version}"
         same = "follows" if server.engine.ok else "differs"
@@ -171,20 +171,18 @@ def _print_pools(out: Console, server: Verified, shard: Shard) -> None:
             ", ".join(row.name for row in server.engine.rows)
             or "its model class makes its own shapes: nothing to compare"
         )
-        out.print()
-        terminal.figures(out, [(said, same, "", names)])
+        figures.append(Quantity(said, same, "", names))
     if server.stated:
         wrong = sum(not figure.ok for figure in server.stated)
         shown = sum(figure.held_against == "tensors" for figure in server.stated)
         names = f"{shown} against the tensors, {len(server.stated) - shown} against the rules"
-        out.print()
         said = f"{wrong} of {len(server.stated)} differ" if wrong else f"{len(server.stated)} figures hold"
-        terminal.figures(out, [("plan", said, "", names)])
+        figures.append(Quantity("plan", said, "", names))
     if server.behaviour:
         failed = [check.name for check in server.behaviour if not check.ok]
         names = ", ".join(check.name for check in server.behaviour)
-        out.print()
-        terminal.figures(out, [("behaviour", "failed" if failed else "holds", "", ", ".join(failed) or names)])
+        figures.append(Quantity("behaviour", "failed" if failed else "holds", "", ", ".join(failed) or names))
+    terminal.figures(out, figures, roles)
 
 
 def _slope(rows: Sequence[Row]) -> str:

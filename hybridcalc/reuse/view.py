@@ -9,7 +9,7 @@ from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.settings import Cost
 from hybridcalc.reuse.simulation import Outcome
 from hybridcalc.reuse.what_if import Split
-from hybridcalc.steps import Choice, Table, View
+from hybridcalc.steps import Choice, Quantity, Table, View
 from hybridcalc.units import format_bytes
 
 SPLITS_SHOWN = 7
@@ -65,36 +65,46 @@ def _verdict(answer: Reuse) -> tuple[str, str]:
     return headline, f"{knee.slots:,} {kind}slot{'' if one else 's'} {verb}, {given_text}"
 
 
-def _figures(answer: Reuse) -> list[tuple[str, str, str, str]]:
-    """The figures it rests on: label, value, human unit, reason."""
+def _figures(answer: Reuse) -> list[Quantity]:
+    """The figures it rests on, the most telling first."""
     outcome, settings, knee = answer.outcome, answer.settings, answer.knee
     rounds, pool = answer.warmup_rounds, settings.slots if settings.int8_slots is None else settings.int8_slots
     left_out = f"; {rounds:,} warm-up round{'' if rounds == 1 else 's'} left out" if rounds else ""
-    rows = [
-        ("requests", f"{outcome.requests:,}", "", f"{answer.workload.name}: {answer.workload.description}{left_out}"),
-        ("hit", f"{outcome.hits:,}", "requests", f"{_percent(outcome.hit_rate)}; {answer.setup.policy.name}"),
-        ("hit tokens", f"{outcome.hit_tokens:,}", "tokens", f"of {outcome.prompt_tokens:,} in prompts"),
-        ("recomputed", f"{outcome.recomputed_tokens:,}", "tokens", _replayed(outcome)),
-        ("evictions", f"{outcome.evictions:,}", "states", _other_losses(outcome)),
-        ("held", f"{outcome.most_cached:,}", "slots", f"by cached states at most, of {pool:,}; {_course(outcome)}"),
-    ]
-    if settings.running:
-        each, count = answer.setup.policy.own_slots, answer.setup.policy.slots_per_request
-        requests = "1 request" if settings.running == 1 else f"{settings.running:,} requests"
-        why = f"of {requests}, {each} each beside the states they lock; the engine counts {count} each"
-        rows.append(("running", f"{settings.running * each:,}", "slots", why))
+    rows = []
     if knee is not None and knee.slots is not None and knee.at_knee is not None:
         rate, most = _percent(knee.at_knee.token_hit_rate), _percent(knee.limit.token_hit_rate)
-        rows.append(("knee", f"{knee.slots:,}", "slots", f"{rate} of tokens; any number of slots: {most}"))
+        told = f"{rate} of tokens; any number of slots: {most}"
+        at_knee = answer.price(settings.room.wanted(settings, knee.slots)[0])
+        weigh = "" if at_knee is None else f"they weigh {format_bytes(at_knee.gpu_bytes)}"
+        rows.append(Quantity("knee", f"{knee.slots:,}", "slots", told, weigh))
     own = answer.price(settings)
     if own is not None:
         why = f"{settings.slots:,}{settings.room.SPARE} slots" + (
             f", {settings.int8_slots:,} + 1 in int8" if own.int8_bytes else ""
         )
-        rows.append(("slots weigh", f"{own.gpu_bytes:,} B", format_bytes(own.gpu_bytes), why))
+        rows.append(Quantity("slots weigh", f"{own.gpu_bytes:,} B", format_bytes(own.gpu_bytes), why))
         if own.kv_tokens is not None:
-            rows.append(("KV beside", f"{own.kv_tokens:,}", "tokens", "left of the memory given"))
-    return rows
+            rows.append(Quantity("KV beside", f"{own.kv_tokens:,}", "tokens", "left of the memory given"))
+    if settings.running:
+        each, count = answer.setup.policy.own_slots, answer.setup.policy.slots_per_request
+        requests = "1 request" if settings.running == 1 else f"{settings.running:,} requests"
+        why = f"{each} each of {requests}, beside the states they lock"
+        told = f"the engine counts {count} each"
+        rows.append(Quantity("running", f"{settings.running * each:,}", "slots", why, told))
+    hits = f"{_percent(outcome.hit_rate)}; {answer.setup.policy.name}"
+    return [
+        *rows,
+        Quantity("hit tokens", f"{outcome.hit_tokens:,}", "tokens", f"of {outcome.prompt_tokens:,} in prompts"),
+        Quantity("recomputed", f"{outcome.recomputed_tokens:,}", "tokens", _replayed(outcome)),
+        Quantity("hit", f"{outcome.hits:,}", "requests", hits),
+        Quantity("evictions", f"{outcome.evictions:,}", "states", _other_losses(outcome)),
+        Quantity(
+            "held", f"{outcome.most_cached:,}", "slots", f"at most by cached states, of {pool:,}", _course(outcome)
+        ),
+        Quantity.of(
+            "requests", f"{outcome.requests:,}", "", f"{answer.workload.name}: {answer.workload.description}{left_out}"
+        ),
+    ]
 
 
 def _replayed(outcome: Outcome) -> str:

@@ -29,7 +29,7 @@ def test_crossover_of_one_layer_pair_is_not_that_of_the_model() -> None:
 
 @pytest.mark.needs("plotext")
 def test_crossover_draws_state_and_kv() -> None:
-    out = run("crossover", "nemotron-h-8b", "--baseline", "llama-3-8b").out
+    out = run("crossover", "-v", "nemotron-h-8b", "--baseline", "llama-3-8b").out
     assert "T*: KV = state at 6,234; T*: hybrid = llama-3-8b at 891" in out
     assert "s state   k KV   a all of nemotron-h-8b   b baseline llama-3-8b" in out
     drawn = [line for line in out.splitlines() if line.rstrip().endswith("│")]
@@ -75,7 +75,7 @@ def test_crossover_says_at_which_lengths_the_hybrid_is_lighter(model: str, basel
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_a_curve_is_drawn_in_ascii_where_lines_cannot_be_written(encoding: str) -> None:
     """No escapes, no failure, and the same letters."""
-    ran = run("crossover", "bamba-9b", "--baseline", "llama-3-8b", encoding=encoding)
+    ran = run("crossover", "-v", "bamba-9b", "--baseline", "llama-3-8b", encoding=encoding)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.isascii()
     assert "\\u" not in ran.out
@@ -89,7 +89,7 @@ def test_a_curve_has_colours_where_the_terminal_has(terminal: str, coloured: boo
     ours, theirs = pty.openpty()
     environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")} | {"TERM": terminal}
     with subprocess.Popen(
-        [sys.executable, "-m", "hybridcalc", "crossover", "bamba-9b"], stdout=theirs, env=environment
+        [sys.executable, "-m", "hybridcalc", "crossover", "-v", "bamba-9b"], stdout=theirs, env=environment
     ) as child:
         os.close(theirs)
         picture = b""

@@ -230,7 +230,7 @@ def test_a_refused_side_of_a_comparison_names_its_own_version() -> None:
 def test_the_map_shows_the_whole_gpu_where_it_is_known() -> None:
     """Weights, headroom and context beside the pools: the legend adds up to the card."""
     memory = ("--gpu", "h200", "--weights", "80GiB", "--mem-fraction-static", "0.85")
-    legend = " ".join(run("plan", *K3, *memory).out.split("]\n")[1].split("log lines")[0].split())
+    legend = " ".join(run("plan", "-v", *K3, *memory).out.split("]\n")[1].split("log lines")[0].split())
     assert "W weights 80.00 GiB" in legend and "C context 1.90 GiB" in legend
     sizes = re.findall(r" ([0-9.]+) (GiB|MiB|KiB|B)(?= )", legend.split(" of this are not charged")[0])
     units = {"GiB": 1, "MiB": 2**10, "KiB": 2**20, "B": 2**30}

@@ -49,10 +49,11 @@ FIGURES = {
 WHOLE = ("all of it", "terabytes", "an interval")
 
 
+@pytest.mark.parametrize("verbose", [(), ("-v",)], ids=["short", "whole"])
 @pytest.mark.parametrize("arguments", ANSWERS.values(), ids=ANSWERS)
-def test_text_fits_80_columns_and_cuts_nothing(arguments: tuple[str, ...]) -> None:
+def test_text_fits_80_columns_and_cuts_nothing(arguments: tuple[str, ...], verbose: tuple[str, ...]) -> None:
     """No terminal: 80 columns, no ellipsis, no trailing blanks, no escape codes, ASCII alone."""
-    out = run("plan", *arguments).out
+    out = run("plan", *verbose, *arguments).out
     assert out
     assert max(len(line) for line in out.splitlines()) <= 80
     assert out.isascii() and "\x1b" not in out
@@ -66,7 +67,7 @@ def test_text_fits_80_columns_and_cuts_nothing(arguments: tuple[str, ...]) -> No
 def test_text_holds_every_figure_of_the_budget_whole(name: str) -> None:
     """A figure cut short, or broken over two lines, would be another figure."""
     arguments = [word for word in ANSWERS[name] if word != "--explain"]
-    answer, out = plan(*arguments), run("plan", *arguments).out
+    answer, out = plan(*arguments), run("plan", "-v", *arguments).out
     figures = [line["allocated_bytes"] for line in answer["budget"]]
     if name.startswith("SGLang"):
         figures += [line["charged_bytes"] for line in answer["budget"]]
@@ -108,16 +109,16 @@ def test_a_flag_line_that_is_too_long_continues_as_a_shell_reads_it() -> None:
     """Without the continuation it is word by word the flags of the document."""
     found = plan(*K3, *REST, "-L", "8k")["suggestions"]
     flags = [pasted(suggestion) for suggestion in found]
-    out = run("plan", *K3, *REST, "-L", "8k").out
+    out = run("plan", "-v", *K3, *REST, "-L", "8k").out
     assert any(len(line) > 72 for line in flags)
     joined = " ".join(out.replace(" \\\n", " ").split())
-    assert all(f"set {line} " in joined for line in flags)
+    assert all(f"safe {line} " in joined or f"bold {line} " in joined for line in flags)
 
 
 def test_the_memory_map_is_to_scale() -> None:
     """One letter a column: the pools' columns are as their bytes, to within a column."""
     arguments = (*LAZY, *REST)
-    bar = next(line for line in run("plan", *arguments).out.splitlines() if line.startswith("  [")).strip(" []")
+    bar = next(line for line in run("plan", "-v", *arguments).out.splitlines() if line.startswith("  [")).strip(" []")
     allocated = {line["name"]: line["allocated_bytes"] for line in plan(*arguments)["budget"]}
     assert len(bar) == 76
     for name, letter in (("state pool", "S"), ("KV pool", "K"), ("request table", "t")):
@@ -140,7 +141,7 @@ def test_a_stdout_of_ascii_takes_the_whole_answer() -> None:
 
 def test_vllms_map_shows_the_whole_gpu_where_it_is_known() -> None:
     """Weights, activations and headroom beside the blocks: the columns are as their bytes."""
-    out = run("plan", *ANSWERS["vLLM: an interval"]).out
+    out = run("plan", "-v", *ANSWERS["vLLM: an interval"]).out
     bar = next(line for line in out.splitlines() if line.startswith("  [")).strip(" []")
     card = 143_771 / 1024
     for letter, gib in (("W", 16), ("H", card * 0.08), ("A", 3)):

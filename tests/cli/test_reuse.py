@@ -312,7 +312,7 @@ def test_a_file_that_bears_the_name_of_a_workload_is_read_by_its_path(
 @pytest.mark.parametrize("columns", ["40", "60", "80"])
 def test_flags_are_never_broken(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    out = run("reuse", "--slots", "256", "--workload", CYCLIC, "--warmup-rounds", "1").out
+    out = run("reuse", "-v", "--slots", "256", "--workload", CYCLIC, "--warmup-rounds", "1").out
     words = {word.strip(";") for word in out.split() if word.startswith("--")}
     assert words >= {
         "--mamba-max-states-per-path",

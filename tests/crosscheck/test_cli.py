@@ -202,7 +202,7 @@ def test_the_steps_lead_to_full_scale() -> None:
 
 
 def test_a_narrow_page_breaks_a_shape_between_its_dimensions() -> None:
-    said = text("kimi-k3", "--tp", "8", "--rest", "1000000TiB", "--device", "meta")
+    said = text("-v", "kimi-k3", "--tp", "8", "--rest", "1000000TiB", "--device", "meta")
     assert "9271981555 x 3 x" in said
 
 

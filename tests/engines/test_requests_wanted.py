@@ -14,7 +14,7 @@ def test_replicas_are_added_up_on_vllm(wanted: int, code: int) -> None:
     """1,926 blocks hold 48 requests of 40 on each of 4 replicas."""
     ran = run(*VLLM, "-dp", "4", "-C", str(wanted))
     assert ran.code == code
-    assert ran.out.startswith("192 requests   of 32,768 tokens, 48 on each of 4 replicas: the blocks bind")
+    assert ran.out.startswith("192 requests of 32,768 tokens   the blocks bind, 48 on each of 4 replicas")
 
 
 @pytest.mark.parametrize(("flags", "each"), [(("--dp", "2"), 60), (("--dp", "2", "--enable-dp-attention"), 19)])

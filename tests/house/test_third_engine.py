@@ -48,7 +48,7 @@ def test_it_is_planned_as_text_and_as_a_document() -> None:
     document = answer("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "-L", "8k", "--max-requests", "16")
     assert document["engine"] == "toy" and document["blocks"] == 8 * 2**30 // (256 * 131072)
     assert document["requests"] == 256 // 33 and document["arguments"] == {"max_requests": 16}
-    code, out, err = run("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "-L", "8k", "--explain")
+    code, out, err = run("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "-L", "8k", "--explain", "-v")
     assert (code, err) == (0, "") and "7 requests" in out and "toy: 256 blocks" in out and "memory // block" in out
 
 

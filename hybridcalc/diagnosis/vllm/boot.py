@@ -257,18 +257,19 @@ def _exact(
     per_block, padded = ready.bytes_per_block, ready.pages.padded
     answer.constants = Constants(exact=PageSizes(fit.candidate.model, per_block, padded, sizes, one and sure))
     layers = ", ".join(map(str, sizes))
+    planned = _planned(fit, said, workload)
+    if planned is not None:
+        request = f"{planned.blocks_per_request:,} for a request of {planned.max_model_len:,}"
+        answer.row("blocks", f"{planned.num_blocks:,}", f"{request}: {planned.max_concurrency:.2f} at once")
     answer.row("groups", f"{len(sizes)} of {layers} layers", f"a block is {format_bytes(per_block)} over all of them")
     derived.bytes_per_block = per_block
     derived.state_layers = sum(group.layers for group in ready.groups if group.kind == "state")
     if not one and sure:
         answer.find("HC107", f"fits {answer.names}", "--model says which it is")
-    planned = _planned(fit, said, workload)
     if planned is None:
         return
     derived.num_blocks, derived.blocks_per_request = planned.num_blocks, planned.blocks_per_request
     derived.planned_concurrency = round(planned.max_concurrency, 4)
-    request = f"{planned.blocks_per_request:,} for a request of {planned.max_model_len:,}"
-    answer.row("blocks", f"{planned.num_blocks:,}", f"{request}: {planned.max_concurrency:.2f} at once")
     answer.steps += planned.steps
     if tells(planned, said):
         blocks = f"{planned.num_blocks:,} blocks of {format_bytes(planned.bytes_per_block)}"

@@ -11,7 +11,7 @@ from hybridcalc.deployment import requests_text, tokens_text
 from hybridcalc.engines.sglang.balance import Balance
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.findings import Finding
-from hybridcalc.steps import Choice, View
+from hybridcalc.steps import Choice, Quantity, View
 from hybridcalc.units import GIB, format_bytes, ratio_text
 
 if TYPE_CHECKING:
@@ -76,30 +76,32 @@ def _ends(setting: "Setting") -> str:
     return "" if least == most else f" ({least:,} to {most:,})"
 
 
-def _figures(answer: Balance) -> list[tuple[str, str, str, str]]:
-    """The figures it rests on: label, value, human unit, reason."""
+def _figures(answer: Balance) -> list[Quantity]:
+    """The figures it rests on, the most telling first."""
     constants, equal = answer.constants, float(answer.token_equiv)
     state, kv = constants.state_bytes, constants.kv_bytes_per_token
     rows = [
-        ("state per slot", f"{round(state):,} B", format_bytes(state), constants.state_why),
-        ("KV per token", f"{round(kv):,} B", format_bytes(kv), constants.kv_why),
-        (
+        Quantity.of("state per slot", f"{round(state):,} B", format_bytes(state), constants.state_why),
+        Quantity.of("KV per token", f"{round(kv):,} B", format_bytes(kv), constants.kv_why),
+        Quantity.of("slots per request", f"{answer.slots.count}", "slots", answer.slots.reason, "; "),
+        Quantity(
             "token_equiv",
             f"{equal:,.2f}",
             "tokens",
             "of KV that one state slot weighs" + (", draft included" if answer.draft_kv_bytes_per_token else ""),
         ),
-        ("slots per request", f"{answer.slots.count}", "slots", answer.slots.reason),
     ]
     if answer.draft_states:
-        rows.append(("draft states", f"{answer.draft_states}", "states", "charged to each request as well"))
+        rows.append(Quantity("draft states", f"{answer.draft_states}", "states", "charged to each request as well"))
     if answer.draft_kv_bytes_per_token:
         draft = answer.draft_kv_bytes_per_token
-        rows.append(("draft KV per token", f"{draft:,} B", format_bytes(draft), "not divided by context parallelism"))
+        rows.append(
+            Quantity("draft KV per token", f"{draft:,} B", format_bytes(draft), "not divided by context parallelism")
+        )
     if answer.dcp_size > 1:
-        rows.append(("context parallel", f"{answer.dcp_size}", "ranks", "share a sequence's KV, not its state"))
+        rows.append(Quantity("context parallel", f"{answer.dcp_size}", "ranks", "share a sequence's KV, not its state"))
     crossover = ceil(Fraction(state) / (Fraction(kv) / answer.dcp_size + answer.draft_kv_bytes_per_token))
-    rows.append(("crossover at", f"{crossover:,}", "tokens", "from there on KV outweighs one state"))
+    rows.append(Quantity("crossover at", f"{crossover:,}", "tokens", "from there on KV outweighs one state"))
     return rows
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.sglang.server_plan import Plan
-from hybridcalc.engines.view import between, each, memory_figure
+from hybridcalc.engines.view import between, counted, each, memory_figure
+from hybridcalc.steps import Quantity
 from hybridcalc.units import format_bytes
 
 if TYPE_CHECKING:
@@ -14,49 +15,67 @@ if TYPE_CHECKING:
     from hybridcalc.engines.play import Play
 
 
+SAID = ("HC010", "HC011", "HC012")
+
+
 def verdict(plan: Plan) -> tuple[str, str]:
     """What the plan comes to: the headline, and what it means."""
-    capacity, count = plan.capacity, requests_text(plan.requests)
+    capacity, count = plan.capacity, counted(plan)
     binds = {"state": "the state pool binds", "kv": "KV binds", "limit": "the request limit binds"}[plan.binding]
     if plan.workload.mean_length is None:
         return count, f"{binds}{each(plan, 'worker')}; {plan.logical_token_capacity:,} KV tokens"
     idle = "KV" if plan.binding == "state" else "state slots"
-    text = f"of {plan.workload.describe()}{each(plan, 'worker')}: {binds}"
+    text = f"{binds}{each(plan, 'worker')}"
     if plan.binding != "limit" and capacity.idle_percent >= 1 and not plan.ready.stateless:
         text += f", {min(capacity.idle_percent, 99.9):.0f} % of the {idle} idle"
     return count, text
 
 
-def figures(plan: Plan) -> list[tuple[str, str, str, str]]:
-    """The figures it rests on: label, value, human unit, reason."""
+def figures(plan: Plan) -> list[Quantity]:
+    """The figures it rests on, the most telling first."""
     fixed, marginal = plan.fixed_bytes_per_request, ceil(plan.marginal_bytes_per_token)
-    why = f"{plan.slots_per_request} slots of {plan.ready.stage_slot_bytes:,} B"
+    slot, count = plan.ready.stage_slot_bytes, plan.slots_per_request
+    why = f"{count} slot{'' if count == 1 else 's'} of {slot:,} B"
     if plan.sizing.state.draft_bytes:
         why += f" and {plan.args.draft_tokens} draft states"
     if plan.ready.rings.per_slot or plan.ready.rings.per_request:
         why += " and their ReplaySSM rings"
-    slots = (
+
+    def pool(*names: str) -> str:
+        return format_bytes(sum(line.allocated_bytes for line in plan.budget if line.name in names))
+
+    slots = Quantity(
         "state slots",
         f"{plan.max_mamba_cache_size:,}",
         "slots",
-        f"K{between(plan.low.state.slots, plan.high.state.slots)}: {plan.capacity.state_requests:,} requests"
-        f" x {plan.slots_per_request} ({plan.ready.slots.reason})",
+        f"{pool('state pool')} at {slot:,} B: {requests_text(plan.capacity.state_requests)} x {count}",
+        f"K{between(plan.low.state.slots, plan.high.state.slots)}; {plan.ready.slots.reason}",
     )
-    tokens = (
+    tokens = Quantity(
         "KV tokens",
         f"{plan.max_total_num_tokens:,}",
         "tokens",
-        f"T{between(plan.low.tokens, plan.high.tokens)} on a rank, {plan.ready.cells[0].bytes:,} B each",
+        f"{pool('KV pool', 'draft KV')} at {_kv_of_requests(plan)}" if marginal else "that take no memory",
+        f"T{between(plan.low.tokens, plan.high.tokens)} on a rank",
     )
-    held = ("sequences hold", f"{plan.logical_token_capacity:,}", "tokens", f"on {plan.args.dcp_size} ranks")
-    least = "limit and T // 2" if plan.ready.stateless else "limit, T // 2 and K // S"
-    limit = ("request limit", f"{plan.max_running_requests:,}", "requests", f"R: the least of {least}")
-    taken = ("a request takes", f"{fixed:,} B", format_bytes(fixed), f"before its first token: {why}")
-    each_token = ("and each token", f"{marginal:,} B", format_bytes(marginal), "of KV on a rank")
-    kv = [tokens, *([held] if plan.args.dcp_size > 1 else [])]
+    ranks, least = plan.args.dcp_size, "limit and T // 2" if plan.ready.stateless else "limit, T // 2 and K // S"
+    held = [Quantity("sequences hold", f"{plan.logical_token_capacity:,}", "tokens", f"on {ranks} ranks")]
+    limit = Quantity("request limit", f"{plan.max_running_requests:,}", "requests", f"R: the least of {least}")
+    shared = [tokens, *(held if ranks > 1 else []), memory_figure(plan.rest)]
+    each_token = Quantity("and each token", f"{marginal:,} B", format_bytes(marginal), "of KV on a rank")
     if plan.ready.stateless:
-        return [*kv, limit, ("a token takes", *each_token[1:]), memory_figure(plan.rest)]
-    return [slots, *kv, limit, taken, each_token, memory_figure(plan.rest)]
+        return [*shared, each_token._replace(label="a token takes"), limit]
+    taken = Quantity("a request takes", f"{fixed:,} B", format_bytes(fixed), f"before its first token: {why}")
+    return [slots, *shared, taken, each_token, limit]
+
+
+def _kv_of_requests(plan: Plan) -> str:
+    """What a token takes on a rank; of requests of the workload, how many the tokens hold."""
+    each_token = f"{plan.ready.cells[0].bytes:,} B"
+    if plan.workload.mean_length is None:
+        return each_token
+    size = format_bytes(round(plan.marginal_bytes_per_token * plan.workload.mean_length))
+    return f"{each_token}: {requests_text(plan.capacity.kv_requests)} x {size}"
 
 
 def cells(plan: Plan) -> dict[str, str]:

@@ -1,18 +1,22 @@
 """What a vLLM plan comes to, for people: verdict, figures, cells of a comparison, pictures, settings to try."""
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from hybridcalc.deployment import requests_text
-from hybridcalc.engines.view import between, each, memory_figure
+from hybridcalc.engines.view import between, counted, each, memory_figure
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.server_plan import Plan, tokens_in_words
+from hybridcalc.steps import Quantity
 from hybridcalc.units import format_bytes
 
 if TYPE_CHECKING:
     from hybridcalc.engines.charts import Picture
     from hybridcalc.engines.play import Play
+
+
+SAID = ()
 
 
 def verdict(plan: Plan) -> tuple[str, str]:
@@ -24,73 +28,63 @@ def verdict(plan: Plan) -> tuple[str, str]:
     }[plan.binding]
     if plan.workload.mean_length is None:
         length = f"{plan.max_model_len:,} tokens (max_model_len)"
-        return requests_text(plan.requests), f"of {length}{each(plan, 'replica')}: {binds}"
-    text = f"of {plan.workload.describe()}{each(plan, 'replica')}: {binds}"
+        return f"{counted(plan)} of {length}", f"{binds}{each(plan, 'replica')}"
+    text = f"{binds}{each(plan, 'replica')}"
     if plan.running.idle_percent >= 1:
         text += f", {min(plan.running.idle_percent, 99.9):.0f} % of the blocks idle"
-    return requests_text(plan.requests), text
+    return counted(plan), text
 
 
-def figures(plan: Plan) -> list[tuple[str, str, str, str]]:
-    """The figures it rests on: label, value, human unit, reason."""
+def figures(plan: Plan) -> list[Quantity]:
+    """The figures it rests on, the most telling first."""
     fixed, marginal = plan.fixed_bytes_per_request, ceil(plan.marginal_bytes_per_token)
     pages, ready = plan.ready.pages, plan.ready
-    page = pages.page or ready.state_bytes
+    page, sizes = pages.page or ready.state_bytes, plan.group_sizes
+    groups = f"{max(sizes)} layers, {len(sizes)} group{'' if len(sizes) == 1 else 's'} of {_sizes(sizes)}"
+    held = f"{plan.blocks_per_request:,} at {plan.max_model_len:,} tokens"
+    if plan.workload.mean_length is not None:
+        held = f"{_whole(plan.running.blocks_each)} a request of {plan.workload.describe()}"
+    printed = f"{plan.kv_cache_size_tokens:,} tokens = {tokens_in_words(ready, plan.sizing)[1]}"
     rows = []
-    if ready.state:
-        share = f"{100 * ready.state_bytes / page:.1f} % of " if plan.padded_page_bytes else ""
-        padding = f"fills {share}its page"
-        rows.append(
-            (
-                "state of a layer",
-                f"{ready.state_bytes:,} B",
-                format_bytes(ready.state_bytes),
-                f"{padding}; cache mode {ready.mode}",
-            )
-        )
-    if ready.kv_bytes:
-        rows.append(
-            (
-                "block",
-                f"{plan.attn_block_size:,}",
-                "tokens",
-                f"{ready.kv_bytes:,} B of KV each in a layer: a page of {page:,} B",
-            )
-        )
-    sizes = plan.group_sizes
+    if plan.prefix is not None:
+        told = f"of {plan.prefix.shared:,} shared; {plan.prefix.computed:,} computed: {plan.prefix.why}"
+        rows.append(Quantity("prefix reuse", f"{plan.prefix.reused:,}", "tokens", told))
     rows += [
-        (
+        Quantity(
             "blocks",
             f"{plan.num_blocks:,}",
-            "",
-            f"{plan.bytes_per_block:,} B each{between(plan.low.blocks, plan.high.blocks)}: {max(sizes)} layers, "
-            f"{len(sizes)} group{'' if len(sizes) == 1 else 's'} of {_sizes(sizes)}",
-        ),
-        (
-            "a request takes",
-            f"{plan.fixed_blocks}",
             "blocks",
-            f"{format_bytes(fixed)} for its states, whatever its length",
+            f"{format_bytes(plan.bytes_per_block)} each; {held}",
+            f"{plan.bytes_per_block:,} B{between(plan.low.blocks, plan.high.blocks)}: {groups}",
         ),
-        (
+        memory_figure(plan.rest),
+        Quantity.of("the log says", f"{plan.max_concurrency:,.2f}x", "", printed, " = "),
+    ]
+    if plan.fixed_blocks:
+        why = f"{plan.fixed_blocks} blocks for states of {ready.state_bytes:,} B a layer"
+        rows.append(Quantity("a request takes", f"{fixed:,} B", format_bytes(fixed), why, "whatever its length"))
+    rows.append(
+        Quantity(
             "and each token",
             f"{marginal:,} B",
             format_bytes(marginal),
-            f"in whole blocks: {plan.blocks_per_request:,} in all at {plan.max_model_len:,} tokens",
-        ),
-        (
-            "the log says",
-            f"{plan.max_concurrency:,.2f}x",
-            "",
-            f"{plan.kv_cache_size_tokens:,} tokens = {tokens_in_words(ready, plan.sizing)[1]}",
-        ),
-        ("starts up to", f"{plan.longest_model_len:,}", "tokens", _starts(plan)),
-    ]
-    if plan.prefix is not None:
-        told = f"of {plan.prefix.shared:,} shared; {plan.prefix.computed:,} computed: {plan.prefix.why}"
-        rows.append(("prefix reuse", f"{plan.prefix.reused:,}", "tokens", told))
-    rows.append(memory_figure(plan.rest))
-    return [row for row in rows if row[0] != "a request takes" or plan.fixed_blocks]
+            f"in whole blocks of {plan.attn_block_size:,}",
+            f"{plan.blocks_per_request:,} in all at {plan.max_model_len:,} tokens",
+        )
+    )
+    if ready.kv_bytes:
+        why = f"{ready.kv_bytes:,} B of KV each in a layer: a page of {page:,} B"
+        rows.append(Quantity("block", f"{plan.attn_block_size:,}", "tokens", why))
+    if ready.state:
+        share = f"{100 * ready.state_bytes / page:.1f} % of " if plan.padded_page_bytes else ""
+        why = f"fills {share}its page; cache mode {ready.mode}"
+        rows.append(Quantity("state of a layer", f"{ready.state_bytes:,} B", format_bytes(ready.state_bytes), why))
+    return [*rows, Quantity("starts up to", f"{plan.longest_model_len:,}", "tokens", _starts(plan))]
+
+
+def _whole(blocks: Fraction) -> str:
+    """Blocks a request holds, on average."""
+    return f"{float(blocks):,.1f}".removesuffix(".0")
 
 
 def _starts(plan: Plan) -> str:

@@ -23,7 +23,7 @@ from hybridcalc.output.pictures.files import converter, draw_svg
 from hybridcalc.output.pictures.palette import LIGHT, dark_rules, on
 from hybridcalc.output.pictures.vega import WIDTH, specification
 from hybridcalc.resources import package_file
-from hybridcalc.steps import Choice, Number, Step, Table, View
+from hybridcalc.steps import Choice, Number, Quantity, Step, Table, View
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data:;"
@@ -108,10 +108,12 @@ def _figures_drawn(view: View) -> Iterator[str]:
             yield f"<figure>{draw_svg(draw(), 'light')}</figure>"
 
 
-def _figures(rows: Sequence[tuple[str, str, str, str]]) -> str:
+def _figures(rows: Sequence[Quantity]) -> str:
     if not rows:
         return ""
-    return _table(Table("", ("", "value", "", "why"), tuple(rows), (1, 2)))
+    return _table(
+        Table("", ("", "value", "", "why"), tuple((row.label, row.value, row.unit, row.reason) for row in rows), (1, 2))
+    )
 
 
 def _table(table: Table) -> str:
@@ -141,7 +143,7 @@ def _fix(text: str) -> str:
 
 def _choices(choices: Sequence[Choice]) -> str:
     items = []
-    for number, (label, flags, effect) in enumerate(choices):
+    for number, (label, flags, effect, full, _) in enumerate(choices):
         button = (
             f'<button type="button" data-copy="flags-{number}" aria-label="Copy {escape(flags, quote=True)}">'
             "Copy</button>"
@@ -149,7 +151,7 @@ def _choices(choices: Sequence[Choice]) -> str:
         lead = f"{escape(label)} " if label else ""
         items.append(
             f'<div class="flags">{lead}<code id="flags-{number}">{escape(flags)}</code>{button}</div>'
-            f"<p>{escape(effect)}</p>"
+            f"<p>{escape(full or effect)}</p>"
         )
     return "\n".join(items)
 

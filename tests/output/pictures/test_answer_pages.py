@@ -91,13 +91,13 @@ def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     hostile = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
     from hybridcalc.findings import Finding
     from hybridcalc.output.pictures.page import render
-    from hybridcalc.steps import Choice, Table, View
+    from hybridcalc.steps import Choice, Quantity, Table, View
 
     page = View(
         hostile,
         hostile,
         hostile,
-        figures=((hostile,) * 4,),
+        figures=(Quantity(*(hostile,) * 4),),
         tables=(Table("T", ("a", "b"), ((hostile,) * 2,)),),
         findings=(Finding("HC000", "error", hostile, hostile),),
         choices=(Choice("set", hostile, hostile),),

@@ -73,7 +73,7 @@ def test_requests_of_a_plan_hold_8k_tokens_unless_a_length_is_given(
         arguments = (arguments[-1], *arguments[:-1])
     assert run("report", *arguments, "-o", str(target)).code == 0
     text = target.read_text(encoding="utf-8")
-    assert said in present(re.search(r'<p class="lead">(.*?)</p>', text))[1]
+    assert said in present(re.search(r"<h1>(.*?)</h1>", text))[1]
     length = present(re.search(r"([\d,]+) tokens", said))[1].replace(",", "")
     assert f'name="length" value="{length}"' in text
 

@@ -1,0 +1,217 @@
+"""An answer as text, whole or in twelve lines of 80 columns: which part of a view is said first?
+
+The verdict, the most telling figures, the worst finding, and two things to set: the safest that helps and the boldest,
+with its price. What is left out is counted in the last line; -v says it all. What is shown is the same at every width.
+A table that was asked for is shown whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from typing import NamedTuple
+
+from rich.console import Console
+
+from hybridcalc.findings import Finding
+from hybridcalc.output import terminal
+from hybridcalc.steps import BOLD, SAFE, Choice, View
+
+LINES, COLUMNS = 12, 80
+ONE_LINE = COLUMNS - len("  safe  ")
+ENOUGH = 3
+"""Figures beyond which the first note tells more than another."""
+MOST = 5
+"""Figures beside something to set."""
+FEWEST = 2
+"""Figures that are worth more than a second thing to set."""
+SEVERITIES = ("error", "warning", "note")
+
+
+class Brief(NamedTuple):
+    """The part of a view that is shown, whether a blank line parts the figures from what to set, what -v adds."""
+
+    view: View
+    gap: bool = False
+    more: str = ""
+
+
+def print_view(view: View, *, explain: bool, verbose: bool = False, out: Console | None = None) -> None:
+    """The answer on stdout, in a few lines or, with ``verbose``, whole; its steps with ``explain``."""
+    out = out or terminal.console()
+    if verbose:
+        print_whole(out, view)
+    else:
+        print_brief(out, view)
+    if explain and view.steps:
+        terminal.explanation(out, view.steps)
+
+
+def print_whole(out: Console, view: View) -> None:
+    """All there is to say; its curve drawn where something draws it, else as a table."""
+    _verdict(out, view)
+    terminal.figures(out, view.figures, view.roles)
+    terminal.evidence(out, view.evidence)
+    for severity in ("error", "warning"):
+        texts = [terminal.told(found) for found in view.findings if found.severity == severity]
+        terminal.notes(out, texts, label=severity, style=terminal.TROUBLE)
+    if view.fix:
+        terminal.notes(out, [view.fix], label="fix")
+    if view.choices:
+        out.print()
+        terminal.choices(out, view.choices)
+    if not (view.curve and _drawn(out, view)):
+        for number, shown in enumerate(view.tables):
+            terminal.table(out, shown, gap=number > 0 or _says_more(view))
+        if view.curve:
+            terminal.notes(out, ["pip install 'hybridcalc[plot]' draws this as a curve"])
+    if view.memory:
+        out.print()
+        out.file.write(terminal.bars([("", view.memory)], out.width, colour=out.color_system is not None) + "\n")
+    if view.log_lines and view.starts:
+        out.print()
+        out.print("log lines to expect:", style=terminal.QUIET)
+        for line in view.log_lines:
+            terminal.quoted(out, line)
+    terminal.notes(out, [*(terminal.told(found) for found in view.findings if found.severity == "note"), *view.notes])
+
+
+def _says_more(view: View) -> bool:
+    """Whether something stands between its verdict and its tables."""
+    return bool(_rows(view) or view.findings or view.fix or view.choices)
+
+
+def _drawn(out: Console, view: View) -> bool:
+    """Whether the answer's curve could be drawn, and is."""
+    from hybridcalc.output.pictures.terminal import draw
+
+    picture = next(iter(view.pictures.values()))()
+    text = draw(picture, width=out.width, colour=out.color_system is not None, encoding=out.encoding)
+    if text is not None:
+        out.print()
+        out.file.write(text + "\n")
+    return text is not None
+
+
+def print_brief(out: Console, view: View) -> None:
+    """Print as much of ``view`` as twelve lines hold."""
+    short = cut(view)
+    _figures(out, short.view)
+    _rest(out, short)
+
+
+def cut(view: View, lines: int = LINES) -> Brief:
+    """The part of a view that is said first: of the figures as many as ``lines`` hold, then notes."""
+    asked = tuple(table for table in view.tables if table.asked)
+    said = view.said if view.choices else ()
+    found = sorted((f for f in view.findings if f.rule not in said), key=_weight)
+    shown = view._replace(findings=tuple(found[:1]), choices=_two(view.choices), tables=asked, log_lines=(), memory=())
+    if asked:
+        return Brief(shown, True, _more(view, shown))
+    shown = shown._replace(notes=(), figures=view.figures[: MOST if view.choices else None])
+
+    def height(part: View) -> int:
+        return _height(Brief(part, False, _more(view, part)))
+
+    first = _height(Brief(View("", "", notes=view.notes[:1]))) - _height(Brief(View("", "")))
+    while (rows := _rows(shown)) and height(shown) + (first if rows > ENOUGH else 0) > lines:
+        if rows <= FEWEST and len(shown.choices) > 1:
+            shown = shown._replace(choices=shown.choices[:-1])
+        else:
+            shown = shown._replace(figures=shown.figures[:-1], evidence=shown.evidence[:-1])
+    gap = rows > 0 and bool(shown.findings or shown.choices or shown.fix) and height(shown) < lines
+    for one in found[1:]:
+        longer = shown._replace(findings=(*shown.findings, one))
+        shown = longer if height(longer) + gap <= lines else shown
+    for note in view.notes:
+        longer = shown._replace(notes=(*shown.notes, note))
+        shown = longer if height(longer) + gap <= lines else shown
+    return Brief(shown, gap, _more(view, shown))
+
+
+def _rows(view: View) -> int:
+    return max(len(view.figures), len(view.evidence))
+
+
+def _weight(finding: Finding) -> tuple[int, bool]:
+    """The worst first; among equals those that say what to do."""
+    return SEVERITIES.index(finding.severity), not finding.fix
+
+
+def _two(choices: Sequence[Choice]) -> tuple[Choice, ...]:
+    """The safest that helps, and the boldest where it helps more; choices of another kind all.
+
+    The safest has the fewest changes of those that come within a tenth of the most; the boldest fits in a line, or
+    has the fewest changes.
+    """
+    safe = [choice for choice in choices if choice.label == SAFE]
+    bold = [choice for choice in choices if choice.label == BOLD]
+    if not safe and not bold:
+        return tuple(choices)
+    first = min((c for c in safe if 10 * safe[0].after <= 11 * c.after), key=_changes, default=None)
+    more = [choice for choice in bold if first is None or choice.after > first.after]
+    short = [choice for choice in more if len(choice.flags) <= ONE_LINE]
+    second = max(short, key=lambda c: c.after) if short else min(more, key=_changes, default=None)
+    return tuple(choice for choice in (first, second) if choice is not None)
+
+
+def _changes(choice: Choice) -> int:
+    """How many flags and variables it sets."""
+    return sum(word.startswith("-") or "=" in word for word in choice.flags.split())
+
+
+def _more(view: View, shown: View) -> str:
+    """What -v adds, in words; empty where nothing is left out."""
+
+    def parts() -> Iterator[str]:
+        rows = _rows(view) - _rows(shown)
+        for count, name in (
+            (rows, "figure"),
+            (len(view.choices) - len(shown.choices), "setting"),
+            (len(view.notes) - len(shown.notes), "note"),
+        ):
+            if count:
+                yield f"{count} more {name}{'' if count == 1 else 's'}"
+        yield from dict.fromkeys(found.rule for found in view.findings if found not in shown.findings)
+        yield from (table.title.lower() for table in view.tables if table.rows and table not in shown.tables)
+        if view.log_lines and view.starts:
+            yield "log lines"
+
+    return ", ".join(parts())
+
+
+def _verdict(out: Console, view: View) -> None:
+    style = "bold" if view.starts else terminal.TROUBLE
+    terminal.verdict(out, view.headline, view.meaning, style=style, subject=view.subject)
+
+
+def _figures(out: Console, view: View) -> None:
+    _verdict(out, view)
+    terminal.figures(out, view.figures, view.roles, brief=True)
+    terminal.evidence(out, view.evidence)
+
+
+def _rest(out: Console, short: Brief) -> None:
+    view = short.view
+    if short.gap and not view.tables:
+        out.print()
+    for found in view.findings:
+        style = "" if found.severity == "note" else terminal.TROUBLE
+        terminal.notes(out, [terminal.told(found)], label=found.severity, style=style, gap=False)
+    if view.fix:
+        terminal.notes(out, [view.fix], label="fix", gap=False)
+    terminal.choices(out, view.choices, brief=True)
+    for number, table in enumerate(view.tables):
+        terminal.table(out, table, gap=number > 0 or _says_more(view))
+    terminal.notes(out, view.notes, gap=bool(view.tables))
+    if short.more:
+        terminal.notes(out, [short.more], label="-v", style=terminal.QUIET, gap=False)
+
+
+def _height(short: Brief) -> int:
+    """Lines of it at 80 columns."""
+    out = Console(file=StringIO(), width=COLUMNS, color_system=None, highlight=False, markup=False, emoji=False)
+    _figures(out, short.view)
+    _rest(out, short)
+    text = out.file.getvalue()  # type: ignore[attr-defined]
+    return int(text.count("\n"))

@@ -1,0 +1,85 @@
+"""What every command says first: twelve lines of 80 columns, the same at every width, and -v for the rest."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from command_line import run
+
+LINES = 12
+K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "--rest", "28.55GiB")
+SPECULATION = ("--speculative-algorithm", "NEXTN", "--speculative-num-draft-tokens", "4")
+ANSWERS = {
+    "plan": ("plan", *K3, "-L", "9216"),
+    "plan without a length": ("plan", *K3),
+    "plan, wanted": ("plan", "qwen3.6-27b", "--rest", "83.4GiB", "-L", "32k", "-C", "100"),
+    "plan, speculation": ("plan", "qwen3-next-80b-a3b", "--tp", "4", "--rest", "40GiB", "-L", "16k", *SPECULATION),
+    "plan on GPUs": ("plan", "Qwen/Qwen3.5-397B-A17B-FP8", "--gpu", "8xh200", "-L", "64k"),
+    "plan, an older release": ("plan", "qwen3.6-27b", "--rest", "20GiB", "-L", "8k", "--engine-version", "0.5.12"),
+    "plan, vLLM": ("plan", "--engine", "vllm", "nemotron-h-8b", "--gpu", "h200", "-L", "4200"),
+    "plan, a prefix": (
+        "plan", "--engine", "vllm", "qwen3.5-4b", "--available", "12GiB", "-L", "2k", "--max-model-len", "8192",
+        "--shared-prefix", "480", "--private", "100"),
+    "plan, refused": ("plan", "--engine", "vllm", "qwen3-next-80b-a3b", "--gpu", "2xh100", "-L", "8k"),
+    "log": ("log", "examples/kimi-k3-boot.log", "-L", "9216", "-C", "60"),
+    "log, llama.cpp": ("log", "tests/data/bootlogs/lcpp-002.log"),
+    "ratio": ("ratio", *K3, "-L", "9216"),
+    "ratio, speculation": ("ratio", "qwen3.6-35b-a3b", "-L", "9216", "--rest", "40GiB", *SPECULATION),
+    "crossover": ("crossover", "qwen3.6-27b", "--baseline", "llama-3.3-70b", "-L", "32k"),
+    "weights": ("weights", "Qwen/Qwen3.6-35B-A3B-FP8", "--tp", "2", "--engine", "vllm"),
+    "reuse": ("reuse", "qwen3.5-35b-a3b", "--slots", "400", "--workload", "chat:sessions=40,turns=8"),
+    "slots": ("slots", "--max-mamba-cache-size", "257"),
+    "replayssm": ("replayssm", "kimi-k3", "--tp", "8", "--linear-replayssm-cache-len", "16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_takes_twelve_lines(arguments: tuple[str, ...]) -> None:
+    out = run(*arguments).out
+    assert out and len(out.splitlines()) <= LINES
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("arguments", ANSWERS.values(), ids=ANSWERS)
+def test_the_same_is_said_at_every_width(arguments: tuple[str, ...]) -> None:
+    """Columns become paragraphs; no figure is lost, and none is added."""
+
+    def figures(columns: int) -> list[str]:
+        return sorted(re.findall(r"\d[\d,.]*\d", run(*arguments, COLUMNS=str(columns)).out))
+
+    assert figures(60) == figures(80) == figures(200)
+
+
+def test_what_is_left_out_is_counted_and_named() -> None:
+    short, whole = (run(*ANSWERS["plan"], *more).out for more in ((), ("-v",)))
+    last = short.splitlines()[-1]
+    assert re.fullmatch(r"-v: \d+ more figures?, \d+ more settings?, HC010, HC012, budget, log lines", last)
+    assert all(rule in whole for rule in ("HC010", "HC012")) and "log lines to expect" in whole
+    assert whole.count("  safe  ") + whole.count("  bold  ") > 2
+
+
+def test_the_safest_setting_changes_little_and_the_boldest_says_its_price() -> None:
+    """Of what comes within a tenth of the most, the fewest changes: the ratio alone, not with another strategy."""
+    out = run(*ANSWERS["plan, wanted"]).out
+    assert "  safe  --mamba-full-memory-ratio 0.358  21 -> 30 requests\n" in out
+    assert "  bold  --kv-cache-dtype fp8_e4m3 --mamba-full-memory-ratio 0.717\n" in out
+    assert "21 -> 48 requests; check accuracy first" in out
+
+
+def test_a_refusal_says_what_its_fix_comes_to() -> None:
+    ran = run("plan", "Qwen/Qwen3-Next-80B-A3B-Instruct-FP8", "--engine", "vllm", "--gpu", "h20-96gb", "-L", "32k")
+    said = " ".join(ran.out.split())
+    assert ran.code == 1 and re.search(r"fix: write --max-num-seqs (\d+): \1 requests of 32,768 tokens", said)
+
+
+def test_an_older_release_is_held_against_the_newest() -> None:
+    said = " ".join(run(*ANSWERS["plan, an older release"]).out.split())
+    assert "with the same flags: 13 requests of 8,192 tokens" in said and "extra_buffer, not no_buffer" in said
+    assert "with the same flags" not in run("plan", "qwen3.6-27b", "--rest", "20GiB", "-L", "8k").out
+
+
+def test_tables_that_are_asked_for_are_whole() -> None:
+    sweep = run("plan", *K3, "-L", "8k", "--sweep", "mamba-full-memory-ratio=0.2:4:0.2").out
+    assert len(re.findall(r"(?m)^  \d(?:\.\d)? ", sweep)) == 20
+    assert "requests at once" in run("plan", *K3, "-L", "8k", "--compare", "--strategy extra_buffer_lazy").out
