@@ -30,6 +30,7 @@ from hybridcalc.engines.sglang import rules as sglang_rules
 from hybridcalc.engines.vllm import flags as vllm_flags
 from hybridcalc.engines.vllm import rules as vllm_rules
 from hybridcalc.findings import Rule
+from hybridcalc.live.verdict import RULES as LIVE_RULES
 from hybridcalc.manifests.native import schema_text
 from hybridcalc.output.schema import HEAD, described, rows
 from hybridcalc.shell.flags import Flag
@@ -170,14 +171,19 @@ def _kind(flag: Flag) -> str:
 def rules_page() -> str:
     """docs/rules.md: every refusal and trap."""
     lines = [RULES_INTRODUCTION]
-    for engine, rules in (("SGLang", sglang_rules.RULES), ("vLLM", vllm_rules.RULES), ("Boot logs", log_rules.RULES)):
+    for engine, rules in (
+        ("SGLang", sglang_rules.RULES),
+        ("vLLM", vllm_rules.RULES),
+        ("Boot logs", log_rules.RULES),
+        ("Servers that run", LIVE_RULES),
+    ):
         lines += [f"## {engine}", "", RULES_TABLE, *map(_rule, rules), ""]
     lines += [FILES_INTRODUCTION, RULES_TABLE, *map(_rule, FILE_RULES)]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _rule(rule: Rule) -> str:
-    severity = rule.severity if rule.check or rule in (*log_rules.RULES, *FILE_RULES) else "refused"
+    severity = rule.severity if rule.check or rule in (*log_rules.RULES, *LIVE_RULES, *FILE_RULES) else "refused"
     return f"| {rule.id} | {severity} | {rule.title} | {rule.reason} | {rule.source} |"
 
 

@@ -25,7 +25,7 @@ MOST_BOOTS = 1000
 
 UNPLANNED = {
     "llama.cpp": Row(
-        "llama.cpp", "", rooms={"bootlog": "hybridcalc.bootlog.llamacpp", "diagnosis": "hybridcalc.diagnosis.llamacpp"}
+        "llama.cpp", "", rooms={part: f"hybridcalc.{part}.llamacpp" for part in ("bootlog", "diagnosis", "live")}
     )
 }
 """Programs whose logs are read although they are no engine here."""

@@ -78,8 +78,9 @@ def judged_rules(engine: str) -> dict[str, Rule]:
 def explained_rules() -> dict[str, Explained]:
     """Every rule there is, those of boot logs included, by id, in order."""
     from hybridcalc.diagnosis.rules import RULES
+    from hybridcalc.live.verdict import RULES as LIVE_RULES
 
-    return _by_id((*all_rules().values(), *_of("logs", RULES)))
+    return _by_id((*all_rules().values(), *_of("logs", RULES), *_of("servers", LIVE_RULES)))
 
 
 def _of(whose: str, rules: Iterable[Rule]) -> Iterator[Explained]:

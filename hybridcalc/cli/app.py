@@ -23,6 +23,7 @@ COMMANDS = {
     "fit": "which GPUs, engine and flags serve a workload most cheaply; which models fit GPUs",
     "compare": "launch lines of any engines and GPUs, the most requests on a GPU first",
     "log": "what a boot log says happened, and what to change",
+    "live": "which pool binds on a server that is running, and what to set",
     "ratio": "the state to KV memory ratio that serves a workload, and what to set",
     "slots": "state slots a request holds, for every strategy",
     "crossover": "the length from which KV outweighs the state, and a hybrid beats a baseline",

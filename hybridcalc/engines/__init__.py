@@ -141,7 +141,7 @@ def offered(capability: Offered | None, what: str, title: str) -> Offered:
     return capability
 
 
-ROOMS = ("bootlog", "diagnosis", "crosscheck", "reuse")
+ROOMS = ("bootlog", "diagnosis", "crosscheck", "reuse", "live")
 
 
 def _in_all_rooms(name: str) -> Mapping[str, str]:

@@ -110,3 +110,19 @@ def print_rings(answer: Mapping[str, Any]) -> None:
     else:
         fitting = max(smallest_ring(answer["draft_tokens"] or 1), 16)
         terminal.notes(out, [f"--linear-replayssm-cache-len {fitting}"], label="use")
+
+
+def print_watch(summary: Mapping[str, Any]) -> None:
+    """What a server did while it was watched: least, mean and most of each figure, and what bound how long."""
+    out = terminal.console()
+    rows = [
+        (
+            f"  {name}",
+            *(f"{found[end]:,.2f}" if "usage" in name else f"{found[end]:,.0f}" for end in ("min", "mean", "max")),
+        )
+        for name, found in summary["figures"].items()
+    ]
+    out.print()
+    terminal.listing(out, (f"  over {summary['seconds']:,.0f} s", "least", "mean", "most"), rows, right=(1, 2, 3))
+    bound = ", ".join(f"{name} {100 * share:.0f} %" for name, share in summary["bound"].items())
+    terminal.notes(out, [f"bound, of {summary['scrapes']:,} scrapes: {bound}"])

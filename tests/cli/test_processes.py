@@ -12,6 +12,9 @@ from hybridcalc.cli.app import COMMANDS
 LINES = {
     "plan": ("kimi-k3", "--tp", "8", "--rest", "0.1GiB"),
     "log": ("examples/kimi-k3-boot.log",),
+    "fit": ("-L", "8k"),
+    "compare": ("sglang serve kimi-k3 --tp 8", "--rest", "28GiB"),
+    "live": ("examples/kimi-k3-metrics.txt",),
     "ratio": ("kimi-k3", "-L", "8k"),
     "slots": ("--strategy", "no_buffer"),
     "crossover": ("nemotron-h-8b", "--json"),

@@ -1,0 +1,224 @@
+"""``hybridcalc live``: which pool binds on a server that is running, and what to set."""
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from hybridcalc.architecture.presets import find_preset, load_model
+from hybridcalc.bootlog.grammars import room, rows
+from hybridcalc.cli import answers, options
+from hybridcalc.engines import ENGINES
+from hybridcalc.errors import InputError, quoted
+from hybridcalc.findings import at_or_above
+from hybridcalc.live import scrape, verdict
+from hybridcalc.live.watch import Kept, Moment, summary, watch
+from hybridcalc.live.worker import Worker
+from hybridcalc.units import MOST_SLOTS
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+HEADER_VARIABLE = "HYBRIDCALC_LIVE_HEADER"
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,64}:[ \t]*[\x20-\x7e]{0,8000}")
+_DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m|h|)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@options.command(app)
+def live(
+    *,
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="URL|FILE...",
+            help="Servers, http://HOST:PORT, or saved texts of /metrics; - is stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    length: options.Length = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="MODEL", help="The model, where the server's name is no preset's.")
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option("--command", metavar="LINE|FILE", help="The launch line of the server, as text or in a script."),
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option("--watch", metavar="TIME", help="Scrape again each 10s, until Ctrl-C or --scrapes.")
+    ] = None,
+    scrapes: Annotated[
+        int | None, typer.Option("--scrapes", metavar="N", min=1, max=10**6, help="End the watch after as many.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="NAME: VALUE", help=f"Sent to URLs; or set {HEADER_VARIABLE}. Never printed."),
+    ] = None,
+    expect: Annotated[
+        str | None,
+        typer.Option("--expect", metavar="PLAN", help="Compare pools with a `plan --json`; exit 1 where they differ."),
+    ] = None,
+    lines: Annotated[bool, typer.Option("--jsonl", help="A JSON document a scrape, each on a line.")] = False,
+    rules: Annotated[
+        str | None, typer.Option("--rules", metavar="prometheus", help="Print alerting and recording rules, and end.")
+    ] = None,
+    dashboard: Annotated[
+        str | None, typer.Option("--dashboard", metavar="grafana", help="Print a dashboard, and end.")
+    ] = None,
+    slots: Annotated[
+        int, typer.Option("--slots", metavar="S", min=1, max=MOST_SLOTS, help="Slots a request keeps, for the rules.")
+    ] = 5,
+    fail_on: Annotated[
+        str, typer.Option("--fail-on", metavar="SEVERITY", help="Exit 1 on findings from: note, warning, error, never.")
+    ] = "never",
+    form: answers.Forms,
+) -> None:
+    """Which pool binds on a server that is running: requests, slots and tokens that they really hold, and what to set.
+
+    Reads the metrics of SGLang, vLLM and llama.cpp, and where offered /server_info, /props and /slots. A model that the
+    server names, or --model, and a launch line give suggestions at the length that its requests really have.
+    """
+    if rules is not None or dashboard is not None:
+        _print_files(rules, dashboard, slots)
+        return
+    severity = options.severity("--fail-on", fail_on)
+    asked_for = answers.wanted(form)
+    if not sources:
+        raise InputError(
+            "no server is named", fix="hybridcalc live http://localhost:30000, or a saved text of /metrics"
+        )
+    if every is None and scrapes is not None:
+        raise InputError("--scrapes ends a watch, and none is asked for", fix="add --watch 10s")
+    headers = _headers([*(header or []), *filter(None, [os.environ.get(HEADER_VARIABLE)])])
+    planned = _expected(expect) if expect is not None else None
+    look = partial(_look, sources, headers, _asked(model, command, options.tokens("-L", length)), planned)
+    kept = Kept()
+    if every is None:
+        kept.add(Moment(0.0, look()))
+    else:
+        _watch(look, _seconds(every), scrapes, kept, lines=lines, quiet=asked_for.json or asked_for.drawn)
+    if not kept.moments:
+        raise typer.Exit(1)
+    _show(kept.moments, asked_for, lines=lines and every is None, watched=every is not None)
+    found = kept.moments[-1].live.findings
+    if at_or_above(found, severity) or any(one.rule == "HC307" for one in found):
+        raise typer.Exit(1)
+
+
+def _show(moments: list[Moment], asked_for: answers.Wanted, *, lines: bool, watched: bool) -> None:
+    last = moments[-1].live
+    whole = {"summary": summary(moments)} if watched else {}
+    if lines:
+        _print_line(last)
+        return
+    from hybridcalc.live.view import view
+
+    answers.show("live", asked_for, partial(view, last, moments), lambda: {**last.to_dict(), **whole})
+    if watched and not (asked_for.json or asked_for.drawn):
+        from hybridcalc.output.tables import print_watch
+
+        print_watch(whole["summary"])
+
+
+def _print_line(found: verdict.Live) -> None:
+    import json
+
+    sys.stdout.write(json.dumps({"schema": "hybridcalc.live/2", **found.to_dict()}) + "\n")
+    sys.stdout.flush()
+
+
+def _watch(
+    look: Callable[[], verdict.Live], every: float, most: int | None, kept: Kept, *, lines: bool, quiet: bool
+) -> None:
+    """Scrape until the end or Ctrl-C; each scrape is a line of text, or of JSON."""
+    from hybridcalc.live.view import headline
+
+    try:
+        for moment in watch(look, every, most=most):
+            kept.add(moment)
+            if lines:
+                _print_line(moment.live)
+            elif not quiet:
+                print(f"{moment.at - kept.moments[0].at:8,.0f} s  {headline(moment.live)}", flush=True)
+    except KeyboardInterrupt:
+        if not kept.moments:
+            raise
+
+
+def _look(
+    sources: list[str], headers: dict[str, str], asked: verdict.LiveQuestion, planned: dict[str, Any] | None
+) -> verdict.Live:
+    modules = [module for name in rows() if (module := room(name, "live")) is not None]
+    prefixes = tuple(module.PREFIX for module in modules)
+    read = [scrape.read(source, prefixes, headers) for source in sources]
+    documents: dict[str, Any] = {}
+    for one in read:
+        if not one.metrics:
+            documents |= one.documents
+    workers: list[Worker] = []
+    for one in read:
+        whole = one._replace(documents={**documents, **one.documents})
+        for module in modules:
+            if one.prefixed(module.PREFIX):
+                workers += module.workers(whole)
+    if not workers:
+        raise InputError("none of these says how many requests run", fix="give the whole text of /metrics")
+    found = verdict.judge(workers, _named(asked, workers[0]))
+    return found if planned is None else verdict.expected(found, planned)
+
+
+def _named(asked: verdict.LiveQuestion, worker: Worker) -> verdict.LiveQuestion:
+    """With the model that the server names, where it is a preset and none was given."""
+    if asked.model is None and worker.model and (preset := find_preset(worker.model)):
+        return asked._replace(model=load_model(preset[0]))
+    return asked
+
+
+def _asked(model: str | None, command: str | None, length: int | None) -> verdict.LiveQuestion:
+    found = verdict.LiveQuestion(None if model is None else options.model(model), length=length)
+    if command is None:
+        return found
+    from hybridcalc.cli.plan_inputs import launch_of
+
+    launch = launch_of([command])
+    engine = launch.engine or ENGINES.usual
+    named, args = ENGINES[engine].read(launch.words, launch.variables, unknown=[])
+    if found.model is None and named and (preset := find_preset(named)):
+        found = found._replace(model=load_model(preset[0]))
+    return found._replace(engine=engine, args=args)
+
+
+def _expected(path: str) -> dict[str, Any]:
+    from hybridcalc.saved_plan import read_saved_plan
+
+    return dict(read_saved_plan(path, "--expect"))
+
+
+def _print_files(rules: str | None, dashboard: str | None, slots: int) -> None:
+    from hybridcalc.live import alerts
+
+    for flag, typed, name, make in (
+        ("--rules", rules, "prometheus", alerts.prometheus),
+        ("--dashboard", dashboard, "grafana", alerts.grafana),
+    ):
+        if typed is not None and typed != name:
+            raise InputError(f"{flag} {quoted(typed)} is not known", fix=f"write {name}")
+        if typed is not None:
+            sys.stdout.write(make(slots))
+
+
+def _headers(typed: list[str]) -> dict[str, str]:
+    """Headers by name. Raises InputError that does not quote them: they may be secret."""
+    for number, text in enumerate(typed, 1):
+        if not _HEADER.fullmatch(text):
+            raise InputError(f"header {number} is not NAME: VALUE", fix="--header 'Authorization: Bearer ...'")
+    return {name.strip(): value.strip() for name, _, value in (text.partition(":") for text in typed)}
+
+
+def _seconds(text: str) -> float:
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise InputError(f"--watch {quoted(text)} is no time", fix="write 10s, 500ms or 1m")
+    return float(found[1]) * _SECONDS[found[2]]

@@ -1,0 +1,111 @@
+"""Rules for Prometheus and a dashboard for Grafana that say what ``live`` says.
+
+    state pool    queue > 0 and running >= floor(K / S)        K = used + available + evictable slots
+    KV            queue > 0 and usage > 0.95, or requests retracted or preempted in the last minutes
+    limit         queue > 0, running at a limit, pools below
+
+S is the number of slots a request keeps: a figure of the launch, given as it is planned.
+"""
+
+import json
+from typing import Any
+
+from hybridcalc.live.verdict import FULL
+
+MINUTES = 5
+SLOTS = "(sglang:mamba_used_tokens + sglang:mamba_available_tokens + sglang:mamba_evictable_tokens)"
+TOKENS = "(sglang:kv_used_tokens + sglang:kv_available_tokens + sglang:kv_evictable_tokens)"
+
+
+def recorded(slots: int) -> tuple[tuple[str, str], ...]:
+    """Recording rules: name and expression."""
+    return (
+        ("hybridcalc:state_slots", SLOTS),
+        ("hybridcalc:state_requests_most", f"floor({SLOTS} / {slots})"),
+        ("hybridcalc:state_slots_held", "sglang:mamba_used_tokens / (sglang:num_running_reqs > 0)"),
+        ("hybridcalc:kv_tokens", TOKENS),
+        ("hybridcalc:kv_tokens_held", "sglang:kv_used_tokens / (sglang:num_running_reqs > 0)"),
+        ("hybridcalc:kv_usage", f"sglang:kv_used_tokens / {TOKENS}"),
+        ("hybridcalc:block_usage", "vllm:kv_cache_usage_perc"),
+    )
+
+
+def alerts(slots: int) -> tuple[tuple[str, str, str], ...]:
+    """Alerting rules: name, expression, what it says."""
+    waits = "sglang:num_queue_reqs > 0"
+    return (
+        (
+            "StatePoolBinds",
+            f"{waits} and sglang:num_running_reqs >= floor({SLOTS} / {slots})",
+            f"Requests wait for state slots: K // {slots} run. Raise --mamba-full-memory-ratio.",
+        ),
+        (
+            "KvBinds",
+            f"({waits} and sglang:kv_used_tokens / {TOKENS} > {FULL})"
+            f" or increase(sglang:num_retracted_requests_total[{MINUTES}m]) > 0",
+            "Requests wait for KV, or are retracted. Lower --mamba-full-memory-ratio.",
+        ),
+        (
+            "BlocksBind",
+            f"(vllm:num_requests_waiting > 0 and vllm:kv_cache_usage_perc > {FULL})"
+            f" or increase(vllm:num_preemptions_total[{MINUTES}m]) > 0",
+            "Requests wait for blocks, or are preempted: states and KV share them.",
+        ),
+        (
+            "NoPoolBinds",
+            f"({waits} and sglang:num_running_reqs < floor({SLOTS} / {slots}) and sglang:kv_used_tokens / {TOKENS}"
+            f" <= {FULL}) or (vllm:num_requests_waiting > 0 and vllm:kv_cache_usage_perc <= {FULL})",
+            "Requests wait and no pool is full: a limit, adapters, grammars or a router.",
+        ),
+        (
+            "SlotsBind",
+            "llamacpp:requests_deferred > 0",
+            "Requests wait for a slot of llama.cpp: raise -np, and -c with it.",
+        ),
+    )
+
+
+def prometheus(slots: int) -> str:
+    """A file of rules for Prometheus, YAML."""
+    lines = ["groups:", "- name: hybridcalc", "  rules:"]
+    for name, expression in recorded(slots):
+        lines += [f"  - record: {name}", f"    expr: {json.dumps(expression)}"]
+    for name, expression, said in alerts(slots):
+        lines += [
+            f"  - alert: {name}",
+            f"    expr: {json.dumps(expression)}",
+            f"    for: {MINUTES}m",
+            "    labels: {severity: warning}",
+            f"    annotations: {{summary: {json.dumps(said)}}}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def grafana(slots: int) -> str:
+    """A dashboard for Grafana, JSON: requests, pools in use, what a request holds."""
+    panels = (
+        ("Requests", ("sglang:num_running_reqs", "sglang:num_queue_reqs", f"floor({SLOTS} / {slots})",
+                      "vllm:num_requests_running", "vllm:num_requests_waiting"), "short"),
+        ("Pools in use", (f"sglang:mamba_used_tokens / {SLOTS}", f"sglang:kv_used_tokens / {TOKENS}",
+                          "vllm:kv_cache_usage_perc"), "percentunit"),
+        ("Slots a running request", ("sglang:mamba_used_tokens / (sglang:num_running_reqs > 0)",), "short"),
+        ("Tokens a running request", ("sglang:kv_used_tokens / (sglang:num_running_reqs > 0)",), "short"),
+    )  # fmt: skip
+    made: list[dict[str, Any]] = [
+        {
+            "id": place + 1,
+            "type": "timeseries",
+            "title": title,
+            "datasource": {"type": "prometheus", "uid": "${datasource}"},
+            "gridPos": {"h": 8, "w": 12, "x": 12 * (place % 2), "y": 8 * (place // 2)},
+            "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+            "targets": [{"refId": chr(65 + n), "expr": query} for n, query in enumerate(queries)],
+        }
+        for place, (title, queries, unit) in enumerate(panels)
+    ]
+    source = {"name": "datasource", "type": "datasource", "query": "prometheus"}
+    dashboard = {
+        "title": "State and KV pools", "uid": "hybridcalc", "schemaVersion": 39, "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"}, "templating": {"list": [source]}, "panels": made,
+    }  # fmt: skip
+    return json.dumps(dashboard, indent=2) + "\n"
