@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from hybridcalc.deployment import requests_text
 from hybridcalc.engines.charts import comparison_picture
 from hybridcalc.engines.ranking import Ranked, difference, ranking, ranking_table
 from hybridcalc.steps import Table, View
@@ -18,11 +17,10 @@ def compared_view(sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = 
     best = sides[order[0]]
     plan = best.plan
     if plan is None:
-        headline, meaning = "none of these starts", ""
+        headline = "none of these starts"
     else:
         of = f" of {plan.workload.describe()}" if plan.workload.lengths else ""
         headline = f"{best.label} runs the most on a GPU: {best.certain / best.gpus:,.2f} requests{of}"
-        meaning = f"{requests_text(best.certain)} on {best.gpus} GPU{'' if best.gpus == 1 else 's'} for certain"
     rows = list[tuple[str, str, str]]()
     for number in order:
         base, flags = difference(sides[number], sides)
@@ -39,7 +37,6 @@ def compared_view(sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = 
     return View(
         "Launch lines compared",
         headline,
-        meaning,
         starts=plan is not None,
         tables=(ranking_table(sides), differences),
         notes=tuple(said),

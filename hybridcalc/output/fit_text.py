@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from rich.console import Console
 from rich.text import Text
 
 from hybridcalc.deployment import requests_text
-from hybridcalc.fitting.answer import Fit, Nearest, command_text, counted, gpus_text, layout
+from hybridcalc.fitting.answer import DEFAULT_TOP, Fit, Nearest, command_text, counted, gpus_text, layout
 from hybridcalc.fitting.models import FitModels, longest, parameters_of
 from hybridcalc.fitting.search import Deployment
-from hybridcalc.output.terminal import INDENT, TROUBLE, console, continued, listing, notes, pairs, verdict
+from hybridcalc.output.terminal import INDENT, LEAST_WIDTH, TROUBLE, console, continued, listing, verdict
 from hybridcalc.units import short_dtype
 
 GPUS_OF_A_MACHINE = 8
+LINES, HEAD, LEAST_ROWS = 12, 4, 2
+"""Lines of an answer, those of its headline, of the table's header and between them, and rows shown at least."""
+LABEL = 8
+"""Columns of what stands before a line."""
 MOST_MODELS = 5
 """Rows of models shown where nobody asks for all."""
 
@@ -25,19 +30,20 @@ def print_fit(fit: Fit, *, verbose: bool, explain: bool) -> None:
     question = fit.question
     asked = f"{requests_text(question.wanted or 1)} of {question.workload.describe()}"
     if not fit.deployments:
-        _print_none(out, fit, asked)
+        _print_none(out, fit, asked, explain=explain)
     else:
-        first = fit.deployments[0]
+        first, told = fit.deployments[0], _footer(fit, explain=explain)
         gpus = gpus_text(first.gpus, first.offer)
-        headline = f"{_price(first)}{gpus} {_serve(first.gpus)} {asked}"
-        verdict(
-            out, headline, f"{_requests(first)} at once ({first.engine.title} {first.plan.version}, {stored(first)})"
-        )
-        _table(out, fit.deployments)
+        verdict(out, f"{_price(first)}{gpus} {_serve(first.gpus)} {asked}", f"{_requests(first)} at once")
+        used = HEAD + len(_launch_lines(out, first)) + len(told)
+        shown = max(LEAST_ROWS, LINES - used) if fit.top == DEFAULT_TOP and not verbose else fit.top
+        _table(out, fit.deployments[:shown])
+        out.print()
         for made in fit.deployments if verbose else fit.deployments[:1]:
-            out.print()
             print_launch(out, made)
-    _footer(out, fit, explain=explain)
+        _print_told(out, told)
+    if explain:
+        _print_losers(out, fit)
 
 
 def _serve(gpus: int) -> str:
@@ -101,15 +107,33 @@ def _idle(made: Deployment) -> str:
     return "" if idle is None else f"{idle:.0f} %"
 
 
-def print_launch(out: Console, made: Deployment) -> None:
-    """The launch line, as a shell reads it; how often it is started, where that is not once."""
+def _launch_lines(out: Console, made: Deployment) -> list[str]:
+    """The launch line, as a shell reads it."""
+    return continued(command_text(made.launch), out.width - len(_lead(made)))
+
+
+def _lead(made: Deployment) -> str:
+    """What stands before a launch line: how often it is started, where that is not once."""
     label = "start" if made.launches == 1 else f"{made.launches} times"
-    lead = f"{INDENT}{label}  "
-    lines = continued(command_text(made.launch), out.width - len(lead))
-    out.print(Text.assemble(lead, (f"\n{' ' * len(lead)}".join(lines), "bold")), soft_wrap=True)
+    return f"{INDENT}{label:<{LABEL}} "
 
 
-def _print_none(out: Console, fit: Fit, asked: str) -> None:
+def print_launch(out: Console, made: Deployment) -> None:
+    """The launch line under its label."""
+    lead = _lead(made)
+    lines = f"\n{' ' * len(lead)}".join(_launch_lines(out, made))
+    out.print(Text.assemble(lead, (lines, "bold")), soft_wrap=True)
+
+
+def _print_told(out: Console, told: Sequence[tuple[str, str]]) -> None:
+    """Lines under a label of their own."""
+    for label, text in told:
+        lead = f"{INDENT}{label:<{LABEL}} "
+        for number, line in enumerate(wrap(text, max(out.width - len(lead), LEAST_WIDTH))):
+            out.print(Text((" " * len(lead) if number else lead) + line))
+
+
+def _print_none(out: Console, fit: Fit, asked: str, *, explain: bool) -> None:
     near = fit.nearest or Nearest("no combination is known", "")
     out.print(Text(f"nothing here serves {asked}", style=TROUBLE))
     out.print()
@@ -117,37 +141,37 @@ def _print_none(out: Console, fit: Fit, asked: str) -> None:
     if near.more is not None:
         enough = gpus_text(near.more.gpus, near.more.offer)
         told.append(("enough", f"{enough} run {requests_text(near.more.certain)} for certain"))
-    pairs(out, told)
-    for made in filter(None, (near.made, near.more)):
+    _print_told(out, told)
+    for made in filter(None, (near.more or near.made,)):
         print_launch(out, made)
+    _print_told(out, _footer(fit, explain=explain))
 
 
-def _footer(out: Console, fit: Fit, *, explain: bool) -> None:
-    said = []
-    if fit.bolder is not None:
-        bold = fit.bolder
-        said.append(
-            f"--allow accuracy: {gpus_text(bold.gpus, bold.offer)} by {bold.change.flags or 'its checkpoint'}; "
-            "check accuracy first"
-        )
-    first = next(iter(fit.deployments), None)
+def _footer(fit: Fit, *, explain: bool) -> list[tuple[str, str]]:
+    """What would be bolder, how replicas are spread, how many lose for what."""
+    said, bold, first = list[tuple[str, str]](), fit.bolder, next(iter(fit.deployments), None)
+    if bold is not None:
+        said.append(("bold", f"--allow accuracy: {gpus_text(bold.gpus, bold.offer)}; check accuracy first"))
     if first is not None and first.shape.copied and first.servers > 1 and first.gpus > GPUS_OF_A_MACHINE:
-        said.append(f"{first.servers} replicas: on several machines, start the line on each with its share of them")
+        said.append(("spread", f"{first.servers} replicas: on each machine the line with its share of them"))
     if fit.losers and not explain:
-        said.append(f"{counted(fit.losers)}: --explain")
-    notes(out, said)
-    if explain:
+        said.append(("else", f"{counted(fit.losers)}: --explain"))
+    return said
+
+
+def _print_losers(out: Console, fit: Fit) -> None:
+    header = ("GPU", "engine", "checkpoint", "why not")
+    rows = [
+        (
+            lost.candidate.offer.name,
+            lost.candidate.served.engine.title,
+            lost.candidate.model.asked or lost.candidate.model.name,
+            lost.reason + (f"; lacks {lost.lacks_gib:.2f} GiB" if lost.lacks_gib else ""),
+        )
+        for lost in (loser.nearest for loser in fit.losers)
+    ]
+    if rows:
         out.print()
-        header = ("GPU", "engine", "checkpoint", "why not")
-        rows = [
-            (
-                lost.candidate.offer.name,
-                lost.candidate.served.engine.title,
-                lost.candidate.model.asked or lost.candidate.model.name,
-                lost.reason + (f"; lacks {lost.lacks_gib:.2f} GiB" if lost.lacks_gib else ""),
-            )
-            for lost in (loser.nearest for loser in fit.losers)
-        ]
         listing(out, header, rows)
 
 
@@ -176,18 +200,16 @@ def print_models(fit: FitModels, *, verbose: bool, explain: bool) -> None:
     ]
     if cells:
         listing(out, header, cells, right=(2, 5, 6))
-    for made in shown if verbose else shown[:1]:
         out.print()
+    for made in shown if verbose else shown[:1]:
         print_launch(out, made)
-    said_more = []
-    if len(rows) > len(shown):
-        said_more.append(f"{len(rows) - len(shown)} more fit: -v")
+    more = [f"{len(rows) - len(shown)} more fit: -v"] if len(rows) > len(shown) else []
     if fit.lost:
         near = fit.lost[0]
-        lacks = f" lacks {near.lacks_gib:.2f} GiB a GPU" if near.lacks_gib else f": {near.reason}"
-        more = "" if explain else f"; {len(fit.lost)} do not fit: --explain"
-        said_more.append(f"{near.candidate.model.asked or near.candidate.model.name}{lacks}{more}")
-    notes(out, said_more)
+        name = (near.candidate.model.asked or near.candidate.model.name).rpartition("/")[2]
+        more += [] if explain else [f"{len(fit.lost)} do not: --explain"]
+        more += [f"{name} lacks {near.lacks_gib:.2f} GiB"] if near.lacks_gib else []
+    _print_told(out, [("else", "; ".join(more))] if more else [])
     if explain:
         out.print()
         listing(
