@@ -17,6 +17,7 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
+from hybridcalc.architecture.quantization import quantized_by_name
 from hybridcalc.deployment import Memory, Rest, Workload
 from hybridcalc.engines.document import launch_of
 from hybridcalc.engines.engine import Answer
@@ -207,7 +208,10 @@ class Search:
         """The deployments. What cannot be one is in ``lost``."""
         for candidate in self._candidates():
             self.considered += 1
-            self._bound(candidate)
+            if _has_kernels(candidate):
+                self._bound(candidate)
+            else:
+                self._lose(candidate, "refused", "no kernels for NVFP4 on AMD GPUs are known")
         while self._heap and not self._settled(self._heap[0][0]):
             step = heapq.heappop(self._heap)[-1]
             step()
@@ -400,6 +404,11 @@ class Search:
 
     def _lose(self, candidate: Candidate, kind: str, reason: str, lacks_gib: float = 0.0, gpus: int = 0) -> None:
         self.lost.append(Lost(candidate, kind, reason, lacks_gib, gpus))
+
+
+def _has_kernels(candidate: Candidate) -> bool:
+    """Whether a card can compute with a checkpoint, as far as that is known: NVFP4 has kernels for CUDA alone."""
+    return not (candidate.offer.gpu.amd and quantized_by_name(candidate.model.asked) == "nvfp4")
 
 
 def _kind_of(error: HybridcalcError) -> str:

@@ -190,3 +190,11 @@ def test_rows_carry_no_finding_of_requests_that_other_servers_run() -> None:
     assert [
         finding for row in found.to_records() for finding in row["findings"] if finding["severity"] == "error"
     ] == []
+
+
+def test_nvfp4_is_not_offered_on_amd() -> None:
+    """There are no kernels for it: the FP8 checkpoint is, and the other says why not."""
+    found = fitted("qwen3.6-35b-a3b", length=16384, concurrency=40, gpu="mi300x,h200")
+    of = {row["gpu"]: row["checkpoint"] for row in found.to_records() if row["engine"] == "vllm"}
+    assert of["h200"].endswith("NVFP4")
+    assert of["mi300x"].endswith("FP8")
