@@ -11,7 +11,7 @@ from hybridcalc.errors import InputError, quoted
 from hybridcalc.units import MOST_RANKS
 
 if TYPE_CHECKING:
-    from hybridcalc.fitting.search import Deployment
+    from hybridcalc.fitting.candidates import Deployment
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 SEARCH, PRICES = "Search", "Prices"

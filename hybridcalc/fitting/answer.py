@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.engine import Answer
+from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.question import ALLOWED, Offer, Question
-from hybridcalc.fitting.search import KINDS, Deployment, Found, Lost, Search, measured
+from hybridcalc.fitting.search import KINDS, Found, Lost, Search, measured
 from hybridcalc.hardware import MOST_GPUS
 
 DEFAULT_TOP = 4

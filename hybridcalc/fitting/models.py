@@ -10,8 +10,9 @@ from hybridcalc.deployment import Memory, Workload, requests_text
 from hybridcalc.engines.shapes import fitting_of
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.fitting.answer import record
+from hybridcalc.fitting.candidates import Candidate, Deployment, arguments, certain
 from hybridcalc.fitting.question import Question
-from hybridcalc.fitting.search import KINDS, Candidate, Deployment, Found, Lost, arguments, certain, measured
+from hybridcalc.fitting.search import KINDS, Found, Lost, measured
 
 ORDERS = ("parameters", "requests")
 

@@ -4,147 +4,30 @@
 
 Candidates wait in the order of what they cost at least: a kind of GPU with a shape of server, first a single one where
 the weights leave anything, then as many as the GPU's memory less the weights asks for, then by the memory that the
-engine leaves, with each setting; the cheapest is planned. Once as many
-deployments are known as are asked for, and every candidate costs more than the last of them, no other can be among
-them. What certainly runs is counted: where the memory is an estimate, the requests at its low end.
+engine leaves, with each setting; the cheapest is planned. Once as many deployments are known as are asked for, and
+every candidate costs more than the last of them, no other can be among them. What certainly runs is counted: where the
+memory is an estimate, the requests at its low end.
 """
 
 import heapq
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import partial
 from itertools import count
 from math import ceil
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.quantization import quantized_by_name
-from hybridcalc.deployment import Memory, Rest, Workload
-from hybridcalc.engines.document import launch_of
-from hybridcalc.engines.engine import Answer
-from hybridcalc.engines.shapes import CONTEXT, Shape, fitting_of, settings
+from hybridcalc.deployment import Memory, Rest
+from hybridcalc.engines.shapes import CONTEXT, fitting_of, settings
 from hybridcalc.engines.suggest import Change
 from hybridcalc.errors import HybridcalcError, NotModelled, Refusal
-from hybridcalc.fitting.question import Offer, Question, Served
-from hybridcalc.steps import RISKS
+from hybridcalc.fitting.candidates import Candidate, Deployment, Group, Key, arguments, certain, on_card, ranked, worst
+from hybridcalc.fitting.question import Question, Served
 from hybridcalc.units import GIB
 
-Key = tuple[Any, ...]
 MOST_REQUESTS = 10**12
 """More than a server ever runs."""
-Group = tuple[str, ...]
-
-
-class Candidate(NamedTuple):
-    """A kind of GPU, an engine, a checkpoint and a shape of server."""
-
-    offer: Offer
-    served: Served
-    model: Architecture
-    shape: Shape
-
-    def group(self, question: Question) -> Group:
-        """Of which the best deployment is shown: hardware and engine, or a checkpoint where any may be it."""
-        if question.wanted is None:
-            return self.model.name, self.model.asked
-        return self.offer.name, self.served.engine.name, self.served.version
-
-
-class Deployment:
-    """Servers that serve the workload: the candidate, its settings, the arguments and the plan of all of them."""
-
-    def __init__(
-        self,
-        candidate: Candidate,
-        change: Change,
-        args: Any,
-        rest: Rest,
-        plan: Answer,
-        servers: int,
-        *,
-        cheapest: bool = True,
-    ) -> None:
-        self.candidate, self.cheapest = candidate, cheapest
-        self.offer, self.served, self.model, self.shape = candidate
-        self.change, self.rest, self.servers = change, rest, servers
-        fields, self.launches = self.shape.times(servers, fitting_of(self.engine).copies)
-        self.args = args.changed(**fields)
-        self.one = plan
-
-    @property
-    def engine(self) -> Any:
-        """The engine that serves."""
-        return self.served.engine
-
-    @cached_property
-    def plan(self) -> Answer:
-        """The plan of the launch line; where it is started several times, of its part of the requests."""
-        if self.servers == 1:
-            return self.one
-        work = self.one.workload
-        if self.launches > 1:
-            work = work._replace(concurrency=None, mix=True)
-        found: Answer = self.engine.plan(self.model, self.args, self.rest, work)
-        return found
-
-    @property
-    def gpus(self) -> int:
-        """GPUs in all."""
-        return self.shape.ranks * self.servers
-
-    @property
-    def certain(self) -> int:
-        """Requests that run at once whatever the memory is in the bounds of its estimate."""
-        return certain(self.one) * self.servers
-
-    @property
-    def requests(self) -> int:
-        """Requests that run at once on the likely memory."""
-        return self.one.requests * self.servers
-
-    @property
-    def cost(self) -> float:
-        """The price of an hour, or GPUs."""
-        return self.offer.cost(self.gpus)
-
-    @property
-    def launch(self) -> dict[str, Any]:
-        """The whole launch line, started ``launches`` times."""
-        return launch_of(self.engine, self.model, self.args.given())
-
-    @property
-    def launch_of_one(self) -> dict[str, Any]:
-        """The launch line of one server."""
-        return launch_of(self.engine, self.model, self.one.args.given())
-
-    @property
-    def key(self) -> Key:
-        """What deployments are ranked by: cost, GPUs, what is given up, requests, and as few launches as do; those of
-        hardware that is there by requests first.
-        """
-        simple = (-self.requests, self.launches, len(self.change.fields), self.shape.ranks)
-        return (*_ranked(self.cost, self.gpus, self.risk, self.certain, cheapest=self.cheapest), *simple)
-
-    @property
-    def risk(self) -> str:
-        """What its settings and its ranks may cost."""
-        return worst(self.shape.risk, self.change.risk)
-
-
-def certain(plan: Answer) -> int:
-    """Requests of a plan at the low end of its memory."""
-    least: int = getattr(plan, "requests_at_ends", (plan.requests,))[0]
-    return min(least, plan.requests)
-
-
-def worst(*risks: str) -> str:
-    """The gravest of some risks."""
-    return max(risks, key=RISKS.index)
-
-
-def _ranked(cost: float, gpus: int, risk: str, requests: int, *, cheapest: bool) -> Key:
-    """The head of a key; no deployment has a lower one than its bounds."""
-    given_up = RISKS.index(risk)
-    return (cost, gpus, given_up, -requests) if cheapest else (-requests, given_up, gpus, cost)
 
 
 KINDS = ("dearer", "gpus", "memory", "weights", "context", "refused", "unknown")
@@ -177,17 +60,6 @@ class Found(NamedTuple):
     waiting: tuple[Lost, ...]
     planned: int
     considered: int
-
-
-def on_card(served: Served, offer: Offer | None) -> Any:
-    """An engine's arguments on a GPU, or on none that is named."""
-    engine, card = served.engine, None if offer is None else offer.gpu
-    return engine.with_options(engine.arguments(), {"gpu": card, "engine_version": served.release})
-
-
-def arguments(served: Served, shape: Shape, offer: Offer | None, workload: Workload) -> Any:
-    """An engine's arguments of a shape on a GPU, or on none that is named."""
-    return fitting_of(served.engine).started(on_card(served, offer).changed(**shape.fields), workload)
 
 
 class Search:
@@ -255,7 +127,7 @@ class Search:
         gpus, cheapest = servers * candidate.shape.ranks, self.question.wanted is not None
         if gpus > offer.most:
             return None
-        return _ranked(offer.cost(gpus), gpus, risk, requests * servers, cheapest=cheapest)
+        return ranked(offer.cost(gpus), gpus, risk, requests * servers, cheapest=cheapest)
 
     def _bound(self, candidate: Candidate) -> None:
         """The first bound: a server at least, where the weights leave anything of the GPU's memory."""

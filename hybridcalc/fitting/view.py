@@ -3,8 +3,8 @@
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.charts import Axis, Chart, Mark, Series
 from hybridcalc.fitting.answer import Fit, gpus_text
+from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.models import FitModels
-from hybridcalc.fitting.search import Deployment
 from hybridcalc.steps import View
 
 ROLES = ("state", "kv", "baseline", "scratch", "balanced", "trouble")

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from hybridcalc.deployment import requests_text
 from hybridcalc.fitting.answer import DEFAULT_TOP, Fit, Nearest, command_text, counted, gpus_text, layout
+from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.models import FitModels, longest, parameters_of
-from hybridcalc.fitting.search import Deployment
 from hybridcalc.output.terminal import INDENT, LEAST_WIDTH, TROUBLE, console, continued, listing, verdict
 from hybridcalc.units import short_dtype
 

@@ -8,8 +8,8 @@ from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import Memory, Workload
 from hybridcalc.engines.shapes import fitting_of, settings
 from hybridcalc.errors import HybridcalcError
+from hybridcalc.fitting.candidates import Candidate, Deployment, arguments, certain
 from hybridcalc.fitting.question import Question, checkpoints, engines, offers
-from hybridcalc.fitting.search import Candidate, Deployment, arguments, certain
 
 
 def question(

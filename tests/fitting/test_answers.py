@@ -16,9 +16,9 @@ from hybridcalc.deployment import Workload
 from hybridcalc.engines.shapes import Fitting, fitting_of, settings
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.fitting.answer import Fit
+from hybridcalc.fitting.candidates import arguments, on_card
 from hybridcalc.fitting.models import FitModels
 from hybridcalc.fitting.question import checkpoints, engines, offers
-from hybridcalc.fitting.search import arguments, on_card
 from hybridcalc.hardware import shipped_gpus
 
 

@@ -10,8 +10,9 @@ from fitting.spaces import every_deployment, question
 from jsonschema import Draft202012Validator
 
 from hybridcalc.fitting.answer import Fit, command_text
+from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.question import Question
-from hybridcalc.fitting.search import Deployment, Search
+from hybridcalc.fitting.search import Search
 from hybridcalc.output.schema import schema_of
 
 SPACES = [
