@@ -8,7 +8,7 @@ from hybridcalc.engines.charts import Axis, Chart, Series
 from hybridcalc.live.verdict import NAMES, Live, percent
 from hybridcalc.live.watch import Moment
 from hybridcalc.live.worker import BLOCKS, KV, OTHER, STATE
-from hybridcalc.steps import View, suggested
+from hybridcalc.steps import Quantity, View, suggested
 
 LABELS = {STATE: "slots", KV: "KV", BLOCKS: "blocks"}
 LETTERS = {STATE: "S", KV: "K", BLOCKS: "B"}
@@ -24,13 +24,24 @@ def view(live: Live, moments: Sequence[Moment] = ()) -> View:
     return View(
         title=f"{live.workers[0].model or 'a server'} as it runs",
         headline=headline(live),
-        meaning=f"{where}{ranks}" + (f"; planned from {live.how}" if live.plan is not None else ""),
+        meaning="; ".join(filter(None, (f"{where}{ranks}", _balance(live), _start(live)))),
         figures=tuple(_figures(live)),
         roles=tuple(pool for pool in (STATE, KV) if live.share(pool) is not None),
         findings=live.findings,
         choices=suggested(live.suggestions),
         pictures=drawn,
+        said=("HC300", "HC301", "HC302", "HC303"),
     )
+
+
+def _balance(live: Live) -> str:
+    """The ratio at which both pools run out together, at the length that requests have."""
+    ratio, tokens = live.planned.get("ratio"), live.each(KV)
+    return f"r* = {ratio:.2f} at {tokens:,.0f} tokens a request" if isinstance(ratio, float) and tokens else ""
+
+
+def _start(live: Live) -> str:
+    return f"planned from {live.how}" if live.plan is not None else ""
 
 
 def headline(live: Live) -> str:
@@ -58,28 +69,24 @@ def _idle(live: Live, pools: Sequence[str]) -> str:
     return f"; {', '.join(said)}" if said else ""
 
 
-def _figures(live: Live) -> list[tuple[str, str, str, str]]:
+def _figures(live: Live) -> list[Quantity]:
     made = []
     for pool, unit in ((STATE, "slots"), (KV, "tokens"), (BLOCKS, "blocks")):
         share, size, each = live.share(pool), live.size(pool), live.each(pool)
         if share is None:
             continue
         if size is None:
-            made.append((LABELS[pool], percent(share), "", "in use; this release exports no counts"))
+            made.append(Quantity(LABELS[pool], percent(share), "", "in use; this release exports no counts"))
             continue
         used = sum(worker.pools[pool].used for worker in live.workers if pool in worker.pools)
-        held = f"{each:,.1f} {unit} a running request" if pool == STATE and each else ""
-        held = f"{each:,.0f} {unit} a running request" if pool != STATE and each else held
+        held = f"; {each:,.{1 if pool == STATE else 0}f} a running request" if each else ""
         reserved = live.planned.get("slots_per_request")
         if pool == STATE and reserved:
-            held += f", {reserved} reserved for each"
-        made.append((LABELS[pool], f"{used:,.0f} of {size:,}", percent(share), held))
-    ratio = live.planned.get("ratio")
-    if isinstance(ratio, float) and live.each(KV):
-        made.append(("r*", f"{ratio:.2f}", "", "at which both pools run out together at this length"))
+            held += f", {reserved} kept for it"
+        made.append(Quantity(LABELS[pool], f"{used:,.0f} of {size:,}", unit, f"{percent(share)} in use{held}"))
     rate = live.workers[0].counters.get("hit_rate")
     if rate is not None:
-        made.append(("prefix hits", percent(rate), "", "of tokens that were asked for"))
+        made.append(Quantity("prefix hits", percent(rate), "", "of tokens that were asked for"))
     return made
 
 
