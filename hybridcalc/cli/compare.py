@@ -43,6 +43,13 @@ def compare(
         list[str] | None,
         typer.Option("--gpu", metavar="NAME|SIZE", help="GPU where no file says it; repeated, one for each in order."),
     ] = None,
+    rest: Annotated[
+        str | None, typer.Option("--rest", metavar="SIZE", help="SGLang: memory left for both pools on one rank.")
+    ] = None,
+    available: Annotated[
+        str | None, typer.Option("--available", metavar="SIZE", help="vLLM: memory free for the cache on one GPU.")
+    ] = None,
+    weights: Annotated[str | None, typer.Option("--weights", metavar="SIZE", help="Weights on one rank.")] = None,
     length: options.Length = None,
     lengths: options.Lengths = None,
     concurrency: options.Concurrency = None,
@@ -69,10 +76,11 @@ def compare(
     cards = gpu or []
     if len(cards) > 1 and len(cards) != len(lines):
         raise InputError(f"{len(cards)} --gpu for {len(lines)} launches", fix="give one for all, or one for each")
+    sizes = {"rest": rest, "available": available, "weights": weights}
     sides, skipped = list[Ranked](), list[tuple[str, HybridcalcError]]()
     for number, line in enumerate(lines):
         try:
-            sides.append(_side(line, cards[number] if len(cards) > 1 else next(iter(cards), None), work))
+            sides.append(_side(line, cards[number] if len(cards) > 1 else next(iter(cards), None), sizes, work))
         except HybridcalcError as error:
             skipped.append((line.label, error))
     if not sides:
@@ -132,10 +140,12 @@ def _in_files(target: str, outside: dict[str, str]) -> Iterator[Line]:
         raise InputError(f"{printable(target, 60)} starts no engine known here", fix="give a launch line, or a script")
 
 
-def _side(line: Line, gpu: str | None, work: Workload) -> Ranked:
+def _side(line: Line, gpu: str | None, sizes: dict[str, str | None], work: Workload) -> Ranked:
     """One launch, planned; or why the engine refuses it. Raises HybridcalcError for what cannot be planned."""
     served = ENGINES[line.launch.engine or ENGINES.usual]
-    given: dict[str, Any] = {"gpu": line.gpu or gpu, "engine_version": ENGINES.release(line.launch)}
+    given: dict[str, Any] = {name: size for name, size in sizes.items() if name in served.options}
+    told = any(size is not None for name, size in given.items() if name == served.memory_option)
+    given |= {"gpu": None if told else line.gpu or gpu, "engine_version": ENGINES.release(line.launch)}
     known = inputs.memory_of(given)
     said = inputs.launch_words(
         [], line.launch, {}, ("--length", "-L"), served.flags, served.model_flag, served.environment, "compare"
@@ -147,7 +157,7 @@ def _side(line: Line, gpu: str | None, work: Workload) -> Ranked:
     try:
         answer = served.plan(model, asked.args, question.memory(model, asked.args), work)
     except MemoryUnknown:
-        raise InputError("nothing names its GPU", fix="add --gpu NAME") from None
+        raise InputError("nothing names its GPU", fix=f"add --gpu NAME, or --{served.memory_option} SIZE") from None
     except Refusal as refusal:
         answer = refusal
     return Ranked(line.label, served, model, asked.args, answer)

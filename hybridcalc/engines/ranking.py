@@ -86,7 +86,7 @@ def ranking_table(sides: Sequence[Ranked]) -> Table:
         own = (side.engine.title,) if len(engines) > 1 else ()
         rows.append((_short(side.label), *own, *figures, loses(side, best)))
     own = ("engine",) if len(engines) > 1 else ()
-    header = ("launch", *own, "requests", "a GPU", "KV tokens", "idle", "loses by")
+    header = ("launch", *own, "requests", "a GPU", "KV tokens", "idle", "loses by, binds")
     return Table("Ranked", header, tuple(rows), tuple(range(1 + len(own), 5 + len(own))), asked=True)
 
 
@@ -105,7 +105,7 @@ def loses(side: Ranked, best: Ranked) -> str:
     if isinstance(side.answer, Refusal) or plan is None:
         return f"does not start: {getattr(side.answer, 'rule', '')}".rstrip(": ")
     rules = dict.fromkeys(found.rule for found in plan.findings if found.severity != "note")
-    told = [] if side is best else [BINDS.get(plan.binding, plan.binding)]
+    told = [BINDS.get(plan.binding, plan.binding)]
     if side.worth < best.worth and best.worth[1]:
         told[:1] = [f"{100 * (1 - side.worth[1] / best.worth[1]):.0f} %, {told[0]}"]
     return "; ".join([*told, *([" ".join(rules)] if rules else [])])

@@ -8,6 +8,11 @@ from hybridcalc.steps import Table, View
 
 NO_LENGTH = "without -L, requests are those that an engine's own limits let run: -L TOKENS makes them comparable"
 
+WHY = ("block, tokens", "slots a request S", "a request takes", "and each token")
+"""What explains a difference best, by its name in the engine's own terms."""
+MOST_SIDES, MOST_LINES = 3, 7
+"""Sides of which this is shown, and lines of it beside those of the ranking."""
+
 
 def compared_view(sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = ()) -> View:
     """The best in a line, a ranked table, what stops those that do not start; how launch lines differ. ``skipped``:
@@ -21,6 +26,7 @@ def compared_view(sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = 
     else:
         of = f" of {plan.workload.describe()}" if plan.workload.lengths else ""
         headline = f"{best.label} runs the most on a GPU: {best.certain / best.gpus:,.2f} requests{of}"
+    tables = [ranking_table(sides), *_what_differs(sides)]
     rows = list[tuple[str, str, str]]()
     for number in order:
         base, flags = difference(sides[number], sides)
@@ -38,7 +44,23 @@ def compared_view(sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = 
         "Launch lines compared",
         headline,
         starts=plan is not None,
-        tables=(ranking_table(sides), differences),
+        tables=(*tables, differences),
         notes=tuple(said),
         pictures={"compare": lambda: comparison_picture(started)} if started else {},
     )
+
+
+def _what_differs(sides: Sequence[Ranked]) -> list[Table]:
+    """Why few lines of one engine serve more or less: what differs in the engine's own terms, as far as it is shown."""
+    plans = [(side, side.plan) for side in sides if side.plan is not None]
+    engines = {side.engine.name for side, _ in plans}
+    if not 1 < len(plans) <= MOST_SIDES or len(engines) > 1:
+        return []
+    from hybridcalc.engines.view import facts_of
+
+    cells = [facts_of(side.engine).cells(plan) for side, plan in plans]
+    differing = [name for name in cells[0] if len({each.get(name, "-") for each in cells}) > 1]
+    first = sorted(differing, key=lambda name: (name not in WHY, differing.index(name)))[: MOST_LINES - len(sides)]
+    rows = tuple((name, *(each.get(name, "-") for each in cells), "") for name in first)
+    header = ("a rank", *(side.label for side, _ in plans), "")
+    return [Table("What differs", header, rows, tuple(range(1, len(plans) + 1)), asked=True)] if rows else []

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.quantization import quantized_by_name
 from hybridcalc.deployment import Memory, Rest
-from hybridcalc.engines.shapes import CONTEXT, fitting_of, settings
+from hybridcalc.engines.shapes import CONTEXT, Shape, fitting_of, settings
 from hybridcalc.engines.suggest import Change
 from hybridcalc.errors import HybridcalcError, NotModelled, Refusal
 from hybridcalc.fitting.candidates import Candidate, Deployment, Group, Key, arguments, certain, on_card, ranked, worst
@@ -73,6 +73,7 @@ class Search:
         self._heap: list[tuple[Any, ...]] = []
         self._order = count()
         self._cards: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._taken: dict[tuple[Any, ...], HybridcalcError | None] = {}
         self._weights: dict[tuple[Any, ...], int | HybridcalcError] = {}
         self._least: dict[tuple[Any, ...], float | HybridcalcError] = {}
 
@@ -80,7 +81,10 @@ class Search:
         """The deployments. What cannot be one is in ``lost``."""
         for candidate in self._candidates():
             self.considered += 1
-            if _has_kernels(candidate):
+            barred = self._barred(candidate)
+            if barred is not None:
+                self._lose(candidate, _kind_of(barred), barred.message + _other_release(candidate, barred))
+            elif _has_kernels(candidate):
                 self._bound(candidate)
             else:
                 self._lose(candidate, "refused", "no kernels for NVFP4 on AMD GPUs are known")
@@ -128,6 +132,19 @@ class Search:
         if gpus > offer.most:
             return None
         return ranked(offer.cost(gpus), gpus, risk, requests * servers, cheapest=cheapest)
+
+    def _barred(self, candidate: Candidate) -> HybridcalcError | None:
+        """Why a release does not take the model's class, whatever its ranks; None where it does."""
+        _, served, model, _ = candidate
+        key = (served.engine.name, served.release, model.name, model.asked)
+        if key not in self._taken:
+            self._taken[key] = None
+            try:
+                served.engine.prepare(model, arguments(served, Shape({}, 1), None, self.question.workload))
+            except HybridcalcError as error:
+                if isinstance(error, NotModelled) or error.release:
+                    self._taken[key] = error
+        return self._taken[key]
 
     def _bound(self, candidate: Candidate) -> None:
         """The first bound: a server at least, where the weights leave anything of the GPU's memory."""
@@ -276,6 +293,11 @@ class Search:
 
     def _lose(self, candidate: Candidate, kind: str, reason: str, lacks_gib: float = 0.0, gpus: int = 0) -> None:
         self.lost.append(Lost(candidate, kind, reason, lacks_gib, gpus))
+
+
+def _other_release(candidate: Candidate, error: HybridcalcError) -> str:
+    """The release that would take what this one refuses."""
+    return f"; --engine {candidate.served.engine.name}@{error.release} takes it" if error.release else ""
 
 
 def _has_kernels(candidate: Candidate) -> bool:

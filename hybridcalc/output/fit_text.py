@@ -137,7 +137,7 @@ def _print_none(out: Console, fit: Fit, asked: str, *, explain: bool) -> None:
     near = fit.nearest or Nearest("no combination is known", "")
     out.print(Text(f"nothing here serves {asked}", style=TROUBLE))
     out.print()
-    told = [("nearest", near.text), ("lacks", near.lacks)] if near.lacks else [("nearest", near.text)]
+    told = [("nearest", near.text), ("lacks", near.lacks)] if near.lacks else [("since", near.text)]
     if near.more is not None:
         enough = gpus_text(near.more.gpus, near.more.offer)
         told.append(("enough", f"{enough} run {requests_text(near.more.certain)} for certain"))

@@ -43,3 +43,14 @@ def test_variables_of_a_script_are_given_or_named(tmp_path: Path) -> None:
     left_open = run("compare", str(script), "--gpu", "h100", "-L", "8k")
     assert left_open.code == 2
     assert "RANKS" in left_open.err
+
+
+def test_lines_of_one_engine_show_what_differs() -> None:
+    """The block that a smaller KV makes longer, on the same memory; of two engines there are no common terms."""
+    line = "vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct-FP8 -tp 2 --max-model-len 32768"
+    ran = run("compare", line, f"{line} --kv-cache-dtype fp8", "--available", "40GiB", "-L", "32k")
+    assert [word in ran.out for word in ("576", "1,088", " 91 ", " 160 ")] == [True] * 4
+    other = run(
+        "compare", line, "sglang serve Qwen/Qwen3-Next-80B-A3B-Instruct-FP8 --tp 2", "--gpu", "h100", "-L", "32k"
+    )
+    assert "block, tokens" not in other.out

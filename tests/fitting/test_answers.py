@@ -198,3 +198,11 @@ def test_nvfp4_is_not_offered_on_amd() -> None:
     of = {row["gpu"]: row["checkpoint"] for row in found.to_records() if row["engine"] == "vllm"}
     assert of["h200"].endswith("NVFP4")
     assert of["mi300x"].endswith("FP8")
+
+
+def test_a_class_that_a_release_dropped_is_named_with_the_release_that_has_it() -> None:
+    """MiniMax-M1 left vLLM after 0.23.0: no memory is the reason."""
+    ran = run("fit", "minimax-m1-80k", "-L", "8k", "-C", "8", "--engine", "vllm", "--gpu", "b200")
+    assert ran.code == 1
+    assert "vllm@0.23.0" in ran.out
+    assert run("fit", "minimax-m1-80k", "-L", "8k", "-C", "8", "--engine", "vllm@0.23.0", "--gpu", "b200").code == 0
