@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hybridcalc.architecture.geometry import Architecture as Architecture
     from hybridcalc.architecture.presets import load_model as load_model
+    from hybridcalc.engines import llamacpp as llamacpp
     from hybridcalc.engines import sglang as sglang
     from hybridcalc.engines import vllm as vllm
     from hybridcalc.engines.ask import plan as plan
@@ -29,6 +30,7 @@ _HOMES = {
     "weights": ("hybridcalc.engines.ask", "weights"),
     "fit": ("hybridcalc.fitting.ask", "fit"),
     "load_model": ("hybridcalc.architecture.presets", "load_model"),
+    "llamacpp": ("hybridcalc.engines.llamacpp", None),
     "sglang": ("hybridcalc.engines.sglang", None),
     "vllm": ("hybridcalc.engines.vllm", None),
 }
@@ -38,6 +40,7 @@ __all__ = [
     "__version__",
     "decode_step",
     "fit",
+    "llamacpp",
     "load_model",
     "plan",
     "prefill",

@@ -120,10 +120,12 @@ _VERSION = (
 
 def version_numbers(text: str) -> tuple[int, ...]:
     """(0, 5, 23) of an engine version ``0.5.23``, ``v0.5.23.post1`` or ``0.5.23rc1-cu126``; (0, 33) of ``0.33``, which
-    is the series. Raises InputError for what is no version.
+    is the series; (11549,) of llama.cpp's build ``b11549``. Raises InputError for what is no version.
     """
     if text.isascii() and all(part.isdecimal() and len(part) <= 6 for part in text.split(".")) and text.count(".") == 2:
         return tuple(int(part) for part in text.split("."))  # most: every table of releases is of them
+    if text[:1] == "b" and 3 <= len(text[1:]) <= 6 and text[1:].isascii() and text[1:].isdecimal():
+        return (int(text[1:]),)
     match = re.fullmatch(_VERSION, text.strip()) if len(text) <= 80 else None
     if match is None:
         raise InputError(f"{quoted(text)} is not a version", fix="write one like 0.5.23 or 0.33.0")

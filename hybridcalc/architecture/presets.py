@@ -32,6 +32,9 @@ _QUANTISED = (
 )
 _TRAINED = r"-(instruct|base|chat|it|thinking|reasoning|preview|hf|vl|japanese|[0-9]{4}|[0-9]{2}-[0-9]{4}|20[0-9]{6})$"
 """How names of quantised releases end, and those of another training; compiled for a name that is none of a preset."""
+_TYPE_MIX = r"(?:ud-)?(?:i?q[0-9]\w*|bf16|f16|f32|mxfp4\w*)"
+_GGUF = rf"(?:[-.]{_TYPE_MIX})?(?:-[0-9]{{5}}-of-[0-9]{{5}})?\.gguf$|:{_TYPE_MIX}$"
+"""How names of GGUF files end, and those of models in a mix of types: ``:Q4_K_M``."""
 
 
 @cache
@@ -98,6 +101,10 @@ def find_preset(name: str) -> tuple[str, str] | None:
     ids = _ids_by_stem()
     if wanted in ids:
         return ids[wanted], ""
+    ending = re.search(_GGUF, wanted)
+    if ending is not None:
+        found = find_preset(wanted[: ending.start()])
+        return None if found is None else (found[0], f"read as {found[0]}, which has the caches of its GGUF files")
     stripped, why = wanted, "quantised weights have"
     while (match := re.search(_QUANTISED, stripped) or re.search(_TRAINED, stripped)) is not None:
         if match.re.pattern == _TRAINED:
@@ -158,6 +165,10 @@ def load_model(name_or_path: str) -> Architecture:
     except RuntimeError:
         raise ModelNotFound(f"{printable(name_or_path, LONGEST_SHOWN)}: no such home") from None
     try:
+        if path.suffix.lower() == ".gguf" and os.path.lexists(path):
+            from hybridcalc.architecture.gguf_model import load_gguf
+
+            return load_gguf(path)
         if path.suffix in (".json", ".yaml", ".yml") or name_or_path.startswith(("./", "../", "/", "~")):
             return _from_path(path)
         if os.sep in name_or_path and os.path.lexists(path / "config.json"):  # as the engines do: a local folder wins

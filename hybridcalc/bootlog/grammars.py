@@ -2,8 +2,7 @@
 
     assemble(records) -> boots, in the order of the log     several engines, several starts and all ranks kept apart
 
-Each engine that is read has one grammar (its `GRAMMAR`), in the module that its row of ENGINES names for this room; the
-programs whose logs are read although nothing here plans them are in UNPLANNED.
+Each engine that is read has one grammar (its `GRAMMAR`), in the module that its row of ENGINES names for this room.
 """
 
 from __future__ import annotations
@@ -19,16 +18,9 @@ from hybridcalc.bootlog.boots import COMMON, Boot, Find, Grammar, Needle
 from hybridcalc.bootlog.forms import FormReader
 from hybridcalc.bootlog.records import Record
 from hybridcalc.bootlog.tables import TableReader
-from hybridcalc.engines import ENGINES, Row
+from hybridcalc.engines import ENGINES
 
 MOST_BOOTS = 1000
-
-UNPLANNED = {
-    "llama.cpp": Row(
-        "llama.cpp", "", rooms={part: f"hybridcalc.{part}.llamacpp" for part in ("bootlog", "diagnosis", "live")}
-    )
-}
-"""Programs whose logs are read although they are no engine here."""
 
 
 class Sought(NamedTuple):
@@ -42,14 +34,9 @@ class Sought(NamedTuple):
     settled: frozenset[tuple[str, str]]
 
 
-def rows() -> dict[str, Row]:
-    """Every engine and program that may have a grammar or a diagnosis."""
-    return {**ENGINES.rows, **UNPLANNED}
-
-
 def room(engine: str, name: str) -> ModuleType | None:
     """The module that an engine has in the room ``name``; None where it has none there, or is not known."""
-    row = rows().get(engine)
+    row = ENGINES.rows.get(engine)
     return import_module(row.rooms[name]) if row is not None and name in row.rooms else None
 
 
@@ -62,7 +49,7 @@ def grammar(engine: str) -> Grammar:
 
 def sought() -> Sought:
     """What the grammars of all engines look for."""
-    return _sought((*(grammar(name) for name, row in rows().items() if "bootlog" in row.rooms), COMMON))
+    return _sought((*(grammar(name) for name, row in ENGINES.rows.items() if "bootlog" in row.rooms), COMMON))
 
 
 @lru_cache(maxsize=4)

@@ -49,11 +49,11 @@ def crossover(
     served = ENGINES[ENGINES.named(engine)]
     compare = offered(served.crossover, "crossover", served.title)
     given = {
-        "tp_size": ranks.tp_size,
+        "tp_size": ranks.tp_size if ranks.tp_size > 1 else None,
         "dp_size": ranks.dp_size if ranks.dp_size > 1 else None,
         "enable_dp_attention": ranks.enable_dp_attention or None,
-        "dcp_size": dcp_size,
-        "kv_cache_dtype": kv_cache_dtype,
+        "dcp_size": dcp_size if dcp_size and dcp_size > 1 else None,
+        "kv_cache_dtype": kv_cache_dtype if kv_cache_dtype != "auto" else None,
         "mamba_ssm_dtype": options.ssm_dtype(mamba_ssm_dtype),
         "enable_prefix_caching": enable_prefix_caching,
         "engine_version": rules.engine_version,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from hybridcalc.architecture.presets import find_preset, load_model
-from hybridcalc.bootlog.grammars import room, rows
+from hybridcalc.bootlog.grammars import room
 from hybridcalc.cli import answers, options
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError, quoted
@@ -150,7 +150,7 @@ def _watch(
 def _look(
     sources: list[str], headers: dict[str, str], asked: verdict.LiveQuestion, planned: dict[str, Any] | None
 ) -> verdict.Live:
-    modules = [module for name in rows() if (module := room(name, "live")) is not None]
+    modules = [module for name in ENGINES.rows if (module := room(name, "live")) is not None]
     prefixes = tuple(module.PREFIX for module in modules)
     read = [scrape.read(source, prefixes, headers) for source in sources]
     documents: dict[str, Any] = {}

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from hybridcalc.bootlog import scan
 from hybridcalc.bootlog.boots import Boot, figures, merged
-from hybridcalc.bootlog.grammars import assemble, rows
+from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError
 from hybridcalc.saved_plan import SAVE, read_saved_plan, shown
 from hybridcalc.units import LARGEST_TOKENS
@@ -80,7 +81,7 @@ def read_plan(path: str) -> ExpectedPlan:
     if not predicted and starts is not False:
         raise InputError(f"{where} predicts no figure of a log", fix=SAVE)
     return ExpectedPlan(
-        engine if isinstance(engine, str) and engine in rows() else None,
+        engine if isinstance(engine, str) and engine in ENGINES.rows else None,
         starts if isinstance(starts, bool) else None,
         predicted,
     )

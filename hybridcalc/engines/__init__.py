@@ -185,5 +185,16 @@ ENGINES = Engines({
         ),
         _in_all_rooms("vllm"),
     ),
+    "llama.cpp": Row(
+        "llama.cpp",
+        "hybridcalc.engines.llamacpp.engine",
+        Starter(
+            (("llama-server",), ("llama-cli",)),
+            ("--model", "-m", "--hf-repo", "-hf"),
+            images=r"(^|/)llama\.cpp($|[:@])",
+            own_images=("ghcr.io/ggml-org/llama.cpp", "ghcr.io/ggerganov/llama.cpp"),
+        ),
+        {part: f"hybridcalc.{part}.llamacpp" for part in ("bootlog", "diagnosis", "live")},
+    ),
 })  # fmt: skip
 """Every engine. The first is meant where none is named."""

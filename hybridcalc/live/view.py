@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 
-from hybridcalc.bootlog.grammars import rows
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.charts import Axis, Chart, Series
 from hybridcalc.live.verdict import NAMES, Live, percent
 from hybridcalc.live.watch import Moment
@@ -16,7 +16,7 @@ LETTERS = {STATE: "S", KV: "K", BLOCKS: "B"}
 
 def view(live: Live, moments: Sequence[Moment] = ()) -> View:
     """What binds, the pools it follows from, and what to set; of several ``moments`` the pools over time."""
-    title = rows()[live.engine].title
+    title = ENGINES.rows[live.engine].title
     version = live.workers[0].version
     where = f"{title} {version}" if version else title
     ranks = f", {len(live.workers)} workers" if len(live.workers) > 1 else ""

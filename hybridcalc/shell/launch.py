@@ -132,7 +132,7 @@ class Launchers:
         self._heads = tuple({program[0]: None for program in self._programs})
         self.model_flags = frozenset(flag for starter in starters.values() for flag in starter.model_flags)
         """Flags of any engine that name the model."""
-        self.named = re.compile("|".join(starters))
+        self.named = re.compile("|".join(map(re.escape, starters)))
         """A text that may be about an engine."""
         self.starting = re.compile("|".join(dict.fromkeys(map(_as_text, self._programs))))
         """A text that may start an engine."""

@@ -97,7 +97,7 @@ def test_every_refusal_names_a_stage_of_the_start_up(name: str) -> None:
     """In the source, by name: a stage that nobody lists is a misspelt one."""
     folder = Path(ENGINES[name].part("planner").__file__).parent
     found = {stage for path in folder.glob("*.py") for stage in re.findall(r'stage="([^"]+)"', path.read_text())}
-    assert found <= set(ENGINES[name].stages) and len(found) > 4
+    assert found <= set(ENGINES[name].stages) and len(found) > 2
 
 
 @pytest.mark.parametrize("name", ["sglang", "vllm"])

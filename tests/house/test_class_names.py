@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "hybridcalc"
-ENGINES_FOLDERS = ("engines/sglang", "engines/vllm")
+ENGINES_FOLDERS = ("engines/sglang", "engines/vllm", "engines/llamacpp")
 
 SAME_KIND = {
     "FamilyRule": "what an engine does with a family",

@@ -201,6 +201,7 @@ HOLDERS = {
     "engines/vllm/families.py": "vLLM's rows, and prefill kernels by the names it has for them",
     "engines/vllm/releases.py": "from which release on its prefill kernels export states",
     "engines/vllm/pages.py": "prefill kernels by the names vLLM has for them",
+    "architecture/gguf_model.py": "keys of GGUF headers, a reader a family",
     "crosscheck/sglang.py": "SGLang's own functions, which are named after families",
     "crosscheck/vllm.py": "vLLM's own functions, which are named after families",
 }

@@ -11,10 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent.parent / "hybridcalc"
 NAMES = (*ENGINES, "llamacpp", "llama.cpp")
 OWN = tuple(name.replace(".", "") for name in NAMES)
 
-EXCEPTIONS = {
-    "__init__.py": "the public modules hybridcalc.sglang and hybridcalc.vllm are named",
-    "bootlog/grammars.py": "logs of a program that no engine here plans are read by a row of their own",
-}
+EXCEPTIONS = {"__init__.py": "the public modules hybridcalc.sglang and hybridcalc.vllm are named"}
 ROOMS = ("bootlog", "checks", "cli", "crosscheck", "diagnosis", "manifests", "output", "reuse", "shell")
 
 

@@ -1,0 +1,47 @@
+"""llama.cpp as an engine."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hybridcalc.engines.engine import Engine
+from hybridcalc.engines.llamacpp.config import ContextParams
+
+if TYPE_CHECKING:
+    from hybridcalc.hardware import Gpu
+
+
+class LlamaCpp(Engine):
+    """llama-server: one process, whose layers are shared out over its devices."""
+
+    name, title = "llama.cpp", "llama.cpp"
+    model_flag = "--model"
+    memory_option = "available"
+    options = frozenset({"available", "gpu", "weights", "engine_version", "env"})
+    stages = ("llama_init_from_model", "llama_context", "llama_kv_cache")
+    model_after_flags = True
+
+    def with_options(self, args: ContextParams, given: Mapping[str, Any]) -> ContextParams:
+        """As every engine; all cards that are given hold layers."""
+        card: Gpu | None = given.get("gpu")
+        changed: ContextParams = super().with_options(args, {**given, "gpu": None})
+        return changed if card is None else replace(changed, cards=card.cards or 1)
+
+    def command(self, model: str) -> tuple[str, ...]:
+        """As every engine."""
+        return ("llama-server", self.model_flag, model)
+
+    def fraction(self, args: ContextParams) -> dict[str, Any]:
+        """Nothing is a fraction: a context takes what it is asked for."""
+        return {"fraction": None, "fraction_from": None}
+
+    def ranks(self, args: ContextParams) -> int:
+        """Devices."""
+        return args.cards
+
+    def server_ranks(self, args: ContextParams) -> int:
+        """As every engine."""
+        return args.cards
+
+
+ENGINE = LlamaCpp()

@@ -1,0 +1,148 @@
+"""What does llama.cpp refuse, and what does it start with although nobody wants it?
+
+Refusals have no check here: planner.py and server_plan.py raise them where the engine itself checks; traps are looked
+for in the figures of a launch.
+"""
+
+from collections.abc import Iterator
+
+from hybridcalc.engines.llamacpp.figures import Figures
+from hybridcalc.errors import Write
+from hybridcalc.findings import LENGTH, MEMORY, WANTED, Rule
+from hybridcalc.units import GIB, format_bytes
+
+SOURCE_CONTEXT = "llama.cpp src/llama-context.cpp"
+SERVER = "llama.cpp tools/server/server-context.cpp"
+MUCH_HOST = 8 * GIB
+LONG = 131072
+
+
+def _divided(plan: Figures) -> Iterator[tuple[str, str]]:
+    ready = plan.ready
+    if ready.streams < 2 or not plan.args.n_ctx:
+        return
+    longest = plan.workload.longest
+    if longest <= ready.n_ctx_seq:
+        return
+    yield (
+        f"-c {plan.args.n_ctx:,} is shared out: {ready.sequences} slots of {ready.n_ctx_seq:,} tokens, and requests "
+        f"hold {longest:,}",
+        Write("--ctx-size", longest * ready.sequences, ", or -kvu: slots that share all of it"),
+    )
+
+
+def _copied(plan: Figures) -> Iterator[tuple[str, str]]:
+    ready = plan.ready
+    if ready.copies and ready.state_layers:
+        one = ready.state_bytes // (1 + ready.copies)
+        yield (
+            f"drafts of {ready.copies} tokens keep every state {1 + ready.copies} times: "
+            f"{format_bytes(ready.state_bytes)} instead of {format_bytes(one)}",
+            "--spec-draft-n-max N keeps N + 1; fewer slots (-np) keep fewer",
+        )
+
+
+def _not_rolled_back(plan: Figures) -> Iterator[tuple[str, str]]:
+    if plan.args.copies_asked and not plan.ready.copies and plan.ready.state_layers:
+        yield (
+            f"{plan.model.name} cannot roll a state back: a rejected draft is computed again from a checkpoint",
+            "leave --spec-type out unless it is measured to help",
+        )
+
+
+def _checkpoints(plan: Figures) -> Iterator[tuple[str, str]]:
+    if plan.checkpoints_bytes >= MUCH_HOST:
+        ready, most = plan.ready, plan.args.ctx_checkpoints
+        yield (
+            f"context checkpoints take up to {format_bytes(plan.checkpoints_bytes)} of host memory: {ready.sequences} "
+            f"slots x {most} x {format_bytes(ready.checkpoint_bytes)}",
+            Write("--ctx-checkpoints", max(1, most // 4), ", or fewer slots"),
+        )
+
+
+def _starved(plan: Figures) -> Iterator[tuple[str, str]]:
+    if plan.binding == "kv":
+        ready = plan.ready
+        need = int(plan.workload.mean_length or 0) * ready.sequences
+        yield (
+            f"{ready.sequences} slots share {ready.n_ctx:,} cells: {plan.concurrency} requests of "
+            f"{plan.workload.describe()} fill them, and a long one starves the others",
+            Write("--ctx-size", need),
+        )
+
+
+def _trained(plan: Figures) -> Iterator[tuple[str, str]]:
+    ready = plan.ready
+    if not plan.args.n_ctx and ready.n_ctx >= LONG and ready.caches:
+        yield (
+            f"no -c: the context is the trained one, {ready.n_ctx:,} tokens and {format_bytes(ready.kv_bytes)} of KV, "
+            "unless --fit shrinks it",
+            "write -c TOKENS for what requests hold",
+        )
+
+
+def _rounded(plan: Figures) -> Iterator[tuple[str, str]]:
+    ready, asked = plan.ready, plan.args.n_ctx
+    if asked and ready.n_ctx > asked and ready.streams > 1:
+        yield (
+            f"-c {asked:,} becomes {ready.n_ctx:,}: each of {ready.sequences} streams is a multiple of 256",
+            Write("--ctx-size", ready.n_ctx),
+        )
+
+
+def _wanted(plan: Figures) -> Iterator[tuple[str, str]]:
+    wanted, ready = plan.workload.wanted, plan.ready
+    if wanted is not None and wanted > ready.sequences:
+        each = format_bytes(ready.sequence_state_bytes * (1 + ready.copies))
+        yield (
+            f"{wanted} requests are wanted, and the server has {ready.sequences} slots",
+            Write("--parallel", wanted, f": {each} of state each"),
+        )
+
+
+def _overridden(plan: Figures) -> Iterator[tuple[str, str]]:
+    args = plan.args
+    if args.override_tensor or args.cpu_moe or args.n_cpu_moe:
+        yield (
+            "tensors are moved between devices (-ot, --cpu-moe): which device holds what is not modelled",
+            "the sums over all devices hold",
+        )
+
+
+_TYPES = ("--cache-type-v", "--cache-type-k")
+RULES = (
+    Rule("HC200", "error", "K and V of a latent cache in two types", "MLA keeps one row a token, of which V is a part: "
+         "llama_init_from_model refuses a type of V that is not K's.", SOURCE_CONTEXT, place=_TYPES),
+    Rule("HC201", "error", "flash attention is off and needed", "A quantised V is read by the flash attention kernel "
+         "alone, and so is a model split by tensors.", SOURCE_CONTEXT, place=("--flash-attn", *_TYPES)),
+    Rule("HC202", "error", "more than 256 sequences", "A context has room for 256 sequences.", SOURCE_CONTEXT,
+         place=("--parallel",)),
+    Rule("HC203", "error", "blocks that do not divide a head", "A quantised type is in blocks of 32 values, and a head "
+         "of K or V must be a whole number of them.", SOURCE_CONTEXT, place=_TYPES),
+    Rule("HC204", "error", "the context does not fit the device", "KV, states, weights and compute buffers are more "
+         "than the devices have, and --fit may not change them.", "llama.cpp common/fit.cpp", needs=(MEMORY,),
+         place=("--ctx-size", "--parallel")),
+    Rule("HC206", "error", "no tokens for a sequence", "The context divided by the slots is 0.", SOURCE_CONTEXT,
+         place=("--ctx-size", "--parallel")),
+    Rule("HC210", "warning", "slots divide the context", "-c is the context of all slots together: -c 32768 -np 8 "
+         "gives each 4,096.", SOURCE_CONTEXT, _divided, needs=(LENGTH,), place=("--ctx-size", "--parallel")),
+    Rule("HC211", "note", "drafts multiply the states", "To roll a rejected draft back, a state is kept once for every "
+         "token of it: MTP with 3 quadruples it.", "llama.cpp common/common.h need_n_rs_seq", _copied,
+         place=("--spec-type", "--spec-draft-n-max")),
+    Rule("HC212", "warning", "checkpoints fill host memory", "A server keeps up to --ctx-checkpoints states a slot in "
+         "host memory, each as large as a sequence's state.", SERVER, _checkpoints,
+         place=("--ctx-checkpoints", "--parallel")),
+    Rule("HC213", "warning", "slots starve each other", "Slots of a unified cache share its cells: as many requests "
+         "run as fit together.", SOURCE_CONTEXT, _starved, needs=(LENGTH,), place=("--ctx-size", "--kv-unified")),
+    Rule("HC214", "note", "the trained context", "Without -c the context is as long as the model was trained for, "
+         "whatever the requests hold.", SOURCE_CONTEXT, _trained, place=("--ctx-size",)),
+    Rule("HC215", "note", "streams are rounded up", "Each stream is a multiple of 256 cells.", SOURCE_CONTEXT, _rounded,
+         place=("--ctx-size", "--parallel")),
+    Rule("HC216", "warning", "fewer slots than requests", "A request waits until a slot is free.", SERVER, _wanted,
+         needs=(WANTED,), place=("--parallel",)),
+    Rule("HC217", "note", "states that are not rolled back", "Only some kinds of model keep copies of a state for "
+         "drafts; others restore a checkpoint.", "llama.cpp src/llama-arch.cpp llm_arch_supports_rs_rollback",
+         _not_rolled_back, place=("--spec-type",)),
+    Rule("HC218", "note", "placement by hand", "Overrides of single tensors are not modelled.",
+         "llama.cpp common/arg.cpp", _overridden, place=("--override-tensor", "--cpu-moe", "--n-cpu-moe")),
+)  # fmt: skip

@@ -1,0 +1,94 @@
+"""What a llama.cpp plan comes to, for people: verdict, figures, cells of a comparison."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from hybridcalc.engines.charts import comparison_picture
+from hybridcalc.engines.llamacpp.figures import bounded
+from hybridcalc.engines.llamacpp.memory import compute_buffer, weights_of
+from hybridcalc.engines.llamacpp.server_plan import Plan
+from hybridcalc.engines.view import counted, memory_figure
+from hybridcalc.steps import Quantity
+from hybridcalc.units import MIB, format_bytes
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.charts import Picture
+    from hybridcalc.engines.play import Play
+
+SAID = ()
+
+
+def verdict(plan: Plan) -> tuple[str, str]:
+    """What the plan comes to: the headline, and what it means."""
+    ready = plan.ready
+    slots = f"{ready.sequences} slot{'' if ready.sequences == 1 else 's'}"
+    each = f"{slots} of {ready.n_ctx_seq:,} tokens"
+    if ready.streams == 1 and ready.sequences > 1:
+        each = f"{slots} share {ready.n_ctx:,} tokens"
+    if plan.workload.lengths and plan.binding == "context":
+        each += f", and none holds {plan.workload.longest:,}"
+    return counted(plan), each
+
+
+def figures(plan: Plan) -> list[Quantity]:
+    """The figures it rests on."""
+    ready, rows = plan.ready, list[Quantity]()
+    if ready.state_layers:
+        copies = f" x {1 + ready.copies} copies" if ready.copies else ""
+        each = f"{ready.sequences} x {format_bytes(ready.sequence_state_bytes)}{copies}, f32, whatever the length"
+        rows.append(Quantity("states", f"{ready.state_bytes:,} B", f"{ready.state_bytes / MIB:,.2f} MiB", each))
+    if ready.caches:
+        types = "" if plan.args.type_k == plan.args.type_v == "f16" else f", {plan.args.type_k}/{plan.args.type_v}"
+        streams = f"{ready.streams} streams of" if ready.streams > 1 else "one stream of"
+        why = f"{streams} {ready.n_ctx_seq:,} cells, {ready.kv_bytes_per_token:,} B a token{types}"
+        rows.append(Quantity("KV", f"{ready.kv_bytes:,} B", f"{ready.kv_bytes / MIB:,.2f} MiB", why))
+    if ready.draft_bytes:
+        rows.append(
+            Quantity(
+                "KV of drafts", f"{ready.draft_bytes:,} B", f"{ready.draft_bytes / MIB:,.2f} MiB", "its own context"
+            )
+        )
+    weights, compute = weights_of(plan.model), compute_buffer(ready)
+    if weights is not None:
+        rows.append(Quantity("weights", weights.text, "GiB", weights.why))
+    if compute is not None:
+        low, likely, high = (size / MIB for size in compute)
+        rows.append(
+            Quantity(
+                "compute",
+                f"{likely:,.0f}",
+                "MiB",
+                f"an estimate, {low:,.0f} to {high:,.0f}: batches of {ready.n_ubatch}",
+            )
+        )
+    if ready.checkpoint_bytes:
+        most = f"of host memory; {plan.args.ctx_checkpoints} a slot: {format_bytes(plan.checkpoints_bytes)} at most"
+        rows.append(
+            Quantity("checkpoint", f"{ready.checkpoint_bytes:,} B", f"{ready.checkpoint_bytes / MIB:,.3f} MiB", most)
+        )
+    if bounded(plan.rest):
+        rows.append(memory_figure(plan.rest))
+    return rows
+
+
+def cells(plan: Plan) -> dict[str, str]:
+    """One side of a comparison."""
+    ready = plan.ready
+    return {
+        "slots": f"{ready.sequences}",
+        "tokens a slot": f"{ready.n_ctx_seq:,}" + (" shared" if ready.streams < ready.sequences else ""),
+        "KV": format_bytes(ready.kv_bytes),
+        "states": format_bytes(ready.state_bytes),
+        "checkpoints": format_bytes(plan.checkpoints_bytes),
+        "requests at once": f"{plan.requests:,}",
+    }
+
+
+def pictures(plan: Plan) -> Mapping[str, "Callable[[], Picture]"]:
+    """Where the memory goes."""
+    return {"memory": lambda: comparison_picture([("", plan)])}
+
+
+def play(plan: Plan) -> "Play | None":
+    """Nothing that a browser could recompute."""
+    return None

@@ -1,0 +1,170 @@
+"""GGUF headers: what is read of them, what is refused, and that it is what the package `gguf` reads."""
+
+from pathlib import Path
+from struct import pack
+from typing import Any
+
+import pytest
+from gguf_files import QWEN35_27B, header, qwen35_27b, text
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hybridcalc import load_model
+from hybridcalc.architecture.gguf import PIECES, TYPES, LongArray, read_header
+from hybridcalc.errors import ConfigError, HybridcalcError, InputError, NotModelled
+
+TENSORS = {"a.weight": ((64, 4), 0), "b.weight": ((256, 8), 14)}
+SIZES = [1024, 1680]
+
+
+def write(path: Path, metadata: dict[str, Any], tensors: dict[str, tuple[tuple[int, ...], int]] | None = None) -> Path:
+    path.write_bytes(header(metadata, tensors or {}, [0] * len(tensors or {})))
+    return path
+
+
+def test_metadata_and_tensors(tmp_path: Path) -> None:
+    """Values of every kind, long arrays counted, tensors with their bytes by type."""
+    metadata = {
+        "general.architecture": "llama",
+        "flag": True,
+        "half": 0.5,
+        "list": [1, 2, 3],
+        "long": [7] * 5000,
+        "words": ["a", "b"],
+    }
+    path = tmp_path / "m.gguf"
+    path.write_bytes(header(metadata, TENSORS, SIZES))
+    found = read_header(path)
+    assert found.metadata == {**metadata, "long": LongArray(5000), "words": LongArray(2)}
+    assert [(each.name, each.shape, each.bytes) for each in found.tensors] == [
+        ("a.weight", (64, 4), 1024),
+        ("b.weight", (256, 8), 1680),
+    ]
+
+
+def test_a_header_larger_than_the_first_piece(tmp_path: Path) -> None:
+    """A vocabulary of texts lies before the tensors: it is walked over, and the table behind it is read."""
+    path = tmp_path / "m.gguf"
+    words = ["x" * 40] * (PIECES[0] // 40)
+    path.write_bytes(header({"general.architecture": "llama", "tokenizer.ggml.tokens": words}, TENSORS, SIZES))
+    found = read_header(path)
+    assert found.vocabulary == len(words) and len(found.tensors) == 2
+
+
+def test_a_model_in_several_files(tmp_path: Path) -> None:
+    for number in range(2):
+        metadata = {"split.count": 2, "split.no": number} | ({} if number else QWEN35_27B)
+        name = f"t{number}.weight"
+        data = header(metadata, {name: ((64, 4), 0)}, [1024])
+        (tmp_path / f"m-0000{number + 1}-of-00002.gguf").write_bytes(data)
+    for number in range(2):
+        found = read_header(tmp_path / f"m-0000{number + 1}-of-00002.gguf")
+        assert found.architecture == "qwen35"
+        assert [tensor.name for tensor in found.tensors] == ["t0.weight", "t1.weight"]
+    (tmp_path / "m-00002-of-00002.gguf").unlink()
+    with pytest.raises(InputError, match=r"m-00002-of-00002\.gguf: no such file, and the model is in 2 of them"):
+        read_header(tmp_path / "m-00001-of-00002.gguf")
+
+
+def test_the_architecture_is_that_of_the_preset(tmp_path: Path) -> None:
+    found, preset = load_model(str(qwen35_27b(tmp_path / "q.gguf"))), load_model("qwen3.5-27b")
+    for name in ("architecture", "layers", "attention", "state", "draft_layers", "max_context", "hidden_size"):
+        assert getattr(found, name) == getattr(preset, name), name
+
+
+GQA = {"head_count": 4, "head_count_kv": 2, "key_length": 32, "value_length": 32}
+
+
+def keys(kind: str, **values: Any) -> dict[str, Any]:
+    sizes = {"block_count": 4, "embedding_length": 64, **{f"attention.{name}": size for name, size in GQA.items()}}
+    return {"general.architecture": kind, **{f"{kind}.{name}": held for name, held in {**sizes, **values}.items()}}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error", "said"),
+    [
+        ({}, InputError, "names no general.architecture"),
+        (keys("clip"), NotModelled, "GGUF of 'clip'"),
+        (keys("llama", block_count=0), ConfigError, "llama.block_count 0 is no number of layers"),
+        (keys("mamba"), ConfigError, "mamba.ssm.inner_size is missing"),
+        (keys("jamba", **{"attention.head_count_kv": [0, 2]}), ConfigError, "has 2 sizes for 4 layers"),
+        (keys("llama", **{"attention.head_count_kv": [1, 2, 1, 2]}), NotModelled, r"layers of \[1, 2\] KV heads"),
+        (keys("llama", **{"attention.sliding_window": 512}), NotModelled, "a window of 512 in llama"),
+        (keys("qwen35", full_attention_interval=0), ConfigError, "full_attention_interval is 0"),
+    ],
+)
+def test_what_is_no_model(tmp_path: Path, metadata: dict[str, Any], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        load_model(str(write(tmp_path / "m.gguf", metadata)))
+
+
+BOMB = pack("<4sIQQ", b"GGUF", 3, 0, 1) + text("k")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "ends too early"),
+        (b"GGML" + bytes(40), "not a GGUF file"),
+        (pack(">4sIQQ", b"GGUF", 3, 0, 0), "version 50331648 of GGUF"),
+        (pack("<4sIQQ", b"GGUF", 3, 2**40, 0), "a GGUF header of 0 keys and 1,099,511,627,776 tensors"),
+        (pack("<4sIQQ", b"GGUF", 3, 1, 0), "ends too early"),
+        (BOMB + pack("<IQ", 8, 2**60), "a text of 1,152,921,504,606,846,976 bytes"),
+        (BOMB + pack("<IIQ", 9, 4, 2**60), "an array of 1,152,921,504,606,846,976 values"),
+        (BOMB + pack("<IIQ", 9, 9, 1), "an array of unknown type 9"),
+        (BOMB + pack("<I", 99), "a value of unknown type 99"),
+        (pack("<4sIQQ", b"GGUF", 3, 0, 2) + (text("k") + pack("<II", 4, 1)) * 2, "key 'k' appears twice"),
+        (pack("<4sIQQ", b"GGUF", 3, 1, 0) + text("t") + pack("<I", 9), "a tensor of 9 dimensions"),
+        (pack("<4sIQQ", b"GGUF", 3, 1, 0) + text("t") + pack("<IQIQ", 1, 64, 77, 0), "a tensor of unknown type 77"),
+        (pack("<4sIQQ", b"GGUF", 3, 1, 0) + text("t") + pack("<IQIQ", 1, 33, 2, 0), "rows of 33 are no blocks of 32"),
+        (pack("<4sIQQ", b"GGUF", 3, 1, 0) + pack("<Q", 1) + b"\xff" + pack("<IQIQ", 1, 64, 0, 0), "no text"),
+    ],
+)
+def test_hostile_headers_are_refused_in_a_line(tmp_path: Path, data: bytes, said: str) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        read_header(path)
+    assert said in caught.value.message and "\n" not in caught.value.message and "m.gguf" in caught.value.message
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data())
+def test_a_damaged_header_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+    """Bytes changed, cut or added anywhere: an Architecture or an error of ours, nothing else."""
+    whole = bytearray(header(QWEN35_27B, TENSORS, SIZES))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(whole) - 1))
+        whole[at : at + data.draw(st.integers(0, 8))] = data.draw(st.binary(max_size=8))
+        whole = whole or bytearray(b"G")
+    path = tmp_path / "m.gguf"
+    path.write_bytes(whole)
+    said, layers = "", 0
+    try:
+        layers = load_model(str(path)).num_layers
+    except HybridcalcError as refused:
+        said = refused.message
+    assert (layers > 0) != (len(said.splitlines()) == 1)
+
+
+@pytest.mark.needs("gguf")
+def test_the_types_are_those_of_the_package(tmp_path: Path) -> None:
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    theirs = {kind.value: (kind.name, *GGML_QUANT_SIZES[kind]) for kind in GGMLQuantizationType}
+    assert theirs == TYPES
+
+
+@pytest.mark.needs("gguf")
+def test_the_package_reads_the_same(tmp_path: Path) -> None:
+    from gguf import GGUFReader
+
+    path = tmp_path / "m.gguf"
+    data = header(QWEN35_27B, TENSORS, SIZES)
+    path.write_bytes(data + bytes(-len(data) % 32) + bytes(2 * 2048))
+    ours, theirs = read_header(path), GGUFReader(path)
+    assert [(each.name, each.shape, each.bytes) for each in ours.tensors] == [
+        (each.name, tuple(int(size) for size in each.shape), int(each.n_bytes)) for each in theirs.tensors
+    ]
+    for key, held in ours.metadata.items():
+        assert theirs.fields[key].contents() == held
