@@ -1,5 +1,5 @@
-"""Write the pages that follow from code and data: docs/commands.md, json.md, rules.md, published-figures.md, and the
-tables of releases in engines.md.
+"""Write the pages that follow from code and data: docs/commands.md, json.md, rules.md, published-figures.md,
+recipes.md, and the tables of releases in engines.md.
 
 python tools/make_docs.py            write them
 python tools/make_docs.py --check    exit 1 when one is not what code and data say
@@ -16,6 +16,7 @@ from typing import Any, cast
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import recipes
 import throughput
 from published_figures import SOURCES, figures, recomputed
 from release_tables import release_table
@@ -269,6 +270,7 @@ PAGES = {
     "json.md": json_page,
     "rules.md": rules_page,
     "published-figures.md": figures_page,
+    "recipes.md": recipes.page,
 }
 
 
