@@ -74,7 +74,7 @@ def _disagreeing(name: str, found: "Quantization", asked: str) -> tuple[Finding,
 def name_to_load(model: Architecture) -> str:
     """What a launch line calls the model: the folder or checkpoint that was asked for, else that of its preset."""
     if model.config is not None:
-        return model.asked or model.hf_id or model.name
+        return model.asked.removesuffix("/config.json") or model.hf_id or model.name
     listed = _listed(model)
     name = listed["id"] if listed is not None else model.asked or model.hf_id or model.name
     if "/" in name or (listed is None and _mark(model)):

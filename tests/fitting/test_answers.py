@@ -206,3 +206,9 @@ def test_a_class_that_a_release_dropped_is_named_with_the_release_that_has_it() 
     assert ran.code == 1
     assert "vllm@0.23.0" in ran.out
     assert run("fit", "minimax-m1-80k", "-L", "8k", "-C", "8", "--engine", "vllm@0.23.0", "--gpu", "b200").code == 0
+
+
+def test_a_folder_is_loaded_as_a_folder() -> None:
+    """The launch line names the folder, whose config.json alone no engine loads."""
+    found = fitted("examples/qwen3.5-27b", length=8192, concurrency=4, gpu="h100", engine="vllm")
+    assert found.to_records()[0]["launch"]["argv"][2] == "examples/qwen3.5-27b"
