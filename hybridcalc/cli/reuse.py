@@ -171,22 +171,22 @@ def reuse(
 ) -> None:
     """How many slots prefix caching wants: hits, recomputed tokens and evictions of a workload, and the knee.
 
-    The knee is the smallest number of slots at which reuse reaches 95 % of what any number would give. With a MODEL
-    slots are priced on one rank.
+    The knee is the smallest number of slots at which reuse reaches 95 % of what any number would give; without --slots
+    it is what is simulated. With a MODEL slots are priced on one rank.
     """
     from hybridcalc.output.progress import bars
 
     asked_for = answers.wanted(form)
-    if slots is None or workload is None:
-        raise InputError(
-            "reuse needs the slots and a workload", fix="add --slots 256 --workload cyclic:prefixes=384,tokens=1000"
-        )
+    if workload is None:
+        raise InputError("reuse needs a workload", fix="add --workload cyclic:prefixes=384,tokens=1000")
+    if slots is None and not knee:
+        raise InputError("without --slots the slots that suffice are the answer", fix="drop --no-knee, or add --slots")
     served = ENGINES[ENGINES.named(engine)]
     room = room_of(served.name)
     _check_flags(served, context)
     given = {
         **server._asdict(),
-        "slots": slots,
+        "slots": slots or MOST_SIMULATED_SLOTS,
         "strategy": options.strategy(server.strategy),
         "max_total_tokens": options.tokens("--max-total-tokens", server.max_total_tokens),
         "mamba_ssm_dtype": options.ssm_dtype(server.mamba_ssm_dtype),
@@ -196,7 +196,8 @@ def reuse(
     settings, args = room.asked(given, architecture)
     _ = settings.setup  # what does not go together is said before anything is read
     priced = _priced(architecture, args, room, options.gib("--rest", rest))
-    _check_room(settings, priced)
+    if slots is not None:
+        _check_room(settings, priced)
     traffic, notes = _workload(workload, seed, warmup_rounds, server.running)
     notes += [version_note] if version_note else []
     size = traffic.requests
@@ -205,6 +206,10 @@ def reuse(
         if not what_if:
             notes.append("--what-if simulates other settings and splits as well: a pass over the workload each")
     with bars(size) as bar:
+        if slots is None:
+            wanted = answer(traffic, settings, warmup_rounds=warmup_rounds, knee=True, what_if=False, bar=bar).knee
+            least = wanted.slots if wanted is not None and wanted.slots is not None else 1
+            settings, args = room.asked({**given, "slots": max(least, server.running or 1)}, architecture)
         found = answer(
             traffic,
             settings,

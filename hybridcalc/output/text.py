@@ -106,24 +106,25 @@ def cut(view: View, lines: int = LINES) -> Brief:
     said = view.said if view.choices else ()
     found = sorted((f for f in view.findings if f.rule not in said), key=_weight)
     shown = view._replace(findings=tuple(found[:1]), choices=_two(view.choices), tables=asked, log_lines=(), memory=())
-    if asked:
-        return Brief(shown, True, _more(view, shown))
-    shown = shown._replace(notes=(), figures=view.figures[: MOST if view.choices else None])
+    shown = shown._replace(figures=view.figures[: MOST if view.choices else None])
+    if not asked:
+        shown = shown._replace(notes=())
 
     def height(part: View) -> int:
         return _height(Brief(part, False, _more(view, part)))
 
     first = _height(Brief(View("", "", notes=view.notes[:1]))) - _height(Brief(View("", "")))
+    full = shown
     while (rows := _rows(shown)) and height(shown) + (first if rows > ENOUGH else 0) > lines:
         if rows <= FEWEST and len(shown.choices) > 1:
-            shown = shown._replace(choices=shown.choices[:-1])
+            shown = shown._replace(choices=shown.choices[:-1], figures=full.figures, evidence=full.evidence)
         else:
             shown = shown._replace(figures=shown.figures[:-1], evidence=shown.evidence[:-1])
     gap = rows > 0 and bool(shown.findings or shown.choices or shown.fix) and height(shown) < lines
     for one in found[1:]:
         longer = shown._replace(findings=(*shown.findings, one))
         shown = longer if height(longer) + gap <= lines else shown
-    for note in view.notes:
+    for note in () if asked else view.notes:
         longer = shown._replace(notes=(*shown.notes, note))
         shown = longer if height(longer) + gap <= lines else shown
     return Brief(shown, gap, _more(view, shown))
@@ -171,7 +172,7 @@ def _more(view: View, shown: View) -> str:
             (len(view.notes) - len(shown.notes), "note"),
         ):
             if count:
-                yield f"{count} more {name}{'' if count == 1 else 's'}"
+                yield f"{count} {name}{'' if count == 1 else 's'}"
         yield from dict.fromkeys(found.rule for found in view.findings if found not in shown.findings)
         yield from (table.title.lower() for table in view.tables if table.rows and table not in shown.tables)
         if view.log_lines and view.starts:

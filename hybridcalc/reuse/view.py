@@ -62,7 +62,8 @@ def _verdict(answer: Reuse) -> tuple[str, str]:
     given_text = f"{pool:,} {'is' if pool == 1 else 'are'} given" if int8 is None else f"the int8 pool has {pool:,}"
     one = knee.slots == 1
     verb = ("suffices" if one else "suffice") if answer.enough else ("is wanted" if one else "are wanted")
-    return headline, f"{knee.slots:,} {kind}slot{'' if one else 's'} {verb}, {given_text}"
+    given_text = "" if pool == knee.slots else f", {given_text}"
+    return headline, f"{knee.slots:,} {kind}slot{'' if one else 's'} {verb}{given_text}"
 
 
 def _figures(answer: Reuse) -> list[Quantity]:
