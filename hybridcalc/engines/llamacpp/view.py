@@ -25,6 +25,8 @@ def verdict(plan: Plan) -> tuple[str, str]:
     each = f"{slots} of {ready.n_ctx_seq:,} tokens"
     if ready.streams == 1 and ready.sequences > 1:
         each = f"{slots} share {ready.n_ctx:,} tokens"
+    elif ready.sequences > 1:
+        each += f", {ready.sequences * ready.n_ctx_seq:,} in all"
     if plan.workload.lengths and plan.binding == "context":
         each += f", and none holds {plan.workload.longest:,}"
     return counted(plan), each
@@ -41,7 +43,7 @@ def figures(plan: Plan) -> list[Quantity]:
         types = "" if plan.args.type_k == plan.args.type_v == "f16" else f", {plan.args.type_k}/{plan.args.type_v}"
         streams = f"{ready.streams} streams of" if ready.streams > 1 else "one stream of"
         why = f"{streams} {ready.n_ctx_seq:,} cells, {ready.kv_bytes_per_token:,} B a token{types}"
-        rows.append(Quantity("KV", f"{ready.kv_bytes:,} B", f"{ready.kv_bytes / MIB:,.2f} MiB", why))
+        rows.append(Quantity("KV", f"{ready.kv_bytes:,} B", format_bytes(ready.kv_bytes), why))
     if ready.draft_bytes:
         rows.append(
             Quantity(
