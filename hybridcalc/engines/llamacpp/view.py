@@ -41,8 +41,9 @@ def figures(plan: Plan) -> list[Quantity]:
         rows.append(Quantity("states", f"{ready.state_bytes:,} B", f"{ready.state_bytes / MIB:,.2f} MiB", each))
     if ready.caches:
         types = "" if plan.args.type_k == plan.args.type_v == "f16" else f", {plan.args.type_k}/{plan.args.type_v}"
+        row = sum(held.layers * (held.k_row + held.v_row) for held in ready.caches if held.name != "window")
         streams = f"{ready.streams} streams of" if ready.streams > 1 else "one stream of"
-        why = f"{streams} {ready.n_ctx_seq:,} cells, {ready.kv_bytes_per_token:,} B a token{types}"
+        why = f"{streams} {ready.n_ctx_seq:,} cells, {row:,} B a token{types}"
         rows.append(Quantity("KV", f"{ready.kv_bytes:,} B", format_bytes(ready.kv_bytes), why))
     if ready.draft_bytes:
         rows.append(

@@ -13,7 +13,7 @@ def text(value: str) -> bytes:
 
 
 def value(held: Any) -> bytes:
-    """A typed value: a bool, an int (uint32), a float, a text, or a list of one of them."""
+    """A typed value: a bool, an int (uint32; int32 in a list), a float, a text, or a list of one of them."""
     if isinstance(held, bool):
         return pack("<I?", 7, held)
     if isinstance(held, int):
@@ -22,7 +22,7 @@ def value(held: Any) -> bytes:
         return pack("<If", 6, held)
     if isinstance(held, str):
         return pack("<I", 8) + text(held)
-    inner = [value(each) for each in held]
+    inner = [pack("<Ii", 5, each) if type(each) is int else value(each) for each in held]
     kind = inner[0][:4] if inner else pack("<I", 4)
     return pack("<I", 9) + kind + pack("<Q", len(inner)) + b"".join(each[4:] for each in inner)
 

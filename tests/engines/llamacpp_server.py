@@ -1,0 +1,70 @@
+"""Starts a real llama-server of the wheel xllamacpp on the CPU, in a process of its own, and gives its log back.
+
+As a script: one JSON object names the file and the server's parameters. Its figures are those of tests/data/llamacpp:
+of every kind of model the metadata and the shapes of a tiny one, as the loader asks for them.
+"""
+
+import json
+import random
+import subprocess
+import sys
+from array import array
+from math import prod
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # where this is run as a script
+from gguf_files import ALIGNMENT, header
+
+TINY: dict[str, Any] = json.loads((Path(__file__).parents[1] / "data" / "llamacpp" / "tiny.json").read_text("utf-8"))
+VOCABULARY = 256
+GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}
+PROMPT = "! ! ! ! ! ! ! ! ! ! ! ! ! ! ! ! "
+
+
+def write_tiny(kind: str, path: Path) -> Path:
+    """A model of a kind with random weights, about a megabyte."""
+    words = [chr(33 + number) if number < 94 else f"t{number}" for number in range(VOCABULARY)]
+    metadata = {
+        "general.architecture": kind,
+        **{f"{kind}.{key}": held for key, held in TINY[kind]["metadata"].items()},
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": words,
+        "tokenizer.ggml.merges": ["! !"],
+        "tokenizer.ggml.token_type": [1] * VOCABULARY,
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.ggml.eos_token_id": 1,
+    }
+    shapes = {name: tuple(shape) for name, shape in TINY[kind]["tensors"].items()}
+    sizes = [4 * prod(shape) for shape in shapes.values()]
+    data = header(metadata, {name: (shape, 0) for name, shape in shapes.items()}, sizes)
+    some = array("f", (random.Random(0).gauss(0, 0.05) for _ in range(4096))).tobytes()
+    body = b"".join((some * -(-size // len(some)))[:size] + bytes(-size % ALIGNMENT) for size in sizes)
+    path.write_bytes(data + bytes(-len(data) % ALIGNMENT) + body)
+    return path
+
+
+def boot(path: Path, **settings: Any) -> tuple[bool, str]:
+    """Whether a server starts on a file, and its log."""
+    asked = json.dumps({"file": str(path), **settings})
+    found = subprocess.run([sys.executable, __file__, asked], capture_output=True, text=True, timeout=120, check=False)
+    return found.returncode == 0, found.stderr + found.stdout
+
+
+def _serve(settings: dict[str, Any]) -> None:
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = settings.pop("file")
+    params.port, params.warmup, params.fit_params, params.verbosity = 0, False, False, 9
+    params.cpuparams.n_threads = 1
+    for name, value in settings.items():
+        setattr(params, name, value)
+    server = xllamacpp.Server(params)
+    server.handle_completions({"prompt": PROMPT, "max_tokens": 2})
+    del server  # stops it, and writes what its log still holds
+
+
+if __name__ == "__main__":
+    _serve(json.loads(sys.argv[1]))

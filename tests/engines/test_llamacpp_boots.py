@@ -1,0 +1,68 @@
+"""A plan against what a real llama-server prints: fifteen kinds of tiny models, each booted on the CPU in 3 ways."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from llamacpp_server import GGML_TYPES, TINY, boot, write_tiny
+
+from hybridcalc import llamacpp, load_model
+from hybridcalc.architecture.gguf import read_header
+from hybridcalc.engines.llamacpp.memory import compute_buffer
+from hybridcalc.units import MIB
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "streams": {"n_ctx": 16384, "n_seq_max": 16},
+    "unified-q8_0": {"n_ctx": 4000, "n_seq_max": 8, "kv_unified": True, "n_ubatch": 128, "type_k": "q8_0",
+                     "type_v": "q8_0"},
+    "no-flash": {"n_ctx": 10000, "n_seq_max": 3, "flash_attn_type": 0, "type_k": "q4_0"},
+}  # fmt: skip
+PARAMETERS = {"n_seq_max": "n_parallel", "type_k": "cache_type_k", "type_v": "cache_type_v"}
+
+
+def served(path: Path, settings: dict[str, Any]) -> tuple[bool, str]:
+    """The log of a server with the settings of a context, under the names that the wheel has for them."""
+    asked = {PARAMETERS.get(name, name): GGML_TYPES.get(value, value) for name, value in settings.items()}
+    return boot(path, **asked)
+
+
+def printed(log: str, kind: str) -> list[float]:
+    """Sizes of the buffers of a kind, MiB."""
+    return [float(size) for size in re.findall(rf" {kind} buffer size = +([\d.]+) MiB", log)]
+
+
+def lines(log: str, name: str) -> list[str]:
+    return re.findall(rf"({name}: size = .*?)\r?$", log, re.MULTILINE)
+
+
+@pytest.mark.needs("xllamacpp")
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("kind", TINY)
+def test_every_printed_buffer_is_planned(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
+    """Both caches line by line, KV, state and output buffers to the digit, weights to the padding between tensors, a
+    checkpoint of a real request; the compute buffer within its bounds. What is refused is refused.
+    """
+    path = write_tiny(kind, tmp_path / "tiny.gguf")
+    model = load_model(str(path))
+    starts, log = served(path, settings)
+    if not starts:
+        with pytest.raises(llamacpp.Refusal):
+            llamacpp.plan(model, llamacpp.ContextParams(**settings))
+        return
+    plan = llamacpp.plan(model, llamacpp.ContextParams(**settings))
+    ready = plan.ready
+    expected = plan.log_lines
+    assert lines(log, "llama_kv_cache") + lines(log, "llama_memory_recurrent") == [
+        line for line in expected if "size = " in line and "buffer" not in line
+    ]
+    for name, size in (("KV", ready.kv_bytes), ("RS", ready.state_bytes), ("output", plan.output_bytes)):
+        assert printed(log, name) == ([float(f"{size / MIB:.2f}")] if size else []), name
+    tensors = read_header(path).tensors
+    held = max(tensor.offset + tensor.bytes for tensor in tensors) / MIB
+    assert printed(log, "model") == [pytest.approx(held, abs=0.0051)]
+    assert f"n_slots = {ready.sequences}, n_ctx_slot = {min(ready.n_ctx_seq, model.max_context or 0)}," in log
+    (compute,), bounds = printed(log, "compute"), compute_buffer(ready)
+    assert bounds is not None and bounds.low <= (compute + 0.005) * MIB and (compute - 0.005) * MIB <= bounds.high
+    checkpoints = set(re.findall(r"created context checkpoint .* size = ([\d.]+) MiB", log))
+    assert checkpoints == ({f"{ready.checkpoint_bytes / MIB:.3f}"} if model.state is not None else set())
