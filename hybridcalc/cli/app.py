@@ -35,6 +35,7 @@ COMMANDS = {
     "rules": "every rule, with its arithmetic and its source",
     "report": "one page about a model, a boot log or a launch line, to read, to play with, to print",
     "models": "the presets, and where each figure comes from",
+    "mcp": "the commands as tools of an agent, over stdin and stdout",
     "schema": "the JSON Schema of what a command prints with --json",
 }
 """Commands in the order of the help page, each with its one line there. A new command is added here."""
