@@ -152,7 +152,8 @@ class IllegalCombination(HybridcalcError):
 class Refusal(IllegalCombination):
     """A configuration that an engine does not start with: the ``stage`` of its start-up, the ``reason``, the fix.
 
-    ``rule`` is its id among the engine's rules, ``outputs`` what the stages before it had settled.
+    ``rule`` is its id among the engine's rules, ``outputs`` what the stages before it had settled, ``beside`` what
+    is wrong with the arguments besides, where a later stage would say it.
     """
 
     kind = "refusal"
@@ -162,6 +163,7 @@ class Refusal(IllegalCombination):
         self.stage = stage
         self.reason = self.message
         self.outputs: dict[str, Any] = {}
+        self.beside: tuple[Refusal, ...] = ()
 
 
 class MemoryUnknown(InputError):

@@ -72,8 +72,6 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     elif architecture is None:
         text = f"a model known here ({printable((model_name or 'none is named')[:60])})"
         waiting = (("all", (text,)),)
-    elif architecture.state is None:
-        notes.append(f"{architecture.name} has no recurrent state: nothing to check")
     else:
         try:
             guessed = bool(words.opened or words.refused)
@@ -82,6 +80,7 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
             answered = Answered((), (("all", (f"rules for {error.lacking}",)),))
         except HybridcalcError as error:
             answered = Answered((Finding.of(error, rule="HC071"),), ())
+        answered = _of_any_ranks(answered, deployment, engine, words)
         opened = [*(item.text for item in words.opened), *sorted(words.refused)]
         typed = frozenset(words.given) if words.free else None
         answered = _certain(answered, judged_rules(engine.name), unsure, opened, typed)
@@ -210,6 +209,10 @@ _MODEL_NAME = re.compile(r"(?=[^0-9]*[0-9])[A-Za-z][\w.]*(-[\w.]+)+")
 """A name as models have it, with their size or version, and not as a folder of any model has it."""
 
 
+def _last_part(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
 class _Model(NamedTuple):
     """The model a deployment serves: as it is named, its preset or file, what it stores, and what is open or noted."""
 
@@ -246,9 +249,11 @@ def _model(deployment: Deployment, engine: Engine, words: Words, named: str | No
             taken = from_preset(shipped_presets()[tail.preset], asked=tail.name)
             return _Model(text, tail.preset, taken, notes=(tail.note,))
     text = named or hint
+    if text is not None and hint is not None and is_path(text) and not _MODEL_NAME.fullmatch(_last_part(text)):
+        text = hint  # what is mounted where the flag looks for it
     already = any(item.flag == engine.model_flag for item in words.opened)
     plain = [name for name in (text, *served) if name is not None and not is_path(name)]
-    last = (text or "").rstrip("/").rpartition("/")[2]
+    last = _last_part(text or "")
     if text is not None and is_path(text) and (_MODEL_NAME.fullmatch(last) or any(map(_MODEL_NAME.search, plain))):
         named = next(filter(_MODEL_NAME.search, plain), last)
         return _Model(
@@ -328,6 +333,17 @@ _PARALLEL = frozenset({
     "--tp-size", "--pp-size", "--dp-size", "--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size",
     "--attn-dp-size", "--enable-dp-attention",
 })  # fmt: skip
+
+
+def _of_any_ranks(answered: Answered, deployment: Deployment, engine: Engine, words: Words) -> Answered:
+    """What is said of a list of flags that is a part of a launch: its ranks, named elsewhere, are not one."""
+    refused = any(finding.rule == engine.indivisible[1] for finding in answered.findings)
+    if deployment.kind != "flags" or not refused or _PARALLEL & words.given.keys():
+        return answered
+    why, fix = "these flags are a part of a launch, and name no ranks", "give the whole launch"
+    flag = next(name for name in ("--tensor-parallel-size", "--tp-size") if name in engine.flags.by_spelling)
+    words.opened.append(Open("the number of ranks", flag, why, fix, *deployment.place[:3]))
+    return Answered((), (("all", (why,)),))
 
 
 def _certain(

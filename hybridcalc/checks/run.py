@@ -21,7 +21,9 @@ from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import SEVERITIES
 from hybridcalc.manifests.find import find_files, mention, read_file
 from hybridcalc.manifests.records import Deployment, Passed, Trouble
+from hybridcalc.manifests.templates import FILLED_IN
 from hybridcalc.shell.source import Source
+from hybridcalc.shell.variables import FROM_CALLER
 
 FILES_A_PROCESS = 60
 MOST_PROCESSES = 8
@@ -180,12 +182,34 @@ def check_file(path: str, settings: Settings, variables: Mapping[str, str], *, n
     if any(item.edit is not None for one in checked for item in one.findings):
         shared = SharedValues(contents.deployments)
         checked = [one._replace(findings=tuple(map(shared.left_alone, one.findings))) for one in checked]
+    if not named:
+        patterns = {at: found for at, one in enumerate(checked) if (found := _pattern(one)) is not None}
+        troubles += patterns.values()
+        checked = [one for at, one in enumerate(checked) if at not in patterns]
     stray: list[Located] = []
     source = contents.source
     flat = [item for one in checked for item in one.findings]
     if source is not None and "hybridcalc:" in source.text:
         checked, stray = _set_aside(source, contents.deployments, checked, flat, settings)
     return FileResult(contents.source.path if contents.source else path, tuple(checked), tuple(troubles), tuple(stray))
+
+
+def _pattern(one: Checked) -> Trouble | None:
+    """What a walk found that is no deployment, but what others make one of: the model is said where it is used."""
+    starter = ENGINES.rows[one.engine].starter
+    open_model = any(item.flag in starter.model_flags for item in one.opened)
+    if one.findings or not open_model:
+        return None
+    message = ""
+    if one.kind in FILLED_IN:
+        message, fix = (f"a {one.kind}, which its controller fills in", "check what the controller makes of it")
+    elif one.kind == f"{one.engine} --config":
+        message, fix = "a --config file of a model that is named elsewhere", "give the file, and --model PRESET"
+    elif any(item.why == FROM_CALLER for item in one.opened) and one.kind == "script":
+        message, fix = "a launcher: whoever starts it names the model and adds flags", "give the file, and --set"
+    if not message:
+        return None
+    return Trouble(one.path, one.line, message, fix, unreadable=False, given=False)
 
 
 def _set_aside(

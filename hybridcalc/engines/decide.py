@@ -29,8 +29,8 @@ def decide(rules: Iterable[Rule], unsized: Callable[[], Any], workload: Workload
     """
     try:
         plan = unsized()
-    except Refusal as refusal:  # it does not start: nothing else is asked of it
-        return Decided((Finding.of(refusal),), ())
+    except Refusal as refusal:  # it does not start: no rule is asked of it
+        return Decided(tuple(map(Finding.of, (refusal, *refusal.beside))), ())
     figures = ((LENGTH, workload.lengths), (WANTED, workload.wanted), (PREFIX, workload.shared_prefix))
     known = {figure for figure, has in figures if has}
     findings, waiting = list[Finding](), list[tuple[str, tuple[str, ...]]]()

@@ -30,7 +30,7 @@ from hybridcalc.manifests.way import Reading, Way, image_of
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Scalar, Sequence, documents
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Setting, Word
+from hybridcalc.shell.source import TEMPLATE, Setting, Word
 
 _SUFFIX = re.compile(r"-?(config|args|engine-args|server-args|settings|spec|options)$")
 """What follows an engine's name where a field holds its flags."""
@@ -52,6 +52,9 @@ KSERVE_OWN = frozenset(
 LLM_SERVICE = "LLMInferenceService"
 _STORES = ("oci://", "pvc://", "s3://", "gs://")
 """Stores whose paths need not say which model they hold; its name beside them may."""
+
+
+_OF_VALUES = re.compile(r"\{\{-?\s*\.Values\.([\w.-]+?)\s*-?\}\}")
 
 
 def engine_near(way: Way, key: str = "") -> str | None:
@@ -82,7 +85,7 @@ def own_fields(node: Fields, way: Way) -> Deployment | None:
     if said is None or engine is None or not (sized or isinstance(said, Scalar)):
         return None
     words = tuple(field_words(node, engine)) if sized else ()
-    model = model_field(node) or _model_near(node, way)
+    model = model_field(node) or model_near(node, way)
     return way.deployment(Launch(engine, words, {}, said.source.place(said.begin, said.end), model=model), "values")
 
 
@@ -104,7 +107,7 @@ def flag_list(key: Scalar, items: Sequence, way: Way) -> Deployment | None:
         for name, setting, _ in declared(mapping.get("env"))
         if setting is not None
     }
-    launch = Launch(engine, (*shared, *words), env, words[0].place, model=_model_near(way.mappings[-1], way))
+    launch = Launch(engine, (*shared, *words), env, words[0].place, model=model_near(way.mappings[-1], way))
     return way.deployment(launch, "flags")
 
 
@@ -138,13 +141,15 @@ def typed(key: Scalar, fields: Fields, way: Way) -> Deployment | None:
     for entry, value in holder.entries():
         if kebab(entry.value) in ("extra-args", "extra-engine-args", "additional-args"):
             words += extra_words(value, engine)
-    model = model_field(fields) or _model_near(holder, way)
+    model = model_field(fields) or model_near(holder, way)
+    if model is None and name in ENGINES and not sizing_fields(fields, engine):
+        return None  # a section that is about the engine: how it is traced, where its image is
     return way.deployment(Launch(engine, tuple(words), {}, key.source.place(key.begin, key.end), model=model), "values")
 
 
-def _model_near(holder: Fields, way: Way) -> Word | None:
+def model_near(holder: Fields, way: Way | None = None) -> Word | None:
     """The model beside typed fields, or in a model section on the way to them."""
-    for mapping in (holder, *reversed(way.mappings)):
+    for mapping in (holder, *(reversed(way.mappings) if way is not None else ())):
         model = model_field(mapping)
         if model is not None:
             return model
@@ -211,11 +216,16 @@ def _parallelism(way: Way, flags: Mapping[str, str]) -> Iterator[Word]:
             return
 
 
-def _uri(model: Fields) -> Word | None:
-    """The model of ``uri: hf://org/name``."""
+def _uri(model: Fields, values: Fields | None = None) -> Word | None:
+    """The model of ``uri: hf://org/name``, where a chart's ``{{ .Values.x.y }}`` stands for one of its ``values``."""
     for name in ("uri", "storageUri", "modelURL", "url"):
         scalar = model.scalar(name)
-        if scalar is not None and (word := scalar.known()) is not None and (name != "url" or word.startswith("hf://")):
+        word = None if scalar is None or scalar.empty else scalar.word()
+        if word is not None and word.why and values is not None and (match := _OF_VALUES.search(word)) is not None:
+            held = values.string(*match[1].split("."))
+            filled = re.sub(r"""["']""", "", f"{word[: match.start()]}{held}{word[match.end() :]}")
+            word = word.instead(filled) if held and TEMPLATE.search(filled) is None else word
+        if word is not None and not word.why and (name != "url" or word.startswith("hf://")):
             return word
     return None
 
@@ -224,7 +234,7 @@ def served(way: Way) -> Word | None:
     """The model that the document itself names: KServe's ``spec.model.uri``, ``storageUri``."""
     for mapping in reversed(way.mappings):
         model = mapping.mapping("model") or mapping.mapping("modelArtifacts")
-        found = _uri(model) if model is not None else _uri(mapping)
+        found = _uri(model if model is not None else mapping, way.mappings[0])
         if found is not None:
             name = model.scalar("name") if model is not None and found.startswith(_STORES) else None
             word = name.known() if name is not None and find_preset(name.value) is not None else None

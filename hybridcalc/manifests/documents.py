@@ -10,14 +10,16 @@ from typing import Protocol
 
 from hybridcalc.errors import InputError
 from hybridcalc.manifests.compose import is_compose, read_compose
+from hybridcalc.manifests.controllers import model_near
 from hybridcalc.manifests.fields import engine_of_fields, field_words, model_field, with_config
 from hybridcalc.manifests.files import file_bytes
 from hybridcalc.manifests.kubernetes import read_documents, shared
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.templates import Values, filled
 from hybridcalc.manifests.yamltree import Mapping, Node, Scalar, Sequence, documents
+from hybridcalc.shell.bounds import spend
 from hybridcalc.shell.launch import Launch
-from hybridcalc.shell.source import Source, Text
+from hybridcalc.shell.source import Source, Text, Word
 from hybridcalc.shell.variables import Outside
 
 MOST_BESIDE = 500
@@ -33,6 +35,9 @@ class Beside(Protocol):
 
     def config_map(self, name: str) -> Mapping | None:
         """The data of a ConfigMap in another file of the folder."""
+
+    def model_of(self, name: str) -> Word | None:
+        """The model that another file of the folder names beside the name of a ``--config`` file."""
 
 
 def read_yaml(text: Text, outside: Outside, beside: Beside) -> Iterator[Deployment]:
@@ -58,7 +63,8 @@ def _of_nodes(source: Source, nodes: list[Node], outside: Outside, beside: Besid
             yield from read_compose(node, outside, beside)
         elif node.get("kind") is None and (engine := _engine_file(node)) is not None:
             words = tuple(field_words(node, engine))
-            launch = Launch(engine, words, {}, source.place(node.begin), model=model_field(node))
+            model = model_field(node) or beside.model_of(source.path.rpartition("/")[2])
+            launch = Launch(engine, words, {}, source.place(node.begin), model=model)
             yield Deployment(source, f"{engine} --config", "", launch)
         else:
             others.append(node)
@@ -121,19 +127,43 @@ def configured(launch: Launch, beside: Beside) -> Launch:
 @lru_cache(maxsize=16)
 def config_maps(folder: str) -> tuple[tuple[str, Mapping], ...]:
     """What manifests in the YAML files of a folder share."""
-    found: list[tuple[str, Mapping]] = []
+    return tuple(pair for node in _documents_in(folder, _SHARED) for pair in shared(node))
+
+
+@lru_cache(maxsize=64)
+def model_beside(folder: str, name: str) -> Word | None:
+    """The model that a YAML file of a folder names where it names a ``--config`` file: ``configFile: args.yaml``."""
+    for node in _documents_in(folder, re.compile(re.escape(name.encode(errors="surrogateescape")))):
+        for mapping in _mappings(node):
+            named = any(isinstance(value, Scalar) and value.value == name for _, value in mapping.entries())
+            if named and (model := model_near(mapping)) is not None:
+                return model
+    return None
+
+
+def _mappings(node: Node) -> Iterator[Mapping]:
+    """Every mapping of a document."""
+    if isinstance(node, Mapping):
+        spend(visits=1)
+        yield node
+        for _, value in node.entries():
+            yield from _mappings(value)
+    elif isinstance(node, Sequence):
+        for item in node.items:
+            yield from _mappings(item)
+
+
+def _documents_in(folder: str, holding: re.Pattern[bytes]) -> Iterator[Mapping]:
+    """Documents of the YAML files of a folder in which something is found."""
     try:
         names = sorted(name for name in os.listdir(folder) if name.lower().endswith((".yaml", ".yml")))[:MOST_BESIDE]
     except OSError:
-        return ()
+        return
     for name in names:
         path = os.path.join(folder, name)
         try:
             data = file_bytes(path, 2**20)
-            if not _SHARED.search(data):
-                continue
-            nodes = documents(Source.of_bytes(path, data))
+            nodes = documents(Source.of_bytes(path, data)) if holding.search(data) else []
         except (OSError, InputError, ValueError):
             continue
-        found += [pair for node in nodes if isinstance(node, Mapping) for pair in shared(node)]
-    return tuple(found)
+        yield from (node for node in nodes if isinstance(node, Mapping))

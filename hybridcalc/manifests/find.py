@@ -22,7 +22,7 @@ from hybridcalc.manifests.scripts import in_container, run_script, slurm
 from hybridcalc.manifests.templates import filled
 from hybridcalc.shell.bounds import allowance
 from hybridcalc.shell.evaluate import Shell
-from hybridcalc.shell.source import FileError, Setting, Source, Text, unrendered
+from hybridcalc.shell.source import FileError, Setting, Source, Text, Word, unrendered
 from hybridcalc.shell.variables import Outside
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | No
         return Contents(None, (), ())
     source = Source.of_bytes(shown, data)
     try:
-        with allowance():
+        with allowance(len(source.text)):
             return Contents(source, _read(source, path, outside), ())
     except InputError as error:
         template = _template_at(source.text) if format_of(source).name != "script" else None
@@ -142,6 +142,9 @@ def _speaks(form: "Format", path: str) -> bool:
     text = head_of(path, PASSED_HEAD_BYTES).decode("utf-8", errors="replace")
     if ENGINES.launchers.named.search(text) is None:
         return False
+    if form.name == "notebook":  # lines of cells, as JSON holds them
+        text = re.sub(r'(?m)^\s*"[!%]*(?:bash|sh)?\s*|\\n",?$', "", text)
+        return ENGINES.launchers.shows_launch(text) or ENGINES.launchers.calls_engine(text.replace('\\"', '"'))
     return ENGINES.launchers.calls_engine(text) if form.name == "python" else ENGINES.launchers.shows_launch(text)
 
 
@@ -224,6 +227,14 @@ class _Beside:
                 return data
         return None
 
+    def model_of(self, name: str) -> Word | None:
+        """The model that another file of the folder names beside the name of a ``--config`` file."""
+        if self._folder is None:
+            return None
+        from hybridcalc.manifests.documents import model_beside
+
+        return model_beside(self._folder, name)
+
 
 @lru_cache(maxsize=64)
 def _small_file(path: str) -> Source | None:
@@ -298,6 +309,7 @@ FORMATS = (
     Format(
         "python", re.compile(r".*\.pyi?"), _NO_LOOK, _lazy("pythonsource", "read_python"), walked=False, shell=False,
     ),
+    Format("notebook", re.compile(r".*\.ipynb"), _NO_LOOK, _lazy("documents", "read_yaml"), walked=False, shell=False),
     Format("guide", re.compile(r".*\.(md|mdx|markdown|rst|adoc|txt)"), _NO_LOOK, _read_guide, walked=False),
     Format(
         "documents", re.compile(r".*\.(ya?ml|json)"), _looks_like_yaml, _lazy("documents", "read_yaml"), shell=False,

@@ -22,6 +22,8 @@ PLACEHOLDER = re.compile(
 """A name between the marks that templates use."""
 VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?[-=?][^{}]*)?\})")
 _EITHER = re.compile(f"{VARIABLE.pattern}|{PLACEHOLDER.pattern}")
+FILLED_IN = frozenset({"LLMInferenceServiceConfig", "ServingRuntime", "ClusterServingRuntime"})
+"""Kinds of documents that a controller fills in for each service that names them."""
 Values = Mapping[str, Word]
 
 

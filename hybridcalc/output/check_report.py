@@ -25,10 +25,16 @@ def write_report(
     """Write the report in a form of FORMATS to the file ``into``, or to stdout."""
     text = ""
     if form == "json":
-        from hybridcalc.output.document import json_text
+        from hybridcalc.output.document import json_pieces
 
-        text = json_text("check", check_document(report, code))
-    elif form == "sarif":
+        pieces = json_pieces("check", check_document(report, code))
+        if into is None:
+            sys.stdout.writelines(pieces)
+        else:
+            with Path(into).open("w", encoding="utf-8", errors="backslashreplace") as stream:
+                stream.writelines(pieces)
+        return
+    if form == "sarif":
         import json
 
         from hybridcalc.output.sarif import sarif
@@ -84,7 +90,7 @@ def _step_summary(text: str) -> None:
 
 
 def check_document(report: Report, exit_code: int) -> dict[str, Any]:
-    """The keys of ``check --json``."""
+    """The keys of ``check --json``; what there may be thousands of is made one by one."""
     needed: dict[str, int] = {}
     for one in report.checked:
         for _, needs in one.waiting:
@@ -92,8 +98,8 @@ def check_document(report: Report, exit_code: int) -> dict[str, Any]:
                 needed[need] = needed.get(need, 0) + 1
     engines = sorted({one.engine for one in report.checked})
     return {
-        "deployments": [one.to_dict() for one in report.checked],
-        "findings": [item.to_dict() for item in report.findings],
+        "deployments": (one.to_dict() for one in report.checked),
+        "findings": (item.to_dict() for item in report.findings),
         "unreadable": [
             {"file": t.path, "line": t.line, "message": t.message, "fix": t.fix}
             for t in report.troubles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 SCHEMA_VERSION = 2
@@ -19,6 +19,28 @@ def json_text(command: str, answer: Mapping[str, Any]) -> str:
     """``answer`` as a document with its schema first. Floats stay finite; bytes stay integers."""
     document = {"schema": f"hybridcalc.{command}/{SCHEMA_VERSION}", **answer}
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def json_pieces(command: str, answer: Mapping[str, Any]) -> Iterator[str]:
+    """`json_text` in pieces; a value that is an iterator becomes a list, and no more than an item of it is held."""
+    document = {"schema": f"hybridcalc.{command}/{SCHEMA_VERSION}", **answer}
+    before = "{\n  "
+    for key, value in document.items():
+        yield f"{before}{json.dumps(key)}: "
+        before = ",\n  "
+        if not isinstance(value, Iterator):
+            yield _indented(value, 2)
+            continue
+        opening = "["
+        for item in value:
+            yield f"{opening}\n    {_indented(item, 4)}"
+            opening = ","
+        yield "[]" if opening == "[" else "\n  ]"
+    yield "\n}\n"
+
+
+def _indented(value: Any, depth: int) -> str:
+    return json.dumps(value, indent=2, allow_nan=False).replace("\n", "\n" + " " * depth)
 
 
 def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -13,7 +13,9 @@ from contextvars import ContextVar
 from hybridcalc.errors import InputError
 
 MOST_WORDS = 200_000
-"""Words of commands, items of lists and variables that one file may come to."""
+"""Words of commands, items of lists and variables that one file may come to, whatever its size."""
+CHARACTERS_A_WORD = 8
+"""Characters of a file for each of which it may come to a word more: those that stand in it are its own."""
 MOST_CHARACTERS = 8 * 2**20
 """Characters of values in whose text a variable was replaced."""
 MOST_VISITS = 1_000_000
@@ -25,12 +27,13 @@ _left: ContextVar[list[int] | None] = ContextVar("left", default=None)
 
 
 @contextmanager
-def allowance() -> Iterator[None]:
-    """What one file may grow to, within; inside another allowance, that one counts."""
+def allowance(characters: int = 0) -> Iterator[None]:
+    """What a file of so many characters may grow to, within; inside another allowance, that one counts."""
     if _left.get() is not None:
         yield
         return
-    token = _left.set([MOST_WORDS, MOST_CHARACTERS, MOST_VISITS, MOST_SCRIPTS])
+    words = MOST_WORDS + characters // CHARACTERS_A_WORD
+    token = _left.set([words, MOST_CHARACTERS, MOST_VISITS, MOST_SCRIPTS, words])
     try:
         yield
     finally:
@@ -47,7 +50,7 @@ def spend(words: int = 0, characters: int = 0, visits: int = 0, scripts: int = 0
     left[2] -= visits
     left[3] -= scripts
     if left[0] < 0:
-        raise InputError(f"its words and arrays come to more than {MOST_WORDS:,} words")
+        raise InputError(f"its words and arrays come to more than {left[4]:,} words")
     if left[1] < 0:
         raise InputError(f"its variables come to more than {MOST_CHARACTERS:,} characters")
     if left[2] < 0:

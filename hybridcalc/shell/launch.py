@@ -256,7 +256,8 @@ class Launchers:
 
     def engine_of_flags(self, names: Collection[str]) -> str | None:
         """The engine that flags are for: one with two that no other has, or one of them and its own for the model."""
-        own = {name: len(self._own_flags(name).intersection(names)) for name in self.starters}
+        naming = {name: set(starter.model_flags) for name, starter in self.starters.items()}
+        own = {name: len(self._own_flags(name).intersection(names) - naming[name]) for name in self.starters}
         engine = max(own, key=lambda name: own[name])
         return engine if own[engine] >= (1 if self.starters[engine].model_flags[0] in names else 2) else None
 
@@ -331,7 +332,7 @@ class Launchers:
     def _in_container(self, words: Sequence[Word], at: int, env: dict[str, Setting]) -> Launch | Inner | None:
         """What a ``docker run`` starts: its options up to the image are read, then the arguments of the image."""
         mounts: list[tuple[str, Word]] = []
-        gpus = None
+        gpus = entrypoint = None
         while at < len(words) and (words[at].startswith("-") or words[at].why):
             if words[at].why and not words[at].startswith("-"):
                 at += 1  # options from an array nobody knows
@@ -343,12 +344,16 @@ class Launchers:
                 env[assigned[1]] = _setting(held, assigned)
             if name == "--gpus":
                 gpus = held.instead(text) if equals and not held.why else held
+            if name == "--entrypoint":
+                entrypoint = held.ending(len(text)) if equals and not held.why else held
             if name in ("-v", "--volume", "--mount"):
                 mounts += mounted(text, held)
             at += 2 if name in RUNTIME_VALUES and not equals else 1
         if at >= len(words):
             return None
         image, rest = words[at], words[at + 1 :]
+        if entrypoint:  # in place of the image's own, with what follows the image as its arguments
+            rest = [entrypoint, *rest]
         for start in range(len(rest)):
             started = self._starts(rest, start, env)
             if isinstance(started, Inner):

@@ -194,10 +194,93 @@ def test_a_path_is_given_a_model_by_the_settings(tmp_path: Path) -> None:
     assert check(tmp_path, "sglang serve --tp 8", models={"*": "kimi-k3"}).model_preset == "kimi-k3"
 
 
-def test_a_model_without_state_has_nothing_to_check(tmp_path: Path) -> None:
-    checked = check(tmp_path, "vllm serve meta-llama/Llama-3.1-8B-Instruct")
+@pytest.mark.parametrize(
+    ("line", "rules"),
+    [
+        ("vllm serve meta-llama/Llama-3.1-8B-Instruct", []),
+        ("vllm serve meta-llama/Llama-3.1-8B-Instruct -tp 3", ["HC050"]),
+        ("vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 9999999", ["HC051"]),
+        ("sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --tp 3", ["HC009"]),
+        ("sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --tp 8", []),
+    ],
+)
+def test_a_model_without_state_is_judged_like_any_other(tmp_path: Path, line: str, rules: list[str]) -> None:
+    checked = check(tmp_path, line)
+    assert [item.finding.rule for item in checked.findings] == rules
+    assert checked.notes == ()
+
+
+def test_a_class_that_sglang_lacks_hides_no_fault_of_the_ranks(tmp_path: Path) -> None:
+    """Vendors ship builds of SGLang with classes that no release has."""
+    checked = check(tmp_path, "sglang serve --model-path inclusionAI/Ring-flash-linear-2.0 --tp 3")
+    assert [item.finding.rule for item in checked.findings] == ["HC024", "HC009"]
+    checked = check(tmp_path, "sglang serve --model-path inclusionAI/Ring-flash-linear-2.0 --tp 4")
+    assert [item.finding.rule for item in checked.findings] == ["HC024"]
+
+
+RECIPE = """\
+model: {model_id: moonshotai/Kimi-K3, min_vllm_version: 0.29.0}
+features:
+  dcp:
+    description: the ranks are those of the strategy
+    args: [--decode-context-parallel-size, "8", --max-model-len, "262144"]
+"""
+
+
+def test_flags_that_name_no_ranks_are_not_of_one(tmp_path: Path) -> None:
+    checked = check(tmp_path, RECIPE, "recipe.yaml")
     assert checked.findings == ()
-    assert checked.notes == ("llama-3.1-8b has no recurrent state: nothing to check",)
+    assert [(item.flag, item.why) for item in checked.opened] == [
+        ("--tensor-parallel-size", "these flags are a part of a launch, and name no ranks")
+    ]
+    checked = check(tmp_path, RECIPE.replace("args: [", 'args: ["--tensor-parallel-size", "4", '), "recipe.yaml")
+    assert [item.finding.rule for item in checked.findings] == ["HC050"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("args.yaml", "max-model-len: 8192\ntensor-parallel-size: 2\ngpu-memory-utilization: 0.9\n"),
+        ("launch.sh", 'vllm serve "$MODEL_NAME" --max-model-len 8192 "$@"\n'),
+        (
+            "config.yaml",
+            "apiVersion: serving.kserve.io/v1alpha1\nkind: LLMInferenceServiceConfig\nmetadata: {name: x}\n"
+            "spec:\n  template:\n    containers:\n      - name: main\n        image: vllm/vllm-openai:v0.20.0\n"
+            "        command: [vllm, serve, /mnt/models]\n"
+            "        args: [--served-model-name, '{{ .Spec.Model.Name }}', --max-model-len, '8192']\n",
+        ),
+    ],
+)
+def test_what_is_filled_in_elsewhere_is_a_template_where_a_walk_finds_it(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    walked, given = (check_file(str(path), Settings(), {}, named=named) for named in (False, True))
+    assert walked is not None
+    assert given is not None
+    assert walked.checked == ()
+    assert [(trouble.unreadable, trouble.line > 0, trouble.fix != "") for trouble in walked.troubles] == [
+        (False, True, True)
+    ]
+    assert len(given.checked) == 1
+    assert given.checked[0].opened != ()
+    known = check_file(str(path), Settings(models={"*": "kimi-k3", "/mnt/models": "kimi-k3"}), {}, named=False)
+    assert known is not None
+    assert name == "launch.sh" or len(known.checked) == 1
+
+
+def test_the_model_of_a_config_file_is_named_where_the_file_is(tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text(
+        "workload:\n  model: {name: Qwen/Qwen3-Next-80B-A3B-Instruct}\n  configFile: args.yaml\n"
+    )
+    checked = check(tmp_path, "max-model-len: 8192\ntensor-parallel-size: 3\nmax-num-seqs: 64\n", "args.yaml")
+    assert checked.model_preset == "qwen3-next-80b-a3b"
+    assert [item.finding.rule for item in checked.findings] == ["HC050"]
+
+
+def test_what_is_mounted_names_the_model_of_a_path_that_says_nothing(tmp_path: Path) -> None:
+    line = "docker run -v ./out/DeepSeek-R1-Distill-Llama-8B_nvfp4:/work/model vllm/vllm-openai:v0.20.0 {} /work/model"
+    checked = check(tmp_path, line.format("--model"))
+    assert (checked.opened, checked.model) == ((), "DeepSeek-R1-Distill-Llama-8B_nvfp4")
 
 
 NATIVE = """\

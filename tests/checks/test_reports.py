@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from hybridcalc.manifests.records import Deployment
 from hybridcalc.output.annotations import markdown, workflow_commands
 from hybridcalc.output.check_report import check_document
 from hybridcalc.output.check_text import passed_lines
+from hybridcalc.output.document import json_pieces, json_text
 from hybridcalc.output.junit import junit
 from hybridcalc.output.sarif import sarif, uri
 
@@ -110,12 +112,15 @@ def test_markdown_is_a_table_that_no_text_breaks_out_of(report: Report) -> None:
 
 
 def test_the_document_has_the_promised_keys(report: Report) -> None:
-    document = check_document(report, 2)
+    pieces = check_document(report, 2).items()
+    made = {key: list(value) if isinstance(value, Iterator) else value for key, value in pieces}
+    text = "".join(json_pieces("check", check_document(report, 2)))
+    assert text == json_text("check", made)
+    document = json.loads(text)
     assert set(document) >= {"deployments", "findings", "summary"}
     assert set(document["deployments"][0]) >= {"file", "line", "engine", "model", "resolved", "unresolved"}
     assert set(document["findings"][0]) >= {"rule", "severity", "file", "line", "message", "fix"}
     assert document["summary"]["engine_versions"] == {"sglang": "0.5.23"}
-    json.dumps(document, allow_nan=False)
 
 
 def test_paths_are_relative_references() -> None:

@@ -22,7 +22,7 @@ STARTS = ("sglang serve", "vllm serve", "python3 -m sglang.launch_server --model
 MODELS = ("moonshotai/Kimi-K3", "/data/models/kimi-k3", "./weights", "$MODEL", "ibm-granite/granite-4.0-h-small")
 FLAGS = (
     "--max-running-requests 4 --max-mamba-cache-size 8", "--config missing.yaml", "--attention-bakend fa3",
-    "--mamba-scheduler-strategy extra_buffer", "--page-size ${PAGE} --no-such-flag 1", '"$@"', "--tp 8 --pp-size $PP",
+    "--mamba-scheduler-strategy extra_buffer", "--page-size ${PAGE} --no-such-flag 1", "$MORE", "--tp 8 --pp-size $PP",
     "--mamba-cache-mode all --tensor-parallel-size 4 # hybridcalc: ignore=HC042,HC044",
 )  # fmt: skip
 FILES = 130

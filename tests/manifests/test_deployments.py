@@ -8,7 +8,7 @@ import pytest
 from present import present
 
 from hybridcalc.manifests.find import find_files, read_file
-from hybridcalc.manifests.records import Deployment
+from hybridcalc.manifests.records import Deployment, Passed
 
 DATA = Path(__file__).parent.parent / "data" / "manifests"
 
@@ -501,3 +501,72 @@ def test_compose_mounts_name_the_model(tmp_path: Path) -> None:
         ),
     )
     assert (short.model, long.model) == ("/data/Kimi-K3", "./models/x")
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "--entrypoint bash vllm/vllm-openai:v0.20.0 -lc 'vllm serve {}'",
+        "--entrypoint=/bin/sh vllm/vllm-openai:v0.20.0 -c 'set -e; exec vllm serve {}'",
+        "--entrypoint python3 vllm/vllm-openai:v0.20.0 -m vllm.entrypoints.openai.api_server --model {}",
+        "--entrypoint vllm vllm/vllm-openai:v0.20.0 serve {}",
+        "--entrypoint '' vllm/vllm-openai:v0.20.0 vllm serve {}",
+    ],
+)
+def test_the_entrypoint_of_docker_run_stands_before_its_arguments(tmp_path: Path, tail: str) -> None:
+    text = "docker run --gpus all " + tail.format("Qwen/Qwen3-Next-80B-A3B-Instruct --max-model-len 8192\n")
+    (found,) = write(tmp_path, "run.sh", text.replace("\n'", "'"))
+    assert found.words[-2:] == ("--max-model-len", "8192")
+    assert "Qwen/Qwen3-Next-80B-A3B-Instruct" in found.words
+    assert found.launch.image == "vllm/vllm-openai:v0.20.0"
+
+
+def test_another_program_in_an_engine_s_image_is_no_launch(tmp_path: Path) -> None:
+    text = "docker run --entrypoint nvidia-smi vllm/vllm-openai:v0.20.0 --query-gpu=name\n"
+    assert write(tmp_path, "run.sh", text) == ()
+
+
+def test_a_chart_value_that_names_another(tmp_path: Path) -> None:
+    text = """\
+modelArtifacts:
+  name: Qwen/Qwen3-Next-80B-A3B-Instruct
+  uri: hf://"{{ .Values.modelArtifacts.name }}"
+tracing:
+  vllm: {collectDetailedTraces: all}
+decode:
+  parallelism: {tensor: 2}
+  containers:
+    - name: vllm
+      image: ghcr.io/llm-d/llm-d-cuda:latest
+      modelCommand: vllmServe
+      args: [--max-model-len, "8192"]
+"""
+    (found,) = write(tmp_path, "values.yaml", text)
+    assert found.model == "hf://Qwen/Qwen3-Next-80B-A3B-Instruct"
+    assert found.words == ("--tensor-parallel-size", "2", "--max-model-len", "8192")
+    (found,) = write(tmp_path, "values.yaml", text.replace(".Values.modelArtifacts.name", ".Values.elsewhere"))
+    assert found.model is None
+
+
+def test_an_overlay_of_a_compose_file_starts_nothing_by_itself(tmp_path: Path) -> None:
+    text = "services:\n  vllm:\n    entrypoint: [python3, -m, vllm.entrypoints.openai.api_server]\n"
+    assert write(tmp_path, "compose.rocm.yml", text) == ()
+    (found,) = write(tmp_path, "compose.yml", text + "    image: vllm/vllm-openai:v0.20.0\n")
+    assert found.words == ()
+
+
+def test_an_unknown_image_with_a_model_path_is_no_engine_s(tmp_path: Path) -> None:
+    text = "services:\n  max:\n    image: ${IMAGE}\n    command: --model-path org/name --port 8000\n"
+    assert write(tmp_path, "compose.yml", text) == ()
+    (found,) = write(tmp_path, "compose.yml", text.replace("--port 8000", "--mem-fraction-static 0.8"))
+    assert found.engine == "sglang"
+
+
+def test_notebooks_and_guides_of_a_folder_are_named_where_they_start_an_engine(tmp_path: Path) -> None:
+    cell = '{"cells": [{"cell_type": "code", "source": [\n    "%s\\n",\n    "2"\n]}]}'
+    (tmp_path / "serve.ipynb").write_text(cell % "!vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct")
+    (tmp_path / "llm.ipynb").write_text(cell % "from vllm import LLM; llm = LLM(model='x')")
+    (tmp_path / "other.ipynb").write_text(cell % "# vllm is fast")
+    (tmp_path / "guide.rst").write_text("Serve::\n\n   vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct\n")
+    found = [Path(item.path).name for item in find_files([str(tmp_path)]) if isinstance(item, Passed)]
+    assert sorted(found) == ["guide.rst", "llm.ipynb", "serve.ipynb"]

@@ -188,3 +188,19 @@ def test_a_script_that_runs_out_names_its_bound() -> None:
 
     with pytest.raises(InputError, match="words and arrays come to more than 200,000 words"):
         run_script(Text(source, source.text), {}, {})
+
+
+def test_what_a_file_may_come_to_grows_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Services that all stand in the file are no growth, however many; what an alias copies is."""
+    monkeypatch.setattr(bounds, "MOST_WORDS", 500)
+    path = tmp_path / "compose.yaml"
+    row = "  s{}:\n    image: vllm/vllm-openai:v0.20.0\n    command: --model org/name -tp 4\n"
+    path.write_text("services:\n" + "".join(map(row.format, range(400))))
+    assert len(read_file(str(path), {}).deployments) == 400
+    words = " ".join(["x"] * 100)
+    path.write_text(
+        f"services:\n  s:\n    image: vllm/vllm-openai\n    command: &all {words}\n"
+        + "".join(f"  s{n}: {{image: vllm/vllm-openai, command: *all}}\n" for n in range(50))
+    )
+    (trouble,) = read_file(str(path), {}).troubles
+    assert "come to more than" in trouble.message

@@ -122,7 +122,11 @@ _LAST: dict[int, tuple[Architecture, tuple[tuple[Any, ...], tuple[Any, ...]], Pr
 
 def _prepare(model: Architecture, args: ServerArgs) -> Prepared:
     rules, _ = rules_for(args.engine_version)
-    check_served(rules, model.architecture)
+    try:
+        check_served(rules, model.architecture)
+    except Refusal as refusal:
+        refusal.beside = _undivided(model, args)
+        raise
     typed, args = args, with_defaults(model, args, rules)
     outputs: dict[str, Any] = {}
     try:
@@ -356,6 +360,15 @@ def _shapes(model: Architecture, args: ServerArgs) -> StateSlot:
     except ShardingError as error:
         refusal = Refusal(error.message, stage="shapes", rule="HC009", fix=error.fix)
         raise refusal from error
+
+
+def _undivided(model: Architecture, args: ServerArgs) -> tuple[Refusal, ...]:
+    """What a build that does have the class, as vendors ship them, refuses whatever its rules: ranks."""
+    try:
+        _ = NO_STATE if model.state is None else _shapes(model, args)
+    except Refusal as refusal:
+        return (refusal,)
+    return ()
 
 
 def _attention_layers(model: Architecture) -> int:

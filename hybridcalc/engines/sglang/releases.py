@@ -44,7 +44,10 @@ ABSENT_CLASSES = frozenset({
     "LaraMiniForCausalLM", "MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM", "MiniMaxForCausalLM",
     "BailingMoeLinearV2ForCausalLM", "Lfm3ForCausalLM", "Inkling2ForConditionalGeneration",
 })  # fmt: skip
-"""Hybrid classes that no release known here has (models/ of 0.5.9 and 0.5.23)."""
+"""Hybrid classes that no release known here has: no EntryClass in models/ of 0.5.9 and 0.5.23 is called so.
+
+bailing_moe_linear.py registers BailingMoeV2_5ForCausalLM alone: Ring-linear 2.0 runs on its vendor's build of SGLang.
+"""
 
 
 def _later_than(release: str) -> frozenset[str]:

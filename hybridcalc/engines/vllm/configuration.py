@@ -334,7 +334,7 @@ def ranks_that_divide(model: Architecture) -> str:
 
     def divides(ranks: int) -> bool:
         try:
-            layer_state(model, EngineArgs(tensor_parallel_size=ranks))
+            _ = model.state is None or layer_state(model, EngineArgs(tensor_parallel_size=ranks))
         except ShardingError:
             return False
         return not heads or heads % ranks == 0
