@@ -107,3 +107,7 @@ def test_readme_opens_with_the_two_commands() -> None:
 
 def test_the_tools_are_importable_without_side_effects() -> None:
     assert importlib.util.find_spec("compile_presets") is not None
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
