@@ -187,7 +187,8 @@ class View(NamedTuple):
     is where one GPU's memory goes (charts.Part). ``pictures`` are drawn (charts.Picture) when they are asked for, the
     usual one first; ``curve``: the text shows that one in place of the tables, where something draws it. ``play``
     makes the settings that a page recomputes (play.Play), or None where it cannot. ``subject``: what the answer is of,
-    in a line under it. ``said``: rules whose findings the headline and what to set hold already.
+    in a line under it. ``said``: rules whose findings the headline and what to set hold already. ``essential``: figures
+    beyond which the first note tells more than another.
     """
 
     title: str
@@ -210,6 +211,7 @@ class View(NamedTuple):
     curve: bool = False
     subject: str = ""
     said: tuple[str, ...] = ()
+    essential: int = 3
 
 
 def suggested(suggestions: Iterable[Suggestion]) -> tuple[Choice, ...]:

@@ -23,6 +23,13 @@ OFF = {
     ("nemotron-3-super", "1"): "the published floor takes the mixers in fp8, here nvfp4 is every linear layer",
 }
 
+EAGLE = {"speculative_algorithm": "EAGLE", "speculative_num_draft_tokens": 4}
+MTP = {"speculative_config": {"method": "mtp", "num_speculative_tokens": 3}, "draft_layers": 1}
+
+REPLAY = {
+    "use_replayssm": True, "mamba_backend": "flashinfer", "replayssm_buffer_len": 16, "enable_prefix_caching": False,
+}  # fmt: skip
+
 
 def name(row: dict[str, str]) -> str:
     return f"{row['model']}-{row['gpu']}-{row['setting']}"
@@ -123,6 +130,78 @@ def test_a_short_prefill_reads_the_weights_and_a_long_one_computes() -> None:
     )
     assert long.binding == "compute"
     assert long.floor_ms == pytest.approx(2 * 25.6e9 * 8192 / 989e9, rel=0.1)
+
+
+@given(st.integers(1, 256), st.integers(0, 65_536), st.sampled_from((1, 2, 4)), st.sampled_from(("sglang", "vllm")))
+def test_a_stage_has_a_batch_of_its_own(batch: int, context: int, pp: int, engine: str) -> None:
+    """A token waits for every stage in turn, each with its share of the requests: no step of all at once."""
+    asked: dict[str, Any] = {"gpu": "h100", "context": context, "engine": engine, "tp_size": 2}
+    staged = decode_step("nemotron-3-nano-30b-a3b", batch=batch, pp_size=pp, **asked)
+    alone = decode_step("nemotron-3-nano-30b-a3b", batch=-(-batch // pp), **asked)
+    assert staged.parts == alone.parts
+    assert staged.batch == batch
+
+
+@given(st.integers(1, 128), st.integers(0, 65_536))
+def test_context_parallel_ranks_part_the_kv_and_keep_every_state(batch: int, context: int) -> None:
+    asked: dict[str, Any] = {"gpu": "b300", "batch": batch, "context": context, "tp_size": 8, "quantization": "mxfp4"}
+    whole, parted = (decode_step("kimi-k3", dcp_size=dcp, **asked).parts for dcp in (1, 8))
+    assert parted.get(KV, 0) == whole.get(KV, 0) // 8
+    assert {name: size for name, size in parted.items() if name != KV} == {
+        name: size for name, size in whole.items() if name != KV
+    }
+
+
+@pytest.mark.parametrize(
+    ("engine", "spread"),
+    [
+        ("sglang", {"tp_size": 8, "dp_size": 8, "enable_dp_attention": True, "ep_size": 8}),
+        ("vllm", {"tp_size": 1, "dp_size": 8, "enable_expert_parallel": True}),
+    ],
+)
+@given(requests=st.integers(1, 40))
+def test_spread_experts_are_read_for_all_workers(engine: str, spread: dict[str, Any], requests: int) -> None:
+    """Experts on 8 ranks: each holds an eighth, and takes the tokens of all workers."""
+    asked: dict[str, Any] = {"gpu": "b200", "context": 4096, "engine": engine, "quantization": "fp8"}
+    spread_out = decode_step("qwen3.5-397b-a17b", batch=8 * requests, **asked, **spread)
+    cut = decode_step("qwen3.5-397b-a17b", batch=8 * requests, tp_size=8, **asked)
+    one = decode_step("qwen3.5-397b-a17b", batch=requests, tp_size=1, **asked)
+    assert spread_out.parts[EXPERTS] == cut.parts[EXPERTS]
+    assert (spread_out.parts[KV], spread_out.parts[STATE]) == (one.parts[KV], one.parts[STATE])
+
+
+@given(st.integers(1, 65_536), st.sampled_from((2, 4)))
+def test_a_prefill_over_stages_takes_no_more_and_no_less_than_its_share(tokens: int, pp: int) -> None:
+    one, staged = (prefill("qwen3.6-27b", gpu="h100", tokens=tokens, pp_size=stages) for stages in (1, pp))
+    assert staged.memory_ms == one.memory_ms
+    for of_stage, of_all in zip(staged.cost, one.cost, strict=True):  # logits are of the last stage alone
+        assert of_stage.flops == pytest.approx(of_all.flops / (1 if of_all.name == "lm_head" else pp), abs=1)
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "arguments", "positions", "writes"),
+    [
+        ("qwen3-next-80b-a3b", "sglang", {}, 1, 1),
+        ("qwen3-next-80b-a3b", "sglang", EAGLE, 4, 4),
+        ("qwen3-next-80b-a3b", "sglang", EAGLE | {"enable_linear_replayssm_spec": True}, 4, 0),
+        ("qwen3-next-80b-a3b", "vllm", MTP, 4, 4),
+        ("nemotron-3-nano-30b-a3b", "vllm", REPLAY, 1, 0),
+        ("nemotron-3-nano-30b-a3b", "vllm", MTP | REPLAY, 4, 0),
+    ],
+)
+def test_a_step_writes_the_states_of_its_drafts_unless_it_replays(
+    model: str, engine: str, arguments: dict[str, Any], positions: int, writes: int
+) -> None:
+    asked: dict[str, Any] = {"gpu": "h100", "tp_size": 2, "batch": 8, "context": 4096, "engine": engine}
+    plain = decode_step(model, **asked)
+    drafted = decode_step(model, **asked, **arguments)
+    assert drafted.positions == positions
+    assert drafted.parts[STATE] * 2 == plain.parts[STATE] * (1 + writes)
+    assert drafted.parts[KV] == plain.parts[KV]
+    assert drafted.token_ms(positions) == pytest.approx(drafted.floor_ms / positions)
+    assert drafted.tokens_per_second(1) == pytest.approx(1000 / drafted.floor_ms)
+    with pytest.raises(InputError, match=f"of which it verifies {positions}"):
+        drafted.token_ms(positions + 0.5)
 
 
 def test_the_peak_is_that_of_the_narrowest_weights() -> None:

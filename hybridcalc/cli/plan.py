@@ -24,6 +24,8 @@ from hybridcalc.findings import at_or_above
 
 if TYPE_CHECKING:
     from hybridcalc.engines.engine import Answer
+    from hybridcalc.speed.plans import Pace
+    from hybridcalc.steps import View
 
 KIND_HELP = (
     "long, agent, batch or small: what else to suggest for; or requests as `reuse` takes them: chat:sessions=50."
@@ -176,14 +178,36 @@ def _answer(question: inputs.Question, side: Side, work: Workload, asked_for: an
         answers.show("plan", asked_for.undrawn(), view, lambda: _document(engine, side) | {"notes": remarks})
         raise typer.Exit(1)
 
+    pace, unknown = _pace(engine, answer)
+    remarks = [*remarks, *unknown]
+
     def document() -> dict[str, Any]:
         found = _document(engine, side)
         return found | {"notes": [*remarks, *found["notes"]]}
 
-    newest = partial(_on_newest, question, side, work)
-    answers.show("plan", asked_for, partial(plan_view, engine, answer, remarks, newest), document)
+    def whole() -> "View":
+        found = plan_view(engine, answer, remarks, partial(_on_newest, question, side, work))
+        return found if pace is None else pace.shown(found)
+
+    answers.show("plan", asked_for, whole, document)
     if at_or_above(answer.findings, severity):
         raise typer.Exit(1)
+
+
+def _pace(engine: Engine, plan: "Answer") -> "tuple[Pace | None, list[str]]":
+    """The floors of its time, of a plan on a GPU with a name and for a length; or why they are not known."""
+    if plan.rest.gpu is None or plan.workload.mean_length is None or not plan.requests:
+        return None, []
+    from hybridcalc.hardware import gpu_id
+
+    if gpu_id(plan.rest.gpu) is None or not engine.offers("weights"):  # a size; a checkpoint that is a file of its own
+        return None, []
+    from hybridcalc.speed.plans import pace_of
+
+    try:
+        return pace_of(engine, plan), []
+    except HybridcalcError as error:
+        return None, [f"no floor of time: {error}"]
 
 
 def _emit(form: str, engine: Engine, side: Side) -> None:
@@ -228,7 +252,8 @@ def _changed(question: inputs.Question, side: Side, work: Workload, change: Call
 def _document(engine: Engine, side: Side) -> dict[str, Any]:
     """The keys of ``plan --json``, of a plan that starts or does not."""
     if not isinstance(side.answer, Refusal):
-        return side.answer.to_dict()
+        pace, _ = _pace(engine, side.answer)
+        return side.answer.to_dict() | ({} if pace is None else {"speed": pace.to_dict()})
     from hybridcalc.engines.document import refusal_document
 
     return refusal_document(engine, side.model, side.asked.args, side.answer)

@@ -63,13 +63,16 @@ class Holdings(NamedTuple):
 
 class Stream(NamedTuple):
     """What one request moves in a step on one rank: its state (bytes, and elements but for the convolution), and its
-    KV over its length, which ``sharing`` ranks part among them.
+    KV over its length, which ``sharing`` ranks part among them. A step verifies ``positions`` of it, more than one with
+    drafts, and writes its state as often, or not at all where ReplaySSM keeps the inputs of steps (``writes``).
     """
 
     state_bytes: int
     state_elements: int
     curve: KvCurve
     sharing: int = 1
+    positions: int = 1
+    writes: int = 1
 
 
 class _Side(NamedTuple):

@@ -318,6 +318,10 @@ class Engine:
         """Data-parallel workers, or replicas, of a server."""
         return cast("int", getattr(args, self.renamed.get("dp_size", "dp_size"), 1))
 
+    def pipeline(self, args: Any) -> int:
+        """Pipeline stages of a server, each of which runs batches of its own."""
+        return cast("int", getattr(args, self.renamed.get("pp_size", "pp_size"), 1))
+
     def stream(self, model: "Architecture", args: Any) -> "Stream":
         """What one request moves in a step on one rank. Raises what the engine refuses."""
         return cast("Stream", self.offered("crossover", "floors of time").stream(model, args))

@@ -19,8 +19,6 @@ from hybridcalc.steps import BOLD, SAFE, Choice, View
 
 LINES, COLUMNS = 12, 80
 ONE_LINE = COLUMNS - len("  safe  ")
-ENOUGH = 3
-"""Figures beyond which the first note tells more than another."""
 MOST = 5
 """Figures beside something to set."""
 FEWEST = 2
@@ -115,7 +113,7 @@ def cut(view: View, lines: int = LINES) -> Brief:
 
     first = _height(Brief(View("", "", notes=view.notes[:1]))) - _height(Brief(View("", "")))
     full = shown
-    while (rows := _rows(shown)) and height(shown) + (first if rows > ENOUGH else 0) > lines:
+    while (rows := _rows(shown)) and height(shown) + (first if rows > view.essential else 0) > lines:
         if rows <= FEWEST and len(shown.choices) > 1:
             shown = shown._replace(choices=shown.choices[:-1], figures=full.figures, evidence=full.evidence)
         else:

@@ -6,6 +6,7 @@ from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
 from hybridcalc.engines.sglang.kv import FULL_LENGTH_WINDOWS, check_dcp, kv_dtype, kv_layers, layer_bytes
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
+from hybridcalc.engines.sglang.replayssm import replayssm_active
 from hybridcalc.engines.sglang.states import slot_parts, state_slot
 from hybridcalc.formulas.crossover import KvCurve
 
@@ -52,11 +53,14 @@ def kv_curve(model: Architecture, args: ServerArgs, rules: RuleSet) -> KvCurve:
 
 def stream(model: Architecture, args: ServerArgs) -> Stream:
     """What one request moves in a step on one rank."""
-    curve = kv_curve(model, args, rules_for(args.engine_version)[0])
+    rules, _ = rules_for(args.engine_version)
+    curve, positions = kv_curve(model, args, rules), max(1, args.draft_tokens)
     if model.state is None:
-        return Stream(0, 0, curve, args.dcp_size)
+        return Stream(0, 0, curve, args.dcp_size, positions)
     slot = state_slot(model, args)
-    return Stream(slot.bytes, slot.layers * slot.shapes.temporal_elements, curve, args.dcp_size)
+    replays = args.enable_linear_replayssm or replayssm_active(model, args, rules)
+    elements = slot.layers * slot.shapes.temporal_elements
+    return Stream(slot.bytes, elements, curve, args.dcp_size, positions, 0 if replays else positions)
 
 
 def kv_row(model: Architecture, args: ServerArgs, rules: RuleSet) -> str:

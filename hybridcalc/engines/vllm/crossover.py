@@ -75,8 +75,14 @@ def holdings(model: Architecture, args: EngineArgs) -> Holdings:
 
 
 def stream(model: Architecture, args: EngineArgs) -> Stream:
-    """What one request moves in a step on one rank: states and rows themselves, without the padding of their pages."""
+    """What one request moves in a step on one rank: states and rows themselves, without the padding of their pages and
+    what drafts add to a convolution's window.
+    """
     ready = _prepared(model, args)
+    positions, replays = 1 + ready.args.num_speculative_tokens, ready.args.use_replayssm
+    if positions > 1 or replays:
+        args = replace(args, speculative_config=None, num_speculative_tokens=0, use_replayssm=False)
+        ready = _prepared(model, args)
     full, windowed = model.attention_layers, model.window_layers
     whole = ready.kind.ignores_window or not model.window
     curve = KvCurve((full + (windowed if whole else 0)) * ready.kv_bytes)
@@ -85,7 +91,8 @@ def stream(model: Architecture, args: EngineArgs) -> Stream:
     elements = 0
     if model.state is not None:
         elements = model.state_layers * model.state.shapes(args.tensor_parallel_size).temporal_elements
-    return Stream(ready.state_bytes * model.state_layers, elements, curve, ready.held.dcp)
+    states, writes = ready.state_bytes * model.state_layers, 0 if replays else positions
+    return Stream(states, elements, curve, ready.held.dcp, positions, writes)
 
 
 def lighter_in_blocks(hybrid: Holdings, block: int, other: Holdings, other_block: int) -> int | None:

@@ -75,7 +75,7 @@ def test_a_plans_page_holds_verdict_pictures_budget_findings_steps_and_flags(tmp
     for line in document["budget"]:
         assert f"{line['allocated_bytes']:,}" in said
     assert text.count('data-copy="flags-') == len(document["suggestions"])
-    assert text.count("<figure><svg") == 4
+    assert text.count("<figure><svg") == 6
     assert page.loads == ["data:,"]
     assert len(page.ids) == len(set(page.ids))
     assert "default-src 'none'" in text

@@ -211,7 +211,8 @@ def test_png_is_a_png_of_the_same_drawing(tmp_path: Path) -> None:
         ),
         (
             (*PLAN, "--save", "x.svg", "--figure", "cake"),
-            "error: --figure 'cake' is no picture of this answer\n       write memory, lengths, ratios, change\n",
+            "error: --figure 'cake' is no picture of this answer\n"
+            "       write memory, lengths, ratios, change, step, roofline\n",
         ),
         (
             (*PLAN, "--figure", "memory", "--json"),

@@ -6,10 +6,11 @@
 
 B requests of T tokens. Weights are those that a token passes through: neither the table of embeddings nor what ranks
 only hold (vision, draft layers). Ranks share them evenly: what an engine keeps whole on each of them makes a step
-longer, never shorter. A step reads each state once and writes it once, or with drafts once for each position unless
-ReplaySSM does. Of a sparse attention layer only the tokens that a query selects count. Pipeline stages follow each
-other, so that a step reads all layers. Bytes are of one rank. Public measurements lie above the floor, at 1.5 to 4
-times (docs/speed.md). Leaves out: launches of kernels, all-reduce, sampling, activations.
+longer, never shorter. A step reads each state once and writes it once, or with drafts once for each position;
+ReplaySSM writes it only now and then, which counts as never. Of a sparse attention layer only the tokens that a query
+selects count. Pipeline stages follow each other, so that a token waits for all layers, and each stage has a batch of
+its own: as many requests in all are so many fewer in a batch. Bytes are of one rank. Public measurements lie above the
+floor, at 1.5 to 4 times (docs/speed.md). Leaves out: launches of kernels, all-reduce, sampling, activations.
 """
 
 from collections.abc import Mapping
@@ -36,6 +37,8 @@ USUAL_SHARES = (0.25, 0.65)
 WEIGHTS, HEAD, EXPERTS, KV, STATE = "weights", "lm_head", "experts", "kv", "state"
 SCAN_FLOPS = 6
 """Floating-point operations that one token costs an element of a state: decay, read, write."""
+SCANNED = f"{SCAN_FLOPS} FLOP a state element and token"
+TIMES = {0: "now and then: replayed", 1: "once"}
 
 
 class Part(NamedTuple):
@@ -49,13 +52,17 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The least time of one step on ranks with these ``rates``, and what it is made of. ``tflops``: their peak."""
+    """The least time of one step on ranks with these ``rates``, and what it is made of. ``tflops``: their peak.
+
+    It yields one token of each request of the ``batch``; with drafts, at most as many as it verifies ``positions``.
+    """
 
     rates: Rates
     cost: tuple[Part, ...]
     tflops: float
     batch: int
     notes: tuple[str, ...] = ()
+    positions: int = 1
 
     @property
     def parts(self) -> dict[str, int]:
@@ -81,6 +88,20 @@ class Floor:
         """The least time."""
         return max(self.memory_ms, self.compute_ms)
 
+    def token_ms(self, accepted: float | None = None) -> float:
+        """The least time of a token where a step yields ``accepted`` of a request on average, at best all of them.
+
+        Raises InputError for more than there are, or less than one.
+        """
+        given = self.positions if accepted is None else accepted
+        if not 1 <= given <= self.positions:
+            raise InputError(f"{given:g} tokens a step, of which it verifies {self.positions}", fix="at least 1")
+        return self.floor_ms / given
+
+    def tokens_per_second(self, accepted: float | None = None) -> float:
+        """Tokens that one request gets at most."""
+        return 1000 / self.token_ms(accepted)
+
     @property
     def band_ms(self) -> tuple[float, float]:
         """Where public measurements of batches lie."""
@@ -104,6 +125,9 @@ class Floor:
             "floor_ms": round(self.floor_ms, 4),
             "band_ms": [round(end, 4) for end in self.band_ms],
             "batch": self.batch,
+            "positions": self.positions,
+            "tokens_per_second_per_request": round(self.tokens_per_second(), 2),
+            "tokens_per_second": round(self.batch * self.tokens_per_second(), 1),
             "binding": self.binding,
             "parts": [part._asdict() | {"ms": round(self.part_ms(part), 4)} for part in self.cost],
             "notes": list(self.notes),
@@ -112,11 +136,13 @@ class Floor:
 
 class Read(NamedTuple):
     """Weights that a token passes through, all experts counted: bytes of one rank by kind; parameters by kind, for one
-    of the ranks that share the attention of a worker; ``workers`` whose tokens meet in the same experts.
+    of the ranks that share the attention of a worker, and as one rank has them (``held``); ``workers`` whose tokens
+    meet in the same experts.
     """
 
     bytes: Mapping[str, float]
     parameters: Mapping[str, float]
+    held: Mapping[str, float]
     bits: int
     experts: int
     chosen: int | None
@@ -146,7 +172,7 @@ def weights_read(served: "Engine", model: Architecture, args: Any) -> Read:
 def _read(served: "Engine", model: Architecture, args: Any, found: "Parameters", quantization: Any) -> Read:
     widths = served.widths(model, args, found, quantization)
     dtype, attention = DTYPE_BYTES[model.model_dtype], widths.ranks.get("attention", 1)
-    sizes, counts, bits = dict.fromkeys((WEIGHTS, HEAD, EXPERTS), 0.0), dict.fromkeys((WEIGHTS, HEAD, EXPERTS), 0.0), 16
+    (sizes, counts, held), bits = (dict.fromkeys((WEIGHTS, HEAD, EXPERTS), 0.0) for _ in range(3)), 16
     for block, of_block in zip(found.blocks, schemes(found, quantization), strict=True):
         if block.place in (DRAFT, VISION) or (block.place == FIRST and not found.tied):
             continue
@@ -163,9 +189,10 @@ def _read(served: "Engine", model: Architecture, args: Any, found: "Parameters",
                     sizes[kind] += times * (tensor.experts or 1) * scheme.stored(rows, tensor.columns)
                     bits = min(bits, scheme.bits)
                 counts[kind] += times * tensor.parameters * ranks / attention
+                held[kind] += times * tensor.parameters
     experts, chosen = expert_choice(model)
     workers = max(1, widths.experts * widths.expert_cut // attention)
-    return Read(sizes, counts, bits, experts if counts[EXPERTS] else 0, chosen, workers)
+    return Read(sizes, counts, held, bits, experts if counts[EXPERTS] else 0, chosen, workers)
 
 
 def step_of(
@@ -176,23 +203,23 @@ def step_of(
     *,
     batch: int,
     context: int,
-    drafts: int = 0,
-    replayed: bool = False,
+    drafts: int | None = None,
 ) -> Floor:
     """The floor of one decode step of ``batch`` requests of ``context`` tokens on a whole server.
 
-    ``drafts``: positions that a step verifies beside its own; ``replayed``: their states are not written. Raises
-    NotModelled and ConfigError where nothing is known of the weights, InputError for a GPU without rates.
+    ``drafts``: positions that a step verifies beside its own, else as the arguments say. Raises NotModelled and
+    ConfigError where nothing is known of the weights, InputError for a GPU without rates.
     """
     if batch < 1 or context < 0:
         raise InputError(f"a step of {batch} requests of {context} tokens", fix="at least one request")
     read, stream = weights_read(served, model, args), served.stream(model, args)
-    own = -(-batch // served.workers(args))
-    of_worker = own * (1 + drafts)
-    tokens = min(of_worker * read.workers, batch * (1 + drafts))
+    positions = stream.positions if drafts is None else 1 + drafts
+    writes = positions if stream.writes else 0
+    own = -(-batch // (served.workers(args) * served.pipeline(args)))
+    of_worker = own * positions
+    tokens = min(of_worker * read.workers, batch * positions)
     touched = read.touched(tokens)
     share = (read.chosen or 1) / read.experts if read.experts else 0.0
-    writes = 1 if replayed or not drafts else 1 + drafts
     attended, kv_flops, notes = _attention(model, stream.curve, context)
     ranks = max(1, served.attention_ranks(args))
     cost = [
@@ -213,30 +240,31 @@ def step_of(
         ),
         Part(
             STATE, own * (1 + writes) * stream.state_bytes, SCAN_FLOPS * of_worker * stream.state_elements,
-            f"{own:,} x {stream.state_bytes:,} B, read once, written {'once' if writes == 1 else f'{writes} times'}",
+            f"{own:,} x {stream.state_bytes:,} B, read once, written {TIMES.get(writes, f'{writes} times')}",
         ),
     ]  # fmt: skip
     if read.experts and read.chosen is None:
         notes += ("how many experts a token takes is not known: one is counted",)
     kept = tuple(part for part in cost if part.bytes or part.flops)
-    return Floor(rates, kept, rates.peak(read.bits), batch, notes)
+    return Floor(rates, kept, rates.peak(read.bits), batch, notes, positions)
 
 
 def prefill_of(served: "Engine", model: Architecture, args: Any, rates: Rates, *, tokens: int) -> Floor:
     """The floor of a prefill of ``tokens`` tokens of one request on an empty server: its arithmetic, or one reading of
-    the weights. An estimate where kernels compute more: chunks of a scan, padding.
+    the weights, where it passes pipeline stages in chunks that follow each other. An estimate where kernels compute
+    more: chunks of a scan, padding.
     """
     read, stream = weights_read(served, model, args), served.stream(model, args)
-    share = (read.chosen or 1) / read.experts if read.experts else 0.0
-    body = read.parameters[WEIGHTS] + read.parameters[EXPERTS] * share
-    ranks = max(1, served.attention_ranks(args))
+    share, stages = (read.chosen or 1) / read.experts if read.experts else 0.0, served.pipeline(args)
+    body = (read.held[WEIGHTS] + read.held[EXPERTS] * share) / stages
+    ranks = max(1, served.attention_ranks(args)) * stages
     attention, notes = sum(_causal_flops(model, tokens)), _attention(model, stream.curve, tokens)[2]
     weights = sum(read.bytes.values()) - read.bytes[EXPERTS] * (1 - read.touched(tokens))
     cost = (
         Part("projections", round(weights), round(2 * body * tokens), "2 FLOP a weight and token"),
-        Part(HEAD, 0, round(2 * read.parameters[HEAD]), "logits of the last token"),
+        Part(HEAD, 0, round(2 * read.held[HEAD]), "logits of the last token"),
         Part("attention", 0, round(attention / ranks), f"{tokens:,} tokens, each of those before it"),
-        Part("scan", 2 * stream.state_bytes, SCAN_FLOPS * tokens * stream.state_elements, "6 FLOP a state element"),
+        Part("scan", 2 * stream.state_bytes, SCAN_FLOPS * tokens * stream.state_elements // stages, SCANNED),
     )
     return Floor(rates, cost, rates.peak(read.bits), 1, notes)
 
@@ -295,15 +323,15 @@ def decode_step(
     batch: int = 1,
     context: int | str = 0,
     engine: str | None = None,
-    drafts: int = 0,
+    drafts: int | None = None,
     **arguments: Any,
 ) -> Floor:
     """The floor of one decode step of ``batch`` requests of ``context`` tokens, on GPUs of one kind.
 
     ``arguments``: ``tp_size``, ``pp_size``, ``ep_size``, ``quantization``, ``kv_cache_dtype`` or others under the
-    engine's own names. ``drafts``: tokens that a step verifies beside its own. Returns a Floor: ``floor_ms``,
-    ``band_ms``, ``parts`` (name -> bytes of one rank). Raises InputError for what cannot be read, NotModelled where
-    nothing is known of the weights, and what the engine refuses.
+    engine's own names. ``drafts``: tokens that a step verifies beside its own, where the arguments do not say. Returns
+    a Floor: ``floor_ms``, ``band_ms``, ``parts`` (name -> bytes of one rank), ``token_ms(accepted)``. Raises InputError
+    for what cannot be read, NotModelled where nothing is known of the weights, and what the engine refuses.
     """
     from hybridcalc.engines.ask import arguments_of
 

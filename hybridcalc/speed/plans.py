@@ -1,0 +1,186 @@
+"""What pace does a plan keep? The floor of a step at its requests and mean length, as a plan's answer shows it.
+
+A figure for the few lines, a table for the whole, two pictures: time over the batch, and the roofline.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hybridcalc.engines.charts import Axis, Chart, Mark, Series, lengths
+from hybridcalc.errors import InputError
+from hybridcalc.hardware import rates_of
+from hybridcalc.speed import EXPERTS, HEAD, KV, STATE, USUAL_SHARES, WEIGHTS, Floor, prefill_of, step_of
+from hybridcalc.steps import LONGEST_REASON, Quantity, Table, View
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.engine import Answer, Engine
+
+NAMES = {WEIGHTS: "weights", EXPERTS: "weights", HEAD: "weights", KV: "KV", STATE: "state"}
+"""Parts of a step as people call them: all weights are one."""
+ROLES = {"weights": "weights", "KV": "kv", "state": "state"}
+MEASUREMENTS = 7
+"""Public measurements of 16 requests and more without speculation, whose shares the band is of (docs/speed.md)."""
+POINTS, MOST_REQUESTS = 33, 4
+"""Points of a curve, and how many times the planned requests it goes on to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The floors of a plan: one decode step at ``context`` tokens a request, and the prefill of as many; ``at`` gives
+    the floor of a step of other requests and lengths.
+    """
+
+    step: Floor
+    prompt: Floor
+    context: int
+    at: Callable[[int, int], Floor]
+    name: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The key ``speed`` of ``plan --json``."""
+        prompt = {"floor_ms": round(self.prompt.floor_ms, 4), "binding": self.prompt.binding}
+        return {
+            "context_tokens": self.context,
+            **self.step.to_dict(),
+            "band_measurements": MEASUREMENTS,
+            "prefill": {"tokens": self.context, **prompt},
+        }
+
+    def figure(self) -> Quantity:
+        """What a step takes, in a line: as many of its parts as that has room for, the largest first."""
+        step, taken = self.step, by_name(self.step)
+        rate = f"{rate_text(step.tokens_per_second())} tokens/s at most"
+        told = [f"{name} {ms_text(ms)}" for name, ms in sorted(taken.items(), key=lambda part: -part[1])]
+        kept = next((n for n in range(len(told), 0, -1) if len(f"{rate}: {', '.join(told[:n])}") <= LONGEST_REASON), 0)
+        parts = ", ".join(told[:kept])
+        more = [*told[kept:], f"{rate_text(step.batch * step.tokens_per_second())} tokens/s in all"]
+        if step.positions > 1:
+            more.append(f"with all of {step.positions - 1} drafts accepted")
+        brief = f"{rate}: {parts}" if parts else rate
+        return Quantity("a step", f"{ms_text(step.floor_ms)} ms", "or more", brief, ", ".join(more), ", ")
+
+    def table(self) -> Table:
+        """Every part of a step, the whole, the band of public measurements, and the prefill of a prompt."""
+        rows = [
+            (part.name, f"{part.bytes:,}", f"{ms_text(self.step.part_ms(part))}", part.why) for part in self.step.cost
+        ]
+        size, (low, high) = sum(part.bytes for part in self.step.cost), self.step.band_ms
+        bandwidth, peak = self.step.rates.bandwidth_gbs, self.step.tflops
+        why = f"{size:,} B at {bandwidth:,.0f} GB/s"
+        if self.step.binding == "compute":
+            why = f"its FLOPs at {peak:,.0f} TFLOP/s"
+        shares = f"the floor / {USUAL_SHARES[1]:g} and / {USUAL_SHARES[0]:g}: {MEASUREMENTS} public measurements"
+        rows += [
+            ("a step", f"{size:,}", ms_text(self.step.floor_ms), why),
+            ("expect", "", f"{ms_text(low)} to {ms_text(high)}", shares),
+            ("prefill", "", ms_text(self.prompt.floor_ms), f"{self.context:,} tokens: {self.prompt.binding} binds"),
+        ]
+        return Table("Speed", ("least time", "B of a rank", "ms", "why"), tuple(rows), (1, 2))
+
+    def shown(self, view: View) -> View:
+        """The answer of a plan with its pace: a figure after the memory, a table, pictures, what it leaves out."""
+        at = next((n + 1 for n, row in enumerate(view.figures) if row.label == "memory"), len(view.figures))
+        pictures: Mapping[str, Callable[[], Any]] = {
+            **view.pictures, "step": self.step_picture, "roofline": self.roofline_picture,
+        }  # fmt: skip
+        return view._replace(
+            figures=(*view.figures[:at], self.figure(), *view.figures[at:]),
+            tables=(*view.tables, self.table()),
+            notes=(*view.notes, *self.step.notes),
+            pictures=pictures,
+            essential=view.essential + 1,
+        )
+
+    def step_picture(self) -> Chart:
+        """The least time of a step and of its parts over the batch, and at other lengths."""
+        batches = lengths(1, max(16, MOST_REQUESTS * self.step.batch), POINTS)
+        found = [(batch, self.at(batch, self.context)) for batch in batches]
+        curves = [
+            Series(name, role, tuple((float(n), by_name(floor).get(name, 0.0)) for n, floor in found), name[0].lower())
+            for name, role in ROLES.items()
+            if name in by_name(found[-1][1])
+        ]
+        whole = Series("a step", "balanced", tuple((float(n), floor.floor_ms) for n, floor in found), "#")
+        others = [
+            Series(
+                f"of {tokens:,} tokens", "balanced", tuple((float(n), self.at(n, tokens).floor_ms) for n in batches),
+                letter, "dashed",
+            )
+            for tokens, letter in ((self.context // 4, "-"), (self.context * 4, "+"))
+            if tokens
+        ]  # fmt: skip
+        label = f"{self.step.batch:,} at once: {ms_text(self.step.floor_ms)} ms"
+        return Chart(
+            f"Least time of a step: {self.name} on {self.step.rates.name}",
+            f"Requests of {self.context:,} tokens; public measurements are 1.5 to 4 times as long.",
+            Axis("requests in a step", "number", True, 1, batches[-1]),
+            Axis("ms", "ratio", True),
+            (whole, *curves, *others),
+            (Mark(self.step.batch, label),),
+        )
+
+    def roofline_picture(self) -> Chart:
+        """Arithmetic a byte of every part, under what memory and arithmetic units of the GPU do at most."""
+        peak, slope = self.step.tflops, self.step.rates.bandwidth_gbs / 1000
+        dots = [(name, role, *intensity(self.step, name, slope, peak)) for name, role in ROLES.items()]
+        dots = [("a step", "balanced", *intensity(self.step, "", slope, peak)), *dots]
+        dots.append(("prefill", "baseline", *intensity(self.prompt, "", slope, peak)))
+        kept = [dot for dot in dots if dot[2]]
+        ridge = peak / slope
+        low = min(0.1, *(x / 2 for _, _, x, _ in kept))
+        high = max(4 * ridge, *(2 * x for _, _, x, _ in kept))
+        roof = Series("the GPU's most", "other", ((low, low * slope), (ridge, peak), (high, peak)), ".")
+        points = (Series(name, role, ((x, y),), name[0].lower(), "dots") for name, role, x, y in kept)
+        return Chart(
+            f"Roofline of a step: {self.name} on {self.step.rates.name}",
+            f"{self.step.batch:,} requests of {self.context:,} tokens. Left of the ridge at {ridge:,.0f} FLOP a byte "
+            "memory binds, right of it arithmetic.",
+            Axis("FLOP a byte moved", "ratio", True, low, high),
+            Axis("TFLOP/s", "ratio", True),
+            (roof, *points),
+            (Mark(ridge, f"{ridge:,.0f} FLOP/B"),),
+        )
+
+
+def intensity(floor: Floor, name: str, slope: float, peak: float) -> tuple[float, float]:
+    """FLOPs a byte of one part by its name in NAMES, or of the whole, and TFLOP/s that they allow; 0, 0 for none."""
+    parts = [part for part in floor.cost if not name or NAMES[part.name] == name]
+    size, flops = sum(part.bytes for part in parts), sum(part.flops for part in parts)
+    return (flops / size, min(peak, slope * flops / size)) if size and flops else (0.0, 0.0)
+
+
+def by_name(step: Floor) -> dict[str, float]:
+    """Milliseconds of weights, KV and state, none of what a model lacks."""
+    found: dict[str, float] = {}
+    for part in step.cost:
+        found[NAMES[part.name]] = found.get(NAMES[part.name], 0.0) + step.part_ms(part)
+    return found
+
+
+def pace_of(served: "Engine", plan: "Answer") -> Pace:
+    """The pace of a plan on its GPU, at its requests and their mean length.
+
+    Raises InputError where there is no GPU, no rates of it, no length or no request, NotModelled where nothing is known
+    of the weights.
+    """
+    length, gpu = plan.workload.mean_length, plan.rest.gpu
+    if gpu is None or length is None or not plan.requests:
+        raise InputError("no step to time", fix="name the GPU and the length: --gpu h200 -L 8k")
+    rates, context = rates_of(gpu), round(length)
+
+    def at(batch: int, tokens: int) -> Floor:
+        return step_of(served, plan.model, plan.args, rates, batch=batch, context=tokens)
+
+    prompt = prefill_of(served, plan.model, plan.args, rates, tokens=context)
+    return Pace(at(plan.requests, context), prompt, context, at, plan.model.name)
+
+
+def ms_text(ms: float) -> str:
+    """Milliseconds to three digits."""
+    return f"{ms:,.0f}" if ms >= 99.95 else f"{ms:.1f}" if ms >= 0.95 else f"{ms:.2g}"
+
+
+def rate_text(rate: float) -> str:
+    """Tokens a second, whole from 10 on."""
+    return f"{rate:,.0f}" if rate >= 9.95 else f"{rate:.1f}"
