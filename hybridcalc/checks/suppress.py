@@ -63,14 +63,14 @@ def suppressions(source: Source, deployments: Iterable[Deployment], located: Ite
 def _comments(source: Source, starts: list[int]) -> Callable[[int], bool]:
     """Whether a comment stands at an offset of a file."""
     if format_of(source).name != "documents":
-        return _within(comments_in(Text(source, source.text), starts, ENGINES.launchers.named))
+        return _within(comments_in(Text(source, source.text), starts, ENGINES.launchers.spoken))
     try:
         texts = [node for node in scalars(documents(source)) if "hybridcalc:" in node.value]
     except InputError:
         return lambda offset: True
     spans = [(node.begin, node.end) for node in texts]
     scripts = [node for node in texts if any(node.begin <= start < node.end for start in starts)]
-    inner = _within([span for node in scripts for span in comments_in(node.text(), starts, ENGINES.launchers.named)])
+    inner = _within([span for node in scripts for span in comments_in(node.text(), starts, ENGINES.launchers.spoken)])
     return lambda offset: inner(offset) or not any(begin <= offset < end for begin, end in spans)
 
 

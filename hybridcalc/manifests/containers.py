@@ -84,7 +84,7 @@ def resolved_words(
 
 def _is_command_line(word: str) -> bool:
     """Whether blanks follow the name of an engine."""
-    named = ENGINES.launchers.named.search(word)
+    named = ENGINES.launchers.spoken.search(word)
     return named is not None and any(char.isspace() for char in word[named.end() :])
 
 

@@ -75,7 +75,7 @@ def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | No
             raise InputError("a binary file")
     except (InputError, OSError, ValueError) as error:
         return Contents(None, (), (Trouble(shown, 0, f"cannot be read: {reason(error)}"),))
-    if not _HINT.search(data) and not any(name.encode() in data.lower() for name in ENGINES):
+    if not _HINT.search(data) and not any(name.encode() in data.lower() for name in ENGINES.launchers.names):
         return Contents(None, (), ())
     source = Source.of_bytes(shown, data)
     try:
@@ -85,7 +85,7 @@ def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | No
         template = _template_at(source.text) if format_of(source).name != "script" else None
         if template is not None:
             line = source.place(template).line
-            engine = ENGINES.launchers.named.search(source.text.lower()) is not None
+            engine = ENGINES.launchers.spoken.search(source.text.lower()) is not None
             trouble = Trouble(shown, line, "a template", "render it: `helm template ... | hybridcalc check -`", False)
             return Contents(source, (), (trouble,) if engine else ())
         if not _is_known(source):
@@ -140,7 +140,7 @@ def _may_hold(name: str, path: str) -> bool | Passed:
 def _speaks(form: "Format", path: str) -> bool:
     """Whether the head of a file that has to be named says that it may start an engine."""
     text = head_of(path, PASSED_HEAD_BYTES).decode("utf-8", errors="replace")
-    if ENGINES.launchers.named.search(text) is None:
+    if ENGINES.launchers.spoken.search(text) is None:
         return False
     if form.name == "notebook":  # lines of cells, as JSON holds them
         text = re.sub(r'(?m)^\s*"[!%]*(?:bash|sh)?\s*|\\n",?$', "", text)

@@ -293,7 +293,7 @@ def _scripts(name: str, data: Fields, reading: Reading) -> Iterator[Deployment]:
     for key, value in data.entries():
         if not isinstance(value, Scalar) or key.value in reading.used_scripts or "\n" not in value.value:
             continue
-        if not ENGINES.launchers.named.search(value.value) or not re.search(
+        if not ENGINES.launchers.spoken.search(value.value) or not re.search(
             r"\.sh$|^#!", key.value + "\n" + value.value[:2]
         ):
             continue

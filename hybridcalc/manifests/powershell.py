@@ -182,7 +182,7 @@ class _PowerShell(Script):
         """``Start-Process``: its list of arguments is joined by blanks, and read as a command line."""
         text = self.text.text
         self._words(*match.span("file"))
-        if ENGINES.launchers.named.search(match["file"]):
+        if ENGINES.launchers.spoken.search(match["file"]):
             self.started = match.start("file")
         listed = _LISTED.match(text, match.end(), end)
         at = listed.end() if listed is not None else match.end()

@@ -110,7 +110,7 @@ class Shell:
         self.launches: list[Launch] = []
         self.files: list[HereDocument] = []
         self.idle: list[Sequence[Word]] = []
-        self.script = Script(text, launchers.named, launchers.telling)
+        self.script = Script(text, launchers.spoken, launchers.telling)
         self.errors = self.script.errors
         self.text = self.script.text
         self.variables = Variables(self.text, env, outside, arguments)
@@ -150,7 +150,7 @@ class Shell:
 
     def _speaks(self, command: Command) -> bool:
         """Whether a command or what it is given speaks of an engine."""
-        return bool(command.documents) or any(self.launchers.named.search(token.text) for token in command.words)
+        return bool(command.documents) or any(self.launchers.spoken.search(token.text) for token in command.words)
 
     def _document(self, document: HereDocument) -> None:
         """Read the here-document of a command as a script, or keep it as a file."""
@@ -353,10 +353,10 @@ class Shell:
         if head == "eval" or head in HANDING_ON or any(SCRIPT_OPTION.fullmatch(token.text) for token in words[1:-1]):
             return
         for token in words:
-            if token.kind == "live" and self.launchers.named.search(token.text):
+            if token.kind == "live" and self.launchers.spoken.search(token.text):
                 for first, last in substitutions(self.text.text[token.begin : token.end]):
                     part = self.text.part(token.begin + first, token.begin + last)
-                    if self.launchers.named.search(part.text):
+                    if self.launchers.spoken.search(part.text):
                         self._read_inside(part, self.variables.arguments)
 
     def _enter(self, command: Command, runs: bool | None, piped: bool) -> list[Token]:

@@ -133,6 +133,11 @@ class Launchers:
         self.model_flags = frozenset(flag for starter in starters.values() for flag in starter.model_flags)
         """Flags of any engine that name the model."""
         self.named = re.compile("|".join(map(re.escape, starters)))
+        """The name of an engine."""
+        own = (head for head in self._heads if not _PYTHON.fullmatch(head))
+        self.names = tuple(dict.fromkeys((*starters, *own)))
+        """Names of engines and of programs that are theirs alone: a text with none of them starts none."""
+        self.spoken = re.compile("|".join(map(re.escape, self.names)))
         """A text that may be about an engine."""
         self.starting = re.compile("|".join(dict.fromkeys(map(_as_text, self._programs))))
         """A text that may start an engine."""
@@ -200,7 +205,7 @@ class Launchers:
 
     def may_start(self, words: Sequence[str]) -> bool:
         """Whether a command may start an engine, or a shell that does."""
-        return any(self.named.search(word) or _base(word) in SHELLS for word in words)
+        return any(self.spoken.search(word) or _base(word) in SHELLS for word in words)
 
     def speaks_of_launch(self, text: str) -> int | None:
         """The offset at which a line of a text looks like a launch: neither a comment nor something that is printed."""

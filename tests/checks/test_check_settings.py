@@ -77,7 +77,7 @@ def test_the_settings_that_can_be_written_are_listed_as_they_are_written() -> No
         settings_from({"no": 1}, "x")
     assert caught.value.fix == (
         "one of select, ignore, severity, fail-on, allow-unresolved, exclude, baseline, models, set, gpu, weights, "
-        "rest, available, length, lengths, concurrency, sglang-version, vllm-version"
+        "rest, available, length, lengths, concurrency, sglang-version, vllm-version, llama.cpp-version"
     )
 
 

@@ -311,7 +311,7 @@ def test_expectations_are_checks(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("engine: sglang\n    flag: {}", "5: deployments.0.flag: no such key (write flags)"),
-        ("engine: tgi", "4: deployments.0.engine: not one of its values (write sglang or vllm)"),
+        ("engine: tgi", "4: deployments.0.engine: not one of its values (write sglang, vllm or llama.cpp)"),
         ("hardware: {gpus: many}", "4: deployments.0.hardware.gpus: not a whole number"),
         ("hardware: {gpus: 0}", "4: deployments.0.hardware.gpus: below 1"),
         ("expect: {min_request: 4}", "4: deployments.0.expect.min_request: no such key (write min_requests)"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hybridcalc.engines import ENGINES
 from hybridcalc.manifests.find import LARGEST_FILE_BYTES, Contents, find_files, read_file
 from hybridcalc.manifests.records import Passed, Trouble
 
@@ -228,3 +229,27 @@ def test_one_device_id_may_name_several_gpus(tmp_path: Path) -> None:
     )
     (found,) = read(path).deployments
     assert found.hardware.gpus == 2
+
+
+@pytest.mark.parametrize("program", [program for row in ENGINES.rows.values() for program in row.starter.programs])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.sh", "#!/bin/bash\nset -e\n{} --port 1\n"),
+        ("compose.yaml", "services:\n  a:\n    image: somebody/server\n    command: {} --port 1\n"),
+        (
+            "pod.yaml",
+            "apiVersion: v1\nkind: Pod\nspec:\n  containers: [{{name: a, command: [bash, -c, {} --port 1]}}]\n",
+        ),
+        ("Dockerfile", "FROM x\nCMD {} --port 1\n"),
+        ("guide.md", "# Serve\n\n```bash\n{} --port 1\n```\n"),
+    ],
+)
+def test_a_program_of_any_engine_is_found_in_a_file_of_any_kind(
+    tmp_path: Path, program: tuple[str, ...], name: str, text: str
+) -> None:
+    """Also one whose name does not hold the engine's."""
+    path = tmp_path / name
+    path.write_text(text.format(" ".join(program)))
+    (found,) = read(path).deployments
+    assert program in ENGINES.rows[found.engine].starter.programs

@@ -313,3 +313,9 @@ def test_any_words_launch_or_are_an_input_error(words: list[Any]) -> None:
     except InputError:
         return
     assert all(isinstance(word, str) for word in (*read.words, *read.variables, *read.variables.values()))
+
+
+@pytest.mark.parametrize(("program", "engine"), PROGRAMS.items())
+def test_a_pasted_line_starts_the_engine_of_its_program(program: tuple[str, ...], engine: str) -> None:
+    line = " ".join(program) + " --model kimi-k3"
+    assert launch(line).engine == launch(f"cd /srv && {line} \\\n  --port 1").engine == engine
