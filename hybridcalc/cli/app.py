@@ -32,6 +32,7 @@ COMMANDS = {
     "weights": "what a model's weights take, in its checkpoint and on one rank",
     "reuse": "state slots that prefix caching wants, and what they spare",
     "check": "a gate for deployment files: findings with file, line and what to write instead",
+    "init": "a hybridcalc.yaml for a folder, from flags or by asking",
     "rules": "every rule, with its arithmetic and its source",
     "report": "one page about a model, a boot log or a launch line, to read, to play with, to print",
     "models": "the presets, and where each figure comes from",
