@@ -1,8 +1,13 @@
 """The package from wherever it may lie: each build is made as an installer makes it, and asked for what it carries."""
 
+import json
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
+import zipapp
 import zipfile
 from pathlib import Path
 
@@ -109,3 +114,29 @@ def test_both_wheels_hold_the_same_files(places: dict[str, Path]) -> None:
 def test_a_file_that_the_package_lacks_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
         package_file("presets/none.json")
+
+
+def test_a_zipapp_answers_as_the_checkout_does(tmp_path: Path) -> None:
+    """One file beside the libraries: its presets are read from within it."""
+    source, target = tmp_path / "source", tmp_path / "hybridcalc.pyz"
+    shutil.copytree(ROOT / "hybridcalc", source / "hybridcalc", ignore=shutil.ignore_patterns("__pycache__"))
+    zipapp.create_archive(source, target, main="hybridcalc.cli:main")
+    asked = ["plan", "kimi-k3", "--tp", "8", "--rest", "28.55GiB", "-L", "9216", "--json"]
+    made, known = (
+        subprocess.run([sys.executable, *start, *asked], cwd=folder, capture_output=True, text=True, check=True).stdout
+        for start, folder in (([str(target)], tmp_path), (["-m", "hybridcalc"], ROOT))
+    )
+    assert json.loads(made)["requests"] == 51
+    assert made == known
+
+
+def test_the_image_has_what_it_copies_and_starts_the_program() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    copied = " ".join(re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)).split()
+    kept = re.findall(r"^!(.+)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(copied) == sorted(kept)
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {project["readme"], *project["license-files"]} <= set(copied)
+    assert re.findall(r"^ENTRYPOINT (.+)$", text, re.MULTILINE) == [json.dumps(list(project["scripts"]))]
+    assert "torch" not in "".join(line for line in text.splitlines() if not line.startswith("#"))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +66,34 @@ def test_the_action_passes_its_inputs_through_the_environment() -> None:
     for step in action["runs"]["steps"]:
         assert "${{" not in step.get("run", "")
     assert {"paths", "arguments", "sarif"} <= set(action["inputs"])
+
+
+@pytest.mark.parametrize(("folder", "code"), [("good", 0), ("bad", 1)])
+def test_the_action_annotates_and_summarises_a_repository(folder: str, code: int, tmp_path: Path) -> None:
+    """Its last step as a runner starts it, in a checkout that holds deployments in a folder, with SARIF asked for."""
+    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    program, checkout = tmp_path / "bin" / "hybridcalc", tmp_path / "repository"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hybridcalc "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    shutil.copytree(DEPLOYMENTS / folder, checkout / "deploy files")
+    summary = tmp_path / "summary.md"
+    surroundings = {
+        "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_STEP_SUMMARY": str(summary),
+        "PATHS": "*",
+        "ARGUMENTS": "--allow-unresolved",
+        "SARIF": "report.sarif",
+    }
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", action["runs"]["steps"][-1]["run"]]
+    ran = subprocess.run(
+        command, cwd=checkout, env=os.environ | surroundings, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (code, "")
+    annotations = re.findall(r"^::error file=deploy files/([^,]+),line=(\d+)", ran.stdout, re.MULTILINE)
+    assert ("deployment.yaml", "22") in annotations if code else annotations == []
+    assert summary.read_text(encoding="utf-8").startswith("#")
+    assert ("HC002" in summary.read_text(encoding="utf-8")) == bool(code)
+    assert '"2.1.0"' in (checkout / "report.sarif").read_text(encoding="utf-8")
