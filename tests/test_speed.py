@@ -1,5 +1,6 @@
 """Floors of time: never above a public measurement, equal to their formula, monotone in what they follow from."""
 
+from math import ceil, floor
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from throughput import WITHOUT_FLOOR, floor_of, points, speculates
 
 import hybridcalc
+from hybridcalc.engines.ask import arguments_of
 from hybridcalc.errors import InputError
 from hybridcalc.hardware import rates_of
 from hybridcalc.speed import EXPERTS, KV, STATE, decode_step, prefill
@@ -76,6 +78,20 @@ def test_the_traffic_of_state_and_kv_meets_at_twice_token_equiv() -> None:
     ]
     assert parts[0][KV] < parts[0][STATE]
     assert parts[1][KV] > parts[1][STATE]
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@given(st.sampled_from((1, 2, 4)), st.integers(1, 64))
+def test_crossover_says_where_the_traffic_meets(engine: str, tp: int, batch: int) -> None:
+    served, model, args = arguments_of("qwen3.5-35b-a3b", engine, {"tp_size": tp})
+    assert served.crossover is not None
+    meeting = served.crossover(model, None, args).traffic_tokens
+    assert meeting is not None
+    asked: dict[str, Any] = {"gpu": "h200", "batch": batch, "tp_size": tp, "engine": engine}
+    below = decode_step("qwen3.5-35b-a3b", context=ceil(meeting) - 1, **asked).parts
+    above = decode_step("qwen3.5-35b-a3b", context=floor(meeting) + 1, **asked).parts
+    assert below[KV] < below[STATE]
+    assert above[KV] > above[STATE]
 
 
 def test_experts_are_touched_as_evenly_routed() -> None:

@@ -247,6 +247,7 @@ FIGURES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "C4": lambda i: {"gib": round(i["slots"] * NEMOTRON_8B.bytes / GIB, 4)},
     "C5": _c5, "C6": _c6, "C7": _c7,
     "D1": _d1, "D2": _d2, "D3": _d3,
+    "D4": lambda i: {"flop_per_byte": i["flops"] / (2 * DTYPE_BYTES[i["dtype"]])},
     "E1": _e1, "E2": _e2, "E3": _e3, "E4": _e4,
 }  # fmt: skip
 """Every claim's id, and how its figure follows from its inputs."""

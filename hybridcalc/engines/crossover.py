@@ -94,6 +94,7 @@ class Crossover:
     kv_why: str
     component_tokens: Fraction | None
     per_layer_tokens: Fraction | None
+    traffic_tokens: Fraction | None
     baseline: Baseline | None
     curve: tuple[Point, ...]
     steps: tuple[Step, ...]
@@ -126,6 +127,7 @@ class Crossover:
             "kv_bytes_per_token": self.kv_bytes_per_token,
             "component_tokens": _float(self.component_tokens),
             "per_layer_tokens": _float(self.per_layer_tokens),
+            "traffic_tokens": _float(self.traffic_tokens),
             "baseline": baseline,
             "lighter_tokens": [list(span) for span in self.baseline.lighter] if self.baseline is not None else None,
             "curve": [point._asdict() for point in self.curve],
@@ -144,8 +146,13 @@ class Compare(Protocol):
         ...
 
 
-def compare(hybrid: Holdings, baseline: Holdings | None, *, longest: int | None = None) -> Crossover:
-    """Crossovers of ``hybrid`` with itself and with ``baseline``, up to ``longest`` tokens in the curve."""
+def compare(
+    hybrid: Holdings, baseline: Holdings | None, moved: Stream | None, *, longest: int | None = None
+) -> Crossover:
+    """Crossovers of ``hybrid`` with itself and with ``baseline``, up to ``longest`` tokens in the curve.
+
+    ``moved``: what a step of the hybrid moves, None where a query reads part of the KV alone.
+    """
     own, shared = hybrid.curve, hybrid.ranks
     component = _outweighs(hybrid.state_bytes * shared, own)
     per_layer = None
@@ -154,6 +161,7 @@ def compare(hybrid: Holdings, baseline: Holdings | None, *, longest: int | None 
         per_layer /= Fraction(own.bytes_per_token, hybrid.kv_layers)
     one = _Side(hybrid.state_bytes, own)
     other, side = _baseline(baseline, one, shared)
+    traffic = None if moved is None else _outweighs(2 * moved.state_bytes * moved.sharing, moved.curve)
     marks = [component]
     if other is not None:
         marks += [other.total_tokens, *(Fraction(s.last + 1) for s in other.lighter if s.last is not None)]
@@ -176,6 +184,7 @@ def compare(hybrid: Holdings, baseline: Holdings | None, *, longest: int | None 
         kv_why=hybrid.kv_why,
         component_tokens=component,
         per_layer_tokens=per_layer,
+        traffic_tokens=traffic,
         baseline=other,
         curve=curve,
         notes=hybrid.notes,
@@ -196,6 +205,13 @@ def _baseline(model: Holdings | None, hybrid: _Side, shared: int) -> tuple[Basel
     if model.state_bytes:
         why += f", and a state of {model.state_bytes:,} B"
     return Baseline(model.name, curve.bytes_per_token, why, component, total, lighter), _Side(model.state_bytes, curve)
+
+
+def moved_whole(model: Architecture, stream: Stream) -> Stream | None:
+    """What a step moves of a model whose attention reads all KV; None of sparse attention."""
+    attention: Any = model.attention
+    sparse = getattr(attention, "compressed", None) or getattr(attention, "indexer", None)
+    return None if sparse else stream
 
 
 def _outweighs(state_bytes: int, curve: KvCurve) -> Fraction | None:

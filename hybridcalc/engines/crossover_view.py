@@ -107,6 +107,9 @@ def _figures(answer: Crossover) -> list[Quantity]:
                 "whole state", _tokens(answer.component_tokens), "tokens", "all state layers against all KV layers"
             )
         )
+    if answer.traffic_tokens is not None:
+        why = "from there a step moves more KV than state"
+        rows.append(Quantity("in traffic", _tokens(answer.traffic_tokens), "tokens", why))
     if answer.baseline is not None:
         base = answer.baseline
         if base.component_tokens is not None:

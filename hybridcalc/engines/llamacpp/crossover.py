@@ -1,7 +1,7 @@
 """What a model holds of a sequence on llama.cpp, for its crossovers: states in f32 with their copies, KV by type."""
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.crossover import Crossover, Holdings, Stream
+from hybridcalc.engines.crossover import Crossover, Holdings, Stream, moved_whole
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.engines.llamacpp.planner import Prepared, prepare
@@ -16,7 +16,8 @@ def compare(
     Raises InputError for a model without a state, and Refusal for types that llama.cpp refuses.
     """
     other = None if baseline is None else _holdings(prepare(baseline, args))
-    return compare_holdings(_holdings(prepare(model, args)), other, longest=longest)
+    moved = moved_whole(model, stream(model, args))
+    return compare_holdings(_holdings(prepare(model, args)), other, moved, longest=longest)
 
 
 def _holdings(ready: Prepared) -> Holdings:

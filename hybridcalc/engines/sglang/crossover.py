@@ -1,7 +1,7 @@
 """What a model holds of a sequence on SGLang, for its crossovers: dtypes, sharding, KV rows."""
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.crossover import Crossover, Holdings, Stream
+from hybridcalc.engines.crossover import Crossover, Holdings, Stream, moved_whole
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
 from hybridcalc.engines.sglang.kv import FULL_LENGTH_WINDOWS, check_dcp, kv_dtype, kv_layers, layer_bytes
@@ -36,7 +36,8 @@ def compare(
         args.dcp_size,
         tuple(text for text in notes if text),
     )
-    return compare_holdings(hybrid, None if baseline is None else _other(baseline, args, rules), longest=longest)
+    other = None if baseline is None else _other(baseline, args, rules)
+    return compare_holdings(hybrid, other, moved_whole(model, stream(model, args)), longest=longest)
 
 
 def kv_curve(model: Architecture, args: ServerArgs, rules: RuleSet) -> KvCurve:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import gcd
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings, Stream
+from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings, Stream, moved_whole
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
@@ -40,7 +40,7 @@ def compare(
         hybrid = hybrid._replace(
             notes=(*hybrid.notes, f"counted in whole blocks, {model.name} holds less than {other.name} {said}")
         )
-    return compare_holdings(hybrid, other, longest=longest)
+    return compare_holdings(hybrid, other, moved_whole(model, stream(model, args)), longest=longest)
 
 
 def holdings(model: Architecture, args: EngineArgs) -> Holdings:
