@@ -187,8 +187,8 @@ class View(NamedTuple):
     is where one GPU's memory goes (charts.Part). ``pictures`` are drawn (charts.Picture) when they are asked for, the
     usual one first; ``curve``: the text shows that one in place of the tables, where something draws it. ``play``
     makes the settings that a page recomputes (play.Play), or None where it cannot. ``subject``: what the answer is of,
-    in a line under it. ``said``: rules whose findings the headline and what to set hold already. ``essential``: figures
-    beyond which the first note tells more than another.
+    in a line under it; ``inputs``: the same, each by its name. ``said``: rules whose findings the headline and what to
+    set hold already. ``essential``: figures beyond which the first note tells more than another.
     """
 
     title: str
@@ -210,6 +210,7 @@ class View(NamedTuple):
     play: Callable[[], Any] | None = None
     curve: bool = False
     subject: str = ""
+    inputs: tuple[tuple[str, str], ...] = ()
     said: tuple[str, ...] = ()
     essential: int = 3
 

@@ -2,6 +2,7 @@
 
 python tools/make_pictures.py            draw them
 python tools/make_pictures.py --check    exit 1 when one is not what its command draws
+python tools/make_pictures.py --page     photograph a page as well, in a Chromium of the system (the extra `browser`)
 
 A picture is current when its elements and texts are the same and no coordinate moved: only the width of letters, which
 depends on the fonts of a machine, may shift what stands beside a text.
@@ -13,9 +14,11 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -37,6 +40,12 @@ PICTURES = {
     "slots": "reuse kimi-k3 --tp 8 --slots 320 --running 16 --workload chat:",
 }  # fmt: skip
 """File of docs/pictures/ without its suffix, and the command line that draws it."""
+PAGE = "report Qwen/Qwen3.5-397B-A17B-FP8 --gpu 8xh200 -L 64k"
+TRIED = "ratio=0.238&kv=fp8_e4m3"
+SHOTS: tuple[tuple[str, int, int, Literal["light", "dark"], str], ...] = (
+    ("page", 1040, 980, "light", "#try"), ("page-phone", 390, 844, "dark", "figure:has(#chart-memory)"),
+)  # fmt: skip
+"""File, width and height of the screen, scheme, and what stands at its top."""
 TOLERANCE_PX = 12.0
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
@@ -48,6 +57,24 @@ def draw(name: str, target: Path) -> None:
         code = execute(words)
     if code:
         raise SystemExit(f"hybridcalc {shlex.join(words)} failed")
+
+
+def photograph() -> None:
+    """The settings of a page on a wide screen, and its pictures on a phone in the dark."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as driver:
+        page = Path(scratch) / "page.html"
+        with contextlib.redirect_stdout(io.StringIO()):
+            execute([*shlex.split(PAGE), "-o", str(page)])
+        browser = driver.chromium.launch(executable_path=chromium, args=["--headless", "--no-sandbox", "--disable-gpu"])
+        for name, width, height, scheme, top in SHOTS:
+            tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+            tab.goto(f"{page.as_uri()}#{TRIED}")
+            tab.locator(top).evaluate("element => element.scrollIntoView()")
+            tab.screenshot(path=FOLDER / f"{name}.png")
+        browser.close()
 
 
 def same(drawn: str, kept: str) -> bool:
@@ -80,6 +107,8 @@ def main() -> int:
                 stale = 1
             else:
                 kept.write_text(drawn, encoding="utf-8")
+    if "--page" in sys.argv:
+        photograph()
     return stale
 
 

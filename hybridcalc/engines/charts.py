@@ -73,10 +73,7 @@ class Band(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """Curves over one axis. ``told`` is the line under the title; ``labels`` are texts beside points.
-
-    The data of a ``live`` picture is replaced by a page's script: its axes follow what comes.
-    """
+    """Curves over one axis. ``told`` is the line under the title; ``labels`` are texts beside points."""
 
     title: str
     told: str
@@ -86,7 +83,11 @@ class Chart(NamedTuple):
     marks: tuple[Mark, ...] = ()
     bands: tuple[Band, ...] = ()
     labels: tuple[tuple[float, float, str], ...] = ()
-    live: bool = False
+
+    @property
+    def upwards(self) -> list[Series]:
+        """The series as they are drawn over each other: what runs, the answer itself, on top."""
+        return sorted(self.series, key=lambda one: one.role == "answer")
 
 
 class Part(NamedTuple):
@@ -112,16 +113,12 @@ class Bar(NamedTuple):
 
 
 class Bars(NamedTuple):
-    """Rows of parts on one scale of bytes; those of a ``live`` picture are drawn by a page's script, in GiB.
-
-    ``cuts`` says what the ticks of the bars are, where they are drawn.
-    """
+    """Rows of parts on one scale of bytes. ``cuts`` says what the ticks of the bars are, where they are drawn."""
 
     title: str
     told: str
     axis: str
     bars: tuple[Bar, ...]
-    live: bool = False
     cuts: str = ""
 
     @property

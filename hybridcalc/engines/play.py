@@ -1,20 +1,24 @@
-"""What a page needs to recompute a plan in the browser: its settings, its figures, and the pictures to redraw.
+"""What a page needs to recompute a plan in the browser: its settings, its figures, its launch line, its pictures.
 
-The browser repeats the arithmetic that depends on memory, length and ratio; what depends on ranks, dtypes and strategy
-an engine computes and hands over in a table. Flags without a control stay as they were given.
+The browser repeats the arithmetic that depends on memory, length and ratio; what depends on ranks, dtypes and strategy,
+the weights and the memory that they leave included, an engine computes and hands over in a table. Flags without a
+control stay as they were given.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.engines.charts import Axis, Band, Bar, Bars, Chart, Mark, Picture, Series, part
-from hybridcalc.units import GIB
+from hybridcalc.deployment import Rest
+from hybridcalc.engines.engine import Engine
+from hybridcalc.errors import HybridcalcError
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.geometry import Architecture
 
 RANKS = (1, 2, 4, 8, 16, 32)
 LONGEST, MOST_REQUESTS = 2**20, 10_000
 LEAST_GIB, MOST_GIB = 0.5, 256.0
-TOKENS = Axis("tokens a request holds", "tokens", True, 256, LONGEST)
 Table = dict[str, dict[str, Any]]
 
 
@@ -32,14 +36,13 @@ class Control(NamedTuple):
 
 class Play(NamedTuple):
     """All of it: ``results`` are the figures that the browser writes, by what they are called; ``data`` is what the
-    script reads; ``charts`` are the pictures it redraws, and ``bands`` what their shaded ranges say, by role.
+    script reads; ``charts`` are the titles of the pictures it draws.
     """
 
     controls: tuple[Control, ...]
     results: Mapping[str, str]
-    charts: dict[str, Picture]
+    charts: Mapping[str, str]
     data: dict[str, Any]
-    bands: Mapping[str, str] = {}
 
 
 def table_of(own: int, choices: Sequence[Sequence[str]], sizes: Callable[..., dict[str, Any]]) -> Table:
@@ -78,26 +81,26 @@ def ranks_control(table: Table, own: int) -> Control:
     return Control("tp", "Tensor-parallel ranks", str(own), choices=tuple((one, f"tp {one}") for one in ranks))
 
 
-def live_bar(*parts: tuple[str, str]) -> Bars:
-    """A bar with every part the script may draw; it brings their sizes."""
-    row = Bar("", tuple(part(name, role, GIB) for name, role in parts))
-    return Bars("What the memory goes to, as charged", "", "GiB", (row,), live=True)
+def settled(engine: Engine, model: "Architecture", args: Any, rest: Rest, sizes: dict[str, Any]) -> dict[str, Any]:
+    """The sizes of one combination with the memory that its arguments leave for the caches and what the GPU holds
+    beside, GiB, unless the memory was given and stays what it is; or why its ranks or weights are refused.
+    """
+    try:
+        left = None if rest.again is None or "refused" in sizes else rest.again(args)
+        engine.check_ranks(model, args)
+    except HybridcalcError as refusal:
+        return sizes if "refused" in sizes else {"refused": refusal.message}
+    return sizes if left is None else sizes | {"gib": left.likely_gib, "others": [list(part) for part in left.others]}
 
 
-def live_curves(
-    title: str,
-    x: Axis,
-    names: Sequence[str],
-    *,
-    roles: Sequence[str] = ("state", "kv", "balanced"),
-    banded: bool = False,
-) -> Chart:
-    """Curves of those names that the script draws, requests at once over ``x``; it brings their points."""
-    styles = ("line", "line" if len(names) == 3 or banded else "dashed", "dashed")
-    series = tuple(
-        Series(name, role, ((x.low or 1, 1.0), (x.high or 1, 2.0)), name[0], style)
-        for name, role, style in zip(names, roles, styles, strict=False)
-    )
-    bands = (Band(x.low or 1, x.high or 1, "", "state"),) if banded else ()
-    y = Axis("requests at once", "number", not banded)
-    return Chart(title, "", x, y, series, (Mark(x.low or 1, ""),), bands, live=True)
+def launch_line(
+    engine: Engine, model: "Architecture", args: Any, fields: Mapping[str, tuple[str, str]]
+) -> dict[str, Any]:
+    """The launch line that the settings change: its words without those of ``fields``, and for each control its flag
+    and the value that needs none. ``fields``: the argument that a control sets, and that value.
+    """
+    from hybridcalc.engines.document import launch_of
+
+    given = {name: value for name, value in args.given().items() if name not in {field for field, _ in fields.values()}}
+    flags = {name: [engine.flags.by_field[field].spellings[0], unset] for name, (field, unset) in fields.items()}
+    return {**launch_of(engine, model, given), "flags": flags}

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from hybridcalc.deployment import HEADROOM, WEIGHTS_NAME, Rest, requests_text
+from hybridcalc.deployment import HEADROOM, WEIGHTS_NAME, Rest, Workload, requests_text
 from hybridcalc.engines.charts import comparison_picture, gpu_parts
 from hybridcalc.engines.checkpoints import checkpoint_of, name_to_load
 from hybridcalc.engines.engine import Answer, Engine
@@ -140,6 +140,7 @@ def plan_view(
         pictures=plan_pictures(engine, plan),
         play=partial(facts.play, plan),
         subject=planned(engine, plan.model, plan.args, plan.rest.gpu),
+        inputs=inputs(engine, plan.model, plan.args, plan.rest, plan.workload),
         said=facts.SAID,
     )
 
@@ -161,6 +162,31 @@ def planned(engine: Engine, model: "Architecture", args: Any, gpu: str | None) -
     count = engine.ranks(args)
     gpus = f"{count} x {gpu.removeprefix('NVIDIA ')}" if gpu else f"{count} GPU{'' if count == 1 else 's'}"
     return f"{engine.title} {engine.release(args.engine_version)}, {shared} on {gpus}, {_stored(model, args)}"
+
+
+def inputs(
+    engine: Engine, model: "Architecture", args: Any, rest: Rest | None, work: Workload
+) -> tuple[tuple[str, str], ...]:
+    """What an answer was asked of, each by its name: what ``planned`` says, dtypes, the requests and the memory."""
+
+    def argument(name: str) -> Any:
+        return getattr(args, engine.renamed.get(name, name), None)
+
+    gpu, count = None if rest is None else rest.gpu, engine.ranks(args)
+    ranks = {name: argument(f"{name}_size") or 1 for name in ("tp", "pp", "dp")}
+    shared = ", ".join(f"{name} {each}" for name, each in ranks.items() if name == "tp" or each > 1)
+    wanted = "" if work.wanted is None else f", {work.wanted:,} at once"
+    found = {
+        "model": _stored(model, args),
+        "engine": f"{engine.title} {engine.release(args.engine_version)}",
+        "GPUs": f"{count} x {gpu.removeprefix('NVIDIA ')}" if gpu else f"{count}",
+        "ranks": shared,
+        "KV dtype": argument("kv_cache_dtype") or "auto",
+        "state dtype": "" if model.state is None else argument("mamba_ssm_dtype") or "auto",
+        "requests": f"{work.describe()}{wanted}" if work.lengths else "",
+        "memory for caches": "" if rest is None else f"{rest.likely_gib:.2f} GiB a rank",
+    }
+    return tuple((name, value) for name, value in found.items() if value)
 
 
 def _stored(model: "Architecture", args: Any) -> str:

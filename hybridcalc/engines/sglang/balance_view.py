@@ -34,13 +34,15 @@ def balance_view(
     rest: "Rest | None" = None,
 ) -> View:
     """The whole answer; settings to try start from what was given. ``rest``: the memory, where a GPU says it."""
-    figures, subject = _figures(answer), ""
-    if rest is not None and model is not None:
+    figures, subject, asked = _figures(answer), "", tuple[tuple[str, str], ...]()
+    if model is not None:
         from hybridcalc.engines.sglang.engine import ENGINE
-        from hybridcalc.engines.view import memory_figure, planned
+        from hybridcalc.engines.view import inputs, memory_figure, planned
 
-        figures.append(memory_figure(rest))
-        subject = planned(ENGINE, model, args, rest.gpu)
+        asked = inputs(ENGINE, model, args, rest, answer.workload)
+        if rest is not None:
+            figures.append(memory_figure(rest))
+            subject = planned(ENGINE, model, args, rest.gpu)
     return View(
         f"{answer.model or 'As logged'} on SGLang {answer.engine_version}: the balanced ratio",
         f"r* = {ratio_text(answer.ratio)}",
@@ -52,8 +54,9 @@ def balance_view(
         notes=tuple(answer.notes),
         steps=answer.steps,
         pictures=_pictures(answer, model, args),
-        play=partial(_play, answer, model, args),
+        play=partial(_play, answer, model, args, rest),
         subject=subject,
+        inputs=asked,
     )
 
 
@@ -153,10 +156,11 @@ def _curves() -> Any:
     return curves
 
 
-def _play(answer: Balance, model: Architecture | None, args: ServerArgs) -> "Play | None":
+def _play(answer: Balance, model: Architecture | None, args: ServerArgs, rest: "Rest | None") -> "Play | None":
     """The settings of a page to try, from the memory that was given."""
     if model is None or answer.constants.origin != "architecture":
         return None
+    from hybridcalc.deployment import exact_rest
     from hybridcalc.engines.sglang.play import play
 
-    return play(model, args, answer.rest_gib or ASSUMED_GIB, answer.workload)
+    return play(model, args, rest or exact_rest(answer.rest_gib or ASSUMED_GIB), answer.workload)

@@ -38,6 +38,7 @@ from hybridcalc.formulas.balance import balanced_ratio, balanced_requests
 from hybridcalc.units import GIB, format_bytes, ratio_text
 
 POINTS = 65
+AT_ONCE = "requests at once"
 LOWEST_RATIO, HIGHEST_RATIO = 0.05, 20.0
 DEFAULT_LENGTH = 8192
 SHOWN, MOST_SHOWN = 2.2, 8.0
@@ -68,13 +69,15 @@ def lengths_picture(plan: Plan) -> Chart:
     at = lengths(SHORTEST, end, POINTS)
     by_state = slots // ready.slots.count
     best = balanced_at(ready, plan.rest.likely_gib)
+    served = tuple((x, min(by_state, tokens // x, plan.sizing.requests)) for x in at)
     series = [
+        Series(AT_ONCE, "answer", served, "r"),
         Series("state slots admit", "state", tuple((x, by_state) for x in at), "s"),
         Series("KV tokens admit", "kv", tuple((x, tokens // x) for x in at), "k"),
         Series("at the balanced ratio of each length", "balanced", tuple((x, best(x)) for x in at), "*", "dashed"),
     ]
     marks = [Mark(tokens / by_state, f"pools balanced at {tokens // by_state:,} tokens")] if by_state else []
-    told = f"What each pool admits at ratio {_ratio(plan.ready.args)}: the lower curve counts."
+    told = f"What each pool admits at ratio {_ratio(plan.ready.args)}, and what runs: the lower of both."
     high = max(y for one in series for _, y in one.points)
     return over_length(f"{plan.model.name}, {_flags(plan.args)}", told, end, series, marks, plan, high=high)
 
@@ -135,7 +138,7 @@ def ratio_chart(
         by_state, by_kv, limit = _caps(sizing, ready, length)
         state.append((ratio, by_state))
         kv.append((ratio, by_kv))
-        served.append(min(by_state, by_kv, limit))
+        served.append((ratio, min(by_state, by_kv, limit)))
         binding = "state" if by_state <= by_kv else "kv"
         if limit < min(by_state, by_kv):
             binding = "limit"
@@ -155,13 +158,16 @@ def ratio_chart(
         marks.append(Mark(today, f"ratio {today:g}: {requests_text(min(caps))}"))
         top = max(top, min(MOST_SHOWN * max(1, best), 1.1 * max(caps[:2])))
     title = f"Requests at once by memory ratio: {name}, {_flags(args)}"
-    told = f"Requests of {work.describe()}; {rest_gib:.2f} GiB for both pools; {_most(max(served), best)}."
+    told = (
+        f"Requests of {work.describe()}; {rest_gib:.2f} GiB for both pools; {_most(max(y for _, y in served), best)}."
+    )
     return Chart(
         title,
         told,
         Axis("--mamba-full-memory-ratio (state to KV)", "ratio", True, low, high),
         Axis("requests at once", "number", False, 0, top),
         (
+            Series(AT_ONCE, "answer", tuple(served), "r"),
             Series("state slots admit", "state", cut(state, top), "s"),
             Series("KV tokens admit", "kv", cut(kv, top), "k"),
         ),

@@ -5,20 +5,18 @@ from fractions import Fraction
 from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.deployment import Workload
-from hybridcalc.engines.charts import Axis
+from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.play import (
     LONGEST,
     MOST_REQUESTS,
-    TOKENS,
     Control,
     Play,
+    launch_line,
     length_control,
-    live_bar,
-    live_curves,
     memory_control,
     one_of,
     ranks_control,
+    settled,
     table_of,
     with_own,
 )
@@ -38,60 +36,62 @@ RESULTS = {
     "slots": "K, state slots", "tokens": "KV tokens", "limit": "R, request limit",
     "slots-per-request": "S, slots a request", "pin": "slots that pin the wanted", "pin-at-once": "at once when pinned",
 }  # fmt: skip
-CURVES = ("state slots admit", "KV tokens admit", "at the balanced ratio")
-BANDS = {"state": "state pool binds", "kv": "KV pool binds", "limit": "request limit binds"}
+CHARTS = {
+    "memory": "What the memory of a GPU goes to, as charged", "ratios": "Requests at once by memory ratio",
+    "lengths": "Requests at once by length",
+}  # fmt: skip
 
 
-def play(model: Architecture, args: ServerArgs, rest_gib: float, work: Workload) -> Play | None:
+def play(model: Architecture, args: ServerArgs, rest: Rest, work: Workload) -> Play | None:
     """The settings of an SGLang plan; None where the browser could not follow it."""
+    from hybridcalc.engines.sglang.engine import ENGINE
+
     ready, typed = prepare(model, args), args.mamba_radix_cache_strategy
     if is_unified(ready) or model.state is None or not any(cell.price for cell in ready.cells):
         return None
-    args, kv = ready.args, with_own(KV_DTYPES, args.kv_cache_dtype)
-    dtypes = with_own(STATE_DTYPES, ready.slot.ssm_dtype)
+    constants, ratio = constants_of(ready), f"{ready.args.memory_ratio:g}"
+    kv, dtypes = with_own(KV_DTYPES, args.kv_cache_dtype), with_own(STATE_DTYPES, ready.slot.ssm_dtype)
 
     def sizes(ranks: int, kv_dtype: str, ssm: str, strategy: str) -> dict[str, Any]:
         changed = replace(args, tp_size=ranks, kv_cache_dtype=kv_dtype, mamba_ssm_dtype=ssm)
-        return sizes_of(model, replace(changed, mamba_radix_cache_strategy=strategy))
+        changed = replace(changed, mamba_radix_cache_strategy=strategy)
+        return settled(ENGINE, model, changed, rest, sizes_of(model, changed, constants))
 
     table = table_of(args.tp_size, (kv, dtypes, STRATEGIES), sizes)
     strategies = {name: f"{name}{_slots(table, name)}{_resolved(model, args, name)}" for name in STRATEGIES}
     controls = (
         length_control(int(work.mean_length or 8192)),
         Control("concurrency", "Requests wanted at once", str(work.wanted or 32), 1, MOST_REQUESTS),
-        Control("ratio", "--mamba-full-memory-ratio", f"{args.memory_ratio:g}", *RATIOS, whole=False),
-        memory_control("Memory for both pools, GiB a rank", rest_gib),
+        Control("ratio", "--mamba-full-memory-ratio", ratio, *RATIOS, whole=False),
+        memory_control("Memory for both pools, GiB a rank", rest.likely_gib),
         one_of("strategy", "Slots a request holds (S), by strategy", typed, STRATEGIES, **strategies),
         ranks_control(table, args.tp_size),
         one_of("ssm", "dtype of the state", ready.slot.ssm_dtype, dtypes),
         one_of("kv", "dtype of the KV cache", args.kv_cache_dtype, kv),
     )
-    by_ratio = Axis("--mamba-full-memory-ratio", "ratio", True, *RATIOS)
-    return Play(
-        controls,
-        RESULTS,
-        {
-            "memory": live_bar(
-                ("state pool", "state"), ("draft states", "scratch"), ("KV pool", "kv"), ("unused", "unused")
-            ),
-            "ratios": live_curves("Requests at once by memory ratio", by_ratio, CURVES[:2], banded=True),
-            "lengths": live_curves("Requests at once by length", TOKENS, CURVES),
-        },
-        {
-            "engine": "sglang",
-            "table": table,
-            "constants": constants_of(ready),
-            "slots": args.max_mamba_cache_size,
-            "longest": LONGEST,
-            "ratios": RATIOS,
-            "series": {"ratios": CURVES[:2], "lengths": CURVES},
-        },
-        BANDS,
-    )
+    flags = {
+        "tp": ("tp_size", "1"),
+        "kv": ("kv_cache_dtype", "auto"),
+        "ssm": ("mamba_ssm_dtype", ready.slot.ssm_dtype if args.mamba_ssm_dtype is None else ""),
+        "strategy": ("mamba_radix_cache_strategy", "auto"),
+        "ratio": ("mamba_full_memory_ratio", ratio if args.mamba_full_memory_ratio is None else ""),
+    }
+    data = {
+        "engine": "sglang",
+        "table": table,
+        "constants": constants,
+        "slots": args.max_mamba_cache_size,
+        "longest": LONGEST,
+        "ratios": RATIOS,
+        "launch": launch_line(ENGINE, model, args, flags),
+    }
+    return Play(controls, RESULTS, CHARTS, data)
 
 
-def sizes_of(model: Architecture, args: ServerArgs) -> dict[str, Any]:
-    """Sizes of one combination of settings, or why the engine refuses it before memory counts."""
+def sizes_of(model: Architecture, args: ServerArgs, usual: dict[str, Any]) -> dict[str, Any]:
+    """Sizes of one combination of settings, with the constants that are not the ``usual`` ones, or why the engine
+    refuses it before memory counts.
+    """
     try:
         ready = prepare(model, args)
         if ready.unbuildable is not None:
@@ -111,11 +111,12 @@ def sizes_of(model: Architecture, args: ServerArgs) -> dict[str, Any]:
         "kv": _number(constants.kv_bytes_per_token),
         "draftStates": drafts,
         "draftKv": draft_kv_bytes(model, ready.args, ready.rules),
+        "own": {name: value for name, value in constants_of(ready).items() if value != usual.get(name)},
     }
 
 
 def constants_of(ready: Prepared) -> dict[str, Any]:
-    """What no control of the page changes of an SGLang plan."""
+    """What hardly any control of the page changes of an SGLang plan."""
     args, model = ready.args, ready.model
     window = None
     if model.window_attention is not None and model.window_layers:

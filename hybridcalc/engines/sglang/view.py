@@ -117,7 +117,7 @@ def play(plan: Plan) -> "Play | None":
     """The settings of a page to try."""
     from hybridcalc.engines.sglang.play import play as settings
 
-    return settings(plan.model, plan.args, plan.rest.likely_gib, plan.workload)
+    return settings(plan.model, plan.args, plan.rest, plan.workload)
 
 
 def _curves() -> Any:

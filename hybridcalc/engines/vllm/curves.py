@@ -66,8 +66,9 @@ def lengths_picture(plan: Plan) -> Chart:
     at = [length for length in lengths(SHORTEST, end, POINTS) if length <= plan.max_model_len]
     by_blocks = tuple((x, plan.usable_blocks // ready.blocks_at(x)) for x in at)
     series = [
+        Series("requests at once", "answer", tuple((x, min(limit, blocks)) for x, blocks in by_blocks), "r"),
         Series("blocks admit", "kv", by_blocks, "b"),
-        Series(f"--max-num-seqs {limit:,}", "balanced", tuple((x, limit) for x in at), "m", "dashed"),
+        Series(f"--max-num-seqs {limit:,}", "limit", tuple((x, limit) for x in at), "m", "dashed"),
     ]
     marks = [Mark(float(plan.max_model_len), f"max_model_len {plan.max_model_len:,}")]
     if plan.fixed_blocks and plan.marginal_bytes_per_token:

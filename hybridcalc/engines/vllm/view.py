@@ -135,7 +135,7 @@ def play(plan: Plan) -> "Play | None":
     """The settings of a page to try."""
     from hybridcalc.engines.vllm.play import play as settings
 
-    return settings(plan.model, plan.args, plan.rest.likely_gib, plan.workload)
+    return settings(plan.model, plan.args, plan.rest, plan.workload)
 
 
 def _curves() -> Any:

@@ -1,36 +1,37 @@
 """One page about one answer: verdict, pictures, settings to try, budget, findings, steps, and the flags to copy.
 
-A single file without anything to load: the pictures are SVG, the script is inline, and the page's own policy forbids
-requests. Whatever a user or a log wrote is escaped. Without the script the page still says everything but the settings.
+A single file without anything to load: the pictures are drawn by its own script, for the width of the reader's screen,
+and the page's own policy forbids requests and every script but that one, by its hash. Whatever a user or a log wrote is
+escaped. Without the script the pictures are those of a file, and the page says everything but the settings.
 """
 
 import json
-import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from hybridcalc.engines.charts import Picture
+from hybridcalc.engines.charts import Bars, Chart, Picture
 from hybridcalc.engines.play import Control, Play
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Finding
-from hybridcalc.output.pictures.files import converter, draw_svg
-from hybridcalc.output.pictures.palette import LIGHT, dark_rules, on
-from hybridcalc.output.pictures.vega import WIDTH, specification
+from hybridcalc.output.pictures.files import draw_svg
+from hybridcalc.output.pictures.palette import dark_rules, page_rules
 from hybridcalc.resources import package_file
 from hybridcalc.steps import Choice, Number, Quantity, Step, Table, View
 
 POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data:;"
-    " base-uri 'none'; form-action 'none'"
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hash}'; img-src data:; base-uri 'none';"
+    " form-action 'none'"
 )
-"""Nothing is loaded and nothing is sent; the drawing library compiles its expressions, hence 'unsafe-eval'."""
-SUBJECT = "hybridcalc"
+"""Nothing is loaded and nothing is sent, and no script runs but the page's own, of that hash."""
+SCRIPTS = ("arithmetic.js", "charts.js", "page.js")
 
 
 def write_page(target: Path, view: View) -> None:
@@ -41,13 +42,16 @@ def write_page(target: Path, view: View) -> None:
 def render(view: View) -> str:
     """The page as HTML."""
     play = None if view.play is None else view.play()
+    drawn = {name: picture for name, draw in view.pictures.items() if (picture := _drawn(draw)) is not None}
+    live = {} if play is None else play.charts
+    others = {name: picture for name, picture in drawn.items() if name not in live}
     sections = [
         section
         for section in (
             ("set", "What to set", _choices(view.choices)),
             ("instead", "Instead", f"<p>{escape(view.fix)}</p>" if view.fix else ""),
-            ("try", "Try other settings", _play(play) if play is not None else ""),
-            ("pictures", "Pictures", "\n".join(_figures_drawn(view))),
+            ("try", "Try other settings", _play(play, drawn) if play is not None else ""),
+            ("pictures", "Pictures", "\n".join(_figures_drawn(others))),
             ("figures", "Figures", _figures(view.figures)),
             ("evidence", "What the log says", _table(Table("", ("", "figure", "arithmetic"), view.evidence))),
             *((_anchor(table.title), table.title, _table(table)) for table in view.tables),
@@ -63,13 +67,18 @@ def render(view: View) -> str:
         f'<section aria-labelledby="{name}"><h2 id="{name}">{escape(title)}</h2>\n{content}</section>'
         for name, title, content in sections
     )
-    scripts = _scripts(play)
-    style = _web("style.css") + f"@media screen and (prefers-color-scheme: dark) {{\n{dark_rules('figure')}\n}}\n"
+    script = "\n".join(_web(name) for name in SCRIPTS)
+    digest = b64encode(sha256(f"\n{script}".encode()).digest()).decode()
+    style = (
+        _web("style.css")
+        + page_rules()
+        + f"@media screen and (prefers-color-scheme: dark) {{\n{dark_rules('figure')}\n}}\n"
+    )
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{POLICY.format(hash=digest)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,">
 <title>{escape(view.title)}</title>
@@ -81,14 +90,15 @@ def render(view: View) -> str:
 <p class="subject">{escape(view.subject or view.title)}</p>
 <h1>{escape(view.headline)}</h1>
 <p class="lead">{escape(view.meaning)}</p>
-<nav aria-label="Sections"><ul>{links}</ul></nav>
+{_inputs(view)}<nav aria-label="Sections"><ul>{links}</ul></nav>
 </header>
 <main>
 {body}
+<p id="announce" role="status" class="unseen"></p>
 </main>
 <footer><p>Made by hybridcalc {_version()}: <code>{escape(command_line())}</code></p></footer>
-<p id="announce" role="status" class="no-print" style="position:absolute;left:-999em"></p>
-{scripts}
+{_data(play)}<script>
+{script}</script>
 </body>
 </html>
 """
@@ -101,11 +111,52 @@ def command_line() -> str:
     return join(["hybridcalc", *sys.argv[1:]])
 
 
-def _figures_drawn(view: View) -> Iterator[str]:
-    """The pictures that the answer has."""
-    for draw in view.pictures.values():
+def _drawn(draw: Any) -> Picture | None:
+    """A picture of the answer; None where it has nothing to show."""
+    with suppress(HybridcalcError):
+        found: Picture = draw()
+        return found
+    return None
+
+
+def _figures_drawn(pictures: Mapping[str, Picture]) -> Iterator[str]:
+    """The pictures that the settings do not change, each with the data that the script draws it from."""
+    for name, picture in pictures.items():
+        told = f"<p>{escape(picture.told)}</p>" if picture.told else ""
+        data = json.dumps(plain(picture), separators=(",", ":"))
+        yield (
+            f"<figure><figcaption>{escape(picture.title)}</figcaption>{told}"
+            f'<div data-picture="data-{name}">{_file(picture)}</div>'
+            f'<script type="application/json" id="data-{name}">{_inert(data)}</script></figure>'
+        )
+
+
+def _file(picture: Picture | None) -> str:
+    """The picture as of a file, for readers without the script; nothing without the plotting library."""
+    if picture is not None:
         with suppress(HybridcalcError):
-            yield f"<figure>{draw_svg(draw(), 'light')}</figure>"
+            return draw_svg(picture, "light")
+    return ""
+
+
+def plain(picture: Picture) -> dict[str, Any]:
+    """A picture as the script reads it: its own fields."""
+    found = picture._asdict()
+    lists = {"series": Chart, "marks": Chart, "bands": Chart, "bars": Bars}
+    for name, kind in lists.items():
+        if isinstance(picture, kind):
+            found[name] = [item._asdict() for item in found[name]]
+    if isinstance(picture, Chart):
+        return found | {"x": picture.x._asdict(), "y": picture.y._asdict()}
+    for bar in found["bars"]:
+        bar["parts"] = [part._asdict() for part in bar["parts"]]
+    return found
+
+
+def _inputs(view: View) -> str:
+    """What the answer was asked of."""
+    rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in view.inputs)
+    return f'<dl class="inputs">{rows}</dl>\n' if rows else ""
 
 
 def _figures(rows: Sequence[Quantity]) -> str:
@@ -120,12 +171,20 @@ def _table(table: Table) -> str:
     if not table.rows:
         return ""
     kinds = [' class="number"' if column in table.numbers else "" for column in range(len(table.header))]
-    head = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for cell, kind in zip(table.header, kinds, strict=True))
+    head = "".join(
+        f'<th scope="col"{kind}>{escape(cell)}</th>' if cell else f"<td{kind}></td>"
+        for cell, kind in zip(table.header, kinds, strict=True)
+    )
     rows = []
     for first, *others in table.rows:
         cells = "".join(f"<td{kind}>{escape(cell)}</td>" for cell, kind in zip(others, kinds[1:], strict=True))
         rows.append(f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>')
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    sorted_by = ' class="sorted"' if len(rows) > 2 and table.numbers else ""
+    name = escape(table.title or " and ".join(cell for cell in table.header if cell), quote=True)
+    return (
+        f'<div class="wide" tabindex="0" role="group" aria-label="{name}"><table{sorted_by}>'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
 
 
 def _findings(findings: Iterable[Finding]) -> str:
@@ -157,7 +216,7 @@ def _choices(choices: Sequence[Choice]) -> str:
 
 
 def _lines(lines: Sequence[str]) -> str:
-    return f'<pre tabindex="0">{escape(chr(10).join(lines))}</pre>' if lines else ""
+    return f'<pre tabindex="0" role="group" aria-label="Log lines">{escape(chr(10).join(lines))}</pre>' if lines else ""
 
 
 def _notes(notes: Sequence[str]) -> str:
@@ -176,14 +235,17 @@ def _value(value: Number) -> str:
     return f"{float(exact):,.4g}" if exact < 1000 else f"{float(exact):,.2f}"
 
 
-def _play(play: Play) -> str:
+def _play(play: Play, drawn: Mapping[str, Picture]) -> str:
     controls = "\n".join(_control(control) for control in play.controls)
     results = "".join(
-        f'<div><dt>{escape(label)}</dt><dd id="result-{name}">-</dd></div>' for name, label in play.results.items()
+        f'<tr><th scope="row">{escape(label)}</th><td class="number" id="given-{name}">-</td>'
+        f'<td class="number" id="result-{name}">-</td></tr>'
+        for name, label in play.results.items()
     )
     charts = "\n".join(
-        f'<figure><figcaption>{escape(picture.title)}</figcaption><div id="chart-{name}"></div></figure>'
-        for name, picture in play.charts.items()
+        f"<figure><figcaption>{escape(title)}</figcaption>"
+        f'<div id="chart-{name}">{_file(drawn.get(name))}</div></figure>'
+        for name, title in play.charts.items()
     )
     star = ""
     if any(control.name == "ratio" for control in play.controls):
@@ -193,8 +255,12 @@ def _play(play: Play) -> str:
 {controls}
 <div>{star}<button type="button" id="play-reset">Reset</button></div>
 </form>
-<div><dl class="results">{results}</dl>
-<p id="play-said" class="said" role="status"></p>
+<div><p id="play-said" class="said" role="status"></p>
+<div class="flags"><code id="play-launch"></code><button type="button" data-copy="play-launch"
+ aria-label="Copy the launch line">Copy</button></div>
+<p class="small">The launch line of these settings; the address of this page holds them as well.</p>
+<table class="results"><thead><tr><td></td><th scope="col" class="number">as given</th>
+<th scope="col" class="number">with these settings</th></tr></thead><tbody>{results}</tbody></table>
 {charts}
 </div></div>"""
 
@@ -218,68 +284,22 @@ def _control(control: Control) -> str:
  max="{control.high:.9g}" step="{step}" required></div></div>"""
 
 
-def _scripts(play: Play | None) -> str:
-    data = library = ""
-    if play is not None:
-        compiled = {name: _compiled(picture) for name, picture in play.charts.items()}
-        text = json.dumps(_data(play, compiled), separators=(",", ":"))
-        data = f'<script type="application/json" id="play-data">{_inert(text)}</script>\n'
-        library = f"<script>\n(() => {{\n{_vega()}\n}})();\n</script>\n<script>\n{_web('arithmetic.js')}</script>\n"
-    return f"{data}{library}<script>\n{_web('page.js')}</script>"
-
-
-def _data(play: Play, compiled: dict[str, Any]) -> dict[str, Any]:
-    """What the page's script reads."""
+def _data(play: Play | None) -> str:
+    """What the page's script reads of the settings."""
+    if play is None:
+        return ""
     controls = [
         {"name": c.name, "label": c.label, "low": c.low, "high": c.high, "whole": c.whole, "choices": bool(c.choices)}
         for c in play.controls
     ]
-    return play.data | {
-        "controls": controls,
-        "results": list(play.results),
-        "charts": compiled,
-        "width": WIDTH,
-        "bands": {role: {"fill": LIGHT[f"{role} band"], "label": label} for role, label in play.bands.items()},
-        "inks": {role: on(role) for role in ("state", "kv", "scratch", "unused")},
-    }
+    data = play.data | {"controls": controls, "results": list(play.results), "charts": dict(play.charts)}
+    text = json.dumps(data, separators=(",", ":"))
+    return f'<script type="application/json" id="play-data">{_inert(text)}</script>\n'
 
 
 def _inert(text: str) -> str:
     """JSON that cannot end the element it stands in."""
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _compiled(picture: Picture) -> dict[str, Any]:
-    compiled: dict[str, Any] = converter().vegalite_to_vega(specification(picture))
-    return compiled
-
-
-def _vega() -> str:
-    """The drawing library for the page (Vega, BSD licence), bundled by the converter once and kept.
-
-    Bundling takes two seconds, so it is kept in the user's cache under the converter's version.
-    """
-    import tempfile
-
-    library = converter()
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / SUBJECT
-    kept = folder / f"vega-{library.get_vega_version()}.js"
-    try:
-        text = kept.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        text = ""
-    if text.startswith("/* Vega") and text.endswith("/* end */"):
-        return text
-    bundle = re.sub(r"</(script)", r"<\\/\1", library.javascript_bundle("window.vegaEmbed=vegaEmbed;"))
-    text = f"/* Vega {library.get_vega_version()}, https://vega.github.io, BSD-3-Clause */\n{bundle}\n/* end */"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=folder, encoding="utf-8", delete=False) as stream:
-            stream.write(text)
-        Path(stream.name).replace(kept)
-    except OSError:
-        pass  # nowhere to keep it: it is bundled again next time
-    return text
 
 
 def _web(name: str) -> str:

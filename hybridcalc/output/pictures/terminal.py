@@ -54,7 +54,7 @@ def _chart(chart: Chart, width: int, colour: bool) -> str | None:
     plot.theme("clear")
     sizes: list[float] = []
     top = chart.y.high
-    for series in chart.series:
+    for series in chart.upwards:
         seen = [(x, y) for x, y in series.points if (y > 0 or not chart.y.log) and (top is None or y <= top)]
         if not seen:
             continue

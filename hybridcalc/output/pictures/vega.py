@@ -1,7 +1,6 @@
-"""Pictures as Vega-Lite: one specification that draws the file, and lives on in a page.
+"""Pictures in files as Vega-Lite, with their data in named datasets (``points``, ``marks``, ``bands``, ``labels``).
 
-Everything that changes with the data lies in named datasets (``points``, ``marks``, ``bands``, ``labels``), so that a
-page replaces those and leaves the rest. Vega-Lite is what https://vega.github.io/vega-lite/ describes.
+Vega-Lite is what https://vega.github.io/vega-lite/ describes. A page draws its pictures itself (web/charts.js).
 """
 
 from itertools import pairwise
@@ -67,19 +66,15 @@ DASHES = {"line": [1, 0], "dashed": [7, 4], "steps": [1, 0], "dots": [1, 0]}
 
 
 def specification(picture: Picture) -> dict[str, Any]:
-    """The Vega-Lite of a picture; a live one has its title and its ground from the page."""
-    drawn = _chart(picture) if isinstance(picture, Chart) else _bars(picture)
-    if picture.live:
-        del drawn["title"]
-        drawn |= {"background": None, "autosize": {"type": "pad", "resize": True}}
-    return drawn
+    """The Vega-Lite of a picture."""
+    return _chart(picture) if isinstance(picture, Chart) else _bars(picture)
 
 
 def point_rows(chart: Chart) -> list[dict[str, Any]]:
-    """The dataset ``points``: what an axis cannot show is left out."""
+    """The dataset ``points``, as they lie over each other; what an axis cannot show is left out."""
     return [
         {"x": x, "y": y, "series": series.name}
-        for series in chart.series
+        for series in chart.upwards
         for x, y in series.points
         if (x > 0 or not chart.x.log) and (y > 0 or not chart.y.log)
     ]
@@ -157,7 +152,7 @@ def _bounds(chart: Chart, side: str) -> tuple[float, float]:
     return bounds(chart.y if side == "y" else chart.x, values)
 
 
-def _axis(axis: Axis, low: float, high: float, *, grid: bool, live: bool = False) -> dict[str, Any]:
+def _axis(axis: Axis, low: float, high: float, *, grid: bool) -> dict[str, Any]:
     scale: dict[str, Any] = {"type": "log", "base": 2} if axis.log else {"zero": True}
     if axis.low is not None or axis.high is not None:
         scale |= {"domain": [low, high], "nice": False}
@@ -173,11 +168,11 @@ def _axis(axis: Axis, low: float, high: float, *, grid: bool, live: bool = False
         drawn["values"] = decimals(low, high)
     elif axis.log:
         scale["base"] = 10
-        drawn["values"] = decimals(1, 10.0**10, most=40) if live else decimals(1, high)
+        drawn["values"] = decimals(1, high)
     elif axis.unit == "bytes":
         drawn["values"] = _linear_bytes(high)
     else:
-        drawn |= {"tickCount": 5} if live else {"values": round_steps(low, high)}
+        drawn["values"] = round_steps(low, high)
     return {"type": "quantitative", "scale": scale, "axis": drawn}
 
 
@@ -192,11 +187,7 @@ def _linear_bytes(high: float) -> list[float]:
 
 def _chart(chart: Chart) -> dict[str, Any]:
     x = {"field": "x", **_axis(chart.x, *_bounds(chart, "x"), grid=False)}
-    y = {"field": "y", **_axis(chart.y, *_bounds(chart, "y"), grid=True, live=chart.live)}
-    if chart.live and chart.y.log:
-        y["scale"] |= {"domainMin": 1}
-    elif chart.live:
-        y["scale"] |= {"nice": False}
+    y = {"field": "y", **_axis(chart.y, *_bounds(chart, "y"), grid=True)}
     curves = [*_bands(chart, x), *_curves(chart, x, y), *_dots(chart, x, y), *_labels(chart, x, y)]
     spec = _frame(chart.title, chart.told) | {
         "width": WIDTH,
@@ -248,7 +239,7 @@ def _curves(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str
     names = [series.name for series in chart.series if series.style != "dots"]
     if not names:
         return []
-    line: dict[str, Any] = {"type": "line", "strokeWidth": 2.5, "clip": True}
+    line: dict[str, Any] = {"type": "line", "clip": True}
     if any(series.style == "steps" for series in chart.series):
         line["interpolate"] = "step-after"
     colours = [LIGHT[series.role] for series in chart.series]
@@ -256,12 +247,13 @@ def _curves(chart: Chart, x: dict[str, Any], y: dict[str, Any]) -> list[dict[str
         {
             "data": {"name": "points"},
             "mark": line,
-            "transform": [] if chart.live else [{"filter": {"field": "series", "oneOf": names}}],
+            "transform": [{"filter": {"field": "series", "oneOf": names}}],
             "encoding": {
                 "x": x,
                 "y": y,
                 "color": _by_series(chart, colours, legend={"symbolType": "stroke"}),
                 "strokeDash": _by_series(chart, [DASHES[series.style] for series in chart.series]),
+                "strokeWidth": _by_series(chart, [4 if series.role == "answer" else 2.5 for series in chart.series]),
             },
         }
     ]
@@ -338,24 +330,22 @@ def _marks(x: dict[str, Any], up: int) -> list[dict[str, Any]]:
 def _bars(picture: Bars) -> dict[str, Any]:
     whole = max((bar.bytes for bar in picture.bars), default=1) or 1
     single = len(picture.bars) == 1
-    sized = single and not picture.live
     parts = picture.parts
-    named = {part.name: f"{part.name}  {format_bytes(part.bytes)}" if sized else part.name for part in parts}
+    named = {part.name: f"{part.name}  {format_bytes(part.bytes)}" if single else part.name for part in parts}
     names = [wrap(bar.name, MOST_LETTERS) or [""] for bar in picture.bars]
     lines = 0 if single else max(map(len, names))
     thick, step = (THICK, ROW) if single else (THIN, THIN + GAP + LINE * lines)
     shift = 0 if single else (step - thick) // 2 - GAP // 3
     order = [str(number) for number in range(len(picture.bars))]
     y = {"field": "bar", "type": "nominal", "sort": order, "title": None, "axis": None}
-    axis = Axis(picture.axis) if picture.live else Axis(picture.axis, "bytes", low=0, high=whole)
-    x = {"field": "x", **_axis(axis, 0, whole, grid=False, live=picture.live)}
+    x = {"field": "x", **_axis(Axis(picture.axis, "bytes", low=0, high=whole), 0, whole, grid=False)}
     colour = {
         "field": "part",
         "type": "nominal",
         "sort": None,
         "title": None,
         "scale": {"domain": list(named.values()), "range": [LIGHT[part.role] for part in parts]},
-        "legend": {"columns": 3 if sized else 4, "symbolType": "square"},
+        "legend": {"columns": 3 if single else 4, "symbolType": "square"},
     }
     cuts = [{"bar": str(number), "x": tick} for number, bar in enumerate(picture.bars) for tick in bar.ticks]
     ink = {"field": "ink", "type": "nominal", "scale": None}

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,19 @@ import sglang_cases
 import test_vllm_vectors as vllm_vectors
 
 from hybridcalc import load_model, sglang, vllm
-from hybridcalc.deployment import Rest, Workload, exact_rest
+from hybridcalc.deployment import Memory, Rest, Workload, exact_rest
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sglang import planner as sglang_planner
 from hybridcalc.engines.sglang import play as sglang_play
 from hybridcalc.engines.sglang.balance import balance_model
 from hybridcalc.engines.sglang.server_plan import plan as sglang_plan
+from hybridcalc.engines.view import facts_of, plan_view
 from hybridcalc.engines.vllm import planner as vllm_planner
 from hybridcalc.engines.vllm import play as vllm_play
 from hybridcalc.engines.vllm.server_plan import plan as vllm_plan
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.formulas.slots import pin
+from hybridcalc.hardware import find_gpu
 from hybridcalc.output.pictures.page import render
 from hybridcalc.resources import package_file
 from hybridcalc.steps import View
@@ -39,18 +43,29 @@ from hybridcalc.steps import View
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 if CHROMIUM is None:
     pytest.skip("no Chromium on this system", allow_module_level=True)
+axe = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="axe is not installed: pip install '.[browser]'"
+)
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[browser]'")
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync")  # fmt: skip
-SETTINGS = 200
+SETTINGS = 400
+UNTYPED = (
+    "engine_version",
+    "draft_layers",
+    "draft_kv_bytes_per_token",
+    "gpu_memory_mib",
+    "gpu_capability",
+    "gpu_memory_gib",
+)
 SET = """values => { for (const [name, value] of Object.entries(values)) {
   const field = document.getElementById("set-" + name);
   field.value = value;
   field.dispatchEvent(new Event(field.tagName === "SELECT" ? "change" : "input"));
 } return new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(Object.fromEntries(
   [...document.querySelectorAll("[id^=result-]")].map(e => [e.id.slice(7), e.textContent])
-  .concat([["said", document.getElementById("play-said").textContent]])))))); }"""
+  .concat(["said", "launch"].map(name => [name, document.getElementById("play-" + name).textContent]))))))); }"""
 
 
 @pytest.fixture(scope="module")
@@ -63,18 +78,21 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    """Opens a page from disk; afterwards the console was silent and nothing but the file was asked for."""
+    """Opens a page from disk, at a ``fragment`` of it; afterwards the console was silent and nothing else asked for."""
     seen: list[str] = []
     tabs = []
 
-    def open_page(page: View, **options: Any) -> Any:
+    def open_page(page: View, fragment: str = "", **options: Any) -> Any:
         target = tmp_path / "page.html"
         target.write_text(render(page), encoding="utf-8")
         tab = browser.new_page(**options)
         tab.on("console", lambda message: seen.append(f"console: {message.text}"))
         tab.on("pageerror", lambda error: seen.append(f"error: {error}"))
-        tab.on("request", lambda request: seen.append(request.url) if request.url != target.as_uri() else None)
-        tab.goto(target.as_uri())
+        tab.on(
+            "request",
+            lambda request: seen.append(request.url) if request.url.partition("#")[0] != target.as_uri() else None,
+        )
+        tab.goto(target.as_uri() + fragment)
         tab.wait_for_function("document.getElementById('play-said').textContent !== ''")
         tabs.append(tab)
         return tab
@@ -114,8 +132,11 @@ def tried(
     case: str,
     draw: Callable[[random.Random], dict[str, str]],
     planned: Callable[[dict[str, str], Workload, Rest], Any],
+    **untyped: Any,
 ) -> Iterator[tuple[dict[str, str], Any, Any]]:
-    """Random settings in the browser: what was set and what is shown, with the plan, where Python has one."""
+    """Random settings in the browser: what was set and what is shown, with the plan, where Python has one, which is
+    that of the launch line that the page writes.
+    """
     assert play is not None
     tab = opened(_page(play))
     choices = {control.name: [value for value, _ in control.choices] for control in play.controls if control.choices}
@@ -125,14 +146,23 @@ def tried(
         values = {key: rng.choice(options) for key, options in choices.items()} | draw(rng)
         values["memory"] = repr(round(2 ** rng.uniform(-1, 8), 3))
         shown = tab.evaluate(SET, values)
+        work, rest = Workload.at(int(values["length"])), exact_rest(float(values["memory"]))
         try:
-            plan = planned(values, Workload.at(int(values["length"])), exact_rest(float(values["memory"])))
+            plan = planned(values, work, rest)
+            launch = ENGINES.launch(shown["launch"])
+            read = ENGINES[plan.engine].read([*launch.words], launch.variables, [])[1]
+            again: Any = ENGINES[plan.engine].plan(plan.model, replace(read, **untyped), rest, work)
+            assert again.engine_figures == plan.engine_figures, shown["launch"]
         except HybridcalcError:
             assert shown["said"].startswith("Does not start"), values
             continue
         started += 1
         yield values, shown, plan
     assert started >= 5
+
+
+def _untyped(args: Any) -> dict[str, Any]:
+    return {name: value for name, value in args.given().items() if name in UNTYPED}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -160,10 +190,10 @@ def test_sglang_settings_come_to_what_python_plans(opened: Any, case: Any) -> No
         return sglang_plan(model, changed, rest=rest, workload=work)
 
     play, count = (
-        sglang_play.play(model, args, 28.55, Workload.at(9216)),
+        sglang_play.play(model, args, exact_rest(28.55), Workload.at(9216)),
         SETTINGS if case == "plain" else SETTINGS // 8,
     )
-    for values, shown, plan in tried(opened, play, count, case, draw, planned):
+    for values, shown, plan in tried(opened, play, count, case, draw, planned, **_untyped(args)):
         expected = {
             "slots": plan.max_mamba_cache_size,
             "tokens": plan.logical_token_capacity,
@@ -203,7 +233,7 @@ def test_sglangs_recorded_start_ups_come_out_in_the_browser(arithmetic: Any) -> 
             continue
         try:
             ready = sglang_planner.prepare(model, args)
-            sizes = sglang_play.sizes_of(model, args)
+            sizes = sglang_play.sizes_of(model, args, sglang_play.constants_of(ready))
         except HybridcalcError:
             continue
         if "refused" in sizes:
@@ -238,7 +268,7 @@ def test_vllms_recorded_start_ups_come_out_in_the_browser(arithmetic: Any) -> No
         if case.stage or not outputs.get("num_blocks") or args.max_model_len == -1:
             continue
         ready = vllm_planner.prepare(model, args)
-        sizes = vllm_play.sizes_of(model, args)
+        sizes = vllm_play.sizes_of(model, args, vllm_play.constants_of(ready))
         assert "refused" not in sizes, case_id
         asked.append([sizes, vllm_play.constants_of(ready), case.available_bytes / 2**30, ready.args.seqs])
         recorded.append((case_id, [outputs["num_blocks"], sum(outputs["group_blocks_per_request"])]))
@@ -277,8 +307,11 @@ def test_vllm_settings_come_to_what_python_plans(opened: Any, case: Any) -> None
         )
         return vllm_plan(model, changed, rest=rest, workload=work)
 
-    play, count = vllm_play.play(model, args, 40.0, Workload.at(8192)), SETTINGS if case == "align" else SETTINGS // 8
-    for values, shown, plan in tried(opened, play, count, case, draw, planned):
+    play, count = (
+        vllm_play.play(model, args, exact_rest(40.0), Workload.at(8192)),
+        SETTINGS if case == "align" else SETTINGS // 8,
+    )
+    for values, shown, plan in tried(opened, play, count, case, draw, planned, **_untyped(args)):
         expected = {
             "blocks": plan.num_blocks,
             "each": plan.running.blocks_each,
@@ -294,7 +327,7 @@ def test_vllm_settings_come_to_what_python_plans(opened: Any, case: Any) -> None
 
 @pytest.fixture
 def kimi() -> Any:
-    play = sglang_play.play(load_model("kimi-k3"), CASES["plain"][1], 28.55, Workload.at(9216))
+    play = sglang_play.play(load_model("kimi-k3"), CASES["plain"][1], exact_rest(28.55), Workload.at(9216))
     assert play is not None
     return play
 
@@ -341,7 +374,7 @@ def test_pictures_are_redrawn(opened: Any, kimi: Any) -> None:
     tab.wait_for_timeout(200)
     for name, drawn in before.items():
         assert tab.inner_html(f"#chart-{name}") != drawn, name
-    assert tab.inner_text("#chart-memory").split()[:7] == ["0", "10", "20", "30", "40", "50", "60"]
+    assert "50 GiB" in tab.inner_text("#chart-memory") and "with these settings" in tab.inner_text("#chart-memory")
     assert "L = 65,536" in tab.inner_text("#chart-lengths")
     assert "ratio 3" in tab.inner_text("#chart-ratios")
 
@@ -351,7 +384,7 @@ def test_a_page_opens_at_the_plan_it_is_about(opened: Any, name: Any) -> None:
     """Whatever strategy the engine chooses itself, with or without the overlap scheduler."""
     model, args, work = load_model(name), sglang.ServerArgs(tp_size=8 if name == "kimi-k3" else 1), Workload.at(8192)
     plan = sglang_plan(model, args, rest=exact_rest(28.0), workload=work)
-    tab = opened(_page(sglang_play.play(model, args, 28.0, work)))
+    tab = opened(_page(sglang_play.play(model, args, exact_rest(28.0), work)))
     assert _number(tab.inner_text("#result-at-once")) == plan.concurrency
     assert plan.ready.choice.strategy in tab.inner_text("#set-strategy option:checked")
     tab.evaluate(SET, {"strategy": "no_buffer"})
@@ -389,3 +422,110 @@ def test_the_page_prints_without_its_controls(opened: Any, kimi: Any) -> None:
     tab.emulate_media(media="print")
     assert not tab.is_visible("#play-form")
     assert tab.is_visible(".results")
+
+
+LAUNCHES: dict[str, tuple[str, Any]] = {
+    "sglang": ("qwen3.5-397b-a17b", sglang.ServerArgs(tp_size=8, quantization="fp8")),
+    "vllm": ("qwen3.6-35b-a3b", vllm.EngineArgs(tensor_parallel_size=2, max_model_len=131072)),
+}
+
+
+@pytest.fixture(params=LAUNCHES)
+def on_gpus(request: Any) -> Any:
+    """The whole answer of a plan whose memory follows from a GPU."""
+    name, args = LAUNCHES[request.param]
+    engine, model, work = ENGINES[request.param], load_model(name), Workload.at(32768)
+    rest = engine.memory(model, args, Memory(gpu=find_gpu("h200")))
+    return engine, model, args, engine.plan(model, args, rest, work)
+
+
+def test_ranks_and_dtypes_change_weights_and_memory(opened: Any, on_gpus: Any) -> None:
+    """Every combination of choices comes to what Python plans on the same GPUs, weights and all."""
+    engine, model, args, plan = on_gpus
+    gpu = Memory(gpu=find_gpu("h200"))
+    tab = opened(plan_view(engine, plan))
+    play = facts_of(engine).play(plan)
+    assert play is not None
+    choices = {control.name: [value for value, _ in control.choices] for control in play.controls if control.choices}
+    fields = {name: engine.flags.by_spelling[flag].field for name, (flag, _) in play.data["launch"]["flags"].items()}
+    seen = set()
+    for values in product(*choices.values()):
+        chosen = dict(zip(choices, values, strict=True))
+        shown = tab.evaluate(SET, chosen)
+        typed = {fields[name]: int(value) if name == "tp" else value for name, value in chosen.items()}
+        changed = replace(args, **typed)
+        try:
+            again = engine.plan(model, changed, engine.memory(model, changed, gpu), plan.workload)
+        except HybridcalcError:
+            assert shown["said"].startswith("Does not start"), chosen
+            continue
+        assert _number(shown["at-once"]) == again.concurrency, chosen
+        weights = f"{dict(again.rest.others)['weights']:.2f} GiB"
+        assert weights in " ".join(
+            tab.eval_on_selector_all("#chart-memory svg[role]", "all => all.map(e => e.ariaLabel)")
+        )
+        seen.add(weights)
+    assert len(seen) > 1
+
+
+def test_the_address_brings_settings_back(opened: Any, kimi: Any) -> None:
+    """A page opened at the address of another shows what that shows; without it, what it was made of."""
+    tab = opened(_page(kimi))
+    first = tab.evaluate(SET, {})
+    assert "#" not in tab.url
+    shown = tab.evaluate(SET, {"tp": "4", "kv": "auto", "length": "30000", "ratio": "0.4", "memory": "41.5"})
+    assert {part.partition("=")[0] for part in tab.url.partition("#")[2].split("&")} == {
+        "tp", "kv", "length", "ratio", "memory",
+    }  # fmt: skip
+    other = opened(_page(kimi), "#" + tab.url.partition("#")[2])
+    assert other.evaluate(SET, {}) == shown != first
+    other.evaluate("location.hash = '#tp=3&length=x&nothing=1&ratio=0.5'")
+    other.wait_for_timeout(60)
+    assert other.input_value("#set-tp") == "8" and other.input_value("#set-ratio") == "0.5"
+    other.click("#play-reset")
+    assert other.evaluate(SET, {}) == first and "=" not in other.url
+    assert other.inner_text("#given-at-once") == first["at-once"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1100])
+def test_axe_finds_nothing_and_letters_are_legible(opened: Any, on_gpus: Any, width: int, scheme: str) -> None:
+    """Names, contrast, headings, labels, regions; letters of 11 px and more; nothing wider than the screen."""
+    engine, _, _, plan = on_gpus
+    size = {"width": width, "height": 844}
+    tab = opened(plan_view(engine, plan), "#length=20000", viewport=size, color_scheme=scheme)
+    found = axe.Axe().run(tab).response["violations"]
+    assert [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in found] == []
+    smallest, wide = tab.evaluate("""() => [Math.min(...[...document.querySelectorAll("body *")].filter(e =>
+      e.getClientRects().length && [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())).map(e =>
+      parseFloat(getComputedStyle(e).fontSize))), document.documentElement.scrollWidth]""")
+    assert smallest >= 11 and wide <= width
+    outside = tab.evaluate("""() => [...document.querySelectorAll("figure text")].filter(text => {
+      const box = text.getBoundingClientRect(), whole = text.ownerSVGElement.getBoundingClientRect();
+      return box.left < whole.left - 2 || box.right > whole.right + 2; }).map(text => text.textContent)""")
+    assert outside == []
+
+
+def test_values_are_read_with_pointer_and_keys(opened: Any, kimi: Any) -> None:
+    tab = opened(_page(kimi))
+    tab.hover("#chart-lengths .frame")
+    assert "requests at once: " in tab.inner_text("#chart-lengths .reading")
+    tab.focus("#chart-ratios .frame")
+    tab.keyboard.press("ArrowRight")
+    before = tab.inner_text("#chart-ratios .reading")
+    tab.keyboard.press("PageUp")
+    assert "state slots admit: " in before != tab.inner_text("#chart-ratios .reading")
+    tab.keyboard.press("Escape")
+    assert not tab.is_visible("#chart-ratios .reading")
+
+
+def test_tables_are_sorted_by_a_click(opened: Any, on_gpus: Any) -> None:
+    tab = opened(plan_view(on_gpus[0], on_gpus[3]))
+    rows = "section:has(#budget) tbody tr"
+    head = tab.locator("section:has(#budget) th.number button").first
+    head.click()
+    found = tab.eval_on_selector_all(rows, "rows => rows.map(row => row.cells[1].textContent)")
+    assert found == sorted(found, key=_number) and len(found) > 1
+    head.click()
+    assert tab.eval_on_selector_all(rows, "rows => rows.map(row => row.cells[1].textContent)") == found[::-1]
+    assert tab.get_attribute("section:has(#budget) th.number", "aria-sort") == "descending"

@@ -21,7 +21,7 @@ def _report(tmp_path: Path, *arguments: str, code: int = 0) -> str:
     ran = run("report", "-o", str(target), "--force", *arguments)
     assert (ran.code, ran.err) == (code, ""), ran.err
     text = target.read_text(encoding="utf-8")
-    assert len(text) < 3 * 2**20
+    assert len(text) < 2**20
     return text
 
 

@@ -1,13 +1,14 @@
-// The page's behaviour: copy buttons, and the settings that recompute figures and pictures (arithmetic.js).
+// The page's behaviour: copy buttons, tables to sort, pictures, and the settings that recompute verdict, figures, pictures and
+// launch line (arithmetic.js, charts.js).
 "use strict";
-(async () => {
+(() => {
   const announce = document.getElementById("announce");
   for (const button of document.querySelectorAll("button[data-copy]")) {
     button.addEventListener("click", async () => {
-      const text = document.getElementById(button.dataset.copy).textContent;
+      const held = document.getElementById(button.dataset.copy), text = held.textContent;
       try { await navigator.clipboard.writeText(text); } catch {
         const range = document.createRange();
-        range.selectNodeContents(document.getElementById(button.dataset.copy));
+        range.selectNodeContents(held);
         getSelection().removeAllRanges();
         getSelection().addRange(range);
         document.execCommand("copy");
@@ -17,240 +18,267 @@
       setTimeout(() => { button.textContent = "Copy"; }, 1500);
     });
   }
+
+  // A column is sorted by a button in its head: numbers by size, the rest by letters; once more turns it around.
+  const valueOf = (row, column, number) => {
+    const text = row.cells[column].textContent;
+    const found = number && Number.parseFloat(text.replace(/[^\d.eE+-]/g, ""));
+    return number ? (Number.isNaN(found) ? -Infinity : found) : text;
+  };
+  for (const head of document.querySelectorAll("table.sorted thead th")) {
+    const body = head.closest("table").tBodies[0], button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const way = head.ariaSort === "ascending" ? -1 : 1, number = head.classList.contains("number"), column = head.cellIndex;
+      for (const other of head.parentElement.cells) { other.removeAttribute("aria-sort"); }
+      head.ariaSort = way === 1 ? "ascending" : "descending";
+      body.append(...[...body.rows].sort((a, b) => {
+        const [one, two] = [valueOf(a, column, number), valueOf(b, column, number)];
+        return way * (number ? one - two || 0 : one.localeCompare(two, "en", { numeric: true }));
+      }));
+    });
+  }
+
+  for (const place of document.querySelectorAll("[data-picture]")) {
+    draw(place, JSON.parse(document.getElementById(place.dataset.picture).textContent));
+    again.observe(place);
+  }
   const held = document.getElementById("play-data");
   if (!held) { return; }
   const play = JSON.parse(held.textContent);
-  const form = document.getElementById("play-form");
+  const form = document.getElementById("play-form"), say = document.getElementById("play-said");
   const field = (name) => document.getElementById(`set-${name}`);
-  const say = document.getElementById("play-said");
-  const whole = (n) => n.toLocaleString("en");
   const counted = (n, what) => `${whole(n)} ${what}${n === 1 ? "" : "s"}`;
-  const size = (n) => {
-    for (const [unit, name] of [[2 ** 40, "TiB"], [GIB, "GiB"], [2 ** 20, "MiB"], [1024, "KiB"]]) {
-      if (n >= unit) { return `${(n / unit).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} ${name}`; }
-    }
-    return `${whole(n)} B`;
+  const settings = () => Object.fromEntries(play.controls.map((control) =>
+    [control.name, control.choices ? field(control.name).value : Number(field(control.name).value)]));
+  const points = (count, low, high) => Array.from({ length: count }, (_, i) => low * (high / low) ** (i / (count - 1)));
+  const lengthsOf = (longest) => [...new Set(points(400, 256, longest).map((x) => Math.round(x)))];
+  const cellOf = (s) => play.table[(play.engine === "vllm" ? [s.tp, s.kv, s.ssm] : [s.tp, s.kv, s.ssm, s.strategy]).join("|")];
+  const tried = (compute) => {
+    try { return compute(); } catch (error) { if (error instanceof Refused) { return null; } throw error; }
   };
-  const settings = () => {
-    const found = {};
-    for (const control of play.controls) {
-      const input = field(control.name);
-      found[control.name] = control.choices ? input.value : Number(input.value);
+  const TOKENS = (high) => ({ title: "tokens a request holds", unit: "tokens", log: true, low: 256, high });
+  const REQUESTS = { title: "requests at once", unit: "number", log: false, low: null, high: null };
+  const chart = (name, x, y, series, marks, bands = []) =>
+    ({ title: play.charts[name], told: "", x, y, series, marks, bands, labels: [] });
+  // What the caches of a rank hold beside what else the GPU does, as far as that is known.
+  const gpuParts = (e, pools) => {
+    const others = (e.others || []).map(([name, gib]) => ({ name, bytes: gib * GIB,
+      role: { weights: "weights", headroom: "headroom", context: "context" }[name] || "other" }));
+    const total = pools.reduce((sum, pool) => sum + pool[2], 0);
+    const parts = pools.map(([name, role, bytes]) => ({ name, role, bytes: bytes * 2000 > total ? bytes : 0 }));
+    return [...others.filter((part) => part.name === "weights"), ...parts, ...others.filter((part) => part.name !== "weights")];
+  };
+
+  // Each fills `found` with what settings come to, as far as they get: figures, parts of the memory, pictures, and the verdict.
+  const engines = {
+    sglang(s, found) {
+      const e = cellOf(s), figures = found.figures;
+      if (e.refused) { throw new Refused(e.refused); }
+      const c = { ...play.constants, ...e.own };
+      const star = balancedRatio(e, c, s.length), slots = pinnedSlots(s.concurrency, e, c);
+      const served = (memory, ratio, fixed, length) => sglangServe(sglangSize(e, c, memory, ratio, fixed), e, c, length);
+      const pinned = tried(() => served(s.memory, s.ratio, slots, s.length));
+      figures["slots-per-request"] = whole(e.S);
+      figures["ratio-star"] = told(star, "ratio");
+      figures.pin = whole(slots);
+      figures["pin-at-once"] = pinned ? whole(pinned.atOnce) : "does not start";
+      found.charts.ratios = ratios(s, c, star, (x) => served(s.memory, x, null, s.length));
+      const size = tried(() => sglangSize(e, c, s.memory, s.ratio, play.slots));
+      found.charts.lengths = lengths(s, e, c, size);
+      const sized = size || sglangSize(e, c, s.memory, s.ratio, play.slots);
+      const now = sglangServe(sized, e, c, s.length);
+      Object.assign(figures, { slots: whole(sized.K), tokens: whole(sized.T * c.dcp), limit: whole(sized.R),
+        "by-state": whole(now.byState), "by-kv": whole(now.byKv), "at-once": whole(now.atOnce) });
+      const pools = [["state pool", "state", sized.charged], ["draft states", "scratch", sized.drafts],
+        ["KV pool", "kv", Math.trunc(sized.T * Math.max(...e.prices))]];
+      const left = s.memory * GIB - pools.reduce((sum, pool) => sum + pool[2], 0);
+      found.parts = gpuParts(e, [...pools, ["unused", "unused", Math.trunc(left)]]);
+      const enough = now.atOnce >= s.concurrency ? "" : `, fewer than the ${whole(s.concurrency)} wanted`;
+      const binds = { state: "the state pool binds", kv: "the KV pool binds", limit: "the request limit binds" };
+      const each = c.dp > 1 ? ` on each of ${c.dp} workers` : "";
+      found.said = `${counted(now.atOnce, "request")} of ${counted(s.length, "token")} at once${each}${enough}: ${binds[now.binding]}.`;
+    },
+    vllm(s, found) {
+      const e = cellOf(s), figures = found.figures;
+      if (e.refused) { throw new Refused(e.refused); }
+      const c = { ...play.constants, ...e.own };
+      figures.block = whole(e.block);
+      found.charts.lengths = blocks(s, e, c);
+      const served = vllmServe(e, c, s.memory, s.seqs, s.length);
+      Object.assign(figures, { blocks: whole(served.blocks), each: whole(served.each), "per-request": whole(served.perRequest),
+        fits: whole(served.fits), "at-once": whole(served.atOnce) });
+      const state = e.groups.filter((g) => g.kind === "state").reduce((sum, g) => sum + blocksHeld(g, e, s.length), 0);
+      const used = served.each * served.atOnce, block = e.perBlock;
+      found.parts = gpuParts(e, [["blocks of states", "state", state * served.atOnce * block],
+        ["blocks of KV", "kv", (used - state * served.atOnce) * block], ["free blocks", "unused", (served.blocks - used) * block]]);
+      const binds = { blocks: "the blocks bind", limit: "max_num_seqs binds", context: "longer than max_model_len" };
+      const each = c.dp > 1 ? ` on each of ${c.dp} replicas` : "";
+      found.said = `${counted(served.atOnce, "request")} of ${counted(s.length, "token")} at once${each}: ${binds[served.binding]}.`;
+    },
+  };
+  const line = (name, role, rows, style = "steps") => ({ name, role, points: rows, style });
+  const ratios = (s, c, star, served) => {
+    const [low, high] = play.ratios, found = [], bands = [];
+    for (const x of points(400, low, high)) {
+      const one = tried(() => served(x));
+      if (!one) { continue; }
+      found.push([x, one]);
+      const last = bands[bands.length - 1];
+      if (last) { last.high = x; }
+      if (!last || last.role !== one.binding) {
+        const label = { state: "state pool binds", kv: "KV pool binds", limit: "request limit binds" }[one.binding];
+        bands.push({ low: x, high: x, role: one.binding, label });
+      }
+    }
+    if (!found.length) { return null; }
+    const best = Math.max(1, ...found.map(([, one]) => Math.min(one.byState, one.byKv)));
+    const near = found.reduce((a, b) => (Math.abs(Math.log(b[0] / s.ratio)) < Math.abs(Math.log(a[0] / s.ratio)) ? b : a));
+    // The pool that does not bind leaves the picture at so many times what both hold at most (curves.py).
+    const today = play.slots === null ? 1.1 * Math.max(near[1].byState, near[1].byKv) : 0;
+    const top = Math.max(2.2 * best, Math.min(8 * best, today));
+    const marks = [{ at: star, label: `r* = ${told(star, "ratio")}` }];
+    if (play.slots === null) { marks.push({ at: s.ratio, label: `ratio ${s.ratio}` }); }
+    return chart("ratios", { title: "--mamba-full-memory-ratio", unit: "ratio", log: true, low, high }, { ...REQUESTS, high: top }, [
+      line("requests at once", "answer", found.map(([x, one]) => [x, one.atOnce])),
+      line("state slots admit", "state", found.map(([x, one]) => [x, one.byState])),
+      line("KV tokens admit", "kv", found.map(([x, one]) => [x, one.byKv]))], marks, bands);
+  };
+  const lengths = (s, e, c, sized) => {
+    const at = lengthsOf(play.longest), marks = [{ at: s.length, label: `L = ${whole(s.length)}` }];
+    const series = [line("at the balanced ratio", "balanced", at.map((x) => [x, balancedRequests(e, c, s.memory, x)]))];
+    if (sized) {
+      const served = at.map((x) => [x, sglangServe(sized, e, c, x)]);
+      series.unshift(line("requests at once", "answer", served.map(([x, one]) => [x, one.atOnce])),
+        line("state slots admit", "state", served.map(([x, one]) => [x, one.byState])),
+        line("KV tokens admit", "kv", served.map(([x, one]) => [x, one.byKv])));
+      const admitted = floordiv(sized.K, e.S);
+      if (admitted) {
+        const balanced = Math.floor(sized.T * c.dcp / admitted);
+        marks.push({ at: balanced, label: `balanced at ${whole(balanced)}` });
+      }
+    }
+    return overLength(series, marks);
+  };
+  const blocks = (s, e, c) => {
+    const at = lengthsOf(play.longest).filter((x) => x <= e.length);
+    const served = at.map((x) => [x, tried(() => vllmServe(e, c, s.memory, s.seqs, x))]).filter(([, one]) => one);
+    return overLength([line("requests at once", "answer", served.map(([x, one]) => [x, one.atOnce])),
+      line("blocks admit", "kv", served.map(([x, one]) => [x, one.fits])),
+      line("--max-num-seqs", "limit", served.map(([x]) => [x, s.seqs]))], [{ at: s.length, label: `L = ${whole(s.length)}` }]);
+  };
+  const overLength = (series, marks) => {
+    const most = Math.max(...series.flatMap((one) => one.points.map((point) => point[1])));
+    return most >= 1 ? chart("lengths", TOKENS(play.longest), { ...REQUESTS, log: true, low: 1, high: 1.2 * most }, series, marks) : null;
+  };
+
+  const computed = (s) => {
+    const found = { figures: {}, charts: {}, parts: null, said: "", starts: true };
+    try { engines[play.engine](s, found); } catch (error) {
+      if (!(error instanceof Refused)) { throw error; }
+      found.said = `Does not start: ${error.message}.`;
+      found.starts = false;
     }
     return found;
   };
-  const set = (name, text) => { document.getElementById(`result-${name}`).textContent = text; };
-  const points = (count, low, high) => Array.from({ length: count }, (_, i) => low * (high / low) ** (i / (count - 1)));
-
-  // Labels of marked lines above the picture, from the left each below the one before; those that lie to the left of
-  // their line come on top (vega.py mark_rows).
-  const markRows = (marks, low, high) => {
-    const at = (x) => Math.log(x / low) / Math.log(high / low) * play.width;
-    const shown = marks.filter((m) => m.x >= low && m.x <= high).sort((a, b) => a.x - b.x);
-    const sided = shown.map((m) => ({ ...m, left: Number(at(m.x) + 10 + 7.2 * m.label.length > play.width) }));
-    const upwards = [...sided.filter((m) => !m.left).reverse(), ...sided.filter((m) => m.left)];
-    return upwards.map((m, row) => ({ ...m, row }));
+  const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+  const launchLine = (s) => {
+    const { argv, env, flags } = play.launch;
+    const set = Object.entries(flags).flatMap(([name, [flag, unset]]) => (String(s[name]) === unset ? [] : [flag, String(s[name])]));
+    return [...Object.entries(env).map(([name, value]) => `${name}=${quoted(value)}`), ...[...argv, ...set].map(quoted)].join(" ");
   };
-  // A single point that no line reaches sets how high the axis is.
-  const withRoom = (rows, x, factor) => [...rows, { x, y: factor * Math.max(1, ...rows.map((row) => row.y)), series: "" }];
-  // A curve that rises over `top` runs to the upper edge and ends there (chart.py cut).
-  const cut = (curve, top) => curve.flatMap(([x, y], i) => {
-    if (y <= top) { return [[x, y]]; }
-    const near = [curve[i - 1], curve[i + 1]].find((other) => other && other[1] <= top);
-    return near ? [[near[0] * (x / near[0]) ** ((top - near[1]) / (y - near[1])), top]] : [];
-  });
-  const lengthsOf = (longest) => [...new Set(points(65, 256, longest).map((x) => Math.min(longest, Math.round(x))))];
-
-  const engines = {
-    sglang(s) {
-      const e = play.table[[s.tp, s.kv, s.ssm, s.strategy].join("|")], c = play.constants;
-      set("slots-per-request", e.refused ? "-" : whole(e.S));
-      if (e.refused) { throw new Refused(e.refused); }
-      const star = balancedRatio(e, c, s.length), pin = pinnedSlots(s.concurrency, e, c);
-      set("ratio-star", star.toLocaleString("en", { maximumSignificantDigits: 3 }));
-      set("pin", whole(pin));
-      const wanted = (slots) => { try { return sglangServe(sglangSize(e, c, s.memory, s.ratio, slots), e, c, s.length); }
-        catch (error) { if (error instanceof Refused) { return null; } throw error; } };
-      const pinned = wanted(pin);
-      set("pin-at-once", pinned ? whole(pinned.atOnce) : "does not start");
-      draw.ratios(s, e, c, star);
-      draw.lengths(s, e, c);
-      const sized = sglangSize(e, c, s.memory, s.ratio, play.slots);
-      const served = sglangServe(sized, e, c, s.length);
-      set("slots", whole(sized.K)); set("tokens", whole(sized.T * c.dcp)); set("limit", whole(sized.R));
-      set("by-state", whole(served.byState)); set("by-kv", whole(served.byKv)); set("at-once", whole(served.atOnce));
-      const rows = [["state pool", "state", sized.charged], ["draft states", "scratch", sized.drafts],
-        ["KV pool", "kv", Math.trunc(sized.T * Math.max(...e.prices))]];
-      const left = s.memory * GIB - rows.reduce((sum, row) => sum + row[2], 0);
-      draw.memory([...rows, ["unused", "unused", Math.max(0, Math.trunc(left))]]);
-      const enough = served.atOnce >= s.concurrency ? "" : `, fewer than the ${whole(s.concurrency)} wanted`;
-      const binds = { state: "the state pool binds", kv: "the KV pool binds", limit: "the request limit binds" };
-      return `${counted(served.atOnce, "request")} of ${counted(s.length, "token")} at once${enough}: ${binds[served.binding]}.`;
-    },
-    vllm(s) {
-      const e = play.table[[s.tp, s.kv, s.ssm].join("|")], c = play.constants;
-      set("block", e.refused ? "-" : whole(e.block));
-      if (e.refused) { throw new Refused(e.refused); }
-      draw.blocks(s, e, c);
-      const served = vllmServe(e, c, s.memory, s.seqs, s.length);
-      set("blocks", whole(served.blocks)); set("each", whole(served.each)); set("per-request", whole(served.perRequest));
-      set("fits", whole(served.fits)); set("at-once", whole(served.atOnce));
-      const state = e.groups.filter((g) => g.kind === "state").reduce((sum, g) => sum + blocksHeld(g, e, s.length), 0);
-      const used = served.each * served.atOnce, block = e.perBlock;
-      draw.memory([["blocks of states", "state", state * served.atOnce * block],
-        ["blocks of KV", "kv", (used - state * served.atOnce) * block], ["free", "unused", (served.blocks - used) * block]]);
-      const binds = { blocks: "the blocks bind", limit: "max_num_seqs binds", context: "longer than max_model_len" };
-      return `${counted(served.atOnce, "request")} of ${counted(s.length, "token")} at once: ${binds[served.binding]}.`;
-    },
+  const initial = settings(), given = computed(initial);
+  for (const name of play.results) { document.getElementById(`given-${name}`).textContent = given.figures[name] ?? "-"; }
+  // What is set is kept in the address, behind its #: whoever opens that sees the same.
+  const remember = (s) => {
+    const changed = Object.entries(s).filter(([name, value]) => value !== initial[name]);
+    const text = new URLSearchParams(changed.map(([name, value]) => [name, String(value)])).toString();
+    if (text || location.hash.includes("=")) { history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search); }
   };
-
-  const views = {};
-  const drawn = { mode: "vega", renderer: "svg", actions: false, tooltip: false };
-  for (const [name, spec] of Object.entries(play.charts)) {
-    views[name] = (await vegaEmbed(`#chart-${name}`, spec, drawn)).view;
-  }
-  // A picture is seen while it shows the settings: what cannot be drawn of them is hidden, not left as it was.
-  let fresh = new Set();
-  const update = (name, data) => {
-    const view = views[name];
-    if (!view) { return; }
-    fresh.add(name);
-    for (const [key, rows] of Object.entries(data)) { view.data(key, rows); }
-    view.runAsync();
-  };
-  const draw = {
-    memory(parts) {
-      let at = 0;
-      const total = parts.reduce((sum, part) => sum + part[2], 0);
-      const rows = parts.filter((part) => part[2] > 0).map(([part, role, bytes]) => {
-        const row = { bar: "0", part, x: at / GIB, x2: (at + bytes) / GIB, mid: (at + bytes / 2) / GIB, ink: play.inks[role],
-          label: bytes > 0.09 * total ? size(bytes) : "" };
-        at += bytes;
-        return row;
-      });
-      update("memory", { rows });
-    },
-    lengths(s, e, c) {
-      const longest = play.longest, at = lengthsOf(longest), rows = [], names = play.series.lengths;
-      let sized = null;
-      try { sized = sglangSize(e, c, s.memory, s.ratio, play.slots); } catch (error) { if (!(error instanceof Refused)) { throw error; } }
-      for (const x of at) {
-        if (sized) {
-          rows.push({ x, y: floordiv(sized.K, e.S), series: names[0] }, { x, y: floordiv(sized.T * c.dcp, x), series: names[1] });
-        }
-        rows.push({ x, y: balancedRequests(e, c, s.memory, x), series: names[2] });
-      }
-      const marks = [{ x: s.length, label: `L = ${whole(s.length)}` }];
-      if (sized && floordiv(sized.K, e.S)) {
-        const balanced = sized.T * c.dcp / floordiv(sized.K, e.S);
-        marks.push({ x: balanced, label: `pools balanced at ${whole(Math.floor(balanced))} tokens` });
-      }
-      const seen = rows.filter((row) => row.y >= 1);
-      if (!seen.length) { return; }
-      update("lengths", { points: withRoom(seen, 256, 1), marks: markRows(marks, 256, longest) });
-    },
-    ratios(s, e, c, star) {
-      const [low, high] = play.ratios, rows = [], bands = [], names = play.series.ratios, found = [];
-      for (const x of points(129, low, high)) {
-        try {
-          const served = sglangServe(sglangSize(e, c, s.memory, x, null), e, c, s.length);
-          found.push([x, served]);
-          const last = bands[bands.length - 1];
-          if (last) { last.x2 = x; }
-          if (!last || last.binding !== served.binding) { bands.push({ x, x2: x, binding: served.binding }); }
-        } catch (error) { if (!(error instanceof Refused)) { throw error; } }
-      }
-      const best = Math.max(1, ...found.map(([, served]) => Math.min(served.byState, served.byKv)));
-      const today = found.reduce((near, one) => (!near || Math.abs(Math.log(one[0] / s.ratio)) < Math.abs(Math.log(near[0] / s.ratio))
-        ? one : near), null);
-      const seen = today && play.slots === null ? 1.1 * Math.max(today[1].byState, today[1].byKv) : 0;
-      const top = Math.max(2.2 * best, Math.min(8 * best, seen));
-      for (const [number, key] of [[0, "byState"], [1, "byKv"]]) {
-        const curve = found.map(([x, served]) => [x, served[key]]);
-        for (const [x, y] of cut(curve, top)) { rows.push({ x, y, series: names[number] }); }
-      }
-      const marks = [{ x: star, label: `r* = ${star.toLocaleString("en", { maximumSignificantDigits: 3 })}` }];
-      if (play.slots === null) { marks.push({ x: s.ratio, label: `ratio ${s.ratio}` }); }
-      for (const band of bands) {
-        // The label lies in the widest stretch between marked lines, where it has room (vega.py band_rows).
-        const inside = marks.map((m) => m.x).filter((x) => band.x < x && x < band.x2).sort((a, b) => a - b);
-        const edges = [band.x, ...inside, band.x2];
-        const [share, one] = edges.slice(1).map((x, i) => [x / edges[i], edges[i]]).reduce((a, b) => (b[0] > a[0] ? b : a));
-        band.mid = one * Math.sqrt(share); band.fill = play.bands[band.binding].fill;
-        const wide = Math.log(share) / Math.log(high / low) * play.width, text = play.bands[band.binding].label;
-        band.label = wide > 6.6 * text.length ? text : "";
-      }
-      if (!found.length) { return; }
-      update("ratios", { points: withRoom(rows, low, 1), bands, marks: markRows(marks, low, high) });
-    },
-    blocks(s, e, c) {
-      const rows = [], names = play.series.lengths;
-      for (const x of lengthsOf(play.longest)) {
-        if (x > e.length) { break; }
-        try { rows.push({ x, y: vllmServe(e, c, s.memory, s.seqs, x).fits, series: names[0] }); }
-        catch (error) { if (!(error instanceof Refused)) { throw error; } }
-        rows.push({ x, y: s.seqs, series: names[1] });
-      }
-      if (!rows.some((row) => row.y >= 1)) { return; }
-      update("lengths", { points: withRoom(rows.filter((row) => row.y >= 1), 256, 1),
-        marks: markRows([{ x: s.length, label: `L = ${whole(s.length)}` }], 256, play.longest) });
-    },
+  const recall = () => {
+    if (!location.hash.includes("=")) { return false; }
+    form.reset();
+    for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
+      const control = play.controls.find((one) => one.name === name);
+      const fits = control?.choices ? [...field(name).options].some((option) => option.value === value) : /^\d+(\.\d+)?$/.test(value);
+      if (control && fits) { field(name).value = value; }
+    }
+    placeAll();
+    return true;
   };
 
   let waiting = false;
   const recompute = () => {
     waiting = false;
-    fresh = new Set();
-    answer();
-    for (const name of Object.keys(views)) {
-      document.getElementById(`chart-${name}`).parentElement.style.visibility = fresh.has(name) ? "" : "hidden";
-    }
-  };
-  const answer = () => {
     const s = settings();
     const wrong = play.controls.find((control) => !control.choices && !field(control.name).checkValidity());
-    for (const name of play.results) { set(name, "-"); }
-    say.classList.add("bad");
-    if (wrong) {
-      say.textContent = `${wrong.label}: from ${whole(wrong.low)} to ${whole(wrong.high)}.`;
-      return;
+    const found = wrong ? { figures: {}, charts: {}, parts: null, starts: false,
+      said: `${wrong.label}: from ${whole(wrong.low)} to ${whole(wrong.high)}.` } : computed(s);
+    say.textContent = found.said;
+    say.classList.toggle("bad", !found.starts);
+    for (const name of play.results) {
+      const cell = document.getElementById(`result-${name}`);
+      cell.textContent = found.figures[name] ?? "-";
+      cell.classList.toggle("changed", cell.textContent !== document.getElementById(`given-${name}`).textContent);
     }
-    try { say.textContent = engines[play.engine](s); say.classList.remove("bad"); } catch (error) {
-      if (!(error instanceof Refused)) { throw error; }
-      say.textContent = `Does not start: ${error.message}.`;
+    document.getElementById("play-launch").textContent = wrong ? "-" : launchLine(s);
+    if (!wrong) { remember(s); }
+    const sides = [["as given", given.parts], ["with these settings", found.parts]].filter(([, parts]) => parts);
+    const same = JSON.stringify(given.parts) === JSON.stringify(found.parts);
+    found.charts.memory = found.parts && { title: play.charts.memory, told: "", axis: "memory of one GPU",
+      bars: (same ? [["", found.parts]] : sides).map(([name, parts]) => ({ name, parts, ticks: [] })) };
+    // A picture is seen while it shows the settings: what cannot be drawn of them is hidden, not left as it was.
+    for (const name of Object.keys(play.charts)) {
+      const place = document.getElementById(`chart-${name}`), picture = found.charts[name];
+      place.parentElement.style.visibility = picture ? "" : "hidden";
+      if (picture) { draw(place, picture); }
     }
   };
   const later = () => { if (!waiting) { waiting = true; requestAnimationFrame(recompute); } };
   // A range runs over its exponent, so that each step changes its number by the same share.
+  const place = (control) => {
+    const range = document.getElementById(`range-${control.name}`), value = Number(field(control.name).value);
+    range.value = String(Math.round(Math.log(value / control.low) / Math.log(control.high / control.low) * 1000));
+    range.setAttribute("aria-valuetext", whole(value));
+  };
+  const placeAll = () => { for (const control of play.controls) { if (!control.choices) { place(control); } } };
   for (const control of play.controls) {
     const input = field(control.name);
-    if (control.choices) { input.addEventListener("change", later); continue; }
+    if (control.choices) {
+      input.addEventListener("change", () => {
+        // Other ranks and dtypes leave other memory; where that follows from the GPU, it is filled in.
+        const left = cellOf(settings())?.gib;
+        if (left !== undefined) { field("memory").value = String(left); place(play.controls.find((one) => one.name === "memory")); }
+        later();
+      });
+      continue;
+    }
     const range = document.getElementById(`range-${control.name}`);
-    const place = () => {
-      range.value = String(Math.round(Math.log(input.value / control.low) / Math.log(control.high / control.low) * 1000));
-      range.setAttribute("aria-valuetext", whole(Number(input.value)));
-    };
     range.addEventListener("input", () => {
       const exact = control.low * (control.high / control.low) ** (range.value / 1000);
       input.value = control.whole ? String(Math.round(exact)) : String(Number(exact.toPrecision(4)));
       range.setAttribute("aria-valuetext", whole(Number(input.value)));
       later();
     });
-    input.addEventListener("input", () => { place(); later(); });
-    place();
+    input.addEventListener("input", () => { place(control); later(); });
   }
   form.addEventListener("submit", (event) => event.preventDefault());
-  document.getElementById("play-reset").addEventListener("click", () => { form.reset(); for (const control of play.controls) {
-    if (!control.choices) { field(control.name).dispatchEvent(new Event("input")); } } later(); });
+  document.getElementById("play-reset").addEventListener("click", () => { form.reset(); placeAll(); later(); });
   const star = document.getElementById("play-star");
   if (star) {
     star.addEventListener("click", () => {
-      const s = settings(), e = play.table[[s.tp, s.kv, s.ssm, s.strategy].join("|")];
+      const s = settings(), e = cellOf(s);
       if (e.refused) { return; }
-      field("ratio").value = String(Number(balancedRatio(e, play.constants, s.length).toPrecision(3)));
+      field("ratio").value = String(Number(balancedRatio(e, { ...play.constants, ...e.own }, s.length).toPrecision(3)));
       field("ratio").dispatchEvent(new Event("input"));
     });
   }
+  addEventListener("hashchange", () => { if (recall()) { later(); } });
+  for (const name of Object.keys(play.charts)) { again.observe(document.getElementById(`chart-${name}`)); }
+  placeAll();
+  recall();
   form.hidden = false;
   recompute();
 })();
