@@ -8,10 +8,11 @@ from command_line import run
 from gguf_files import qwen35_27b
 
 from hybridcalc import llamacpp, load_model
-from hybridcalc.deployment import Workload, exact_rest
+from hybridcalc.deployment import Memory, Workload, exact_rest
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.llamacpp.memory import BITS, mix_of, weights_of
 from hybridcalc.errors import HybridcalcError, InputError, NotModelled
+from hybridcalc.hardware import find_gpu
 from hybridcalc.units import GIB, MIB
 
 QWEN = "qwen3.5-27b"
@@ -113,6 +114,19 @@ def test_traps_are_found_and_not_without_a_cause(words: tuple[str, ...], work: W
     assert rule in {finding.rule for finding in llamacpp.plan(model, read(*words), workload=work).findings}
     calm = llamacpp.plan(model, read("-c", "1024", "-np", "1", "--ctx-checkpoints", "4"))
     assert not calm.findings
+
+
+def test_a_card_that_is_too_small_is_a_warning_and_one_with_room_is_none() -> None:
+    """--fit starts the server all the same, with layers on the host; without a card nothing is said."""
+    model, args = load_model("qwen3.6-27b:Q4_K_M"), read("-c", "65536", "-np", "4", "--ctx-checkpoints", "1")
+    engine = ENGINES["llama.cpp"]
+
+    def found(memory: Memory) -> list[str]:
+        return [one.rule for one in engine.plan(model, args, engine.memory(model, args, memory), Workload()).findings]
+
+    assert found(Memory(gpu=find_gpu("8GiB"))) == found(Memory(gpu=find_gpu("16GiB"))) == ["HC219"]
+    assert found(Memory(gpu=find_gpu("48GiB"))) == found(Memory()) == []
+    assert found(Memory(available=4.0)) == ["HC219"] and found(Memory(available=5.0)) == []
 
 
 def test_only_some_kinds_roll_states_back() -> None:

@@ -18,7 +18,9 @@ from hybridcalc.units import GIB, MIB
 
 
 class Figures:
-    """What llama.cpp does with ``args`` for ``model``, over all devices together."""
+    """What llama.cpp does with ``args`` for ``model``, over all devices together; ``rest`` is None without memory."""
+
+    rest: Rest | None = None
 
     def __init__(self, ready: Prepared, workload: Workload) -> None:
         self.ready, self.model, self.args, self.workload = ready, ready.model, ready.args, workload

@@ -6,7 +6,7 @@ for in the figures of a launch.
 
 from collections.abc import Iterator
 
-from hybridcalc.engines.llamacpp.figures import Figures
+from hybridcalc.engines.llamacpp.figures import Figures, bounded
 from hybridcalc.errors import Write
 from hybridcalc.findings import LENGTH, MEMORY, WANTED, Rule
 from hybridcalc.units import GIB, format_bytes
@@ -100,6 +100,17 @@ def _wanted(plan: Figures) -> Iterator[tuple[str, str]]:
         )
 
 
+def _spilled(plan: Figures) -> Iterator[tuple[str, str]]:
+    rest = plan.rest
+    if rest is not None and bounded(rest) and plan.args.offload_kqv and plan.caches_bytes > rest.likely_gib * GIB:
+        left = max(rest.likely_gib, 0.0)
+        yield (
+            f"KV and states take {format_bytes(plan.caches_bytes)}, {left:.2f} GiB are left beside all layers: --fit "
+            "leaves layers, with their caches, to the host, which computes them slowly",
+            "use a larger GPU, a smaller quantisation, or a shorter -c",
+        )
+
+
 def _overridden(plan: Figures) -> Iterator[tuple[str, str]]:
     args = plan.args
     if args.override_tensor or args.cpu_moe or args.n_cpu_moe:
@@ -124,6 +135,9 @@ RULES = (
          place=("--ctx-size", "--parallel")),
     Rule("HC206", "error", "no tokens for a sequence", "The context divided by the slots is 0.", SOURCE_CONTEXT,
          place=("--ctx-size", "--parallel")),
+    Rule("HC219", "warning", "layers are left to the host", "Weights, KV, states and compute buffers are more than the "
+         "devices have: --fit moves layers to the host until the rest fits.", "llama.cpp common/fit.cpp", _spilled,
+         needs=(MEMORY,), place=("--ctx-size", "--parallel")),
     Rule("HC210", "warning", "slots divide the context", "-c is the context of all slots together: -c 32768 -np 8 "
          "gives each 4,096.", SOURCE_CONTEXT, _divided, needs=(LENGTH,), place=("--ctx-size", "--parallel")),
     Rule("HC211", "note", "drafts multiply the states", "To roll a rejected draft back, a state is kept once for every "
@@ -138,7 +152,7 @@ RULES = (
          "whatever the requests hold.", SOURCE_CONTEXT, _trained, place=("--ctx-size",)),
     Rule("HC215", "note", "streams are rounded up", "Each stream is a multiple of 256 cells.", SOURCE_CONTEXT, _rounded,
          place=("--ctx-size", "--parallel")),
-    Rule("HC216", "warning", "fewer slots than requests", "A request waits until a slot is free.", SERVER, _wanted,
+    Rule("HC216", "error", "fewer slots than requests", "A request waits until a slot is free.", SERVER, _wanted,
          needs=(WANTED,), place=("--parallel",)),
     Rule("HC217", "note", "states that are not rolled back", "Only some kinds of model keep copies of a state for "
          "drafts; others restore a checkpoint.", "llama.cpp src/llama-arch.cpp llm_arch_supports_rs_rollback",

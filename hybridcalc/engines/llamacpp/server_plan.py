@@ -27,6 +27,7 @@ class Plan(Figures):
 
     engine = "llama.cpp"
     promised: tuple[str, ...] = ()
+    rest: Rest
 
     def __init__(self, ready: Prepared, rest: Rest, workload: Workload, asked: Prepared) -> None:
         super().__init__(ready, workload)
@@ -48,8 +49,6 @@ class Plan(Figures):
         ready, notes = self.ready, [self.model.reading] if self.model.reading else []
         if self.asked.n_ctx != ready.n_ctx:
             notes.append(f"--fit shrinks the context from {self.asked.n_ctx:,} to about {ready.n_ctx:,} tokens")
-        if bounded(self.rest) and self.caches_bytes > self.rest.likely_gib * GIB:
-            notes.append("it does not fit beside all layers: --fit leaves layers, with their caches, to the host")
         if ready.checkpoint_bytes:
             notes.append(self._host())
         if not self.args.offload_kqv:
