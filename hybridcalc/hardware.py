@@ -114,6 +114,10 @@ def find_gpu(name_or_size: str) -> Gpu:
     raise InputError(f"no GPU {quoted(name_or_size)}", fix=known)
 
 
+PCIE_LANE_GBS = {"3.0": 8 * 128 / 130 / 8, "4.0": 16 * 128 / 130 / 8, "5.0": 32 * 128 / 130 / 8}
+"""GB/s of one lane one way, by generation: gigatransfers a second, 128 bits of 130 being data."""
+
+
 class Rates(NamedTuple):
     """What a GPU does at most, by its preset: bandwidth of its memory in GB/s (10^9), dense TFLOP/s by format, links in
     GB/s one way, each with its source.
@@ -124,6 +128,16 @@ class Rates(NamedTuple):
     dense_tflops: Mapping[str, float]
     nvlink_gbs: float | None
     sources: Mapping[str, str]
+    pcie: str | None = None
+
+    def link_gbs(self, name: str) -> float:
+        """GB/s one way of ``nvlink`` or ``pcie``. Raises InputError for another, or where the preset has none."""
+        if name == "nvlink" and self.nvlink_gbs:
+            return self.nvlink_gbs
+        if name == "pcie" and self.pcie:
+            generation, lanes = self.pcie.split(" x")
+            return PCIE_LANE_GBS[generation] * int(lanes)
+        raise InputError(f"{self.name} has no link {quoted(name)} here", fix="nvlink, pcie, or a number of GB/s")
 
     def peak(self, bits: int) -> float:
         """The highest TFLOP/s of a model whose narrowest weights have so many bits: kernels may widen what they read,
@@ -143,7 +157,8 @@ def rates_of(name: str) -> Rates:
     if not preset.get("bandwidth_gbs") or not preset.get("dense_tflops"):
         raise InputError(f"{preset['name']}: neither bandwidth nor peak rates are known here")
     sources = {key: f"{said['source']} ({said['confidence']})" for key, said in preset["sources"].items()}
-    return Rates(preset["name"], preset["bandwidth_gbs"], preset["dense_tflops"], preset.get("nvlink_gbs"), sources)
+    rates = preset["name"], preset["bandwidth_gbs"], preset["dense_tflops"], preset.get("nvlink_gbs")
+    return Rates(*rates, sources, preset.get("pcie"))
 
 
 def _preset(name: str) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from math import ceil, floor
 from typing import Any
 
 import pytest
+from command_line import run
 from hypothesis import given
 from hypothesis import strategies as st
 from throughput import WITHOUT_FLOOR, floor_of, points, speculates
@@ -12,7 +13,8 @@ import hybridcalc
 from hybridcalc.engines.ask import arguments_of
 from hybridcalc.errors import InputError
 from hybridcalc.hardware import rates_of
-from hybridcalc.speed import EXPERTS, KV, STATE, decode_step, prefill
+from hybridcalc.speed import EXPERTS, KV, STATE, USUAL_SHARES, decode_step, move, prefill
+from hybridcalc.speed.plans import MEASUREMENTS
 
 KNOWN = [row for row in points() if row["model"] not in WITHOUT_FLOOR]
 PLAIN = [row for row in KNOWN if not speculates(row)]
@@ -218,6 +220,44 @@ def test_a_step_writes_the_states_of_its_drafts_unless_it_replays(
     assert drafted.tokens_per_second(1) == pytest.approx(1000 / drafted.floor_ms)
     with pytest.raises(InputError, match=f"of which it verifies {positions}"):
         drafted.token_ms(positions + 0.5)
+
+
+@given(st.integers(0, 65_536), st.sampled_from((1, 2)), st.sampled_from(("nvlink", "pcie", 50.0)))
+def test_a_request_moves_with_what_a_step_reads_of_it(context: int, pp: int, link: str | float) -> None:
+    asked: dict[str, Any] = {"gpu": "h200", "context": context, "tp_size": 2}
+    moved = move("qwen3.5-35b-a3b", link=link, pp_size=pp, **asked)
+    parts = decode_step("qwen3.5-35b-a3b", batch=1, **asked).parts
+    assert (2 * moved.state_bytes * pp, moved.kv_bytes * pp) == (parts[STATE], parts.get(KV, 0))
+    gbs = {"nvlink": 450, "pcie": 63.0, 50.0: 50}[link]
+    assert moved.floor_ms == pytest.approx((moved.state_bytes + moved.kv_bytes) / gbs / 1e6, rel=1e-3)
+
+
+def test_a_link_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError, match="has no link 'infiniband' here"):
+        move("qwen3.5-35b-a3b", gpu="h200", context=8192, link="infiniband")
+    with pytest.raises(InputError, match="has no link 'nvlink' here"):
+        move("qwen3.5-4b", gpu="a10", context=8192)
+    with pytest.raises(InputError, match="a link of 0 GB/s"):
+        move("qwen3.5-4b", gpu="h200", context=8192, link=0.0)
+
+
+def test_the_band_is_of_as_many_measurements_as_it_says() -> None:
+    batches = [row for row in PLAIN if int(row["batch"]) >= 16]
+    assert len(batches) == MEASUREMENTS
+    shares = [floor_of(row).floor_ms / float(row["measured_tpot_ms"]) for row in batches]
+    assert all(USUAL_SHARES[0] - 0.02 < share < USUAL_SHARES[1] for share in shares)
+
+
+def test_a_plan_has_its_pace_where_the_gpu_has_a_name() -> None:
+    asked = ("plan", "qwen3.5-35b-a3b", "-L", "8192", "--json")
+    speed = run(*asked, "--gpu", "h200").document["speed"]
+    floor = decode_step("qwen3.5-35b-a3b", gpu="h200", batch=speed["batch"], context=8192)
+    assert speed["floor_ms"] == pytest.approx(floor.floor_ms, abs=1e-4)
+    assert speed["prefill"]["floor_ms"] == pytest.approx(
+        prefill("qwen3.5-35b-a3b", gpu="h200", tokens=8192).floor_ms, abs=1e-4
+    )
+    assert "speed" not in run(*asked, "--gpu", "140GiB").document
+    assert "speed" not in run(*asked, "--rest", "40GiB").document
 
 
 def test_the_peak_is_that_of_the_narrowest_weights() -> None:

@@ -349,3 +349,41 @@ def prefill(
     served, found, args = arguments_of(model, engine, arguments)
     count = parse_tokens(tokens) if isinstance(tokens, str) else tokens
     return prefill_of(served, found, args, rates_of(gpu), tokens=count)
+
+
+class Moved(NamedTuple):
+    """What one rank sends to move a request elsewhere, and the least time over a link of so many GB/s."""
+
+    state_bytes: int
+    kv_bytes: int
+    link_gbs: float
+
+    @property
+    def floor_ms(self) -> float:
+        """All ranks send at once, each what it keeps."""
+        return (self.state_bytes + self.kv_bytes) / self.link_gbs / 1e6
+
+
+def move(
+    model: str | Architecture,
+    *,
+    gpu: str,
+    context: int | str,
+    link: str | float = "nvlink",
+    engine: str | None = None,
+    **arguments: Any,
+) -> Moved:
+    """The floor of moving a request of ``context`` tokens to another server, its state and its KV.
+
+    ``link``: nvlink or pcie as the GPU's preset has them, or GB/s one way of each rank. Pipeline stages send their
+    layers at once. Other arguments and errors as of `decode_step`.
+    """
+    from hybridcalc.engines.ask import arguments_of
+
+    served, found, args = arguments_of(model, engine, arguments)
+    tokens = parse_tokens(context) if isinstance(context, str) else context
+    gbs = rates_of(gpu).link_gbs(link) if isinstance(link, str) else link
+    if gbs <= 0 or tokens < 0:
+        raise InputError(f"a link of {gbs:g} GB/s for {tokens} tokens", fix="more than nothing")
+    stream, stages = served.stream(found, args), served.pipeline(args)
+    return Moved(stream.state_bytes // stages, stream.curve.at(tokens) // stream.sharing // stages, gbs)
