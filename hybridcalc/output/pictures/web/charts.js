@@ -6,7 +6,18 @@ const UNITS = [[2 ** 40, "TiB"], [GIB, "GiB"], [2 ** 20, "MiB"], [1024, "KiB"]];
 const LETTER = 6.7, BOLD = 7.5, LINE = 16, HEIGHT = 240;
 const DASHES = { answer: "", state: "7 3", kv: "2.5 2.5", balanced: "10 3 2 3", limit: "1 3", baseline: "5 5" };
 
-const dashes = (one) => DASHES[one.role] ?? (one.style === "dashed" ? "6 4" : "");
+const AGAIN = ["12 4", "5 2 1 2 1 2", "1 5"];
+// The dashes of a line: its role's, and others where a role comes again.
+const dashes = (one, series) => {
+  const before = series.filter((other) => other.role === one.role).indexOf(one);
+  return before ? AGAIN[(before - 1) % AGAIN.length] : DASHES[one.role] ?? (one.style === "dashed" ? "6 4" : "");
+};
+// A point of the nth series of points: told apart by its shape as well.
+const dot = (one, series, x, y) => {
+  const shapes = ["M-4 0A4 4 0 1 1 4 0A4 4 0 1 1-4 0Z", "M0-5.5L5.5 0L0 5.5L-5.5 0Z", "M-4-4H4V4H-4Z", "M0-5L5 4H-5Z", "M0 5L5-4H-5Z"];
+  const at = series.filter((other) => other.style === "dots").indexOf(one);
+  return element("path", { d: shapes[at % shapes.length], transform: `translate(${x} ${y})`, class: `fill-${one.role} dot` });
+};
 const whole = (n) => n.toLocaleString("en");
 const size = (n) => {
   const [unit, name] = UNITS.find(([least]) => n >= least) || [1, "B"];
@@ -178,12 +189,12 @@ function drawChart(picture, width, reading) {
   [...series].sort((a, b) => (a.role === "answer") - (b.role === "answer")).forEach((one) => {
     const points = one.points.filter(([at, value]) => (value > 0 || !y.log) && (at > 0 || !x.log));
     if (one.style === "dots") {
-      for (const [at, value] of points) { plot.append(element("circle", { cx: px(at), cy: py(value), r: 4, class: `fill-${one.role}` })); }
+      for (const [at, value] of points) { plot.append(dot(one, series, px(at), py(value))); }
       return;
     }
     const path = points.map(([at, value], i) => one.style === "steps" && i
       ? `H${px(at).toFixed(1)}V${py(value).toFixed(1)}` : `${i ? "L" : "M"}${px(at).toFixed(1)} ${py(value).toFixed(1)}`).join("");
-    if (path) { plot.append(element("path", { d: path, class: `line-${one.role}`, "stroke-dasharray": dashes(one) })); }
+    if (path) { plot.append(element("path", { d: path, class: `line-${one.role}`, "stroke-dasharray": dashes(one, series) })); }
   });
   svg.append(plot);
   for (const [at, value, words] of picture.labels) {
@@ -220,7 +231,7 @@ function drawChart(picture, width, reading) {
     if (event.key === "Escape") { hide(); }
   });
   const key = (one) => element("svg", { width: 30, height: 12, "aria-hidden": "true" }, one.style === "dots"
-    ? element("circle", { cx: 15, cy: 6, r: 4, class: `fill-${one.role}` })
-    : element("path", { d: "M0 6H30", class: `line-${one.role}`, "stroke-dasharray": dashes(one) }));
+    ? dot(one, series, 15, 6)
+    : element("path", { d: "M0 6H30", class: `line-${one.role}`, "stroke-dasharray": dashes(one, series) }));
   return [legend(series.map((one) => [key(one), one.name])), frame];
 }
