@@ -64,6 +64,13 @@ def test_kimi_k3_on_eight_b300(batch: int, expected: float) -> None:
     assert floor.floor_ms == pytest.approx(expected, rel=0.03)
 
 
+def test_nemotron_3_super_on_two_h100() -> None:
+    floor = decode_step(
+        "nemotron-3-super-120b-a12b", gpu="2xh100", tp_size=2, batch=32, context=8704, quantization="fp8"
+    )
+    assert floor.floor_ms == pytest.approx(15.6, rel=0.03)
+
+
 def test_the_state_is_read_and_written() -> None:
     own = hybridcalc.plan("qwen3.5-35b-a3b", tp_size=1, rest="40GiB").to_dict()["state_bytes_per_slot"]
     floor = decode_step("qwen3.5-35b-a3b", gpu="h200", batch=256, context=1024)
