@@ -46,6 +46,7 @@ EXIT_CODES = (
         "`verify` finds different",
     ),
     ("2", "bad input or usage; one or two lines on stderr say what, where, why, and what to write instead"),
+    ("3", "only `check`: nothing failed, but a value that sizing needs is unresolved ([check.md](check.md))"),
 )
 
 
