@@ -66,7 +66,7 @@ class Rule(NamedTuple):
     ``needs``: the figures without which it cannot be judged; ``asks``: the same of one launch, where its flags decide
     it, None where they leave nothing to judge. ``place``: the flags that a finding is about, of which the first that is
     given counts. ``rests_on``: the flags that a finding follows from, None for all. ``choice``: its fix is one of
-    several, left to whoever reads it. ``settles``: rules that check leaves out where this one has spoken.
+    several, left to whoever reads it. ``settles``: rules that are left out where this one has spoken.
     """
 
     id: str
@@ -88,13 +88,15 @@ class Rule(NamedTuple):
 
 
 def find(rules: Iterable[Rule], plan: Any, known: Iterable[tuple[Finding, ...]] = ()) -> tuple[Finding, ...]:
-    """Every trap a plan walks into, and what is ``known`` already, errors first."""
-    found = [
-        Finding.made(rule.id, rule.severity, message, fix)
+    """Every trap a plan walks into, and what is ``known`` already, errors first; one finding for one cause."""
+    said = [
+        (rule, Finding.made(rule.id, rule.severity, message, fix))
         for rule in rules
         if rule.check is not None
         for message, fix in rule.check(plan)
     ]
+    told = {other for rule, _ in said for other in rule.settles}
+    found = [finding for rule, finding in said if rule.id not in told]
     found += chain.from_iterable(known)
     return tuple(sorted(found, key=lambda finding: -SEVERITIES.index(finding.severity)))
 

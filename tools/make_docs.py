@@ -147,7 +147,7 @@ def _command(path: str, command: Any) -> Iterator[str]:
         yield f"| {flags}{value} | {default} | {_cell(parameter.help)} |"
     yield ""
     for name, inner in getattr(command, "commands", {}).items():
-        yield from _command(f"{path} {name}", inner)
+        yield from () if inner.hidden else _command(f"{path} {name}", inner)
 
 
 def _cell(text: str) -> str:

@@ -79,7 +79,9 @@ class Grammar:
         return {(kind, figure[0]): figure[2] for kind, figure in listed if len(figure) == 3}
 
 
-_OOM = (("tried", "Tried to allocate {size}"),)
+_OOM = (
+    ("tried", "Tried to allocate {size}"), ("total", "total capacity of {size}"), ("left", "of which {size} is free"),
+)  # fmt: skip
 _OOMS = rb"O(?=OMs?\b(?:(?!OOM)[^\n\v]|[\n\v](?![\n\v])){0,200}?" + spelt("to allocate") + rb")"
 COMMON = Grammar(
     "",

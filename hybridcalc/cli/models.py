@@ -1,5 +1,6 @@
 """``hybridcalc models``: the presets, and ``models show NAME``: one of them with the source of its geometry."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -18,9 +19,9 @@ class Presets(TyperGroup):
     """The list of presets, and the commands about one of them."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is named. Raises InputError for a model where one is expected."""
+        """The command that is named, else the list of those presets that have the words in their names."""
         if self.get_command(ctx, args[0]) is None:
-            raise InputError(f"no such command {quoted(args[0])}", fix="one model: `hybridcalc models show NAME`")
+            return "matching", self.get_command(ctx, "matching"), args
         return super().resolve_command(ctx, args)
 
 
@@ -39,21 +40,45 @@ def models(
     """The model presets: layers, state of one sequence and KV of one token on a single rank, and how sure they are.
 
     State in the dtype SGLang keeps it in by default, KV in the model's own.
+    Words choose those that have each in their names: `hybridcalc models qwen 27b`.
     """
-    if context.invoked_subcommand is not None:
-        if family is not None:
-            raise InputError(f"--family chooses among presets, `{context.invoked_subcommand}` is of one", fix="drop it")
-        context.obj = {"as_json": as_json}
-        return
+    if context.invoked_subcommand == "show" and family is not None:
+        raise InputError("--family chooses among presets, `show` is of one", fix="drop it")
     if family is not None and family not in (choices := (*FAMILIES, NO_FAMILY)):
         raise InputError(f"--family {quoted(family)} is not a family", fix=f"write one of {', '.join(choices)}")
-    entries = [_entry(preset) for preset in shipped_presets().values() if family in (None, preset["family"])]
+    context.obj = {"as_json": as_json, "family": family}
+    if context.invoked_subcommand is None:
+        _list(family, (), as_json=as_json)
+
+
+@app.command(hidden=True)
+def matching(
+    context: typer.Context,
+    words: Annotated[list[str], typer.Argument(metavar="WORD...")],
+    as_json: options.Json = False,
+) -> None:
+    """Presets that have each of the words in their names: ``hybridcalc models qwen 27b``."""
+    _list(context.obj["family"], words, as_json=as_json or context.obj["as_json"])
+
+
+def _list(family: str | None, words: Sequence[str], *, as_json: bool) -> None:
+    """The presets of a family whose names, aliases included, have each of the words."""
+    presets = [preset for preset in shipped_presets().values() if family in (None, preset["family"])]
+    for word in words:
+        presets = [preset for preset in presets if word.lower() in _names(preset)]
+        if not presets:
+            raise InputError(f"no preset has {quoted(word)} in its name", fix="`hybridcalc models` lists them all")
+    entries = [_entry(preset) for preset in presets]
     if as_json:
         print_json("models", {"models": entries})
         return
     from hybridcalc.output.tables import print_models
 
     print_models(entries)
+
+
+def _names(preset: dict[str, Any]) -> str:
+    return " ".join((preset["id"], preset["hf_id"], *preset.get("aliases", ()))).lower()
 
 
 @app.command()

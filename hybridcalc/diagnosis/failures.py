@@ -46,8 +46,10 @@ def unexplained(boot: Boot, error: Record) -> Finding:
 
 def out_of_memory(boot: Boot, error: Record, lower: str = "the server's share of the memory", fix: str = "") -> Finding:
     """A device out of memory; ``lower`` is the flag that leaves more of it free, ``fix`` overrules all else."""
-    tried = error.size("tried")
+    tried, total, unused = error.size("tried"), error.size("total"), error.size("left")
     what = f" on {format_bytes(tried.value)}" if tried is not None else ""
+    if total is not None and unused is not None:
+        what += f" ({format_bytes(unused.value)} of {format_bytes(total.value)} free)"
     step, left = moment_before(boot, error)
     free = f", with {left.text} GiB free before it" if left is not None else ""
     if not fix and step and step == boot.form("weights_begin").moment:

@@ -292,7 +292,8 @@ def _requests(answer: Diagnosis, derived: LlamaDerived, found: list[Cache], ques
             admitted = min(slots or int(cells // length), int(cells // length))
     derived.requests = admitted
     if wanted is None:
-        return said
+        fit = f"{requests_text(admitted)} of {int(length):,} tokens fit" if admitted and length is not None else ""
+        return [*said, fit] if fit and found else said
     if admitted and wanted > admitted:
         over = f"{requests_text(wanted)} are wanted, {admitted} run at once"
         fix = f"-np {wanted}" + (f" -c {int(length) * wanted}" if length is not None else "")

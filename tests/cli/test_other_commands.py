@@ -223,6 +223,19 @@ def test_models_lists_every_preset_with_its_confidence() -> None:
     assert all(model["source"] for model in models)
 
 
+def test_words_choose_among_the_presets() -> None:
+    names = [model["name"] for model in run("models", "Qwen", "27b", "--json").document["models"]]
+    assert names
+    assert all("qwen" in name and "27b" in name for name in names)
+    assert run("models", "--json", "--family", "kda", "kimi").document["models"] != []
+    assert "qwen3-next" not in run("models", "kimi").out
+    refused = run("models", "kimi", "nosuchword")
+    assert (refused.code, refused.err) == (
+        2,
+        "error: no preset has 'nosuchword' in its name\n       `hybridcalc models` lists them all\n",
+    )
+
+
 def test_models_show_names_the_source() -> None:
     ran = run("models", "show", "moonshotai/kimi-k3")
     assert ran.code == 0

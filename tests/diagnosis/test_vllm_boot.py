@@ -33,6 +33,27 @@ def published(name: str, **question: Any) -> Any:
     return diagnose_log(LOGS / name, Question(**question)).boots[0]
 
 
+def test_the_headline_says_how_many_requests_of_a_length_fit() -> None:
+    """Without a model no fewer than of the longest; a length beyond max_model_len is refused, whatever fits."""
+    shorter, longer = (published("vllm-015.log", workload=Workload.at(length)) for length in (8192, 16384))
+    assert "the blocks hold at least 38 requests of 8,192 tokens" in shorter.meaning
+    assert "requests of 16,384 tokens are refused: max_model_len is 10,240" in longer.meaning
+    assert ("HC155", "--max-model-len 16384") in [(item.rule, item.fix) for item in longer.findings]
+
+
+OUT_OF_MEMORY = """\
+INFO 08-20 03:10:00 [model_runner.py:1112] Model loading took 16.5557 GiB and 2.803817 seconds
+ERROR 08-20 03:10:01 [engine.py:467] CUDA out of memory. Tried to allocate 33.75 GiB. GPU 0 has a total capacity of \
+44.40 GiB of which 26.88 GiB is free.
+"""
+
+
+def test_out_of_memory_says_what_was_wanted_and_what_was_free() -> None:
+    (found,) = answer(OUT_OF_MEMORY).findings
+    assert "33.75 GiB (26.88 GiB of 44.40 GiB free)" in found.message
+    assert "lower --max-num-seqs or --max-num-batched-tokens" in found.fix
+
+
 def test_an_old_token_figure_is_a_quarter_of_the_capacity() -> None:
     """Published: 129,472 tokens printed, 517,888 held; 955 blocks of which a request takes 485."""
     found = published("vllm-025.log", model=load_model("qwen3.5-2b"), workload=Workload.at(32_768))

@@ -97,7 +97,8 @@ def diagnose(boot: Boot, question: Question) -> Diagnosis:
         like = f", pages as of {answer.model_guess}" if decided else ""
         answer.model_guess = f"{unknown}{like}"
     head = " ".join(["vLLM", answer.version] if answer.version else ["vLLM"])
-    answer.conclude(head + (f", {answer.model_guess}" if answer.model_guess else ""), _verdict(answer, said), failed)
+    parts = [*_of_length(answer, derived, said, question.workload), *_verdict(answer, said)]
+    answer.conclude(head + (f", {answer.model_guess}" if answer.model_guess else ""), parts, failed)
     return answer
 
 
@@ -239,9 +240,30 @@ def _wanted(answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Wo
     takes = f", {wanted * each:,} blocks of {blocks:,}" if each and blocks and workload.mean_length is None else ""
     said_of = f"{requests_text(wanted)} of {of} are wanted{takes}: {run:,} run at once"
     if run < wanted:
-        answer.find("HC155", said_of, "more memory for the cache, fp8 KV or a shorter --max-model-len")
+        more = [
+            "more memory for the cache",
+            *(["fp8 KV"] if not any(c.kv_dtype == "fp8" for c in answer.candidates) else []),
+        ]
+        more += ["a shorter --max-model-len"] if workload.mean_length is None else []
+        answer.find("HC155", said_of, f"--max-num-seqs {wanted}" if answer.binding == "limit" else ", or ".join(more))
     else:
         answer.find("HC155", said_of, severity="note")
+
+
+def _of_length(answer: Diagnosis, derived: VllmDerived, said: Figures, workload: Workload) -> list[str]:
+    """How many requests of the length that is asked for fit: by the plan, else no fewer than of max_model_len."""
+    length = workload.mean_length
+    if length is None or said.length is None:
+        return []
+    if length > said.length:
+        over = f"requests of {workload.describe()} are refused: max_model_len is {said.length:,}"
+        answer.find("HC155", over, f"--max-model-len {int(length)}")
+        return [over]
+    if derived.requests is not None:
+        return [f"{requests_text(derived.requests)} of {workload.describe()} fit"]
+    if said.concurrency is None or said.concurrency.value < 1:
+        return []
+    return [f"the blocks hold at least {requests_text(int(said.concurrency.value))} of {workload.describe()}"]
 
 
 def _exact(

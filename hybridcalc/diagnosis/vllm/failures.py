@@ -6,7 +6,7 @@ from math import floor
 
 from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Record
-from hybridcalc.diagnosis.failures import Causes, out_of_memory
+from hybridcalc.diagnosis.failures import Causes, moment_before, out_of_memory
 from hybridcalc.diagnosis.rules import finding
 from hybridcalc.findings import Finding
 
@@ -17,8 +17,20 @@ _BOTH_SIDES = (
 )
 
 
+_LOWER = "lower --gpu-memory-utilization, --max-num-seqs, or the largest batch that is captured"
+_PROFILED = (
+    "the batch that is profiled beside the weights does not fit: lower --max-num-seqs or --max-num-batched-tokens, "
+    "or use more GPUs; the cache comes later, so --gpu-memory-utilization changes nothing"
+)
+
+
 def _oom(boot: Boot, error: Record) -> Finding:
-    fix = _BOTH_SIDES if any(boot.of(kind) for kind in _TOO_SMALL) else ""
+    fix = _BOTH_SIDES if any(boot.of(kind) for kind in _TOO_SMALL) else _LOWER
+    step, _ = moment_before(boot, error)
+    if fix == _LOWER and step == boot.form("weights_begin").moment:
+        fix = ""  # the weights themselves
+    elif fix == _LOWER and step == boot.form("weights_loaded").moment:
+        fix = _PROFILED
     return out_of_memory(boot, error, "--gpu-memory-utilization", fix)
 
 
