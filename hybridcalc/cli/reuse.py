@@ -9,7 +9,8 @@ import typer
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import answers, options
-from hybridcalc.cli.plan_inputs import traffic
+from hybridcalc.cli import plan_inputs as inputs
+from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import IllegalCombination, InputError
@@ -20,7 +21,7 @@ from hybridcalc.reuse.settings import Room, Settings, room_of
 from hybridcalc.units import MOST_SLOTS, format_bytes
 
 MOST_SIMULATED_SLOTS = 10**7
-QUICK_REQUESTS = 10_000
+QUICK_REQUESTS = 4_000
 """Up to so many requests, other settings are simulated without being asked for: some seconds."""
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -118,7 +119,7 @@ class Server(NamedTuple):
     engine_version: options.EngineVersion = None
 
 
-@options.command(app)
+@options.command(app, "reuse", cls=LaunchCommand, options_metavar="[MODEL] [OPTIONS] [-- LAUNCH LINE]")
 def reuse(
     *,
     context: typer.Context,
@@ -130,7 +131,7 @@ def reuse(
             metavar="N",
             min=1,
             max=MOST_SIMULATED_SLOTS,
-            help="State slots: for cached states, and with --running for running requests too.",
+            help="State slots: for cached states, and with --running for running requests too; else those wanted.",
         ),
     ] = None,
     workload: Annotated[
@@ -145,12 +146,11 @@ def reuse(
         int, typer.Option("--warmup-rounds", metavar="N", min=0, max=10**9, help="Rounds that are not counted.")
     ] = 0,
     server: Server,
-    engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="sglang or vllm.")] = ENGINES.usual,
+    card: options.CardGiven,
+    engine: options.EngineName = None,
     rest: Annotated[
         str | None,
-        typer.Option(
-            "--rest", "--available", metavar="SIZE", help="Memory of slots and KV on one rank: tells the KV left."
-        ),
+        typer.Option("--rest", "--available", metavar="SIZE", help="Memory that slots and KV share on one rank."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the synthetic workloads.")] = 0,
     decode_step_tokens: Annotated[
@@ -169,35 +169,56 @@ def reuse(
     ] = None,
     form: answers.Forms,
 ) -> None:
-    """How many slots prefix caching wants: hits, recomputed tokens and evictions of a workload, and the knee.
+    """How many slots and KV tokens prefix caching wants: hits, recomputed tokens and evictions of a workload, the knee.
 
     The knee is the smallest number of slots at which reuse reaches 95 % of what any number would give; without --slots
-    it is what is simulated. With a MODEL slots are priced on one rank.
+    it is the answer. With a MODEL slots are priced on one rank, and with its memory (--rest, --gpu, or those and a
+    launch line after --) slots and KV share that as the engine splits it.
     """
     from hybridcalc.output.progress import bars
 
     asked_for = answers.wanted(form)
     if workload is None:
         raise InputError("reuse needs a workload", fix="add --workload cyclic:prefixes=384,tokens=1000")
-    if slots is None and not knee:
-        raise InputError("without --slots the slots that suffice are the answer", fix="drop --no-knee, or add --slots")
-    served = ENGINES[ENGINES.named(engine)]
+    line = inputs.read_line(context.meta.get(LAUNCH_WORDS))
+    served = ENGINES[inputs.engine_of(engine, line)]
     room = room_of(served.name)
     _check_flags(served, context)
-    given = {
+    typed = {
         **server._asdict(),
-        "slots": slots or MOST_SIMULATED_SLOTS,
+        "slots": slots,
         "strategy": options.strategy(server.strategy),
         "max_total_tokens": options.tokens("--max-total-tokens", server.max_total_tokens),
         "mamba_ssm_dtype": options.ssm_dtype(server.mamba_ssm_dtype),
     }
+    memory = inputs.memory_of(card._asdict())
     version_note = served.note(server.engine_version) if server.engine_version else ""
+    base = None
+    if line is not None:
+        own = [name for option in context.command.params for name in option.opts]
+        question = inputs.question([], context.meta.get(LAUNCH_WORDS), {}, own, served.name, {}, "reuse")
+        asked = question.arguments()
+        model, base = model or asked.model, asked.args
+        said = {name: value for name, value in room.of_line(base).items() if value is not None}
+        typed |= {name: value for name, value in said.items() if not _is_typed(context, name)}
+    elif memory.gpu is not None and memory.gpu.cards is not None and not _is_typed(context, "tp_size"):
+        typed["tp_size"] = memory.gpu.cards
     architecture = options.model(model) if model is not None else None
-    settings, args = room.asked(given, architecture)
-    _ = settings.setup  # what does not go together is said before anything is read
-    priced = _priced(architecture, args, room, options.gib("--rest", rest))
-    if slots is not None:
+    settings, args = room.asked(typed, architecture, base)
+    given = typed["slots"] is not None
+    if given:
+        _ = settings.setup  # what does not go together is said before anything is read
+    rest_gib = options.gib("--rest", rest)
+    if rest_gib is None and memory.gpu is not None and architecture is not None:
+        args = served.with_options(args, {"gpu": memory.gpu, "mem_fraction_static": card.mem_fraction_static})
+        rest_gib = served.memory(architecture, args, memory).likely_gib
+    priced = _priced(architecture, args, room, rest_gib, memory.gpu is not None)
+    if not given and not knee and rest_gib is None:
+        raise InputError("without --slots the slots that suffice are the answer", fix="drop --no-knee, or add --slots")
+    if given:
         _check_room(settings, priced)
+    elif architecture is not None and rest_gib is not None:
+        settings = settings._replace(slots=room.split(architecture, args, settings, rest_gib))
     traffic, notes = _workload(workload, seed, warmup_rounds, server.running)
     notes += [version_note] if version_note else []
     size = traffic.requests
@@ -206,10 +227,6 @@ def reuse(
         if not what_if:
             notes.append("--what-if simulates other settings and splits as well: a pass over the workload each")
     with bars(size) as bar:
-        if slots is None:
-            wanted = answer(traffic, settings, warmup_rounds=warmup_rounds, knee=True, what_if=False, bar=bar).knee
-            least = wanted.slots if wanted is not None and wanted.slots is not None else 1
-            settings, args = room.asked({**given, "slots": max(least, server.running or 1)}, architecture)
         found = answer(
             traffic,
             settings,
@@ -220,17 +237,24 @@ def reuse(
             notes=notes,
             step_tokens=decode_step_tokens,
             priced=priced,
+            given=given,
         )
     from hybridcalc.reuse.view import reuse_view
 
     answers.show("reuse", asked_for, partial(reuse_view, found), found.to_dict)
 
 
+def _is_typed(context: typer.Context, name: str) -> bool:
+    """Whether an option was given on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def _check_flags(engine: Engine, context: typer.Context) -> None:
     """Raise InputError for a flag that only another engine has."""
     for option in context.command.params:
-        name, source = option.name or "", context.get_parameter_source(option.name or "")
-        if source is None or source.name != "COMMANDLINE" or name in engine.options or _has(engine, option.opts):
+        name = option.name or ""
+        if not _is_typed(context, name) or name in engine.options or _has(engine, option.opts):
             continue
         owner = next((other for other in ENGINES if _has(ENGINES[other], option.opts)), None)
         if owner is not None:
@@ -255,7 +279,7 @@ def _check_room(settings: Settings, priced: Priced | None) -> None:
 
 def _workload(text: str, seed: int, warmup_rounds: int, running: int) -> tuple[Workload, list[str]]:
     """The workload, and what there is to say of it."""
-    found = traffic(text, seed=seed)
+    found = inputs.traffic(text, seed=seed)
     kind = text.partition(":")[0]
     shadowed = kind == text and found.rounds is not None and Path(text).is_file()
     notes = [f"{text} is taken for the kind of workload; for the file write ./{text}"] if shadowed else []
@@ -274,10 +298,11 @@ def _workload(text: str, seed: int, warmup_rounds: int, running: int) -> tuple[W
     return found, notes
 
 
-def _priced(model: Architecture | None, args: Any, room: Room, rest_gib: float | None) -> Priced | None:
+def _priced(model: Architecture | None, args: Any, room: Room, rest_gib: float | None, gpu: bool) -> Priced | None:
     """What slots are priced with; nothing without a model."""
     if model is None:
-        if rest_gib is not None:
-            raise InputError("--rest is shared between slots and KV of a model", fix="name a MODEL")
+        if rest_gib is not None or gpu:
+            flag = "--rest" if rest_gib is not None else "--gpu"
+            raise InputError(f"{flag} is shared between slots and KV of a model", fix="name a MODEL")
         return None
-    return Priced(model.name, lambda settings: room.cost(model, args, settings, rest_gib))
+    return Priced(model.name, lambda settings: room.cost(model, args, settings, rest_gib), rest_gib is not None)

@@ -4,7 +4,7 @@ requests.py    what the cache sees: tokens as runs that requests share
 workloads.py   synthetic workloads, streamed     traces.py   recorded ones
 policy.py      where an engine saves states, and what it keeps
 tree.py        the radix tree of KV, whose nodes may hold a state
-cache.py       slots, least recently used lists, locks, host tier
+cache.py       slots, least recently used lists, locks, host tier    block_pool.py  states and KV in one pool
 simulation.py  requests through a cache, counted
 knee.py        how many slots a workload wants    what_if.py   what another setting would change
 """

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.reuse.knee import SHARE, Bar, Knee, find_knee
+from hybridcalc.reuse.knee import SHARE, Bar, Knee, find_knee, find_kv, kv_steps
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.requests import Workload
-from hybridcalc.reuse.settings import Cost, Settings
+from hybridcalc.reuse.settings import Cost, Settings, Variant
 from hybridcalc.reuse.simulation import Outcome, Setup, simulate
 from hybridcalc.reuse.what_if import Row, Split, best_split, compare
 from hybridcalc.steps import Step
@@ -24,6 +24,8 @@ class Priced(NamedTuple):
 
     model: str
     weigh: Callable[[Settings], Cost]
+    bounded: bool = False
+    """Whether the memory is known."""
 
     def cost(self, settings: Settings) -> Cost | None:
         """What ``settings`` weigh; None where the engine does not start with them."""
@@ -33,8 +35,16 @@ class Priced(NamedTuple):
             return None
 
 
+STATE, KV, BOTH, BLOCKS = "state", "kv", "both", "blocks"
+"""Which pool lost what the workload would have reused: more of it alone would have kept it, or only both."""
+
+
 class Reuse(NamedTuple):
-    """The answer. ``knee``, ``rows`` and ``splits`` are None where they were not asked for."""
+    """The answer. ``knee``, ``rows`` and ``splits`` are None where they were not asked for.
+
+    ``kv_needed`` are the KV tokens that the knee wants, ``lost_to`` is which pool lost the rest, None where nothing
+    worth it is lost. ``given``: the slots were; else they are the engine's own share of the memory, or the knee.
+    """
 
     workload: Workload
     settings: Settings
@@ -46,6 +56,9 @@ class Reuse(NamedTuple):
     splits: tuple[Split, ...] | None
     priced: Priced | None
     notes: tuple[str, ...]
+    kv_needed: int | None = None
+    lost_to: str | None = None
+    given: bool = True
 
     def price(self, settings: Settings) -> Cost | None:
         """What ``settings`` weigh; None without a model."""
@@ -81,7 +94,13 @@ class Reuse(NamedTuple):
             **outcome.to_dict(),
             "knee_slots": None if knee is None else knee.slots,
             "knee": None if knee is None else knee.to_dict(),
-            "held": [{"requests": seen, "cached": cached, "running": own} for seen, cached, own in outcome.held],
+            "kv_tokens_needed": self.kv_needed,
+            "kv_tokens": self.setup.kv_tokens,
+            "lost_to": self.lost_to,
+            "held": [
+                {"requests": seen, "cached": cached, "running": own, "kv_tokens": kv}
+                for seen, cached, own, kv in outcome.held
+            ],
             "what_if": [self._row(row) for row in self.rows or ()],
             "split": [split.to_dict() for split in self.splits or ()],
             "memory": None if own is None else own.to_dict(),
@@ -160,17 +179,40 @@ def answer(
     priced: Priced | None = None,
     bar: Bar = lambda _: None,
     notes: Sequence[str] = (),
+    given: bool = True,
 ) -> Reuse:
-    """Simulate a workload, and what is asked beside. Raises InputError for settings that do not go together."""
-    setup = settings.setup
-    outcome = simulate(workload, setup, warmup_rounds=warmup_rounds, progress=bar("simulating"))
-    found = find_knee(workload, setup, warmup_rounds=warmup_rounds, progress=bar, given=outcome) if knee else None
+    """Simulate a workload, and what is asked beside. Raises InputError for settings that do not go together.
+
+    Without slots ``given``, those of ``settings`` are the engine's own share of the memory; where that is not known,
+    they are the knee.
+    """
+    counted: dict[str, Any] = {"warmup_rounds": warmup_rounds}
+    found: Knee | None = None
+    if not given and (priced is None or not priced.bounded):
+        least = settings._replace(slots=max(1, settings.running * settings.policy.slots_per_request))
+        found = find_knee(workload, least.setup.with_free_kv(), **counted, progress=bar)
+        settings = settings.room.wanted(least, found.slots or least.slots)[0]
+
+    def within(settings: Settings) -> Settings:
+        return settings if priced is None else settings.within(priced.cost(settings))
+
+    setup = within(settings).setup
+    outcome = simulate(workload, setup, **counted, progress=bar("simulating"))
+    if knee and found is None:
+        known = None if setup.bounds_kv else outcome
+        found = find_knee(workload, setup.with_free_kv(), **counted, progress=bar, given=known)
+    needed: int | None = None
+    if found is not None:
+        steps = kv_steps(outcome.requests)
+        needed = find_kv(workload, setup.with_free_kv(), found, **counted, progress=bar, steps=steps)
+    lost_to = None if found is None else _lost_to(workload, setup, outcome, found, warmup_rounds, bar)
     rows: tuple[Row, ...] | None = None
     splits: tuple[Split, ...] | None = None
     if what_if:
-        compared, left = compare(workload, settings, warmup_rounds=warmup_rounds, bar=bar)
+        own = None if found is None else Row(Variant("", "", settings), outcome, found, needed)
+        compared, left = compare(workload, settings, **counted, bar=bar, within=within, given=own)
         rows, notes = tuple(compared), (*notes, *(f"not tried: {variant.flags}: {why}" for variant, why in left))
-        splits = best_split(workload, settings, warmup_rounds=warmup_rounds, step_tokens=step_tokens, bar=bar)
+        splits = best_split(workload, settings, **counted, step_tokens=step_tokens, bar=bar, within=within)
     return Reuse(
         workload,
         settings,
@@ -182,7 +224,30 @@ def answer(
         splits,
         priced,
         (*notes, *_notes(workload, setup, outcome, found)),
+        needed,
+        lost_to,
+        given,
     )
+
+
+def _lost_to(
+    workload: Workload, setup: Setup, outcome: Outcome, knee: Knee, warmup_rounds: int, bar: Bar
+) -> str | None:
+    """Which pool lost what the workload would have reused: one that, were it larger, would have kept it."""
+    if not knee.limit.hits or knee.reached_by(outcome):
+        return None
+    if setup.pool is not None and setup.cached_slots >= setup.pool.blocks // setup.pool.per_state:
+        return BLOCKS
+    if setup.bounds_kv:
+        free = simulate(workload, setup.with_free_kv(), warmup_rounds=warmup_rounds, progress=bar("with KV to spare"))
+        if knee.reached_by(free):
+            return KV
+        roomy = setup.with_cached(max(knee.cached_slots or 0, setup.cached_slots))
+        if not knee.reached_by(
+            simulate(workload, roomy, warmup_rounds=warmup_rounds, progress=bar("with slots to spare"))
+        ):
+            return BOTH
+    return STATE
 
 
 def _notes(workload: Workload, setup: Setup, outcome: Outcome, knee: Knee | None) -> list[str]:

@@ -129,7 +129,7 @@ class PrefixCache:
         own = self.policy.own_slots if self.count_running else 0
         run = Run(request, reused, reused.depth, node.depth // self.policy.grid * self.policy.grid, 0, own)
         self._lock(reused, 1)
-        if not (self._make_own(own) and self._make_kv(prompt - reused.depth)):
+        if not (self._make_own(own) and self._make_kv(prompt - reused.depth, own)):
             self._lock(reused, -1)
             raise NoRoom
         self.own += own
@@ -354,12 +354,17 @@ class PrefixCache:
     def _touch_kv(self, node: Node) -> None:
         """A path is used: the deepest node first, so that a leaf is always older than what it hangs on."""
         if self.kv_tokens is not None:
+            order = self.kv_order
             for walked in self._path(node):
-                self.kv_order[walked] = None
-                self.kv_order.move_to_end(walked)
+                if walked in order:
+                    order.move_to_end(walked)
+                else:
+                    order[walked] = None
 
-    def _make_kv(self, tokens: int) -> bool:
-        """Whether ``tokens`` of KV are free, after evicting leaves that no running request uses."""
+    def _make_kv(self, tokens: int, own: int = 0) -> bool:
+        """Whether ``tokens`` of KV are free, after evicting leaves that no running request uses. ``own``: slots about
+        to be taken as well, which matters where they share a pool.
+        """
         if self.kv_tokens is None:
             return True
         while self.kv_held + tokens > self.kv_tokens:
@@ -371,6 +376,12 @@ class PrefixCache:
 
     def _forget(self, leaf: Node) -> None:
         """Delete a leaf with its KV and whatever states it has."""
+        self._forget_state(leaf)
+        self.kv_evictions += leaf.tokens
+        self._remove(leaf)
+
+    def _forget_state(self, leaf: Node) -> None:
+        """Give up the state of a node, on the GPU and on the host."""
         if leaf.state:
             del self.states[leaf]
             leaf.state = False
@@ -379,8 +390,6 @@ class PrefixCache:
             self.host_only.pop(leaf, None)
             leaf.host = False
             self.host_used -= 1
-        self.kv_evictions += leaf.tokens
-        self._remove(leaf)
 
 
 def _is_bare(node: Node) -> bool:

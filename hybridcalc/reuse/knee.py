@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from hybridcalc.errors import InputError
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.simulation import RESUMED, Counter, Outcome, Progress, Setup, resuming, simulate
@@ -23,6 +24,11 @@ from hybridcalc.reuse.tree import Node
 SHARE = 0.95
 MOST_LIMIT_SLOTS = 2**18
 """Slots that stand for any number of them, unless the question has more: 262,144 states are some 200 MB here."""
+KV_STEPS, COARSE_KV_STEPS, FINE_KV_STEPS = 256, 32, 2**14
+"""KV that suffices is found to so small a part of it: of settings compared, coarsely; of few requests, finely."""
+FEW_REQUESTS, MANY_REQUESTS = 5_000, 50_000
+MOST_KV_STEPS = 2**40
+"""Stands for any number of them."""
 _FIRST_STAMPS = 2**12
 Bar = Callable[[str], Progress | None]
 """Starts a progress bar under a name."""
@@ -145,7 +151,7 @@ class _Distances:
 
 def is_stack(setup: Setup) -> bool:
     """Whether the cache gives up nothing but the state least recently used."""
-    plain = setup.running == 0 and setup.kv_tokens is None and not setup.host_slots
+    plain = setup.running == 0 and not setup.bounds_kv and not setup.host_slots
     return plain and setup.policy.path_cap == NO_CAP
 
 
@@ -194,6 +200,44 @@ def find_knee(
     cached = found if exact else _search(reaches, guess, high, least)
     method = "stack distance" if exact else "search"
     return Knee(_pool(setup.with_cached(cached)), cached, limit, known.get(cached, limit), method, limited)
+
+
+def find_kv(
+    workload: Workload,
+    setup: Setup,
+    knee: Knee,
+    *,
+    warmup_rounds: int = 0,
+    progress: Bar = lambda _: None,
+    steps: int = KV_STEPS,
+) -> int | None:
+    """The fewest KV tokens with which the slots of ``knee`` still reach 95 % of its limit, rounded up by no more than
+    one part in ``steps``; None where there is no knee. ``setup`` is what the knee is of.
+    """
+    if knee.cached_slots is None or knee.at_knee is None:
+        return None
+    held = knee.at_knee.most_kv
+    step = max(held // min(steps, KV_STEPS), 1)
+
+    def reaches(tokens: int) -> bool:
+        limited = setup.with_cached(knee.cached_slots or 0)._replace(kv_tokens=tokens, pool=None)
+        bar = progress(f"{tokens:,} KV tokens")
+        try:
+            return knee.reached_by(simulate(workload, limited, warmup_rounds=warmup_rounds, progress=bar))
+        except InputError:  # a request has no room
+            return False
+
+    found = step * _search(lambda count: reaches(count * step), -(-held // step) or 1, MOST_KV_STEPS, 1)
+    fine = max(held // steps, 1)
+    if fine < step:
+        most = -(-found // fine)
+        found = min(fine * _search(lambda count: reaches(count * fine), most, most, (found - step) // fine + 1), found)
+    return found
+
+
+def kv_steps(requests: int) -> int:
+    """How finely KV is looked for, which takes a pass of all requests for each halving."""
+    return FINE_KV_STEPS if requests <= FEW_REQUESTS else KV_STEPS if requests <= MANY_REQUESTS else COARSE_KV_STEPS
 
 
 def least_cached(setup: Setup) -> int:

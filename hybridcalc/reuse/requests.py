@@ -25,6 +25,16 @@ class Request(NamedTuple):
     preempted: int = 0
 
 
+class BlockPool(NamedTuple):
+    """vLLM's one pool: ``blocks`` for anybody, of which a state takes ``per_state``, one for each group of state
+    layers, and a page of KV ``per_page``, one for each group of attention layers. Units: blocks.
+    """
+
+    blocks: int
+    per_state: int
+    per_page: int
+
+
 class Workload(NamedTuple):
     """Requests that can be replayed: ``stream`` starts them anew, always the same. ``requests`` is None if unknown;
     ``preempts`` says whether any of them may be preempted, ``at_once`` how many may run at a time, since each of the

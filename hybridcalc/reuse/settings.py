@@ -12,6 +12,7 @@ from hybridcalc.engines import ENGINES, offered
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.policy import DEFAULT_CHUNK, NO_CAP, PREFILL_CHUNK, TRACK_INTERVAL, Policy
+from hybridcalc.reuse.requests import BlockPool
 from hybridcalc.reuse.simulation import Setup
 
 BLOCK = 784
@@ -19,12 +20,16 @@ BLOCK = 784
 
 
 class Cost(NamedTuple):
-    """Bytes on one rank and on the host; KV tokens left, None where the memory is not known, 0 where none is left."""
+    """Bytes on one rank and on the host; KV tokens left, None where the memory is not known, 0 where none is left.
+
+    ``pool``: the blocks that states and KV share, where the engine has them in one.
+    """
 
     state_bytes: int
     int8_bytes: int
     host_bytes: int
     kv_tokens: int | None
+    pool: BlockPool | None = None
 
     @property
     def gpu_bytes(self) -> int:
@@ -33,7 +38,8 @@ class Cost(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return {**self._asdict(), "gpu_bytes": self.gpu_bytes}
+        blocks = None if self.pool is None else self.pool.blocks
+        return {**self._asdict(), "gpu_bytes": self.gpu_bytes, "pool": blocks}
 
 
 class Settings(NamedTuple):
@@ -61,6 +67,7 @@ class Settings(NamedTuple):
     every_block: bool = False
     checkpoints: int = 0
     block_fixed: bool = False
+    pool: BlockPool | None = None
 
     @property
     def room(self) -> "Room":
@@ -85,7 +92,15 @@ class Settings(NamedTuple):
                 f"{'admits' if self.slots == 1 else 'admit'} {admitted:,}",
                 fix=f"write --slots {wanted}" + (f", or --running {admitted}" if admitted else ""),
             )
-        return Setup(policy, self.slots, self.int8_slots, self.running, self.kv_tokens, self.host_slots)
+        return Setup(policy, self.slots, self.int8_slots, self.running, self.kv_tokens, self.host_slots, self.pool)
+
+    def within(self, cost: Cost | None) -> "Settings":
+        """The same in the memory that ``cost`` is of: KV is what the slots leave, or one pool holds both."""
+        if cost is None or cost.kv_tokens is None:
+            return self
+        if cost.pool is not None:
+            return self._replace(pool=cost.pool)
+        return self._replace(kv_tokens=min(cost.kv_tokens, self.kv_tokens or cost.kv_tokens))
 
 
 class Variant(NamedTuple):
@@ -104,9 +119,13 @@ class Room(Protocol):
 
     SPARE: str
 
-    def asked(self, options: Mapping[str, Any], model: Architecture | None) -> tuple[Settings, Any]:
-        """The settings of a command's options, and the arguments of the engine that they make. Raises InputError for
-        what does not go together, Refusal and IllegalCombination for what does not start or saves no states.
+    def of_line(self, args: Any) -> Mapping[str, Any]:
+        """What a launch line says, under the names of the command's options; None where it says nothing."""
+
+    def asked(self, options: Mapping[str, Any], model: Architecture | None, base: Any = None) -> tuple[Settings, Any]:
+        """The settings of a command's options, and the arguments of the engine that they make; ``base`` are those of
+        a launch line, which has the rest. Slots that are not given are as few as may be. Raises InputError for what
+        does not go together, Refusal and IllegalCombination for what does not start or saves no states.
         """
 
     def policy(self, settings: Settings) -> Policy:
@@ -117,6 +136,9 @@ class Room(Protocol):
 
     def wanted(self, settings: Settings, slots: int) -> tuple[Settings, str, str]:
         """The settings with so many slots for states, and what to do for it: "set" flags, or "want" what is said."""
+
+    def split(self, model: Architecture, args: Any, settings: Settings, rest_gib: float) -> int:
+        """The slots for states that the engine itself makes of the memory. Raises Refusal."""
 
     def cost(self, model: Architecture, args: Any, settings: Settings, rest_gib: float | None = None) -> Cost:
         """What the slots weigh, and the KV tokens that they leave. Raises Refusal for what does not start."""

@@ -32,7 +32,23 @@ SPARE = " + 1"
 """Slots of the pool beside those that hold a state."""
 
 
-def asked(options: Mapping[str, Any], model: Architecture | None) -> tuple[Settings, ServerArgs]:
+_SAME = ("page_size", "tp_size", "kv_cache_dtype", "mamba_ssm_dtype", "max_total_tokens", "engine_version")
+_ALIKE = (
+    *_SAME, "chunked_prefill_size", "mamba_track_interval", "mamba_max_states_per_path",
+    "enable_int8_mamba_checkpoint", "int8_mamba_ckpt_size", "disable_overlap_schedule",
+)  # fmt: skip
+"""Options of the command and arguments of the engine of one name."""
+
+
+def of_line(args: ServerArgs) -> Mapping[str, Any]:
+    """What a launch line says, under the names of the command's options."""
+    said = {name: getattr(args, name) for name in _ALIKE}
+    return {**said, "strategy": args.mamba_radix_cache_strategy, "slots": args.max_mamba_cache_size}
+
+
+def asked(
+    options: Mapping[str, Any], model: Architecture | None, base: ServerArgs | None = None
+) -> tuple[Settings, ServerArgs]:
     """The settings of a command's options, and the arguments that they make; what ``auto`` becomes for ``model``.
 
     Raises InputError for what does not go together, and Refusal or IllegalCombination for what does not start.
@@ -44,9 +60,11 @@ def asked(options: Mapping[str, Any], model: Architecture | None) -> tuple[Setti
         raise IllegalCombination("int8 checkpoints do not run with a host tier", fix="drop one of them")
     if options["mamba_max_states_per_path"] == 0:
         raise InputError("--mamba-max-states-per-path 0 keeps no state at all", fix="write -1 (no cap), 1 or more")
-    same = ("page_size", "tp_size", "kv_cache_dtype", "mamba_ssm_dtype", "max_total_tokens", "engine_version")
-    args = ServerArgs(
-        **{name: options[name] for name in same},
+    if int8 and not slots:
+        raise InputError("an int8 pool is a share of the slots", fix="add --slots N")
+    args = replace(
+        base or ServerArgs(),
+        **{name: options[name] for name in _SAME},
         mamba_radix_cache_strategy=options["strategy"],
         disable_overlap_schedule=options["disable_overlap_schedule"] or None,
         mamba_track_interval=interval,
@@ -55,7 +73,7 @@ def asked(options: Mapping[str, Any], model: Architecture | None) -> tuple[Setti
     check_arguments(args)
     settings = Settings(
         "sglang",
-        slots,
+        slots or 1,
         options["running"],
         page_size=args.page_size or 1,
         track_interval=interval,
@@ -118,11 +136,16 @@ def variants(now: Settings) -> Iterator[Variant]:
         yield Variant("buffers", flags, now._replace(strategy=other, overlap=other is not Strategy.NO_BUFFER))
 
 
-def cost(model: Architecture, args: ServerArgs, settings: Settings, rest_gib: float | None = None) -> Cost:
-    """What the slots of ``settings`` weigh for ``model``. Raises Refusal for what the engine does not start with."""
-    args = replace(
+def split(model: Architecture, args: ServerArgs, settings: Settings, rest_gib: float) -> int:
+    """K as the engine makes it of the memory."""
+    return start(prepare(model, _args_of(args, settings, None)), rest_gib).state.slots
+
+
+def _args_of(args: ServerArgs, settings: Settings, slots: int | None) -> ServerArgs:
+    """The arguments that make ``settings``; ``slots`` None leaves K to the engine."""
+    return replace(
         args,
-        max_mamba_cache_size=settings.slots,
+        max_mamba_cache_size=slots,
         page_size=settings.page_size,
         mamba_radix_cache_strategy=settings.strategy.value,
         mamba_track_interval=settings.track_interval,
@@ -131,6 +154,11 @@ def cost(model: Architecture, args: ServerArgs, settings: Settings, rest_gib: fl
         int8_mamba_ckpt_size=settings.int8_slots,
         enable_hierarchical_cache=settings.host_slots > 0,
     )
+
+
+def cost(model: Architecture, args: ServerArgs, settings: Settings, rest_gib: float | None = None) -> Cost:
+    """What the slots of ``settings`` weigh for ``model``. Raises Refusal for what the engine does not start with."""
+    args = _args_of(args, settings, settings.slots)
     ready = prepare(model, args)
     int8 = int8_pool(ready.slot, ready.slot.layers, settings.slots, args)
     tokens = None

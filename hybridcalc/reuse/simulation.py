@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from hybridcalc.errors import InputError
 from hybridcalc.reuse.cache import NoRoom, PrefixCache, Run
 from hybridcalc.reuse.policy import Policy
-from hybridcalc.reuse.requests import Request, Workload
+from hybridcalc.reuse.requests import BlockPool, Request, Workload
 
 HELD_POINTS = 64
 """Points of the course of held slots; twice as many are kept before every second is left out."""
@@ -37,6 +37,7 @@ class Setup(NamedTuple):
     running: int = 0
     kv_tokens: int | None = None
     host_slots: int = 0
+    pool: BlockPool | None = None
 
     @property
     def cached_slots(self) -> int:
@@ -51,8 +52,22 @@ class Setup(NamedTuple):
             return self._replace(checkpoint_slots=slots)
         return self._replace(slots=slots + self.running * self.policy.own_slots)
 
+    @property
+    def bounds_kv(self) -> bool:
+        """Whether anything bounds KV."""
+        return self.kv_tokens is not None or self.pool is not None
+
+    def with_free_kv(self) -> "Setup":
+        """The same where nothing bounds KV."""
+        return self._replace(kv_tokens=None, pool=None)
+
     def cache(self) -> PrefixCache:
         """An empty cache of this kind."""
+        if self.pool is not None:
+            from hybridcalc.reuse.block_pool import PooledCache
+
+            beside = 0 if self.running else self.policy.own_slots
+            return PooledCache(self.policy, self.slots + beside, self.pool, host_slots=self.host_slots)
         return PrefixCache(
             self.policy,
             self.slots,
@@ -64,7 +79,9 @@ class Setup(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a workload. Tokens are of prompts; ``held`` is (requests so far, cached, running) slots."""
+    """What came of a workload. Tokens are of prompts; ``held`` is (requests so far, slots that hold states, slots of
+    running requests, KV tokens).
+    """
 
     requests: int
     hits: int
@@ -77,7 +94,7 @@ class Outcome(NamedTuple):
     host_hits: int
     preemptions: int
     most_cached: int
-    held: tuple[tuple[int, int, int], ...]
+    held: tuple[tuple[int, int, int, int], ...]
 
     @property
     def hit_rate(self) -> float:
@@ -88,6 +105,11 @@ class Outcome(NamedTuple):
     def token_hit_rate(self) -> float:
         """Share of prompt tokens that were not computed again."""
         return self.hit_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+
+    @property
+    def most_kv(self) -> int:
+        """KV tokens held at most, as far as the course shows."""
+        return max((kv for *_, kv in self.held), default=0)
 
     @property
     def recomputed_tokens(self) -> int:
@@ -121,7 +143,7 @@ class Counter:
         self.warmup, self.progress = warmup_rounds, progress
         self.seen = self.requests = self.hits = self.prompt = self.hit = self.replayed = self.preemptions = 0
         self.step = 1
-        self.held: list[tuple[int, int, int]] = []
+        self.held: list[tuple[int, int, int, int]] = []
         self.before: tuple[int, int, int, int] | None = None
 
     def count(self, cache: PrefixCache, request: Request, hit: int) -> None:
@@ -148,7 +170,7 @@ class Counter:
 
     def sample(self, cache: PrefixCache) -> None:
         """Note the slots held now, thinning out the course where it grows long."""
-        self.held.append((self.seen, len(cache.states), cache.own))
+        self.held.append((self.seen, len(cache.states), cache.own, cache.kv_held))
         if len(self.held) >= 2 * HELD_POINTS:
             self.held = self.held[1::2]
             self.step *= 2
@@ -296,8 +318,8 @@ def _too_large(cache: PrefixCache, tokens: int, what: str) -> InputError:
     """What to say where a request does not even fit alone: KV is what it lacks, unless that has no limit."""
     if cache.kv_tokens is not None:
         return InputError(
-            f"{what} takes {tokens:,} tokens of KV, more than the {cache.kv_tokens:,} of --max-total-tokens",
-            fix=f"write --max-total-tokens {tokens} or more",
+            f"{what} takes {tokens:,} tokens of KV, more than the {cache.kv_tokens:,} there are",
+            fix=f"write --max-total-tokens {tokens} or more, give more memory or fewer --slots",
         )
     each = cache.policy.own_slots
     return InputError(

@@ -131,6 +131,13 @@ class RadixTree:
         self.tokens -= leaf.depth - parent.depth
         leaf.parent = None
 
+    def shorten(self, leaf: Node, depth: int) -> None:
+        """Take the tokens from ``depth`` on off a node without children; some of its own are left."""
+        cut = bisect_left(leaf.ends, depth)
+        leaf.ids, leaf.ends = leaf.ids[: cut + 1], (*leaf.ends[:cut], depth)
+        self.tokens -= leaf.depth - depth
+        leaf.depth = depth
+
     def nodes(self) -> Iterator[Node]:
         """Every node but the root."""
         waiting = list(self.root.children.values())

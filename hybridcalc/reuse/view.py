@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from hybridcalc.engines.charts import Axis, Chart, Series
-from hybridcalc.reuse.answer import Reuse
+from hybridcalc.reuse.answer import BLOCKS, BOTH, KV, STATE, Reuse
 from hybridcalc.reuse.knee import Knee
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.settings import Cost
 from hybridcalc.reuse.simulation import Outcome
-from hybridcalc.reuse.what_if import Split
-from hybridcalc.steps import Choice, Quantity, Table, View
+from hybridcalc.reuse.what_if import SLOTS, Row, Split
+from hybridcalc.steps import BOLD, SAFE, Choice, Quantity, Table, View
 from hybridcalc.units import format_bytes
 
 SPLITS_SHOWN = 7
@@ -18,20 +18,20 @@ HELD_SHOWN = 6
 
 def reuse_view(answer: Reuse) -> View:
     """The whole answer."""
-    own, priced = _cells(answer.outcome), answer.priced is not None
+    own, priced = _wants(answer.outcome, answer.knee, answer.kv_needed), answer.priced is not None
     rows, same = [(*own, *_price(answer, answer.price(answer.settings)), "as asked")], []
     for row in answer.rows or ():
         weighs = answer.price(row.variant.settings)
         host = f", host {format_bytes(weighs.host_bytes)}" if weighs is not None and weighs.host_bytes else ""
-        if _cells(row.outcome) == own:
+        if (cells := _wants(row.outcome, row.knee, row.kv_needed)) == own:
             same.append(row.variant.flags)
         else:
-            rows.append((*_cells(row.outcome), *_price(answer, weighs), row.variant.flags + host))
+            rows.append((*cells, *_price(answer, weighs), row.variant.flags + host))
     what_if = Table(
         "What if",
-        ("tokens reused", "recomputed", *(("memory",) if priced else ()), "what if"),
+        ("reused", "knee", "KV wanted", *(("memory",) if priced else ()), "what if"),
         tuple(rows) if answer.rows else (),
-        tuple(range(3 if priced else 2)),
+        tuple(range(4 if priced else 3)),
     )
     header = ("running", "cached slots", "tokens reused", "recomputed", "work", "")
     split = Table("Split", header, tuple(_split_rows(answer.splits)) if answer.splits else (), tuple(range(5)))
@@ -57,13 +57,46 @@ def _verdict(answer: Reuse) -> tuple[str, str]:
         capped = answer.setup.policy.path_cap != NO_CAP and not answer.settings.running
         alone = ", one request at a time" if capped else ""
         return headline, f"this workload reuses nothing with any number of slots{alone}"
+    if answer.lost_to in (KV, BOTH, BLOCKS):
+        return headline, _short_of(answer, knee)
+    if not answer.given and not answer.setup.bounds_kv:
+        return headline, f"with {_slots(knee.slots)} and {answer.kv_needed or 0:,} KV tokens"
+    if answer.setup.pool is not None:
+        blocks = f"of the {answer.setup.pool.blocks:,} blocks there are"
+        return headline, f"{_slots(knee.slots)} and {answer.kv_needed or 0:,} KV tokens are wanted {blocks}"
     int8 = answer.settings.int8_slots
     pool, kind = (given, "") if int8 is None else (int8, "int8 ")
     given_text = f"{pool:,} {'is' if pool == 1 else 'are'} given" if int8 is None else f"the int8 pool has {pool:,}"
+    if not answer.given:
+        given_text = f"the engine's own share of the memory is {pool:,}"
     one = knee.slots == 1
     verb = ("suffices" if one else "suffice") if answer.enough else ("is wanted" if one else "are wanted")
     given_text = "" if pool == knee.slots else f", {given_text}"
     return headline, f"{knee.slots:,} {kind}slot{'' if one else 's'} {verb}{given_text}"
+
+
+def _slots(number: int) -> str:
+    return f"{number:,} slot{'' if number == 1 else 's'}"
+
+
+def _short_of(answer: Reuse, knee: Knee) -> str:
+    """What is wanted where KV lacks, or both do, or the blocks of their one pool."""
+    wanted, setup = f"{answer.kv_needed or 0:,} KV tokens", answer.setup
+    if setup.pool is not None and answer.lost_to == BLOCKS:
+        blocks = setup.pool.per_state * (knee.slots or 0) + setup.pool.per_page * -(
+            -(answer.kv_needed or 0) // setup.policy.grid
+        )
+        return f"the pool loses the rest: {blocks:,} blocks are wanted, it has {setup.pool.blocks:,}"
+    there = f"{setup.kv_tokens or 0:,} lie beside {_slots(answer.settings.slots)}"
+    if answer.lost_to == KV:
+        return f"KV loses the rest: {wanted} are wanted, {there}"
+    return f"both pools lose the rest: {_slots(knee.slots or 0)} and {wanted} are wanted, {there}"
+
+
+def _wants(outcome: Outcome, knee: Knee | None, kv_needed: int | None) -> tuple[str, str, str]:
+    """Cells: the rate, the slots and the KV tokens that are wanted for it."""
+    slots = "-" if knee is None or knee.slots is None else f"{knee.slots:,}"
+    return _percent(outcome.token_hit_rate), slots, "-" if kv_needed is None else f"{kv_needed:,}"
 
 
 def _figures(answer: Reuse) -> list[Quantity]:
@@ -78,14 +111,21 @@ def _figures(answer: Reuse) -> list[Quantity]:
         at_knee = answer.price(settings.room.wanted(settings, knee.slots)[0])
         weigh = "" if at_knee is None else f"they weigh {format_bytes(at_knee.gpu_bytes)}"
         rows.append(Quantity("knee", f"{knee.slots:,}", "slots", told, weigh))
+        if answer.kv_needed is not None:
+            told = "" if answer.setup.kv_tokens is None else f"{answer.setup.kv_tokens:,} there are"
+            rows.append(Quantity("KV wanted", f"{answer.kv_needed:,}", "tokens", "beside the knee", told))
     own = answer.price(settings)
-    if own is not None:
+    if answer.setup.pool is not None:
+        blocks, per_state, per_page = answer.setup.pool
+        why = f"a state takes {per_state}, {answer.setup.policy.grid:,} tokens of KV {per_page}"
+        rows.append(Quantity("pool", f"{blocks:,}", "blocks", why))
+    elif own is not None:
         why = f"{settings.slots:,}{settings.room.SPARE} slots" + (
             f", {settings.int8_slots:,} + 1 in int8" if own.int8_bytes else ""
         )
         rows.append(Quantity("slots weigh", f"{own.gpu_bytes:,} B", format_bytes(own.gpu_bytes), why))
         if own.kv_tokens is not None:
-            rows.append(Quantity("KV beside", f"{own.kv_tokens:,}", "tokens", "left of the memory given"))
+            rows.append(Quantity("KV beside", f"{own.kv_tokens:,}", "tokens", "left of the memory"))
     if settings.running:
         each, count = answer.setup.policy.own_slots, answer.setup.policy.slots_per_request
         requests = "1 request" if settings.running == 1 else f"{settings.running:,} requests"
@@ -128,24 +168,49 @@ def _course(outcome: Outcome) -> str:
     """A few points of the slots held, in order."""
     held = outcome.held
     step = max(len(held) // HELD_SHOWN, 1)
-    return "over time " + " ".join(f"{cached:,}" for _, cached, _ in held[step - 1 :: step][:HELD_SHOWN])
+    return "over time " + " ".join(f"{cached:,}" for _, cached, *_ in held[step - 1 :: step][:HELD_SHOWN])
 
 
 def _choices(answer: Reuse) -> Iterator[Choice]:
     """Flags that reach the knee, where the slots given do not: more slots, and each other setting that does."""
     knee, settings = answer.knee, answer.settings
-    if knee is None or knee.slots is None or knee.at_knee is None or answer.enough:
+    if knee is None or knee.slots is None or knee.at_knee is None:
         return
     wanted, label, told = settings.room.wanted(settings, knee.slots)
-    yield Choice(label, told, _effect(knee.at_knee, answer.price(wanted)))
+    weighs = answer.price(wanted)
+    if not answer.given and not answer.setup.bounds_kv:
+        yield Choice(SAFE if label == "set" else label, told, _effect(knee.at_knee, weighs), after=1)
+    if not answer.enough and answer.lost_to == STATE and _holds(weighs, answer.kv_needed):
+        effect, after = _effect(knee.at_knee, weighs), knee.at_knee.hit_tokens
+        yield Choice(SAFE if label == "set" else label, told, effect, after=after)
     yield from _others(answer, knee)
 
 
+def _holds(weighs: Cost | None, kv_needed: int | None) -> bool:
+    """Whether the memory has the KV that is wanted beside those slots."""
+    return weighs is None or weighs.kv_tokens is None or weighs.kv_tokens >= (kv_needed or 0)
+
+
 def _others(answer: Reuse, knee: Knee) -> Iterator[Choice]:
-    """Other settings that reach the knee with the slots given."""
-    for row in answer.rows or ():
-        if knee.reached_by(row.outcome) and not row.variant.flags.startswith("--slots"):
-            yield Choice("or", row.variant.flags, _effect(row.outcome, answer.price(row.variant.settings)))
+    """Other settings that reuse as much as can be, or at least more; or as much with far fewer slots. The one that
+    changes what the model computes is the bold one.
+    """
+    rows = [row for row in answer.rows or () if row.variant.name != SLOTS]
+    if answer.enough:
+        for row in rows:
+            if knee.reached_by(row.outcome) and row.knee.slots and 10 * row.knee.slots <= 9 * (knee.slots or 0):
+                told = f"{_slots(row.knee.slots)} instead of {knee.slots:,} suffice"
+                yield Choice(_label(row), row.variant.flags, told, after=row.outcome.hit_tokens)
+        return
+    reaching = [row for row in rows if knee.reached_by(row.outcome)]
+    more = [row for row in rows if row.outcome.hit_tokens > answer.outcome.hit_tokens]
+    for row in reaching or sorted(more, key=lambda row: -row.outcome.hit_tokens):
+        effect = _effect(row.outcome, answer.price(row.variant.settings))
+        yield Choice(_label(row), row.variant.flags, effect, after=row.outcome.hit_tokens)
+
+
+def _label(row: Row) -> str:
+    return BOLD if row.variant.settings.int8_slots is not None else SAFE
 
 
 def _effect(outcome: Outcome, weighs: Cost | None) -> str:
@@ -191,11 +256,13 @@ def slots_picture(answer: Reuse) -> Chart:
     held, settings, knee = answer.outcome.held, answer.settings, answer.knee
     own_pool = settings.int8_slots is not None
     pool = settings.int8_slots if settings.int8_slots is not None else settings.slots
-    end = max(1, answer.outcome.requests, *(seen for seen, _, _ in held)) if held else 1
+    end = max(1, answer.outcome.requests, *(seen for seen, *_ in held)) if held else 1
     first = ((0, 0),)
-    series = [Series("cached states", "state", first + tuple((seen, cached) for seen, cached, _ in held), "c", "steps")]
-    if not own_pool and any(running for _, _, running in held):
-        whole = first + tuple((seen, cached + running) for seen, cached, running in held)
+    series = [
+        Series("cached states", "state", first + tuple((seen, cached) for seen, cached, *_ in held), "c", "steps")
+    ]
+    if not own_pool and any(running for _, _, running, _ in held):
+        whole = first + tuple((seen, cached + running) for seen, cached, running, _ in held)
         series.append(Series("with running requests", "scratch", whole, "r", "steps"))
     series.append(Series(f"given: {pool:,}", "other", ((0, pool), (end, pool)), "g", "dashed"))
     if knee is not None and knee.slots is not None:

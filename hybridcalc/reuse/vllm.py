@@ -6,6 +6,7 @@ Units: bytes, tokens, slots.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
@@ -16,6 +17,7 @@ from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import IllegalCombination, InputError, quoted
 from hybridcalc.reuse.policy import LIVE, PREFILL_CHUNK, Policy, prefill_chunk_of
+from hybridcalc.reuse.requests import BlockPool
 from hybridcalc.reuse.settings import BLOCK, Cost, Settings, Variant
 from hybridcalc.units import GIB
 
@@ -26,7 +28,24 @@ SPARE = ""
 """Slots of the pool beside those that hold a state."""
 
 
-def asked(options: Mapping[str, Any], model: Architecture | None) -> tuple[Settings, EngineArgs]:
+_SAME = ("kv_cache_dtype", "block_size", "prefix_match_unit", "mamba_cache_mode", "engine_version")
+
+
+def of_line(args: EngineArgs) -> Mapping[str, Any]:
+    """What a launch line says, under the names of the command's options."""
+    retention = args.prefix_cache_retention_interval
+    return {
+        **{name: getattr(args, name) for name in _SAME},
+        "tp_size": args.tensor_parallel_size,
+        "mamba_ssm_dtype": args.mamba_ssm_cache_dtype,
+        "chunked_prefill_size": args.max_num_batched_tokens,
+        "prefix_cache_retention_interval": DENSE if retention is None else str(retention),
+    }
+
+
+def asked(
+    options: Mapping[str, Any], model: Architecture | None, base: EngineArgs | None = None
+) -> tuple[Settings, EngineArgs]:
     """The settings of a command's options, and the arguments that they make; the block that ``model`` makes.
 
     Raises InputError for what does not go together, Refusal, and IllegalCombination where no states are saved.
@@ -34,7 +53,8 @@ def asked(options: Mapping[str, Any], model: Architecture | None) -> tuple[Setti
     mode, retention = options["mamba_cache_mode"], _retention(options["prefix_cache_retention_interval"])
     if mode not in ("align", "all"):
         raise InputError(f"--mamba-cache-mode {quoted(mode)} saves no states", fix="write align or all")
-    args = EngineArgs(
+    args = replace(
+        base or EngineArgs(),
         tensor_parallel_size=options["tp_size"],
         kv_cache_dtype=options["kv_cache_dtype"],
         block_size=options["block_size"],
@@ -48,7 +68,7 @@ def asked(options: Mapping[str, Any], model: Architecture | None) -> tuple[Setti
     check_mode_all(args, rules_for(args.engine_version)[0])
     settings = Settings(
         "vllm",
-        options["slots"],
+        options["slots"] or 1,
         options["running"],
         prefill_chunk=options["chunked_prefill_size"],
         host_slots=options["host_slots"],
@@ -95,15 +115,26 @@ def variants(now: Settings) -> Iterator[Variant]:
         yield Variant("match unit", "--prefix-match-unit 16", now._replace(match_unit=16))
 
 
-def cost(model: Architecture, args: EngineArgs, settings: Settings, rest_gib: float | None = None) -> Cost:
-    """What the slots of ``settings`` weigh in blocks, and the KV tokens that the other blocks hold. Raises Refusal."""
+def split(model: Architecture, args: EngineArgs, settings: Settings, rest_gib: float) -> int:
+    """The most states that the pool has blocks for; it holds none apart."""
+    del settings
     ready = prepare(model, args)
     states = sum(group.kind == STATE for group in ready.groups)
-    taken, tokens = settings.slots * states, None
+    return max((int(rest_gib * GIB) // ready.bytes_per_block - 1) // max(states, 1), 1)
+
+
+def cost(model: Architecture, args: EngineArgs, settings: Settings, rest_gib: float | None = None) -> Cost:
+    """What the slots of ``settings`` weigh in blocks, the KV tokens that the other blocks hold, and the pool that both
+    share. Raises Refusal.
+    """
+    ready = prepare(model, args)
+    states = sum(group.kind == STATE for group in ready.groups)
+    taken, tokens, pool = settings.slots * states, None, None
     if rest_gib is not None:
-        left = max(int(rest_gib * GIB) // ready.bytes_per_block - 1 - taken, 0)
-        tokens = left // max(len(ready.groups) - states, 1) * ready.pages.block
-    return Cost(taken * ready.bytes_per_block, 0, 0, tokens)
+        blocks, pages = int(rest_gib * GIB) // ready.bytes_per_block - 1, max(len(ready.groups) - states, 1)
+        tokens = max(blocks - taken, 0) // pages * ready.pages.block
+        pool = BlockPool(blocks, max(states, 1), pages)
+    return Cost(taken * ready.bytes_per_block, 0, 0, tokens, pool)
 
 
 def vllm_policy(

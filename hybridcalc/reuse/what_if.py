@@ -1,6 +1,7 @@
 """What would another setting change? The same workload through caches that differ in one thing, and the best split.
 
-Each `Variant` is one change of `Settings` with the flags that make it. `best_split` shares K slots between running
+Each `Variant` is one change of `Settings` with the flags that make it, and has a knee and a need of KV of its own;
+changes that help are tried two at a time. `best_split` shares K slots between running
 requests and states: with R running, at most K // S, K - R * own slots are left for
 states, and the work of a workload is
 
@@ -11,11 +12,12 @@ running requests share a step, fewer leave more states to reuse. It leaves out t
 Units: slots, tokens, prompt tokens of work.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import combinations, islice
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.reuse.knee import Bar
+from hybridcalc.reuse.knee import COARSE_KV_STEPS, Bar, Knee, find_knee, find_kv
 from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.settings import Settings, Variant
 from hybridcalc.reuse.simulation import Outcome, simulate
@@ -26,11 +28,20 @@ MOST_SPLITS, FINEST_SPLIT = 24, 16
 """Splits that are tried; steps of a sixteenth of the running requests are fine enough."""
 
 
+SLOTS = "twice the slots"
+SHARES = 16
+"""Shares of the memory that slots are given, evenly up to twice what they have."""
+MOST_JOINED = 3
+"""Changes that are tried with each other, and pairs of them."""
+
+
 class Row(NamedTuple):
-    """A variant and what it came to."""
+    """A variant, what it came to, and what it wants: its knee, and KV tokens there."""
 
     variant: Variant
     outcome: Outcome
+    knee: Knee
+    kv_needed: int | None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -41,6 +52,8 @@ class Row(NamedTuple):
             "slots": settings.slots,
             "checkpoint_slots": settings.int8_slots,
             "host_slots": settings.host_slots,
+            "knee_slots": self.knee.slots,
+            "kv_tokens_needed": self.kv_needed,
             **self.outcome.to_dict(),
         }
 
@@ -74,26 +87,113 @@ class Split(NamedTuple):
 
 def variants(now: Settings) -> Iterator[Variant]:
     """Changes worth a look, none of which is the settings as they are."""
-    yield Variant("twice the slots", f"--slots {2 * now.slots}", now._replace(slots=2 * now.slots))
+    yield Variant(SLOTS, f"--slots {2 * now.slots}", now._replace(slots=2 * now.slots))
     yield from (change for change in now.room.variants(now) if change.settings != now)
 
 
-def compare(workload: Workload, now: Settings, *, warmup_rounds: int, bar: Bar) -> tuple[list[Row], list[Left]]:
-    """Every variant through the workload; and those that the slots or the KV have no room for."""
-    rows, left = [], []
-    for variant in variants(now):
-        name = f"{variant.name}: {variant.flags}"
+def compare(
+    workload: Workload,
+    now: Settings,
+    *,
+    warmup_rounds: int,
+    bar: Bar,
+    within: Callable[[Settings], Settings] = lambda settings: settings,
+    given: Row | None = None,
+) -> tuple[list[Row], list[Left]]:
+    """Every variant through the workload; and those that the slots or the KV have no room for.
+
+    ``within`` bounds settings by the memory. ``given`` is what ``now`` came to: changes that better it are then tried
+    two at a time.
+    """
+    rows, left = list[Row](), list[Left]()
+
+    def tried(variant: Variant) -> Row | None:
         try:
-            outcome = simulate(workload, variant.settings.setup, warmup_rounds=warmup_rounds, progress=bar(name))
+            setup = within(variant.settings).setup
+            outcome = simulate(workload, setup, warmup_rounds=warmup_rounds, progress=bar(variant.flags))
+            return wants(workload, variant, outcome, setup.bounds_kv, warmup_rounds=warmup_rounds, bar=bar)
         except HybridcalcError as error:
             left.append(Left(variant, error.message))
-        else:
-            rows.append(Row(variant, outcome))
+        return None
+
+    rows += filter(None, map(tried, variants(now)))
+    if given is not None and (shared := _other_share(workload, now, within, given, warmup_rounds, bar)) is not None:
+        rows.append(shared)
+    if given is not None:
+        better = sorted((row for row in rows if _betters(row, given) and row.variant.name != SLOTS), key=_merit)
+        for one, other in islice(combinations(better[:MOST_JOINED], 2), MOST_JOINED):
+            if (joined := _joined(now, one.variant, other.variant)) is not None:
+                row = tried(joined)
+                if row is not None and _betters(row, one) and _betters(row, other):
+                    rows.append(row)
     return rows, left
 
 
+def _other_share(
+    workload: Workload, now: Settings, within: Callable[[Settings], Settings], given: Row, warmup_rounds: int, bar: Bar
+) -> Row | None:
+    """The slots that share the memory best, of SHARES that are tried; None where KV does not follow from slots, or
+    those there are do as well.
+    """
+    if given.knee.reached_by(given.outcome) or within(now).kv_tokens == now.kv_tokens:
+        return None
+    wanted = (given.knee.slots or 0, *(now.slots * share // (SHARES // 2) for share in range(1, SHARES)))
+    best, least = None, max(1, now.running * now.policy.slots_per_request)
+    for slots in sorted({slots for slots in wanted if slots >= least and slots != now.slots}):
+        settings = now.room.wanted(now, slots)[0]
+        try:
+            setup = within(settings).setup
+            outcome = simulate(workload, setup, warmup_rounds=warmup_rounds, progress=bar(f"{slots:,} slots"))
+        except HybridcalcError:  # a request has no room beside so many
+            continue
+        if best is None or outcome.hit_tokens > best.outcome.hit_tokens:
+            variant = Variant("another share of the memory", now.room.wanted(now, slots)[2], settings)
+            best = Row(variant, outcome, given.knee, given.kv_needed)
+    return best if best is not None and best.outcome.hit_tokens > given.outcome.hit_tokens else None
+
+
+def wants(
+    workload: Workload, variant: Variant, outcome: Outcome, bounded: bool, *, warmup_rounds: int, bar: Bar
+) -> Row:
+    """A variant with the slots and the KV that it wants, whatever is given; ``bounded``: its KV was."""
+    setup, known = variant.settings.setup.with_free_kv(), None if bounded else outcome
+    knee = find_knee(workload, setup, warmup_rounds=warmup_rounds, progress=bar, given=known)
+    kv_needed = find_kv(workload, setup, knee, warmup_rounds=warmup_rounds, progress=bar, steps=COARSE_KV_STEPS)
+    return Row(variant, outcome, knee, kv_needed)
+
+
+def _merit(row: Row) -> tuple[int, int]:
+    return -row.outcome.hit_tokens, row.knee.slots or 0
+
+
+def _betters(row: Row, other: Row) -> bool:
+    """Whether one reuses more, or as much with fewer slots wanted."""
+    fewer = row.knee.slots is not None and row.knee.slots < (other.knee.slots or 0)
+    mine, theirs = row.outcome.hit_tokens, other.outcome.hit_tokens
+    return mine > theirs or (mine == theirs and fewer)
+
+
+def _joined(now: Settings, one: Variant, other: Variant) -> Variant | None:
+    """Both changes at once; None where they change the same thing."""
+    first, second = (_changed(now, variant.settings) for variant in (one, other))
+    if first.keys() & second.keys():
+        return None
+    flags = f"{one.flags} {other.flags}"
+    return Variant(f"{one.name}, {other.name}", flags, now._replace(**first, **second))
+
+
+def _changed(now: Settings, then: Settings) -> dict[str, Any]:
+    return {name: value for name, value in then._asdict().items() if value != getattr(now, name)}
+
+
 def best_split(
-    workload: Workload, now: Settings, *, warmup_rounds: int, step_tokens: int = STEP_TOKENS, bar: Bar
+    workload: Workload,
+    now: Settings,
+    *,
+    warmup_rounds: int,
+    step_tokens: int = STEP_TOKENS,
+    bar: Bar,
+    within: Callable[[Settings], Settings] = lambda settings: settings,
 ) -> tuple[Split, ...]:
     """Ways to share ``now.slots`` between running requests and states, least work first; empty where none fits one.
 
@@ -109,7 +209,7 @@ def best_split(
 
     def split(running: int) -> Split:
         if running not in found:
-            setup = now._replace(running=running).setup
+            setup = within(now._replace(running=running)).setup
             outcome = simulate(workload, setup, warmup_rounds=warmup_rounds, progress=bar(f"{running:,} running"))
             work = outcome.recomputed_tokens + step_tokens * answers // running
             found[running] = Split(running, setup.cached_slots, outcome, work)

@@ -14,7 +14,6 @@ from command_line import Ran, run
 HOME = Path(__file__).resolve().parent.parent / "data" / "cases"
 CASES: list[dict[str, Any]] = yaml.safe_load((HOME / "cases.yaml").read_text(encoding="utf-8"))
 WRONG = """
-new-reuse-memory-1
 vllm-right-1
 """
 """Cases that are answered wrongly: each leaves the list with the change that answers it rightly."""

@@ -112,8 +112,7 @@ def test_a_trace_file_is_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_text_says_what_is_wanted_and_what_to_set() -> None:
     out = run("reuse", "--slots", "256", "--workload", CYCLIC, "--warmup-rounds", "1").out
     assert out.splitlines()[:2] == ["0.0 % of prompt tokens reused   384 slots are wanted, 256 are given", ""]
-    assert "set  --max-mamba-cache-size 384" in out
-    assert "or   --enable-int8-mamba-checkpoint" in out
+    assert "safe  --max-mamba-cache-size 384" in out
     assert max(map(len, out.splitlines())) <= 80
 
 
@@ -134,8 +133,10 @@ SLOTS = ("--slots", "100", "--workload", "cyclic")
 @pytest.mark.parametrize(
     ("arguments", "code", "error"),
     [
-        ((), 2, "reuse needs the slots and a workload"),
-        (("--slots", "9"), 2, "reuse needs the slots and a workload"),
+        ((), 2, "reuse needs a workload"),
+        (("--slots", "9"), 2, "reuse needs a workload"),
+        (("--workload", "cyclic", "--enable-int8-mamba-checkpoint"), 2, "an int8 pool is a share of the slots"),
+        (("--workload", "cyclic", "--gpu", "h200"), 2, "--gpu is shared between slots and KV of a model"),
         (("--slots", "9", "--workload", "cyclic:k=1"), 2, "--workload cyclic: 'k=1' is not one of its parameters"),
         (
             ("--slots", "9", "--workload", "cyclc:zipf=1.5"),
@@ -211,15 +212,11 @@ SLOTS = ("--slots", "100", "--workload", "cyclic")
         ((*SLOTS, "--rest", "40GiB"), 2, "--rest is shared between slots and KV of a model"),
         (("llama-3-8b", *SLOTS), 2, "llama-3-8b has no recurrent layer: its prefix cache holds no states"),
         (("falcon-mamba-7b", *SLOTS), 1, "SGLang keeps no states of FalconMambaForCausalLM for prefix reuse"),
-        (
-            (*SLOTS, "--max-total-tokens", "500"),
-            2,
-            "a prompt takes 1,000 tokens of KV, more than the 500 of --max-total-tokens",
-        ),
+        ((*SLOTS, "--max-total-tokens", "500"), 2, "a prompt takes 1,000 tokens of KV, more than the 500 there are"),
         (
             ("--slots", "100", "--workload", "cyclic:output=500", "--max-total-tokens", "1200"),
             2,
-            "a request takes 1,499 tokens of KV, more than the 1,200 of --max-total-tokens",
+            "a request takes 1,499 tokens of KV, more than the 1,200 there are",
         ),
         (
             (*SLOTS, "--chunked-prefill-size", "1", "--workload", "cyclic:tokens=1M"),
@@ -342,3 +339,71 @@ def test_plan_refuses_two_answers_to_how_long_requests_are() -> None:
         2,
         "error: --workload says how long requests are\n       leave out -L and --lengths\n",
     )
+
+
+TWO_POOLS = ("qwen3.5-397b-a17b", "--tp", "8", "--workload", "cyclic:prefixes=300,tokens=20000", "--no-what-if")
+
+
+def test_slots_and_kv_share_the_memory() -> None:
+    """300 prompts of 20,000 tokens go round in KV for 167: the oldest has always left, whatever its state does."""
+    by_memory = reuse(*TWO_POOLS, "--slots", "900", "--rest", "68GiB")
+    by_hand = reuse(*TWO_POOLS, "--slots", "900", "--max-total-tokens", "3345281")
+    same = ("hit_tokens", "evictions", "evicted_kv_tokens", "knee_slots", "kv_tokens_needed", "lost_to", "kv_tokens")
+    assert {key: by_memory[key] for key in same} == {key: by_hand[key] for key in same}
+    assert (by_memory["hit_tokens"], by_memory["lost_to"], by_memory["kv_tokens"]) == (0, "kv", 3_345_281)
+    assert by_memory["knee_slots"] == 898
+    assert 300 * 19_968 < by_memory["kv_tokens_needed"] < 300 * 20_000
+
+
+def test_without_slots_the_knee_is_the_answer() -> None:
+    answer = reuse("--workload", CYCLIC, "--warmup-rounds", "1")
+    assert (answer["slots"], answer["knee_slots"], answer["hit_rate"]) == (384, 384, 1.0)
+    assert 384 * 960 < answer["kv_tokens_needed"] <= 384 * 1000
+    assert all({"knee_slots", "kv_tokens_needed", "token_hit_rate"} <= row.keys() for row in answer["what_if"])
+    assert "safe  --max-mamba-cache-size 384" in run("reuse", "--workload", CYCLIC, "--no-what-if").out
+
+
+def test_the_pools_are_those_of_the_plan() -> None:
+    """Without slots, K and T are the engine's own, of the memory that is left of a GPU."""
+    flags = ("qwen3.5-35b-a3b", "--gpu", "h200")
+    planned = run("plan", *flags, "--json", "-L", "8k").document["engine_figures"]
+    answer = reuse(*flags, "--workload", "cyclic:prefixes=9", "--no-what-if")
+    assert answer["slots"] == planned["max_mamba_cache_size"]
+    assert answer["kv_tokens"] == planned["max_total_num_tokens"]
+    line = (
+        "--",
+        "python",
+        "-m",
+        "sglang.launch_server",
+        "--model-path",
+        "Qwen/Qwen3.5-35B-A3B",
+        "--max-mamba-cache-size",
+    )
+    pasted = run("reuse", "--gpu", "h200", "--workload", "cyclic:prefixes=9", "--no-what-if", "--json", *line, "77")
+    assert (pasted.document["slots"], pasted.document["model"]) == (77, "qwen3.5-35b-a3b")
+
+
+def test_vllms_states_and_kv_share_the_blocks() -> None:
+    flags = ("nemotron-h-8b", "--engine", "vllm", "--workload", "cyclic:prefixes=40,tokens=6000", "--no-what-if")
+    small, large = (reuse(*flags, "--rest", size) for size in ("6GiB", "60GiB"))
+    assert (small["lost_to"], large["lost_to"]) == ("blocks", None)
+    assert small["hit_tokens"] < large["hit_tokens"]
+    out = run("reuse", *flags, "--rest", "6GiB").out
+    assert "the pool loses the rest" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_which_pool_lost_the_prefix_is_named() -> None:
+    few_slots = reuse("--slots", "100", "--workload", CYCLIC, "--no-what-if")
+    both = reuse("--slots", "100", "--workload", CYCLIC, "--max-total-tokens", "40000", "--no-what-if")
+    neither = reuse("--slots", "400", "--workload", CYCLIC, "--no-what-if")
+    assert [answer["lost_to"] for answer in (few_slots, both, neither)] == ["state", "both", None]
+
+
+def test_a_change_that_wants_fewer_slots_is_said_although_as_much_is_reused() -> None:
+    """Each change has a knee and a need of KV of its own."""
+    answer = reuse("--slots", "900", "--workload", "cyclic:prefixes=60,tokens=20000")
+    rows = {row["name"]: row for row in answer["what_if"]}
+    assert rows["path cap"]["token_hit_rate"] == answer["token_hit_rate"]
+    assert rows["path cap"]["knee_slots"] < answer["knee_slots"]
+    assert rows["path cap"]["kv_tokens_needed"] > 60 * 19_000

@@ -45,13 +45,16 @@ class BruteForce:
         retention: int | None = 0,
         cap: int = -1,
         most_bare: int = 10**9,
+        kv: int = 10**9,
     ) -> None:
         self.kind, self.slots, self.page, self.grid, self.chunk = kind, slots, page, grid, chunk
         self.decode_grid, self.retention, self.cap = decode_grid, retention, cap
         self.stretches: list[Any] = []
         self.states: list[Any] = []
         self.bare: list[Any] = []
-        self.evictions, self.most_bare = 0, most_bare
+        self.evictions, self.most_bare, self.kv = 0, most_bare, kv
+        self.used: tuple[tuple[Hashable, int], ...] = ()
+        """The path that the running request holds."""
 
     def serve(self, request: Request) -> int:
         tokens, prompt = tokens_of(request), request.prompt
@@ -61,18 +64,50 @@ class BruteForce:
         self._split(tokens[:agreed])
         hits = [path for path in self.states if len(path) <= agreed and path == tokens[: len(path)]]
         hit = max(map(len, hits), default=0)
+        self._touch_kv(tokens[:agreed])
+        self.used = tokens[:hit]
+        self._make_kv(prompt - hit)
         if hit:
             self._touch(tokens[:hit])
         for depth in self._prefill(hit, prompt, agreed // self.grid * self.grid):
             self._save(tokens[:depth])
+            self._run_on(tokens[:depth])
+        self._make_kv(len(tokens) - 1 - len(self.used) if len(tokens) > prompt else prompt - len(self.used))
         for depth in self._decode(prompt, len(tokens)):
             self._save(tokens[:depth])
+            self._run_on(tokens[:depth])
         if self.kind in ("align", "all"):
             whole = (len(tokens) - 1) // self.page * self.page
-            if whole > 0:
+            if whole > len(self.used):
                 self._keep(tokens[:whole])
+            self._run_on(tokens[: max(whole, len(self.used))])
+        self.used = ()
         self._trim()
         return hit
+
+    def _run_on(self, path: tuple[tuple[Hashable, int], ...]) -> None:
+        """The request holds ``path`` now, and has used it."""
+        self.used = max(self.used, path, key=len)
+        self._touch_kv(path)
+
+    def _touch_kv(self, path: tuple[tuple[Hashable, int], ...]) -> None:
+        """Stretches on ``path`` are the most recently used, those nearer to its start the more so."""
+        on_path = [stretch for stretch in self.stretches if stretch[0] == path[: len(stretch[0])]]
+        for stretch in sorted(on_path, key=lambda stretch: -len(stretch[0])):
+            self.stretches.remove(stretch)
+            self.stretches.append(stretch)
+
+    def _make_kv(self, tokens: int) -> None:
+        """Room for ``tokens`` beside the stretches: ends of paths go, with their states, the longest unused first."""
+        while sum(len(path) - begin for path, begin in self.stretches) + tokens > self.kv:
+            gone = next(s for s in self.stretches if not self._branches(s[0]) and not self._holds(s[0]))
+            self.stretches.remove(gone)
+            if gone[0] in self.states:
+                self.states.remove(gone[0])
+                self.evictions += 1
+
+    def _holds(self, path: tuple[tuple[Hashable, int], ...]) -> bool:
+        return path == self.used[: len(path)]
 
     def _prefill(self, hit: int, prompt: int, junction: int) -> list[int]:
         if self.kind == "all":
@@ -136,6 +171,10 @@ class BruteForce:
                     self._lose(state)
                     excess -= 1
 
+    @property
+    def _bounded(self) -> bool:
+        return self.kv < 10**9
+
     def _branches(self, path: tuple[tuple[Hashable, int], ...]) -> int:
         """Stretches that begin where ``path`` ends, on it."""
         return sum(begin == len(path) and other[:begin] == path for other, begin in self.stretches)
@@ -146,7 +185,7 @@ class BruteForce:
 
     def _lose(self, path: tuple[tuple[Hashable, int], ...]) -> None:
         self.states.remove(path)
-        if self.kind in ("extra", "ends") and not self._branches(path):
+        if self.kind in ("extra", "ends") and not self._branches(path) and not (self._bounded and self._holds(path)):
             self.stretches = [stretch for stretch in self.stretches if stretch[0] != path]
 
     def _trim(self, spared: tuple[tuple[Hashable, int], ...] | None = None) -> None:
@@ -168,7 +207,7 @@ class BruteForce:
         for place, (other, begin) in enumerate(self.stretches):
             if begin < len(path) < len(other) and other[: len(path)] == path:
                 self.stretches[place] = (path, begin)
-                self.stretches.append((other, len(path)))
+                self.stretches.insert(place + 1, (other, len(path)))
                 return
 
     def _keep(self, path: tuple[tuple[Hashable, int], ...]) -> None:
@@ -177,3 +216,80 @@ class BruteForce:
         self._split(path[:agreed])
         if agreed < len(path):
             self.stretches.append((path, agreed))
+
+
+Path = tuple[tuple[Hashable, int], ...]
+
+
+class PooledBruteForce(BruteForce):
+    """vLLM's pool as a queue of what its blocks hold: ("state" or "kv", path), the longest unused first.
+
+    A state takes ``per_state`` blocks, a page of KV ``per_page``; the running request has ``own`` states beside.
+    """
+
+    def __init__(self, *, blocks: int, per_state: int, per_page: int, own: int, block: int, retention: int | None):
+        grid = block if retention is None else retention
+        super().__init__("align", 10**9, page=block, grid=block, decode_grid=grid, retention=retention)
+        self.blocks, self.per_state, self.per_page, self.own = blocks, per_state, per_page, own
+        self.queue: list[tuple[str, Path]] = []
+        self.locked: Path = ()
+        self.hit: Path = ()
+
+    def serve(self, request: Request) -> int:
+        tokens, prompt = tokens_of(request), request.prompt
+        limit = (prompt - 1) // self.page * self.page
+        pages = 0
+        while (pages + 1) * self.page <= limit and ("kv", tokens[: (pages + 1) * self.page]) in self.queue:
+            pages += 1
+        agreed = pages * self.page
+        hit = max((n for n in range(agreed + 1) if ("state", tokens[:n]) in self.queue), default=0)
+        self._use_pages(tokens[:agreed])
+        self.locked = self.hit = tokens[:hit]
+        self._room(prompt - hit, self.own)
+        running = self.own
+        if hit:
+            self._use("state", tokens[:hit])
+        private = prompt - hit
+        for depth in self._prefill(hit, prompt, agreed):
+            self._room(private, running + 1)
+            self._use("state", tokens[:depth])
+            private -= depth - len(self.locked)
+            self._reach(tokens[:depth])
+        total = len(tokens)
+        private += max(total - 1 - prompt, 0)
+        self._room(private, running)
+        for depth in self._decode(prompt, total):
+            self._room(private, 1)
+            self._use("state", tokens[:depth])
+            private -= depth - len(self.locked)
+            self._reach(tokens[:depth])
+        whole = (total - 1) // self.page * self.page
+        self._use_pages(tokens[: max(whole, len(self.locked))])
+        self.locked = self.hit = ()
+        return hit
+
+    def _reach(self, path: Path) -> None:
+        self.locked = self.hit = path
+        self._use_pages(path)
+
+    def _use(self, kind: str, path: Path) -> None:
+        if (kind, path) in self.queue:
+            self.queue.remove((kind, path))
+        self.queue.append((kind, path))
+
+    def _use_pages(self, path: Path) -> None:
+        for depth in range(len(path) // self.page * self.page, 0, -self.page):
+            self._use("kv", path[:depth])
+
+    def _room(self, tokens: int, own: int) -> None:
+        """Evict until ``tokens`` of KV and ``own`` states of running requests have blocks beside the queue's."""
+        while True:
+            states = sum(kind == "state" for kind, _ in self.queue) + own
+            pages = len(self.queue) - states + own - (-tokens // self.page)
+            if self.per_state * states + self.per_page * pages <= self.blocks:
+                return
+            gone = next(entry for entry in self.queue if not self._locks(*entry))
+            self.queue.remove(gone)
+
+    def _locks(self, kind: str, path: Path) -> bool:
+        return path == self.hit if kind == "state" else path == self.locked[: len(path)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from brute_force import BruteForce, tokens_of
+from brute_force import BruteForce, PooledBruteForce, tokens_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from present import present
@@ -14,9 +14,10 @@ from present import present
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.cache import PrefixCache
 from hybridcalc.reuse.policy import Policy
-from hybridcalc.reuse.requests import Request
+from hybridcalc.reuse.requests import BlockPool, Request
 from hybridcalc.reuse.settings import Settings
 from hybridcalc.reuse.sglang import sglang_policy
+from hybridcalc.reuse.simulation import Setup
 from hybridcalc.reuse.vllm import vllm_policy
 from hybridcalc.reuse.workloads import parse_workload
 
@@ -39,9 +40,9 @@ def requests(draw: st.DrawFn, *, longest: int = 9) -> Request:
 WORKLOADS = st.lists(requests(), min_size=1, max_size=25)
 
 
-def agree(policy: Policy, brute: BruteForce, workload: list[Request], slots: int) -> None:
+def agree(policy: Policy, brute: BruteForce, workload: list[Request], slots: int, kv: int | None = None) -> None:
     """Both say the same of every request, and hold the same states and the same KV after it."""
-    cache = PrefixCache(policy, slots)
+    cache = PrefixCache(policy, slots, kv_tokens=kv)
     cache.most_bare = brute.most_bare
     for request in workload:
         assert cache.serve(request) == brute.serve(request)
@@ -166,3 +167,58 @@ def _leading(one: tuple[Any, ...], other: tuple[Any, ...]) -> Iterator[Any]:
         if a != b:
             return
         yield a
+
+
+@settings(max_examples=800)
+@given(
+    WORKLOADS,
+    st.integers(1, 6),
+    st.integers(46, 120),
+    st.sampled_from(("extra", "paged", "ends", "align", "all")),
+    st.integers(1, 4),
+    st.sampled_from((4, 10**6)),
+    st.sampled_from((-1, 1)),
+)
+def test_two_small_pools_agree_with_the_brute_force(
+    workload: list[Request], slots: int, kv: int, kind: str, grid: int, chunk: int, cap: int
+) -> None:
+    """States and KV both run out; each has a list of its own, and the end of a path goes whole."""
+    if kind == "ends":
+        policy = sglang_policy(Strategy.NO_BUFFER, prefill_chunk=chunk, path_cap=cap)
+        brute = BruteForce("ends", slots, chunk=chunk, cap=cap, kv=kv)
+    elif kind in ("align", "all"):
+        policy = vllm_policy(grid, every_block=kind == "all")
+        brute = BruteForce(kind, slots, page=grid, grid=grid, decode_grid=grid if kind == "all" else 0, kv=kv)
+    else:
+        page = grid if kind == "paged" else 1
+        policy = sglang_policy(page=page, chunk=grid, track_interval=grid, prefill_chunk=chunk, path_cap=cap)
+        chunk = max(chunk // page * page, page)
+        brute = BruteForce("extra", slots, page=page, grid=grid, chunk=chunk, decode_grid=grid, cap=cap, kv=kv)
+    agree(policy, brute, workload, slots, kv)
+
+
+@settings(max_examples=800)
+@given(
+    WORKLOADS,
+    st.integers(0, 30),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.integers(2, 5),
+    st.sampled_from((0, None, 2)),
+)
+def test_one_pool_of_blocks_agrees_with_a_queue_of_them(
+    workload: list[Request], more: int, per_state: int, per_page: int, block: int, retention: int | None
+) -> None:
+    """vLLM: whatever a block holds, the one unused for longest goes; a page of KV at a time."""
+    kept = retention * block if retention else retention
+    policy = vllm_policy(block, retention=kept)
+    blocks = per_state * (policy.own_slots + 1 + 45 // block) + per_page * (46 // block + 1) + more
+    pool = BlockPool(blocks, per_state, per_page)
+    cache = Setup(policy, 10**6, pool=pool).cache()
+    brute = PooledBruteForce(
+        blocks=blocks, per_state=per_state, per_page=per_page, own=policy.own_slots, block=block, retention=kept
+    )
+    for request in workload:
+        assert cache.serve(request) == brute.serve(request)
+        assert [node.depth for node in cache.states] == [len(path) for kind, path in brute.queue if kind == "state"]
+        assert cache.tree.tokens == block * sum(kind == "kv" for kind, _ in brute.queue)

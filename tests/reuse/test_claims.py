@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hybridcalc.formulas.checkpoints import cyclic_hit_rate
@@ -16,7 +18,7 @@ from hybridcalc.reuse.workloads import parse_workload
 SGLANG = sglang_policy()
 
 
-def run(text: str, policy: Policy, slots: int, *, warmup_rounds: int = 0, **setup: int) -> Outcome:
+def run(text: str, policy: Policy, slots: int, *, warmup_rounds: int = 0, **setup: Any) -> Outcome:
     return simulate(parse_workload(text), Setup(policy, slots, **setup), warmup_rounds=warmup_rounds)
 
 
