@@ -119,7 +119,7 @@ class Server(NamedTuple):
     engine_version: options.EngineVersion = None
 
 
-@options.command(app, "reuse", cls=LaunchCommand, options_metavar="[MODEL] [OPTIONS] [-- LAUNCH LINE]")
+@options.command(app, "reuse", cls=LaunchCommand, options_metavar="[OPTIONS] [-- LAUNCH LINE]")
 def reuse(
     *,
     context: typer.Context,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from hybridcalc.engines.charts import Axis, Chart, Series
 from hybridcalc.reuse.answer import BLOCKS, BOTH, KV, STATE, Reuse
-from hybridcalc.reuse.knee import Knee
+from hybridcalc.reuse.knee import COARSE_KV_STEPS, Knee
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.settings import Cost
 from hybridcalc.reuse.simulation import Outcome
@@ -23,7 +23,8 @@ def reuse_view(answer: Reuse) -> View:
     for row in answer.rows or ():
         weighs = answer.price(row.variant.settings)
         host = f", host {format_bytes(weighs.host_bytes)}" if weighs is not None and weighs.host_bytes else ""
-        if (cells := _wants(row.outcome, row.knee, row.kv_needed)) == own:
+        cells = _wants(row.outcome, row.knee, row.kv_needed)
+        if cells[:2] == own[:2] and _alike(row.kv_needed, answer.kv_needed):
             same.append(row.variant.flags)
         else:
             rows.append((*cells, *_price(answer, weighs), row.variant.flags + host))
@@ -97,6 +98,11 @@ def _wants(outcome: Outcome, knee: Knee | None, kv_needed: int | None) -> tuple[
     """Cells: the rate, the slots and the KV tokens that are wanted for it."""
     slots = "-" if knee is None or knee.slots is None else f"{knee.slots:,}"
     return _percent(outcome.token_hit_rate), slots, "-" if kv_needed is None else f"{kv_needed:,}"
+
+
+def _alike(one: int | None, other: int | None) -> bool:
+    """Whether KV needs differ by no more than what they are rounded by."""
+    return one == other if one is None or other is None else COARSE_KV_STEPS * abs(one - other) <= 2 * other
 
 
 def _figures(answer: Reuse) -> list[Quantity]:
@@ -197,7 +203,7 @@ def _others(answer: Reuse, knee: Knee) -> Iterator[Choice]:
     """
     rows = [row for row in answer.rows or () if row.variant.name != SLOTS]
     if answer.enough:
-        for row in rows:
+        for row in (row for row in rows if row.variant.settings.host_slots == answer.settings.host_slots):
             if knee.reached_by(row.outcome) and row.knee.slots and 10 * row.knee.slots <= 9 * (knee.slots or 0):
                 told = f"{_slots(row.knee.slots)} instead of {knee.slots:,} suffice"
                 yield Choice(_label(row), row.variant.flags, told, after=row.outcome.hit_tokens)

@@ -270,7 +270,7 @@ def test_what_suffices_is_never_more_than_what_is_given() -> None:
     answer = reuse("--slots", "8", "--running", "4", "--engine", "vllm", "--workload", "shared:tokens=1600")
     assert (answer["knee_slots"], answer["cached_slots"]) == (8, 0)
     out = run("reuse", "--slots", "8", "--running", "4", "--engine", "vllm", "--workload", "shared:tokens=1600").out
-    assert "8 slots suffice, 8 are given" in out
+    assert "8 slots suffice" in out
 
 
 def test_the_int8_pool_is_named_where_it_is_what_suffices() -> None:
