@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from typing import NoReturn
 
 OBJECTS_BETWEEN_COLLECTIONS = 20_000
@@ -12,6 +13,12 @@ def main() -> NoReturn:
     """Run the command line; Ctrl-C ends it quietly, during the imports as well."""
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     try:
+        if "_HYBRIDCALC_COMPLETE" in os.environ:
+            from hybridcalc.cli.completion import answer
+
+            code = answer()
+            if code is not None:
+                sys.exit(code)
         from hybridcalc.cli.app import main as run
 
         run()
