@@ -23,12 +23,8 @@ from hybridcalc.bootlog.boots import Boot
 from hybridcalc.bootlog.records import Printed, Record
 from hybridcalc.diagnosis.answer import Candidate, Range
 from hybridcalc.diagnosis.question import models_with_states
+from hybridcalc.engines.llamacpp.config import ROWS
 
-ROWS = {
-    "f32": Fraction(4), "f16": Fraction(2), "bf16": Fraction(2), "q8_0": Fraction(34, 32), "q5_1": Fraction(24, 32),
-    "q5_0": Fraction(22, 32), "q4_1": Fraction(20, 32), "q4_0": Fraction(18, 32), "iq4_nl": Fraction(18, 32),
-}  # fmt: skip
-"""Bytes of an element of K or V, by the type of the cache: a block's bytes over its elements."""
 MOST_COPIES = 33
 """Of a state: one, and as many to roll back to as drafts may have tokens."""
 FEWEST_FACTS = 2

@@ -415,6 +415,10 @@ class Engine:
         """``fraction`` of the GPU that weights and caches share, and ``fraction_from``: given, or whose default."""
         raise NotImplementedError
 
+    def stored_as(self, model: "Architecture") -> str:
+        """How its weights are stored, where a name says so to this engine alone; else empty."""
+        return ""
+
     def ranks(self, args: Any) -> int:
         """GPUs that a server takes, all its replicas together."""
         raise NotImplementedError

@@ -161,7 +161,7 @@ def planned(engine: Engine, model: "Architecture", args: Any, gpu: str | None) -
     shared = " x ".join(f"{name} {count}" for name, count in ranks.items() if count > 1 or name == "tp")
     count = engine.ranks(args)
     gpus = f"{count} x {gpu.removeprefix('NVIDIA ')}" if gpu else f"{count} GPU{'' if count == 1 else 's'}"
-    return f"{engine.title} {engine.release(args.engine_version)}, {shared} on {gpus}, {_stored(model, args)}"
+    return f"{engine.title} {engine.release(args.engine_version)}, {shared} on {gpus}, {_stored(engine, model, args)}"
 
 
 def inputs(
@@ -177,7 +177,7 @@ def inputs(
     shared = ", ".join(f"{name} {each}" for name, each in ranks.items() if name == "tp" or each > 1)
     wanted = "" if work.wanted is None else f", {work.wanted:,} at once"
     found = {
-        "model": _stored(model, args),
+        "model": _stored(engine, model, args),
         "engine": f"{engine.title} {engine.release(args.engine_version)}",
         "GPUs": f"{count} x {gpu.removeprefix('NVIDIA ')}" if gpu else f"{count}",
         "ranks": shared,
@@ -189,14 +189,15 @@ def inputs(
     return tuple((name, value) for name, value in found.items() if value)
 
 
-def _stored(model: "Architecture", args: Any) -> str:
+def _stored(engine: Engine, model: "Architecture", args: Any) -> str:
     """The checkpoint, and how it is quantised, as far as that is known."""
     stored = None
     with suppress(HybridcalcError):
         stored = checkpoint_of(model, getattr(args, "quantization", None))
     if stored is None:
         return model.name
-    how = stored.quantization.method if stored.quantization else stored.marked or short_dtype(model.model_dtype)
+    how = engine.stored_as(model) or (stored.quantization.method if stored.quantization else stored.marked)
+    how = how or short_dtype(model.model_dtype)
     return f"{name_to_load(model)} ({how})"
 
 

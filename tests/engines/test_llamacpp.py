@@ -160,6 +160,12 @@ def test_weights_by_the_mix_are_an_interval() -> None:
     assert all(low <= likely <= high for low, likely, high in BITS.values())
 
 
+@pytest.mark.parametrize("name", ["qwen3.5-27b:Q4_K_M", "qwen3.5-27b-Q4_K_M.gguf"])
+def test_a_plan_says_the_mix_of_its_model(name: str) -> None:
+    answer = run("plan", "--", "llama-server", "-m", name, "-c", "4096")
+    assert "(Q4_K_M)" in answer.out and "bf16" not in answer.out and "(gguf)" not in answer.out
+
+
 def test_what_llama_cpp_does_not_know_is_said() -> None:
     with pytest.raises(NotModelled, match=r"no model of llama\.cpp"):
         llamacpp.plan(load_model("zamba2-7b"), llamacpp.ContextParams(n_ctx=4096))
@@ -167,3 +173,18 @@ def test_what_llama_cpp_does_not_know_is_said() -> None:
         assert ENGINES.room("llama.cpp", room) is None
     with pytest.raises(HybridcalcError, match=r"is not for llama\.cpp"):
         ENGINES["llama.cpp"].weights(load_model(QWEN), llamacpp.ContextParams())
+
+
+@pytest.mark.parametrize(
+    ("command", "asked"),
+    [
+        ("fit", ("-L", "8192", "-C", "4")),
+        ("reuse", ("--workload", "cyclic:prefixes=384,tokens=1000")),
+        ("verify", ()),
+        ("weights", ()),
+    ],
+)
+def test_a_command_that_is_not_for_llama_cpp_says_so(command: str, asked: tuple[str, ...]) -> None:
+    answer = run(command, QWEN, "--engine", "llama.cpp", *asked)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == f"error: {command} is not for llama.cpp\n       name another engine\n"

@@ -1,5 +1,6 @@
 """A plan against what a real llama-server prints: fifteen kinds of tiny models, each booted on the CPU in 3 ways."""
 
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from llamacpp_server import GGML_TYPES, TINY, boot, write_tiny
 
 from hybridcalc import llamacpp, load_model
 from hybridcalc.architecture.gguf import read_header
+from hybridcalc.bootlog import scan
+from hybridcalc.bootlog.grammars import assemble
+from hybridcalc.bootlog.records import Value
 from hybridcalc.engines.llamacpp.memory import compute_buffer
 from hybridcalc.units import MIB
 
@@ -18,6 +22,16 @@ SETTINGS: dict[str, dict[str, Any]] = {
                      "type_v": "q8_0"},
     "no-flash": {"n_ctx": 10000, "n_seq_max": 3, "flash_attn_type": 0, "type_k": "q4_0"},
 }  # fmt: skip
+REASONS = {
+    "HC200": r"model does not support different K \((\w+)\) and V \((\w+)\) cache types",
+    "HC203": r"(K) cache type (\w+) with block size (\d+) does not divide n_embd_head_k=(\d+)",
+}
+"""Rule of a refusal -> what the engine says of it; what it names, the plan names too."""
+REFUSED = {
+    "unified-q8_0": {"jamba": "HC203", "kimi-linear": "HC203", "lfm2": "HC203", "lfm2moe": "HC203", "llama": "HC203"},
+    "no-flash": {"kimi-linear": "HC200"},
+}
+"""What does not start, 6 of 45: settings -> kind -> rule."""
 PARAMETERS = {"n_seq_max": "n_parallel", "type_k": "cache_type_k", "type_v": "cache_type_v"}
 
 
@@ -32,23 +46,37 @@ def printed(log: str, kind: str) -> list[float]:
     return [float(size) for size in re.findall(rf" {kind} buffer size = +([\d.]+) MiB", log)]
 
 
+def read_back(log: str) -> dict[str, list[tuple[tuple[str, Value], ...]]]:
+    """What the grammar reads in a log of the lines that a plan predicts: figures by kind, in order."""
+    (boot,) = assemble(scan(io.BytesIO(log.encode()))).boots
+    return {
+        kind: [tuple(pair for pair in record.figures if pair[0] != "device") for record in boot.of(kind)]
+        for kind in ("kv_total", "state_total", "output_buffer")
+    }
+
+
 def lines(log: str, name: str) -> list[str]:
     return re.findall(rf"({name}: size = .*?)\r?$", log, re.MULTILINE)
 
 
 @pytest.mark.needs("xllamacpp")
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("kind", TINY)
-def test_every_printed_buffer_is_planned(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_every_printed_buffer_is_planned(kind: str, name: str, tmp_path: Path) -> None:
     """Both caches line by line, KV, state and output buffers to the digit, weights to the padding between tensors, a
-    checkpoint of a real request; the compute buffer within its bounds. What is refused is refused.
+    checkpoint of a real request; the compute buffer within its bounds. What is refused is refused for the same reason.
     """
-    path = write_tiny(kind, tmp_path / "tiny.gguf")
+    path, settings = write_tiny(kind, tmp_path / "tiny.gguf"), SETTINGS[name]
     model = load_model(str(path))
     starts, log = served(path, settings)
-    if not starts:
-        with pytest.raises(llamacpp.Refusal):
+    rule = REFUSED.get(name, {}).get(kind)
+    assert starts == (rule is None), log[-2000:]
+    if rule is not None:
+        with pytest.raises(llamacpp.Refusal) as caught:
             llamacpp.plan(model, llamacpp.ContextParams(**settings))
+        (named,) = re.findall(REASONS[rule], log)
+        assert caught.value.rule == rule
+        assert set(named) <= set(re.findall(r"\w+", caught.value.message))
         return
     plan = llamacpp.plan(model, llamacpp.ContextParams(**settings))
     ready = plan.ready
@@ -56,8 +84,9 @@ def test_every_printed_buffer_is_planned(kind: str, settings: dict[str, Any], tm
     assert lines(log, "llama_kv_cache") + lines(log, "llama_memory_recurrent") == [
         line for line in expected if "size = " in line and "buffer" not in line
     ]
-    for name, size in (("KV", ready.kv_bytes), ("RS", ready.state_bytes), ("output", plan.output_bytes)):
-        assert printed(log, name) == ([float(f"{size / MIB:.2f}")] if size else []), name
+    assert read_back("\n".join(expected)) == read_back(log)
+    for buffer, size in (("KV", ready.kv_bytes), ("RS", ready.state_bytes), ("output", plan.output_bytes)):
+        assert printed(log, buffer) == ([float(f"{size / MIB:.2f}")] if size else []), buffer
     tensors = read_header(path).tensors
     held = max(tensor.offset + tensor.bytes for tensor in tensors) / MIB
     assert printed(log, "model") == [pytest.approx(held, abs=0.0051)]

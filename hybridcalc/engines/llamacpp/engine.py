@@ -8,6 +8,7 @@ from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.llamacpp.config import ContextParams
 
 if TYPE_CHECKING:
+    from hybridcalc.architecture.geometry import Architecture
     from hybridcalc.hardware import Gpu
 
 
@@ -34,6 +35,12 @@ class LlamaCpp(Engine):
     def fraction(self, args: ContextParams) -> dict[str, Any]:
         """Nothing is a fraction: a context takes what it is asked for."""
         return {"fraction": None, "fraction_from": None}
+
+    def stored_as(self, model: "Architecture") -> str:
+        """The type mix in its name."""
+        from hybridcalc.engines.llamacpp.memory import mix_of
+
+        return mix_of(model.asked) or ""
 
     def ranks(self, args: ContextParams) -> int:
         """Devices."""
