@@ -1,5 +1,15 @@
 """hybridcalc: how an LLM server splits GPU memory between recurrent state and KV cache, to the byte.
 
+    plan("vllm serve Qwen/Qwen3.6-35B-A3B -tp 2", gpu="h100", length="32k")    what a server holds; plan("kimi-k3", ...)
+    fit("qwen3.5-397b-a17b", length="64k", concurrency=200, gpu="h200,b200")   which GPUs and flags serve a workload
+    weights("kimi-k3", tp_size=8)                                              what weights take, by group of tensors
+    load_model("kimi-k3")                                                      an Architecture, from a preset or config
+    sglang.plan(load_model("kimi-k3"), sglang.ServerArgs(tp_size=8), rest_gib=28.55)     an engine's own arguments
+    vllm.plan(load_model("kimi-k3"), vllm.EngineArgs(tensor_parallel_size=8), available_bytes=2**35)
+
+An answer says its figures as `repr`, is a table in notebooks, has rows for pandas (`to_records`) and the document of
+`--json` (`to_dict`). What does not start raises a Refusal, what cannot be read an InputError (`hybridcalc.errors`).
+
 Importing this package loads no pydantic, rich, yaml or torch; names are loaded when they are first used.
 """
 

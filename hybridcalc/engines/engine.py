@@ -30,6 +30,37 @@ if TYPE_CHECKING:
     from hybridcalc.steps import BudgetLine, Step, Suggestion
 
 
+class Shown:
+    """A plan that says its figures wherever Python shows it: in a line, as a table in notebooks, as rows."""
+
+    engine: str
+
+    def __repr__(self) -> str:
+        said = ", ".join(ENGINES[self.engine].part("view").verdict(self))
+        return f"<{self._title}: {said}>"
+
+    @property
+    def _title(self) -> str:
+        plan = cast(Answer, self)
+        return f"{ENGINES[self.engine].title} {plan.version} plan of {plan.model.name}"
+
+    def _repr_html_(self) -> str:
+        """Its verdict, figures, findings and suggestions, for notebooks."""
+        from hybridcalc.steps import View, html_of, suggested
+
+        plan, facts = cast(Answer, self), ENGINES[self.engine].part("view")
+        figures, choices = tuple(facts.figures(plan)), suggested(plan.suggestions)
+        headline, meaning = facts.verdict(plan)
+        title = self._title
+        return html_of(
+            View(title, headline, meaning, figures=figures, findings=plan.findings, choices=choices, subject=title)
+        )
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Every buffer of a rank as rows of a table, as pandas takes them."""
+        return [line.to_dict() for line in cast(Answer, self).budget]
+
+
 class Answer(Protocol):
     """A plan, as far as every engine's is alike. The document of it is `to_dict`."""
 
@@ -89,6 +120,12 @@ class Answer(Protocol):
     @property
     def steps(self) -> "list[Step]":
         """Every figure with its formula, numbers, unit and source."""
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Every buffer of a rank as rows of a table, as pandas takes them."""
+
+    def _repr_html_(self) -> str:
+        """The short answer, for notebooks."""
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of ``plan --json``."""

@@ -19,6 +19,7 @@ from hybridcalc.engines.checkpoints import RULES, Stored, checkpoint_of
 from hybridcalc.engines.placement import Extra, Placement
 from hybridcalc.errors import ConfigError, NotModelled, ShardingError
 from hybridcalc.findings import Finding
+from hybridcalc.steps import html_of_records
 from hybridcalc.units import DTYPE_BYTES, short_dtype
 
 if TYPE_CHECKING:
@@ -103,6 +104,18 @@ class Weights(NamedTuple):
         """Bytes on the heaviest rank, or [low, likely, high]."""
         return self.likely if self.exact else [self.low, self.likely, self.high]
 
+    def __repr__(self) -> str:
+        size = f"{self.likely:,}" if self.exact else f"{self.low:,} to {self.high:,}"
+        return f"<weights of {self.checkpoint}: {size} B on the heaviest rank, {self.parameters:,} parameters>"
+
+    def _repr_html_(self) -> str:
+        """The groups, for notebooks."""
+        return html_of_records(repr(self)[1:-1], self.to_records())
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """The groups of tensors as rows of a table, as pandas takes them."""
+        return [group._asdict() for group in self.groups]
+
     def to_dict(self) -> dict[str, Any]:
         """The document of `weights --json`."""
         return {
@@ -114,7 +127,7 @@ class Weights(NamedTuple):
             "checkpoint_bytes": self.checkpoint_bytes,
             "bytes_per_rank": self.bytes_per_rank,
             "uncertain": self.uncertain or None,
-            "groups": [group._asdict() for group in self.groups],
+            "groups": self.to_records(),
             "weights_from": self.weights_from,
             "findings": [finding.to_dict() for finding in self.findings],
             "tensors": [line._asdict() for line in self.lines],

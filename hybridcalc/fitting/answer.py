@@ -13,6 +13,7 @@ from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.question import ALLOWED, Offer, Question
 from hybridcalc.fitting.search import KINDS, Found, Lost, Search, measured
 from hybridcalc.hardware import MOST_GPUS
+from hybridcalc.steps import html_of_records
 
 DEFAULT_TOP = 4
 MOST_MEASURED = 40
@@ -91,7 +92,7 @@ def record(made: Deployment, *, pareto: bool = False) -> dict[str, Any]:
     }
 
 
-@dataclass
+@dataclass(repr=False)
 class Fit:
     """The answer of a search for hardware. ``deployments``: the cheapest of each kind of GPU and engine, best first."""
 
@@ -153,6 +154,18 @@ class Fit:
         asked = question._replace(allowed=question.allowed | set(ALLOWED[:1]), offers=(first.offer,))
         found = Search(asked, 1).run().deployments
         return found[0] if found and found[0].cost < first.cost else None
+
+    def __repr__(self) -> str:
+        wanted = f"{requests_text(self.question.wanted or 1)} of {self.question.workload.describe()}"
+        if not self.deployments:
+            return f"<nothing serves {wanted} of {self.question.models[0].name}>"
+        first = self.deployments[0]
+        gpus = gpus_text(first.gpus, first.offer)
+        return f"<{self.question.models[0].name}, {wanted}: {gpus} with {first.engine.title} run {first.certain:,}>"
+
+    def _repr_html_(self) -> str:
+        """The deployments, for notebooks."""
+        return html_of_records(repr(self)[1:-1], flat(self.to_records()))
 
     def to_records(self) -> list[dict[str, Any]]:
         """The deployments as rows of a table, as pandas takes them."""

@@ -9,15 +9,16 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Memory, Workload, requests_text
 from hybridcalc.engines.shapes import fitting_of
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.fitting.answer import record
+from hybridcalc.fitting.answer import flat, gpus_text, record
 from hybridcalc.fitting.candidates import Candidate, Deployment, arguments, certain
 from hybridcalc.fitting.question import Question
 from hybridcalc.fitting.search import KINDS, Found, Lost, measured
+from hybridcalc.steps import html_of_records
 
 ORDERS = ("parameters", "requests")
 
 
-@dataclass
+@dataclass(repr=False)
 class FitModels:
     """The answer: the best deployment of each checkpoint that serves, and what the others lack."""
 
@@ -49,6 +50,14 @@ class FitModels:
             if key not in serving and (key not in best or _nearness(lost) < _nearness(best[key])):
                 best[key] = lost
         return tuple(sorted((measured(lost, self.question) for lost in best.values()), key=_nearness))
+
+    def __repr__(self) -> str:
+        offer, work = self.question.offers[0], self.question.workload.describe()
+        return f"<{len(self.deployments)} checkpoints serve {work} on {gpus_text(offer.most, offer)}>"
+
+    def _repr_html_(self) -> str:
+        """The models, for notebooks."""
+        return html_of_records(repr(self)[1:-1], flat(self.to_records()))
 
     def to_records(self) -> list[dict[str, Any]]:
         """The models as rows of a table, as pandas takes them."""

@@ -11,6 +11,7 @@ from typing import Any
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.document import plan_document
+from hybridcalc.engines.engine import Shown
 from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.engines.llamacpp.figures import Figures, bounded
 from hybridcalc.engines.llamacpp.memory import UNBOUNDED
@@ -22,7 +23,7 @@ from hybridcalc.steps import Step, Suggestion
 from hybridcalc.units import GIB, format_bytes
 
 
-class Plan(Figures):
+class Plan(Shown, Figures):
     """The figures, and what they mean. ``asked``: the context before --fit shrank it."""
 
     engine = "llama.cpp"

@@ -12,6 +12,7 @@ from typing import Any
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.document import plan_document
+from hybridcalc.engines.engine import Shown
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import model_notes
 from hybridcalc.engines.sglang.figures import Figures
@@ -34,7 +35,7 @@ FLAG_OF = {
 """Arguments that say something of states alone, and their flags."""
 
 
-class Plan(Figures):
+class Plan(Shown, Figures):
     """The figures, and what they mean. Findings and suggestions are computed when they are first asked for."""
 
     engine = "sglang"

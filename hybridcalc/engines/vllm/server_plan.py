@@ -14,6 +14,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import named_as_quantised
 from hybridcalc.deployment import Rest, Workload, exact_rest
 from hybridcalc.engines.document import plan_document
+from hybridcalc.engines.engine import Shown
 from hybridcalc.engines.vllm.config import AUTO_FIT, KNOWN_ENVIRONMENT, EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.figures import Figures, running
@@ -210,7 +211,7 @@ def plan_notes(plan: Figures) -> list[str]:
     return notes
 
 
-class Plan(Figures):
+class Plan(Shown, Figures):
     """The figures, and what they mean. Findings and suggestions are computed when they are first asked for."""
 
     engine = "vllm"
