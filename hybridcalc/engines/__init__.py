@@ -193,6 +193,7 @@ ENGINES = Engines({
             ("--model", "-m", "--hf-repo", "-hf"),
             images=r"(^|/)llama\.cpp($|[:@])",
             own_images=("ghcr.io/ggml-org/llama.cpp", "ghcr.io/ggerganov/llama.cpp"),
+            configured=((r"(^|/)llama\.cpp($|[:@])", "LLAMA_ARG_"),),
         ),
         {part: f"hybridcalc.{part}.llamacpp" for part in ("bootlog", "diagnosis", "live")},
     ),

@@ -129,7 +129,7 @@ def launches(
 def configured(env: Mapping[str, Setting], image: str) -> list[Launch]:
     """What an image starts that makes an engine's flags of variables: ``NIM_MAX_MODEL_LEN``, ``MAX_MODEL_LEN``."""
     for engine, prefix in ENGINES.launchers.configured(image):
-        names = names_of(engine)
+        names, read = names_of(engine), [env[name] for name in env if prefix and name in ENGINES[engine].environment]
         words: list[Word] = []
         model: Word | None = None
         for name, setting in env.items():
@@ -138,8 +138,10 @@ def configured(env: Mapping[str, Setting], image: str) -> list[Launch]:
                 continue
             if flag in ("model-name", "model"):
                 model = setting.words[0]
-            elif flag in names:
+            elif flag in names and setting not in read:
                 words += (setting.words[0].instead(f"--{flag}"), setting.words[0])
+        if read and read[0].words:  # the engine reads them itself
+            return [Launch(engine, (), env, read[0].words[0].place, image=image, model=model)]
         if words:
             model = model or words[0].instead(image.rpartition("/")[2].partition(":")[0])
             return [Launch(engine, tuple(words), env, words[0].place, image=image, model=model)]

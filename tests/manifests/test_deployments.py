@@ -570,3 +570,14 @@ def test_notebooks_and_guides_of_a_folder_are_named_where_they_start_an_engine(t
     (tmp_path / "guide.rst").write_text("Serve::\n\n   vllm serve Qwen/Qwen3-Next-80B-A3B-Instruct\n")
     found = [Path(item.path).name for item in find_files([str(tmp_path)]) if isinstance(item, Passed)]
     assert sorted(found) == ["guide.rst", "llm.ipynb", "serve.ipynb"]
+
+
+def test_a_container_of_llama_cpp_may_be_told_by_variables_alone(tmp_path: Path) -> None:
+    service = "services:\n  llm:\n    image: ghcr.io/ggml-org/llama.cpp:server\n    environment:\n"
+    (tmp_path / "compose.yaml").write_text(
+        service + "      LLAMA_ARG_MODEL: /m/qwen3.5-27b.gguf\n      OTHER: 1\n", "utf-8"
+    )
+    (found,) = read(tmp_path / "compose.yaml")
+    assert (found.engine, found.words, found.model, found.place.line) == ("llama.cpp", (), "/m/qwen3.5-27b.gguf", 5)
+    (tmp_path / "compose.yaml").write_text(service + "      OTHER: 1\n", "utf-8")
+    assert read(tmp_path / "compose.yaml") == ()
