@@ -188,3 +188,17 @@ def test_a_command_that_is_not_for_llama_cpp_says_so(command: str, asked: tuple[
     answer = run(command, QWEN, "--engine", "llama.cpp", *asked)
     assert (answer.code, answer.out) == (2, "")
     assert answer.err == f"error: {command} is not for llama.cpp\n       name another engine\n"
+
+
+@pytest.mark.parametrize(("gpu", "fits"), [("2xrtx-3090", "fits"), ("rtx-4090", "does not fit")])
+def test_a_plan_says_what_all_of_it_takes_of_the_cards(gpu: str, fits: str) -> None:
+    """Weights, caches and compute buffers, whose bounds add up."""
+    import hybridcalc
+    from hybridcalc.engines.llamacpp.view import figures
+
+    line = "llama-server -m Qwen3.6-35B-A3B-Q6_K.gguf -c 1048576 -np 1 -ctk q8_0 -ctv q8_0"
+    plan: Any = hybridcalc.plan(line, gpu=gpu)
+    whole = figures(plan)[0]
+    likely = plan.caches_bytes / 2**30 + sum(part.likely for part in plan.rest.parts)
+    assert whole.label == "all of it" and whole.value.startswith(f"{likely:.2f} (")
+    assert whole.why.endswith(f": {fits}")

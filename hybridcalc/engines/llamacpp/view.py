@@ -9,7 +9,7 @@ from hybridcalc.engines.llamacpp.memory import compute_buffer, weights_of
 from hybridcalc.engines.llamacpp.server_plan import Plan
 from hybridcalc.engines.view import counted, memory_figure
 from hybridcalc.steps import Quantity
-from hybridcalc.units import MIB, format_bytes
+from hybridcalc.units import GIB, MIB, format_bytes
 
 if TYPE_CHECKING:
     from hybridcalc.engines.charts import Picture
@@ -71,7 +71,18 @@ def figures(plan: Plan) -> list[Quantity]:
         )
     if bounded(plan.rest):
         rows.append(memory_figure(plan.rest))
-    return rows
+    return rows if plan.rest.total_gib is None else [_whole(plan, plan.rest.total_gib), *rows]
+
+
+def _whole(plan: Plan, cards_gib: float) -> Quantity:
+    """Weights, caches and compute buffers together, against the memory of all cards."""
+    caches, rest, cards = plan.caches_bytes / GIB, plan.rest, plan.args.cards
+    low, likely, high = (caches + sum(getattr(part, end) for part in rest.parts) for end in ("low", "likely", "high"))
+    fits = "fits" if caches <= rest.low_gib else "may fit" if caches <= rest.high_gib else "does not fit"
+    bounds = "" if low == high else f" ({low:.2f} to {high:.2f})"
+    free = f", {rest.headroom_gib:.2f} kept free" if rest.headroom_gib else ""
+    of = f"of {cards_gib:.2f} on {cards} card{'' if cards == 1 else 's'}{free}: {fits}"
+    return Quantity("all of it", f"{likely:.2f}{bounds}", "GiB", of)
 
 
 def cells(plan: Plan) -> dict[str, str]:
