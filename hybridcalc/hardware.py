@@ -110,7 +110,8 @@ def find_gpu(name_or_size: str) -> Gpu:
 
     kin = [name for name in gpus if name.partition("-")[0] == wanted.partition("-")[0]]
     near = list(dict.fromkeys([*kin, *difflib.get_close_matches(wanted[:40], gpus, n=3, cutoff=0.5)]))
-    known = f"nearest: {', '.join(near[:4])}; or a size" if near else f"one of {', '.join(gpus)}; or a size"
+    some = f"as h100, h200, b200, l40s, rtx-4090 or mi300x: docs/presets.md has the {len(gpus)}"
+    known = f"{'nearest: ' + ', '.join(near[:4]) if near else some}; or a size"
     raise InputError(f"no GPU {quoted(name_or_size)}", fix=known)
 
 

@@ -26,10 +26,9 @@ from typer.main import get_command
 from hybridcalc.checks.rules import FILE_RULES
 from hybridcalc.cli.app import COMMANDS, app
 from hybridcalc.diagnosis import rules as log_rules
+from hybridcalc.engines import ENGINES
 from hybridcalc.engines.sglang import flags as sglang_flags
-from hybridcalc.engines.sglang import rules as sglang_rules
 from hybridcalc.engines.vllm import flags as vllm_flags
-from hybridcalc.engines.vllm import rules as vllm_rules
 from hybridcalc.findings import Rule
 from hybridcalc.live.verdict import RULES as LIVE_RULES
 from hybridcalc.manifests.native import schema_text
@@ -173,13 +172,9 @@ def _kind(flag: Flag) -> str:
 def rules_page() -> str:
     """docs/rules.md: every refusal and trap."""
     lines = [RULES_INTRODUCTION]
-    for engine, rules in (
-        ("SGLang", sglang_rules.RULES),
-        ("vLLM", vllm_rules.RULES),
-        ("Boot logs", log_rules.RULES),
-        ("Servers that run", LIVE_RULES),
-    ):
-        lines += [f"## {engine}", "", RULES_TABLE, *map(_rule, rules), ""]
+    of_engines = [(row.title, ENGINES[name].rules()) for name, row in ENGINES.rows.items()]
+    for title, rules in (*of_engines, ("Boot logs", log_rules.RULES), ("Servers that run", LIVE_RULES)):
+        lines += [f"## {title}", "", RULES_TABLE, *map(_rule, rules), ""]
     lines += [FILES_INTRODUCTION, RULES_TABLE, *map(_rule, FILE_RULES)]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -167,6 +167,7 @@ def _report(failure: Exception) -> int:
         message = str(failure.format_message()).strip()
         context = getattr(failure, "ctx", None)
         command = context.command_path if context is not None else "hybridcalc"
+        message = message[:1].lower() + message[1:] if message[:2].istitle() else message
         _complain(" ".join(message.split()), f"see `{command} --help`")
         return USAGE_ERROR
     if isinstance(failure, typer.Abort | KeyboardInterrupt):
@@ -184,7 +185,6 @@ def _report(failure: Exception) -> int:
 def _complain(message: str, fix: str) -> None:
     if sys.stderr is None:
         return
-    message = message[:1].lower() + message[1:] if message[:2].istitle() else message
     lines = [f"error: {message}"] + ([f"       {fix}"] if fix else [])
     with contextlib.suppress(OSError):  # nobody can read it then; the exit code still says it
         print("\n".join(line.encode("utf-8", "replace").decode() for line in lines), file=sys.stderr, flush=True)

@@ -39,7 +39,7 @@ SUGGESTIONS = 3
 MOST_BOOTS, MOST_LISTED = 20, 200
 LONGEST_CELL = 24
 NEEDS_LENGTH = "-L TOKENS shows what the pools admit, what idles, and what to set"
-NO_BOOT = ("no boot in it", "no line of SGLang, vLLM or llama.cpp that sizes memory")
+NO_BOOT = ("no boot in it", "no line of SGLang, vLLM or llama.cpp that sizes memory; metrics are for `hybridcalc live`")
 NOTHING_PREDICTED = "the boot prints nothing that the plan predicts"
 
 

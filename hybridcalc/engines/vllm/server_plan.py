@@ -336,6 +336,12 @@ def _advised(refusal: Refusal, ready: Prepared, rest: Rest, work: Workload) -> R
             shorter = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix)
             shorter.outputs = refusal.outputs
             return shorter
+    if refusal.rule == "HC041":
+        fix = _length_that_starts(ready, int(rest.low_gib * GIB), work)
+        if fix:
+            better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=fix)
+            better.outputs = refusal.outputs
+            return better
     if refusal.rule != "HC044":
         return refusal
     least, likely = _end(ready, rest.low_gib, _none(ready)), _end(ready, rest.likely_gib, _none(ready))
@@ -344,6 +350,18 @@ def _advised(refusal: Refusal, ready: Prepared, rest: Rest, work: Workload) -> R
     better = Refusal(refusal.reason, stage=refusal.stage, rule=refusal.rule, fix=Write("--max-num-seqs", seqs))
     better.outputs = refusal.outputs
     return better
+
+
+def _length_that_starts(ready: Prepared, available_bytes: int, work: Workload) -> str:
+    """max_model_len, that of the requests where it starts, and the max_num_seqs that starts with it; "" for none."""
+    fits = longest_length(ready, usable_bytes(ready, available_bytes), ready.length)
+    if not fits:
+        return ""
+    length = min(fits, work.longest or fits)
+    blocks = available_bytes // ready.bytes_per_block
+    most = max(1, (blocks - 1) // ready.blocks_at(length))
+    seqs = f" --max-num-seqs {most}" if ready.seqs_checked and ready.args.seqs > blocks else ""
+    return f"write --max-model-len {length}{seqs}, or give it more memory"
 
 
 def _none(ready: Prepared) -> Sizing:
