@@ -210,7 +210,7 @@ class View(NamedTuple):
     play: Callable[[], Any] | None = None
     curve: bool = False
     subject: str = ""
-    inputs: tuple[tuple[str, str], ...] = ()
+    inputs: Callable[[], tuple[tuple[str, str], ...]] = tuple
     said: tuple[str, ...] = ()
     essential: int = 3
 

@@ -140,7 +140,7 @@ def plan_view(
         pictures=plan_pictures(engine, plan),
         play=partial(facts.play, plan),
         subject=planned(engine, plan.model, plan.args, plan.rest.gpu),
-        inputs=inputs(engine, plan.model, plan.args, plan.rest, plan.workload),
+        inputs=partial(inputs, engine, plan.model, plan.args, plan.rest, plan.workload),
         said=facts.SAID,
     )
 

@@ -79,6 +79,8 @@ def _commands() -> Iterator[tuple[str, Any]]:
         command = root.get_command(context, name)
         yield name, command
         for inner, subcommand in getattr(command, "commands", {}).items():
+            if subcommand.hidden:
+                continue
             yield f"{name} {inner}", subcommand
 
 

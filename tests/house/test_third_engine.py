@@ -123,7 +123,7 @@ def test_its_rules_are_explained() -> None:
         (("verify", MODEL, "--engine", "toy", "--rest", "8GiB"), "verify is not for Toy"),
         (("plan", MODEL, "--engine", "toy", "--sweep", "rest=4,8"), "--sweep is not for Toy"),
         (("plan", MODEL, "--engine", "toy", "--available", "8GiB"), "--available says nothing about Toy"),
-        (("plan", MODEL, "--engine", "toy"), "toy needs the memory for its blocks"),
+        (("plan", MODEL, "--engine", "toy"), "Toy needs the memory for its blocks"),
         (("plan", MODEL, "--engine", "toy", "--rest", "8GiB", "--tp", "8"), "--tp is no flag of Toy nor of plan"),
     ],
 )

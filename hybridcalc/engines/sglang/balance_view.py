@@ -34,15 +34,13 @@ def balance_view(
     rest: "Rest | None" = None,
 ) -> View:
     """The whole answer; settings to try start from what was given. ``rest``: the memory, where a GPU says it."""
-    figures, subject, asked = _figures(answer), "", tuple[tuple[str, str], ...]()
-    if model is not None:
+    figures, subject = _figures(answer), ""
+    if model is not None and rest is not None:
         from hybridcalc.engines.sglang.engine import ENGINE
-        from hybridcalc.engines.view import inputs, memory_figure, planned
+        from hybridcalc.engines.view import memory_figure, planned
 
-        asked = inputs(ENGINE, model, args, rest, answer.workload)
-        if rest is not None:
-            figures.append(memory_figure(rest))
-            subject = planned(ENGINE, model, args, rest.gpu)
+        figures.append(memory_figure(rest))
+        subject = planned(ENGINE, model, args, rest.gpu)
     return View(
         f"{answer.model or 'As logged'} on SGLang {answer.engine_version}: the balanced ratio",
         f"r* = {ratio_text(answer.ratio)}",
@@ -56,8 +54,19 @@ def balance_view(
         pictures=_pictures(answer, model, args),
         play=partial(_play, answer, model, args, rest),
         subject=subject,
-        inputs=asked,
+        inputs=partial(_inputs, answer, model, args, rest),
     )
+
+
+def _inputs(
+    answer: Balance, model: Architecture | None, args: ServerArgs, rest: "Rest | None"
+) -> tuple[tuple[str, str], ...]:
+    if model is None:
+        return ()
+    from hybridcalc.engines.sglang.engine import ENGINE
+    from hybridcalc.engines.view import inputs
+
+    return inputs(ENGINE, model, args, rest, answer.workload)
 
 
 def _meaning(answer: Balance) -> str:

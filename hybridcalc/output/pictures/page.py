@@ -155,7 +155,7 @@ def plain(picture: Picture) -> dict[str, Any]:
 
 def _inputs(view: View) -> str:
     """What the answer was asked of."""
-    rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in view.inputs)
+    rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in view.inputs())
     return f'<dl class="inputs">{rows}</dl>\n' if rows else ""
 
 
