@@ -93,7 +93,7 @@ def _root(
         from hybridcalc import __version__
         from hybridcalc.engines import ENGINES
 
-        engines = " and ".join(f"{engine.title} {engine.newest}" for engine in ENGINES.values())
+        engines = ", ".join(f"{engine.title} {engine.newest}" for engine in ENGINES.values())
         typer.echo(f"hybridcalc {__version__}, mirrors {engines}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -18,7 +18,8 @@ def answer() -> int | None:
     """Answer the shell on stdout: the exit code. None where this is no question, or of another shell."""
     asked = os.environ.get("_HYBRIDCALC_COMPLETE", "")
     if asked == "complete_bash":
-        words = os.environ.get("COMP_WORDS", "").split("\n")
+        line = os.environ.get("COMP_WORDS", "")
+        words = line.split("\n") if "\n" in line else line.split(" ")  # the first where the script sets IFS
         at = os.environ.get("COMP_CWORD", "")
         place = int(at) if at.isascii() and at.isdecimal() and 0 < len(at) < 7 else 0
         # bash parts a word at its "=": as `--flag value`

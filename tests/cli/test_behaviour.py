@@ -194,4 +194,4 @@ def test_model_names_complete_in_the_shell() -> None:
 
 
 def test_version_names_the_engines_it_mirrors() -> None:
-    assert run("--version").out == f"hybridcalc {__version__}, mirrors SGLang 0.5.23 and vLLM 0.33.0\n"
+    assert run("--version").out == f"hybridcalc {__version__}, mirrors SGLang 0.5.23, vLLM 0.33.0, llama.cpp b11549\n"

@@ -347,7 +347,7 @@ BAD = {
                                          "error: 'tgi serve x' starts no engine known here\n"
                                          "       begin with python -m sglang.launch_server, sglang serve, python -m "
                                          "dynamo.sglang, vllm serve, python -m vllm.entrypoints.openai.api_server, "
-                                         "python -m dynamo.vllm\n"),
+                                         "python -m dynamo.vllm, llama-server, llama-cli\n"),
     "SGLang's memory for a vLLM line": ((*REST, "--", "vllm", "serve", "x"),
                                         "error: --rest says nothing about vLLM\n       leave it out\n"),
     "vLLM's options": ((*REST, "--available", "4GiB"),
@@ -357,7 +357,7 @@ BAD = {
     "a compute capability": ((*REST, "--gpu-capability", "9.0"),
                              "error: --gpu-capability says nothing about SGLang\n       leave it out\n"),
     "an engine nobody knows": ((*REST, "--engine", "tgi"),
-                               "error: --engine 'tgi' is not planned\n       write sglang or vllm\n"),
+                               "error: --engine 'tgi' is not planned\n       write sglang or vllm or llama.cpp\n"),
 }  # fmt: skip
 
 

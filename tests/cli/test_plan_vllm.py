@@ -314,7 +314,7 @@ def test_crossover_counts_whole_pages() -> None:
         (
             ("nemotron-h-8b", "--engine", "tgi"),
             2,
-            "error: --engine 'tgi' is not planned\n       write sglang or vllm\n",
+            "error: --engine 'tgi' is not planned\n       write sglang or vllm or llama.cpp\n",
         ),
     ],
 )
