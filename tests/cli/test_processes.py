@@ -14,6 +14,8 @@ LINES = {
     "log": ("examples/kimi-k3-boot.log",),
     "fit": ("-L", "8k"),
     "compare": ("sglang serve kimi-k3 --tp 8", "--rest", "28GiB"),
+    "init": ("--no-such-flag",),
+    "mcp": ("--no-such-flag",),
     "live": ("examples/kimi-k3-metrics.txt",),
     "ratio": ("kimi-k3", "-L", "8k"),
     "slots": ("--strategy", "no_buffer"),

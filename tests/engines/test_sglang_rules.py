@@ -225,11 +225,17 @@ def test_a_refusal_carries_its_rule_its_stage_and_its_numbers(
         (
             "HC013",
             "note",
+            {"max_mamba_cache_size": 255, "length": None},
             {"max_mamba_cache_size": 255},
-            {"max_mamba_cache_size": 256},
             "255 is 51 requests x 5 slots, and none is spare",
         ),
-        ("HC013", "note", {"max_mamba_cache_size": 258}, {"max_mamba_cache_size": 256}, "3 are left over"),
+        (
+            "HC013",
+            "note",
+            {"max_mamba_cache_size": 258, "length": None},
+            {"max_mamba_cache_size": 256, "length": None},
+            "3 are left over",
+        ),
         (
             "HC014",
             "note",
@@ -348,10 +354,10 @@ def test_no_fix_is_written_that_does_not_fit(length: int | None) -> None:
 
 
 def test_the_fix_of_a_pin_leaves_one_slot_over() -> None:
-    """HC013: 51 requests x 5 + 1, twice for two workers."""
-    assert present(found("HC013", max_mamba_cache_size=255)).fix == "write 256"
+    """HC013: 51 requests x 5 + 1, twice for two workers; HC010 says more where a length is known."""
+    assert present(found("HC013", max_mamba_cache_size=255, length=None)).fix == "write 256"
     workers = {"tp_size": 16, "dp_size": 2, "enable_dp_attention": True}
-    assert present(found("HC013", max_mamba_cache_size=510, **workers)).fix == "write 512"
+    assert present(found("HC013", max_mamba_cache_size=510, length=None, **workers)).fix == "write 512"
 
 
 def test_errors_come_first() -> None:

@@ -14,7 +14,6 @@ from command_line import run
 HOME = Path(__file__).resolve().parent.parent / "data" / "questions"
 QUESTIONS: list[dict[str, Any]] = yaml.safe_load((HOME / "questions.yaml").read_text(encoding="utf-8"))
 UNANSWERED = {
-    "q09": "a plan for llama.cpp does not say what all of it takes of the cards",
     "q37": "the memory beside SGLang is an estimate, and the measured one lies below it",
     "q45": "fit names no price without --price, and takes the smallest checkpoint",
 }
