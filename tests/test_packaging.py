@@ -10,6 +10,7 @@ import tomllib
 import zipapp
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Each way to have the package -> what stands on sys.path then."""
     folder = tmp_path_factory.mktemp("builds")
     with tarfile.open(built("sdist", ROOT, folder / "sdist")) as archive:
-        archive.extractall(folder / "source", filter="data")
+        safe: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # from 3.11.4 on
+        archive.extractall(folder / "source", **safe)
     (source,) = (folder / "source").iterdir()
     wheel = built("wheel", ROOT, folder / "wheel")
     return {

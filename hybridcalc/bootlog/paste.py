@@ -33,12 +33,12 @@ _COLOUR = re.compile(
 
 _JSON_LINE = re.compile(
     rb'^(?P<opening>[^\n{"]{0,200}\{[^\n{}]{0,400}?"(?:log|message|msg|text|line|event|content)"\s{0,4}:\s{0,4}")'
-    rb'(?:[^"\\\n]|\\.)*+(?P<closing>"[^\n]*?(?:\}(?=[\s,]*\{)|$))?',
+    rb'[^"\\\n]*+(?:\\.[^"\\\n]*+)*(?P<closing>"[^\n]*?(?:\}(?=[\s,]*\{)|$))?',
     re.MULTILINE,
 )
 
 _ESCAPED = rb"""[nrt"'/_#*`|<>\[\]()-]"""
-_BACKSLASHED = re.compile(rb"\\\\{0,3}" + _ESCAPED + rb"(?:\\{1,4}" + _ESCAPED + rb")*+")
+_BACKSLASHED = re.compile(rb"\\\\{0,3}" + _ESCAPED + rb"(?:\\{1,4}" + _ESCAPED + rb")*")
 _BACKSLASHED_AS = bytes.maketrans(b"\\nrt", b"\0\v\v ")
 
 _LOOKALIKES = {
@@ -55,7 +55,7 @@ _NAMED = {
 _LOOKALIKE = re.compile(b"|".join(re.escape(seen) for seen in _LOOKALIKES))
 
 _LINE_PREFIX = re.compile(
-    rb"""[\n\v](?:(?P<empty>[\x20\t\0]++(?=[\n\v])(?:[\n\v][\x20\t\0]++(?=[\n\v]))*+) | (?:  # lines of blanks
+    rb"""[\n\v](?:(?P<empty>[\x20\t\0]++(?=[\n\v])(?:[\n\v][\x20\t\0]++(?=[\n\v]))*) | (?:  # lines of blanks
         [\x20\t\0]+                                                # indentation, and the blanks of a colour code
       | >                                                           # a quoted mail or answer
       | \#+(?=[\x20\t]) | //(?=[\x20\t]) | [-*](?=[\x20\t]) | \+   # comments, bullets, a diff
