@@ -79,7 +79,7 @@ def main() -> int:
         median = statistics.median(one / other for one, other in zip(times[name], base, strict=True))
         print(f"{name} is {median:.2f} of import typer; the limit is {most} + {options.room}")
         late.append(median > most + options.room)
-    return int(slow > options.limit or weighed > MOST_FOR_WEIGHTS or any(late))
+    return int(slow > options.limit or weighed > MOST_FOR_WEIGHTS + options.room or any(late))
 
 
 if __name__ == "__main__":
