@@ -53,9 +53,7 @@ def compare(
     length: options.Length = None,
     lengths: options.Lengths = None,
     concurrency: options.Concurrency = None,
-    workload: Annotated[
-        str | None, typer.Option("--workload", metavar="W", help="Requests as `reuse` takes them: chat:sessions=50.")
-    ] = None,
+    workload: options.Requests = None,
     variables: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A variable from outside; repeatable.")
     ] = None,

@@ -92,9 +92,7 @@ def fit_command(
     length: options.Length = None,
     lengths: options.Lengths = None,
     concurrency: options.Concurrency = None,
-    workload: Annotated[
-        str | None, typer.Option("--workload", metavar="W", help="Requests as `reuse` takes them: chat:sessions=50.")
-    ] = None,
+    workload: options.Requests = None,
     searched: Searched,
     emit: options.Emit = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the deployments as CSV.")] = False,

@@ -157,6 +157,9 @@ Emit = Annotated[
         "--emit", metavar="FORM", help="Print it as a deployment: cmd, compose, kubernetes, sglang-yaml or vllm-yaml."
     ),
 ]
+Requests = Annotated[
+    str | None, typer.Option("--workload", metavar="W", help="Requests as `reuse` takes them: chat:sessions=50.")
+]
 Tp = Annotated[int, _count(RANKS, "--tp-size", "--tp", "--tensor-parallel-size", help="Tensor-parallel ranks.")]
 Pp = Annotated[
     int, _count(RANKS, "--pp-size", "--pp", "--pipeline-parallel-size", help="Pipeline stages; above 1 overlap is off.")

@@ -41,8 +41,7 @@ def alerts(slots: int) -> tuple[tuple[str, str, str], ...]:
         ),
         (
             "KvBinds",
-            f"({waits} and sglang:kv_used_tokens / {TOKENS} > {FULL})"
-            f" or increase(sglang:num_retracted_requests_total[{MINUTES}m]) > 0",
+            f"({waits} and sglang:kv_used_tokens / {TOKENS} > {FULL}) or sglang:num_retracted_reqs > 0",
             "Requests wait for KV, or are retracted. Lower --mamba-full-memory-ratio.",
         ),
         (

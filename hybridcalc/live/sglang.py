@@ -14,10 +14,7 @@ from hybridcalc.live.scrape import Scrape
 from hybridcalc.live.worker import KV, STATE, Family, Figures, Pool, Worker
 
 PREFIX, LABEL = "sglang:", "dp_rank"
-COUNTERS = {
-    "retracted": ("num_retracted_requests_total", "num_retracted_reqs"),
-    "evicted_tokens": ("evicted_tokens_total",),
-}
+COUNTERS = {"evicted_tokens": ("evicted_tokens_total",)}
 
 
 def workers(scrape: Scrape) -> Iterator[Worker]:
@@ -40,6 +37,7 @@ def workers(scrape: Scrape) -> Iterator[Worker]:
             found("num_queue_reqs") or 0.0,
             dict(_pools(found)),
             version=_text(said.get("version")),
+            retracted=found("num_retracted_reqs") or 0.0,
             limit=_limit(own, said),
             counters=found.counters(COUNTERS) | ({} if rate is None else {"hit_rate": rate}),
             launch=str(said.get("launch_command") or ""),

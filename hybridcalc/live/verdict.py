@@ -1,7 +1,8 @@
 """Which pool binds on a running server, and what to set.
 
     requests wait and running >= K // S             the state pool binds, though slots read 4 of 5 in use
-    requests wait and KV, or blocks, above 95 %     KV binds; so too where requests are retracted or preempted
+    requests wait and KV, or blocks, above 95 %     KV binds; so too where requests are retracted, or preempted
+                                                    since the last scrape
     requests wait and running >= the limit          the limit binds
     requests wait, and none of these                no pool: adapters, grammars, transfers, a router
 
@@ -11,6 +12,7 @@ length that a request really has.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -172,9 +174,9 @@ def _agreed(plans: Sequence[Answer]) -> tuple[Suggestion, ...]:
     return tuple(each for each in first if all((each.flags, each.after) in own for own in others))
 
 
-def binding(worker: Worker, slots: int | None) -> str | None:
+def binding(worker: Worker, slots: int | None, *, preempted: bool = False) -> str | None:
     """What the requests that wait on a worker wait for; None where none waits. ``slots``: those of a request, where
-    they are known.
+    they are known; ``preempted``: some were since the last scrape.
     """
     if not worker.queued:
         return None
@@ -187,7 +189,7 @@ def binding(worker: Worker, slots: int | None) -> str | None:
             return STATE
     if states is not None and states.share > FULL:
         return STATE
-    if kv is not None and kv.share > FULL:
+    if worker.retracted or preempted or (kv is not None and kv.share > FULL):
         return BLOCKS if BLOCKS in worker.pools else KV
     if worker.limit is not None and worker.running >= worker.limit:
         return LIMIT
@@ -217,9 +219,12 @@ def _findings(live: Live, first: Worker) -> Iterator[Finding]:
     elif bound == OTHER:
         reasons = ", ".join(f"{count:,.0f} {reason}" for reason, count in first.reasons.items() if count)
         yield finding("HC303", f"{waiting} {verb}, and no pool is full{f': {reasons}' if reasons else ''}")
-    lost = sum(worker.counters.get(name, 0) for worker in live.workers for name in ("retracted", "preempted"))
-    if lost:
-        yield finding("HC304", f"{lost:,.0f} times since the start a request lost its place")
+    retracted = round(sum(worker.retracted for worker in live.workers))
+    preempted = sum(worker.counters.get("preempted", 0) for worker in live.workers)
+    if retracted:
+        yield finding("HC304", f"{requests_text(retracted)} lost {'its' if retracted == 1 else 'their'} place")
+    if preempted:
+        yield finding("HC304", f"{preempted:,.0f} times since the start a request lost its place")
     rates = [worker.counters["hit_rate"] for worker in live.workers if "hit_rate" in worker.counters]
     if rates and not max(rates) and live.running:
         yield finding("HC305", "no token of a prompt was found cached")
@@ -274,11 +279,20 @@ def _candidates(served: Engine, worker: Worker, asked: LiveQuestion) -> Iterator
         else:
             return
     base = served.read([], {})[1]
-    known = {name: value for name, value in worker.settings.items() if hasattr(base, name)}
+    known = {
+        name: value for name, value in worker.settings.items() if name in served.flags.by_field and hasattr(base, name)
+    }
+    if served.renamed.get("tp_size", "tp_size") in known:
+        with suppress(HybridcalcError, TypeError):
+            args = replace(base, **known)
+            served.check_arguments(args)
+            yield args, "what the server says of its arguments"
+        return
     for tp, dtype in product(LIKELY_TP, LIKELY_KV if "kv_cache_dtype" not in known else (None,)):
         given: dict[str, Any] = {"tp_size": tp} | ({"kv_cache_dtype": dtype} if dtype else {})
         try:
             args = served.with_options(replace(base, **known), given)
+            served.check_arguments(args)
         except (HybridcalcError, TypeError):
             continue
         yield args, f"--tp {tp}{f' --kv-cache-dtype {dtype}' if dtype else ''}"

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import InputError
-from hybridcalc.live.verdict import Live
+from hybridcalc.live.verdict import Live, binding
 from hybridcalc.live.worker import BLOCKS, KV, STATE
 
-GROWING = ("retracted", "preempted", "evicted_tokens", "drafted", "accepted")
+GROWING = ("preempted", "evicted_tokens", "drafted", "accepted")
 SHORTEST_SECONDS = 0.1
 MOST_KEPT = 100_000
 """Moments kept; of a longer watch every second one is let go, again and again."""
@@ -63,7 +63,9 @@ def _grown(before: Live | None, found: Live) -> Live:
             if name in new.counters and new.counters[name] >= old.counters.get(name, 0.0):
                 grown[name] = new.counters[name] - old.counters.get(name, 0.0)
         workers.append(new._replace(counters=grown))
-    return replace(found, workers=tuple(workers))
+    slots = found.planned.get("slots_per_request")
+    verdicts = [binding(worker, slots, preempted=worker.counters.get("preempted", 0) > 0) for worker in workers]
+    return replace(found, workers=tuple(workers), verdicts=tuple(verdicts))
 
 
 class Kept:

@@ -27,9 +27,10 @@ class Pool(NamedTuple):
 class Worker(NamedTuple):
     """One data-parallel worker, or one replica. Figures that the release does not export are None.
 
-    ``launch``: the command that started it, where it says it. ``limit``: requests that it runs at most. ``counters``:
-    what only grows: evicted, retracted or preempted, tokens of prefixes asked for and found, drafts and those accepted.
-    ``settings``: what it says of its own arguments, under the names of the engine's class.
+    ``launch``: the command that started it, where it says it. ``retracted``: requests that lost their place and wait to
+    be computed again. ``limit``: requests that it runs at most. ``counters``: what only grows: evicted, preempted,
+    tokens of prefixes asked for and found, drafts and those accepted. ``settings``: what it says of its own arguments,
+    under the names of the engine's class.
     """
 
     engine: str
@@ -39,6 +40,7 @@ class Worker(NamedTuple):
     queued: float
     pools: Mapping[str, Pool]
     version: str | None = None
+    retracted: float = 0.0
     limit: float | None = None
     reasons: Mapping[str, float] = {}
     counters: Mapping[str, float] = {}

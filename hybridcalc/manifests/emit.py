@@ -119,7 +119,7 @@ def _compose(launch: Emitted) -> str:
         f"  {name}:\n"
         f"    image: {_image(launch)}\n"
         f"    entrypoint: [{_quoted(_in_container(launch))}]\n"
-        f"    command:\n{_listed(_pieces(launch), '      ')}\n"
+        f"    command:\n{_listed([*_pieces(launch), launch.engine.in_container], '      ')}\n"
         + (f"    environment:\n{env}" if env else "")
         + "    ipc: host\n"
         "    volumes:\n      - ~/.cache/huggingface:/root/.cache/huggingface\n"
@@ -144,7 +144,7 @@ def _kubernetes(launch: Emitted) -> str:
         + "      containers:\n        - name: server\n"
         f"          image: {_image(launch)}\n"
         f"          command: [{_quoted(_in_container(launch))}]\n"
-        f"          args:\n{_listed(_pieces(launch), '            ')}\n"
+        f"          args:\n{_listed([*_pieces(launch), launch.engine.in_container], '            ')}\n"
         + (f"          env:\n{env}" if env else "")
         + f'          resources: {{limits: {{nvidia.com/gpu: "{launch.gpus}"}}}}\n'
         "          volumeMounts:\n            - {name: shm, mountPath: /dev/shm}\n"

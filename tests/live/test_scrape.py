@@ -145,9 +145,9 @@ def test_a_watch_counts_what_grew_and_what_bound() -> None:
     from test_verdict import live, metrics
 
     def text(number: int) -> str:
-        figures = {"num_running_reqs": 10.0, "num_queue_reqs": number % 2, "kv_used_tokens": 96 + number,
-                   "kv_available_tokens": 4 - number, "num_retracted_requests_total": 10 * number}  # fmt: skip
-        return metrics("sglang:", figures)
+        figures = {"num_requests_running": 10.0, "num_requests_waiting": number % 2, "kv_cache_usage_perc": 0.5,
+                   "num_preemptions_total": 10 * (number // 3)}  # fmt: skip
+        return metrics("vllm:", figures)
 
     numbers, clock = itertools.count(), itertools.count()
 
@@ -159,11 +159,11 @@ def test_a_watch_counts_what_grew_and_what_bound() -> None:
 
     moments = list(watch(look, 1.0, most=4, clock=lambda: float(next(clock)), sleep=lambda _: None))
     assert [moment.live.queued for moment in moments] == [0, 1, 1]
-    assert [moment.live.workers[0].counters["retracted"] for moment in moments] == [0, 10, 20]
+    assert [moment.live.workers[0].counters["preempted"] for moment in moments] == [0, 0, 10]
     found = summary(moments)
     assert found["scrapes"] == 3
-    assert found["bound"] == {"none": 0.3333, "kv": 0.6667}
-    assert found["figures"]["kv_usage"] == {"min": 0.96, "mean": pytest.approx(0.9733, abs=1e-4), "max": 0.99}
+    assert found["bound"] == {"none": 0.3333, "other": 0.3333, "blocks": 0.3333}
+    assert found["figures"]["requests_queued"] == {"min": 0, "mean": pytest.approx(0.6667, abs=1e-4), "max": 1}
 
 
 def test_a_watch_that_never_reads_anything_fails() -> None:

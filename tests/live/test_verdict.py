@@ -224,6 +224,30 @@ def test_retractions_and_lost_prefixes_are_said() -> None:
     assert {"HC304", "HC305"} <= {one.rule for one in live(text).findings}
 
 
+def test_retracted_requests_wait_for_kv() -> None:
+    figures = {"num_running_reqs": 9, "num_queue_reqs": 2, "full_token_usage": 0.6}
+    assert live(metrics("sglang:", figures)).binding == OTHER
+    found = live(metrics("sglang:", figures | {"num_retracted_reqs": 1}))
+    assert found.binding == KV
+    assert "1 request lost its place" in {one.message for one in found.findings}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"tp_size": "8"}, {"tp_size": 8, "page_size": [1]}, {"tp_size": -1}, {"kv_cache_dtype": 7}, {"tp_size": 10**30}],
+)
+def test_what_a_server_says_of_itself_is_not_believed_unread(settings: dict[str, Any]) -> None:
+    assert live(EXAMPLE.read_text(), LiveQuestion(model=KIMI), server_info=settings).plan is None
+
+
+def test_a_servers_own_arguments_are_its_start() -> None:
+    settings = {"tp_size": 8, "kv_cache_dtype": "fp8_e4m3", "model_path": "moonshotai/Kimi-K3"}
+    found = live(EXAMPLE.read_text(), LiveQuestion(model=KIMI), server_info=settings)
+    assert found.how == "what the server says of its arguments"
+    assert found.plan is not None
+    assert found.plan.args.tp_size == 8
+
+
 def test_a_live_answer_has_no_plan_without_a_model() -> None:
     found = live(EXAMPLE.read_text())
     assert found.plan is None

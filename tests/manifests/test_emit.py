@@ -25,6 +25,8 @@ def test_plans_are_read_back_as_they_were(engine: str, form: str, tmp_path: Path
     text = run("plan", *LAUNCHES[engine].split(), "--gpu", "h100", "--emit", name).out
     path = tmp_path / NAMES.get(form, f"{engine}-config.yaml")
     path.write_text(text, encoding="utf-8")
+    reached = '"--host"' in text or engine == "vllm"  # SGLang listens to its own container alone by default
+    assert reached == (form in ("compose", "kubernetes") or engine == "vllm")
     checked = run("check", str(path), "--json").document
     assert {found["rule"] for found in checked["findings"]} <= {found["rule"] for found in plan["findings"]}
     assert checked["deployments"][0]["unresolved"] == []

@@ -28,6 +28,7 @@ class Sglang(Engine):
         "arguments", "load", "strategy", "shapes", "ratio", "solve", "tokens", "max_running_requests", "alloc",
     )  # fmt: skip
     indivisible = ("load", "HC009")
+    in_container = ("--host", "0.0.0.0")  # noqa: S104  (of the container)
 
     def check_options(self, given: Mapping[str, Any]) -> None:
         """As every engine; and the platform."""
