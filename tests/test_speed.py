@@ -13,7 +13,7 @@ import hybridcalc
 from hybridcalc.engines.ask import arguments_of
 from hybridcalc.errors import InputError
 from hybridcalc.hardware import rates_of
-from hybridcalc.speed import EXPERTS, KV, STATE, USUAL_SHARES, decode_step, move, prefill
+from hybridcalc.speed import EXPERTS, KV, STATE, USUAL_SHARES, decode_step, move, prefill, recompute
 from hybridcalc.speed.plans import MEASUREMENTS
 
 KNOWN = [row for row in points() if row["model"] not in WITHOUT_FLOOR]
@@ -155,6 +155,44 @@ def test_a_short_prefill_reads_the_weights_and_a_long_one_computes() -> None:
     )
     assert long.binding == "compute"
     assert long.floor_ms == pytest.approx(2 * 25.6e9 * 8192 / 989e9, rel=0.1)
+
+
+@given(st.integers(1, 40_000), st.integers(0, 40_000), st.sampled_from((1, 2, 4)), st.sampled_from(("sglang", "vllm")))
+def test_a_prompt_in_two_parts_computes_what_it_does_in_one(tokens: int, cached: int, tp: int, engine: str) -> None:
+    """Attention of a part sees what is cached before it; only the logits of a last token are there twice."""
+    asked: dict[str, Any] = {"gpu": "h200", "tp_size": tp, "engine": engine}
+    for model in ("qwen3.6-27b", "qwen3.5-35b-a3b", "gpt-oss-120b"):
+        first, rest = (
+            prefill(model, tokens=max(1, cached), **asked),
+            prefill(model, tokens=tokens, cached=cached, **asked),
+        )
+        whole = prefill(model, tokens=cached + tokens, **asked)
+        logits = next(part.flops for part in whole.cost if part.name == "lm_head")
+        flops = [sum(part.flops for part in floor.cost) - logits for floor in (first, rest, whole)]
+        assert flops[0] * bool(cached) + flops[1] == pytest.approx(flops[2], rel=1e-9)
+        lost = recompute(model, tokens=tokens, cached=cached, **asked)
+        assert lost.gpu_seconds == pytest.approx(tp * flops[1] / rest.tflops / 1e12, rel=1e-6)
+        assert lost.seconds * tp == pytest.approx(lost.gpu_seconds)
+
+
+@given(st.integers(2, 100_000), st.integers(2, 50))
+def test_tokens_of_many_requests_cost_what_their_parts_do(tokens: int, requests: int) -> None:
+    asked: dict[str, Any] = {"gpu": "h200", "tp_size": 2, "cached": 512}
+    together = recompute("qwen3.5-35b-a3b", tokens=tokens * requests, requests=requests, **asked)
+    assert together.gpu_seconds == pytest.approx(
+        requests * recompute("qwen3.5-35b-a3b", tokens=tokens, **asked).gpu_seconds
+    )
+    assert together.gpu_seconds <= recompute("qwen3.5-35b-a3b", tokens=tokens * requests, **asked).gpu_seconds
+    assert together.band_seconds[0] > together.gpu_seconds
+
+
+def test_tokens_that_cannot_be_are_refused() -> None:
+    with pytest.raises(InputError, match="-1 tokens after 0"):
+        recompute("qwen3.5-4b", gpu="h200", tokens=-1)
+    with pytest.raises(InputError, match="tokens of 0 requests"):
+        recompute("qwen3.5-4b", gpu="h200", tokens=1, requests=0)
+    with pytest.raises(InputError, match="8 tokens after -8"):
+        prefill("qwen3.5-4b", gpu="h200", tokens=8, cached=-8)
 
 
 @given(st.integers(1, 256), st.integers(0, 65_536), st.sampled_from((1, 2, 4)), st.sampled_from(("sglang", "vllm")))
