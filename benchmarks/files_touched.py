@@ -46,11 +46,11 @@ LIMITS = (
     Limit(
         "plan -- vllm serve",
         "plan -L 9216 --available 28.55GiB -- vllm serve moonshotai/Kimi-K3 -tp 8",
-        61,
+        57,
         28,
         ("hybridcalc.engines.sglang",),
     ),
-    Limit("log FILE", "log examples/kimi-k3-boot.log", 89, 32),
+    Limit("log FILE", "log examples/kimi-k3-boot.log", 88, 32),
     Limit("check FILE", "check examples/k3-serve.sh", 50, 45),
 )
 

@@ -6,7 +6,7 @@ buffers really take. A `Suggestion` states a flag line with its predicted effect
 it, from which text and pages are made.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -184,7 +184,7 @@ class View(NamedTuple):
 
     ``roles``: what the first figures are of, for their colour; ``evidence``: where figures were read, what they say,
     the arithmetic behind. ``starts`` is false of flags that are refused, ``fix`` is what to write instead. ``memory``
-    is where one GPU's memory goes (charts.Part). ``pictures`` are drawn (charts.Picture) when they are asked for, the
+    says where one GPU's memory goes (charts.Part). ``pictures`` are drawn (charts.Picture) when they are asked for, the
     usual one first; ``curve``: the text shows that one in place of the tables, where something draws it. ``play``
     makes the settings that a page recomputes (play.Play), or None where it cannot. ``subject``: what the answer is of,
     in a line under it; ``inputs``: the same, each by its name. ``said``: rules whose findings the headline and what to
@@ -202,7 +202,7 @@ class View(NamedTuple):
     fix: str = ""
     choices: tuple[Choice, ...] = ()
     tables: tuple[Table, ...] = ()
-    memory: tuple[Any, ...] = ()
+    memory: Callable[[], Sequence[Any]] | None = None
     log_lines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     steps: tuple[Step, ...] = ()

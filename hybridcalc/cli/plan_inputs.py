@@ -89,7 +89,7 @@ class Question(NamedTuple):
         self.engine.check_together(args)
         quantization = getattr(args, "quantization", None)
         if quantization:
-            from hybridcalc.architecture.quantization import check_quantization
+            from hybridcalc.architecture.quantization_names import check_quantization
 
             check_quantization(quantization)
         shared, uneven = self.engine.shared_gpus(asked.args, given), self.engine.uneven_gpus(asked.args, given)

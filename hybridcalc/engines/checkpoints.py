@@ -4,6 +4,8 @@ As a config.json or the hf_quant_config.json beside it says, as a preset lists i
 (--quantization), or as the name says, which tells a kind of number and not which modules have it.
 """
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,6 +44,15 @@ RULES = (
 """Rules about checkpoints, of any engine."""
 
 
+_KINDS = "fp8|nvfp4|mxfp[48]|fp4|w4a16|w8a8|w8a16|int[48]|[48]bit|awq|gptq|gguf|autoround|bnb|quantized"
+
+
+def quantized_by_name(name: str) -> str:
+    """What a checkpoint's name says of its quantisation (``fp8``, ``nvfp4``, ...); empty where it says nothing."""
+    found = re.search(f"(?:^|[-_.])({_KINDS})(?:$|[-_.])", name.rpartition("/")[2].lower())
+    return found[1] if found else ""
+
+
 def checkpoint_of(model: Architecture, quantization: str | None) -> Stored:
     """The checkpoint that is meant: as its config says, as a preset lists it, or as its name says.
 
@@ -52,7 +63,7 @@ def checkpoint_of(model: Architecture, quantization: str | None) -> Stored:
     if quantization and stored.quantization is not None:
         stored = stored._replace(findings=_disagreeing(stored.name, stored.quantization, quantization))
     if quantization and stored.quantization is None:
-        from hybridcalc.architecture.quantization import named_quantization
+        from hybridcalc.architecture.quantization_names import named_quantization
 
         asked = named_quantization(quantization)
         source = f"{stored.source}; quantised as {quantization}"
@@ -63,7 +74,7 @@ def checkpoint_of(model: Architecture, quantization: str | None) -> Stored:
 
 
 def _disagreeing(name: str, found: "Quantization", asked: str) -> tuple[Finding, ...]:
-    from hybridcalc.architecture.quantization import agrees
+    from hybridcalc.architecture.quantization_names import agrees
 
     if agrees(asked, found):
         return ()
@@ -84,17 +95,33 @@ def name_to_load(model: Architecture) -> str:
 
 def kv_cache_said(model: Architecture) -> str | None:
     """The KV format that the checkpoint's own quantisation names, "" for none; None where it is not known."""
-    from hybridcalc.architecture.quantization import kv_cache_format
-
     if model.config is not None:
         return kv_cache_format(model.config)
     listed = next((each for each in shipped_checkpoints(model.name) if each["id"].lower() == model.asked.lower()), None)
     return None if listed is None else kv_cache_format({"quantization_config": listed.get("quantization")})
 
 
+def kv_cache_format(config: Mapping[str, Any]) -> str:
+    """What a checkpoint says of its KV cache: ``fp8``, ``nvfp4``, or nothing.
+
+    ``kv_cache_scheme`` of static 8-bit floats (compressed-tensors, ModelOpt), or ModelOpt's ``kv_cache_quant_algo``.
+    """
+    given = config.get("quantization_config") or config.get("hf_quant_config")
+    if not isinstance(given, Mapping):
+        return ""
+    inner = given.get("quantization")
+    for said in (given, *([inner] if isinstance(inner, Mapping) else [])):
+        scheme, algorithm = said.get("kv_cache_scheme"), str(said.get("kv_cache_quant_algo") or "").lower()
+        if isinstance(scheme, Mapping) and (scheme.get("num_bits"), scheme.get("type")) == (8, "float"):
+            return "" if scheme.get("dynamic") else "fp8"
+        if algorithm in ("fp8", "nvfp4"):
+            return algorithm
+    return ""
+
+
 def _own(model: Architecture, config: Config) -> Stored:
     """The checkpoint that a config.json is of: with sizes as the folder it lies in tells them."""
-    from hybridcalc.architecture.quantization import quantized_by_name, read_quantization
+    from hybridcalc.architecture.quantization_config import read_quantization
     from hybridcalc.architecture.safetensors import Sizes, read_folder
 
     found = read_quantization(config)
@@ -133,8 +160,6 @@ def _mark(model: Architecture) -> str:
     """What the name that was asked for says of quantisation, where it is no name of the model itself."""
     if _is_own(model):
         return ""
-    from hybridcalc.architecture.quantization import quantized_by_name
-
     marked = quantized_by_name(model.asked.lower())
     return "" if marked == "bf16" else marked
 
@@ -148,7 +173,7 @@ def _released(model: Architecture) -> Stored:
         return Stored(name, None, source, parameters=next(others, None), marked=_mark(model))
     found = None
     if listed.get("quantization"):
-        from hybridcalc.architecture.quantization import read_quantization
+        from hybridcalc.architecture.quantization_config import read_quantization
 
         found = read_quantization({"quantization_config": listed["quantization"]})
     scale = 2 if listed.get("scale_dtype") == "bfloat16" else None

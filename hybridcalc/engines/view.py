@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from hybridcalc.deployment import HEADROOM, WEIGHTS_NAME, Rest, Workload, requests_text
-from hybridcalc.engines.charts import comparison_picture, gpu_parts
 from hybridcalc.engines.checkpoints import checkpoint_of, name_to_load
 from hybridcalc.engines.engine import Answer, Engine
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
@@ -19,7 +18,7 @@ from hybridcalc.units import format_bytes, short_dtype
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.geometry import Architecture
-    from hybridcalc.engines.charts import Bars, Picture
+    from hybridcalc.engines.charts import Bars, Part, Picture
     from hybridcalc.engines.play import Play
     from hybridcalc.engines.ranking import Ranked
 
@@ -73,7 +72,14 @@ def cells(plan: Answer) -> dict[str, str]:
 
 def pictures(plan: Answer) -> Mapping[str, "Callable[[], Picture]"]:
     """As of any engine."""
-    return {"memory": lambda: comparison_picture([("", plan)])}
+    return {"memory": partial(pools_picture, plan)}
+
+
+def pools_picture(plan: Answer) -> "Bars":
+    """Its pools, beside what is left."""
+    from hybridcalc.engines.charts import comparison_picture
+
+    return comparison_picture([("", plan)])
 
 
 def play(plan: Answer) -> "Play | None":
@@ -133,7 +139,7 @@ def plan_view(
         findings=plan.findings,
         choices=suggested(plan.suggestions),
         tables=(budget_table(plan.budget),),
-        memory=tuple(gpu_parts(plan.budget, plan.rest)),
+        memory=partial(_memory, plan),
         log_lines=tuple(plan.log_lines),
         notes=(*_released(engine, plan, newest()), *remarks, *unknown, *plan.notes),
         steps=tuple(plan.steps),
@@ -143,6 +149,13 @@ def plan_view(
         inputs=partial(inputs, engine, plan.model, plan.args, plan.rest, plan.workload),
         said=facts.SAID,
     )
+
+
+def _memory(plan: Answer) -> "tuple[Part, ...]":
+    """Where the memory of one GPU goes."""
+    from hybridcalc.engines.charts import gpu_parts
+
+    return tuple(gpu_parts(plan.budget, plan.rest))
 
 
 def _released(engine: Engine, plan: Answer, newest: Answer | None) -> list[str]:
@@ -218,6 +231,8 @@ def change_picture(engine: Engine, plan: Answer, now: str) -> "Bars":
             sides.append((suggestion.flags, changed))
         if len(sides) > MOST_CHANGES:
             break
+    from hybridcalc.engines.charts import comparison_picture
+
     if len(sides) == 1:
         raise InputError("no flags serve this workload better", fix="leave out --figure change")
     return comparison_picture(sides)._replace(title=f"Pools before and after: {plan.model.name} on {engine.title}")
@@ -323,8 +338,14 @@ def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answe
             Table("Side by side", ("", *labels, ""), rows, tuple(range(1, len(sides) + 1)), asked=True),
         ),
         notes=tuple(said),
-        pictures={"compare": lambda: comparison_picture(started)},
+        pictures={"compare": partial(_compared, started)},
     )
+
+
+def _compared(started: Sequence[tuple[str, Answer]]) -> "Bars":
+    from hybridcalc.engines.charts import comparison_picture
+
+    return comparison_picture(started)
 
 
 def _side(engine: Engine, label: str, side: Answer | Refusal) -> "Ranked":

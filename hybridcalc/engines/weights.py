@@ -373,7 +373,7 @@ def layouts(stored: Stored, found: Parameters) -> "tuple[Quantization | None, ..
     """How a checkpoint is quantised; where only its name says so, from every linear layer to the experts alone."""
     if not stored.marked:
         return (stored.quantization,)
-    from hybridcalc.architecture.quantization import meant_by
+    from hybridcalc.architecture.quantization_names import meant_by
 
     return tuple(
         meant_by(stored.marked, experts=any(tensor.experts for block in found.blocks for tensor in block.tensors))
@@ -391,7 +391,7 @@ def _by_name(
 
     A layout that ranks cannot cut is no more than a guess: one without blocks takes its place, and a finding says so.
     """
-    from hybridcalc.architecture.quantization import without_blocks
+    from hybridcalc.architecture.quantization_names import without_blocks
 
     sizes, refused = list[Weights](), ""
     for each in layouts(stored, found):

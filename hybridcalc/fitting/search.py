@@ -17,8 +17,8 @@ from math import ceil
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.quantization import quantized_by_name
 from hybridcalc.deployment import Memory, Rest
+from hybridcalc.engines.checkpoints import quantized_by_name
 from hybridcalc.engines.shapes import CONTEXT, Shape, fitting_of, settings
 from hybridcalc.engines.suggest import Change
 from hybridcalc.errors import HybridcalcError, NotModelled, Refusal

@@ -81,8 +81,7 @@ def _table(out: Console, rows: Sequence[Deployment]) -> None:
 
 def stored(made: Deployment) -> str:
     """How the checkpoint is stored: bf16, fp8, nvfp4."""
-    from hybridcalc.architecture.quantization import quantized_by_name
-    from hybridcalc.engines.checkpoints import checkpoint_of
+    from hybridcalc.engines.checkpoints import checkpoint_of, quantized_by_name
 
     found = checkpoint_of(made.model, getattr(made.args, "quantization", None))
     if found.quantization is None and not found.marked:

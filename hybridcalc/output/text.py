@@ -63,9 +63,9 @@ def print_whole(out: Console, view: View) -> None:
             terminal.table(out, shown, gap=number > 0 or _says_more(view))
         if view.curve:
             terminal.notes(out, ["pip install 'hybridcalc[plot]' draws this as a curve"])
-    if view.memory:
+    if view.memory and (parts := view.memory()):
         out.print()
-        out.file.write(terminal.bars([("", view.memory)], out.width, colour=out.color_system is not None) + "\n")
+        out.file.write(terminal.bars([("", parts)], out.width, colour=out.color_system is not None) + "\n")
     if view.log_lines and view.starts:
         out.print()
         out.print("log lines to expect:", style=terminal.QUIET)
@@ -103,7 +103,9 @@ def cut(view: View, lines: int = LINES) -> Brief:
     asked = tuple(table for table in view.tables if table.asked)
     said = view.said if view.choices else ()
     found = sorted((f for f in view.findings if f.rule not in said), key=_weight)
-    shown = view._replace(findings=tuple(found[:1]), choices=_two(view.choices), tables=asked, log_lines=(), memory=())
+    shown = view._replace(
+        findings=tuple(found[:1]), choices=_two(view.choices), tables=asked, log_lines=(), memory=None
+    )
     shown = shown._replace(figures=view.figures[: MOST if view.choices else None])
     if not asked:
         shown = shown._replace(notes=())

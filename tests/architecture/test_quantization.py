@@ -16,23 +16,24 @@ from hybridcalc.architecture.quantization import (
     FP8_CHANNEL,
     FP8_TENSOR,
     INT8,
-    KEPT,
     LONGEST_PATTERN,
     MXFP4,
     MXFP8,
     NF4,
     NVFP4,
     Scheme,
+    integers,
+)
+from hybridcalc.architecture.quantization_config import read_quantization
+from hybridcalc.architecture.quantization_names import (
+    KEPT,
     agrees,
     check_quantization,
-    integers,
-    kv_cache_format,
     meant_by,
     named_quantization,
-    quantized_by_name,
-    read_quantization,
     without_blocks,
 )
+from hybridcalc.engines.checkpoints import kv_cache_format, quantized_by_name
 from hybridcalc.errors import InputError
 
 BYTES: dict[str, tuple[Scheme, Callable[[int, int], int]]] = {

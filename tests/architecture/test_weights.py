@@ -15,7 +15,7 @@ from hybridcalc import Architecture, load_model
 from hybridcalc.architecture.config_json.classes import READERS
 from hybridcalc.architecture.layers import STYLES
 from hybridcalc.architecture.presets import shipped_checkpoints, shipped_presets
-from hybridcalc.architecture.quantization import read_quantization
+from hybridcalc.architecture.quantization_config import read_quantization
 from hybridcalc.architecture.tensors import DRAFT, VISION
 from hybridcalc.architecture.weights import parameters, stored_bytes
 from hybridcalc.errors import NotModelled

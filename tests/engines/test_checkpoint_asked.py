@@ -6,7 +6,7 @@ import pytest
 
 import hybridcalc
 from hybridcalc.architecture.presets import load_model, model_names, shipped_checkpoints
-from hybridcalc.architecture.quantization import check_quantization
+from hybridcalc.architecture.quantization_names import check_quantization
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import HybridcalcError, InputError, ShardingError
 from hybridcalc.units import GIB

@@ -1,13 +1,13 @@
 """What a llama.cpp plan comes to, for people: verdict, figures, cells of a comparison."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
-from hybridcalc.engines.charts import comparison_picture
 from hybridcalc.engines.llamacpp.figures import bounded
 from hybridcalc.engines.llamacpp.memory import compute_buffer, weights_of
 from hybridcalc.engines.llamacpp.server_plan import Plan
-from hybridcalc.engines.view import counted, memory_figure
+from hybridcalc.engines.view import counted, memory_figure, pools_picture
 from hybridcalc.steps import Quantity
 from hybridcalc.units import GIB, MIB, format_bytes
 
@@ -100,7 +100,7 @@ def cells(plan: Plan) -> dict[str, str]:
 
 def pictures(plan: Plan) -> Mapping[str, "Callable[[], Picture]"]:
     """Where the memory goes."""
-    return {"memory": lambda: comparison_picture([("", plan)])}
+    return {"memory": partial(pools_picture, plan)}
 
 
 def play(plan: Plan) -> "Play | None":

@@ -12,7 +12,6 @@ measured boot prints it as `Available KV cache memory`.
 from typing import TYPE_CHECKING
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.weights import widths_of
 from hybridcalc.deployment import (
     COMPUTED,
     ESTIMATED,
@@ -173,6 +172,8 @@ def beside(gpu: "Gpu", model: Architecture, args: EngineArgs) -> tuple[MemoryPar
         kind if kind == "unified" else "one" if kind.startswith("one") else "NVLink" if gpu.linked else "PCIe"
     ]
     parts = [MemoryPart("non-torch", *non_torch, ESTIMATED, "libraries, NCCL buffers")]
+    from hybridcalc.architecture.weights import widths_of
+
     sizes = widths_of(model)
     if sizes is not None:
         low, likely, high = (size * args.seqs * sizes.vocabulary / GIB for size in SAMPLER_BYTES)
