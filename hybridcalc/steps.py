@@ -170,13 +170,16 @@ class Quantity(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table: title, header, rows, and the columns that hold numbers; ``asked``: it is what was asked for."""
+    """A table: title, header, rows, and the columns that hold numbers; ``asked``: it is what was asked for; ``fills``:
+    of its rows, the most telling first, a short answer shows what it has room for.
+    """
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numbers: tuple[int, ...] = ()
     asked: bool = False
+    fills: bool = False
 
 
 class View(NamedTuple):

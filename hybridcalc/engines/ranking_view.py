@@ -10,8 +10,8 @@ NO_LENGTH = "without -L, requests are those that an engine's own limits let run:
 
 WHY = ("block, tokens", "slots a request S", "a request takes", "and each token")
 """What explains a difference best, by its name in the engine's own terms."""
-MOST_SIDES, MOST_LINES = 3, 7
-"""Sides of which this is shown, and lines of it beside those of the ranking."""
+MOST_SIDES = 3
+"""Sides of which this is shown."""
 
 
 def compared_view(sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = ()) -> View:
@@ -51,7 +51,7 @@ def compared_view(sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = 
 
 
 def _what_differs(sides: Sequence[Ranked]) -> list[Table]:
-    """Why few lines of one engine serve more or less: what differs in the engine's own terms, as far as it is shown."""
+    """Why few lines of one engine serve more or less: what differs in the engine's own terms."""
     plans = [(side, side.plan) for side in sides if side.plan is not None]
     engines = {side.engine.name for side, _ in plans}
     if not 1 < len(plans) <= MOST_SIDES or len(engines) > 1:
@@ -60,7 +60,7 @@ def _what_differs(sides: Sequence[Ranked]) -> list[Table]:
 
     cells = [facts_of(side.engine).cells(plan) for side, plan in plans]
     differing = [name for name in cells[0] if len({each.get(name, "-") for each in cells}) > 1]
-    first = sorted(differing, key=lambda name: (name not in WHY, differing.index(name)))[: MOST_LINES - len(sides)]
+    first = sorted(differing, key=lambda name: (name not in WHY, differing.index(name)))
     rows = tuple((name, *(each.get(name, "-") for each in cells), "") for name in first)
     header = ("a rank", *(side.label for side, _ in plans), "")
-    return [Table("What differs", header, rows, tuple(range(1, len(plans) + 1)), asked=True)] if rows else []
+    return [Table("What differs", header, rows, tuple(range(1, len(plans) + 1)), fills=True)] if rows else []

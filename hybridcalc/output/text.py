@@ -127,6 +127,10 @@ def cut(view: View, lines: int = LINES) -> Brief:
     for note in () if asked else view.notes:
         longer = shown._replace(notes=(*shown.notes, note))
         shown = longer if height(longer) + gap <= lines else shown
+    for table in (table for table in view.tables if table.fills):
+        parts = (table._replace(rows=table.rows[:count]) for count in range(len(table.rows), 0, -1))
+        fuller = (shown._replace(tables=(*shown.tables, part)) for part in parts)
+        shown = next((each for each in fuller if height(each) + gap <= lines), shown)
     return Brief(shown, gap, _more(view, shown))
 
 

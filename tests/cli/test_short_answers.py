@@ -8,6 +8,7 @@ import pytest
 from command_line import run
 
 LINES = 12
+SERVE = "python -m sglang.launch_server --model-path Qwen/Qwen3.5-397B-A17B-FP8 --tp"
 K3 = ("kimi-k3", "--tp", "8", "--kv-cache-dtype", "fp8_e4m3", "--rest", "28.55GiB")
 SPECULATION = ("--speculative-algorithm", "NEXTN", "--speculative-num-draft-tokens", "4")
 ANSWERS = {
@@ -22,6 +23,13 @@ ANSWERS = {
         "plan", "--engine", "vllm", "qwen3.5-4b", "--available", "12GiB", "-L", "2k", "--max-model-len", "8192",
         "--shared-prefix", "480", "--private", "100"),
     "plan, refused": ("plan", "--engine", "vllm", "qwen3-next-80b-a3b", "--gpu", "2xh100", "-L", "8k"),
+    "compare": ("compare", f"{SERVE} 8", f"{SERVE} 8 --dp 8 --enable-dp-attention", "--gpu", "h200", "-L", "64k"),
+    "compare, three": ("compare", f"{SERVE} 8", f"{SERVE} 4", f"{SERVE} 1", "--gpu", "h200", "-L", "64k"),
+    "compare, two engines": ("compare", "tests/golden/inputs/five.sh", "--gpu", "h200", "-L", "64k"),
+    "fit": ("fit", "qwen3.5-397b-a17b", "-L", "64k", "-C", "200", "--gpu", "h200,b200"),
+    "fit, prices": ("fit", "qwen3.6-35b-a3b", "-L", "16k", "-C", "90", "--price", "l40s=0.86,h100=2.49,h200=3.80"),
+    "fit, nothing serves": ("fit", "kimi-k3", "-L", "64k", "-C", "100", "--gpu", "8xb200,16xh100"),
+    "fit, models": ("fit", "--gpu", "2xrtx-4090", "-L", "128k"),
     "log": ("log", "examples/kimi-k3-boot.log", "-L", "9216", "-C", "60"),
     "log, llama.cpp": ("log", "tests/data/bootlogs/lcpp-002.log"),
     "ratio": ("ratio", *K3, "-L", "9216"),
