@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOOKED_AT = ("hybridcalc", "tools", "benchmarks")
-DECORATORS = ("@app.command", "@options.command", "@command", "@app.callback", "@field_validator", "@model_validator")
+DECORATORS = ("@app.command", "@command", "@app.callback", "@field_validator", "@model_validator")
 LINE = re.compile(r"(?P<place>[^:]+:\d+): (?:unused (?P<kind>\w+) '(?P<name>[^']+)'|(?P<other>.+)) \(\d+% confidence\)")
 FORMATS = ROOT / "hybridcalc" / "manifests" / "find.py"
 """Loads the readers of files by their names."""

@@ -4,16 +4,18 @@ The rest of checks/ finds places for it. The engine is asked for everything that
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import GPU, Memory, Workload
-from hybridcalc.engines.engine import Answer as Plan
 from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
 from hybridcalc.findings import MEMORY, Finding
 from hybridcalc.hardware import Gpu, find_gpu
 from hybridcalc.units import GIB, parse_bytes
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.answer import Answer as Plan
 
 STOPS = " stops the launch"
 """What a rule does for which every other one waits."""
@@ -38,7 +40,7 @@ class Answered(NamedTuple):
 
     findings: tuple[Finding, ...]
     waiting: Waiting
-    plan: Plan | None = None
+    plan: "Plan | None" = None
     refused: bool = False
     missing: tuple[str, ...] = ()
 

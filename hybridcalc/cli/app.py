@@ -9,11 +9,14 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
+from inspect import Parameter, signature
 from typing import Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from hybridcalc.errors import HybridcalcError, InputError, quoted
@@ -97,6 +100,60 @@ def _root(
         typer.echo(f"hybridcalc {__version__}, mirrors {engines}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+class PanelledCommand(TyperCommand):
+    """A command whose help page shows its options by panel."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, the command's own options, and the panels in the order of their first option."""
+        panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                own = "Arguments" if param.param_type_name == "argument" else "Options"
+                panels.setdefault(getattr(param, "rich_help_panel", None) or own, []).append(record)
+        for panel, records in panels.items():
+            if records:
+                with formatter.section(panel):
+                    formatter.write_dl(records)
+
+
+def command(group: typer.Typer, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
+    """Make a function a command of ``group``; a parameter that is a group (options.py) becomes its flags."""
+
+    def register(function: Any) -> Any:
+        group.command(name, **{"cls": PanelledCommand, **settings})(_flat(function))
+        return function
+
+    return register
+
+
+def _flat(function: Any) -> Any:
+    """The function with the flags of its groups as parameters of its own."""
+    flat: list[Parameter] = []
+    groups: dict[str, Any] = {}
+    for parameter in signature(function).parameters.values():
+        kind = parameter.annotation
+        if isinstance(kind, type) and issubclass(kind, tuple):
+            groups[parameter.name] = kind
+            defaults = kind._field_defaults  # type: ignore[attr-defined]
+            flat += [
+                Parameter(flag, Parameter.KEYWORD_ONLY, default=defaults[flag], annotation=annotation)
+                for flag, annotation in kind.__annotations__.items()
+            ]
+        else:
+            flat.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
+
+    @wraps(function)
+    def call(**given: Any) -> Any:
+        for name, kind in groups.items():
+            given[name] = kind(**{flag: given.pop(flag) for flag in kind._fields})
+        return function(**given)
+
+    call.__signature__ = signature(function).replace(parameters=flat)  # type: ignore[attr-defined]
+    call.__annotations__ = {}
+    return call
 
 
 class _Answer(io.FileIO):

@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from hybridcalc.cli import options
+from hybridcalc.cli.app import command
 from hybridcalc.errors import InputError, quoted
 
 LARGEST_ENV_BYTES = 2**20
@@ -51,7 +52,7 @@ class CheckGiven(NamedTuple):
     ] = None
 
 
-@options.command(app, "check", options_metavar="[PATH]... [OPTIONS]")
+@command(app, "check", options_metavar="[PATH]... [OPTIONS]")
 def check_command(
     *,
     paths: Annotated[

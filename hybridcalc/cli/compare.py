@@ -9,6 +9,7 @@ import typer
 
 from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
+from hybridcalc.cli.app import command
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.deployment import Workload
 from hybridcalc.engines import ENGINES
@@ -31,7 +32,7 @@ class Line(NamedTuple):
     gpu: str | None = None
 
 
-@options.command(app, "compare", cls=LaunchCommand, options_metavar="[LINE|PATH]... [OPTIONS] [-- LAUNCH LINE]")
+@command(app, "compare", cls=LaunchCommand, options_metavar="[LINE|PATH]... [OPTIONS] [-- LAUNCH LINE]")
 def compare(
     *,
     context: typer.Context,

@@ -6,12 +6,13 @@ from typing import Annotated
 import typer
 
 from hybridcalc.cli import answers, options
+from hybridcalc.cli.app import command
 from hybridcalc.engines import ENGINES, offered
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@options.command(app)
+@command(app)
 def crossover(
     *,
     model: options.Model,

@@ -7,6 +7,7 @@ import typer
 
 from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
+from hybridcalc.cli.app import command
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.units import MOST_RANKS
 
@@ -85,7 +86,7 @@ class Searched(NamedTuple):
     ] = "parameters"
 
 
-@options.command(app, "fit")
+@command(app, "fit")
 def fit_command(
     *,
     model: options.OptionalModel = None,

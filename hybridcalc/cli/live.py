@@ -12,6 +12,7 @@ import typer
 from hybridcalc.architecture.presets import find_preset, load_model
 from hybridcalc.bootlog.grammars import room
 from hybridcalc.cli import answers, options
+from hybridcalc.cli.app import command
 from hybridcalc.engines import ENGINES
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.findings import at_or_above
@@ -27,7 +28,7 @@ _DURATION = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m|h|)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 
-@options.command(app)
+@command(app)
 def live(
     *,
     sources: Annotated[

@@ -7,6 +7,7 @@ import typer
 
 from hybridcalc.architecture.presets import find_preset, load_model
 from hybridcalc.cli import answers, options
+from hybridcalc.cli.app import command
 from hybridcalc.deployment import Workload
 from hybridcalc.diagnosis.boot import diagnose_log, document
 from hybridcalc.diagnosis.question import Launched, Question
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@options.command(app)
+@command(app)
 def log(
     *,
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Boot logs, plain or gzip; - is stdin.")],

@@ -1,17 +1,14 @@
 """Every flag that commands share, each in its one place: spelling, help, bounds; and the groups that they come in.
 
 A group is a NamedTuple of flags. A command that takes one as a keyword gets what was typed for them together, under
-the arguments' own names (`command`). Help pages show options by the panel that each names. Values that need parsing
+the arguments' own names (`app.command`). Help pages show options by the panel that each names. Values that need parsing
 (sizes, token counts, dtypes) arrive as text and are read here, so that a wrong one is reported in this tool's words.
 """
 
-from collections.abc import Callable, Sequence
-from functools import wraps
-from inspect import Parameter, signature
+from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperCommand
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model, model_names
@@ -69,60 +66,6 @@ def expert_ranks(engine: Engine, words: Sequence[str]) -> tuple[list[str], dict[
             raise InputError(f"{name} {quoted(value)} is no number of ranks", fix="write --ep 8")
         found["ep_size"] = int(value)
     return kept, found
-
-
-class PanelledCommand(TyperCommand):
-    """A command whose help page shows its options by panel."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Arguments, the command's own options, and the panels in the order of their first option."""
-        panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is not None:
-                own = "Arguments" if param.param_type_name == "argument" else "Options"
-                panels.setdefault(getattr(param, "rich_help_panel", None) or own, []).append(record)
-        for panel, records in panels.items():
-            if records:
-                with formatter.section(panel):
-                    formatter.write_dl(records)
-
-
-def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
-    """Make a function a command of ``app``; a parameter that is a group becomes the group's flags."""
-
-    def register(function: Any) -> Any:
-        app.command(name, **{"cls": PanelledCommand, **settings})(_flat(function))
-        return function
-
-    return register
-
-
-def _flat(function: Any) -> Any:
-    """The function with the flags of its groups as parameters of its own."""
-    flat: list[Parameter] = []
-    groups: dict[str, Any] = {}
-    for parameter in signature(function).parameters.values():
-        kind = parameter.annotation
-        if isinstance(kind, type) and issubclass(kind, tuple):
-            groups[parameter.name] = kind
-            defaults = kind._field_defaults  # type: ignore[attr-defined]
-            flat += [
-                Parameter(flag, Parameter.KEYWORD_ONLY, default=defaults[flag], annotation=annotation)
-                for flag, annotation in kind.__annotations__.items()
-            ]
-        else:
-            flat.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
-
-    @wraps(function)
-    def call(**given: Any) -> Any:
-        for name, kind in groups.items():
-            given[name] = kind(**{flag: given.pop(flag) for flag in kind._fields})
-        return function(**given)
-
-    call.__signature__ = signature(function).replace(parameters=flat)  # type: ignore[attr-defined]
-    call.__annotations__ = {}
-    return call
 
 
 def complete_model(incomplete: str) -> list[str]:

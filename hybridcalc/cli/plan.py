@@ -15,6 +15,7 @@ import typer
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
+from hybridcalc.cli.app import PanelledCommand, command
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines import offered
 from hybridcalc.engines.engine import Engine
@@ -23,7 +24,7 @@ from hybridcalc.errors import HybridcalcError, Refusal, Write
 from hybridcalc.findings import at_or_above
 
 if TYPE_CHECKING:
-    from hybridcalc.engines.engine import Answer
+    from hybridcalc.engines.answer import Answer
     from hybridcalc.speed.plans import Pace
     from hybridcalc.steps import View
 
@@ -33,7 +34,7 @@ KIND_HELP = (
 LAUNCH_WORDS = "hybridcalc.launch_words"
 
 
-class LaunchCommand(options.PanelledCommand):
+class LaunchCommand(PanelledCommand):
     """A command that keeps what follows ``--`` apart: a launch line to read, not words of its own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -49,7 +50,7 @@ class LaunchCommand(options.PanelledCommand):
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@options.command(
+@command(
     app,
     "plan",
     cls=LaunchCommand,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hybridcalc.cli import answers, options
+from hybridcalc.cli.app import command
 from hybridcalc.deployment import Memory, Workload
 from hybridcalc.engines import ENGINES, offered
 from hybridcalc.engines.engine import Engine
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@options.command(app)
+@command(app)
 def ratio(
     *,
     context: typer.Context,

@@ -5,13 +5,14 @@ from typing import Annotated
 import typer
 
 from hybridcalc.cli import options
+from hybridcalc.cli.app import command
 from hybridcalc.engines import ENGINES
 from hybridcalc.units import MOST_SLOTS
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@options.command(app)
+@command(app)
 def replayssm(
     *,
     model: options.Model,

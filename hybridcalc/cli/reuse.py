@@ -10,6 +10,7 @@ import typer
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
+from hybridcalc.cli.app import command
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.engine import Engine
@@ -119,7 +120,7 @@ class Server(NamedTuple):
     engine_version: options.EngineVersion = None
 
 
-@options.command(app, "reuse", cls=LaunchCommand, options_metavar="[OPTIONS] [-- LAUNCH LINE]")
+@command(app, "reuse", cls=LaunchCommand, options_metavar="[OPTIONS] [-- LAUNCH LINE]")
 def reuse(
     *,
     context: typer.Context,

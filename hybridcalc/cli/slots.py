@@ -5,12 +5,13 @@ from typing import Annotated
 import typer
 
 from hybridcalc.cli import options
+from hybridcalc.cli.app import command
 from hybridcalc.engines import ENGINES
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@options.command(app)
+@command(app)
 def slots(
     *,
     model: options.OptionalModel = None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from hybridcalc.cli import options, verify_inputs
+from hybridcalc.cli.app import command
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.output.document import print_json
@@ -19,7 +20,7 @@ the others, with their words unsaid. One that fails alone speaks after it.
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
-@options.command(
+@command(
     app,
     "verify",
     cls=LaunchCommand,

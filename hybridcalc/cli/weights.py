@@ -6,6 +6,7 @@ import typer
 
 from hybridcalc.cli import options
 from hybridcalc.cli import plan_inputs as inputs
+from hybridcalc.cli.app import command
 from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
 from hybridcalc.errors import ShardingError
 from hybridcalc.units import MOST_RANKS
@@ -17,7 +18,7 @@ def _ranks(*names: str, text: str) -> Any:
     return typer.Option(*names, metavar="N", min=1, max=MOST_RANKS, help=text, rich_help_panel=options.RANKS)
 
 
-@options.command(
+@command(
     app,
     "weights",
     cls=LaunchCommand,

@@ -14,7 +14,8 @@ from fractions import Fraction
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybridcalc.engines.document import Documented, common_figures
+from hybridcalc.engines.answer import Documented
+from hybridcalc.engines.document import common_figures
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.saved_plan import ANEW
 

@@ -12,7 +12,8 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import Memory, Rest, Workload
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.engine import Answer, Engine
+from hybridcalc.engines.answer import Answer
+from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import InputError, Refusal, quoted
 from hybridcalc.hardware import find_gpu
 from hybridcalc.units import parse_gib, parse_tokens

@@ -3,18 +3,18 @@
 One quantity has one key, whatever the engine: what a slot and a token take, requests of the whole deployment and of one
 worker, the memory, what to set, the launch line that the plan is of. What a plan that does not start has no figure
 for is null. `engine_figures` are the names that the engine itself uses; some of them stood at the top level of the
-first version of the documents and still do, for scripts that read them there (`Documented.promised`).
+first version of the documents and still do, for scripts that read them there (`answer.Documented.promised`).
 """
 
 import json
-from fractions import Fraction
 from math import ceil
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from hybridcalc.deployment import HEADROOM, WEIGHTS_NAME, Rest
 from hybridcalc.engines import ENGINES
+from hybridcalc.engines.answer import Documented
 from hybridcalc.engines.checkpoints import name_to_load
-from hybridcalc.engines.engine import Answer, Engine
+from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding
 
@@ -28,73 +28,6 @@ FIGURES = (
     "marginal_bytes_per_token", "memory", "intervals",
 )  # fmt: skip
 """Keys of the top level that only a plan that starts can fill."""
-
-
-class Slot(NamedTuple):
-    """What one state slot takes on a rank, all layers of it: convolution windows and temporal state. Bytes."""
-
-    conv_bytes: int
-    ssm_bytes: int
-
-    @property
-    def state_bytes(self) -> int:
-        """Both together."""
-        return self.conv_bytes + self.ssm_bytes
-
-
-class Documented(Answer, Protocol):
-    """A plan that has a document of this form. ``engine`` is its name in ENGINES."""
-
-    engine: str
-    promised: tuple[str, ...]
-
-    @property
-    def workers(self) -> int:
-        """Data-parallel workers, or replicas, of the whole deployment."""
-
-    @property
-    def requests_at_ends(self) -> tuple[int, int]:
-        """Requests at the low and at the high end of a memory that is an interval; 0 where that does not start."""
-
-    @property
-    def slot(self) -> Slot:
-        """One state slot on a rank of the heaviest pipeline stage."""
-
-    @property
-    def kv_bytes_per_token(self) -> int:
-        """Bytes of a token on a rank of the heaviest pipeline stage, draft included."""
-
-    @property
-    def kv_bytes_by_stage(self) -> list[int]:
-        """Bytes of a token on a rank of each pipeline stage, draft included."""
-
-    @property
-    def slots_per_request(self) -> int | None:
-        """S; None where it grows with the length."""
-
-    @property
-    def slots_reason(self) -> str:
-        """Why S is what it is."""
-
-    @property
-    def ratio(self) -> float | None:
-        """r*, at which both pools run out together; None without a length, and where nothing splits the memory."""
-
-    @property
-    def fixed_bytes_per_request(self) -> int:
-        """Bytes a request takes before its length counts."""
-
-    @property
-    def marginal_bytes_per_token(self) -> Fraction:
-        """Bytes each further token takes on a rank."""
-
-    @property
-    def intervals(self) -> dict[str, Any]:
-        """[low, high] of the figures that an uncertain memory leaves open."""
-
-    @property
-    def engine_figures(self) -> dict[str, Any]:
-        """The engine's own figures under its own names."""
 
 
 def plan_document(plan: Documented) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from hybridcalc.engines import ENGINES, loaded, offered
 from hybridcalc.errors import InputError, Refusal
@@ -20,115 +20,14 @@ if TYPE_CHECKING:
     from hybridcalc.architecture.tensors import Widths
     from hybridcalc.architecture.weights import Parameters
     from hybridcalc.deployment import Memory, MemoryPart, Rest, Workload
+    from hybridcalc.engines.answer import Answer
     from hybridcalc.engines.crossover import Compare, Stream
     from hybridcalc.engines.decide import Decided
     from hybridcalc.engines.placement import Placement
     from hybridcalc.engines.weights import Weights
-    from hybridcalc.findings import Finding, Rule
+    from hybridcalc.findings import Rule
     from hybridcalc.hardware import Gpu
     from hybridcalc.shell.flags import Flag, FlagTable
-    from hybridcalc.steps import BudgetLine, Step, Suggestion
-
-
-class Shown:
-    """A plan that says its figures wherever Python shows it: in a line, as a table in notebooks, as rows."""
-
-    engine: str
-
-    def __repr__(self) -> str:
-        said = ", ".join(ENGINES[self.engine].part("view").verdict(self))
-        return f"<{self._title}: {said}>"
-
-    @property
-    def _title(self) -> str:
-        plan = cast(Answer, self)
-        return f"{ENGINES[self.engine].title} {plan.version} plan of {plan.model.name}"
-
-    def _repr_html_(self) -> str:
-        """Its verdict, figures, findings and suggestions, for notebooks."""
-        from hybridcalc.steps import View, html_of, suggested
-
-        plan, facts = cast(Answer, self), ENGINES[self.engine].part("view")
-        figures, choices = tuple(facts.figures(plan)), suggested(plan.suggestions)
-        headline, meaning = facts.verdict(plan)
-        title = self._title
-        return html_of(
-            View(title, headline, meaning, figures=figures, findings=plan.findings, choices=choices, subject=title)
-        )
-
-    def to_records(self) -> list[dict[str, Any]]:
-        """Every buffer of a rank as rows of a table, as pandas takes them."""
-        return [line.to_dict() for line in cast(Answer, self).budget]
-
-
-class Answer(Protocol):
-    """A plan, as far as every engine's is alike. The document of it is `to_dict`."""
-
-    model: "Architecture"
-    args: Any
-    rest: "Rest"
-    workload: "Workload"
-
-    @property
-    def version(self) -> str:
-        """The release whose rules were used."""
-
-    @property
-    def requests(self) -> int:
-        """Requests of the workload that run at once, over all attention workers of a server."""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of sequences that the KV holds."""
-
-    @property
-    def idle_percent(self) -> float | None:
-        """The share of the pool that does not bind which no request can use; None without a length."""
-
-    @property
-    def concurrency(self) -> int:
-        """Requests of the workload that run at once in one attention worker or replica."""
-
-    @property
-    def workers(self) -> int:
-        """Attention workers, or replicas, of the whole deployment."""
-
-    @property
-    def binding(self) -> str:
-        """What caps them."""
-
-    @property
-    def budget(self) -> "tuple[BudgetLine, ...]":
-        """Every buffer of a rank."""
-
-    @property
-    def findings(self) -> "tuple[Finding, ...]":
-        """Traps that the configuration walks into."""
-
-    @property
-    def suggestions(self) -> "tuple[Suggestion, ...]":
-        """Flags that serve the workload better, the most gain first."""
-
-    @property
-    def log_lines(self) -> list[str]:
-        """The lines about caches that a boot will print."""
-
-    @property
-    def notes(self) -> list[str]:
-        """Limits of what is known, and flags that do nothing."""
-
-    @property
-    def steps(self) -> "list[Step]":
-        """Every figure with its formula, numbers, unit and source."""
-
-    def to_records(self) -> list[dict[str, Any]]:
-        """Every buffer of a rank as rows of a table, as pandas takes them."""
-
-    def _repr_html_(self) -> str:
-        """The short answer, for notebooks."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The keys of ``plan --json``."""
 
 
 WEIGHTS_BUDGET = "weights_budget_gib"
@@ -419,7 +318,7 @@ class Engine:
             fix = f"{', '.join(fitting[:14])} do"
             raise Refusal(f"--tp {ranks} does not divide {uneven}", stage=stage, rule=rule, fix=fix)
 
-    def plan(self, model: "Architecture", args: Any, rest: "Rest", workload: "Workload") -> Answer:
+    def plan(self, model: "Architecture", args: Any, rest: "Rest", workload: "Workload") -> "Answer":
         """The whole plan. Raises Refusal for what does not start with the likely memory.
 
         A start that an estimated memory leaves open is undecided and says so: in the refusal, or where the likely
@@ -433,7 +332,7 @@ class Engine:
             if refused is not None:
                 rest = rest._replace(undecided=(Finding.of(_undecided(refused, rest.start_of("likely", "high"))),))
         try:
-            found = cast(Answer, planned(model, args, rest=rest, workload=workload))
+            found = cast("Answer", planned(model, args, rest=rest, workload=workload))
         except Refusal as refusal:
             if rest.exact or self._refused_with(model, args, rest.high_gib, workload) is not None:
                 raise

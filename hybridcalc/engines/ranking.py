@@ -6,8 +6,9 @@ Plans may be of any engines, GPUs and models; a plan that does not start stands 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from hybridcalc.engines.answer import Answer
 from hybridcalc.engines.document import launch_of
-from hybridcalc.engines.engine import Answer, Engine
+from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import Refusal
 from hybridcalc.steps import Table
 

@@ -10,8 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from hybridcalc.deployment import HEADROOM, WEIGHTS_NAME, Rest, Workload, requests_text
+from hybridcalc.engines.answer import Answer
 from hybridcalc.engines.checkpoints import checkpoint_of, name_to_load
-from hybridcalc.engines.engine import Answer, Engine
+from hybridcalc.engines.engine import Engine
 from hybridcalc.errors import HybridcalcError, InputError, Refusal
 from hybridcalc.steps import BudgetLine, Quantity, Table, View, suggested
 from hybridcalc.units import format_bytes, short_dtype

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from hybridcalc.deployment import requests_text
-from hybridcalc.engines.engine import Answer
+from hybridcalc.engines.answer import Answer
 from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.question import ALLOWED, Offer, Question
 from hybridcalc.fitting.search import KINDS, Found, Lost, Search, measured

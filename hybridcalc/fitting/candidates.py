@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload
+from hybridcalc.engines.answer import Answer
 from hybridcalc.engines.document import launch_of
-from hybridcalc.engines.engine import Answer
 from hybridcalc.engines.shapes import Shape, fitting_of
 from hybridcalc.engines.suggest import Change
 from hybridcalc.fitting.question import Offer, Question, Served

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Workload, exact_rest, requests_text
 from hybridcalc.engines import ENGINES
-from hybridcalc.engines.engine import Answer, Engine
+from hybridcalc.engines.answer import Answer
+from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.sweep import Outcome, Sweeping
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.findings import Finding, Rule

@@ -14,7 +14,7 @@ from hybridcalc.manifests.records import Deployment, Hardware
 from hybridcalc.manifests.yamltree import Mapping as Fields
 from hybridcalc.manifests.yamltree import Node, Scalar, Sequence
 from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.launch import mounted
+from hybridcalc.shell.containers import mounted
 from hybridcalc.shell.source import Setting, Source, Text, Word
 from hybridcalc.shell.variables import Outside, Variables
 

@@ -17,7 +17,8 @@ from hybridcalc.manifests.environment import env_file
 from hybridcalc.manifests.fields import split_words
 from hybridcalc.manifests.records import Deployment
 from hybridcalc.manifests.scripts import run_script
-from hybridcalc.shell.launch import Launch, mounted
+from hybridcalc.shell.containers import mounted
+from hybridcalc.shell.launch import Launch
 from hybridcalc.shell.source import Setting, Source, Text, Word
 from hybridcalc.shell.variables import Outside, Variables
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple, Protocol
 
 from hybridcalc.shell.bounds import spend
-from hybridcalc.shell.source import SHELL_DECIDES, Place, Setting, Source, Text, Word, is_unresolved
+from hybridcalc.shell.source import SHELL_DECIDES, Place, Setting, Source, Text, Word, assignment, is_unresolved
 
 SILENT = frozenset({
     "alias", "awk", "cat", "curl", "echo", "egrep", "fgrep", "git", "grep", "kill", "less", "ls", "man", "pgrep", "pip",
@@ -23,12 +23,6 @@ SILENT = frozenset({
 """Commands whose words are no launch."""
 SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh"})
 RUNTIMES = frozenset({"docker", "podman", "nerdctl"})
-RUNTIME_VALUES = frozenset({
-    "-e", "--env", "-v", "--volume", "-p", "--publish", "--name", "--gpus", "--ipc", "--network", "--net", "--shm-size",
-    "--mount", "-w", "--workdir", "-u", "--user", "--device", "--ulimit", "--entrypoint", "--env-file", "--restart",
-    "--cap-add", "--security-opt", "--group-add", "--runtime", "-h", "--hostname", "-m", "--memory", "--cpus", "--pull",
-    "--label", "-l", "--log-opt", "--log-driver", "--platform", "--health-cmd", "--tmpfs", "--add-host",
-})  # fmt: skip
 MOST_OPTIONS = 6
 """Words between a container runtime and its ``run``, at most."""
 HANDING_ON = frozenset({
@@ -45,12 +39,10 @@ _ENV_VALUES = frozenset({"-u", "--unset", "-C", "--chdir"})
 """Options of ``env`` that take the next word as value."""
 _SAID = re.compile(r"\s*([-*]\s+)?(#|//|>|(echo|printf|say|log\w*|info|warn|die|description|message|name|title)\b)")
 """How a line begins that only speaks of something."""
-_VOLUME = re.compile(r"(.+?):(/[^:,]*)(?::[\w,]+)?")
 _NO_SERVER = re.compile(
     r"router|gateway|bench|test|prof|front|client|eval|check|offline|omni|train|tool", re.IGNORECASE
 )
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PYTHON = re.compile(r"python[0-9]*(?:\.[0-9]+)*")
 _PYTHON_MODULE = re.compile(r"-[bBdEiIOPqRsSuvx]*m(.*)", re.DOTALL)
 
@@ -157,7 +149,7 @@ class Launchers:
 
     def find(self, words: Sequence[Word], env: Mapping[str, Setting]) -> Launch | Inner | None:
         """The launch a command makes, or the script it hands to a shell; None where it starts no engine."""
-        first = next((word for word in words if not _ASSIGNMENT.fullmatch(word)), None)
+        first = next((word for word in words if assignment(word) is None), None)
         if first is None or (not first.why and _base(first) in SILENT):
             return None
         spend(visits=len(env))
@@ -169,9 +161,9 @@ class Launchers:
             if started is not None:
                 return started
             at += 1
-            assigned = _ASSIGNMENT.fullmatch(word)
+            assigned = assignment(word)
             if assigned is not None:
-                own[assigned[1]] = _setting(word, assigned)
+                own[assigned[0]] = assigned[1]
             elif not word.why and _base(word) == "env":
                 at = _env_options(words, at, own)
             elif not word.why and _base(word) in RUNTIMES:
@@ -276,18 +268,17 @@ class Launchers:
 
     def model_of(self, words: Sequence[Word], mounts: Sequence[tuple[str, Word]]) -> Word | None:
         """What is mounted where an engine's arguments look for the model."""
+        if not mounts:
+            return None
+        from hybridcalc.shell.containers import found_at
+
         spend(visits=len(words) + len(mounts))
         named = next((str(word) for word in words[:1] if word.startswith("/")), "")
         for at, word in enumerate(words):
             name, equals, value = word.partition("=")
             if name in self.model_flags:
                 named = value if equals else str(words[at + 1]) if at + 1 < len(words) else ""
-        for path, host in mounts:
-            if named.rstrip("/") == path or (path and named.startswith(path + "/")):
-                held = f"{host.rstrip('/')}/{named[len(path) :].strip('/')}".rstrip("/")
-                if "$" not in held.rpartition("/")[2]:
-                    return host.instead(held if held.startswith(("/", ".", "~")) else f"./{held}")
-        return None
+        return found_at(named, mounts)
 
     def placed(self, launch: Launch, where: Inner) -> Launch:
         """A launch of a script, in the container that runs it."""
@@ -335,42 +326,25 @@ class Launchers:
         return (named[0], program, rest) if given else None
 
     def _in_container(self, words: Sequence[Word], at: int, env: dict[str, Setting]) -> Launch | Inner | None:
-        """What a ``docker run`` starts: its options up to the image are read, then the arguments of the image."""
-        mounts: list[tuple[str, Word]] = []
-        gpus = entrypoint = None
-        while at < len(words) and (words[at].startswith("-") or words[at].why):
-            if words[at].why and not words[at].startswith("-"):
-                at += 1  # options from an array nobody knows
-                continue
-            name, equals, value = words[at].partition("=")
-            held = words[at] if equals else words[at + 1] if at + 1 < len(words) else words[at]
-            text = value if equals else str(held)
-            if name in ("-e", "--env") and (assigned := _ASSIGNMENT.fullmatch(text)) is not None:
-                env[assigned[1]] = _setting(held, assigned)
-            if name == "--gpus":
-                gpus = held.instead(text) if equals and not held.why else held
-            if name == "--entrypoint":
-                entrypoint = held.ending(len(text)) if equals and not held.why else held
-            if name in ("-v", "--volume", "--mount"):
-                mounts += mounted(text, held)
-            at += 2 if name in RUNTIME_VALUES and not equals else 1
-        if at >= len(words):
+        """What a ``docker run`` starts, whose options begin at a word."""
+        from hybridcalc.shell.containers import container
+
+        found = container(words, at, env)
+        if found is None:
             return None
-        image, rest = words[at], words[at + 1 :]
-        if entrypoint:  # in place of the image's own, with what follows the image as its arguments
-            rest = [entrypoint, *rest]
+        rest, mounts, gpus, image = found.words, found.mounts, found.gpus, str(found.image)
         for start in range(len(rest)):
             started = self._starts(rest, start, env)
             if isinstance(started, Inner):
-                return started._replace(image=str(image), mounts=tuple(mounts), gpus=gpus)
+                return started._replace(image=image, mounts=mounts, gpus=gpus)
             if started is not None:
-                return started._replace(image=str(image), model=self.model_of(started.words, mounts), gpus=gpus)
+                return started._replace(image=image, model=self.model_of(started.words, mounts), gpus=gpus)
         engine = self.image_engine(image)
         if engine is not None and rest and rest[0] == "serve":
-            return Launch(engine, tuple(rest[1:]), env, image.place, image=str(image), gpus=gpus)
+            return Launch(engine, rest[1:], env, found.image.place, image=image, gpus=gpus)
         if engine is not None and rest and (rest[0].startswith("-") or self._serves(image, rest)):
             model = self.model_of(rest, mounts)
-            return Launch(engine, tuple(rest), env, image.place, image=str(image), model=model, gpus=gpus)
+            return Launch(engine, rest, env, found.image.place, image=image, model=model, gpus=gpus)
         return None
 
 
@@ -378,10 +352,10 @@ def arguments_alone(words: Sequence[Word], env: Mapping[str, Setting]) -> Launch
     """A command that is an engine's arguments, variables before them; None for any other."""
     own: dict[str, Setting] = {}
     for at, word in enumerate(words):
-        assigned = _ASSIGNMENT.fullmatch(word)
+        assigned = assignment(word)
         if assigned is None:
             return Launch("", tuple(words[at:]), {**env, **own}, word.place) if word.startswith("-") else None
-        own[assigned[1]] = _setting(word, assigned)
+        own[assigned[0]] = assigned[1]
     return None
 
 
@@ -395,16 +369,6 @@ def words_of(arguments: Sequence[str]) -> list[Word]:
         words.append(Word(text, source, begin, begin + len(text), Text(source, text, begin), why=why))
         begin += len(text) + 1
     return words
-
-
-def mounted(text: str, word: Word) -> Iterator[tuple[str, Word]]:
-    """A mount as the path in the container, and the path that stands there: ``HOST:PATH:ro``, ``source=,target=``."""
-    match = _VOLUME.fullmatch(text)
-    fields = dict(part.partition("=")[::2] for part in text.split(","))
-    host = match[1] if match is not None else fields.get("source") or fields.get("src")
-    path = match[2] if match is not None else fields.get("target") or fields.get("dst") or fields.get("destination")
-    if host and path and path.startswith("/"):
-        yield path.rstrip("/"), word.instead(host)
 
 
 def takes_script(words: Sequence[Word]) -> bool:
@@ -458,8 +422,3 @@ def _as_text(program: tuple[str, ...]) -> str:
     if program[0] == "python":
         return rf"\b{re.escape('.'.join(program[2].split('.')[:2]))}\b"
     return rf"\b{blanks.join(map(re.escape, program))}\b"
-
-
-def _setting(word: Word, assigned: re.Match[str]) -> Setting:
-    """The value of ``NAME=VALUE`` in a word."""
-    return Setting((word.ending(len(assigned[2])),))

@@ -14,6 +14,7 @@ from hybridcalc.errors import InputError, printable
 
 SHELL_DECIDES = "the shell decides it"
 """Why a word is not known that a shell was to expand."""
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _EXPANSION = re.compile(r"\$[A-Za-z0-9_@*{(]|`")
 
 
@@ -286,6 +287,12 @@ class Setting(NamedTuple):
             [word] if word.why or word.split() == [word] else map(word.instead, word.split()) for word in self.words
         )
         return tuple(part for parts in split for part in parts)
+
+
+def assignment(word: Word) -> tuple[str, Setting] | None:
+    """Name and value of a word ``NAME=VALUE``; None for any other."""
+    assigned = _ASSIGNMENT.fullmatch(word)
+    return None if assigned is None else (assigned[1], Setting((word.ending(len(assigned[2])),)))
 
 
 def matched(raw: Text, text: str) -> Text | None:

@@ -14,7 +14,8 @@ from hybridcalc.speed import EXPERTS, HEAD, KV, STATE, USUAL_SHARES, WEIGHTS, Fl
 from hybridcalc.steps import LONGEST_REASON, Quantity, Table, View
 
 if TYPE_CHECKING:
-    from hybridcalc.engines.engine import Answer, Engine
+    from hybridcalc.engines.answer import Answer
+    from hybridcalc.engines.engine import Engine
 
 NAMES = {WEIGHTS: "weights", EXPERTS: "weights", HEAD: "weights", KV: "KV", STATE: "state"}
 """Parts of a step as people call them: all weights are one."""

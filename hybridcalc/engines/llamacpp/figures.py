@@ -9,7 +9,7 @@ from math import ceil
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.document import Slot
+from hybridcalc.engines.answer import Slot
 from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.engines.llamacpp.memory import UNBOUNDED, compute_buffer, vocabulary_of, weights_of
 from hybridcalc.engines.llamacpp.planner import ELEMENT, Prepared, prepare

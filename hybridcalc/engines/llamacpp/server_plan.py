@@ -10,8 +10,7 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
-from hybridcalc.engines.document import plan_document
-from hybridcalc.engines.engine import Shown
+from hybridcalc.engines.answer import Shown
 from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.engines.llamacpp.figures import Figures, bounded
 from hybridcalc.engines.llamacpp.memory import UNBOUNDED
@@ -105,6 +104,8 @@ class Plan(Shown, Figures):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of ``plan --json``."""
+        from hybridcalc.engines.document import plan_document
+
         return plan_document(self)
 
     @property

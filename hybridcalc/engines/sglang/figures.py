@@ -11,7 +11,7 @@ from functools import cached_property
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload
-from hybridcalc.engines.document import Slot
+from hybridcalc.engines.answer import Slot
 from hybridcalc.engines.sglang.allocation import Allocation
 from hybridcalc.engines.sglang.config import OWN_DRAFT_CELL, ServerArgs
 from hybridcalc.engines.sglang.constants import draft_states

@@ -11,8 +11,7 @@ from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload, exact_rest
-from hybridcalc.engines.document import plan_document
-from hybridcalc.engines.engine import Shown
+from hybridcalc.engines.answer import Shown
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.constants import model_notes
 from hybridcalc.engines.sglang.figures import Figures
@@ -80,6 +79,8 @@ class Plan(Shown, Figures):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of ``plan --json``."""
+        from hybridcalc.engines.document import plan_document
+
         return plan_document(self)
 
     @property

@@ -13,8 +13,7 @@ from typing import Any
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import named_as_quantised
 from hybridcalc.deployment import Rest, Workload, exact_rest
-from hybridcalc.engines.document import plan_document
-from hybridcalc.engines.engine import Shown
+from hybridcalc.engines.answer import Shown
 from hybridcalc.engines.vllm.config import AUTO_FIT, KNOWN_ENVIRONMENT, EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.figures import Figures, running
@@ -251,6 +250,8 @@ class Plan(Shown, Figures):
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of ``plan --json``."""
+        from hybridcalc.engines.document import plan_document
+
         return plan_document(self)
 
     @property

@@ -1,0 +1,183 @@
+"""What does every engine's plan answer? The figures that any room reads of one, and how it is shown in Python.
+
+An engine's own figures stand beside these in its server_plan, under its own names; document.py says the keys of JSON.
+"""
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+from hybridcalc.engines import ENGINES
+
+if TYPE_CHECKING:
+    from hybridcalc.architecture.geometry import Architecture
+    from hybridcalc.deployment import Rest, Workload
+    from hybridcalc.findings import Finding
+    from hybridcalc.steps import BudgetLine, Step, Suggestion
+
+
+class Shown:
+    """A plan that says its figures wherever Python shows it: in a line, as a table in notebooks, as rows."""
+
+    engine: str
+
+    def __repr__(self) -> str:
+        said = ", ".join(ENGINES[self.engine].part("view").verdict(self))
+        return f"<{self._title}: {said}>"
+
+    @property
+    def _title(self) -> str:
+        plan = cast(Answer, self)
+        return f"{ENGINES[self.engine].title} {plan.version} plan of {plan.model.name}"
+
+    def _repr_html_(self) -> str:
+        """Its verdict, figures, findings and suggestions, for notebooks."""
+        from hybridcalc.steps import View, html_of, suggested
+
+        plan, facts = cast(Answer, self), ENGINES[self.engine].part("view")
+        figures, choices = tuple(facts.figures(plan)), suggested(plan.suggestions)
+        headline, meaning = facts.verdict(plan)
+        title = self._title
+        return html_of(
+            View(title, headline, meaning, figures=figures, findings=plan.findings, choices=choices, subject=title)
+        )
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Every buffer of a rank as rows of a table, as pandas takes them."""
+        return [line.to_dict() for line in cast(Answer, self).budget]
+
+
+class Answer(Protocol):
+    """A plan, as far as every engine's is alike. The document of it is `to_dict`."""
+
+    model: "Architecture"
+    args: Any
+    rest: "Rest"
+    workload: "Workload"
+
+    @property
+    def version(self) -> str:
+        """The release whose rules were used."""
+
+    @property
+    def requests(self) -> int:
+        """Requests of the workload that run at once, over all attention workers of a server."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of sequences that the KV holds."""
+
+    @property
+    def idle_percent(self) -> float | None:
+        """The share of the pool that does not bind which no request can use; None without a length."""
+
+    @property
+    def concurrency(self) -> int:
+        """Requests of the workload that run at once in one attention worker or replica."""
+
+    @property
+    def workers(self) -> int:
+        """Attention workers, or replicas, of the whole deployment."""
+
+    @property
+    def binding(self) -> str:
+        """What caps them."""
+
+    @property
+    def budget(self) -> "tuple[BudgetLine, ...]":
+        """Every buffer of a rank."""
+
+    @property
+    def findings(self) -> "tuple[Finding, ...]":
+        """Traps that the configuration walks into."""
+
+    @property
+    def suggestions(self) -> "tuple[Suggestion, ...]":
+        """Flags that serve the workload better, the most gain first."""
+
+    @property
+    def log_lines(self) -> list[str]:
+        """The lines about caches that a boot will print."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Limits of what is known, and flags that do nothing."""
+
+    @property
+    def steps(self) -> "list[Step]":
+        """Every figure with its formula, numbers, unit and source."""
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Every buffer of a rank as rows of a table, as pandas takes them."""
+
+    def _repr_html_(self) -> str:
+        """The short answer, for notebooks."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of ``plan --json``."""
+
+
+class Slot(NamedTuple):
+    """What one state slot takes on a rank, all layers of it: convolution windows and temporal state. Bytes."""
+
+    conv_bytes: int
+    ssm_bytes: int
+
+    @property
+    def state_bytes(self) -> int:
+        """Both together."""
+        return self.conv_bytes + self.ssm_bytes
+
+
+class Documented(Answer, Protocol):
+    """A plan that has a document of this form. ``engine`` is its name in ENGINES."""
+
+    engine: str
+    promised: tuple[str, ...]
+
+    @property
+    def workers(self) -> int:
+        """Data-parallel workers, or replicas, of the whole deployment."""
+
+    @property
+    def requests_at_ends(self) -> tuple[int, int]:
+        """Requests at the low and at the high end of a memory that is an interval; 0 where that does not start."""
+
+    @property
+    def slot(self) -> Slot:
+        """One state slot on a rank of the heaviest pipeline stage."""
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of a token on a rank of the heaviest pipeline stage, draft included."""
+
+    @property
+    def kv_bytes_by_stage(self) -> list[int]:
+        """Bytes of a token on a rank of each pipeline stage, draft included."""
+
+    @property
+    def slots_per_request(self) -> int | None:
+        """S; None where it grows with the length."""
+
+    @property
+    def slots_reason(self) -> str:
+        """Why S is what it is."""
+
+    @property
+    def ratio(self) -> float | None:
+        """r*, at which both pools run out together; None without a length, and where nothing splits the memory."""
+
+    @property
+    def fixed_bytes_per_request(self) -> int:
+        """Bytes a request takes before its length counts."""
+
+    @property
+    def marginal_bytes_per_token(self) -> Fraction:
+        """Bytes each further token takes on a rank."""
+
+    @property
+    def intervals(self) -> dict[str, Any]:
+        """[low, high] of the figures that an uncertain memory leaves open."""
+
+    @property
+    def engine_figures(self) -> dict[str, Any]:
+        """The engine's own figures under its own names."""

@@ -1,0 +1,81 @@
+"""What does a ``docker run`` say of its container? The image and its arguments, environment, mounts and GPUs.
+
+    run --gpus all -e A=1 -v /data:/models lmsysorg/sglang:v0.5 serve --tp 8
+    -> the image, ("serve", "--tp", "8"), A=1, /models is /data, all GPUs
+
+What stands in an array that nobody knows is taken for options.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from hybridcalc.shell.source import Setting, Word, assignment
+
+RUNTIME_VALUES = frozenset({
+    "-e", "--env", "-v", "--volume", "-p", "--publish", "--name", "--gpus", "--ipc", "--network", "--net", "--shm-size",
+    "--mount", "-w", "--workdir", "-u", "--user", "--device", "--ulimit", "--entrypoint", "--env-file", "--restart",
+    "--cap-add", "--security-opt", "--group-add", "--runtime", "-h", "--hostname", "-m", "--memory", "--cpus", "--pull",
+    "--label", "-l", "--log-opt", "--log-driver", "--platform", "--health-cmd", "--tmpfs", "--add-host",
+})  # fmt: skip
+_VOLUME = re.compile(r"(.+?):(/[^:,]*)(?::[\w,]+)?")
+
+
+class Container(NamedTuple):
+    """An image with the words behind it (its entrypoint first, where an option names one), what is mounted at which
+    path, and its GPUs, as typed.
+    """
+
+    image: Word
+    words: tuple[Word, ...]
+    mounts: tuple[tuple[str, Word], ...]
+    gpus: Word | None
+
+
+def container(words: Sequence[Word], at: int, env: dict[str, Setting]) -> Container | None:
+    """The container that a runtime starts whose options begin at a word, and what they set in its environment; None
+    where no image follows them.
+    """
+    mounts: list[tuple[str, Word]] = []
+    gpus = entrypoint = None
+    while at < len(words) and (words[at].startswith("-") or words[at].why):
+        if words[at].why and not words[at].startswith("-"):
+            at += 1  # options from an array nobody knows
+            continue
+        name, equals, value = words[at].partition("=")
+        held = words[at] if equals else words[at + 1] if at + 1 < len(words) else words[at]
+        text = value if equals else str(held)
+        own = held.ending(len(text)) if equals else held
+        if name in ("-e", "--env") and (assigned := assignment(own)) is not None:
+            env[assigned[0]] = assigned[1]
+        if name == "--gpus":
+            gpus = held.instead(text) if equals and not held.why else held
+        if name == "--entrypoint":
+            entrypoint = held if held.why else own
+        if name in ("-v", "--volume", "--mount"):
+            mounts += mounted(text, held)
+        at += 2 if name in RUNTIME_VALUES and not equals else 1
+    if at >= len(words):
+        return None
+    behind = words[at + 1 :]
+    return Container(words[at], (entrypoint, *behind) if entrypoint else tuple(behind), tuple(mounts), gpus)
+
+
+def mounted(text: str, word: Word) -> Iterator[tuple[str, Word]]:
+    """A mount as the path in the container, and the path that stands there: ``HOST:PATH:ro``, ``source=,target=``."""
+    match = _VOLUME.fullmatch(text)
+    fields = dict(part.partition("=")[::2] for part in text.split(","))
+    host = match[1] if match is not None else fields.get("source") or fields.get("src")
+    path = match[2] if match is not None else fields.get("target") or fields.get("dst") or fields.get("destination")
+    if host and path and path.startswith("/"):
+        yield path.rstrip("/"), word.instead(host)
+
+
+def found_at(path: str, mounts: Sequence[tuple[str, Word]]) -> Word | None:
+    """What stands at a path of a container by one of its mounts; None for none, and where its name is not known."""
+    for inside, host in mounts:
+        if path.rstrip("/") == inside or (inside and path.startswith(inside + "/")):
+            held = f"{host.rstrip('/')}/{path[len(inside) :].strip('/')}".rstrip("/")
+            if "$" not in held.rpartition("/")[2]:
+                return host.instead(held if held.startswith(("/", ".", "~")) else f"./{held}")
+    return None
