@@ -1,7 +1,7 @@
 """Published launch recipes of hybrids beside what they hold: docs/recipes.md, and a test's points.
 
-tests/data/recipes.tsv has one recipe a row: its launch line as far as it concerns memory, the GPU, what its source
-measured, and the source. tok_s_gpu counts prompts and answers, as the sources do.
+tests/data/recipes.tsv has one recipe a row: its launch line as far as it concerns memory, the GPU, weights on a rank
+where they are stated, what its source measured, and the source. tok_s_gpu counts prompts and answers, as sources do.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hybridcalc import plan
+from hybridcalc.engines import ENGINES
 from hybridcalc.errors import Refusal
 
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data" / "recipes.tsv"
@@ -56,17 +57,25 @@ limits the sequences to 512 and starts.
 
 ### Measured
 
-Pools that the recipes quote, and requests that decoded at once. Their builds are nightlies or not named; predicted is
-vLLM {release}.
+Pools that the recipes quote, and requests that decoded at once, with the weights that they state and the rules of
+their builds.
 
-| line | GPU | figure | measured | predicted |
-|---|---|---|---|---|
+| line | release | GPU | figure | measured | predicted |
+|---|---|---|---|---|---|
 """
 OPEN = """
-None of these agrees, and no reason is known. The pools of Qwen3.8-27B on RTX 5090 are quoted at about half of what is
-predicted; the table they stand in tells of speculative decoding without its flags, and which modules the NVFP4
-checkpoint quantises is not known here. Nemotron 3 Nano decoded more requests than the line is predicted to hold;
-without a prefix cache it would hold {uncached}. A boot log of either would tell (`hybridcalc log`).
+All measured figures lie within the predicted ones. What they rest on is not all written beside them:
+
+- The pools of Qwen3.8-27B are of vLLM 0.26.1rc1.dev608, a build of main between 0.26 and 0.28: it caches prefixes of
+  hybrids by default, 0.26 and 0.27 do not. No 0.26.1 was ever released, so `--engine-version 0.26.1` means such builds.
+- A token figure is blocks / blocks of a request x length, so it says which KV dtype it was: 377,456 is 491/341 of
+  262,144 and 445,875 is 580/341, with 341 blocks a request of bf16 KV; 920,517 is 611/174, with 174 of fp8 KV. The
+  guide's line has `--kv-cache-dtype fp8` for all three. That is why one NVFP4 checkpoint seems to leave room for twice
+  the KV.
+- On one card, the guide's 135,926 tokens with fp8 KV and 76,458 with bf16 are 112/27 and 112/48 of 32,768: the same 112
+  blocks, so both are without the vision tower. Its weights are not stated: twice those of a rank of two are planned.
+- Nemotron 3 Nano ran vLLM 0.12, which caches no prefixes of hybrids by default, as 0.18 does. In 0.33.0 the line holds
+  {cached} requests.
 """
 
 
@@ -87,9 +96,10 @@ def recipes() -> list[dict[str, str]]:
 def cell(recipe: dict[str, str]) -> Cell:
     """A recipe planned for what its source measured."""
     tokens = (int(recipe["tokens_in"]), int(recipe["tokens_out"])) if recipe["tokens_in"] else (LENGTH, 0)
-    release: dict[str, Any] = {"engine_version": recipe["release"]} if recipe["release"] else {}
+    given: dict[str, Any] = {"engine_version": recipe["release"]} if recipe["release"] else {}
+    given |= {"weights": recipe["weights"]} if recipe["weights"] else {}
     try:
-        planned: Any = plan(recipe["line"], gpu=recipe["gpu"], length=sum(tokens), **release)
+        planned: Any = plan(recipe["line"], gpu=recipe["gpu"], length=sum(tokens), **given)
     except Refusal as refusal:
         planned = refusal
     if not recipe["tpot_ms"]:
@@ -109,7 +119,7 @@ def page() -> str:
     shares = [each.decoding / each.plan.requests for each in cookbook if each.decoding and "NVFP4" not in _model(each)]
     more = [_balanced(each) / each.plan.requests - 1 for each in cookbook]
     idle = [each.plan.idle_percent for each in cookbook]
-    release = others[0].plan.version
+    release = ENGINES["vllm"].newest
     lines = [
         INTRODUCTION.format(cookbook=cookbook[0].recipe["source"]),
         *map(_cookbook_row, cookbook),
@@ -121,10 +131,10 @@ def page() -> str:
             recipes="https://github.com/vllm-project/recipes",
             release=release,
         ),
-        *(_recipe_row(each) for each in others if not each.recipe["tpot_ms"]),
-        AFTER.format(release=release),
+        *(_recipe_row(each) for each in others if not measured(each)),
+        AFTER,
         *_measured_rows(others),
-        OPEN.format(uncached=_uncached(others)),
+        OPEN.format(cached=_cached(others)),
     ]
     return "".join(lines)
 
@@ -139,10 +149,14 @@ def _balanced(each: Cell) -> int:
     return int(min(at.state_requests, at.kv_requests))
 
 
-def _uncached(found: list[Cell]) -> str:
-    """Requests of the recipe whose decoding was measured, without a prefix cache."""
-    recipe = next(each.recipe for each in found if each.decoding)
-    return f"{cell(recipe | {'line': recipe['line'] + ' --no-enable-prefix-caching'}).plan.requests:,}"
+def measured(each: Cell) -> bool:
+    """Whether its source says what came of it."""
+    return bool(each.recipe["tpot_ms"] or each.recipe["pool_tokens"])
+
+
+def _cached(found: list[Cell]) -> str:
+    """Requests of the recipe whose decoding was measured, in the newest release."""
+    return f"{cell(next(each.recipe for each in found if each.decoding) | {'release': ''}).plan.requests:,}"
 
 
 def _holds(each: Cell) -> str:
@@ -171,18 +185,17 @@ def _recipe_row(each: Cell) -> str:
     return f"| {' | '.join(row)} |\n"
 
 
-def _measured_rows(found: list[Cell]) -> Iterator[str]:
-    for each in found:
+def _measured_rows(others: list[Cell]) -> Iterator[str]:
+    for each in others:
         if each.decoding is not None:
-            figure, measured, predicted = "requests decoding", f"{each.decoding:,.0f}", f"holds {_holds(each)}"
+            figure, found, predicted = "requests decoding", f"{each.decoding:,.0f}", f"holds {_holds(each)}"
         elif each.recipe["pool_tokens"]:
-            figure, measured = "KV tokens", f"{int(each.recipe['pool_tokens']):,}"
-            starts, high = each.plan.requests_at_ends[0] > 0, each.plan.high.tokens
-            low = f"{each.plan.low.tokens:,}" if starts else "does not start"
-            predicted = f"{each.plan.kv_cache_size_tokens:,} ({low} to {high:,})"
+            figure, found = "KV tokens", f"{int(each.recipe['pool_tokens']):,}"
+            predicted = f"{each.plan.kv_cache_size_tokens:,} ({each.plan.low.tokens:,} to {each.plan.high.tokens:,})"
         else:
             continue
-        yield f"| {_line(each)} | {each.recipe['gpu']} | {figure} | {measured} | {predicted} |\n"
+        row = [_line(each), each.recipe["release"], each.recipe["gpu"], figure, found, predicted]
+        yield f"| {' | '.join(row)} |\n"
 
 
 def _line(each: Cell) -> str:

@@ -46,6 +46,8 @@ def judge(deployment: Deployment, settings: Settings) -> Checked:
     version = version or settings.versions.get(deployment.engine)
     assumed = "" if version else ENGINES.assumed(deployment.launch)
     version = version or ENGINES.release(deployment.launch)
+    if version is not None and engine.knows(version):
+        assumed = engine.newer(version)
     model_name, args = read(deployment, engine, words, env, version, findings)
     findings += _retired(deployment, engine, words)
     if deployment.orphan is not None:

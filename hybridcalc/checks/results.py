@@ -136,7 +136,7 @@ class Value(NamedTuple):
 class Checked(NamedTuple):
     """One deployment: what it launches, what was found, and what waits for a figure. ``assumed`` are the variables
     whose defaults decide conditions of its script, as nothing is known to set them; ``assumed_release`` says so where
-    the image names no release (among the ``notes`` too).
+    the image names no release, or a newer one than is known (among the ``notes`` too).
     """
 
     path: str

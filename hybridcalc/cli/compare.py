@@ -159,7 +159,8 @@ def _side(line: Line, gpu: str | None, sizes: dict[str, str | None], work: Workl
         raise InputError("nothing names its GPU", fix=f"add --gpu NAME, or --{served.memory_option} SIZE") from None
     except Refusal as refusal:
         answer = refusal
-    return Ranked(line.label, served, model, asked.args, answer)
+    assumed = ENGINES.assumed(line.launch) or served.newer(asked.args.engine_version)
+    return Ranked(line.label, served, model, asked.args, answer, assumed)
 
 
 def _document(sides: list[Ranked]) -> dict[str, Any]:

@@ -106,6 +106,17 @@ class Engine:
         """The release whose rules are used for ``version``. Raises InputError for none."""
         return cast(str, self.part("releases").rules_for(version)[0].version)
 
+    def release_in_words(self, version: str | None) -> str:
+        """That release, behind the version itself where it is another. Raises InputError for none."""
+        used = self.release(version)
+        same = version is None or version.strip().removeprefix("v") == used
+        return used if same else f"{version} by the rules of {used}"
+
+    def newer(self, version: str | None) -> str:
+        """That a version is newer than what is known here; nothing for one that is not. Raises InputError for none."""
+        found: str = self.part("releases").RELEASES.newer(version)
+        return found
+
     def knows(self, version: str) -> bool:
         """Whether there are rules for a version of the engine."""
         try:

@@ -19,13 +19,17 @@ LONGEST_LABEL = 16
 
 
 class Ranked(NamedTuple):
-    """A plan, or why there is none: what it is called, its engine, model and arguments (None where nobody knows)."""
+    """A plan, or why there is none: what it is called, its engine, model and arguments (None where nobody knows).
+
+    ``assumed``: that the release is another than the launch's own.
+    """
 
     label: str
     engine: Engine
     model: Any
     args: Any
     answer: Answer | Refusal
+    assumed: str = ""
 
     @property
     def plan(self) -> Answer | None:

@@ -32,7 +32,8 @@ def compared_view(sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = 
         base, flags = difference(sides[number], sides)
         rows += [(*(("", "") if place else (sides[number].label, base)), flag) for place, flag in enumerate(flags)]
     differences = Table("Differences", ("launch", "against", "- its flags, + own flags"), tuple(rows))
-    said = [] if plan is None or plan.workload.lengths else [NO_LENGTH]
+    said = list(dict.fromkeys(side.assumed for side in sides if side.assumed))
+    said += [] if plan is None or plan.workload.lengths else [NO_LENGTH]
     said += [
         f"{side.label}: {side.answer.message}{'; ' + side.answer.fix if side.answer.fix else ''}"  # type: ignore[union-attr]
         for side in (sides[number] for number in order)

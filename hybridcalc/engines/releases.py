@@ -5,10 +5,11 @@
 An engine's releases.py has its rules as a NamedTuple, one field a fact, whose defaults are what its oldest release
 does, and `CHANGES`, oldest first. A release is known as soon as a row names it, and does what the rows up to its own
 say; one that changed nothing has the row `RECORDED` alone. A version between two releases takes the lower one's rules,
-one without its last number (0.33) those of the newest of its series.
+one without its last number (0.33) those of the newest of its series, and one that was never released but is the name of
+an engine's builds (`builds`) those of the release that these came to.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
@@ -57,10 +58,15 @@ def rule_sets(oldest: Rules, changes: Iterable[Change]) -> tuple[Rules, ...]:
 
 
 class Releases(Generic[Rules]):
-    """The releases of one engine; ``title`` is its name in words."""
+    """The releases of one engine; ``title`` is its name in words, ``builds`` has versions that only builds between two
+    releases are called by, each with the release whose rules they have.
+    """
 
-    def __init__(self, title: str, oldest: Rules, changes: Iterable[Change]) -> None:
+    def __init__(
+        self, title: str, oldest: Rules, changes: Iterable[Change], builds: Mapping[str, str] | None = None
+    ) -> None:
         self.title = title
+        self._builds = {version_numbers(version): release for version, release in (builds or {}).items()}
         self.rule_sets = rule_sets(oldest, changes)
         self._numbers = [version_numbers(rules.version) for rules in self.rule_sets]
         self.rules_for = lru_cache(maxsize=64)(self._rules_for)
@@ -105,6 +111,19 @@ class Releases(Generic[Rules]):
         """The releases whose figures are held against their own results, newest first."""
         return tuple(rules.version for rules in reversed(self.rule_sets) if rules.recorded)
 
+    def newer(self, version: str | None) -> str:
+        """That a version is newer than every release here, and what it is planned by; nothing for one that is not.
+
+        Raises InputError for what is no version.
+        """
+        if version is None or not is_later(version, self.newest):
+            return ""
+        return f"{self.title} {version} is newer than the releases known here: the rules of {self.newest} are used"
+
+    def counted(self, version: str) -> str:
+        """The version that counts in comparisons: of builds that no release is called by, their release."""
+        return self._builds.get(version_numbers(version), version)
+
     def _rules_for(self, version: str | None) -> tuple[Rules, str]:
         """The rules of a version, of the newest where none is named, and a note where they rest on other grounds than
         that version's own results.
@@ -113,7 +132,7 @@ class Releases(Generic[Rules]):
         """
         if version is None:
             return self.rule_sets[-1], ""
-        wanted = version_numbers(version)
+        wanted = version_numbers(self.counted(version))
         held = sum(numbers[: len(wanted)] <= wanted for numbers in self._numbers)
         if not held:
             raise InputError(
@@ -121,8 +140,11 @@ class Releases(Generic[Rules]):
                 fix=f"known: {self.oldest} to {self.newest}",
             )
         rules = self.rule_sets[held - 1]
-        if rules.version != version:
-            return rules, f"{self.title} {version}: the rules of {rules.version} are used"
+        if rules.version != version.removeprefix("v"):
+            said = f"{self.title} {version}: the rules of {rules.version} are used"
+            if version_numbers(version) in self._builds:
+                said = f"{self.title} {version} names builds of its main branch: the rules of {rules.version} are used"
+            return rules, self.newer(version) or said
         if not rules.recorded:
             return rules, f"{self.title} {version}: rules read in its source, not checked by its results"
         return rules, ""

@@ -175,7 +175,8 @@ def planned(engine: Engine, model: "Architecture", args: Any, gpu: str | None) -
     shared = " x ".join(f"{name} {count}" for name, count in ranks.items() if count > 1 or name == "tp")
     count = engine.ranks(args)
     gpus = f"{count} x {gpu.removeprefix('NVIDIA ')}" if gpu else f"{count} GPU{'' if count == 1 else 's'}"
-    return f"{engine.title} {engine.release(args.engine_version)}, {shared} on {gpus}, {_stored(engine, model, args)}"
+    release = engine.release_in_words(args.engine_version)
+    return f"{engine.title} {release}, {shared} on {gpus}, {_stored(engine, model, args)}"
 
 
 def inputs(
@@ -192,7 +193,7 @@ def inputs(
     wanted = "" if work.wanted is None else f", {work.wanted:,} at once"
     found = {
         "model": _stored(engine, model, args),
-        "engine": f"{engine.title} {engine.release(args.engine_version)}",
+        "engine": f"{engine.title} {engine.release_in_words(args.engine_version)}",
         "GPUs": f"{count} x {gpu.removeprefix('NVIDIA ')}" if gpu else f"{count}",
         "ranks": shared,
         "KV dtype": argument("kv_cache_dtype") or "auto",
@@ -315,7 +316,9 @@ def comparison_view(engine: Engine, title: str, sides: Sequence[tuple[str, Answe
         for name in dict.fromkeys(name for cells in columns for name in cells)
     )
     told = (f"{letter}: {flags}" for letter, (flags, _) in zip(letters, sides[1:], strict=True))
-    said = [
+    newer = dict.fromkeys(engine.newer(plan.args.engine_version) for _, plan in started)
+    said = [text for text in newer if text]
+    said += [
         f"{label}: {side.rule} {side.message}"
         for label, (_, side) in zip(labels, sides, strict=True)
         if isinstance(side, Refusal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from command_line import run
@@ -86,6 +87,35 @@ def test_an_older_release_is_held_against_the_newest() -> None:
     said = " ".join(run(*ANSWERS["plan, an older release"]).out.split())
     assert "with the same flags: 13 requests of 8,192 tokens" in said and "extra_buffer, not no_buffer" in said
     assert "with the same flags" not in run("plan", "qwen3.6-27b", "--rest", "20GiB", "-L", "8k").out
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("plan", *K3, "-L", "8k", "--engine-version", "0.5.99"), "SGLang 0.5.99 by the rules of 0.5.23, tp 8 on"),
+        (("ratio", "kimi-k3", "--tp", "8", "-L", "8k", "--engine-version", "0.5.99"),
+         "SGLang 0.5.99 by the rules of 0.5.23"),
+        (("plan", *K3, "-L", "8k", "--engine-version", "0.5.99", "--compare", "--dcp-size 8"),
+         "SGLang 0.5.99 is newer than the releases known here: the rules of 0.5.23 are used"),
+        (("plan", *K3, "-L", "8k", "--engine-version", "0.5.19.post1"), "SGLang 0.5.19.post1 by the rules of 0.5.19"),
+    ],
+)  # fmt: skip
+def test_a_release_that_is_not_known_is_named_beside_the_one_whose_rules_are_used(
+    command: tuple[str, ...], said: str
+) -> None:
+    assert said in " ".join(run(*command).out.split())
+    older = ["0.5.23" if word.startswith("0.5.") else word for word in command]
+    assert "rules of" not in run(*older).out
+
+
+def test_an_image_newer_than_every_release_is_said(tmp_path: Path) -> None:
+    """By check and compare: the newest rules stand in for those of the tag."""
+    file = tmp_path / "compose.yaml"
+    line = "--model Qwen/Qwen3.6-27B --max-model-len 8192 --max-num-seqs 64"
+    file.write_text(f"services:\n  a:\n    image: vllm/vllm-openai:v0.99.1\n    command: {line}\n")
+    said = "vLLM 0.99.1 is newer than the releases known here: the rules of 0.33.0 are used"
+    for command in (("check", str(file), "--gpu", "h100"), ("compare", str(file), "--gpu", "h100", "-L", "8k")):
+        assert said in " ".join(run(*command).out.split())
 
 
 def test_tables_that_are_asked_for_are_whole() -> None:

@@ -38,6 +38,21 @@ def test_fewer_decode_than_a_server_holds_and_the_balanced_ratio_holds_more(each
     assert held is None or abs(held - each.plan.requests) <= 0.01 * held
 
 
+@pytest.mark.parametrize(
+    "each", [each for each in VLLM if each.recipe["pool_tokens"]], ids=lambda each: each.recipe["line"]
+)
+def test_pools_of_a_recipe_lie_in_what_is_planned(each: recipes.Cell) -> None:
+    """With the weights that it states and the rules of its build: what caching and KV dtype it was follows from the
+    fraction of the length that its token figure is.
+    """
+    tokens = int(each.recipe["pool_tokens"])
+    ready, length = each.plan.ready, each.plan.max_model_len
+    assert each.plan.low.tokens <= tokens <= each.plan.high.tokens
+    blocks = -(-tokens * each.plan.blocks_per_request // length)
+    assert int(blocks / each.plan.blocks_per_request * length) == tokens  # no other number of blocks a request does
+    assert ready.mode == "align"
+
+
 def test_a_line_of_a_guide_is_refused_and_the_same_recipe_limited_to_512_starts() -> None:
     """Qwen3.6-27B-FP8 on one H100: the default of 1,024 sequences exceeds the blocks of state."""
     bare, limited = (each.plan for each in VLLM if "Qwen3.6-27B-FP8" in each.recipe["line"])

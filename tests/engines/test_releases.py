@@ -62,7 +62,9 @@ def test_a_row_about_no_rule_is_an_error() -> None:
     [
         (None, "2.0", ""),
         ("2.0", "2.0", ""),
+        ("v2.0", "2.0", ""),
         ("2.0.1", "2.0", "Toy 2.0.1: the rules of 2.0 are used"),
+        ("2.1", "2.0", "Toy 2.1 is newer than the releases known here: the rules of 2.0 are used"),
         ("1.9.9", "1.2", "Toy 1.9.9: the rules of 1.2 are used"),
         ("1.11", "1.10", "Toy 1.11: the rules of 1.10 are used"),
         ("1.2", "1.2", "Toy 1.2: rules read in its source, not checked by its results"),
@@ -72,6 +74,15 @@ def test_a_version_takes_the_rules_of_the_release_at_or_below_it(version: str | 
     """1.10 comes after 1.9; none named is the newest, about which nothing is to be said."""
     found, said = TOY.rules_for(version)
     assert (found.version, said) == (rules, note)
+
+
+def test_a_version_that_only_builds_have_takes_the_rules_of_what_they_came_to() -> None:
+    """Between 1.10 and 2.0, but with what 2.0 does; in comparisons as well."""
+    toy = Releases("Toy", Toy("1.0"), ROWS, {"1.11": "2.0"})
+    said = "Toy 1.11rc1.dev608+g99 names builds of its main branch: the rules of 2.0 are used"
+    assert (toy.rules_for("1.11")[0].version, toy.rules_for("1.11rc1.dev608+g99")[1]) == ("2.0", said)
+    assert (toy.counted("1.11.0rc1"), toy.counted("1.12")) == ("1.11.0rc1", "1.12")
+    assert toy.counted("v1.11") == "2.0"
 
 
 def test_a_version_below_the_oldest_release_is_refused() -> None:

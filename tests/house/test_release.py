@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROW = 'Change("9.9.9", {rule}, {value}, "a toy"),'
+ROW = 'Change("{release}", {rule}, {value}, "a toy"),'
 START = """
 import sys
 from importlib.abc import Loader
@@ -33,21 +33,28 @@ PLAN = {
     "sglang": ("plan", "qwen3-next-80b-a3b", "--tp", "4", "--rest", "20GiB", "-L", "9216"),
     "vllm": ("plan", "qwen3-next-80b-a3b", "--engine", "vllm", "--tensor-parallel-size", "4", "--available", "20GiB",
              "-L", "9216", "--max-num-seqs", "64"),
+    "llamacpp": ("plan", "qwen3-next-80b-a3b", "--engine", "llama.cpp", "--ctx-size", "9216", "-L", "9216"),
 }  # fmt: skip
-NEWEST = {"sglang": ("0.5.23", "SGLang"), "vllm": ("0.33.0", "vLLM")}
+NEWEST = {"sglang": ("0.5.23", "SGLang"), "vllm": ("0.33.0", "vLLM"), "llamacpp": ("b11549", "llama.cpp")}
+NEXT = {"llamacpp": "b99999"}
+"""Versions that come next; 9.9.9 where none is here."""
 
 
-def hybridcalc(engine: str, row: str, *words: str) -> str:
-    """What a command prints where the engine's releases end with ``row``."""
+def row(engine: str, *, rule: str = "RECORDED", value: object = True) -> str:
+    """A change that the release after the newest brings."""
+    return ROW.format(release=NEXT.get(engine, "9.9.9"), rule=rule, value=value)
+
+
+def hybridcalc(engine: str, last: str, *words: str) -> str:
+    """What a command prints where the engine's releases end with the row ``last``."""
     name = f"hybridcalc.engines.{engine}.releases"
     spec = find_spec(name)
     assert spec is not None and spec.origin is not None
     source = Path(spec.origin).read_text()
-    assert source.count(")  # fmt: skip\n") >= 1
-    before, end, after = source.rpartition(")  # fmt: skip\n")
+    end = source.index("\n)", source.index("\nCHANGES")) + 1
     done = subprocess.run(
         [sys.executable, "-c", START, name, *words],
-        input=f"{before}    {row}\n{end}{after}",
+        input=f"{source[:end]}    {last}\n{source[end:]}",
         capture_output=True,
         text=True,
         check=False,
@@ -59,15 +66,13 @@ def hybridcalc(engine: str, row: str, *words: str) -> str:
 @pytest.mark.parametrize("engine", PLAN)
 def test_a_release_that_changed_nothing_is_one_row(engine: str) -> None:
     """Planned by its name with the rules of the one before, and meant where no release is named."""
-    row = ROW.format(rule="RECORDED", value=True)
-    named = json.loads(hybridcalc(engine, row, *PLAN[engine], "--engine-version", "9.9.9", "--json"))
-    before = json.loads(hybridcalc(engine, row, *PLAN[engine], "--engine-version", NEWEST[engine][0], "--json"))
-    meant = json.loads(hybridcalc(engine, row, *PLAN[engine], "--json"))
-    assert (named["engine_version"], meant["engine_version"], before["engine_version"]) == (
-        "9.9.9",
-        "9.9.9",
-        NEWEST[engine][0],
-    )
+    last, newest = row(engine), NEWEST[engine][0]
+    following = NEXT.get(engine, "9.9.9")
+    named = json.loads(hybridcalc(engine, last, *PLAN[engine], "--engine-version", following, "--json"))
+    before = json.loads(hybridcalc(engine, last, *PLAN[engine], "--engine-version", newest, "--json"))
+    meant = json.loads(hybridcalc(engine, last, *PLAN[engine], "--json"))
+    versions = tuple(figures["engine_version"] for figures in (named, meant, before))
+    assert versions == (following, following, newest)
     for figures in (named, before, meant):
         del figures["engine_version"], figures["arguments"], figures["steps"]
     assert named == before == meant  # advice as well: nothing vanishes with the next release
@@ -77,8 +82,7 @@ def test_a_release_that_changed_nothing_is_one_row(engine: str) -> None:
 def test_a_release_is_listed(engine: str) -> None:
     """By --version, and by what a release that is not known is told."""
     title = NEWEST[engine][1]
-    row = ROW.format(rule="RECORDED", value=True)
-    assert f"{title} 9.9.9" in hybridcalc(engine, row, "--version")
+    assert f"{title} {NEXT.get(engine, '9.9.9')}" in hybridcalc(engine, row(engine), "--version")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ def test_a_change_is_one_row(engine: str, rule: str, symbol: str, before: str, a
 
     def planned(version: str) -> tuple[str, list[str]]:
         words = (*PLAN[engine], "--json", "--engine-version", version)
-        document = json.loads(hybridcalc(engine, ROW.format(rule=f'"{rule}"', value=False), *words))
+        document = json.loads(hybridcalc(engine, row(engine, rule=f'"{rule}"', value=False), *words))
         step = next(step for step in document["steps"] if step["symbol"] == symbol)
         return f"{step['formula']} = {step['with_numbers']}", document["notes"]
 

@@ -34,9 +34,13 @@ def balance_view(
     rest: "Rest | None" = None,
 ) -> View:
     """The whole answer; settings to try start from what was given. ``rest``: the memory, where a GPU says it."""
-    figures, subject = _figures(answer), ""
+    from hybridcalc.engines.sglang.engine import ENGINE
+
+    figures = _figures(answer)
+    subject = (
+        f"{ENGINE.title} {ENGINE.release_in_words(args.engine_version)}" if ENGINE.newer(args.engine_version) else ""
+    )
     if model is not None and rest is not None:
-        from hybridcalc.engines.sglang.engine import ENGINE
         from hybridcalc.engines.view import memory_figure, planned
 
         figures.append(memory_figure(rest))

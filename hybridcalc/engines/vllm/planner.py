@@ -70,7 +70,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     check_together(args)
     rules, _ = rules_for(args.engine_version)
     check_choices(args, rules)
-    kind = model_class(model, args.engine_version or rules.version)
+    kind = model_class(model, RELEASES.counted(args.engine_version or rules.version))
     asked_kv, args = args.kv_cache_dtype, with_kv_of_checkpoint(model, args)
     args, draft_layers = with_drafts(model, args, kind)
     caching, mode = cache_mode(model, args, rules, kind)

@@ -201,6 +201,10 @@ CHANGES: tuple[Change, ...] = (
 )  # fmt: skip
 """A new release is added here, a row a change, or one row where it changed nothing."""
 
-RELEASES = Releases("vLLM", RuleSet(CHANGES[0].release), CHANGES)
+BUILDS = {"0.26.1": "0.28.0"}
+"""No 0.26.1 was published. From the branch of 0.26 to that of 0.28 builds of main are called 0.26.1rc1.devN; they cache
+prefixes of hybrids by default since vLLM pull request 50991 (between dev298 and dev608, August 2026), which 0.27 lacks.
+"""
+RELEASES = Releases("vLLM", RuleSet(CHANGES[0].release), CHANGES, BUILDS)
 NEWEST_VERSION = RELEASES.newest
 rules_for = RELEASES.rules_for
