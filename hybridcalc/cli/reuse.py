@@ -140,8 +140,11 @@ def reuse(
         typer.Option(
             "--workload",
             metavar="W",
-            help="cyclic:prefixes=384,tokens=1000,rounds=4; chat:, fanout:, rag:, shared:; or a trace file.",
+            help="cyclic:prefixes=384,tokens=1000; agents:, chat:, rag:, fanout:, shared:, batch:; +; a trace file.",
         ),
+    ] = None,
+    sample: Annotated[
+        int | None, typer.Option("--sample", metavar="N", min=1, max=10**9, help="The first N requests alone.")
     ] = None,
     warmup_rounds: Annotated[
         int, typer.Option("--warmup-rounds", metavar="N", min=0, max=10**9, help="Rounds that are not counted.")
@@ -220,7 +223,7 @@ def reuse(
         _check_room(settings, priced)
     elif architecture is not None and rest_gib is not None:
         settings = settings._replace(slots=room.split(architecture, args, settings, rest_gib))
-    traffic, notes = _workload(workload, seed, warmup_rounds, server.running)
+    traffic, notes = _workload(workload, seed, warmup_rounds, server.running, sample)
     notes += [version_note] if version_note else []
     size = traffic.requests
     if what_if is None:
@@ -278,12 +281,19 @@ def _check_room(settings: Settings, priced: Priced | None) -> None:
         )
 
 
-def _workload(text: str, seed: int, warmup_rounds: int, running: int) -> tuple[Workload, list[str]]:
-    """The workload, and what there is to say of it."""
+def _workload(
+    text: str, seed: int, warmup_rounds: int, running: int, requests: int | None
+) -> tuple[Workload, list[str]]:
+    """The workload, or the first ``requests`` of it, and what there is to say of it."""
     found = inputs.traffic(text, seed=seed)
+    if requests is not None:
+        from hybridcalc.reuse.traces import sample
+
+        found = sample(found, requests)
     kind = text.partition(":")[0]
     shadowed = kind == text and found.rounds is not None and Path(text).is_file()
     notes = [f"{text} is taken for the kind of workload; for the file write ./{text}"] if shadowed else []
+    notes += [found.note] if found.note else []
     if found.rounds is None and warmup_rounds:
         raise InputError("a trace has no rounds to leave out", fix="drop --warmup-rounds")
     if found.rounds is not None and warmup_rounds >= found.rounds:

@@ -1,7 +1,8 @@
 """How many requests does a prefix cache of N state slots spare? A simulation of it, at checkpoint granularity.
 
 requests.py    what the cache sees: tokens as runs that requests share
-workloads.py   synthetic workloads, streamed     traces.py   recorded ones
+workloads.py   synthetic workloads, streamed     mixtures.py   several at once
+traces.py      recorded ones     reading.py   files as streams     forms.py   what an object of them says
 policy.py      where an engine saves states, and what it keeps
 tree.py        the radix tree of KV, whose nodes may hold a state
 cache.py       slots, least recently used lists, locks, host tier    block_pool.py  states and KV in one pool

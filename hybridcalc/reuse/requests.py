@@ -38,7 +38,8 @@ class BlockPool(NamedTuple):
 class Workload(NamedTuple):
     """Requests that can be replayed: ``stream`` starts them anew, always the same. ``requests`` is None if unknown;
     ``preempts`` says whether any of them may be preempted, ``at_once`` how many may run at a time, since each of the
-    others follows on the answer of one that does; None where none does, or it is not known.
+    others follows on the answer of one that does; None where none does, or it is not known. ``note``: what a record
+    leaves out.
     """
 
     name: str
@@ -48,3 +49,4 @@ class Workload(NamedTuple):
     description: str
     preempts: bool = False
     at_once: int | None = None
+    note: str = ""

@@ -2,15 +2,20 @@
 
     cyclic   distinct prompts, probed in turn or, with zipf, by popularity
     chat     conversations that are open at the same time, each turn longer than the one before
+    agents   the same from a long history on, each turn the result of a tool
     fanout   agents that branch off a shared context and take steps of their own
     rag      documents by popularity, each with a private question
     shared   one prompt, or a few, in front of private ones
+    batch    the same sorted by what is in front, as a batch is sent
+
+Joined by ``+`` they are sent at the same time, each evenly over the whole.
 
 All are seeded and streamed: what is held are the open conversations, never the requests. A run (requests.py) is named
 by a whole number; names are never used twice, so what is private stays so. Units: tokens; think time in seconds.
 """
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from heapq import heapify, heapreplace
@@ -53,18 +58,29 @@ class Kind(NamedTuple):
 
 
 COMMON: Values = {"rounds": 4, "preempt": 0.0}
+SESSIONS: Values = {**COMMON, "rounds": 1, "think": 0.0, "rate": 0.0}
 SHARES = ("preempt",)
-REALS = ("zipf", "think", "preempt")
-MAY_BE_ZERO = ("zipf", "think", "preempt", "system", "tail", "growth", "output")
+REALS = ("zipf", "think", "preempt", "rate")
+MAY_BE_ZERO = (*REALS, "system", "tail", "growth", "output", "tool")
+SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_NUMBER_AND_UNIT = re.compile(r"([0-9.eE+-]*[0-9.])(/?)([a-z]*)")
 LIMITS = {
-    **dict.fromkeys(("prefixes", "sessions", "documents", "parents", "prompts", "agents"), MOST_HELD),
+    **dict.fromkeys(("prefixes", "sessions", "documents", "parents", "prompts", "agents", "n"), MOST_HELD),
     **dict.fromkeys(("turns", "steps"), MOST_TURNS), "rounds": MOST_OF_A_NUMBER,
 }  # fmt: skip
 """The most of what is counted; else MOST_TOKENS."""
 
 
 def parse_workload(text: str, *, seed: int = 0) -> Workload:
-    """The workload of ``cyclic:prefixes=384,tokens=1000,rounds=4``. Raises InputError naming the part that is wrong."""
+    """The workload of ``cyclic:prefixes=384,tokens=1000,rounds=4``, or of several joined by ``+``.
+
+    Raises InputError naming the part that is wrong.
+    """
+    if "+" in text:
+        from hybridcalc.reuse.mixtures import mixed
+
+        parts = [part.strip() for part in text.split("+")]
+        return mixed([parse_workload(part, seed=seed + place) for place, part in enumerate(parts)])
     name, _, rest = text.partition(":")
     if name not in KINDS:
         raise InputError(
@@ -118,10 +134,7 @@ def _check_size(name: str, kind: Kind, values: Values, at_once: int) -> None:
 def _value(kind: str, key: str, text: str) -> int | float:
     where = f"--workload {kind}: {key}={text[:20]}"
     if key in REALS:
-        try:
-            number = float(text) if text.isascii() else float("")
-        except ValueError:
-            raise InputError(f"{where} is not a number", fix="write one like 1.0") from None
+        number = _real(where, key, text)
         most = 1.0 if key in SHARES else MOST_EXPONENT if key == "zipf" else float(MOST_OF_A_NUMBER)
         if not 0 <= number <= most:
             raise InputError(f"{where}: not a number from 0 to {most:g}")
@@ -131,6 +144,21 @@ def _value(kind: str, key: str, text: str) -> int | float:
     if not least <= whole <= most:
         raise InputError(f"{where}: not a whole number from {least} to {most:,}")
     return whole
+
+
+def _real(where: str, key: str, text: str) -> float:
+    """A number; of pauses with a unit of time (60s, 2min), of rates with one it is by (2/s, 90/min)."""
+    try:
+        found = _NUMBER_AND_UNIT.fullmatch(text) if key in ("think", "rate") else None
+        if found is None:
+            return float(text) if text.isascii() else float("")
+        number, per, unit = float(found[1]), found[2], found[3]
+        if unit not in SECONDS or bool(per) != (key == "rate" and bool(unit)):
+            raise ValueError
+    except ValueError:
+        sample = {"think": "60s or 1.5min", "rate": "2/s or 90/min"}.get(key, "1.0")
+        raise InputError(f"{where} is not a number", fix=f"write one like {sample}") from None
+    return number / SECONDS[unit] if key == "rate" else number * SECONDS[unit]
 
 
 def _whole(where: str, text: str) -> int:
@@ -190,31 +218,49 @@ def _cyclic(values: Values, seed: int) -> Iterator[Request]:
 
 
 def _chat(values: Values, seed: int) -> Iterator[Request]:
-    """Every session is always in a conversation; ``rounds`` conversations one after another, a round is a turn."""
-    sessions, turns, user, growth = (int(values[key]) for key in ("sessions", "turns", "user", "growth"))
-    think, last = float(values["think"]), turns * int(values["rounds"])
+    user, growth = int(values["user"]), int(values["growth"])
+    return _conversations(values, seed, int(values["sessions"]), lambda turn: user + turn * growth)
+
+
+def _agents(values: Values, seed: int) -> Iterator[Request]:
+    history, tool, growth = int(values["history"]), int(values["tool"]), int(values["growth"])
+    return _conversations(values, seed, int(values["n"]), lambda turn: tool + (turn - 1) * growth if turn else history)
+
+
+def _conversations(values: Values, seed: int, sessions: int, said: Callable[[int], int]) -> Iterator[Request]:
+    """Every session is always in a conversation; ``rounds`` conversations one after another, a round is a turn, which
+    adds ``said`` tokens. With a ``rate`` sessions begin by and by, so many a second.
+    """
+    turns = int(values["turns"])
+    think, rate, last = float(values["think"]), float(values["rate"]), turns * int(values["rounds"])
     writer = _Writer(values, seed, 1)
     start = _longer(((), ()), 0, int(values["system"]))
     history, names, output = [start] * sessions, writer.names, writer.output
-    if not think and not writer.preempt and output:  # the fast path: a named tuple's own constructor is slow
+    if not think and not rate and not writer.preempt and output:  # a named tuple's own constructor is slow
         new = tuple.__new__
         for turn in range(last):
-            fresh, said = turn % turns == 0, user + turn % turns * growth
+            fresh, more = turn % turns == 0, said(turn % turns)
             for session in range(sessions):
                 ids, ends = start if fresh else history[session]
-                prompt = (ends[-1] if ends else 0) + said
+                prompt = (ends[-1] if ends else 0) + more
                 ids, ends = (*ids, next(names), next(names)), (*ends, prompt, prompt + output)
                 history[session] = ids, ends
                 yield new(Request, (ids, ends, prompt, turn, 0))
         return
-    clock = [(writer.chance.random() * think, session, 0) for session in range(sessions)]
+    chance = writer.chance
+    if rate:
+        begins = accumulate(chance.expovariate(rate) for _ in range(sessions))
+        clock = [(begin, session, 0) for session, begin in enumerate(begins)]
+    else:
+        clock = [(chance.random() * think, session, 0) for session in range(sessions)]
     heapify(clock)
     while clock[0][0] != float("inf"):
         now, session, turn = clock[0]
         runs = start if turn % turns == 0 else history[session]
-        request, history[session] = writer.request(_longer(runs, next(names), user + turn % turns * growth), turn)
+        more = said(turn % turns)
+        request, history[session] = writer.request(_longer(runs, next(names), more), turn)
         yield request
-        later = now + 1 + think * writer.chance.expovariate(1.0) if turn + 1 < last else float("inf")
+        later = now + 1 + think * chance.expovariate(1.0) if turn + 1 < last else float("inf")
         heapreplace(clock, (later, session, turn + 1))
 
 
@@ -256,6 +302,17 @@ def _shared(values: Values, seed: int) -> Iterator[Request]:
             yield writer.request(runs, round)[0]
 
 
+def _batch(values: Values, seed: int) -> Iterator[Request]:
+    """Each shared prompt with all that stand behind it, then the next; every request is sent once."""
+    writer = _Writer(values, seed, int(values["prompts"]) + 1)
+    start = _longer(((), ()), 0, int(values["system"]))
+    number, prompts = int(values["n"]), int(values["prompts"])
+    for round in range(int(values["rounds"])):
+        for place in range(number):
+            front = _longer(start, place * prompts // number + 1, int(values["shared"]))
+            yield writer.request(_longer(front, next(writer.names), int(values["tokens"])), round)[0]
+
+
 def _product(*keys: str) -> Callable[[Values], int]:
     def product(values: Values) -> int:
         result = 1
@@ -270,6 +327,11 @@ _ROUNDS = {
     "rounds": "times over", "preempt": "share of requests preempted once while they answer",
     "system": "tokens in front of every prompt", "output": "tokens of an answer",
 }  # fmt: skip
+_SESSIONS = {
+    "rounds": "conversations of a session, one after another; a warm-up round is a turn", "turns": "of each",
+    "growth": "tokens by which each turn adds more", "think": "mean seconds between turns; 0: in turn",
+    "rate": "sessions that begin in a second; 0: all at once",
+}  # fmt: skip
 KINDS = {
     "cyclic": Kind(
         {"prefixes": 384, "tokens": 1000, "tail": 0, "system": 0, "output": 1, "zipf": 0.0, **COMMON},
@@ -278,12 +340,16 @@ KINDS = {
         _cyclic, _product("prefixes", "rounds"), _product("rounds"),
     ),
     "chat": Kind(
-        {"sessions": 100, "turns": 5, "system": 0, "user": 200, "growth": 0, "output": 100, "think": 0.0, **COMMON,
-         "rounds": 1},
-        {**_ROUNDS, "rounds": "conversations of a session, one after another; a warm-up round is a turn",
-         "sessions": "conversations open at a time", "turns": "of each", "user": "tokens a user adds in a turn",
-         "growth": "tokens by which each turn adds more", "think": "mean seconds between turns; 0: in turn"},
+        {"sessions": 100, "turns": 5, "system": 0, "user": 200, "growth": 0, "output": 100, **SESSIONS},
+        {**_ROUNDS, **_SESSIONS, "sessions": "conversations open at a time", "user": "tokens a user adds in a turn"},
         _chat, _product("sessions", "turns", "rounds"), _product("turns", "rounds"), ("sessions",), "turns",
+    ),
+    "agents": Kind(
+        {"n": 100, "history": 20480, "turns": 12, "tool": 2048, "growth": 0, "output": 200, "system": 0, **SESSIONS,
+         "think": 60.0},
+        {**_ROUNDS, **_SESSIONS, "n": "agents at work at a time", "history": "tokens of an agent's first prompt",
+         "tool": "tokens that the result of a tool adds in a turn"},
+        _agents, _product("n", "turns", "rounds"), _product("turns", "rounds"), ("n",), "turns",
     ),
     "fanout": Kind(
         {"parents": 16, "agents": 8, "steps": 3, "tokens": 4000, "task": 200, "growth": 500, "output": 100,
@@ -303,6 +369,12 @@ KINDS = {
         {**_ROUNDS, "tokens": "of the shared prompt", "private": "tokens behind it",
          "prompts": "shared prompts, in turn"},
         _shared, _product("prompts", "rounds"), _product("rounds"),
+    ),
+    "batch": Kind(
+        {"n": 10000, "prompts": 10, "shared": 2000, "tokens": 500, "output": 200, "system": 0, **COMMON, "rounds": 1},
+        {**_ROUNDS, "n": "requests of the batch", "prompts": "shared prompts, one after another",
+         "shared": "tokens of each", "tokens": "private tokens behind it"},
+        _batch, _product("n", "rounds"), _product("rounds"),
     ),
 }  # fmt: skip
 """Every kind of workload. A new one is added here; ``meaning`` is documented in docs/reuse.md."""

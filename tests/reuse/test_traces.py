@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ from typing import Any
 import pytest
 
 from hybridcalc.errors import InputError
-from hybridcalc.reuse import traces
+from hybridcalc.formulas.slots import Strategy
+from hybridcalc.reuse import forms, reading, traces
 from hybridcalc.reuse.sglang import sglang_policy
 from hybridcalc.reuse.simulation import Setup, simulate
 from hybridcalc.reuse.traces import read_trace
+from hybridcalc.reuse.workloads import parse_workload
 
+DATA = Path(__file__).parent.parent / "data" / "traces"
 HASHED = [
     {"timestamp": 0, "input_length": 1300, "output_length": 40, "hash_ids": [1, 2, 3]},
     {"timestamp": 1, "input_length": 1536, "output_length": 7, "hash_ids": [1, 2, 9]},
@@ -81,7 +85,7 @@ def test_conversations_take_turns_and_only_some_are_open(tmp_path: Path, monkeyp
 
 
 def test_a_json_array_is_read_as_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "_READ", 7)
+    monkeypatch.setattr(reading, "_READ", 7)
     assert len(list(read_trace(written(tmp_path, "\n " + json.dumps(HASHED, indent=1) + "\n")).stream())) == 3
 
 
@@ -90,7 +94,7 @@ def test_a_json_array_is_read_as_a_stream(tmp_path: Path, monkeypatch: pytest.Mo
     [
         ('{"hash_ids": [1], "input_length": 5}\n{oops\n', ":2: this is not JSON"),
         ("[1]", ":1: a request is a JSON object"),
-        ('{"a": 1}', ":1: neither hash_ids, token ids nor conversations"),
+        ('{"a": 1}', ":1: neither hash_ids, token ids, texts, conversations nor lengths"),
         ('\n\n{"hash_ids": [], "input_length": 5}', ":3: hash_ids is no list with something in it"),
         ('{"hash_ids": [1, 2], "input_length": 512}', ":1: 2 hashes of 512 tokens are more than input_length 512"),
         ('{"hash_ids": [[1]], "input_length": 5}', ":1: hash_ids holds something else than numbers and strings"),
@@ -129,8 +133,8 @@ def test_what_cannot_be_read_is_named_with_file_and_line(tmp_path: Path, lines: 
 
 
 def test_long_lines_are_refused_before_they_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "LARGEST_OBJECT", 1000)
-    monkeypatch.setattr(traces, "_READ", 100)
+    monkeypatch.setattr(reading, "LARGEST_OBJECT", 1000)
+    monkeypatch.setattr(reading, "_READ", 100)
     for text in ("{" + " " * 2000, "[{" + " " * 2000, '[{"hash_ids": [' + "1," * 700 + "1]}]"):
         with pytest.raises(InputError, match="more than 1,000 characters"):
             read_trace(written(tmp_path, text))
@@ -138,15 +142,15 @@ def test_long_lines_are_refused_before_they_are_held(tmp_path: Path, monkeypatch
 
 def test_arrays_are_read_in_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: Any) -> None:
     """Many small objects, and one that is a million tokens long: each time more is read, twice as much."""
-    monkeypatch.setattr(traces, "_READ", 1_000)
-    reads, more = 0, traces._Text.more
+    monkeypatch.setattr(reading, "_READ", 1_000)
+    reads, more = 0, reading._Text.more
 
     def counted(self: Any) -> Any:
         nonlocal reads
         reads += 1
         return more(self)
 
-    monkeypatch.setattr(traces._Text, "more", counted)
+    monkeypatch.setattr(reading._Text, "more", counted)
     many = read_trace(written(tmp_path, "[" + ",".join(['{"hash_ids":[1]}'] * 5_000) + "]", "many.json"))
     long = read_trace(written(tmp_path, '[{"token_ids":[' + "7," * 1_000_000 + "7]}]", "long.json"))
     assert sum(1 for _ in many.stream()) == 5_000
@@ -157,8 +161,8 @@ def test_arrays_are_read_in_linear_time(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_what_one_object_holds_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traces, "MOST_RUNS", 9)
-    monkeypatch.setattr(traces, "MOST_TURNS", 3)
+    monkeypatch.setattr(forms, "MOST_RUNS", 9)
+    monkeypatch.setattr(forms, "MOST_TURNS", 3)
     for item, message in (
         ({"token_ids": [1] * 10}, "token_ids holds 10; at most 9 are simulated"),
         ({"conversations": [{"from": "gpt"}] * 4}, "a conversation of 4 turns; at most 3 are simulated"),
@@ -198,3 +202,114 @@ def test_an_answer_may_be_empty_and_a_turn_in_parts(tmp_path: Path) -> None:
 def test_a_missing_file_is_named() -> None:
     with pytest.raises(InputError, match="is no trace: no such file"):
         read_trace("no/such.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("name", "prompts", "totals"),
+    [
+        ("mooncake.jsonl", [1300, 1536, 1800], [1340, 1543, 1812]),
+        ("qwen-bailian.jsonl", [70, 40, 130], [96, 49, 162]),
+        ("azure-2024.csv", [2162, 2399, 76], [2167, 2405, 91]),
+        ("burstgpt-1.csv", [472, 1087, 417], [490, 1317, 693]),
+        ("burstgpt-3.csv", [906, 36, 1400, 300, 200], [1352, 36, 1461, 320, 261]),
+        ("sharegpt.json", [9, 2, 29], [25, 8, 33]),
+        ("sglang-bench.jsonl", [1000, 700, 500], [1060, 750, 540]),
+        ("vllm-bench.json", [512, 388], [560, 436]),
+        ("vllm-custom.jsonl", [32, 32], [72, 62]),
+        ("vllm-multi-turn.json", [4, 11], [7, 15]),
+        ("openai-batch.jsonl", [107, 107], [107, 107]),
+        ("sglang-agents.json", [7382, 8489, 9400, 1200], [7602, 8709, 9620, 1420]),
+    ],
+)
+def test_published_forms_are_read(name: str, prompts: list[int], totals: list[int]) -> None:
+    """Small files in the forms in which traces are published and benchmarks write theirs."""
+    requests = list(read_trace(str(DATA / name)).stream())
+    assert sorted(request.prompt for request in requests) == sorted(prompts)
+    assert sorted(request.ends[-1] for request in requests) == sorted(totals)
+
+
+@pytest.mark.parametrize(
+    ("name", "shared"),
+    [
+        ("mooncake.jsonl", [0, 1024, 1536]),
+        ("qwen-bailian.jsonl", [0, 32, 64]),
+        ("azure-2024.csv", [0, 0, 0]),
+        ("burstgpt-3.csv", [0, 0, 1351, 0, 0]),
+        ("vllm-custom.jsonl", [0, 16]),
+        ("vllm-multi-turn.json", [0, 6]),
+        ("openai-batch.jsonl", [0, 100]),
+        ("sglang-agents.json", [0, 0, 7601, 8708]),
+    ],
+)
+def test_what_published_forms_share_is_found(name: str, shared: list[int]) -> None:
+    """Tokens of each prompt that requests before it have brought; the last of an answer is never fed back."""
+    cache = Setup(sglang_policy(Strategy.NO_BUFFER), 64).cache()
+    found = []
+    for ids, ends, prompt, *_ in read_trace(str(DATA / name)).stream():
+        found.append(cache.tree.match(ids, ends, prompt - 1)[0].depth)
+        cache.pass_through(ids, ends, prompt)
+    assert found == shared
+
+
+def test_lengths_alone_are_said_to_share_nothing() -> None:
+    assert "records lengths alone" in read_trace(str(DATA / "azure-2024.csv")).note
+    assert "is taken to begin with all it said before" in read_trace(str(DATA / "burstgpt-3.csv")).note
+    assert read_trace(str(DATA / "mooncake.jsonl")).note == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n2024,5\n", ":2: 2 columns; the header has 3"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n2024,x,5\n", ":2: contexttokens x is no usable number of tokens"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n2024,-3,5\n", ":2: contexttokens -3 is no usable number"),
+        ("time,size\n1,2\n", ":2: neither hash_ids, token ids, texts, conversations nor lengths"),
+        ("garbage\n", ":1: neither JSON nor the header of a CSV file"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n", ": no request in it"),
+        ('{"input_lens": [1, 2], "output_lens": [1]}', ":1: output_lens and input_lens are not equally many"),
+        ('{"prompt": 3}', ":1: prompt is no text"),
+        ('{"body": 3}', ":1: body is no object"),
+        ('{"conversations": [[{"prompt_tokens": 0}]]}', ":1: prompt_tokens 0 is no usable number of tokens"),
+        ('{"chat_id": 1, "hash_ids": [1], "input_length": 40, "block_size": "x"}', ":1: block_size x is no usable"),
+    ],
+)
+def test_what_is_wrong_with_a_published_form_is_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        list(read_trace(written(tmp_path, text)).stream())
+    assert message in refused.value.message
+
+
+def test_sessions_remembered_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two sessions one is remembered: the other begins anew."""
+    monkeypatch.setattr(traces, "OPEN_SESSIONS", 1)
+    rows = "".join(f"{at},{name},{tokens},10\n" for at, (name, tokens) in enumerate([("a", 50), ("b", 60), ("a", 90)]))
+    stream = list(read_trace(written(tmp_path, "t,session_id,input_tokens,output_tokens\n" + rows)).stream())
+    assert [len(request.ids) for request in stream] == [2, 2, 2]
+
+
+def test_a_sample_is_the_beginning(tmp_path: Path) -> None:
+    workload = read_trace(written(tmp_path, HASHED * 50))
+    assert list(traces.sample(workload, 7).stream()) == list(workload.stream())[:7]
+    assert traces.sample(workload, 7).description.endswith("; the first 7 requests")
+    assert traces.sample(parse_workload("cyclic:prefixes=5"), 7).requests == 7
+    assert traces.sample(parse_workload("cyclic:prefixes=5"), 70).requests == 20
+
+
+def test_memory_does_not_follow_the_length_of_a_trace(tmp_path: Path) -> None:
+    """Three times the lines: what is held at most while it is read and simulated grows by less than a tenth."""
+
+    def most(lines: int) -> int:
+        path = tmp_path / f"{lines}.jsonl"
+        with path.open("w", encoding="utf-8") as stream:
+            for at in range(lines):
+                talk = at * 7919 % 1000
+                row = {"input_length": 2000, "output_length": 50, "hash_ids": [talk * 10 + part for part in range(4)]}
+                stream.write(json.dumps(row) + "\n")
+        workload, setup = read_trace(str(path)), Setup(sglang_policy(), 300)
+        tracemalloc.start()
+        simulate(workload, setup)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    assert most(9_000) < 1.1 * most(3_000)

@@ -13,6 +13,7 @@ from hybridcalc.errors import InputError
 from hybridcalc.reuse import lengths
 from hybridcalc.reuse.lengths import MOST_LENGTHS, planned_workload
 from hybridcalc.reuse.policy import Policy
+from hybridcalc.reuse.requests import Request
 from hybridcalc.reuse.sglang import sglang_policy
 from hybridcalc.reuse.simulation import Setup, simulate
 from hybridcalc.reuse.vllm import vllm_policy
@@ -23,7 +24,16 @@ SMALL = {
     "chat": "chat:sessions=4,turns=3,growth=5,system=9,rounds=2",
     "fanout": "fanout:parents=2,agents=3,steps=2,rounds=2", "rag": "rag:documents=6,rounds=3",
     "shared": "shared:prompts=2,rounds=5",
+    "agents": "agents:n=4,turns=3,history=50,tool=20,think=9s,rounds=2,rate=2/s",
+    "batch": "batch:n=9,prompts=2,rounds=2",
 }  # fmt: skip
+
+
+def first(request: Request) -> int:
+    """The number by which a synthetic workload names the first run."""
+    name = request.ids[0]
+    assert isinstance(name, int)
+    return name
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -68,6 +78,56 @@ def test_popular_documents_come_more_often() -> None:
     assert first > 5 * sum(request.ids[0] == 50 for request in requests) > 0
 
 
+def test_agents_take_a_long_history_along() -> None:
+    """The first prompt is the history, each later one all before it and the result of a tool."""
+    requests = list(parse_workload("agents:n=1,history=20k,turns=3,tool=2k,output=100").stream())
+    assert [request.prompt for request in requests] == [20480, 20480 + 100 + 2048, 20480 + 2 * (100 + 2048)]
+    assert requests[2].ids[: len(requests[1].ids)] == requests[1].ids
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60", 60), ("60s", 60), ("1.5min", 90), ("2h", 7200), ("250ms", 0.25)])
+def test_pauses_have_units_of_time(text: str, seconds: float) -> None:
+    assert f"think {seconds:,}" in parse_workload(f"chat:think={text}").description
+
+
+def test_sessions_that_begin_by_and_by_are_open_together_only_as_far_as_they_overlap() -> None:
+    """One a second, three turns of some seconds: few are between their first and last turn at a time."""
+    starts, open_now, most = set[int](), dict[int, int](), 0
+    for request in parse_workload("chat:sessions=400,turns=3,think=2s,rate=1/s").stream():
+        name = first(request)
+        starts.add(name)
+        open_now[name] = open_now.get(name, 0) + 1
+        if open_now[name] == 3:
+            del open_now[name]
+        most = max(most, len(open_now))
+    assert len(starts) == 400
+    assert not open_now
+    assert 3 < most < 40
+
+
+def test_a_batch_is_sorted_by_what_is_in_front() -> None:
+    fronts = [first(request) for request in parse_workload("batch:n=10,prompts=3").stream()]
+    assert fronts == sorted(fronts)
+    assert len(set(fronts)) == 3
+
+
+def test_workloads_at_once_are_spread_over_each_other_and_share_nothing() -> None:
+    """A quarter of the requests are of the one, wherever one looks; each is as it was alone, under other names."""
+    parts = ["chat:sessions=10,turns=3,system=50", "cyclic:prefixes=30,rounds=3"]
+    workload = parse_workload("+".join(parts))
+    requests = list(workload.stream())
+    assert workload.requests == len(requests) == 120
+    chats = [request for request in requests if first(request) % 2 == 0]
+    assert len(chats) == 30
+    assert all(4 <= sum(first(one) % 2 == 0 for one in requests[at : at + 20]) <= 6 for at in range(0, 120, 20))
+    alone = [request.ends for request in parse_workload(parts[0]).stream()]
+    assert [request.ends for request in chats] == alone
+    assert not {name for one in chats for name in one.ids} & {
+        name for one in requests if first(one) % 2 for name in one.ids
+    }
+    assert requests == list(workload.stream())
+
+
 def test_a_million_requests_are_streamed() -> None:
     """The first of them come at once."""
     workload = parse_workload("chat:sessions=1000,turns=10,rounds=100")
@@ -101,6 +161,11 @@ def test_a_million_requests_are_streamed() -> None:
             "write fewer rounds",
         ),
         ("cyclic:prefixes=x", "--workload cyclic: prefixes=x: 'x' is not a token count", "write 9216"),
+        ("chat:think=5x", "--workload chat: think=5x is not a number", "write one like 60s or 1.5min"),
+        ("agents:rate=2s", "--workload agents: rate=2s is not a number", "write one like 2/s or 90/min"),
+        ("agents:n=0", "--workload agents: n=0: not a whole number from 1 to 1,000,000", ""),
+        ("chat+", "--workload '' is neither a kind of workload nor a file", "write cyclic:..."),
+        ("+".join(["rag"] * 17), "--workload: 17 workloads at once; at most 16 are simulated", "leave some out"),
         ("cyclic:zipf=x", "--workload cyclic: zipf=x is not a number", "write one like 1.0"),
         ("cyclic:zipf=nan", "--workload cyclic: zipf=nan: not a number from 0 to 10", ""),
         ("chat:preempt=2", "--workload chat: preempt=2: not a number from 0 to 1", ""),
