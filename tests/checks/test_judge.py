@@ -4,35 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from present import present
+from judged import K3, check, found
 
-from hybridcalc.checks.results import Checked
 from hybridcalc.checks.run import check_file
 from hybridcalc.checks.settings import Settings
-
-
-def check(
-    tmp_path: Path, text: str, name: str = "run.sh", variables: dict[str, str] | tuple[Any, ...] = (), **settings: Any
-) -> Checked:
-    """The only deployment of a file with this text."""
-    path = tmp_path / name
-    path.write_text(text)
-    result = check_file(str(path), Settings(**settings), dict(variables))
-    assert result is not None
-    assert result.troubles == ()
-    (checked,) = result.checked
-    return checked
-
-
-def found(checked: Checked) -> dict[str, tuple[int, int, str, str]]:
-    """``rule -> (line, column, message, fix)``."""
-    return {f.finding.rule: (f.line, f.column, f.finding.message, f.finding.fix) for f in checked.findings}
-
-
-K3 = "python3 -m sglang.launch_server --model-path moonshotai/Kimi-K3 --tp 8 "
 
 
 def test_eight_slots_for_four_requests_need_no_memory_figure(tmp_path: Path) -> None:
@@ -153,21 +130,6 @@ def test_vllm_is_judged_by_its_own_rules(tmp_path: Path) -> None:
     assert "HC044" in found(known)
 
 
-def test_ranks_and_gpus_are_counted(tmp_path: Path) -> None:
-    pod = (
-        "kind: Pod\nspec:\n  containers:\n    - command: [sglang, serve, kimi-k3]\n      args: [--tp, '{tp}'{more}]\n"
-        "      resources: {{limits: {{nvidia.com/gpu: {gpus}}}}}\n"
-    )
-    fewer = check(tmp_path, pod.format(tp=8, gpus=4, more=""), "pod.yaml")
-    assert found(fewer)["HC070"][:3] == (5, 21, "8 ranks, and 4 GPUs to run them on")
-    more = check(tmp_path, pod.format(tp=4, gpus=8, more=""), "pod.yaml")
-    assert found(more)["HC073"][:3] == (6, 44, "4 ranks on 8 GPUs: the others idle")
-    nodes = check(tmp_path, pod.format(tp=16, gpus=8, more=", --nnodes, '2'"), "pod.yaml")
-    assert {"HC070", "HC073"} & set(found(nodes)) == set()
-    unknown = check(tmp_path, pod.format(tp=16, gpus=8, more=", --nnodes, $(N)"), "pod.yaml")
-    assert "HC070" not in found(unknown)
-
-
 MODELS = {
     "id": ("--model-path moonshotai/Kimi-K3", "kimi-k3", 0),
     "quantised": ("--model-path nvidia/Kimi-K3-NVFP4", "kimi-k3", 0),
@@ -283,52 +245,6 @@ def test_what_is_mounted_names_the_model_of_a_path_that_says_nothing(tmp_path: P
     assert (checked.opened, checked.model) == ((), "DeepSeek-R1-Distill-Llama-8B_nvfp4")
 
 
-NATIVE = """\
-deployments:
-  - name: k3
-    model: kimi-k3
-    engine: sglang
-    flags: {tp-size: 8, kv-cache-dtype: fp8_e4m3}
-    hardware: {rest: 28.55GiB}
-    workload: {length: 9216}
-    expect:
-      fits: %s
-      min_requests: %s
-      min_tokens: %s
-      max_idle_percent: %s
-"""
-
-
-def test_expectations_are_checks(tmp_path: Path) -> None:
-    good = check(tmp_path, NATIVE % ("true", 51, "1M", 61), "hybridcalc.yaml", ignore=("HC010", "HC012"))
-    assert found(good) == {}
-    bad = check(tmp_path, NATIVE % ("false", 52, "2M", 59), "hybridcalc.yaml", ignore=("HC010", "HC012"))
-    assert {rule: place[0] for rule, place in found(bad).items()} == {"HC074": 9, "HC075": 10, "HC076": 11, "HC077": 12}
-    assert found(bad)["HC075"][2] == "51 requests run, 52 are expected"
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("engine: sglang\n    flag: {}", "5: deployments.0.flag: no such key (write flags)"),
-        ("engine: tgi", "4: deployments.0.engine: not one of its values (write sglang, vllm or llama.cpp)"),
-        ("hardware: {gpus: many}", "4: deployments.0.hardware.gpus: not a whole number"),
-        ("hardware: {gpus: 0}", "4: deployments.0.hardware.gpus: below 1"),
-        ("expect: {min_request: 4}", "4: deployments.0.expect.min_request: no such key (write min_requests)"),
-        ("hardware: {rest: lots}", "4: deployments.0.hardware.rest: 'lots' is not a size"),
-        ("workload: {length: 8k, lengths: '8k:2'}", "4: deployments.0.workload: length and lengths exclude each other"),
-        ("flags: {tp: 8}", "2: a deployment needs an engine"),
-    ],
-)
-def test_a_native_file_is_strict_and_names_the_line(tmp_path: Path, line: str, message: str) -> None:
-    path = tmp_path / "hybridcalc.yaml"
-    path.write_text(f"deployments:\n  - name: a\n    model: kimi-k3\n    {line}\n")
-    result = check_file(str(path), Settings(), {})
-    (trouble,) = present(result).troubles
-    fix = f" ({trouble.fix})" if trouble.fix.startswith("write") and "(" in message else ""
-    assert f"{trouble.line}: {trouble.message}{fix}" == message
-
-
 def test_rules_are_selected_ignored_and_weighed(tmp_path: Path) -> None:
     command = f"{K3} --max-running-requests 4 --max-mamba-cache-size 8 --mamba-scheduler-strategy extra_buffer"
     assert set(found(check(tmp_path, command))) == {"HC002", "HC072"}
@@ -386,49 +302,6 @@ def test_a_name_that_another_release_may_have_is_a_warning(tmp_path: Path) -> No
     assert [(f.finding.rule, f.finding.severity) for f in checked.findings] == [("HC071", "warning")]
 
 
-def test_ranks_are_held_against_the_gpus_that_are_named(tmp_path: Path) -> None:
-    """--gpu 8xh200 beside a launch: one rank is one rank, and more than there are stop it."""
-    for ranks, rule in ((1, "HC073"), (8, ""), (16, "HC070")):
-        path = tmp_path / f"{ranks}.sh"
-        path.write_text("vllm serve nvidia/Nemotron-H-8B-Base-8K" + (f" -tp {ranks}\n" if ranks > 1 else "\n"))
-        told = present(check_file(str(path), Settings(gpu="8xh200"), {})).checked[0].findings
-        assert [f.finding.rule for f in told if f.finding.rule in ("HC070", "HC073")] == [rule] * bool(rule)
-
-
-def test_servers_that_share_a_container_share_its_gpus(tmp_path: Path) -> None:
-    pod = (
-        "kind: Pod\nspec:\n  containers:\n    - command: [bash, -c]\n      resources: {limits: {nvidia.com/gpu: 8}}\n"
-        "      args:\n        - |\n          sglang serve kimi-k3 --tp 4 &\n"
-    )
-    path = tmp_path / "pod.yaml"
-    path.write_text(pod)
-    assert [f.finding.rule for f in present(check_file(str(path), Settings(), {})).checked[0].findings] == ["HC073"]
-    path.write_text(pod + "          sglang serve kimi-k3 --tp 4 --port 2\n")
-    assert [one.findings for one in present(check_file(str(path), Settings(), {})).checked] == [(), ()]
-
-
-def test_ranks_in_other_pods_are_not_counted(tmp_path: Path) -> None:
-    pod = (
-        "kind: Pod\nspec:\n  containers:\n    - command: [vllm, serve, nemotron-h-8b, --data-parallel-size, '16', "
-        "--data-parallel-size-local, '8']\n      resources: {limits: {nvidia.com/gpu: 8}}\n"
-    )
-    assert check(tmp_path, pod, "pod.yaml").findings == ()
-
-
-def test_an_expectation_that_cannot_be_held_waits(tmp_path: Path) -> None:
-    text = (NATIVE % ("true", 51, "1M", 61)).replace("    hardware: {rest: 28.55GiB}\n", "")
-    checked = check(tmp_path, text, "hybridcalc.yaml")
-    missing = ("the GPU",)
-    assert {(rule, missing) for rule in ("HC074", "HC075", "HC076", "HC077")} <= set(checked.waiting)
-
-
-def test_a_native_file_may_name_a_model_beside_it(tmp_path: Path) -> None:
-    config = Path(__file__).parent.parent.parent / "examples" / "qwen3.5-27b" / "config.json"
-    (tmp_path / "config.json").write_bytes(config.read_bytes())
-    text = "deployments: [{model: ./config.json, engine: sglang, flags: {tp-size: 5}}]\n"
-    assert "HC009" in found(check(tmp_path, text, "hybridcalc.yaml"))
-
-
 def test_fields_of_a_json_flag_stand_side_by_side(tmp_path: Path) -> None:
     checked = check(
         tmp_path,
@@ -455,15 +328,6 @@ def test_a_line_of_flags_that_belongs_to_no_command_is_found(tmp_path: Path) -> 
         "--tensor-parallel-size belongs to no command: the comment on line 2 ends the one before it",
         "move the comment above the command",
     )
-
-
-def test_a_gpu_that_is_none_for_certain_is_named(tmp_path: Path) -> None:
-    checked = check(tmp_path, "#SBATCH --gres=gpu:a100:8\nvllm serve Qwen/Qwen3.6-35B-A3B\n", name="a.sbatch")
-    assert checked.gpu == "a100, of which there are several"
-    checked = check(
-        tmp_path, "#SBATCH --gres=gpu:a100:8\nvllm serve Qwen/Qwen3.6-35B-A3B\n", name="a.sbatch", gpu="h200"
-    )
-    assert checked.gpu == "h200"
 
 
 def test_a_mount_says_which_model_a_path_holds(tmp_path: Path) -> None:
@@ -496,26 +360,6 @@ def test_a_refusal_says_that_nothing_else_was_checked(tmp_path: Path) -> None:
     assert checked.waiting == (("all", ("HC047 stops the launch",)),)
 
 
-FIGURES = """deployments:
-  - model: kimi-k3
-    engine: sglang
-    flags: {tp-size: 8%s}
-    hardware: {%s}
-    workload: {length: 9216}
-    expect: {fits: true, min_requests: 4}
-"""
-
-
-def test_an_expectation_that_cannot_be_judged_is_not_met(tmp_path: Path) -> None:
-    opened = check(tmp_path, FIGURES % ("", ""), name="hybridcalc.yaml").opened
-    assert [(item.text, item.line, item.column, item.fix) for item in opened] == [
-        ("expect: fits", 7, 20, "give the GPU"),
-        ("expect: min_requests", 7, 40, "give the GPU"),
-    ]
-    assert check(tmp_path, FIGURES % ("", "gpu: h200, weights: 96GiB"), name="hybridcalc.yaml").opened == ()
-    assert check(tmp_path, FIGURES % ("", ""), name="hybridcalc.yaml", ignore=("HC07",)).opened == ()
-
-
 def test_many_suppressions_take_time_in_proportion(
     tmp_path: Path, steps: Callable[[Callable[[], object]], int]
 ) -> None:
@@ -525,22 +369,6 @@ def test_many_suppressions_take_time_in_proportion(
         path.write_text("# hybridcalc: ignore=HC051 so\n" * count + "vllm serve org/m --max-num-seqs 4\n" * count)
         taken.append(steps(lambda: check_file(str(path), Settings(), {})))
     assert taken[1] < 5 * taken[0]
-
-
-@pytest.mark.parametrize(
-    ("gpus", "ranks", "rules"),
-    [
-        ('"device=0,1"', 8, {"HC070"}),
-        ("'\"device=0,1\",capabilities=utility'", 4, {"HC070"}),
-        ("4", 4, set()),
-        ("all", 8, set()),
-        ("$N", 8, set()),
-        ("'\"device=GPU-1,GPU-2\"'", 1, {"HC073"}),
-    ],
-)
-def test_a_container_has_the_gpus_that_docker_gives_it(tmp_path: Path, gpus: str, ranks: int, rules: set[str]) -> None:
-    run = f"docker run --gpus {gpus} lmsysorg/sglang:v0.5.20 sglang serve qwen3-next-80b-a3b --tp {ranks}"
-    assert set(found(check(tmp_path, run))) & {"HC070", "HC073"} == rules
 
 
 def test_a_misspelt_keyword_of_a_class_is_found_and_other_keywords_are_not(tmp_path: Path) -> None:

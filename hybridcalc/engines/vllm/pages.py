@@ -179,7 +179,8 @@ def resolve_pages(
     if mode == "align" and rules.checkpoint_grid:
         unit = lcm(unit, _common_grid(model, args, kind, rules))
     if mode == "all":
-        chunk = lcm(args.mamba_block_size or _chunk(model, kind), unit)
+        chunk = DEFAULT_CHUNK if kind.default_chunk else model.chunk_size or DEFAULT_CHUNK
+        chunk = lcm(args.mamba_block_size or chunk, unit)
         block = aligned_block(needed, kv_bytes, chunk)
         mamba_block = block
     else:
@@ -220,10 +221,6 @@ def _common_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rules:
     """What the grid of the prefill checkpoints adds to the block's alignment; Mamba2 declares none."""
     grid = checkpoint_grid(model, args, kind, rules)
     return grid if grid is not None and kind.checkpoint != "mamba2" else 1
-
-
-def _chunk(model: Architecture, kind: ModelClass) -> int:
-    return DEFAULT_CHUNK if kind.default_chunk else model.chunk_size or DEFAULT_CHUNK
 
 
 FULL, STATE, WINDOW, TAIL = "full attention", "state", "sliding window", "index tail"

@@ -1,0 +1,140 @@
+"""Containers: what compose files, units and `docker run` say of image, mounts and entrypoint; what starts nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deployment_files import flags, read, write
+
+
+def test_compose_interpolates_from_env_file_and_defaults_and_reads_merged_services() -> None:
+    listed, folded, shell = read("compose/compose.yaml")
+    assert [d.name for d in (listed, folded, shell)] == ["list", "folded", "shell"]
+    assert "--max-mamba-cache-size=64" in listed.words
+    assert "--tp=2" in listed.words
+    assert listed.hardware.gpus == 2
+    assert listed.env["SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK"].text == "0"
+    assert folded.words[-3:] == ("--trust-remote-code", "--max-running-requests", "32")
+    assert flags(folded)["--max-running-requests"] == 32
+    assert shell.words == ("Qwen/Qwen3.6-35B-A3B", "--max-model-len", "65536", "--max-num-seqs", "128")
+
+
+def test_compose_without_a_value_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "compose.yaml").write_text(
+        "services:\n  a:\n    image: lmsysorg/sglang\n"
+        "    command: [--model-path, kimi-k3, --tp, '${TP}', --max-running-requests, '$${M}']\n"
+    )
+    (only,) = read(tmp_path / "compose.yaml")
+    assert [bool(word.why) for word in only.words] == [False, False, False, True, False, False]
+    assert only.words[3].why == "TP comes from outside"
+    assert only.words[5] == "${M}"
+    (given,) = read(tmp_path / "compose.yaml", TP="8")
+    assert given.words[3] == "8"
+
+
+def test_container_runs_nested_shells_and_several_launches() -> None:
+    first, second = read("shell/docker-run.sh")
+    assert (first.place.line, second.place.line) == (14, 19)
+    assert first.env["SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK"].text == "1"
+    assert "?$CTX" in flags(first)
+    prefill, decode = read("shell/slurm-pd.sbatch")
+    assert ("prefill" in prefill.words, "decode" in decode.words) == (True, True)
+    assert decode.env["SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK"].text == "1"
+
+
+def test_dockerfiles_in_both_forms() -> None:
+    (stages,) = read("docker/Dockerfile")
+    assert (stages.engine, stages.name, stages.words[0]) == (
+        "vllm",
+        "vllm/vllm-openai:v0.33.0",
+        "nvidia/NVIDIA-Nemotron-Nano-9B-v2",
+    )
+    assert flags(stages)["--max-num-seqs"] == 11
+    (shell,) = read("docker/shell-form.Dockerfile")
+    assert shell.words[2:4] == ("--tp", "2")
+    assert flags(shell)["--page-size"] == 5
+
+
+def test_containers_that_units_start(tmp_path: Path) -> None:
+    (unit,) = write(
+        tmp_path,
+        "a.service",
+        (
+            "[Service]\nExecStart=/usr/bin/docker run --rm --gpus all -v /d/Kimi-K3:/m \\\n"
+            "  vllm/vllm-openai:v0.24.0 --model /m --max-num-seqs 8\n"
+        ),
+    )
+    assert (unit.engine, unit.image, unit.model) == ("vllm", "vllm/vllm-openai:v0.24.0", "/d/Kimi-K3")
+    (quadlet,) = write(
+        tmp_path,
+        "b.container",
+        (
+            "[Container]\nImage=docker.io/lmsysorg/sglang:v0.5.16\nVolume=/d/Kimi-K3:/m:ro\nEnvironment=A=1\n"
+            "Exec=sglang serve --model-path /m \\\n  --tp 8\n"
+        ),
+    )
+    assert (quadlet.words, quadlet.words[-1].place.line) == (("--model-path", "/m", "--tp", "8"), 6)
+    assert (quadlet.model, quadlet.env["A"].text) == ("/d/Kimi-K3", "1")
+
+
+def test_compose_mounts_name_the_model(tmp_path: Path) -> None:
+    short, long = write(
+        tmp_path,
+        "compose.yaml",
+        (
+            "services:\n  a:\n    image: lmsysorg/sglang\n    command: --model-path /model --tp 8\n"
+            "    volumes: ['${HF:-/data}/Kimi-K3:/model:ro']\n"
+            "  b:\n    image: lmsysorg/sglang\n    command: --model-path /m/x --tp 8\n"
+            "    volumes: [{type: bind, source: ./models, target: /m}]\n"
+        ),
+    )
+    assert (short.model, long.model) == ("/data/Kimi-K3", "./models/x")
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "--entrypoint bash vllm/vllm-openai:v0.20.0 -lc 'vllm serve {}'",
+        "--entrypoint=/bin/sh vllm/vllm-openai:v0.20.0 -c 'set -e; exec vllm serve {}'",
+        "--entrypoint python3 vllm/vllm-openai:v0.20.0 -m vllm.entrypoints.openai.api_server --model {}",
+        "--entrypoint vllm vllm/vllm-openai:v0.20.0 serve {}",
+        "--entrypoint '' vllm/vllm-openai:v0.20.0 vllm serve {}",
+    ],
+)
+def test_the_entrypoint_of_docker_run_stands_before_its_arguments(tmp_path: Path, tail: str) -> None:
+    text = "docker run --gpus all " + tail.format("Qwen/Qwen3-Next-80B-A3B-Instruct --max-model-len 8192\n")
+    (found,) = write(tmp_path, "run.sh", text.replace("\n'", "'"))
+    assert found.words[-2:] == ("--max-model-len", "8192")
+    assert "Qwen/Qwen3-Next-80B-A3B-Instruct" in found.words
+    assert found.launch.image == "vllm/vllm-openai:v0.20.0"
+
+
+def test_another_program_in_an_engine_s_image_is_no_launch(tmp_path: Path) -> None:
+    text = "docker run --entrypoint nvidia-smi vllm/vllm-openai:v0.20.0 --query-gpu=name\n"
+    assert write(tmp_path, "run.sh", text) == ()
+
+
+def test_an_overlay_of_a_compose_file_starts_nothing_by_itself(tmp_path: Path) -> None:
+    text = "services:\n  vllm:\n    entrypoint: [python3, -m, vllm.entrypoints.openai.api_server]\n"
+    assert write(tmp_path, "compose.rocm.yml", text) == ()
+    (found,) = write(tmp_path, "compose.yml", text + "    image: vllm/vllm-openai:v0.20.0\n")
+    assert found.words == ()
+
+
+def test_an_unknown_image_with_a_model_path_is_no_engine_s(tmp_path: Path) -> None:
+    text = "services:\n  max:\n    image: ${IMAGE}\n    command: --model-path org/name --port 8000\n"
+    assert write(tmp_path, "compose.yml", text) == ()
+    (found,) = write(tmp_path, "compose.yml", text.replace("--port 8000", "--mem-fraction-static 0.8"))
+    assert found.engine == "sglang"
+
+
+def test_a_container_of_llama_cpp_may_be_told_by_variables_alone(tmp_path: Path) -> None:
+    service = "services:\n  llm:\n    image: ghcr.io/ggml-org/llama.cpp:server\n    environment:\n"
+    (tmp_path / "compose.yaml").write_text(
+        service + "      LLAMA_ARG_MODEL: /m/qwen3.5-27b.gguf\n      OTHER: 1\n", "utf-8"
+    )
+    (found,) = read(tmp_path / "compose.yaml")
+    assert (found.engine, found.words, found.model, found.place.line) == ("llama.cpp", (), "/m/qwen3.5-27b.gguf", 5)
+    (tmp_path / "compose.yaml").write_text(service + "      OTHER: 1\n", "utf-8")
+    assert read(tmp_path / "compose.yaml") == ()
