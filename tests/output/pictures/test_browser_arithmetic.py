@@ -154,7 +154,7 @@ def _is(text: str, exact: Fraction) -> bool:
 @pytest.fixture(scope="module")
 def arithmetic(browser: Any) -> Iterator[Any]:
     """A blank tab that knows the page's arithmetic."""
-    tab = browser.newpage()
+    tab = browser.new_page()
     tab.add_script_tag(content=package_file("output/pictures/web/arithmetic.js").decode())
     yield tab
     tab.close()
