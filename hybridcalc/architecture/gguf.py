@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from hybridcalc.errors import InputError, printable, quoted
 
-LARGEST_HEADER = 256 * 2**20
-PIECES = (2**18, 2**22, 2**25, LARGEST_HEADER)
+LARGEST_HEADER = 64 * 2**20
+PIECES = (2**18, 2**22, 2**24, LARGEST_HEADER)
 """Bytes that are read, until one piece holds the whole header: vocabularies take 2 to 30 MiB of it."""
 MOST_KEYS, MOST_TENSORS, MOST_FILES = 2**14, 2**18, 512
 MOST_KEPT = 4096
@@ -39,6 +39,7 @@ _NUMBER = {
     0: Struct("<B"), 1: Struct("<b"), 2: Struct("<H"), 3: Struct("<h"), 4: Struct("<I"), 5: Struct("<i"),
     6: Struct("<f"), 7: Struct("<?"), 10: Struct("<Q"), 11: Struct("<q"), 12: Struct("<d"),
 }  # fmt: skip
+_BLOCKS = {kind: block for kind, (_, block, _) in TYPES.items()}
 _STRING, _ARRAY = 8, 9
 _OPENS = Struct("<4sIQQ")
 _LENGTH, _KIND, _LIST = Struct("<Q"), Struct("<I"), Struct("<IQ")
@@ -108,7 +109,11 @@ def read_header(path: Path) -> Header:
     metadata, tensors = _read(path)
     count = metadata.get("split.count", 0)
     if isinstance(count, int) and count > 1:
-        tensors = [tensor for part in _parts(path, count) for tensor in (_read(part)[1] if part != path else tensors)]
+        own, tensors = tensors, []
+        for part in _parts(path, count):
+            tensors += _read(part)[1] if part != path else own
+            if len(tensors) > MOST_TENSORS:
+                raise InputError(f"{printable(path.name, 80)}: files of more than {MOST_TENSORS:,} tensors")
         if metadata.get("split.no", 0) != 0:
             metadata = _read(next(_parts(path, count)))[0]
     return Header(metadata, tuple(tensors))
@@ -234,28 +239,29 @@ def _value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
 def _table(data: bytes, at: int, count: int) -> list[Tensor]:
     """The tensors: this loop is most of what a header costs."""
     found: list[Tensor] = []
-    length_of, kind_of, held = _LENGTH.unpack_from, _KIND.unpack_from, len(data)
-    make, known = Tensor._make, TYPES
+    length_of, blocks = _LENGTH.unpack_from, _BLOCKS
+    names: dict[int, Struct] = {}
     for _ in range(count):
         (length,) = length_of(data, at)
-        if length > LONGEST_KEY:
-            raise InputError(f"a GGUF header with a name of {length:,} bytes")
-        at += 8
-        end = at + length
-        if end + 4 > held:
-            raise _ShortError
-        (dimensions,) = kind_of(data, end)
+        named = names.get(length)
+        if named is None:
+            if length > LONGEST_KEY:
+                raise InputError(f"a GGUF header with a name of {length:,} bytes")
+            named = names[length] = Struct(f"<{length}sI")
+        name, dimensions = named.unpack_from(data, at + 8)
         if dimensions > MOST_DIMENSIONS:
             raise InputError(f"a tensor of {dimensions:,} dimensions")
-        form = _TENSOR[dimensions]
-        *shape, kind, offset = form.unpack_from(data, end + 4)
-        if kind not in known:
+        form, begin = _TENSOR[dimensions], at + 12 + length
+        fields = form.unpack_from(data, begin)
+        shape, kind = fields[:dimensions], fields[dimensions]
+        block = blocks.get(kind)
+        if block is None:
             raise InputError(f"a tensor of unknown type {kind}")
-        name = _text(data[at:end])
-        if max(shape, default=0) > LARGEST_SIZE:
-            raise InputError(f"tensor {quoted(name)}: dimensions beyond any memory")
-        if shape and shape[0] % known[kind][1]:
-            raise InputError(f"tensor {quoted(name)}: rows of {shape[0]:,} are no blocks of {known[kind][1]}")
-        found.append(make((name, tuple(shape), kind, offset)))
-        at = end + 4 + form.size
+        for size in shape:
+            if size > LARGEST_SIZE:
+                raise InputError(f"tensor {quoted(_text(name))}: dimensions beyond any memory")
+        if shape and shape[0] % block:
+            raise InputError(f"tensor {quoted(_text(name))}: rows of {shape[0]:,} are no blocks of {block}")
+        found.append(Tensor(_text(name), shape, kind, fields[-1]))
+        at = begin + form.size
     return found

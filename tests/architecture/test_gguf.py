@@ -1,5 +1,7 @@
 """GGUF headers: what is read of them, what is refused, and that it is what the package `gguf` reads."""
 
+import os
+import tracemalloc
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -61,6 +63,10 @@ def test_a_model_in_several_files(tmp_path: Path) -> None:
         found = read_header(tmp_path / f"m-0000{number + 1}-of-00002.gguf")
         assert found.architecture == "qwen35"
         assert [tensor.name for tensor in found.tensors] == ["t0.weight", "t1.weight"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hybridcalc.architecture.gguf.MOST_TENSORS", 1)
+        with pytest.raises(InputError, match="files of more than 1 tensors"):
+            read_header(tmp_path / "m-00001-of-00002.gguf")
     (tmp_path / "m-00002-of-00002.gguf").unlink()
     with pytest.raises(InputError, match=r"m-00002-of-00002\.gguf: no such file, and the model is in 2 of them"):
         read_header(tmp_path / "m-00001-of-00002.gguf")
@@ -126,6 +132,27 @@ def test_hostile_headers_are_refused_in_a_line(tmp_path: Path, data: bytes, said
     with pytest.raises(InputError) as caught:
         read_header(path)
     assert said in caught.value.message and "\n" not in caught.value.message and "m.gguf" in caught.value.message
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_a_file_is_read_no_further_than_a_header_may_reach(
+    tmp_path: Path, good: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sparse file of 10 GiB: of a good header a piece is read, of one that never ends the largest piece at most."""
+    monkeypatch.setattr("hybridcalc.architecture.gguf.PIECES", (2**16, 2**20))
+    path = tmp_path / "m.gguf"
+    endless = pack("<4sIQQ", b"GGUF", 3, 1, 1) + text("k") + pack("<IIQ", 9, 8, 2**25)
+    path.write_bytes(header(QWEN35_27B, TENSORS, SIZES) if good else endless)
+    os.truncate(path, 10 * 2**30)
+    tracemalloc.start()
+    if good:
+        assert len(read_header(path).tensors) == 2
+    else:
+        with pytest.raises(InputError, match="a GGUF header of more than 64 MiB"):
+            read_header(path)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < (2**19 if good else 2**22)
 
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
