@@ -261,6 +261,8 @@ def _model(deployment: Deployment, engine: Engine, words: Words, named: str | No
         return _Model(
             named, notes=(f"no preset is named {printable(named[:60])}, as the model's path or served name is",)
         )
+    if text is None and engine.serves_any(words.kept):
+        return _Model(None, notes=("it serves whatever model a request names: --model PRESET judges it with one",))
     if (text is not None and not is_path(text)) or already:
         return _Model((text or "").removeprefix("hf://") or None)
     flag = words.given.get(engine.model_flag)

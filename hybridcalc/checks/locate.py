@@ -1,7 +1,8 @@
 """Where does a finding stand, and which text would mend it?
 
-A finding is about a flag: the first of those its rule is about that is given, else one its words name, else the
-deployment. It stands at the flag's value. An edit replaces one value, and only where the file holds exactly that text.
+A finding is about a flag: the first of those its rule is about that is given, else one its words name, else a
+variable that its rule is about, else the deployment. It stands at the flag's value. An edit replaces one value, and
+only where the file holds exactly that text.
 """
 
 import re
@@ -34,7 +35,9 @@ def place_finding(finding: Finding, deployment: Deployment, given: Mapping[str, 
     rule = judged_rules(deployment.engine).get(finding.rule)
     item = _flag_of(finding, rule.place if rule is not None else (), given)
     if item is None:
-        return located_at(finding, deployment.place, deployment)
+        named = [deployment.env[name] for name in (rule.place if rule is not None else ()) if name in deployment.env]
+        place = next((setting.words[0].place for setting in named if setting.words), None) or deployment.place
+        return located_at(finding, place, deployment)
     edit = None if rule is not None and rule.choice else _value_edit(finding, item, given)
     return located_at(finding, _value_place(item), deployment, edit=edit)
 

@@ -31,7 +31,8 @@ class Starter(NamedTuple):
     ``appended``: variables whose words images append to its arguments; ``configured``: patterns of images that make its
     flags of variables, each with what those begin with; ``classes``: what a program constructs that serves with it.
     ``controllers``: kinds and formats for which a controller starts it unnamed; ``parallelism``: the flags that KServe
-    makes of the fields of that name.
+    makes of the fields of that name. ``verbs``: first words of programs whose second one stays among the arguments;
+    ``serving``: patterns of images that serve without arguments, each with those that they then have.
     """
 
     programs: tuple[tuple[str, ...], ...] = ()
@@ -43,6 +44,8 @@ class Starter(NamedTuple):
     classes: frozenset[str] = frozenset()
     controllers: frozenset[str] = frozenset()
     parallelism: Mapping[str, str] = {}
+    verbs: frozenset[str] = frozenset()
+    serving: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 class Row(NamedTuple):
@@ -189,11 +192,13 @@ ENGINES = Engines({
         "llama.cpp",
         "hybridcalc.engines.llamacpp.engine",
         Starter(
-            (("llama-server",), ("llama-cli",)),
+            (("llama-server",), ("llama-cli",), ("ollama", "serve"), ("ollama", "run"), ("ollama", "start")),
             ("--model", "-m", "--hf-repo", "-hf"),
             images=r"(^|/)llama\.cpp($|[:@])",
-            own_images=("ghcr.io/ggml-org/llama.cpp", "ghcr.io/ggerganov/llama.cpp"),
+            own_images=("ghcr.io/ggml-org/llama.cpp", "ghcr.io/ggerganov/llama.cpp", "ollama/ollama"),
             configured=((r"(^|/)llama\.cpp($|[:@])", "LLAMA_ARG_"),),
+            verbs=frozenset({"ollama"}),
+            serving=((r"(^|/)ollama/ollama($|[:@])", ("serve",)),),
         ),
         {part: f"hybridcalc.{part}.llamacpp" for part in ("bootlog", "diagnosis", "live")},
     ),

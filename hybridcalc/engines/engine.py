@@ -355,6 +355,10 @@ class Engine:
         """The first words of the command that starts a server of ``model``."""
         return (*ENGINES.rows[self.name].starter.programs[0], self.model_flag, model)
 
+    def serves_any(self, words: Sequence[str]) -> bool:
+        """Whether a launch with these words names no model since requests do."""
+        return False
+
     def typed(self, name: str, given: Mapping[str, Any]) -> "tuple[Flag, ...]":
         """The flags that set an argument that was given; none for what is no flag's, or another flag's, business."""
         flag = self.flags.by_field.get(name)

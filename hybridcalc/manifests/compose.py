@@ -48,7 +48,7 @@ def _service(
     image = resolved_words(service.scalar("image"), COMPOSE, known)
     hardware = _hardware(service, known)
     mounts = [mount for item in service.items("volumes") for mount in _mount(item, known)]
-    for launch in launches(entrypoint, command, env, outside, image=str(image[0]) if image else ""):
+    for launch in launches(entrypoint, command, env, outside, image=image[0] if image else ""):
         if not launch.words and service.get("image") is None and not service.string("build", "context"):
             continue  # an overlay on another file's service, which has the arguments
         model = launch.model or ENGINES.launchers.model_of(launch.words, mounts)

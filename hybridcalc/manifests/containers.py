@@ -110,8 +110,13 @@ def launches(
     image: str = "",
     bare: bool = True,
 ) -> list[Launch]:
-    """What a container starts. ``bare`` arguments may be those of an engine that is the image's entrypoint."""
+    """What a container starts. ``bare`` arguments may be those of an engine that is the image's entrypoint; an
+    ``image`` with its place may start an engine without any.
+    """
     words = [*command, *arguments]
+    serving = ENGINES.launchers.serving(image) if isinstance(image, Word) and not command else None
+    if serving is not None and arguments[:1] in ([], list(serving.words[:1])):
+        return [serving._replace(words=(*serving.words, *arguments[1:]), env=env)]
     if not words:
         return configured(env, image)
     found = launches_of_words(words, env, outside) if words else []
@@ -123,7 +128,7 @@ def launches(
     entry = [word for word in command if not _WRAPPER.fullmatch(word) and word != "--"]
     if not found and bare and words and not (entry and not entry[0].startswith("-")):
         found = _arguments_alone([*entry, *arguments], env, image)
-    return [launch if launch.image else launch._replace(image=image) for launch in found]
+    return [launch if launch.image else launch._replace(image=str(image)) for launch in found]
 
 
 def configured(env: Mapping[str, Setting], image: str) -> list[Launch]:

@@ -75,7 +75,13 @@ def read_file(path: str, outside: Outside, *, stdin: Callable[[int], bytes] | No
             raise InputError("a binary file")
     except (InputError, OSError, ValueError) as error:
         return Contents(None, (), (Trouble(shown, 0, f"cannot be read: {reason(error)}"),))
-    if not _HINT.search(data) and not any(name.encode() in data.lower() for name in ENGINES.launchers.names):
+    named = _by_name(_bare(path.rpartition("/")[2]))
+    spoken = named is not None and named.name == "modelfile"  # it names no engine
+    if (
+        not spoken
+        and not _HINT.search(data)
+        and not any(name.encode() in data.lower() for name in ENGINES.launchers.names)
+    ):
         return Contents(None, (), ())
     source = Source.of_bytes(shown, data)
     try:
@@ -291,6 +297,10 @@ FORMATS = (
     Format(
         "dockerfile", re.compile(r"(docker|container)file.*|.*\.(docker|container)file"),
         re.compile(r"(?:[ \t]*(?:#.*)?\n)*(?:FROM|ARG)\s").match, _lazy("dockerfile", "read_dockerfile"),
+    ),
+    Format(
+        "modelfile", re.compile(r"modelfile([.-].*)?|.*\.modelfile"), _NO_LOOK, _lazy("modelfile", "read_modelfile"),
+        shell=False,
     ),
     Format("script", re.compile(r".*\.(sh|bash|zsh|ksh|slurm|sbatch)"), re.compile("#!").match, _read_script),
     Format("unit", re.compile(r".*\.(service|container)"), _UNIT, _lazy("dockerfile", "read_unit")),

@@ -190,7 +190,10 @@ def prose_launches(text: Text, env: Mapping[str, Setting], outside: Outside) -> 
 
 def _is_container(node: Fields) -> bool:
     given = any(isinstance(node.get(name), Sequence | Scalar) for name in (*COMMANDS, *ARGUMENTS))
-    return given or (node.get("env") is not None and any(ENGINES.launchers.configured(image_of(node))))
+    image = image_of(node)
+    if isinstance(image, Word) and ENGINES.launchers.serving(image) is not None:
+        return True
+    return given or (node.get("env") is not None and any(ENGINES.launchers.configured(image)))
 
 
 def _container(node: Fields, way: Way, reading: Reading) -> Iterator[Deployment]:

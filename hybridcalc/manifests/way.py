@@ -64,10 +64,10 @@ class Way(NamedTuple):
 
 
 def image_of(mapping: Fields) -> str:
-    """The image that a mapping names: a text, or a repository and its tag as charts write them."""
+    """The image that a mapping names: a text (with its place), or a repository and its tag as charts write them."""
     image = next((value for name in IMAGES if (value := mapping.get(name)) is not None), None)
     if isinstance(image, Scalar):
-        return image.value
+        return image.word()
     holder = image if isinstance(image, Fields) else mapping
     repository, tag = holder.string("repository"), holder.string("tag")
     return f"{repository}:{tag}" if repository and tag else repository

@@ -71,6 +71,14 @@ class Starter(Protocol):
         """The flags that name the model, the engine's own name for it first."""
 
     @property
+    def verbs(self) -> frozenset[str]:
+        """First words of programs whose second one, what they are to do, stays among the arguments."""
+
+    @property
+    def serving(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Patterns of images that serve without arguments, each with those that they then have."""
+
+    @property
     def classes(self) -> frozenset[str]:
         """Classes of its Python package that start it."""
 
@@ -238,6 +246,15 @@ class Launchers:
                 if re.search(pattern, image.lower()):
                     yield name, prefix
 
+    def serving(self, image: Word) -> Launch | None:
+        """What an image starts without arguments, or with those alone that it then has; None for most images."""
+        for name, starter in self.starters.items():
+            for pattern, words in starter.serving:
+                if re.search(pattern, image.lower()):
+                    held = tuple(image.instead(word) for word in words)
+                    return Launch(name, held, {}, image.place, image=str(image))
+        return None
+
     def image_version(self, image: str) -> str | None:
         """The engine's version in the tag of its own image, without what follows its numbers (``-cu126``, ``.post1``);
         other images count their own versions.
@@ -306,7 +323,8 @@ class Launchers:
             return self._module(words, at + 1)
         for program, engine in self._programs.items():
             if (head, *words[at + 1 : at + len(program)]) == program:
-                return engine, program, words[at + len(program) :]
+                kept = head in self.starters[engine].verbs
+                return engine, program, words[at + len(program) - kept :]
         return None
 
     def _module(self, words: Sequence[Word], at: int) -> tuple[str, tuple[str, ...], Sequence[Word]] | None:
@@ -339,6 +357,9 @@ class Launchers:
                 return started._replace(image=image, mounts=mounts, gpus=gpus)
             if started is not None:
                 return started._replace(image=image, model=self.model_of(started.words, mounts), gpus=gpus)
+        serving = self.serving(found.image)
+        if serving is not None and rest[:1] in ((), serving.words[:1]):
+            return serving._replace(words=(*serving.words, *rest[1:]), env=env, gpus=gpus)
         engine = self.image_engine(image)
         if engine is not None and rest and rest[0] == "serve":
             return Launch(engine, rest[1:], env, found.image.place, image=image, gpus=gpus)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hybridcalc.engines.llamacpp.config import ALL_LAYERS, AUTO_LAYERS, KNOWN_ENVIRONMENT, ContextParams
+from hybridcalc.engines.llamacpp.engine import VERBS
 from hybridcalc.engines.llamacpp.flags import FALSE, FLAGS, OTHER_FLAGS, TRUE, VARIABLES
 from hybridcalc.errors import InputError, quoted
 from hybridcalc.shell.flags import FlagTable, environment
@@ -33,8 +34,17 @@ def from_words(
     misspelt flag. ``unknown`` collects the flags that are ignored although no list of llama.cpp's has them.
     """
     env = environment(env, KNOWN_ENVIRONMENT)
+    if words and words[0] in VERBS:
+        from hybridcalc.engines.llamacpp.ollama import from_words as of_ollama
+
+        return of_ollama(words, env, _fields(_of_variables(env)), unknown=unknown)
     given = {**_of_variables(env), **TABLE.read(words, unknown=unknown)}
     model = given.get("--model", given.get("--hf-repo", given.get("")))
+    return model, ContextParams(**_slots(_fields(given)), env=env)
+
+
+def _fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments by their names, of values by the spellings of flags."""
     names = {flag.spellings[0]: flag.field for flag in FLAGS[2:]}
     fields: dict[str, Any] = {names[name]: value for name, value in given.items() if name in names}
     if fields.pop("kv_apart", False):
@@ -48,7 +58,7 @@ def from_words(
         fields["fit"] = fields["fit"] in TRUE
     if "n_gpu_layers" in fields:
         fields["n_gpu_layers"] = _layers(fields["n_gpu_layers"])
-    return model, ContextParams(**_slots(fields), env=env)
+    return fields
 
 
 def _slots(fields: dict[str, Any]) -> dict[str, Any]:

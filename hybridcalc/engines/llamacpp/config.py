@@ -35,7 +35,8 @@ KNOWN_ENVIRONMENT = frozenset({
     "LLAMA_ARG_FLASH_ATTN", "LLAMA_ARG_KV_OFFLOAD", "LLAMA_ARG_CACHE_TYPE_K", "LLAMA_ARG_CACHE_TYPE_V",
     "LLAMA_ARG_N_GPU_LAYERS", "LLAMA_ARG_SPEC_TYPE", "LLAMA_ARG_SPEC_DRAFT_N_MAX", "LLAMA_ARG_FIT", "LLAMA_ARG_FIT_CTX",
     "LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO", "LLAMA_ARG_OVERRIDE_TENSOR", "LLAMA_ARG_CPU_MOE", "LLAMA_ARG_N_CPU_MOE",
-    "LLAMA_ARG_TENSOR_SPLIT", "LLAMA_ARG_SPLIT_MODE",
+    "LLAMA_ARG_TENSOR_SPLIT", "LLAMA_ARG_SPLIT_MODE", "OLLAMA_NUM_PARALLEL", "OLLAMA_CONTEXT_LENGTH",
+    "OLLAMA_KV_CACHE_TYPE", "OLLAMA_FLASH_ATTENTION", "OLLAMA_MAX_LOADED_MODELS", "OLLAMA_GPU_OVERHEAD",
 })  # fmt: skip
 """Variables that set a flag which changes a figure or a refusal."""
 
@@ -45,7 +46,8 @@ class ContextParams(Arguments):
     """Parameters of a context and of the server around it; lengths in tokens, ``cache_ram_mib`` in MiB.
 
     ``kv_unified_per_slot`` 0 is unset. ``fit``: the server may shrink a context that nobody set, and offload fewer
-    layers, to leave memory free on each device.
+    layers, to leave memory free on each device. ``cards`` and ``gpu_bytes``: GPUs, and the memory of all of them.
+    ``ollama``: Ollama starts the server, whose ``n_ctx`` is then that of a slot.
     """
 
     engine: ClassVar[str] = "llama.cpp"
@@ -79,6 +81,8 @@ class ContextParams(Arguments):
 
     quantization: str | None = None
     cards: int = 1
+    gpu_bytes: int = 0
+    ollama: bool = False
 
     @property
     def copies_asked(self) -> int:

@@ -1,15 +1,20 @@
 """llama.cpp as an engine."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hybridcalc.engines.engine import Engine
 from hybridcalc.engines.llamacpp.config import ContextParams
+from hybridcalc.units import GIB
 
 if TYPE_CHECKING:
     from hybridcalc.architecture.geometry import Architecture
     from hybridcalc.hardware import Gpu
+
+
+VERBS = ("serve", "run", "start")
+"""First words behind ``ollama`` with which it serves."""
 
 
 class LlamaCpp(Engine):
@@ -26,11 +31,18 @@ class LlamaCpp(Engine):
         """As every engine; all cards that are given hold layers."""
         card: Gpu | None = given.get("gpu")
         changed: ContextParams = super().with_options(args, {**given, "gpu": None})
-        return changed if card is None else replace(changed, cards=card.cards or 1)
+        if card is None:
+            return changed
+        cards = card.cards or 1
+        return replace(changed, cards=cards, gpu_bytes=int(card.gib * GIB) * cards)
 
     def command(self, model: str) -> tuple[str, ...]:
         """As every engine."""
         return ("llama-server", self.model_flag, model)
+
+    def serves_any(self, words: Sequence[str]) -> bool:
+        """An Ollama server does."""
+        return bool(words) and words[0] in VERBS
 
     def fraction(self, args: ContextParams) -> dict[str, Any]:
         """Nothing is a fraction: a context takes what it is asked for."""

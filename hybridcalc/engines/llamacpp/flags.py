@@ -54,6 +54,8 @@ ELSEWHERE = (
     Flag("n_rs_seq", ("--spec-draft-n-max",), "int", 0, 1024),
     Flag("quantization", ("--model",), "str"),
     Flag("cards", ("--gpu",), "int", 1, MOST_RANKS),
+    Flag("gpu_bytes", ("--gpu",), "int", 0, 2**60),
+    Flag("ollama", ("ollama",), "flag"),
 )
 """Arguments from Python, where they are not what a flag of their name takes."""
 

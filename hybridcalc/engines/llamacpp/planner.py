@@ -10,7 +10,7 @@ llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp (b11434)
 """
 
 from fractions import Fraction
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
@@ -25,6 +25,9 @@ from hybridcalc.engines.llamacpp.config import (
 )  # fmt: skip
 from hybridcalc.engines.llamacpp.releases import RuleSet, rules_for
 from hybridcalc.errors import InputError, NotModelled, Refusal, Write
+
+if TYPE_CHECKING:
+    from hybridcalc.engines.llamacpp.ollama import Front
 
 ELEMENT = 4
 """Bytes of an element of a state, and of a logit."""
@@ -71,7 +74,7 @@ class CellCache(NamedTuple):
 
 class Prepared(NamedTuple):
     """What a context allocates. ``copies``: of a state, beside itself; ``r`` and ``s``: elements of a state in a layer;
-    ``extra``: those of a sequence beside its layers.
+    ``extra``: those of a sequence beside its layers; ``front``: what Ollama made of a launch.
     """
 
     model: Architecture
@@ -89,6 +92,7 @@ class Prepared(NamedTuple):
     r: int
     s: int
     extra: int
+    front: "Front | None" = None
 
     @property
     def sequences(self) -> int:
@@ -148,9 +152,19 @@ def prepare(model: Architecture, args: ContextParams) -> Prepared:
     """Raises Refusal for what llama.cpp does not start with, NotModelled for a model whose caches are not known."""
     check_arguments(args)
     check_together(args)
-    rules = rules_for(args.engine_version)[0]
+    rules, front = rules_for(args.engine_version)[0], None
+    if args.ollama:
+        from hybridcalc.engines.llamacpp.ollama import settled
+
+        args, front = settled(model, args)
     _known(model)
-    _check_types(model, args)
+    try:
+        _check_types(model, args)
+    except Refusal as refused:
+        if front is None or refused.rule != "HC201":
+            raise
+        fix = "leave out OLLAMA_FLASH_ATTENTION, or OLLAMA_KV_CACHE_TYPE"
+        raise Refusal(refused.reason, stage=refused.stage, rule=refused.rule, fix=fix) from None
     if args.n_seq_max > MOST_SEQUENCES:
         reason = f"{args.n_seq_max:,} slots: a context has {MOST_SEQUENCES} sequences at most"
         raise Refusal(reason, stage="llama_context", rule="HC202", fix=Write("--parallel", MOST_SEQUENCES))
@@ -184,6 +198,7 @@ def prepare(model: Architecture, args: ContextParams) -> Prepared:
         shapes.conv_elements if shapes is not None else 0,
         shapes.temporal_elements if shapes is not None else 0,
         ple.layers * ple.channels * ple.columns if ple is not None else 0,
+        front,
     )
 
 

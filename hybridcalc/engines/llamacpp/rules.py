@@ -7,19 +7,21 @@ for in the figures of a launch.
 from collections.abc import Iterator
 
 from hybridcalc.engines.llamacpp.figures import Figures, bounded
-from hybridcalc.errors import Write
+from hybridcalc.errors import Write, printable
 from hybridcalc.findings import LENGTH, MEMORY, WANTED, Rule
 from hybridcalc.units import GIB, format_bytes
 
 SOURCE_CONTEXT = "llama.cpp src/llama-context.cpp"
 SERVER = "llama.cpp tools/server/server-context.cpp"
+OLLAMA = "Ollama server/sched.go load"
+ITSELF = "start llama-server itself with -np, or a server for each request"
 MUCH_HOST = 8 * GIB
 LONG = 131072
 
 
 def _divided(plan: Figures) -> Iterator[tuple[str, str]]:
     ready = plan.ready
-    if ready.streams < 2 or not plan.args.n_ctx:
+    if ready.streams < 2 or not plan.args.n_ctx or ready.front is not None:
         return
     longest = plan.workload.longest
     if longest <= ready.n_ctx_seq:
@@ -83,7 +85,7 @@ def _trained(plan: Figures) -> Iterator[tuple[str, str]]:
 
 def _rounded(plan: Figures) -> Iterator[tuple[str, str]]:
     ready, asked = plan.ready, plan.args.n_ctx
-    if asked and ready.n_ctx > asked and ready.streams > 1:
+    if asked and ready.n_ctx > asked and ready.streams > 1 and ready.front is None:
         yield (
             f"-c {asked:,} becomes {ready.n_ctx:,}: each of {ready.sequences} streams is a multiple of 256",
             Write("--ctx-size", ready.n_ctx),
@@ -94,6 +96,16 @@ def _wanted(plan: Figures) -> Iterator[tuple[str, str]]:
     wanted, ready = plan.workload.wanted, plan.ready
     if wanted is not None and wanted > ready.sequences:
         each = format_bytes(ready.sequence_state_bytes * (1 + ready.copies))
+        if ready.front is not None:
+            single = (
+                ready.front.slots < ready.front.asked_slots or plan.model.architecture in ready.front.rules.one_slot
+            )
+            yield (
+                f"{wanted} requests are wanted, and Ollama gives the model {ready.sequences} slot"
+                f"{'' if ready.sequences == 1 else 's'}",
+                ITSELF if single else f"write OLLAMA_NUM_PARALLEL={wanted}: {each} of state each",
+            )
+            return
         yield (
             f"{wanted} requests are wanted, and the server has {ready.sequences} slots",
             Write("--parallel", wanted, f": {each} of state each"),
@@ -117,6 +129,37 @@ def _overridden(plan: Figures) -> Iterator[tuple[str, str]]:
         yield (
             "tensors are moved between devices (-ot, --cpu-moe): which device holds what is not modelled",
             "the sums over all devices hold",
+        )
+
+
+def _one_slot(plan: Figures) -> Iterator[tuple[str, str]]:
+    front = plan.ready.front
+    if front is not None and front.slots < front.asked_slots:
+        yield (
+            f"OLLAMA_NUM_PARALLEL={front.asked_slots} is ignored: Ollama {front.rules.version} gives {plan.model.name} "
+            "one slot, and the other requests wait",
+            ITSELF,
+        )
+
+
+def _dropped_type(plan: Figures) -> Iterator[tuple[str, str]]:
+    front = plan.ready.front
+    if front is not None and front.dropped_type:
+        quantised = front.dropped_type in ("q8_0", "q4_0")
+        yield (
+            f"OLLAMA_KV_CACHE_TYPE={printable(front.dropped_type[:20])} is ignored by Ollama {front.rules.version}: KV "
+            "stays in f16",
+            "write OLLAMA_FLASH_ATTENTION=1" if quantised else "write q8_0 or q4_0, and OLLAMA_FLASH_ATTENTION=1",
+        )
+
+
+def _short(plan: Figures) -> Iterator[tuple[str, str]]:
+    front, longest = plan.ready.front, plan.workload.longest
+    if front is not None and longest > plan.ready.n_ctx_seq:
+        yield (
+            f"a slot has {front.num_ctx:,} tokens, by {front.context_from}, and requests hold {longest:,}: Ollama cuts "
+            "a prompt to what fits",
+            f"write OLLAMA_CONTEXT_LENGTH={longest}, or PARAMETER num_ctx {longest}",
         )
 
 
@@ -157,6 +200,15 @@ RULES = (
     Rule("HC217", "note", "states that are not rolled back", "Only some kinds of model keep copies of a state for "
          "drafts; others restore a checkpoint.", "llama.cpp src/llama-arch.cpp llm_arch_supports_rs_rollback",
          _not_rolled_back, place=("--spec-type",)),
+    Rule("HC220", "warning", "one slot for models with states", "Ollama serves kinds of model that it takes for unsafe "
+         "in parallel, hybrids among them, one request at a time, whatever OLLAMA_NUM_PARALLEL says.", OLLAMA,
+         _one_slot, place=("OLLAMA_NUM_PARALLEL",)),
+    Rule("HC221", "warning", "a type of KV that is not used", "Before 0.30 Ollama takes a quantised "
+         "OLLAMA_KV_CACHE_TYPE only beside OLLAMA_FLASH_ATTENTION, and no type but f16, q8_0 and q4_0.",
+         "Ollama llm/server.go NewLlamaServer", _dropped_type, place=("OLLAMA_KV_CACHE_TYPE",)),
+    Rule("HC222", "warning", "prompts are cut", "Where nothing sets num_ctx, Ollama takes 4,096, 32,768 or 262,144 "
+         "tokens by the memory of all GPUs, and cuts what is longer.", "Ollama server/routes.go", _short,
+         needs=(LENGTH,), place=("OLLAMA_CONTEXT_LENGTH", "--num-ctx")),
     Rule("HC218", "note", "placement by hand", "Overrides of single tensors are not modelled.",
          "llama.cpp common/arg.cpp", _overridden, place=("--override-tensor", "--cpu-moe", "--n-cpu-moe")),
 )  # fmt: skip

@@ -47,6 +47,10 @@ class Plan(Shown, Figures):
     def notes(self) -> list[str]:
         """Limits of what is known."""
         ready, notes = self.ready, [self.model.reading] if self.model.reading else []
+        if ready.front is not None:
+            from hybridcalc.engines.llamacpp.ollama import notes as of_ollama
+
+            notes += of_ollama(ready.front, self.args)
         if self.asked.n_ctx != ready.n_ctx:
             notes.append(f"--fit shrinks the context from {self.asked.n_ctx:,} to about {ready.n_ctx:,} tokens")
         if ready.checkpoint_bytes:
@@ -119,6 +123,7 @@ def plan(
 ) -> Plan:
     """Plan a context. Raises Refusal for what does not start, or does not fit ``rest`` and --fit is off."""
     asked, work = prepare(model, args), workload or Workload()
+    args = asked.args  # what Ollama makes of a launch is settled there
     needed = asked.kv_bytes + asked.draft_bytes + asked.state_bytes
     if rest is None:
         rest = exact_rest(needed / GIB, UNBOUNDED)

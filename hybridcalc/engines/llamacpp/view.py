@@ -27,6 +27,8 @@ def verdict(plan: Plan) -> tuple[str, str]:
         each = f"{slots} share {ready.n_ctx:,} tokens"
     elif ready.sequences > 1:
         each += f", {ready.sequences * ready.n_ctx_seq:,} in all"
+    if ready.front is not None:
+        each += f", by Ollama {ready.front.rules.version}"
     if plan.workload.lengths and plan.binding == "context":
         each += f", and none holds {plan.workload.longest:,}"
     return counted(plan), each
