@@ -19,7 +19,7 @@ PRESETS = {
     "lfm2.5-1.2b": "lfm2.5-1.2b-instruct",
 }
 WITHOUT_FLOOR = {
-    "inkling": "no closed form of its weights",
+    "inkling": "its source states no length",
     "qwen3.8-27b": "quantised as llama.cpp does",
     "qwen3-next-80b-a3b": "its source does not name the GPU",
 }

@@ -92,10 +92,8 @@ STYLES = {
 def blocks(model: Architecture, style: Style, fields: Fields) -> Iterator[Block]:
     """All blocks of a model; ``fields`` collects what its config lacks."""
     hidden, layers = model.hidden_size or 0, model.layers
-    vocabulary = fields.number("vocab_size")
-    yield from _vision(model, fields)
-    embedding = Tensor("embed_tokens.weight", "embedding", (Part(vocabulary),), hidden, "rows", "embedding")
-    yield Block(f"{style.root}.", (embedding,), place=FIRST)
+    yield from of_vision(model, fields)
+    yield from first_of(model, style.root, fields)
     if model.state is not None:
         form = "bare" if fields.raw("mamba_rms_norm") is False else style.form
         mixers = tuple(i for i, letter in enumerate(layers) if letter in "sbv")
@@ -104,15 +102,39 @@ def blocks(model: Architecture, style: Style, fields: Fields) -> Iterator[Block]
         yield from _zamba_shared(model, fields)
     else:
         attending = tuple(i for i, letter in enumerate(layers) if letter in "abwv")
-        yield Block(_at(style, style.attention), _attention(model, style, fields), attending)
+        yield Block(_at(style, style.attention), attention(model, style, fields), attending)
     if style.feeds:
-        yield from _feeds(model, style, fields)
+        yield from feeds(model, style, fields)
     yield Block(_at(style, ""), _layer_vectors(model, style, fields), tuple(range(len(layers))))
     yield from _draft(model, style, fields)
+    yield from last_of(model, style.root, fields)
+
+
+def first_of(model: Architecture, root: str, fields: Fields, norm: str = "") -> Iterator[Block]:
+    """The embedding, and a norm of it where ``norm`` names one."""
+    hidden, rows = model.hidden_size or 0, (Part(fields.number("vocab_size")),)
+    table = Tensor("embed_tokens.weight", "embedding", rows, hidden, "rows", "embedding")
+    yield Block(f"{root}.", (table,), place=FIRST)
+    if norm:
+        yield Block(f"{root}.", (vector(norm, "embedding", hidden),), place=FIRST)
+
+
+def last_of(model: Architecture, root: str, fields: Fields, norm: str = "norm", rows: int = 0) -> Iterator[Block]:
+    """The head, of ``rows`` where it has fewer than the embedding, unless it is the embedding; and the last norm."""
+    hidden, tokens = model.hidden_size or 0, (Part(rows or fields.number("vocab_size")),)
     if fields.raw("tie_word_embeddings") is not True:
-        head = Tensor("weight", "lm_head", (Part(vocabulary),), hidden, "rows", "head", linear=True)
-        yield Block("lm_head.", (head,), place=LAST)
-    yield Block(f"{style.root}.", (vector("norm", "norm", hidden),), place=LAST)
+        yield Block("lm_head.", (Tensor("weight", "lm_head", tokens, hidden, "rows", "head", linear=True),), place=LAST)
+    if norm:
+        yield Block(f"{root}.", (vector(norm, "norm", hidden),), place=LAST)
+
+
+def routed(hidden: int, width: int, count: int, *, gated: bool = True) -> tuple[Tensor, Tensor]:
+    """Routed experts: gate and up in one matrix, and down."""
+    rows = (Part(width), Part(width)) if gated else (Part(width),)
+    return (
+        Tensor("experts.gate_up_proj", "routed_experts", rows, hidden, "rows", "experts", count, linear=True),
+        Tensor("experts.down_proj", "routed_experts", (Part(hidden),), width, "columns", "experts", count, linear=True),
+    )
 
 
 def _at(style: Style, part: str) -> str:
@@ -134,7 +156,8 @@ def _layer_vectors(model: Architecture, style: Style, fields: Fields) -> tuple[T
     return tuple(norms)
 
 
-def _attention(model: Architecture, style: Style, fields: Fields) -> tuple[Tensor, ...]:
+def attention(model: Architecture, style: Style, fields: Fields) -> tuple[Tensor, ...]:
+    """The tensors of a layer's attention; none where a model has none."""
     if isinstance(model.attention, LatentKV):
         return _latent(model, style, fields)
     if model.attention is None:
@@ -215,7 +238,7 @@ def _indexer(hidden: int, low: int, width: int, pool: int, heads: int) -> list[T
     ]
 
 
-def _mlp(name: str, group: str, hidden: int, width: int, gated: bool, over: str) -> tuple[Tensor, ...]:
+def mlp(name: str, group: str, hidden: int, width: int, gated: bool, over: str) -> tuple[Tensor, ...]:
     """A dense MLP: gate and up as two matrices, and down."""
     rows = ("gate_proj", "up_proj") if gated else ("up_proj",)
     prefix = f"{name}." if name else ""
@@ -225,19 +248,19 @@ def _mlp(name: str, group: str, hidden: int, width: int, gated: bool, over: str)
     )
 
 
-def _feeds(model: Architecture, style: Style, fields: Fields) -> Iterator[Block]:
+def feeds(model: Architecture, style: Style, fields: Fields) -> Iterator[Block]:
     """What follows the mixer in each layer: a dense MLP, or a router with experts."""
     kinds = _feed_kinds(model, style, fields)
     hidden = model.hidden_size or 0
     dense = tuple(i for i, kind in enumerate(kinds) if kind == "-")
     if dense:
-        yield Block(_at(style, style.ffn), _mlp("", "mlp", hidden, _width(fields), style.gated, "mlp"), dense)
+        yield Block(_at(style, style.ffn), mlp("", "mlp", hidden, _width(fields), style.gated, "mlp"), dense)
     sparse = tuple(i for i, kind in enumerate(kinds) if kind == "E")
     if sparse:
         yield Block(_at(style, style.experts or style.ffn), _experts(model, style, fields), sparse)
     if model.architecture.startswith("Granite"):
         width = fields.number("shared_intermediate_size")
-        shared = _mlp("", "shared_expert", hidden, width, True, "shared")
+        shared = mlp("", "shared_expert", hidden, width, True, "shared")
         yield Block(_at(style, style.ffn), shared, tuple(range(len(kinds))))
 
 
@@ -288,16 +311,12 @@ def _experts(model: Architecture, style: Style, fields: Fields) -> tuple[Tensor,
     width = fields.optional("moe_intermediate_size") or fields.number("intermediate_size")
     latent = fields.optional("moe_latent_size", "routed_expert_hidden_size")
     inner = latent or hidden
-    rows = (Part(width), Part(width)) if style.gated else (Part(width),)
-    out = [
-        Tensor("gate.weight", "router", (Part(count),), hidden),
-        Tensor("experts.gate_up_proj", "routed_experts", rows, inner, "rows", "experts", count, linear=True),
-        Tensor("experts.down_proj", "routed_experts", (Part(inner),), width, "columns", "experts", count, linear=True),
-    ]
+    out = [Tensor("gate.weight", "router", (Part(count),), hidden), *routed(inner, width, count, gated=style.gated)]
     if style.router_bias and fields.raw("use_expert_bias") is not False:
         out.append(vector("gate.e_score_correction_bias", "router", count, dtype="float32"))
     if model.architecture.startswith("GptOss"):
-        out.append(Tensor("experts.gate_up_proj_bias", "routed_experts", rows, 1, "rows", "experts", count))
+        both = (Part(width), Part(width))
+        out.append(Tensor("experts.gate_up_proj_bias", "routed_experts", both, 1, "rows", "experts", count))
         out.append(Tensor("experts.down_proj_bias", "routed_experts", (Part(inner),), 1, "", "experts", count))
     if latent:
         out.append(linear("fc1_latent_proj", "mlp", latent, hidden, "", "mlp"))
@@ -307,7 +326,7 @@ def _experts(model: Architecture, style: Style, fields: Fields) -> tuple[Tensor,
     shared = _shared_width(fields, width)
     if shared and not model.architecture.startswith("Granite"):
         name = "shared_expert" if model.architecture.startswith(("Qwen", "Lara")) else "shared_experts"
-        out += _mlp(name, "shared_expert", hidden, shared, style.gated, "shared")
+        out += mlp(name, "shared_expert", hidden, shared, style.gated, "shared")
         if model.architecture.startswith("Qwen"):
             out.append(Tensor("shared_expert_gate.weight", "shared_expert", (Part(1),), hidden))
     return tuple(out)
@@ -339,8 +358,8 @@ def _draft(model: Architecture, style: Style, fields: Fields) -> Iterator[Block]
     inner = (
         *_layer_vectors(model, style, fields),
         *((vector("norm1", "norm", hidden),) if len(letters) > 1 else ()),
-        *_attention(model, style, fields),
-        *(_mlp("", "mlp", hidden, _width(fields), style.gated, "mlp") if feed is None else feed),
+        *attention(model, style, fields),
+        *(mlp("", "mlp", hidden, _width(fields), style.gated, "mlp") if feed is None else feed),
     )
     yield Block("mtp.layers.{}.", inner, place=DRAFT, times=count)
 
@@ -351,11 +370,11 @@ def _draft_layers(fields: Fields) -> str:
     return fields.text("mtp_hybrid_override_pattern") or "".join(kind[:1] for kind in listed or ("attention", "moe"))
 
 
-def _vision(model: Architecture, fields: Fields) -> Iterator[Block]:
+def of_vision(model: Architecture, fields: Fields) -> Iterator[Block]:
     """The vision tower of Qwen3-VL and its successors: one block a depth, patches, positions and a merger."""
     if not model.multimodal or not isinstance(fields.raw("vision_config"), Mapping):
         return
-    if not model.architecture.startswith("Qwen3_5"):
+    if not model.architecture.startswith(("Qwen3_5", "Qwen4")):
         return
     tower = fields.table("vision_config")
     width, deep, heads = tower.number("hidden_size"), tower.number("intermediate_size"), tower.number("num_heads")

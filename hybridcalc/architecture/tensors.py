@@ -65,8 +65,10 @@ class Tensor(NamedTuple):
         return (self.experts, *matrix) if self.experts else matrix
 
 
-FIRST, LAST, DRAFT, VISION, LAYERS = "first", "last", "mtp", "vision", "layers"
-"""Where a block lies: on the first or last pipeline stage, with the draft, before the first layer, or in its layers."""
+FIRST, LAST, DRAFT, VISION, LAYERS, HOST = "first", "last", "mtp", "vision", "layers", "host"
+"""Where a block lies: on the first or last pipeline stage, with the draft, before the first layer, in its layers, or
+in host memory.
+"""
 
 
 class Block(NamedTuple):

@@ -6,7 +6,7 @@ Exact where the class has a closed form (layers.py) and the config all its field
 guessed. Counts equal those of transformers 5.24.0 on the meta device and, but for corrections of routers, the Hub's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -112,20 +112,30 @@ def parameters(model: Architecture) -> Parameters:
     """All parameters of a model. Raises NotModelled where its class has no closed form, ConfigError naming fields of
     its config that are missing.
     """
-    style = STYLES.get(model.architecture)
-    if style is None or model.hidden_size is None:
+    build = _builder(model.architecture)
+    if build is None or model.hidden_size is None:
         raise NotModelled(
             f"{model.name}: no closed form of the parameters of {model.architecture}",
             lacking=f"parameters of {model.architecture}",
             fix="give --weights SIZE, or a folder with its safetensors",
         )
     fields = _fields(model)
-    built = tuple(blocks(model, style, fields))
+    built = tuple(build(model, fields))
     tied = fields.raw("tie_word_embeddings") is True
     unknown = ("the vision tower",) if model.multimodal and not any(b.place == VISION for b in built) else ()
     rotary = _rotary(model, fields)
     fields.finish(model.architecture)
     return Parameters(built, tied, unknown, rotary)
+
+
+def _builder(name: str) -> "Callable[[Architecture, Fields], Iterator[Block]] | None":
+    """What builds the blocks of a class; None for one without a closed form."""
+    style = STYLES.get(name)
+    if style is not None:
+        return lambda model, fields: blocks(model, style, fields)
+    from hybridcalc.architecture.own_layers import OWN
+
+    return OWN.get(name)
 
 
 class Breadths(NamedTuple):

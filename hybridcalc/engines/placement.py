@@ -39,15 +39,17 @@ def as_stored(scheme: "Scheme", tensor: Tensor, local: Local) -> int:
 
 
 class Placement(NamedTuple):
-    """Where an engine puts tensors. ``stages``: [first, last) layer of each. ``draft``, ``vision``: whether they are
-    loaded. ``whole``: names of tensors that every rank keeps whole. ``wide``: those held in fp32. ``cut``: the axis of
-    those that are cut otherwise. ``matrix``: bytes of a quantised local matrix.
+    """Where an engine puts tensors. ``stages``: [first, last) layer of each. ``draft``, ``vision``, ``tables``: whether
+    draft layers, the vision tower and the tables that host memory may hold are on the card. ``whole``: names of tensors
+    that every rank keeps whole. ``wide``: those held in fp32. ``cut``: the axis of those that are cut otherwise.
+    ``matrix``: bytes of a quantised local matrix.
     """
 
     widths: Widths
     stages: tuple[tuple[int, int], ...]
     draft: bool = False
     vision: bool = True
+    tables: bool = False
     whole: frozenset[str] = frozenset()
     wide: frozenset[str] = frozenset()
     cut: Mapping[str, str] = MappingProxyType({})
@@ -73,7 +75,7 @@ def absorbed(model: Architecture, ranks: int) -> Absorbed:
     return Absorbed(0, ())
 
 
-WITHOUT_ROPE = ("NemotronH", "GraniteMoeHybrid", "Kimi", "Jamba", "Mamba", "FalconMamba")
+WITHOUT_ROPE = ("NemotronH", "GraniteMoeHybrid", "Kimi", "Jamba", "Mamba", "FalconMamba", "Inkling")
 """Classes whose attention has no rotary positions, or that have no attention."""
 
 

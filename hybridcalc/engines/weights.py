@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.tensors import DRAFT, FIRST, LAST, LAYERS, VISION, Block, Tensor, Widths
+from hybridcalc.architecture.tensors import DRAFT, FIRST, HOST, LAST, LAYERS, VISION, Block, Tensor, Widths
 from hybridcalc.architecture.weights import PLAIN, Parameters, parameters, schemes, stored_bytes
 from hybridcalc.engines.checkpoints import RULES, Stored, checkpoint_of
 from hybridcalc.engines.placement import Extra, Placement
@@ -186,7 +186,7 @@ class Counted:
 
 def held_by(found: Parameters, quantization: "Quantization | None", placed: Placement, dtype: str) -> tuple[Held, ...]:
     """Every tensor as a rank of any stage holds it. Raises ShardingError."""
-    left_out = {DRAFT: not placed.draft, VISION: not placed.vision}
+    left_out = {DRAFT: not placed.draft, VISION: not placed.vision, HOST: not placed.tables}
     widths, whole, cut, sizes = placed.widths, placed.whole, placed.cut, DTYPE_BYTES
     wider = dict.fromkeys(placed.wide, "float32")
     held = list[Held]()
@@ -225,7 +225,7 @@ def times_in(
             return len(layers)
         first, last = stages[stage]
         return bisect_left(layers, last) - bisect_left(layers, first)
-    if stage == 0 and block.place in (FIRST, VISION):
+    if stage == 0 and block.place in (FIRST, VISION, HOST):
         return block.times
     at_end = stage == len(stages) - 1
     tied = block.place == FIRST and found.tied and block.tensors[0].over == "embedding"
@@ -283,7 +283,7 @@ def _sharding(tensor: Tensor, widths: Widths) -> str:
 
 
 def _groups(lines: tuple[Line, ...], found: Parameters) -> tuple[Group, ...]:
-    counted = found.groups()
+    counted, hosted = found.groups(), {t.group for block in found.blocks if block.place == HOST for t in block.tensors}
     names = list(dict.fromkeys([*counted, *(line.group for line in lines)]))
     made = []
     for name in names:
@@ -297,7 +297,9 @@ def _groups(lines: tuple[Line, ...], found: Parameters) -> tuple[Group, ...]:
                 counted.get(name, 0),
                 sum(line.bytes for line in of),
                 ", ".join(list(dtypes)[:2]),
-                ("" if name == ADDED else ", ".join(list(ways)[:2])) if of else "not loaded",
+                ("" if name == ADDED else ", ".join(list(ways)[:2]))
+                if of
+                else ("host memory" if name in hosted else "not loaded"),
             )
         )
     return tuple(made)

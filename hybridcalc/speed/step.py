@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
-from hybridcalc.architecture.tensors import DRAFT, FIRST, VISION
+from hybridcalc.architecture.tensors import DRAFT, FIRST, HOST, VISION
 from hybridcalc.architecture.weights import config_numbers, expert_choice, parameters, schemes
 from hybridcalc.engines.checkpoints import checkpoint_of
 from hybridcalc.engines.weights import layouts
@@ -72,7 +72,7 @@ def _read(served: "Engine", model: Architecture, args: Any, found: "Parameters",
     dtype, attention = DTYPE_BYTES[model.model_dtype], widths.ranks.get("attention", 1)
     (sizes, counts, held), bits = (dict.fromkeys((WEIGHTS, HEAD, EXPERTS), 0.0) for _ in range(3)), 16
     for block, of_block in zip(found.blocks, schemes(found, quantization), strict=True):
-        if block.place in (DRAFT, VISION) or (block.place == FIRST and not found.tied):
+        if block.place in (DRAFT, VISION, HOST) or (block.place == FIRST and not found.tied):
             continue
         for tensor, parts in zip(block.tensors, of_block, strict=True):
             kind = EXPERTS if tensor.experts else HEAD if tensor.over in ("head", "embedding") else WEIGHTS

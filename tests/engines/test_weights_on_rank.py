@@ -139,10 +139,29 @@ def test_a_name_that_says_quantised_is_an_interval_and_a_finding() -> None:
     assert "which modules are quantised is not known" in found.uncertain
 
 
-def test_a_published_count_is_an_interval() -> None:
-    """A class without a closed form."""
-    low, _, high = _weights("plamo-2-1b", tp_size=2).bytes_per_rank  # type: ignore[misc]
-    assert low == 2 * 1_291_441_920 // 2 < high
+def test_a_size_without_a_closed_form_is_an_interval(tmp_path: Path) -> None:
+    """A class without one, beside the index of a checkpoint: shared evenly at the least, a tenth of it whole else."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"architectures": ["SeedOssForCausalLM"]}))
+    index = {"metadata": {"total_size": 40 * GIB}, "weight_map": {"lm_head.weight": "model-00001.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    found = _weights(str(tmp_path), tp_size=2)
+    assert (found.low, found.high) == (20 * GIB, 24 * GIB)
+    assert "no closed form of SeedOssForCausalLM" in found.uncertain
+
+
+def test_a_table_of_ngrams_stays_in_host_memory() -> None:
+    """Where CUDA cards look rows up in pinned memory; SGLang keeps it on other cards, its rows shared out."""
+    model, groups = "qwen3.8-flash-next", ("ngram_table", "routed_experts")
+    on_card = {
+        engine: {g.name: (g.bytes_per_rank, g.sharding) for g in _weights(model, engine, tp_size=4).groups}
+        for engine in ("sglang", "vllm")
+    }
+    for found in on_card.values():
+        assert found["ngram_table"] == (0, "host memory")
+        assert found["routed_experts"][0] == 120_795_955_200 * 2 // 4
+    served = ENGINES["sglang"]
+    amd = served.weights(load_model(model), hybridcalc.sglang.ServerArgs(tp_size=4, platform="hip"))
+    assert {g.name: g.bytes_per_rank for g in amd.groups}[groups[0]] == 320_001_536 * 160 * 2 // 4
 
 
 def test_quantisation_on_load_is_of_a_checkpoint_in_16_bits_alone() -> None:

@@ -34,7 +34,7 @@ OWN_CHECKPOINT = ("EAGLE3", "STANDALONE", *OWN_DRAFT_CELL, "NGRAM")
 
 DECIDED_BY = attrgetter(
     "tp_size", "pp_size", "ep_size", "attn_dp_size", "moe_dense_tp_size", "moe_a2a_backend", "enable_dp_lm_head",
-    "mm_enable_dp_encoder", "quantization", "speculative_algorithm", "engine_version",
+    "mm_enable_dp_encoder", "quantization", "speculative_algorithm", "engine_version", "platform",
 )  # fmt: skip
 """The arguments that weights follow from."""
 LOADED_BESIDE = 107_374_182, 214_748_364
@@ -73,7 +73,11 @@ def placement(model: Architecture, args: ServerArgs) -> "Callable[[Parameters, Q
         _placed,
         model=model,
         base=Placement(
-            widths, stages, draft=args.speculative and algorithm not in OWN_CHECKPOINT, wide=frozenset(wide)
+            widths,
+            stages,
+            draft=args.speculative and algorithm not in OWN_CHECKPOINT,
+            tables=args.platform != "cuda",
+            wide=frozenset(wide),
         ),
         attention=attention,
         tp=tp,

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hybridcalc.architecture.quantization import Quantization, Scheme
 
 DRAFT_METHODS = ("mtp", "qwen3_next_mtp", "qwen3_5_mtp", "nemotron_h_mtp", "deepseek_mtp", "ernie_mtp", "bailing_mtp")
+EMBEDDING_WHOLE = ("InklingFor",)
+"""Classes that keep the embedding whole on every rank."""
 FP8_CARDS = (8, 9)
 """Compute capability from which a card multiplies fp8; older ones run it through Marlin."""
 LAST_WITH_FOUR_TABLES = "0.30.0"
@@ -50,6 +52,8 @@ def placement(model: Architecture, args: EngineArgs) -> "Callable[[Parameters, Q
     tp, dp = args.tensor_parallel_size, args.data_parallel_size
     ranks = dict.fromkeys(("attention", "mlp", "shared", "embedding", "head"), tp)
     ranks["vision"] = 1 if args.mm_encoder_tp_mode == "data" else tp
+    if model.architecture.startswith(EMBEDDING_WHOLE):
+        ranks["embedding"] = 1
     share = tp * dp if args.enable_expert_parallel else 1
     widths = Widths(ranks, share, 1 if args.enable_expert_parallel else tp * dp, frozenset({"vision"}), 64, False)
     method = args.speculative_method or ""
