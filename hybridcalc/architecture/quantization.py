@@ -19,6 +19,7 @@ from hybridcalc.errors import InputError, quoted
 
 LONGEST_PATTERN = 400
 _PREFIXES = ("model.", "language_model.", "backbone.")
+_BEFORE = frozenset(prefix[:-1] for prefix in _PREFIXES)
 _COUNTS = re.compile(r"(^|[.\\])[0-9]+([.\\*]|$)")
 """A number in a glob or an expression: one of a layer, as far as anybody can tell."""
 
@@ -133,31 +134,40 @@ class Patterns:
             form, number = _numbered(bare)
             if number is not None:
                 self.numbered.setdefault(form, set()).add(number)
+        self._firsts = {beginning.partition(".")[0] for beginning in self.beginnings}
         self.by_layer = bool(numbers) or any(map(_COUNTS.search, (*globs, *expressions)))
         """Whether one of globs and expressions holds a number, so that each layer is asked for by itself."""
-        self._expressions = [_compiled(each) for each in dict.fromkeys(expressions)]
+        self._expressions = _joined([_compiled(each) for each in dict.fromkeys(expressions)])
         plain = {glob for glob in globs if glob.endswith("*") and not any(c in glob[:-1] for c in "*?[")}
         self._starts, self._bare_starts = (tuple({form(glob)[:-1] for glob in plain}) for form in (str, _bare))
         others = [glob for glob in globs if glob not in plain]
         self._globs, self._bare_globs = _any_glob(others), _any_glob(map(_bare, others))
+        self._named = bool(self.whole or globs)
 
     def match(self, name: str) -> bool:
         """Whether one of them names a module."""
-        if self.whole:
-            if name in self.whole or not self.whole.isdisjoint(name.split(".")):
+        for expression in self._expressions:
+            if expression.match(name):
                 return True
-            if not self.beginnings.isdisjoint(_beginnings(name)):
+        if not self._named:
+            return False
+        parts = name.split(".")
+        bare = _bare(name) if parts[0] in _BEFORE else name
+        if self.whole:
+            if name in self.whole or not self.whole.isdisjoint(parts):
+                return True
+            if bare.partition(".")[0] in self._firsts and not self.beginnings.isdisjoint(_beginnings(bare)):
                 return True
         if self._starts and (
-            any(each.startswith(self._starts) for each in (name, *name.split(".")))
-            or _bare(name).startswith(self._bare_starts)
+            bare.startswith(self._bare_starts)
+            or name.startswith(self._starts)
+            or any(part.startswith(self._starts) for part in parts)
         ):
             return True
-        if self._globs is not None and self._bare_globs is not None:
-            glob = self._globs
-            if any(map(glob.match, (name, *name.split(".")))) or self._bare_globs.match(_bare(name)):
-                return True
-        return any(expression.match(name) for expression in self._expressions)
+        if self._globs is None or self._bare_globs is None:
+            return False
+        match = self._globs.match
+        return bool(match(name) or self._bare_globs.match(bare) or any(map(match, parts)))
 
     def layers(self, name: str) -> set[int]:
         """The layers whose own name is listed, for a name with ``{}`` in place of the layer's number."""
@@ -191,11 +201,15 @@ class Quantization(NamedTuple):
         """The scheme of a module, by its name in the checkpoint; None for one that stays in the model's dtype."""
         if self.named is not None:
             return self.named.of(name)
+        return self._of(name, _patterns(self.excluded), expert)
+
+    def _of(self, name: str, excluded: Patterns, expert: bool) -> Scheme | None:
         if (self.experts_only and not expert) or (name.startswith("lm_head") and not self.head):
             return None
-        spelt, excluded = _spellings(name, expert), _patterns(self.excluded)
-        if any(map(excluded.match, spelt)):
-            return None
+        spelt = _spellings(name, expert)
+        for spelling in spelt:
+            if excluded.match(spelling):
+                return None
         if self.only:
             return next((s for p, s in self.only if any(map(_patterns((p,)).match, spelt))), None)
         return self.scheme
@@ -208,14 +222,15 @@ class Quantization(NamedTuple):
         having: dict[Scheme | None, list[int]] = {}
         if excluded.by_layer or any(_COUNTS.search(pattern) for pattern, _ in self.only):
             for layer in layers:
-                having.setdefault(self.of(name.replace("{}", str(layer)), expert=expert), []).append(layer)
+                having.setdefault(self._of(name.replace("{}", str(layer)), excluded, expert), []).append(layer)
             return having
-        if excluded.numbered:
-            kept = set[int]().union(*map(excluded.layers, _spellings(name, expert)))
-            having[None] = [layer for layer in layers if layer in kept]
-            layers = [layer for layer in layers if layer not in kept]
+        if not excluded.numbered:
+            return {self._of(name.replace("{}", str(layers[0])), excluded, expert): list(layers)}
+        kept = set[int]().union(*map(excluded.layers, _spellings(name, expert)))
+        having[None] = [layer for layer in layers if layer in kept]
+        layers = [layer for layer in layers if layer not in kept]
         if layers:
-            having.setdefault(self.of(name.replace("{}", str(layers[0])), expert=expert), []).extend(layers)
+            having.setdefault(self._of(name.replace("{}", str(layers[0])), excluded, expert), []).extend(layers)
         return {scheme: those for scheme, those in having.items() if those}
 
 
@@ -255,6 +270,13 @@ def _any_glob(globs: Iterable[str]) -> "re.Pattern[str] | None":
     """Names, or their beginnings up to a dot, that any of these globs matches; None for no globs."""
     forms = [translate(each).removesuffix("\\Z").removesuffix("\\z") for each in globs]
     return re.compile(f"(?:{'|'.join(forms)})(?:\\..*)?\\Z", re.DOTALL) if forms else None
+
+
+def _joined(expressions: "list[re.Pattern[str]]") -> "list[re.Pattern[str]]":
+    """Expressions as one of their alternatives; as they are where one has groups of its own to refer to, or flags."""
+    if len(expressions) < 2 or any("(?" in each.pattern or re.search(r"\\[0-9]", each.pattern) for each in expressions):
+        return expressions
+    return [re.compile("|".join(f"(?:{each.pattern})" for each in expressions))]
 
 
 @lru_cache(maxsize=512)

@@ -131,14 +131,16 @@ class Widths(NamedTuple):
                     parts=self.experts,
                 )
             experts = -(-tensor.experts // self.experts)
-        rows, columns = tuple(part.size for part in tensor.rows), tensor.columns
-        if ranks > 1 and tensor.cut == "rows":
-            what = tensor.name.rpartition(".")[0] or tensor.name
-            rows = tuple(self._padded(part, tensor.over, ranks).share(ranks, what) for part in tensor.rows)
-        elif ranks > 1 and tensor.cut == "columns":
+        parts, columns = tensor.rows, tensor.columns
+        if ranks == 1 or not tensor.cut:
+            return Local(experts, tuple([part.size for part in parts]), columns)
+        if tensor.cut == "columns":
             whole = self._padded(Part(columns), tensor.over, ranks)
-            columns = whole.share(ranks, f"{tensor.name} columns")
-        return Local(experts, rows, columns)
+            return Local(experts, tuple([part.size for part in parts]), whole.share(ranks, f"{tensor.name} columns"))
+        if tensor.over in self.padded:
+            parts = tuple(self._padded(part, tensor.over, ranks) for part in parts)
+        what = tensor.name.rpartition(".")[0] or tensor.name
+        return Local(experts, tuple([part.share(ranks, what) for part in parts]), columns)
 
     def _padded(self, part: Part, over: str, ranks: int) -> Part:
         if over not in self.padded:

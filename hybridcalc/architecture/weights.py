@@ -56,15 +56,34 @@ Parts = tuple[tuple["Scheme | None", tuple[int, ...] | None], ...]
 """How a tensor is quantised: each scheme with the layers that have it, None for all of its block."""
 
 
+class Layout:
+    """How every tensor of every block is quantised, in their order, each block when it is first asked for; a scheme of
+    None is the model's own dtype.
+    """
+
+    def __init__(self, found: Parameters, quantization: "Quantization | None") -> None:
+        self._blocks, self._quantization = found.blocks, quantization
+        self._known: dict[int, tuple[Parts, ...]] = {}
+
+    def of(self, n: int) -> tuple[Parts, ...]:
+        """The tensors of the block of that number."""
+        if n not in self._known:
+            block, how = self._blocks[n], self._quantization
+            self._known[n] = (
+                (PLAIN,) * len(block.tensors)
+                if how is None
+                else tuple([_schemes_of(how, block, each) if each.linear else PLAIN for each in block.tensors])
+            )
+        return self._known[n]
+
+    def __iter__(self) -> Iterator[tuple[Parts, ...]]:
+        return map(self.of, range(len(self._blocks)))
+
+
 @lru_cache(maxsize=64)
-def schemes(found: Parameters, quantization: "Quantization | None") -> tuple[tuple[Parts, ...], ...]:
-    """How every tensor of every block is quantised, in their order; a scheme of None is the model's own dtype."""
-    if quantization is None:
-        return tuple((PLAIN,) * len(block.tensors) for block in found.blocks)
-    return tuple(
-        tuple(_schemes_of(quantization, block, tensor) if tensor.linear else PLAIN for tensor in block.tensors)
-        for block in found.blocks
-    )
+def schemes(found: Parameters, quantization: "Quantization | None") -> Layout:
+    """How every tensor is quantised."""
+    return Layout(found, quantization)
 
 
 PLAIN: Parts = ((None, None),)

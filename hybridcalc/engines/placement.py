@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hybridcalc.architecture.geometry import FULL_ATTENTION_LETTERS, WINDOW_LETTERS, Architecture
 from hybridcalc.architecture.kv import LatentKV
-from hybridcalc.architecture.tensors import FIRST, LAYERS, Local, Tensor, Widths
+from hybridcalc.architecture.tensors import FIRST, LAYERS, Local, Part, Tensor, Widths
 from hybridcalc.architecture.weights import Parameters, parameters, schemes
 from hybridcalc.errors import InputError, ShardingError, quoted
 
@@ -140,17 +140,18 @@ def check_split(
 
 def _cut_block(found: Parameters, quantization: "Quantization", widths: Widths) -> tuple[str, int] | None:
     """The first tensor whose part on a rank ends inside a block, in words, with its whole size; None for none."""
-    for block, of_block in zip(found.blocks, schemes(found, quantization), strict=True):
-        for tensor, parts in zip(block.tensors, of_block, strict=True):
+    layout = schemes(found, quantization)
+    for n, block in enumerate(found.blocks):
+        if block.place not in (LAYERS, FIRST):
+            continue
+        for tensor, parts in zip(block.tensors, layout.of(n), strict=True):
             scheme, rows = parts[0][0], tensor.cut == "rows"
-            if scheme is None or not tensor.cut or block.place not in (LAYERS, FIRST):
-                continue
-            side = scheme.block[0 if rows else 1]
             share = widths.expert_cut if tensor.over == "experts" else widths.ranks.get(tensor.over, 1)
-            if share > 1 and side > 1:
-                local = widths.local(tensor)
-                cut = local.rows if rows else (local.columns,)
-                whole = tuple(part.size for part in tensor.rows) if rows else (tensor.columns,)
-                if any(part % side for part in cut if part not in whole):
-                    return f"{tensor.name} into {min(cut):,}, which blocks of {side} do not divide", sum(whole)
+            if scheme is None or share == 1 or not tensor.cut or scheme.block[not rows] == 1:
+                continue
+            side, whole = scheme.block[not rows], tensor.rows if rows else (Part(tensor.columns),)
+            cut = [part.share(share, tensor.name) for part in whole]
+            if any(size % side and size != part.size for size, part in zip(cut, whole, strict=True)):
+                said = f"{tensor.name} into {min(cut):,}, which blocks of {side} do not divide"
+                return said, sum(part.size for part in whole)
     return None

@@ -189,11 +189,11 @@ def held_by(found: Parameters, quantization: "Quantization | None", placed: Plac
     left_out = {DRAFT: not placed.draft, VISION: not placed.vision, HOST: not placed.tables}
     widths, whole, cut, sizes = placed.widths, placed.whole, placed.cut, DTYPE_BYTES
     wider = dict.fromkeys(placed.wide, "float32")
-    held = list[Held]()
-    for block, of_block in zip(found.blocks, schemes(found, quantization), strict=True):
+    held, layout = list[Held](), schemes(found, quantization)
+    for n, block in enumerate(found.blocks):
         if left_out.get(block.place):
             continue
-        for tensor, parts in zip(block.tensors, of_block, strict=True):
+        for tensor, parts in zip(block.tensors, layout.of(n), strict=True):
             kept = tensor
             if whole or cut:
                 own = tensor.name.removesuffix(".weight").rpartition(".")[2]
@@ -343,7 +343,8 @@ def _exact(
     own = DTYPE_BYTES[model.model_dtype]
     computed = partial(stored_bytes, found, quantization, dtype_bytes=own, scale_bytes=stored.scale_bytes)
     low, high, uncertain = likely, likely, ""
-    if stored.bytes is not None and not found.unknown and abs(stored.bytes - computed()) > computed() // 100:
+    read = model.config is not None  # what a preset states is what the closed form gives
+    if read and stored.bytes and not found.unknown and abs(stored.bytes - computed()) > computed() // 100:
         low, high = sorted((likely, likely * stored.bytes // computed()))
         uncertain = f"the checkpoint holds {stored.bytes:,} B of tensors, the closed form {computed():,} B"
     if found.unknown and placed.vision:
