@@ -22,8 +22,7 @@ from hybridcalc.engines.sglang.allocation import Allocation, allocate, index_byt
 from hybridcalc.engines.sglang.figures import draft_row_bytes
 from hybridcalc.engines.sglang.kv import DSA_PAGE
 from hybridcalc.engines.sglang.planner import Prepared, Sizing
-from hybridcalc.engines.sglang.pools import keeps_drafts
-from hybridcalc.engines.sglang.states import dense_windows
+from hybridcalc.engines.sglang.states import dense_windows, keeps_drafts
 from hybridcalc.units import DTYPE_BYTES
 
 

@@ -23,7 +23,7 @@ from hybridcalc.engines.sglang.constants import (
 )
 from hybridcalc.engines.sglang.refusals import check_pools
 from hybridcalc.engines.sglang.releases import RuleSet, rules_for
-from hybridcalc.engines.sglang.replayssm import replayssm_active
+from hybridcalc.engines.sglang.states import replayssm_active
 from hybridcalc.engines.sglang.strategy import Resolved, resolve_strategy, with_defaults
 from hybridcalc.formulas.balance import balanced_ratio, token_equiv
 from hybridcalc.formulas.slots import Slots, Strategy, pin

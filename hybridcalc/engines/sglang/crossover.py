@@ -6,8 +6,7 @@ from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments, check_together
 from hybridcalc.engines.sglang.kv import FULL_LENGTH_WINDOWS, check_dcp, kv_dtype, kv_layers, layer_bytes
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
-from hybridcalc.engines.sglang.replayssm import replayssm_active
-from hybridcalc.engines.sglang.states import slot_parts, state_slot
+from hybridcalc.engines.sglang.states import replayssm_active, slot_parts, state_slot
 from hybridcalc.formulas.crossover import KvCurve
 
 

@@ -30,7 +30,6 @@ from hybridcalc.deployment import (
 )  # fmt: skip
 from hybridcalc.engines.engine import WEIGHTS_BUDGET
 from hybridcalc.engines.sglang.config import ServerArgs
-from hybridcalc.engines.sglang.fraction import after_capture, by_memory, settle_fraction
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.errors import InputError, MemoryUnknown, Refusal
 
@@ -131,6 +130,8 @@ def rest_from_gpu(gpu: "Gpu", weights: MemoryPart, model: Architecture, args: Se
 
     Raises Refusal for weights that do not fit.
     """
+    from hybridcalc.engines.sglang.fraction import settle_fraction
+
     settled = None if args.mem_fraction_static is not None else settle_fraction(model, args, round(gpu.gib * 1024))
     fraction = _fraction(args) if settled is None else settled.fraction
     context, total = context_of(gpu, args), gpu.engine_gib
@@ -175,6 +176,8 @@ def rest_from_gpu(gpu: "Gpu", weights: MemoryPart, model: Architecture, args: Se
 
 def least_slack_gib(model: Architecture, args: ServerArgs, gpu_gib: float) -> float:
     """Slack that is kept whatever the fraction, where KV is sized after graph capture; 0 elsewhere. GiB."""
+    from hybridcalc.engines.sglang.fraction import after_capture, by_memory
+
     rules = rules_for(args.engine_version)[0]
     chunk, _ = by_memory(args, round(gpu_gib * 1024), rules)
     active = after_capture(model, args, chunk, rules)

@@ -43,8 +43,8 @@ from hybridcalc.engines.sglang.pools import (
 )
 from hybridcalc.engines.sglang.refusals import Unbuildable, check_index, unbuildable
 from hybridcalc.engines.sglang.releases import RuleSet, check_served, rules_for
-from hybridcalc.engines.sglang.replayssm import charged_rings, replayed, replayssm_active, ring_bytes
-from hybridcalc.engines.sglang.states import NO_STATE, StateSlot, family_rule, state_slot
+from hybridcalc.engines.sglang.replayssm import charged_rings, ring_bytes
+from hybridcalc.engines.sglang.states import NO_STATE, StateSlot, family_rule, replayed, replayssm_active, state_slot
 from hybridcalc.engines.sglang.strategy import Choice, choose_strategy, slots_of, with_defaults
 from hybridcalc.errors import Refusal, ShardingError
 from hybridcalc.formulas.slots import Slots

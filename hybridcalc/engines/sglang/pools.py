@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.releases import RuleSet
+from hybridcalc.engines.sglang.states import keeps_drafts
 from hybridcalc.errors import Refusal
 from hybridcalc.units import GIB, format_bytes
 
@@ -73,15 +74,6 @@ def check_rings(rings: Rings, per_worker: int | None) -> None:
             rule="HC006",
             fix="add --max-running-requests, or drop --enable-linear-replayssm-spec",
         )
-
-
-def keeps_drafts(args: ServerArgs, rules: RuleSet) -> bool:
-    """Whether a server keeps states of drafts: prefill servers need none, but for those that may switch roles."""
-    if not args.speculative:
-        return False
-    if rules.prefill_keeps_drafts or args.disaggregation_mode != "prefill":
-        return True
-    return args.enable_pd_role_switch or args.enable_unified_memory or args.platform == "npu"
 
 
 def solve_state_pool(

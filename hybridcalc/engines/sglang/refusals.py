@@ -11,10 +11,8 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import LatentKV
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.kv import DSA_PAGE, fuses_drafts, index_page
-from hybridcalc.engines.sglang.pools import keeps_drafts
 from hybridcalc.engines.sglang.releases import RuleSet
-from hybridcalc.engines.sglang.replayssm import ring_problem
-from hybridcalc.engines.sglang.states import dense_windows, family_rule
+from hybridcalc.engines.sglang.states import dense_windows, family_rule, keeps_drafts
 from hybridcalc.errors import Refusal, Write
 from hybridcalc.formulas.slots import Strategy
 
@@ -56,6 +54,8 @@ def unbuildable(model: Architecture, args: ServerArgs, rules: RuleSet, *, replay
                 "drop --enable-linear-replayssm-spec",
             )
         if replay_active:
+            from hybridcalc.engines.sglang.replayssm import ring_problem
+
             problem = ring_problem(model, args.linear_replayssm_cache_len, args.most_draft_tokens)
             if problem:
                 return Unbuildable("HC006", problem, "change --linear-replayssm-cache-len")

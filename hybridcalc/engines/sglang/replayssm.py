@@ -11,21 +11,9 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines.sglang.config import ServerArgs
 from hybridcalc.engines.sglang.pools import Rings
 from hybridcalc.engines.sglang.releases import RuleSet, check_model, rules_for
-from hybridcalc.engines.sglang.states import StateSlot, family_rule, state_ranks, state_slot
+from hybridcalc.engines.sglang.states import StateSlot, family_rule, replayed, replayssm_active, state_ranks, state_slot
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.replayssm import Ring, replay_rings, ring_length_problem
-
-
-def replayssm_active(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
-    """Whether --enable-linear-replayssm-spec takes effect for this model; it does without speculation too."""
-    if not (args.enable_linear_replayssm_spec and rules.replayssm_priced) or model.state is None:
-        return False
-    return replayed(model)
-
-
-def replayed(model: Architecture) -> bool:
-    """Whether the class is one that ReplaySSM verifies: of GDN those of Qwen and Jet (GigaChat has the shape alone)."""
-    return model.architecture.startswith(family_rule(model).replayed)
 
 
 def decode_rings(model: Architecture, slot: StateSlot, args: ServerArgs, *, slots: int) -> tuple[Ring, ...]:

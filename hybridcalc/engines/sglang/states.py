@@ -51,6 +51,27 @@ def family_rule(model: Architecture) -> FamilyRule:
     return rule_for(model.family, FAMILY_RULES, "SGLang")
 
 
+def replayssm_active(model: Architecture, args: ServerArgs, rules: RuleSet) -> bool:
+    """Whether --enable-linear-replayssm-spec takes effect for this model; it does without speculation too."""
+    if not (args.enable_linear_replayssm_spec and rules.replayssm_priced) or model.state is None:
+        return False
+    return replayed(model)
+
+
+def replayed(model: Architecture) -> bool:
+    """Whether the class is one that ReplaySSM verifies: of GDN those of Qwen and Jet (GigaChat has the shape alone)."""
+    return model.architecture.startswith(family_rule(model).replayed)
+
+
+def keeps_drafts(args: ServerArgs, rules: RuleSet) -> bool:
+    """Whether a server keeps states of drafts: prefill servers need none, but for those that may switch roles."""
+    if not args.speculative:
+        return False
+    if rules.prefill_keeps_drafts or args.disaggregation_mode != "prefill":
+        return True
+    return args.enable_pd_role_switch or args.enable_unified_memory or args.platform == "npu"
+
+
 SSM_DTYPES = ("float32", "bfloat16", "float16")
 READS_DECLARED_SSM_DTYPE = frozenset({
     "Qwen3NextForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
