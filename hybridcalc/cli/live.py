@@ -1,25 +1,30 @@
 """``hybridcalc live``: which pool binds on a server that is running, and what to set."""
 
+import json
 import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hybridcalc.architecture.presets import find_preset, load_model
 from hybridcalc.bootlog.grammars import room
 from hybridcalc.cli import answers, options
 from hybridcalc.cli.app import command
 from hybridcalc.engines import ENGINES
-from hybridcalc.errors import InputError, quoted
+from hybridcalc.errors import InputError, ModelNotFound, quoted
 from hybridcalc.findings import at_or_above
 from hybridcalc.live import scrape, verdict
-from hybridcalc.live.watch import Kept, Moment, summary, watch
+from hybridcalc.live.replan import LiveQuestion, Planner
+from hybridcalc.live.watch import Kept, Missed, Moment, Tally, watch
 from hybridcalc.live.worker import Worker
 from hybridcalc.units import MOST_SLOTS
+
+if TYPE_CHECKING:
+    from hybridcalc.output.watching import ShowsScrape
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 HEADER_VARIABLE = "HYBRIDCALC_LIVE_HEADER"
@@ -94,66 +99,94 @@ def live(
         raise InputError("--scrapes ends a watch, and none is asked for", fix="add --watch 10s")
     headers = _headers([*(header or []), *filter(None, [os.environ.get(HEADER_VARIABLE)])])
     planned = _expected(expect) if expect is not None else None
-    look = partial(_look, sources, headers, _asked(model, command, options.tokens("-L", length)), planned)
-    kept = Kept()
+    if sources.count("-") > 1 or (every is not None and "-" in sources):
+        raise InputError("stdin is read once", fix="name a server or a file")
+    planner = Planner(_asked(model, command, options.tokens("-L", length)))
+    look = partial(_look, sources, headers, planner, planned)
+    kept, tally = Kept(), Tally()
     if every is None:
         kept.add(Moment(0.0, look()))
     else:
-        _watch(look, _seconds(every), scrapes, kept, lines=lines, quiet=asked_for.json or asked_for.drawn)
+        quiet = lines or asked_for.json or asked_for.figure is not None
+        _watch(look, _seconds(every), scrapes, kept, tally, lines=lines, quiet=quiet)
     if not kept.moments:
         raise typer.Exit(1)
-    _show(kept.moments, asked_for, lines=lines and every is None, watched=every is not None)
-    found = kept.moments[-1].live.findings
+    last = kept.last.live
+    if lines and every is None:
+        _print_line(last)
+    else:
+        _show(last, kept.moments, asked_for, tally if every is not None else None, lines=lines)
+    found = tuple(one for each in (last, *last.others) for one in each.findings)
     if at_or_above(found, severity) or any(one.rule == "HC307" for one in found):
         raise typer.Exit(1)
 
 
-def _show(moments: list[Moment], asked_for: answers.Wanted, *, lines: bool, watched: bool) -> None:
-    last = moments[-1].live
-    whole = {"summary": summary(moments)} if watched else {}
-    if lines:
-        _print_line(last)
-        return
+def _show(
+    last: verdict.Live, moments: list[Moment], asked_for: answers.Wanted, tally: Tally | None, *, lines: bool
+) -> None:
+    """The answer at the end, and of a watch its summary: as text, a document or a picture."""
     from hybridcalc.live.view import view
 
+    whole = {} if tally is None else {"summary": tally.to_dict()}
+    if lines and not asked_for.drawn:
+        sys.stdout.write(json.dumps({"schema": "hybridcalc.live/2", **whole}) + "\n")
+        return
     answers.show("live", asked_for, partial(view, last, moments), lambda: {**last.to_dict(), **whole})
-    if watched and not (asked_for.json or asked_for.drawn):
+    if tally is not None and not (asked_for.json or asked_for.drawn):
         from hybridcalc.output.tables import print_watch
 
         print_watch(whole["summary"])
 
 
 def _print_line(found: verdict.Live) -> None:
-    import json
-
     sys.stdout.write(json.dumps({"schema": "hybridcalc.live/2", **found.to_dict()}) + "\n")
     sys.stdout.flush()
 
 
 def _watch(
-    look: Callable[[], verdict.Live], every: float, most: int | None, kept: Kept, *, lines: bool, quiet: bool
+    look: Callable[[], verdict.Live],
+    every: float,
+    most: int | None,
+    kept: Kept,
+    tally: Tally,
+    *,
+    lines: bool,
+    quiet: bool,
 ) -> None:
-    """Scrape until the end or Ctrl-C; each scrape is a line of text, or of JSON."""
+    """Scrape until the end or Ctrl-C. Each scrape is a line, of text or of JSON, or drawn anew on a terminal."""
     from hybridcalc.live.view import headline
+    from hybridcalc.output.watching import watching
+
+    def take(show: "ShowsScrape | None") -> None:
+        for moment in watch(look, every, most=most):
+            if isinstance(moment, Missed):
+                tally.failed += 1
+                line = f"not read: {moment.why}"
+            else:
+                kept.add(moment)
+                tally.add(moment)
+                line = headline(moment.live)
+                if lines:
+                    _print_line(moment.live)
+            if show is not None:
+                show(moment.at - tally.first, line, tally.now, tally.to_dict())
 
     try:
-        for moment in watch(look, every, most=most):
-            kept.add(moment)
-            if lines:
-                _print_line(moment.live)
-            elif not quiet:
-                print(f"{moment.at - kept.moments[0].at:8,.0f} s  {headline(moment.live)}", flush=True)
+        if quiet:
+            take(None)
+        else:
+            with watching() as show:
+                take(show)
     except KeyboardInterrupt:
         if not kept.moments:
             raise
 
 
 def _look(
-    sources: list[str], headers: dict[str, str], asked: verdict.LiveQuestion, planned: dict[str, Any] | None
+    sources: list[str], headers: dict[str, str], planner: Planner, planned: dict[str, Any] | None
 ) -> verdict.Live:
     modules = [module for name in ENGINES.rows if (module := room(name, "live")) is not None]
-    prefixes = tuple(module.PREFIX for module in modules)
-    read = [scrape.read(source, prefixes, headers) for source in sources]
+    read = scrape.read_all(sources, {module.PREFIX: module.DOCUMENTS for module in modules}, headers)
     documents: dict[str, Any] = {}
     for one in read:
         if not one.metrics:
@@ -166,19 +199,12 @@ def _look(
                 workers += module.workers(whole)
     if not workers:
         raise InputError("none of these says how many requests run", fix="give the whole text of /metrics")
-    found = verdict.judge(workers, _named(asked, workers[0]))
+    found = verdict.judge(workers, planner)
     return found if planned is None else verdict.expected(found, planned)
 
 
-def _named(asked: verdict.LiveQuestion, worker: Worker) -> verdict.LiveQuestion:
-    """With the model that the server names, where it is a preset and none was given."""
-    if asked.model is None and worker.model and (preset := find_preset(worker.model)):
-        return asked._replace(model=load_model(preset[0]))
-    return asked
-
-
-def _asked(model: str | None, command: str | None, length: int | None) -> verdict.LiveQuestion:
-    found = verdict.LiveQuestion(None if model is None else options.model(model), length=length)
+def _asked(model: str | None, command: str | None, length: int | None) -> LiveQuestion:
+    found = LiveQuestion(None if model is None else options.model(model), length=length)
     if command is None:
         return found
     from hybridcalc.cli.plan_inputs import launch_of
@@ -186,8 +212,9 @@ def _asked(model: str | None, command: str | None, length: int | None) -> verdic
     launch = launch_of([command])
     engine = launch.engine or ENGINES.usual
     named, args = ENGINES[engine].read(launch.words, launch.variables, unknown=[])
-    if found.model is None and named and (preset := find_preset(named)):
-        found = found._replace(model=load_model(preset[0]))
+    if found.model is None and named:
+        with suppress(ModelNotFound):  # the server may name one
+            found = found._replace(model=options.model(named))
     return found._replace(engine=engine, args=args)
 
 

@@ -2,24 +2,22 @@
 
 A source is a file, ``-`` for stdin, or a URL that the user typed: of a server (http://host:30000, whose /metrics is
 read) or of its metrics. Text is read by the parser of prometheus-client, no line of it that is no figure of an engine.
-Bounds: 16 MiB and 5 s a source, no redirect to another host, TLS verified, headers never printed.
+Bounds: 16 MiB a text, 5 s for all of a source (fetch.py).
 """
 
 import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
 
 from hybridcalc.errors import InputError, quoted
+from hybridcalc.live.fetch import LARGEST_BYTES, LONGEST_SECONDS, checked, fetch, shown, too_large
 
-LARGEST_BYTES = 2**24
-LONGEST_SECONDS = 5.0
 LARGEST_FIGURE = 2.0**62
-DOCUMENTS = ("server_info", "slots", "props")
-"""What servers offer beside their metrics, by path."""
+MOST_AT_ONCE = 32
+"""Sources that are read at the same time."""
 
 
 class Sample(NamedTuple):
@@ -41,18 +39,33 @@ class Scrape(NamedTuple):
         return any(name.startswith(prefix) for name in self.metrics)
 
 
-def read(source: str, prefixes: tuple[str, ...], headers: Mapping[str, str]) -> Scrape:
-    """A source with the metrics of ``prefixes``. Raises InputError for what cannot be read, or says nothing of them."""
+def read_all(
+    sources: Sequence[str], offered: Mapping[str, tuple[str, ...]], headers: Mapping[str, str]
+) -> list[Scrape]:
+    """Every source at once, in the order given. Arguments and errors as of `read`; the first error is raised."""
+    if len(sources) == 1:
+        return [read(sources[0], offered, headers)]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(len(sources), MOST_AT_ONCE)) as readers:
+        return list(readers.map(lambda source: read(source, offered, headers), sources))
+
+
+def read(source: str, offered: Mapping[str, tuple[str, ...]], headers: Mapping[str, str]) -> Scrape:
+    """A source with the metrics whose prefixes ``offered`` has, and the documents beside them that it names for each.
+
+    Raises InputError for what cannot be read, or says nothing of them.
+    """
     if "://" not in source:
-        return of_text(source, _file(source), prefixes)
-    base = _checked(source)
-    text = _fetch(base if base.endswith("/metrics") else base.rstrip("/") + "/metrics", headers)
-    scrape = of_text(source, text, prefixes)
-    root = base.removesuffix("/metrics").rstrip("/")
+        return of_text(source, _file(source), tuple(offered))
+    parts, until = checked(source), time.monotonic() + LONGEST_SECONDS
+    root = parts.path.rstrip("/").removesuffix("/metrics").rstrip("/")
+    metrics = parts._replace(path=f"{root}/metrics")
+    scrape = of_text(shown(metrics), fetch(metrics, headers, until), tuple(offered))._replace(source=shown(parts))
     found = {}
-    for path in DOCUMENTS:
+    for path in dict.fromkeys(path for prefix, paths in offered.items() if scrape.prefixed(prefix) for path in paths):
         try:
-            found[path] = json.loads(_fetch(f"{root}/{path}", headers))
+            found[path] = json.loads(fetch(parts._replace(path=f"{root}/{path}"), headers, until))
         except (InputError, ValueError, RecursionError):
             continue  # not offered, which is no fault
     return scrape._replace(documents=found)
@@ -110,59 +123,16 @@ def _document(name: str, text: str) -> Mapping[str, Any]:
 
 def _file(source: str) -> bytes:
     if source == "-":
-        return _bounded(sys.stdin.buffer, "stdin", None)
+        return _bounded(sys.stdin.buffer, "stdin")
     try:
         with open(source, "rb") as opened:
-            return _bounded(opened, source, None)
+            return _bounded(opened, source)
     except (OSError, ValueError) as error:
         raise InputError(f"{quoted(source)}: {getattr(error, 'strerror', None) or 'no file name'}") from None
 
 
-def _bounded(opened: IO[bytes], name: str, until: float | None) -> bytes:
-    parts, size = [], 0
-    while part := opened.read(2**16):
-        size += len(part)
-        if size > LARGEST_BYTES:
-            raise InputError(f"{name}: more than {LARGEST_BYTES // 2**20} MiB", fix="give one server's /metrics")
-        if until is not None and time.monotonic() > until:
-            raise InputError(f"{name}: not read within {LONGEST_SECONDS:.0f} s")
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _checked(url: str) -> str:
-    """A URL of http or https without its fragment. Raises InputError."""
-    try:
-        parts = urlsplit(url)
-        whole = bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        whole = False
-    if not whole or parts.scheme not in ("http", "https"):
-        raise InputError(f"{quoted(url)}: no URL of a server", fix="write http://HOST:PORT or https://HOST")
-    return urlunsplit((parts.scheme, parts.netloc, parts.path, parts.query, ""))
-
-
-def _fetch(url: str, headers: Mapping[str, str]) -> bytes:
-    from http.client import HTTPException
-    from urllib.error import HTTPError, URLError
-    from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
-
-    host = urlsplit(url).netloc
-
-    class SameHost(HTTPRedirectHandler):
-        def redirect_request(self, *asked: Any) -> Any:
-            if urlsplit(asked[-1]).netloc != host or urlsplit(asked[-1]).scheme != urlsplit(url).scheme:
-                raise InputError(f"{url}: redirected to another host, which is not asked")
-            return super().redirect_request(*asked)
-
-    until = time.monotonic() + LONGEST_SECONDS
-    try:
-        opener = build_opener(SameHost, ProxyHandler({}))
-        with opener.open(Request(url, headers=dict(headers)), timeout=LONGEST_SECONDS) as answer:  # noqa: S310  checked
-            return _bounded(answer, url, until)
-    except HTTPError as error:
-        fix = "add --header 'Authorization: Bearer ...'" if error.code in (401, 403) else ""
-        raise InputError(f"{url}: HTTP {error.code}", fix=fix) from None
-    except (URLError, OSError, HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise InputError(f"{url}: {str(reason)[:120] or type(error).__name__}", fix="is the server up?") from None
+def _bounded(opened: IO[bytes], name: str) -> bytes:
+    data = opened.read(LARGEST_BYTES + 1)
+    if len(data) > LARGEST_BYTES:
+        raise too_large(name)
+    return data

@@ -3,7 +3,8 @@
     K = used + available + evictable slots          T = used + available + evictable tokens
 
 The counts are called tokens for both pools. Releases before 0.5.12 export shares alone. token_usage is the fullest of
-the pools. /server_info has the arguments, the limit of requests a worker, and the release.
+the pools. Requests that wait for a grammar to be compiled, or for KV from another server, have queues of their own.
+/server_info has the arguments, the limit of requests a worker, and the release.
 Names of SGLang observability/metrics_collector.py (0.5.9 to 0.5.23).
 """
 
@@ -11,10 +12,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybridcalc.live.scrape import Scrape
-from hybridcalc.live.worker import KV, STATE, Family, Figures, Pool, Worker
+from hybridcalc.live.worker import KV, STATE, Family, Figures, Pool, Worker, text_of
 
 PREFIX, LABEL = "sglang:", "dp_rank"
-COUNTERS = {"evicted_tokens": ("evicted_tokens_total",)}
+DOCUMENTS = ("server_info",)
+COUNTERS = {"evicted_tokens": "evicted_tokens_total", "retracted": "num_retracted_requests_total"}
+RATES = {"hit_rate": "cache_hit_rate", "accept_rate": "spec_accept_rate", "accept_length": "spec_accept_length"}
+QUEUES = {
+    "num_grammar_queue_reqs": "grammar",
+    "num_prefill_bootstrap_queue_reqs": "transfer",
+    "num_prefill_inflight_queue_reqs": "transfer",
+    "num_decode_prealloc_queue_reqs": "transfer",
+    "num_decode_transfer_queue_reqs": "transfer",
+}
+"""Queues beside the one for memory, and what requests wait for in them."""
+PREFIX_TOKENS = "prefill_effective_tokens_total"
+"""Tokens of prompts by where they came from: input, or the tier that had them cached."""
 
 
 def workers(scrape: Scrape) -> Iterator[Worker]:
@@ -28,20 +41,24 @@ def workers(scrape: Scrape) -> Iterator[Worker]:
         running = found("num_running_reqs")
         if running is None:
             continue
-        rate = found("cache_hit_rate")
+        elsewhere = _elsewhere(found)
         yield Worker(
             "sglang",
             f"rank {name}" if name else "",
-            found.model() or _text(said.get("model_path")),
+            found.model() or text_of(said.get("model_path")),
             running,
-            found("num_queue_reqs") or 0.0,
+            (found("num_queue_reqs") or 0.0) + sum(elsewhere.values()),
             dict(_pools(found)),
-            version=_text(said.get("version")),
+            version=text_of(said.get("version")),
             retracted=found("num_retracted_reqs") or 0.0,
             limit=_limit(own, said),
-            counters=found.counters(COUNTERS) | ({} if rate is None else {"hit_rate": rate}),
+            reasons=elsewhere,
+            counters=found.named(COUNTERS) | _prefixes(found),
+            rates=found.named(RATES),
             launch=str(said.get("launch_command") or ""),
             settings=said,
+            hints=tuple(_hints(found)),
+            source=scrape.source,
         )
 
 
@@ -49,12 +66,36 @@ def _pools(found: Figures) -> Iterator[tuple[str, Pool]]:
     for pool, prefix, share in ((STATE, "mamba", "mamba_usage"), (KV, "kv", "full_token_usage")):
         used, free, cached = (found(f"{prefix}_{part}_tokens") for part in ("used", "available", "evictable"))
         if used is not None and free is not None:
-            yield pool, Pool(used, used + free + (cached or 0), cached or 0)
+            if used + free + (cached or 0) or pool == KV:
+                yield pool, Pool(used, used + free + (cached or 0), cached or 0)
             continue
         part = found(share) if pool == STATE else found(share, "token_usage")
         size = found("max_total_num_tokens") if pool == KV else None
         if part is not None:
-            yield pool, Pool(part * size if size else part, size)
+            yield pool, Pool(part * size if size else None, size or None, 0, part)
+
+
+def _elsewhere(found: Figures) -> dict[str, float]:
+    """Requests that wait for something other than memory or a place."""
+    waiting: dict[str, float] = {}
+    for metric, reason in QUEUES.items():
+        count = found(metric)
+        if count:
+            waiting[reason] = waiting.get(reason, 0.0) + count
+    return waiting
+
+
+def _prefixes(found: Figures) -> dict[str, float]:
+    """Tokens of prompts, and those of them that were cached."""
+    tokens = found.by(PREFIX_TOKENS, "mode")
+    asked = sum(tokens.values())
+    return {"prefix_queries": asked, "prefix_hits": asked - tokens.get("input", 0.0)} if asked else {}
+
+
+def _hints(found: Figures) -> Iterator[str]:
+    taken, places = found("lora_pool_slots_used"), found("lora_pool_slots_total")
+    if taken is not None and places and taken >= places:
+        yield f"all {places:,.0f} places of adapters are taken"
 
 
 def _limit(own: Mapping[str, Any], said: Mapping[str, Any]) -> float | None:
@@ -62,7 +103,3 @@ def _limit(own: Mapping[str, Any], said: Mapping[str, Any]) -> float | None:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
     return None
-
-
-def _text(value: Any) -> str | None:
-    return value[:200] if isinstance(value, str) and value else None

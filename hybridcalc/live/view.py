@@ -5,10 +5,11 @@ from functools import partial
 
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.charts import Axis, Chart, Series
+from hybridcalc.errors import printable
 from hybridcalc.live.verdict import NAMES, Live, percent
 from hybridcalc.live.watch import Moment
 from hybridcalc.live.worker import BLOCKS, KV, OTHER, STATE
-from hybridcalc.steps import Quantity, View, suggested
+from hybridcalc.steps import Quantity, Table, View, suggested
 
 LABELS = {STATE: "slots", KV: "KV", BLOCKS: "blocks"}
 LETTERS = {STATE: "S", KV: "K", BLOCKS: "B"}
@@ -16,22 +17,27 @@ LETTERS = {STATE: "S", KV: "K", BLOCKS: "B"}
 
 def view(live: Live, moments: Sequence[Moment] = ()) -> View:
     """What binds, the pools it follows from, and what to set; of several ``moments`` the pools over time."""
-    title = ENGINES.rows[live.engine].title
-    version = live.workers[0].version
-    where = f"{title} {version}" if version else title
     ranks = f", {len(live.workers)} workers" if len(live.workers) > 1 else ""
     drawn = {"pools": partial(over_time, moments)} if len(moments) > 1 else {}
     return View(
-        title=f"{live.workers[0].model or 'a server'} as it runs",
+        title=f"{printable(live.workers[0].model or 'a server')} as it runs",
         headline=headline(live),
-        meaning="; ".join(filter(None, (f"{where}{ranks}", _balance(live), _start(live)))),
+        meaning="; ".join(filter(None, (f"{_name(live)}{ranks}", _balance(live), _start(live)))),
         figures=tuple(_figures(live)),
         roles=tuple(pool for pool in (STATE, KV) if live.share(pool) is not None),
+        tables=_workers(live),
         findings=live.findings,
+        notes=tuple(f"{_name(other)}: {headline(other)}" for other in live.others),
         choices=suggested(live.suggestions),
         pictures=drawn,
         said=("HC300", "HC301", "HC302", "HC303"),
     )
+
+
+def _name(live: Live) -> str:
+    """The engine and its release."""
+    title, version = ENGINES.rows[live.engine].title, live.workers[0].version
+    return f"{title} {printable(version)}" if version else title
 
 
 def _balance(live: Live) -> str:
@@ -41,7 +47,10 @@ def _balance(live: Live) -> str:
 
 
 def _start(live: Live) -> str:
-    return f"planned from {live.how}" if live.plan is not None else ""
+    if live.plan is None:
+        return ""
+    several = "; what to set is of one server" if len(live.workers) != live.plan.workers else ""
+    return f"planned from {live.how}{several}"
 
 
 def headline(live: Live) -> str:
@@ -72,22 +81,58 @@ def _idle(live: Live, pools: Sequence[str]) -> str:
 def _figures(live: Live) -> list[Quantity]:
     made = []
     for pool, unit in ((STATE, "slots"), (KV, "tokens"), (BLOCKS, "blocks")):
-        share, size, each = live.share(pool), live.size(pool), live.each(pool)
-        if share is None:
-            continue
-        if size is None:
+        used, size, share = live.total(pool, "used"), live.total(pool), live.share(pool)
+        if size is not None and used is not None:
+            made.append(
+                Quantity(
+                    LABELS[pool], f"{used:,} of {size:,}", unit, f"{percent(share or 0)} in use{_held(live, pool)}"
+                )
+            )
+        elif share is not None:
             made.append(Quantity(LABELS[pool], percent(share), "", "in use; this release exports no counts"))
-            continue
-        used = sum(worker.pools[pool].used for worker in live.workers if pool in worker.pools)
-        held = f"; {each:,.{1 if pool == STATE else 0}f} a running request" if each else ""
-        reserved = live.planned.get("slots_per_request")
-        if pool == STATE and reserved:
-            held += f", {reserved} kept for it"
-        made.append(Quantity(LABELS[pool], f"{used:,.0f} of {size:,}", unit, f"{percent(share)} in use{held}"))
-    rate = live.workers[0].counters.get("hit_rate")
-    if rate is not None:
-        made.append(Quantity("prefix hits", percent(rate), "", "of tokens that were asked for"))
+        elif used is not None:
+            made.append(
+                Quantity(LABELS[pool], f"{used:,}", unit, f"in use{_held(live, pool)}; --command says of how many")
+            )
+    if live.hit_rate is not None:
+        evicted = live.counter("evicted_tokens")
+        lost = f"; {evicted:,.0f} tokens evicted" if evicted else ""
+        made.append(Quantity("prefix hits", percent(live.hit_rate), "", f"of tokens of prompts{lost}"))
+    if live.accept_rate is not None:
+        drafted, length = live.counter("drafted"), live.rate("accept_length", "", "")
+        of = (
+            f"of {drafted:,.0f} drafts"
+            if drafted
+            else f"of drafts; {length:.1f} tokens a step"
+            if length
+            else "of drafts"
+        )
+        made.append(Quantity("accepted", percent(live.accept_rate), "", of))
     return made
+
+
+def _held(live: Live, pool: str) -> str:
+    """What a running request holds of a pool, what is kept for it, and what prefixes hold."""
+    each, reserved, cached = live.each(pool), live.planned.get("slots_per_request"), live.total(pool, "cached")
+    told = f"; {each:,.{1 if pool == STATE else 0}f} a running request" if each else ""
+    if pool == STATE and reserved:
+        told += f", {reserved} kept for it"
+    return told + (f"; {cached:,} hold prefixes" if cached else "")
+
+
+def _workers(live: Live) -> tuple[Table, ...]:
+    """Every worker on a row, where there are several."""
+    rows = []
+    for one in (live, *live.others):
+        for worker, verdict in zip(one.workers, one.verdicts, strict=True):
+            name = " ".join(filter(None, (ENGINES.rows[worker.engine].title, worker.source, worker.name)))
+            pools = (worker.pools.get(STATE), worker.pools.get(KV) or worker.pools.get(BLOCKS))
+            shares = ["" if pool is None or pool.share is None else percent(pool.share) for pool in pools]
+            bound = "" if verdict is None else NAMES[verdict]
+            rows.append((printable(name), f"{worker.running:,.0f}", f"{worker.queued:,.0f}", *shares, bound))
+    if len(rows) < 2:
+        return ()
+    return (Table("Workers", ("worker", "run", "wait", "slots", "KV", "binds"), tuple(rows), (1, 2, 3, 4)),)
 
 
 def over_time(moments: Sequence[Moment]) -> Chart:

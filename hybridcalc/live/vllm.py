@@ -10,15 +10,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from hybridcalc.live.scrape import Scrape
-from hybridcalc.live.worker import BLOCKS, Family, Figures, Pool, Worker
+from hybridcalc.live.worker import BLOCKS, Family, Pool, Worker
 
 PREFIX, LABEL = "vllm:", "engine"
+DOCUMENTS = ()
 COUNTERS = {
-    "preempted": ("num_preemptions_total",),
-    "prefix_queries": ("prefix_cache_queries_total",),
-    "prefix_hits": ("prefix_cache_hits_total",),
-    "drafted": ("spec_decode_num_draft_tokens_total",),
-    "accepted": ("spec_decode_num_accepted_tokens_total",),
+    "preempted": "num_preemptions_total",
+    "prefix_queries": "prefix_cache_queries_total",
+    "prefix_hits": "prefix_cache_hits_total",
+    "drafted": "spec_decode_num_draft_tokens_total",
+    "accepted": "spec_decode_num_accepted_tokens_total",
 }
 SETTINGS = {
     "cache_dtype": "kv_cache_dtype",
@@ -39,7 +40,7 @@ def workers(scrape: Scrape) -> Iterator[Worker]:
             continue
         cache = found.labels("cache_config_info")
         blocks, usage = _number(cache.get("num_gpu_blocks")), found("kv_cache_usage_perc", "gpu_cache_usage_perc")
-        pools = {} if usage is None else {BLOCKS: Pool(usage * blocks if blocks else usage, blocks)}
+        pools = {} if usage is None else {BLOCKS: Pool(usage * blocks if blocks else None, blocks, 0, usage)}
         yield Worker(
             "vllm",
             f"engine {name}" if name else "",
@@ -48,20 +49,16 @@ def workers(scrape: Scrape) -> Iterator[Worker]:
             found("num_requests_waiting") or 0.0,
             pools,
             reasons=found.by("num_requests_waiting_by_reason", "reason"),
-            counters=_counters(found),
+            counters=found.named(COUNTERS),
             settings={own: value for label, own in SETTINGS.items() if (value := _value(cache.get(label))) is not None},
+            source=scrape.source,
         )
 
 
-def _counters(found: Figures) -> dict[str, float]:
-    read = found.counters(COUNTERS)
-    asked = read.pop("prefix_queries", 0.0)
-    hits = read.pop("prefix_hits", 0.0)
-    return read | ({"hit_rate": hits / asked} if asked else {})
-
-
 def _number(text: str | None) -> float | None:
-    return float(text) if text is not None and text.isascii() and text.isdecimal() and len(text) < 16 else None
+    """A count that is a label; None for anything else, and for none."""
+    known = text is not None and text.isascii() and text.isdecimal() and len(text) < 16
+    return (float(text or 0) or None) if known else None
 
 
 def _value(text: str | None) -> Any:

@@ -1,15 +1,16 @@
 """A server over time: scrapes at an interval, counters as they grew between them, and which pool bound how long."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import InputError
 from hybridcalc.live.verdict import Live, binding
-from hybridcalc.live.worker import BLOCKS, KV, STATE
+from hybridcalc.live.worker import BLOCKS, KV, STATE, Worker
 
-GROWING = ("preempted", "evicted_tokens", "drafted", "accepted")
+NOTHING = "none"
+"""What binds where no request waits."""
 SHORTEST_SECONDS = 0.1
 MOST_KEPT = 100_000
 """Moments kept; of a longer watch every second one is let go, again and again."""
@@ -22,6 +23,13 @@ class Moment(NamedTuple):
     live: Live
 
 
+class Missed(NamedTuple):
+    """A scrape that failed: when, and why."""
+
+    at: float
+    why: str
+
+
 def watch(
     look: Callable[[], Live],
     every: float,
@@ -29,9 +37,9 @@ def watch(
     most: int | None = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[Moment]:
+) -> Iterator[Moment | Missed]:
     """A scrape each ``every`` seconds, ``most`` of them or without an end. Counters are what they grew by since the
-    last one. A scrape that fails after the first is let go: servers restart.
+    last one. A scrape that fails after the first is missed: servers restart.
     """
     if every < SHORTEST_SECONDS:
         raise InputError(f"--watch {every} s is too short", fix=f"at least {SHORTEST_SECONDS} s")
@@ -41,9 +49,10 @@ def watch(
         started = clock()
         try:
             found = look()
-        except InputError:
+        except InputError as error:
             if before is None:
                 raise
+            yield Missed(started, str(error))
         else:
             yield Moment(started, _grown(before, found))
             before = found
@@ -53,19 +62,35 @@ def watch(
 
 
 def _grown(before: Live | None, found: Live) -> Live:
-    """The same with counters as they grew; those of a server that started again count from zero."""
-    if before is None or len(before.workers) != len(found.workers):
+    """The same with counters as they grew, and what binds where requests lost their place meanwhile."""
+    if before is None:
         return found
+    kinds = {(one.engine, one.workers[0].model): one for one in (before, *before.others)}
+    shown = tuple(_since(kinds.get((one.engine, one.workers[0].model)), one) for one in (found, *found.others))
+    return replace(shown[0], others=shown[1:])
+
+
+def _since(before: Live | None, found: Live) -> Live:
+    """Counters of a server that started again count from zero."""
+    held = {(one.source, one.name): one.counters for one in before.workers} if before is not None else {}
     workers = []
-    for old, new in zip(before.workers, found.workers, strict=True):
-        grown = dict(new.counters)
-        for name in GROWING:
-            if name in new.counters and new.counters[name] >= old.counters.get(name, 0.0):
-                grown[name] = new.counters[name] - old.counters.get(name, 0.0)
-        workers.append(new._replace(counters=grown))
+    for worker in found.workers:
+        old = held.get((worker.source, worker.name), {})
+        grown = {
+            name: now - old[name] if now >= old.get(name, now) and name in old else now
+            for name, now in worker.counters.items()
+        }
+        workers.append(worker._replace(counters=grown))
     slots = found.planned.get("slots_per_request")
-    verdicts = [binding(worker, slots, preempted=worker.counters.get("preempted", 0) > 0) for worker in workers]
+    verdicts = [
+        binding(one, slots, preempted=held.get((one.source, one.name)) is not None and _lost(one)) for one in workers
+    ]
     return replace(found, workers=tuple(workers), verdicts=tuple(verdicts))
+
+
+def _lost(worker: Worker) -> bool:
+    """Whether requests lost their place since the last scrape."""
+    return any(worker.counters.get(name, 0) > 0 for name in ("preempted", "retracted"))
 
 
 class Kept:
@@ -74,10 +99,12 @@ class Kept:
     def __init__(self) -> None:
         """None yet."""
         self.moments: list[Moment] = []
+        self.last: Moment
         self._stride, self._seen = 1, 0
 
     def add(self, moment: Moment) -> None:
         """Keep one."""
+        self.last = moment
         if self._seen % self._stride == 0:
             self.moments.append(moment)
         self._seen += 1
@@ -86,27 +113,51 @@ class Kept:
             self._stride *= 2
 
 
-def summary(moments: Sequence[Moment]) -> dict[str, Any]:
-    """Least, mean and most of each figure, and the share of the scrapes in which each pool bound."""
-    figures: dict[str, list[float]] = {}
-    for moment in moments:
-        live = moment.live
-        figures.setdefault("requests_running", []).append(live.running)
-        figures.setdefault("requests_queued", []).append(live.queued)
-        for pool in (STATE, KV, BLOCKS):
-            share = live.share(pool)
-            if share is not None:
-                figures.setdefault(f"{pool}_usage", []).append(share)
-        tokens = live.each(KV)
-        if tokens is not None:
-            figures.setdefault("tokens_per_request", []).append(tokens)
-    bound = [moment.live.binding or "none" for moment in moments]
-    return {
-        "scrapes": len(moments),
-        "seconds": round(moments[-1].at - moments[0].at, 3) if moments else 0.0,
-        "figures": {
-            name: {"min": min(values), "mean": round(sum(values) / len(values), 4), "max": max(values)}
-            for name, values in figures.items()
-        },
-        "bound": {name: round(bound.count(name) / len(bound), 4) for name in dict.fromkeys(bound)},
-    }
+class Tally:
+    """Least, mean and most of every figure over a watch, how often each pool bound, and scrapes that failed."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.scrapes, self.failed = 0, 0
+        self.first = self.last = 0.0
+        self.now: dict[str, float] = {}
+        self._figures: dict[str, tuple[float, float, float, int]] = {}
+        self._bound: dict[str, int] = {}
+
+    def add(self, moment: Moment) -> None:
+        """Count one scrape."""
+        self.first = moment.at if not self.scrapes else self.first
+        self.last, self.scrapes, self.now = moment.at, self.scrapes + 1, dict(_figures(moment.live))
+        for name, value in self.now.items():
+            least, total, most, count = self._figures.get(name, (value, 0.0, value, 0))
+            self._figures[name] = min(least, value), total + value, max(most, value), count + 1
+        bound = moment.live.binding or NOTHING
+        self._bound[bound] = self._bound.get(bound, 0) + 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """The key ``summary`` of ``live --watch --json``."""
+        return {
+            "scrapes": self.scrapes,
+            "failed": self.failed,
+            "seconds": round(self.last - self.first, 3),
+            "figures": {
+                name: {"min": least, "mean": round(total / count, 4), "max": most}
+                for name, (least, total, most, count) in self._figures.items()
+            },
+            "bound": {name: round(count / self.scrapes, 4) for name, count in self._bound.items()},
+        }
+
+
+def _figures(live: Live) -> Iterator[tuple[str, float]]:
+    """The figures of a moment by name: those that are known."""
+    yield "requests_running", live.running
+    yield "requests_queued", live.queued
+    for pool in (STATE, KV, BLOCKS):
+        share = live.share(pool)
+        if share is not None:
+            yield f"{pool}_usage", round(share, 6)
+    for name, held in (("slots_per_request_held", live.each(STATE)), ("tokens_per_request", live.each(KV))):
+        if held is not None:
+            yield name, round(held, 4)
+    if live.hit_rate is not None:
+        yield "hit_rate", round(live.hit_rate, 6)

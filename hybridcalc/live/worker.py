@@ -7,30 +7,39 @@ from hybridcalc.live.scrape import Sample, Scrape
 
 STATE, KV, BLOCKS, LIMIT, OTHER = "state", "kv", "blocks", "limit", "other"
 """What may bind: a pool, the limit of requests, or nothing that memory is about."""
+CAPACITY = "capacity"
+"""The reason of requests that wait for memory or for a place, as vLLM names it."""
+LONGEST_TEXT = 200
 
 
 class Pool(NamedTuple):
-    """Slots, tokens or blocks: how many there are, are in use by requests, and hold cached prefixes. A share alone,
-    where a release exports no counts: ``size`` is None then.
+    """Slots, tokens or blocks: how many requests use, how many there are, and how many hold cached prefixes.
+
+    None for what a server does not say. ``part``: the share in use, where a release exports no counts.
     """
 
-    used: float
+    used: float | None
     size: float | None
     cached: float = 0
+    part: float | None = None
 
     @property
-    def share(self) -> float:
+    def share(self) -> float | None:
         """The part in use."""
-        return self.used if self.size is None else self.used / self.size if self.size else 0.0
+        if self.part is not None or self.used is None or self.size is None:
+            return self.part
+        return self.used / self.size if self.size else 0.0
 
 
 class Worker(NamedTuple):
     """One data-parallel worker, or one replica. Figures that the release does not export are None.
 
-    ``launch``: the command that started it, where it says it. ``retracted``: requests that lost their place and wait to
-    be computed again. ``limit``: requests that it runs at most. ``counters``: what only grows: evicted, preempted,
-    tokens of prefixes asked for and found, drafts and those accepted. ``settings``: what it says of its own arguments,
-    under the names of the engine's class.
+    ``launch``: the command that started it, where it says it. ``queued``: all requests that wait, ``reasons`` how many
+    of them for what. ``retracted``: requests that lost their place and wait to be computed again. ``limit``: requests
+    that it runs at most. ``counters``: what only grows: tokens evicted, requests preempted, tokens of prefixes asked
+    for and found, drafts and those accepted; ``rates``: shares of the last moments where there is no counter.
+    ``settings``: what it says of its own arguments, under the names of the engine's class. ``hints``: what else may
+    hold requests back.
     """
 
     engine: str
@@ -44,13 +53,21 @@ class Worker(NamedTuple):
     limit: float | None = None
     reasons: Mapping[str, float] = {}
     counters: Mapping[str, float] = {}
+    rates: Mapping[str, float] = {}
     launch: str = ""
     settings: Mapping[str, Any] = {}
+    hints: tuple[str, ...] = ()
+    source: str = ""
 
     def each(self, pool: str) -> float | None:
         """What a running request holds of a pool on average; None where that is not known."""
         found = self.pools.get(pool)
-        return found.used / self.running if found is not None and found.size is not None and self.running else None
+        return found.used / self.running if found is not None and found.used is not None and self.running else None
+
+    @property
+    def waiting(self) -> float:
+        """Requests that wait for memory or a place: all but those with another reason."""
+        return self.queued - sum(count for reason, count in self.reasons.items() if reason != CAPACITY)
 
 
 class Family:
@@ -71,7 +88,7 @@ class Family:
                     own.setdefault(metric.removeprefix(self.prefix), []).append(sample)
         whole = parted.pop("", {}) if len(parted) > 1 else {}
         for name, found in parted.items():
-            yield name, Figures({**whole, **found})
+            yield name[:LONGEST_TEXT], Figures({**whole, **found})
 
 
 class Figures:
@@ -82,7 +99,9 @@ class Figures:
         self.found = found
 
     def __call__(self, *names: str) -> float | None:
-        """The first of ``names`` that is there; of several ranks the largest, which are alike or rank 0's."""
+        """The first of ``names`` that is there; of several ranks the largest, which are alike or rank 0's; of several
+        priorities the whole, which is the largest too.
+        """
         for name in names:
             samples = self.found.get(name)
             if samples:
@@ -90,8 +109,12 @@ class Figures:
         return None
 
     def by(self, name: str, label: str) -> dict[str, float]:
-        """A metric by the values of one of its labels."""
-        return {sample.labels.get(label, ""): sample.value for sample in self.found.get(name, ())}
+        """A metric by the values of one of its labels, none of them without."""
+        return {
+            value[:LONGEST_TEXT]: sample.value
+            for sample in self.found.get(name, ())
+            if (value := sample.labels.get(label))
+        }
 
     def labels(self, name: str) -> Mapping[str, str]:
         """The labels of a metric's first sample."""
@@ -101,9 +124,20 @@ class Figures:
     def model(self) -> str | None:
         """The name that samples carry as model_name."""
         named = (sample.labels.get("model_name") for samples in self.found.values() for sample in samples)
-        return next((name for name in named if name), None)
+        return next((name[:LONGEST_TEXT] for name in named if name), None)
 
-    def counters(self, names: Mapping[str, tuple[str, ...]]) -> dict[str, float]:
-        """Those of ``names`` that are there."""
-        read = {name: self(*metrics) for name, metrics in names.items()}
+    def named(self, names: Mapping[str, str]) -> dict[str, float]:
+        """Those metrics of ``names`` (ours -> the engine's) that are there."""
+        read = {name: self(metric) for name, metric in names.items()}
         return {name: value for name, value in read.items() if value is not None}
+
+
+def text_of(value: Any) -> str | None:
+    """A text of a document, cut where it is long; None for anything else."""
+    return value[:LONGEST_TEXT] if isinstance(value, str) and value else None
+
+
+def count_of(document: Mapping[str, Any], *names: str) -> int:
+    """The first of ``names`` that a document has, a whole number of tokens or slots; 0 for anything else."""
+    value = next((document[name] for name in names if name in document), 0)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**40 else 0

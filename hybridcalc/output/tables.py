@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from hybridcalc.formulas.replayssm import smallest_ring
 from hybridcalc.formulas.slots import Strategy
 from hybridcalc.output import terminal
+from hybridcalc.output.watching import bound_text, figure, label
 from hybridcalc.steps import Quantity
 from hybridcalc.units import format_bytes, short_dtype
 
@@ -116,13 +117,9 @@ def print_watch(summary: Mapping[str, Any]) -> None:
     """What a server did while it was watched: least, mean and most of each figure, and what bound how long."""
     out = terminal.console()
     rows = [
-        (
-            f"  {name}",
-            *(f"{found[end]:,.2f}" if "usage" in name else f"{found[end]:,.0f}" for end in ("min", "mean", "max")),
-        )
+        (f"  {label(name)}", *(figure(name, found[end]) for end in ("min", "mean", "max")))
         for name, found in summary["figures"].items()
     ]
     out.print()
     terminal.listing(out, (f"  over {summary['seconds']:,.0f} s", "least", "mean", "most"), rows, right=(1, 2, 3))
-    bound = ", ".join(f"{name} {100 * share:.0f} %" for name, share in summary["bound"].items())
-    terminal.notes(out, [f"bound, of {summary['scrapes']:,} scrapes: {bound}"])
+    terminal.notes(out, [bound_text(summary)])

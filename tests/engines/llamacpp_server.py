@@ -1,7 +1,8 @@
 """Starts a real llama-server of the wheel xllamacpp on the CPU, in a process of its own, and gives its log back.
 
-As a script: one JSON object names the file and the server's parameters. Its figures are those of tests/data/llamacpp:
-of every kind of model the metadata and the shapes of a tiny one, as the loader asks for them.
+As a script: one JSON object names the file and the server's parameters; with ``serve`` it prints its address and serves
+until its input ends. Its figures are those of tests/data/llamacpp: of every kind of model the metadata and the shapes
+of a tiny one, as the loader asks for them.
 """
 
 import json
@@ -9,6 +10,8 @@ import random
 import subprocess
 import sys
 from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -22,12 +25,12 @@ GGML_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 8}
 PROMPT = "! ! ! ! ! ! ! ! ! ! ! ! ! ! ! ! "
 
 
-def write_tiny(kind: str, path: Path) -> Path:
-    """A model of a kind with random weights, about a megabyte."""
+def write_tiny(kind: str, path: Path, **changed: Any) -> Path:
+    """A model of a kind with random weights, about a megabyte; ``changed`` are keys of its metadata."""
     words = [chr(33 + number) if number < 94 else f"t{number}" for number in range(VOCABULARY)]
     metadata = {
         "general.architecture": kind,
-        **{f"{kind}.{key}": held for key, held in TINY[kind]["metadata"].items()},
+        **{f"{kind}.{key}": held for key, held in (TINY[kind]["metadata"] | changed).items()},
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "default",
         "tokenizer.ggml.tokens": words,
@@ -52,7 +55,22 @@ def boot(path: Path, **settings: Any) -> tuple[bool, str]:
     return found.returncode == 0, found.stderr + found.stdout
 
 
-def _serve(settings: dict[str, Any]) -> None:
+@contextmanager
+def serving(path: Path, **settings: Any) -> Iterator[str]:
+    """The address of a server on a file, until the block ends."""
+    asked = json.dumps({"file": str(path), **settings})
+    with subprocess.Popen(
+        [sys.executable, __file__, asked, "serve"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            yield next(line.strip() for line in process.stdout if line.startswith("http://"))
+        finally:
+            process.kill()
+
+
+def _server(settings: dict[str, Any]) -> Any:
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -61,10 +79,22 @@ def _serve(settings: dict[str, Any]) -> None:
     params.cpuparams.n_threads = 1
     for name, value in settings.items():
         setattr(params, name, value)
-    server = xllamacpp.Server(params)
+    return xllamacpp.Server(params)
+
+
+def _ask(settings: dict[str, Any]) -> None:
+    server = _server(settings)
     server.handle_completions({"prompt": PROMPT, "max_tokens": 2})
     del server  # stops it, and writes what its log still holds
 
 
+def _serve(settings: dict[str, Any]) -> None:
+    server = _server(
+        {"verbosity": 1, "endpoint_metrics": True, "endpoint_slots": True, "endpoint_props": True} | settings
+    )
+    print(server.listening_address, flush=True)
+    sys.stdin.read()
+
+
 if __name__ == "__main__":
-    _serve(json.loads(sys.argv[1]))
+    (_serve if "serve" in sys.argv else _ask)(json.loads(sys.argv[1]))

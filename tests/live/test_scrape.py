@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from hybridcalc.errors import InputError
 from hybridcalc.live import scrape
-from hybridcalc.live.watch import Moment, summary, watch
+from hybridcalc.live.fetch import LARGEST_BYTES
+from hybridcalc.live.watch import Missed, Moment, Tally, watch
 
 PREFIXES = ("sglang:", "vllm:", "llamacpp:")
+OFFERED = {"sglang:": ("server_info",), "vllm:": (), "llamacpp:": ("slots", "props")}
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kimi-k3-metrics.txt"
 
 
@@ -47,7 +49,7 @@ class Server(http.server.BaseHTTPRequestHandler):
         if self.path == "/closed/metrics":
             return 401, {}, b""
         if self.path == "/huge/metrics":
-            return 200, {}, b"a" * (scrape.LARGEST_BYTES + 1)
+            return 200, {}, b"a" * (LARGEST_BYTES + 1)
         return 404, {}, b""
 
     def log_message(self, *_: Any) -> None:
@@ -66,10 +68,10 @@ def server() -> Iterator[str]:
 
 
 def test_a_server_is_asked_for_its_metrics_and_documents(server: str) -> None:
-    found = scrape.read(server, PREFIXES, {"Authorization": "Bearer secret"})
+    found = scrape.read(server, OFFERED, {"Authorization": "Bearer secret"})
     assert found.metrics["sglang:num_running_reqs"][0].value == 51
     assert found.documents == {"server_info": {"version": "0.5.23"}}
-    assert Server.asked == [(path, "Bearer secret") for path in ("/metrics", "/server_info", "/slots", "/props")]
+    assert Server.asked == [(path, "Bearer secret") for path in ("/metrics", "/server_info")]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 )
 def test_only_urls_of_servers_are_asked(url: str) -> None:
     with pytest.raises(InputError, match="no URL of a server"):
-        scrape.read(url, PREFIXES, {})
+        scrape.read(url, OFFERED, {})
 
 
 def test_a_header_is_never_quoted() -> None:
@@ -157,10 +159,15 @@ def test_a_watch_counts_what_grew_and_what_bound() -> None:
             raise InputError("the server starts again")
         return live(text(number))
 
-    moments = list(watch(look, 1.0, most=4, clock=lambda: float(next(clock)), sleep=lambda _: None))
+    taken = list(watch(look, 1.0, most=4, clock=lambda: float(next(clock)), sleep=lambda _: None))
+    moments = [moment for moment in taken if isinstance(moment, Moment)]
+    assert [one.why for one in taken if isinstance(one, Missed)] == ["the server starts again"]
+    tally = Tally()
+    for moment in moments:
+        tally.add(moment)
     assert [moment.live.queued for moment in moments] == [0, 1, 1]
     assert [moment.live.workers[0].counters["preempted"] for moment in moments] == [0, 0, 10]
-    found = summary(moments)
+    found = tally.to_dict()
     assert found["scrapes"] == 3
     assert found["bound"] == {"none": 0.3333, "other": 0.3333, "blocks": 0.3333}
     assert found["figures"]["requests_queued"] == {"min": 0, "mean": pytest.approx(0.6667, abs=1e-4), "max": 1}

@@ -16,7 +16,8 @@ from hybridcalc.deployment import Workload
 from hybridcalc.live import llamacpp, scrape
 from hybridcalc.live import sglang as sglang_names
 from hybridcalc.live import vllm as vllm_names
-from hybridcalc.live.verdict import Live, LiveQuestion, binding, judge
+from hybridcalc.live.replan import LiveQuestion, Planner
+from hybridcalc.live.verdict import Live, binding, judge
 from hybridcalc.live.worker import BLOCKS, KV, LIMIT, OTHER, STATE, Pool, Worker
 
 MODULES = {"sglang:": sglang_names, "vllm:": vllm_names, "llamacpp:": llamacpp}
@@ -27,7 +28,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "kimi-k3-metrics.txt"
 def live(text: str, asked: LiveQuestion | None = None, **documents: Any) -> Live:
     read = scrape.of_text("text", text.encode(), tuple(MODULES))._replace(documents=documents)
     workers = [worker for prefix, module in MODULES.items() if read.prefixed(prefix) for worker in module.workers(read)]
-    return judge(workers, asked or LiveQuestion())
+    return judge(workers, Planner(asked or LiveQuestion()))
 
 
 def metrics(prefix: str, figures: dict[str, float], labels: str = "") -> str:
@@ -74,7 +75,7 @@ def test_sglangs_pools_give_the_planners_verdict(
         exported(plan, running, queued, min(4.0, reserved), tokens),
         LiveQuestion(model=model, engine="sglang", args=args),
     )
-    assert (found.size(STATE), found.size(KV)) == (slots, plan.max_total_num_tokens)
+    assert (found.total(STATE), found.total(KV)) == (slots, plan.max_total_num_tokens)
     full = min(1.0, running * tokens / plan.max_total_num_tokens)
     if not queued:
         assert found.binding is None
@@ -117,7 +118,7 @@ def test_vllms_blocks_give_the_planners_verdict(
     reason = "capacity" if capacity else "deferred"
     text += metrics("vllm:", {"num_requests_waiting_by_reason": queued}, f'reason="{reason}"')
     found = live(text, LiveQuestion(model=model, engine="vllm", args=args, length=8192))
-    assert found.size(BLOCKS) == plan.num_blocks
+    assert found.total(BLOCKS) == plan.num_blocks
     assert found.plan is not None
     assert found.plan.requests == plan.requests
     wanted = None if not queued else BLOCKS if usage > 0.95 else LIMIT if capacity else OTHER
@@ -143,7 +144,7 @@ def test_four_of_five_slots_in_use_is_a_full_pool() -> None:
 def test_a_pool_is_full_from_above_95_percent_on() -> None:
     assert binding(worker(running=10, pools={KV: Pool(951, 1000)}), None) == KV
     assert binding(worker(running=10, pools={KV: Pool(950, 1000)}), None) == OTHER
-    assert binding(worker(running=10, pools={STATE: Pool(0.96, None)}), None) == STATE  # shares alone
+    assert binding(worker(running=10, pools={STATE: Pool(None, None, 0, 0.96)}), None) == STATE  # shares alone
     assert binding(worker(running=10, pools={}), None) == OTHER
 
 
@@ -168,7 +169,7 @@ def test_releases_without_counts_say_what_they_can() -> None:
     text = metrics("sglang:", {"num_running_reqs": 8, "num_queue_reqs": 3, "token_usage": 0.4, "mamba_usage": 0.97})
     found = live(text)
     assert found.binding == STATE
-    assert (found.size(STATE), found.size(KV)) == (None, None)
+    assert (found.total(STATE), found.total(KV)) == (None, None)
     assert "HC306" in {one.rule for one in found.findings}
     only = live(metrics("sglang:", {"num_running_reqs": 8, "num_queue_reqs": 3, "token_usage": 0.4}))
     assert only.binding == OTHER
@@ -203,8 +204,8 @@ def test_llama_cpps_slots_and_props() -> None:
                                  "prompt_tokens_cached_total": 150})  # fmt: skip
     slots = [{"n_ctx": 8192, "is_processing": busy, "n_prompt_tokens": 1000} for busy in (True, True)]
     found = live(text, slots=slots, props={"total_slots": 2, "model_path": "q.gguf"})
-    assert (found.binding, found.size(KV), found.each(KV)) == (LIMIT, 16384, 1000)
-    assert found.workers[0].counters["hit_rate"] == 0.75
+    assert (found.binding, found.total(KV), found.each(KV)) == (LIMIT, None, 1000)
+    assert found.hit_rate == 0.75
 
 
 def test_pools_that_are_not_as_planned_end_in_1(tmp_path: Path) -> None:
@@ -249,6 +250,6 @@ def test_a_servers_own_arguments_are_its_start() -> None:
 
 
 def test_a_live_answer_has_no_plan_without_a_model() -> None:
-    found = live(EXAMPLE.read_text())
+    found = live(EXAMPLE.read_text().replace("moonshotai/Kimi-K3", "chat"))
     assert found.plan is None
     assert replace(found, findings=()).binding == STATE

@@ -1,0 +1,79 @@
+"""A watch as it goes on: one table that is drawn anew on a terminal, a line a scrape anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hybridcalc.output import terminal
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+COLUMNS = ("", "now", "least", "mean", "most")
+
+
+class ShowsScrape(Protocol):
+    """Shows one scrape: how many seconds after the first, a line about it, figures as they are, and over the time."""
+
+    def __call__(self, seconds: float, line: str, now: Mapping[str, float], summary: Mapping[str, Any]) -> None:
+        """Show it."""
+
+
+def figure(name: str, value: float) -> str:
+    """A figure of a watch in few characters, shares in percent."""
+    if name.endswith(("_usage", "_rate")):
+        return f"{100 * value:.0f} %"
+    return f"{value:,.1f}" if name.startswith("slots") else f"{value:,.0f}"
+
+
+def label(name: str) -> str:
+    """The name of a figure in words."""
+    return name.replace("_", " ").replace("kv ", "KV ")
+
+
+def bound_text(summary: Mapping[str, Any]) -> str:
+    """What bound how long, and scrapes that failed."""
+    shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in summary["bound"].items())
+    failed = f"; {summary['failed']:,} more could not be read" if summary["failed"] else ""
+    many = "1 scrape" if summary["scrapes"] == 1 else f"{summary['scrapes']:,} scrapes"
+    return f"bound, of {many}: {shares}{failed}"
+
+
+@contextmanager
+def watching() -> Iterator[ShowsScrape]:
+    """What shows each scrape, until the watch ends."""
+    out = terminal.console()
+    if not out.is_terminal or out.is_dumb_terminal:
+
+        def line_by_line(seconds: float, line: str, now: Mapping[str, float], summary: Mapping[str, Any]) -> None:
+            del now, summary
+            print(f"{seconds:8,.0f} s  {line}", flush=True)
+
+        yield line_by_line
+        return
+    from rich.live import Live
+
+    with Live(console=out, auto_refresh=False, transient=True, vertical_overflow="crop") as drawn:
+
+        def anew(seconds: float, line: str, now: Mapping[str, float], summary: Mapping[str, Any]) -> None:
+            drawn.update(_table(seconds, line, now, summary), refresh=True)
+
+        yield anew
+
+
+def _table(seconds: float, line: str, now: Mapping[str, float], summary: Mapping[str, Any]) -> Group:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*COLUMNS, box=None, padding=(0, 2, 0, 0), header_style=terminal.QUIET)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, over in summary["figures"].items():
+        style = next((colour for pool, colour in terminal.STYLES.items() if name.startswith(pool)), "")
+        here = figure(name, now[name]) if name in now else ""
+        table.add_row(Text(label(name), style), here, *(figure(name, over[end]) for end in ("min", "mean", "max")))
+    ends = f"{bound_text(summary)}; {seconds:,.0f} s, Ctrl-C ends it"
+    return Group(Text(line), table, Text(ends, terminal.QUIET))
