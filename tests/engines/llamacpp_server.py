@@ -75,7 +75,8 @@ def _server(settings: dict[str, Any]) -> Any:
 
     params = xllamacpp.CommonParams()
     params.model.path = settings.pop("file")
-    params.port, params.warmup, params.fit_params, params.verbosity = 0, False, False, 9
+    params.port, params.warmup, params.verbosity = 0, False, 9
+    params.fit_params = settings.pop("fit_params", False)
     params.cpuparams.n_threads = 1
     for name, value in settings.items():
         setattr(params, name, value)

@@ -31,7 +31,7 @@ def test_a_header_says_what_a_launch_keeps(tmp_path: Path) -> None:
     assert (f"{ready.checkpoint_bytes / MIB:.3f}", f"{plan.checkpoints_bytes / GIB:.1f}") == ("149.626", "18.7")
     drafted = llamacpp.plan(model, read("-c", "32768", "-np", "4", "--spec-type", "draft-mtp"))
     assert (drafted.ready.state_bytes / MIB, drafted.ready.draft_bytes / MIB) == (2394, 128)
-    weights = weights_of(model)
+    weights = weights_of(plan.ready)
     assert weights is not None and weights.likely * GIB == 5120 * 248320 // 256 * 144 + 5120 * 4
 
 
@@ -155,7 +155,7 @@ def test_the_mix_of_a_name(name: str, mix: str | None) -> None:
 
 
 def test_weights_by_the_mix_are_an_interval() -> None:
-    found = weights_of(load_model("qwen3.6-35b-a3b:Q4_K_M"))
+    found = weights_of(llamacpp.plan(load_model("qwen3.6-35b-a3b:Q4_K_M"), llamacpp.ContextParams(n_ctx=256)).ready)
     assert found is not None and found.low < found.likely < found.high
     assert all(low <= likely <= high for low, likely, high in BITS.values())
 

@@ -40,7 +40,7 @@ def from_words(
         return of_ollama(words, env, _fields(_of_variables(env)), unknown=unknown)
     given = {**_of_variables(env), **TABLE.read(words, unknown=unknown)}
     model = given.get("--model", given.get("--hf-repo", given.get("")))
-    return model, ContextParams(**_slots(_fields(given)), env=env)
+    return model, ContextParams(**_slots(_fields(given)), command_line=True, env=env)
 
 
 def _fields(given: Mapping[str, Any]) -> dict[str, Any]:

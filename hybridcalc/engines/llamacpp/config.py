@@ -47,6 +47,7 @@ class ContextParams(Arguments):
 
     ``kv_unified_per_slot`` 0 is unset. ``fit``: the server may shrink a context that nobody set, and offload fewer
     layers, to leave memory free on each device. ``cards`` and ``gpu_bytes``: GPUs, and the memory of all of them.
+    ``command_line``: read as a server reads it, whose --fit gives each stream the trained length where nobody sets one.
     ``ollama``: Ollama starts the server, whose ``n_ctx`` is then that of a slot.
     """
 
@@ -82,6 +83,7 @@ class ContextParams(Arguments):
     quantization: str | None = None
     cards: int = 1
     gpu_bytes: int = 0
+    command_line: bool = False
     ollama: bool = False
 
     @property

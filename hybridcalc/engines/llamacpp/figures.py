@@ -11,16 +11,23 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import Slot
 from hybridcalc.engines.llamacpp.config import ContextParams
-from hybridcalc.engines.llamacpp.memory import UNBOUNDED, compute_buffer, vocabulary_of, weights_of
+from hybridcalc.engines.llamacpp.memory import UNBOUNDED, Weighed, compute_buffer, vocabulary_of, weighed, weights_of
+from hybridcalc.engines.llamacpp.placement import Device, Placement, placed
 from hybridcalc.engines.llamacpp.planner import ELEMENT, Prepared, prepare
 from hybridcalc.steps import BudgetLine
 from hybridcalc.units import GIB, MIB
 
 
 class Figures:
-    """What llama.cpp does with ``args`` for ``model``, over all devices together; ``rest`` is None without memory."""
+    """What llama.cpp does with ``args`` for ``model``, over all devices together; ``rest`` is None without memory.
+
+    ``offloaded`` and ``experts_on_host``: layers that --fit leaves on the cards (None: as asked), and those whose
+    experts it moves to the host.
+    """
 
     rest: Rest | None = None
+    offloaded: int | None = None
+    experts_on_host: int = 0
 
     def __init__(self, ready: Prepared, workload: Workload) -> None:
         self.ready, self.model, self.args, self.workload = ready, ready.model, ready.args, workload
@@ -39,6 +46,18 @@ class Figures:
     def caches_bytes(self) -> int:
         """KV, a draft's too, and states."""
         return self.ready.kv_bytes + self.ready.draft_bytes + self.ready.state_bytes
+
+    @cached_property
+    def weighed(self) -> Weighed | None:
+        """The weights by layer; None where nothing says them."""
+        return weighed(self.ready)
+
+    @cached_property
+    def placement(self) -> Placement:
+        """What each card holds, and the host."""
+        found = self.weighed
+        layers = found.layers if found is not None else None
+        return placed(self.ready, layers, self.offloaded, self.experts_on_host)
 
     @cached_property
     def by_context(self) -> int:
@@ -188,7 +207,7 @@ class Figures:
     def engine_figures(self) -> dict[str, object]:
         """llama.cpp's own figures under its own names."""
         ready = self.ready
-        compute, weights = compute_buffer(ready), weights_of(self.model)
+        compute, weights = compute_buffer(ready), weights_of(ready)
         return {
             "n_ctx": ready.n_ctx,
             "n_ctx_seq": ready.n_ctx_seq,
@@ -208,6 +227,19 @@ class Figures:
             "output_bytes": self.output_bytes or None,
             "compute_bytes": list(compute) if compute is not None else None,
             "weights_bytes": _weights(weights),
+            "devices": [self._device(device) for device in (*self.placement.cards, self.placement.host)],
+        }
+
+    def _device(self, device: Device) -> dict[str, object]:
+        """What a device holds, as plain data."""
+        found = self.weighed
+        part = found.part(device.weights) if found is not None else None
+        return {
+            "name": device.name,
+            "layers": device.layers,
+            "weights_bytes": _weights(part),
+            "kv_bytes": device.kv,
+            "state_bytes": device.state,
         }
 
 

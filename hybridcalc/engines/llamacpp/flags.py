@@ -55,6 +55,7 @@ ELSEWHERE = (
     Flag("quantization", ("--model",), "str"),
     Flag("cards", ("--gpu",), "int", 1, MOST_RANKS),
     Flag("gpu_bytes", ("--gpu",), "int", 0, 2**60),
+    Flag("command_line", ("llama-server",), "flag"),
     Flag("ollama", ("ollama",), "flag"),
 )
 """Arguments from Python, where they are not what a flag of their name takes."""

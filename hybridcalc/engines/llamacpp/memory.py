@@ -17,6 +17,7 @@ from hybridcalc.architecture.gguf_model import HEADER
 from hybridcalc.architecture.weights import parameters, widths_of
 from hybridcalc.deployment import COMPUTED, ESTIMATED, GPU, WEIGHTS, WEIGHTS_NAME, Memory, MemoryPart, Rest, exact_rest
 from hybridcalc.engines.llamacpp.config import ContextParams
+from hybridcalc.engines.llamacpp.placement import LayerWeights, layers_in_all, of_header, of_parameters, placed
 from hybridcalc.engines.llamacpp.planner import ELEMENT, Prepared, prepare
 from hybridcalc.errors import ConfigError, InputError, MemoryUnknown, NotModelled
 from hybridcalc.units import GIB, MIB
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 FREE_GIB = 1.0
 """GiB of each device that --fit leaves free, --fit-target by default."""
+MTP = "draft-mtp"
 UNBOUNDED = "as much as -c, -np and the types of K and V ask for: --gpu NAME says whether it fits"
 BITS = {
     "F32": (32.0, 32.0, 32.0), "F16": (16.0, 16.0, 16.1), "BF16": (16.0, 16.0, 16.1), "Q8_0": (8.5, 8.5, 8.7),
@@ -95,22 +97,44 @@ def mix_of(name: str) -> str | None:
     return found[1].upper() if found is not None else None
 
 
-def weights_of(model: Architecture) -> MemoryPart | None:
-    """The weights, GiB: of the header's tensors, or of the type mix in the model's name; None where neither is."""
-    header = header_of(model)
+class Weighed(NamedTuple):
+    """The weights by layer, what a unit of them takes at least, usually and at most in bytes, and how that is known."""
+
+    layers: LayerWeights
+    bytes_of: tuple[float, float, float]
+    why: str
+
+    def part(self, units: int, more: str = "") -> MemoryPart:
+        """So many units of them, GiB."""
+        low, likely, high = (units * each / GIB for each in self.bytes_of)
+        how = COMPUTED if low == high else ESTIMATED
+        return MemoryPart(WEIGHTS_NAME, low, likely, high, how, self.why + more)
+
+
+def weighed(ready: Prepared) -> Weighed | None:
+    """The weights: of the header's tensors, or of the type mix in the model's name; None where neither is."""
+    model = ready.model
+    header, layers = header_of(model), layers_in_all(model)
+    loaded = layers if MTP in (ready.args.spec_type or "").split(",") else model.num_layers
     if header is not None:
-        size = sum(tensor.bytes for tensor in header.tensors) / GIB
-        return MemoryPart.of(WEIGHTS_NAME, size, COMPUTED, f"{len(header.tensors):,} tensors of the GGUF header")
+        why = f"{len(header.tensors):,} tensors of the GGUF header"
+        return Weighed(of_header(header, layers, loaded), (1.0, 1.0, 1.0), why)
     mix = mix_of(model.asked)
     if mix is None:
         return None
     try:
-        count = parameters(model).number(vision=False)
+        found = of_parameters(parameters(model), layers, loaded)
     except (NotModelled, ConfigError):
         return None
-    low, likely, high = (bits * count / 8 / GIB for bits in BITS[mix])
-    why = f"{count:,} parameters in {mix}: {BITS[mix][0]:g} to {BITS[mix][2]:g} bits each"
-    return MemoryPart(WEIGHTS_NAME, low, likely, high, ESTIMATED, why)
+    low, likely, high = (bits / 8 for bits in BITS[mix])
+    why = f"{found.whole:,} parameters in {mix}: {BITS[mix][0]:g} to {BITS[mix][2]:g} bits each"
+    return Weighed(found, (low, likely, high), why)
+
+
+def weights_of(ready: Prepared) -> MemoryPart | None:
+    """All weights, on cards and on the host, GiB; None where nothing says them."""
+    found = weighed(ready)
+    return None if found is None else found.part(found.layers.whole)
 
 
 def check_memory(known: Memory) -> None:
@@ -135,18 +159,23 @@ def rest_of(model: Architecture, args: ContextParams, known: Memory) -> Rest:
 
 
 def _rest_of_gpu(gpu: "Gpu", model: Architecture, args: ContextParams, known: Memory) -> Rest:
-    weights = known.weights_part() or weights_of(model)
+    ready = prepare(model, args)
+    found, weights = weighed(ready), known.weights_part()
+    if weights is None and found is not None:
+        on_cards, host = placed(ready, found.layers).weights, found.part(placed(ready, found.layers).host.weights)
+        more = f"; {host.likely:.2f} GiB more on the host" if host.likely >= 0.005 else ""
+        weights = found.part(on_cards, more)
     if weights is None:
         raise MemoryUnknown(
             "--gpu needs the weights",
             figures=(GPU, WEIGHTS),
             fix="give a GGUF file, a name with its type mix (MODEL:Q4_K_M), or --weights SIZE",
         )
-    found = compute_buffer(prepare(model, args))
+    buffers = compute_buffer(ready)
     scratch = MemoryPart("compute", 0.0, 0.5, 2.0, ESTIMATED, "the model's sizes are not known")
-    if found is not None:
-        low, likely, high = (size / GIB for size in found)
-        scratch = MemoryPart("compute", low, likely, high, ESTIMATED, f"batches of {args.n_ubatch} (-ub)")
+    if buffers is not None:
+        low, likely, high = (size / GIB for size in buffers)
+        scratch = MemoryPart("compute", low, likely, high, ESTIMATED, f"batches of {ready.n_ubatch} (-ub)")
     total, free = gpu.engine_gib * args.cards, FREE_GIB * args.cards if args.fit else 0.0
     left = total - free
     return Rest(

@@ -9,7 +9,6 @@ In the engine's order: llama_init_from_model, llama_context, create_memory. Sour
 llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp (b11434). Leaves out: indexer caches.
 """
 
-from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybridcalc.architecture.geometry import Architecture
@@ -168,7 +167,7 @@ def prepare(model: Architecture, args: ContextParams) -> Prepared:
     if args.n_seq_max > MOST_SEQUENCES:
         reason = f"{args.n_seq_max:,} slots: a context has {MOST_SEQUENCES} sequences at most"
         raise Refusal(reason, stage="llama_context", rule="HC202", fix=Write("--parallel", MOST_SEQUENCES))
-    n_ctx = args.n_ctx or model.max_context
+    n_ctx = args.n_ctx or (model.max_context or 0) * (args.n_seq_max if _fitted(args) else 1)
     if not n_ctx:
         raise InputError(f"{model.name} names no trained length", fix="add -c TOKENS", flag="--ctx-size")
     n_batch = min(n_ctx, args.n_batch)
@@ -200,6 +199,11 @@ def prepare(model: Architecture, args: ContextParams) -> Prepared:
         ple.layers * ple.channels * ple.columns if ple is not None else 0,
         front,
     )
+
+
+def _fitted(args: ContextParams) -> bool:
+    """Whether --fit sets the context, which then has the trained length for every stream: common/fit.cpp n_ctx_max."""
+    return args.command_line and args.fit and not args.kv_unified
 
 
 def _known(model: Architecture) -> None:
@@ -248,11 +252,11 @@ def _pad(tokens: int) -> int:
 
 def _row(elements: int, kind: str) -> int:
     """Bytes of a row. Raises Refusal for one that is no whole number of blocks."""
-    size = elements * ROWS[kind]
     if kind not in PLAIN and elements % BLOCK:
         reason = f"a row of {elements:,} values is no whole number of blocks of {kind}"
         raise Refusal(reason, stage="llama_kv_cache", rule="HC203", fix="write -ctk f16 -ctv f16")
-    return int(size) if size == int(size) else int(Fraction(size))
+    each = ROWS[kind]
+    return elements * each.numerator // each.denominator
 
 
 def _caches(

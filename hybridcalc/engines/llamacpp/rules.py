@@ -7,6 +7,7 @@ for in the figures of a launch.
 from collections.abc import Iterator
 
 from hybridcalc.engines.llamacpp.figures import Figures, bounded
+from hybridcalc.engines.llamacpp.placement import caches_on_cards
 from hybridcalc.errors import Write, printable
 from hybridcalc.findings import LENGTH, MEMORY, WANTED, Rule
 from hybridcalc.units import GIB, format_bytes
@@ -113,22 +114,31 @@ def _wanted(plan: Figures) -> Iterator[tuple[str, str]]:
 
 
 def _spilled(plan: Figures) -> Iterator[tuple[str, str]]:
-    rest = plan.rest
-    if rest is not None and bounded(rest) and plan.args.offload_kqv and plan.caches_bytes > rest.likely_gib * GIB:
-        left = max(rest.likely_gib, 0.0)
-        yield (
-            f"KV and states take {format_bytes(plan.caches_bytes)}, {left:.2f} GiB are left beside all layers: --fit "
-            "leaves layers, with their caches, to the host, which computes them slowly",
-            "use a larger GPU, a smaller quantisation, or a shorter -c",
-        )
+    rest, args = plan.rest, plan.args
+    if rest is None or not bounded(rest) or not args.offload_kqv:
+        return
+    caches = caches_on_cards(plan.ready)
+    moved = plan.offloaded is not None or plan.experts_on_host
+    if not moved and caches <= rest.likely_gib * GIB:
+        return
+    if plan.offloaded is not None:
+        does = "--fit leaves layers, with their caches, to the host, which computes them slowly"
+    elif plan.experts_on_host:
+        does = "--fit leaves experts to the host, which computes them slowly"
+    else:
+        does = "what is set by -ngl, -ts, -sm or -ot stays, and a start may run out of memory"
+    yield (
+        f"KV and states take {format_bytes(caches)}, {max(rest.likely_gib, 0.0):.2f} GiB are left beside the weights: "
+        f"{does}",
+        "use a larger GPU, a smaller quantisation, or a shorter -c",
+    )
 
 
 def _overridden(plan: Figures) -> Iterator[tuple[str, str]]:
-    args = plan.args
-    if args.override_tensor or args.cpu_moe or args.n_cpu_moe:
+    if plan.args.override_tensor:
         yield (
-            "tensors are moved between devices (-ot, --cpu-moe): which device holds what is not modelled",
-            "the sums over all devices hold",
+            "-ot moves tensors between devices by name: which device holds what is not modelled",
+            "the sums over all devices hold; --cpu-moe and --n-cpu-moe are modelled",
         )
 
 
@@ -210,5 +220,5 @@ RULES = (
          "tokens by the memory of all GPUs, and cuts what is longer.", "Ollama server/routes.go", _short,
          needs=(LENGTH,), place=("OLLAMA_CONTEXT_LENGTH", "--num-ctx")),
     Rule("HC218", "note", "placement by hand", "Overrides of single tensors are not modelled.",
-         "llama.cpp common/arg.cpp", _overridden, place=("--override-tensor", "--cpu-moe", "--n-cpu-moe")),
+         "llama.cpp common/arg.cpp", _overridden, place=("--override-tensor",)),
 )  # fmt: skip

@@ -4,7 +4,6 @@ A context takes what was asked for: the plan is the same with and without a GPU,
 nobody set -c, --fit shrinks it to what does, to no less than --fit-ctx.
 """
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -14,8 +13,10 @@ from hybridcalc.engines.answer import Shown
 from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.engines.llamacpp.figures import Figures, bounded
 from hybridcalc.engines.llamacpp.memory import UNBOUNDED
-from hybridcalc.engines.llamacpp.planner import PADDING, Prepared, prepare
+from hybridcalc.engines.llamacpp.placement import caches_on_cards, layers_in_all
+from hybridcalc.engines.llamacpp.planner import Prepared, prepare
 from hybridcalc.engines.llamacpp.rules import RULES
+from hybridcalc.engines.llamacpp.shrink import Shrunk, shrunk
 from hybridcalc.errors import Refusal
 from hybridcalc.findings import Finding, find
 from hybridcalc.steps import Step, Suggestion
@@ -29,9 +30,10 @@ class Plan(Shown, Figures):
     promised: tuple[str, ...] = ()
     rest: Rest
 
-    def __init__(self, ready: Prepared, rest: Rest, workload: Workload, asked: Prepared) -> None:
-        super().__init__(ready, workload)
+    def __init__(self, found: Shrunk, rest: Rest, workload: Workload, asked: Prepared) -> None:
+        super().__init__(found.ready, workload)
         self.rest, self.asked = rest, asked
+        self.offloaded, self.experts_on_host = found.offloaded, found.experts_on_host
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
@@ -53,6 +55,7 @@ class Plan(Shown, Figures):
             notes += of_ollama(ready.front, self.args)
         if self.asked.n_ctx != ready.n_ctx:
             notes.append(f"--fit shrinks the context from {self.asked.n_ctx:,} to about {ready.n_ctx:,} tokens")
+        notes += self._moved()
         if ready.checkpoint_bytes:
             notes.append(self._host())
         if not self.args.offload_kqv:
@@ -61,6 +64,23 @@ class Plan(Shown, Figures):
             notes.append("a checkpoint of this model also holds the KV of its windows, which is not counted")
         if self.model.ple_conv is not None:
             notes.append("the per-layer-embedding columns of the state are counted as P")
+        return notes
+
+    def _moved(self) -> list[str]:
+        """What --fit moves to the host, and what of the devices is not modelled."""
+        args, layers, notes = self.args, layers_in_all(self.model), list[str]()
+        if self.experts_on_host:
+            few = self.experts_on_host < layers
+            which = f"about {self.experts_on_host} of {layers} layers" if few else "all layers"
+            notes.append(f"--fit leaves the experts of {which} to the host")
+        if self.offloaded is not None:
+            notes.append(
+                f"--fit puts about {self.offloaded} of {layers + 1} layers on the cards, the output among them"
+            )
+        if not self.placement.modelled:
+            notes.append(f"-sm {args.split_mode} shares rows of layers over the cards: only the sums hold")
+        if args.override_tensor:
+            notes.append("-ot moves tensors by name, which is not modelled: what each device holds is without it")
         return notes
 
     def _host(self) -> str:
@@ -124,15 +144,19 @@ def plan(
     """Plan a context. Raises Refusal for what does not start, or does not fit ``rest`` and --fit is off."""
     asked, work = prepare(model, args), workload or Workload()
     args = asked.args  # what Ollama makes of a launch is settled there
-    needed = asked.kv_bytes + asked.draft_bytes + asked.state_bytes
     if rest is None:
-        rest = exact_rest(needed / GIB, UNBOUNDED)
-    if not bounded(rest) or needed <= rest.likely_gib * GIB or not args.offload_kqv:
-        return Plan(asked, rest, work, asked)
-    if args.fit:
-        return Plan(_fitted(asked, rest) if not args.n_ctx else asked, rest, work, asked)
-    shorter = _fitted(asked, rest)
-    fits = shorter.kv_bytes + shorter.draft_bytes + shorter.state_bytes <= rest.likely_gib * GIB
+        caches = asked.kv_bytes + asked.draft_bytes + asked.state_bytes
+        rest = exact_rest(caches / GIB, UNBOUNDED)
+    if not bounded(rest):
+        return Plan(Shrunk(asked), rest, work, asked)
+    needed = caches_on_cards(asked)
+    if args.fit or needed <= rest.likely_gib * GIB:
+        found = shrunk(asked, rest) if args.fit else Shrunk(asked)
+        if found.ready.n_ctx != asked.n_ctx and rest.again is not None:
+            rest = rest.again(found.ready.args)  # shorter contexts have smaller compute buffers
+        return Plan(found, rest, work, asked)
+    shorter = shrunk(prepare(model, args.changed(n_ctx=0)), rest).ready
+    fits = caches_on_cards(shorter) <= rest.likely_gib * GIB
     refusal = Refusal(
         f"KV and states take {needed / GIB:.2f} GiB, {max(rest.likely_gib, 0):.2f} are left",
         stage="llama_kv_cache",
@@ -141,16 +165,3 @@ def plan(
     )
     refusal.outputs |= {"available_gib": rest.likely_gib, "memory_why": rest.why}
     raise refusal
-
-
-def _fitted(asked: Prepared, rest: Rest) -> Prepared:
-    """The longest context that fits, in steps of 256 cells a stream, and no shorter than --fit-ctx."""
-    args, streams = asked.args, asked.streams
-    step = PADDING * streams
-    per_step = step * asked.kv_bytes_per_token
-    least = -(-args.fit_ctx // step) * step
-    if not per_step:
-        return asked
-    free = int(rest.likely_gib * GIB) - asked.state_bytes
-    tokens = max(least, min(asked.n_ctx, free // per_step * step))
-    return prepare(asked.model, replace(args, n_ctx=min(tokens, asked.n_ctx) or step))

@@ -53,7 +53,7 @@ def figures(plan: Plan) -> list[Quantity]:
                 "KV of drafts", f"{ready.draft_bytes:,} B", f"{ready.draft_bytes / MIB:,.2f} MiB", "its own context"
             )
         )
-    weights, compute = weights_of(plan.model), compute_buffer(ready)
+    weights, compute = weights_of(ready), compute_buffer(ready)
     if weights is not None:
         rows.append(Quantity("weights", weights.text, "GiB", weights.why))
     if compute is not None:
@@ -73,18 +73,38 @@ def figures(plan: Plan) -> list[Quantity]:
         )
     if bounded(plan.rest):
         rows.append(memory_figure(plan.rest))
+    rows = [*_devices(plan), *rows]
     return rows if plan.rest.total_gib is None else [_whole(plan, plan.rest.total_gib), *rows]
 
 
 def _whole(plan: Plan, cards_gib: float) -> Quantity:
     """Weights, caches and compute buffers together, against the memory of all cards."""
-    caches, rest, cards = plan.caches_bytes / GIB, plan.rest, plan.args.cards
+    caches, rest, cards = plan.placement.caches / GIB, plan.rest, plan.args.cards
     low, likely, high = (caches + sum(getattr(part, end) for part in rest.parts) for end in ("low", "likely", "high"))
     fits = "fits" if caches <= rest.low_gib else "may fit" if caches <= rest.high_gib else "does not fit"
+    if plan.offloaded is not None or plan.experts_on_host:
+        fits = "does not fit"
     bounds = "" if low == high else f" ({low:.2f} to {high:.2f})"
     free = f", {rest.headroom_gib:.2f} kept free" if rest.headroom_gib else ""
     of = f"of {cards_gib:.2f} on {cards} card{'' if cards == 1 else 's'}{free}: {fits}"
     return Quantity("all of it", f"{likely:.2f}{bounds}", "GiB", of)
+
+
+def _devices(plan: Plan) -> list[Quantity]:
+    """What each card and the host hold, where that is more than one card with everything."""
+    placement, found = plan.placement, plan.weighed
+    cards, host = placement.cards, placement.host
+    if not placement.modelled or found is None or (len(cards) == 1 and not host.layers and not plan.experts_on_host):
+        return []
+    rows = []
+    for device in (*cards, host):
+        part = found.part(device.weights)
+        caches = (device.kv + device.state) / GIB
+        what = f"{device.layers} layer{'' if device.layers == 1 else 's'}, {caches:.2f} of KV and states"
+        if device is host and device.layers == 0:
+            what = "embeddings" + (", experts" if plan.experts_on_host or plan.args.n_cpu_moe else "")
+        rows.append(Quantity(device.name, f"{part.likely + caches:.2f}", "GiB", f"{part.text} of weights, {what}"))
+    return rows
 
 
 def cells(plan: Plan) -> dict[str, str]:
