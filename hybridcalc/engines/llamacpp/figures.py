@@ -12,7 +12,7 @@ from hybridcalc.deployment import Rest, Workload
 from hybridcalc.engines.answer import Slot
 from hybridcalc.engines.llamacpp.config import ContextParams
 from hybridcalc.engines.llamacpp.memory import UNBOUNDED, Weighed, compute_buffer, vocabulary_of, weighed, weights_of
-from hybridcalc.engines.llamacpp.placement import Device, Placement, placed
+from hybridcalc.engines.llamacpp.placement import Device, Devices, placed
 from hybridcalc.engines.llamacpp.planner import ELEMENT, Prepared, prepare
 from hybridcalc.steps import BudgetLine
 from hybridcalc.units import GIB, MIB
@@ -53,7 +53,7 @@ class Figures:
         return weighed(self.ready)
 
     @cached_property
-    def placement(self) -> Placement:
+    def placement(self) -> Devices:
         """What each card holds, and the host."""
         found = self.weighed
         layers = found.layers if found is not None else None

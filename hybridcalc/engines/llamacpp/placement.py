@@ -59,7 +59,7 @@ class Device(NamedTuple):
     state: int
 
 
-class Placement(NamedTuple):
+class Devices(NamedTuple):
     """Every card and the host; ``modelled`` is false where cards share rows of layers, and only sums hold."""
 
     cards: tuple[Device, ...]
@@ -155,7 +155,7 @@ def offloaded_of(args: ContextParams, layers: int) -> int:
 
 def placed(
     ready: Prepared, weights: LayerWeights | None, offloaded: int | None = None, experts_on_host: int = 0
-) -> Placement:
+) -> Devices:
     """Where everything lies; ``weights`` None leaves weights out, the others are what --fit leaves on the cards."""
     args, layers, parts = ready.args, layers_in_all(ready.model), parts_of(ready.args)
     experts_on_host = max(experts_on_host, layers if args.cpu_moe else args.n_cpu_moe)
@@ -175,7 +175,7 @@ def placed(
         held[device][2] += kv
         held[device][3] += state
     *cards, host = (Device(f"GPU {at}", *each) for at, each in enumerate(held))
-    return Placement(tuple(cards), host._replace(name="host"), args.split_mode not in UNMODELLED)
+    return Devices(tuple(cards), host._replace(name="host"), args.split_mode not in UNMODELLED)
 
 
 def _caches(ready: Prepared) -> list[tuple[int, int]]:
