@@ -89,6 +89,43 @@ class Server(NamedTuple):
             "--host-slots", metavar="N", min=0, max=MOST_SIMULATED_SLOTS, help="States that a host tier holds."
         ),
     ] = 0
+    host_kv_tokens: Annotated[
+        str | None, typer.Option("--host-kv-tokens", metavar="N", help="KV tokens that it holds; as many as there are.")
+    ] = None
+    enable_hierarchical_cache: Annotated[
+        bool,
+        typer.Option(
+            "--enable-hierarchical-cache", "--enable-hicache", help="SGLang: a host tier twice as large as both pools."
+        ),
+    ] = False
+    hicache_ratio: Annotated[
+        float | None,
+        typer.Option("--hicache-ratio", metavar="R", min=1e-6, max=1e6, help="SGLang: or so many times as large."),
+    ] = None
+    hicache_size: Annotated[
+        int | None,
+        typer.Option(
+            "--hicache-size", metavar="GB", min=0, max=2**20, help="SGLang: or of so many GB, shared as both pools are."
+        ),
+    ] = None
+    hicache_mamba_ratio: Annotated[
+        float | None,
+        typer.Option(
+            "--hicache-mamba-ratio", metavar="R", min=1e-6, max=1e6, help="SGLang, proposed: a ratio for states alone."
+        ),
+    ] = None
+    hicache_mamba_size_gb: Annotated[
+        float | None,
+        typer.Option(
+            "--hicache-mamba-size-gb", metavar="GB", min=1e-3, max=2**20, help="SGLang, proposed: GB for states alone."
+        ),
+    ] = None
+    kv_offloading_size: Annotated[
+        float | None,
+        typer.Option(
+            "--kv-offloading-size", metavar="GIB", min=0, max=2**20, help="vLLM: GiB of host memory of all ranks."
+        ),
+    ] = None
     max_total_tokens: options.TotalTokens = None
     block_size: Annotated[
         int | None,
@@ -193,6 +230,7 @@ def reuse(
         "slots": slots,
         "strategy": options.strategy(server.strategy),
         "max_total_tokens": options.tokens("--max-total-tokens", server.max_total_tokens),
+        "host_kv_tokens": options.tokens("--host-kv-tokens", server.host_kv_tokens),
         "mamba_ssm_dtype": options.ssm_dtype(server.mamba_ssm_dtype),
     }
     memory = inputs.memory_of(card._asdict())
@@ -217,6 +255,8 @@ def reuse(
         args = served.with_options(args, {"gpu": memory.gpu, "mem_fraction_static": card.mem_fraction_static})
         rest_gib = served.memory(architecture, args, memory).likely_gib
     priced = _priced(architecture, args, room, rest_gib, memory.gpu is not None)
+    if priced is not None and architecture is not None and memory.gpu is not None:
+        priced = _timed(priced, served, architecture, args, memory.gpu.source)
     if not given and not knee and rest_gib is None:
         raise InputError("without --slots the slots that suffice are the answer", fix="drop --no-knee, or add --slots")
     if given:
@@ -317,3 +357,20 @@ def _priced(model: Architecture | None, args: Any, room: Room, rest_gib: float |
             raise InputError(f"{flag} is shared between slots and KV of a model", fix="name a MODEL")
         return None
     return Priced(model.name, lambda settings: room.cost(model, args, settings, rest_gib), rest_gib is not None)
+
+
+def _timed(priced: Priced, served: Engine, model: Architecture, args: Any, gpu: str) -> Priced:
+    """The same with what tokens and transfers take on a GPU, where its rates are known."""
+    from hybridcalc.hardware import rates_of
+    from hybridcalc.speed.prompt import recompute_of
+
+    try:
+        rates = rates_of(gpu)
+    except InputError:
+        return priced
+
+    def recompute(tokens: int, cached: int, requests: int) -> Any:
+        return recompute_of(served, model, args, rates, tokens=tokens, cached=cached, requests=requests)
+
+    link = rates.link_gbs("pcie") if rates.pcie else None
+    return priced._replace(recompute=recompute, link_gbs=link)

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hybridcalc.errors import HybridcalcError
-from hybridcalc.reuse.knee import SHARE, Bar, Knee, find_knee, find_kv, kv_steps
+from hybridcalc.reuse.knee import SHARE, Bar, HostNeed, Knee, find_host, find_knee, find_kv, kv_steps
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.requests import Workload
 from hybridcalc.reuse.settings import Cost, Settings, Variant
 from hybridcalc.reuse.simulation import Outcome, Setup, simulate
 from hybridcalc.reuse.what_if import Row, Split, best_split, compare
+from hybridcalc.speed.prompt import Recomputed
 from hybridcalc.steps import Step
 
 
@@ -26,6 +27,10 @@ class Priced(NamedTuple):
     weigh: Callable[[Settings], Cost]
     bounded: bool = False
     """Whether the memory is known."""
+    recompute: Callable[[int, int, int], Recomputed] | None = None
+    """What tokens cost, after so many cached ones, in so many requests; None where no GPU's rates are known."""
+    link_gbs: float | None = None
+    """GB/s between the host and a GPU, one way."""
 
     def cost(self, settings: Settings) -> Cost | None:
         """What ``settings`` weigh; None where the engine does not start with them."""
@@ -36,7 +41,18 @@ class Priced(NamedTuple):
 
 
 STATE, KV, BOTH, BLOCKS = "state", "kv", "both", "blocks"
-"""Which pool lost what the workload would have reused: more of it alone would have kept it, or only both."""
+HOST_STATE, HOST_KV, HOST = "host_state", "host_kv", "host"
+"""Which pool lost what the workload would have reused: more of it alone would have kept it, or only both; with a host
+tier behind, which of the host's.
+"""
+
+
+class Transfers(NamedTuple):
+    """Bytes between one GPU and its host, and the least time they take, all of them one after another."""
+
+    stored_bytes: int
+    loaded_bytes: int
+    floor_seconds: float | None
 
 
 class Reuse(NamedTuple):
@@ -59,6 +75,28 @@ class Reuse(NamedTuple):
     kv_needed: int | None = None
     lost_to: str | None = None
     given: bool = True
+    host_needed: HostNeed | None = None
+
+    @property
+    def recomputed(self) -> Recomputed | None:
+        """What the computed tokens cost; None where no GPU is known."""
+        outcome = self.outcome
+        if self.priced is None or self.priced.recompute is None or not outcome.requests:
+            return None
+        cached = outcome.hit_tokens // outcome.requests
+        return self.priced.recompute(outcome.recomputed_tokens, cached, outcome.requests)
+
+    @property
+    def transfers(self) -> Transfers | None:
+        """What a host tier moves; None without one, or without a model that says what it weighs."""
+        own = self.price(self.settings)
+        if not self.setup.has_host or self.priced is None or own is None or own.weight is None:
+            return None
+        out, slot, token = self.outcome, own.weight.slot, own.weight.token
+        stored = round(out.stored_states * slot + out.stored_tokens * token)
+        loaded = round(out.loaded_states * slot + out.loaded_tokens * token)
+        gbs = self.priced.link_gbs
+        return Transfers(stored, loaded, (stored + loaded) / gbs / 1e9 if gbs else None)
 
     def price(self, settings: Settings) -> Cost | None:
         """What ``settings`` weigh; None without a model."""
@@ -87,7 +125,7 @@ class Reuse(NamedTuple):
             },
             "slots": settings.slots,
             "checkpoint_slots": settings.int8_slots,
-            "host_slots": settings.host_slots,
+            "host_slots": self.setup.host_slots,
             "running": settings.running,
             "slots_per_request": self.setup.policy.slots_per_request,
             "cached_slots": self.setup.cached_slots,
@@ -96,6 +134,11 @@ class Reuse(NamedTuple):
             "knee": None if knee is None else knee.to_dict(),
             "kv_tokens_needed": self.kv_needed,
             "kv_tokens": self.setup.kv_tokens,
+            "host_kv_tokens": self.setup.host_kv_tokens,
+            "host_chunks": None if self.setup.host_chunks is None else self.setup.host_chunks.blocks,
+            "host_needed": None if self.host_needed is None else self.host_needed._asdict(),
+            "transfers": None if self.transfers is None else self.transfers._asdict(),
+            "recomputed_cost": self._recomputed_cost(),
             "lost_to": self.lost_to,
             "held": [
                 {"requests": seen, "cached": cached, "running": own, "kv_tokens": kv}
@@ -107,6 +150,12 @@ class Reuse(NamedTuple):
             "notes": list(self.notes),
             "steps": [step.to_dict() for step in self.steps],
         }
+
+    def _recomputed_cost(self) -> dict[str, Any] | None:
+        cost = self.recomputed
+        if cost is None:
+            return None
+        return {"gpu_seconds": cost.gpu_seconds, "band_gpu_seconds": list(cost.band_seconds), "gpus": cost.gpus}
 
     def _row(self, row: Row) -> dict[str, Any]:
         weighs = self.price(row.variant.settings)
@@ -199,13 +248,16 @@ def answer(
     setup = within(settings).setup
     outcome = simulate(workload, setup, **counted, progress=bar("simulating"))
     if knee and found is None:
-        known = None if setup.bounds_kv else outcome
+        known = None if setup.bounds_kv or setup.has_host else outcome
         found = find_knee(workload, setup.with_free_kv(), **counted, progress=bar, given=known)
     needed: int | None = None
     if found is not None:
         steps = kv_steps(outcome.requests)
-        needed = find_kv(workload, setup.with_free_kv(), found, **counted, progress=bar, steps=steps)
+        needed = find_kv(workload, setup.without_host().with_free_kv(), found, **counted, progress=bar, steps=steps)
     lost_to = None if found is None else _lost_to(workload, setup, outcome, found, warmup_rounds, bar)
+    host_needed = None
+    if found is not None and found.slots is not None and setup.has_host:
+        host_needed = find_host(workload, setup, found, **counted, progress=bar)
     rows: tuple[Row, ...] | None = None
     splits: tuple[Split, ...] | None = None
     if what_if:
@@ -227,6 +279,7 @@ def answer(
         needed,
         lost_to,
         given,
+        host_needed,
     )
 
 
@@ -236,16 +289,23 @@ def _lost_to(
     """Which pool lost what the workload would have reused: one that, were it larger, would have kept it."""
     if not knee.limit.hits or knee.reached_by(outcome):
         return None
+
+    def reached(name: str, changed: Setup) -> bool:
+        return knee.reached_by(simulate(workload, changed, warmup_rounds=warmup_rounds, progress=bar(name)))
+
+    if setup.host_chunks is not None:
+        return HOST
+    if setup.has_host:
+        roomy = setup._replace(host_slots=max(knee.limit.most_cached, setup.host_slots))
+        if reached("with host slots to spare", roomy):
+            return HOST_STATE
+        return HOST_KV if reached("with host KV to spare", setup._replace(host_kv_tokens=None)) else HOST
     if setup.pool is not None and setup.cached_slots >= setup.pool.blocks // setup.pool.per_state:
         return BLOCKS
     if setup.bounds_kv:
-        free = simulate(workload, setup.with_free_kv(), warmup_rounds=warmup_rounds, progress=bar("with KV to spare"))
-        if knee.reached_by(free):
+        if reached("with KV to spare", setup.with_free_kv()):
             return KV
-        roomy = setup.with_cached(max(knee.cached_slots or 0, setup.cached_slots))
-        if not knee.reached_by(
-            simulate(workload, roomy, warmup_rounds=warmup_rounds, progress=bar("with slots to spare"))
-        ):
+        if not reached("with slots to spare", setup.with_cached(max(knee.cached_slots or 0, setup.cached_slots))):
             return BOTH
     return STATE
 

@@ -39,10 +39,10 @@ class _Stamped(OrderedDict[Node, int]):
 class PooledCache(PrefixCache):
     """A prefix cache whose states and KV share ``pool``; beside it no more than ``slots`` states are held."""
 
-    def __init__(self, policy: Policy, slots: int, pool: BlockPool, *, host_slots: int = 0) -> None:
+    def __init__(self, policy: Policy, slots: int, pool: BlockPool, *, behind: PrefixCache | None = None) -> None:
         block = policy.grid
         tokens = pool.blocks // pool.per_page * block
-        super().__init__(policy, slots, count_running=True, kv_tokens=tokens, host_slots=host_slots)
+        super().__init__(policy, slots, count_running=True, kv_tokens=tokens, behind=behind)
         self.pool, self.block, self.now = pool, block, 0
         self.states = _Stamped(self._tick)  # type: ignore[assignment]
         self.kv_order = _Stamped(self._tick)  # type: ignore[assignment]
@@ -89,3 +89,12 @@ class PooledCache(PrefixCache):
             self.kv_evictions += self.policy.page
             self.tree.shorten(leaf, above)
         return True
+
+
+def offloaded(policy: Policy, chunks: BlockPool) -> PooledCache:
+    """The native offloading of vLLM: chunks on the host, of which a state and a page take as many as blocks on the GPU.
+
+    It keeps what requests leave, the least recently used goes, and nothing runs there.
+    Source: vLLM v1/kv_offload/cpu/manager.py, cpu/policies/lru.py (0.33.0).
+    """
+    return PooledCache(policy._replace(own_slots=0, slots_per_request=0), chunks.blocks, chunks)

@@ -1,4 +1,4 @@
-"""What do N state slots hold, and what do they lose? A hybrid prefix cache: slots, two LRU lists, locks, a host tier.
+"""What do N state slots hold, and what do they lose? A hybrid prefix cache: slots, two LRU lists, locks.
 
     slots = states in the tree + slots of running requests + free       one pool; with an int8 pool the states in the
                                                                         tree have slots of their own
@@ -7,10 +7,8 @@
 A hit copies the state at the deepest checkpoint into a slot of the request, so that the checkpoint stays as it is, and
 makes that checkpoint the most recently used; the ones above it age. A slot that is wanted and not free is taken from
 the least recently used state that no running request holds. Where a leaf loses its state, SGLang frees its KV as well;
-a node inside keeps its KV. KV is freed from the leaf least recently used, with its state. The host tier keeps a copy of
-each state as long as it has room, and gives up first what the GPU no longer holds.
-
-Left out: what KV takes on the host, and the time that copies take. Units: slots, tokens.
+a node inside keeps its KV. KV is freed from the leaf least recently used, with its state. A host tier behind it is
+tiers.py's (SGLang), or another cache (``behind``, vLLM). Units: slots, tokens.
 Source: SGLang mem_cache/unified_radix_cache.py, mem_cache/unified_cache/components/mamba.py (0.5.23).
 """
 
@@ -59,21 +57,22 @@ class PrefixCache:
         checkpoint_slots: int | None = None,
         count_running: bool = False,
         kv_tokens: int | None = None,
-        host_slots: int = 0,
+        behind: "PrefixCache | None" = None,
     ) -> None:
         self.policy, self.slots = policy, slots
         self.capacity = slots if checkpoint_slots is None else checkpoint_slots
         self.shared = count_running and checkpoint_slots is None
-        self.count_running, self.kv_tokens, self.host_slots = count_running, kv_tokens, host_slots
+        self.count_running, self.kv_tokens, self.behind = count_running, kv_tokens, behind
         self.tree = RadixTree(policy.page)
         self.states: OrderedDict[Node, None] = OrderedDict()
         self.kv_order: OrderedDict[Node, None] = OrderedDict()
         self.bare: OrderedDict[Node, None] = OrderedDict()
-        self.host_only: OrderedDict[Node, None] = OrderedDict()
         self.most_bare = max(MOST_BARE_LEAVES, BARE_LEAVES_PER_SLOT * self.capacity)
-        self.own = self.private = self.host_used = 0
+        self.own = self.private = 0
         self.evictions = self.capped = self.kv_evictions = self.host_hits = self.most_cached = 0
-        self.alone = not (count_running or kv_tokens is not None or host_slots)
+        self.stored_tokens = self.stored_states = self.loaded_tokens = self.loaded_states = 0
+        self.alone = not (count_running or kv_tokens is not None or behind is not None)
+        self.leaves_go = kv_tokens is None and policy.kv_with_state
 
     @property
     def free(self) -> int:
@@ -126,6 +125,7 @@ class PrefixCache:
         ids, ends, prompt, _, _ = request
         node, reused = self.tree.match(ids, ends, prompt - 1)
         self._touch_kv(node)
+        reused = self._found(reused)
         own = self.policy.own_slots if self.count_running else 0
         run = Run(request, reused, reused.depth, node.depth // self.policy.grid * self.policy.grid, 0, own)
         self._lock(reused, 1)
@@ -137,7 +137,34 @@ class PrefixCache:
         self.private += run.private
         if reused.depth:
             self._use(reused)
+        if self.behind is not None:
+            self._load(run, self.behind)
         return run
+
+    def _load(self, run: Run, behind: "PrefixCache") -> None:
+        """Take the state and the KV to it over from the cache behind, where that has a deeper one."""
+        ids, ends, prompt, _, _ = run.request
+        depth = behind.tree.match(ids, ends, prompt - 1)[1].depth
+        if depth > run.hit:
+            self.host_hits += 1
+            self.loaded_states += 1
+            self.loaded_tokens += depth - run.hit
+            self._advance(run, self._save(run.node, ids, ends, depth))
+            run.hit = depth
+
+    def _store(self, request: Request, behind: "PrefixCache") -> None:
+        """Keep what a request leaves behind, where there is room for it."""
+        tokens, states = behind.tree.tokens + behind.kv_evictions, len(behind.states) + behind.evictions
+        try:
+            behind.serve(request)
+        except NoRoom:
+            return
+        self.stored_tokens += behind.tree.tokens + behind.kv_evictions - tokens
+        self.stored_states += len(behind.states) + behind.evictions - states
+
+    def _found(self, reused: Node) -> Node:
+        """The node whose state a request reuses, of what the tree has."""
+        return reused
 
     def prefill(self, run: Run) -> None:
         """Compute the rest of the prompt and save its states."""
@@ -160,6 +187,8 @@ class PrefixCache:
         if self.policy.on_blocks:
             self._advance(run, self._cache_kv(run.node, ids, ends, total - 1))
         self._let_go(run)
+        if self.behind is not None:
+            self._store(run.request, self.behind)
 
     def preempt(self, run: Run) -> None:
         """Take a running request off: what it saved in the tree stays, as long as others leave it there."""
@@ -197,17 +226,8 @@ class PrefixCache:
             walked = walked.parent
 
     def _use(self, node: Node) -> None:
-        """The state of ``node`` is copied: it is the most recently used one. One on the host alone comes back."""
-        if node.state:
-            self.states.move_to_end(node)
-            return
-        self.host_hits += 1
-        if self.free > 0 or self._evict():
-            self.host_only.pop(node, None)
-            node.state = True
-            self.states[node] = None
-        else:
-            self.host_only.move_to_end(node)
+        """The state of ``node`` is copied: it is the most recently used one."""
+        self.states.move_to_end(node)
 
     def _save(self, node: Node, ids: Ids, ends: Ends, depth: int) -> Node:
         """Save the state at ``depth`` of a request of which ``node`` is on the path; the node that holds it."""
@@ -230,8 +250,6 @@ class PrefixCache:
         elif len(states) >= self.most_cached:
             self.most_cached = len(states) + 1
         states[node] = None
-        if self.host_slots:
-            self._back_up(node)
         if self.policy.path_cap != NO_CAP:
             self._cap_path(node)
         return node
@@ -261,7 +279,7 @@ class PrefixCache:
         else:
             return False
         self.evictions += 1
-        if node.users or node.children or self.kv_tokens is not None or not self.policy.kv_with_state or node.host:
+        if node.users or node.children or not self.leaves_go:
             self._drop(node)
             return True
         del self.states[node]  # a leaf that nothing else holds goes with its KV: `_drop` and `_remove`, spelt out
@@ -277,16 +295,18 @@ class PrefixCache:
         return True
 
     def _drop(self, node: Node) -> None:
-        """Take the state off the GPU: it may live on in the host tier; a leaf's KV goes with it."""
-        del self.states[node]
-        node.state = False
-        if node.host:
-            self.host_only[node] = None
-        elif not node.children:
+        """Give up a state; a leaf's KV goes with it."""
+        self._tombstone(node)
+        if not node.children:
             if self.policy.kv_with_state and not node.users:
                 self._remove(node)
             else:
                 self._note_bare(node)
+
+    def _tombstone(self, node: Node) -> None:
+        """Take the state of a node off the GPU; its KV stays."""
+        del self.states[node]
+        node.state = False
 
     def _remove(self, leaf: Node) -> None:
         """Delete a leaf without a state; its parent may be one then."""
@@ -300,7 +320,7 @@ class PrefixCache:
 
     def _note_bare(self, node: Node) -> None:
         """Remember a leaf that holds no state and that nothing uses, where no limit on KV bounds them."""
-        if self.kv_tokens is None and _is_bare(node):
+        if self.kv_tokens is None and is_bare(node):
             self.bare[node] = None
             self._trim()
 
@@ -313,7 +333,7 @@ class PrefixCache:
                 continue  # noted again when it is let go
             parent = oldest.parent or tree.root
             tree.remove(oldest)
-            if _is_bare(parent):
+            if is_bare(parent):
                 bare[parent] = None
 
     def _cap_path(self, tail: Node) -> None:
@@ -325,7 +345,7 @@ class PrefixCache:
                 break
             if node.locks or len(node.children) != 1:
                 continue
-            self._drop(node)
+            self._tombstone(node)
             self.capped += 1
             excess -= 1
 
@@ -334,22 +354,6 @@ class PrefixCache:
         while walked is not None and walked.parent is not None:
             yield walked
             walked = walked.parent
-
-    def _back_up(self, node: Node) -> None:
-        """Copy a state to the host, over the oldest copy that the GPU no longer holds where the host is full."""
-        if node.host:
-            self.host_only.pop(node, None)
-            return
-        if self.host_used == self.host_slots:
-            if not self.host_only:
-                return
-            oldest, _ = self.host_only.popitem(last=False)
-            oldest.host = False
-            if not oldest.children and not oldest.users:
-                self._remove(oldest)
-        else:
-            self.host_used += 1
-        node.host = True
 
     def _touch_kv(self, node: Node) -> None:
         """A path is used: the deepest node first, so that a leaf is always older than what it hangs on."""
@@ -381,17 +385,12 @@ class PrefixCache:
         self._remove(leaf)
 
     def _forget_state(self, leaf: Node) -> None:
-        """Give up the state of a node, on the GPU and on the host."""
+        """Give up the state of a node."""
         if leaf.state:
-            del self.states[leaf]
-            leaf.state = False
+            self._tombstone(leaf)
             self.evictions += 1
-        if leaf.host:
-            self.host_only.pop(leaf, None)
-            leaf.host = False
-            self.host_used -= 1
 
 
-def _is_bare(node: Node) -> bool:
+def is_bare(node: Node) -> bool:
     """Whether a node is a leaf of the tree without a state that nothing uses."""
     return not (node.children or node.state or node.host or node.users) and node.parent is not None

@@ -65,6 +65,14 @@ class Knee(NamedTuple):
         }
 
 
+class HostNeed(NamedTuple):
+    """What a host tier must hold for the knee's reuse: states and KV tokens, or chunks (vLLM), the others None."""
+
+    slots: int | None
+    kv_tokens: int | None
+    chunks: int | None
+
+
 class StackOrder(OrderedDict[Node, None]):
     """States in the order of their use, which also says how many have been used since the one that is used now.
 
@@ -151,7 +159,7 @@ class _Distances:
 
 def is_stack(setup: Setup) -> bool:
     """Whether the cache gives up nothing but the state least recently used."""
-    plain = setup.running == 0 and not setup.bounds_kv and not setup.host_slots
+    plain = setup.running == 0 and not setup.bounds_kv and not setup.has_host
     return plain and setup.policy.path_cap == NO_CAP
 
 
@@ -163,10 +171,12 @@ def find_knee(
     progress: Bar = lambda _: None,
     given: Outcome | None = None,
 ) -> Knee:
-    """The knee of a workload; all of ``setup`` but its slots stays. ``progress`` starts a bar for each pass.
+    """The knee of a workload without a host tier; else all of ``setup`` but its slots stays. ``progress`` starts a bar
+    for each pass.
 
     ``given`` is what ``setup`` itself came to, where that is known: the knee is never more than slots that reach it.
     """
+    setup = setup.without_host()
     most, bar = max(MOST_LIMIT_SLOTS, setup.cached_slots), progress
     alone = Setup(setup.policy, most)
     distances = _Distances()
@@ -233,6 +243,41 @@ def find_kv(
         most = -(-found // fine)
         found = min(fine * _search(lambda count: reaches(count * fine), most, most, (found - step) // fine + 1), found)
     return found
+
+
+def find_host(
+    workload: Workload, setup: Setup, knee: Knee, *, warmup_rounds: int = 0, progress: Bar = lambda _: None
+) -> HostNeed | None:
+    """The smallest pools on the host with which ``setup`` reaches what ``knee`` asks for, to one part in
+    COARSE_KV_STEPS; states first, with KV to spare. None where no host tier does it.
+    """
+    passes: dict[Setup, bool] = {}
+
+    def reached(tier: Setup) -> bool:
+        if tier not in passes:
+            bar = progress("the host tier")
+            passes[tier] = knee.reached_by(simulate(workload, tier, warmup_rounds=warmup_rounds, progress=bar))
+        return passes[tier]
+
+    def least(made: Callable[[int], Setup], most: int) -> int | None:
+        step = max(most // COARSE_KV_STEPS, 1)
+        highest = -(-most // step)
+        if not reached(made(highest * step)):
+            return None
+        return step * _search(lambda count: reached(made(count * step)), highest, highest, 1)
+
+    held = knee.limit
+    if setup.host_chunks is not None:
+        pool, page = setup.host_chunks, setup.policy.grid
+        most = pool.per_state * held.most_cached + pool.per_page * -(-held.most_kv // page) * 2
+        chunks = least(lambda blocks: setup._replace(host_chunks=pool._replace(blocks=blocks)), max(most, 1))
+        return None if chunks is None else HostNeed(None, None, chunks)
+    slots = least(lambda count: setup._replace(host_slots=count, host_kv_tokens=None), max(held.most_cached, 1))
+    if slots is None:
+        return None
+    tier = setup._replace(host_slots=slots)
+    kv_tokens = least(lambda count: tier._replace(host_kv_tokens=count), 2 * max(held.most_kv, 1))
+    return None if kv_tokens is None else HostNeed(slots, kv_tokens, None)
 
 
 def kv_steps(requests: int) -> int:

@@ -11,6 +11,7 @@ from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.engines import ENGINES, offered
 from hybridcalc.errors import InputError
 from hybridcalc.formulas.slots import Strategy
+from hybridcalc.reuse.hosts import HiCache, HostTier, Weight
 from hybridcalc.reuse.policy import DEFAULT_CHUNK, NO_CAP, PREFILL_CHUNK, TRACK_INTERVAL, Policy
 from hybridcalc.reuse.requests import BlockPool
 from hybridcalc.reuse.simulation import Setup
@@ -22,7 +23,8 @@ BLOCK = 784
 class Cost(NamedTuple):
     """Bytes on one rank and on the host; KV tokens left, None where the memory is not known, 0 where none is left.
 
-    ``pool``: the blocks that states and KV share, where the engine has them in one.
+    ``pool``: the blocks that states and KV share, where the engine has them in one. ``host``: its tier there.
+    ``weight``: what a slot and a token take.
     """
 
     state_bytes: int
@@ -30,6 +32,8 @@ class Cost(NamedTuple):
     host_bytes: int
     kv_tokens: int | None
     pool: BlockPool | None = None
+    host: HostTier | None = None
+    weight: Weight | None = None
 
     @property
     def gpu_bytes(self) -> int:
@@ -38,14 +42,27 @@ class Cost(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        blocks = None if self.pool is None else self.pool.blocks
-        return {**self._asdict(), "gpu_bytes": self.gpu_bytes, "pool": blocks}
+        host, weight = self.host, self.weight
+        return {
+            "state_bytes": self.state_bytes,
+            "int8_bytes": self.int8_bytes,
+            "gpu_bytes": self.gpu_bytes,
+            "kv_tokens": self.kv_tokens,
+            "pool": None if self.pool is None else self.pool.blocks,
+            "host_bytes": self.host_bytes,
+            "host_slots": None if host is None or host.chunks else host.slots,
+            "host_kv_tokens": None if host is None else host.kv_tokens,
+            "host_chunks": None if host is None or host.chunks is None else host.chunks.blocks,
+            "state_bytes_per_slot": None if weight is None else weight.slot,
+            "kv_bytes_per_token": None if weight is None else weight.token,
+        }
 
 
 class Settings(NamedTuple):
     """What was asked about. ``running`` 0: one request at a time, whose slots lie beside ``slots``.
 
     ``block_fixed``: the block follows from a model. ``checkpoints``: blocks of vLLM for a state that prefill exports.
+    ``hicache`` and ``offload_gib`` are what is asked of a host tier, whose pools follow from them and the memory.
     """
 
     engine: str
@@ -68,6 +85,15 @@ class Settings(NamedTuple):
     checkpoints: int = 0
     block_fixed: bool = False
     pool: BlockPool | None = None
+    host_kv_tokens: int | None = None
+    host_chunks: BlockPool | None = None
+    hicache: HiCache | None = None
+    offload_gib: float = 0.0
+
+    @property
+    def has_host(self) -> bool:
+        """Whether there is a host tier."""
+        return bool(self.host_slots or self.hicache or self.offload_gib or self.host_chunks)
 
     @property
     def room(self) -> "Room":
@@ -92,15 +118,33 @@ class Settings(NamedTuple):
                 f"{'admits' if self.slots == 1 else 'admit'} {admitted:,}",
                 fix=f"write --slots {wanted}" + (f", or --running {admitted}" if admitted else ""),
             )
-        return Setup(policy, self.slots, self.int8_slots, self.running, self.kv_tokens, self.host_slots, self.pool)
+        return Setup(
+            policy,
+            self.slots,
+            self.int8_slots,
+            self.running,
+            self.kv_tokens,
+            self.host_slots,
+            self.pool,
+            self.host_kv_tokens,
+            self.host_chunks,
+        )
 
     def within(self, cost: Cost | None) -> "Settings":
-        """The same in the memory that ``cost`` is of: KV is what the slots leave, or one pool holds both."""
-        if cost is None or cost.kv_tokens is None:
+        """The same in the memory that ``cost`` is of: KV is what the slots leave, or one pool holds both; and the host
+        tier as large as it is asked for.
+        """
+        if cost is None:
             return self
+        found = self
+        if cost.host is not None:
+            host = cost.host
+            found = found._replace(host_slots=host.slots, host_kv_tokens=host.kv_tokens, host_chunks=host.chunks)
         if cost.pool is not None:
-            return self._replace(pool=cost.pool)
-        return self._replace(kv_tokens=min(cost.kv_tokens, self.kv_tokens or cost.kv_tokens))
+            return found._replace(pool=cost.pool)
+        if cost.kv_tokens is None:
+            return found
+        return found._replace(kv_tokens=min(cost.kv_tokens, self.kv_tokens or cost.kv_tokens))
 
 
 class Variant(NamedTuple):

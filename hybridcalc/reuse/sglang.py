@@ -12,14 +12,15 @@ from math import lcm
 from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.engines.sglang.allocation import int8_pool
+from hybridcalc.engines.sglang.allocation import Allocation, int8_pool
 from hybridcalc.engines.sglang.config import ServerArgs, check_arguments
-from hybridcalc.engines.sglang.planner import prepare, start
+from hybridcalc.engines.sglang.planner import allocation, prepare, start
 from hybridcalc.engines.sglang.refusals import chunk_size
 from hybridcalc.engines.sglang.releases import rules_for
 from hybridcalc.engines.sglang.strategy import resolve_strategy, uses_radix_cache
 from hybridcalc.errors import IllegalCombination, InputError, Refusal
 from hybridcalc.formulas.slots import Strategy, slots_per_request
+from hybridcalc.reuse.hosts import USUAL_RATIO, HiCache, HostTier, Weight, hicache_tier
 from hybridcalc.reuse.policy import DEFAULT_CHUNK, LIVE, NO_CAP, PREFILL_CHUNK, TRACK_INTERVAL, Policy, prefill_chunk_of
 from hybridcalc.reuse.settings import Cost, Settings, Variant
 
@@ -35,7 +36,7 @@ SPARE = " + 1"
 _SAME = ("page_size", "tp_size", "kv_cache_dtype", "mamba_ssm_dtype", "max_total_tokens", "engine_version")
 _ALIKE = (
     *_SAME, "chunked_prefill_size", "mamba_track_interval", "mamba_max_states_per_path",
-    "enable_int8_mamba_checkpoint", "int8_mamba_ckpt_size", "disable_overlap_schedule",
+    "enable_int8_mamba_checkpoint", "int8_mamba_ckpt_size", "disable_overlap_schedule", "hicache_ratio", "hicache_size",
 )  # fmt: skip
 """Options of the command and arguments of the engine of one name."""
 
@@ -43,6 +44,8 @@ _ALIKE = (
 def of_line(args: ServerArgs) -> Mapping[str, Any]:
     """What a launch line says, under the names of the command's options."""
     said = {name: getattr(args, name) for name in _ALIKE}
+    if args.enable_hierarchical_cache and args.hicache_ratio is None and not args.hicache_size:
+        said["hicache_ratio"] = USUAL_RATIO
     return {**said, "strategy": args.mamba_radix_cache_strategy, "slots": args.max_mamba_cache_size}
 
 
@@ -56,7 +59,8 @@ def asked(
     int8, slots, interval = options["enable_int8_mamba_checkpoint"], options["slots"], options["mamba_track_interval"]
     if options["int8_mamba_ckpt_size"] is not None and not int8:
         raise InputError("--int8-mamba-ckpt-size has no effect alone", fix="add --enable-int8-mamba-checkpoint")
-    if int8 and options["host_slots"]:
+    hicache = _hicache(options)
+    if int8 and (options["host_slots"] or hicache):
         raise IllegalCombination("int8 checkpoints do not run with a host tier", fix="drop one of them")
     if options["mamba_max_states_per_path"] == 0:
         raise InputError("--mamba-max-states-per-path 0 keeps no state at all", fix="write -1 (no cap), 1 or more")
@@ -81,9 +85,29 @@ def asked(
         max_states_per_path=args.mamba_max_states_per_path,
         int8_slots=(options["int8_mamba_ckpt_size"] or INT8_FACTOR * slots) if int8 else None,
         host_slots=options["host_slots"],
+        host_kv_tokens=options["host_kv_tokens"],
         kv_tokens=args.max_total_tokens,
+        hicache=hicache,
     )
+    if hicache is not None and model is None:
+        if not slots:
+            raise InputError("a host tier is as large as the pools on the GPU are", fix="add --slots N")
+        host = hicache_tier(hicache, slots, settings.kv_tokens, None)
+        settings = settings._replace(host_slots=host.slots, host_kv_tokens=host.kv_tokens)
     return _resolved(settings, model, args), args
+
+
+def _hicache(options: Mapping[str, Any]) -> HiCache | None:
+    """What is asked of the host tier; None where nothing is. Raises InputError for what excludes each other."""
+    names = ("hicache_ratio", "hicache_size", "hicache_mamba_ratio", "hicache_mamba_size_gb")
+    ratio, size, state_ratio, state_size = (options[name] or None for name in names)
+    if not (options["enable_hierarchical_cache"] or ratio or size or state_ratio or state_size):
+        return None
+    if options["host_slots"] or options["host_kv_tokens"]:
+        raise InputError("--host-slots and --host-kv-tokens say how large the host tier is", fix="drop --hicache-...")
+    if state_ratio and state_size:
+        raise InputError("--hicache-mamba-ratio and --hicache-mamba-size-gb exclude each other", fix="drop one of them")
+    return HiCache(ratio or USUAL_RATIO, size, state_ratio, state_size)
 
 
 def policy(settings: Settings) -> Policy:
@@ -109,10 +133,13 @@ def wanted(settings: Settings, slots: int) -> tuple[Settings, str, str]:
 def variants(now: Settings) -> Iterator[Variant]:
     """Changes worth a look."""
     pool = INT8_FACTOR * now.slots
-    if now.int8_slots is None and not now.host_slots:
+    if now.int8_slots is None and not now.has_host:
         yield Variant("int8 checkpoints", "--enable-int8-mamba-checkpoint", now._replace(int8_slots=pool))
-    if not now.host_slots and now.int8_slots is None:
-        yield Variant("host tier", f"--enable-hierarchical-cache ({pool:,} states)", now._replace(host_slots=pool))
+    if not now.has_host and now.int8_slots is None:
+        asked = HiCache()
+        host = hicache_tier(asked, now.slots, now.kv_tokens, None)
+        tiered = now._replace(hicache=asked, host_slots=host.slots, host_kv_tokens=host.kv_tokens)
+        yield Variant("host tier", "--enable-hierarchical-cache", tiered)
     cap = now._replace(max_states_per_path=PATH_CAP if now.max_states_per_path == NO_CAP else NO_CAP)
     yield Variant("path cap", f"--mamba-max-states-per-path {cap.max_states_per_path}", cap)
     if now.strategy is not Strategy.NO_BUFFER:
@@ -152,7 +179,7 @@ def _args_of(args: ServerArgs, settings: Settings, slots: int | None) -> ServerA
         disable_overlap_schedule=True if settings.strategy is Strategy.NO_BUFFER else args.disable_overlap_schedule,
         enable_int8_mamba_checkpoint=settings.int8_slots is not None,
         int8_mamba_ckpt_size=settings.int8_slots,
-        enable_hierarchical_cache=settings.host_slots > 0,
+        enable_hierarchical_cache=settings.has_host,
     )
 
 
@@ -161,14 +188,37 @@ def cost(model: Architecture, args: ServerArgs, settings: Settings, rest_gib: fl
     args = _args_of(args, settings, settings.slots)
     ready = prepare(model, args)
     int8 = int8_pool(ready.slot, ready.slot.layers, settings.slots, args)
-    tokens = None
+    tokens = held = None
     if rest_gib is not None:
         try:
-            tokens = start(ready, rest_gib).tokens * args.dcp_size
+            sizing = start(ready, rest_gib)
+            tokens = sizing.tokens * args.dcp_size
+            held = _held(allocation(ready, sizing)) if settings.hicache is not None else None
         except Refusal:
             tokens = 0
     slot = ready.stage_slot_bytes
-    return Cost((settings.slots + 1) * slot, int8.bytes if int8 else 0, settings.host_slots * slot, tokens)
+    weight = Weight(slot, max(cell.price for cell in ready.cells), args.page_size or 1)
+    host = None
+    if settings.hicache is not None:
+        kv = settings.kv_tokens if tokens is None else min(tokens, settings.kv_tokens or tokens)
+        host = hicache_tier(settings.hicache, settings.slots, kv, weight, held)
+    elif settings.host_slots:
+        kv_bytes = (settings.host_kv_tokens or 0) * weight.token
+        host = HostTier(settings.host_slots, settings.host_kv_tokens, round(settings.host_slots * slot + kv_bytes))
+    return Cost(
+        (settings.slots + 1) * slot,
+        int8.bytes if int8 else 0,
+        host.bytes if host else 0,
+        tokens,
+        host=host,
+        weight=weight,
+    )
+
+
+def _held(pools: Allocation) -> tuple[int, int] | None:
+    """Bytes of states, those of drafts too, and of KV on the GPU; None where KV is not known."""
+    states = pools.conv_state + pools.ssm_state + pools.intermediate_ssm + pools.intermediate_conv
+    return (states, sum(pools.kv)) if pools.kv else None
 
 
 def sglang_policy(

@@ -38,6 +38,8 @@ class Setup(NamedTuple):
     kv_tokens: int | None = None
     host_slots: int = 0
     pool: BlockPool | None = None
+    host_kv_tokens: int | None = None
+    host_chunks: BlockPool | None = None
 
     @property
     def cached_slots(self) -> int:
@@ -61,20 +63,38 @@ class Setup(NamedTuple):
         """The same where nothing bounds KV."""
         return self._replace(kv_tokens=None, pool=None)
 
+    @property
+    def has_host(self) -> bool:
+        """Whether a host tier lies behind."""
+        return bool(self.host_slots) or self.host_chunks is not None
+
+    def without_host(self) -> "Setup":
+        """The same with nothing behind the GPU."""
+        return self._replace(host_slots=0, host_kv_tokens=None, host_chunks=None)
+
     def cache(self) -> PrefixCache:
         """An empty cache of this kind."""
+        behind = None
+        if self.host_chunks is not None:
+            from hybridcalc.reuse.block_pool import offloaded
+
+            behind = offloaded(self.policy, self.host_chunks)
         if self.pool is not None:
             from hybridcalc.reuse.block_pool import PooledCache
 
             beside = 0 if self.running else self.policy.own_slots
-            return PooledCache(self.policy, self.slots + beside, self.pool, host_slots=self.host_slots)
-        return PrefixCache(
-            self.policy,
-            self.slots,
-            checkpoint_slots=self.checkpoint_slots,
-            count_running=self.running > 0,
-            kv_tokens=self.kv_tokens,
-            host_slots=self.host_slots,
+            return PooledCache(self.policy, self.slots + beside, self.pool, behind=behind)
+        given: dict[str, Any] = {
+            "checkpoint_slots": self.checkpoint_slots,
+            "count_running": self.running > 0,
+            "kv_tokens": self.kv_tokens,
+        }
+        if not self.host_slots:
+            return PrefixCache(self.policy, self.slots, **given, behind=behind)
+        from hybridcalc.reuse.tiers import TieredCache
+
+        return TieredCache(
+            self.policy, self.slots, **given, host_slots=self.host_slots, host_kv_tokens=self.host_kv_tokens
         )
 
 
@@ -95,6 +115,10 @@ class Outcome(NamedTuple):
     preemptions: int
     most_cached: int
     held: tuple[tuple[int, int, int, int], ...]
+    stored_tokens: int = 0
+    stored_states: int = 0
+    loaded_tokens: int = 0
+    loaded_states: int = 0
 
     @property
     def hit_rate(self) -> float:
@@ -133,6 +157,10 @@ class Outcome(NamedTuple):
             "host_hits": self.host_hits,
             "preemptions": self.preemptions,
             "most_cached_slots": self.most_cached,
+            "stored_kv_tokens": self.stored_tokens,
+            "stored_states": self.stored_states,
+            "loaded_kv_tokens": self.loaded_tokens,
+            "loaded_states": self.loaded_states,
         }
 
 
@@ -144,7 +172,7 @@ class Counter:
         self.seen = self.requests = self.hits = self.prompt = self.hit = self.replayed = self.preemptions = 0
         self.step = 1
         self.held: list[tuple[int, int, int, int]] = []
-        self.before: tuple[int, int, int, int] | None = None
+        self.before: tuple[int, ...] | None = None
 
     def count(self, cache: PrefixCache, request: Request, hit: int) -> None:
         """One request that has started with ``hit`` tokens; one that starts anew only counts what it replays."""
@@ -180,7 +208,7 @@ class Counter:
     def outcome(self, cache: PrefixCache) -> Outcome:
         """The sum of it."""
         after = _marks(cache)
-        evictions, capped, kv, host = (
+        evictions, capped, kv, host, *moved = (
             now - then for now, then in zip(after, after if self.before is None else self.before, strict=True)
         )
         return Outcome(
@@ -196,11 +224,13 @@ class Counter:
             self.preemptions,
             cache.most_cached,
             tuple(self.held),
+            *moved,
         )
 
 
-def _marks(cache: PrefixCache) -> tuple[int, int, int, int]:
-    return cache.evictions, cache.capped, cache.kv_evictions, cache.host_hits
+def _marks(cache: PrefixCache) -> tuple[int, ...]:
+    counted = cache.evictions, cache.capped, cache.kv_evictions, cache.host_hits
+    return (*counted, cache.stored_tokens, cache.stored_states, cache.loaded_tokens, cache.loaded_states)
 
 
 def simulate(workload: Workload, setup: Setup, *, warmup_rounds: int = 0, progress: Progress | None = None) -> Outcome:

@@ -20,16 +20,17 @@ _NO_CHILDREN: dict[Hashable, "Node"] = {}
 class Node:
     """Tokens from ``parent.depth`` to ``depth``, as ``ids`` and the depths at which they end, the last the node's own.
 
-    ``key`` names its first page to the parent. ``state``: it holds a state on the GPU; ``host``: on the host. ``locks``
-    counts running requests that hold this state, ``users`` those whose path runs through the node.
+    ``key`` names its first page to the parent. ``state``: it holds a state on the GPU; ``host``: on the host; ``kept``:
+    its KV is on the host, ``gone``: no longer on the GPU (tiers.py). ``locks`` counts running requests that hold this
+    state, ``users`` those whose path runs through the node.
     """
 
-    __slots__ = ("children", "depth", "ends", "host", "ids", "key", "locks", "parent", "state", "users")
+    __slots__ = ("children", "depth", "ends", "gone", "host", "ids", "kept", "key", "locks", "parent", "state", "users")
 
     def __init__(self, parent: "Node | None", key: Hashable, ids: Ids, ends: Ends, depth: int) -> None:
         self.parent, self.key, self.ids, self.ends, self.depth = parent, key, ids, ends, depth
         self.children = _NO_CHILDREN
-        self.state = self.host = False
+        self.state = self.host = self.gone = self.kept = False
         self.locks = self.users = 0
 
     @property
@@ -116,7 +117,7 @@ class RadixTree:
         """Cut ``child`` at ``depth``; the new upper node, without a state."""
         parent, cut = child.parent or self.root, bisect_left(child.ends, depth)
         upper = Node(parent, child.key, child.ids[: cut + 1], (*child.ends[:cut], depth), depth)
-        upper.users = child.users
+        upper.users, upper.gone, upper.kept = child.users, child.gone, child.kept
         parent.adopt(upper)
         cut += child.ends[cut] == depth
         child.ids, child.ends, child.parent = child.ids[cut:], child.ends[cut:], upper

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from hybridcalc.engines.charts import Axis, Chart, Series
-from hybridcalc.reuse.answer import BLOCKS, BOTH, KV, STATE, Reuse
+from hybridcalc.reuse.answer import BLOCKS, BOTH, HOST_KV, HOST_STATE, KV, STATE, Reuse
 from hybridcalc.reuse.knee import COARSE_KV_STEPS, Knee
 from hybridcalc.reuse.policy import NO_CAP
 from hybridcalc.reuse.settings import Cost
@@ -58,6 +58,8 @@ def _verdict(answer: Reuse) -> tuple[str, str]:
         capped = answer.setup.policy.path_cap != NO_CAP and not answer.settings.running
         alone = ", one request at a time" if capped else ""
         return headline, f"this workload reuses nothing with any number of slots{alone}"
+    if answer.setup.has_host:
+        return headline, _with_host(answer, knee)
     if answer.lost_to in (KV, BOTH, BLOCKS):
         return headline, _short_of(answer, knee)
     if not answer.given and not answer.setup.bounds_kv:
@@ -78,6 +80,28 @@ def _verdict(answer: Reuse) -> tuple[str, str]:
 
 def _slots(number: int) -> str:
     return f"{number:,} slot{'' if number == 1 else 's'}"
+
+
+def _with_host(answer: Reuse, knee: Knee) -> str:
+    """What the host tier does, and which of its pools lost the rest."""
+    setup, need = answer.setup, answer.host_needed
+    needed, kv_tokens = answer.kv_needed or 0, setup.kv_tokens
+    if answer.enough and setup.cached_slots >= (knee.cached_slots or 0) and (kv_tokens is None or kv_tokens >= needed):
+        return f"{_slots(answer.settings.slots)} suffice without the host tier"
+    without = f"without a host tier {_slots(knee.slots or 0)} and {answer.kv_needed or 0:,} KV tokens are wanted"
+    if answer.enough:
+        return f"the host tier suffices; {without}"
+    if need is None:
+        return f"no host tier reaches {_percent(knee.limit.token_hit_rate)}; {without}"
+    if answer.lost_to == HOST_STATE:
+        return f"the host's states lose the rest: {need.slots or 0:,} slots are wanted, it has {setup.host_slots:,}"
+    if answer.lost_to == HOST_KV:
+        return (
+            f"the host's KV loses the rest: {need.kv_tokens or 0:,} tokens are wanted, it has {setup.host_kv_tokens:,}"
+        )
+    if setup.host_chunks is not None:
+        return f"the host loses the rest: {need.chunks:,} chunks are wanted, it has {setup.host_chunks.blocks:,}"
+    return f"the host loses the rest: {need.slots:,} slots and {need.kv_tokens:,} KV tokens are wanted there"
 
 
 def _short_of(answer: Reuse, knee: Knee) -> str:
@@ -141,8 +165,9 @@ def _figures(answer: Reuse) -> list[Quantity]:
     hits = f"{_percent(outcome.hit_rate)}; {answer.setup.policy.name}"
     return [
         *rows,
+        *_host_figures(answer),
         Quantity("hit tokens", f"{outcome.hit_tokens:,}", "tokens", f"of {outcome.prompt_tokens:,} in prompts"),
-        Quantity("recomputed", f"{outcome.recomputed_tokens:,}", "tokens", _replayed(outcome)),
+        Quantity("recomputed", f"{outcome.recomputed_tokens:,}", "tokens", *_recomputed(answer)),
         Quantity("hit", f"{outcome.hits:,}", "requests", hits),
         Quantity("evictions", f"{outcome.evictions:,}", "states", _other_losses(outcome)),
         Quantity(
@@ -152,6 +177,43 @@ def _figures(answer: Reuse) -> list[Quantity]:
             "requests", f"{outcome.requests:,}", "", f"{answer.workload.name}: {answer.workload.description}{left_out}"
         ),
     ]
+
+
+def _host_figures(answer: Reuse) -> Iterator[Quantity]:
+    """What the host holds, and what goes there and back."""
+    setup, need, outcome, moved = answer.setup, answer.host_needed, answer.outcome, answer.transfers
+    if not setup.has_host:
+        return
+    if setup.host_chunks is not None:
+        per_state, per_page = setup.host_chunks.per_state, setup.host_chunks.per_page
+        why = f"a state takes {per_state}, {setup.policy.grid:,} tokens of KV {per_page}"
+        told = "" if need is None else f"{need.chunks:,} are wanted"
+        yield Quantity("host", f"{setup.host_chunks.blocks:,}", "chunks", why, told)
+    else:
+        tokens = "KV as there is" if setup.host_kv_tokens is None else f"{setup.host_kv_tokens:,} KV tokens"
+        told = "" if need is None else f"{need.slots:,} and {need.kv_tokens:,} are wanted"
+        yield Quantity("host", f"{setup.host_slots:,}", "slots", tokens, told)
+    if moved is None:
+        told = f"{outcome.loaded_tokens:,} KV tokens with them, {outcome.stored_states:,} states stored"
+        yield Quantity("loaded", f"{outcome.loaded_states:,}", "states", told)
+        return
+    least = "" if moved.floor_seconds is None else f"at least {_seconds(moved.floor_seconds)} s a GPU, both ways"
+    told = f"{format_bytes(moved.stored_bytes)} to the host"
+    yield Quantity("loaded", format_bytes(moved.loaded_bytes), "", told, least)
+
+
+def _recomputed(answer: Reuse) -> tuple[str, str]:
+    """What the computed tokens cost, and which of them are replayed."""
+    cost, replayed = answer.recomputed, _replayed(answer.outcome)
+    if cost is None:
+        return replayed, ""
+    low, high = cost.band_seconds
+    price = f"{_seconds(cost.gpu_seconds)} GPU s or more, {_seconds(low)} to {_seconds(high)} as measured elsewhere"
+    return price, replayed
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:,.0f}" if seconds >= 100 else f"{seconds:.3g}"
 
 
 def _replayed(outcome: Outcome) -> str:
@@ -203,7 +265,7 @@ def _others(answer: Reuse, knee: Knee) -> Iterator[Choice]:
     """
     rows = [row for row in answer.rows or () if row.variant.name != SLOTS]
     if answer.enough:
-        for row in (row for row in rows if row.variant.settings.host_slots == answer.settings.host_slots):
+        for row in (row for row in rows if row.variant.settings.has_host == answer.settings.has_host):
             if knee.reached_by(row.outcome) and row.knee.slots and 10 * row.knee.slots <= 9 * (knee.slots or 0):
                 told = f"{_slots(row.knee.slots)} instead of {knee.slots:,} suffice"
                 yield Choice(_label(row), row.variant.flags, told, after=row.outcome.hit_tokens)

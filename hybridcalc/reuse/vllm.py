@@ -16,12 +16,15 @@ from hybridcalc.engines.vllm.pages import STATE
 from hybridcalc.engines.vllm.planner import prepare
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import IllegalCombination, InputError, quoted
+from hybridcalc.reuse.hosts import Weight, offload_tier
 from hybridcalc.reuse.policy import LIVE, PREFILL_CHUNK, Policy, prefill_chunk_of
 from hybridcalc.reuse.requests import BlockPool
 from hybridcalc.reuse.settings import BLOCK, Cost, Settings, Variant
 from hybridcalc.units import GIB
 
 DENSE = "dense"
+OFFLOADED = 64
+"""GiB of host memory that are tried."""
 OWN = 2
 """Slots that a running request holds in align mode."""
 SPARE = ""
@@ -39,6 +42,7 @@ def of_line(args: EngineArgs) -> Mapping[str, Any]:
         "tp_size": args.tensor_parallel_size,
         "mamba_ssm_dtype": args.mamba_ssm_cache_dtype,
         "chunked_prefill_size": args.max_num_batched_tokens,
+        "kv_offloading_size": args.kv_offloading_size,
         "prefix_cache_retention_interval": DENSE if retention is None else str(retention),
     }
 
@@ -65,14 +69,19 @@ def asked(
         mamba_cache_mode=mode,
         enable_prefix_caching=True,
     )
+    for flag in ("host_slots", "host_kv_tokens", "hicache_mamba_ratio", "hicache_mamba_size_gb"):
+        if options[flag]:
+            raise InputError(f"--{flag.replace('_', '-')} is SGLang's", fix="write --kv-offloading-size GIB")
+    if options["kv_offloading_size"] and model is None:
+        raise InputError("--kv-offloading-size holds as many blocks as they weigh", fix="name a MODEL")
     check_mode_all(args, rules_for(args.engine_version)[0])
     settings = Settings(
         "vllm",
         options["slots"] or 1,
         options["running"],
         prefill_chunk=options["chunked_prefill_size"],
-        host_slots=options["host_slots"],
         kv_tokens=options["max_total_tokens"],
+        offload_gib=options["kv_offloading_size"] or 0.0,
         block_size=options["block_size"] or BLOCK,
         match_unit=options["prefix_match_unit"],
         retention=retention,
@@ -111,6 +120,8 @@ def variants(now: Settings) -> Iterator[Variant]:
         free = now.match_unit is None and not now.retention and not now.block_fixed
         if free and block and now.block_size % 2 == 0:
             yield Variant("block", f"a block of {block:,} tokens", now._replace(block_size=block))
+    if now.block_fixed and not now.has_host:
+        yield Variant("host tier", f"--kv-offloading-size {OFFLOADED}", now._replace(offload_gib=OFFLOADED))
     if now.block_size % 16 == 0:
         yield Variant("match unit", "--prefix-match-unit 16", now._replace(match_unit=16))
 
@@ -129,12 +140,17 @@ def cost(model: Architecture, args: EngineArgs, settings: Settings, rest_gib: fl
     """
     ready = prepare(model, args)
     states = sum(group.kind == STATE for group in ready.groups)
-    taken, tokens, pool = settings.slots * states, None, None
+    pages = max(len(ready.groups) - states, 1)
+    taken, tokens, pool, host = settings.slots * states, None, None, None
+    shape = BlockPool(0, max(states, 1), pages)
     if rest_gib is not None:
-        blocks, pages = int(rest_gib * GIB) // ready.bytes_per_block - 1, max(len(ready.groups) - states, 1)
+        blocks = int(rest_gib * GIB) // ready.bytes_per_block - 1
         tokens = max(blocks - taken, 0) // pages * ready.pages.block
-        pool = BlockPool(blocks, max(states, 1), pages)
-    return Cost(taken * ready.bytes_per_block, 0, 0, tokens, pool)
+        pool = shape._replace(blocks=blocks)
+    if settings.offload_gib:
+        host = offload_tier(settings.offload_gib, ready.bytes_per_block, args.tensor_parallel_size, shape)
+    weight = Weight(states * ready.bytes_per_block, pages * ready.bytes_per_block / ready.pages.block)
+    return Cost(taken * ready.bytes_per_block, 0, host.bytes if host else 0, tokens, pool, host, weight)
 
 
 def vllm_policy(

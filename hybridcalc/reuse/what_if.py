@@ -156,7 +156,9 @@ def wants(
     workload: Workload, variant: Variant, outcome: Outcome, bounded: bool, *, warmup_rounds: int, bar: Bar
 ) -> Row:
     """A variant with the slots and the KV that it wants, whatever is given; ``bounded``: its KV was."""
-    setup, known = variant.settings.setup.with_free_kv(), None if bounded else outcome
+    setup = variant.settings.setup.with_free_kv()
+    known = None if bounded or setup.has_host else outcome
+    setup = setup.without_host()
     knee = find_knee(workload, setup, warmup_rounds=warmup_rounds, progress=bar, given=known)
     kv_needed = find_kv(workload, setup, knee, warmup_rounds=warmup_rounds, progress=bar, steps=COARSE_KV_STEPS)
     return Row(variant, outcome, knee, kv_needed)

@@ -235,14 +235,19 @@ class PooledBruteForce(BruteForce):
         self.locked: Path = ()
         self.hit: Path = ()
 
-    def serve(self, request: Request) -> int:
-        tokens, prompt = tokens_of(request), request.prompt
+    def found(self, tokens: Path, prompt: int) -> tuple[int, int]:
+        """How far KV agrees, and the deepest state above."""
         limit = (prompt - 1) // self.page * self.page
         pages = 0
         while (pages + 1) * self.page <= limit and ("kv", tokens[: (pages + 1) * self.page]) in self.queue:
             pages += 1
         agreed = pages * self.page
-        hit = max((n for n in range(agreed + 1) if ("state", tokens[:n]) in self.queue), default=0)
+        return agreed, max((n for n in range(agreed + 1) if ("state", tokens[:n]) in self.queue), default=0)
+
+    def serve(self, request: Request, *, loaded: int = 0) -> int:
+        """``loaded``: where a cache behind has a state, and KV to it."""
+        tokens, prompt = tokens_of(request), request.prompt
+        agreed, hit = self.found(tokens, prompt)
         self._use_pages(tokens[:agreed])
         self.locked = self.hit = tokens[:hit]
         self._room(prompt - hit, self.own)
@@ -250,7 +255,8 @@ class PooledBruteForce(BruteForce):
         if hit:
             self._use("state", tokens[:hit])
         private = prompt - hit
-        for depth in self._prefill(hit, prompt, agreed):
+        depths = [loaded] if loaded > hit else []
+        for depth in depths + self._prefill(max(hit, loaded), prompt, agreed):
             self._room(private, running + 1)
             self._use("state", tokens[:depth])
             private -= depth - len(self.locked)
@@ -266,7 +272,7 @@ class PooledBruteForce(BruteForce):
         whole = (total - 1) // self.page * self.page
         self._use_pages(tokens[: max(whole, len(self.locked))])
         self.locked = self.hit = ()
-        return hit
+        return max(hit, loaded)
 
     def _reach(self, path: Path) -> None:
         self.locked = self.hit = path

@@ -15,6 +15,7 @@ from hybridcalc.formulas.slots import Strategy
 from hybridcalc.reuse.cache import NoRoom, PrefixCache
 from hybridcalc.reuse.requests import Request
 from hybridcalc.reuse.sglang import sglang_policy
+from hybridcalc.reuse.tiers import TieredCache
 from hybridcalc.reuse.vllm import vllm_policy
 
 
@@ -27,12 +28,22 @@ class Serving(RuleBasedStateMachine):
         int8=st.sampled_from((None, 2, 5)),
         kv=st.sampled_from((None, 60, 120)),
         host=st.sampled_from((0, 2, 6)),
+        host_kv=st.sampled_from((None, 20, 90)),
         cap=st.sampled_from((-1, 1, 2)),
         grid=st.integers(1, 3),
         most_bare=st.sampled_from((0, 1, 3, 1000)),
     )
     def begin(
-        self, kind: str, slots: int, int8: int | None, kv: int | None, host: int, cap: int, grid: int, most_bare: int
+        self,
+        kind: str,
+        slots: int,
+        int8: int | None,
+        kv: int | None,
+        host: int,
+        host_kv: int | None,
+        cap: int,
+        grid: int,
+        most_bare: int,
     ) -> None:
         if kind == "align":
             policy = vllm_policy(grid)
@@ -41,9 +52,12 @@ class Serving(RuleBasedStateMachine):
         else:
             strategy = Strategy.EXTRA_BUFFER if kind == "extra" else Strategy.EXTRA_BUFFER_LAZY
             policy = sglang_policy(strategy, chunk=grid, track_interval=grid, path_cap=cap)
-        self.cache = PrefixCache(
-            policy, slots, checkpoint_slots=int8, count_running=True, kv_tokens=kv, host_slots=host
-        )
+        given: dict[str, Any] = {"checkpoint_slots": int8, "count_running": True, "kv_tokens": kv}
+        self.cache: PrefixCache
+        if host and kind != "align":
+            self.cache = TieredCache(policy, slots, **given, host_slots=host, host_kv_tokens=host_kv)
+        else:
+            self.cache = PrefixCache(policy, slots, **given)
         self.cache.most_bare = most_bare
         self.started: list[Any] = []
         self.runs: list[Any] = []
@@ -98,11 +112,32 @@ class Serving(RuleBasedStateMachine):
     def states_lie_on_paths_of_the_tree(self) -> None:
         nodes = set(self.cache.tree.nodes())
         assert {node for node in nodes if node.state} == set(self.cache.states)
-        assert {node for node in nodes if node.host and not node.state} == set(self.cache.host_only)
-        assert sum(node.host for node in nodes) == self.cache.host_used <= self.cache.host_slots
         for node in nodes:
             assert present(node.parent).children[node.key] is node
             assert present(node.parent).depth < present(node).depth == node.ends[-1]
+
+    @invariant()
+    def what_the_host_holds_adds_up(self) -> None:
+        """Every node is on one side at least, with all above it; ends that the host alone holds are known."""
+        cache, nodes = self.cache, list(self.cache.tree.nodes())
+        if not isinstance(cache, TieredCache):
+            assert not any(node.host or node.kept or node.gone for node in nodes)
+            return
+        assert {node for node in nodes if node.host and not node.state} == set(cache.host_only)
+        assert sum(node.host for node in nodes) == cache.host_states <= cache.host_slots
+        assert sum(node.tokens for node in nodes if node.kept) == cache.host_kv
+        assert sum(node.tokens for node in nodes if node.gone) == cache.gone_tokens
+        assert cache.host_kv_tokens is None or cache.host_kv <= cache.host_kv_tokens
+        assert set(cache.used) <= set(nodes) | {cache.tree.root}
+        for node in nodes:
+            above = present(node.parent)
+            assert node.kept or not (node.gone or node.host)
+            assert node.gone or not above.gone
+            assert above.parent is None or above.kept or not node.kept
+            assert not (node.gone and node.state)
+        ends = {node for node in nodes if node.gone and not node.children and not node.users}
+        assert ends <= {node for _, _, node in cache.ends}
+        assert not any(node.gone and node.users for node in nodes)
 
     @invariant()
     def leaves_without_a_state_are_bounded(self) -> None:
@@ -112,7 +147,7 @@ class Serving(RuleBasedStateMachine):
             assert bare <= set(cache.bare)
             assert len(cache.bare) <= cache.most_bare
             assert all(node.parent is not None for node in cache.bare)
-        else:
+        elif not isinstance(cache, TieredCache):
             assert not cache.bare
 
     @invariant()
@@ -136,7 +171,7 @@ class Serving(RuleBasedStateMachine):
         assert cache.private == sum(run.private for run in self.started + self.runs) >= 0
         if cache.kv_tokens is not None:
             assert cache.kv_held <= cache.kv_tokens
-            assert set(cache.kv_order) == set(cache.tree.nodes())
+            assert set(cache.kv_order) == {node for node in cache.tree.nodes() if not node.gone}
 
     @rule(request=requests(longest=3))
     def locked_states_survive_a_crowd(self, request: Request) -> None:

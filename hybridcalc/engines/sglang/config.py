@@ -77,6 +77,8 @@ class ServerArgs(Arguments):
     enable_int8_mamba_checkpoint: bool = False
     int8_mamba_ckpt_size: int | None = None
     enable_hierarchical_cache: bool = False
+    hicache_ratio: float | None = None
+    hicache_size: int | None = None
     radix_cache_backend: str | None = None
     enable_lmcache: bool = False
     enable_unified_memory: bool = False

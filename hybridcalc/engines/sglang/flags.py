@@ -69,6 +69,8 @@ FLAGS = (
     Flag("enable_int8_mamba_checkpoint", ("--enable-int8-mamba-checkpoint",), "flag"),
     Flag("int8_mamba_ckpt_size", ("--int8-mamba-ckpt-size",), "int", 0, MOST_SLOTS),
     Flag("enable_hierarchical_cache", ("--enable-hierarchical-cache", "--enable-hicache"), "flag"),
+    Flag("hicache_ratio", ("--hicache-ratio",), "float", 0, 10**6),
+    Flag("hicache_size", ("--hicache-size",), "int", 0, 2**20),
     Flag("enable_lmcache", ("--enable-lmcache",), "flag"),
     Flag("enable_unified_memory", ("--enable-unified-memory",), "flag"),
     Flag("enable_pd_role_switch", ("--enable-pd-role-switch",), "flag"),
@@ -179,8 +181,8 @@ _OTHER = """
     forward-pass-metrics-ipc-name forward-pass-metrics-worker-id fp4-gemm-backend fp8-gemm-backend fuseep-mode
     gated-launch-port gc-threshold gc-warning-threshold-secs generation-tokens-buckets gpu-id-step grammar-backend
     grpc-http-sidecar-port grpc-mode grpc-port grpc-response-timeout-secs help hf-chat-template-name
-    hicache-host-memory-fraction hicache-host-memory-mode hicache-io-backend hicache-mem-layout hicache-ratio
-    hicache-size hicache-storage-backend hicache-storage-backend-extra-config hicache-storage-prefetch-policy
+    hicache-host-memory-fraction hicache-host-memory-mode hicache-io-backend hicache-mem-layout
+    hicache-storage-backend hicache-storage-backend-extra-config hicache-storage-prefetch-policy
     hicache-storage-prefetch-retry-max-attempts hicache-storage-prefetch-retry-poll-interval hicache-write-policy
     hierarchical-sparse-attention-extra-config hisparse-config host http2-initial-connection-window-size
     http2-max-concurrent-streams hybrid-kvcache-ratio image-processor-backend incremental-streaming-output
