@@ -9,7 +9,7 @@ from present import present
 from hybridcalc import load_model
 from hybridcalc.architecture.families.gdn import GatedDeltaNet
 from hybridcalc.architecture.families.kda import KimiDelta
-from hybridcalc.architecture.kv import GroupedQueryKV
+from hybridcalc.architecture.kv import GroupedQueryKV, IndexCache, LatentKV
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import CLASSES
 from hybridcalc.engines.vllm.layers import (
@@ -117,7 +117,7 @@ def test_flashinfer_serves_the_head_sizes_of_its_kernels_on_blackwell(capability
 @pytest.mark.parametrize("dtype", ["auto", "fp8", "fp8_e4m3", "fp8_e5m2"])
 @pytest.mark.parametrize("release", ["0.26.0", "0.27.0", None])
 def test_the_backend_of_latent_rows(capability: str, dtype: str, release: str | None) -> None:
-    """FlashInfer's on 10.x; elsewhere Triton's for fp8 from 0.27 on, else FlashAttention's. Sparse rows have one."""
+    """FlashInfer's on 10.x; elsewhere Triton's for fp8 from 0.27 on, else FlashAttention's."""
     args = EngineArgs(gpu_capability=capability, kv_cache_dtype=dtype)
     found = present(attention_backend(load_model(KIMI), args, rules_for(release)[0], "bfloat16"))
     if capability == "10.0":
@@ -126,8 +126,30 @@ def test_the_backend_of_latent_rows(capability: str, dtype: str, release: str | 
         assert found == ("TRITON_MLA", 16, FREE_LAYOUTS)
     else:
         assert found == ("FLASH_ATTN_MLA", 16, FREE_LAYOUTS)
-    sparse = attention_backend(load_model("glm-5.3-flash"), args, rules_for(release)[0], "bfloat16")
-    assert present(sparse) == ("FLASHMLA_SPARSE", 64, FREE_LAYOUTS)
+
+
+@pytest.mark.parametrize(
+    ("capability", "rope", "dtype", "name", "block"),
+    [
+        ("9.0", 0, "auto", "FLASHINFER_MLA_SPARSE_SM90", 64),
+        ("9.0", 0, "fp8", "FLASHINFER_MLA_SPARSE_SM90", 64),
+        ("9.0", 64, "auto", "FLASHMLA_SPARSE", 64),
+        ("10.0", 0, "auto", "FLASHINFER_MLA_SPARSE", 32),
+        ("10.0", 64, "fp8", "FLASHINFER_MLA_SPARSE", 32),
+        ("10.0", 64, "auto", "FLASHMLA_SPARSE", 64),
+        ("12.0", 0, "auto", "FLASHINFER_MLA_SPARSE_SM120", 64),
+    ],
+)
+@pytest.mark.parametrize(("release", "layout"), [("0.31.0", "LBHNC"), ("0.32.0", "BLHNC")])
+def test_the_backend_of_sparse_latent_rows(
+    capability: str, rope: int, dtype: str, name: str, block: int, release: str, layout: str
+) -> None:
+    """FlashInfer's of the GPU where rows have no rotary part (platforms/cuda.py); the index names the layout."""
+    model = load_model("glm-5.3-flash")
+    model = model._replace(attention=LatentKV(512, rope, IndexCache(128, 4)))
+    args = EngineArgs(gpu_capability=capability, kv_cache_dtype=dtype)
+    found = attention_backend(model, args, rules_for(release)[0], "bfloat16")
+    assert found == (name, block, (layout,))
 
 
 BLOCKS = {

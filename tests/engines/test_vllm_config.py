@@ -239,11 +239,6 @@ def test_a_kda_state_in_float16_is_refused_when_the_block_is_sized() -> None:
         ({"dtype": "fp8"}, "dtype 'fp8' is not one of auto, float32, bfloat16, float16"),
         ({"mamba_cache_mode": "lazy"}, "mamba_cache_mode 'lazy' is not one of all, align, none"),
         ({"kv_cache_dtype": "fp4"}, "--kv-cache-dtype fp4 is not modelled"),
-        ({"model": "inkling"}, "the hybrid class InklingForConditionalGeneration is not modelled for vLLM"),
-        (
-            {"model": "glm-5.3-flash", "kv_cache_dtype": "fp8"},
-            "--kv-cache-dtype fp8 of sparse MLA is not modelled for vLLM",
-        ),
     ],
 )
 def test_what_is_no_argument_or_not_modelled_is_an_input_error(given: dict[str, Any], text: str) -> None:

@@ -125,7 +125,8 @@ def test_what_is_held_is_what_the_planner_counts(name: str) -> None:
     growing = sum(1 for group in ready.groups if group.kind == "full attention")
     assert held.state_bytes == (ready.blocks_at(1) - growing) * ready.bytes_per_block
     span = 10_000 * ready.pages.block
-    assert held.curve.bytes_per_token * span == (ready.blocks_at(span + 1) - ready.blocks_at(1)) * ready.bytes_per_block
+    more = (ready.blocks_at(span + 1) - ready.blocks_at(1)) * ready.bytes_per_block
+    assert 0 <= held.curve.bytes_per_token * span - more < span  # whole bytes a token
 
 
 @pytest.mark.parametrize("baseline", ["llama-3-8b", "deepseek-v3", "kimi-linear-48b-a3b"])

@@ -23,7 +23,6 @@ from hybridcalc.engines.vllm.pages import (
     table_row,
 )
 from hybridcalc.engines.vllm.planner import prepare
-from hybridcalc.errors import Refusal
 
 
 @pytest.mark.parametrize(
@@ -89,45 +88,6 @@ def test_groups_share_every_layer_out_and_none_is_larger_than_the_size(counts: d
         assert max(parts) - min(parts) <= 1
         assert parts == [len(range(i, count, len(parts))) for i in range(len(parts))]
     assert [(p.slots, p.layers) for p in paddings] == [(-n % size, n) for n in counts.values() if n % size]
-
-
-@pytest.mark.parametrize(
-    ("flags", "block", "sizes", "ring"),
-    [
-        ({"tensor_parallel_size": 8}, 640, [11, 11, 9, 9, 8, 8], 4),
-        ({"tensor_parallel_size": 1}, 4352, [11, 11, 9, 9, 8, 8], 4),
-        ({"tensor_parallel_size": 8, "speculative_config": {"method": "mtp", "num_speculative_tokens": 3}},
-         640, [12, 12, 12, 11, 11], 8),
-        ({"tensor_parallel_size": 8, "speculative_config": {"method": "mtp", "num_speculative_tokens": 5}},
-         640, [12, 12, 12, 11, 11], 16),
-    ],
-)  # fmt: skip
-def test_index_caches_lie_beside_the_pages(flags: dict[str, Any], block: int, sizes: list[int], ring: int) -> None:
-    """GLM-5.3: 34 states in the pages of 11 MLA layers; a key of 128 + 4 B for 4 tokens; a tail of whole pools.
-
-    Blocks are multiples of 4 x 32 tokens. Source: vLLM models/glm5next/, v1/core/kv_cache_planning.py.
-    """
-    ready = prepare(load_model("glm-5.3-flash"), EngineArgs(max_model_len=131072, **flags))
-    tp = ready.args.tensor_parallel_size
-    rows = 3 + ready.args.num_speculative_tokens
-    state = rows * 3 * 64 * 128 // tp * 2 + 64 // tp * 128 * 128 * 4
-    assert (ready.state_bytes, ready.pages.block) == (state, block)
-    assert block % 128 == 0 and block * 1024 >= state > (block - 128) * 1024
-    assert [group.layers for group in ready.groups] == sizes
-    assert [group.kind for group in ready.groups] == [FULL, TAIL, *[STATE] * (len(sizes) - 2)]
-    assert ready.groups[1].block == ring
-    assert ready.bytes_per_block == sizes[0] * (block * 1024 + block // 4 * 132)
-    held = 2 + ready.args.num_speculative_tokens + 1
-    assert ready.blocks_at(100_000) == -(-100_000 // block) + 1 + (len(sizes) - 2) * held
-
-
-def test_states_of_a_stage_need_pages_of_attention_there() -> None:
-    """Of 45 layers the last of 45 stages has a state and no attention."""
-    with pytest.raises(Refusal, match=r"^a pipeline stage has recurrent layers and no attention") as caught:
-        prepare(load_model("glm-5.3-flash"), EngineArgs(pipeline_parallel_size=45))
-    assert (caught.value.stage, caught.value.rule) == ("layout+groups", "HC050")
-    staged = prepare(load_model("glm-5.3-flash"), EngineArgs(pipeline_parallel_size=2))
-    assert [sum(group.layers for group in own if group.kind == STATE) for own in staged.stages] == [18, 16]
 
 
 HELD = Residency(mode="align", drafts=3, checkpoints=1, dcp=1, window=100, in_flight_tokens=50)

@@ -14,8 +14,8 @@ from hybridcalc.units import version_numbers
     ("version", "rules", "note"),
     [
         ("0.33.0", "0.33.0", ""),
-        ("0.33.1", "0.33.0", "vLLM 0.33.1: the rules of 0.33.0 are used"),
-        ("1.0", "0.33.0", "vLLM 1.0: the rules of 0.33.0 are used"),
+        ("0.33.1", "0.33.0", "vLLM 0.33.1 is newer than the releases known here: the rules of 0.33.0 are used"),
+        ("1.0", "0.33.0", "vLLM 1.0 is newer than the releases known here: the rules of 0.33.0 are used"),
         ("0.22.1", "0.22.1", ""),
         ("0.32.9", "0.32.0", "vLLM 0.32.9: the rules of 0.32.0 are used"),
         ("0.28.1", "0.28.0", "vLLM 0.28.1: the rules of 0.28.0 are used"),
@@ -48,6 +48,7 @@ FROM_ON = {
     "one_buffer": "0.28.0", "batch_16k": "0.28.0", "null_block_reserved": "0.29.0", "shortconv_draft_rows": "0.29.0",
     "retention_checked": "0.29.0", "layouts_refused": "0.29.0", "recovers_kda": "0.29.0", "runner_v2": "0.29.0",
     "layout_line": "0.29.0", "group_lines": "0.30.0", "kda_dtype_obeyed": "0.30.0", "replays_flashinfer": "0.30.0",
+    "compressed_fp8": "0.31.0", "index_packed": "0.32.0", "sparse_fp8_default": "0.33.0",
     "kernel_blocks": "0.32.0", "class_counts_drafts": "0.32.0", "single_unit_checked": "0.32.0",
     "replays_drafts": "0.32.0", "checkpoint_grid": "0.33.0", "gb10_is_small": "0.33.0",
 }  # fmt: skip

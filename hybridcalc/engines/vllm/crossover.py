@@ -15,7 +15,7 @@ from hybridcalc.engines.crossover import DEFAULT_LONGEST, Crossover, Holdings, S
 from hybridcalc.engines.crossover import compare as compare_holdings
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import longest_of
-from hybridcalc.engines.vllm.pages import FULL, STATE, TAIL, WINDOW, blocks_held
+from hybridcalc.engines.vllm.pages import FULL, WHOLE, WINDOW, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, prepare
 from hybridcalc.engines.vllm.releases import rules_for
 from hybridcalc.errors import InputError
@@ -50,7 +50,7 @@ def holdings(model: Architecture, args: EngineArgs) -> Holdings:
         raise InputError(f"{model.name}: blocks of sliding windows have no crossover here", fix="use --engine sglang")
     if ready.mode == "all":
         raise InputError("mode all keeps states for every block: they grow with the length", fix="use mode align")
-    states = [group for group in ready.groups if group.kind in (STATE, TAIL)]
+    states = [group for group in ready.groups if group.kind in WHOLE]
     blocks = sum(blocks_held(group, 1, ready.held) for group in states)
     per_token = sum(
         (Fraction(ready.bytes_per_block, group.block * ready.held.dcp) for group in ready.groups if group.kind == FULL),

@@ -40,6 +40,9 @@ class ModelClass(NamedTuple):
     keeps the records of drafts that its class counts. ``default_chunk``: 2,048 tokens, whatever the config says.
     ``ignores_window``: its window layers keep full KV. ``mtp_layers``: attention layers of its own draft model, where
     the config names no number. ``runner_v2``: model runner V2 serves it in the releases where V1 is the default.
+    ``indexed``: it may keep an index beside attention; ``embedded_state``: and a state of n-gram embeddings.
+    ``fp8_on_blackwell``: auto is fp8 for its KV on compute capability 10.x, in the releases that say so.
+    ``conv_windows``: convolutions are kept as windows of a few tokens, not as states.
     """
 
     first: str = ""
@@ -54,13 +57,18 @@ class ModelClass(NamedTuple):
     ignores_window: bool = False
     mtp_layers: int = 0
     runner_v2: bool = False
+    indexed: bool = False
+    embedded_state: bool = False
+    fp8_on_blackwell: bool = False
+    conv_windows: bool = False
 
 
 _MAMBA2 = ModelClass(caches_all=True, checkpoint="mamba2")
 _NEMOTRON = _MAMBA2._replace(mtp_layers=1)
 _MAMBA1 = ModelClass(caches_all=True, default_chunk=True)
 _QWEN = ModelClass(checkpoint="gdn", mtp_layers=1)
-_GLM = ModelClass(first="0.30.0", checkpoint="kda of GLM-5.3", mtp_layers=1)
+_GLM = ModelClass(first="0.30.0", checkpoint="kda of GLM-5.3", mtp_layers=1, indexed=True, fp8_on_blackwell=True)
+_QWEN4 = _QWEN._replace(first="0.29.0", indexed=True, embedded_state=True)
 
 CLASSES: dict[str, ModelClass] = {
     "NemotronHForCausalLM": _NEMOTRON,
@@ -81,6 +89,10 @@ CLASSES: dict[str, ModelClass] = {
     "Qwen3_5MoeForConditionalGeneration": _QWEN,
     "Qwen3_5ForCausalLM": _QWEN._replace(first="0.27.0"),
     "Qwen3_5MoeForCausalLM": _QWEN._replace(first="0.27.0"),
+    "Qwen4ExpForConditionalGeneration": _QWEN4,
+    "Qwen4ExpForCausalLM": _QWEN4,
+    "InklingForConditionalGeneration": ModelClass(first="0.26.0", conv_windows=True),
+    "InklingForCausalLM": ModelClass(first="0.26.0", conv_windows=True),
     "OlmoHybridForCausalLM": ModelClass(),
     "KimiLinearForCausalLM": ModelClass(),
     "KimiK3ForConditionalGeneration": ModelClass(
@@ -101,8 +113,7 @@ CLASSES: dict[str, ModelClass] = {
 
 
 NOT_MODELLED = {
-    "InklingForConditionalGeneration": "0.26.0", "InklingForCausalLM": "0.26.0",
-    "Qwen4ExpForConditionalGeneration": "0.29.0", "Qwen4ExpForCausalLM": "0.29.0", "AliceAIForCausalLM": "",
+    "AliceAIForCausalLM": "",
     "MiniCPMV4_6ForConditionalGeneration": "", "BailingMoeV3VLForConditionalGeneration": "",
 }  # fmt: skip
 """Classes that vLLM has and whose caches no plan here knows (index caches, several kinds of state), each with its first

@@ -14,7 +14,7 @@ from hybridcalc.engines.answer import Slot
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.configuration import ASSUMED_LENGTH, longest_of
 from hybridcalc.engines.vllm.layers import state_parts
-from hybridcalc.engines.vllm.pages import FULL, STATE, TAIL, blocks_held
+from hybridcalc.engines.vllm.pages import EMBEDDED, FULL, STATE, STATES, WHOLE, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, log_lines, longest_length, prepare, usable_bytes
 from hybridcalc.steps import BudgetLine, Suggestion
 
@@ -112,8 +112,8 @@ class Figures:
         """Blocks a request holds before its length counts: those of its states, and the tail of an index."""
         held = self.ready.held
         if held.mode == "all":
-            return sum(held.drafts for group in self.ready.groups if group.kind == STATE)
-        return sum(blocks_held(group, 1, held) for group in self.ready.groups if group.kind in (STATE, TAIL))
+            return sum(held.drafts for group in self.ready.groups if group.kind in STATES)
+        return sum(blocks_held(group, 1, held) for group in self.ready.groups if group.kind in WHOLE)
 
     @property
     def fixed_bytes_per_request(self) -> int:
@@ -204,7 +204,8 @@ class Figures:
     def kv_bytes_by_stage(self) -> list[int]:
         """Bytes of a token in all attention layers of each stage, drafts included, before blocks are filled."""
         ready = self.ready
-        token = ready.kv_bytes + -(-ready.pages.index_bytes // ready.pages.block)
+        pages, block = ready.pages, ready.pages.block
+        token = -(-pages.attention_page // block) + -(-pages.index_bytes // block) if block else 0
         return [token * sum(group.layers for group in own if group.kind == FULL) for own in ready.stages]
 
     @property
@@ -305,22 +306,16 @@ def budget(plan: Figures) -> tuple[BudgetLine, ...]:
     ready, count, per_block = plan.ready, plan.running.requests, plan.bytes_per_block
     lengths = plan.workload.lengths or ((plan.sizing.length, 1),)
     requests = sum(number for _, number in lengths)
-    page = ready.pages.page or ready.state_bytes
-    index = ready.pages.index_bytes
-    width = per_block // (page + index)
     states = padding = kv = short = Fraction(0)
     for group in ready.groups:
         blocks = Fraction(sum(blocks_held(group, tokens, ready.held) * n for tokens, n in lengths), requests) * count
-        short += blocks * (width - group.layers) * (page + index)
-        if group.kind == TAIL:
-            short += blocks * group.layers * page
-            kv += blocks * group.layers * index
-        elif group.kind == STATE:
-            short += blocks * group.layers * index
-            states += blocks * group.layers * ready.state_bytes
-            padding += blocks * group.layers * (page - ready.state_bytes)
+        short += blocks * (per_block - group.bytes)
+        if group.kind in STATES:
+            own = ready.embedded_bytes if group.kind == EMBEDDED else ready.state_bytes
+            states += blocks * group.layers * own
+            padding += blocks * group.layers * (group.page - own)
         else:
-            kv += blocks * group.layers * (page + index)
+            kv += blocks * group.bytes
     used = plan.running.blocks_each * count
     free = (plan.usable_blocks - used) * per_block
     lines = [

@@ -93,6 +93,34 @@ class Backend(NamedTuple):
     layouts: tuple[str, ...]
 
 
+class Index(NamedTuple):
+    """What an indexer keeps beside attention: a key of ``key_bytes`` for ``pool`` tokens, and ``raw_bytes`` of each
+    token of the pool in progress. ``kernel_keys``: keys of the pages that its kernels read; ``rounded``: pools of its
+    ring are a power of two; ``row``: bytes that the kernels of attention keep of a token, where the class says others.
+    """
+
+    pool: int
+    key_bytes: int
+    raw_bytes: int
+    kernel_keys: tuple[int, ...] = ()
+    rounded: bool = False
+    row: int = 0
+
+    def ring(self, drafts: int) -> int:
+        """Tokens of the ring: whole pools, with room for drafts."""
+        pools = -(-(self.pool + drafts) // self.pool)
+        return self.pool * (1 << (pools - 1).bit_length() if self.rounded else pools)
+
+    @property
+    def kernel_tokens(self) -> int:
+        """Tokens of the smallest page that its kernels read."""
+        return self.pool * self.kernel_keys[0] if self.kernel_keys else 1
+
+    def in_block(self, tokens: int) -> int:
+        """Bytes of its keys in a block of so many tokens."""
+        return tokens // self.pool * self.key_bytes
+
+
 def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, model_dtype: str) -> Backend | None:
     """The backend of the attention layers; None for a model that has none. Raises InputError for an unknown one."""
     if model.attention is None and model.window_attention is None:
@@ -120,7 +148,7 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
         return Backend(name, FIXED_BACKENDS[name], FLASHINFER_LAYOUTS if name == "FLASHINFER" else FREE_LAYOUTS)
     if isinstance(model.attention, LatentKV):
         if model.attention.indexer is not None:
-            return Backend("FLASHMLA_SPARSE", 64, FREE_LAYOUTS)
+            return _sparse_backend(model.attention, kv, major, rules)
         if major == 10:
             return Backend("FLASHINFER_MLA", 32, FREE_LAYOUTS)
         if kv.startswith("fp8") and rules.latent_fp8_triton:
@@ -132,6 +160,19 @@ def attention_backend(model: Architecture, args: EngineArgs, rules: RuleSet, mod
     if major == 10 and heads is not None and heads.head_dim in FLASHINFER_HEADS:
         return Backend("FLASHINFER", 16, FLASHINFER_LAYOUTS)
     return Backend("FLASH_ATTN", 16, FREE_LAYOUTS)
+
+
+def _sparse_backend(attention: LatentKV, kv: str, major: int, rules: RuleSet) -> Backend:
+    """The backend of sparse MLA, whose index says where layers lie."""
+    layouts = ("BLHNC",) if rules.index_packed else ("LBHNC",)
+    whole = attention.qk_rope_head_dim == 0
+    if major == 12:
+        return Backend("FLASHINFER_MLA_SPARSE_SM120", 64, layouts)
+    if major == 10 and (kv.startswith("fp8") or whole):
+        return Backend("FLASHINFER_MLA_SPARSE", 32, layouts)
+    if whole:
+        return Backend("FLASHINFER_MLA_SPARSE_SM90", 64, layouts)
+    return Backend("FLASHMLA_SPARSE", 64, layouts)
 
 
 def backend_names(model: Architecture, backend: Backend | None, args: EngineArgs) -> list[str]:
@@ -178,8 +219,9 @@ NEMOTRON = ("NemotronHForCausalLM", "NemotronHPuzzleForCausalLM", "NemotronH_Nan
 """Classes whose state is float32 unless their config names another dtype."""
 QWEN3_5 = (
     "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration",
-    "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM",
+    "Qwen3_5ForCausalLM", "Qwen3_5MoeForCausalLM", "Qwen4ExpForConditionalGeneration", "Qwen4ExpForCausalLM",
 )  # fmt: skip
+"""Classes whose state takes the dtype that their config declares."""
 
 
 class StateTensor(NamedTuple):

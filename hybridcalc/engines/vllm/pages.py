@@ -24,14 +24,13 @@ many blocks as the one with the largest.
     state, none      1 + S                                        S: draft tokens (0 with ReplaySSM)
     state, align     2 + S + C                                    C: 1 where prefill exports checkpoints
     state, all       ceil(L / mamba block) + S
-    index tail       1                                            the pool in progress of a sparse indexer
+    index tail       1                                            the pool in progress of an indexer
 
-A sparse indexer (GLM-5.3) keeps a key of head_dim + head_dim / 128 x 4 bytes for kpool tokens beside each attention
-page: bytes per block = attention layers x (page + block / kpool x key), and a state lies in a page without its index.
+Index caches beside attention (GLM-5.3, Qwen4-Exp) and the groups of pages that differ are in packed.py.
 
 `Prepared` is what start-up settles before it knows its memory, `Sizing` what memory then decides. Mirrors vLLM
 platforms/interface.py, v1/core/kv_cache_planning.py, v1/kv_cache_interface.py (0.33.0); leaves out draft layers of
-other pages, and KV formats that are packed or differ from layer to layer.
+other pages, and KV formats that differ from layer to layer.
 """
 
 from collections import Counter
@@ -40,28 +39,27 @@ from math import ceil, lcm
 from typing import Any, NamedTuple
 
 from hybridcalc.architecture.geometry import FULL_ATTENTION_LETTERS, STATE_LETTERS, WINDOW_LETTERS, Architecture
-from hybridcalc.architecture.kv import GroupedQueryKV, IndexCache, LatentKV, kv_elements_per_token, kv_heads_on_rank
+from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV, kv_elements_per_token, kv_heads_on_rank
 from hybridcalc.engines.vllm.config import EngineArgs
 from hybridcalc.engines.vllm.families import ModelClass, family_rule
 from hybridcalc.engines.vllm.layers import (
     DEFAULT_BLOCK,
     PACKED,
     Backend,
+    Index,
     StateTensor,
     kv_element_bytes,
     layer_state,
     records,
 )
 from hybridcalc.engines.vllm.releases import RuleSet
-from hybridcalc.errors import NotModelled, Refusal
+from hybridcalc.errors import Refusal
 from hybridcalc.formulas.pages import aligned_block, blocks_for
 from hybridcalc.units import DTYPE_BYTES
 
 LATENT_BLOCK, LATENT_STEP, DEFAULT_CHUNK = 128, 64, 2048
 WIDE_HEAD = 256
 """Dimensions of a head for which FlashInfer on Blackwell takes no block of 16."""
-INDEX_PAGE, INDEX_SCALED = 32, 128
-"""Keys of the smallest page that the kernels of an indexer read; values of a key that share a scale."""
 GDN_GRID, KDA_GRID = 64, 16
 """Tokens between the states that a prefill kernel can export."""
 
@@ -70,7 +68,8 @@ class Pages(NamedTuple):
     """``block`` and ``mamba_block`` in tokens, ``page`` and ``class_bytes`` (m) in bytes of one layer on one rank.
 
     ``preferred``: the block without a state. ``grown``: whether it became longer. ``padded``: the page where it is
-    larger than m. ``index_bytes``: of an attention layer's index keys in a block, beside its page.
+    larger than m. ``attention_page``: that of an attention layer, which is not a state's where kernels keep other rows
+    than the class counts; ``index_bytes``: of its index keys in a block, beside it.
     """
 
     block: int
@@ -80,38 +79,23 @@ class Pages(NamedTuple):
     preferred: int
     grown: bool
     padded: int | None
+    attention_page: int = 0
     index_bytes: int = 0
 
 
 def kv_bytes_per_token(model: Architecture, args: EngineArgs, model_dtype: str) -> int:
-    """Bytes one attention layer keeps of a token on one rank; 0 without attention. Not cut by context parallelism."""
+    """Bytes one attention layer keeps of a token on one rank, as the class counts them; 0 without attention. Not cut
+    by context parallelism.
+    """
     attention = model.attention or model.window_attention
     if attention is None:
         return 0
-    if _indexer(model) is not None and kv_element_bytes(args, 2) != 2:
-        cache = f"--kv-cache-dtype {args.kv_cache_dtype[:40]} of sparse MLA"
-        raise NotModelled(f"{cache} is not modelled for vLLM", lacking=cache, fix="leave it out")
     tp = args.tensor_parallel_size
     if args.kv_cache_dtype in PACKED:
         assert isinstance(attention, GroupedQueryKV)  # noqa: S101  (no backend packs latent rows)
         head = PACKED[args.kv_cache_dtype].bytes_of_head(attention.head_dim, attention.v_head_dim)
         return kv_heads_on_rank(attention.kv_heads, tp) * head
     return kv_elements_per_token(attention, tp) * kv_element_bytes(args, DTYPE_BYTES[model_dtype])
-
-
-def _indexer(model: Architecture) -> IndexCache | None:
-    return model.attention.indexer if isinstance(model.attention, LatentKV) else None
-
-
-def index_row(indexer: IndexCache) -> int:
-    """Bytes of one key of the indexer: a byte a value, and a scale in fp32 for 128 of them."""
-    return indexer.head_dim + indexer.head_dim // INDEX_SCALED * 4
-
-
-def tail_ring(indexer: IndexCache, drafts: int) -> int:
-    """Tokens of the ring that keeps the pool in progress: whole pools, a power of two of them, with room for drafts."""
-    pools = -(-(indexer.kpool + drafts) // indexer.kpool)
-    return indexer.kpool * (1 << (pools - 1).bit_length())
 
 
 def checkpoint_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rules: RuleSet) -> int | None:
@@ -162,15 +146,20 @@ def resolve_pages(
     mode: str,
     kv_bytes: int,
     length: int,
+    index: Index | None = None,
+    embedded_bytes: int = 0,
 ) -> Pages:
-    """Block, page and padding, in the engine's order. ``mode`` is the cache mode, ``length`` max_model_len."""
+    """Block, page and padding, in the engine's order. ``mode`` is the cache mode, ``length`` max_model_len;
+    ``embedded_bytes``: a state of n-gram embeddings.
+    """
     first = args.block_size or DEFAULT_BLOCK
     if args.block_size is None and backend is not None and DEFAULT_BLOCK % backend.kernel_block:
         first = backend.kernel_block
     if model.state is None:
-        return Pages(first, 0, first * kv_bytes, 0, first, False, None)
+        return Pages(first, 0, first * kv_bytes, 0, first, False, None, first * kv_bytes)
     mamba_block = (args.mamba_block_size or first) if mode != "none" else length
     needed = sum(tensor.bytes for tensor in class_state(model, args, kind, rules))
+    needed = max(needed, embedded_bytes)
     if backend is None or not needed:
         return Pages(first, mamba_block, needed, needed, first, False, None)
     unit = _least_unit(model, args, backend) if rules.least_block else max(backend.kernel_block, first)
@@ -184,17 +173,18 @@ def resolve_pages(
         block = aligned_block(needed, kv_bytes, chunk)
         mamba_block = block
     else:
-        kernels, indexer = backend.kernel_block if rules.kernel_blocks else 1, _indexer(model)
-        if indexer is not None:
-            kernels = lcm(kernels, indexer.kpool * INDEX_PAGE)
+        kernels = backend.kernel_block if rules.kernel_blocks else 1
+        if index is not None:
+            kernels = lcm(kernels, index.kernel_tokens)
         block = kernels * -(-aligned_block(needed, kv_bytes, unit) // kernels)
     grown = block > first
     block = max(first, block)
     if mode == "align":
         mamba_block = block
-    page, indexer = block * kv_bytes, _indexer(model)
-    index = block // indexer.kpool * index_row(indexer) if indexer is not None else 0
-    return Pages(block, mamba_block, page, needed, first, grown, page if page != needed else None, index)
+    page, keys = block * kv_bytes, 0 if index is None else index.in_block(block)
+    padded = page if page != needed else None
+    row = kv_bytes if index is None or not index.row else index.row
+    return Pages(block, mamba_block, page, needed, first, grown, padded, block * row, keys)
 
 
 def _least_unit(model: Architecture, args: EngineArgs, backend: Backend) -> int:
@@ -224,15 +214,32 @@ def _common_grid(model: Architecture, args: EngineArgs, kind: ModelClass, rules:
 
 
 FULL, STATE, WINDOW, TAIL = "full attention", "state", "sliding window", "index tail"
-LETTERS = {FULL: FULL_ATTENTION_LETTERS, STATE: STATE_LETTERS, WINDOW: WINDOW_LETTERS, TAIL: FULL_ATTENTION_LETTERS}
+EMBEDDED = "state of n-gram embeddings"
+CONVOLUTION, LOCAL_CONVOLUTION = "convolution window", "convolution window of local layers"
+LETTERS = {
+    FULL: FULL_ATTENTION_LETTERS, STATE: STATE_LETTERS, WINDOW: WINDOW_LETTERS, TAIL: FULL_ATTENTION_LETTERS,
+    EMBEDDED: "", CONVOLUTION: FULL_ATTENTION_LETTERS, LOCAL_CONVOLUTION: WINDOW_LETTERS,
+}  # fmt: skip
+STATES = (STATE, EMBEDDED)
+WINDOWS = (WINDOW, CONVOLUTION, LOCAL_CONVOLUTION)
+WHOLE = (*STATES, TAIL)
+"""Kinds of which a request holds as many blocks whatever its length."""
 
 
 class Group(NamedTuple):
-    """Layers that share a block table: what they keep, how many they are, and the tokens of one block."""
+    """Layers that share a block table: what they keep, how many they are, the tokens of one block, and the bytes that a
+    layer has in it.
+    """
 
     kind: str
     layers: int
     block: int
+    page: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """What its layers have of a block."""
+        return self.layers * self.page
 
 
 class Padding(NamedTuple):
@@ -248,7 +255,9 @@ class Padding(NamedTuple):
 
 
 class Residency(NamedTuple):
-    """What decides the blocks of a request: cache mode, S, C, context-parallel ranks, window and tokens in flight."""
+    """What decides the blocks of a request: cache mode, S, C, context-parallel ranks, window, tokens in flight, and the
+    window of a convolution.
+    """
 
     mode: str
     drafts: int
@@ -256,6 +265,7 @@ class Residency(NamedTuple):
     dcp: int
     window: int
     in_flight_tokens: int
+    kernel: int = 0
 
 
 def buckets(layers: str, *, attention_first: bool, draft_layers: int) -> dict[str, int]:
@@ -279,12 +289,12 @@ def buckets(layers: str, *, attention_first: bool, draft_layers: int) -> dict[st
 
 
 def form_groups(
-    counts: dict[str, int], *, block: int, mamba_block: int
+    counts: dict[str, int], *, block: int, mamba_block: int, page: int = 0
 ) -> tuple[tuple[Group, ...], tuple[Padding, ...]]:
     """Groups in the engine's order, and the padding that it warns of."""
     if len(counts) == 1:
         ((kind, count),) = counts.items()
-        return (Group(kind, count, mamba_block if kind == STATE else block),), ()
+        return (Group(kind, count, mamba_block if kind == STATE else block, page),), ()
     least, most = min(counts.values()), max(counts.values())
     size = most if most < 1.5 * least else least
     groups, paddings = list[Group](), list[Padding]()
@@ -293,33 +303,10 @@ def form_groups(
             paddings.append(Padding(size - count % size, count))
         parts = ceil(count / size)
         groups += [
-            Group(kind, len(range(part, count, parts)), mamba_block if kind == STATE else block)
+            Group(kind, len(range(part, count, parts)), mamba_block if kind == STATE else block, page)
             for part in range(parts)
         ]
     return tuple(groups), tuple(paddings)
-
-
-def form_indexed_groups(
-    counts: dict[str, int], stages: list[tuple[int, int]], *, block: int, mamba_block: int, ring: int
-) -> tuple[Group, ...]:
-    """Groups of a model with index caches: all attention with its indexes, their tails, and states as many as fit.
-
-    A block is a page and an index of every attention layer. A state lies in a page, so a group holds as many states
-    as there are attention layers, on each of the ``stages`` (states, attention layers without drafts) as well. Raises
-    Refusal for a stage that has states and no attention.
-    """
-    parts = ceil(counts[STATE] / counts[FULL])
-    for states, attention in stages if len(stages) > 1 else ():
-        if states and not attention:
-            raise Refusal(
-                "a pipeline stage has recurrent layers and no attention whose pages they could lie in",
-                stage="layout+groups",
-                rule="HC050",
-                fix="write -pp 1",
-            )
-        parts = max(parts, ceil(states / attention) if states else 0)
-    held = [Group(STATE, len(range(part, counts[STATE], parts)), mamba_block) for part in range(parts)]
-    return (Group(FULL, counts[FULL], block), Group(TAIL, counts[FULL], ring), *held)
 
 
 def stage_bounds(layers: int, args: EngineArgs) -> tuple[tuple[int, int], ...]:
@@ -368,22 +355,23 @@ def on_stages(
 
 def blocks_held(group: Group, length: int, held: Residency) -> int:
     """Blocks of one group that a request of ``length`` tokens holds."""
-    if group.kind == STATE:
+    if group.kind in STATES:
         if held.mode == "all":
             return blocks_for(length, group.block) + held.drafts
         return (2 + held.checkpoints if held.mode == "align" else 1) + held.drafts
     if group.kind == TAIL:
         return 1
-    if group.kind == WINDOW:
-        return blocks_for(min(held.window - 1 + held.in_flight_tokens, length), group.block) + 1
+    if group.kind in WINDOWS:
+        window = held.window if group.kind == WINDOW else held.kernel
+        return blocks_for(min(window - 1 + held.in_flight_tokens, length), group.block) + 1
     return blocks_for(blocks_for(length, held.dcp), group.block)
 
 
 def table_row(group: Group, length: int, held: Residency) -> int:
     """Entries of a request's row in the block table of a group (0.33)."""
-    if group.kind == STATE and held.mode == "align":
+    if group.kind in STATES and held.mode == "align":
         return blocks_for(length, group.block) + held.drafts
-    if group.kind == WINDOW:
+    if group.kind in WINDOWS:
         return blocks_for(length, group.block)
     return blocks_held(group, length, held)
 
@@ -392,7 +380,8 @@ class Prepared(NamedTuple):
     """What no memory decides. ``length`` is max_model_len before it may be fitted, ``log`` the lines so far.
 
     ``stages`` are the groups of each pipeline stage, ``groups`` those of the stage with the largest blocks.
-    ``kv_of_checkpoint``: the checkpoint's own quantisation decided the KV dtype.
+    ``kv_of_checkpoint``: the checkpoint's own quantisation decided the KV dtype. ``embedded_bytes``: of the state of
+    n-gram embeddings in one layer.
     """
 
     model: Architecture
@@ -417,6 +406,7 @@ class Prepared(NamedTuple):
     settled: dict[str, Any]
     log: tuple[str, ...]
     kv_of_checkpoint: bool = False
+    embedded_bytes: int = 0
 
     @property
     def seqs_checked(self) -> bool:

@@ -9,7 +9,6 @@ from math import gcd, lcm
 from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.architecture.kv import LatentKV
 from hybridcalc.engines.vllm import loglines
 from hybridcalc.engines.vllm.config import AUTO_FIT, EngineArgs, check_arguments, check_together
 from hybridcalc.engines.vllm.configuration import (
@@ -28,9 +27,9 @@ from hybridcalc.engines.vllm.families import model_class
 from hybridcalc.engines.vllm.layers import DEFAULT_BLOCK, attention_backend, backend_names, resolve_layout
 from hybridcalc.engines.vllm.pages import (
     FULL,
-    LETTERS,
     STATE,
     TAIL,
+    Group,
     Padding,
     Residency,
     blocks_held,
@@ -38,20 +37,18 @@ from hybridcalc.engines.vllm.pages import (
     check_layer_fits,
     checkpoint_grid,
     form_groups,
-    form_indexed_groups,
     kv_bytes_per_token,
     on_stages,
     resolve_pages,
     stage_bounds,
     table_row,
-    tail_ring,
 )
 from hybridcalc.engines.vllm.pages import Prepared as Prepared
 from hybridcalc.engines.vllm.pages import Sizing as Sizing
 from hybridcalc.engines.vllm.releases import RELEASES, rules_for
 from hybridcalc.errors import NotModelled, Refusal, Write, with_release
-from hybridcalc.formulas.pages import divisors
-from hybridcalc.units import GIB
+from hybridcalc.formulas.pages import blocks_for, divisors
+from hybridcalc.units import DTYPE_BYTES, GIB
 
 
 def prepare(model: Architecture, args: EngineArgs) -> Prepared:
@@ -71,6 +68,16 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     rules, _ = rules_for(args.engine_version)
     check_choices(args, rules)
     kind = model_class(model, RELEASES.counted(args.engine_version or rules.version))
+    index, original = None, model
+    if kind.conv_windows:
+        from hybridcalc.engines.vllm import windows
+
+        model = windows.without_states(model)
+    if kind.indexed:
+        from hybridcalc.engines.vllm import packed
+
+        args = packed.with_kv_of_class(model, args, kind, rules)
+        index = packed.index_of(model, args)
     asked_kv, args = args.kv_cache_dtype, with_kv_of_checkpoint(model, args)
     args, draft_layers = with_drafts(model, args, kind)
     caching, mode = cache_mode(model, args, rules, kind)
@@ -91,11 +98,25 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         "max_model_len": length,
     }
     backend = attention_backend(model, args, rules, model_dtype)
+    if kind.indexed:
+        backend, index = packed.checked(model, args, rules, backend, index)
     state, state_bytes = load(model, args, rules, backend)
     kv_bytes = kv_bytes_per_token(model, args, model_dtype)
     settled["attention_backends"] = backend_names(model, backend, args)
     check_state_dtype(model, args, rules)
-    pages = resolve_pages(model, args, rules, kind, backend, mode=mode, kv_bytes=kv_bytes, length=length)
+    embedded = sum(tensor.bytes for tensor in packed.embedding_state(model, args)) if kind.embedded_state else 0
+    pages = resolve_pages(
+        model,
+        args,
+        rules,
+        kind,
+        backend,
+        mode=mode,
+        kv_bytes=kv_bytes,
+        length=length,
+        index=index,
+        embedded_bytes=embedded,
+    )
     log += loglines.block_size(pages, args.block_size, backend)
     forgotten = rules.block_forgotten and bool(state) and args.block_size is None  # until the layers name theirs
     settled |= {"attn_block_size": DEFAULT_BLOCK if forgotten else pages.block, "mamba_block_size": pages.mamba_block}
@@ -128,21 +149,24 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
     if not layers:
         raise NotModelled(f"{model.name} has no layer that keeps a cache")
     bounds = stage_bounds(len(letters), args)
-    indexer = model.attention.indexer if isinstance(model.attention, LatentKV) else None
-    if indexer is not None and state:
-        shares = [(_held_by(letters[a:b], STATE), _held_by(letters[a:b], FULL)) for a, b in bounds]
-        ring = tail_ring(indexer, args.num_speculative_tokens)
-        whole = form_indexed_groups(layers, shares, block=pages.block, mamba_block=pages.mamba_block, ring=ring)
+    page, unit = pages.page if backend is not None else state_bytes, 1
+    if index is not None and backend is not None and state:
+        whole = packed.groups_of(model, args, rules, pages, index, layers, letters, bounds)
+        unit = packed.stride_unit(index, backend, pages, rules)
         paddings: tuple[Padding, ...] = ()
+    elif kind.conv_windows:
+        windows.check(original, args, model_dtype, draft_layers, off)
+        whole, paddings = windows.groups_of(original, args, layers, DTYPE_BYTES[model_dtype])
+        longest = max(group.block for group in whole if group.kind in layers)
+        pages = pages._replace(block=longest, page=whole[0].page, attention_page=whole[0].page)
     else:
-        whole, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block)
+        whole, paddings = form_groups(layers, block=pages.block, mamba_block=pages.mamba_block, page=page)
     stages = on_stages(whole, letters, draft_layers, bounds)
-    groups = max(stages, key=lambda own: max(group.layers for group in own if group.kind != TAIL))
+    groups = max(stages, key=_block_bytes)
     if rules.layout_line:
         log.append(loglines.layout(layout))
     log += loglines.padding_layers(paddings)
-    page = pages.page if backend is not None else state_bytes
-    bytes_per_block = max(group.layers for group in groups if group.kind != TAIL) * (page + pages.index_bytes)
+    bytes_per_block = _block_bytes(groups, unit)
     held = Residency(
         mode=mode,
         drafts=0
@@ -152,14 +176,13 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         dcp=args.decode_context_parallel_size,
         window=model.window or 0,
         in_flight_tokens=_in_flight_tokens(args),
+        kernel=windows.kernel_of(original) if kind.conv_windows else 0,
     )
     if len(stages) > 1:
         settled |= {
             "stages": [list(bound) for bound in bounds],
             "group_sizes_per_stage": [[group.layers for group in own] for own in stages],
-            "bytes_per_block_per_stage": [
-                max(group.layers for group in own if group.kind != TAIL) * (page + pages.index_bytes) for own in stages
-            ],
+            "bytes_per_block_per_stage": [_block_bytes(own, unit) for own in stages],
         }
     settled |= {
         "group_sizes": [group.layers for group in whole],
@@ -168,7 +191,7 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         "layout": layout,
     }
     ready = Prepared(
-        model,
+        original,
         args,
         rules,
         kind,
@@ -190,13 +213,15 @@ def _prepare(model: Architecture, args: EngineArgs, settled: dict[str, Any], log
         settled,
         tuple(log),
         args.kv_cache_dtype != asked_kv,
+        embedded,
     )
     settled["per_request_bytes"] = bytes_per_block * ready.blocks_at(length)
     return ready
 
 
-def _held_by(letters: str, kind: str) -> int:
-    return sum(letters.count(letter) for letter in LETTERS[kind])
+def _block_bytes(groups: tuple[Group, ...], unit: int = 1) -> int:
+    """What a block takes: the largest group's share, a multiple of ``unit``."""
+    return unit * blocks_for(max(group.bytes for group in groups), unit)
 
 
 def size(ready: Prepared, available_bytes: int) -> Sizing:

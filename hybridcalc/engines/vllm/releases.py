@@ -26,9 +26,11 @@ class RuleSet(NamedTuple):
     Pages: ``least_block``: --block-size is only the least block, which is a multiple of 16, of 64 or 128 for MLA;
     ``block_forgotten``: the configuration of a hybrid says 16 again once the model is built, and its layers keep
     the block; ``latent_block``: MLA blocks are multiples of 128; ``latent_fp8_triton``: fp8 MLA runs on Triton kernels;
-    ``kernel_blocks``: a block is a multiple of every backend's own; ``checkpoints``: the kernels whose prefill exports
-    states into a block of their own; ``checkpoint_grid``: blocks lie on their grid; ``class_counts_drafts``: every
-    class sizes the page with the rows that drafts add.
+    ``kernel_blocks``: a block is a multiple of every backend's own; ``index_packed``: pages of GLM-5.3's index lie
+    beside those of attention in a block; ``compressed_fp8``: Qwen4-Exp's attention reads fp8 KV;
+    ``sparse_fp8_default``: auto is fp8 for GLM-5.3's KV on compute capability 10.x; ``checkpoints``: the kernels whose
+    prefill exports states into a block of their own; ``checkpoint_grid``: blocks lie on their grid;
+    ``class_counts_drafts``: every class sizes the page with the rows that drafts add.
     Context parallelism: ``context_parallel_groups``: several groups of layers run it; ``kda_context_parallel``: KDA
     models do.
     ReplaySSM: ``replayssm``: it exists; ``recovers_kda``: KDA recovers rejected drafts by it; ``replays_flashinfer``:
@@ -71,6 +73,9 @@ class RuleSet(NamedTuple):
     latent_block: bool = False
     latent_fp8_triton: bool = False
     kernel_blocks: bool = False
+    index_packed: bool = False
+    compressed_fp8: bool = False
+    sparse_fp8_default: bool = False
     checkpoints: frozenset[str] = frozenset()
     checkpoint_grid: bool = False
     class_counts_drafts: bool = False
@@ -177,6 +182,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.30.0", "runner_v2_lacks", DRAFTS_ON_V1 | {"draft_model", "mode all"}, RUNNER),
     Change("0.30.0", RECORDED, True, RESULTS),
     Change("0.31.0", "runner_v2_lacks", DRAFTS_ON_V1 | {"mode all"}, RUNNER),
+    Change("0.31.0", "compressed_fp8", True, "models/qwen4_exp/nvidia/qsa.py"),
     Change("0.31.0", RECORDED, True, RESULTS),
     Change("0.32.0", "modes", False, "config/cache.py"),
     Change("0.32.0", "mode_all_deprecated", False, "config/cache.py"),
@@ -186,6 +192,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.32.0", "kernel_blocks", True, f"{BLOCKS} _align_hybrid_block_size"),
     Change("0.32.0", "class_counts_drafts", True, "model_executor/models/"),
     Change("0.32.0", "checkpoints", frozenset({"kda", "kda of GLM-5.3", "mamba2"}), f"{LAYERS} get_kv_cache_spec"),
+    Change("0.32.0", "index_packed", True, f"{UTILS} _get_packed_kv_cache_groups"),
     Change("0.32.0", "single_unit_checked", True, f"{UTILS} resolve_kv_cache_block_sizes"),
     Change("0.32.0", "replays_drafts", True, REPLAY),
     Change("0.32.0", "replay_buffer_most", 16, REPLAY),
@@ -193,6 +200,7 @@ CHANGES: tuple[Change, ...] = (
     Change("0.32.0", RECORDED, True, RESULTS),
     Change("0.33.0", "mode_all_refused", False, ARGS),
     Change("0.33.0", "checkpoint_grid", True, BLOCKS),
+    Change("0.33.0", "sparse_fp8_default", True, f"{HOOKS} Glm5NextModelConfig"),
     Change("0.33.0", "checkpoints", frozenset({"kda", "kda of GLM-5.3", "mamba2", "gdn"}), f"{LAYERS} gdn/"),
     Change("0.33.0", "kda_records_in_pool", False, "models/kimi_k3/nvidia/kda.py"),
     Change("0.33.0", "runner_v2_lacks", frozenset({"suffix", "custom_class", "parallel drafting"}), RUNNER),

@@ -18,7 +18,7 @@ from hybridcalc.engines.vllm.config import AUTO_FIT, KNOWN_ENVIRONMENT, EngineAr
 from hybridcalc.engines.vllm.configuration import longest_of
 from hybridcalc.engines.vllm.figures import Figures, running
 from hybridcalc.engines.vllm.layers import QWEN3_5
-from hybridcalc.engines.vllm.pages import STATE, WINDOW, blocks_held
+from hybridcalc.engines.vllm.pages import FULL, STATE, WINDOW, blocks_held
 from hybridcalc.engines.vllm.planner import Prepared, Sizing, longest_length, outputs, prepare, size, usable_bytes
 from hybridcalc.engines.vllm.rules import RULES
 from hybridcalc.engines.vllm.suggest import PrefixReuse, prefix_reuse, suggest
@@ -89,16 +89,21 @@ def plan_steps(ready: Prepared, sizing: Sizing, rest: Rest) -> list[Step]:
                 f"{engine} platforms/interface.py",
             )
         )
-    sizes = [group.layers for group in ready.groups]
+    sizes, largest = [group.layers for group in ready.groups], max(ready.groups, key=lambda group: group.bytes)
     parts = f"of {', '.join(map(str, sizes))} layers"
-    page = pages.page or ready.state_bytes
-    what, each = (
-        ("(page + index)", f"({page:,} + {pages.index_bytes:,})") if pages.index_bytes else ("page", f"{page:,}")
-    )
+    what, each = "page", f"{largest.page:,}"
+    if pages.index_bytes and largest.kind == FULL:
+        what, each = "(page + index)", f"({pages.attention_page:,} + {pages.index_bytes:,})"
+    each += "" if largest.bytes == per_block else ", in whole rows and kernel pages"
     steps += [
         Step("groups", "buckets cut to one size", parts, len(sizes), "groups", planning),
         Step(
-            "block bytes", f"layers of the largest group x {what}", f"{max(sizes)} x {each}", per_block, "B", planning
+            "block bytes",
+            f"layers of the largest group x {what}",
+            f"{largest.layers} x {each}",
+            per_block,
+            "B",
+            planning,
         ),
         Step("blocks", *_blocks(ready, sizing), sizing.blocks, "blocks", planning),
         Step(
