@@ -10,14 +10,16 @@ import typer
 from hybridcalc.cli import answers, options
 from hybridcalc.cli import plan_inputs as inputs
 from hybridcalc.cli.app import command
-from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand
+from hybridcalc.cli.plan import LAUNCH_WORDS, LaunchCommand, pace_known
 from hybridcalc.deployment import Workload
 from hybridcalc.engines import ENGINES
 from hybridcalc.engines.ranking import Ranked, difference, ranking
 from hybridcalc.errors import HybridcalcError, InputError, MemoryUnknown, Refusal, printable
+from hybridcalc.steps import Table
 
 if TYPE_CHECKING:
     from hybridcalc.shell.launch import Launch
+    from hybridcalc.speed.plans import Pace
 
 MOST_SIDES = 500
 
@@ -87,12 +89,13 @@ def compare(
         raise InputError(f"{label}: {first.message}", fix=first.fix)
     from hybridcalc.engines.ranking_view import compared_view
 
+    paces = [None if side.plan is None else pace_known(side.engine, side.plan)[0] for side in sides]
     told = [(label, f"{why.message}{'; ' + why.fix if why.fix else ''}") for label, why in skipped]
     answers.show(
         "compare",
         asked_for if any(side.plan is not None for side in sides) else asked_for.undrawn(),
-        lambda: compared_view(sides, told),
-        lambda: _document(sides) | {"skipped": [{"label": label, "reason": reason} for label, reason in told]},
+        lambda: compared_view(sides, told, _times(sides, paces)),
+        lambda: _document(sides, paces) | {"skipped": [{"label": label, "reason": reason} for label, reason in told]},
     )
     if skipped or any(side.plan is None for side in sides):
         raise typer.Exit(1)
@@ -163,7 +166,15 @@ def _side(line: Line, gpu: str | None, sizes: dict[str, str | None], work: Workl
     return Ranked(line.label, served, model, asked.args, answer, assumed)
 
 
-def _document(sides: list[Ranked]) -> dict[str, Any]:
+def _times(sides: list[Ranked], paces: "list[Pace | None]") -> list[Table]:
+    """The floors of their time, the best first, where they are known."""
+    from hybridcalc.speed.rows import times
+
+    known = [(sides[n].label, pace, 1) for n in ranking(sides) if (pace := paces[n]) is not None]
+    return [times(known)] if known else []
+
+
+def _document(sides: list[Ranked], paces: "list[Pace | None]") -> dict[str, Any]:
     """The keys of ``compare --json``."""
     return {
         "sides": [
@@ -173,8 +184,9 @@ def _document(sides: list[Ranked]) -> dict[str, Any]:
                 "requests_certain": None if side.plan is None else side.certain,
                 "difference": difference(side, sides)[1],
                 **_plan_document(side),
+                **({} if pace is None else {"speed": pace.to_dict()}),
             }
-            for side in sides
+            for side, pace in zip(sides, paces, strict=True)
         ],
         "ranking": ranking(sides),
     }

@@ -70,6 +70,15 @@ class Searched(NamedTuple):
     headroom: Annotated[
         str, typer.Option("--headroom", metavar="PERCENT", help="Requests to spare beyond -C.", rich_help_panel=SEARCH)
     ] = "0%"
+    pace: Annotated[
+        float | None,
+        typer.Option(
+            "--pace",
+            metavar="N",
+            help="Tokens a second that each request may get, by the floor of a step.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None
     price: Annotated[
         list[str] | None,
         typer.Option("--price", metavar="GPU=P,...", help="Price of a GPU an hour.", rich_help_panel=PRICES),
@@ -132,6 +141,7 @@ def fit_command(
             max_tp=searched.max_tp,
             interconnect=searched.interconnect,
             headroom=_share(searched.headroom),
+            pace=searched.pace,
             top=searched.top,
             order=searched.sort,
             watch=counter(move),

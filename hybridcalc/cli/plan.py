@@ -179,7 +179,7 @@ def _answer(question: inputs.Question, side: Side, work: Workload, asked_for: an
         answers.show("plan", asked_for.undrawn(), view, lambda: _document(engine, side) | {"notes": remarks})
         raise typer.Exit(1)
 
-    pace, unknown = _pace(engine, answer)
+    pace, unknown = pace_known(engine, answer)
     remarks = [*remarks, *unknown]
 
     def document() -> dict[str, Any]:
@@ -195,7 +195,7 @@ def _answer(question: inputs.Question, side: Side, work: Workload, asked_for: an
         raise typer.Exit(1)
 
 
-def _pace(engine: Engine, plan: "Answer") -> "tuple[Pace | None, list[str]]":
+def pace_known(engine: Engine, plan: "Answer") -> "tuple[Pace | None, list[str]]":
     """The floors of its time, of a plan on a GPU with a name and for a length; or why they are not known."""
     if plan.rest.gpu is None or plan.workload.mean_length is None or not plan.requests:
         return None, []
@@ -253,7 +253,7 @@ def _changed(question: inputs.Question, side: Side, work: Workload, change: Call
 def _document(engine: Engine, side: Side) -> dict[str, Any]:
     """The keys of ``plan --json``, of a plan that starts or does not."""
     if not isinstance(side.answer, Refusal):
-        pace, _ = _pace(engine, side.answer)
+        pace, _ = pace_known(engine, side.answer)
         return side.answer.to_dict() | ({} if pace is None else {"speed": pace.to_dict()})
     from hybridcalc.engines.document import refusal_document
 
@@ -268,11 +268,23 @@ def _compare(engine: Engine, sides: list[Side], asked_for: answers.Wanted) -> No
     answers.show(
         "plan",
         asked_for if started else asked_for.undrawn(),
-        partial(comparison_view, engine, title, plans),
+        lambda: _timed(comparison_view(engine, title, plans), engine, plans),
         lambda: {"compare": [{"flags": side.flags} | _document(engine, side) for side in sides]},
     )
     if started < len(sides) or not any(serves(plan) and not plan.rest.undecided for plan in plans_made):
         raise typer.Exit(1)
+
+
+def _timed(view: "View", engine: Engine, plans: "list[tuple[str, Answer | Refusal]]") -> "View":
+    """Plans side by side, with the floors of their time where they are known."""
+    from hybridcalc.speed.rows import times
+
+    paced = [
+        (flags or "as given", pace, 1)
+        for flags, plan in plans
+        if not isinstance(plan, Refusal) and (pace := pace_known(engine, plan)[0]) is not None
+    ]
+    return view._replace(tables=(*view.tables, times(paced))) if paced else view
 
 
 def _sweep(question: inputs.Question, specs: list[str], work: Workload, asked_for: answers.Wanted) -> None:

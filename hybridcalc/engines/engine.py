@@ -248,13 +248,13 @@ class Engine:
 
         return given_elsewhere(self, model, args, known, first)
 
-    def weights(self, model: "Architecture", args: Any) -> "Weights":
-        """What the weights take on the heaviest rank. Raises ShardingError naming the ranks that do, NotModelled, and
-        InputError.
+    def weights(self, model: "Architecture", args: Any, *, mended: bool = True) -> "Weights":
+        """What the weights take on the heaviest rank. Raises ShardingError, ``mended`` by the ranks that do,
+        NotModelled, and InputError.
         """
         from hybridcalc.engines.ranks import weights
 
-        return weights(self, model, args)
+        return weights(self, model, args, mended=mended)
 
     def widths(
         self, model: "Architecture", args: Any, found: "Parameters", quantization: "Quantization | None"

@@ -14,9 +14,11 @@ MOST_SIDES = 3
 """Sides of which this is shown."""
 
 
-def compared_view(sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = ()) -> View:
-    """The best in a line, a ranked table, what stops those that do not start; how launch lines differ. ``skipped``:
-    those that could not be planned, and why.
+def compared_view(
+    sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = (), beside: Sequence[Table] = ()
+) -> View:
+    """The best in a line, a ranked table and others ``beside`` it, what stops those that do not start; how launch lines
+    differ. ``skipped``: those that could not be planned, and why.
     """
     order = ranking(sides)
     best = sides[order[0]]
@@ -26,7 +28,7 @@ def compared_view(sides: Sequence[Ranked], skipped: Sequence[tuple[str, str]] = 
     else:
         of = f" of {plan.workload.describe()}" if plan.workload.lengths else ""
         headline = f"{best.label} runs the most on a GPU: {best.certain / best.gpus:,.2f} requests{of}"
-    tables = [ranking_table(sides), *_what_differs(sides)]
+    tables = [ranking_table(sides), *beside, *_what_differs(sides)]
     rows = list[tuple[str, str, str]]()
     for number in order:
         base, flags = difference(sides[number], sides)

@@ -56,13 +56,15 @@ class SearchedEngine(Protocol):
         """GPUs that share one copy of the weights."""
 
 
-def weights(engine: SearchedEngine, model: Architecture, args: Any) -> "Weights":
-    """What the weights take on the heaviest rank. Raises ShardingError naming the ranks that do, NotModelled, and
-    InputError.
+def weights(engine: SearchedEngine, model: Architecture, args: Any, *, mended: bool = True) -> "Weights":
+    """What the weights take on the heaviest rank. Raises ShardingError, ``mended`` by the ranks that do, NotModelled,
+    and InputError.
     """
     try:
         return _weigh(engine, model, args)
     except ShardingError as error:
+        if not mended:
+            raise
         error.fix = "; or ".join(filter(None, (_ranks_that_do(engine, model, args), error.fix)))
         raise
 
@@ -105,6 +107,12 @@ def leaner(model: Architecture, args: Any) -> tuple[str, ...]:
     return () if stored.quantization or stored.marked else ("a quantised checkpoint",)
 
 
+def deciding(engine: SearchedEngine, args: Any) -> tuple[Any, ...]:
+    """What weights follow from, of arguments: weights of a model are the same where it is equal."""
+    decided: tuple[Any, ...] = engine.offered("weights", "weights").DECIDED_BY(args)
+    return (*decided, *sorted(args.env.items()))
+
+
 def _ranks_that_do(engine: SearchedEngine, model: Architecture, args: Any) -> str:
     """The tensor-parallel sizes that divide the model, with all other arguments as they are; empty for none."""
     fitting = fitting_ranks(engine, model, args, (1, *RANKS_TRIED))
@@ -130,7 +138,7 @@ def _weigh(engine: SearchedEngine, model: Architecture, args: Any) -> "Weights":
     from hybridcalc.engines.weights import weigh
 
     own = engine.offered("weights", "weights")
-    key = (engine.name, model, own.DECIDED_BY(args), tuple(sorted(args.env.items())))
+    key = (engine.name, model, *deciding(engine, args))
     found = _WEIGHED.get(key)
     if found is None:
         found = weigh(

@@ -50,20 +50,20 @@ class Fitting(NamedTuple):
     """What an engine says of fitting.
 
     ``shapes``: every layout on so many GPUs with so many tensor-parallel ranks at most. ``axes``: the settings to try,
-    of a server, with what may be given up. ``started``: arguments that hold the workload and take least memory beside
-    the pools. ``request_bytes``: no request takes less on a rank. ``tuned``: those arguments with what their pools need
-    to run the most requests on the least that the memory may be; raises Refusal where none runs. ``copies``: the
-    argument that says replicas. ``card``: what of a GPU decides ``request_bytes``, of arguments on it. Weights
-    never take less on a GPU than where none is named.
+    of a server, with what may be given up. ``started``: arguments that hold the workload. ``tuned``: those arguments
+    with what their pools need to run the most requests on the least that the memory may be, on each worker so many at
+    most where a number is given; raises Refusal where none runs. ``request_bytes``: no request takes less on a rank,
+    tuned or not. ``leanest``: however those arguments are tuned, they leave no more memory than these. ``copies``: the
+    argument that says replicas.
     """
 
     shapes: "Callable[[Architecture, int, int], Iterator[Shape]]"
     axes: "Callable[[Architecture, Any, frozenset[str]], Axes]"
     started: "Callable[[Any, Workload], Any]"
+    tuned: "Callable[[Architecture, Any, Rest, Workload, int | None], Any]"
     request_bytes: "Callable[[Architecture, Any, Workload], Fraction]"
-    tuned: "Callable[[Architecture, Any, Rest, Workload], Any]"
+    leanest: "Callable[[Any], Any]"
     copies: str
-    card: "Callable[[Any], tuple[Any, ...]]"
 
 
 def fitting_of(engine: "Engine") -> Fitting:

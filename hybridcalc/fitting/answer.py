@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 from hybridcalc.deployment import requests_text
 from hybridcalc.engines.answer import Answer
 from hybridcalc.fitting.candidates import Deployment
+from hybridcalc.fitting.pace import pace_of_one
 from hybridcalc.fitting.question import ALLOWED, Offer, Question
 from hybridcalc.fitting.search import KINDS, Found, Lost, Search, measured
 from hybridcalc.hardware import MOST_GPUS
+from hybridcalc.speed.plans import rate_text
 from hybridcalc.steps import html_of_records
 
 DEFAULT_TOP = 4
@@ -87,8 +89,23 @@ def record(made: Deployment, *, pareto: bool = False) -> dict[str, Any]:
         "price_per_hour": None if made.offer.price is None else round(made.cost, 4),
         "risk": made.risk,
         "pareto": pareto,
+        "speed": None if (pace := pace_of_one(made)) is None else pace.to_dict(),
         "launch": launch,
         "findings": [finding.to_dict() for finding in plan.findings],
+    }
+
+
+TIMED = ("floor_ms", "tokens_per_second_per_request", "tokens_per_second", "binding")
+"""What rows of a table say of time."""
+
+
+def row(found: dict[str, Any]) -> dict[str, Any]:
+    """A deployment as a row of a table: what is said of its speed in columns of their own."""
+    speed = found["speed"] or {}
+    return {
+        name: value
+        for own, said in found.items()
+        for name, value in ([(f"speed_{key}", speed.get(key)) for key in TIMED] if own == "speed" else [(own, said)])
     }
 
 
@@ -169,6 +186,9 @@ class Fit:
 
     def to_records(self) -> list[dict[str, Any]]:
         """The deployments as rows of a table, as pandas takes them."""
+        return [row(found) for found in self._records()]
+
+    def _records(self) -> list[dict[str, Any]]:
         return [record(made, pareto=number in self.front) for number, made in enumerate(self.deployments)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,8 +201,9 @@ class Fit:
                 "mean_length_tokens": float(work.mean_length) if work.mean_length else None,
                 "requests": question.wanted,
             },
+            "pace": question.pace,
             "allowed": sorted(question.allowed),
-            "deployments": self.to_records(),
+            "deployments": self._records(),
             "refused": [loser.to_dict() for loser in self.losers],
             "nearest": None if self.nearest is None else self.nearest.to_dict(),
             "combinations": self.found.considered,
@@ -212,7 +233,8 @@ def command_text(launch: Mapping[str, Any]) -> str:
 
 
 def _nearness(lost: Lost) -> tuple[int, float, float]:
-    return KINDS.index(lost.kind), lost.gpus, lost.lacks_gib or float("inf")
+    """Fewer GPUs, or more tokens a second, or less memory that lacks, are nearer."""
+    return KINDS.index(lost.kind), lost.gpus - lost.rate, lost.lacks_gib or float("inf")
 
 
 class Nearest(NamedTuple):
@@ -226,6 +248,7 @@ class Nearest(NamedTuple):
     more: Deployment | None = None
     lacks_gib: float | None = None
     lacks_requests: int | None = None
+    lacks_rate: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -234,13 +257,16 @@ class Nearest(NamedTuple):
             "lacks": self.lacks,
             "lacks_gib": self.lacks_gib,
             "lacks_requests": self.lacks_requests,
+            "lacks_tokens_per_second": self.lacks_rate,
             "deployment": None if self.made is None else record(self.made),
             "with_more_gpus": None if self.more is None else record(self.more),
         }
 
 
 def nearest(question: Question, found: Found) -> Nearest:
-    """The deployment that runs most requests on the GPUs there are; else what lacks least memory; else a refusal."""
+    """The deployment that runs most requests on the GPUs there are; else what is nearest to the pace, or lacks least
+    memory; else a refusal.
+    """
     limited = any(offer.most < MOST_GPUS for offer in question.offers)
     more = None
     if limited:
@@ -254,6 +280,11 @@ def nearest(question: Question, found: Found) -> Nearest:
         text = f"{gpus_text(made.gpus, made.offer)} run {requests_text(made.certain)} of {wanted:,} for certain"
         few = wanted - made.certain
         return Nearest(text, f"{requests_text(few)} more", made, more, lacks_requests=few)
+    slow = max((lost for lost in (*found.lost, *most.lost) if lost.rate), key=lambda each: each.rate, default=None)
+    if slow is not None:
+        rate = (question.pace or 0.0) - slow.rate
+        text = f"{gpus_text(slow.candidate.shape.ranks, slow.candidate.offer)}: {slow.reason}"
+        return Nearest(text, f"{rate_text(rate)} tokens/s", None, more, lacks_rate=rate)
     short = sorted((lost for lost in (*found.lost, *most.lost) if lost.lacks_gib > 0), key=lambda each: each.lacks_gib)
     if short:
         lost = min((measured(each, question) for each in short[:MOST_MEASURED]), key=lambda each: each.lacks_gib)
@@ -284,7 +315,8 @@ def layout(made: Deployment) -> str:
 def counted(losers: Iterable[Loser]) -> str:
     """How many lose for what, in words."""
     said = {
-        "dearer": "cost more", "gpus": "take more GPUs than there are", "memory": "for the memory of a request",
+        "dearer": "cost more", "gpus": "take more GPUs than there are", "pace": "for the pace",
+        "memory": "for the memory of a request",
         "weights": "for weights", "context": "for the context", "refused": "refused", "unknown": "not modelled",
     }  # fmt: skip
     found = Counter(loser.kind for loser in losers)

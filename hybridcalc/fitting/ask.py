@@ -16,6 +16,7 @@ from hybridcalc.fitting.models import ORDERS, FitModels
 from hybridcalc.fitting.question import (
     ALLOWED,
     JOINED,
+    MOST_PACE,
     MOST_TP,
     Offer,
     Question,
@@ -43,6 +44,7 @@ def fit(
     max_tp: int = MOST_TP,
     interconnect: str = JOINED[0],
     headroom: float | Fraction = 0,
+    pace: float | None = None,
     top: int = DEFAULT_TOP,
     order: str = ORDERS[0],
     watch: Callable[[], None] = lambda: None,
@@ -51,7 +53,8 @@ def fit(
 
     ``gpu``: names, of all presets where none is given, each with the number that there is at most (8xh200).
     ``prices``: of a GPU, an hour. ``headroom``: requests to spare, as a share. ``allow``: "accuracy" (states and KV of
-    fewer bits), "reuse" (no prefix cache). Raises InputError for what cannot be read.
+    fewer bits), "reuse" (no prefix cache). ``pace``: tokens a second of each request, as far as the floor of a step
+    allows them. Raises InputError for what cannot be read.
     """
     work = workload if workload is not None else _workload(length, concurrency)
     if not work.lengths:
@@ -61,6 +64,8 @@ def fit(
         raise InputError(f"--allow {quoted(name)} is not known", fix=f"write {' or '.join(ALLOWED)}")
     if interconnect not in JOINED:
         raise InputError(f"--interconnect {quoted(interconnect)} is not known", fix=f"write {' or '.join(JOINED)}")
+    if pace is not None and not 0 < pace < MOST_PACE:
+        raise InputError(f"--pace {pace:g} is no number of tokens a second", fix="write --pace 30")
     if order not in ORDERS:
         raise InputError(f"--sort {quoted(order)} is not known", fix=f"write {' or '.join(ORDERS)}")
     named = _listed(gpu)
@@ -71,14 +76,14 @@ def fit(
     if model is None:
         offer = _one_kind(named, offered)
         models = tuple(each for name in model_names() for each in checkpoints(load_model(name)))
-        asked = Question(work, None, models, (offer,), served, allowed, max_tp, linked)
+        asked = Question(work, None, models, (offer,), served, allowed, max_tp, linked, pace)
         return FitModels(asked, Search(asked, len(models), watch).run(), work.wanted or 1, order)
     wanted = work.wanted
     if wanted is None:
         raise InputError("fit needs the number of requests", fix="add -C N")
     found = checkpoints(load_model(model) if isinstance(model, str) else model)
     spare = wanted_requests(wanted, Fraction(headroom))
-    asked = Question(work, spare, found, offered, served, allowed, max_tp, linked)
+    asked = Question(work, spare, found, offered, served, allowed, max_tp, linked, pace)
     return Fit(asked, Search(asked, top, watch).run(), top)
 
 

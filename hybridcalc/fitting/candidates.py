@@ -24,6 +24,11 @@ class Candidate(NamedTuple):
     model: Architecture
     shape: Shape
 
+    @property
+    def place(self) -> Key:
+        """The kind of GPU, the engine and its release."""
+        return self.offer.name, self.served.engine.name, self.served.release
+
     def group(self, question: Question) -> Group:
         """Of which the best deployment is shown: hardware and engine, or a checkpoint where any may be it."""
         if question.wanted is None:
@@ -137,4 +142,9 @@ def on_card(served: Served, offer: Offer | None) -> Any:
 
 def arguments(served: Served, shape: Shape, offer: Offer | None, workload: Workload) -> Any:
     """An engine's arguments of a shape on a GPU, or on none that is named."""
-    return fitting_of(served.engine).started(on_card(served, offer).changed(**shape.fields), workload)
+    return shaped(on_card(served, offer), served, shape, workload)
+
+
+def shaped(card: Any, served: Served, shape: Shape, workload: Workload) -> Any:
+    """The same of arguments on a GPU."""
+    return fitting_of(served.engine).started(card.changed(**shape.fields), workload)

@@ -1,18 +1,14 @@
 """Which models and checkpoints fit hardware that is there, how many requests run on each, and how long one may be."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from hybridcalc.architecture.geometry import Architecture
-from hybridcalc.deployment import Memory, Workload, requests_text
-from hybridcalc.engines.shapes import fitting_of
-from hybridcalc.errors import HybridcalcError
-from hybridcalc.fitting.answer import flat, gpus_text, record
-from hybridcalc.fitting.candidates import Candidate, Deployment, arguments, certain
+from hybridcalc.deployment import Workload, requests_text
+from hybridcalc.fitting.answer import flat, gpus_text, record, row
+from hybridcalc.fitting.candidates import Deployment
 from hybridcalc.fitting.question import Question
-from hybridcalc.fitting.search import KINDS, Found, Lost, measured
+from hybridcalc.fitting.search import KINDS, Found, Lost, Search, measured
 from hybridcalc.steps import html_of_records
 
 ORDERS = ("parameters", "requests")
@@ -61,11 +57,33 @@ class FitModels:
 
     def to_records(self) -> list[dict[str, Any]]:
         """The models as rows of a table, as pandas takes them."""
+        return [row(found) for found in self._records()]
+
+    def _records(self) -> list[dict[str, Any]]:
         return [
-            {"name": made.model.name, "parameters": parameters_of(made), "max_length": longest(made, self.least)}
+            {"name": made.model.name, "parameters": parameters_of(made), "max_length": self.longest(made)}
             | {name: value for name, value in record(made).items() if name not in ("price_per_hour", "pareto")}
             for made in self.deployments
         ]
+
+    def longest(self, made: Deployment) -> int:
+        """The longest requests of which as many as are asked for run for certain with the same ranks and settings,
+        within the model's context. Tokens.
+        """
+        low = self.question.workload.longest
+        high = max(made.model.max_context or 0, low)
+
+        def serves(length: int) -> bool:
+            asked = self.question._replace(workload=Workload.at(length))
+            found = Search(asked, 1).of(made.candidate, made.change)
+            return found is not None and found.certain >= self.least
+
+        if low == high or serves(high):
+            return high
+        while low + 1 < high:
+            middle = (low + high) // 2
+            low, high = (middle, high) if serves(middle) else (low, middle)
+        return low
 
     def to_dict(self) -> dict[str, Any]:
         """The document of ``fit --gpu ... --json``."""
@@ -78,8 +96,9 @@ class FitModels:
                 "mean_length_tokens": float(self.question.workload.mean_length or 0) or None,
                 "requests": self.least,
             },
+            "pace": self.question.pace,
             "allowed": sorted(self.question.allowed),
-            "models": self.to_records(),
+            "models": self._records(),
             "refused": [lost_record(lost) for lost in self.lost],
             "combinations": self.found.considered,
             "planned": self.found.planned,
@@ -105,37 +124,3 @@ def parameters_of(made: Deployment) -> int:
     """Parameters of a checkpoint."""
     count: int = made.engine.weights(made.model, made.args).parameters
     return count
-
-
-def longest(made: Deployment, requests: int) -> int:
-    """The longest requests of which so many run for certain with the same ranks and settings, within the model's
-    context. Tokens.
-    """
-    workload = made.one.workload
-    low, high = workload.longest, max(made.model.max_context or 0, workload.longest)
-    runs = _runs(made.candidate, made)
-    if low == high or runs(high) >= requests:
-        return high
-    while low + 1 < high:
-        middle = (low + high) // 2
-        low, high = (middle, high) if runs(middle) >= requests else (low, middle)
-    return low
-
-
-def _runs(candidate: Candidate, made: Deployment) -> Callable[[int], int]:
-    """Length -> requests that run for certain."""
-    model: Architecture = candidate.model
-    engine = candidate.served.engine
-
-    def runs(length: int) -> int:
-        work = Workload.at(length)
-        args = arguments(candidate.served, candidate.shape, candidate.offer, work).changed(**made.change.fields)
-        try:
-            rest = engine.memory(model, args, Memory(gpu=candidate.offer.gpu))
-            tuned = fitting_of(engine).tuned(model, args, rest, work)
-            left = rest if rest.again is None else rest.again(tuned)
-            return certain(engine.plan(model, tuned, left, work)) * made.servers
-        except HybridcalcError:
-            return 0
-
-    return runs

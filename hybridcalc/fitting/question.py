@@ -19,6 +19,8 @@ RANKS = (1, 2, 3, 4, 6, 8, 12, 16)
 """GPUs of one server that are tried."""
 MOST_TP = 16
 MOST_SHOWN = 6
+MOST_PACE = 10**6
+"""Tokens a second of one request, beyond any GPU."""
 JOINED = ("any", "nvlink")
 
 
@@ -51,6 +53,7 @@ class Question(NamedTuple):
     """A search. ``wanted`` requests are to run at once for certain, None for as many as do;
     ``models`` are the checkpoints of one model, or of
     all where hardware is given. ``linked``: several ranks only on cards that NVLink joins.
+    ``pace``: tokens a second that each request is to get, as far as the floor of a step allows.
     """
 
     workload: Workload
@@ -61,7 +64,13 @@ class Question(NamedTuple):
     allowed: frozenset[str] = frozenset()
     most_tp: int = MOST_TP
     linked: bool = False
+    pace: float | None = None
     ranks: tuple[int, ...] = RANKS
+
+    @property
+    def context(self) -> int:
+        """Tokens that a request holds on average."""
+        return round(self.workload.mean_length or 0)
 
     def ranks_of(self, offer: Offer) -> tuple[int, ...]:
         """GPUs of one server that are tried on an offer."""

@@ -7,6 +7,12 @@ the weights leave anything, then as many as the GPU's memory less the weights as
 engine leaves, with each setting; the cheapest is planned. Once as many deployments are known as are asked for, and
 every candidate costs more than the last of them, no other can be among them. What certainly runs is counted: where the
 memory is an estimate, the requests at its low end.
+
+That no bound is above what it bounds follows from what an engine says of fitting (`engines/shapes.py`). All requests of
+a worker share the memory left, of which each takes `request_bytes` at least; and the memory left is no more than the
+`leanest` arguments leave with those settings, nor than the GPU's less the weights. Weights and requests are known for a
+candidate from another GPU only where the engine's arguments are equal on both. A pace bounds the requests of a worker
+by the floor of a step with those settings (`fitting/pace.py`).
 """
 
 import heapq
@@ -19,27 +25,43 @@ from typing import Any, NamedTuple
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.deployment import Memory, Rest
 from hybridcalc.engines.checkpoints import quantized_by_name
+from hybridcalc.engines.ranks import deciding
 from hybridcalc.engines.shapes import CONTEXT, Shape, fitting_of, settings
 from hybridcalc.engines.suggest import Change
 from hybridcalc.errors import HybridcalcError, NotModelled, Refusal
-from hybridcalc.fitting.candidates import Candidate, Deployment, Group, Key, arguments, certain, on_card, ranked, worst
+from hybridcalc.fitting.candidates import (
+    Candidate,
+    Deployment,
+    Group,
+    Key,
+    arguments,
+    certain,
+    on_card,
+    ranked,
+    shaped,
+    worst,
+)
+from hybridcalc.fitting.pace import at_pace, unknown_rates
 from hybridcalc.fitting.question import Question, Served
 from hybridcalc.units import GIB
 
 MOST_REQUESTS = 10**12
 """More than a server ever runs."""
+ROUNDED = 1 + 2.0**-40
+"""What the engines' arithmetic in floats may round up to, and far less than a request."""
 
-
-KINDS = ("dearer", "gpus", "memory", "weights", "context", "refused", "unknown")
-"""Why something is no answer, the nearest to one first: it costs more, takes more GPUs than there are, a request or the
-weights do not fit, requests are beyond the context, the engine refuses, nothing is known of the model.
+KINDS = ("dearer", "gpus", "pace", "memory", "weights", "context", "refused", "unknown")
+"""Why something is no answer, the nearest to one first: it costs more, takes more GPUs than there are, not even one
+request keeps the pace, a request or the weights do not fit, requests are beyond the context, the engine refuses,
+nothing is known of the model or of the GPU.
 """
 
 
 class Lost(NamedTuple):
     """Why a candidate is no answer: ``kind`` is one of KINDS.
 
-    ``lacks_gib``: what one GPU lacks, where it is memory; ``gpus``: how many it would take at least.
+    ``lacks_gib``: what one GPU lacks, where it is memory; ``gpus``: how many it would take at least; ``rate``: tokens a
+    second that one request gets at most, where that is not enough.
     """
 
     candidate: Candidate
@@ -48,6 +70,19 @@ class Lost(NamedTuple):
     lacks_gib: float = 0.0
     gpus: int = 0
     nearest: Deployment | None = None
+    rate: float = 0.0
+
+
+class Opened(NamedTuple):
+    """A setting of a candidate that is to be planned: its least key, its arguments, the most memory that they leave,
+    and how many requests of a worker may keep the pace.
+    """
+
+    key: Key
+    change: Change
+    args: Any
+    most: Rest
+    limit: int | None
 
 
 class Found(NamedTuple):
@@ -72,15 +107,22 @@ class Search:
         self.planned = self.considered = 0
         self._heap: list[tuple[Any, ...]] = []
         self._order = count()
-        self._cards: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._cards: dict[Key, tuple[Any, Key]] = {}
+        self._alike: dict[tuple[Any, ...], list[Any]] = {}
         self._taken: dict[tuple[Any, ...], HybridcalcError | None] = {}
         self._weights: dict[tuple[Any, ...], int | HybridcalcError] = {}
         self._least: dict[tuple[Any, ...], float | HybridcalcError] = {}
 
     def run(self) -> Found:
         """The deployments. What cannot be one is in ``lost``."""
+        unrated = (
+            {} if self.question.pace is None else {each.name: unknown_rates(each.gpu) for each in self.question.offers}
+        )
         for candidate in self._candidates():
             self.considered += 1
+            if reason := unrated.get(candidate.offer.name):
+                self._lose(candidate, "unknown", reason)
+                continue
             barred = self._barred(candidate)
             if barred is not None:
                 self._lose(candidate, _kind_of(barred), barred.message + _other_release(candidate, barred))
@@ -149,11 +191,11 @@ class Search:
     def _bound(self, candidate: Candidate) -> None:
         """The first bound: a server at least, where the weights leave anything of the GPU's memory."""
         offer, served, model, shape = candidate
-        key = (served.engine.name, served.release, model.name, model.asked, tuple(shape.fields.items()))
+        key = (*self._card(candidate)[1:], model.name, model.asked, tuple(shape.fields.items()))
         if key not in self._weights:
             try:
-                args = arguments(served, shape, None, self.question.workload)
-                self._weights[key] = served.engine.weights(model, args).low
+                args = shaped(self._cards[candidate.place][0], served, shape, self.question.workload)
+                self._weights[key] = served.engine.weights(model, args, mended=False).low
             except HybridcalcError as error:
                 self._weights[key] = error
         weights, memory = self._weights[key], offer.gpu.engine_gib
@@ -178,7 +220,7 @@ class Search:
         if isinstance(request, HybridcalcError):
             self._lose(candidate, _kind_of(request), request.message)
             return
-        each = int((offer.gpu.engine_gib * GIB - weights) // request)
+        each = int((offer.gpu.engine_gib * GIB - weights) * ROUNDED // request)
         if not each:
             lacks = (weights + request) / GIB - offer.gpu.engine_gib
             reason = (
@@ -195,66 +237,80 @@ class Search:
 
     def _request_of(self, candidate: Candidate) -> float | HybridcalcError:
         """The least bytes of a request on a rank, on GPUs of the candidate's kind."""
-        offer, served, model, shape = candidate
-        where = (offer.name, served.engine.name, served.release)
-        if where not in self._cards:
-            self._cards[where] = fitting_of(served.engine).card(on_card(served, offer))
-        key = (*where[1:], self._cards[where], model.name, model.asked, tuple(shape.fields.items()))
+        _, served, model, shape = candidate
+        key = (*self._card(candidate), model.name, model.asked, tuple(shape.fields.items()))
         if key not in self._least:
             try:
-                args = arguments(served, shape, offer, self.question.workload)
+                args = shaped(self._cards[candidate.place][0], served, shape, self.question.workload)
                 self._least[key] = _least_request(self.question, served, model, args)
             except HybridcalcError as error:
                 self._least[key] = error
         return self._least[key]
 
+    def _card(self, candidate: Candidate) -> Key:
+        """A number that GPUs share where the engine's arguments are equal on them; the engine, what decides weights."""
+        place = candidate.place
+        if place not in self._cards:
+            args, alike = on_card(candidate.served, candidate.offer), self._alike.setdefault(place[1:], [])
+            if args not in alike:
+                alike.append(args)
+            decided = deciding(candidate.served.engine, args)
+            self._cards[place] = args, (alike.index(args), *place[1:], *decided)
+        return self._cards[place][1]
+
     def _open(self, candidate: Candidate, key: Key) -> None:
-        """The second bound, of each setting: the memory that the engine leaves."""
+        """The third bound, of each setting: the most memory that the engine leaves with it, and the pace."""
         question, (offer, served, model, shape) = self.question, candidate
         if self._beaten(candidate, key):
             return
         fitting = fitting_of(served.engine)
         try:
             args = arguments(served, shape, offer, question.workload)
-            rest = served.engine.memory(model, args, Memory(gpu=offer.gpu))
-        except Refusal as refusal:  # the weights do not fit, or not in so many parts
-            kind = "refused" if refusal.rule == served.engine.indivisible[1] else "weights"
-            self._lose(candidate, kind, refusal.message)
-            return
-        except HybridcalcError as error:
-            self._lose(candidate, _kind_of(error), error.message)
-            return
-        try:
+            served.engine.memory(model, args, Memory(gpu=offer.gpu))
             changes = list(settings(fitting.axes(model, args, question.allowed)))
         except HybridcalcError as error:
-            self._lose(candidate, _kind_of(error), error.message)
+            self._lose(candidate, _kind_of(error, served.engine.indivisible[1]), error.message)
             return
-        refused: Lost | None = None
-        opened = False
+        lost, opened = list[Lost](), False
         for change in changes:
-            changed = args.changed(**change.fields)
-            try:
-                size = fitting.request_bytes(model, changed, question.workload)
-            except HybridcalcError as error:
-                refused = refused or Lost(candidate, _kind_of(error), error.message)
-                continue
-            each = int(rest.low_gib * GIB // size) * shape.workers
-            if each <= 0:
-                lacks = float(size) / GIB - rest.low_gib
-                reason = f"a request takes {float(size) / GIB:.2f} GiB, {rest.low_gib:.2f} are left for certain"
-                refused = Lost(candidate, "memory", reason, lacks)
-                continue
-            least = self._key(candidate, each, worst(shape.risk, change.risk))
-            if least is None:
-                gpus = self._servers(candidate, each) * shape.ranks
-                refused = Lost(candidate, "gpus", f"takes {gpus:,} GPUs or more", gpus=gpus)
-                continue
-            opened = True
-            self._push(least, candidate, self._plan, change, changed, rest)
-        if not opened and refused is not None:
-            self.lost.append(refused)
+            found = self._least_of(candidate, change, args.changed(**change.fields))
+            if isinstance(found, Lost):
+                lost.append(found)
+            else:
+                opened = True
+                self._push(found.key, candidate, self._plan, found)
+        if not opened:
+            self.lost.append(min(lost, key=lambda each: (KINDS.index(each.kind), each.gpus, each.lacks_gib)))
 
-    def _plan(self, candidate: Candidate, change: Change, args: Any, rest: Rest, key: Key) -> None:
+    def _least_of(self, candidate: Candidate, change: Change, args: Any) -> "Lost | Opened":
+        """The least key of a candidate with a setting, or why it is no answer."""
+        question, (offer, served, model, shape) = self.question, candidate
+        fitting, limit = fitting_of(served.engine), None
+        try:
+            size = float(fitting.request_bytes(model, args, question.workload))
+            most = served.engine.memory(model, fitting.leanest(args), Memory(gpu=offer.gpu))
+        except HybridcalcError as error:
+            return Lost(candidate, _kind_of(error), error.message)
+        each = int(most.low_gib * GIB * ROUNDED // size)
+        if each <= 0:
+            reason = f"a request takes {size / GIB:.2f} GiB, {most.low_gib:.2f} are left for certain"
+            return Lost(candidate, "memory", reason, size / GIB - most.low_gib)
+        if question.pace is not None:
+            try:
+                kept = at_pace(served.engine, model, args, offer.gpu, question.context, question.pace)
+            except HybridcalcError as error:
+                return Lost(candidate, "unknown", error.message)
+            if not kept.requests:
+                return Lost(candidate, "pace", kept.reason, rate=kept.rate)
+            limit = kept.requests
+            each = min(each, limit)
+        key = self._key(candidate, each * shape.workers, worst(shape.risk, change.risk))
+        if key is None:
+            gpus = self._servers(candidate, each * shape.workers) * shape.ranks
+            return Lost(candidate, "gpus", f"takes {gpus:,} GPUs or more", gpus=gpus)
+        return Opened(key, change, args, most, limit)
+
+    def _plan(self, candidate: Candidate, found: "Opened", key: Key) -> None:
         """One candidate with its settings, planned exactly."""
         if self._beaten(candidate, key):
             return
@@ -262,7 +318,7 @@ class Search:
         best = self.best.get(group)
         self.planned += 1
         try:
-            made = self.deployment(candidate, change, args, rest)
+            made = self.deployment(candidate, found)
         except HybridcalcError as error:
             self._lose(candidate, _kind_of(error), error.message)
             return
@@ -274,17 +330,28 @@ class Search:
         elif best is None or made.key < best.key:
             self.best[group] = made
 
-    def deployment(self, candidate: Candidate, change: Change, args: Any, rest: Rest) -> Deployment | None:
+    def deployment(self, candidate: Candidate, found: "Opened") -> Deployment | None:
         """As many servers as serve what is wanted; None where none runs for certain. Raises HybridcalcError."""
         engine, work = candidate.served.engine, self.question.workload
-        tuned = fitting_of(engine).tuned(candidate.model, args, rest, work)
+        rest = found.most if found.most.again is None else found.most.again(found.args)
+        tuned = fitting_of(engine).tuned(candidate.model, found.args, rest, work, found.limit)
         left = rest if rest.again is None else rest.again(tuned)
         plan = engine.plan(candidate.model, tuned, left, work)
         runs = certain(plan)
         if not runs:
             return None
         servers, cheapest = self._servers(candidate, runs), self.question.wanted is not None
-        return Deployment(candidate, change, tuned, left, plan, servers, cheapest=cheapest)
+        return Deployment(candidate, found.change, tuned, left, plan, servers, cheapest=cheapest)
+
+    def of(self, candidate: Candidate, change: Change) -> Deployment | None:
+        """A candidate with a setting; None where it is no answer."""
+        offer, served, _, shape = candidate
+        try:
+            args = arguments(served, shape, offer, self.question.workload).changed(**change.fields)
+            found = self._least_of(candidate, change, args)
+            return None if isinstance(found, Lost) else self.deployment(candidate, found)
+        except HybridcalcError:
+            return None
 
     def _beaten(self, candidate: Candidate, key: Key) -> bool:
         """Whether what is known of the group is better than a candidate can be."""
@@ -305,11 +372,15 @@ def _has_kernels(candidate: Candidate) -> bool:
     return not (candidate.offer.gpu.amd and quantized_by_name(candidate.model.asked) == "nvfp4")
 
 
-def _kind_of(error: HybridcalcError) -> str:
-    """The kind of loss that an error of the engine is."""
+def _kind_of(error: HybridcalcError, indivisible: str | None = None) -> str:
+    """The kind of loss that an error of the engine is; where the memory is asked, a refusal that is not of ranks
+    (``indivisible``: its rule) is of weights that do not fit.
+    """
     if isinstance(error, NotModelled):
         return "unknown"
-    return CONTEXT if isinstance(error, Refusal) and error.stage == CONTEXT else "refused"
+    if isinstance(error, Refusal) and error.stage == CONTEXT:
+        return CONTEXT
+    return "weights" if isinstance(error, Refusal) and indivisible not in (None, error.rule) else "refused"
 
 
 def _least_request(question: Question, served: Served, model: Architecture, args: Any) -> float:

@@ -11,8 +11,12 @@ from rich.text import Text
 from hybridcalc.deployment import requests_text
 from hybridcalc.fitting.answer import DEFAULT_TOP, Fit, Nearest, command_text, counted, gpus_text, layout
 from hybridcalc.fitting.candidates import Deployment
-from hybridcalc.fitting.models import FitModels, longest, parameters_of
-from hybridcalc.output.terminal import INDENT, LEAST_WIDTH, TROUBLE, console, continued, listing, verdict
+from hybridcalc.fitting.models import FitModels, parameters_of
+from hybridcalc.fitting.pace import pace_of_one
+from hybridcalc.fitting.question import Question
+from hybridcalc.output.terminal import INDENT, LEAST_WIDTH, TROUBLE, console, continued, listing, table, verdict
+from hybridcalc.speed.plans import rate_text
+from hybridcalc.speed.rows import pace_text, times
 from hybridcalc.units import short_dtype
 
 GPUS_OF_A_MACHINE = 8
@@ -20,6 +24,9 @@ LINES, HEAD, LEAST_ROWS = 12, 4, 2
 """Lines of an answer, those of its headline, of the table's header and between them, and rows shown at least."""
 LABEL = 8
 """Columns of what stands before a line."""
+COLUMNS = 80
+TOLD = COLUMNS - len(INDENT) - LABEL - 1
+HOURLY, RATE = "an hour", "tokens/s"
 MOST_MODELS = 5
 """Rows of models shown where nobody asks for all."""
 
@@ -30,20 +37,27 @@ def print_fit(fit: Fit, *, verbose: bool, explain: bool) -> None:
     question = fit.question
     asked = f"{requests_text(question.wanted or 1)} of {question.workload.describe()}"
     if not fit.deployments:
-        _print_none(out, fit, asked, explain=explain)
+        _print_none(out, fit, f"{asked}{_each(question)}", explain=explain)
     else:
         first, told = fit.deployments[0], _footer(fit, explain=explain)
         gpus = gpus_text(first.gpus, first.offer)
-        verdict(out, f"{_price(first)}{gpus} {_serve(first.gpus)} {asked}", f"{_requests(first)} at once")
-        used = HEAD + len(_launch_lines(out, first)) + len(told)
+        serve = _serve(first.gpus) if question.pace is None else "may serve"
+        verdict(out, f"{_price(first)}{gpus} {serve} {asked}{_each(question)}", f"{_requests(first)} at once")
+        used = HEAD + len(_launch_lines(out, first)) + sum(len(wrap(text, TOLD)) for _, text in told)
         shown = max(LEAST_ROWS, LINES - used) if fit.top == DEFAULT_TOP and not verbose else fit.top
         _table(out, fit.deployments[:shown])
         out.print()
         for made in fit.deployments if verbose else fit.deployments[:1]:
             print_launch(out, made)
         _print_told(out, told)
+        if verbose:
+            _times(out, fit.deployments)
     if explain:
         _print_losers(out, fit)
+
+
+def _each(question: Question) -> str:
+    return "" if question.pace is None else f" at {rate_text(question.pace)} tokens/s each"
 
 
 def _serve(gpus: int) -> str:
@@ -55,28 +69,34 @@ def _price(made: Deployment) -> str:
 
 
 def _table(out: Console, rows: Sequence[Deployment]) -> None:
-    priced = any(made.offer.price is not None for made in rows)
-    header = ["GPUs", *(("an hour",) if priced else ()), "engine", "stored", "layout", "requests", "a GPU", "idle"]
-    cells = [
-        (
-            INDENT + gpus_text(made.gpus, made.offer),
-            *((f"{made.cost:,.2f}",) if priced else ()),
-            _engine(made, rows),
-            stored(made),
-            layout(made),
-            _requests(made),
-            f"{made.requests / made.gpus:,.1f}",
-            _idle(made),
-        )
-        for made in rows
-    ]
-    shift = 1 if priced else 0
-    listing(
-        out,
-        (INDENT + header[0], *header[1:]),
-        cells,
-        right=(*((1,) if priced else ()), *(column + shift for column in (4, 5, 6))),
-    )
+    """A row for each deployment; tokens a second of a request where 80 columns have room for them."""
+    header, right = ["GPUs", "engine", "stored", "layout", "requests", "a GPU", "idle"], {"requests", "a GPU", "idle"}
+    cells = [_cells(made, rows) for made in rows]
+    if any(made.offer.price is not None for made in rows):
+        header.insert(1, HOURLY)
+        cells = [(line[0], f"{made.cost:,.2f}", *line[1:]) for made, line in zip(rows, cells, strict=True)]
+    paces = [pace_of_one(made) for made in rows]
+    if any(paces):
+        rates = ["" if pace is None else rate_text(pace.step.tokens_per_second()) for pace in paces]
+        wider, timed = [*header, RATE], [(*line, rate) for line, rate in zip(cells, rates, strict=True)]
+        widths = [max(len(line[n]) for line in [wider, *timed]) + len(INDENT) for n in range(len(wider))]
+        if sum(widths) <= COLUMNS:
+            header, cells = wider, timed
+    numbers = [place for place, name in enumerate(header) if name in right | {HOURLY, RATE}]
+    lines = [(INDENT + line[0], *line[1:]) for line in cells]
+    listing(out, (INDENT + header[0], *header[1:]), lines, right=numbers)
+
+
+def _cells(made: Deployment, rows: Sequence[Deployment]) -> tuple[str, ...]:
+    gpus, each = gpus_text(made.gpus, made.offer), f"{made.requests / made.gpus:,.1f}"
+    return gpus, _engine(made, rows), stored(made), layout(made), _requests(made), each, _idle(made)
+
+
+def _times(out: Console, rows: Sequence[Deployment]) -> None:
+    """The floor of a step of every deployment, and where measurements lie."""
+    paces = ((made, pace_of_one(made)) for made in rows)
+    said = ((f"{gpus_text(made.gpus, made.offer)}, {_engine(made, rows)}", pace, made.servers) for made, pace in paces)
+    table(out, times((label, pace, servers) for label, pace, servers in said if pace is not None))
 
 
 def stored(made: Deployment) -> str:
@@ -138,8 +158,9 @@ def _print_none(out: Console, fit: Fit, asked: str, *, explain: bool) -> None:
     out.print()
     told = [("nearest", near.text), ("lacks", near.lacks)] if near.lacks else [("since", near.text)]
     if near.more is not None:
+        may, certain = ("", " for certain") if fit.question.pace is None else ("may ", "")
         enough = gpus_text(near.more.gpus, near.more.offer)
-        told.append(("enough", f"{enough} run {requests_text(near.more.certain)} for certain"))
+        told.append(("enough", f"{enough} {may}run {requests_text(near.more.certain)}{certain}"))
     _print_told(out, told)
     for made in filter(None, (near.more or near.made,)):
         print_launch(out, made)
@@ -147,8 +168,11 @@ def _print_none(out: Console, fit: Fit, asked: str, *, explain: bool) -> None:
 
 
 def _footer(fit: Fit, *, explain: bool) -> list[tuple[str, str]]:
-    """What would be bolder, how replicas are spread, how many lose for what."""
+    """What a step takes, what would be bolder, how replicas are spread, how many lose for what."""
     said, bold, first = list[tuple[str, str]](), fit.bolder, next(iter(fit.deployments), None)
+    pace = None if first is None else pace_of_one(first)
+    if pace is not None:
+        said.append(("a step", pace_text(pace)))
     if bold is not None:
         said.append(("bold", f"--allow accuracy: {gpus_text(bold.gpus, bold.offer)}; check accuracy first"))
     if first is not None and first.shape.copied and first.servers > 1 and first.gpus > GPUS_OF_A_MACHINE:
@@ -178,9 +202,10 @@ def print_models(fit: FitModels, *, verbose: bool, explain: bool) -> None:
     """Which models fit, and what the others lack."""
     out = console()
     offer, rows = fit.question.offers[0], fit.deployments
-    asked = f"{requests_text(fit.least)} of {fit.question.workload.describe()}"
+    asked = f"{requests_text(fit.least)} of {fit.question.workload.describe()}{_each(fit.question)}"
     kinds = len({made.model.name for made in rows})
-    said = f"{gpus_text(offer.most, offer)} {_serve(offer.most)} {asked} of {kinds} model{'' if kinds == 1 else 's'}"
+    serve = _serve(offer.most) if fit.question.pace is None else "may serve"
+    said = f"{gpus_text(offer.most, offer)} {serve} {asked} of {kinds} model{'' if kinds == 1 else 's'}"
     out.print(Text(said if rows else f"no model here serves {asked} on {gpus_text(offer.most, offer)}", style="bold"))
     out.print()
     shown = rows if verbose else rows[:MOST_MODELS]
@@ -193,7 +218,7 @@ def print_models(fit: FitModels, *, verbose: bool, explain: bool) -> None:
             made.engine.title,
             layout(made),
             _requests(made),
-            f"{longest(made, fit.least):,}",
+            f"{fit.longest(made):,}",
         )
         for made in shown
     ]

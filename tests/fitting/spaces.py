@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from math import ceil
+from typing import Any
 
 from hybridcalc.architecture.presets import load_model
 from hybridcalc.deployment import Memory, Workload
 from hybridcalc.engines.shapes import fitting_of, settings
 from hybridcalc.errors import HybridcalcError
 from hybridcalc.fitting.candidates import Candidate, Deployment, arguments, certain
+from hybridcalc.fitting.pace import at_pace
 from hybridcalc.fitting.question import Question, checkpoints, engines, offers
+from hybridcalc.hardware import rates_of
+from hybridcalc.speed import step_of
 
 
 def question(
     model: str, length: int, requests: int | None, gpus: str, *allowed: str, engine: str = "", most_tp: int = 16,
-    ranks: tuple[int, ...] = (1, 2, 4),
+    ranks: tuple[int, ...] = (1, 2, 4), pace: float | None = None,
 ) -> Question:  # fmt: skip
     """A search over few ranks."""
     return Question(
@@ -25,6 +30,7 @@ def question(
         engines([engine] if engine else []),
         frozenset(allowed),
         most_tp,
+        pace=pace,
         ranks=ranks,
     )
 
@@ -53,7 +59,11 @@ def _of_shape(asked: Question, candidate: Candidate) -> list[Deployment]:
         return []
     for change in changes:
         try:
-            tuned = fitting.tuned(model, args.changed(**change.fields), rest, asked.workload)
+            changed = args.changed(**change.fields)
+            limit = None if asked.pace is None else _keeping(asked.pace, candidate, changed, asked.context)
+            if limit == 0:
+                continue
+            tuned = fitting.tuned(model, changed, rest, asked.workload, limit)
             left = served.engine.memory(model, tuned, Memory(gpu=offer.gpu))
             plan = served.engine.plan(model, tuned, left, asked.workload)
         except HybridcalcError:
@@ -66,3 +76,52 @@ def _of_shape(asked: Question, candidate: Candidate) -> list[Deployment]:
         if servers and made.gpus <= offer.most:
             found.append(made)
     return found
+
+
+def _keeping(pace: float, candidate: Candidate, args: Any, context: int) -> int:
+    """Requests of a worker whose step is not too long by its floor: so many keep the pace, one more does not."""
+    offer, served, model, _ = candidate
+    engine, rates, workers = served.engine, rates_of(offer.gpu.source), served.engine.workers(args)
+    most = at_pace(engine, model, args, offer.gpu, context, pace).requests
+    for requests in {1, most, most + 1, most + 2, 2 * most + 1} - {0}:
+        step = step_of(engine, model, args, rates, batch=requests * workers, context=context)
+        assert (step.tokens_per_second() >= pace) == (requests <= most), (pace, requests, most)
+    return most
+
+
+PLACES = (
+    "l40s", "h100", "rtx-4090", "a100-80gb", "4xh200", "6xb200", "mi300x", "l4", "2xrtx-pro-6000", "gb10", "h20-96gb",
+)  # fmt: skip
+MODELS = (
+    "qwen3.6-35b-a3b", "qwen3.5-9b", "qwen3.6-27b", "kimi-linear-48b-a3b", "nemotron-3-nano-30b-a3b", "lfm2-8b-a1b",
+    "granite-4.0-h-small", "falcon-h1-34b", "jamba-1.5-mini", "llama-3.1-8b", "gpt-oss-120b", "glm-5.3-flash",
+    "minicpm-sala", "falcon-mamba-7b", "zamba2-7b", "ling-3.0-flash", "deepseek-v3",
+)  # fmt: skip
+
+
+def random_question(seed: int) -> Question:
+    """Any of what a search may be asked: mixes of lengths, prices, links, what is given up, a pace, a release."""
+    pick = random.Random(seed)
+    model = pick.choice(MODELS)
+    length = pick.choice((700, 4096, 16_384, 50_000, 131_072))
+    lengths = ((length, 1),) if pick.random() < 0.6 else ((length, 3), (length // 7, 5))
+    wanted = pick.choice((None, 1, 7, 40, 300))
+    gpus = pick.sample(PLACES, 1 if wanted is None else 2)
+    engine = pick.choice(("sglang", "vllm", "sglang@0.5.20", "vllm@0.25", "", ""))
+    allowed = frozenset(name for name in ("accuracy", "reuse") if pick.random() < 0.3)
+    priced = {gpu.split("x", 1)[-1] if gpu[0].isdigit() else gpu: round(pick.uniform(0.3, 9), 2) for gpu in gpus}
+    placed = offers(gpus, priced if pick.random() < 0.4 else {}, pick.choice((None, None, 4, 9)))
+    pace = pick.choice((None, None, 12.0, 45.0, 160.0))
+    ranks = pick.choice(((1, 2), (1, 2, 4), (2, 3), (1, 8)))
+    return Question(
+        Workload(lengths, wanted, mix=True),
+        wanted,
+        checkpoints(load_model(model)),
+        placed if wanted is not None else tuple(offer._replace(most=min(offer.most, 8)) for offer in placed),
+        engines([engine] if engine else []),
+        allowed,
+        pick.choice((16, 16, 2)),
+        pick.random() < 0.2,
+        pace,
+        ranks,
+    )

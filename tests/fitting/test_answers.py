@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import run
 
 import hybridcalc
-from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.presets import load_model
-from hybridcalc.deployment import Workload
-from hybridcalc.engines.shapes import Fitting, fitting_of, settings
+from hybridcalc.deployment import Memory, Workload
+from hybridcalc.engines.shapes import fitting_of
 from hybridcalc.errors import HybridcalcError, InputError
 from hybridcalc.fitting.answer import Fit
-from hybridcalc.fitting.candidates import arguments, on_card
+from hybridcalc.fitting.candidates import arguments
 from hybridcalc.fitting.models import FitModels
-from hybridcalc.fitting.question import checkpoints, engines, offers
+from hybridcalc.fitting.question import engines, offers
 from hybridcalc.hardware import shipped_gpus
 
 
@@ -97,42 +95,59 @@ def test_requests_beyond_the_context_are_nobodys() -> None:
     assert "1,048,576 tokens" in ran.out.replace("\n", " ")
 
 
-@pytest.mark.parametrize("model", ["qwen3.6-35b-a3b", "kimi-linear-48b-a3b", "glm-5.3-flash", "lfm2-8b-a1b"])
-def test_gpus_of_one_kind_hold_the_same(model: str) -> None:
-    """The first bound is of the first GPU of a kind: requests are the same on every other of it. And
-    weights never take less than where no GPU is named.
-    """
-    work, seen, compared = Workload.at(20_000), dict[object, object](), 0
-    for served in engines(()):
-        fitting = fitting_of(served.engine)
-        for offer in offers((), {}, None):
-            card = fitting.card(on_card(served, offer))
-            for one in checkpoints(load_model(model)):
-                for shape in fitting.shapes(one, 2, 16):
-                    args = arguments(served, shape, offer, work)
-                    key = (served.engine.name, card, one.asked, tuple(shape.fields.items()))
-                    held = _held(fitting, one, args, work)
-                    with suppress(HybridcalcError):
-                        bare = served.engine.weights(one, arguments(served, shape, None, work))
-                        assert served.engine.weights(one, args).low >= bare.low, (offer.name, shape)
-                    compared += key in seen
-                    assert seen.setdefault(key, held) == held, (offer.name, shape)
-    assert compared > 100
+@pytest.mark.parametrize("name", ["sglang", "vllm", "sglang@0.5.20"])
+@pytest.mark.parametrize("model", ["qwen3.6-35b-a3b", "kimi-linear-48b-a3b", "llama-3.1-8b"])
+def test_nothing_that_is_tuned_leaves_more_memory(name: str, model: str) -> None:
+    """The memory of the leanest arguments bounds that of every limit of requests: more never leave more."""
+    served, one, work = engines([name])[0], load_model(model), Workload.at(8192)
+    fitting, compared = fitting_of(served.engine), 0
+    limit = "max_num_seqs" if served.engine.name == "vllm" else "max_running_requests"
+    for offer in offers(("h200", "l40s", "b200", "rtx-pro-6000"), {}, None):
+        for shape in fitting.shapes(one, 4, 16):
+            args = arguments(served, shape, offer, work)
+            with suppress(HybridcalcError):
+                asked = (fitting.leanest(args), *(args.changed(**{limit: n}) for n in (1, 40, 200, 300, 5000)), args)
+                left = [served.engine.memory(one, each, Memory(gpu=offer.gpu)) for each in asked]
+                for end in ("low_gib", "likely_gib", "high_gib"):
+                    sizes = [getattr(rest, end) for rest in left]
+                    assert sizes[0] == max(sizes), (offer.name, shape)
+                    assert sizes[1:6] == sorted(sizes[1:6], reverse=True), (offer.name, shape)
+                compared += 1
+    assert compared >= 4
 
 
-def _held(fitting: Fitting, model: Architecture, args: Any, work: Workload) -> tuple[object, ...]:
-    """A request with every setting; what is refused with its reason."""
-    found: list[object] = []
-    try:
-        changes = list(settings(fitting.axes(model, args, frozenset({"accuracy", "reuse"}))))
-    except HybridcalcError as error:
-        return (error.message,)
-    for change in changes:
-        try:
-            found.append(fitting.request_bytes(model, args.changed(**change.fields), work))
-        except HybridcalcError as error:
-            found.append(error.message)
-    return tuple(found)
+def test_a_pace_bounds_requests_and_is_no_promise() -> None:
+    """Rows may keep it by their floors, at fewer requests or on more GPUs; beyond any floor nothing serves."""
+    asked = {"length": 65536, "concurrency": 200, "gpu": "h200"}
+    free, slow = (fitted("qwen3.5-397b-a17b", **asked, **more) for more in ({}, {"pace": 50}))
+    assert all(row["speed_tokens_per_second_per_request"] >= 50 for row in slow.to_records())
+    assert any(row["speed_tokens_per_second_per_request"] < 50 for row in free.to_records())
+    assert slow.deployments[0].cost > free.deployments[0].cost
+    assert slow.to_dict()["deployments"][0]["speed"]["tokens_per_second_per_request"] >= 50
+    ran = run("fit", "qwen3.5-397b-a17b", "-L", "64k", "-C", "1", "--gpu", "8xh200", "--pace", "5000")
+    assert ran.code == 1
+    assert "tokens/s at most" in ran.out
+    assert "may serve" in run("fit", "qwen3.6-27b", "-L", "8k", "-C", "4", "--gpu", "h100", "--pace", "20").out
+
+
+def test_a_limit_for_the_pace_stands_in_the_launch_line() -> None:
+    """What a pace admits is what the server lets run, of both engines and of models on GPUs that are there."""
+    for engine, flag in (("sglang", "--max-running-requests"), ("vllm", "--max-num-seqs")):
+        found = fitted("qwen3.6-35b-a3b", length=1000, concurrency=20, gpu="h200", engine=engine, pace=150)
+        row = found.to_records()[0]
+        assert int(row["flags"][row["flags"].index(flag) + 1]) * row["servers"] == row["requests"]
+    held = models_on(gpu="h200", length=1000, engine="vllm", pace=150).to_records()
+    assert held
+    assert all(row["speed_tokens_per_second_per_request"] >= 150 for row in held)
+    assert len(held) < len(models_on(gpu="h200", length=1000, engine="vllm").to_records())
+
+
+def test_a_gpu_without_rates_keeps_no_pace() -> None:
+    asked = {"length": 1000, "concurrency": 4, "gpu": "mi308x"}
+    assert fitted("qwen3.6-27b", **asked).to_records()[0]["speed_floor_ms"] is None
+    lost = fitted("qwen3.6-27b", **asked, pace=10).to_dict()["refused"]
+    assert {each["kind"] for each in lost} <= {"unknown", "refused", "gpus"}
+    assert any("neither bandwidth nor peak rates" in each["reason"] for each in lost)
 
 
 def test_all_presets_of_gpus_are_searched_by_default() -> None:
@@ -148,6 +163,7 @@ def test_all_presets_of_gpus_are_searched_by_default() -> None:
         (("--price", "h100"), "is not GPU=PRICE"),
         (("--headroom", "-5%"), "is not a percentage"),
         (("--interconnect", "ib"), "write any or nvlink"),
+        (("--pace", "0"), "no number of tokens a second"),
         (("--csv", "--json"), "exclude each other"),
         (("--emit", "cmd", "--csv"), "leave out --json"),
     ],

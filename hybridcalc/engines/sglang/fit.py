@@ -4,7 +4,6 @@ its pools that then admits the most.
 
 from collections.abc import Iterator
 from fractions import Fraction
-from operator import attrgetter
 from typing import Any
 
 from hybridcalc.architecture.geometry import Architecture
@@ -84,8 +83,17 @@ def _started(args: ServerArgs, workload: Workload) -> ServerArgs:
     return args
 
 
+def _leanest(args: ServerArgs) -> ServerArgs:
+    """Of what is tuned, the request limit alone moves the memory: decode graphs are captured for no more requests than
+    it allows (`fraction.by_memory`), the reserve grows with their number, and the fraction falls with the reserve.
+    """
+    return args.changed(max_running_requests=1)
+
+
 def _request_bytes(model: Architecture, args: ServerArgs, workload: Workload) -> Fraction:
-    """Slots with their rings, and KV rows, on a rank of the heaviest stages."""
+    """Slots with their rings, and KV rows, on a rank of the heaviest stages: K slots of a worker hold K / S requests,
+    T tokens T / L, and K slots and T tokens are no more than the memory left.
+    """
     ready = prepare(model, args)
     _check(model, ready, workload)
     length = workload.mean_length or Fraction(1)
@@ -105,13 +113,24 @@ def _check(model: Architecture, ready: Any, workload: Workload) -> None:
         raise ready.unbuildable.refusal()
 
 
-def _tuned(model: Architecture, args: ServerArgs, rest: Rest, workload: Workload) -> ServerArgs:
+def _tuned(
+    model: Architecture, args: ServerArgs, rest: Rest, workload: Workload, limit: int | None = None
+) -> ServerArgs:
     """The ratio that admits the most requests on the likely memory; where the request limit binds, slots and a limit
-    that admit more.
+    that admit more; where more would run than may, a limit that says so.
     """
     length, ready = workload.mean_length or Fraction(1), prepare(model, args)
     _check(model, ready, workload)
-    gib = rest.likely_gib
+    tuned = _admitting(model, args, ready, rest.likely_gib, length)
+    if limit is None:
+        return tuned
+    most = rest.high_gib if args.radix_cache else rest.likely_gib  # without a radix cache a limit is a number of slots
+    running = by_model(model, most, length)("", "", tuned).running
+    return tuned if running <= limit else tuned.changed(max_running_requests=args.attn_dp_size * limit)
+
+
+def _admitting(model: Architecture, args: ServerArgs, ready: Any, gib: float, length: Fraction) -> ServerArgs:
+    """The arguments that admit the most requests."""
     evaluate = by_model(model, gib, length)
     setting, found = balance_ratio(evaluate, args, even_ratio(ready, length)), args
     ratio = float(setting.flags.rpartition(" ")[2])
@@ -133,4 +152,4 @@ def _tuned(model: Architecture, args: ServerArgs, rest: Rest, workload: Workload
     return found if most is None else pinned(most.running)
 
 
-FITTING = Fitting(_shapes, _axes, _started, _request_bytes, _tuned, "dp_size", attrgetter("gpu_capability", "platform"))
+FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "dp_size")

@@ -7,7 +7,6 @@ that still fit on the least that the memory may be, where the engine starts for 
 
 from collections.abc import Iterator
 from fractions import Fraction
-from operator import attrgetter
 
 from hybridcalc.architecture.geometry import Architecture
 from hybridcalc.architecture.kv import GroupedQueryKV, LatentKV
@@ -85,14 +84,21 @@ def _started(args: EngineArgs, workload: Workload) -> EngineArgs:
 
 
 def _request_bytes(model: Architecture, args: EngineArgs, workload: Workload) -> Fraction:
-    """The blocks that a request holds on average."""
+    """The blocks that a request holds on average: those of all that run are no more than the memory left holds."""
     ready = prepare(model, args)
     lengths = workload.lengths or ((1, 1),)
     held = sum(ready.blocks_at(tokens) * count for tokens, count in lengths)
     return Fraction(held * ready.bytes_per_block, sum(count for _, count in lengths))
 
 
-def _tuned(model: Architecture, args: EngineArgs, rest: Rest, workload: Workload) -> EngineArgs:
+def _leanest(args: EngineArgs) -> EngineArgs:
+    """One sequence, as started: more of them take more for sampling and nothing less (`memory.beside`)."""
+    return args
+
+
+def _tuned(
+    model: Architecture, args: EngineArgs, rest: Rest, workload: Workload, limit: int | None = None
+) -> EngineArgs:
     """The most sequences that fit, by halving: more never leave more blocks."""
     ready = prepare(model, args)
 
@@ -101,7 +107,8 @@ def _tuned(model: Architecture, args: EngineArgs, rest: Rest, workload: Workload
         left = rest if rest.again is None else rest.again(limited)
         return _fitting(ready, left.low_gib, workload)
 
-    low, high = 0, fits(1) + 1
+    most = fits(1)
+    low, high = 0, (most if limit is None else min(most, limit)) + 1
     while low + 1 < high:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) >= middle else (low, middle)
@@ -122,5 +129,4 @@ def _fitting(ready: Prepared, gib: float, workload: Workload) -> int:
     return min(running(unbound, sizing, workload).fits, MOST_SLOTS)
 
 
-CARD = attrgetter("gpu_capability", "batched_tokens")
-FITTING = Fitting(_shapes, _axes, _started, _request_bytes, _tuned, "data_parallel_size", CARD)
+FITTING = Fitting(_shapes, _axes, _started, _tuned, _request_bytes, _leanest, "data_parallel_size")
